@@ -92,25 +92,15 @@ def outputs_of_probe(
     classifier: "VectorClassifier", inputs: "Inputs", machine: options.MachineFlags, console: Console
 ) -> "Iterator[tuple[VectorBlock, NDArray[Any]]]":
     """Yield blocks of rows and their outputs (n, k). Rows without vectors are encoded."""
-    from sentkit.formats.rows.kinds import KINDS, TextParser
-    from sentkit.formats.rows.rows import with_first_row
-    from sentkit.formats.vectors.store import common_fields, is_store
-    from sentkit.formats.vectors.vectors import VECTOR_FIELDS, VECTOR_NAMES, is_array
+    from sentkit.formats.rows.kinds import TextParser
+    from sentkit.formats.vectors.first_row import from_first_row
+    from sentkit.formats.vectors.store import common_fields
     from sentkit.model import find_encoder
     from sentkit.model.query_encoder import Recorded
     from sentkit.transforms.steps import check_fitted
 
-    if is_store(inputs.paths[0]) or is_array(inputs.paths[0]):
-        yield from classifier.outputs(inputs)
-        return
-    with with_first_row(inputs) as (begun, row):
-        fields = common_fields(begun)
-        own = {fields.get(name, name) for name in VECTOR_FIELDS} & ({*row.values} if row else set())
-        has_vectors, has_texts = (
-            any(own.issuperset(fields.get(name, name) for name in names) for names in several)
-            for several in (VECTOR_NAMES, [kind.texts for kind in KINDS])
-        )
-        if has_vectors or not has_texts:
+    with from_first_row(inputs) as (begun, has_vectors):
+        if has_vectors:
             yield from classifier.outputs(begun)
             return
         recorded = Recorded(classifier.path, classifier.spec)
@@ -125,7 +115,7 @@ def outputs_of_probe(
             raise NoInputError(str(error), advice=advice) from error
         readout = model.readouts[0]
         console.report(f"the rows have no vectors; they are encoded with {model.name}, readout {readout}")
-        texts = TextParser(fields, prompts=model.sides)
+        texts = TextParser(common_fields(begun), prompts=model.sides)
         encoder = model.encoder()
         check_fitted(classifier.path, encoder.specs[0].emb)
         console.warn(*model.notes)

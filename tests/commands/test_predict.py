@@ -1,6 +1,7 @@
 """`sentkit predict`: classes and scores beside transformers, sentence-transformers and scikit-learn."""
 
 import json
+import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from sentkit.formats.rows.rows import Inputs, Rejects
+from sentkit.formats.vectors.first_row import from_first_row
 from support import PAIRS, TEXTS, in_jsonl, logits_of, make_classifier
 
 LABELS = ["entailment", "contradiction", "neutral"]
@@ -210,6 +213,69 @@ def test_a_model_of_a_probe_that_is_not_there_or_has_changed_is_refused(
     assert (changed.code, "p.safetensors: fitted on m/" in changed.err) == (65, True)
     neither = sentkit("predict", "-m", "p.safetensors", stdin='{"title":"a cat"}')
     assert (neither.code, "-:1: this row has no vector" in neither.err) == (65, True)
+
+
+LEADING = {  # what comes before the first good row -> number of bad rows
+    "\n" * 70_000: 0,
+    "{\n" * 40_000: 40_000,
+    '{"text":7}\n{"id":1}\n{\n' * 2: 6,
+}
+
+
+@pytest.fixture
+def probe_of_two_topics(sentkit, labelled):
+    """A probe of nano's vectors, and two rows with texts."""
+    rows = labelled("sentence")[:2]
+    sentkit("encode", "train.jsonl", "-m", "nano", "-o", "v.safetensors")
+    sentkit("probe", "v.safetensors", "--label", "label", "--folds", 3, "--penalties", 1, "-o", "p.safetensors")
+    return rows
+
+
+@pytest.mark.parametrize("leading", LEADING, ids=["blank", "bad", "neither"])
+@pytest.mark.parametrize("kind", ["texts", "vectors"])
+@pytest.mark.parametrize("paths", [["-"], ["a.jsonl"], ["blank.jsonl", "a.jsonl"]], ids=" ".join)
+def test_the_first_good_row_decides_whether_rows_have_vectors(
+    sentkit, probe_of_two_topics, leading, kind, paths
+):
+    good = in_jsonl(*probe_of_two_topics)
+    expected = sentkit("predict", "-m", "p.safetensors", "-q", stdin=good).rows
+    if kind == "vectors":
+        good = sentkit("encode", "-m", "nano", "-q", stdin=good).out.decode()
+    Path("a.jsonl").write_text(leading + good)
+    Path("blank.jsonl").write_text(leading)
+    flags = ("-m", "p.safetensors", "--rejects", "bad.jsonl")
+    done = sentkit("predict", *paths, *flags, stdin=leading + good)
+    bad = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
+    strict = sentkit("predict", *paths, "-m", "p.safetensors", "-q", stdin=leading + good)
+    count = LEADING[leading] * len(paths)
+
+    assert (done.code, len(bad), len({(row["file"], row["line"]) for row in bad})) == (0, count, count)
+    assert [row["label"] for row in done.rows] == [row["label"] for row in expected]
+    assert strict.code == (65 if count else 0)
+
+
+def test_a_header_may_arrive_before_its_rows(sentkit, probe_of_two_topics, monkeypatch):
+    """A read of a pipe returns the bytes that it has: here, seven."""
+    monkeypatch.setattr("sentkit.formats.rows.lines.READ", 7)
+    Path("a.csv").write_text("id,text\n" + "".join(f"0,{row['text']}\n" for row in probe_of_two_topics))
+    done = sentkit("predict", "a.csv", "-m", "p.safetensors", "-q")
+
+    assert (done.code, [row["label"] for row in done.rows]) == (0, ["a", "b"])
+
+
+def test_bad_rows_before_the_first_good_row_are_not_kept(tmp_path):
+    """Blocks of 64 KiB are read; the 100,000 errors alone would have more than 50 MB."""
+    path = tmp_path / "a.jsonl"
+    path.write_text(f"{'{':<63}\n" * 100_000 + '{"text":"a cat"}\n')
+    inputs = Inputs([str(path)], rejects=Rejects(skip=True))
+    tracemalloc.start()
+    with from_first_row(inputs) as (begun, has_vectors):
+        rows = list(begun.read(lambda row: row.values))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert (rows, has_vectors, inputs.rejects.count) == ([{"text": "a cat"}], False, 100_000)
+    assert peak < 20_000_000
 
 
 @pytest.mark.parametrize(

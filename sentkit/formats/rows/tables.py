@@ -10,8 +10,10 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
+from shlex import quote
 from typing import TYPE_CHECKING, BinaryIO
 
+from sentkit.errors import DataError
 from sentkit.formats.rows.block import BadLine, Row, RowBlock, Span, made_block
 from sentkit.formats.rows.lines import BOM, LineBlock, LongLine, text_of, texts_of, too_long
 
@@ -41,8 +43,13 @@ def table_blocks(
     if delimiter != DELIMITERS[format][0]:
         inputs.rejects.note(f"{source}: the delimiter is a {NAMES[delimiter]}")
     named = "--columns" if header else "the header"
+    advice = "continue without this row: --rejects FILE"
+    if format == "csv":
+        is_text = inputs.quoting == "none"
+        cure = "without --quoting none, a field in quotes" if is_text else "only a field in quotes"
+        advice = f"{cure} can have a {NAMES.get(delimiter, 'comma')}; to {advice}"
     if (inputs.quoting or QUOTING[format]) == "csv":
-        records = csv_records(source, blocks, delimiter, inputs.longest)
+        records = csv_records(source, blocks, delimiter, len(header), inputs)
     else:
         warn = inputs.rejects.warn if inputs.quoting is None else None
         records = plain_records(source, blocks, delimiter, inputs.longest, warn)
@@ -59,7 +66,7 @@ def table_blocks(
             if isinstance(cells, BadLine)
             else dict(zip(header, cells, strict=True))
             if len(cells) == len(header)
-            else BadLine(f"{len(cells)} fields, {named} has {len(header)}")
+            else BadLine(f"{len(cells)} fields, {named} has {len(header)}", advice)
             for cells in rows
         ]
         yield made_block(values, source, [*numbers], raws)
@@ -116,12 +123,17 @@ def header_of(names: Cells, source: str, number: int) -> list[str]:
     return names
 
 
-def csv_records(source: str, blocks: Iterator[LineBlock], delimiter: str, longest: int) -> Iterator[Records]:
+def csv_records(
+    source: str, blocks: Iterator[LineBlock], delimiter: str, width: int, inputs: "Inputs"
+) -> Iterator[Records]:
     """The records of one block after the other. A quoted field can have lines of several blocks.
 
-    A record over the limit is an error also with --rejects, because its last lines could pass for rows.
+    A record over the limit is an error also with --rejects, because its last lines could pass for rows. All
+    records before it are yielded. `width` is the number of columns; 0: as in the first record.
     """
+    longest = inputs.longest
     waiting, taken = deque[tuple[int, bytes]](), list[tuple[int, bytes]]()
+    needs_quotes = False  # a quoted field of an earlier record has a delimiter or a newline
 
     def taken_texts() -> Iterator[str]:
         """The waiting lines, and those of the next blocks. Each is added to the lines that are taken."""
@@ -133,7 +145,7 @@ def csv_records(source: str, blocks: Iterator[LineBlock], delimiter: str, longes
             size = len(line) + (size if taken else 0)
             taken.append((number, line))
             if isinstance(line, LongLine) or size > longest + 1:
-                raise too_long(longest).at(source, taken[0][0])
+                raise long_record(longest, lines=len(taken)).at(source, taken[0][0])
             yield line.decode(errors="replace")
 
     reader = csv.reader(taken_texts(), strict=True, delimiter=delimiter)
@@ -141,23 +153,75 @@ def csv_records(source: str, blocks: Iterator[LineBlock], delimiter: str, longes
         together = b"".join(lines)
         quoted = b'"' in together or b"\r" in together.replace(b"\r\n", b"")
         if not quoted and LongLine not in map(type, lines):
-            yield range(first, first + len(lines)), lines, cells_of(texts_of(lines, longest), delimiter)
+            rows = cells_of(texts_of(lines, longest), delimiter)
+            width = width or width_of(rows)
+            yield range(first, first + len(lines)), lines, rows
             continue
         waiting.extend(enumerate(lines, first))
-        numbers, raws, rows = list[int](), list[bytes](), list[Cells]()
+        numbers = list[int]()
+        raws = list[bytes]()
+        rows = []
         while waiting:
             taken.clear()
             cells: Cells
             try:
                 cells = next(reader) or [""]  # an empty line is one empty field
+            except DataError:  # a record over the limit
+                yield numbers, raws, rows
+                raise
             except csv.Error as error:  # an unclosed quote, or text after a closing quote
-                problem = str(error).replace("unexpected end of data", "a quote is not closed")
-                cells = BadLine(f"not CSV: {problem} (sentkit cat --quoting none reads quotes as text)")
+                is_open = "unexpected end of data" in str(error)
+                cells = BadLine("not CSV: a quote is not closed" if is_open else f"not CSV: {error}")
+                of_text = not needs_quotes and all(
+                    fields_without_quotes(line, delimiter) == width
+                    for _, line in [*taken, *waiting]
+                    if line.strip(b"\r\n")
+                )
+                cells.advice = advice_on_quotes(source, inputs, of_text=of_text, is_open=is_open)
+            else:
+                as_text = fields_without_quotes(taken[0][1], delimiter)
+                needs_quotes = needs_quotes or len(taken) > 1 or as_text != len(cells)
             numbers.append(taken[0][0])
             raws.append(b"".join([line for _, line in taken]))
             text = text_of(raws[-1], longest)
             rows.append(cells if isinstance(text, str) else text)
+            width = width or width_of(rows)
         yield numbers, raws, rows
+
+
+def width_of(rows: Sequence[Cells]) -> int:
+    """The number of fields of the first record; 0 if there is none, or a bad one."""
+    if not rows or isinstance(rows[0], BadLine):
+        return 0
+    return len(rows[0])
+
+
+def fields_without_quotes(line: bytes, delimiter: str) -> int:
+    """The number of fields of a line if quotes are text."""
+    return line.count(delimiter.encode()) + 1
+
+
+def long_record(longest: int, *, lines: int) -> BadLine:
+    error = too_long(longest)
+    if lines > 1:
+        words = ["is a quote in this line not closed?", error.advice or ""]
+        error.advice = " ".join(words).strip()
+    return error
+
+
+def advice_on_quotes(source: str, inputs: "Inputs", *, of_text: bool, is_open: bool) -> str:
+    """How to read a record whose quotes are not those of CSV.
+
+    `of_text`: with quotes as text, this record and those around it have as many fields as the header.
+    `is_open`: the record has all lines up to the end of the file.
+    """
+    if of_text:
+        words = ["sentkit cat", *(["--from csv"] if inputs.format else []), "--quoting none"]
+        words += [] if source == "-" else [quote(source)]
+        return f"the quotes seem to be text: {' '.join(words)} | ..."
+    if is_open:
+        return "close the quote; --rejects FILE continues without this row and all rows below it"
+    return "correct the quotes, or continue without this row: --rejects FILE"
 
 
 IN_QUOTES = re.compile('[",\r\n\ufeff]')  # characters of a cell that needs quotes; also a byte order mark
