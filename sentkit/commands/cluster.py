@@ -44,6 +44,7 @@ def cluster(
     algorithm: Literal["kmeans", "minibatch", "agglomerative", "hdbscan", "faiss"] = "kmeans",
     truth: str | None = None,
     describe: Annotated[bool, Excludes("--truth")] = False,
+    describe_rows: Annotated[bool, REPORTS] = False,
     stability: Annotated[bool, DETERMINISTIC, excludes("--truth", "--describe")] = False,
     seed: Annotated[str | None, DETERMINISTIC] = None,
     set_: list[str] | None = None,
@@ -53,7 +54,9 @@ def cluster(
         str | None,
         excludes(*("-k", "--algorithm", "--set", "--seed", "--stability"), because=": it only assigns rows"),
     ] = None,
-    keywords: Annotated[int, Range(min=0), Needs("--describe or --centroids")] = 10,
+    keywords: Annotated[
+        int, Range(min=0), Needs("--describe or --describe-rows or --centroids")
+    ] = 10,
     nearest: Annotated[int, Range(min=0), Needs("--describe or --centroids")] = 3,
     keep_vectors: Annotated[bool, REPORTS] = False,
     threads: options.Count = None,
@@ -70,6 +73,7 @@ def cluster(
       --algorithm: Clustering algorithm.
       --truth NAME: Report agreement with this field, a human class label.
       --describe: Report the size, keywords and nearest rows of each cluster.
+      --describe-rows: Add "keywords" to each row: a list, the keywords of its cluster.
       --stability: Add "stability" to each row: the share of the other seeds that agree.
       --seed N|A,B|A..B: Random seed. Several are possible with --truth, several -k (0..4) and --stability
           (0..9).
@@ -94,6 +98,7 @@ def cluster(
     form = "truth" if truth is not None else "describe" if describe else "stability" if stability else "rows"
     if counts is not None and len(counts) > 1:
         others = {"--truth": truth, "--describe": describe, "--stability": stability}
+        others |= {"--describe-rows": describe_rows}
         others |= {"--keep-vectors": keep_vectors, "--replace": replace, "--centroids": centroids}
         if flag := next((flag for flag, value in others.items() if value), None):
             raise UsageError(f"{flag} cannot be used with several -k, which write a report")
@@ -137,8 +142,10 @@ def cluster(
         elif form == "counts":
             output.show(runs.count_records(work), runs.count_line)
         else:
-            sizes = (keywords, nearest) if describe or centroids is not None else None
+            is_described = describe or describe_rows or centroids is not None
+            sizes = (keywords, nearest) if is_described else None
             how = {"keep": keep_vectors, "replace": replace, "force": output.force}
+            how["with_keywords"] = describe_rows
             described = runs.write_clusters(work, form, sizes, output.path, centroids, **how)
             if describe:
                 output.show(described, runs.description_line, texts=["keywords", "nearest"], wrap=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from sentkit.console import Console, RowProgress
 from sentkit.errors import NoInputError, UsageError
-from sentkit.flags import Named, options
+from sentkit.flags import Named, Needs, Range, options
 from sentkit.flags.rows import RowFlags
 from sentkit.process import limit_threads
 
@@ -20,12 +20,16 @@ if TYPE_CHECKING:
     from sentkit.model.encoding import TokenEncoder
     from sentkit.model.text.tokens import TextTokenizer
 
+REST = "other"  # the label of rows that no class fits
+
 
 def predict(
     *,
     model: str,
     every: Annotated[bool, Named("--all")] = False,
     name: str | None = None,
+    threshold: Annotated[float | None, Range(min=0.0, max=1.0)] = None,
+    rest: Annotated[str, Needs("--threshold")] = REST,
     machine: options.MachineFlags,
     output: options.OutputFlags,
     replace: bool = False,
@@ -38,6 +42,8 @@ def predict(
       --all: Add "probabilities": that of each class, in place of "probability".
       -m, --model CLASSIFIER: A folder or hub name with a classification head, or a file of sentkit probe -o.
       --name NAME: Field of the class or the score. [default: label or score]
+      --threshold X: A row whose most probable class has a probability below X gets the label of --rest.
+      --rest LABEL: The label of rows below --threshold; also one of the classes. [default: other]
     """
     # As in `encode`, each thread computes batches of its own.
     limit_threads(None, of_libraries=1)
@@ -74,9 +80,13 @@ def predict(
             groups = ((block, block.vectors[:, 0]) for block in encoded)
         if answers.classes and name == ("probabilities" if every else "probability"):
             raise UsageError(f"--name {name}: this field is for the probability", advice="use another name")
+        if threshold is not None and not answers.classes:
+            raise UsageError(f"--threshold needs a classifier with classes; {model} gives a score")
         with output.open() as out:
             for block, outputs in groups:
-                fields = answers.fields(outputs, name, every=every)
+                fields = answers.fields(
+                    outputs, name, every=every, threshold=threshold or 0.0, label_below=rest
+                )
                 for place in np.flatnonzero(~np.isfinite(outputs).all(axis=1)).tolist():
                     block.rows.refuse(place, "an output of the classifier is NaN or infinity")
                 refuse_existing_fields(block.rows, [key.decode() for key, _ in fields[0]], replace=replace)

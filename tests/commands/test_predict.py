@@ -391,3 +391,49 @@ def test_a_row_that_the_writer_rejects_has_its_vector(sentkit, source, flags, nu
     [reject] = map(json.loads, Path("bad.jsonl").read_text().splitlines())
     assert reject["line"] == number + 1
     assert json.loads(reject["row"]) == rows[number]
+
+
+def probabilities_of(*outputs):
+    """The softmax of two outputs, of which the second is 0."""
+    return [1 / (1 + np.exp(-abs(output))) for output in outputs]
+
+
+@pytest.fixture
+def two_classes():
+    """A probe whose outputs are the only number of a vector, and 0."""
+    save_file(
+        {"weight": np.array([[1.0], [0.0]]), "bias": np.zeros(2)},
+        "c.safetensors",
+        {"sentkit": json.dumps({"kind": "classifier", "classes": ["no", "yes"]})},
+    )
+    return in_jsonl({"embedding": [2]}, {"embedding": [0.5]}, {"embedding": [-1]}, {"embedding": [0]})
+
+
+@pytest.mark.parametrize(
+    ("flags", "labels"),
+    [
+        ([], ["no", "no", "yes", "no"]),
+        (["--threshold", 0.7], ["no", "other", "yes", "other"]),  # of 0.88, 0.62, 0.73 and 0.5
+        (["--threshold", 0.5], ["no", "no", "yes", "no"]),  # not below
+        (["--threshold", 1, "--rest", "?"], ["?"] * 4),
+        (["--threshold", 0.7, "--rest", "yes"], ["no", "yes", "yes", "yes"]),
+        (["--threshold", 0.7, "--all"], ["no", "other", "yes", "other"]),
+    ],
+)
+def test_rows_below_the_threshold_get_the_label_of_the_rest(sentkit, two_classes, flags, labels):
+    done = sentkit("predict", "-m", "c.safetensors", *flags, stdin=two_classes)
+
+    assert (done.code, [row["label"] for row in done.rows]) == (0, labels)
+    numbers = [row.get("probability") or max(row["probabilities"].values()) for row in done.rows]
+    assert numbers == pytest.approx(probabilities_of(2, 0.5, -1, 0), rel=1e-6)
+
+
+def test_the_threshold_needs_classes(sentkit, tmp_path, two_classes):
+    folder = make_classifier("bert", 1, tmp_path / "model")
+    score = sentkit("predict", "-m", folder, "--threshold", 0.5, "-q", stdin='{"text":"a"}')
+    rest = sentkit("predict", "-m", "c.safetensors", "--rest", "none", stdin=two_classes)
+    large = sentkit("predict", "-m", "c.safetensors", "--threshold", 70, stdin=two_classes)
+
+    assert (score.code, rest.code, large.code) == (2, 2, 2)
+    assert "--threshold needs a classifier with classes" in score.err
+    assert "--rest needs --threshold" in rest.err

@@ -11,7 +11,7 @@ import orjson
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.digits import decimals, significant
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import DataError, OtherSpaceError, UsageError
 from sentkit.formats.files import readable, together
 from sentkit.formats.rows.block import RowBlock, block_of, made_block
 from sentkit.formats.rows.kinds import class_of
@@ -148,7 +148,14 @@ class ClusteringRun:
             sizes = [f"{short_label(each.space)}, {each.rows.shape[1]} numbers" for each in (points, given)]
             if not fit or points.rows.shape[1] != given.rows.shape[1]:
                 problem = f"the vectors are {sizes[0]}, the centroids of {given.table.path} are {sizes[1]}"
-                raise DataError(problem, source=source, advice=edition_advice(ours, theirs))
+                raise OtherSpaceError(
+                    problem,
+                    source=source,
+                    line=None,
+                    advice=edition_advice(ours, theirs),
+                    wanted=theirs,
+                    wanted_path=given.table.path,
+                )
         elif count > (most := ALGORITHMS[self.algorithm].max_rows or count):
             problem = f"{count} rows, {self.algorithm} accepts up to {most}"
             raise DataError(problem, source=source, advice="use --algorithm kmeans")
@@ -196,18 +203,25 @@ def write_rows(
     points: Points,
     clustering: Clustering,
     stability: Float64 | None,
+    keywords_of_clusters: Sequence[Sequence[str]] | None,
     inputs: Inputs,
     output: str,
     *,
     force: bool,
     replace: bool,
 ) -> None:
-    """Write rows as JSONL, or as a vector file with the unchanged input vectors."""
+    """Write rows as JSONL, or as a vector file with the unchanged input vectors.
+
+    A row that belongs to no cluster has no keywords.
+    """
     columns: list[Iterator[tuple[bytes, bytes]]] = [
         ((b"cluster", b"%d" % label) for label in clustering.labels.tolist())
     ]
     if stability is not None:
         columns.append((b"stability", repr(significant(each)).encode()) for each in stability.tolist())
+    if keywords_of_clusters is not None:
+        values = [orjson.dumps(words) for words in [*keywords_of_clusters, []]]
+        columns.append((b"keywords", values[label]) for label in clustering.labels.tolist())
     fields = zip(*columns, strict=True)  # the new fields of each row
     kept = points.table.every_row()
     spec, names, form = dict[str, Any](), tuple[str, ...](), VectorOutput(force=force, replace=True)
@@ -262,6 +276,7 @@ def write_clusters(
     output: str,
     centroids: str | None,
     *,
+    with_keywords: bool,
     keep: bool,
     replace: bool,
     force: bool,
@@ -269,8 +284,11 @@ def write_clusters(
     """Write the centroids and, unless `form` is "describe", the rows, with the best clustering of all seeds.
 
     `sizes` are the numbers of keywords and rows of a description, which is returned; None if none is needed.
+    `with_keywords`: each row gets the keywords of its cluster.
     """
     new = {"rows": ("cluster",), "stability": ("cluster", "stability")}.get(form, ())
+    if with_keywords:
+        new = (*new, "keywords")
 
     def check(rows: RowBlock) -> None:
         refuse_existing_fields(rows, new, replace=replace)
@@ -292,7 +310,8 @@ def write_clusters(
     if form != "describe":
         others = [each.labels for each in clusterings if each is not best]
         stability = agreeing(best.labels, others) if form == "stability" else None
-        write_rows(points, best, stability, run.inputs, output, force=force, replace=replace)
+        words = [row["keywords"] for row in described] if with_keywords else None
+        write_rows(points, best, stability, words, run.inputs, output, force=force, replace=replace)
     return described
 
 
