@@ -436,7 +436,9 @@ def row_order(sample: Matches, count: int) -> RowOrder | None:
     elif share_of_commonest((a + b)[moved]) >= ONE_KIND:
         kind = "reversed"
     first = commonest_first(a - b, moved) if kind == "shifted" else np.flatnonzero(moved)[a[moved].argmin()]
-    ratios = lengths(sample.left[matched]) / np.maximum(lengths(sample.right[nearest[matched]]), SMALLEST_NORM)
+    ratios = lengths(sample.left[matched]) / np.maximum(
+        lengths(sample.right[nearest[matched]]), SMALLEST_NORM
+    )
     before = ~moved & (a < a[first])
     return RowOrder(
         kind=kind,
@@ -466,8 +468,6 @@ def common_factor(lowest: float, highest: float) -> float | None:
     if lowest <= 0 or math.log(highest / lowest) > SAME_LENGTH:
         return None
     return math.sqrt(lowest * highest)
-
-
 
 
 def sample_record(matches: Matches, top: int) -> tuple[Float64, Record]:
