@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from sentkit import __version__, completion, manual
 from sentkit.console import Console, close_bar
-from sentkit.errors import NoInputError, SentkitError
+from sentkit.errors import NoInputError, NoVectorError, OtherSpaceError, SentkitError
 from sentkit.escaping import without_secrets
 from sentkit.flags import expand_flags
 from sentkit.flags.removed import advice_of_removed
@@ -116,6 +116,10 @@ def exit_code(error: BaseException, console: Console) -> int | None:
     many = isinstance(cause, OSError) and cause.errno == errno.EMFILE
     advice = "raise the limit of open files, for example: ulimit -n 4096" if many else None
     if isinstance(error, SentkitError):
+        if isinstance(error, NoVectorError | OtherSpaceError):
+            from sentkit.flags.encode_first import advice_on_vectors
+
+            error.advice = advice_on_vectors(error, sys.argv[1:])
         if is_first_process():
             console.error(str(error), error.advice or advice)
         return error.exit_code

@@ -33,6 +33,35 @@ class DataError(SentkitError):
         self.problem, self.source, self.line = problem, source, line
 
 
+class NoVectorError(DataError):
+    """A row without a vector. `field` has its text, if no flag names the field and its name is not known."""
+
+    def __init__(self, problem: str, *, source: str, line: int, field: str | None = None) -> None:
+        super().__init__(problem, source=source, line=line)
+        self.field = field
+
+
+class OtherSpaceError(DataError):
+    """Vectors of another space than those that they are compared with.
+
+    `wanted` is the `_emb` of the others, and `wanted_path` their file, if it is known.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        source: str,
+        line: int | None,
+        advice: str | None,
+        wanted: str | None,
+        wanted_path: str | None = None,
+    ) -> None:
+        super().__init__(problem, source=source, line=line, advice=advice)
+        self.wanted = wanted
+        self.wanted_path = wanted_path
+
+
 class NoRowsError(DataError):
     """An input without rows, or without valid rows. It is an error because most commands need rows."""
 

@@ -14,6 +14,7 @@ from sentkit.training.settings import ours, parsed
 
 DETERMINISTIC = Excludes("--algorithm agglomerative|hdbscan", ", which is deterministic")
 REPORTS = excludes("--truth", "--describe", because=", which writes a report")
+KEYWORDS = 10  # of a described cluster
 DEFAULT_SEEDS = {"counts": range(5), "stability": range(10)}  # of a form; other forms use only 0
 
 
@@ -52,7 +53,7 @@ def cluster(
         str | None,
         excludes(*("-k", "--algorithm", "--set", "--seed", "--stability"), because=": it only assigns rows"),
     ] = None,
-    keywords: Annotated[int, Range(min=0), Needs("--describe or --centroids")] = 10,
+    keywords: Annotated[int | None, Range(min=0), Excludes("--truth")] = None,
     nearest: Annotated[int, Range(min=0), Needs("--describe or --centroids")] = 3,
     keep_vectors: Annotated[bool, REPORTS] = False,
     output: options.TableFlags,
@@ -75,7 +76,8 @@ def cluster(
           of agglomerative, min_size (5) of hdbscan.
       --centroids PATH: Also write the centroids, with descriptions.
       --from-centroids FILE: Assign rows to these centroids; not with -k.
-      --keywords N: Keywords per described cluster.
+      --keywords N: Keywords per described cluster [default: 10]; without --describe and --centroids, add
+          "keywords" to each row: a list of N keywords of its cluster.
       --nearest N: Nearest rows per described cluster.
       --keep-vectors: Keep the vectors in the rows.
     """
@@ -89,7 +91,8 @@ def cluster(
     form = "truth" if truth is not None else "describe" if describe else "stability" if stability else "rows"
     if counts is not None and len(counts) > 1:
         others = {"--truth": truth, "--describe": describe, "--stability": stability}
-        others |= {"--keep-vectors": keep_vectors, "--replace": replace, "--centroids": centroids}
+        others |= {"--keywords": keywords is not None, "--keep-vectors": keep_vectors}
+        others |= {"--replace": replace, "--centroids": centroids}
         if flag := next((flag for flag, value in others.items() if value), None):
             raise UsageError(f"{flag} cannot be used with several -k, which write a report")
         form = "counts"
@@ -132,9 +135,19 @@ def cluster(
         elif form == "counts":
             output.show(runs.count_records(work), runs.count_line)
         else:
-            sizes = (keywords, nearest) if describe or centroids is not None else None
-            how = {"keep": keep_vectors, "replace": replace, "force": output.force}
-            described = runs.write_clusters(work, form, sizes, output.path, centroids, **how)
+            described = runs.write_clusters(
+                work,
+                form,
+                KEYWORDS if keywords is None else keywords,
+                nearest,
+                output.path,
+                centroids,
+                described=describe or centroids is not None,
+                with_keywords=keywords is not None and not describe and centroids is None,
+                keep=keep_vectors,
+                replace=replace,
+                force=output.force,
+            )
             if describe:
                 output.show(described, runs.description_line, texts=["keywords", "nearest"], wrap=True)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from sentkit.console import Console, RowProgress
 from sentkit.errors import NoInputError, UsageError
-from sentkit.flags import Named, options
+from sentkit.flags import Named, Needs, Range, options
 from sentkit.flags.rows import RowFlags
 from sentkit.process import limit_threads
 
@@ -20,12 +20,16 @@ if TYPE_CHECKING:
     from sentkit.model.encoding import TokenEncoder
     from sentkit.model.text.tokens import TextTokenizer
 
+REST = "other"  # the label of rows that no class fits
+
 
 def predict(
     *,
     model: str,
     every: Annotated[bool, Named("--all")] = False,
     name: str | None = None,
+    threshold: Annotated[float | None, Range(min=0.0, max=1.0)] = None,
+    rest: Annotated[str, Needs("--threshold")] = REST,
     machine: options.MachineFlags,
     output: options.OutputFlags,
     replace: bool = False,
@@ -38,6 +42,8 @@ def predict(
       --all: Add "probabilities": that of each class, in place of "probability".
       -m, --model CLASSIFIER: A folder or hub name with a classification head, or a file of sentkit probe -o.
       --name NAME: Field of the class or the score. [default: label or score]
+      --threshold X: A row whose most probable class has a probability below X gets the label of --rest.
+      --rest LABEL: The label of rows below --threshold; also one of the classes. [default: other]
     """
     # As in `encode`, each thread computes batches of its own.
     limit_threads(None, of_libraries=1)
@@ -73,9 +79,13 @@ def predict(
             groups = ((block, block.vectors[:, 0]) for block in encoded)
         if answers.classes and name == ("probabilities" if every else "probability"):
             raise UsageError(f"--name {name}: this field is for the probability", advice="use another name")
+        if threshold is not None and not answers.classes:
+            raise UsageError(f"--threshold needs a classifier with classes; {model} gives a score")
         with output.open() as out:
             for block, outputs in groups:
-                fields = answers.fields(outputs, name, every=every)
+                fields = answers.fields(
+                    outputs, name, every=every, threshold=threshold or 0.0, label_below=rest
+                )
                 for place in np.flatnonzero(~np.isfinite(outputs).all(axis=1)).tolist():
                     block.rows.refuse(place, "an output of the classifier is NaN or infinity")
                 refuse_existing_fields(block.rows, [key.decode() for key, _ in fields[0]], replace=replace)
@@ -91,25 +101,15 @@ def outputs_of_probe(
     classifier: "VectorClassifier", inputs: "Inputs", machine: options.MachineFlags, console: Console
 ) -> "Iterator[tuple[VectorBlock, NDArray[Any]]]":
     """Yield blocks of rows and their outputs (n, k). Rows without vectors are encoded."""
-    from sentkit.formats.rows.kinds import KINDS, TextParser
-    from sentkit.formats.rows.rows import with_first_row
-    from sentkit.formats.vectors.store import common_fields, is_store
-    from sentkit.formats.vectors.vectors import VECTOR_FIELDS, VECTOR_NAMES, is_array
+    from sentkit.formats.rows.kinds import TextParser
+    from sentkit.formats.vectors.first_row import from_first_row
+    from sentkit.formats.vectors.store import common_fields
     from sentkit.model import find_encoder
     from sentkit.model.query_encoder import Recorded
     from sentkit.transforms.steps import check_fitted
 
-    if is_store(inputs.paths[0]) or is_array(inputs.paths[0]):
-        yield from classifier.outputs(inputs)
-        return
-    with with_first_row(inputs) as (begun, row):
-        fields = common_fields(begun)
-        own = {fields.get(name, name) for name in VECTOR_FIELDS} & ({*row.values} if row else set())
-        has_vectors, has_texts = (
-            any(own.issuperset(fields.get(name, name) for name in names) for names in several)
-            for several in (VECTOR_NAMES, [kind.texts for kind in KINDS])
-        )
-        if has_vectors or not has_texts:
+    with from_first_row(inputs) as (begun, has_vectors):
+        if has_vectors:
             yield from classifier.outputs(begun)
             return
         recorded = Recorded(classifier.path, classifier.spec)
@@ -124,7 +124,7 @@ def outputs_of_probe(
             raise NoInputError(str(error), advice=advice) from error
         readout = model.readouts[0]
         console.report(f"the rows have no vectors; they are encoded with {model.name}, readout {readout}")
-        texts = TextParser(fields, prompts=model.sides)
+        texts = TextParser(common_fields(begun), prompts=model.sides)
         encoder = model.encoder()
         check_fitted(classifier.path, encoder.specs[0].emb)
         console.warn(*model.notes)

@@ -1,6 +1,6 @@
 """`sentkit search`: the corpus rows most similar to each query."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from dataclasses import replace as replace_fields
 from functools import cached_property
@@ -8,6 +8,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 from sentkit.console import Console, RowProgress, print_table, reading
+from sentkit.digits import significant
 from sentkit.errors import UsageError
 from sentkit.flag_values import parse_shard
 from sentkit.flags import Excludes, Named, Needs, Range, excludes, options
@@ -15,15 +16,16 @@ from sentkit.flags.rows import RowFlags, StreamFlags
 
 if TYPE_CHECKING:
     from sentkit.formats.outputs.outputs import Paths
+    from sentkit.formats.rows.block import Row
     from sentkit.formats.rows.rows import Inputs
     from sentkit.metrics.neighbours.corpus import SearchCorpus
-    from sentkit.metrics.neighbours.queries import Search
+    from sentkit.metrics.neighbours.queries import Hits, Search
     from sentkit.model.query_encoder import EncodedRows
 
 TOP = 10  # hits, by default
 ONLY_PARTS = excludes(
     *("--corpus", "--shard", "--top", "--threshold", "--metric", "--flat", "--json", "--replace"),
-    *("--rescore", "--candidates", "--field", "-m", "--device"),
+    *("--rescore", "--candidates", "--field", "-m", "--device", "--rejects"),
 )
 
 
@@ -39,6 +41,11 @@ class QueryFlags(StreamFlags):
     texts: Annotated[list[str] | None, Named("[TEXT]...")] = None
     corpus: str | None = None
     queries: Annotated[str | None, Excludes("TEXT")] = None
+
+    def __post_init__(self) -> None:
+        if self.texts and self.corpus is not None and self.rejects is not None:
+            problem = "--rejects cannot be used with TEXT and --corpus: a bad row of a corpus is an error"
+            raise UsageError(problem)
 
     @property
     def paths(self) -> list[str]:
@@ -109,10 +116,7 @@ def search(
     options.check_threshold(threshold, metric)
     if top is None and threshold is None:
         top = TOP
-    if top is None and candidates is not None:
-        raise UsageError("--candidates has no effect with --threshold without --top")
-    if top is not None and candidates is not None and candidates < top:
-        raise UsageError(f"--candidates {candidates}: expected at least --top, {top}")
+    check_candidates(candidates, top)
     part = None if shard is None else parse_shard(shard)
     as_rows = not flat and (part is not None or not output.as_table)
     part_of = (part.number or part.count, part.count) if part else None
@@ -139,8 +143,8 @@ def search(
         output.open() as out,
     ):
         if query.corpus is None:
-            found = replace_fields(inputs.other(*query.files), by_paragraph=True)
-            corpus, spec = encoded_corpus(found, model, of_model, console)
+            searched = replace_fields(inputs.other(*query.files), by_paragraph=True, rejects=inputs.rejects)
+            corpus, spec = encoded_corpus(searched, model, of_model, console)
             encoded = query_texts((query.texts or [])[:1], model, corpus.path, spec, of_model, console)
         else:
             with reading(console, stored := inputs.other(query.corpus)):
@@ -161,8 +165,20 @@ def search(
         )
         progress = RowProgress(console, inputs=inputs)
         answered.report = progress.add
-        write(answered, out, "flat" if flat else "rows" if as_rows else "table")
+        if flat or as_rows:
+            write_hits(answered, out, answered.flat if flat else answered.nested)
+        else:
+            print_hits(answered, console)
     console.warn(*corpus.left_out, *(encoded.remarks if encoded else ()))
+
+
+def check_candidates(candidates: int | None, top: int | None) -> None:
+    if candidates is None:
+        return
+    if top is None:
+        raise UsageError("--candidates has no effect with --threshold without --top")
+    if candidates < top:
+        raise UsageError(f"--candidates {candidates}: expected at least --top, {top}")
 
 
 def query_texts(
@@ -216,20 +232,34 @@ def encoded_corpus(
     return SearchCorpus(table, with_id=True), rows.record
 
 
-def write(search: "Search", out: BinaryIO, form: str) -> None:
-    """Write rows, or a table with a line for each hit and the query in the first line of its hits."""
-    table, columns = list[list[str]](), ["query", search.metric, "row", "hit"]
-    lines = search.flat if form == "flat" else search.nested
-    for queries, found in search.blocks():
-        for query, hits in zip(queries, found, strict=True):
-            if form == "table":
-                cells = [[f"{similarity:.4f}", *search.cells(row)] for row, similarity in hits]
-                names = [search.called(query), *[""] * len(cells)]
-                table += [[name, *own] for name, own in zip(names, cells, strict=False)]
-            else:
-                out.writelines(lines(query, hits))
+def write_hits(search: "Search", out: BinaryIO, lines: "Callable[[Row, Hits], Iterable[bytes]]") -> None:
+    """Write the lines of each query with its hits."""
+    for queries, hits_of_queries in search.blocks():
+        for query, hits in zip(queries, hits_of_queries, strict=True):
+            out.writelines(lines(query, hits))
         out.flush()  # the reader of a slow pipe gets each block immediately
+
+
+def print_hits(search: "Search", console: Console) -> None:
+    """Print a table with a line for each hit and the query in the first line of its hits.
+
+    Without a hit, the terminal of standard error shows the best similarity.
+    """
+    table = list[list[str]]()
+    columns = ["query", search.metric, "row", "hit"]
+    misses = list[float]()  # the best similarity of each query without a hit
+    search.missed = misses.append
+    for queries, hits_of_queries in search.blocks():
+        for query, hits in zip(queries, hits_of_queries, strict=True):
+            name = search.called(query)
+            for row, similarity in hits:
+                table.append([name, f"{similarity:.4f}", *search.cells(row)])
+                name = ""
     if table and search.corpus.table.files:  # a search in files has only one query
         print_table([columns[1], "line", "hit"], [row[1:] for row in table], texts=["hit"])
     elif table:
         print_table(columns, table, texts=["query", "hit"])
+    elif misses:
+        console.note(f"no hits: the best similarity is {significant(max(misses))}, below --threshold")
+    else:
+        console.note("no hits: the vectors of all queries are zero, as those of empty texts are")

@@ -65,7 +65,7 @@ class StreamFlags(FieldFlags):
     --rejects FILE: Write bad rows to FILE, with file, line and reason, and continue; /dev/null drops them.
     """
 
-    rejects: Annotated[str | None, Excludes("TEXT"), Excludes("--kind merge")] = None
+    rejects: Annotated[str | None, Excludes("--kind merge")] = None
 
     @property
     def paths(self) -> list[str]:
@@ -167,7 +167,7 @@ class TextFlags(RowFlags):
 
 
 @dataclass(frozen=True)
-class UnusualFlags(RowFlags):
+class UnusualFlags(TextFlags):
     """The input of `cat`, also if it is unusual.
 
     --files-from LIST: Read the names of the files from LIST, one per line or with NUL between them; '-' is

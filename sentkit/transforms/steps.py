@@ -199,7 +199,10 @@ def check_fitted(path: str, emb: str | None) -> None:
         return
     if fitted is None or emb is None or space_of(fitted) != space_of(emb):
         problem = f"fitted on {named(fitted)}, but the vectors are {short_label(emb)}"
-        raise DataError(problem, source=path, advice=edition_advice(emb, fitted))
+        advice = edition_advice(emb, fitted)
+        if advice is None and fitted is not None:
+            advice = f"encode the rows with the model and readout of {fitted.rpartition(':')[0]}"
+        raise DataError(problem, source=path, advice=advice)
 
 
 def named(emb: str | None) -> str:

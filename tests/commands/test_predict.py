@@ -1,6 +1,7 @@
 """`sentkit predict`: classes and scores beside transformers, sentence-transformers and scikit-learn."""
 
 import json
+import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from sentkit.formats.rows.rows import Inputs, Rejects
+from sentkit.formats.vectors.first_row import from_first_row
 from support import PAIRS, TEXTS, in_jsonl, logits_of, make_classifier
 
 LABELS = ["entailment", "contradiction", "neutral"]
@@ -212,6 +215,71 @@ def test_a_model_of_a_probe_that_is_not_there_or_has_changed_is_refused(
     assert (neither.code, "-:1: this row has no vector" in neither.err) == (65, True)
 
 
+LEADING = {  # what comes before the first good row -> number of bad rows
+    "\n" * 70_000: 0,
+    "{\n" * 40_000: 40_000,
+    '{"text":7}\n{"id":1}\n{\n' * 2: 6,
+}
+
+
+@pytest.fixture
+def probe_of_two_topics(sentkit, labelled):
+    """A probe of nano's vectors, and two rows with texts."""
+    rows = labelled("sentence")[:2]
+    sentkit("encode", "train.jsonl", "-m", "nano", "-o", "v.safetensors")
+    sentkit(
+        "probe", "v.safetensors", "--label", "label", "--folds", 3, "--penalties", 1, "-o", "p.safetensors"
+    )
+    return rows
+
+
+@pytest.mark.parametrize("leading", LEADING, ids=["blank", "bad", "neither"])
+@pytest.mark.parametrize("kind", ["texts", "vectors"])
+@pytest.mark.parametrize("paths", [["-"], ["a.jsonl"], ["blank.jsonl", "a.jsonl"]], ids=" ".join)
+def test_the_first_good_row_decides_whether_rows_have_vectors(
+    sentkit, probe_of_two_topics, leading, kind, paths
+):
+    good = in_jsonl(*probe_of_two_topics)
+    expected = sentkit("predict", "-m", "p.safetensors", "-q", stdin=good).rows
+    if kind == "vectors":
+        good = sentkit("encode", "-m", "nano", "-q", stdin=good).out.decode()
+    Path("a.jsonl").write_text(leading + good)
+    Path("blank.jsonl").write_text(leading)
+    flags = ("-m", "p.safetensors", "--rejects", "bad.jsonl")
+    done = sentkit("predict", *paths, *flags, stdin=leading + good)
+    bad = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
+    strict = sentkit("predict", *paths, "-m", "p.safetensors", "-q", stdin=leading + good)
+    count = LEADING[leading] * len(paths)
+
+    assert (done.code, len(bad), len({(row["file"], row["line"]) for row in bad})) == (0, count, count)
+    assert [row["label"] for row in done.rows] == [row["label"] for row in expected]
+    assert strict.code == (65 if count else 0)
+
+
+def test_a_header_may_arrive_before_its_rows(sentkit, probe_of_two_topics, monkeypatch):
+    """A read of a pipe returns the bytes that it has: here, seven."""
+    monkeypatch.setattr("sentkit.formats.rows.lines.READ", 7)
+    Path("a.csv").write_text("id,text\n" + "".join(f"0,{row['text']}\n" for row in probe_of_two_topics))
+    done = sentkit("predict", "a.csv", "-m", "p.safetensors", "-q")
+
+    assert (done.code, [row["label"] for row in done.rows]) == (0, ["a", "b"])
+
+
+def test_bad_rows_before_the_first_good_row_are_not_kept(tmp_path):
+    """Blocks of 64 KiB are read; the 100,000 errors alone would have more than 50 MB."""
+    path = tmp_path / "a.jsonl"
+    path.write_text(f"{'{':<63}\n" * 100_000 + '{"text":"a cat"}\n')
+    inputs = Inputs([str(path)], rejects=Rejects(skip=True))
+    tracemalloc.start()
+    with from_first_row(inputs) as (begun, has_vectors):
+        rows = list(begun.read(lambda row: row.values))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert (rows, has_vectors, inputs.rejects.count) == ([{"text": "a cat"}], False, 100_000)
+    assert peak < 20_000_000
+
+
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
@@ -325,3 +393,49 @@ def test_a_row_that_the_writer_rejects_has_its_vector(sentkit, source, flags, nu
     [reject] = map(json.loads, Path("bad.jsonl").read_text().splitlines())
     assert reject["line"] == number + 1
     assert json.loads(reject["row"]) == rows[number]
+
+
+def probabilities_of(*outputs):
+    """The softmax of two outputs, of which the second is 0."""
+    return [1 / (1 + np.exp(-abs(output))) for output in outputs]
+
+
+@pytest.fixture
+def two_classes():
+    """A probe whose outputs are the only number of a vector, and 0."""
+    save_file(
+        {"weight": np.array([[1.0], [0.0]]), "bias": np.zeros(2)},
+        "c.safetensors",
+        {"sentkit": json.dumps({"kind": "classifier", "classes": ["no", "yes"]})},
+    )
+    return in_jsonl({"embedding": [2]}, {"embedding": [0.5]}, {"embedding": [-1]}, {"embedding": [0]})
+
+
+@pytest.mark.parametrize(
+    ("flags", "labels"),
+    [
+        ([], ["no", "no", "yes", "no"]),
+        (["--threshold", 0.7], ["no", "other", "yes", "other"]),  # of 0.88, 0.62, 0.73 and 0.5
+        (["--threshold", 0.5], ["no", "no", "yes", "no"]),  # not below
+        (["--threshold", 1, "--rest", "?"], ["?"] * 4),
+        (["--threshold", 0.7, "--rest", "yes"], ["no", "yes", "yes", "yes"]),
+        (["--threshold", 0.7, "--all"], ["no", "other", "yes", "other"]),
+    ],
+)
+def test_rows_below_the_threshold_get_the_label_of_the_rest(sentkit, two_classes, flags, labels):
+    done = sentkit("predict", "-m", "c.safetensors", *flags, stdin=two_classes)
+
+    assert (done.code, [row["label"] for row in done.rows]) == (0, labels)
+    numbers = [row.get("probability") or max(row["probabilities"].values()) for row in done.rows]
+    assert numbers == pytest.approx(probabilities_of(2, 0.5, -1, 0), rel=1e-6)
+
+
+def test_the_threshold_needs_classes(sentkit, tmp_path, two_classes):
+    folder = make_classifier("bert", 1, tmp_path / "model")
+    score = sentkit("predict", "-m", folder, "--threshold", 0.5, "-q", stdin='{"text":"a"}')
+    rest = sentkit("predict", "-m", "c.safetensors", "--rest", "none", stdin=two_classes)
+    large = sentkit("predict", "-m", "c.safetensors", "--threshold", 70, stdin=two_classes)
+
+    assert (score.code, rest.code, large.code) == (2, 2, 2)
+    assert "--threshold needs a classifier with classes" in score.err
+    assert "--rest needs --threshold" in rest.err

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from sentkit.formats.vectors.store import Store
+from support import in_jsonl
 
 CORPUS = "a dog\nthe sea\na cat sat\nan animal that barks\nships\n"
 
@@ -125,3 +126,36 @@ def test_paragraphs_of_text_files_come_from_cat(sentkit, tmp_path):
     paragraphs = {("a.txt", "the night train to Rome"), ("a.txt", "an espresso"), ("b.txt", "a cat sleeps")}
     assert {(hit["file_b"], hit["text_b"]) for hit in hits} == paragraphs
     assert len(lines) == 5
+
+
+@pytest.mark.parametrize(
+    ("queries", "flags", "note"),
+    [
+        ([[1, 0]], ["--threshold", 0.9], "no hits: the best similarity is 0.8, below --threshold"),
+        (
+            [[1, 0]],
+            ["--threshold", 0.9, "--top", 2],
+            "no hits: the best similarity is 0.8, below --threshold",
+        ),
+        ([[0, 1], [1, 0]], ["--threshold", 0.95], "no hits: the best similarity is 0.8, below --threshold"),
+        ([[1, 0]], ["--threshold", -0.1, "--metric", "euclidean"], "no hits: the best similarity is -0.632"),
+        ([[0, 0]], [], "no hits: the vectors of all queries are zero, as those of empty texts are"),
+        ([[1, 0]], ["--threshold", 0.7], ""),
+        ([[1, 0], [0, 1]], ["--threshold", 0.7], ""),
+    ],
+)
+@pytest.mark.parametrize("as_table", [True, False])
+def test_a_search_without_hits_says_so_on_a_terminal(
+    sentkit, tmp_path, monkeypatch, queries, flags, note, as_table
+):
+    """The corpus has the vectors (0.8, 0.6) and (-1, 0), whose distances to (1, 0) are sqrt(0.4) and 2."""
+    (tmp_path / "c.jsonl").write_text(in_jsonl({"embedding": [0.8, 0.6]}, {"embedding": [-1, 0]}))
+    (tmp_path / "q.jsonl").write_text(in_jsonl(*({"embedding": query} for query in queries)))
+    monkeypatch.setattr("sentkit.console.on_terminal", lambda: True)
+    monkeypatch.setattr("sentkit.flags.options.ReportFlags.as_table", as_table)
+    done = sentkit("search", "--queries", "q.jsonl", "--corpus", "c.jsonl", *flags)
+
+    told = [line for line in done.err.splitlines() if "no hits" in line]
+    assert done.code == 0
+    assert [note in line for line in told] == [True] * bool(note and as_table)
+    assert (done.out == b"") == bool(note and as_table)

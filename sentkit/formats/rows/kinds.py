@@ -6,9 +6,11 @@ The fields of the first row determine the kind of a stream. All later rows must 
 import json
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
 from shlex import quote
 from typing import Any, NamedTuple
 
@@ -159,13 +161,25 @@ class TextParser:
         for kind in sorted(kinds, key=lambda kind: not self.fields.keys() & set(kind.texts)):
             if all(self.fields.get(name, name) in row.values for name in kind.texts):
                 return kind
-        has = ", ".join(f'"{name}"' for name in list(row.values)[:8]) or "nothing"
+        for ours, theirs in self.fields.items():
+            if ours in FIELDS and theirs not in row.values:
+                raise missing_field(row, theirs, ours)
+        has = quoted_names(row.values)
         missing = 'no "text", no "text_a" and "text_b", no "anchor" and "positive"'
         first = next((name for name, value in row.values.items() if isinstance(value, str)), "title")
         advice = f"name the field, for example --field {quote(f'text={first}')}"
         if self.one_text is not None:
             missing = f'no "text", which {self.one_text} needs'
         raise row.error(f"{missing}; this row has {has}", advice=advice)
+
+
+def field_of_text(row: Row, fields: Mapping[str, str]) -> str | None:
+    """The first field with a string, if the row has no field with a text and --field names none."""
+    if not fields.keys().isdisjoint(FIELDS):
+        return None
+    if any(all(name in row.values for name in kind.texts) for kind in KINDS):
+        return None
+    return next((name for name, value in row.values.items() if isinstance(value, str)), None)
 
 
 class EntryParser:
@@ -204,8 +218,30 @@ def filled(row: Row, name: str) -> str:
 
 def wrong_field(row: Row, name: str, expected: str) -> DataError:
     if name not in row.values:
-        return row.error(f'"{name}" is missing')
+        return missing_field(row, name)
     return row.error(f'"{name}" is {json_type(row.values[name])}, expected {expected}')
+
+
+def missing_field(row: Row, name: str, ours: str | None = None) -> DataError:
+    """The error for a row without the field `name`, which --field reads as `ours`."""
+    return row.error(f'"{name}" is missing', advice=advice_on_missing(name, ours, tuple(row.values)))
+
+
+@lru_cache(64)  # of many bad rows, which mostly have the same fields
+def advice_on_missing(name: str, ours: str | None, present: tuple[str, ...]) -> str:
+    """The fields that a row has, and the one with a similar name."""
+    similar = get_close_matches(name, present, 1)
+    has = f"this row has {quoted_names(present)}"
+    if not similar:
+        return has
+    if ours is None:
+        return f'did you mean "{similar[0]}"? {has}'
+    return f"did you mean --field {quote(f'{ours}={similar[0]}')}? {has}"
+
+
+def quoted_names(names: Iterable[str]) -> str:
+    """The first eight names, for messages."""
+    return ", ".join(f'"{name}"' for name in list(names)[:8]) or "nothing"
 
 
 def class_of(row: Row, name: str) -> str:
@@ -307,8 +343,7 @@ class VariantRows:
 
     def read(self, row: Row) -> Sentence:
         if self.name not in row.values:
-            advice = "name the field, for example --field text=title"
-            raise row.error(f'"{self.name}" is missing', advice=advice)
+            raise missing_field(row, self.name, "text")
         text = string_in(row, self.name)
         if not self.replace and (present := next((name for name in self.taken if name in row.values), None)):
             advice = f'use --replace to overwrite "{self.name}"'

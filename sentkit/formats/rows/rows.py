@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import BytesIO
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -209,6 +209,11 @@ class Inputs:
             self.meter.took(len(good))
             yield good
 
+    def reject(self, block: RowBlock) -> None:
+        """Pass a block without a good row to the rejects."""
+        for _ in self.good_rows(block):
+            assert not block, "a block with a good row"
+
     def read(self, parse: Callable[[Row], T], *paths: str) -> Iterator[T]:
         """Yield `parse(row)` for each row of these files, or of all. An invalid row goes to the rejects."""
         for path in paths or self.paths:
@@ -236,15 +241,6 @@ class Inputs:
                 else:
                     read = lines.paragraph_blocks if format == PARAGRAPHS else LINES[format]
                     yield read(path, blocks, self.longest)
-
-
-@contextmanager
-def with_first_row(inputs: Inputs) -> Iterator[tuple[Inputs, Row | None]]:
-    """Yield the same rows again, and the first good one of the first block; None if there is none."""
-    with inputs.raw_blocks(inputs.paths[0]) as blocks:
-        first = list(islice(blocks, 1))
-        good = (block.row(place) for block in first for place in range(len(block)) if place not in block.bad)
-        yield replace(inputs, opened=[chain(first, blocks)]), next(good, None)
 
 
 def parse_fields(pairs: Sequence[str], known: Sequence[str]) -> dict[str, str]:

@@ -10,8 +10,10 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
+from shlex import quote
 from typing import TYPE_CHECKING, BinaryIO
 
+from sentkit.errors import DataError
 from sentkit.formats.rows.block import BadLine, Row, RowBlock, Span, made_block
 from sentkit.formats.rows.lines import BOM, LineBlock, LongLine, text_of, texts_of, too_long
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 DELIMITERS = {"tsv": "\t", "csv": ",;\t|"}  # several: the first line of the file decides
 NAMES = {";": "semicolon", "\t": "tab", "|": "vertical bar"}
 QUOTING = {"tsv": "none", "csv": "csv"}
-csv.field_size_limit(sys.maxsize)  # `csv_records` limits the size of a record
+csv.field_size_limit(sys.maxsize)  # `CsvReader` limits the size of a record
 
 QUOTED = re.compile('"[^"]*"?')
 Cells = list[str] | BadLine
@@ -41,8 +43,13 @@ def table_blocks(
     if delimiter != DELIMITERS[format][0]:
         inputs.rejects.note(f"{source}: the delimiter is a {NAMES[delimiter]}")
     named = "--columns" if header else "the header"
+    advice = "continue without this row: --rejects FILE"
+    if format == "csv":
+        is_text = inputs.quoting == "none"
+        cure = "without --quoting none, a field in quotes" if is_text else "only a field in quotes"
+        advice = f"{cure} can have a {NAMES.get(delimiter, 'comma')}; to {advice}"
     if (inputs.quoting or QUOTING[format]) == "csv":
-        records = csv_records(source, blocks, delimiter, inputs.longest)
+        records = CsvReader(source, blocks, delimiter, len(header), inputs).records()
     else:
         warn = inputs.rejects.warn if inputs.quoting is None else None
         records = plain_records(source, blocks, delimiter, inputs.longest, warn)
@@ -59,7 +66,7 @@ def table_blocks(
             if isinstance(cells, BadLine)
             else dict(zip(header, cells, strict=True))
             if len(cells) == len(header)
-            else BadLine(f"{len(cells)} fields, {named} has {len(header)}")
+            else BadLine(f"{len(cells)} fields, {named} has {len(header)}", advice)
             for cells in rows
         ]
         yield made_block(values, source, [*numbers], raws)
@@ -116,48 +123,128 @@ def header_of(names: Cells, source: str, number: int) -> list[str]:
     return names
 
 
-def csv_records(source: str, blocks: Iterator[LineBlock], delimiter: str, longest: int) -> Iterator[Records]:
-    """The records of one block after the other. A quoted field can have lines of several blocks.
+class CsvReader:
+    """Reads the records of blocks of lines. A quoted field can have lines of several blocks."""
 
-    A record over the limit is an error also with --rejects, because its last lines could pass for rows.
-    """
-    waiting, taken = deque[tuple[int, bytes]](), list[tuple[int, bytes]]()
+    def __init__(
+        self, source: str, blocks: Iterator[LineBlock], delimiter: str, width: int, inputs: "Inputs"
+    ) -> None:
+        """`width` is the number of columns; 0: as in the first record."""
+        self.source = source
+        self.blocks = blocks
+        self.delimiter = delimiter
+        self.width = width
+        self.inputs = inputs
+        self.waiting = deque[tuple[int, bytes]]()  # lines that were read, with their numbers
+        self.taken = list[tuple[int, bytes]]()  # the lines of the record
+        self.needs_quotes = False  # a quoted field of an earlier record has a delimiter or a newline
+        self.reader = csv.reader(self.texts(), strict=True, delimiter=delimiter)
 
-    def taken_texts() -> Iterator[str]:
+    def records(self) -> Iterator[Records]:
+        """The records of one block after the other.
+
+        A record over the limit is an error also with --rejects, because its last lines could pass for rows.
+        All records before it are yielded.
+        """
+        longest = self.inputs.longest
+        for first, lines in self.blocks:
+            together = b"".join(lines)
+            quoted = b'"' in together or b"\r" in together.replace(b"\r\n", b"")
+            if quoted or LongLine in map(type, lines):
+                self.waiting.extend(enumerate(lines, first))
+                yield from self.waiting_records()
+            else:
+                rows = cells_of(texts_of(lines, longest), self.delimiter)
+                self.width = self.width or width_of(rows)
+                yield range(first, first + len(lines)), lines, rows
+
+    def waiting_records(self) -> Iterator[Records]:
+        """The records that begin in the waiting lines."""
+        numbers = list[int]()
+        raws = list[bytes]()
+        rows = list[Cells]()
+        while self.waiting:
+            try:
+                cells = self.next_record()
+            except DataError:  # a record over the limit
+                yield numbers, raws, rows
+                raise
+            numbers.append(self.taken[0][0])
+            raws.append(b"".join([line for _, line in self.taken]))
+            text = text_of(raws[-1], self.inputs.longest)
+            rows.append(cells if isinstance(text, str) else text)
+            self.width = self.width or width_of(rows)
+        yield numbers, raws, rows
+
+    def next_record(self) -> Cells:
+        self.taken.clear()
+        try:
+            cells = next(self.reader) or [""]  # an empty line is one empty field
+        except csv.Error as error:  # an unclosed quote, or text after a closing quote
+            return self.bad_record(str(error))
+        without_quotes = fields_without_quotes(self.taken[0][1], self.delimiter)
+        self.needs_quotes = self.needs_quotes or len(self.taken) > 1 or without_quotes != len(cells)
+        return cells
+
+    def texts(self) -> Iterator[str]:
         """The waiting lines, and those of the next blocks. Each is added to the lines that are taken."""
+        longest = self.inputs.longest
         size = 0
-        while waiting or (block := next(blocks, (0, list[bytes]())))[1]:
-            if not waiting:
-                waiting.extend(enumerate(block[1], block[0]))
-            number, line = waiting.popleft()
-            size = len(line) + (size if taken else 0)
-            taken.append((number, line))
+        while self.waiting or (block := next(self.blocks, (0, list[bytes]())))[1]:
+            if not self.waiting:
+                self.waiting.extend(enumerate(block[1], block[0]))
+            number, line = self.waiting.popleft()
+            size = len(line) + (size if self.taken else 0)
+            self.taken.append((number, line))
             if isinstance(line, LongLine) or size > longest + 1:
-                raise too_long(longest).at(source, taken[0][0])
+                raise long_record(longest, lines=len(self.taken)).at(self.source, self.taken[0][0])
             yield line.decode(errors="replace")
 
-    reader = csv.reader(taken_texts(), strict=True, delimiter=delimiter)
-    for first, lines in blocks:
-        together = b"".join(lines)
-        quoted = b'"' in together or b"\r" in together.replace(b"\r\n", b"")
-        if not quoted and LongLine not in map(type, lines):
-            yield range(first, first + len(lines)), lines, cells_of(texts_of(lines, longest), delimiter)
-            continue
-        waiting.extend(enumerate(lines, first))
-        numbers, raws, rows = list[int](), list[bytes](), list[Cells]()
-        while waiting:
-            taken.clear()
-            cells: Cells
-            try:
-                cells = next(reader) or [""]  # an empty line is one empty field
-            except csv.Error as error:  # an unclosed quote, or text after a closing quote
-                problem = str(error).replace("unexpected end of data", "a quote is not closed")
-                cells = BadLine(f"not CSV: {problem} (sentkit cat --quoting none reads quotes as text)")
-            numbers.append(taken[0][0])
-            raws.append(b"".join([line for _, line in taken]))
-            text = text_of(raws[-1], longest)
-            rows.append(cells if isinstance(text, str) else text)
-        yield numbers, raws, rows
+    def bad_record(self, problem: str) -> BadLine:
+        """The error for a record, with the advice that fits the lines around it."""
+        is_open = "unexpected end of data" in problem
+        of_text = not self.needs_quotes and all(
+            fields_without_quotes(line, self.delimiter) == self.width
+            for _, line in [*self.taken, *self.waiting]
+            if line.strip(b"\r\n")
+        )
+        advice = advice_on_quotes(self.source, self.inputs, of_text=of_text, is_open=is_open)
+        return BadLine("not CSV: a quote is not closed" if is_open else f"not CSV: {problem}", advice)
+
+
+def width_of(rows: Sequence[Cells]) -> int:
+    """The number of fields of the first record; 0 if there is none, or a bad one."""
+    if not rows or isinstance(rows[0], BadLine):
+        return 0
+    return len(rows[0])
+
+
+def fields_without_quotes(line: bytes, delimiter: str) -> int:
+    """The number of fields of a line if quotes are text."""
+    return line.count(delimiter.encode()) + 1
+
+
+def long_record(longest: int, *, lines: int) -> BadLine:
+    error = too_long(longest)
+    if lines > 1:
+        words = ["is a quote in this line not closed?", error.advice or ""]
+        error.advice = " ".join(words).strip()
+    return error
+
+
+def advice_on_quotes(source: str, inputs: "Inputs", *, of_text: bool, is_open: bool) -> str:
+    """How to read a record whose quotes are not those of CSV.
+
+    `of_text`: with quotes as text, this record and those around it have as many fields as the header.
+    `is_open`: the record has all lines up to the end of the file.
+    """
+    if of_text:
+        words = ["sentkit cat", *(["--from csv"] if inputs.format else []), "--quoting none"]
+        words += [] if source == "-" else [quote(source)]
+        return f"the quotes seem to be text: {' '.join(words)} | ..."
+    if is_open:
+        return "close the quote; --rejects FILE continues without this row and all rows below it"
+    return "correct the quotes, or continue without this row: --rejects FILE"
 
 
 IN_QUOTES = re.compile('[",\r\n\ufeff]')  # characters of a cell that needs quotes; also a byte order mark

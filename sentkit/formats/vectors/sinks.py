@@ -222,20 +222,34 @@ class Answers:
     classes: tuple[str, ...]  # empty: the output is one score
     function: str  # of the outputs: sigmoid, identity, softmax or tanh
 
-    def fields(self, outputs: Floats, name: str | None, *, every: bool) -> list[NewFields]:
-        """The new fields of each row, from the outputs (n, k)."""
+    def fields(
+        self,
+        outputs: Floats,
+        name: str | None,
+        *,
+        every: bool,
+        threshold: float = 0.0,
+        label_below: str = "",
+    ) -> list[NewFields]:
+        """The new fields of each row, from the outputs (n, k).
+
+        A row whose most probable class is less probable than `threshold` gets the label `label_below`.
+        """
         values, fields = self.values(outputs.astype(np.float64)), list[NewFields]()
         key = (name or ("label" if self.classes else "score")).encode()
         labels = list(map(orjson.dumps, self.classes))
         for best, row in zip(values.argmax(1).tolist(), values.tolist(), strict=True):
             numbers = [repr(significant(value)).encode() for value in (row if every else [row[best]])]
+            label = b""
+            if self.classes:
+                label = labels[best] if row[best] >= threshold else orjson.dumps(label_below)
             if not self.classes:
                 fields.append([(key, numbers[0])])
             elif every:
                 members = b",".join(b"%b:%b" % pair for pair in zip(labels, numbers, strict=True))
-                fields.append([(key, labels[best]), (b"probabilities", b"{%b}" % members)])
+                fields.append([(key, label), (b"probabilities", b"{%b}" % members)])
             else:
-                fields.append([(key, labels[best]), (b"probability", numbers[0])])
+                fields.append([(key, label), (b"probability", numbers[0])])
         return fields
 
     def values(self, outputs: Float64) -> Float64:

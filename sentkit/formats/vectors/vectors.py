@@ -1,6 +1,5 @@
 """Read vectors from rows (lists or base64), vector files and .npy. A stream has one space and one shape."""
 
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -12,10 +11,17 @@ import orjson
 import pybase64
 from numpy.typing import NDArray
 
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import DataError, NoVectorError, OtherSpaceError, UsageError
 from sentkit.formats.files import open_file
 from sentkit.formats.rows.block import Row, RowBlock, append_fields, block_of, empty_block
-from sentkit.formats.rows.kinds import FIELDS, VECTOR_NAMES, VECTORS, wrong_field
+from sentkit.formats.rows.kinds import (
+    FIELDS,
+    VECTOR_NAMES,
+    VECTORS,
+    field_of_text,
+    missing_field,
+    wrong_field,
+)
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors import store
 from sentkit.formats.vectors.fingerprint import edition_advice, emb_problem, short_label, space_of
@@ -166,12 +172,19 @@ class VectorReader:
         for names in VECTOR_NAMES:
             if all(name in values for name in self._names_there(names)):
                 return names
-        file = None if source == "-" else shlex.quote(source)
-        command = f"sentkit encode {file} -o vectors.safetensors" if file else "... | sentkit encode | ..."
-        advice = f"encode the texts first: {command}"
+        fields = self.inputs.fields
+        for ours, theirs in fields.items():
+            if ours in VECTOR_FIELDS and theirs not in values:
+                rows.bad.setdefault(0, missing_field(rows.row(0), theirs, ours))
+                return ()
+        problem = "this row has no vector"
         if "cluster" in values:
             advice = "add --keep-vectors to sentkit cluster, which leaves out the vectors of its rows"
-        rows.refuse(0, "this row has no vector", advice=advice)
+            rows.refuse(0, problem, advice=advice)
+            return ()
+        field = field_of_text(rows.row(0), fields)
+        error = NoVectorError(problem, source=source, line=rows.numbers[0], field=field)
+        rows.bad.setdefault(0, error)
         return ()
 
     def admitted(
@@ -191,8 +204,16 @@ class VectorReader:
             if emb is None or self.emb is None or space_of(emb) != space_of(self.emb):
                 ours, first = short_label(emb), short_label(self.emb)
                 problem = f"the vectors of this row are {ours}, the vectors of the first row are {first}"
+                advice = edition_advice(emb, self.emb)
                 for place in (place for place, each in enumerate(embs) if each == emb):
-                    rows.refuse(place, problem, advice=edition_advice(emb, self.emb))
+                    error = OtherSpaceError(
+                        problem,
+                        source=rows.sources[place],
+                        line=rows.numbers[place],
+                        advice=advice,
+                        wanted=self.emb,
+                    )
+                    rows.bad.setdefault(place, error)
         if vectors.shape[2] != self.width:
             self._refuse_width(rows, range(len(rows)), vectors.shape[2])
         return VectorBlock(rows, vectors, self._names_there(names), embs[0])

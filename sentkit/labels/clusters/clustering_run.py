@@ -11,7 +11,7 @@ import orjson
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.digits import decimals, significant
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import DataError, OtherSpaceError, UsageError
 from sentkit.formats.files import readable, together
 from sentkit.formats.rows.block import RowBlock, block_of, made_block
 from sentkit.formats.rows.kinds import class_of
@@ -148,7 +148,14 @@ class ClusteringRun:
             sizes = [f"{short_label(each.space)}, {each.rows.shape[1]} numbers" for each in (points, given)]
             if not fit or points.rows.shape[1] != given.rows.shape[1]:
                 problem = f"the vectors are {sizes[0]}, the centroids of {given.table.path} are {sizes[1]}"
-                raise DataError(problem, source=source, advice=edition_advice(ours, theirs))
+                raise OtherSpaceError(
+                    problem,
+                    source=source,
+                    line=None,
+                    advice=edition_advice(ours, theirs),
+                    wanted=theirs,
+                    wanted_path=given.table.path,
+                )
         elif count > (most := ALGORITHMS[self.algorithm].max_rows or count):
             problem = f"{count} rows, {self.algorithm} accepts up to {most}"
             raise DataError(problem, source=source, advice="use --algorithm kmeans")
@@ -196,18 +203,25 @@ def write_rows(
     points: Points,
     clustering: Clustering,
     stability: Float64 | None,
+    keywords_of_clusters: Sequence[Sequence[str]] | None,
     inputs: Inputs,
     output: str,
     *,
     force: bool,
     replace: bool,
 ) -> None:
-    """Write rows as JSONL, or as a vector file with the unchanged input vectors."""
+    """Write rows as JSONL, or as a vector file with the unchanged input vectors.
+
+    A row that belongs to no cluster has no keywords.
+    """
     columns: list[Iterator[tuple[bytes, bytes]]] = [
         ((b"cluster", b"%d" % label) for label in clustering.labels.tolist())
     ]
     if stability is not None:
         columns.append((b"stability", repr(significant(each)).encode()) for each in stability.tolist())
+    if keywords_of_clusters is not None:
+        values = [orjson.dumps(words) for words in [*keywords_of_clusters, []]]
+        columns.append((b"keywords", values[label]) for label in clustering.labels.tolist())
     fields = zip(*columns, strict=True)  # the new fields of each row
     kept = points.table.every_row()
     spec, names, form = dict[str, Any](), tuple[str, ...](), VectorOutput(force=force, replace=True)
@@ -258,19 +272,25 @@ def descriptions(
 def write_clusters(
     run: ClusteringRun,
     form: str,
-    sizes: tuple[int, int] | None,
+    keywords: int,
+    nearest: int,
     output: str,
     centroids: str | None,
     *,
+    described: bool,
+    with_keywords: bool,
     keep: bool,
     replace: bool,
     force: bool,
 ) -> list[Record]:
     """Write the centroids and, unless `form` is "describe", the rows, with the best clustering of all seeds.
 
-    `sizes` are the numbers of keywords and rows of a description, which is returned; None if none is needed.
+    If the clusters are `described`, the descriptions are returned, with numbers of keywords and nearest rows.
+    `with_keywords`: each row gets the keywords of its cluster.
     """
     new = {"rows": ("cluster",), "stability": ("cluster", "stability")}.get(form, ())
+    if with_keywords:
+        new = (*new, "keywords")
 
     def check(rows: RowBlock) -> None:
         refuse_existing_fields(rows, new, replace=replace)
@@ -280,20 +300,21 @@ def write_clusters(
     points = run.points(check, lines, apart=not as_read)
     clusterings = list(run.clusterings(points, run.counts[0]))
     best = best_of(clusterings)
-    described: list[Record] = []
-    if sizes is not None:
-        described = list(descriptions(points, best, run.inputs, *sizes))
+    records: list[Record] = []
+    if described or with_keywords:
+        records = list(descriptions(points, best, run.inputs, keywords, nearest))
     if centroids is not None:  # first, because the reader of the rows may close the pipe
         spec, vectors = {"_emb": points.space} if points.space else {}, best.centres.astype(np.float32)
-        form_of, numbers = VectorOutput(force=force, replace=True), [row["cluster"] + 1 for row in described]
+        form_of, numbers = VectorOutput(force=force, replace=True), [row["cluster"] + 1 for row in records]
         with open_sinks([centroids], [spec], ("embedding",), vectors.shape[1], form_of) as [sink]:
-            rows = made_block(described, centroids, numbers, [b""] * len(described))
+            rows = made_block(records, centroids, numbers, [b""] * len(records))
             sink.put(rows, vectors[:, None])
     if form != "describe":
         others = [each.labels for each in clusterings if each is not best]
         stability = agreeing(best.labels, others) if form == "stability" else None
-        write_rows(points, best, stability, run.inputs, output, force=force, replace=replace)
-    return described
+        words = [row["keywords"] for row in records] if with_keywords else None
+        write_rows(points, best, stability, words, run.inputs, output, force=force, replace=replace)
+    return records
 
 
 def agreement_records(run: ClusteringRun, truth: str) -> Iterator[Record]:

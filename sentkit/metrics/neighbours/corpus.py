@@ -13,7 +13,7 @@ import orjson
 
 from sentkit.arrays import Indices
 from sentkit.digits import significant
-from sentkit.errors import NoRowsError, UsageError
+from sentkit.errors import NoRowsError, OtherSpaceError, UsageError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row, RowBlock, block_of
 from sentkit.formats.rows.rows import Inputs
@@ -96,7 +96,16 @@ class VectorTable:
             sizes = [f", {width} numbers" if widths[0] != widths[1] else "" for width in widths]
             ours, theirs = short_label(emb) + sizes[0], short_label(self.emb) + sizes[1]
             problem = f"the vectors of the {what} are {ours}, the vectors of {self.path} are {theirs}"
-            block.rows.refuse_all(problem, edition_advice(emb, self.emb))
+            for i, (source, number) in enumerate(zip(block.rows.sources, block.rows.numbers, strict=True)):
+                error = OtherSpaceError(
+                    problem,
+                    source=source,
+                    line=number,
+                    advice=edition_advice(emb, self.emb),
+                    wanted=self.emb,
+                    wanted_path=self.path,
+                )
+                block.rows.bad.setdefault(i, error)
 
 
 def read_table(

@@ -55,6 +55,7 @@ class Search:
     part: tuple[int, int] | None = None  # number of a part of the corpus, and number of parts
     device: "Device | None" = None  # that compares vectors; None: the CPU
     report: Callable[[int], None] = lambda queries: None
+    missed: Callable[[float], None] | None = None  # gets the best similarity of a query without a hit
 
     def __post_init__(self) -> None:
         corpus, self.fields = self.corpus, fields_of(self.inputs, self.source)
@@ -119,6 +120,8 @@ class Search:
                 yield []
                 continue
             rows, similarities = next(found)
+            if self.missed is not None and not len(rows):
+                self.missed(float(self.searcher.nearest(vector[None], 1).similarities[0, 0]))
             places = self.corpus.in_table(rows).tolist()
             if self.rescore is not None:
                 for place in places:

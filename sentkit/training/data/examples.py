@@ -12,6 +12,7 @@ from sentkit.formats.rows.kinds import (
     LISTS,
     PAIR,
     Kind,
+    advice_on_missing,
     class_of,
     filled,
     prompts_of_sides,
@@ -178,6 +179,9 @@ class ExampleParser:
         wants = ", or ".join(quoted(map(self._theirs, kind.texts)) for kind in meant)
         missing = next(name for name in meant[0].texts if self._theirs(name) not in row.values)
         advice = f"name the field, for example --field {missing}=title, which applies to all files"
+        if missing in self.fields:
+            advice = advice_on_missing(self.fields[missing], missing, tuple(row.values))
+            advice = f"{advice}; --field applies to all files"
         has = quoted([*row.values][:8]) or "nothing"
         raise row.error(f"{self.method} needs {wants}; this row has {has}", advice=advice)
 

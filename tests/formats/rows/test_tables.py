@@ -7,7 +7,7 @@ import re
 import tracemalloc
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError
@@ -53,17 +53,14 @@ def test_the_first_line_of_csv_has_the_delimiter(tmp_path, content, columns, row
     assert notes == ([f"{tmp_path}/a.csv: the delimiter is a {note}"] if note else [])
 
 
-HINT = " (sentkit cat --quoting none reads quotes as text)"
-
-
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
         ("a.tsv", b"a\tb\n1\n", "a.tsv:2: 1 fields, the header has 2"),
         ("a.csv", b"a,b\n1,2,3\n", "a.csv:2: 3 fields, the header has 2"),
         ("a.csv", b"a,b\n1,2\n \n", "a.csv:3: 1 fields, the header has 2"),
-        ("a.csv", b'a,b\n1,2\n"x,3\n4,5\n', f"a.csv:3: not CSV: a quote is not closed{HINT}"),
-        ("a.csv", b'a,b\n"x"y,3\n', f"a.csv:2: not CSV: ',' expected after '\"'{HINT}"),
+        ("a.csv", b'a,b\n1,2\n"x,3\n4,5\n', "a.csv:3: not CSV: a quote is not closed"),
+        ("a.csv", b'a,b\n"x"y,3\n', "a.csv:2: not CSV: ',' expected after '\"'"),
     ],
 )
 def test_a_bad_table_row_is_reported_with_its_line(problem_of, name, content, problem):
@@ -219,3 +216,85 @@ def test_a_multiline_field_is_a_bad_row_of_an_unquoted_tsv(write):
     """As pandas writes a text of two lines with sep="\\t"."""
     with pytest.raises(DataError, match=r"a\.tsv:3: 2 fields, the header has 3"):
         read(write, "a.tsv", 'i\ttext\tn\n0\t"say ""hi"""\t1\n1\t"two\nlines"\t2\n', None)
+
+
+ODD = {  # content of a file -> what its first error advises, and the texts that this advice gives
+    'id,text\n1,"a" cat\n2,dogs\n': ("none", ['"a" cat', "dogs"]),
+    'id,text\n1,5" nails\n2,"6"" nails\n3,a "cat" sat\n': ("none", ['5" nails', '"6"" nails', 'a "cat" sat']),
+    'id,text\n1,"a cat\n2,dogs\n\n': ("none", ['"a cat', "dogs"]),
+    'id,text\n1,"a, b"\n2,"a" cat\n3,dogs\n': ("rejects", ["a, b", "dogs"]),
+    'id,text\n1,"a" cat\n2,"a, b"\n3,dogs\n': ("rejects", ["a, b", "dogs"]),
+    'id,text\n1,"a\nb"\n2,"a" cat\n3,dogs\n': ("rejects", ["a\nb", "dogs"]),
+    'id,text\n1,"a, b"\n2,"a cat\n3,"c, d"\n4,dogs\n': ("rejects", ["a, b", "dogs"]),
+    'id,text\n1,"a, b"\n2,"a cat\n3,dogs\n': ("close", ["a, b"]),
+    "id,text\n1,a, b\n2,dogs\n": ("rejects", ["dogs"]),
+}
+
+
+@pytest.mark.parametrize("content", ODD, ids=repr)
+def test_the_advice_for_odd_quotes_works(write, content):
+    """Quotes as text, if all lines have as many fields as the header; otherwise, --rejects."""
+    kind, texts = ODD[content]
+    path = write("a.csv", content.encode())
+    with pytest.raises(DataError) as caught:
+        list(Inputs([path]).read(lambda row: row))
+    advice = str(caught.value.advice)
+    how = {"quoting": "none"} if f"sentkit cat --quoting none {path} | ..." in advice else {}
+    rejects = Rejects(skip=not how)
+    rows = list(Inputs([path], rejects=rejects, **how).read(lambda row: row))
+
+    assert ("quoting" in how) == (kind == "none")
+    assert ("--rejects FILE" in advice, "close the quote" in advice) == (kind != "none", kind == "close")
+    assert [row.values["text"] for row in rows] == texts
+
+
+def test_a_field_with_a_delimiter_among_quotes_that_are_text(problem_of, write):
+    path = write("a.csv", b'id,text\n1,"a, b"\n')
+    with pytest.raises(DataError, match=r"a.csv:2: 3 fields, the header has 2") as caught:
+        list(Inputs([path], quoting="none").read(lambda row: row))
+
+    assert str(caught.value.advice).startswith("without --quoting none, a field in quotes can have a comma")
+
+
+LONGEST = 40
+PIECES = ["a", ",", '"', "\n", "\r\n", "\t", " ", "\n\n", "é", "\0", "# ", "x" * 45, '{"text":"b"}\n']
+
+
+@given(
+    parts=st.lists(st.sampled_from(PIECES), max_size=30),
+    size=st.sampled_from([7, 8, 13, 64, 1024]),
+    name=st.sampled_from(["a.csv", "a.tsv", "a.jsonl", "a.txt", "a", "a.md"]),
+)
+@example(parts=["t,u\n", "1,2\n", '"', "x" * 45, "\n"], size=7, name="a.csv")
+@example(parts=["t,u\n", "1,2\n", '3,"a\n', "x" * 30, "\n", "x" * 30, '"\n4,5\n'], size=7, name="a.csv")
+def test_rows_do_not_depend_on_the_boundaries_of_reads(write, parts, size, name):
+    """Nor do bad rows, and the rows before an error that ends the command."""
+    header = {"a.csv": "t,u\n", "a.tsv": "t\tu\n"}.get(name, "")
+    path = write(name, (header + "".join(parts)).encode())
+
+    def read(size):
+        rejects = Rejects(skip=True, file=io.BytesIO())
+        inputs = Inputs([path], rejects=rejects, longest=LONGEST, by_paragraph=True)
+        rows, problem = [], ""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sentkit.formats.rows.lines.READ", size)
+            try:
+                rows += ((row.number, row.line) for row in inputs.read(lambda row: row))
+            except DataError as error:
+                problem = str(error)
+        return rows, rejects.file.getvalue(), problem
+
+    assert read(size) == read(65_536)
+
+
+@pytest.mark.parametrize("size", [7, 100, 65_536])
+def test_rows_before_a_long_record_of_csv_are_read(write, size, monkeypatch):
+    """`longest` is 100 bytes; the record over it begins in the fourth line."""
+    monkeypatch.setattr("sentkit.formats.rows.lines.READ", size)
+    path = write("a.csv", b'id,text\n1,"a ""cat"""\n2,dogs\n3,"' + b"x\n" * 60 + b'"\n4,birds\n')
+    rows = Inputs([path], longest=100).read(lambda row: row.values["text"])
+
+    assert [next(rows), next(rows)] == ['a "cat"', "dogs"]
+    with pytest.raises(DataError, match=r"a.csv:4: a row of more than 100 bytes") as caught:
+        next(rows)
+    assert "is a quote in this line not closed?" in str(caught.value.advice)

@@ -1,0 +1,168 @@
+"""Rows without vectors, or of another space: the advice is a command line that works."""
+
+import shlex
+
+import pytest
+
+from support import PAIRS, in_jsonl
+
+NOTES = "a dog\na cat\nthe sea\nships sail\n"
+TITLES = [{"title": "a dog", "label": "x"}, {"title": "a cat", "label": "y"}] * 30
+
+
+@pytest.fixture
+def files(sentkit, tmp_path, tiny, other):
+    """Texts, vectors of two models, and rows whose texts have another name."""
+    (tmp_path / "notes.txt").write_text(NOTES)
+    (tmp_path / "more.txt").write_text(NOTES)
+    (tmp_path / "titles.jsonl").write_text(in_jsonl(*TITLES))
+    (tmp_path / "pairs.jsonl").write_text(in_jsonl(*PAIRS))
+    of_tiny = ("-m", tiny, "--readout", "cls", "--dim", 12, "--normalize", "-q")
+    for output in ("tiny.safetensors", "tiny/", "tiny.jsonl"):
+        assert sentkit("encode", "notes.txt", *of_tiny, "-o", output).code == 0
+    assert sentkit("encode", "notes.txt", "-m", other, "-q", "-o", "other.jsonl").code == 0
+    assert sentkit("encode", "notes.txt", "-m", "nano", "-q", "-o", "nano.jsonl").code == 0
+    assert sentkit("encode", "notes.txt", "-m", "static", "-q", "-o", "static.jsonl").code == 0
+
+
+@pytest.fixture
+def run_line(sentkit):
+    """Run `sentkit ... | sentkit ... && sentkit ...`; returns the last command."""
+
+    def run(line, stdin):
+        for commands in line.split(" && "):
+            given = stdin
+            for command in commands.split(" | "):
+                words = shlex.split(command)
+                if words == ["..."]:
+                    continue
+                assert words[0] == "sentkit"
+                done = sentkit(*words[1:], stdin=given)
+                assert done.code == 0, done.err
+                given = done.out
+        return done
+
+    return run
+
+
+WITHOUT = {  # command lines with texts in place of vectors -> the advice
+    "duplicates notes.txt --threshold 0.9": "encode notes.txt | sentkit duplicates - --threshold 0.9",
+    "cluster titles.jsonl -k 2 --field text=title --describe": (
+        "encode titles.jsonl --field text=title | sentkit cluster - -k 2 --field text=title --describe"
+    ),
+    "cluster titles.jsonl -k 2": "encode titles.jsonl --field text=title | sentkit cluster - -k 2",
+    "cluster notes.txt more.txt -k 2": (
+        "encode notes.txt -o notes.safetensors && sentkit encode more.txt -o more.safetensors && "
+        "sentkit cluster notes.safetensors more.safetensors -k 2"
+    ),
+    "probe titles.jsonl --label label --folds 3": (
+        "encode titles.jsonl --field text=title | sentkit probe - --label label --folds 3"
+    ),
+    "score pairs.jsonl --gold score": "encode pairs.jsonl | sentkit score - --gold score",
+    "search --queries notes.txt --corpus tiny.safetensors": (
+        "encode notes.txt -m TINY --readout cls --dim 12 --normalize | "
+        "sentkit search --queries - --corpus tiny.safetensors"
+    ),
+    "search --queries=notes.txt --corpus=tiny": (
+        "encode notes.txt -m TINY --readout cls --dim 12 --normalize | "
+        "sentkit search --queries=- --corpus=tiny"
+    ),
+    "search --queries titles.jsonl --field text=title --corpus tiny.safetensors": (
+        "encode titles.jsonl -m TINY --readout cls --dim 12 --normalize --field text=title | "
+        "sentkit search --queries - --field text=title --corpus tiny.safetensors"
+    ),
+    "duplicates notes.txt --against tiny.safetensors --threshold 0.5 -o far.jsonl": (
+        "encode notes.txt -m TINY --readout cls --dim 12 --normalize | "
+        "sentkit duplicates - --against tiny.safetensors --threshold 0.5 -o far.jsonl"
+    ),
+    "search --queries notes.txt --corpus more.txt": (
+        "encode more.txt -o more.safetensors && sentkit encode notes.txt -o notes.safetensors && "
+        "sentkit search --queries notes.safetensors --corpus more.safetensors"
+    ),
+    "inspect notes.txt": "encode notes.txt | sentkit inspect -",
+    "duplicates --threshold 0.9": "... | sentkit encode | sentkit duplicates --threshold 0.9",
+    "duplicates --threshold 0.9 -": "... | sentkit encode | sentkit duplicates --threshold 0.9 -",
+}
+
+
+@pytest.mark.parametrize("command", WITHOUT, ids=str)
+def test_the_advice_for_rows_without_vectors_works(sentkit, run_line, files, tiny, command):
+    expected = WITHOUT[command].replace("TINY", str(tiny))
+    if not expected.startswith("..."):
+        expected = f"sentkit {expected}"
+    done = sentkit(*shlex.split(command), stdin=NOTES)
+    start = "  encode the texts first: "
+
+    assert (done.code, done.told[1]) == (65, start + expected)
+    assert run_line(expected, NOTES).code == 0
+
+
+OTHERS = {  # command lines with vectors of another space -> the advice
+    "search --queries other.jsonl --corpus tiny.safetensors": (
+        "encode other.jsonl -m TINY --readout cls --dim 12 --normalize --replace | "
+        "sentkit search --queries - --corpus tiny.safetensors"
+    ),
+    "search --queries static.jsonl --corpus nano.jsonl": (
+        "encode static.jsonl -m nano --readout mean --replace | "
+        "sentkit search --queries - --corpus nano.jsonl"
+    ),
+    "cluster nano.jsonl static.jsonl -k 2": (
+        "encode static.jsonl -m nano --readout mean --replace | sentkit cluster nano.jsonl - -k 2"
+    ),
+}
+
+
+@pytest.mark.parametrize("command", OTHERS, ids=str)
+def test_the_advice_for_vectors_of_another_space_works(sentkit, run_line, files, tiny, command):
+    expected = f"sentkit {OTHERS[command]}".replace("TINY", str(tiny))
+    done = sentkit(*shlex.split(command))
+
+    assert (done.code, done.told[1]) == (65, f"  use one model: {expected}")
+    assert run_line(expected, "").code == 0
+
+
+def test_centroids_of_another_space_name_their_model(sentkit, run_line, files, tiny):
+    sentkit("cluster", "tiny.safetensors", "-k", 2, "--centroids", "c.jsonl")
+    done = sentkit("cluster", "nano.jsonl", "--from-centroids", "c.jsonl")
+
+    assert done.code == 65
+    assert done.told[1].startswith(
+        "  use one model: sentkit encode nano.jsonl -m tiny --readout cls --dim 12"
+    )
+
+
+def test_a_text_of_another_model_names_that_of_the_corpus(sentkit, files, tiny):
+    done = sentkit("search", "x", "--corpus", "tiny.safetensors", "-m", "static", "-q")
+
+    advice = f"  leave out -m, or name the model of tiny.safetensors: -m {tiny}"
+    assert (done.code, done.told[1]) == (65, advice)
+
+
+def test_rows_without_the_name_of_a_space_have_no_known_model(sentkit, tmp_path, files):
+    (tmp_path / "bare.jsonl").write_text(in_jsonl({"embedding": [1.0] * 12}))
+    done = sentkit("search", "--queries", "tiny.jsonl", "--corpus", "bare.jsonl")
+
+    assert (done.code, "rows without _emb have no known model" in done.err) == (65, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "field", "advice"),
+    [
+        ("encode titles.jsonl --field text=titel", "titel", "--field text=title?"),
+        ("duplicates titles.jsonl --field text=titel --threshold 0.9", "titel", "--field text=title?"),
+        ("score tiny.jsonl --field embedding=embeding", "embeding", "--field embedding=embedding?"),
+        ("probe tiny.jsonl --label txt --folds 3", "txt", '"text"?'),
+        ("augment titles.jsonl --op delete --field text=titel", "titel", "--field text=title?"),
+        ("search dog titles.jsonl --field text=titel", "titel", "--field text=title?"),
+        ("train simcse titles.jsonl -m TINY -o m --field text=titel", "titel", "--field text=title?"),
+        ("encode titles.jsonl --field text=xyz", "xyz", 'this row has "title", "label"'),
+    ],
+)
+def test_a_missing_field_is_named_with_a_similar_one(sentkit, files, tiny, command, field, advice):
+    done = sentkit(*(str(tiny) if word == "TINY" else word for word in command.split()))
+
+    assert done.code == 65
+    problem, cure = done.told[-2:]
+    assert f'"{field}"' in problem
+    assert advice in cure
+    assert "this row has" in done.err
