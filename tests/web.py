@@ -1,23 +1,18 @@
 """A web server on the loopback for tests. It can break connections, be busy, and answer as the hub does."""
 
-import base64
-import hashlib
 import json
 import re
 from collections import Counter
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Lock, Thread
-from urllib.parse import parse_qs, unquote, urlsplit
+from threading import Thread
+from urllib.parse import unquote, urlsplit
 
 from sentkit.formats import urls
 
 SPAN = re.compile(r"bytes=(\d+)-(\d+)")
 API = re.compile(r"/api/datasets/([\w-]+/[\w-]+)(?:/revision/(\w+)|/tree/(\w+)/?(.*))?")
 FILE = re.compile(r"/datasets/([\w-]+/[\w-]+)/resolve/(\w+)/(.*)")
-WRITE = re.compile(r"/api/datasets/([\w-]+/[\w-]+)/(preupload|commit|paths-info)/(\w+)")
-BATCH = re.compile(r"/datasets/([\w-]+/[\w-]+)\.git/info/lfs/objects/batch")
-SIGNED = "signature-of-an-upload"  # in the addresses for large files
 
 
 def forget():
@@ -43,13 +38,6 @@ class Web:
         self.length = True  # whether an answer has its length
         self.asked = Counter()  # requests by path
         self.spans, self.authorizations = [], []
-        self.objects, self.lock = {}, Lock()  # large files by SHA-256
-        self.history = []  # the names in each commit that came by a request
-        self.messages, self.created = [], []
-        self.trouble = []  # what happens to the next requests that write: a status, "before" or "after"
-        self.troubled = ("commit", "preupload", "batch", "object")  # requests that this happens to
-        self.forbidden = False
-        self.watch = lambda moment: None  # called "before" and "after" each request that writes
 
     def commit(self, repository, commit, files):
         """Add a commit, to which the branch `main` now points."""
@@ -86,110 +74,8 @@ class Web:
             {"type": kinds[name], "oid": "0" * 40, "size": size, "path": name} for name, size in sizes.items()
         ] or None
 
-    def record(self, name, content):
-        """The record of a file, which is large if its name ends in .safetensors."""
-        blob = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-        lfs = {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130}
-        large = {"lfs": lfs} if name.endswith(".safetensors") else {}
-        return {"type": "file", "oid": blob, "size": len(content), "path": name, **large}
-
-    def effect(self, kind, found, path, raw):
-        """Do what a request asks for, and return the answer: status and record."""
-        if self.forbidden:
-            return 403, {"error": "forbidden"}
-        effects = {
-            "object": lambda: self.put(path.rpartition("/")[2], raw),
-            "batch": lambda: self.batch(json.loads(raw)),
-            "paths-info": lambda: self.write(*found.groups(), parse_qs(raw.decode())),
-            "preupload": lambda: self.write(*found.groups(), json.loads(raw)),
-            "commit": lambda: self.write(*found.groups(), [json.loads(line) for line in raw.splitlines()]),
-            "/api/repos/create": lambda: self.create(json.loads(raw)),
-            "/api/validate-yaml": lambda: (200, {"warnings": [], "errors": []}),
-        }
-        return effects[kind if kind in effects else path]()
-
-    def create(self, request):
-        name = f"{request['organization']}/{request['name']}"
-        if name in self.repositories:
-            return 409, {"error": "exists", "url": f"{self.address}/datasets/{name}"}
-        self.created.append((name, request["visibility"]))
-        self.commit(name, f"{len(self.history):040x}", {".gitattributes": b""})
-        return 200, {"url": f"{self.address}/datasets/{name}"}
-
-    def write(self, repository, action, revision, body):
-        """The answer to a request about a repository: status and record."""
-        tree = self.tree(repository, revision)
-        if action == "paths-info":
-            return 200, [self.record(name, tree[name]) for name in body["paths"] if name in tree]
-        if action == "preupload":
-            files = []
-            for name in (each["path"] for each in body["files"]):
-                large = name.endswith(".safetensors")
-                file = {"path": name, "uploadMode": "lfs" if large else "regular", "shouldIgnore": False}
-                if name in tree:
-                    own = self.record(name, tree[name])
-                    file["oid"] = own.get("lfs", own)["oid"]
-                files.append(file)
-            return 200, {"files": files}
-        header, *operations = (each["value"] | {"key": each["key"]} for each in body)
-        if header.get("parentCommit") not in (None, self.branches[repository]):
-            return 412, {"error": "A commit has happened since."}
-        files = dict(tree)
-        for each in operations:
-            if each["key"] == "file":
-                files[each["path"]] = base64.b64decode(each["content"])
-            elif each["key"] == "lfsFile":
-                files[each["path"]] = self.objects[each["oid"]]
-            else:
-                del files[each["path"]]
-        commit = f"{len(self.history) + 1:040x}"
-        self.commit(repository, commit, files)
-        self.history.append(sorted(each["path"] for each in operations))
-        self.messages.append(header["summary"])
-        address = f"{self.address}/datasets/{repository}/commit/{commit}"
-        return 200, {"commitUrl": address, "commitOid": commit, "success": True}
-
-    def batch(self, body):
-        objects = []
-        for each in body["objects"]:
-            upload = {"href": f"{self.address}/object/{each['oid']}?{SIGNED}"}
-            objects.append(each | ({} if each["oid"] in self.objects else {"actions": {"upload": upload}}))
-        return 200, {"transfer": "basic", "objects": objects}
-
-    def put(self, oid, content):
-        assert hashlib.sha256(content).hexdigest() == oid
-        self.objects[oid] = content
-        return 200, {}
-
 
 class Handler(BaseHTTPRequestHandler):
-    def do_POST(self):
-        """A request that writes. Trouble comes before or after it has an effect."""
-        web, path = self.server.web, unquote(urlsplit(self.path).path)
-        found = WRITE.fullmatch(path)
-        kind = found[2] if found else "batch" if BATCH.fullmatch(path) else path.split("/")[1]
-        watch = web.watch if kind != "paths-info" else lambda moment: None
-        watch("before")
-        size, trouble = int(self.headers["Content-Length"]), None
-        raw = self.rfile.read(size)
-        if len(raw) < size:  # the client was killed
-            return
-        web.asked[path] += 1
-        web.authorizations.append(self.headers["Authorization"])
-        with web.lock:
-            if web.trouble and kind in web.troubled:
-                trouble = web.trouble.pop(0)
-            failed = isinstance(trouble, int) or trouble == "before"
-            status, record = (trouble, {"error": "busy"}) if failed else web.effect(kind, found, path, raw)
-        watch("after")
-        if trouble in ("before", "after"):  # the connection breaks, and the client has no answer
-            self.close_connection = True
-            return
-        headers = {"Retry-After": web.retry_after} if status == 429 else {}
-        self.answer(status, json.dumps(record).encode(), headers)
-
-    do_PUT = do_POST  # noqa: N815
-
     def do_GET(self):
         web, path = self.server.web, unquote(urlsplit(self.path).path)
         web.asked[path] += 1

@@ -86,6 +86,11 @@ class OutputFlags:
     path: Annotated[str, Named("--output")] = "-"
     force: bool = False
 
+    def __post_init__(self) -> None:
+        from sentkit.formats.outputs.outputs import refuse_url
+
+        refuse_url(self.path)
+
     def open(self) -> AbstractContextManager[BinaryIO]:
         from sentkit.formats.outputs.outputs import open_output
 
@@ -161,6 +166,7 @@ class TableFlags(ReportFlags):
     json: Annotated[bool | None, Named("--json/--table")] = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.json is False and self.path != "-":
             raise UsageError("--table is for standard output", advice="use > FILE in place of -o FILE")
 

@@ -24,7 +24,7 @@ import orjson
 from sentkit.digits import rounded
 from sentkit.errors import DataError, NoInputError, UnavailableError, UsageError
 from sentkit.escaping import without_secrets
-from sentkit.formats.urls import MARKS, is_at, is_folder_at, is_url, matching, open_url, recorded
+from sentkit.formats.urls import MARKS, is_at, is_url, matching, open_url, recorded
 
 COMPRESSED = (".gz", ".zst")
 PACKED = 1024  # compressed bytes per call: limits the memory that a malicious file can use to a few megabytes
@@ -248,16 +248,10 @@ def text_files(folder: str) -> list[str]:
     return sorted(found)
 
 
-def inside(folder: str, name: str) -> str:
-    """The path of a file in a folder, which can be a URL."""
-    return f"{folder.rstrip('/')}/{name}" if is_url(folder) else str(Path(folder, name))
-
-
 def run_of(folder: str) -> str | None:
     """The run.json of a vector folder; None if there is none at this path."""
-    run = inside(folder, "run.json")
-    there = (is_folder_at(folder) and is_at(run)) if is_url(folder) else is_there(run)
-    return run if there else None
+    run = str(Path(folder, "run.json"))
+    return run if is_there(run) else None
 
 
 def read_json(path: Path | str) -> Any:

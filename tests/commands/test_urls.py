@@ -294,19 +294,16 @@ READERS = [
 
 @pytest.fixture
 def vectors(sentkit):
-    """A vector folder of several blocks, a vector file of each kind of storage, and queries."""
+    """A vector file of each kind of storage, and queries."""
     words = "".join(f"{number} {number} {40 - number}\n" for number in range(40))
     Path("words.txt").write_text(f"row 1 2\n{words}")
     Path("rows.jsonl").write_bytes(CONTENT)
     encode = ["encode", "-m", "words.txt", "rows.jsonl"]
-    runs = [
-        sentkit(*encode, "-o", "folder/", "--block-bytes", "200"),
-        sentkit(*encode, "-o", "queries.jsonl"),
-    ]
+    runs = [sentkit(*encode, "-o", "queries.jsonl")]
     for store in ("float32", "int8"):
         runs.append(sentkit(*encode, "-o", f"{store}.safetensors", "--store", store))
-    assert [run.code for run in runs] == [0] * 4, runs
-    return ["folder", "float32.safetensors", "int8.safetensors"]
+    assert [run.code for run in runs] == [0] * 3, runs
+    return ["float32.safetensors", "int8.safetensors"]
 
 
 @pytest.mark.parametrize("command", READERS, ids=" ".join)
@@ -319,10 +316,7 @@ def test_vectors_at_a_url_are_those_of_the_local_files(sentkit, hub, memory, vec
 
     for place in vectors:
         local = sentkit(*(place if word == "PATH" else word for word in command))
-        for root in (
-            "memory://bucket/",
-            "hf://datasets/org/name/" if place == "folder" else f"{hub.address}/",
-        ):
+        for root in ("memory://bucket/", "hf://datasets/org/name/", f"{hub.address}/"):
             far = sentkit(*(root + place if word == "PATH" else word for word in command))
             recorded = root.replace("name/", f"name@{FIRST}/").encode()
             assert (far.code, local.code) == (0, 0), far.err + local.err
@@ -330,32 +324,21 @@ def test_vectors_at_a_url_are_those_of_the_local_files(sentkit, hub, memory, vec
             assert shown == local.out
 
 
-@pytest.mark.parametrize("name", ["folder/00000-000000000200.safetensors", "float32.safetensors"])
-def test_damage_and_missing_blocks_are_found_at_a_url(sentkit, memory, vectors, name):
-    for path in filter(Path.is_file, Path().rglob("*")):
-        memory.pipe(f"/bucket/{path}", path.read_bytes())
-    content = Path(name).read_bytes()
-    memory.pipe(f"/bucket/{name}", content[:-9] + b"!" + content[-8:])
-    place = "memory://bucket/" + name.partition("/")[0]
-    check = sentkit("check", place, "--deep")
+def test_damage_of_a_vector_file_is_found_at_a_url(sentkit, memory, vectors):
+    content = Path("float32.safetensors").read_bytes()
+    memory.pipe("/bucket/float32.safetensors", content[:-9] + b"!" + content[-8:])
+    check = sentkit("check", "memory://bucket/float32.safetensors", "--deep")
 
     assert (check.code, "damaged" in check.err or "digest" in check.err) == (1, True), check.err
-    if "/" in name:
-        removed = sentkit("check", place, "--deep", "--remove", "--json")
-        assert (removed.code, removed.rows[0]["removed"], memory.exists(f"/bucket/{name}")) == (1, 1, False)
-        missing = sentkit("cat", place)
-        assert (missing.code, "missing blocks: 1" in missing.err) == (65, True), missing.err
-        assert len(sentkit("cat", "--partial", place).rows) < len(ROWS)
 
 
-@pytest.mark.parametrize("old", ["folder", "float32.safetensors", "int8.safetensors"])
+@pytest.mark.parametrize("old", ["float32.safetensors", "int8.safetensors"])
 @pytest.mark.parametrize("output", ["new/", "new.safetensors"])
-def test_old_vectors_at_a_url_are_reused(sentkit, hub, memory, vectors, old, output):
-    """Vectors and blocks are copied, and the outputs are those of the local old vectors."""
-    place = "hf://datasets/org/name" if old == "folder" else "memory://bucket"
+def test_old_vectors_at_a_url_are_reused(sentkit, memory, vectors, old, output):
+    """Vectors are copied, and the outputs are those of the local old vectors."""
+    place = "memory://bucket"
     for path in filter(Path.is_file, Path().rglob("*")):
         memory.pipe(f"/bucket/{path}", path.read_bytes())
-    hub.commit("org/name", FIRST, {str(path): path.read_bytes() for path in Path("folder").iterdir()})
     kind = "int8" if "int8" in old else "float32"
     more = ["--block-bytes", "200"] if output == "new/" else []
     encode = ["encode", "-m", "words.txt", "rows.jsonl", "--store", kind, *more]

@@ -14,7 +14,6 @@ from itertools import pairwise
 from pathlib import Path
 from shlex import quote
 from struct import unpack
-from tempfile import gettempdir
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -28,7 +27,6 @@ from sentkit.formats.outputs.temporary import open_side_file, sync
 from sentkit.formats.rows.block import BadLine, Row, RowBlock
 from sentkit.formats.rows.kinds import FIELDS, KINDS
 from sentkit.formats.rows.lines import object_of
-from sentkit.formats.urls import is_url
 from sentkit.formats.vectors.fingerprint import emb_problem, spec_of_signs, without_machine
 from sentkit.formats.vectors.tensors import (
     DTYPES,
@@ -336,7 +334,7 @@ def create_vector_file(
     kind: str = "float32",
 ) -> Iterator[VectorFileWriter]:
     """Yield a writer for a vector file. The file appears only if the block succeeds."""
-    folder = Path(gettempdir() if is_url(path) else Path(os.path.realpath(path)).parent)
+    folder = Path(os.path.realpath(path)).parent
     with ExitStack() as stack:
         files = [stack.enter_context(open_output(path, force=force))]
         for _ in range(3 if kind == "int8" else 2):
