@@ -9,18 +9,17 @@ from threading import Thread
 from urllib.parse import unquote, urlsplit
 
 from sentkit.formats import urls
+from sentkit.formats.outputs.temporary import remove_all
 
-SPAN = re.compile(r"bytes=(\d+)-(\d+)")
 API = re.compile(r"/api/datasets/([\w-]+/[\w-]+)(?:/revision/(\w+)|/tree/(\w+)/?(.*))?")
 FILE = re.compile(r"/datasets/([\w-]+/[\w-]+)/resolve/(\w+)/(.*)")
 
 
 def forget():
     """As in a new process, nothing of a URL is known."""
-    for cached in (urls.remote_file, urls.info_of, urls.filesystem, urls.block):
-        cached.cache_clear()
-    urls._commits.clear()
-    urls._at_commit.clear()
+    urls.local_copy.cache_clear()
+    urls.commit_of.cache_clear()
+    remove_all()
 
 
 class Web:
@@ -29,15 +28,13 @@ class Web:
     def __init__(self, address):
         self.address = address
         self.files, self.repositories, self.branches = {}, {}, {}
-        self.ranges = True  # whether the server sends parts of files
-        self.broken = 0  # the number of answers of which only half of the bytes arrive
-        self.busy = 0  # the number of requests that are refused with 429
-        self.retry_after = "0"  # seconds
-        self.tags, self.redirects = {}, {}  # by path
+        self.broken = False  # whether only half of the bytes of a file arrive
+        self.status = 200  # of all answers, if it is another one
+        self.redirects = {}  # by path
         self.refused = {}  # the status and the reason of the hub, by path
-        self.length = True  # whether an answer has its length
+        self.end = "length"  # what shows the end of an answer: its length, chunks, or nothing
         self.asked = Counter()  # requests by path
-        self.spans, self.authorizations = [], []
+        self.authorizations = []
 
     def commit(self, repository, commit, files):
         """Add a commit, to which the branch `main` now points."""
@@ -76,15 +73,16 @@ class Web:
 
 
 class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
     def do_GET(self):
         web, path = self.server.web, unquote(urlsplit(self.path).path)
         web.asked[path] += 1
         web.authorizations.append(self.headers["Authorization"])
         record = web.api(path) if path.startswith("/api/") else None
         content = json.dumps(record).encode() if record is not None else web.content(path)
-        if web.busy:
-            web.busy -= 1
-            self.answer(429, b"", {"Retry-After": web.retry_after})
+        if web.status != 200:
+            self.answer(web.status, b"", {})
         elif path in web.refused:
             self.answer(web.refused[path][0], b"", {"X-Error-Code": web.refused[path][1]})
         elif path in web.redirects:
@@ -93,34 +91,28 @@ class Handler(BaseHTTPRequestHandler):
             error = "EntryNotFound" if API.sub(r"\1", path) in web.repositories else "RepoNotFound"
             self.answer(404, b"", {"X-Error-Code": error})
         else:
-            self.send(path, content)
+            self.answer(200, content, {}, broken=web.broken and record is None)
 
-    def send(self, path, content):
-        web, span = self.server.web, SPAN.fullmatch(self.headers["Range"] or "")
-        headers = {"ETag": web.tags.get(path, '"first"')}
-        if span is None or not web.ranges:
-            self.answer(200, content, headers)
-            return
-        first, last = int(span[1]), min(int(span[2]), len(content) - 1)
-        web.spans.append((first, last))
-        if first >= len(content):
-            self.answer(416, b"", {"Content-Range": f"bytes */{len(content)}"})
-            return
-        headers["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
-        self.answer(206, content[first : last + 1], headers)
+    do_HEAD = do_GET  # noqa: N815
 
-    def answer(self, status, content, headers):
-        web = self.server.web
+    def answer(self, status, content, headers, broken=False):
+        end = self.server.web.end
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
-        if web.length:
+        if end == "length":
             self.send_header("Content-Length", str(len(content)))
+        if end == "chunks":
+            self.send_header("Transfer-Encoding", "chunked")
+        self.send_header("Connection", "close")
         self.end_headers()
-        if web.broken and len(content) > 1 and "/api/" not in self.path:
-            web.broken -= 1
-            content = content[: len(content) // 2]
-        self.wfile.write(content)
+        sent = content[: len(content) // 2] if broken else content
+        if self.command == "HEAD":
+            return
+        if end == "chunks":
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(sent), sent) + (b"" if broken else b"0\r\n\r\n"))
+        else:
+            self.wfile.write(sent)
 
     def log_message(self, *arguments):
         pass

@@ -57,11 +57,8 @@ def check_paths(console: Console, writes: "Paths", reads: "Paths") -> None:
     Also remove temporary files of killed processes, and name folders that they renamed.
     """
     from sentkit.formats.outputs.outputs import check_places, clean
-    from sentkit.formats.urls import commits_of
 
     check_places(writes, reads)
-    for name, commit in commits_of(reads).items():
-        console.note(f"{name}: commit {commit}")
     for path in clean(writes):
         content = "the previous output, renamed by a killed process; to restore it, rename it back"
         console.warn(f"{path}: {content}")

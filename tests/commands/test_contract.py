@@ -237,7 +237,7 @@ def test_a_file_at_a_url_is_read(run, case, tmp_path):
     assert case.names_files or far.out.replace(url.encode(), b"rows.jsonl") == local.out
     assert (missing.code, missing.told[-1]) == (
         66,
-        f"sentkit {case.words}: {url.replace('rows', 'none')}: no such file",
+        f"sentkit {case.words}: {url.replace('rows', 'none')}: no such file, or access is denied",
     )
 
 

@@ -19,6 +19,7 @@ import orjson
 from sentkit.errors import CannotCreateError, DataError, SentkitError
 from sentkit.formats.files import (
     COMPRESSED,
+    commit_in,
     is_input_file,
     is_there,
     name_of,
@@ -26,6 +27,7 @@ from sentkit.formats.files import (
     open_input,
     read_object_if_there,
     readable,
+    real_path,
     suffix_of,
 )
 from sentkit.formats.outputs.outputs import open_output, published_together
@@ -33,7 +35,6 @@ from sentkit.formats.outputs.temporary import not_writable, publish_folder
 from sentkit.formats.rows.lines import looks_like_json, numbered
 from sentkit.formats.rows.parquet import open_parquet
 from sentkit.formats.rows.rows import LINES, Inputs, Meter, Rejects
-from sentkit.formats.urls import commit_in, is_url
 from sentkit.formats.vectors.fingerprint import without_machine
 from sentkit.formats.vectors.folders import (
     FORMAT,
@@ -178,7 +179,8 @@ def describe_input(inputs: Inputs, path: str) -> dict[str, Any]:
 
     `rows` is the number of rows of a Parquet file, and null for other inputs.
     """
-    name, full = readable(name_of(path).name), path if is_url(path) else os.path.realpath(path)
+    name = readable(name_of(path).name)
+    full = real_path(path)
     record: dict[str, Any] = {"name": name, "path": None, "grid": "rows", "rows": None}
     unknown = {"size": None, "head": None, "tail": None}
     if path != "-" and is_vector_folder(path):

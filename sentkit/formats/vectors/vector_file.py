@@ -21,7 +21,7 @@ import orjson
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
-from sentkit.formats.files import digest_of, open_file
+from sentkit.formats.files import digest_of, local_path, open_file
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.outputs.temporary import open_side_file, sync
 from sentkit.formats.rows.block import BadLine, Row, RowBlock
@@ -154,7 +154,7 @@ class VectorFile:
         """The stored numbers (n, k, columns), memory-mapped. Changes stay in this process (copy on write)."""
         shape = self.count, len(self.names), self.storage.columns
         start = self.header.entries["embeddings"].start
-        return np.memmap(self.path, self.storage.dtype, "c", start, shape).view(np.ndarray)
+        return np.memmap(local_path(self.path), self.storage.dtype, "c", start, shape).view(np.ndarray)
 
     def row_blocks(self) -> Iterator[RowBlock]:
         """The rows without their vectors, which are not read."""
