@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from sentkit.console import Console, RowProgress
-from sentkit.flags import options, words_of
+from sentkit.flags import options
 from sentkit.flags.encode import FolderFlags, LongTextFlags, ReuseFlags, recorded_threads, repeated
 from sentkit.flags.rows import TextFlags
 from sentkit.process import limit_threads

@@ -11,13 +11,8 @@ import orjson
 import pybase64
 from numpy.typing import NDArray
 
-<<<<<<< HEAD
 from sentkit.errors import DataError, NoVectorError, OtherSpaceError, UsageError
-from sentkit.formats.files import open_file
-=======
-from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import local_path, open_file
->>>>>>> url
 from sentkit.formats.rows.block import Row, RowBlock, append_fields, block_of, empty_block
 from sentkit.formats.rows.kinds import (
     FIELDS,
