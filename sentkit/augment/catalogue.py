@@ -57,31 +57,38 @@ class RequestedOperation:
     @property
     def field_name(self) -> str | None:
         """The field of the row that contains the replacement text, if the value names one."""
-        return self.value if isinstance(self.value, str) else None
+        if isinstance(self.value, str):
+            return self.value
+        return None
 
     def bind(self, mark: str | None, synonyms: Synonyms) -> tuple[Operation | None, Note]:
         """The work, or None if another text replaces the sentence, and the notes equal for all texts."""
         if self.field_name is not None:
             return None, {"from": self.field_name}
-        note: Note = {} if self.value is None else self.value.note
+        note: Note = {}
+        arguments: dict[str, Any] = {}
+        if self.value is not None:
+            note = self.value.note
+            arguments["amount"] = self.value
         if self.kind.work is None:
             return None, note
-        more: dict[str, Any] = {} if self.value is None else {"amount": self.value}
         if self.name == "synonym":
-            more["synonyms"] = synonyms
+            arguments["synonyms"] = synonyms
         if self.kind.marks and mark is not None:
-            more["mark"] = note["mark"] = mark
-        return partial(self.kind.work, **more), note
+            arguments["mark"] = mark
+            note["mark"] = mark
+        return partial(self.kind.work, **arguments), note
 
 
 def parse_operations(written: Sequence[str]) -> list[RequestedOperation]:
     """Parse operations such as `delete=0.3`, in the order of their execution."""
     if not written:
         raise UsageError("--op is missing", advice=suggestion("", OPERATIONS))
-    operations = [parse_operation(each) for each in written]
-    for each in operations[1:]:
-        if each.kind.work is None or each.field_name is not None:
-            raise UsageError(f"--op {each.name} replaces the whole sentence, so it has to be the first --op")
+    operations = [parse_operation(text) for text in written]
+    for operation in operations[1:]:
+        if operation.kind.work is None or operation.field_name is not None:
+            problem = f"--op {operation.name} replaces the whole sentence, so it has to be the first --op"
+            raise UsageError(problem)
     return operations
 
 
@@ -96,7 +103,9 @@ def parse_operation(written: str) -> RequestedOperation:
         return RequestedOperation(name)
     if kind.parse is None:
         raise UsageError(f'--op "{written}": {name} accepts no value', advice=f"use --op {name}")
-    value = text if equals else kind.default
+    value = kind.default
+    if equals:
+        value = text
     if not value:
         raise UsageError(f'--op "{written}": the value after = is missing')
     try:
@@ -108,7 +117,7 @@ def parse_operation(written: str) -> RequestedOperation:
 
 def check_flags(operations: Sequence[RequestedOperation], given: Mapping[str, object], views: int) -> None:
     """Refuse a missing flag that an operation requires, and a flag that no operation uses."""
-    names = {each.name for each in operations}
+    names = {operation.name for operation in operations}
     for flag, users in FLAGS.items():
         used = not names.isdisjoint(users)
         if used and flag in REQUIRED and given[flag] is None:
@@ -131,41 +140,49 @@ class Chain:
     def __init__(
         self, operations: Sequence[RequestedOperation], seed: int, mark: str | None, synonyms: Synonyms
     ) -> None:
-        self.steps = [(each.name, *each.bind(mark, synonyms)) for each in operations]
-        self.seed, self.texts, self.left = seed, 0, [0] * len(operations)
+        self.steps = [(operation.name, *operation.bind(mark, synonyms)) for operation in operations]
+        self.seed = seed
+        self.texts = 0
+        self.unchanged = [0] * len(operations)  # texts that an operation has not changed
 
     def vary(
         self,
         text: str,
         views: tuple[int, ...] = (0,),
         before: int = 0,
-        others: Sequence[str] = (),
-        own: int | None = None,
+        candidates: Sequence[str] = (),
+        excluded: int | None = None,
     ) -> tuple[str, list[Note]]:
         """Return the variant, and one note per operation.
 
         Draws depend only on the seed, the text, the numbers of its views (several if the text was varied
-        before) and the number of the operation. `before` is the number of earlier operations. `others` are
-        the candidate texts of a step that replaces the text, except for that at the place `own`.
+        before) and the number of the operation. `before` is the number of earlier operations. A step that
+        replaces the text draws one of the `candidates`, except for that with the index `excluded`.
         """
         raw = text.encode()
         words: Sequence[str] = text.split()
-        variant, notes = text, []
+        variant = text
+        notes = []
         for number, (name, work, fixed) in enumerate(self.steps):
             draw = Draw(key_of(self.seed, views, before + number) + raw)
             previous = variant
             if work is None:
-                count = len(others) - (own is not None)
-                chosen = draw.below(count) if count > 1 else 0
-                note: Note = {"number": chosen if count else None, "of": count}
+                count = len(candidates) - (excluded is not None)
+                note: Note = {"number": None, "of": count}
                 if count:
-                    variant = others[chosen + (own is not None and chosen >= own)]
+                    chosen = draw.below(count)
+                    note["number"] = chosen
+                    if excluded is not None and chosen >= excluded:
+                        chosen += 1
+                    variant = candidates[chosen]
                 words = variant.split()
             else:
                 changed, note = work(words, draw)
                 if changed != words:
-                    words, variant = changed, " ".join(changed)
-            self.left[number] += variant == previous
+                    words = changed
+                    variant = " ".join(changed)
+            if variant == previous:
+                self.unchanged[number] += 1
             notes.append({"op": name, **fixed, **note})
         self.texts += 1
         return variant, notes

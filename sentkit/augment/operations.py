@@ -34,27 +34,28 @@ class Draw:
     def below(self, n: int) -> int:
         return self._next() * n >> 32
 
-    def some(self, n: int, k: int) -> list[int]:
-        """Draw k different numbers of 0 .. n - 1 in random order."""
-        return self._parted(n, k)[0]
+    def shuffled(self, n: int) -> list[int]:
+        """The numbers 0 .. n - 1 in random order."""
+        return self._drawn_and_remaining(n, n)[0]
 
     def sorted(self, n: int, k: int) -> list[int]:
         """Draw k different numbers of 0 .. n - 1 in ascending order; if 2 k > n, draw the excluded ones."""
         if 2 * k > n:
-            return sorted(self._parted(n, n - k)[1])
-        return sorted(self._parted(n, k)[0])
+            return sorted(self._drawn_and_remaining(n, n - k)[1])
+        return sorted(self._drawn_and_remaining(n, k)[0])
 
-    def _parted(self, n: int, k: int) -> tuple[list[int], list[int]]:
-        """The numbers drawn by k steps of a Fisher-Yates shuffle, and the others."""
-        places, drawn, number = list(range(n)), [], self._next
-        for left in range(n, n - k, -1):
-            place = number() * left >> 32
-            drawn.append(places[place])
-            places[place] = places[left - 1]
-        return drawn, places[: n - k]
+    def _drawn_and_remaining(self, n: int, k: int) -> tuple[list[int], list[int]]:
+        """The numbers drawn by k steps of a Fisher-Yates shuffle, and the remaining ones."""
+        numbers = list(range(n))
+        drawn = []
+        for count in range(n, n - k, -1):
+            index = self.below(count)
+            drawn.append(numbers[index])
+            numbers[index] = numbers[count - 1]
+        return drawn, numbers[: n - k]
 
     def spans(self, n: int, k: int, length: int) -> list[int]:
-        """The starts of k disjoint spans in n places, all equally likely: drawn in a shorter row."""
+        """The starts of k disjoint spans of n words, all equally likely: drawn in a shorter row."""
         slots = self.sorted(n - k * (length - 1), k)
         return [slot + i * (length - 1) for i, slot in enumerate(slots)]
 
@@ -78,25 +79,33 @@ class Amount:
     def of(self, n: int) -> int:
         """The number of words, rounded down; at least one if there are two words or more."""
         count = self.share.numerator * n // self.share.denominator
-        return 1 if not count and self.share and n > 1 else count
+        if count == 0 and self.share and n > 1:
+            return 1
+        return count
 
-    def fit(self, n: int, room: int, *, each: int = 1) -> tuple[int, int]:
-        """The number and the length of the spans that fit in `room` words, in groups of `each`."""
-        length = min(self.of(n), room // each)
-        return (min(self.spans or 0, room // (each * length)), length) if length else (0, 0)
+    def fit(self, n: int, room: int, *, spans_together: int = 1) -> tuple[int, int]:
+        """The number and the length of the groups of spans that fit in `room` words."""
+        length = min(self.of(n), room // spans_together)
+        if length == 0:
+            return 0, 0
+        count = min(self.spans or 0, room // (spans_together * length))
+        return count, length
 
     @property
     def note(self) -> Note:
-        rate = {"rate": float(self.share)}
-        return rate if self.spans is None else {"count": self.spans, **rate}
+        rate = float(self.share)
+        if self.spans is None:
+            return {"rate": rate}
+        return {"count": self.spans, "rate": rate}
 
 
 def parse_share(text: str) -> Amount:
     """Parse "0.3" as 3/10; raise ValueError unless the text is a number from 0 to 1."""
-    share = Fraction(text) if SHARE.fullmatch(text) else None
-    if share is None or share > 1:
-        raise ValueError("expected a share from 0 to 1")
-    return Amount(share)
+    if SHARE.fullmatch(text):
+        share = Fraction(text)
+        if share <= 1:
+            return Amount(share)
+    raise ValueError("expected a share from 0 to 1")
 
 
 def parse_spans(text: str) -> Amount:
@@ -117,7 +126,8 @@ def bare(word: str) -> tuple[str, str, str]:
     """Split `("don't),` into the punctuation before the word, the word, and the punctuation after it."""
     if word.isalnum():
         return "", word, ""
-    start, end = 0, len(word)
+    start = 0
+    end = len(word)
     while start < end and is_punctuation(word[start]):
         start += 1
     while start < end and is_punctuation(word[end - 1]):
@@ -141,13 +151,15 @@ def plain(word: str) -> str:
 def written_like(model: str, word: str) -> str:
     if len(model) > 1 and model.isupper():
         return word.upper()
-    return capitalised(word) if model[:1].isupper() else word
+    if model[:1].isupper():
+        return capitalised(word)
+    return word
 
 
 def no_punctuation(words: Sequence[str], draw: Draw) -> Changed:
     """Remove the punctuation around each word; a text of punctuation only is unchanged."""
-    left = [core for _, core, _ in map(bare, words) if core]
-    return left or words, {}
+    cores = [core for _, core, _ in map(bare, words) if core]
+    return cores or words, {}
 
 
 def lower(words: Sequence[str], draw: Draw) -> Changed:
@@ -156,59 +168,67 @@ def lower(words: Sequence[str], draw: Draw) -> Changed:
 
 def delete(words: Sequence[str], draw: Draw, amount: Amount, mark: str | None = None) -> Changed:
     """Delete this share of the words; replace each run of deleted words by one mark."""
-    at = draw.sorted(len(words), max(min(amount.of(len(words)), len(words) - 1), 0))
-    gone = set(at)
-    runs = {place for place in at if place - 1 not in gone}
-    return without(words, gone, runs, mark), {"at": at}
+    count = max(min(amount.of(len(words)), len(words) - 1), 0)
+    indices = draw.sorted(len(words), count)
+    deleted = set(indices)
+    starts_of_runs = {index for index in indices if index - 1 not in deleted}
+    return without(words, deleted, starts_of_runs, mark), {"at": indices}
 
 
 def span_delete(words: Sequence[str], draw: Draw, amount: Amount, mark: str | None = None) -> Changed:
     """Delete disjoint spans, as many as leave at least one word; replace each by one mark."""
     count, length = amount.fit(len(words), max(len(words) - 1, 0))
-    at = draw.spans(len(words), count, length)
-    gone = {start + place for start in at for place in range(length)}
-    return without(words, gone, set(at), mark), {"length": length, "at": at}
+    starts = draw.spans(len(words), count, length)
+    deleted = {start + offset for start in starts for offset in range(length)}
+    return without(words, deleted, set(starts), mark), {"length": length, "at": starts}
 
 
-def without(words: Sequence[str], gone: set[int], marked: set[int], mark: str | None) -> list[str]:
-    """The words without the places in `gone`, with the mark, if any, at the places in `marked`."""
-    left = []
-    for place, word in enumerate(words):
-        if place not in gone:
-            left.append(word)
-        elif mark is not None and place in marked:
-            left.append(mark)
-    return left
+def without(words: Sequence[str], deleted: set[int], marked: set[int], mark: str | None) -> list[str]:
+    """The words without those at the indices `deleted`, with the mark, if any, at those of `marked`."""
+    remaining = []
+    for index, word in enumerate(words):
+        if index not in deleted:
+            remaining.append(word)
+        elif mark is not None and index in marked:
+            remaining.append(mark)
+    return remaining
 
 
 def reorder(words: Sequence[str], draw: Draw, amount: Amount) -> Changed:
     """Swap pairs of disjoint spans; the order within a span is kept."""
-    pairs, length = amount.fit(len(words), len(words), each=2)
+    pairs, length = amount.fit(len(words), len(words), spans_together=2)
     starts = draw.spans(len(words), 2 * pairs, length)
-    drawn = draw.some(2 * pairs, 2 * pairs)
-    at = [sorted((starts[i], starts[j])) for i, j in zip(drawn[::2], drawn[1::2], strict=True)]
+    order = draw.shuffled(2 * pairs)
+    swaps = [sorted((starts[i], starts[j])) for i, j in zip(order[::2], order[1::2], strict=True)]
     moved = list(words)
-    for a, b in at:
-        moved[a : a + length], moved[b : b + length] = words[b : b + length], words[a : a + length]
-    return moved, {"length": length, "at": at}
+    for a, b in swaps:
+        moved[a : a + length] = words[b : b + length]
+        moved[b : b + length] = words[a : a + length]
+    return moved, {"length": length, "at": swaps}
 
 
 def swap(words: Sequence[str], draw: Draw, amount: Amount | None = None) -> Changed:
     """Swap neighbours: once, or for this share of the words as far as disjoint pairs fit."""
-    count = min(1 if amount is None else amount.of(len(words)), len(words) // 2)
-    at = draw.spans(len(words), count, 2)
+    count = 1
+    if amount is not None:
+        count = amount.of(len(words))
+    starts = draw.spans(len(words), min(count, len(words) // 2), 2)
     moved = list(words)
-    for place in at:
-        moved[place], moved[place + 1] = words[place + 1], words[place]
-    return moved, {"at": at}
+    for i in starts:
+        moved[i], moved[i + 1] = words[i + 1], words[i]
+    return moved, {"at": starts}
 
 
 def repeat(words: Sequence[str], draw: Draw, amount: Amount) -> Changed:
     """Duplicate this share of the words, each next to itself."""
-    at = draw.sorted(len(words), amount.of(len(words)))
-    doubled = set(at)
-    said = [word for place, word in enumerate(words) for _ in range(1 + (place in doubled))]
-    return said, {"at": at}
+    indices = draw.sorted(len(words), amount.of(len(words)))
+    doubled = set(indices)
+    longer = []
+    for index, word in enumerate(words):
+        longer.append(word)
+        if index in doubled:
+            longer.append(word)
+    return longer, {"at": indices}
 
 
 Synonyms = Mapping[str, Sequence[str]]  # keys: words in lower case, with plain apostrophes
@@ -217,18 +237,24 @@ Synonyms = Mapping[str, Sequence[str]]  # keys: words in lower case, with plain 
 def synonym(words: Sequence[str], draw: Draw, amount: Amount, synonyms: Synonyms) -> Changed:
     """Replace this share of the words, or all that have a synonym if there are fewer."""
     # A word that contains punctuation, such as U.S., is looked up whole first.
-    parts = [("", word, "") if plain(word) in synonyms else bare(word) for word in words]
-    able = [place for place, (_, core, _) in enumerate(parts) if plain(core) in synonyms]
-    at = [able[i] for i in draw.sorted(len(able), min(amount.of(len(words)), len(able)))]
-    changed, chosen = list(words), []
-    for place in at:
-        before, core, after = parts[place]
+    split_words = [("", word, "") if plain(word) in synonyms else bare(word) for word in words]
+    replaceable = [index for index, (_, core, _) in enumerate(split_words) if plain(core) in synonyms]
+    count = min(amount.of(len(words)), len(replaceable))
+    indices = [replaceable[i] for i in draw.sorted(len(replaceable), count)]
+
+    changed = list(words)
+    replacements = []
+    for index in indices:
+        before, core, after = split_words[index]
         choices = synonyms[plain(core)]
-        model = core if plain(core).replace("'", "").isalpha() else core[:1]  # not for U.S.
-        new = written_like(model, choices[draw.below(len(choices))])
-        changed[place] = f"{before}{new}{after}"
-        chosen.append(new)
-    return " ".join(changed).split(), {"at": at, "words": chosen}  # a synonym may have several words
+        model = core
+        if not plain(core).replace("'", "").isalpha():  # such as U.S., whose synonyms are no acronyms
+            model = core[:1]
+        replacement = written_like(model, choices[draw.below(len(choices))])
+        changed[index] = f"{before}{replacement}{after}"
+        replacements.append(replacement)
+    # A synonym may have several words.
+    return " ".join(changed).split(), {"at": indices, "words": replacements}
 
 
 def listed(words: str) -> frozenset[str]:
@@ -266,8 +292,9 @@ def negate(words: Sequence[str], draw: Draw) -> Changed:
     changed = without_not(words) or with_not(words)
     if changed is None and words:
         before, core, after = bare(words[0])
-        first = core.lower() if core.lower() in SMALL else core
-        changed = ["Not", f"{before}{first}{after}", *words[1:]], {"rule": "prefix"}
+        if core.lower() in SMALL:
+            core = core.lower()
+        changed = ["Not", f"{before}{core}{after}", *words[1:]], {"rule": "prefix"}
     return changed or (words, {"rule": "none"})
 
 
@@ -275,46 +302,57 @@ def without_not(words: Sequence[str]) -> Changed | None:
     text = plain(" ".join(words))
     if "not" not in text and NT not in text:  # every word below contains one of them
         return None
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         before, core, after = bare(word)
-        small = plain(core)
-        note = {"rule": "drop", "at": place}
-        if small in ("not", NT) and len(words) > 1:
-            return without_word(words, place), note
-        stem, contracted, more = small.rpartition(NT)
-        if small in WITH_NOT or (contracted and stem and more in ("", "'ve")):
-            positive = written_like(core, WITH_NOT.get(small, WITH_NOT.get(stem + NT, stem) + more))
-            return [*words[:place], f"{before}{positive}{after}", *words[place + 1 :]], note
+        lowered = plain(core)
+        note = {"rule": "drop", "at": index}
+        if lowered in ("not", NT) and len(words) > 1:
+            return without_word(words, index), note
+        stem, contracted, more = lowered.rpartition(NT)  # "wouldn't've": "would", "n't", "'ve"
+        if lowered in WITH_NOT or (contracted and stem and more in ("", "'ve")):
+            positive = WITH_NOT.get(lowered)
+            if positive is None:
+                positive = WITH_NOT.get(stem + NT, stem) + more
+            positive = written_like(core, positive)
+            return [*words[:index], f"{before}{positive}{after}", *words[index + 1 :]], note
     return None
 
 
-def without_word(words: Sequence[str], place: int) -> list[str]:
+def without_word(words: Sequence[str], index: int) -> list[str]:
     """Remove one word; its punctuation and its capital move to its neighbours."""
-    before, core, after = bare(words[place])
+    before, core, after = bare(words[index])
     if before and after:  # the word has brackets or quotes around it
         before = after = ""
-    left, right = list(words[:place]), list(words[place + 1 :])
-    if left and plain(core) == NT:
-        left[-1] = written_like(left[-1], CUT.get(left[-1].lower(), left[-1]))
-    if left:
-        left[-1] += after
-    if right:
-        right[0] = before + (capitalised(right[0]) if core[:1].isupper() and not core.isupper() else right[0])
-    return left + right
+    words_before = list(words[:index])
+    words_after = list(words[index + 1 :])
+    if words_before:
+        previous = words_before[-1]
+        if plain(core) == NT:
+            previous = written_like(previous, CUT.get(previous.lower(), previous))
+        words_before[-1] = previous + after
+    if words_after:
+        following = words_after[0]
+        if core[:1].isupper() and not core.isupper():
+            following = capitalised(following)
+        words_after[0] = before + following
+    return words_before + words_after
 
 
 def with_not(words: Sequence[str]) -> Changed | None:
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         before, core, after = bare(word)
-        small = plain(core)
-        if small in AUXILIARIES:
-            asks = len(words) > 1 and plain(words[1]) in ASKED  # a pronoun or determiner after the first word
-            as_first = place == 0 and (asks or small not in NAMES_TOO)
-            found = core == small or core.isupper() or as_first
+        lowered = plain(core)
+        if lowered in AUXILIARIES:
+            # A question has a pronoun or a determiner after the first word.
+            is_question = len(words) > 1 and plain(words[1]) in ASKED
+            begins_sentence = index == 0 and (is_question or lowered not in NAMES_TOO)
+            is_auxiliary = core == lowered or core.isupper() or begins_sentence
         else:
-            found = small in WITH_IS or plain(before + core).endswith(CONTRACTED)
-        if found:
-            new = "NOT" if len(core) > 1 and core.isupper() else "not"
-            changed = [*words[:place], before + core, f"{new}{after}", *words[place + 1 :]]
-            return changed, {"rule": "insert", "at": place + 1}
+            is_auxiliary = lowered in WITH_IS or plain(before + core).endswith(CONTRACTED)
+        if is_auxiliary:
+            negation = "not"
+            if len(core) > 1 and core.isupper():
+                negation = "NOT"
+            changed = [*words[:index], before + core, f"{negation}{after}", *words[index + 1 :]]
+            return changed, {"rule": "insert", "at": index + 1}
     return None

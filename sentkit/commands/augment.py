@@ -61,9 +61,9 @@ def augment(
                     numbers = (*sentence.views, view)
                     variant, notes = chain.vary(sentence.text, numbers, sentence.operations, candidates, own)
                     out.write(rows.line(sentence, variant, {"seed": seed, "view": view, "ops": notes}))
-    for each, left in zip(operations, chain.left, strict=True):
-        if left:
-            console.warn(f"{each.name} did not change {left} of {chain.texts} texts")
+    for operation, unchanged in zip(operations, chain.unchanged, strict=True):
+        if unchanged:
+            console.warn(f"{operation.name} did not change {unchanged} of {chain.texts} texts")
     if rows.with_vectors:
         warning = f"{rows.with_vectors} rows contain vectors of the original texts"
         console.warn(f"{warning}; to replace them, use sentkit encode --replace")

@@ -20,7 +20,7 @@ def test_places_are_different_and_in_range(key, n, data):
     assert drawn == sorted(set(drawn))
     assert len(drawn) == k
     assert all(0 <= place < n for place in drawn)
-    assert sorted(Draw(key).some(n, n)) == list(range(n))
+    assert sorted(Draw(key).shuffled(n)) == list(range(n))
 
 
 @pytest.mark.parametrize(

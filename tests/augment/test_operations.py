@@ -68,7 +68,7 @@ def test_a_share_of_words_is_exact():
 )
 def test_spans_that_do_not_fit_are_omitted_or_shortened(spans, n, room, each, expected):
     """The number of spans or pairs and their length, worked by hand."""
-    assert parse_spans(spans).fit(n, room, each=each) == expected
+    assert parse_spans(spans).fit(n, room, spans_together=each) == expected
 
 
 CHANGES = {  # the number of places that an operation draws in n words, and the length of a span
@@ -76,7 +76,7 @@ CHANGES = {  # the number of places that an operation draws in n words, and the 
     repeat: (SHARES, lambda share, n: (share.of(n), 1)),
     swap: ((None, *SHARES), lambda share, n: (min(1 if share is None else share.of(n), n // 2), 2)),
     span_delete: (SPANS, lambda spans, n: spans.fit(n, max(0, n - 1))),
-    reorder: (SPANS, lambda spans, n: spans.fit(n, n, each=2)),
+    reorder: (SPANS, lambda spans, n: spans.fit(n, n, spans_together=2)),
 }
 
 
