@@ -116,6 +116,7 @@ class Draft:
     """A temporary file that `publish` renames to its target."""
 
     mode = 0o666  # without the bits of the umask
+    has_rejects = False  # the bad rows of the inputs
 
     def __init__(self, target: Path, *, force: bool, name: str = "") -> None:
         self.target, self.force = target, force
