@@ -154,6 +154,10 @@ def check_paths(
     results: str | None,
     training: Sequence[str],
 ) -> None:
+    from sentkit.formats.files import check_input
+
+    for path in training:  # they are read last
+        check_input(path)
     transforms = [path for row in rows for path in row.transforms if path is not None]
     reads = {"ROW": transforms, "--data": [], "--pairs": [], "--train": [*training]}
     for test in tests:

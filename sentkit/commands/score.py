@@ -106,6 +106,7 @@ def score(
     """Score pairs or hits, or find the closest sentences."""
     if gold_flags.gold or gold_flags.label or gold_flags.qrels:
         limit_threads(of_libraries=1)  # the products of resamples are too small for several
+    from sentkit.formats.files import check_input
     from sentkit.formats.outputs.outputs import open_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
 
@@ -113,6 +114,8 @@ def score(
     options.check_threshold(pair_flags.threshold, pair_flags.metric)
     for path in filter(None, (output.path, per_query)):
         options.OutputFlags(path, output.force).check_rows()
+    for path in gold_flags.seen_paths:  # they are read last
+        check_input(path)
     reads = {
         "--baseline": gold_flags.baseline,
         "--qrels": gold_flags.qrels,

@@ -112,8 +112,10 @@ class StreamFlags(FieldFlags):
                 raise
         if self.rejects is None:
             out: AbstractContextManager[BinaryIO | None] = nullcontext()
+        elif append:
+            out = open_appended(self.rejects)
         else:
-            out = open_appended(self.rejects) if append else open_output(self.rejects, force=output.force)
+            out = open_output(self.rejects, force=output.force, has_rejects=True)
         nothing: NoRowsError | None = None
         with out as policy.file:
             try:

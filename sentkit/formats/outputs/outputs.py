@@ -36,16 +36,21 @@ def published_together() -> Iterator[None]:
     All outputs are on the disk before the first rename. The order of the renames is the order of opening, and
     commands open their main output last. So a kill or an error between two renames leaves only side files.
 
-    Outputs are also published after AnswerIsNo and BrokenPipeError, because the work is then complete, and
-    after NoRowsError, because a complete file of --rejects then has all rows.
+    Outputs are also published after AnswerIsNo and BrokenPipeError, because the work is then complete. After
+    NoRowsError, only the file of --rejects is, because it then has all rows.
     """
     drafts: list[Draft] = []
     token = _waiting.set(drafts)
     try:
         yield
-    except (AnswerIsNo, BrokenPipeError, NoRowsError):
+    except (AnswerIsNo, BrokenPipeError):
         for draft in drafts:
             draft.publish()
+        raise
+    except NoRowsError:
+        for draft in drafts:
+            if draft.has_rejects:
+                draft.publish()
         raise
     else:
         for draft in drafts:
@@ -57,7 +62,7 @@ def published_together() -> Iterator[None]:
 
 
 @contextmanager
-def open_output(path: str, *, force: bool) -> Iterator[BinaryIO]:
+def open_output(path: str, *, force: bool, has_rejects: bool = False) -> Iterator[BinaryIO]:
     """Yield a file to write; "-" is stdout. With the suffix .parquet, the file converts JSON lines.
 
     The file is published if the block succeeds, or at the end of an enclosing `published_together`.
@@ -75,10 +80,11 @@ def open_output(path: str, *, force: bool) -> Iterator[BinaryIO]:
         return
     waiting = _waiting.get()
     if waiting is None:
-        with published_together(), open_output(path, force=force) as plain:
+        with published_together(), open_output(path, force=force, has_rejects=has_rejects) as plain:
             yield plain
         return
     draft = new_draft(path, force=force)
+    draft.has_rejects = has_rejects
     waiting.append(draft)  # before writing, because outputs are published in the order of opening
     try:
         if is_parquet(path):

@@ -115,6 +115,8 @@ class NamedFile(io.FileIO):
 class Draft:
     """A temporary file that `publish` renames to its target."""
 
+    has_rejects = False  # the bad rows of the inputs
+
     def __init__(self, target: Path, *, force: bool, name: str = "") -> None:
         self.target, self.force = target, force
         self.name = name or str(target)  # for messages
