@@ -248,6 +248,7 @@ WIDE = [chr(ord("一") + n) + "猫" * n for n in range(20)]
 VERY_LONG = [f"{name} {'x' * 60}" for name in "abcdefghijklmnopqrst"]
 
 
+@pytest.mark.filterwarnings("ignore:Glyph")
 @pytest.mark.parametrize("names", [SHORT[:5], SHORT, LONG, VERY_LONG, WIDE])
 @pytest.mark.parametrize(("count", "width"), [(1, 84.0), (2, 174.0)])
 def test_points_keep_the_frame_and_the_frame_keeps_the_picture(names, count, width):
