@@ -231,9 +231,12 @@ def figure_of(picture: Picture, width: float) -> Any:
     coloured_names = dict.fromkeys(series.name for series in every_series if not series.faint)
     colour_numbers = {name: number for number, name in enumerate(coloured_names)}
     artists: dict[str, Any] = {}
+    square_axes = []
     for number, panel in enumerate(picture.panels, start=1):
         axes = figure.add_subplot(rows, columns, number)
         artists |= draw_panel(axes, panel, colour_numbers, panel_width)
+        if panel.square:
+            square_axes.append(axes)
 
     # The legend, for which the figure grows.
     names = dict.fromkeys(series.name for series in every_series if series.name)
@@ -248,7 +251,6 @@ def figure_of(picture: Picture, width: float) -> Any:
         height += legend.get_window_extent(canvas.get_renderer()).height / figure.dpi
         figure.set_size_inches(inches, height)
 
-    square_axes = [axes for axes, panel in zip(figure.axes, picture.panels, strict=False) if panel.square]
     if square_axes:
         set_equal_units(figure, square_axes)
     return figure
