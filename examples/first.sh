@@ -1,8 +1,8 @@
 #!/bin/sh
 # Install sentkit into the virtual environment .venv and score the similarity of three sentences.
 # Usage: sh examples/first.sh
-# On a machine without a GPU set PIP_EXTRA_INDEX_URL to the address of PyTorch's CPU builds, or pip may install the
-# much larger CUDA build. The page https://pytorch.org/get-started/locally/ shows the address for Pip and CPU.
+# On a machine without a GPU, where pip may install the much larger CUDA build of PyTorch:
+#   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu sh examples/first.sh
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -14,8 +14,8 @@ fi
 if [ ! -x .venv/bin/sentkit ]; then
     echo 'first.sh: installing sentkit with torch, Parquet and pictures: 1.5 GB, or several GB with CUDA; this can take minutes' >&2
     [ -n "${PIP_EXTRA_INDEX_URL:-}" ] || cat >&2 <<END
-first.sh: without a GPU, stop this (Ctrl-C) and set PIP_EXTRA_INDEX_URL to the address of PyTorch's CPU builds first:
-  the page "Get started", https://pytorch.org/get-started/locally/, shows it for Pip and CPU
+first.sh: without a GPU, stop this (Ctrl-C) and type:
+  PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu sh examples/first.sh
 END
     quiet=''
 fi

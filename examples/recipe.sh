@@ -22,7 +22,7 @@ base_of() { # MODEL: the encoder of the papers that it is, by family and size, s
 from sentkit.errors import SentkitError
 from sentkit.papers.published import published_base
 try:
-    print(published_base(sys.argv[1]) or sys.exit(f"{sys.argv[1]}: not the size of an encoder of the papers"))
+    print(published_base(sys.argv[1]) or sys.exit(f"{sys.argv[1]}: the papers have no settings for an encoder of this family and size"))
 except SentkitError as error:
     print(error, file=sys.stderr)
     sys.exit(error.exit_code)' "$1"

@@ -331,7 +331,7 @@ def test_a_base_of_another_size_needs_a_recipe(script, needed, furnished, execut
     done = execute(["sh", EXAMPLES / f"{script}.sh", *words], furnished, OUT=str(furnished / "none"))
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert "small: not the size of an encoder of the papers" in done.stderr
+    assert "small: the papers have no settings for an encoder of this family and size" in done.stderr
     assert needed in done.stderr
 
 

@@ -1,6 +1,9 @@
 """examples/papers: every published row is made, or listed as impossible, and so is every figure."""
 
+import contextlib
 import json
+import os
+import pty
 import re
 import shutil
 import signal
@@ -96,7 +99,7 @@ def runner(furnished, tmp_path, monkeypatch):
 
     def plan(paper, base, *flags):
         words = (paper, "--base", "base", "--preset", base, "--data", "data", "--out", str(tmp_path / "out"))
-        monkeypatch.setattr(sys.modules["running"], "run", lambda *words: "")
+        monkeypatch.setattr(sys.modules["running"], "run", lambda *words, **options: "")
         return papers.Runner(papers.parse([*words, *flags]))
 
     return plan
@@ -223,8 +226,10 @@ def test_rows_have_the_seeds_and_the_best_on_dev(runner, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "code", "problem"),
     [
-        (("--preset", "bert-tiny"), 2, "pairsupcon has no recipe for it"),
-        ((), 2, "--preset distilbert-base|bert-base|bert-large"),
+        (("--preset", "bert-tiny"), 2, "--preset bert-tiny: unknown"),
+        ((), 2, "pairsupcon has settings for distilbert-base, bert-base, bert-large, but base is another"),
+        ((), 2, "\n  choose whose settings it gets, such as --preset distilbert-base\n"),
+        (("--preset", "bert-base", "--table", "9"), 2, "\n  choose one of 1, 2, 3, 4, 5, 6, 7, 8\n"),
         (("--preset", "bert-base", "--only", "none"), 2, "--only none: the systems are no-tuning, "),
         (("--preset", "bert-base", "--only", "simcse-sup", "--seed", "0"), 66, "nli/triplets: no such file"),
         (("--preset", "bert-base", "--only", "sbert"), 2, "--only sbert --seed None: its seeds are 0"),
@@ -242,6 +247,61 @@ def test_wrong_use_is_refused(run, furnished, tmp_path, flags, code, problem):
     assert (done.returncode, done.stdout) == (code, "")
     assert problem in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_one_table_needs_only_its_runs(run, runner, tmp_path):
+    """Other tables, figures and their systems are not made, and a call for all tables evaluates again."""
+    flags = ("--preset", "bert-base", "--quick", "--figures", "jsonl")
+    listed = run("consert", *flags, "--table", "1", "--list")
+    done = run("consert", *flags, "--table", "1", "--given", "sbert-nli=base")
+    plan = runner("consert", "bert-base", "--table", "3")
+
+    assert listed.stdout.splitlines() == ["--only no-tuning", "--only sbert-nli --seed 1"]
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in (tmp_path / "out/tables").iterdir()} == {"table-1.jsonl", "table-1.txt"}
+    assert not (tmp_path / "out/figures").exists()
+    assert run("consert", *flags, "--table", "1", "--list").stdout == "--only sbert-nli --seed 1\n"
+    assert run("consert", *flags, "--list").stdout.startswith("--only no-tuning\n")
+    assert {row.table for rows in plan.rows.values() for row in rows} == {"3"}
+
+
+@pytest.mark.parametrize(
+    ("paper", "number", "flags"), [("consert", "1", ("--given", "sbert-nli=base")), ("pairsupcon", "2", ())]
+)
+def test_a_table_fits_the_terminal(run, furnished, tmp_path, paper, number, flags):
+    """The file has all columns in a line. The terminal has them in parts, one below the other."""
+    paths = ("--base", "base", "--data", "data", "--out", tmp_path / "out")
+    command = [
+        "python3",
+        SCRIPT,
+        paper,
+        *paths,
+        "--preset",
+        "bert-base",
+        "--quick",
+        *flags,
+        "--table",
+        number,
+    ]
+    master, terminal = pty.openpty()
+    environment = run.environment | {"COLUMNS": "60"}
+    done = subprocess.run(command, cwd=furnished, env=environment, stdout=terminal, check=False)
+    os.close(terminal)
+    lines = printed_on(master).splitlines()
+    text = (tmp_path / f"out/tables/table-{number}.txt").read_text()
+
+    assert done.returncode == 0
+    assert max(map(len, text.splitlines())) > 60 >= max(map(len, lines))
+    assert {*" ".join(lines).split()} == {*text.split()}
+
+
+def printed_on(terminal):
+    """What programs wrote to a terminal that they have left."""
+    printed = b""
+    with contextlib.suppress(OSError), os.fdopen(terminal, "rb", 0) as file:
+        while data := file.read(4096):
+            printed += data
+    return printed.decode()
 
 
 def test_a_list_may_be_read_in_part(execute, furnished, tmp_path):

@@ -7,6 +7,7 @@ from itertools import product
 from running import MissingError, run, sentkit
 from systems import ENTRIES, VIEWS
 
+from sentkit.console import Console
 from sentkit.flags.options import PlotFlags
 from sentkit.plots.picture import Picture
 from sentkit.reports.suites import find_test_sets
@@ -35,7 +36,7 @@ def plot(runner, name, kind, *words):
 def write(runner, name, picture):
     flags = PlotFlags(path=str(path_of(runner, name)), force=True)
     flags.check()
-    flags.write(picture)
+    flags.write(picture, Console("papers.py"))
 
 
 def rows_file(runner, name, rows):

@@ -17,13 +17,17 @@ DATA is a folder as for `sentkit report --data`, with sts/stsb.{train,dev,test}.
 nli/triplets, paraphrases/stsb, glue/TASK.{train,dev,test}, dictionary/ and corpora/. Files end with .jsonl or
 .txt, also .gz. In dictionary/, the names of files of the Oxford dictionary begin with oxford. Lines with "not
 made" name the missing rows and figures. OUT keeps rows/, runs/, entries/, results/, tables/ and figures/.
+
+--table 1 makes only table 1, and only the runs that it needs.
 """
 
 import argparse
 import os
 import re
 import shlex
+import shutil
 import signal
+import subprocess
 import sys
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -44,7 +48,7 @@ from sentkit.formats.files import read_object_if_there
 from sentkit.model.reading import depth_of
 from sentkit.papers.published import published, published_base, same_base
 from sentkit.reports.suites import find_test_sets
-from sentkit.reports.tables import has_task, suites_of
+from sentkit.reports.tables import has_task, rendered, suites_of
 
 FEW_TESTS = 200  # rows of a test set of --quick
 TRIAL = ("--set", "batch=16", "--set", "epochs=1", "--set", "max_length=64")
@@ -72,11 +76,7 @@ class Runner:
         self.data, self.out = Path(options.data), Path(options.out)
         if not self.data.is_dir():
             raise NoInputError(f"{self.data}: not a folder of data")
-        self.recipe = options.preset or published_base(self.base)
-        if self.recipe not in self.paper.recipes:
-            found = f"is {self.recipe}" if self.recipe else "has the size of no encoder of the papers"
-            advice = f"choose its recipe: --preset {'|'.join(self.paper.recipes)}"
-            raise UsageError(f"{self.base} {found}: {self.name} has no recipe for it", advice=advice)
+        self.recipe = self.recipe_of_base()
         self.given = dict(word.split("=", 1) for word in options.given)
         self.seeds = numbers("--seeds", options.seeds or self.paper.seeds)
         if options.quick and not options.seeds:
@@ -88,6 +88,23 @@ class Runner:
         self.prepared = Rows(self.data, self.out / "rows", self.paper.rows, tokenizer, quick=options.quick)
         self.dev, self.pairs = map(self.prepared.file, ("sts/stsb.dev", "sts/stsb.test"))
         self.rows = self.planned_rows()
+
+    def recipe_of_base(self):
+        """The encoder of the paper whose settings are used."""
+        known = [*self.paper.recipes]
+        if self.options.preset in known:
+            return self.options.preset
+        if self.options.preset:
+            raise UsageError(
+                f"--preset {self.options.preset}: unknown", advice=f"choose one of {', '.join(known)}"
+            )
+        recipe = published_base(self.base)
+        if recipe in known:
+            return recipe
+        is_what = f"is {recipe}" if recipe else "is another encoder"
+        problem = f"{self.name} has settings for {', '.join(known)}, but {self.base} {is_what}"
+        advice = f"choose whose settings it gets, such as --preset {known[0]}"
+        raise UsageError(problem, advice=advice)
 
     def say(self, text):
         print(f"papers.py: {text}", file=sys.stderr, flush=True)
@@ -153,12 +170,23 @@ class Runner:
                         rows.append(Row(table, name + MEAN, readout))
             rows += [Row(system.added, system.name)] if system.added in known else []
             rows += [Row(figure, name) for figure, name in system.figures.items()]
-        return found
+        self.numbers = {row.table for rows in found.values() for row in rows} | self.paper.notes.keys()
+        self.numbers = sorted(filter(str.isdecimal, self.numbers), key=int)
+        if self.options.table is None:
+            return found
+        if self.options.table not in self.numbers:
+            advice = f"choose one of {', '.join(self.numbers)}"
+            raise UsageError(f"--table {self.options.table}: not made by this script", advice=advice)
+        return {
+            name: [row for row in rows if row.table == self.options.table] for name, rows in found.items()
+        }
 
     @cached_property
     def needed(self):
         """The systems with rows, those of the tables of tables.py, and those that they start from."""
         noted = {table for table, *_ in self.published} & self.paper.notes.keys()
+        if self.options.table is not None:
+            noted &= {self.options.table}
         own = [each for each in self.systems.values() if self.rows[each.name] or noted & {*each.tables}]
         names = {each.name for system in own for each in (system, *self.before(system))}
         return [each for each in self.systems.values() if each.name in names]
@@ -244,14 +272,20 @@ class Runner:
         return next(filter(None, map(self.problem, self.before(system))), "")
 
     def mark(self, system, seed):
-        return self.out / "done" / run_name(system, seed)
+        """A file that exists if the run is made with its values, or with those of --table."""
+        table = self.options.table
+        return self.out / ("done" if table is None else f"done-table-{table}") / run_name(system, seed)
+
+    def is_made(self, system, seed):
+        """Whether the run is made; one with all of its values has those of each table, too."""
+        return self.mark(system, seed).exists() or (self.out / "done" / run_name(system, seed)).exists()
 
     def missing_runs(self, system, seed):
         """The runs that must be done before: with the same seed, or all seeds, of which the best is used."""
         for each in self.starts(system):
             seeds = self.seeds_of(each)
             for own in seeds if self.paper.best_seed or seed not in seeds else [seed]:
-                if not self.mark(each, own).exists():
+                if not self.is_made(each, own):
                     yield each, own
 
     def waiting(self):
@@ -261,7 +295,7 @@ class Runner:
             for system in self.needed
             if not self.problem(system)
             for seed in self.seeds_of(system)
-            if not self.mark(system, seed).exists() and not any(self.missing_runs(system, seed))
+            if not self.is_made(system, seed) and not any(self.missing_runs(system, seed))
         ]
 
     def make(self, system, seed):
@@ -287,11 +321,11 @@ class Runner:
             words += ["--entries", self.entries(system.entries)] if system.entries else []
             words += ["-m", self.start_of(system, seed), "--seed", seed, "-o", path, "--resume"]
             path.with_suffix(".json").write_text(sentkit("train", *words, *self.settings))
-        elif system.flow:
+        elif system.flow and not path.exists():
             rows, model = self.prepared.file(system.flow), self.start_of(system, seed)
             vectors = self.encoded(f"{system.name}-{seed}", model, rows, "--readout", FLOW_READOUT)
             sentkit("whiten", "fit", vectors, "--kind", "flow", "--seed", seed, "-o", path, "-f")
-        else:
+        elif system.script and not (path / "table.md").exists():
             settings = shlex.join([*("-q", "--set", "readout=cls"), *self.trial, *self.settings])
             rounds = ("--rounds", "1") if self.options.quick else ()
             printed = python(*self.words(system.script), "--settings", settings, *rounds)
@@ -371,9 +405,9 @@ class Runner:
             sentkit("export", path, "--readout", "prompt", "--template", "defsent-plus", "-o", copy)
         return str(copy)
 
-    def report(self, arguments, suites, *flags):
+    def report(self, arguments, suites, *flags, stdout=subprocess.PIPE):
         where = ("--data", self.tests, "--suites", ",".join(suites), "--results", self.out / "results")
-        return sentkit("report", *arguments, *where, "--precision", "fp32", *flags)
+        return sentkit("report", *arguments, *where, "--precision", "fp32", *flags, stdout=stdout)
 
     def flags(self, table):
         """Those that change values, which are not --baseline."""
@@ -411,16 +445,17 @@ class Runner:
     # Tables and figures.
 
     def collect(self):
-        for folder in ("tables", "figures"):
-            (self.out / folder).mkdir(parents=True, exist_ok=True)
+        (self.out / "tables").mkdir(parents=True, exist_ok=True)
         for system in self.needed:
             if problem := self.problem(system):
                 places = dict.fromkeys([*(row.table for row in self.rows[system.name]), *system.tables])
                 self.say(f"not made: {system.name} ({', '.join(places)}): {problem}")
-        tables_of = {row.table for rows in self.rows.values() for row in rows} | self.paper.notes.keys()
+        if self.options.table is not None:
+            return self.attempt(f"table {self.options.table}", self.table, self.options.table)
         failed = 0
-        for table in sorted(filter(str.isdecimal, tables_of), key=int):
-            failed |= self.attempt(f"table {table}", self.table, table)
+        for number in self.numbers:
+            failed |= self.attempt(f"table {number}", self.table, number)
+        (self.out / "figures").mkdir(exist_ok=True)
         for name, number in self.paper.figures.items():
             failed |= self.attempt(f"figure {number}, {name}", figures.make, self, name)
         for note in self.paper.notes:
@@ -443,10 +478,16 @@ class Runner:
         return 0
 
     def table(self, number):
+        """Write a table, and print it: on a terminal, as text of its width."""
         name = f"table-{number}" if number.isdecimal() else number.replace(" ", "-")
         path = self.out / "tables" / name
+        fits_terminal = self.options.format == "text" and sys.stdout.isatty()
         if number in self.paper.notes:
-            text = getattr(tables, self.paper.notes[number])(self, number)
+            table = getattr(tables, self.paper.notes[number])(self, number)
+            text = rendered([table], self.options.format, sys.maxsize)
+            shown = text
+            if fits_terminal:
+                shown = rendered([table], "text", shutil.get_terminal_size().columns)
         else:
             arguments, suites = self.arguments_of(number), self.suites_of(number)
             words = (*self.flags(number), "--paper", self.name, "--table", number)
@@ -455,8 +496,12 @@ class Runner:
             if "--baseline" in compared and any(each.startswith(f"{compared[1]}=") for each in arguments):
                 words += compared
             text = self.report(arguments, suites, "--format", self.options.format, *words)
+            shown = text
+            if fits_terminal:
+                self.report(arguments, suites, *words, stdout=sys.stdout)  # from the results that it keeps
+                shown = ""
         path.with_suffix(FORMATS[self.options.format]).write_text(text)
-        print(text, flush=True)
+        print(shown, flush=True)
 
 
 def run_name(system, seed):
@@ -479,6 +524,7 @@ def parse(words):
     add("--given", action="append", default=[], metavar="SYSTEM=CHECKPOINT", help=given)
     add("--format", default="text", choices=FORMATS, help="of tables")
     add("--figures", default="svg", choices=("svg", "png", "pdf", "jsonl"), help="format of figures")
+    add("--table", metavar="N", help="make only this table, and only the runs that it needs")
     add("--quick", action="store_true", help="try it: few rows and steps; the values mean nothing")
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--list", action="store_true", help="print the runs that can be made now")

@@ -32,11 +32,11 @@ class Stop:
             cls.command.send_signal(number)
 
 
-def run(*words):
-    """The output of a command."""
+def run(*words, stdout=subprocess.PIPE):
+    """The output of a command, or None if it goes to another `stdout`."""
     if Stop.requested:
         raise FailedError(STOPPED)
-    with subprocess.Popen([*map(str, words)], stdout=subprocess.PIPE, text=True) as command:
+    with subprocess.Popen([*map(str, words)], stdout=stdout, text=True) as command:
         Stop.command = command
         printed, _ = command.communicate()
         Stop.command = None
@@ -48,8 +48,8 @@ def run(*words):
     return printed
 
 
-def sentkit(*words):
-    return run("sentkit", *words, "-q")
+def sentkit(*words, stdout=subprocess.PIPE):
+    return run("sentkit", *words, "-q", stdout=stdout)
 
 
 def python(script, *words):

@@ -1,4 +1,7 @@
-"""The tables of the papers that `sentkit report` does not make, from the runs of papers.py."""
+"""The tables of the papers that `sentkit report` does not make, from the runs of papers.py.
+
+Each function returns a `Table`.
+"""
 
 import json
 from pathlib import Path
@@ -11,11 +14,10 @@ from running import MissingError, sentkit
 from sentkit.labels.probes import classifiers
 from sentkit.labels.probes.probing import ProbeOptions
 from sentkit.reports.suites import find_test_sets
-from sentkit.reports.tables import HERE, Line, Table, published_table, rendered, shown, tables_of
+from sentkit.reports.tables import HERE, Line, Table, published_table, shown, tables_of
 from sentkit.training.catalogue import METHODS
 from sentkit.training.settings import format_value
 
-WIDE = 1 << 30
 METRICS = dict.fromkeys(("qnli", "sst2", "cola", "mrpc", "rte"), "accuracy") | {"cola": "matthews"}  # GLUE
 DICTIONARIES = {  # table 1 of DefSent+: definitions, entries, most tokens for BERT and RoBERTa
     "dictionary": ("a, Oxford and WordNet", "331472", "150518", "138", "141"),
@@ -24,17 +26,17 @@ DICTIONARIES = {  # table 1 of DefSent+: definitions, entries, most tokens for B
 }
 
 
-def plain(runner, title, names, columns, rows):
+def plain(title, names, columns, rows):
     """A table without a comparison; a row has the cells of names and columns."""
     count = len(names)
     lines = tuple(Line(tuple(map(str, row[:count])), tuple(map(str, row[count:]))) for row in rows)
-    return rendered([Table(title, names, columns, lines)], runner.options.format, WIDE)
+    return Table(title, names, columns, lines)
 
 
 def beside(runner, number, lines, suite=None):
     """The own lines, and the published ones of the base."""
     [table] = [each for each in tables_of(runner.name, number) if suite in (None, each.suite)]
-    return rendered([published_table(table, lines, [runner.recipe])], runner.options.format, WIDE)
+    return published_table(table, lines, [runner.recipe])
 
 
 def glue(runner, number):
@@ -91,7 +93,7 @@ def settings(runner, number):
             ("evaluations without a better score", classifiers.PATIENCE),
         ]
     rows.insert(0, ("seeds", runner.paper.seeds))
-    return plain(runner, f"SG-BERT, table {number}: settings of {title}", ("setting",), ("value",), rows)
+    return plain(f"SG-BERT, table {number}: settings of {title}", ("setting",), ("value",), rows)
 
 
 def extremes(runner, number):
@@ -147,7 +149,7 @@ def words(runner, number):
         (name, *(f"{value:.2f}" for value in values), *[""] * (4 - len(values)))
         for name, values in found.items()
     ]
-    return plain(runner, "ConSERT: word vectors by rank of their frequency", ("mean",), columns, rows)
+    return plain("ConSERT: word vectors by rank of their frequency", ("mean",), columns, rows)
 
 
 def statistics_of_sets(runner, number):
@@ -159,7 +161,7 @@ def statistics_of_sets(runner, number):
         name: [*map(json.loads, sentkit("cat", paths[name]).splitlines())] for name in SETS if name in paths
     }
     (first, *columns), *rows = statistics(sets)
-    return plain(runner, "PairSupCon, table 2: the clustering sets", (first,), columns, rows)
+    return plain("PairSupCon, table 2: the clustering sets", (first,), columns, rows)
 
 
 def dictionaries(runner, number):
@@ -189,7 +191,7 @@ def dictionaries(runner, number):
             rows.append((HERE, title, len(records), len({record["entry"] for record in records}), *most))
         rows.append(("published", title, *published))
     columns = ("definitions", "entries", "most tokens, BERT", "most tokens, RoBERTa")
-    return plain(runner, "DefSent+, table 1: the dictionaries", ("", "dictionary"), columns, rows)
+    return plain("DefSent+, table 1: the dictionaries", ("", "dictionary"), columns, rows)
 
 
 def readouts(runner, number):
@@ -198,6 +200,4 @@ def readouts(runner, number):
     rows = [
         (name, *(runner.values[f"{suite}{end}"] for suite in ("sts", "senteval"))) for name, end in starts
     ]
-    return plain(
-        runner, f"DefSent+, table 7: readouts of {runner.recipe}", ("start",), ("STS", "SentEval"), rows
-    )
+    return plain(f"DefSent+, table 7: readouts of {runner.recipe}", ("start",), ("STS", "SentEval"), rows)

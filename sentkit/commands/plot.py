@@ -127,4 +127,4 @@ def draw(
     output.check()
     with rows.open(console, output, known=known) as inputs, slow(console, "reading the rows"):
         made = picture(inputs)
-    output.write(made)
+    output.write(made, console)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sentkit.plots.picture import Picture
 
 HALF, FULL = 84.0, 174.0  # millimetres: the width of a column, and of a page
+FEW_CHARACTERS = 5  # of a warning about fonts
 Count = Annotated[int | None, Range(min=1)]
 Seed = Annotated[int, Range(min=0)]
 OnTruncate = Literal["warn", "error"]
@@ -187,7 +188,7 @@ class PlotFlags(OutputFlags):
     """The file of a picture, and its size.
 
     -o, --output PATH: A .svg, .png or .pdf picture, or .jsonl. [default: JSON, but not on a terminal]
-    --width MM: Width in millimetres. [default: 84, or 174 for several panels]
+    --width MM: Width in millimetres. [default: 84, or 174 for several panels or many sentences]
     """
 
     path: Annotated[str, Named("--output")] = "-"
@@ -215,15 +216,21 @@ class PlotFlags(OutputFlags):
             import_matplotlib()
         self.check_creatable()
 
-    def write(self, picture: "Picture") -> None:
+    def write(self, picture: "Picture", console: Console) -> None:
+        from sentkit.formats.files import json_line, readable
         from sentkit.plots.picture import FORMATS, draw
 
         if self.format in FORMATS:
-            width = self.width or (FULL if len(picture.panels) > 1 else HALF)
+            width = self.width or (FULL if picture.needs_page else HALF)
             with self.open() as out:
-                draw(picture, out, self.format, width)
+                missing = draw(picture, out, self.format, width)
+            if missing:
+                examples = " ".join(sorted(missing)[:FEW_CHARACTERS])
+                console.warn(
+                    f"{readable(self.path)}: characters that no installed font has are boxes: {examples}."
+                    " Use -o with .svg, whose texts remain texts, or install fonts such as Noto"
+                )
             return
-        from sentkit.formats.files import json_line
 
         with self.open() as out:
             out.writelines(json_line(record) for record in picture.records())

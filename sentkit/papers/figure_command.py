@@ -47,7 +47,7 @@ def main(*figures: Figure, arguments: Sequence[str] | None = None) -> None:
         files = values.pop("files")
         output.check()
         check_paths(console, {"-o": output.path}, {"FILE": files})
-        output.write(figure(files, **values))
+        output.write(figure(files, **values), console)
     except SentkitError as error:
         console.error(str(error), error.advice)
         sys.exit(error.exit_code)

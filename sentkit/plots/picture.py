@@ -6,7 +6,7 @@ All have one style that is readable in grey and at half the width of a page.
 import logging
 import math
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Literal
 
@@ -14,7 +14,8 @@ import numpy as np
 
 from sentkit.arrays import Float64
 from sentkit.errors import UnavailableError
-from sentkit.escaping import escape, labels_of
+from sentkit.escaping import columns_of, escape
+from sentkit.plots.names import MOST_LETTERS, TEXT_FONT, distinct_names, draw_legend, fonts_for
 
 FORMATS = ("svg", "png", "pdf")
 INCH = 25.4  # millimetres
@@ -24,7 +25,11 @@ TEXT, SMALL = 7.5, 6.0  # font sizes in points
 LETTER = 0.5 * TEXT * POINT  # the usual width of a letter in inches
 SLANT = 40  # degrees of names below a panel that have no room in one line
 LINE = 1.27 * TEXT * POINT  # inches from one line of text to the next
-SHOWN = 34  # characters of a name beside an axis
+NAME_SHARE = 1 / 3  # of the width of a panel, for the names beside it
+MANY_NAMES = 30  # beside an axis; more are in the small font
+HIGHEST = (
+    1.3  # the height of a panel for the sake of its names, relative to its width; more names are left out
+)
 MANY = 200  # points of a panel; more are smaller
 VALUES = 96  # characters of values above the bars of a page of 174 millimetres; more have no room
 # From dark to light, so that neighbours differ in grey; Okabe and Ito's, except for the first.
@@ -33,6 +38,8 @@ FILLS = ("#0b3c6f", "#9ecae1", "#d55e00", "#f0e0b0", "#555555", "#cccccc")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
 FAINT = "#b8b8b8"
+RING: Mapping[str, Any] = {"linestyle": "", "marker": "o", "fillstyle": "none", "markeredgewidth": 0.9}
+RING_SIZES = (6.5, 9.0, 11.5)
 STYLE = {
     "font.size": TEXT,
     "axes.titlesize": TEXT,
@@ -85,6 +92,8 @@ class Series:
     form: Literal["points", "line", "bars", "level"] = "points"  # level: a horizontal line at the first y
     interval: Float64 | None = None  # (2, n): the lowest and the highest values
     marks: tuple[str, ...] = ()  # texts beside the points
+    ringed: tuple[bool, ...] = ()  # points in a ring, which the legend of the picture explains
+    term: bool = False  # a part of what another panel shows: thin lines and hollow points
     joined: int = 1  # so many consecutive points are joined by a line
     faint: bool = False  # in the background, in grey
     fields: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # further fields of the records
@@ -123,6 +132,24 @@ class Picture:
     panels: tuple[Panel, ...]
     height: float = 0.75  # of a panel, relative to its width
     columns: int = 2  # panels beside each other, if there are so many
+    ring: str = ""  # what a ring around a point means
+    is_wide: bool = False  # a single panel needs the width of a page, too
+
+    @property
+    def needs_page(self) -> bool:
+        """Whether the picture has no room on half of the width of a page."""
+        return self.is_wide or len(self.panels) > 1
+
+    def texts(self) -> list[str]:
+        """The texts of the data in the picture: names, titles and marks."""
+        texts = []
+        for panel in self.panels:
+            texts += [panel.title, panel.note]
+            for axis in (panel.x, panel.y):
+                texts += [axis.label, *axis.names]
+            for series in panel.series:
+                texts += [series.name, *series.marks]
+        return texts
 
     def records(self) -> Iterator[Record]:
         """One object for each point or cell."""
@@ -168,60 +195,125 @@ def import_matplotlib() -> Any:
     return matplotlib
 
 
-def draw(picture: Picture, file: BinaryIO, form: str, width: float) -> None:
-    """Write the picture as `svg`, `png` or `pdf`, `width` millimetres wide."""
+def draw(picture: Picture, file: BinaryIO, form: str, width: float) -> set[str]:
+    """Write the picture as `svg`, `png` or `pdf`, `width` millimetres wide.
+
+    Returns the characters that no installed font has. An SVG file needs no font.
+    """
     matplotlib = import_matplotlib()
+    families, missing = [TEXT_FONT], set[str]()
+    if form != "svg":
+        families, missing = fonts_for(picture.texts())
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about characters that the font does not have
         matplotlib.rcdefaults()  # not the settings of the user, so that equal data give equal bytes
         matplotlib.rcParams.update(STYLE)
+        matplotlib.rcParams["font.family"] = families
         figure_of(picture, width).savefig(file, format=form, dpi=DPI, metadata=NO_DATES[form])
+    return missing
 
 
 def figure_of(picture: Picture, width: float) -> Any:
     """The figure with all panels. Equal names of series have equal colours, and one entry of the legend."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    inches, columns = width / INCH, min(picture.columns, len(picture.panels))
+    inches = width / INCH
+    columns = min(picture.columns, len(picture.panels))
     rows = math.ceil(len(picture.panels) / columns)
-    series = [each for panel in picture.panels for each in panel.series]
-    named = dict.fromkeys(each.name for each in series if each.name)
-    has_legend = len(named) > 1 or any(each.name and each.form in ("bars", "level") for each in series)
-    letters = max(map(len, shown_names(named)), default=0) + 9  # with the sample of the series
-    entries = max(1, min(len(named), int(inches / LETTER / letters)))  # in a line of the legend
-    height = rows * max(panel_height(each, picture, inches / columns) for each in picture.panels)
-    height += LINE * math.ceil(len(named) / entries) if has_legend else 0
+    panel_width = inches / columns
+    height = rows * max(panel_height(panel, picture, panel_width) for panel in picture.panels)
     figure = Figure((inches, height), dpi=DPI, layout="constrained")
-    coloured = dict.fromkeys(each.name for each in series if not each.faint)
-    numbers = {name: number for number, name in enumerate(coloured)}
-    handles: dict[str, Any] = {}
-    for number, panel in enumerate(picture.panels):
-        handles |= draw_panel(figure.add_subplot(rows, columns, number + 1), panel, numbers, inches / columns)
-    if has_legend:
-        labels = [*map(escape, shown_names(named))]
-        places = [handles[name] for name in named]
-        figure.legend(places, labels, loc="outside upper center", ncols=entries)
+    canvas = FigureCanvasAgg(figure)  # it measures texts
+
+    # Panels. A colour belongs to a name.
+    every_series = [series for panel in picture.panels for series in panel.series]
+    coloured_names = dict.fromkeys(series.name for series in every_series if not series.faint)
+    colour_numbers = {name: number for number, name in enumerate(coloured_names)}
+    artists: dict[str, Any] = {}
+    square_axes = []
+    for number, panel in enumerate(picture.panels, start=1):
+        axes = figure.add_subplot(rows, columns, number)
+        artists |= draw_panel(axes, panel, colour_numbers, panel_width)
+        if panel.square:
+            square_axes.append(axes)
+
+    # The legend, for which the figure grows.
+    names = dict.fromkeys(series.name for series in every_series if series.name)
+    handles = {}
+    if len(names) > 1 or any(series.name and series.form in ("bars", "level") for series in every_series):
+        handles = {name: artists[name] for name in names}
+    if any(any(series.ringed) for series in every_series):
+        handles[picture.ring] = ring_handle()
+    if handles:
+        has_lines = any(series.form in ("line", "level") for series in every_series)
+        legend = draw_legend(figure, handles, (TEXT, SMALL), has_lines=has_lines)
+        height += legend.get_window_extent(canvas.get_renderer()).height / figure.dpi
+        figure.set_size_inches(inches, height)
+
+    if square_axes:
+        set_equal_units(figure, square_axes)
     return figure
+
+
+def ring_handle() -> Any:
+    """The sample of a ring in the legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color="#333333", **RING, markersize=RING_SIZES[0])
+
+
+def set_equal_units(figure: Any, square_axes: Sequence[Any]) -> None:
+    """Give a unit the same length on both axes of each panel, with limits close to the data.
+
+    matplotlib's equal aspect alone widens the limits in each pass of the layout, so that the points are
+    drawn in a part of the panel.
+    """
+    figure.get_layout_engine().execute(figure)
+    for axes in square_axes:
+        box = axes.get_window_extent()
+        low_x, high_x = axes.get_xlim()
+        low_y, high_y = axes.get_ylim()
+        units_per_dot = max((high_x - low_x) / box.width, (high_y - low_y) / box.height)
+        half_width = units_per_dot * box.width / 2
+        half_height = units_per_dot * box.height / 2
+        axes.set_xlim((low_x + high_x) / 2 - half_width, (low_x + high_x) / 2 + half_width)
+        axes.set_ylim((low_y + high_y) / 2 - half_height, (low_y + high_y) / 2 + half_height)
+        axes.set_aspect("equal", adjustable="datalim")  # after this, the widths of numbers change little
 
 
 def panel_height(panel: Panel, picture: Picture, width: float) -> float:
     """The height in inches: enough for the names beside the panel, and for slanted names below it."""
-    names = LINE * (len(panel.y.names) + 4)
-    below = max(map(len, shown_names(panel.x.names)), default=0) if is_slanted(panel, width) else 0
-    return max(picture.height * width, names) + math.sin(math.radians(SLANT)) * below * LETTER
+    beside = min(name_line(panel) * (len(panel.y.names) + 4), HIGHEST * width)
+    below = 0
+    if is_slanted(panel, width):
+        below = max(columns_of(name) for name in distinct_names(panel.x.names))
+    return max(picture.height * width, beside) + math.sin(math.radians(SLANT)) * below * LETTER
+
+
+def name_size(panel: Panel) -> float:
+    """The font size of the names beside a panel."""
+    return TEXT if len(panel.y.names) <= MANY_NAMES else SMALL
+
+
+def name_line(panel: Panel) -> float:
+    """The height of a name beside a panel in inches."""
+    return LINE * name_size(panel) / TEXT
 
 
 def is_slanted(panel: Panel, width: float) -> bool:
     """Whether the names below a panel have no room in one line, beside the names of its rows."""
-    below = len(panel.x.names) * max((len(name) + 2 for name in shown_names(panel.x.names)), default=0)
-    beside = max(map(len, shown_names(panel.y.names)), default=0)
+    below = len(panel.x.names) * max(
+        (columns_of(name) + 2 for name in distinct_names(panel.x.names)), default=0
+    )
+    letters = letters_beside(width)
+    beside = max((columns_of(name) for name in distinct_names(panel.y.names, letters)), default=0)
     return (below + beside + 8) * LETTER > width
 
 
-def shown_names(names: Collection[str]) -> list[str]:
-    """The names in at most SHOWN columns; different names stay different."""
-    labels = labels_of(set(names), SHOWN)
-    return [labels[name] for name in names]
+def letters_beside(width: float) -> int:
+    """The most letters of a name beside a panel of this width in inches."""
+    return max(8, min(MOST_LETTERS, int(NAME_SHARE * width / LETTER)))
 
 
 def draw_panel(axes: Any, panel: Panel, numbers: Mapping[str, int], width: float) -> dict[str, Any]:
@@ -246,14 +338,33 @@ def draw_panel(axes: Any, panel: Panel, numbers: Mapping[str, int], width: float
             handles[series.name] = draw_series(axes, series, numbers.get(series.name, 0), crowd)
     set_axis(axes, "x", panel.x)
     set_axis(axes, "y", panel.y)
-    for label in axes.get_xticklabels() if is_slanted(panel, width) else ():
-        label.set(rotation=SLANT, ha="right", rotation_mode="anchor")
+    if panel.x.names:
+        set_names_below(axes, panel, width)
+    if panel.y.names:
+        set_names_beside(axes, panel, width)
     axes.yaxis.set_inverted(panel.downward)
-    if panel.square:
-        axes.set_aspect("equal", adjustable="datalim")
     framed = panel.grid is not None or not (panel.x.label or panel.x.names)
     axes.spines[["top", "right"]].set_visible(framed)
     return handles
+
+
+def set_names_below(axes: Any, panel: Panel, width: float) -> None:
+    """Write the names of the columns, slanted if they have no room in one line."""
+    axes.set_xticks(range(len(panel.x.names)), [*map(escape, distinct_names(panel.x.names))])
+    if is_slanted(panel, width):
+        for label in axes.get_xticklabels():
+            label.set(rotation=SLANT, ha="right", rotation_mode="anchor")
+
+
+def set_names_beside(axes: Any, panel: Panel, width: float) -> None:
+    """Write the names of the rows; if there is no room for all, those of every second or third row."""
+    needed = name_line(panel) * len(panel.y.names)
+    step = math.ceil(needed / (HIGHEST * width))
+    letters = letters_beside(width)
+    indices = range(0, len(panel.y.names), step)
+    names = distinct_names(panel.y.names, letters)
+    labels = [escape(names[index]) for index in indices]
+    axes.set_yticks(indices, labels, fontsize=name_size(panel))
 
 
 def draw_series(axes: Any, series: Series, number: int, crowd: int) -> Any:
@@ -267,14 +378,21 @@ def draw_series(axes: Any, series: Series, number: int, crowd: int) -> Any:
             axes.fill_between(series.x, *series.interval, color=colour, alpha=0.15, linewidth=0)
         look: dict[str, Any] = {"linestyle": "-" if series.faint else DASHES[number % len(DASHES)]}
         look["marker"] = marker if np.isfinite(series.y).sum() <= 30 else ""
+        if series.term:
+            look |= {"markerfacecolor": "white", "linewidth": 0.6}
     else:
         for start in range(0, len(series.x), series.joined) if series.joined > 1 else ():
             part = slice(start, start + series.joined)
             axes.plot(series.x[part], series.y[part], color=colour, linewidth=0.5, alpha=0.7, zorder=1)
-        size, edge = (2.0, 0.0) if crowd > MANY else (3.2, 0.3)
-        look = {"linestyle": "", "marker": marker, "markersize": size}
-        look |= {"markeredgewidth": edge, "markeredgecolor": "white"}
+        look = {"linestyle": "", "marker": marker, "markersize": 3.2}
+        look |= {"markeredgewidth": 0.3, "markeredgecolor": "white"}
+        if crowd > MANY:
+            look |= {"markeredgewidth": 0.0, "markersize": 2.3}
     [artist] = axes.plot(series.x, series.y, color=colour, zorder=order, **look)
+    if any(series.ringed):
+        ringed = np.array(series.ringed)
+        ring_size = RING_SIZES[number % len(RING_SIZES)]  # two runs can have the same point
+        axes.plot(series.x[ringed], series.y[ringed], color=colour, zorder=3, **RING, markersize=ring_size)
     for x, y, mark in zip(series.x, series.y, series.marks, strict=False):
         if mark and np.isfinite(y):
             beside = {"xytext": (1.5, 1.5), "textcoords": "offset points"}
@@ -343,7 +461,6 @@ def set_axis(axes: Any, side: str, axis: Axis) -> None:
     if axis.low is not None:
         axes.set(**{f"{side}lim": (axis.low, axis.high)})
     if axis.names:
-        ticks.set_ticks(range(len(axis.names)), [*map(escape, shown_names(axis.names))])
         ticks.set_tick_params(length=0)
     elif axis.ticks:
         ticks.set_ticks(axis.ticks)

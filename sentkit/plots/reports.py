@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -22,6 +22,7 @@ V = TypeVar("V")
 
 MISSING = (None, "", "-")  # values of a table that mean that there is none
 LABELS = {
+    "loss": "loss",
     "spearman": "Spearman x 100",
     "pearson": "Pearson x 100",
     "lr": "learning rate",
@@ -215,9 +216,9 @@ def curve(inputs: Inputs, shown: Sequence[str], points: int) -> Picture:
     panels = []
     for name in shown:
         lines = tuple(line_of(log, points, name) for log in logs if name in log.values)
-        label = LABELS.get(name, name if name == "loss" else f"loss: {name}")
+        label = LABELS.get(name, f"{name}, a term of the loss")
         panels.append(Panel(Axis("step", "step", whole=True), Axis(name, label), lines))
-    return Picture(tuple(panels), height=0.62)
+    return Picture(tuple(panels), height=0.62, ring="kept")
 
 
 def line_of(log: Log, points: int, name: str) -> Series:
@@ -226,5 +227,7 @@ def line_of(log: Log, points: int, name: str) -> Series:
     kept = (array[:, 0] == log.kept) & np.isfinite(array[:, 1]) & (name == "dev")
     if name != "dev" and len(array) > points:
         array = np.array([part.mean(axis=0) for part in np.array_split(array, points)])
-    own: Any = {"marks": tuple(np.where(kept, "kept", "")), "fields": {"kept": kept.tolist()}}
-    return Series(log.name, array[:, 0], array[:, 1], "line", **own if kept.any() else {})
+    line = Series(log.name, array[:, 0], array[:, 1], "line", term=name not in LABELS)
+    if not kept.any():
+        return line
+    return replace(line, ringed=tuple(kept.tolist()), fields={"kept": kept.tolist()})

@@ -253,7 +253,10 @@ def heat(inputs: Inputs, metric: str) -> Picture:
     grid = Grid("similarity", values, places + 1, places, low, high, shown=numbered, label=metric)
     x = Axis("column", "row", whole=True, ticks=tuple(places + 1) if numbered else ())
     y = Axis("text", "", names=names)
-    return Picture((Panel(x, y, grid=grid, note=metric if numbered else "", downward=True),), height=0.4)
+    panel = Panel(x, y, grid=grid, note=metric if numbered else "", downward=True)
+    if numbered:
+        return Picture((panel,), height=0.4)
+    return Picture((panel,), height=0.65, is_wide=True)
 
 
 def pairs(inputs: Inputs, gold: str, metric: str) -> Picture:

@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from sentkit.plots.names import distinct_names, fonts_for
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
 from support import in_jsonl
 
@@ -61,14 +62,30 @@ def test_a_terminal_shows_only_numbers(sentkit, monkeypatch):
 def test_special_characters_of_a_text_are_safe(svg, sentkit):
     """A formula is not typeset, control characters are escaped, and the file remains XML."""
     texts = ["$x_1$ & <b>", "a\u001b[31m b", "right \u202e left"]
-    given, other = (
-        in_jsonl(*({"text": text, "embedding": [n, 1]} for n, text in enumerate(each)))
-        for each in (texts, ["猫", "dog"])
-    )
-    done = sentkit("plot", "heat", "-o", "a.png", stdin=other)
+    given = in_jsonl(*({"text": text, "embedding": [n, 1]} for n, text in enumerate(texts)))
 
     assert {"$x_1$ & <b>", "a\\x1b[31m b", "right \\u202e left"} <= set(svg("heat", stdin=given))
-    assert (done.code, done.told) == (0, [])
+
+
+def test_characters_without_a_font_are_named(sentkit, tmp_path, svg, monkeypatch):
+    """An SVG file has the text, for which a browser has fonts. Here, all fonts have only ASCII."""
+    monkeypatch.setattr("sentkit.plots.names.characters_of", lambda file: frozenset(range(128)))
+    rows = in_jsonl(*({"text": text, "embedding": [n, 1]} for n, text in enumerate(["猫 cat", "dog"])))
+    done = sentkit("plot", "heat", "-o", "a.png", stdin=rows)
+
+    assert done.code == 0
+    assert "a.png: characters that no installed font has are boxes: 猫." in done.told[0]
+    assert (tmp_path / "a.png").exists()
+    assert "猫 cat" in svg("heat", stdin=rows)
+
+
+def test_characters_that_the_usual_font_lacks_are_in_another_font():
+    """DejaVu Sans has no hiragana; the STIX fonts, which come with matplotlib, have one letter of it."""
+    pytest.importorskip("matplotlib")
+    families, missing = fonts_for(["dog の"])
+
+    assert (len(families), missing) == (2, set())
+    assert fonts_for(["dog", "Ünïcödé", "Русский"]) == (["DejaVu Sans"], set())
 
 
 def figure(*panels, width=84.0, **picture):
@@ -230,3 +247,81 @@ def test_a_logarithmic_axis_has_its_ticks():
     drawn.draw_without_rendering()
     assert {"16", "64", "texts"} <= set(texts_in(drawn))
     assert not [text for text in texts_in(drawn) if "10^" in text]
+
+
+def clouds(names):
+    """A group of 60 points for each name, all within a square."""
+    random = np.random.default_rng(0)
+    return [Series(name, *random.uniform(0, 1, (2, 60))) for name in names]
+
+
+SHORT = [f"class {n}" for n in range(20)]
+LONG = [f"questions about {name} and everything that belongs to it" for name in SHORT]
+WIDE = [chr(ord("一") + n) + "猫" * n for n in range(20)]
+VERY_LONG = [f"{name} {'x' * 60}" for name in "abcdefghijklmnopqrst"]
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")
+@pytest.mark.parametrize("names", [SHORT[:5], SHORT, LONG, VERY_LONG, WIDE])
+@pytest.mark.parametrize(("count", "width"), [(1, 84.0), (2, 174.0)])
+def test_points_keep_the_frame_and_the_frame_keeps_the_picture(names, count, width):
+    """The legend is below, in columns; no name is outside of the picture or on another one."""
+    cloud = Panel(Axis("x", ""), Axis("y", ""), tuple(clouds(names)), square=True)
+    drawn = figure(*[cloud] * count, width=width, height=1.0)
+    drawn.draw_without_rendering()
+    [legend] = drawn.legends
+    boxes = [text.get_window_extent() for text in legend.get_texts()]
+    frames = [axes.get_window_extent() for axes in drawn.axes]
+    area = sum(frame.width * frame.height for frame in frames)
+
+    assert area > 0.6 * drawn.bbox.width * drawn.bbox.height
+    for axes, frame in zip(drawn.axes, frames, strict=True):
+        low_x, high_x = axes.get_xlim()
+        low_y, high_y = axes.get_ylim()
+        assert frame.width / (high_x - low_x) == pytest.approx(frame.height / (high_y - low_y), rel=1e-6)
+        assert max(high_x - low_x, high_y - low_y) < 1.3  # the data have a range of almost 1
+    for index, box in enumerate(boxes):
+        assert box.x0 >= 0
+        assert box.x1 <= drawn.bbox.width
+        assert box.y0 >= 0
+        assert box.y1 <= min(frame.y0 for frame in frames)
+        assert not any(box.overlaps(other) for other in boxes[index + 1 :])
+    assert len({text.get_text() for text in legend.get_texts()}) == len(names)
+
+
+def test_long_names_stay_different_and_keep_what_they_do_not_share():
+    ends = [f"{'x' * 40} {end}" for end in ("cat", "dog")]
+    long_names = [*LONG, *ends]
+    shown = distinct_names(long_names, 20)
+
+    assert distinct_names(["a cat", "a dog"]) == ["a cat", "a dog"]
+    assert [name[-3:] for name in distinct_names(ends)] == ["cat", "dog"]
+    assert len(set(shown)) == len(long_names)
+    assert max(map(len, shown)) <= 20
+
+
+@pytest.mark.parametrize(("count", "drawn_names"), [(20, 20), (60, 60), (100, 50)])
+def test_names_beside_a_panel_do_not_overlap(count, drawn_names):
+    """Of 100 names, every second one has room at the width of a page."""
+    names = tuple(f"sentence {n} with some words more than fit" for n in range(count))
+    grid = Grid("v", np.eye(count), np.arange(count), np.arange(count), 0.0, 1.0)
+    own = panel(x=Axis("x", "row"), y=Axis("y", "", names=names), grid=grid, downward=True)
+    drawn = figure(own, width=174.0, height=0.65)
+    drawn.draw_without_rendering()
+    boxes = [label.get_window_extent() for label in drawn.axes[0].get_yticklabels()]
+
+    assert len(boxes) == drawn_names
+    assert all(upper.y0 >= lower.y1 - 1 for upper, lower in pairwise(boxes))
+    assert drawn.axes[0].get_window_extent().width > drawn.bbox.width / 2
+
+
+def test_rings_have_one_entry_of_the_legend():
+    """Rings of two runs around the same point have different sizes, so that both are seen."""
+    x = np.arange(3.0)
+    runs = [Series(name, x, x, "line", ringed=(False, True, False)) for name in "ab"]
+    drawn = figure(panel(*runs), ring="kept")
+    rings = [line for line in drawn.axes[0].lines if line.get_fillstyle() == "none"]
+
+    assert [ring.get_xydata().tolist() for ring in rings] == [[[1, 1]]] * 2
+    assert len({ring.get_markersize() for ring in rings}) == 2
+    assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["a", "b", "kept"]

@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from sentkit.formats.rows.rows import Inputs
+from sentkit.plots.picture import figure_of
+from sentkit.plots.reports import curve
 from support import in_jsonl
 
 
@@ -31,3 +34,18 @@ def test_the_kept_step_is_marked(plot, svg, tmp_path, made, kept):
     assert [record["step"] for record in records if record.get("kept")] == ([] if kept is None else [kept])
     assert [(record["step"], record["dev"]) for record in records] == [each[:2] for each in scores]
     assert svg("curve", ".").count("kept") == (kept is not None)
+
+
+def test_a_term_of_the_loss_does_not_look_like_the_loss(tmp_path):
+    """Its panel says what it is; its lines are thin, with hollow points."""
+    pytest.importorskip("matplotlib")
+    steps = ({"step": n, "loss": 3, "terms": {"contrast": 2, "drift": 1}, "lr": [0.1]} for n in (1, 2))
+    (tmp_path / "steps.jsonl").write_text(in_jsonl(*steps))
+    drawn = figure_of(curve(Inputs([str(tmp_path / "steps.jsonl")]), [], 100), 174.0)
+    loss, *terms = drawn.axes[:3]
+    lines = [axes.lines[0] for axes in (loss, *terms)]
+
+    labels = [axes.get_ylabel() for axes in (loss, *terms)]
+    assert labels == ["loss", "contrast, a term of the loss", "drift, a term of the loss"]
+    assert [line.get_markerfacecolor() == "white" for line in lines] == [False, True, True]
+    assert lines[1].get_linewidth() < lines[0].get_linewidth()
