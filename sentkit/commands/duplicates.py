@@ -11,7 +11,7 @@ from sentkit.flags import Excludes, Named, Needs, excludes, options
 from sentkit.flags.rows import StreamFlags
 
 if TYPE_CHECKING:
-    from sentkit.metrics.neighbours.pairs import Duplicates
+    from sentkit.metrics.neighbours.duplicates import Duplicates
 
 OWN = ("row", "similarity")  # names that every pair has, with _a and _b or without
 
@@ -64,7 +64,7 @@ def duplicates(
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.neighbours.corpus import NAMING, columns_of_pair, json_of
-    from sentkit.metrics.neighbours.pairs import LEVELS, Duplicates, fields_of_pairs, write_unique
+    from sentkit.metrics.neighbours.duplicates import LEVELS, Duplicates, fields_of_pairs, write_unique
 
     options.check_threshold(threshold, metric)
     if threshold is None and (metric != "cosine" or not (output.as_table or output.json)):
@@ -117,7 +117,7 @@ def show_levels(
 ) -> None:
     """Print the number of pairs at each level, and the pair that is nearest to it."""
     from sentkit.metrics.neighbours.corpus import columns_of_pair
-    from sentkit.metrics.neighbours.pairs import levels
+    from sentkit.metrics.neighbours.duplicates import levels
 
     def lines(record: dict[str, Any]) -> list[dict[str, str]]:
         example, counts = record["example"], {name: f"{record[name]:,}" for name in ("pairs", "rows")}

@@ -259,7 +259,7 @@ def test_rows_and_similarities_are_those_of_the_cpu(gpu, metric, room, dtype, mo
 
     assert nearest(there, queries, 10) == nearest(here, queries, 10)
     assert reached[0] == reached[1]
-    assert below[0].row.tolist() == below[1].row.tolist()
+    assert below[0].row_indices.tolist() == below[1].row_indices.tolist()
     assert below[0].above == below[1].above
 
 
@@ -299,7 +299,7 @@ def test_the_host_does_not_wait_within_a_block(gpu, monkeypatch):
             expected = Best(Searcher(corpus, metric), queries, 5, np.full(50, 0.3))
 
             assert len(calls) == 8
-            assert found.row.tolist() == expected.row.tolist()
+            assert found.row_indices.tolist() == expected.row_indices.tolist()
             assert found.above == expected.above
     finally:
         torch.cuda.set_sync_debug_mode("default")

@@ -80,9 +80,9 @@ def read_points(
         return block
 
     if apart:
-        table = read_table(inputs, checked, lines=lines)
+        table = read_table(inputs, checked, lines_of=lines)
     else:
-        table = in_memory(inputs, VectorReader(inputs), checked, lines, named=True)
+        table = in_memory(inputs, VectorReader(inputs), checked, lines, with_files=True)
     stored = table.vectors if isinstance(table.vectors, np.ndarray) else Store(inputs.paths[0]).mapped()
     vectors, space = stored[:, 0], table.emb
     rows = vectors if step is None else np.empty(vectors.shape, np.float32)
