@@ -21,7 +21,7 @@ from sentkit.formats.vectors.tensors import ONE
 from sentkit.metrics.similarity import BLOCKS, SMALLEST_NORM, UNDERFLOW, exact, lengths, margins
 
 if TYPE_CHECKING:
-    from sentkit.metrics.device import Corpus, Device
+    from sentkit.metrics.device import Device, DeviceCorpus
 
 QUERIES_PER_BLOCK = 1024
 ROWS_PER_BLOCK = 1024  # of the corpus
@@ -41,7 +41,7 @@ COMPARE = 20.0
 VERIFY = 15_000.0
 WORTHWHILE = 0.8  # largest time with bounds, relative to that without
 
-Pairs = tuple[Indices, Indices]  # the index of a query, and of a corpus row
+IndexPairs = tuple[Indices, Indices]  # the index of a query, and of a corpus row
 Bounds = tuple[Float32, Float32]  # the axes (d, p), and all rows reduced to them (n, p + 1)
 
 
@@ -117,7 +117,9 @@ class Searcher:
         span = slice(start, start + len(queries))
         yield span, query_indices[order] + start, rows[order], similarities[order]
 
-    def _candidates(self, queries: Float32, threshold: float, first: int, limit: int | None) -> Pairs | None:
+    def _candidates(
+        self, queries: Float32, threshold: float, first: int, limit: int | None
+    ) -> IndexPairs | None:
         """Queries and rows that may reach the threshold within rounding errors; None if too many."""
         if self.on_device is not None:
             return self.on_device.reaching(queries, threshold, first, limit)
@@ -135,7 +137,7 @@ class Searcher:
                     return None
         return np.concatenate(query_indices), np.concatenate(rows)
 
-    def _filter(self, queries: Float32, threshold: float) -> Callable[[slice], Pairs]:
+    def _filter(self, queries: Float32, threshold: float) -> Callable[[slice], IndexPairs]:
         """A function that returns the queries and columns of a span that may reach the threshold."""
         floors = self.floors(queries, threshold)
         product = self.product(queries)
@@ -154,7 +156,7 @@ class Searcher:
         reduced_floors = floors - np.float32(LOST)
         buffer = np.empty((len(queries), ROWS_PER_BLOCK), np.float32)
 
-        def may_reach(span: slice) -> Pairs:
+        def may_reach(span: slice) -> IndexPairs:
             out = buffer[:, : span.stop - span.start]
             upper_bounds = np.matmul(reduced_queries, reduced_rows[span].T, out=out)
             pairs = at_least(upper_bounds, reduced_floors)
@@ -234,7 +236,7 @@ class Searcher:
         return product
 
 
-def at_least(block: Float32, floors: Float32) -> Pairs:
+def at_least(block: Float32, floors: Float32) -> IndexPairs:
     """The rows and columns, in order, of the values that reach the floor of their row."""
     rows, columns = np.divmod(np.flatnonzero(block >= floors[:, None]), max(1, block.shape[1]))
     return rows, columns
@@ -333,7 +335,7 @@ class Best:
                     self._decide()
         self._remove_worse()
 
-    def _search_on(self, device: "Corpus") -> None:
+    def _search_on(self, device: "DeviceCorpus") -> None:
         """Find candidates on the device. For queries that have too many there, search again."""
         candidates = device.best(self.queries, self.top, self.limits)
         self.query_indices, self.row_indices = candidates.pairs

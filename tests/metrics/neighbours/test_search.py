@@ -69,7 +69,7 @@ def devices(metric):
     rooms = (1 << 40, 0, 700) if metric in ("cosine", "dot") else ()
     found = [Device(torch.device("cpu")) for _ in rooms]
     for device, room in zip(found, rooms, strict=True):
-        device.room = room
+        device.free_bytes = room
     return [None, *found]
 
 
