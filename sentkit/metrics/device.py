@@ -130,10 +130,16 @@ class Blocks:
     def __call__(self, first: int = 0) -> Iterator[tuple[slice, Block]]:
         """Yield the blocks with rows from `first` on; a block has no earlier ones."""
         numbers = range(first // self.size, -(-len(self.rows) // self.size))
-        next_copy = self._start_copy(numbers.start) if numbers else None
+
+        def start_copy(number: int) -> Callable[[], Tensor] | None:
+            if number not in numbers or number in self.resident:
+                return None
+            return self._copy(number)
+
+        next_copy = start_copy(numbers.start)
         for number in numbers:
             copy = next_copy
-            next_copy = self._start_copy(number + 1) if number + 1 in numbers else None
+            next_copy = start_copy(number + 1)
             if copy is None:
                 block = self.resident[number]
             else:
@@ -147,13 +153,8 @@ class Blocks:
             prepared_rows, factors = block
             yield slice(start, stop), (prepared_rows[start - begin :], factors)
 
-    def _start_copy(self, number: int) -> Callable[[], Tensor] | None:
-        """Start to copy a block to the device; None if it is there.
-
-        The returned function returns the block in float64.
-        """
-        if number in self.resident:
-            return None
+    def _copy(self, number: int) -> Callable[[], Tensor]:
+        """Start to copy a block to the device. The returned function returns it in float64."""
         span = slice(number * self.size, min((number + 1) * self.size, len(self.rows)))
         turn = number % 2
         if turn in self.copied:

@@ -368,7 +368,7 @@ def count_records(run: ClusteringRun) -> Iterator[Record]:
             "k": count,
             "seeds": seeds if run.random else None,
             "silhouette": mean_if_known([silhouette.of(each.labels[inside]) for each in clusterings]),
-            "sample": len(silhouette.places),
+            "sample": len(silhouette.row_indices),
             "agreement": None if agreed is None else 100.0 * agreed,
             "inertia": mean_if_known([each.inertia for each in clusterings]),
         }
