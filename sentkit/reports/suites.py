@@ -323,11 +323,11 @@ def ignored_flags(
     with_intervals = [name for name, suite in SUITES.items() if suite.has_intervals]
     warnings = []
     for flags, users in ((of_intervals, with_intervals), (of_classifiers, ["senteval"])):
-        others = [name for name in suites if name not in users]
+        without_effect = [name for name in suites if name not in users]
         for flag in flags:
-            problem = f"{flag} has no effect on {', '.join(others)}"
-            if others == suites:
+            problem = f"{flag} has no effect on {', '.join(without_effect)}"
+            if without_effect == suites:
                 raise UsageError(problem, advice=f"{flag} is for {', '.join(users)}")
-            if others and flags is of_intervals:
+            if without_effect and flags is of_intervals:
                 warnings.append(problem)
     return warnings
