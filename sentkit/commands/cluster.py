@@ -54,9 +54,7 @@ def cluster(
         str | None,
         excludes(*("-k", "--algorithm", "--set", "--seed", "--stability"), because=": it only assigns rows"),
     ] = None,
-    keywords: Annotated[
-        int, Range(min=0), Needs("--describe or --describe-rows or --centroids")
-    ] = 10,
+    keywords: Annotated[int, Range(min=0), Needs("--describe or --describe-rows or --centroids")] = 10,
     nearest: Annotated[int, Range(min=0), Needs("--describe or --centroids")] = 3,
     keep_vectors: Annotated[bool, REPORTS] = False,
     threads: options.Count = None,

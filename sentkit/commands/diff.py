@@ -14,9 +14,10 @@ from sentkit.process import limit_threads
 if TYPE_CHECKING:
     from sentkit.formats.rows.block import RowBlock
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.metrics.differences import Matches
+    from sentkit.metrics.differences import Difference
     from sentkit.model import Model
     from sentkit.model.checkpoint.variants import Result
+    from sentkit.model.checkpoint_model import CheckpointModel
 
 SAMPLE = 5000  # vectors, for the neighbours and the similarities
 EXPLAINED = 64  # texts that a model encodes under each variant
@@ -30,6 +31,7 @@ def diff(
     model: str | None = None,
     precision: Annotated[Literal["auto", "fp32", "bf16"], Needs("--model")] = "fp32",
     device: Annotated[str, Needs("--model")] = "auto",
+    texts: Annotated[str | None, Needs("--model")] = None,
     key: Annotated[str | None, Excludes("--model")] = None,
     top: Annotated[int, Range(min=1)] = 10,
     worst: Annotated[int, Range(min=0)] = 0,
@@ -43,6 +45,7 @@ def diff(
       A: Vector file or folder, rows with vectors, or .npy; '-' is stdin.
       [B]: The same rows, encoded in another way.
       -m, --model MODEL: Instead of B: the model that should give the vectors of A.
+      --texts FILE: The texts of the rows of A in the same order, if A has none, as .npy.
       --key FIELD: Match rows by this field. [default: by their order]
       --top K: Neighbours to compare.
       --worst N: Also list the N rows that differ most.
@@ -62,17 +65,23 @@ def diff(
         raise UsageError("B or -m MODEL is missing")
     if paths == ["-", "-"]:
         raise UsageError("A and B cannot both be standard input")
+    if first == texts == "-":
+        raise UsageError("A and --texts cannot both be standard input")
     field_flags.take_snapshots(paths)
     for path in paths:
         check_input(path)
+    rows_of_texts: Inputs | None = None
+    if texts is not None:
+        check_input(texts)
+        rows_of_texts = field_flags.inputs([texts], (*VECTOR_FIELDS, "entry"))
     inputs = [field_flags.inputs([path], (*VECTOR_FIELDS, "entry")) for path in paths]
     with output.open() as out:
         with slow(console, f"comparing {first} and {second or model}"):
             measures = {"top": top, "sample": SAMPLE, "worst": worst}
             if model is None:
-                record, _ = difference(Sides(*inputs), key, **measures)
+                record = difference(Sides(*inputs), key, **measures).record
             else:
-                record = compared_with(model, device, precision, inputs[0], measures, console)
+                record = compared_with(model, device, precision, inputs[0], rows_of_texts, measures, console)
         show([record], lines, out, as_table=output.as_table, texts=("measure",))
     if output.as_table:
         if far := record.get("worst"):
@@ -87,9 +96,18 @@ def diff(
 
 
 def compared_with(
-    name: str, device: str, precision: str, inputs: "Inputs", measures: Mapping[str, int], console: Console
+    name: str,
+    device: str,
+    precision: str,
+    inputs: "Inputs",
+    texts: "Inputs | None",
+    measures: Mapping[str, int],
+    console: Console,
 ) -> dict[str, Any]:
-    """The report about the vectors of a file and those of a model, with the cause if they differ."""
+    """The report about the vectors of a file and those of a model, with the cause if they differ.
+
+    `texts` are those of the rows of the file, if it does not have them.
+    """
     import numpy as np
 
     from sentkit.formats.rows.rows import Rejects
@@ -109,48 +127,94 @@ def compared_with(
         parts = [done.vectors[0] for done in encode_list(groups, encoder, tally, progress.add)]
         return np.concatenate(parts)
 
-    sides = SidesOfModel(inputs, name, encode)
+    sides = SidesOfModel(inputs, name, encode, texts)
     sides.readers[1].emb, sides.readers[1].width = encoder.specs[0].emb, encoder.width
-    record, sample = difference(sides, None, **measures, kept=EXPLAINED)
+    difference_of_model = difference(sides, None, **measures, kept=EXPLAINED)
     console.warn(*encoder.remarks(tally))
     if sides.blank:
         console.warn(f"{sides.blank} rows with a blank text are left out")
-    return {**record, "explanation": explained(record, sample, model, console)}
+    explanation = explained(difference_of_model, model, console)
+    return {**difference_of_model.record, "explanation": explanation}
 
 
-def explained(
-    record: Mapping[str, Any], sample: "Matches", model: "Model", console: Console
-) -> dict[str, Any]:
-    """Whether the vectors of A are those of the model, or the changes that explain the difference."""
-    from sentkit.model.checkpoint.variants import EQUAL, explain
+def explained(difference: "Difference", model: "Model", console: Console) -> dict[str, Any]:
+    """Whether the vectors of A are those of the model, or what explains the difference.
+
+    The order of the rows, a factor of the lengths and changes of the model are tried in this order.
+    """
+    from sentkit.metrics.differences import common_factor, row_order
+    from sentkit.model.checkpoint.variants import EQUAL
     from sentkit.model.checkpoint_model import CheckpointModel
 
-    file, cosine = record["a"]["file"], record.get("cosine")
+    record = difference.record
+    file = record["a"]["file"]
     file = "standard input" if file == "-" else file
-    if cosine is not None and 1 - cosine["lowest"] <= EQUAL:
-        ratios = record["norm_ratio"]
+    cosine = record.get("cosine")
+    same_direction = cosine is not None and 1 - cosine["lowest"] <= EQUAL
+    if same_direction:
+        ratios = record["norm_ratio"]  # of the model by A
         if all(abs(math.log(ratios[name])) <= math.sqrt(2 * EQUAL) for name in ("lowest", "highest")):
             return {"equal": True, "text": f"{file} has the vectors that {model.name} gives as declared"}
-    if not isinstance(model, CheckpointModel):
-        text = f"no cause is known for the difference from {model.name}, a static model"
-        return {"equal": False, "text": text}
+        factor = common_factor(1 / ratios["highest"], 1 / ratios["lowest"])
+        if factor is not None and len(difference.sample) > 1:
+            text = f"{file} has the directions of {model.name} as declared{with_factor(factor)}"
+            return {"equal": False, "explained": True, "text": text, "changes": [], "factor": factor}
+    order = row_order(difference.sample, difference.rows)
+    if order is not None:
+        text = f"{file} has the vectors of {model.name} as declared, with its {order.name}: {order.example}"
+        explanation = {"equal": False, "explained": True, "text": text, "changes": [order.name]}
+        if order.factor is not None and abs(math.log(order.factor)) > math.sqrt(2 * EQUAL):
+            explanation |= {"text": text + with_factor(order.factor), "factor": order.factor}
+        return explanation
+    if isinstance(model, CheckpointModel):
+        return explained_by_changes(difference, model, file, console, same_direction=same_direction)
+    text = f"no cause is known for the difference from {model.name}, a static model"
+    if same_direction:
+        text = lengths_only(file, model.name)
+    return {"equal": False, "text": text}
+
+
+def explained_by_changes(
+    difference: "Difference", model: "CheckpointModel", file: str, console: Console, *, same_direction: bool
+) -> dict[str, Any]:
+    """The changes of the model that explain the difference, or that nothing does."""
+    from sentkit.model.checkpoint.variants import explain
+
+    record, sample = difference.record, difference.kept
     console.note(f"the vectors differ: encoding {len(sample)} texts under each change, to find the cause")
     is_explained, best, results = explain(model, [label["text"] for label in sample.labels], sample.left)
     widths = f"A has {record['a']['width']} numbers, {model.name} has {record['b']['width']}"
-    text = "nothing explains the difference" + ("" if best else f": {widths}")
-    if best is not None:
-        changed = f"{model.name} {best.name}"
-        text = f"{file} has what {changed} gives" if is_explained else f"{text}: the nearest is {changed}"
-        declared = f"width {record['b']['width']}" if results[0].variants else measured(results[0])
+    declared = f"width {record['b']['width']}"
+    if results and not results[0].variants:
+        declared = measured(results[0])
+    explanation: dict[str, Any] = {"equal": False, "explained": is_explained}
+    if is_explained and best is not None:
+        text = f"{file} has what {model.name} {best.name} gives"
+        if best.factor is not None:
+            text += with_factor(best.factor)
+            explanation["factor"] = best.factor
         text = f"{text} ({measured(best)}; as declared: {declared})"
+        changes = [variant.name for variant in best.variants]
+    else:
+        text = f"nothing explains the difference ({declared if results else widths})"
+        if same_direction:
+            text = lengths_only(file, model.name)
+        changes = []
     return {
-        "equal": False,
-        "explained": is_explained,
+        **explanation,
         "text": text,
-        "changes": [each.name for each in best.variants] if best else [],
+        "changes": changes,
         "texts": len(sample),
-        "variants": [each.record() for each in results],
+        "variants": [result.record() for result in results],
     }
+
+
+def with_factor(factor: float) -> str:
+    return f"; the length differs by the factor {number(factor)}"
+
+
+def lengths_only(file: str, model: str) -> str:
+    return f"{file} has the directions of {model} as declared, but other lengths, which nothing explains"
 
 
 def measured(result: "Result") -> str:

