@@ -96,8 +96,8 @@ def cluster(
     form = "truth" if truth is not None else "describe" if describe else "stability" if stability else "rows"
     if counts is not None and len(counts) > 1:
         others = {"--truth": truth, "--describe": describe, "--stability": stability}
-        others |= {"--describe-rows": describe_rows}
-        others |= {"--keep-vectors": keep_vectors, "--replace": replace, "--centroids": centroids}
+        others |= {"--describe-rows": describe_rows, "--keep-vectors": keep_vectors}
+        others |= {"--replace": replace, "--centroids": centroids}
         if flag := next((flag for flag, value in others.items() if value), None):
             raise UsageError(f"{flag} cannot be used with several -k, which write a report")
         form = "counts"
@@ -140,11 +140,17 @@ def cluster(
         elif form == "counts":
             output.show(runs.count_records(work), runs.count_line)
         else:
-            is_described = describe or describe_rows or centroids is not None
-            sizes = (keywords, nearest) if is_described else None
-            how = {"keep": keep_vectors, "replace": replace, "force": output.force}
-            how["with_keywords"] = describe_rows
-            described = runs.write_clusters(work, form, sizes, output.path, centroids, **how)
+            described = runs.write_clusters(
+                work,
+                form,
+                (keywords, nearest) if describe or describe_rows or centroids is not None else None,
+                output.path,
+                centroids,
+                with_keywords=describe_rows,
+                keep=keep_vectors,
+                replace=replace,
+                force=output.force,
+            )
             if describe:
                 output.show(described, runs.description_line, texts=["keywords", "nearest"], wrap=True)
 

@@ -42,6 +42,11 @@ class QueryFlags(StreamFlags):
     corpus: str | None = None
     queries: Annotated[str | None, Excludes("TEXT")] = None
 
+    def __post_init__(self) -> None:
+        if self.texts and self.corpus is not None and self.rejects is not None:
+            problem = "--rejects cannot be used with TEXT and --corpus: a bad row of a corpus is an error"
+            raise UsageError(problem)
+
     @property
     def paths(self) -> list[str]:
         return [] if self.texts else [self.queries or "-"]
@@ -112,15 +117,9 @@ def search(
             out.writelines(row + b"\n" for row in union(inputs))
         return
     options.check_threshold(threshold, metric)
-    if query.texts and query.corpus is not None and query.rejects is not None:
-        problem = "--rejects cannot be used with TEXT and --corpus: a bad row of a corpus is an error"
-        raise UsageError(problem)
     if top is None and threshold is None:
         top = TOP
-    if top is None and candidates is not None:
-        raise UsageError("--candidates has no effect with --threshold without --top")
-    if top is not None and candidates is not None and candidates < top:
-        raise UsageError(f"--candidates {candidates}: expected at least --top, {top}")
+    check_candidates(candidates, top)
     part = None if shard is None else parse_shard(shard)
     as_rows = not flat and (part is not None or not output.as_table)
     part_of = (part.number or part.count, part.count) if part else None
@@ -174,6 +173,15 @@ def search(
         else:
             print_hits(answered, console)
     console.warn(*corpus.left_out, *(encoded.remarks if encoded else ()))
+
+
+def check_candidates(candidates: int | None, top: int | None) -> None:
+    if candidates is None:
+        return
+    if top is None:
+        raise UsageError("--candidates has no effect with --threshold without --top")
+    if candidates < top:
+        raise UsageError(f"--candidates {candidates}: expected at least --top, {top}")
 
 
 def query_texts(

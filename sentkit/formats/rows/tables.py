@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DELIMITERS = {"tsv": "\t", "csv": ",;\t|"}  # several: the first line of the file decides
 NAMES = {";": "semicolon", "\t": "tab", "|": "vertical bar"}
 QUOTING = {"tsv": "none", "csv": "csv"}
-csv.field_size_limit(sys.maxsize)  # `csv_records` limits the size of a record
+csv.field_size_limit(sys.maxsize)  # `CsvReader` limits the size of a record
 
 QUOTED = re.compile('"[^"]*"?')
 Cells = list[str] | BadLine
@@ -49,7 +49,7 @@ def table_blocks(
         cure = "without --quoting none, a field in quotes" if is_text else "only a field in quotes"
         advice = f"{cure} can have a {NAMES.get(delimiter, 'comma')}; to {advice}"
     if (inputs.quoting or QUOTING[format]) == "csv":
-        records = csv_records(source, blocks, delimiter, len(header), inputs)
+        records = CsvReader(source, blocks, delimiter, len(header), inputs).records()
     else:
         warn = inputs.rejects.warn if inputs.quoting is None else None
         records = plain_records(source, blocks, delimiter, inputs.longest, warn)
@@ -123,70 +123,93 @@ def header_of(names: Cells, source: str, number: int) -> list[str]:
     return names
 
 
-def csv_records(
-    source: str, blocks: Iterator[LineBlock], delimiter: str, width: int, inputs: "Inputs"
-) -> Iterator[Records]:
-    """The records of one block after the other. A quoted field can have lines of several blocks.
+class CsvReader:
+    """Reads the records of blocks of lines. A quoted field can have lines of several blocks."""
 
-    A record over the limit is an error also with --rejects, because its last lines could pass for rows. All
-    records before it are yielded. `width` is the number of columns; 0: as in the first record.
-    """
-    longest = inputs.longest
-    waiting, taken = deque[tuple[int, bytes]](), list[tuple[int, bytes]]()
-    needs_quotes = False  # a quoted field of an earlier record has a delimiter or a newline
+    def __init__(
+        self, source: str, blocks: Iterator[LineBlock], delimiter: str, width: int, inputs: "Inputs"
+    ) -> None:
+        """`width` is the number of columns; 0: as in the first record."""
+        self.source = source
+        self.blocks = blocks
+        self.delimiter = delimiter
+        self.width = width
+        self.inputs = inputs
+        self.waiting = deque[tuple[int, bytes]]()  # lines that were read, with their numbers
+        self.taken = list[tuple[int, bytes]]()  # the lines of the record
+        self.needs_quotes = False  # a quoted field of an earlier record has a delimiter or a newline
+        self.reader = csv.reader(self.texts(), strict=True, delimiter=delimiter)
 
-    def taken_texts() -> Iterator[str]:
-        """The waiting lines, and those of the next blocks. Each is added to the lines that are taken."""
-        size = 0
-        while waiting or (block := next(blocks, (0, list[bytes]())))[1]:
-            if not waiting:
-                waiting.extend(enumerate(block[1], block[0]))
-            number, line = waiting.popleft()
-            size = len(line) + (size if taken else 0)
-            taken.append((number, line))
-            if isinstance(line, LongLine) or size > longest + 1:
-                raise long_record(longest, lines=len(taken)).at(source, taken[0][0])
-            yield line.decode(errors="replace")
+    def records(self) -> Iterator[Records]:
+        """The records of one block after the other.
 
-    reader = csv.reader(taken_texts(), strict=True, delimiter=delimiter)
-    for first, lines in blocks:
-        together = b"".join(lines)
-        quoted = b'"' in together or b"\r" in together.replace(b"\r\n", b"")
-        if not quoted and LongLine not in map(type, lines):
-            rows = cells_of(texts_of(lines, longest), delimiter)
-            width = width or width_of(rows)
-            yield range(first, first + len(lines)), lines, rows
-            continue
-        waiting.extend(enumerate(lines, first))
+        A record over the limit is an error also with --rejects, because its last lines could pass for rows.
+        All records before it are yielded.
+        """
+        longest = self.inputs.longest
+        for first, lines in self.blocks:
+            together = b"".join(lines)
+            quoted = b'"' in together or b"\r" in together.replace(b"\r\n", b"")
+            if quoted or LongLine in map(type, lines):
+                self.waiting.extend(enumerate(lines, first))
+                yield from self.waiting_records()
+            else:
+                rows = cells_of(texts_of(lines, longest), self.delimiter)
+                self.width = self.width or width_of(rows)
+                yield range(first, first + len(lines)), lines, rows
+
+    def waiting_records(self) -> Iterator[Records]:
+        """The records that begin in the waiting lines."""
         numbers = list[int]()
         raws = list[bytes]()
-        rows = []
-        while waiting:
-            taken.clear()
-            cells: Cells
+        rows = list[Cells]()
+        while self.waiting:
             try:
-                cells = next(reader) or [""]  # an empty line is one empty field
+                cells = self.next_record()
             except DataError:  # a record over the limit
                 yield numbers, raws, rows
                 raise
-            except csv.Error as error:  # an unclosed quote, or text after a closing quote
-                is_open = "unexpected end of data" in str(error)
-                cells = BadLine("not CSV: a quote is not closed" if is_open else f"not CSV: {error}")
-                of_text = not needs_quotes and all(
-                    fields_without_quotes(line, delimiter) == width
-                    for _, line in [*taken, *waiting]
-                    if line.strip(b"\r\n")
-                )
-                cells.advice = advice_on_quotes(source, inputs, of_text=of_text, is_open=is_open)
-            else:
-                as_text = fields_without_quotes(taken[0][1], delimiter)
-                needs_quotes = needs_quotes or len(taken) > 1 or as_text != len(cells)
-            numbers.append(taken[0][0])
-            raws.append(b"".join([line for _, line in taken]))
-            text = text_of(raws[-1], longest)
+            numbers.append(self.taken[0][0])
+            raws.append(b"".join([line for _, line in self.taken]))
+            text = text_of(raws[-1], self.inputs.longest)
             rows.append(cells if isinstance(text, str) else text)
-            width = width or width_of(rows)
+            self.width = self.width or width_of(rows)
         yield numbers, raws, rows
+
+    def next_record(self) -> Cells:
+        self.taken.clear()
+        try:
+            cells = next(self.reader) or [""]  # an empty line is one empty field
+        except csv.Error as error:  # an unclosed quote, or text after a closing quote
+            return self.bad_record(str(error))
+        without_quotes = fields_without_quotes(self.taken[0][1], self.delimiter)
+        self.needs_quotes = self.needs_quotes or len(self.taken) > 1 or without_quotes != len(cells)
+        return cells
+
+    def texts(self) -> Iterator[str]:
+        """The waiting lines, and those of the next blocks. Each is added to the lines that are taken."""
+        longest = self.inputs.longest
+        size = 0
+        while self.waiting or (block := next(self.blocks, (0, list[bytes]())))[1]:
+            if not self.waiting:
+                self.waiting.extend(enumerate(block[1], block[0]))
+            number, line = self.waiting.popleft()
+            size = len(line) + (size if self.taken else 0)
+            self.taken.append((number, line))
+            if isinstance(line, LongLine) or size > longest + 1:
+                raise long_record(longest, lines=len(self.taken)).at(self.source, self.taken[0][0])
+            yield line.decode(errors="replace")
+
+    def bad_record(self, problem: str) -> BadLine:
+        """The error for a record, with the advice that fits the lines around it."""
+        is_open = "unexpected end of data" in problem
+        of_text = not self.needs_quotes and all(
+            fields_without_quotes(line, self.delimiter) == self.width
+            for _, line in [*self.taken, *self.waiting]
+            if line.strip(b"\r\n")
+        )
+        advice = advice_on_quotes(self.source, self.inputs, of_text=of_text, is_open=is_open)
+        return BadLine("not CSV: a quote is not closed" if is_open else f"not CSV: {problem}", advice)
 
 
 def width_of(rows: Sequence[Cells]) -> int:

@@ -45,7 +45,7 @@ def blocks_of(inputs: Inputs, path: str) -> Iterator[RowBlock]:
 
 
 def refuse_unreadable(block: RowBlock, fields: Mapping[str, str]) -> Row | None:
-    """Mark the rows before the first one with vectors or texts as bad, and return this row, if there is one."""
+    """Mark the rows before the first one with vectors or texts as bad, and return this row."""
     parse = TextParser(fields)
     for i, row in enumerate(block):
         if i in block.bad:

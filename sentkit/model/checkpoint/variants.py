@@ -175,7 +175,7 @@ def explain(
 
 
 def nearest(results: Sequence[Result]) -> Result:
-    """The result with the least distance; of those that differ only by rounding, the first without a factor."""
+    """The result with the least distance; if rounding decides, the first one without a factor."""
     return min(results, key=lambda result: (round(result.distance / EQUAL), result.factor is not None))
 
 

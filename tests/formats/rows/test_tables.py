@@ -250,7 +250,7 @@ def test_the_advice_for_odd_quotes_works(write, content):
 
 def test_a_field_with_a_delimiter_among_quotes_that_are_text(problem_of, write):
     path = write("a.csv", b'id,text\n1,"a, b"\n')
-    with pytest.raises(DataError, match="a.csv:2: 3 fields, the header has 2") as caught:
+    with pytest.raises(DataError, match=r"a.csv:2: 3 fields, the header has 2") as caught:
         list(Inputs([path], quoting="none").read(lambda row: row))
 
     assert str(caught.value.advice).startswith("without --quoting none, a field in quotes can have a comma")
@@ -295,6 +295,6 @@ def test_rows_before_a_long_record_of_csv_are_read(write, size, monkeypatch):
     rows = Inputs([path], longest=100).read(lambda row: row.values["text"])
 
     assert [next(rows), next(rows)] == ['a "cat"', "dogs"]
-    with pytest.raises(DataError, match="a.csv:4: a row of more than 100 bytes") as caught:
+    with pytest.raises(DataError, match=r"a.csv:4: a row of more than 100 bytes") as caught:
         next(rows)
     assert "is a quote in this line not closed?" in str(caught.value.advice)
