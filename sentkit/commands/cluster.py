@@ -15,6 +15,7 @@ from sentkit.training.settings import ours, parsed
 
 DETERMINISTIC = Excludes("--algorithm agglomerative|hdbscan", ", which is deterministic")
 REPORTS = excludes("--truth", "--describe", because=", which writes a report")
+KEYWORDS = 10  # of a described cluster
 DEFAULT_SEEDS = {"counts": range(5), "stability": range(10)}  # of a form; other forms use only 0
 
 
@@ -44,7 +45,6 @@ def cluster(
     algorithm: Literal["kmeans", "minibatch", "agglomerative", "hdbscan", "faiss"] = "kmeans",
     truth: str | None = None,
     describe: Annotated[bool, Excludes("--truth")] = False,
-    describe_rows: Annotated[bool, REPORTS] = False,
     stability: Annotated[bool, DETERMINISTIC, excludes("--truth", "--describe")] = False,
     seed: Annotated[str | None, DETERMINISTIC] = None,
     set_: list[str] | None = None,
@@ -54,7 +54,7 @@ def cluster(
         str | None,
         excludes(*("-k", "--algorithm", "--set", "--seed", "--stability"), because=": it only assigns rows"),
     ] = None,
-    keywords: Annotated[int, Range(min=0), Needs("--describe or --describe-rows or --centroids")] = 10,
+    keywords: Annotated[int | None, Range(min=0), Excludes("--truth")] = None,
     nearest: Annotated[int, Range(min=0), Needs("--describe or --centroids")] = 3,
     keep_vectors: Annotated[bool, REPORTS] = False,
     threads: options.Count = None,
@@ -71,7 +71,6 @@ def cluster(
       --algorithm: Clustering algorithm.
       --truth NAME: Report agreement with this field, a human class label.
       --describe: Report the size, keywords and nearest rows of each cluster.
-      --describe-rows: Add "keywords" to each row: a list, the keywords of its cluster.
       --stability: Add "stability" to each row: the share of the other seeds that agree.
       --seed N|A,B|A..B: Random seed. Several are possible with --truth, several -k (0..4) and --stability
           (0..9).
@@ -79,7 +78,8 @@ def cluster(
           of agglomerative, min_size (5) of hdbscan.
       --centroids PATH: Also write the centroids, with descriptions.
       --from-centroids FILE: Assign rows to these centroids; not with -k.
-      --keywords N: Keywords per described cluster.
+      --keywords N: Keywords per described cluster [default: 10]; without --describe and --centroids, add
+          "keywords" to each row: a list of N keywords of its cluster.
       --nearest N: Nearest rows per described cluster.
       --keep-vectors: Keep the vectors in the rows.
     """
@@ -96,7 +96,7 @@ def cluster(
     form = "truth" if truth is not None else "describe" if describe else "stability" if stability else "rows"
     if counts is not None and len(counts) > 1:
         others = {"--truth": truth, "--describe": describe, "--stability": stability}
-        others |= {"--describe-rows": describe_rows, "--keep-vectors": keep_vectors}
+        others |= {"--keywords": keywords is not None, "--keep-vectors": keep_vectors}
         others |= {"--replace": replace, "--centroids": centroids}
         if flag := next((flag for flag, value in others.items() if value), None):
             raise UsageError(f"{flag} cannot be used with several -k, which write a report")
@@ -143,10 +143,12 @@ def cluster(
             described = runs.write_clusters(
                 work,
                 form,
-                (keywords, nearest) if describe or describe_rows or centroids is not None else None,
+                KEYWORDS if keywords is None else keywords,
+                nearest,
                 output.path,
                 centroids,
-                with_keywords=describe_rows,
+                described=describe or centroids is not None,
+                with_keywords=keywords is not None and not describe and centroids is None,
                 keep=keep_vectors,
                 replace=replace,
                 force=output.force,

@@ -174,19 +174,21 @@ def test_describe(sentkit, rows, vectors):
 
 
 def test_rows_have_the_keywords_of_their_cluster(sentkit, rows):
-    """Those of --describe, as JSONL and in a vector file; with other new fields, and beside centroids."""
+    """Those of --describe, as JSONL and in a vector file, and with other new fields; not beside centroids."""
     words = {row["cluster"]: row["keywords"] for row in sentkit("cluster", rows, "-k", 3, "--describe").rows}
-    flags = ("cluster", rows, "-k", 3, "--describe-rows")
-    done = sentkit(*flags, "--centroids", "c.jsonl")
-    sentkit(*flags, "-o", "v.safetensors")
+    flags = ("cluster", rows, "-k", 3, "--keywords")
+    done = sentkit(*flags, 10)
+    sentkit(*flags, 10, "-o", "v.safetensors")
     stored = sentkit("cat", "v.safetensors").rows
-    few = sentkit(*flags, "--keywords", 1, "--stability", "--seed", "0,1").rows
+    few = sentkit(*flags, 1, "--stability", "--seed", "0,1").rows
+    beside = sentkit(*flags, 1, "--centroids", "c.jsonl").rows
 
     assert done.code == 0
     assert [row["keywords"] for row in done.rows] == [words[row["cluster"]] for row in done.rows]
     assert [row["keywords"] for row in stored] == [row["keywords"] for row in done.rows]
-    assert [row["keywords"][0] for row in few] == [row["text"].split()[0] for row in few]
+    assert [row["keywords"] for row in few] == [[row["text"].split()[0]] for row in few]
     assert [*few[0]][-3:] == ["cluster", "stability", "keywords"]
+    assert not any("keywords" in row for row in beside)
 
 
 @pytest.mark.parametrize("name", ["c.safetensors", "c.jsonl"])

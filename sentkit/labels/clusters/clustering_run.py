@@ -272,10 +272,12 @@ def descriptions(
 def write_clusters(
     run: ClusteringRun,
     form: str,
-    sizes: tuple[int, int] | None,
+    keywords: int,
+    nearest: int,
     output: str,
     centroids: str | None,
     *,
+    described: bool,
     with_keywords: bool,
     keep: bool,
     replace: bool,
@@ -283,7 +285,7 @@ def write_clusters(
 ) -> list[Record]:
     """Write the centroids and, unless `form` is "describe", the rows, with the best clustering of all seeds.
 
-    `sizes` are the numbers of keywords and rows of a description, which is returned; None if none is needed.
+    If the clusters are `described`, the descriptions are returned, with numbers of keywords and nearest rows.
     `with_keywords`: each row gets the keywords of its cluster.
     """
     new = {"rows": ("cluster",), "stability": ("cluster", "stability")}.get(form, ())
@@ -298,21 +300,21 @@ def write_clusters(
     points = run.points(check, lines, apart=not as_read)
     clusterings = list(run.clusterings(points, run.counts[0]))
     best = best_of(clusterings)
-    described: list[Record] = []
-    if sizes is not None:
-        described = list(descriptions(points, best, run.inputs, *sizes))
+    records: list[Record] = []
+    if described or with_keywords:
+        records = list(descriptions(points, best, run.inputs, keywords, nearest))
     if centroids is not None:  # first, because the reader of the rows may close the pipe
         spec, vectors = {"_emb": points.space} if points.space else {}, best.centres.astype(np.float32)
-        form_of, numbers = VectorOutput(force=force, replace=True), [row["cluster"] + 1 for row in described]
+        form_of, numbers = VectorOutput(force=force, replace=True), [row["cluster"] + 1 for row in records]
         with open_sinks([centroids], [spec], ("embedding",), vectors.shape[1], form_of) as [sink]:
-            rows = made_block(described, centroids, numbers, [b""] * len(described))
+            rows = made_block(records, centroids, numbers, [b""] * len(records))
             sink.put(rows, vectors[:, None])
     if form != "describe":
         others = [each.labels for each in clusterings if each is not best]
         stability = agreeing(best.labels, others) if form == "stability" else None
-        words = [row["keywords"] for row in described] if with_keywords else None
+        words = [row["keywords"] for row in records] if with_keywords else None
         write_rows(points, best, stability, words, run.inputs, output, force=force, replace=replace)
-    return described
+    return records
 
 
 def agreement_records(run: ClusteringRun, truth: str) -> Iterator[Record]:
