@@ -178,13 +178,17 @@ def with_names(texts: Iterable[str | BadLine]) -> list[dict[str, Any] | BadLine]
 
 def sniffed_blocks(source: str, blocks: Iterator[LineBlock], longest: int) -> Iterator[RowBlock]:
     """JSONL or text. The first line that is not blank decides."""
-    leading, filled = [], b""
-    for block in blocks:
-        leading.append(block)
-        if filled := next((line for line in block[1] if line.strip()), b""):
+    leading = list[tuple[int, list[bytes] | int]]()  # of a block of empty lines, only their number is kept
+    filled = b""
+    for first, lines in blocks:
+        filled = next((line for line in lines if line.strip()), b"")
+        is_empty = not filled and set(lines) == {b"\n"}
+        leading.append((first, len(lines) if is_empty else lines))
+        if filled:
             break
     read = jsonl_blocks if looks_like_json(filled) else detected_text_blocks
-    yield from read(source, chain(leading, blocks), longest)
+    unpacked = ((first, lines if isinstance(lines, list) else [b"\n"] * lines) for first, lines in leading)
+    yield from read(source, chain(unpacked, blocks), longest)
 
 
 detected_text_blocks = partial(text_blocks, detected=True)

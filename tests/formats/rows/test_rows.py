@@ -318,6 +318,18 @@ def peak_of(name, longest=MEGABYTE):
     return peak
 
 
+def test_empty_lines_before_the_first_row_are_not_kept(write):
+    """Two million pointers to lines would have 16 MB."""
+    inputs = Inputs([write("a", b"\n" * 2_000_000 + b'{"text":"p"}\n')])
+    tracemalloc.start()
+    rows = [(row.number, row.values) for row in inputs.read(lambda row: row)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert rows == [(2_000_001, {"text": "p"})]
+    assert peak < 8 * MEGABYTE
+
+
 @given(st.lists(st.binary(max_size=30)), st.integers(1, 20))
 @example([MARK], 3)
 @example([MARK + b"xx", b"xxxxx", b"x"], 5)
