@@ -1,6 +1,6 @@
 """Finds the first good row of an input, to decide whether its rows have vectors or texts to encode."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -32,13 +32,13 @@ def from_first_row(inputs: Inputs) -> Iterator[tuple[Inputs, bool]]:
                 if first is None:
                     inputs.reject(block)
                     continue
-                opened = [chain([block], blocks)]
+                opened: list[Iterator[RowBlock]] = [chain([block], blocks)]
                 yield replace(inputs, paths=remaining, opened=opened), has_vectors(first, fields)
                 return
     raise NoRowsError(inputs.paths)
 
 
-def blocks_of(inputs: Inputs, path: str) -> Iterator[RowBlock]:
+def blocks_of(inputs: Inputs, path: str) -> Generator[RowBlock]:
     """The rows of a file before parsing. The file is closed after its last row."""
     with inputs.raw_blocks(path) as blocks:
         yield from blocks
