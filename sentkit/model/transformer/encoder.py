@@ -180,6 +180,10 @@ class TransformerEncoder(TokenEncoder):
         self.width = width_behind(self.steps, before)
 
     @property
+    def batches_at_once(self) -> int:
+        return max(1, self.threads)
+
+    @property
     def groups_at_once(self) -> int:
         """Command, 2: no thread of a CPU waits, and a GPU has work while the vectors of a group are read.
 

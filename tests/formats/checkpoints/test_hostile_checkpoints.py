@@ -293,7 +293,7 @@ def test_a_long_replacement_of_a_charsmap_is_refused(running):
 
 def test_the_steps_of_real_tokenizers_are_accepted():
     """Those of ALBERT, DeBERTa and XLM-RoBERTa (charsmaps of NFKC), Llama and CLIP."""
-    quotes = [*replacing(1, '"', {"String": "``"}), *replacing(1, '"', {"String": "\'\'"})]
+    quotes = [*replacing(1, '"', {"String": "``"}), *replacing(1, '"', {"String": "''"})]
     nfkc = {"type": "Precompiled", "precompiled_charsmap": charsmap("\ufdfa" * 18)}
     albert = [*quotes, {"type": "NFKD"}, {"type": "StripAccents"}, {"type": "Lowercase"}, nfkc]
     spaces = replacing(1, "\u2581", {"Regex": " {2,}"})
