@@ -1,7 +1,7 @@
 """`sentkit encode`: a vector for every row."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sentkit.console import Console, RowProgress, in_byte_units, in_clock_time, in_words
 from sentkit.flags import options, words_of
@@ -116,8 +116,11 @@ def print_plan(
         if not plan["all_blocks"] or (whole and not plan["rows"]):
             raise NoRowsError(inputs.paths)
         warn_of_empty_shards(progress.console, plan["all_blocks"], folder.parsed_shard().count)
-    units = {"bytes_estimate": in_byte_units, "memory_estimate": in_byte_units}
-    units["seconds_estimate"] = in_clock_time
+    units: dict[str, Callable[[Any], str]] = {
+        "bytes_estimate": in_byte_units,
+        "memory_estimate": in_byte_units,
+        "seconds_estimate": in_clock_time,
+    }
     pairs = list[tuple[str, str]]()
     for name, value in plan.items():
         write = units.get(name) if value is not None else None
