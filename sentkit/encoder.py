@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from sentkit import model as models
 from sentkit.errors import DataError, UsageError
-from sentkit.forks import LOADING, ForkLock
 from sentkit.metrics.similarity import BLOCKS
 from sentkit.model.checkpoint_model import CheckpointModel
 from sentkit.model.encoding import Tally, TokenEncoder
+from sentkit.model.forks import LOADING, ForkLock
 from sentkit.model.query_encoder import encode_list, prepare_list
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.tokens import TextTokenizer, WindowOptions
