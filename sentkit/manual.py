@@ -194,6 +194,8 @@ def page(name: str, command: Any) -> str:
     above = [" ".join(words[:count]) for count in range(len(words) - 1, 0, -1)]
     others = (*above, *(inner for inner, _ in below(name, command)))
     also = [f"{each.replace(' ', '-')}(1)" for each in others]
+    if name in ("sentkit", "sentkit encode"):
+        also.append("sentkit-encoder(3)")
     also += ["sentkit-rows(5)", *(["sentkit-methods(7)"] if name in ("sentkit", "sentkit train") else [])]
     lines += [".SH EXAMPLES", *unfilled(examples), ".SH SEE ALSO", *wrapped(", ".join(also))]
     return "\n".join(lines) + "\n"

@@ -1,9 +1,9 @@
 """`sentkit encode`: a vector for every row."""
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sentkit.console import Console, RowProgress
+from sentkit.console import Console, RowProgress, in_byte_units, in_clock_time, in_words
 from sentkit.flags import options
 from sentkit.flags.encode import FolderFlags, LongTextFlags, ReuseFlags, recorded_threads, repeated
 from sentkit.flags.rows import TextFlags
@@ -104,6 +104,7 @@ def print_plan(
     folder: FolderFlags | None, path: str, encoding: "Encoding", inputs: "Inputs", progress: RowProgress
 ) -> None:
     """Print the plan of --dry-run: a JSON object, or a table on a terminal."""
+    from sentkit.errors import NoRowsError
     from sentkit.model.writing import plan_of
 
     texts = encoding.texts
@@ -111,8 +112,29 @@ def print_plan(
     plan = plan_of(parts, encoding, inputs.rejects, path, progress.add)
     progress.done()
     if folder is None:
-        del plan["blocks"]
-    options.ReportFlags().write(plan)
+        del plan["blocks"], plan["all_blocks"]
+    else:
+        whole = not (folder.shard or folder.resume)
+        if not plan["all_blocks"] or (whole and not plan["rows"]):
+            raise NoRowsError(inputs.paths)
+        warn_of_empty_shards(progress.console, plan["all_blocks"], folder.parsed_shard().count)
+    units: dict[str, Callable[[Any], str]] = {
+        "bytes_estimate": in_byte_units,
+        "memory_estimate": in_byte_units,
+        "seconds_estimate": in_clock_time,
+    }
+    pairs = list[tuple[str, str]]()
+    for name, value in plan.items():
+        write = units.get(name) if value is not None else None
+        pairs.append((name, write(value) if write else in_words(value, "unknown")))
+    options.ReportFlags().write(plan, pairs)
+
+
+def warn_of_empty_shards(console: Console, blocks: int, shards: int) -> None:
+    if blocks < shards:
+        have = "has" if shards - blocks == 1 else "have"
+        advice = f"use --shard I/{blocks}, or smaller --block-bytes"
+        console.warn(f"{shards - blocks} of {shards} shards {have} no block: there are {blocks} ({advice})")
 
 
 def write_folder(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -171,8 +171,14 @@ class FolderFlags:
                 error.add_note("with -o DIR/, complete blocks are kept, and --resume continues")
             raise
 
-    def parts(self, inputs: "Inputs", texts: "TextParser", path: str) -> "Iterator[Iterator[RowBlock]]":
-        """The rows of each block that the command would write, of this size or as the folder has it."""
+    def parts(
+        self, inputs: "Inputs", texts: "TextParser", path: str
+    ) -> "Iterator[Iterator[RowBlock] | None]":
+        """The rows of each block that the command would write, of this size or as the folder has it.
+
+        None: a block of another shard, or one that is complete.
+        """
+        from sentkit.formats.rows.rows import Meter
         from sentkit.formats.vectors.folder_check import describe_input
         from sentkit.formats.vectors.folders import BLOCK_BYTES, Grid, VectorFolder, is_vector_folder
 
@@ -180,10 +186,11 @@ class FolderFlags:
         size = self.size or (existing.block_bytes if existing else BLOCK_BYTES)
         grid = Grid([describe_input(inputs, each) for each in inputs.paths], size)
         done = existing.existing()[0] if existing and self.resume else set()
-        for number, each in enumerate(inputs.paths):
-            for block in grid.read(inputs, number, each):
-                if self.parsed_shard().has(block.index) and block.name not in done:
-                    yield block.parsed(inputs, texts)
+        inputs = replace(inputs, meter=Meter(()))  # a shard can have no rows
+        for number, input_path in enumerate(inputs.paths):
+            for block in grid.read(inputs, number, input_path):
+                planned = self.parsed_shard().has(block.index) and block.name not in done
+                yield block.parsed(inputs, texts) if planned else None
 
     def parsed_shard(self) -> Shard:
         return Shard() if self.shard is None else parse_shard(self.shard)

@@ -229,6 +229,11 @@ class TokenEncoder:
     budget: int  # number of tokens in a batch; only a batch of one text can exceed it
 
     @property
+    def batches_at_once(self) -> int:
+        """The number of batches that threads compute at the same time."""
+        return 1
+
+    @property
     def groups_at_once(self) -> int:
         """The number of groups that threads encode while the caller writes; 0: the caller encodes them."""
         return 0

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from sentkit.errors import DataError, UsageError, declared_in
-from sentkit.forks import PREPARING, ForkLock, working
 from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
 from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS
 from sentkit.formats.checkpoints.readout import Readout
@@ -25,6 +24,7 @@ from sentkit.formats.files import read_object
 from sentkit.formats.vectors.fingerprint import INT8_LOSS, Spec
 from sentkit.model.encoding import BUDGETS, Arrays, Tally, TokenEncoder, encode_texts
 from sentkit.model.encoding import batches as batches_of
+from sentkit.model.forks import PREPARING, ForkLock, working
 from sentkit.model.reading import (
     Reading,
     place_of_declaration,
@@ -178,6 +178,10 @@ class TransformerEncoder(TokenEncoder):
                 for readout, loss in zip_longest(reading.readouts, lost)
             ]
         self.width = width_behind(self.steps, before)
+
+    @property
+    def batches_at_once(self) -> int:
+        return max(1, self.threads)
 
     @property
     def groups_at_once(self) -> int:
