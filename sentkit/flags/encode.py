@@ -207,18 +207,13 @@ class LongTextFlags:
     """What happens to texts that are too long.
 
     --on-truncate: For too long texts: truncate and count them, also mark each row, fail, or encode
-        overlapping windows (window: their mean; chunks: a row for each). late: chunks of the token states of
-        the whole text.
+        overlapping windows (window: their mean; chunks: a row for each).
     --window N[:STRIDE]: Tokens of a window, and to the next one. [default: the maximum length, half of its
         text]
     """
 
-    on_truncate: Literal["warn", "mark", "error", "window", "chunks", "late"] = "warn"
-    window: Annotated[str | None, Needs("--on-truncate window|chunks|late")] = None
-
-    def __post_init__(self) -> None:
-        if self.on_truncate == "late" and self.window is None:
-            raise UsageError("--on-truncate late needs --window N")
+    on_truncate: Literal["warn", "mark", "error", "window", "chunks"] = "warn"
+    window: Annotated[str | None, Needs("--on-truncate window|chunks")] = None
 
     def tokenizer_of(self, model: "Model") -> "tuple[TextTokenizer, Mapping[str, Any]]":
         """Return the tokenizer of the model, with windows if there are any, and the settings of windows.
@@ -226,18 +221,17 @@ class LongTextFlags:
         Of a long text, only the start is tokenized if no error or field has the number of its tokens.
         """
         from sentkit.model.checkpoint_model import CheckpointModel
-        from sentkit.model.encoding import REFUSING
 
         if isinstance(model, CheckpointModel):
-            model.tokenizer.counts_all = self.on_truncate in ("mark", *REFUSING)
+            model.tokenizer.counts_all = self.on_truncate in ("mark", "error")
         from sentkit.model.text.tokens import TextTokenizer, TokenizerByPrompt, WindowOptions
 
         tokenizer: TextTokenizer = model.tokenizer
         record: Mapping[str, Any] = {}
         if self.on_truncate not in ("warn", "mark", "error"):
             size, stride = window(self.window) if self.window else (None, None)
-            chunks, late = self.on_truncate != "window", self.on_truncate == "late"
-            windows = model.window_tokenizer(WindowOptions(size, stride, chunks, late))
+            options = WindowOptions(size, stride, chunks=self.on_truncate == "chunks")
+            windows = model.window_tokenizer(options)
             tokenizer, record = windows, windows.record
         if model.sides:
             return TokenizerByPrompt(tokenizer, model.sides.values()), record

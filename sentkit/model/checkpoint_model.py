@@ -30,7 +30,6 @@ from sentkit.formats.vectors.tensors import read_header
 from sentkit.model.reading import (
     Reading,
     ReadingOptions,
-    check_partial,
     default_readout,
     depth_of,
     plan_reading,
@@ -115,8 +114,6 @@ class CheckpointModel:
         self.tokenizer, self.sides = self.reading.tokenizer, self.reading.sides
 
     def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:
-        if options.late:
-            check_partial(self.reading.readouts, "--on-truncate late")
         return WindowTokenizer(self.tokenizer, options)
 
     def encoder(self, tokens: int | None = None) -> "SmallEncoder | TransformerEncoder":

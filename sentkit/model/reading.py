@@ -13,7 +13,7 @@ from sentkit.arrays import Float32
 from sentkit.errors import UsageError, declared_in
 from sentkit.formats.checkpoints.folders import DEEPEST, Checkpoint
 from sentkit.formats.checkpoints.modules import StoredDeclaration
-from sentkit.formats.checkpoints.readout import CONV, NAMED, PLAIN, Readout, parse_readout, parse_readouts
+from sentkit.formats.checkpoints.readout import CONV, NAMED, Readout, parse_readout, parse_readouts
 from sentkit.formats.files import readable
 from sentkit.formats.rows.kinds import split_by_side
 from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
@@ -122,15 +122,6 @@ def check_readouts(
     named = options.template is not None or options.full_stop is not None
     if named and not any(through_template):
         raise UsageError("a template and its full stops can be used only with the readout prompt")
-
-
-def check_partial(readouts: Sequence[Readout], flag: str) -> None:
-    """Refuse readouts that cannot reduce a part of the tokens, which this flag needs."""
-    partial = [name for name, plain in PLAIN.items() if plain.partial]
-    for each in readouts:
-        if any(part.reduction not in partial for part in each.parts):
-            problem = f'{flag} cannot be used with the readout "{each.name}"'
-            raise UsageError(problem, advice=f"it needs {', '.join(partial)}, of any layer")
 
 
 def prompts_of(declared: StoredDeclaration, options: ReadingOptions) -> tuple[str, dict[str, str]]:

@@ -107,9 +107,8 @@ class StaticModel:
     notes: Sequence[str] = ()
 
     def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:
-        if options.late or not isinstance(self.tokenizer, LongTextTokenizer):
-            problem = f"--on-truncate {options.mode} cannot be used with {self.name}, a static model"
-            raise UsageError(problem)
+        if not isinstance(self.tokenizer, LongTextTokenizer):
+            raise UsageError(f"--on-truncate window cannot be used with {self.name}, a static model")
         return WindowTokenizer(self.tokenizer, options)
 
     def encoder(self, tokens: int | None = None) -> "StaticEncoder":

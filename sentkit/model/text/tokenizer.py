@@ -202,7 +202,7 @@ class Tokenizer(LongTextTokenizer):
         lower = str.lower if self.lowercase else str
         characters = [index for index, character in enumerate(text) for _ in lower(character)]
         places = places_in(characters, [(a - start, b - start) for a, b in encoding.offsets[first:last]])
-        return LocatedTokens(encoding.ids, (first, max(first, last)), places, self.skip)
+        return LocatedTokens(encoding.ids, (first, max(first, last)), places)
 
     def _seen(self, text: str) -> str:
         """The text as the library gets it, without the template."""

@@ -325,9 +325,8 @@ class TransformerEncoder(TokenEncoder):
 
     def _start_part(self, batch: TokenBlock) -> Callable[[], Arrays]:
         lengths, spare = batch.lengths.tolist(), list[int]()
-        late = any(each.pooled for each in batch.windows.values())
         skips = batch.skip is not None and batch.skip[0]  # that of all texts, see plan_batches
-        if isinstance(self.network, Bert) and not (late or skips):
+        if isinstance(self.network, Bert) and not skips:
             tokens, on_cpu = len(batch.ids), self.device.type == "cpu"
             # The vectors of these sentences are dropped.
             spare = filler(lengths, spare_tokens(tokens) if on_cpu else -tokens % TILE)
