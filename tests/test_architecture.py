@@ -65,7 +65,7 @@ INSIDE = {
 TORCH_LIVES_IN = {"papers", "training", "model/transformer", "model/checkpoint", "model/translation"}
 TORCH_LIVES_IN |= {"metrics/device"}
 ONLY_INSIDE_FUNCTIONS = {"sklearn", "scipy", "transformers", "zstandard", "rich", "huggingface_hub"}
-ONLY_INSIDE_FUNCTIONS |= {"faiss", "matplotlib", "pyarrow", "fsspec"}
+ONLY_INSIDE_FUNCTIONS |= {"faiss", "matplotlib", "pyarrow", "fsspec", "httpx2"}
 LARGEST_FILE = 500  # lines
 LARGEST_FOLDER = 13  # files, without __init__; lists of one kind may be longer
 LISTS = {"commands", "training/methods"}
@@ -136,6 +136,18 @@ def test_only_some_folders_import_torch_and_transformers():
         return library in allowed and not is_below(path, allowed[library])
 
     assert offenders(is_wrong) == []
+
+
+def test_few_files_know_urls():
+    """A URL is an open file for all others. Outputs know it to refuse it."""
+    known = {
+        module_of(path)
+        for path in FILES
+        if "sentkit.formats.urls" in " ".join(IMPORTS[path]) or "is_url" in path.read_text()
+    }
+
+    assert known == {"sentkit.formats.urls", "sentkit.formats.files", "sentkit.formats.outputs.outputs"}
+    assert len((PACKAGE / "formats/urls.py").read_text().splitlines()) <= 80
 
 
 def test_only_the_catalogue_names_a_paper():

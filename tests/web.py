@@ -1,31 +1,25 @@
 """A web server on the loopback for tests. It can break connections, be busy, and answer as the hub does."""
 
-import base64
-import hashlib
 import json
 import re
 from collections import Counter
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Lock, Thread
-from urllib.parse import parse_qs, unquote, urlsplit
+from threading import Thread
+from urllib.parse import unquote, urlsplit
 
 from sentkit.formats import urls
+from sentkit.formats.outputs.temporary import remove_all
 
-SPAN = re.compile(r"bytes=(\d+)-(\d+)")
-API = re.compile(r"/api/datasets/([\w-]+/[\w-]+)(?:/revision/(\w+)|/tree/(\w+)/?(.*))?")
+API = re.compile(r"/api/datasets/([\w-]+/[\w-]+)(?:/revision/([\w/]+)|/tree/(\w+)/?(.*))?")
 FILE = re.compile(r"/datasets/([\w-]+/[\w-]+)/resolve/(\w+)/(.*)")
-WRITE = re.compile(r"/api/datasets/([\w-]+/[\w-]+)/(preupload|commit|paths-info)/(\w+)")
-BATCH = re.compile(r"/datasets/([\w-]+/[\w-]+)\.git/info/lfs/objects/batch")
-SIGNED = "signature-of-an-upload"  # in the addresses for large files
 
 
 def forget():
     """As in a new process, nothing of a URL is known."""
-    for cached in (urls.remote_file, urls.info_of, urls.filesystem, urls.block):
-        cached.cache_clear()
-    urls._commits.clear()
-    urls._at_commit.clear()
+    urls.local_copy.cache_clear()
+    urls.commit_of.cache_clear()
+    remove_all()
 
 
 class Web:
@@ -34,22 +28,14 @@ class Web:
     def __init__(self, address):
         self.address = address
         self.files, self.repositories, self.branches = {}, {}, {}
-        self.ranges = True  # whether the server sends parts of files
-        self.broken = 0  # the number of answers of which only half of the bytes arrive
-        self.busy = 0  # the number of requests that are refused with 429
-        self.retry_after = "0"  # seconds
-        self.tags, self.redirects = {}, {}  # by path
+        self.references = {}  # the commits of other names than `main`
+        self.broken = False  # whether only half of the bytes of a file arrive
+        self.status = 200  # of all answers, if it is another one
+        self.redirects = {}  # by path
         self.refused = {}  # the status and the reason of the hub, by path
-        self.length = True  # whether an answer has its length
+        self.end = "length"  # what shows the end of an answer: its length, chunks, or nothing
         self.asked = Counter()  # requests by path
-        self.spans, self.authorizations = [], []
-        self.objects, self.lock = {}, Lock()  # large files by SHA-256
-        self.history = []  # the names in each commit that came by a request
-        self.messages, self.created = [], []
-        self.trouble = []  # what happens to the next requests that write: a status, "before" or "after"
-        self.troubled = ("commit", "preupload", "batch", "object")  # requests that this happens to
-        self.forbidden = False
-        self.watch = lambda moment: None  # called "before" and "after" each request that writes
+        self.authorizations = []
 
     def commit(self, repository, commit, files):
         """Add a commit, to which the branch `main` now points."""
@@ -74,6 +60,7 @@ class Web:
             return None
         repository, revision, tree, folder = found.groups()
         if tree is None:
+            revision = self.references.get(revision, revision)
             sha = self.branches[repository] if revision in (None, "main") else revision
             return {"id": repository, "sha": sha, "private": False, "siblings": []}
         start = f"{folder}/" if folder else ""
@@ -86,109 +73,9 @@ class Web:
             {"type": kinds[name], "oid": "0" * 40, "size": size, "path": name} for name, size in sizes.items()
         ] or None
 
-    def record(self, name, content):
-        """The record of a file, which is large if its name ends in .safetensors."""
-        blob = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-        lfs = {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130}
-        large = {"lfs": lfs} if name.endswith(".safetensors") else {}
-        return {"type": "file", "oid": blob, "size": len(content), "path": name, **large}
-
-    def effect(self, kind, found, path, raw):
-        """Do what a request asks for, and return the answer: status and record."""
-        if self.forbidden:
-            return 403, {"error": "forbidden"}
-        effects = {
-            "object": lambda: self.put(path.rpartition("/")[2], raw),
-            "batch": lambda: self.batch(json.loads(raw)),
-            "paths-info": lambda: self.write(*found.groups(), parse_qs(raw.decode())),
-            "preupload": lambda: self.write(*found.groups(), json.loads(raw)),
-            "commit": lambda: self.write(*found.groups(), [json.loads(line) for line in raw.splitlines()]),
-            "/api/repos/create": lambda: self.create(json.loads(raw)),
-            "/api/validate-yaml": lambda: (200, {"warnings": [], "errors": []}),
-        }
-        return effects[kind if kind in effects else path]()
-
-    def create(self, request):
-        name = f"{request['organization']}/{request['name']}"
-        if name in self.repositories:
-            return 409, {"error": "exists", "url": f"{self.address}/datasets/{name}"}
-        self.created.append((name, request["visibility"]))
-        self.commit(name, f"{len(self.history):040x}", {".gitattributes": b""})
-        return 200, {"url": f"{self.address}/datasets/{name}"}
-
-    def write(self, repository, action, revision, body):
-        """The answer to a request about a repository: status and record."""
-        tree = self.tree(repository, revision)
-        if action == "paths-info":
-            return 200, [self.record(name, tree[name]) for name in body["paths"] if name in tree]
-        if action == "preupload":
-            files = []
-            for name in (each["path"] for each in body["files"]):
-                large = name.endswith(".safetensors")
-                file = {"path": name, "uploadMode": "lfs" if large else "regular", "shouldIgnore": False}
-                if name in tree:
-                    own = self.record(name, tree[name])
-                    file["oid"] = own.get("lfs", own)["oid"]
-                files.append(file)
-            return 200, {"files": files}
-        header, *operations = (each["value"] | {"key": each["key"]} for each in body)
-        if header.get("parentCommit") not in (None, self.branches[repository]):
-            return 412, {"error": "A commit has happened since."}
-        files = dict(tree)
-        for each in operations:
-            if each["key"] == "file":
-                files[each["path"]] = base64.b64decode(each["content"])
-            elif each["key"] == "lfsFile":
-                files[each["path"]] = self.objects[each["oid"]]
-            else:
-                del files[each["path"]]
-        commit = f"{len(self.history) + 1:040x}"
-        self.commit(repository, commit, files)
-        self.history.append(sorted(each["path"] for each in operations))
-        self.messages.append(header["summary"])
-        address = f"{self.address}/datasets/{repository}/commit/{commit}"
-        return 200, {"commitUrl": address, "commitOid": commit, "success": True}
-
-    def batch(self, body):
-        objects = []
-        for each in body["objects"]:
-            upload = {"href": f"{self.address}/object/{each['oid']}?{SIGNED}"}
-            objects.append(each | ({} if each["oid"] in self.objects else {"actions": {"upload": upload}}))
-        return 200, {"transfer": "basic", "objects": objects}
-
-    def put(self, oid, content):
-        assert hashlib.sha256(content).hexdigest() == oid
-        self.objects[oid] = content
-        return 200, {}
-
 
 class Handler(BaseHTTPRequestHandler):
-    def do_POST(self):
-        """A request that writes. Trouble comes before or after it has an effect."""
-        web, path = self.server.web, unquote(urlsplit(self.path).path)
-        found = WRITE.fullmatch(path)
-        kind = found[2] if found else "batch" if BATCH.fullmatch(path) else path.split("/")[1]
-        watch = web.watch if kind != "paths-info" else lambda moment: None
-        watch("before")
-        size, trouble = int(self.headers["Content-Length"]), None
-        raw = self.rfile.read(size)
-        if len(raw) < size:  # the client was killed
-            return
-        web.asked[path] += 1
-        web.authorizations.append(self.headers["Authorization"])
-        with web.lock:
-            if web.trouble and kind in web.troubled:
-                trouble = web.trouble.pop(0)
-            failed = isinstance(trouble, int) or trouble == "before"
-            status, record = (trouble, {"error": "busy"}) if failed else web.effect(kind, found, path, raw)
-        watch("after")
-        if trouble in ("before", "after"):  # the connection breaks, and the client has no answer
-            self.close_connection = True
-            return
-        headers = {"Retry-After": web.retry_after} if status == 429 else {}
-        self.answer(status, json.dumps(record).encode(), headers)
-
-    do_PUT = do_POST  # noqa: N815
+    protocol_version = "HTTP/1.1"
 
     def do_GET(self):
         web, path = self.server.web, unquote(urlsplit(self.path).path)
@@ -196,9 +83,8 @@ class Handler(BaseHTTPRequestHandler):
         web.authorizations.append(self.headers["Authorization"])
         record = web.api(path) if path.startswith("/api/") else None
         content = json.dumps(record).encode() if record is not None else web.content(path)
-        if web.busy:
-            web.busy -= 1
-            self.answer(429, b"", {"Retry-After": web.retry_after})
+        if web.status != 200:
+            self.answer(web.status, b"", {})
         elif path in web.refused:
             self.answer(web.refused[path][0], b"", {"X-Error-Code": web.refused[path][1]})
         elif path in web.redirects:
@@ -207,34 +93,28 @@ class Handler(BaseHTTPRequestHandler):
             error = "EntryNotFound" if API.sub(r"\1", path) in web.repositories else "RepoNotFound"
             self.answer(404, b"", {"X-Error-Code": error})
         else:
-            self.send(path, content)
+            self.answer(200, content, {}, broken=web.broken and record is None)
 
-    def send(self, path, content):
-        web, span = self.server.web, SPAN.fullmatch(self.headers["Range"] or "")
-        headers = {"ETag": web.tags.get(path, '"first"')}
-        if span is None or not web.ranges:
-            self.answer(200, content, headers)
-            return
-        first, last = int(span[1]), min(int(span[2]), len(content) - 1)
-        web.spans.append((first, last))
-        if first >= len(content):
-            self.answer(416, b"", {"Content-Range": f"bytes */{len(content)}"})
-            return
-        headers["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
-        self.answer(206, content[first : last + 1], headers)
+    do_HEAD = do_GET  # noqa: N815
 
-    def answer(self, status, content, headers):
-        web = self.server.web
+    def answer(self, status, content, headers, broken=False):
+        end = self.server.web.end
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
-        if web.length:
+        if end == "length":
             self.send_header("Content-Length", str(len(content)))
+        if end == "chunks":
+            self.send_header("Transfer-Encoding", "chunked")
+        self.send_header("Connection", "close")
         self.end_headers()
-        if web.broken and len(content) > 1 and "/api/" not in self.path:
-            web.broken -= 1
-            content = content[: len(content) // 2]
-        self.wfile.write(content)
+        sent = content[: len(content) // 2] if broken else content
+        if self.command == "HEAD":
+            return
+        if end == "chunks":
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(sent), sent) + (b"" if broken else b"0\r\n\r\n"))
+        else:
+            self.wfile.write(sent)
 
     def log_message(self, *arguments):
         pass

@@ -28,8 +28,6 @@ def check(
       --remove: Remove damaged blocks, which encode --resume writes again.
     """
     from sentkit.formats.files import is_input_file, readable
-    from sentkit.formats.outputs.uploads import place_at
-    from sentkit.formats.urls import is_url
     from sentkit.formats.vectors.folder_check import counts_of, problems
     from sentkit.formats.vectors.folders import VectorFolder
 
@@ -50,10 +48,9 @@ def check(
             bad[name].append(problem)
         tasks.add(1 if name else 0)
     damaged = [name for name, texts in bad.items() if texts[0].startswith(f"{folder.file(name)}: damaged: ")]
-    if remove and damaged and is_url(path):
-        place_at(path.rstrip("/")).remove(damaged)
-    for name in damaged if remove and not is_url(path) else ():
-        Path(folder.file(name)).unlink(missing_ok=True)
+    if remove:
+        for name in damaged:
+            Path(folder.file(name)).unlink(missing_ok=True)
     status.missing += [status.done.pop(name) for name in bad if name]
     counts = counts_of(folder, status, shards)
     defects = [text for texts in bad.values() for text in texts]

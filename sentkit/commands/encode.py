@@ -1,10 +1,10 @@
 """`sentkit encode`: a vector for every row."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from sentkit.console import RowProgress
-from sentkit.flags import options, words_of
+from sentkit.flags import options
 from sentkit.flags.encode import FolderFlags, LongTextFlags, ReuseFlags, recorded_threads, repeated
 from sentkit.flags.rows import TextFlags
 from sentkit.process import limit_threads
@@ -87,9 +87,10 @@ def encode(
                 return
             console.loaded(encoder)
             if in_folder:
-                words = ["-m", model, *words_of(reading), *words_of(long_texts)]
-                work = encoding, inputs, progress, check_stop, row_flags, words
-                tally = write_folder(folder, output.path, *work, update=reuse.updates(output))
+                update = reuse.updates(output)
+                tally = write_folder(
+                    folder, output.path, encoding, inputs, progress, check_stop, update=update
+                )
             else:
                 tally = encoding.to_outputs(groups, paths, progress.add, inputs.rejects)
     progress.done()
@@ -120,35 +121,26 @@ def write_folder(
     inputs: "Inputs",
     progress: RowProgress,
     check_stop: Callable[[], None],
-    row_flags: TextFlags,
-    words: Sequence[str],
     *,
     update: bool,
 ) -> "Tally":
     """Write the blocks of a shard, and return the counts of the rows that were written.
 
-    With `update`, the folder exists and gets other inputs. `words` are flags that the card shows.
+    With `update`, the folder exists and gets other inputs.
     """
-    from sentkit.formats.outputs.uploads import open_outbox
-    from sentkit.formats.vectors.folder_check import publish_update, write_card
+    from sentkit.formats.vectors.folder_check import publish_update
     from sentkit.model.blocks import BlockWriter
 
     console, shard, name = progress.console, flags.parsed_shard(), path.rstrip("/") or "/"
-    with open_outbox(name, shard.count) as outbox:
-        wanted, how = shard.has if flags.shard else None, {"update": update, "resume": flags.resume}
-        writer = BlockWriter(name, encoding, inputs, wanted, outbox, block_bytes=flags.size, **how)
-        if outbox is not None and outbox.is_new:
-            console.report(f"{name} is a new private repository")
-        progress.share = writer.share
-        writer.run(progress.add, check_stop)
+    wanted = shard.has if flags.shard else None
+    writer = BlockWriter(
+        name, encoding, inputs, wanted, block_bytes=flags.size, update=update, resume=flags.resume
+    )
+    progress.share = writer.share
+    writer.run(progress.add, check_stop)
     console.report(writer.counts(f"shard {shard}: " if shard.count > 1 else ""))
     if encoding.old is not None and shard.count == 1 and not writer.kept:
         encoding.old.count_unneeded()  # before the old folder is replaced
     if update and writer.folder.path != name and not publish_update(writer.folder, name):
         console.report(f"{name} is replaced by {writer.folder.path} when the other shards are complete")
-    files = row_flags.files or ["-"]
-    fields = [*words_of(row_flags, but=("files", "rejects")), *words_of(flags, but=("resume", "shard"))]
-    command = ["encode", *files[:4], *["..."] * (len(files) > 4), *words, *fields, "-o", path]
-    if outbox is not None and write_card(name, command):
-        console.report(f"{name} is complete")
     return writer.tally

@@ -22,11 +22,6 @@ class NewFolderFlags(options.OutputFlags):
 
     path: Annotated[str, Named("--output")] = field()
 
-    def __post_init__(self) -> None:
-        from sentkit.formats.outputs.outputs import refuse_url
-
-        refuse_url(self.path)
-
 
 def export(
     *,

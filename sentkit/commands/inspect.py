@@ -72,15 +72,14 @@ def lines_of(lines: list[tuple[str, Any]], *, verbose: bool) -> list[tuple[str, 
 def describe(
     path: str, flags: FieldFlags, gold: str | None, above: float | None, *, geometry: bool
 ) -> dict[str, Any]:
-    from sentkit.formats.files import is_there
+    from sentkit.formats.files import is_there, local_path
     from sentkit.formats.lexicons.word_vectors import holds_word_vectors
-    from sentkit.formats.urls import is_url
     from sentkit.formats.vectors.folders import is_vector_folder
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.geometry import Alignment, describe_vectors
 
-    local = is_there(path) and not holds_word_vectors(path)
-    if path == "-" or is_url(path) or is_vector_folder(path) or local:
+    is_row_file = is_there(local_path(path)) and not holds_word_vectors(path)
+    if path == "-" or is_vector_folder(path) or is_row_file:
         flags.take_snapshots([path])
         alignment = None if gold is None else Alignment(flags.theirs(gold), 4.0 if above is None else above)
         inputs = flags.inputs([path], (*VECTOR_FIELDS, gold))

@@ -136,8 +136,6 @@ def check_paths(
     results: str | None,
     training: Sequence[str],
 ) -> None:
-    from sentkit.formats.outputs.outputs import refuse_url
-
     transforms = [path for row in rows for path in row.transforms if path is not None]
     reads = {"ROW": transforms, "--data": [], "--pairs": [], "--train": [*training]}
     for test in tests:
@@ -145,7 +143,6 @@ def check_paths(
     for name in (name for row in rows for name in row.models):
         paths = options.model_paths(name)
         reads["ROW"] += [paths] if isinstance(paths, str) else paths or []
-    refuse_url(results)
     options.check_paths(console, {"-o": output.path, "--results": results}, reads)
     output.check_creatable()
 

@@ -97,7 +97,6 @@ def train(
           each run.
     """
     from sentkit.formats.checkpoints.export import METHOD, Command, inputs_of
-    from sentkit.formats.outputs.outputs import refuse_url
     from sentkit.formats.rows.kinds import LEARNED
     from sentkit.training.catalogue import METHODS, open_method
     from sentkit.training.settings import build, combinations, described
@@ -110,7 +109,6 @@ def train(
         raise UsageError("METHOD is missing", advice=f"available: {', '.join(METHODS)}")
     if not flags.path and not list_:
         raise UsageError("-o is missing: give the folder of the new checkpoint")
-    refuse_url(flags.path)
     first = is_first_process()
     console = Console("train", run.quiet or not first, run.verbose)
     # Opening the method imports torch.

@@ -117,7 +117,6 @@ class FolderFlags:
 
     def applies_to(self, output: OutputFlags) -> bool:
         """Whether the output is a vector folder. Refuses flags that do not fit."""
-        from sentkit.formats.urls import is_url
         from sentkit.formats.vectors.folders import is_vector_folder
 
         if not output.path.endswith("/") and not is_vector_folder(output.path):
@@ -126,9 +125,8 @@ class FolderFlags:
                 raise UsageError(f"--{name.replace('_', '-')} needs a vector folder", advice="use -o DIR/")
             return False
         if output.force:
-            name = output.path.rstrip("/")
-            advice = "--resume writes the missing blocks; to start again, remove it"
-            advice += "" if is_url(name) else f": rm -r {quote(name)}"
+            remove = f"rm -r {quote(output.path.rstrip('/'))}"
+            advice = f"--resume writes the missing blocks; to start again, remove it: {remove}"
             raise UsageError(f"--force does not work with a vector folder, {output.path}", advice=advice)
         return True
 

@@ -57,11 +57,8 @@ def check_paths(console: Console, writes: "Paths", reads: "Paths") -> None:
     Also remove temporary files of killed processes, and name folders that they renamed.
     """
     from sentkit.formats.outputs.outputs import check_places, clean
-    from sentkit.formats.urls import commits_of
 
     check_places(writes, reads)
-    for name, commit in commits_of(reads).items():
-        console.note(f"{name}: commit {commit}")
     for path in clean(writes):
         content = "the previous output, renamed by a killed process; to restore it, rename it back"
         console.warn(f"{path}: {content}")
@@ -85,6 +82,11 @@ class OutputFlags:
 
     path: Annotated[str, Named("--output")] = "-"
     force: bool = False
+
+    def __post_init__(self) -> None:
+        from sentkit.formats.outputs.outputs import refuse_url
+
+        refuse_url(self.path)
 
     def open(self) -> AbstractContextManager[BinaryIO]:
         from sentkit.formats.outputs.outputs import open_output
@@ -161,6 +163,7 @@ class TableFlags(ReportFlags):
     json: Annotated[bool | None, Named("--json/--table")] = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.json is False and self.path != "-":
             raise UsageError("--table is for standard output", advice="use > FILE in place of -o FILE")
 

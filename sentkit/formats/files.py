@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import io
 import os
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,9 +25,11 @@ import orjson
 from sentkit.digits import rounded
 from sentkit.errors import DataError, NoInputError, UnavailableError, UsageError
 from sentkit.escaping import without_secrets
-from sentkit.formats.urls import MARKS, is_at, is_folder_at, is_url, matching, open_url, recorded
+from sentkit.formats.urls import is_url, local_copy, with_commit
 
 COMPRESSED = (".gz", ".zst")
+MARKS = frozenset("*?[")  # of a pattern
+WITH_COMMIT = re.compile("hf://[^@]+@([0-9a-f]{40})/")
 PACKED = 1024  # compressed bytes per call: limits the memory that a malicious file can use to a few megabytes
 
 
@@ -35,7 +38,15 @@ def readable(path: str) -> str:
 
     A URL has its commit of the hub, and no secrets.
     """
-    return without_secrets(os.fsencode(recorded(path)).decode(errors="replace"))
+    if is_url(path) and is_input_file(path):
+        path = with_commit(path)
+    return without_secrets(os.fsencode(path).decode(errors="replace"))
+
+
+def commit_in(path: str | None) -> str | None:
+    """The commit in a recorded URL of the hub."""
+    match = WITH_COMMIT.match(path or "")
+    return None if match is None else match[1]
 
 
 def name_of(path: str) -> Path:
@@ -89,16 +100,24 @@ def is_pipe(path: str) -> bool:
 
 def open_file(path: str) -> BinaryIO:
     """Open a file for reading, or raise a NoInputError with the reason."""
-    if is_url(path):
-        return open_url(path)
     try:
-        return Path(path).open("rb")
+        return Path(local_path(path)).open("rb")
     except FileNotFoundError as error:
         raise NoInputError(f"{path}: no such file") from error
     except IsADirectoryError as error:
         raise NoInputError(f"{path}: is a folder, expected a file") from error
     except (OSError, ValueError) as error:  # ValueError: NUL byte in the name
         raise NoInputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def local_path(path: str) -> str:
+    """The path of the file on this machine: that of the copy of a URL, and any other path as it is."""
+    return local_copy(path) if is_url(path) else path
+
+
+def real_path(path: str) -> str:
+    """The path without symbolic links; a URL as it is."""
+    return path if is_url(path) else os.path.realpath(path)
 
 
 def digest_of(file: BinaryIO, more: bytes = b"") -> str:
@@ -217,13 +236,10 @@ def expanded(paths: Sequence[str], *, folders: bool = False) -> Iterator[str]:
     A pattern matches no folders except vector folders. With `folders`, any other folder is its text files.
     """
     for path in paths:
-        if is_url(path):
-            yield from matching(path)
-            continue
         if folders and is_folder(path) and not is_there(Path(path, "run.json")):
             yield from text_files(path)
             continue
-        if MARKS.isdisjoint(path) or os.path.lexists(path):
+        if MARKS.isdisjoint(path) or os.path.lexists(path) or is_url(path):
             yield path
             continue
         found = glob.glob(path, recursive=True)  # noqa: PTH207  # Path.glob refuses absolute patterns
@@ -248,16 +264,10 @@ def text_files(folder: str) -> list[str]:
     return sorted(found)
 
 
-def inside(folder: str, name: str) -> str:
-    """The path of a file in a folder, which can be a URL."""
-    return f"{folder.rstrip('/')}/{name}" if is_url(folder) else str(Path(folder, name))
-
-
 def run_of(folder: str) -> str | None:
     """The run.json of a vector folder; None if there is none at this path."""
-    run = inside(folder, "run.json")
-    there = (is_folder_at(folder) and is_at(run)) if is_url(folder) else is_there(run)
-    return run if there else None
+    run = str(Path(folder, "run.json"))
+    return run if is_there(run) else None
 
 
 def read_json(path: Path | str) -> Any:
@@ -281,7 +291,10 @@ def read_object_if_there(path: Path) -> dict[str, Any]:
 
 def is_input_file(path: str) -> bool:
     """Whether this is a file that can be read again and from any place; false for a pipe."""
-    return is_at(path) if is_url(path) else is_there(path)
+    try:
+        return is_there(local_path(path))
+    except NoInputError:
+        return False
 
 
 # Unlike the methods of Path, these are false for a name that is too long or has a NUL byte.

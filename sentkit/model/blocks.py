@@ -12,11 +12,10 @@ from typing import Any
 from sentkit.errors import CannotCreateError, DataError, NoRowsError, UsageError
 from sentkit.formats.outputs.outputs import published_together
 from sentkit.formats.outputs.temporary import remove
-from sentkit.formats.outputs.uploads import Outbox
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.rows import Inputs, Meter, Rejects
 from sentkit.formats.vectors.folder_check import describe_input, open_folder, place_of_update
-from sentkit.formats.vectors.folders import BLOCK_BYTES, EMPTY_RECORD, RUN_NAME, Block, VectorFolder
+from sentkit.formats.vectors.folders import BLOCK_BYTES, EMPTY_RECORD, Block, VectorFolder
 from sentkit.formats.vectors.sinks import StoreSink
 from sentkit.formats.vectors.vector_file import VectorFile, copy_block, create_vector_file
 from sentkit.model.encoding import Report, RowGroup, Tally, computed_ahead, encode_group
@@ -42,7 +41,6 @@ class BlockWriter:
         encoding: Encoding,
         inputs: Inputs,
         wanted: Callable[[int], bool] | None,
-        outbox: Outbox | None,
         *,
         block_bytes: int | None,
         update: bool,
@@ -81,7 +79,7 @@ class BlockWriter:
         self.wanted = wanted or (lambda index: True)
         form = replace(encoding.form, store=self.folder.store)
         self.encoding = replace(encoding, batch_tokens=self.folder.settings["batch_tokens"], form=form)
-        self.inputs, self.outbox = replace(inputs, meter=Meter(())), outbox  # a shard can have no rows
+        self.inputs = replace(inputs, meter=Meter(()))  # a shard can have no rows
         self.existing, leftovers = self.folder.existing()  # names of the complete blocks
         for each in leftovers:
             remove(each)
@@ -124,7 +122,7 @@ class BlockWriter:
             items = computed_ahead(encode, self.tokenized(check_stop), encoder.groups_at_once)
             for new, first in items:
                 check_stop()
-                path = (self.folder if self.outbox is None else self.outbox).file(new.block.name)
+                path = self.folder.file(new.block.name)
                 if new.old is None:
                     # Up to None, the end of this block: nothing of the next one is asked for.
                     rest = chain([first], (group for _, group in items))
@@ -132,17 +130,12 @@ class BlockWriter:
                     self.write(new, path, groups, report)
                 else:
                     self.copy(new.block, new.old, path)
-                if self.outbox is not None:
-                    self.outbox.add(new.block.name)
             if self.texts.kind is None and not self.bad:
                 raise NoRowsError(self.inputs.paths)
         except (DataError, UsageError):
             if self.alone and not self.written and not self.copied:
                 # The corrected command may have other settings.
-                if self.outbox is None:
-                    Path(self.folder.source).unlink()
-                else:
-                    self.outbox.place.remove([RUN_NAME])
+                Path(self.folder.source).unlink()
             raise
 
     def tokenized(self, check_stop: Callable[[], None]) -> Iterator[tuple[NewBlock, RowGroup | None]]:
@@ -192,10 +185,9 @@ class BlockWriter:
                 self.bad = True
 
     def check_source(self, block: Block) -> None:
-        """Check an existing block, which is not read at a URL, and compare a stream with its digest."""
+        """Check an existing block, and compare a stream with its digest."""
         path, made = self.folder.file(block.name), self.folder.inputs[block.input]
-        if self.outbox is None:
-            self.first = self.folder.verified(block.name, self.first)
+        self.first = self.folder.verified(block.name, self.first)
         if block.rows is None:
             return
         if self.folder.by_line and made["path"] is None and made["format"]:  # a table in a named pipe

@@ -12,11 +12,10 @@ from typing import Any
 
 from sentkit.arrays import Float64
 from sentkit.errors import NoInputError, UsageError
-from sentkit.formats.files import check_input, readable
+from sentkit.formats.files import check_input, is_input_file, readable
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import class_of, scored
 from sentkit.formats.rows.rows import Inputs, parse_fields
-from sentkit.formats.urls import is_url
 from sentkit.formats.vectors.store import rows_in
 from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.labels.clusters.clustering_run import ClusteringRun, agreement_records
@@ -276,7 +275,7 @@ def find_tests(
             raise UsageError(f'--pairs "{argument}": two files have the name "{name}"')
         if not Path(path).exists():
             check_input(path)
-        if not (Path(path).is_file() or is_url(path)):
+        if not is_input_file(path):
             advice = "each row reads the file again; write the pairs to a file first"
             raise UsageError(f"--pairs {argument}: not a regular file", advice=advice)
         own[name] = TestSet("pairs", name, path, fields=fields)

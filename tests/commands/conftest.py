@@ -25,7 +25,7 @@ from sentkit import cli, console
 from sentkit.formats.vectors.tensors import write_arrays
 from sentkit.model.transformer.architecture import read_architecture, tensor_shapes
 from support import DATA, NANO, SMALL, copy_tokenizer, in_jsonl, make_classifier
-from web import web_server
+from web import forget, web_server
 
 HERE = Path(__file__).parent
 # As transformers writes it.
@@ -89,6 +89,7 @@ def sentkit(monkeypatch):
     monkeypatch.setattr(signal, "signal", lambda *_: None)
 
     def run(*arguments, stdin=b""):
+        forget()
         given = stdin.encode() if isinstance(stdin, str) else stdin
         out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
         with monkeypatch.context() as patch:

@@ -187,6 +187,20 @@ def test_an_output_that_exists_is_kept(run, case):
     assert Path(name).read_bytes() != b"dear old bytes"
 
 
+@pytest.mark.parametrize("case", WRITING, ids=lambda case: case.name)
+def test_an_output_at_a_url_is_refused(run, case):
+    """Nothing is written, also not into a local folder with the name of the scheme."""
+    end = "safetensors" if case.name == "fit" else "jsonl"
+    for url in (f"memory://bucket/out.{end}", f"hf://datasets/org/name/out.{end}"):
+        done = run(case, "-", "-f", "-o", url, stdin=case.good)
+
+        problem = f"sentkit {case.words}: {url}: an output cannot be at a URL"
+        assert (done.code, done.told[-2]) == (2, problem)
+        assert "rclone" in done.told[-1]
+    assert not fsspec.filesystem("memory").exists("/bucket")
+    assert not [*Path().glob("*:")]
+
+
 def in_zst(content):
     return pytest.importorskip("zstandard").compress(content)
 
@@ -223,7 +237,7 @@ def test_a_file_at_a_url_is_read(run, case, tmp_path):
     assert case.names_files or far.out.replace(url.encode(), b"rows.jsonl") == local.out
     assert (missing.code, missing.told[-1]) == (
         66,
-        f"sentkit {case.words}: {url.replace('rows', 'none')}: no such file",
+        f"sentkit {case.words}: {url.replace('rows', 'none')}: no such file, or access is denied",
     )
 
 

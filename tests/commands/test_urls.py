@@ -5,9 +5,11 @@ import hashlib
 import io
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import zstandard
@@ -15,14 +17,15 @@ from pyarrow import parquet
 
 from sentkit.formats import urls
 from sentkit.formats.checkpoints.export import Command, inputs_of
+from sentkit.formats.files import open_file, readable
+from sentkit.formats.outputs import temporary
 from support import in_jsonl
 from web import forget, web_server
 
 ROWS = [{"text": f"row {number}"} for number in range(40)]
 CONTENT = in_jsonl(*ROWS).encode()
 FIRST, SECOND = "a" * 40, "b" * 40  # commits
-SECRETS = ("hidden", "signed", "hf_private")
-LICENSE = "\n  accept the license on its web page, then set HF_TOKEN"
+SECRETS = ("hidden", "signed")
 
 
 def as_parquet(rows):
@@ -42,12 +45,14 @@ FORMS = {
 
 
 @pytest.fixture(autouse=True)
-def first_look(monkeypatch):
-    """As in a new process: nothing of a URL is known, and blocks are small, so that a file has several."""
+def first_look(monkeypatch, tmp_path_factory):
+    """As in a new process: nothing of a URL is known. Copies are in a folder of the test."""
+    folder = tmp_path_factory.mktemp("copies")
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
     forget()
-    monkeypatch.setattr(urls, "BLOCK", 100)
-    monkeypatch.setattr(urls, "FIRST", 100)
-    monkeypatch.setattr(urls, "sleep", lambda seconds: None)
+    yield folder
+    forget()
+    assert [*folder.iterdir()] == []
 
 
 @pytest.fixture
@@ -57,68 +62,59 @@ def hub(hub):
 
 
 @pytest.mark.parametrize("name", FORMS)
-@pytest.mark.parametrize("kind", ["memory", "http", "whole", "hub"])
-def test_a_url_has_the_rows_of_the_local_file(sentkit, hub, memory, kind, name):
-    """`whole`: the server sends no parts of a file."""
-    hub.ranges = kind != "whole"
+@pytest.mark.parametrize("kind", ["memory", "file", "http", "chunks", "hub"])
+def test_a_url_has_the_rows_of_the_local_file(sentkit, hub, memory, tmp_path, kind, name):
+    hub.end = "chunks" if kind == "chunks" else "length"
     memory.pipe(f"/bucket/{name}", FORMS[name])
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / name).write_bytes(FORMS[name])
     hub.files[f"/{name}"] = FORMS[name]
     hub.commit("org/name", FIRST, {name: FORMS[name]})
-    urls = {"memory": "memory://bucket", "hub": "hf://datasets/org/name"}
-    done = sentkit("cat", f"{urls.get(kind, hub.address)}/{name}")
+    folders = {"memory": "memory://bucket", "file": f"file://{tmp_path}/far", "hub": "hf://datasets/org/name"}
+    done = sentkit("cat", f"{folders.get(kind, hub.address)}/{name}")
 
     assert (done.code, done.rows) == (0, ROWS), done.err
 
 
-def test_memory_holds_few_blocks_of_a_file(monkeypatch, web):
-    """A file of 4,000 blocks; reading it twice fetches it twice, as only the last blocks are kept."""
-    content = bytes(range(250)) * 1600
-    web.files["/large.txt"] = content
-    reader = urls.open_url(f"{web.address}/large.txt")
+def test_an_array_at_a_url_has_the_vectors_of_the_local_file(sentkit, web):
+    np.save("vectors.npy", np.eye(3, dtype=np.float32))
+    web.files["/vectors.npy"] = Path("vectors.npy").read_bytes()
+    runs = [sentkit("cat", name) for name in ("vectors.npy", f"{web.address}/vectors.npy")]
 
-    assert urls.remote_file(f"{web.address}/large.txt").size == len(content)
-    reader.seek(-1000, os.SEEK_END)
-    assert reader.read() == content[-1000:]
-    assert web.spans[1:] == [(start, start + 99) for start in range(len(content) - 1000, len(content), 100)]
-    assert urls.block.cache_info().maxsize == urls.KEPT
-    assert reader.seek(12_345) == 12_345
-    assert reader.read(300) == content[12_345:12_645]
-    assert reader.tell() == 12_645
-
-
-def test_a_pattern_lists_the_files_of_the_hub_and_of_memory(sentkit, hub, memory):
-    for name in ("b.txt", "a.txt", "sub/c.txt"):
-        memory.pipe(f"/bucket/{name}", f"{name}\n".encode())
-    of_memory = sentkit("cat", "memory://bucket/*.txt")
-    of_hub = sentkit("cat", "hf://datasets/org/name/data/*")
-    missing = sentkit("cat", "memory://bucket/*.csv")
-
-    assert [row["text"] for row in of_memory.rows] == ["a.txt", "b.txt"]
-    assert of_hub.rows == [{"text": "a cat"}, *ROWS]
-    assert (missing.code, missing.told) == (
-        66, ["sentkit cat: memory://bucket/*.csv: no file matches this pattern"],
-    )  # fmt: skip
+    assert [run.code for run in runs] == [0, 0], runs
+    assert runs[1].rows == runs[0].rows
+    assert [row["embedding"] for row in runs[1].rows] == np.eye(3).tolist()
 
 
 def test_all_reads_of_a_command_see_the_same_commit(hub):
     """The branch moves between two reads, and the new commit has other rows."""
-    name = "hf://datasets/org/name/c.jsonl"
-    before = urls.open_url(name).read()
-    hub.commit("org/name", SECOND, {"c.jsonl": b'{"text":"other"}\n'})
-    urls.block.cache_clear()
+    hub.commit("org/name", FIRST, {"c.jsonl": CONTENT, "d.jsonl": b"first"})
+    first = open_file("hf://datasets/org/name/c.jsonl").read()
+    hub.commit("org/name", SECOND, {"c.jsonl": b"second", "d.jsonl": b"second"})
 
-    assert urls.open_url(name).read() == before == CONTENT
-    assert urls.recorded(name) == f"hf://datasets/org/name@{FIRST}/c.jsonl"
-    assert urls.open_url(f"hf://datasets/org/name@{SECOND}/c.jsonl").read() == b'{"text":"other"}\n'
+    assert open_file("hf://datasets/org/name/c.jsonl").read() == first == CONTENT
+    assert open_file("hf://datasets/org/name/d.jsonl").read() == b"first"
+    assert readable("hf://datasets/org/name@main/d.jsonl") == f"hf://datasets/org/name@{FIRST}/d.jsonl"
+    assert readable("hf://datasets/org/name/d.jsonl") == f"hf://datasets/org/name@{FIRST}/d.jsonl"
+    assert open_file(f"hf://datasets/org/name@{SECOND}/c.jsonl").read() == b"second"
 
 
-def test_the_commit_is_printed_and_recorded(sentkit, hub):
+@pytest.mark.parametrize("revision", ["refs/convert/parquet", "refs%2Fconvert%2Fparquet", "v1"])
+def test_a_revision_is_a_branch_a_reference_or_a_tag(hub, revision):
+    hub.commit("org/name", SECOND, {"c.jsonl": b"second"})
+    hub.references = {"refs/convert/parquet": FIRST, "v1": FIRST}
+    name = f"hf://datasets/org/name@{revision}/c.jsonl"
+
+    assert open_file(name).read() == CONTENT
+    assert readable(name) == f"hf://datasets/org/name@{FIRST}/c.jsonl"
+
+
+def test_the_commit_is_recorded(sentkit, hub):
     name = "hf://datasets/org/name/c.jsonl"
     Path("words.txt").write_text("row 1 0\n")
-    encoded = sentkit("encode", "-v", "-m", "words.txt", name, "-o", "vectors/")
-    told = f"sentkit encode: hf://datasets/org/name: commit {FIRST}"
+    encoded = sentkit("encode", "-m", "words.txt", name, "-o", "vectors/")
 
-    assert (encoded.code, told in encoded.told) == (0, True), encoded.err
+    assert encoded.code == 0, encoded.err
     record = json.loads(Path("vectors/run.json").read_text())["inputs"][0]
     assert record["path"] == f"hf://datasets/org/name@{FIRST}/c.jsonl"
     assert (record["grid"], record["size"], record["name"]) == ("bytes", len(CONTENT), "c.jsonl")
@@ -128,29 +124,14 @@ def test_the_commit_is_printed_and_recorded(sentkit, hub):
     assert command["inputs"] == [{"flag": "FILE", "path": record["path"], "sha256": digest}]
 
 
-@pytest.mark.parametrize("kind", ["http", "whole"])
-def test_a_broken_connection_is_resumed(web, monkeypatch, kind):
-    """Each of two answers ends after half of its bytes; the third one has the rest."""
-    monkeypatch.setattr(urls, "BLOCK", 1 << 20)
-    monkeypatch.setattr(urls, "FIRST", 1 << 20)
-    web.ranges = kind == "http"
-    web.files["/rows.jsonl"], web.broken = CONTENT, 2
-
-    assert urls.open_url(f"{web.address}/rows.jsonl").read() == CONTENT
-    assert web.broken == 0
-    middle, size = len(CONTENT) // 2, len(CONTENT)
-    if kind == "http":  # the first byte was asked for alone, to learn the size
-        starts = [0, 0, middle, middle + (size - middle) // 2]
-        assert web.spans == [(0, 0)] + [(start, size - 1) for start in starts[1:]]
-
-
-@pytest.mark.parametrize("kind", ["http", "whole", "hub"])
-@pytest.mark.parametrize("name", ["c.jsonl", "c.jsonl.gz", "c.parquet"])
-def test_a_connection_that_always_breaks_is_an_error(sentkit, hub, kind, name):
-    hub.ranges = kind != "whole"
-    hub.files[f"/{name}"] = FORMS[name.replace("c", "rows", 1)]
-    hub.commit("org/name", FIRST, {name: hub.files[f"/{name}"]})
-    hub.broken = 1000
+@pytest.mark.parametrize("kind", ["length", "chunks", "hub"])
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.jsonl.gz", "rows.parquet"])
+def test_a_broken_connection_is_an_error(sentkit, hub, kind, name):
+    """The server sends half of the bytes and closes the connection."""
+    hub.end = "chunks" if kind == "chunks" else "length"
+    hub.files[f"/{name}"] = FORMS[name]
+    hub.commit("org/name", FIRST, {name: FORMS[name]})
+    hub.broken = True
     url = f"hf://datasets/org/name/{name}" if kind == "hub" else f"{hub.address}/{name}"
     done = sentkit("cat", url, "-o", "out.jsonl")
 
@@ -158,63 +139,89 @@ def test_a_connection_that_always_breaks_is_an_error(sentkit, hub, kind, name):
     assert not Path("out.jsonl").exists()
 
 
-def test_a_busy_server_is_asked_again(hub, monkeypatch):
-    waits = []
-    monkeypatch.setattr(urls, "sleep", waits.append)
-    hub.files["/rows.jsonl"], hub.busy = CONTENT, 2
+@pytest.mark.parametrize("broken", [False, True])
+def test_an_answer_without_a_length_is_refused(sentkit, web, broken):
+    """Nothing shows whether it is complete."""
+    web.files["/rows.jsonl"], web.end, web.broken = CONTENT, "nothing", broken
+    done = sentkit("cat", f"{web.address}/rows.jsonl")
 
-    assert urls.open_url(f"{hub.address}/rows.jsonl").read() == CONTENT
-    assert waits == [0.2, 1.0]
-    for busy in range(1, 5):
-        urls.block.cache_clear()
-        urls.remote_file.cache_clear()
-        hub.busy = busy
-        assert urls.open_url("hf://datasets/org/name/c.jsonl").read() == CONTENT
-    urls.block.cache_clear()
-    del waits[:]
-    hub.busy, hub.retry_after = 2, "7"  # the server decides how long to wait
-    urls.open_url(f"{hub.address}/rows.jsonl").read()
-    assert waits == [7.0, 7.0]
+    problem = "the server states no length, so that a broken connection would not be detected"
+    assert (done.code, done.out) == (66, b"")
+    assert done.told == [
+        f"sentkit cat: {web.address}/rows.jsonl: {problem}",
+        "  download it, and name the local file",
+    ]
 
 
-def test_a_file_that_changes_while_it_is_read_is_an_error(sentkit, web):
+def test_a_short_file_of_fsspec_is_an_error(sentkit, memory, monkeypatch):
+    """The file system states a size, and sends half of the bytes."""
+    memory.pipe("/bucket/rows.jsonl", CONTENT)
+    half = CONTENT[: len(CONTENT) // 2]
+    monkeypatch.setattr(type(memory), "get_file", lambda self, path, copy: Path(copy).write_bytes(half))
+    done = sentkit("cat", "memory://bucket/rows.jsonl")
+
+    assert (done.code, done.out) == (69, b"")
+    assert done.told[-1].endswith("memory://bucket/rows.jsonl: is incomplete, or changed while it was read")
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+@pytest.mark.parametrize("kind", ["http", "hub"])
+def test_a_server_that_does_not_answer_is_an_error(sentkit, hub, kind, status):
+    hub.files["/c.jsonl"], hub.status = CONTENT, status
+    url = "hf://datasets/org/name/c.jsonl" if kind == "hub" else f"{hub.address}/c.jsonl"
+    done = sentkit("cat", url)
+
+    assert (done.code, done.told[-1]) == (69, f"sentkit cat: {url}: cannot be read: status {status}")
+
+
+def test_all_reads_of_a_command_see_the_same_content(web):
+    """A file of a web server changes between two reads, and while it is read."""
     web.files["/rows.jsonl"] = CONTENT
-    reader = urls.open_url(f"{web.address}/rows.jsonl")
-    reader.read(10)
-    web.tags["/rows.jsonl"] = '"second"'
+    name = f"{web.address}/rows.jsonl"
+    first = open_file(name)
+    head = first.read(10)
+    web.files["/rows.jsonl"] = CONTENT.replace(b"row", b"new")
 
-    with pytest.raises(urls.DataError, match="has changed while it was read"):
-        reader.read()
+    assert head + first.read() == CONTENT
+    assert open_file(name).read() == CONTENT
+    assert web.asked == {"/rows.jsonl": 1}
+
+
+def test_a_redirect_is_followed(web):
+    web.files["/other.jsonl"], web.redirects["/rows.jsonl"] = CONTENT, "/other.jsonl"
+
+    assert open_file(f"{web.address}/rows.jsonl").read() == CONTENT
+
+
+MISSING = ": no such file, or access is denied"
 
 
 @pytest.mark.parametrize(
     ("url", "code", "told"),
     [
-        ("memory://bucket/none.jsonl", 66, ": no such file"),
-        ("hf://datasets/org/name/none.jsonl", 66, ": no such file"),
-        ("hf://datasets/org/none/none.jsonl", 66, ": no such file"),
-        ("hf://datasets/org/name/data", 66, ": is a folder, expected a file"),
+        ("memory://bucket/none.jsonl", 66, MISSING),
+        ("hf://datasets/org/name/none.jsonl", 66, MISSING),
+        ("hf://datasets/org/none/none.jsonl", 66, MISSING),
+        ("hf://datasets/org/name/data", 66, ": is a folder, expected a file\n  download it first"),
+        ("memory://bucket", 66, ": is a folder, expected a file\n  download it first"),
+        ("hf://datasets/org", 66, MISSING),
         ("WEB/empty.jsonl", 65, None),
         ("memory://bucket/empty.jsonl", 65, None),
-        ("hf://datasets/org", 66, ": expected hf://datasets/ORG/NAME/FILE"),
-        ("WEB/none.jsonl", 66, ": no such file"),
-        ("http://127.0.0.1:9/none.jsonl", 69, ": the server cannot be reached"),
-        ("odd://none.jsonl", 66, ': no such file, and "odd" is not the scheme of a URL'),
+        ("WEB/none.jsonl", 66, MISSING),
+        ("WEB/closed.jsonl", 66, MISSING),
+        ("http://127.0.0.1:9/none.jsonl", 69, ": cannot be read: ConnectError"),
+        ("odd://none.jsonl", 66, MISSING),
         ("http:/none.jsonl", 66, ": no such file"),
-        ("x://none.jsonl", 66, ": no such file"),
-        ("WEB/closed.jsonl", 66, ": access is denied"),
-        ("WEB/endless.jsonl", 66, ": the server states no length"),
-        ("hf://datasets/org/name/closed.jsonl", 66, ": access requires an accepted license" + LICENSE),
-        ("s3://bucket/rows.jsonl", 69, ": s3:// needs the package s3fs\n  pip install s3fs"),
+        ("hf://datasets/org/name/closed.jsonl", 66, MISSING),
+        ("s3://bucket/rows.jsonl", 69, ": cannot be read: Install s3fs to access S3"),
     ],
 )
 def test_what_cannot_be_read(sentkit, hub, memory, monkeypatch, url, code, told):
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    hub.ranges = hub.length = "endless" not in url
     hub.refused["/closed.jsonl"] = 401, ""
     hub.refused[f"/datasets/org/name/resolve/{FIRST}/closed.jsonl"] = 403, "GatedRepo"
     hub.commit("org/name", FIRST, {"data/a.txt": b"", "closed.jsonl": CONTENT})
-    hub.files.update({"/empty.jsonl": b"", "/closed.jsonl": CONTENT, "/endless.jsonl": CONTENT})
+    hub.files.update({"/empty.jsonl": b"", "/closed.jsonl": CONTENT})
     memory.pipe("/bucket/empty.jsonl", b"")
     url = url.replace("WEB", hub.address)
     done = sentkit("cat", url)
@@ -223,10 +230,21 @@ def test_what_cannot_be_read(sentkit, hub, memory, monkeypatch, url, code, told)
     assert (done.code, "\n".join(done.told)[: len(expected)]) == (code, expected)
 
 
-def test_blocks_of_two_commits_do_not_mix(sentkit, hub, monkeypatch):
+def test_the_copy_of_a_killed_process_is_removed(web, first_look):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    name = temporary.private_name(first_look / "input").name
+    leftover = first_look / name.replace(f"-{os.getpid()}-", f"-{ended.pid}-")
+    leftover.mkdir()
+    (leftover / "content").write_bytes(CONTENT)
+    web.files["/rows.jsonl"] = CONTENT
+    open_file(f"{web.address}/rows.jsonl").close()
+
+    assert not leftover.exists()
+
+
+def test_blocks_of_two_commits_do_not_mix(sentkit, hub):
     """Both contents have the same size and the same ends. The first commit works."""
-    monkeypatch.setattr(urls, "BLOCK", 1 << 20)
-    monkeypatch.setattr(urls, "FIRST", 1 << 20)
     Path("words.txt").write_text("row 1 0\n")
     rows = in_jsonl(*({"text": f"row {number:0100}"} for number in range(4000))).encode()
     hub.commit("org/name", FIRST, {"rows.jsonl": rows})
@@ -234,7 +252,6 @@ def test_blocks_of_two_commits_do_not_mix(sentkit, hub, monkeypatch):
     name = "hf://datasets/org/name/rows.jsonl"
     first = sentkit(*encode, name, "--shard", "1/2")
     hub.commit("org/name", SECOND, {"rows.jsonl": rows.replace(b"2000", b"2222")})
-    forget()
     second = sentkit(*encode, name, "--shard", "2/2")
     pinned = f"hf://datasets/org/name@{FIRST}/rows.jsonl"
 
@@ -242,6 +259,19 @@ def test_blocks_of_two_commits_do_not_mix(sentkit, hub, monkeypatch):
     assert "rows.jsonl has changed since the first block (its commit)" in second.err
     assert sentkit(*encode, pinned, "--shard", "2/2").code == 0
     assert [row["text"] for row in sentkit("cat", "vectors").rows][2000] == f"row {2000:0100}"
+
+
+def test_others_cannot_read_a_copy_and_the_process_removes_it(hub, first_look, tmp_path):
+    hub.files["/rows.jsonl"] = CONTENT
+    copy = Path(urls.local_copy(f"{hub.address}/rows.jsonl"))
+    of_hub = Path(urls.local_copy("hf://datasets/org/name/c.jsonl"))
+    command = [sys.executable, "-m", "sentkit", "cat", f"{hub.address}/rows.jsonl"]
+    done = subprocess.run(command, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE)
+
+    assert {path.parent.stat().st_mode & 0o777 for path in (copy, of_hub)} == {0o700}
+    assert {copy.parent.parent, of_hub.parent.parent} == {first_look}
+    assert (done.returncode, done.stdout) == (0, CONTENT)
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_no_secret_is_printed_or_recorded(sentkit, web):
@@ -274,7 +304,7 @@ def test_a_password_is_not_sent_to_another_server(web):
     with web_server() as other:
         other.files["/rows.jsonl"] = CONTENT
         web.redirects["/rows.jsonl"] = f"{other.address}/rows.jsonl"
-        content = urls.open_url(f"{web.address.replace('//', '//user:hidden@')}/rows.jsonl").read()
+        content = open_file(f"{web.address.replace('//', '//user:hidden@')}/rows.jsonl").read()
 
     assert content == CONTENT
     assert {*web.authorizations} == {"Basic dXNlcjpoaWRkZW4="}
@@ -294,19 +324,16 @@ READERS = [
 
 @pytest.fixture
 def vectors(sentkit):
-    """A vector folder of several blocks, a vector file of each kind of storage, and queries."""
+    """A vector file of each kind of storage, and queries."""
     words = "".join(f"{number} {number} {40 - number}\n" for number in range(40))
     Path("words.txt").write_text(f"row 1 2\n{words}")
     Path("rows.jsonl").write_bytes(CONTENT)
     encode = ["encode", "-m", "words.txt", "rows.jsonl"]
-    runs = [
-        sentkit(*encode, "-o", "folder/", "--block-bytes", "200"),
-        sentkit(*encode, "-o", "queries.jsonl"),
-    ]
+    runs = [sentkit(*encode, "-o", "queries.jsonl")]
     for store in ("float32", "int8"):
         runs.append(sentkit(*encode, "-o", f"{store}.safetensors", "--store", store))
-    assert [run.code for run in runs] == [0] * 4, runs
-    return ["folder", "float32.safetensors", "int8.safetensors"]
+    assert [run.code for run in runs] == [0] * 3, runs
+    return ["float32.safetensors", "int8.safetensors"]
 
 
 @pytest.mark.parametrize("command", READERS, ids=" ".join)
@@ -319,10 +346,7 @@ def test_vectors_at_a_url_are_those_of_the_local_files(sentkit, hub, memory, vec
 
     for place in vectors:
         local = sentkit(*(place if word == "PATH" else word for word in command))
-        for root in (
-            "memory://bucket/",
-            "hf://datasets/org/name/" if place == "folder" else f"{hub.address}/",
-        ):
+        for root in ("memory://bucket/", "hf://datasets/org/name/", f"{hub.address}/"):
             far = sentkit(*(root + place if word == "PATH" else word for word in command))
             recorded = root.replace("name/", f"name@{FIRST}/").encode()
             assert (far.code, local.code) == (0, 0), far.err + local.err
@@ -330,32 +354,21 @@ def test_vectors_at_a_url_are_those_of_the_local_files(sentkit, hub, memory, vec
             assert shown == local.out
 
 
-@pytest.mark.parametrize("name", ["folder/00000-000000000200.safetensors", "float32.safetensors"])
-def test_damage_and_missing_blocks_are_found_at_a_url(sentkit, memory, vectors, name):
-    for path in filter(Path.is_file, Path().rglob("*")):
-        memory.pipe(f"/bucket/{path}", path.read_bytes())
-    content = Path(name).read_bytes()
-    memory.pipe(f"/bucket/{name}", content[:-9] + b"!" + content[-8:])
-    place = "memory://bucket/" + name.partition("/")[0]
-    check = sentkit("check", place, "--deep")
+def test_damage_of_a_vector_file_is_found_at_a_url(sentkit, memory, vectors):
+    content = Path("float32.safetensors").read_bytes()
+    memory.pipe("/bucket/float32.safetensors", content[:-9] + b"!" + content[-8:])
+    check = sentkit("check", "memory://bucket/float32.safetensors", "--deep")
 
     assert (check.code, "damaged" in check.err or "digest" in check.err) == (1, True), check.err
-    if "/" in name:
-        removed = sentkit("check", place, "--deep", "--remove", "--json")
-        assert (removed.code, removed.rows[0]["removed"], memory.exists(f"/bucket/{name}")) == (1, 1, False)
-        missing = sentkit("cat", place)
-        assert (missing.code, "missing blocks: 1" in missing.err) == (65, True), missing.err
-        assert len(sentkit("cat", "--partial", place).rows) < len(ROWS)
 
 
-@pytest.mark.parametrize("old", ["folder", "float32.safetensors", "int8.safetensors"])
+@pytest.mark.parametrize("old", ["float32.safetensors", "int8.safetensors"])
 @pytest.mark.parametrize("output", ["new/", "new.safetensors"])
-def test_old_vectors_at_a_url_are_reused(sentkit, hub, memory, vectors, old, output):
-    """Vectors and blocks are copied, and the outputs are those of the local old vectors."""
-    place = "hf://datasets/org/name" if old == "folder" else "memory://bucket"
+def test_old_vectors_at_a_url_are_reused(sentkit, memory, vectors, old, output):
+    """Vectors are copied, and the outputs are those of the local old vectors."""
+    place = "memory://bucket"
     for path in filter(Path.is_file, Path().rglob("*")):
         memory.pipe(f"/bucket/{path}", path.read_bytes())
-    hub.commit("org/name", FIRST, {str(path): path.read_bytes() for path in Path("folder").iterdir()})
     kind = "int8" if "int8" in old else "float32"
     more = ["--block-bytes", "200"] if output == "new/" else []
     encode = ["encode", "-m", "words.txt", "rows.jsonl", "--store", kind, *more]

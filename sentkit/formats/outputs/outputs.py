@@ -21,7 +21,6 @@ from sentkit.errors import AnswerIsNo, CannotCreateError, NoRowsError, UsageErro
 from sentkit.escaping import escape_json
 from sentkit.formats.files import compressed, exists, is_folder, is_parquet, is_there
 from sentkit.formats.outputs.temporary import Draft, NamedFile, not_writable, remove_leftovers
-from sentkit.formats.outputs.uploads import Upload, is_written
 from sentkit.formats.urls import is_url
 
 STREAMS = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
@@ -101,7 +100,6 @@ def open_output(path: str, *, force: bool) -> Iterator[BinaryIO]:
 @contextmanager
 def open_appended(path: str) -> Iterator[BinaryIO]:
     """Yield a file that several processes can append to; each `write` is one piece of it."""
-    refuse_url(path)
     special = open_special(path)
     try:
         out = special or cast(BinaryIO, Path(path).open("ab", buffering=0))  # noqa: SIM115
@@ -131,7 +129,7 @@ def refuse_existing(path: str, *, force: bool) -> None:
     """Raise an error if an output exists and `force` is false."""
     if path == "-" or is_special(path):
         return
-    if (is_written(path) if is_url(path) else target_of(path).exists()) and not force:
+    if target_of(path).exists() and not force:
         raise CannotCreateError(f"{path}: already exists", advice="use -f to overwrite it")
 
 
@@ -145,7 +143,7 @@ def check_creatable(path: str, *, force: bool) -> None:
 
 def new_draft(path: str, *, force: bool) -> Draft:
     refuse_existing(path, force=force)
-    return Upload(path, force=force) if is_url(path) else Draft(target_of(path), force=force, name=path)
+    return Draft(target_of(path), force=force, name=path)
 
 
 def descriptor_of(path: str) -> int | None:
@@ -249,16 +247,19 @@ class Place(NamedTuple):
 def check_places(writes: Paths, reads: Paths) -> None:
     """Raise a UsageError for conflicts between outputs and inputs, and between two outputs.
 
-    Only one flag can read standard input. An output must not be an input, contain an input, or replace a file
-    in an input folder. Missing inputs are ignored here, because reading them fails later.
+    No output can be at a URL. Only one flag can read standard input. An output must not be an input, contain
+    an input, or replace a file in an input folder. Missing inputs are ignored here, because reading them
+    fails later.
     """
-    outputs, inputs = places(writes, 1), places(reads, 0)
+    outputs = places(writes, 1)
+    inputs = places(reads, 0)
+    for output in outputs:
+        refuse_url(output.path)
     flags = [source.flag for source in inputs if source.path == "-" or descriptor_of(source.path) == 0]
     if len(flags) > 1 and {*flags} != {"FILE"}:
         raise UsageError("standard input can be read only once", advice="name a file for the other input")
     for output, source in product(outputs, inputs):
-        overwrites = output.holds(source) or (source.holds(output) and output.stored)
-        if (source.stored and overwrites) or (is_url(output.path) and output.real == source.real):
+        if source.stored and (output.holds(source) or (source.holds(output) and output.stored)):
             what = "standard output" if output.path == "-" else f"{output.flag} {output.path}"
             name = "standard input" if source.path == "-" else source.path
             problem = f"{what}: would overwrite the input {name}"
@@ -270,11 +271,10 @@ def check_places(writes: Paths, reads: Paths) -> None:
             raise UsageError(problem, advice="choose another path for one of them")
 
 
-def refuse_url(output: str | None) -> None:
-    """Refuse a URL for an output that is a folder, or that several processes append to."""
-    if output is not None and is_url(output):
-        advice = "write a local file or folder, then upload it, for example with hf upload"
-        raise CannotCreateError(f"{output}: this output cannot be at a URL", advice=advice)
+def refuse_url(output: str) -> None:
+    if is_url(output):
+        advice = "write a local folder, then: hf upload-large-folder, aws s3 sync or rclone copy"
+        raise UsageError(f"{output}: an output cannot be at a URL", advice=advice)
 
 
 def places(paths: Paths, stream: int) -> list[Place]:

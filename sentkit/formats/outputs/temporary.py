@@ -115,12 +115,10 @@ class NamedFile(io.FileIO):
 class Draft:
     """A temporary file that `publish` renames to its target."""
 
-    mode = 0o666  # without the bits of the umask
-
     def __init__(self, target: Path, *, force: bool, name: str = "") -> None:
         self.target, self.force = target, force
         self.name = name or str(target)  # for messages
-        self.path, handle = attempt(target, self.name, lambda path: os.open(path, CREATE, self.mode))
+        self.path, handle = attempt(target, self.name, lambda path: os.open(path, CREATE, 0o666))
         self.file: BinaryIO = io.BufferedRandom(NamedFile(handle, "w+b", self.name))
         if force and target.is_file():
             os.fchmod(handle, target.stat().st_mode & 0o777)

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from sentkit.errors import DataError, NoRowsError, UsageError
-from sentkit.formats.files import TEXTS, bare_suffix, json_line, open_input, readable
+from sentkit.formats.files import TEXTS, bare_suffix, json_line, local_path, open_input, readable
 from sentkit.formats.rows import lines, parquet, tables
 from sentkit.formats.rows.block import Row, RowBlock, Texts
-from sentkit.formats.urls import is_folder_at, is_url, remote_file
 
 T = TypeVar("T")
 
@@ -90,10 +89,8 @@ class Meter:
 
 
 def size_of(path: str) -> int | None:
-    if is_url(path):
-        return None if is_folder_at(path) else remote_file(path).size
     try:
-        status = os.fstat(sys.stdin.fileno()) if path == "-" else Path(path).stat()
+        status = os.fstat(sys.stdin.fileno()) if path == "-" else Path(local_path(path)).stat()
         if stat.S_ISDIR(status.st_mode):
             with os.scandir(path) as entries:
                 return sum(entry.stat().st_size for entry in entries)

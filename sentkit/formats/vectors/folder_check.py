@@ -8,11 +8,10 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import groupby, zip_longest
 from pathlib import Path
-from shlex import join, quote
+from shlex import quote
 from typing import Any
 
 import orjson
@@ -20,7 +19,7 @@ import orjson
 from sentkit.errors import CannotCreateError, DataError, SentkitError
 from sentkit.formats.files import (
     COMPRESSED,
-    inside,
+    commit_in,
     is_input_file,
     is_there,
     name_of,
@@ -28,16 +27,14 @@ from sentkit.formats.files import (
     open_input,
     read_object_if_there,
     readable,
+    real_path,
     suffix_of,
-    together,
 )
 from sentkit.formats.outputs.outputs import open_output, published_together
 from sentkit.formats.outputs.temporary import not_writable, publish_folder
-from sentkit.formats.outputs.uploads import is_written, newest
 from sentkit.formats.rows.lines import looks_like_json, numbered
 from sentkit.formats.rows.parquet import open_parquet
 from sentkit.formats.rows.rows import LINES, Inputs, Meter, Rejects
-from sentkit.formats.urls import commit_in, is_at, is_url, open_url
 from sentkit.formats.vectors.fingerprint import without_machine
 from sentkit.formats.vectors.folders import (
     FORMAT,
@@ -53,15 +50,10 @@ from sentkit.formats.vectors.folders import (
 from sentkit.formats.vectors.store import rows_in
 from sentkit.formats.vectors.vector_file import VectorFile
 
-CARD, WRITTEN = "README.md", "<!-- of sentkit encode -->"
-START = f"---\nviewer: false\ntags: [sentence-embeddings]\n---\n{WRITTEN}\n# Sentence embeddings\n"
-REQUESTS = 8  # headers of blocks at a URL that are read at the same time
-
 
 def counts_of(folder: VectorFolder, status: Status, shards: int | None) -> dict[str, Any]:
     """The report of a folder. `missing` is None if the length of an input is unknown."""
-    with ThreadPoolExecutor(REQUESTS if is_url(folder.path) else 1) as pool:
-        records = list(pool.map(folder.record, status.done))
+    records = list(map(folder.record, status.done))
     numbers = list[int]()
     if shards is not None:  # all of them if the length of an input is unknown
         own = {(block.index - 1) % shards + 1 for block in status.missing}
@@ -78,37 +70,6 @@ def counts_of(folder: VectorFolder, status: Status, shards: int | None) -> dict[
         **({"missing_shards": indices} if indices else {}),  # 1,3-5, as in `sbatch --array=`
         "leftovers": [readable(str(path)) for path in status.leftovers],
     }
-
-
-def write_card(path: str, command: Sequence[str]) -> bool:
-    """Write the card of a folder at a URL: model, space, counts and commands; false if blocks are missing.
-
-    The card of a person stays.
-    """
-    folder = VectorFolder(newest(path))
-    status = folder.status()
-    if not status.complete:
-        return False
-    card = inside(folder.path, CARD)
-    if is_at(card) and WRITTEN.encode() not in open_url(card).read():
-        return True
-    encoder, counts = folder.settings["encoder"], counts_of(folder, status, None)
-    table = {
-        "model": encoder.get("model"),
-        "space": encoder["_emb"],
-        **{name: encoder.get(name) for name in ("readout", "prompt", "max_length", "precision")},
-        "store": folder.store,
-        **{name: counts[name] for name in ("rows", "truncated", "skipped", "blocks")},
-        "inputs": together([each["name"] for each in folder.inputs]),
-    }
-    given = {name: orjson.dumps(value).decode().strip('"') for name, value in table.items()}
-    cells = [(name, readable(text).replace("|", r"\|")) for name, text in given.items()]
-    rows = [f"| {name} | `{text}` |" for name, text in cells if text not in ("", "null")]
-    commands = [command, ["search", "a text", "--corpus", path], ["check", path]]
-    lines = [f"    {readable(join(['sentkit', *each]))}" for each in commands]
-    with published_together(), open_output(inside(path, CARD), force=True) as out:
-        out.write("\n".join([START, "| | |", "|---|---|", *rows, "", *lines, ""]).encode())
-    return True
 
 
 def problems(folder: VectorFolder, status: Status) -> Iterator[tuple[str, str | None]]:
@@ -218,7 +179,8 @@ def describe_input(inputs: Inputs, path: str) -> dict[str, Any]:
 
     `rows` is the number of rows of a Parquet file, and null for other inputs.
     """
-    name, full = readable(name_of(path).name), path if is_url(path) else os.path.realpath(path)
+    name = readable(name_of(path).name)
+    full = real_path(path)
     record: dict[str, Any] = {"name": name, "path": None, "grid": "rows", "rows": None}
     unknown = {"size": None, "head": None, "tail": None}
     if path != "-" and is_vector_folder(path):
@@ -251,20 +213,20 @@ def open_folder(path: str, settings: Settings, defaults: Settings) -> tuple[Vect
     """
     new = {name: defaults.get(name) if value is None else value for name, value in settings.items()}
     content = orjson.dumps({"format": FORMAT, "version": VERSION, **new}, option=OPTIONS)
-    if not is_url(path):
-        try:
-            Path(os.path.realpath(path)).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise not_writable(path, error) from error
-    run, created = inside(path, RUN_NAME), True
+    try:
+        Path(os.path.realpath(path)).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise not_writable(path, error) from error
+    run = str(Path(path, RUN_NAME))
+    created = True
     try:
         with published_together(), open_output(run, force=False) as out:
             out.write(content)
     except CannotCreateError:  # there is one, also from another process
         created = False
-        if not (is_written(run) if is_url(run) else is_there(run)):
+        if not is_there(run):
             raise
-    folder = VectorFolder(newest(path) if is_url(path) else path)
+    folder = VectorFolder(path)
     if not created:
         compare(folder, settings)
     return folder, created

@@ -17,13 +17,12 @@ from typing import Any, BinaryIO
 import orjson
 
 from sentkit.errors import DataError, NoInputError
-from sentkit.formats.files import inside, open_file, read_object, run_of
+from sentkit.formats.files import open_file, read_object, run_of
 from sentkit.formats.outputs.temporary import is_abandoned
 from sentkit.formats.rows.block import RowBlock, empty_block
 from sentkit.formats.rows.lines import EXCERPT, READ, lines_of
 from sentkit.formats.rows.parquet import open_parquet
 from sentkit.formats.rows.rows import LINES, SUFFIXES, Inputs, TextsOfRow
-from sentkit.formats.urls import asked, is_url
 from sentkit.formats.vectors.fingerprint import emb_problem, spec_of_signs, without_machine
 from sentkit.formats.vectors.tensors import STORES, Header, read_header
 from sentkit.formats.vectors.vector_file import VectorFile, again
@@ -229,14 +228,10 @@ class VectorFolder(Grid):
         self.by_line = version == 2
 
     def file(self, name: str) -> str:
-        return inside(self.path, name)
+        return str(Path(self.path, name))
 
     def existing(self) -> tuple[set[str], list[Path]]:
         """The names of the blocks, and the temporary files of killed processes."""
-        if is_url(self.path):
-            there = asked(self.path, "ls", detail=True)
-            files = {each["name"].rpartition("/")[2] for each in there if each["type"] == "file"}
-            return {*filter(NAME.fullmatch, files)}, []
         with os.scandir(self.path) as entries:
             files = {entry.name for entry in entries}
         names = {*filter(NAME.fullmatch, files)}

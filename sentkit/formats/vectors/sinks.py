@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from sentkit.arrays import Float64, Floats
 from sentkit.digits import significant
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.files import COMPRESSED, bare_suffix, import_pyarrow, inside, is_parquet, readable
+from sentkit.formats.files import COMPRESSED, bare_suffix, import_pyarrow, is_parquet, readable
 from sentkit.formats.outputs.outputs import is_special, open_output, refuse_existing
 from sentkit.formats.rows.block import NewFields, Row, RowBlock
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.rows.tables import TableWriter
-from sentkit.formats.urls import is_url
 from sentkit.formats.vectors.folders import SUFFIX
 from sentkit.formats.vectors.store import common_fields, common_spec, is_store, recorded_fields
 from sentkit.formats.vectors.tensors import FLOAT16_MAX
@@ -176,7 +175,7 @@ def output_paths(output: str, readouts: Sequence[str], form: VectorOutput, *, fo
     elif output == "-" or Path(output).is_file() or is_file_name(output):
         raise UsageError("several readouts need an output folder", advice="use -o DIR")
     else:
-        paths = [inside(output, f"{file_name(readout)}{SUFFIX}") for readout in readouts]
+        paths = [str(Path(output, f"{file_name(readout)}{SUFFIX}")) for readout in readouts]
     for path in paths:
         form.check(path)
         refuse_existing(path, force=force)
@@ -200,7 +199,7 @@ def open_sinks(
     """Open a sink for each path. A spec contains `_emb` and properties that only vector files store."""
     for path in paths:
         form.check(path)
-    if len(paths) > 1 and not is_url(paths[0]):
+    if len(paths) > 1:
         Path(paths[0]).parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         sinks: list[Sink] = []

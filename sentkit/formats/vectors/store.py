@@ -17,7 +17,6 @@ from sentkit.formats.files import open_file, suffix_of
 from sentkit.formats.outputs.temporary import open_side_file
 from sentkit.formats.rows.block import Row, RowBlock
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.urls import is_url
 from sentkit.formats.vectors.fingerprint import digest
 from sentkit.formats.vectors.folders import SUFFIX, VectorFolder, is_vector_folder
 from sentkit.formats.vectors.tensors import ONE, Storage
@@ -66,7 +65,7 @@ class Store:
     def vectors(self) -> "Vectors":
         """All vectors (n, k, d), memory-mapped and decoded when rows are selected."""
         files = [file for file in self.files if file.count]
-        if is_url(self.path) or (len(files) < 2 and self.kind == "float32"):
+        if len(files) < 2 and self.kind == "float32":
             return self.mapped()
         return StoredVectors(files or self.files)
 
@@ -75,7 +74,7 @@ class Store:
         shape = self.count, len(self.names), self.width
         if not self.count:
             return np.empty(shape, np.float32)
-        if len(self.files) == 1 and self.kind == "float32" and not is_url(self.path):
+        if len(self.files) == 1 and self.kind == "float32":
             return self.files[0].codes()
         with open_side_file(Path(gettempdir()), gettempdir()) as file:
             for block in self.blocks():

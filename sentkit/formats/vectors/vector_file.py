@@ -14,7 +14,6 @@ from itertools import pairwise
 from pathlib import Path
 from shlex import quote
 from struct import unpack
-from tempfile import gettempdir
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -22,13 +21,12 @@ import orjson
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
-from sentkit.formats.files import digest_of, open_file
+from sentkit.formats.files import digest_of, local_path, open_file
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.outputs.temporary import open_side_file, sync
 from sentkit.formats.rows.block import BadLine, Row, RowBlock
 from sentkit.formats.rows.kinds import FIELDS, KINDS
 from sentkit.formats.rows.lines import object_of
-from sentkit.formats.urls import is_url
 from sentkit.formats.vectors.fingerprint import emb_problem, spec_of_signs, without_machine
 from sentkit.formats.vectors.tensors import (
     DTYPES,
@@ -156,7 +154,7 @@ class VectorFile:
         """The stored numbers (n, k, columns), memory-mapped. Changes stay in this process (copy on write)."""
         shape = self.count, len(self.names), self.storage.columns
         start = self.header.entries["embeddings"].start
-        return np.memmap(self.path, self.storage.dtype, "c", start, shape).view(np.ndarray)
+        return np.memmap(local_path(self.path), self.storage.dtype, "c", start, shape).view(np.ndarray)
 
     def row_blocks(self) -> Iterator[RowBlock]:
         """The rows without their vectors, which are not read."""
@@ -336,7 +334,7 @@ def create_vector_file(
     kind: str = "float32",
 ) -> Iterator[VectorFileWriter]:
     """Yield a writer for a vector file. The file appears only if the block succeeds."""
-    folder = Path(gettempdir() if is_url(path) else Path(os.path.realpath(path)).parent)
+    folder = Path(os.path.realpath(path)).parent
     with ExitStack() as stack:
         files = [stack.enter_context(open_output(path, force=force))]
         for _ in range(3 if kind == "int8" else 2):

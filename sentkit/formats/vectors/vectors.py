@@ -13,7 +13,7 @@ import pybase64
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.files import open_file
+from sentkit.formats.files import local_path, open_file
 from sentkit.formats.rows.block import Row, RowBlock, append_fields, block_of, empty_block
 from sentkit.formats.rows.kinds import FIELDS, VECTOR_NAMES, VECTORS, wrong_field
 from sentkit.formats.rows.rows import Inputs, Rejects
@@ -237,7 +237,7 @@ def read_array_file(path: str) -> NDArray[Any]:
     """The numbers of a .npy file (n, d), memory-mapped."""
     open_file(path).close()
     try:
-        array = np.lib.format.open_memmap(path, mode="r")  # refuses pickled objects and archives
+        array = np.lib.format.open_memmap(local_path(path), mode="r")  # refuses pickled objects and archives
     except (ValueError, TypeError, SyntaxError, OverflowError, MemoryError, OSError, TokenError) as error:
         raise DataError("not an array of numbers in the format of numpy", source=path) from error
     if array.ndim != 2 or array.dtype.kind not in "fiu" or not array.shape[1]:

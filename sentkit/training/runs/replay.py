@@ -9,8 +9,7 @@ from typing import Any
 from sentkit.errors import DataError, SentkitError, UsageError, declared_in
 from sentkit.formats.checkpoints.export import FILE, METHOD, Command, Input, recorded_command
 from sentkit.formats.checkpoints.folders import find_model
-from sentkit.formats.files import read_object_if_there
-from sentkit.formats.urls import commit_in, is_url
+from sentkit.formats.files import commit_in, read_object_if_there
 from sentkit.training.catalogue import load
 from sentkit.training.loop.processes import Processes, environment
 from sentkit.training.settings import OF_DEV, Recipe, format_value, limits_of
@@ -150,7 +149,7 @@ def read_record(folder: Path) -> Record | None:
 
 def problem_of(recorded: Input) -> str | None:
     """Why an input is not available as it was. A URL is not read: its record can be hostile."""
-    if is_url(recorded.path):
+    if "://" in recorded.path:
         return None if commit_in(recorded.path) else f"{recorded.path}: is at a URL, so it is not compared"
     if recorded.sha256 is None:
         if recorded.is_model:
