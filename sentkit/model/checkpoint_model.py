@@ -27,14 +27,8 @@ from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.vectors.sinks import Answers
 from sentkit.formats.vectors.tensors import read_header
-from sentkit.model.reading import (
-    Reading,
-    ReadingOptions,
-    default_readout,
-    depth_of,
-    plan_reading,
-    width_of,
-)
+from sentkit.model.checkpoint_reading import Reading, default_readout, depth_of, plan_reading, width_of
+from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.rules import library_errors
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import (

@@ -25,7 +25,7 @@ from sentkit.model.text.tokens import Ints, TextTokenizer, TokenBlock, places_of
 from sentkit.transforms.steps import Step, applied
 
 if TYPE_CHECKING:
-    from sentkit.model.reading import Reading
+    from sentkit.model.checkpoint_reading import Reading
     from sentkit.model.reuse import OldVectors
 
 T = TypeVar("T")
@@ -323,7 +323,7 @@ def encode_windows(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Ar
     """
     windows_of_texts = tokens.windows.values()
     others = [*chain.from_iterable(windows.others for windows in windows_of_texts)]
-    windows = TokenBlock.of([*tokens, *others])
+    all_windows = TokenBlock.of([*tokens, *others])
     first_batches = plan_batches(tokens, budget)
     other_batches = [len(tokens) + batch for batch in plan_batches(TokenBlock.of(others), budget)]
     batches_of_windows = first_batches + other_batches
@@ -331,10 +331,10 @@ def encode_windows(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Ar
     # The vectors of all windows, before and after the operations.
     read: Arrays = []
     finished: Arrays = []
-    vectors_of_batches = encoder.encode(map(windows.take, batches_of_windows))
-    for batch, vectors in zip(batches_of_windows, vectors_of_batches, strict=True):
-        put(read, batch, vectors, len(windows))
-        put(finished, batch, finish(vectors, encoder.steps), len(windows))
+    arrays_of_batches = encoder.encode(map(all_windows.take, batches_of_windows))
+    for batch, arrays in zip(batches_of_windows, arrays_of_batches, strict=True):
+        put(read, batch, arrays, len(all_windows))
+        put(finished, batch, finish(arrays, encoder.steps), len(all_windows))
 
     # All windows of a text, one after the other.
     texts_of_others = np.repeat([*tokens.windows], [len(windows.others) for windows in windows_of_texts])

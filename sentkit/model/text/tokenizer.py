@@ -71,7 +71,6 @@ class Tokenizer(LongTextTokenizer):
         self.first, self.last = own[: self.before], own[self.before :]
         self.words = word_ids(self.alone, self._rules) if len(own) == self.before + self.after else None
         self.truncates_start = truncates_start(checkpoint, self._rules)
-        self.counts_all = False  # whether `count` is exact for truncated texts too, which takes time
         self.head = CHARACTERS * max_length if splits_at_spaces(self._rules) else None
         if max_length <= sum(special):
             problem = f"a maximum length of {max_length} tokens is too small"

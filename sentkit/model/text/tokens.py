@@ -238,6 +238,7 @@ class TextTokenizer:
     whole = False  # all texts must be read before encoding starts
     outer = False  # calls another tokenizer through `tokenized`
     prompt = ""  # before every text
+    counts_all = False  # whether `count` is exact for truncated texts too, which takes time
 
     def __call__(self, texts: Sequence[Any]) -> TokenBlock:
         """The tokens of each text; of strings, or of items as in Texts."""

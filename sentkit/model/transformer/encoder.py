@@ -23,14 +23,14 @@ from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS
 from sentkit.formats.checkpoints.readout import Readout
 from sentkit.formats.files import read_object
 from sentkit.formats.vectors.fingerprint import INT8_LOSS, Spec
-from sentkit.model.encoding import BUDGETS, Arrays, Tally, TokenEncoder, encode_texts
-from sentkit.model.reading import (
+from sentkit.model.checkpoint_reading import (
     Reading,
     place_of_declaration,
     spec_of_readout,
     steps_of_checkpoint,
-    width_behind,
 )
+from sentkit.model.encoding import BUDGETS, Arrays, Tally, TokenEncoder, encode_texts
+from sentkit.model.reading import width_behind
 from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, architecture_of
 from sentkit.model.transformer.bert import Bert, load_bert

@@ -17,8 +17,9 @@ from sentkit.formats.rows.rows import blocks
 from sentkit.formats.vectors.fingerprint import digest
 from sentkit.formats.vectors.sinks import VectorOutput, output_paths
 from sentkit.formats.vectors.store import common_fields
+from sentkit.model.checkpoint_reading import Reading, plan_reading
 from sentkit.model.encoding import tokenized_groups
-from sentkit.model.reading import Reading, ReadingOptions, plan_reading
+from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, architecture_of, words_name
 from sentkit.model.transformer.encoder import TransformerEncoder
