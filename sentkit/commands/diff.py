@@ -62,7 +62,6 @@ def diff(
         raise UsageError("B or -m MODEL is missing")
     if paths == ["-", "-"]:
         raise UsageError("A and B cannot both be standard input")
-    field_flags.take_snapshots(paths)
     for path in paths:
         check_input(path)
     inputs = [field_flags.inputs([path], (*VECTOR_FIELDS, "entry")) for path in paths]

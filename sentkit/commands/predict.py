@@ -43,15 +43,16 @@ def predict(
     limit_threads(None, of_libraries=1)
     import numpy as np
 
+    from sentkit.formats.files import is_safetensors
     from sentkit.formats.rows.kinds import FIELDS
     from sentkit.formats.vectors.sinks import refuse_existing_fields, with_fields
-    from sentkit.formats.vectors.store import common_fields, is_store
+    from sentkit.formats.vectors.store import common_fields
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
 
     console = run.console("predict")
     options.check_name("--name", name)
     output.check_rows()
-    of_vectors = is_store(model)
+    of_vectors = is_safetensors(model)
     known = VECTOR_FIELDS if of_vectors else FIELDS
     with row_flags.open(console, output, known=known, reads={"-m": options.model_paths(model)}) as inputs:
         progress = RowProgress(console, inputs=inputs)
@@ -94,13 +95,13 @@ def outputs_of_probe(
     """Yield blocks of rows and their outputs (n, k). Rows without vectors are encoded."""
     from sentkit.formats.rows.kinds import KINDS, TextParser
     from sentkit.formats.rows.rows import with_first_row
-    from sentkit.formats.vectors.store import common_fields, is_store
+    from sentkit.formats.vectors.store import common_fields
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS, VECTOR_NAMES, is_array
     from sentkit.model import find_encoder
     from sentkit.model.query_encoder import Recorded
     from sentkit.transforms.steps import check_fitted
 
-    if is_store(inputs.paths[0]) or is_array(inputs.paths[0]):
+    if inputs.vector_file(inputs.paths[0]) is not None or is_array(inputs.paths[0]):
         yield from classifier.outputs(inputs)
         return
     with with_first_row(inputs) as (begun, row):

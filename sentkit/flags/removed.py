@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 REMOVED: dict[str, str] = {  # "COMMAND --flag", or "COMMAND --flag VALUE" for one value of a flag that stays
+    "cat --partial": "encode --resume writes missing blocks; the complete ones are DIR/*.safetensors",
     "encode --on-truncate late": "use --on-truncate chunks, or window for the mean",
 }
 

@@ -23,9 +23,8 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import ENTRY, filled, string_in
-from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import digest, space_of
-from sentkit.formats.vectors.store import Store, is_store
+from sentkit.formats.vectors.store import open_inputs
 from sentkit.formats.vectors.vector_file import BLOCK
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, one_vector
 from sentkit.model.checkpoint.heads import HEADS, read_head
@@ -76,19 +75,21 @@ class Entries:
 
 def read_entries(path: str) -> Entries:
     """Read all entries. The vectors of a vector file are memory-mapped, other vectors are copied once."""
-    reader, places, values = VectorReader(Inputs([path])), dict[str, int](), bytearray()
-    in_file = is_store(path)
+    inputs = open_inputs([path])
+    store = inputs.vector_file(path)
+    reader, places, values = VectorReader(inputs), dict[str, int](), bytearray()
     for block in reader.blocks(named):
         for row, [name] in zip(block.rows, block.rows.texts, strict=True):
             if name in places:
                 raise row.error(f'the entry "{name:.80}" occurs twice')
             places[name] = len(places)
-        if not in_file:
+        if store is None:
             values += block.vectors.astype("<f4", copy=False).tobytes()
     if not places:
         raise DataError("no entries", source=path)
-    if in_file:
-        matrix, spec = Store(path).mapped()[:, 0], dict(Store(path).spec)
+    if store is not None:
+        matrix = store.mapped()[:, 0]
+        spec = dict(store.spec)
     else:
         matrix = np.frombuffer(values, "<f4").reshape(len(places), reader.width)
         spec = {"_emb": reader.emb} if reader.emb else {}
