@@ -14,7 +14,7 @@ from sentkit import __version__
 
 WIDTH, NAMES = 80, 26  # columns of a line, and of the names of flags
 HEADINGS = {  # heading -> flags of several commands below it; a flag in no list belongs to "Options"
-    "Input": "field rejects from quoting columns max-line files-from partial queries",
+    "Input": "field rejects from quoting columns max-line files-from queries",
     "Options": "",
     "Model": (
         "model readout template full-stop max-length prompt prompt-name normalize transform dim "

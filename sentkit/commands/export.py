@@ -101,7 +101,7 @@ def export_transformer(
         write_card,
         write_folder,
     )
-    from sentkit.model.reading import plan_reading
+    from sentkit.model.checkpoint_reading import plan_reading
     from sentkit.model.transformer.encoder import TransformerEncoder
     from sentkit.model.transformer.weights import read_weights
 

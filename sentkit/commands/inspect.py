@@ -69,15 +69,14 @@ def lines_of(lines: list[tuple[str, Any]], *, verbose: bool) -> list[tuple[str, 
 def describe(
     path: str, flags: FieldFlags, gold: str | None, above: float | None, *, geometry: bool
 ) -> dict[str, Any]:
-    from sentkit.formats.files import is_there, local_path
+    from sentkit.formats.files import is_folder, is_there, local_path
     from sentkit.formats.lexicons.word_vectors import holds_word_vectors
-    from sentkit.formats.vectors.folders import is_vector_folder
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.geometry import Alignment, describe_vectors
 
     is_row_file = is_there(local_path(path)) and not holds_word_vectors(path)
-    if path == "-" or is_vector_folder(path) or is_row_file:
-        flags.take_snapshots([path])
+    is_vector_folder = is_folder(path) and flags.vector_file(path) is not None
+    if path == "-" or is_vector_folder or is_row_file:
         alignment = None if gold is None else Alignment(flags.theirs(gold), 4.0 if above is None else above)
         inputs = flags.inputs([path], (*VECTOR_FIELDS, gold))
         return describe_vectors(inputs, alignment, geometry=geometry)

@@ -1,7 +1,4 @@
-"""Flags that sentkit had before its first release, with the way that replaces each.
-
-This file goes with that release.
-"""
+"""Flags that sentkit had before its first release, with the way that replaces each; until that release."""
 
 from collections.abc import Sequence
 
@@ -11,7 +8,9 @@ BY_VECTORS = "set the variable SENTKIT_VECTORS=base64"
 REMOVED: dict[str, str] = {  # "COMMAND --flag", or "COMMAND --flag VALUE" for one value of a flag that stays
     "build-entries --store": BY_STORE,
     "build-entries --vectors": BY_VECTORS,
+    "cat --partial": "encode --resume writes missing blocks; the complete ones are DIR/*.safetensors",
     "cluster --threads": "set the variable SENTKIT_THREADS=N",
+    "encode --on-truncate late": "use --on-truncate chunks, or window for the mean",
     "plot curve --json": "add: | cat",
     "plot heat --json": "add: | cat",
     "plot pairs --json": "add: | cat",

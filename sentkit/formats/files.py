@@ -84,10 +84,13 @@ def open_input(
 
 
 def check_input(path: str) -> None:
-    """Raise an error if the path cannot be opened. A named pipe is not tested: it can open only once."""
+    """Raise an error if the path cannot be opened.
+
+    A named pipe is not tested, because it can open only once. A vector folder is opened by its reader.
+    """
     if path != "-":
-        if not is_pipe(path):
-            open_file(run_of(path) or path).close()
+        if not is_pipe(path) and run_of(path) is None:
+            open_file(path).close()
     elif sys.stdin is None:
         raise NoInputError("standard input is closed")
     elif sys.stdin.isatty():
@@ -193,6 +196,11 @@ def is_parquet(path: str) -> bool:
     return suffix_of(path) == ".parquet"
 
 
+def is_safetensors(path: str) -> bool:
+    """Whether the name is that of a vector file."""
+    return suffix_of(path) == ".safetensors"
+
+
 def import_pyarrow() -> ModuleType:
     """The package pyarrow, or an UnavailableError."""
     return _package("pyarrow", "Parquet files need", "parquet")
@@ -268,6 +276,12 @@ def run_of(folder: str) -> str | None:
     """The run.json of a vector folder; None if there is none at this path."""
     run = str(Path(folder, "run.json"))
     return run if is_there(run) else None
+
+
+def read_run(folder: str) -> dict[str, Any] | None:
+    """The run.json of a folder; None if there is none at this path."""
+    run = run_of(folder)
+    return None if run is None else read_object(run)
 
 
 def read_json(path: Path | str) -> Any:

@@ -13,17 +13,17 @@ from itertools import chain, islice
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sentkit.errors import DataError
-from sentkit.formats.files import COMPRESSED, is_parquet
+from sentkit.formats.files import COMPRESSED, is_parquet, is_safetensors
 from sentkit.formats.rows.block import NewFields, RowBlock, empty_block
 from sentkit.formats.rows.kinds import EMBEDDED, TextParser
 from sentkit.formats.rows.rows import Rejects
 from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks, refuse_existing_fields
-from sentkit.formats.vectors.store import is_store, recorded_fields
+from sentkit.formats.vectors.store import recorded_fields
 from sentkit.formats.vectors.tensors import Storage
 from sentkit.formats.vectors.vectors import ENCODINGS
 from sentkit.model.encoding import (
@@ -37,8 +37,10 @@ from sentkit.model.encoding import (
     plan_batches,
     tokenized_groups,
 )
-from sentkit.model.reuse import OldVectors
 from sentkit.model.text.tokens import TextTokenizer, TokenBlock
+
+if TYPE_CHECKING:
+    from sentkit.model.reuse import OldVectors
 
 MARKS = ("n_tokens", "truncated")  # fields that `marks` adds
 CHUNK = ("chunk", "start", "end")  # fields of a window that is a row
@@ -56,7 +58,7 @@ class Encoding:
     on_truncate: str = "warn"  # "mark" adds the fields of MARKS
     windows: Mapping[str, Any] = field(default_factory=dict)  # recorded settings; empty without windows
     encoded: Set[str] = frozenset()  # the inputs that store `_emb` and the vectors of their rows separately
-    old: OldVectors | None = None  # of --reuse
+    old: "OldVectors | None" = None  # of --reuse
 
     @property
     def budget(self) -> int:
@@ -279,13 +281,13 @@ def estimates(plan: Plan, sample: list[RowGroup], encoding: Encoding, path: str)
             break
     seconds = (monotonic() - start) * plan.encoded / max(1, done.encoded)
     total: int | None = None
-    if is_store(path) or path.endswith("/") or len(encoder.specs) > 1:
+    if is_safetensors(path) or path.endswith("/") or len(encoder.specs) > 1:
         storage = Storage(encoding.form.store or "float32", encoder.width)
         each: float = 8 + storage.columns * int(storage.dtype[-1])
     else:
         texts = [*map(ENCODINGS[encoding.form.encoding], chain.from_iterable(first.vectors[0]))]
         each = len(b"".join(texts)) / len(texts) + len(f'"embedding":,"_emb":"{encoder.specs[0].emb}",')
-    if is_store(path) or not (is_parquet(path) or Path(path).suffix.lower() in COMPRESSED):
+    if is_safetensors(path) or not (is_parquet(path) or Path(path).suffix.lower() in COMPRESSED):
         total = round(plan.line_bytes + each * plan.texts) * len(encoder.specs)
     # Batches of several threads are largest at the same time in a long run, but not always in the sample.
     slack = SLACK_OF_THREADS if encoder.batches_at_once > 1 else SLACK

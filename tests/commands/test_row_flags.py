@@ -29,7 +29,7 @@ def test_the_flags_of_unusual_input_belong_to_cat(sentkit):
     helps = {name: sentkit(*name.split(), "--help").out for name in every_command()}
     with_field = {name for name, text in helps.items() if b"--field " in text}
 
-    for flag in (b"--from ", b"--quoting ", b"--max-line ", b"--files-from ", b"--partial "):
+    for flag in (b"--from ", b"--quoting ", b"--max-line ", b"--files-from "):
         assert {name for name, text in helps.items() if flag in text} == {"cat"}
     assert {name for name, text in helps.items() if b"--rejects " in text} == with_field - {
         *("inspect", "report", "diff")

@@ -16,13 +16,20 @@ from numpy.typing import NDArray
 from sentkit.arrays import Float64, Floats
 from sentkit.digits import significant
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.files import COMPRESSED, bare_suffix, import_pyarrow, is_parquet, readable
+from sentkit.formats.files import (
+    COMPRESSED,
+    bare_suffix,
+    import_pyarrow,
+    is_parquet,
+    is_safetensors,
+    readable,
+)
 from sentkit.formats.outputs.outputs import is_special, open_output, refuse_existing
 from sentkit.formats.rows.block import NewFields, Row, RowBlock
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.rows.tables import TableWriter
 from sentkit.formats.vectors.folders import SUFFIX
-from sentkit.formats.vectors.store import common_fields, common_spec, is_store, recorded_fields
+from sentkit.formats.vectors.store import common_fields, common_spec, recorded_fields
 from sentkit.formats.vectors.tensors import FLOAT16_MAX
 from sentkit.formats.vectors.vector_file import VectorFileWriter, create_vector_file
 from sentkit.formats.vectors.vectors import ENCODINGS, VectorBlock, VectorReader, refuse_not_finite
@@ -69,7 +76,7 @@ class VectorOutput:
     def check(self, path: str) -> None:
         """Raise an error for an output of another format, or one that does not store vectors separately."""
         check_output(path)
-        if self.store is not None and not is_store(path):
+        if self.store is not None and not is_safetensors(path):
             advice = "use -o with a name that ends in .safetensors"
             raise UsageError(f"--store {self.store} needs a vector file", advice=advice)
 
@@ -146,10 +153,10 @@ def check_output(path: str, *, vectors: bool = True) -> None:
     JSONL is also the format of names without a suffix, with a version or shard number (`run.v2`, `part.003`)
     or from mktemp, and of all devices, pipes and descriptors.
     """
-    if is_store(path) and not vectors:
+    if is_safetensors(path) and not vectors:
         advice = f"use a name with {ROW_SUFFIXES}"
         raise UsageError(f"{path}: this output cannot be a vector file", advice=advice)
-    if path == "-" or is_special(path) or is_store(path) or not is_file_name(path):
+    if path == "-" or is_special(path) or is_safetensors(path) or not is_file_name(path):
         return
     if is_parquet(path):
         import_pyarrow()
@@ -204,7 +211,7 @@ def open_sinks(
     with ExitStack() as stack:
         sinks: list[Sink] = []
         for path, spec in zip(paths, specs, strict=True):
-            if is_store(path):
+            if is_safetensors(path):
                 kind = form.store or "float32"
                 writer = create_vector_file(path, spec, names, width=width, force=form.force, kind=kind)
                 sinks.append(StoreSink(stack.enter_context(writer), form))
@@ -289,7 +296,7 @@ def convert(
         return block
 
     blocks = reader.blocks(ours, head)
-    if is_store(output):
+    if is_safetensors(output):
         return write_vectors(reader, blocks, output, form)
     count = vectors = 0
     with open_output(output, force=form.force) as out:

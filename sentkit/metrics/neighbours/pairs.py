@@ -15,12 +15,12 @@ import orjson
 from sentkit.arrays import Float32, Float64, Indices, Rows
 from sentkit.digits import significant
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.files import readable
+from sentkit.formats.files import is_safetensors, readable
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.rows.block import Row, RowBlock, block_of, empty_block
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.sinks import VectorOutput, open_sinks, refuse_existing_fields
-from sentkit.formats.vectors.store import common_fields, common_spec, is_store, with_fields
+from sentkit.formats.vectors.store import common_fields, common_spec, with_fields
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, one_vector, resized
 from sentkit.metrics.neighbours.corpus import SearchCorpus, naming_field, read_table, shown_fields
 from sentkit.metrics.neighbours.search import MAX_CANDIDATES, Found, Searcher
@@ -278,7 +278,7 @@ def connected(first: Indices, left: Indices, right: Indices) -> Indices:
 
 def write_unique(found: Duplicates, inputs: Inputs, output: str, *, force: bool) -> None:
     """Write the rows of `unique` as JSONL, or as a vector file with their vectors."""
-    if not is_store(output):
+    if not is_safetensors(output):
         with open_output(output, force=force) as out:
             for block in found.unique():
                 out.writelines(line + b"\n" for line in block.rows.lines)

@@ -23,7 +23,7 @@ from sentkit.formats.rows.rows import Inputs, Meter, Rejects
 from sentkit.formats.vectors.store import common_fields
 from sentkit.model.checkpoint.export import architecture_to_initialise, write_fresh
 from sentkit.model.checkpoint.heads import fresh_head, head_tensors
-from sentkit.model.reading import default_readout
+from sentkit.model.checkpoint_reading import default_readout
 from sentkit.model.transformer.device import pick_device
 from sentkit.training.base import Base, StaticBase, open_named
 from sentkit.training.catalogue import METHODS
