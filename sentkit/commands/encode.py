@@ -1,13 +1,13 @@
 """`sentkit encode`: a vector for every row."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from sentkit.console import RowProgress
-from sentkit.flags import options, words_of
+from sentkit.flags import options
 from sentkit.flags.encode import FolderFlags, LongTextFlags, ReuseFlags, recorded_threads, repeated
 from sentkit.flags.rows import TextFlags
-from sentkit.process import limit_threads
+from sentkit.process import limit_threads, typed_words
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
@@ -87,8 +87,7 @@ def encode(
                 return
             console.loaded(encoder)
             if in_folder:
-                words = ["-m", model, *words_of(reading), *words_of(long_texts)]
-                work = encoding, inputs, progress, check_stop, row_flags, words
+                work = encoding, inputs, progress, check_stop
                 tally = write_folder(folder, output.path, *work, update=reuse.updates(output))
             else:
                 tally = encoding.to_outputs(groups, paths, progress.add, inputs.rejects)
@@ -120,14 +119,12 @@ def write_folder(
     inputs: "Inputs",
     progress: RowProgress,
     check_stop: Callable[[], None],
-    row_flags: TextFlags,
-    words: Sequence[str],
     *,
     update: bool,
 ) -> "Tally":
     """Write the blocks of a shard, and return the counts of the rows that were written.
 
-    With `update`, the folder exists and gets other inputs. `words` are flags that the card shows.
+    With `update`, the folder exists and gets other inputs.
     """
     from sentkit.formats.outputs.uploads import open_outbox
     from sentkit.formats.vectors.folder_check import publish_update, write_card
@@ -146,9 +143,6 @@ def write_folder(
         encoding.old.count_unneeded()  # before the old folder is replaced
     if update and writer.folder.path != name and not publish_update(writer.folder, name):
         console.report(f"{name} is replaced by {writer.folder.path} when the other shards are complete")
-    files = row_flags.files or ["-"]
-    fields = [*words_of(row_flags, but=("files", "rejects")), *words_of(flags, but=("resume", "shard"))]
-    command = ["encode", *files[:4], *["..."] * (len(files) > 4), *words, *fields, "-o", path]
-    if outbox is not None and write_card(name, command):
+    if outbox is not None and write_card(name, typed_words()):
         console.report(f"{name} is complete")
     return writer.tally

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from sentkit.console import Console, StepProgress, print_described, print_table, print_text, show, watch_rows
 from sentkit.errors import UsageError
 from sentkit.flag_values import assignment, numbers
-from sentkit.flags import Named, Needs, Range, options, words_of
+from sentkit.flags import Named, Needs, Range, options
 from sentkit.flags.rows import RowFlags
-from sentkit.process import check_threads, handle_signals, is_first_process
+from sentkit.process import check_threads, handle_signals, is_first_process, typed_words
 
 if TYPE_CHECKING:
     from sentkit.training.loop.state import Run
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 FILES = ("dev", "test", "entries", "init", "tokenizer")
-# Flags of all runs, and flags that differ between the runs of --list.
+# Flags of all runs, and options that differ between the runs of --list.
 SHARED = ("device", "threads", "deterministic", "resume", "force", "save_every", "save_seconds")
-LISTED = ("path", "set_", "epochs", "batch", "lr", "seed")
+OF_ONE_RUN = ("-o", "--output", "--seed", "--set", "--epochs", "--batch", "--lr")
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def train(
       --list: Show the methods in groups; after METHOD, its settings and presets; with -o, the command of
           each run.
     """
-    from sentkit.formats.checkpoints.export import METHOD, Command, inputs_of
+    from sentkit.formats.checkpoints.export import METHOD, inputs_of
     from sentkit.formats.outputs.outputs import refuse_url
     from sentkit.formats.rows.kinds import LEARNED
     from sentkit.training.catalogue import METHODS, open_method
@@ -136,7 +136,8 @@ def train(
             settings=built[0],
             root=Path(flags.path),
             several=len(seeds) > 1 or bool(grid[0]),
-            command=Command(("train", method), inputs, words_of(row_flags, but=("files", "rejects"))),
+            words=typed_words(),
+            inputs=inputs,
             stop=stop,
             reporter=Reporter(console.report, console.note, console.warn, bar.take),
             **{name: getattr(flags, name) for name in SHARED},
@@ -144,8 +145,7 @@ def train(
         sweep = list(zip(built, grid, strict=True))
         runs = [replace(one, settings=a, chosen=b, seed=each) for a, b in sweep for each in seeds]
         if list_:
-            words = [*words_of(flags, but=LISTED), *words_of(row_flags, but=["files"]), *words_of(run)]
-            print_text(command_lines([method, *(row_flags.files or [])], words, given, runs))
+            print_text(command_lines(typed_words(), given, runs))
             return
         folders = [str(each) for own in runs for each in (own.output, own.part, own.rows)]
         others = row_flags.rejects and "/dev/null"  # of the other processes, which read the same rows
@@ -219,16 +219,25 @@ def words_for(settings: Mapping[str, str]) -> list[str]:
     return [f"{name}={value}" for name, value in settings.items()]
 
 
-def command_lines(
-    names: Sequence[str], words: Sequence[str], given: Mapping[str, str], runs: "Sequence[Run]"
-) -> Iterator[str]:
-    """The command of each run, which all have the method and the files in `names`, and the words."""
-    from sentkit.training.runs.replay import operand, option
-
-    words = ["sentkit", "train", *map(operand, names), *words]
+def command_lines(typed: Sequence[str], given: Mapping[str, str], runs: "Sequence[Run]") -> Iterator[str]:
+    """The command of each run: the typed words, with the settings, seed and output of this run."""
+    end = typed.index("--") if "--" in typed else len(typed)  # the words after it are no options
+    words = ["sentkit", *words_of_every_run(typed[:end])]
     for run in runs:
-        settings = [word for each in words_for({**given, **run.chosen}) for word in ("--set", each)]
-        yield shlex.join([*words, *settings, "--seed", str(run.seed), *option("-o", str(run.output))])
+        settings = [word for setting in words_for({**given, **run.chosen}) for word in ("--set", setting)]
+        yield shlex.join([*words, *settings, "--seed", str(run.seed), "-o", str(run.output), *typed[end:]])
+
+
+def words_of_every_run(typed: Sequence[str]) -> Iterator[str]:
+    """The typed words without --list, and without the options of one run and their values."""
+    words = iter(typed)
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if name in OF_ONE_RUN:
+            if not equals:
+                next(words)
+        elif word != "--list":
+            yield word
 
 
 def print_methods() -> None:

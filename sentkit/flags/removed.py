@@ -1,8 +1,10 @@
-"""Flags that sentkit had before its first release, with the way that replaces each. It goes with that release."""
+"""Flags that sentkit had before its first release, with the way that replaces each; until that release."""
 
 from collections.abc import Sequence
 
-REMOVED: dict[str, str] = {}  # "COMMAND --flag", or "COMMAND --flag VALUE" for one value of a flag that stays
+REMOVED: dict[str, str] = {  # "COMMAND --flag", or "COMMAND --flag VALUE" for one value of a flag that stays
+    "inspect --replay": "inspect prints the command of a checkpoint and those of its bases",
+}
 
 
 def advice_of_removed(command: str, words: Sequence[str]) -> tuple[str, str] | None:

@@ -35,7 +35,12 @@ def readable(path: str) -> str:
 
     A URL has its commit of the hub, and no secrets.
     """
-    return without_secrets(os.fsencode(recorded(path)).decode(errors="replace"))
+    return without_secrets(as_unicode(recorded(path)))
+
+
+def as_unicode(word: str) -> str:
+    """A word of the command line as valid Unicode."""
+    return os.fsencode(word).decode(errors="replace")
 
 
 def name_of(path: str) -> Path:

@@ -8,7 +8,7 @@ Axes: v tokens, d numbers of the encoder's vectors, k numbers of the table.
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -105,6 +105,7 @@ class StaticModel:
     open_vectors: Callable[[], WordTable | WordSets]
     table: Mapping[str, Any]  # properties of the word vectors for `inspect`
     notes: Sequence[str] = ()
+    origin: Mapping[str, Any] = field(default_factory=dict)  # how the checkpoint was made
 
     def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:
         if options.late or not isinstance(self.tokenizer, LongTextTokenizer):
@@ -123,6 +124,7 @@ class StaticModel:
             "steps": [step.suffix.strip("/+") for step in self.steps],
             "prompt": self.tokenizer.prompt,
             "max_length": self.tokenizer.max_length,
+            **({"lineage": self.origin} if self.origin else {}),
         }
 
 
@@ -229,7 +231,17 @@ def read_folder(checkpoint: Checkpoint, options: ReadingOptions) -> StaticModel:
     def vectors() -> WordTable:
         return WordTable(stored.read(), readouts)
 
-    return StaticModel(checkpoint.name, pieces, sides, readouts, steps, options.transform, vectors, table)
+    return StaticModel(
+        checkpoint.name,
+        pieces,
+        sides,
+        readouts,
+        steps,
+        options.transform,
+        vectors,
+        table,
+        origin=checkpoint.origin,
+    )
 
 
 def readouts_of(names: str | None) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from sentkit.errors import CannotCreateError, DataError, UsageError
-from sentkit.formats.checkpoints.export import MODEL
+from sentkit.formats.checkpoints.export import MODEL, command_record
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.files import is_pipe, read_object, readable, together
 from sentkit.formats.rows.rows import Inputs, Meter, Rejects
@@ -122,7 +122,9 @@ def perform_group(group: Sequence[Run], inputs: Inputs) -> None:
         with stop.interruptible():
             if of_labels:
                 dev, test = read_labels(run, inputs, base, corpus)
-        recorded = run.command.record() if run.processes.first else {}
+        recorded = {}
+        if run.processes.first:
+            recorded = command_record(run.words, run.inputs, base.checkpoint)
         for each in group:
             if each.chosen:
                 reporter.say(f"run {each.output}")
