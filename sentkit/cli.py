@@ -12,7 +12,7 @@ from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal, NoReturn, ParamSpec
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
@@ -32,8 +32,6 @@ from sentkit.process import (
     version_of,
     without_signals,
 )
-
-P = ParamSpec("P")
 
 COMMANDS = {  # heading of the help -> commands: a file in commands/
     "Texts": ("encode", "translate", "augment", "build-entries"),
@@ -77,20 +75,20 @@ def every_command(names: Sequence[str] = NAMES) -> dict[str, Callable[..., None]
     return commands
 
 
-def handle_errors(command: Callable[P, None], name: str) -> Callable[P, None]:
+def handle_errors(command: Callable[..., None], name: str) -> Callable[..., None]:
     """Wrap a command: an error becomes a message on standard error and an exit code."""
 
     @functools.wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+    def run(*, quiet: bool, verbose: bool, **values: Any) -> None:
         from sentkit.formats.outputs.outputs import published_together
 
-        console = Console(name)
+        console = Console(name, quiet, verbose)
         try:
             unwind_on_signals()
             check_working_folder()
             limit_threads()
             with published_together():
-                command(*args, **kwargs)
+                command(console=console, **values)
                 if sys.stdout is not None:
                     sys.stdout.flush()
             close_bar()
@@ -178,12 +176,29 @@ class Helpful:
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the text of `--help`."""
-        listed = [each for each in self.params if not each.hidden]  # type: ignore[attr-defined]
+        listed = [parameter for parameter in manual.parameters_of(self) if not parameter.hidden]
         formatter.write(manual.long_help(ctx.command_path, self, listed) + "\n")
 
 
 class Command(Helpful, TyperCommand):
-    pass
+    """A command with the flags that say how much it reports."""
+
+    message_flags = (
+        TyperOption(
+            param_decls=["-q", "--quiet"],
+            is_flag=True,
+            help="Hide warnings and progress (without a terminal, a line per minute).",
+        ),
+        TyperOption(
+            param_decls=["-v", "--verbose"],
+            is_flag=True,
+            help="Report automatic choices, and progress more often.",
+        ),
+    )
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Add `-q` and `-v`."""
+        return [*self.message_flags, *super().get_params(ctx)]
 
 
 class Group(Helpful, TyperGroup):

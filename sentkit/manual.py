@@ -63,6 +63,11 @@ def help_of(name: str, summary: str) -> Help:
     return found
 
 
+def parameters_of(command: Any) -> list[Any]:
+    """The arguments and flags of a command, and at the end the flags that every command has."""
+    return [*command.params, *getattr(command, "message_flags", ())]
+
+
 def is_flag(parameter: Any) -> bool:
     return bool(parameter.opts[0].startswith("-"))
 
@@ -95,7 +100,7 @@ def short_help(path: str, command: Any) -> str:
     if hasattr(command, "commands"):
         lines = [*opening(path, command, text)[:3], *list_of_commands(command, blank=[])]
         return "\n".join([*lines, f"Example: {text.examples[0]}", more])
-    by_name = {name: each for each in command.params for name in names_of(each)}
+    by_name = {name: each for each in parameters_of(command) for name in names_of(each)}
     flags = list_of_flags(map(by_name.__getitem__, text.most_used))
     lines = [*opening(path, command, text), "", MOST_USED, *flags]
     return "\n".join([*lines, "", more])
@@ -169,7 +174,7 @@ def page(name: str, command: Any) -> str:
             for word in inner:
                 listed += [".TP", rf"\fB{escape(f'{name} {word}')}\fR", escape(command.commands[word].help)]
     else:
-        for each in [*arguments, *filter(is_flag, command.params)]:
+        for each in [*arguments, *filter(is_flag, parameters_of(command))]:
             shown = ", ".join(rf"\fB{escape(name)}\fR" for name in names_of(each))
             value = f" \\fI{escape(value)}\\fR" if (value := value_of(each)) else ""
             listed += [".TP", shown + value, *wrapped(meaning_of(each))]

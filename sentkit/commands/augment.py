@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
+from sentkit.console import Console
 from sentkit.flags import Range, options
 from sentkit.flags.rows import RowFlags
 
@@ -26,7 +27,7 @@ def augment(
     output: options.OutputFlags,
     replace: bool = False,
     row_flags: RowFlags,
-    run: options.QuietFlags,
+    console: Console,
 ) -> None:
     """Make variants of sentences.
 
@@ -44,7 +45,6 @@ def augment(
     from sentkit.formats.rows.kinds import VariantRows
     from sentkit.formats.vectors.store import common_fields
 
-    console = run.console("augment")
     operations = parse_operations(op or [])
     reads = {"--synonyms": synonyms or None, "--paraphrases": paraphrases}
     check_flags(operations, {**reads, "--mark": mark, "--key": key}, views)

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sentkit.console import RowProgress
+from sentkit.console import Console, RowProgress
 from sentkit.errors import NoRowsError, UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
@@ -22,9 +22,9 @@ def build_entries(
     words_only: bool = False,
     on_truncate: options.OnTruncate = "warn",
     machine: options.ExactMachineFlags,
-    output: options.VectorOutputFlags,
+    output: options.OutputFlags,
     row_flags: RowFlags,
-    run: options.RunFlags,
+    console: Console,
 ) -> None:
     """Average the vectors of the definitions of each entry.
 
@@ -40,7 +40,6 @@ def build_entries(
     from sentkit.model.text.tokenizer import OneToken
     from sentkit.model.transformer.encoder import TransformerEncoder
 
-    console = run.console("build-entries")
     tally = Tally()
     checkpoint = read_checkpoint(model)
     # The default length is the maximum of the encoder, not that of the checkpoint.
@@ -49,7 +48,7 @@ def build_entries(
     if len(plan.readouts) > 1:
         raise UsageError("build-entries accepts only one readout; --readout has several")
     console.loading(checkpoint.name, plan.notes(checkpoint.name))
-    output.form().check(output.path)
+    output.vectors().check(output.path)
     output.check_creatable()
     with row_flags.open(
         console, output, known=EntryParser.FIELDS, reads={"-m": options.model_paths(model)}
@@ -99,7 +98,7 @@ def add(
 
 
 def write_entries(
-    sums: dict[str, Any], counts: Counter[str], output: options.VectorOutputFlags, spec: Any, width: int
+    sums: dict[str, Any], counts: Counter[str], output: options.OutputFlags, spec: Any, width: int
 ) -> None:
     """Write the average of each entry, in the order of first occurrence."""
     import numpy as np
@@ -110,7 +109,7 @@ def write_entries(
     from sentkit.formats.vectors.sinks import open_sinks
 
     number = 1
-    with open_sinks([output.path], [spec], SENTENCE.vectors, width, output.form()) as [sink]:
+    with open_sinks([output.path], [spec], SENTENCE.vectors, width, output.vectors()) as [sink]:
         for part in blocks(sums.items(), 1024):
             values = [{"entry": name, "definitions": counts[name]} for name, _ in part]
             rows = made_block(values, output.path, [*range(number, number + len(part))], [b""] * len(part))

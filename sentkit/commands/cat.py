@@ -2,6 +2,7 @@
 
 from typing import Annotated, Literal
 
+from sentkit.console import Console
 from sentkit.flags import Named, Range, Variable, options
 from sentkit.flags.rows import UnusualFlags
 
@@ -16,7 +17,7 @@ def cat(
     store: options.Store = None,
     output: options.OutputFlags,
     row_flags: UnusualFlags,
-    run: options.QuietFlags,
+    console: Console,
 ) -> None:
     """Join rows and vector files, and convert between them.
 
@@ -28,7 +29,6 @@ def cat(
     from sentkit.formats.rows.kinds import LEARNED, VECTORS
     from sentkit.formats.vectors.sinks import VectorOutput, convert
 
-    console = run.console("cat")
     options.check_name("--name-field", name_field)
     with row_flags.open(console, output, known=(*LEARNED, *VECTORS)) as inputs:
         form = VectorOutput(force=output.force, replace=True, store=store)

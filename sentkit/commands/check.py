@@ -5,7 +5,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
 
-from sentkit.console import TaskProgress
+from sentkit.console import Console, TaskProgress
 from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flags import Named, Needs, Range, options
 
@@ -17,7 +17,7 @@ def check(
     deep: bool = False,
     remove: Annotated[bool, Needs("--deep")] = False,
     json: bool = False,
-    run: options.RunFlags,
+    console: Console,
 ) -> None:
     """Find missing blocks of a vector folder, or damage of a file.
 
@@ -33,7 +33,7 @@ def check(
     from sentkit.formats.vectors.folder_check import counts_of, problems
     from sentkit.formats.vectors.folders import VectorFolder
 
-    console, output = run.console("check"), options.ReportFlags(json=json)
+    output = options.ReportFlags(json=json)
     if is_input_file(path):
         if shards is not None or remove:
             flag = "--remove" if remove else "--shards"

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from sentkit.console import TaskProgress, slow, watch_rows
+from sentkit.console import Console, TaskProgress, slow, watch_rows
 from sentkit.errors import UsageError
 from sentkit.flag_values import numbers
 from sentkit.flags import Excludes, Needs, Range, excludes, options
 from sentkit.flags.rows import RowFlags
-from sentkit.process import limit_threads
 from sentkit.training.settings import ours, parsed
 
 DETERMINISTIC = Excludes("--algorithm agglomerative|hdbscan", ", which is deterministic")
@@ -56,12 +55,11 @@ def cluster(
     keywords: Annotated[int, Range(min=0), Needs("--describe or --centroids")] = 10,
     nearest: Annotated[int, Range(min=0), Needs("--describe or --centroids")] = 3,
     keep_vectors: Annotated[bool, REPORTS] = False,
-    threads: options.Count = None,
     output: options.TableFlags,
     replace: Annotated[bool, REPORTS] = False,
     row_flags: RowFlags,
     comparing: options.ComparingFlags,
-    run: options.RunFlags,
+    console: Console,
 ) -> None:
     """Group rows with similar vectors into clusters.
 
@@ -81,15 +79,12 @@ def cluster(
       --nearest N: Nearest rows per described cluster.
       --keep-vectors: Keep the vectors in the rows.
     """
-    if threads is not None:
-        limit_threads(threads)
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.labels import Watch
     from sentkit.labels.clusters import clustering_run as runs
     from sentkit.labels.clusters.clustering import ALGORITHMS, ClusteringOptions
     from sentkit.transforms.steps import Normalize
 
-    console = run.console("cluster")
     counts = None if k is None else numbers("-k", k)
     form = "truth" if truth is not None else "describe" if describe else "stability" if stability else "rows"
     if counts is not None and len(counts) > 1:

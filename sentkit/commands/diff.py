@@ -36,6 +36,7 @@ def diff(
     fail_under: list[str] | None = None,
     json: bool = False,
     field_flags: FieldFlags,
+    console: Console,
 ) -> None:
     """Compare two encodings of the same texts, or one with a model.
 
@@ -55,7 +56,7 @@ def diff(
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.differences import Sides, difference
 
-    output, console = options.ReportFlags(json=json), Console("diff")
+    output = options.ReportFlags(json=json)
     paths = [first] if second is None else [first, second]
     limits = limits_of(fail_under or [])
     if second is None and model is None:

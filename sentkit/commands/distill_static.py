@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sentkit.commands.export import NewFolderFlags
-from sentkit.console import RowProgress, TaskProgress
+from sentkit.console import Console, RowProgress, TaskProgress
 from sentkit.errors import DataError, UsageError
 from sentkit.flags import Range, options
 from sentkit.flags.rows import RowFlags
@@ -34,7 +34,7 @@ def distill_static(
     machine: options.ExactMachineFlags,
     output: NewFolderFlags,
     row_flags: RowFlags,
-    run: options.RunFlags,
+    console: Console,
 ) -> None:
     """Make a static model from the token vectors of an encoder.
 
@@ -54,7 +54,6 @@ def distill_static(
     from sentkit.model.static.models import sif_weights, token_table, vocabulary_size, zipf_weights
     from sentkit.model.transformer.encoder import TransformerEncoder
 
-    console = run.console("distill-static")
     checkpoint = read_checkpoint(model)
     plan = plan_reading(checkpoint, ReadingOptions(readout=readout))
     if plan.tokenizer.template is not None:

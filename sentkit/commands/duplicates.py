@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Annotated
 
-from sentkit.console import RowProgress, reading, show
+from sentkit.console import Console, RowProgress, reading, show
 from sentkit.errors import UsageError
 from sentkit.flags import Excludes, Named, Needs, excludes, options
 from sentkit.flags.rows import StreamFlags
@@ -42,7 +42,7 @@ def duplicates(
     replace: Annotated[bool, Needs("--groups")] = False,
     rows: FileFlags,
     comparing: options.ComparingFlags,
-    run: options.RunFlags,
+    console: Console,
 ) -> None:
     """Find rows that are nearly the same.
 
@@ -61,7 +61,6 @@ def duplicates(
     from sentkit.metrics.neighbours.corpus import NAMING, columns_of_pair, json_of
     from sentkit.metrics.neighbours.pairs import Duplicates, fields_of_pairs, write_unique
 
-    console = run.console("duplicates")
     options.check_threshold(threshold, metric)
 
     def lines(pair: dict[str, bytes]) -> list[dict[str, str]]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from sentkit.console import RowProgress
+from sentkit.console import Console, RowProgress
 from sentkit.flags import options
 from sentkit.flags.encode import FolderFlags, LongTextFlags, ReuseFlags, recorded_threads, repeated
 from sentkit.flags.rows import TextFlags
@@ -29,7 +29,7 @@ def encode(
     reuse: ReuseFlags,
     replace: bool = False,
     row_flags: TextFlags,
-    run: options.RunFlags,
+    console: Console,
 ) -> None:
     """Add a vector to every row.
 
@@ -47,13 +47,14 @@ def encode(
     from sentkit.model.encoding import tokenized_groups, whole_if_small
     from sentkit.model.writing import Encoding
 
-    console, in_folder, shard = run.console("encode"), folder.applies_to(output), folder.parsed_shard()
+    in_folder = folder.applies_to(output)
+    shard = folder.parsed_shard()
     with folder.stopping(console, output.path, active=in_folder and not dry_run) as check_stop:
         device, of_old = shard.device(machine.device), repeated(made or reuse.made(), machine.precision)
         found = find_encoder(model, reading.options(), device=device, precision=machine.precision, **of_old)
         console.loading(found.name, found.notes)
         in_folder = in_folder and not folder.is_sweep(output, found)
-        form, paths = output.form(replace=replace), [output.path]
+        form, paths = output.vectors(replace=replace), [output.path]
         if not in_folder:
             paths = output_paths(output.path, found.readouts, form, force=form.force or dry_run)
         tokenizer, windows = long_texts.tokenizer_of(found)

@@ -34,7 +34,7 @@ def export(
     model: str = "nano",
     reading: options.ExportFlags,
     store: Literal["float32", "float16", "int8"] | None = None,
-    run: options.QuietFlags,
+    console: Console,
 ) -> None:
     """Write a checkpoint that declares its readout.
 
@@ -44,7 +44,6 @@ def export(
     from sentkit.formats.checkpoints.export import command_record, inputs_of
     from sentkit.formats.checkpoints.folders import read_checkpoint
 
-    console = run.console("export")
     checkpoint = read_checkpoint(model, static=True)
     reads: dict[str, str | list[str] | None] = {"--transform": reading.transform}
     if Path(output.path).resolve() != checkpoint.folder.resolve():  # -f replaces the checkpoint

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Any
 
-from sentkit.console import in_words
+from sentkit.console import Console, in_words
 from sentkit.errors import UsageError
 from sentkit.flags import Excludes, Named, Needs, options
 from sentkit.flags.rows import FieldFlags
@@ -26,8 +26,8 @@ def inspect(
     above: Annotated[float | None, Needs("--gold")] = None,
     no_geometry: bool = False,
     json: bool = False,
-    verbose: bool = False,
     field_flags: FieldFlags,
+    console: Console,
 ) -> None:
     """Describe a checkpoint or a file of vectors.
 
@@ -36,13 +36,12 @@ def inspect(
       --gold NAME: For pairs: report the alignment of pairs with a high score in this field.
       --above X: With --gold: scores above X are high. [default: 4]
       --no-geometry: Only count vectors. The geometry of wide vectors takes seconds.
-      -v, --verbose: Show every line on a terminal.
     """
     record = describe(path, field_flags, gold, above, geometry=not no_geometry)
     if "vectors_per_row" not in record and (gold is not None or no_geometry):
         flag = "--no-geometry" if gold is None else "--gold"
         raise UsageError(f"{flag} needs vectors, but {path} has none")
-    options.ReportFlags(json=json).write(record, lines_of(flat(record), verbose=verbose))
+    options.ReportFlags(json=json).write(record, lines_of(flat(record), verbose=console.verbose))
 
 
 def lines_of(lines: list[tuple[str, Any]], *, verbose: bool) -> list[tuple[str, str]]:

@@ -24,7 +24,7 @@ def mine(
     replace: bool = False,
     row_flags: RowFlags,
     comparing: options.ComparingFlags,
-    run: options.RunFlags,
+    console: Console,
 ) -> None:
     """Find hard negatives in a corpus for pairs of texts.
 
@@ -41,7 +41,6 @@ def mine(
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.neighbours.negatives import Candidates, Miner, lines, pair_blocks
 
-    console = run.console("mine")
     output.check_rows()
     device, scores = comparing.find(), None
     if judge is not None:  # without a device that compares vectors, it chooses one

@@ -24,6 +24,7 @@ def space(
     seed: options.Seed = 0,
     output: options.PlotFlags,
     row_flags: RowFlags,
+    console: Console,
 ) -> None:
     """Draw vectors in two dimensions.
 
@@ -40,7 +41,7 @@ def space(
 
     fields = row_flags.theirs(label), row_flags.theirs(gold)
     space_options = SpaceOptions(by, *fields, each or 20, sample, perplexity, seed)
-    console, known = Console("plot space"), (*VECTOR_FIELDS, label, gold)
+    known = (*VECTOR_FIELDS, label, gold)
     draw(console, output, row_flags, known, lambda inputs: space(inputs, space_options, console.warn))
 
 
@@ -50,6 +51,7 @@ def pairs(
     metric: options.Metric = "cosine",
     output: options.PlotFlags,
     row_flags: RowFlags,
+    console: Console,
 ) -> None:
     """Draw the similarities of pairs over their gold scores.
 
@@ -60,7 +62,7 @@ def pairs(
     from sentkit.plots.vectors import pairs
 
     theirs, known = row_flags.theirs(gold), (*VECTOR_FIELDS, gold)
-    draw(Console("plot pairs"), output, row_flags, known, lambda inputs: pairs(inputs, theirs, metric))
+    draw(console, output, row_flags, known, lambda inputs: pairs(inputs, theirs, metric))
 
 
 def heat(
@@ -68,12 +70,13 @@ def heat(
     metric: options.Metric = "cosine",
     output: options.PlotFlags,
     row_flags: RowFlags,
+    console: Console,
 ) -> None:
     """Draw the similarities of all sentences."""
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.plots.vectors import heat
 
-    draw(Console("plot heat"), output, row_flags, VECTOR_FIELDS, lambda inputs: heat(inputs, metric))
+    draw(console, output, row_flags, VECTOR_FIELDS, lambda inputs: heat(inputs, metric))
 
 
 def curve(
@@ -82,6 +85,7 @@ def curve(
     points: Annotated[int, Range(min=2)] = 100,
     output: options.PlotFlags,
     row_flags: RowFlags,
+    console: Console,
 ) -> None:
     """Draw the loss, the learning rate and the dev scores of training runs.
 
@@ -92,7 +96,7 @@ def curve(
     from sentkit.plots.reports import curve, logs_of
 
     logs = replace(row_flags, files=[log for path in row_flags.paths for log in logs_of(path)])
-    draw(Console("plot curve"), output, logs, (), lambda inputs: curve(inputs, show or [], points))
+    draw(console, output, logs, (), lambda inputs: curve(inputs, show or [], points))
 
 
 def sweep(
@@ -100,6 +104,7 @@ def sweep(
     value: Literal["spearman", "pearson"] = "spearman",
     output: options.PlotFlags,
     row_flags: RowFlags,
+    console: Console,
 ) -> None:
     """Draw scores by layer and readout.
 
@@ -108,7 +113,7 @@ def sweep(
     """
     from sentkit.plots.reports import sweep
 
-    draw(Console("plot sweep"), output, row_flags, (), lambda inputs: sweep(inputs, value))
+    draw(console, output, row_flags, (), lambda inputs: sweep(inputs, value))
 
 
 def draw(

@@ -30,7 +30,7 @@ def predict(
     output: options.OutputFlags,
     replace: bool = False,
     row_flags: RowFlags,
-    run: options.QuietFlags,
+    console: Console,
 ) -> None:
     """Add the class or the score of a classifier to every row.
 
@@ -48,7 +48,6 @@ def predict(
     from sentkit.formats.vectors.store import common_fields, is_store
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
 
-    console = run.console("predict")
     options.check_name("--name", name)
     output.check_rows()
     of_vectors = is_store(model)

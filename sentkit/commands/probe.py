@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from sentkit.console import TaskProgress, watch_rows
+from sentkit.console import Console, TaskProgress, watch_rows
 from sentkit.errors import UsageError
 from sentkit.flags import Excludes, Named, Needs, Range, options
 from sentkit.flags.rows import RowFlags
@@ -38,7 +38,7 @@ def probe(
     samples: Annotated[int | None, Range(min=1), Needs("--few-shot")] = None,
     seed: Annotated[int, Range(min=0, max=2**32 - 1)] = 1111,
     output: options.ReportFlags,
-    run: options.RunFlags,
+    console: Console,
 ) -> None:
     """Train a classifier on frozen vectors and test it.
 
@@ -58,7 +58,6 @@ def probe(
     from sentkit.labels import Watch
     from sentkit.labels.probes.probing import Probe, ProbeOptions, Record, columns
 
-    console = run.console("probe")
     if test is not None and len(train.paths) > 1:
         raise UsageError(f"--test accepts only one TRAIN file; {len(train.paths)} are given")
     name, hidden = options.head_of(head)

@@ -38,7 +38,7 @@ def report(
     train: Annotated[list[str] | None, Needs("ROW")] = None,
     machine: options.MachineFlags,
     output: options.OutputFlags,
-    run: options.RunFlags,
+    console: Console,
 ) -> None:
     """Evaluate checkpoints, beside the tables of papers.
 
@@ -66,7 +66,6 @@ def report(
     from sentkit.reports.measure import measure, with_training
     from sentkit.reports.suites import Settings, find_tests
 
-    console = run.console("report")
     number = None if table is None else str(table)
     published = tables.tables_of(paper, number)
     style = tables.form_of(output.path, form, on_terminal=output.on_terminal)

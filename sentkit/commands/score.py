@@ -98,7 +98,7 @@ def score(
     output: options.ReportFlags,
     replace: Annotated[bool, REPORTS] = False,
     row_flags: RowFlags,
-    run: options.QuietFlags,
+    console: Console,
 ) -> None:
     """Score pairs or hits, or find the closest sentences."""
     if gold_flags.gold or gold_flags.label or gold_flags.qrels:
@@ -106,7 +106,7 @@ def score(
     from sentkit.formats.outputs.outputs import open_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
 
-    console, per_query = run.console("score"), gold_flags.per_query
+    per_query = gold_flags.per_query
     options.check_threshold(pair_flags.threshold, pair_flags.metric)
     for path in filter(None, (output.path, per_query)):
         options.OutputFlags(path, output.force).check_rows()

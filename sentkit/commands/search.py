@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from dataclasses import replace as replace_fields
 from functools import cached_property
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 from sentkit.console import Console, RowProgress, print_table, reading
 from sentkit.errors import UsageError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TOP = 10  # hits, by default
 ONLY_PARTS = excludes(
     *("--corpus", "--shard", "--top", "--threshold", "--metric", "--flat", "--json", "--replace"),
-    *("--rescore", "--candidates", "--field", "-m", "--precision", "--device"),
+    *("--rescore", "--candidates", "--field", "-m", "--device"),
 )
 
 
@@ -79,9 +79,8 @@ def search(
     output: options.ReportFlags,
     replace: Annotated[bool, Excludes("--flat"), Excludes("TEXT")] = False,
     model: Annotated[str | None, Needs("TEXT")] = None,
-    precision: Annotated[Literal["auto", "fp32", "bf16", "int8"], Needs("TEXT")] = "auto",
     device: str | None = None,
-    run: options.QuietFlags,
+    console: Console,
 ) -> None:
     """Find the most similar rows of a corpus for each query.
 
@@ -90,7 +89,6 @@ def search(
       --merge: Join the hits of all parts: each TEXT is an output of --shard.
       --candidates N: For a binary corpus: rows by Hamming distance per query. [default: 40 x K]
       --rescore FILE: For a binary corpus: exact vectors of its rows, to compare candidates with.
-      --precision: auto: bf16 on a GPU that supports it well, else fp32. int8: see sentkit-encode(1).
       --device auto|cpu|cuda[:N]: Device that compares vectors and runs the model of TEXT. [default: cpu; for
           the model auto]
       --top K: Maximum number of hits per query. [default: 10]
@@ -104,7 +102,6 @@ def search(
     from sentkit.metrics.neighbours.corpus import read_search_corpus
     from sentkit.metrics.neighbours.queries import Search, union
 
-    console = run.console("search")
     if merge:
         with RowFlags(files=query.texts).open(console, output, known=()) as inputs, output.open() as out:
             out.writelines(row + b"\n" for row in union(inputs))
@@ -126,11 +123,11 @@ def search(
     for path in (*query.files, *stored_files):
         check_input(path)
     query.take_snapshots(stored_files)
-    machine: dict[str, Any] = {"device": device or "auto", "precision": precision}
+    of_model = device or "auto"
     encoded = None
     if query.texts and query.corpus is not None:
         recorded = Store(query.corpus).spec if is_store(query.corpus) else {}
-        encoded = query_texts(query.texts, model, query.corpus, recorded, machine, console)
+        encoded = query_texts(query.texts, model, query.corpus, recorded, of_model, console)
         model = encoded.model.name
     with (
         query.open(
@@ -143,8 +140,8 @@ def search(
     ):
         if query.corpus is None:
             found = replace_fields(inputs.other(*query.files), by_paragraph=True)
-            corpus, spec = encoded_corpus(found, model, machine, console)
-            encoded = query_texts((query.texts or [])[:1], model, corpus.path, spec, machine, console)
+            corpus, spec = encoded_corpus(found, model, of_model, console)
+            encoded = query_texts((query.texts or [])[:1], model, corpus.path, spec, of_model, console)
         else:
             with reading(console, stored := inputs.other(query.corpus)):
                 corpus = read_search_corpus(stored, part_of)
@@ -173,7 +170,7 @@ def query_texts(
     model: str | None,
     corpus: str,
     spec: Mapping[str, Any],
-    machine: Mapping[str, Any],
+    device: str,
     console: Console,
 ) -> "EncodedRows":
     """The queries as rows with vectors, which are computed when the search reads them.
@@ -184,7 +181,7 @@ def query_texts(
     from sentkit.model.query_encoder import Recorded, encoded_texts, find_query_encoder
 
     recorded = Recorded(corpus, spec)
-    encoder, declared = find_query_encoder(model, recorded, **machine)
+    encoder, declared = find_query_encoder(model, recorded, device=device)
     console.note(f"loading {encoder.name}")
     console.warn(*encoder.notes)
     prompt = getattr(encoder.tokenizer, "prompt", "")
@@ -201,7 +198,7 @@ def query_texts(
 
 
 def encoded_corpus(
-    inputs: "Inputs", model: str | None, machine: Mapping[str, Any], console: Console
+    inputs: "Inputs", model: str | None, device: str, console: Console
 ) -> "tuple[SearchCorpus, Mapping[str, Any]]":
     """The rows of files with their vectors, and the record of their space."""
     from sentkit.formats.checkpoints.folders import STATIC
@@ -211,7 +208,7 @@ def encoded_corpus(
     from sentkit.model.reading import ReadingOptions
 
     # static ranks the texts of a few words better than nano, in less time.
-    encoder = find_encoder(model or STATIC, ReadingOptions(), **machine, compares=True)
+    encoder = find_encoder(model or STATIC, ReadingOptions(), device=device, compares=True)
     progress = RowProgress(console, inputs=inputs)
     rows = encoded_files(inputs, encoder, progress.add)
     table = in_memory(inputs, rows, named=True)

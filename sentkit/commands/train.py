@@ -87,7 +87,7 @@ def train(
     flags: TrainFlags,
     list_: bool = False,
     row_flags: RowFlags,
-    run: options.RunFlags,
+    console: Console,
 ) -> None:
     """Train an encoder.
 
@@ -112,7 +112,8 @@ def train(
         raise UsageError("-o is missing: give the folder of the new checkpoint")
     refuse_url(flags.path)
     first = is_first_process()
-    console = Console("train", run.quiet or not first, run.verbose)
+    if not first:
+        console = replace(console, quiet=True)
     # Opening the method imports torch.
     stopping = partial(console.report, "stops after this step and saves; Ctrl-C again exits at once")
     with handle_signals(stopping) as stop, open_method(method) as loaded:

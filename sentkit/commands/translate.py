@@ -1,9 +1,9 @@
 """`sentkit translate`: the texts of rows, translated by a sequence-to-sequence model."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
-from sentkit.console import RowProgress
+from sentkit.console import Console, RowProgress
 from sentkit.errors import UsageError
 from sentkit.flags import Needs, Range, options
 from sentkit.flags.rows import RowFlags
@@ -37,12 +37,11 @@ def translate(
     max_length: options.Count = None,
     set_: list[str] | None = None,
     on_truncate: options.OnTruncate = "warn",
-    precision: Literal["auto", "fp32", "bf16"] = "auto",
     device: str = "auto",
     output: options.OutputFlags,
     replace: Annotated[bool, Needs("--keep")] = False,
     row_flags: RowFlags,
-    run: options.RunFlags,
+    console: Console,
 ) -> None:
     """Translate texts with a sequence-to-sequence model.
 
@@ -61,7 +60,7 @@ def translate(
     from sentkit.formats.rows.kinds import OneText, holds_vectors
     from sentkit.formats.vectors.store import common_fields
 
-    console, settings = run.console("translate"), parsed(SearchSettings, set_ or [])
+    settings = parsed(SearchSettings, set_ or [])
     if sample and (settings.get("beams") or 1) > 1:
         raise UsageError("--sample cannot be used with several beams")
     if not sample and (name := next((name for name in settings if name in OF_SAMPLES), None)):
@@ -80,7 +79,6 @@ def translate(
         translator = Translator(
             checkpoint,
             device=device,
-            precision=precision,
             source_lang=source_lang,
             target_lang=target_lang,
             prefix=prefix,

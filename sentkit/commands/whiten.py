@@ -58,7 +58,7 @@ def fit(
     batch: Annotated[int, Range(min=1), Needs("--kind flow")] = 32,
     lr: Annotated[float, Needs("--kind flow")] = 1e-3,
     row_flags: RowFlags,
-    run: options.RunFlags,
+    console: Console,
 ) -> None:
     """Fit a transform to vectors.
 
@@ -81,7 +81,6 @@ def fit(
     from sentkit.transforms.fitting import fit_transform, merge_transforms
     from sentkit.transforms.kinds import FitOptions
 
-    console = run.console("whiten fit")
     if not 0 < tolerance < 1:
         raise UsageError(f"--tolerance {tolerance}: expected a number between 0 and 1")
     if lr <= 0:
@@ -114,9 +113,9 @@ def scale_of(text: str) -> float | Literal["auto"]:
 def apply(
     *,
     transform: str,
-    output: options.VectorOutputFlags,
+    output: options.OutputFlags,
     row_flags: RowFlags,
-    run: options.QuietFlags,
+    console: Console,
 ) -> None:
     """Apply a transform to vectors.
 
@@ -126,7 +125,6 @@ def apply(
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.transforms.fitting import apply_transform
 
-    console = run.console("whiten apply")
     output.check_creatable()
     with row_flags.open(console, output, known=VECTOR_FIELDS, reads={"--transform": transform}) as inputs:
-        apply_transform(inputs, transform, output.path, output.form(replace=True))
+        apply_transform(inputs, transform, output.path, output.vectors(replace=True))

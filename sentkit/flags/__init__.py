@@ -22,6 +22,7 @@ from typing import Annotated, Any, get_type_hints
 
 from typer import Argument, Option
 
+from sentkit.console import Console
 from sentkit.errors import UsageError
 
 Values = Mapping[str, Callable[..., Any]]
@@ -157,6 +158,8 @@ def expand_flags(command: Callable[..., None], values: Values | None = None) -> 
     parameters: list[inspect.Parameter] = []
     records: dict[str, tuple[Any, list[str]]] = {}
     for parameter in inspect.signature(command).parameters.values():
+        if parameter.annotation is Console:  # the caller passes it
+            continue
         if is_dataclass(record := parameter.annotation):
             flags = list(_parameters_of(record, values or {}))
             records[parameter.name] = record, [flag.name for flag in flags]
@@ -165,11 +168,11 @@ def expand_flags(command: Callable[..., None], values: Values | None = None) -> 
             parameters.append(_with_option(parameter, listed, values or {}))
 
     @functools.wraps(command)
-    def run(**values: Any) -> None:
+    def run(console: Console, **values: Any) -> None:
         Flags(parameters, values).check()
         for name, (record, flags) in records.items():
             values[name] = record(**{flag: values.pop(flag) for flag in flags})
-        command(**values)
+        command(console=console, **values)
 
     run.__doc__ = text.strip()
     del run.__wrapped__  # otherwise typer reads the parameters of the wrapped command

@@ -1,6 +1,7 @@
 """Flags that several commands share, with one definition each, and records of them."""
 
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -104,6 +105,15 @@ class OutputFlags:
         (check_output if vectors else check_rows_output)(self.path)
         self.check_creatable()
 
+    def vectors(self, *, replace: bool = False) -> "VectorOutput":
+        """How the vectors are written: float32, in JSONL as the variable SENTKIT_VECTORS says."""
+        from sentkit.formats.vectors.sinks import VectorOutput
+
+        encoding = os.environ.get("SENTKIT_VECTORS") or "list"
+        if encoding not in ("list", "base64"):
+            raise UsageError(f'the variable SENTKIT_VECTORS is "{encoding}", expected list or base64')
+        return VectorOutput(encoding, force=self.force, replace=replace)
+
     @property
     def on_terminal(self) -> bool:
         return self.path == "-" and sys.stdout is not None and sys.stdout.isatty()
@@ -119,7 +129,7 @@ class VectorOutputFlags(OutputFlags):
     encoding: Annotated[Literal["list", "base64"], Named("--vectors"), Variable("SENTKIT_VECTORS")] = "list"
     store: Store = None
 
-    def form(self, *, replace: bool = False) -> "VectorOutput":
+    def vectors(self, *, replace: bool = False) -> "VectorOutput":
         from sentkit.formats.vectors.sinks import VectorOutput
 
         return VectorOutput(self.encoding, force=self.force, replace=replace, store=self.store)
@@ -178,7 +188,6 @@ class PlotFlags(OutputFlags):
     """
 
     path: Annotated[str, Named("--output")] = "-"
-    json: bool = False
     width: Annotated[float | None, Range(min=30, max=1000)] = None
 
     @property
@@ -194,13 +203,11 @@ class PlotFlags(OutputFlags):
         if self.path != "-" and not picture and self.format != "jsonl":
             problem = f"{self.path}: unknown format of a picture"
             raise UsageError(problem, advice="use a name with .svg, .png, .pdf or .jsonl")
-        if self.on_terminal and not self.json:
-            advice = "use -o FIGURE.svg, or --json for the numbers of the picture"
+        if self.on_terminal:
+            advice = "use -o FIGURE.svg, or | cat for the numbers of the picture"
             raise UsageError("a terminal shows no picture", advice=advice)
         if self.width is not None and not picture:
             raise UsageError("--width needs a picture", advice="use -o with .svg, .png or .pdf")
-        if self.json and picture:
-            raise UsageError(f"--json cannot be used with -o {self.path}", advice="use a name with .jsonl")
         if picture:
             import_matplotlib()
         self.check_creatable()
@@ -217,30 +224,6 @@ class PlotFlags(OutputFlags):
 
         with self.open() as out:
             out.writelines(json_line(record) for record in picture.records())
-
-
-@dataclass(frozen=True)
-class QuietFlags:
-    """The messages of a command.
-
-    -q, --quiet: Hide warnings and progress (without a terminal, a line per minute).
-    """
-
-    verbose = False
-    quiet: bool = False
-
-    def console(self, command: str) -> Console:
-        return Console(command, self.quiet, self.verbose)
-
-
-@dataclass(frozen=True)
-class RunFlags(QuietFlags):
-    """The messages of a command, its automatic choices and its progress.
-
-    -v, --verbose: Report automatic choices, and progress more often.
-    """
-
-    verbose: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,27 @@
-"""Flags that sentkit had before its first release, with the way that replaces each; until that release."""
+"""Flags that sentkit had before its first release, with the way that replaces each.
+
+This file goes with that release.
+"""
 
 from collections.abc import Sequence
 
+BY_PRECISION = "set the variable SENTKIT_PRECISION=bf16 or fp32"
+BY_STORE = "pipe the rows to: sentkit cat --store KIND -o FILE.safetensors"
+BY_VECTORS = "set the variable SENTKIT_VECTORS=base64"
 REMOVED: dict[str, str] = {  # "COMMAND --flag", or "COMMAND --flag VALUE" for one value of a flag that stays
+    "build-entries --store": BY_STORE,
+    "build-entries --vectors": BY_VECTORS,
+    "cluster --threads": "set the variable SENTKIT_THREADS=N",
     "inspect --replay": "inspect prints the command of a checkpoint and those of its bases",
+    "plot curve --json": "add: | cat",
+    "plot heat --json": "add: | cat",
+    "plot pairs --json": "add: | cat",
+    "plot space --json": "add: | cat",
+    "plot sweep --json": "add: | cat",
+    "search --precision": BY_PRECISION,
+    "translate --precision": BY_PRECISION,
+    "whiten apply --store": BY_STORE,
+    "whiten apply --vectors": BY_VECTORS,
 }
 
 

@@ -72,16 +72,14 @@ class Recorded:
         )
 
 
-def find_query_encoder(
-    model: str | None, recorded: Recorded, *, device: str, precision: str
-) -> "tuple[Model, Model | None]":
+def find_query_encoder(model: str | None, recorded: Recorded, *, device: str) -> "tuple[Model, Model | None]":
     """Return the model for the queries, read as the record says, and the same model as it declares.
 
     The second one replaces the first if its weights are not the recorded ones. A recorded model is not
     downloaded, because a data file must not start a download.
     """
 
-    find = partial(find_encoder, device=device, precision=precision, compares=True)
+    find = partial(find_encoder, device=device, compares=True)
     options, prompt = recorded.options(), recorded.prompt
     if recorded.model is None:
         return find(model or NANO, ReadingOptions()), None

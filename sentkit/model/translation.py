@@ -137,7 +137,7 @@ class Translator:
         checkpoint: Checkpoint,
         *,
         device: str,
-        precision: str,
+        precision: str = "auto",
         source_lang: str | None = None,
         target_lang: str | None = None,
         prefix: str = "",

@@ -43,7 +43,7 @@ def main(*figures: Figure, arguments: Sequence[str] | None = None) -> None:
     figure = {each.__name__: each for each in figures}[values.pop("figure")]
     console = Console(f"{paper}.figures")
     try:
-        output = PlotFlags(path=values["output"], force=True, json=values.pop("output") == "-")
+        output = PlotFlags(path=values.pop("output"), force=True)
         files = values.pop("files")
         output.check()
         check_paths(console, {"-o": output.path}, {"FILE": files})

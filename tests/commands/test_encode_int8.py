@@ -36,14 +36,15 @@ def test_vectors_are_near_fp32_in_the_same_space(model, request, sentkit, senten
 
 
 @needs_integers
-def test_the_loss_is_recorded_and_shown(sentkit, tmp_path, on_terminal):
+def test_the_loss_is_recorded_and_shown(sentkit, tmp_path, on_terminal, monkeypatch):
     """Queries in fp32 search such a file."""
     first, second = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
     for path in (first, second):
         assert sentkit("encode", "--precision", "int8", "-o", path, stdin=TEXTS).code == 0
 
     record = json.loads(sentkit("inspect", first, "--json").out)["spec"]
-    done = sentkit("search", "a dog", "--corpus", first, "--top", "1", "--precision", "fp32")
+    monkeypatch.setenv("SENTKIT_PRECISION", "fp32")
+    done = sentkit("search", "a dog", "--corpus", first, "--top", "1")
 
     assert done.code == 0
     assert b"a dog" in done.out

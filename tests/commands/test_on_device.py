@@ -94,13 +94,14 @@ def test_rows_are_assigned_to_centroids(sentkit, files, blocks):
 
 
 @pytest.mark.usefixtures("with_torch")
-def test_texts_and_parts_of_a_folder_are_compared(sentkit, tmp_path, blocks):
+def test_texts_and_parts_of_a_folder_are_compared(sentkit, tmp_path, blocks, monkeypatch):
     """The model runs on the same device. The blocks of the folder are not those of the device."""
+    monkeypatch.setenv("SENTKIT_PRECISION", "fp32")
     words = [f"{a} {b} {c}" for a in ("a", "the") for b in ("cat", "dog", "man") for c in ("runs", "eats")]
     (tmp_path / "texts.txt").write_text("".join(f"{text} {n}\n" for n in range(9) for text in words))
     folder = ["-o", "vectors/", "--block-bytes", "1000", "--store", "float16"]
     assert sentkit("encode", "texts.txt", *folder).code == 0
-    search = ["search", "a cat", "two men", "--corpus", "vectors/", "--precision", "fp32"]
+    search = ["search", "a cat", "two men", "--corpus", "vectors/"]
 
     for more in ([], ["--top", "100"], ["--shard", "2/2"], ["--threshold", "0.3"]):
         assert sentkit(*search, *more, "--device", "cuda") == sentkit(*search, *more, "--device", "cpu")
@@ -108,12 +109,13 @@ def test_texts_and_parts_of_a_folder_are_compared(sentkit, tmp_path, blocks):
 
 
 @pytest.mark.usefixtures("with_torch")
-def test_signs_and_distances_are_compared_on_the_cpu(sentkit, tmp_path, blocks):
+def test_signs_and_distances_are_compared_on_the_cpu(sentkit, tmp_path, blocks, monkeypatch):
     """With TEXT, the flag selects the device of the model."""
+    monkeypatch.setenv("SENTKIT_PRECISION", "fp32")
     (tmp_path / "texts.txt").write_text("a cat\na dog\nrain\n")
     for store in ("binary", "float16"):
         assert sentkit("encode", "texts.txt", "--store", store, "-o", f"{store}.safetensors").code == 0
     for words in (["binary.safetensors"], ["float16.safetensors", "--metric", "manhattan"]):
-        command = ["search", "two cats", "--precision", "fp32", "--corpus", *words]
+        command = ["search", "two cats", "--corpus", *words]
         assert sentkit(*command, "--device", "cuda") == sentkit(*command)
     assert not blocks

@@ -54,19 +54,13 @@ def test_every_command_reads_the_file_as_its_float32_copy(sentkit, stored, name,
 
 
 @pytest.mark.parametrize("kind", ["float32", *KINDS])
-def test_encode_whiten_and_cat_write_each_kind(sentkit, tiny, kind):
+def test_encode_and_cat_write_each_kind(sentkit, tiny, kind):
     """The numbers are those of the float32 file, stored; a pair has two vectors."""
     for texts in ('{"text":"a cat"}\n{"text":"b"}', '{"text_a":"a cat","text_b":"b"}'):
         sentkit("encode", "-qf", "-m", tiny, "-o", "plain.safetensors", stdin=texts)
         sentkit("encode", "-qf", "-m", tiny, "-o", "encoded.safetensors", "--store", kind, stdin=texts)
         sentkit("cat", "-f", "plain.safetensors", "-o", "copied.safetensors", "--store", kind)
-        sentkit("whiten", "fit", "-f", "plain.safetensors", "--kind", "center", "-o", "T.safetensors")
-        for name, flags in (("w", []), ("whitened", ["--store", kind])):
-            output = ["-f", "-o", f"{name}.safetensors", *flags]
-            sentkit("whiten", "apply", "plain.safetensors", "-t", "T.safetensors", *output)
-        sentkit("cat", "-f", "w.safetensors", "-o", "w2.safetensors", "--store", kind)
 
         assert content("encoded.safetensors") == content("copied.safetensors")
-        assert content("whitened.safetensors") == content("w2.safetensors")
     if kind == "float32":
         assert Path("encoded.safetensors").read_bytes() == Path("plain.safetensors").read_bytes()

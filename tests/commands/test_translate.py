@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-TRANSLATE = ("translate", "--precision", "fp32", "-m")
+TRANSLATE = ("translate", "-m")
 WORDS = ("the", "a", "cat", "dog", "man", "woman", "sea", "plays", "runs", "sleeps", "sings")
 
 
@@ -17,6 +17,11 @@ def generated(folder, texts, **how):
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     inputs = (tokenizer(text, return_tensors="pt") for text in texts)
     return [tokenizer.decode(model.generate(**each, **how)[0], skip_special_tokens=True) for each in inputs]
+
+
+@pytest.fixture(autouse=True)
+def in_fp32(monkeypatch):
+    monkeypatch.setenv("SENTKIT_PRECISION", "fp32")
 
 
 @pytest.fixture
