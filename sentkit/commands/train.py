@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from sentkit.console import Console, StepProgress, print_described, print_table, print_text, show, watch_rows
 from sentkit.errors import UsageError
 from sentkit.flag_values import assignment, numbers
-from sentkit.flags import Named, Needs, Range, options
+from sentkit.flags import Named, Range, options
 from sentkit.flags.rows import RowFlags
 from sentkit.process import check_threads, handle_signals, is_first_process, typed_words
 
 if TYPE_CHECKING:
     from sentkit.training.loop.state import Run
-    from sentkit.training.method import Method
 
 
-FILES = ("dev", "test", "entries", "init", "tokenizer")
+FILES = ("dev", "test", "entries")
 # Flags of all runs, and options that differ between the runs of --list.
 SHARED = ("device", "threads", "deterministic", "resume", "force", "save_every", "save_seconds")
 OF_ONE_RUN = ("-o", "--output", "--seed", "--set", "--epochs", "--batch", "--lr")
@@ -52,8 +51,6 @@ class TrainFlags(options.OutputFlags, BaseFlags):
     --test ROWS: For classify: labelled rows; print their metrics.
     --entries PATH: For defsent-plus: the output of build-entries.
     --seed N|A,B|A..B: Random seed. Several seeds: one run each, in OUT/seed-N.
-    --init CONFIG: Start with random weights for this config.json.
-    --tokenizer PATH: For --init: a tokenizer.json, or its folder.
     --threads N: CPU threads. [default: as in the run to resume, else SENTKIT_THREADS, else all CPUs]
     --deterministic: Also on CUDA, every run writes the same bytes; slower.
     --resume: Continue the stopped run; if there is none, start one.
@@ -71,8 +68,6 @@ class TrainFlags(options.OutputFlags, BaseFlags):
     test: str | None = None
     entries: str | None = None
     seed: str = "0"
-    init: Annotated[str | None, Needs("--tokenizer")] = None
-    tokenizer: Annotated[str | None, Needs("--init")] = None
     device: str = "auto"
     threads: Annotated[int | None, Range(min=1)] = None
     deterministic: bool = False
@@ -129,8 +124,8 @@ def train(
         built = [build(kind.Settings, kind.presets, flags.preset, words_for(given | each)) for each in grid]
         reads = {f"--{name}": getattr(flags, name) for name in FILES} | {METHOD: loaded.file}
         reads |= kind.other_checkpoints(built[0])  # names of checkpoints are no settings with several values
-        base = base_of(kind, flags)
-        inputs = inputs_of({"FILE": row_flags.paths, **({} if base is None else {"-m": base}), **reads})
+        base = flags.model or "nano"
+        inputs = inputs_of({"FILE": row_flags.paths, "-m": base, **reads})
         bar = StepProgress(console)
         one = Run(
             method=loaded,
@@ -154,7 +149,7 @@ def train(
             console,
             flags,
             known=(*LEARNED, "embedding"),
-            reads={"-m": base and options.model_paths(base), **reads},
+            reads={"-m": options.model_paths(base), **reads},
             writes={"-o": [*dict.fromkeys(folders)], "stdout": "-"},
         )
         with opened as rows:
@@ -181,21 +176,6 @@ def given_settings(flags: TrainFlags, console: Console) -> dict[str, str]:
     if flags.dev is None and (idle := next((name for name in given if name in OF_DEV), None)):
         raise UsageError(f"{idle} has no effect without --dev")
     return given
-
-
-def base_of(kind: "type[Method]", flags: TrainFlags) -> str | None:
-    """Return the checkpoint to start with, or None for random weights."""
-    from sentkit.training.catalogue import METHODS
-
-    if flags.init is None:
-        return flags.model or "nano"
-    if flags.model is not None:
-        advice = "--init starts with random weights, -m with a checkpoint"
-        raise UsageError("--init and -m cannot be used together", advice=advice)
-    if not kind.needs.random_start:
-        able = ", ".join(name for name, each in METHODS.items() if each.load().needs.random_start)
-        raise UsageError("this method cannot be used with --init", advice=f"these methods can: {able}")
-    return None
 
 
 def print_results(runs: "Sequence[Run]", kind: type) -> None:

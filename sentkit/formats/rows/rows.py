@@ -23,7 +23,7 @@ from sentkit.formats.urls import is_folder_at, is_url, remote_file
 
 T = TypeVar("T")
 
-LINES: Mapping[str, Callable[[str, Iterator[lines.LineBlock], int], Iterator[RowBlock]]] = {
+LINES: Mapping[str, Callable[[str, Iterator[lines.LineBlock]], Iterator[RowBlock]]] = {
     "jsonl": lines.jsonl_blocks,
     "text": lines.text_blocks,
     "": lines.sniffed_blocks,
@@ -161,7 +161,6 @@ class Inputs:
     meter: Meter = field(default=None)  # type: ignore[assignment]  # by default, that of the paths
     quoting: str | None = None  # of TSV and CSV: none or csv; None: by format
     columns: Sequence[str] = ()  # of TSV and CSV without a header
-    longest: int = lines.MAX_LINE  # maximum bytes of a row
     by_paragraph: bool = False  # of Markdown
     # The rows of a vector file and their number; None for other files. `rows` cannot import `vectors`.
     vector_file: Callable[[str], tuple[Iterator[RowBlock], int] | None] = lambda path: None
@@ -227,15 +226,15 @@ class Inputs:
             yield self.meter.counted(path, *stored)
         elif self.format_of(path) == "parquet":
             with parquet.open_parquet(path) as records:
-                yield self.meter.counted(path, records.blocks(longest=self.longest), records.count)
+                yield self.meter.counted(path, records.blocks(), records.count)
         else:
             with open_input(path, self.meter.file) as file:
-                format, blocks = self.format_of(path), lines.line_blocks(file, self.longest)
+                format, blocks = self.format_of(path), lines.line_blocks(file)
                 if format in tables.DELIMITERS:
                     yield tables.table_blocks(path, blocks, format, self)
                 else:
                     read = lines.paragraph_blocks if format == PARAGRAPHS else LINES[format]
-                    yield read(path, blocks, self.longest)
+                    yield read(path, blocks)
 
 
 @contextmanager

@@ -159,7 +159,6 @@ def inputs_of(folder: VectorFolder, number: int, path: str) -> Inputs:
         rejects=Rejects(skip=True),
         meter=Meter(()),  # a part can have no rows
         quoting=quoting,
-        longest=settings["max_line"],
         vector_file=rows_in,
     )
 
@@ -234,7 +233,7 @@ def describe_input(inputs: Inputs, path: str) -> dict[str, Any]:
         record["grid"] = "bytes"
         if not record["format"]:  # as the reader detects it
             with open_input(path) as file:
-                lines = (line for _, line in numbered(file, inputs.longest) if line.strip())
+                lines = (line for _, line in numbered(file) if line.strip())
                 record["format"] = "jsonl" if looks_like_json(next(lines, b"")) else "detected text"
     with open_file(path) as file:
         record["size"] = file.seek(0, os.SEEK_END)

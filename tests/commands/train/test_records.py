@@ -15,7 +15,8 @@ from support import PAIRS, ROOT, TEXTS, contents, in_jsonl
 from training.small import every_field
 
 # Lines of the documents, and the words that complete them: rows, output, and fewer steps.
-TITLES = "titles.txt -o made -q --epochs 1"
+TITLES = "titles.txt -o made -q --epochs 1 --set warmup=0"
+OF_PAIRS = "pairs.jsonl -o made -q --epochs 1 --set warmup=0"
 ROWS = "rows.jsonl -o made -q --epochs 1 --batch 4"
 OF_DOCUMENTS = [
     ("README.md", "sentkit train simcse examples/data/titles.txt -m nano -o out/run --epochs 2 --dev "
@@ -34,7 +35,7 @@ OF_DOCUMENTS = [
     ("examples/systems.jsonl", "sentkit train sbert", ROWS),
     ("examples/systems.jsonl", "sentkit train ct", TITLES),
     ("examples/systems.jsonl", "sentkit train is-bert", TITLES),
-    ("examples/systems.jsonl", "sentkit train sg-bert --preset bt", TITLES),
+    ("examples/systems.jsonl", "sentkit train sg-bert --preset bt", OF_PAIRS),
     ("examples/systems.jsonl", "sentkit train sg-bert --set objective=opt2", TITLES),
     ("examples/systems.jsonl", "sentkit train sg-bert --set temperature=0.001", TITLES),
     ("examples/systems.jsonl", "sentkit train sg-bert --set head=none", TITLES),
@@ -44,8 +45,8 @@ OF_DOCUMENTS = [
     ("examples/systems.jsonl", "sentkit train pairsupcon --preset paper", ROWS),
     ("examples/systems.jsonl", "sentkit train pairsupcon --preset id-plain", ROWS),
     ("examples/systems.jsonl", "sentkit train pairsupcon --set beta=0.5", ROWS),
-    ("examples/systems.jsonl", "sentkit train defsent", "words.jsonl -o made -q --epochs 1"),
-    ("examples/systems.jsonl", "sentkit train sncse", "triplets.jsonl -o made -q --epochs 1"),
+    ("examples/systems.jsonl", "sentkit train pairsupcon --preset cls", ROWS),
+    ("examples/systems.jsonl", "sentkit train sncse", OF_PAIRS),
 ]  # fmt: skip
 
 
@@ -59,13 +60,6 @@ def folders(tmp_path):
     for name in ("pairs.jsonl", "examples/data/pairs.jsonl"):
         (first / name).write_text(in_jsonl(*PAIRS))
     (first / "rows.jsonl").write_text(in_jsonl(*every_field(13)))
-    words = [("cat", "a small animal"), ("dog", "an animal that barks"), ("sea", "much water")]
-    (first / "words.jsonl").write_text(in_jsonl(*({"word": a, "definition": b} for a, b in words)))
-    names = ("anchor", "positive", "negative")
-    triplets = [
-        dict(zip(names, texts, strict=True)) for texts in zip(TEXTS, TEXTS[1:], TEXTS[2:], strict=False)
-    ]
-    (first / "triplets.jsonl").write_text(in_jsonl(*triplets))
     shutil.copytree(first, second)
     return first, second
 
@@ -82,7 +76,7 @@ def repeat(execute, line, folders):
     assert done.returncode == 0, done.stderr
     output = shlex.split(line)[shlex.split(line).index("-o") + 1]
     checkpoints = [path.parent.relative_to(first) for path in (first / output).rglob("sentkit.json")]
-    printed = execute(["sentkit", "inspect", str(checkpoints[0])], first)
+    printed = execute(["sentkit", "inspect", f"./{checkpoints[0]}"], first)
     [command] = commands_of(json.loads(printed.stdout)["lineage"])
     assert shlex.split(command) == shlex.split(line)
     again = execute(["sh", "-ec", command], second)
