@@ -155,6 +155,20 @@ def test_a_terminal_shows_the_commands(train, sentkit, on_terminal):
     assert lines[14][0] == "..."
 
 
+def test_one_of_several_checkpoints_of_a_command_says_which_one_it_is(train, sentkit):
+    """Also in its card; an export of it is the only one of its command."""
+    train("--set", "lr=1e-2,3e-2", "--seed", "0,1", output="grid")
+    sentkit("export", "-m", "grid/lr=3e-2/seed-1", "-o", "made")
+    card, exported = (Path(folder, "README.md").read_text() for folder in ("grid/lr=3e-2/seed-1", "made"))
+
+    assert record_of("grid/lr=3e-2/seed-1")["this_run"] == {"lr": "3e-2", "seed": 1}
+    assert "This is the one with `lr=3e-2`, `seed=1`." in card
+    assert "this_run" not in record_of("made")
+    assert record_of("made")["bases"][0]["this_run"] == {"lr": "3e-2", "seed": 1}
+    assert "This is the one" not in exported
+    assert "    sentkit export -m grid/lr=3e-2/seed-1 -o made\n" in exported
+
+
 def test_the_inputs_have_digests(train, sentkit, tiny, texts):
     train()
     digest = hashlib.sha256(Path(texts).read_bytes()).hexdigest()
