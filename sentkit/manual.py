@@ -14,11 +14,11 @@ from sentkit import __version__
 
 WIDTH, NAMES = 80, 26  # columns of a line, and of the names of flags
 HEADINGS = {  # heading -> flags of several commands below it; a flag in no list belongs to "Options"
-    "Input": "field rejects from quoting columns max-line files-from queries",
+    "Input": "field rejects from quoting columns queries",
     "Options": "",
     "Model": (
         "model readout template full-stop max-length prompt prompt-name normalize transform dim "
-        "on-truncate window init tokenizer"
+        "on-truncate window"
     ),
     "Output": "output force json replace vectors store width shard resume block-bytes reuse",
     "Run": "precision device threads batch-tokens dry-run deterministic quiet verbose",

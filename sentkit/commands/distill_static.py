@@ -10,6 +10,7 @@ from sentkit.console import Console, RowProgress, TaskProgress
 from sentkit.errors import DataError, UsageError
 from sentkit.flags import Range, options
 from sentkit.flags.rows import RowFlags
+from sentkit.process import typed_words, version_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,7 +77,7 @@ def distill_static(
         table, warnings = token_table(vectors, factors, dim or min(USUAL_DIM, encoder.width))
         console.warn(*(warnings if dim is not None else ()))
         record |= {"weights": weights, "tokens": len(table), "dim": table.shape[1]}
-        write_model2vec(part, table, tokenizer.rules(), record)
+        write_model2vec(part, table, tokenizer.rules(), record | made_by(checkpoint, row_flags.files))
     with open_output("-", force=False) as out:
         out.write(json_line({"model": readable(output.path), **record}))
 
@@ -95,6 +96,15 @@ def reading_of_tokens(checkpoint: "Checkpoint", readout: str | None) -> "Reading
     if plan.steps[-1:] == ("normalise",):
         plan = replace(plan, steps=plan.steps[:-1])
     return plan
+
+
+def made_by(checkpoint: "Checkpoint", texts: list[str] | None) -> dict[str, Any]:
+    """The command for sentkit.json, with the versions."""
+    from sentkit.formats.checkpoints.export import command_record, inputs_of
+
+    inputs = inputs_of({"FILE": texts, "-m": checkpoint.name})
+    versions = {"sentkit": version_of("sentkit"), "torch": version_of("torch")}
+    return {**command_record(typed_words(), inputs, checkpoint), "made_with": versions}
 
 
 def count_tokens(

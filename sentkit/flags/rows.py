@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypeVar
 
 from sentkit.console import Console
 from sentkit.errors import NoInputError, NoRowsError, UsageError
-from sentkit.flag_values import size
 from sentkit.flags import Excludes, Named
 from sentkit.flags.options import OutputFlags, check_paths
 
@@ -176,39 +175,20 @@ class TextFlags(RowFlags):
 class UnusualFlags(TextFlags):
     """The input of `cat`, also if it is unusual.
 
-    --files-from LIST: Read the names of the files from LIST, one per line or with NUL between them; '-' is
-        standard input.
     --from FORMAT: Input format: jsonl, text, paragraphs, tsv, csv or parquet. [default: by suffix]
     --quoting: For TSV and CSV. csv: fields may be quoted; none: a quote is text. [default: by format]
     --columns A,B,...: For TSV and CSV without a header: the names of the columns.
-    --max-line SIZE: Maximum bytes of a row; a longer row is a bad row. Suffixes: K, M, G.
     """
 
-    files_from: str | None = None
     from_: Literal["jsonl", "text", "paragraphs", "tsv", "csv", "parquet"] | None = None
     quoting: Literal["none", "csv"] | None = None
     columns: str | None = None
-    max_line: str = "64M"
-
-    @cached_property
-    def paths(self) -> list[str]:
-        from sentkit.formats.files import read_list
-
-        if self.files_from is None:
-            return super().paths
-        if self.files:
-            raise UsageError("--files-from and FILE cannot be used together")
-        return read_list(self.files_from)
-
-    def sources(self) -> "Paths":
-        return {"FILE": self.paths, "--files-from": self.files_from}
 
     def inputs(self, paths: Sequence[str], known: Known) -> "Inputs":
         inputs = replace(
             super().inputs(paths, known),
             format=self.from_,
             quoting=self.quoting,
-            longest=size("--max-line", self.max_line),
             columns=[] if self.columns is None else self.columns.split(","),
         )
         for flag, value in {"--quoting": self.quoting, "--columns": self.columns}.items():

@@ -40,7 +40,12 @@ def readable(path: str) -> str:
     """
     if is_url(path) and is_input_file(path):
         path = with_commit(path)
-    return without_secrets(os.fsencode(path).decode(errors="replace"))
+    return without_secrets(as_unicode(path))
+
+
+def as_unicode(word: str) -> str:
+    """A word of the command line as valid Unicode."""
+    return os.fsencode(word).decode(errors="replace")
 
 
 def commit_in(path: str | None) -> str | None:
@@ -220,19 +225,6 @@ def compressed(path: str, file: BinaryIO) -> Iterator[BinaryIO]:
             plain.flush()
     else:
         yield file
-
-
-def read_list(path: str) -> list[str]:
-    """The names in a file, one per line, or separated by NUL bytes as from `find -print0`."""
-    with open_input(path) as file:
-        content = file.read()
-    separator = b"\0" if b"\0" in content else b"\n"
-    names = [os.fsdecode(name) for name in content.split(separator) if name]
-    if not names:
-        raise DataError("no file names", source=path)
-    if path == "-" and "-" in names:
-        raise UsageError("standard input is the list of files, so it cannot be one of the files")
-    return names
 
 
 TEXTS = (".txt", ".text", ".md", ".markdown", ".rst")  # suffixes of the text files of a folder

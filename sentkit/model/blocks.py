@@ -13,6 +13,7 @@ from sentkit.errors import CannotCreateError, DataError, NoRowsError, UsageError
 from sentkit.formats.outputs.outputs import published_together
 from sentkit.formats.outputs.temporary import remove
 from sentkit.formats.rows.kinds import TextParser
+from sentkit.formats.rows.lines import MAX_LINE
 from sentkit.formats.rows.rows import Inputs, Meter, Rejects
 from sentkit.formats.vectors.folders import (
     BLOCK_BYTES,
@@ -67,7 +68,7 @@ class BlockWriter:
             "on_truncate": encoding.on_truncate,
             **encoding.windows,
             "on_error": "skip" if inputs.rejects.skip else "fail",
-            "max_line": inputs.longest,
+            "max_line": MAX_LINE,
             "quoting": inputs.quoting or "by format",
             "replace": encoding.form.replace,
         }

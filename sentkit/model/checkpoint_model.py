@@ -50,12 +50,6 @@ if TYPE_CHECKING:
     from sentkit.model.transformer.encoder import TransformerEncoder
 
 
-READING_FIELDS = {
-    *("readout", "template", "full_stop", "steps", "dim", "prompt", "prompts"),
-    *("max_length", "lowercase", "prompt_is_read"),
-}
-
-
 def runs(checkpoint: Checkpoint) -> str:
     try:
         read_architecture(checkpoint.config, checkpoint.config_file)
@@ -173,9 +167,7 @@ class CheckpointModel:
                 "hash": tokenizer.hash,
             },
             "sentence_transformers": stock(checkpoint, reading),
-            "lineage": {
-                name: value for name, value in checkpoint.lineage.items() if name not in READING_FIELDS
-            },
+            "lineage": checkpoint.origin,
         }
 
 

@@ -204,7 +204,7 @@ class Base:
     training_tokenizer: Tokenizer | KnownTexts  # truncates to the length used in training
     final_tokenizer: Tokenizer | KnownTexts  # truncates to the length of the finished checkpoint
     why_not_packed: str
-    parents: tuple[str, ...]  # this checkpoint and its ancestors; empty for random weights
+    parents: tuple[str, ...]  # this checkpoint and its ancestors
     stored: Mapping[str, Tensor] = field(
         default_factory=dict
     )  # names as in the files; with architecture only

@@ -22,7 +22,7 @@ from sentkit.formats.rows.block import Row, RowBlock, Texts
 
 T = TypeVar("T")
 
-LINES: Mapping[str, Callable[[str, Iterator[lines.LineBlock], int], Iterator[RowBlock]]] = {
+LINES: Mapping[str, Callable[[str, Iterator[lines.LineBlock]], Iterator[RowBlock]]] = {
     "jsonl": lines.jsonl_blocks,
     "text": lines.text_blocks,
     "": lines.sniffed_blocks,
@@ -160,7 +160,6 @@ class Inputs:
     meter: Meter = field(default=None)  # type: ignore[assignment]  # by default, that of the paths
     quoting: str | None = None  # of TSV and CSV: none or csv; None: by format
     columns: Sequence[str] = ()  # of TSV and CSV without a header
-    longest: int = lines.MAX_LINE  # maximum bytes of a row
     by_paragraph: bool = False  # of Markdown
     # Opens a vector file or folder as a `Store`, which `rows` cannot import; None for other files.
     vector_file: Callable[[str], Any] = lambda path: None
@@ -231,15 +230,15 @@ class Inputs:
             yield self.meter.counted(path, stored.row_blocks(), stored.count)
         elif self.format_of(path) == "parquet":
             with parquet.open_parquet(path) as records:
-                yield self.meter.counted(path, records.blocks(longest=self.longest), records.count)
+                yield self.meter.counted(path, records.blocks(), records.count)
         else:
             with open_input(path, self.meter.file) as file:
-                format, blocks = self.format_of(path), lines.line_blocks(file, self.longest)
+                format, blocks = self.format_of(path), lines.line_blocks(file)
                 if format in tables.DELIMITERS:
                     yield tables.table_blocks(path, blocks, format, self)
                 else:
                     read = lines.paragraph_blocks if format == PARAGRAPHS else LINES[format]
-                    yield read(path, blocks, self.longest)
+                    yield read(path, blocks)
 
 
 def parse_fields(pairs: Sequence[str], known: Sequence[str]) -> dict[str, str]:

@@ -79,5 +79,4 @@ def inputs_of(folder: VectorFolder, number: int, path: str) -> Inputs:
         rejects=Rejects(skip=True),
         meter=Meter(()),  # a part can have no rows
         quoting=quoting,
-        longest=settings["max_line"],
     )

@@ -85,11 +85,11 @@ class Block:
                     place += len(rest)
                 source = f"{self.path} (from byte {place + 1})" if self.start else self.path
                 chunks = bytes_in_range(file, place, self.stop, hashed)
-                own = lines_of(chunks, inputs.longest, is_start=not self.start)
-                yield from LINES[self.format](source, own, inputs.longest)
+                own = lines_of(chunks, is_start=not self.start)
+                yield from LINES[self.format](source, own)
         else:
             with open_parquet(self.path) as table:
-                for rows in table.blocks(self.start, self.stop, longest=inputs.longest):
+                for rows in table.blocks(self.start, self.stop):
                     hashed.update(b"".join([raw + b"\n" for raw in rows.raws]))
                     yield rows
         self.source = hashed.hexdigest()
@@ -368,7 +368,7 @@ def describe_input(inputs: Inputs, path: str) -> dict[str, Any]:
         record["grid"] = "bytes"
         if not record["format"]:  # as the reader detects it
             with open_input(path) as file:
-                lines = (line for _, line in numbered(file, inputs.longest) if line.strip())
+                lines = (line for _, line in numbered(file) if line.strip())
                 record["format"] = "jsonl" if looks_like_json(next(lines, b"")) else "detected text"
     with open_file(path) as file:
         record["size"] = file.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""Write rows with vectors as JSONL, Parquet, a table or a vector file, by the name of the output."""
+"""Write rows with vectors as JSONL, Parquet or a vector file, by the name of the output."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,6 @@ from sentkit.formats.files import (
 from sentkit.formats.outputs.outputs import is_special, open_output, refuse_existing
 from sentkit.formats.rows.block import NewFields, Row, RowBlock
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.rows.tables import TableWriter
 from sentkit.formats.vectors.folders import SUFFIX
 from sentkit.formats.vectors.store import common_fields, common_spec, recorded_fields
 from sentkit.formats.vectors.tensors import FLOAT16_MAX
@@ -145,6 +144,8 @@ def with_fields(rows: RowBlock, new: Sequence[NewFields]) -> list[bytes]:
 
 
 ROW_SUFFIXES = ".jsonl, .jsonl.gz, .jsonl.zst or .parquet"
+TABLES = (".csv", ".tsv")
+TO_TABLE = "write .parquet for DuckDB, or JSONL, and convert it: mlr --ijsonl --ocsv cat (or --otsv)"
 
 
 def check_output(path: str, *, vectors: bool = True) -> None:
@@ -164,7 +165,8 @@ def check_output(path: str, *, vectors: bool = True) -> None:
         ends = Path(path).suffixes
         kind = "".join(ends[-2:]) if ends[-1].lower() in COMPRESSED else ends[-1]
         suffixes = ROW_SUFFIXES.replace(" or", ",") + " or .safetensors" if vectors else ROW_SUFFIXES
-        raise UsageError(f"{path}: unknown output format {kind}", advice=f"use a name with {suffixes}")
+        advice = TO_TABLE if bare_suffix(path) in TABLES else f"use a name with {suffixes}"
+        raise UsageError(f"{path}: unknown output format {kind}", advice=advice)
 
 
 check_rows_output = partial(check_output, vectors=False)
@@ -268,9 +270,6 @@ class Answers:
         return powers / powers.sum(1, keepdims=True)
 
 
-TABLES = (".csv", ".tsv")
-
-
 def convert(
     inputs: Inputs,
     output: str,
@@ -281,32 +280,22 @@ def convert(
     name_field: str | None = None,
 ) -> int:
     """Write the rows to `output`, with our names for the fields of `inputs`. Returns the number of rows."""
-    suffix = bare_suffix(output)
-    if suffix not in TABLES or form.store is not None:
-        form.check(output)
+    form.check(output)
     reader = VectorReader(inputs, optional=True)
     reader.verifies = head is None  # the first rows alone are read without a look at the whole file
-    table: TableWriter | None = None
 
     def ours(block: VectorBlock) -> VectorBlock:
         refuse_kind(block.rows, block.vectors, form.store)
-        block = renamed(inputs.fields, name_field, block)
-        if table is not None:
-            block.rows.without({*block.names, "_emb"} if block.names else ()).checked(table.write)
-        return block
+        return renamed(inputs.fields, name_field, block)
 
     blocks = reader.blocks(ours, head)
     if is_safetensors(output):
         return write_vectors(reader, blocks, output, form)
-    count = vectors = 0
+    count = 0
     with open_output(output, force=form.force) as out:
-        table = TableWriter(out, suffix) if suffix in TABLES else None
         for block in blocks:
-            if table is None:
-                out.write(b"\n".join([*as_jsonl(block, reader.emb, encoding), b""]))
-            count, vectors = count + len(block), vectors + len(block) * bool(block.names)
-    if vectors and table is not None:
-        inputs.rejects.warn(f"{output}: a table has no vectors; those of {vectors} rows are left out")
+            out.write(b"\n".join([*as_jsonl(block, reader.emb, encoding), b""]))
+            count += len(block)
     return count
 
 

@@ -5,7 +5,7 @@ They are folders of model2vec and of StaticEmbedding, word-vector files, and the
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -100,6 +100,7 @@ class StaticModel:
     table: Mapping[str, Any]  # properties of the word vectors for `inspect`
     notes: Sequence[str] = ()
     similarity: object = None  # the declared metric
+    origin: Mapping[str, Any] = field(default_factory=dict)  # how the checkpoint was made
 
     def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:
         if not isinstance(self.tokenizer, LongTextTokenizer):
@@ -117,6 +118,7 @@ class StaticModel:
             "steps": [step.suffix.strip("/+") for step in self.steps],
             "prompt": self.tokenizer.prompt,
             "max_length": self.tokenizer.max_length,
+            **({"lineage": self.origin} if self.origin else {}),
         }
 
 
@@ -235,6 +237,7 @@ def read_folder(checkpoint: Checkpoint, options: ReadingOptions) -> StaticModel:
         open_vectors=vectors,
         table=table,
         similarity=declared.similarity,
+        origin=checkpoint.origin,
     )
 
 

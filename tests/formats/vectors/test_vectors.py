@@ -189,7 +189,7 @@ def test_jsonl_is_the_format_of_all_other_names(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", [
-    *("a.csv", "a.txt.gz", "a.arrow", "a.JSONLL", "a.safetensor", "a.safetensors.gz", "b.parquet.zst"),
+    *("a.xlsx", "a.txt.gz", "a.arrow", "a.JSONLL", "a.safetensor", "a.safetensors.gz", "b.parquet.zst"),
     *("jsonl.bz2", "tmp.Ab3"),
 ])  # fmt: skip
 def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path, name):
