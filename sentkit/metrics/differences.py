@@ -26,7 +26,7 @@ from sentkit.formats.rows.kinds import (
     string_in,
 )
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store import fields_of, is_store
+from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, is_array, resized
 from sentkit.formats.vectors.vectors import joined as joined_rows
 from sentkit.metrics.neighbours.corpus import read_table
@@ -275,7 +275,7 @@ class Sides:
 def without_vector_fields(inputs: Inputs) -> Inputs:
     """The inputs; without names of vector fields if they are a file of vectors, which has none to map."""
     path = inputs.paths[0]
-    if not is_store(path) and not is_array(path):
+    if inputs.vector_file(path) is None and not is_array(path):
         return inputs
     fields = {standard: name for standard, name in inputs.fields.items() if standard not in VECTORS}
     return replace(inputs, fields=fields)

@@ -18,12 +18,11 @@ import numpy as np
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import NoRowsError, UsageError
-from sentkit.formats.files import readable
+from sentkit.formats.files import is_folder, is_safetensors, readable
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import scored
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.folders import is_vector_folder
-from sentkit.formats.vectors.store import Store, is_store
+from sentkit.formats.vectors.store import Store
 from sentkit.formats.vectors.tensors import Header, read_header
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.metrics.gold_pairs import expect_pair
@@ -381,16 +380,9 @@ def describe_vectors(
     (path,) = inputs.paths
     reader = VectorReader(inputs)
     reader.finite = False  # vectors with NaN or infinity are counted
-    if not is_store(path):
-        counts = measured(stacked(reader, alignment), alignment, geometry=geometry)
-        rows = counts["vectors"] // max(1, len(reader.names))
-        if not rows:
-            raise NoRowsError([path])
-        record = {"file": readable(path), "rows": rows, "vectors_per_row": list(reader.names)}
-        return {**record, **counts, "spec": {"_emb": reader.emb}}
 
     # A transform, or for example a shard of a model.
-    if not is_vector_folder(path):
+    if is_safetensors(path) and not is_folder(path):
         header = read_header(path)
         names = header.entries.keys()
         if names and "embeddings" not in names:
@@ -398,7 +390,14 @@ def describe_vectors(
                 return describe_transform(path)
             return {"file": readable(path), "tensors": shapes(header), "metadata": dict(header.metadata)}
 
-    store = Store(path)
+    store: Store | None = inputs.vector_file(path)
+    if store is None:
+        counts = measured(stacked(reader, alignment), alignment, geometry=geometry)
+        rows = counts["vectors"] // max(1, len(reader.names))
+        if not rows:
+            raise NoRowsError([path])
+        record = {"file": readable(path), "rows": rows, "vectors_per_row": list(reader.names)}
+        return {**record, **counts, "spec": {"_emb": reader.emb}}
     vectors = stacked(reader, alignment) if alignment else store.blocks()
     return {
         "file": readable(path),

@@ -140,7 +140,7 @@ class ScoreOptions:
     seed: int = 0
     seen: SeenPairs | None = None  # gets the pairs
     binary: bool = False  # the scores are labels, 0 or 1
-    dims: Sequence[int] = ()  # also compare only so many first numbers of the vectors
+    dim: int | None = None  # also compare only so many first numbers of the vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class GoldPairs:
     skipped: int = 0  # rows with a null gold score
     identities: Sequence[int] = ()  # hashes of all but the vectors, for a comparison
     dim: int = 0  # numbers of a vector
-    cut: tuple["GoldPairs", ...] = ()  # the same pairs with the first numbers only, as the options want
+    cut: "GoldPairs | None" = None  # the same pairs, compared by the first numbers only
 
     def __len__(self) -> int:
         return len(self.gold)
@@ -187,7 +187,7 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
     # One list entry for each block; of the rows that have a gold score.
     gold = [np.empty(0)]
     similarities = [np.empty(0)]
-    similarities_of_dims: list[list[Float64]] = [[np.empty(0)] for _ in options.dims]
+    similarities_of_first_numbers = [np.empty(0)]
     groups: list[str] = []
     group_names: dict[str, None] = {}  # also of rows without a score
     identities = array("q")
@@ -205,9 +205,9 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
         rows += len(block)
         width = block.vectors.shape[-1]
         similarities.append(similarity(block.vectors[:, 0], block.vectors[:, 1])[scored_rows])
-        for column, dim in zip(similarities_of_dims, options.dims, strict=True):
-            short = first_numbers(block.vectors, dim)
-            column.append(similarity(short[:, 0], short[:, 1])[scored_rows])
+        if options.dim is not None:
+            short = first_numbers(block.vectors, options.dim)
+            similarities_of_first_numbers.append(similarity(short[:, 0], short[:, 1])[scored_rows])
         if options.group is not None:
             group_names |= dict.fromkeys(group for _, group in scores_and_groups)
             groups += [scores_and_groups[i][1] for i in scored_rows.tolist()]
@@ -238,11 +238,10 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
         identities=identities,
         dim=width,
     )
-    cut = [
-        replace(pairs, similarities=np.concatenate(column), dim=dim)
-        for column, dim in zip(similarities_of_dims, options.dims, strict=True)
-    ]
-    return replace(pairs, cut=tuple(cut))
+    if options.dim is None:
+        return pairs
+    cut = replace(pairs, similarities=np.concatenate(similarities_of_first_numbers), dim=options.dim)
+    return replace(pairs, cut=cut)
 
 
 def first_numbers(vectors: NDArray[np.float32], dim: int) -> NDArray[np.float32]:

@@ -25,7 +25,6 @@ from sentkit.formats.vectors.fingerprint import (
     space_of_signs,
     target_space,
 )
-from sentkit.formats.vectors.folders import is_vector_folder
 from sentkit.formats.vectors.store import (
     SelectedVectors,
     Store,
@@ -33,7 +32,6 @@ from sentkit.formats.vectors.store import (
     Vectors,
     fields_of,
     first_vectors,
-    is_store,
     places_of_texts,
 )
 from sentkit.formats.vectors.tensors import FLOATS, finite_halves
@@ -133,17 +131,19 @@ def read_table(
     """
     path = inputs.paths[0]
     has_many_files = len(inputs.paths) > 1
-    if shard is not None and not is_vector_folder(path):
+    store: Store | None = None
+    if not has_many_files:
+        store = inputs.vector_file(path)
+    if shard is not None and (store is None or store.folder is None):
         problem = f"a part of {path}: it is not a vector folder"
         raise UsageError(problem, advice="use encode -o DIR/, which makes one")
-    if shard is None and (has_many_files or inputs.rejects.skip or not is_store(path)):
+    if store is None or (shard is None and inputs.rejects.skip):
         return in_memory(inputs, VectorReader(inputs), check, lines_of, with_files=has_many_files)
 
     # One vector file or folder: the vectors and rows stay there.
     refuse_renamed_vectors(inputs, path)
-    store = Store(path)
     if shard is not None:
-        store.keep_part(*shard)
+        store = store.part(*shard)
     vectors = store.vectors()
     if not len(vectors):
         raise NoRowsError([path])

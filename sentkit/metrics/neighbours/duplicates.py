@@ -4,10 +4,10 @@ Letters in shapes: n rows, k near rows.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import orjson
@@ -15,12 +15,12 @@ import orjson
 from sentkit.arrays import Float64, Indices
 from sentkit.digits import significant
 from sentkit.errors import DataError
-from sentkit.formats.files import readable
+from sentkit.formats.files import is_safetensors, readable
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.rows.block import block_of
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.sinks import VectorOutput, open_sinks, refuse_existing_fields
-from sentkit.formats.vectors.store import common_spec, is_store, with_fields
+from sentkit.formats.vectors.store import common_spec, with_fields
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, one_vector, resized
 from sentkit.metrics.neighbours.corpus import SearchCorpus, read_table, shown_fields
 from sentkit.metrics.neighbours.pairs import Pairs, pairs_reaching
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from sentkit.metrics.device import Device
 
 ROWS_PER_BLOCK = 1024  # rows that are read at a time
-LEVELS = (0.8, 0.85, 0.9, 0.95, 0.99)  # similarities at which pairs are counted
 
 Fields = dict[str, bytes]  # JSON values by name
 
@@ -223,7 +222,7 @@ def connected(first_rows: Indices, rows_a: Indices, rows_b: Indices) -> Indices:
 def write_unique(duplicates: Duplicates, inputs: Inputs, output: str, *, force: bool) -> None:
     """Write the rows of `unique` as JSONL, or as a vector file with their vectors."""
     blocks = duplicates.unique()
-    if not is_store(output):
+    if not is_safetensors(output):
         with open_output(output, force=force) as out:
             for block in blocks:
                 out.writelines(line + b"\n" for line in block.rows.lines)
@@ -237,53 +236,6 @@ def write_unique(duplicates: Duplicates, inputs: Inputs, output: str, *, force: 
     with open_sinks([output], [spec], first.names, first.vectors.shape[2], form) as [sink]:
         for block in chain([first], blocks):
             sink.put(block.rows, block.vectors)
-
-
-@dataclass(slots=True)
-class Level:
-    """The pairs that reach a similarity."""
-
-    threshold: float
-    pairs: int = 0
-    rows: set[int] = field(default_factory=set)  # numbers in the file
-    lowest: tuple[float, RowNeighbours, int] | None = None  # the pair with the lowest similarity
-
-    def add(self, neighbours: RowNeighbours, *, of_one_file: bool) -> bool:
-        """Add the pairs of a row; return whether one of them reaches the threshold."""
-        reaching = np.flatnonzero(neighbours.similarities >= self.threshold)
-        if not len(reaching):
-            return False
-        self.pairs += len(reaching)
-        self.rows.add(neighbours.number)
-        if of_one_file:
-            numbers = neighbours.corpus.table.numbers
-            self.rows.update(numbers[index] for index in neighbours.indices[reaching].tolist())
-        i = int(reaching[neighbours.similarities[reaching].argmin()])
-        similarity = float(neighbours.similarities[i])
-        if self.lowest is None or similarity < self.lowest[0]:
-            self.lowest = (similarity, neighbours, i)
-        return True
-
-
-def levels(duplicates: Duplicates) -> Iterator[dict[str, Any]]:
-    """For each level, the number of pairs and of their rows in the file, and the pair nearest to it."""
-    rising_levels = [Level(threshold) for threshold in LEVELS]
-    for neighbours in duplicates.near():
-        for level in rising_levels:
-            if not level.add(neighbours, of_one_file=not duplicates.against):
-                break
-    for level in rising_levels:
-        example = None
-        if level.lowest is not None:
-            _, neighbours, i = level.lowest
-            fields = neighbours.pair(i, with_file=duplicates.has_several_files)
-            example = {name: orjson.loads(value) for name, value in fields.items()}
-        yield {
-            "threshold": level.threshold,
-            "pairs": level.pairs,
-            "rows": len(level.rows),
-            "example": example,
-        }
 
 
 def fields_of_pairs(duplicates: Duplicates) -> Iterator[Fields]:
