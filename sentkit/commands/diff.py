@@ -57,7 +57,8 @@ def diff(
         limit_threads(of_libraries=1)
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.metrics.differences import Sides, difference
+    from sentkit.metrics.differences import difference
+    from sentkit.metrics.matches import Sides
 
     output = options.ReportFlags(json=json)
     paths = [first] if second is None else [first, second]
@@ -111,7 +112,8 @@ def compared_with(
     import numpy as np
 
     from sentkit.formats.rows.rows import Rejects
-    from sentkit.metrics.differences import SidesOfModel, difference
+    from sentkit.metrics.differences import difference
+    from sentkit.metrics.matches import SidesOfModel
     from sentkit.model import find_encoder
     from sentkit.model.encoding import Tally, tokenized_groups
     from sentkit.model.query_encoder import encode_list
@@ -129,7 +131,7 @@ def compared_with(
 
     sides = SidesOfModel(inputs, name, encode, texts)
     sides.readers[1].emb, sides.readers[1].width = encoder.specs[0].emb, encoder.width
-    difference_of_model = difference(sides, None, **measures, kept=EXPLAINED)
+    difference_of_model = difference(sides, None, **measures, examples=EXPLAINED)
     console.warn(*encoder.remarks(tally))
     if sides.blank:
         console.warn(f"{sides.blank} rows with a blank text are left out")
@@ -180,7 +182,7 @@ def explained_by_changes(
     """The changes of the model that explain the difference, or that nothing does."""
     from sentkit.model.checkpoint.variants import explain
 
-    record, sample = difference.record, difference.kept
+    record, sample = difference.record, difference.examples
     console.note(f"the vectors differ: encoding {len(sample)} texts under each change, to find the cause")
     is_explained, best, results = explain(model, [label["text"] for label in sample.labels], sample.a)
     widths = f"A has {record['a']['width']} numbers, {model.name} has {record['b']['width']}"

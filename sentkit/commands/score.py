@@ -152,7 +152,8 @@ def report(
 ) -> str | None:
     """Print the reports of all files; returns a message if one fails --fail-under or --fail-if-worse."""
     from sentkit.metrics import label_scores, reports
-    from sentkit.metrics.gold_pairs import ScoreOptions, SeenPairs
+    from sentkit.metrics.gold_pairs import ScoreOptions
+    from sentkit.metrics.seen_pairs import SeenPairs
 
     lines: Callable[[Record], Iterable[dict[str, str]]]
     layout: dict[str, Any] = {"labels": ["file"]}

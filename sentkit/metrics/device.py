@@ -259,7 +259,7 @@ class DeviceCorpus:
     def _queries(self, queries: Float32) -> tuple[Tensor, Float64, Float64]:
         """Queries of length 1 in half precision, (b, d), the errors of their products, and their factors.
 
-        The errors are those of the module's docstring: `lost` is e, `of_row` is ROW.
+        The errors are those of the module's docstring: `query_errors` is e, `row_error` is ROW.
         """
         wide = queries.astype(np.float64)
         norms = np.sqrt(np.vecdot(wide, wide))
@@ -271,10 +271,11 @@ class DeviceCorpus:
             factors = norms
         wide /= norms[:, None]
         halves = wide.astype(np.float16)
-        lost = np.sqrt(np.vecdot(wide - halves, wide - halves))
-        of_row = HALF + 2.0**-25 * np.sqrt(self.width)
-        of_sum = ((self.width + 32) * 2.0**-22 + HALF) * (1.0 + lost) * (1.0 + of_row) + 2.0**-25
-        errors = SLACK * (lost * (1.0 + of_row) + of_row + of_sum)
+        query_errors = np.sqrt(np.vecdot(wide - halves, wide - halves))
+        row_error = HALF + 2.0**-25 * np.sqrt(self.width)
+        relative_error = (self.width + 32) * 2.0**-22 + HALF
+        sum_errors = relative_error * (1.0 + query_errors) * (1.0 + row_error) + 2.0**-25
+        errors = SLACK * (query_errors * (1.0 + row_error) + row_error + sum_errors)
         return self.device.copy(halves), errors, factors
 
     def reaching(
@@ -396,8 +397,9 @@ class DevicePoints:
         """
         singles = centres.astype(np.float32)
         squares = np.vecdot(centres, centres)
-        lost = np.sqrt(np.vecdot(centres - singles, centres - singles))
-        relative = SLACK * (lost + np.sqrt(squares) * (2 * SINGLE + (self.width + 32) * 2.0**-22)).max()
+        centre_errors = np.sqrt(np.vecdot(centres - singles, centres - singles))
+        sum_errors = np.sqrt(squares) * (2 * SINGLE + (self.width + 32) * 2.0**-22)
+        relative = SLACK * (centre_errors + sum_errors).max()
         absolute = SLACK * (SINGLE * squares.max() + UNDERFLOW * self.width)
         weights = self.device.copy(singles)
         offsets = self.device.copy((squares / 2).astype(np.float32))
@@ -414,5 +416,5 @@ class DevicePoints:
                     is_certain.append(best - second > 2 * (relative * lengths + absolute))
                     labels.append(label.int())
             nearest = torch.cat(labels).cpu().numpy()
-            uncertain = np.flatnonzero(~torch.cat(is_certain).cpu().numpy())
-        return nearest.astype(np.intp), uncertain
+            certain = torch.cat(is_certain).cpu().numpy()
+        return nearest.astype(np.intp), np.flatnonzero(~certain)

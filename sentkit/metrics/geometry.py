@@ -341,7 +341,8 @@ class VectorCounter:
         """Add vectors (n, d) and return the finite ones."""
         self.count += len(vectors)
         self.width = vectors.shape[1]
-        self.hashes.append(np.array([hash(row.tobytes()) for row in vectors], np.int64))
+        hashes = [hash(row.tobytes()) for row in vectors]
+        self.hashes.append(np.array(hashes, np.int64))
         is_finite = np.isfinite(vectors).all(axis=1)
         self.broken += int((~is_finite).sum())
         finite = vectors[is_finite]

@@ -18,7 +18,8 @@ from sentkit.formats.files import readable
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import label_of, space_of
 from sentkit.metrics import statistics
-from sentkit.metrics.gold_pairs import EXCLUDED, GoldPairs, ScoreOptions, check_same_pairs, read_gold_pairs
+from sentkit.metrics.gold_pairs import GoldPairs, ScoreOptions, check_same_pairs, read_gold_pairs
+from sentkit.metrics.seen_pairs import EXCLUDED
 from sentkit.metrics.statistics import (
     KINDS,
     RESAMPLES,

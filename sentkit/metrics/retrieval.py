@@ -163,13 +163,13 @@ def names_of_ids(inputs: Inputs) -> list[str]:
     return list(IDS)
 
 
-def id_of(row: Row, inputs: Inputs, what: str, side: str = "") -> str:
+def id_of(row: Row, inputs: Inputs, role: str, side: str = "") -> str:
     """The id as a string: 1, 1.0 and "1" are one id, because tables contain only strings."""
     for name in names_of_ids(inputs):
         if f"{name}{side}" in row.values:
             return class_of(row, f"{name}{side}")
     expected = " or ".join(f'"{name}{side}"' for name in IDS)
-    raise row.error(f"the {what} has no {expected}", advice="name the field: --field id=NAME")
+    raise row.error(f"the {role} has no {expected}", advice="name the field: --field id=NAME")
 
 
 def scores_of(relevant: Relevant, judged: Mapping[str, float]) -> list[float]:

@@ -117,9 +117,9 @@ def lengths(vectors: Float32 | Float64) -> Float64:
     return np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))
 
 
-def margins(magnitudes: Float64, lost: float = 0.0) -> Float64:
-    """A larger difference between two values is certain: both may have a rounding error, and lose `lost`."""
-    return 2.0 * (ROUNDING * magnitudes + lost)
+def margins(magnitudes: Float64, underflow: float = 0.0) -> Float64:
+    """A larger difference between two values is certain: both may be rounded, and lose `underflow`."""
+    return 2.0 * (ROUNDING * magnitudes + underflow)
 
 
 def exact(metric: str, a: Float32, b: Rows, pairs: tuple[Indices, Indices]) -> Float64:

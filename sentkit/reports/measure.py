@@ -24,9 +24,9 @@ from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import open_inputs
 from sentkit.labels.clusters.clustering_run import mean_if_known
-from sentkit.metrics.gold_pairs import normal_form, texts_of
 from sentkit.metrics.reports import defined, difference
 from sentkit.metrics.retrieval import id_of, read_qrels, resampled
+from sentkit.metrics.seen_pairs import normal_form, texts_of
 from sentkit.metrics.statistics import (
     BOOTSTRAP_LIMIT,
     fisher_interval,

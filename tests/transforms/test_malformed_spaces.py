@@ -11,7 +11,7 @@ from sentkit.formats.vectors.fingerprint import emb_problem
 from sentkit.formats.vectors.store import Store, open_inputs
 from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.formats.vectors.vectors import VectorReader
-from sentkit.labels.clusters.clustering_run import read_centroids
+from sentkit.labels.clusters.points import read_centroids
 from sentkit.metrics.geometry import describe_transform, describe_vectors
 from sentkit.metrics.neighbours.corpus import read_search_corpus
 from sentkit.papers.defsent.plus import read_entries

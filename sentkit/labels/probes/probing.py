@@ -80,7 +80,8 @@ class Bench:
         with warnings.catch_warnings():
             # scikit-learn warns about a class with one row fewer than folds, which can occur within a fold.
             warnings.filterwarnings("ignore", "The least populated class", UserWarning)
-            indices_of_folds = list(splits.split(np.zeros(len(rows)), self.data.codes[rows]))
+            no_features = np.zeros(len(rows))
+            indices_of_folds = list(splits.split(no_features, self.data.codes[rows]))
         return [(rows[train], rows[test]) for train, test in indices_of_folds]
 
     def grid(self, rows: Indices, count: int) -> list[Fit]:
@@ -309,7 +310,8 @@ class Probe:
             self.write_classifier(file, result.fields["chosen"], bench)
 
         truth = data.codes[result.tested]
-        most_frequent = int(np.argmax(list(self.counts.values())))  # class of TRAIN
+        counts = list(self.counts.values())
+        most_frequent = int(np.argmax(counts))  # class of TRAIN
         record: Record = {"file": readable(self.paths["train"])}
         for split in ("dev", "test"):
             if split in self.paths:

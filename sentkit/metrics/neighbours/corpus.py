@@ -86,11 +86,11 @@ class VectorTable:
         return chain.from_iterable(self.blocks())
 
     def refuse_other_space(
-        self, block: VectorBlock, emb: str | None, what: str, *, accepted: bool = False
+        self, block: VectorBlock, emb: str | None, role: str, *, accepted: bool = False
     ) -> None:
         """Mark rows of another space, unless it matches this one, or the caller accepts it.
 
-        `emb` is the space of the block. `what` its rows are, for the message.
+        `emb` is the space of the block. `role` names its rows in the message.
         """
         if emb is None or self.emb is None:
             fits = accepted or emb == self.emb
@@ -105,7 +105,7 @@ class VectorTable:
         if block_width != table_width:
             block_space += f", {block_width} numbers"
             table_space += f", {table_width} numbers"
-        problem = f"the vectors of the {what} are {block_space}, the vectors of {self.path} are {table_space}"
+        problem = f"the vectors of the {role} are {block_space}, the vectors of {self.path} are {table_space}"
         for i, (source, number) in enumerate(zip(block.rows.sources, block.rows.numbers, strict=True)):
             error = OtherSpaceError(
                 problem,
@@ -147,9 +147,10 @@ def read_table(
     vectors = store.vectors()
     if not len(vectors):
         raise NoRowsError([path])
-    first = check(VectorBlock(block_of([store.row(0)]), vectors[:1], store.names))
-    if first.rows.bad:
-        raise first.rows.bad[0]
+    first_row = block_of([store.row(0)])
+    first_block = check(VectorBlock(first_row, vectors[:1], store.names))
+    if first_block.rows.bad:
+        raise first_block.rows.bad[0]
     refuse_not_finite(store, vectors)
     return VectorTable(
         path=path,

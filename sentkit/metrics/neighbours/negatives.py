@@ -222,4 +222,5 @@ class Miner:
 
 def hash_of(text: str) -> int:
     """64 bits: in a corpus of a billion texts, two have the same hash with a probability of 3 %."""
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+    digest = blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")

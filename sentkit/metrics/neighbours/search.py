@@ -254,7 +254,8 @@ def reduced(rows: Float32, axes: Float32) -> Float32:
 def find_bounds(read: Callable[[slice | np.ndarray], Float32], count: int, floor: float) -> Bounds | None:
     """The bounds that save most time for products of at least `floor`, or None, if none does."""
     # The principal axes of a sample, largest variance first.
-    sample = read(np.linspace(0, count - 1, min(SAMPLE, -(-count // 4))).astype(np.intp))
+    sample_size = min(SAMPLE, -(-count // 4))
+    sample = read(np.linspace(0, count - 1, sample_size).astype(np.intp))
     sample = sample[np.random.default_rng(0).permutation(len(sample))]
     width = sample.shape[1]
     wide = sample.astype(np.float64)

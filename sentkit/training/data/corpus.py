@@ -27,7 +27,7 @@ from sentkit.formats.outputs.temporary import create
 from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
-from sentkit.metrics.gold_pairs import SeenPairs
+from sentkit.metrics.seen_pairs import SeenPairs
 from sentkit.model.text.tokens import TextTokenizer, TokenBlock, TokenizerByPrompt, Tokens
 from sentkit.training.data.examples import Classes, Example, ExampleParser
 

@@ -21,8 +21,8 @@ from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import PAIR, POSITIVE, SENTENCE, TRIPLET
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_fields
-from sentkit.metrics.gold_pairs import EXCLUDED, SeenPairs
 from sentkit.metrics.retrieval import accuracy_of_triplets, mrr_of_pairs
+from sentkit.metrics.seen_pairs import EXCLUDED, SeenPairs
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.statistics import bootstrap, class_scores, number_scores, spearman
 from sentkit.model.encoding import BUDGETS, batches
