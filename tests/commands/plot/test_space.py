@@ -163,7 +163,7 @@ def test_the_output_of_cluster_is_drawn(sentkit, plot):
     """With the vectors; without them, the error says how to keep them."""
     given = rows(VECTORS, text=[f"text {n}" for n in range(12)])
     without, kept = (sentkit("cluster", "-k", 3, *flags, stdin=given) for flags in ((), ("--keep-vectors",)))
-    failed = sentkit("plot", "space", "--label", "cluster", "--json", stdin=without.out)
+    failed = sentkit("plot", "space", "--label", "cluster", stdin=without.out)
     records = plot("space", "--label", "cluster", stdin=kept.out)
 
     assert {record["label"] for record in records} == {"0", "1", "2"}
