@@ -20,7 +20,8 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.model.transformer.device import gain_of_bf16
 from sentkit.training.base import open_base
 from sentkit.training.catalogue import load
-from sentkit.training.data.corpus import map_corpus, write_corpus
+from sentkit.training.data.corpus import map_corpus
+from sentkit.training.data.corpus_writer import write_corpus
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import Processes
 from sentkit.training.loop.state import Keeper, Run

@@ -13,7 +13,8 @@ from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.papers.defsent.plus import read_entries
 from sentkit.process import Stopped
 from sentkit.training.catalogue import METHODS, LoadedMethod
-from sentkit.training.data.corpus import map_corpus, write_corpus
+from sentkit.training.data.corpus import map_corpus
+from sentkit.training.data.corpus_writer import write_corpus
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.gradient import Gradient
 from sentkit.training.loop.processes import Processes, precision_of

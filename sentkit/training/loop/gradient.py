@@ -50,7 +50,7 @@ class Gradient:
             parameter.grad = None
         share = self.processes.share(len(batch))
         # With fewer rows than processes, a process without rows encodes one row and discards it.
-        own = batch.part(share if share.stop > share.start else slice(0, 1))
+        own = batch.take(share if share.stop > share.start else slice(0, 1))
         with keeping_casts(self.processes.device):
             if self.method.needs.row_wise:
                 terms = self._row_wise(own, share)
@@ -78,7 +78,7 @@ class Gradient:
             with torch.no_grad():
                 for part in parts:
                     restores.append(random_state(device))
-                    passes.append(self._encode(own.part(part)))
+                    passes.append(self._encode(own.take(part)))
             torch.clear_autocast_cache()  # casts without gradient
             outputs = {name: torch.cat([each[name] for each in passes]) for name in passes[0]}
             del passes
@@ -95,7 +95,7 @@ class Gradient:
         torch.stack([term.value for term in terms.values()]).sum().backward()
         for part, restore in zip(parts, restores, strict=False):  # none if there is one part
             restore()
-            again = self._encode(own.part(part))
+            again = self._encode(own.take(part))
             live = [name for name, value in again.items() if value.requires_grad]
             slopes = [outputs[name].grad for name in live]  # None: the loss does not use this output
             gradients = [
@@ -111,7 +111,7 @@ class Gradient:
     def _row_wise(self, own: Batch, share: slice) -> dict[str, Tensor]:
         sums, weight, empty = dict[str, Tensor](), 0.0, share.stop == share.start
         for part in self.parts(own):
-            terms = terms_of(self.method, self._encode(own.part(part)))
+            terms = terms_of(self.method, self._encode(own.take(part)))
             weights = {term.weight for term in terms.values()}  # equal, so that one division is enough
             if len(weights) > 1:
                 problem = f"the terms of loss() have different numbers of values: {sorted(weights)}"
@@ -185,7 +185,7 @@ def tokens_that_fit(gradient: Gradient, batch: Batch, *, of_whole_memory: bool) 
     for encoder, _ in encoders:
         encoder.graphs = None  # a graph has its memory from its first pass on
     for rows in MEASURED:
-        part = batch.part(slice(0, rows))
+        part = batch.take(slice(0, rows))
         gradient.compute(part)  # the first pass of a shape needs more
         gradient.method.zero_grad()
         _, _, used, _ = memory_of(device)

@@ -27,15 +27,8 @@ from sentkit.model.reading import default_readout
 from sentkit.model.transformer.device import pick_device
 from sentkit.training.base import Base, StaticBase, open_named
 from sentkit.training.catalogue import METHODS
-from sentkit.training.data.corpus import (
-    CORPUS,
-    Corpus,
-    Tallied,
-    check_labels,
-    map_corpus,
-    stream,
-    write_corpus,
-)
+from sentkit.training.data.corpus import CORPUS, Corpus, check_labels, map_corpus, stream
+from sentkit.training.data.corpus_writer import RowCounts, write_corpus
 from sentkit.training.data.dev import Dev, LabelledRows, read_dev, read_labelled
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import CPU, be_deterministic, open_processes, precision_name
@@ -301,26 +294,28 @@ def read_labels(run: Run, inputs: Inputs, base: Base, corpus: Corpus) -> Iterato
 
 def read_corpus(run: Run, inputs: Inputs, base: Base, dev: Dev | None) -> Corpus:
     """Tokenize the rows on one process and map the files on all processes."""
-    tallied, kind, settings = Tallied(), run.kind, run.settings
+    row_counts, kind, settings = RowCounts(), run.kind, run.settings
     reads = checked_reads(kind, kind.reads(base, settings))
     if run.processes.first:
         sides = base.sides, () if dev is None else dev.sides
         parser = ExampleParser(run.method.name, reads, common_fields(inputs), *sides)
         more: Any = {"dedup": settings.dedup, "seen_pairs": None if dev is None else dev.texts}
         with run.stop.interruptible():
-            tallied = write_corpus(run.rows, inputs, parser, base.training_tokenizer, **more)
+            row_counts = write_corpus(run.rows, inputs, parser, base.training_tokenizer, **more)
     run.processes.wait()
     corpus, source = map_corpus(run.rows), together(inputs.paths)
     least = 1 if kind.needs.row_wise else 2
     if len(corpus) < least:
-        why = f"; {tallied.left_out} rows skipped: {tallied.why}" if tallied.left_out else ""
+        why = ""
+        if row_counts.without_target:
+            why = f"; {row_counts.without_target} rows skipped: {row_counts.why_no_target}"
         rows = f"{len(corpus)} {'row' if len(corpus) == 1 else 'rows'}"
         raise DataError(f"{rows} can be used, but training needs at least {least}{why}", source=source)
     if reads.varied and reads.target_field is not None:
         check_labels(corpus, source, reads.target_field)
     kind.check_rows(corpus, settings, source)
     run.reporter.note(f"{len(corpus)} rows, {len(corpus.ids)} tokens")
-    for warning in (*tallied.warnings(), dev and dev.leak()):
+    for warning in (*row_counts.warnings(), dev and dev.leak()):
         if warning:
             run.reporter.warn(warning)
     return corpus

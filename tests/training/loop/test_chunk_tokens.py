@@ -156,7 +156,7 @@ def test_the_limit_is_measured(trainer_of, texts, monkeypatch):
     room = 0.8 * (2 * 10**6 + 10 * weights) - 8 * weights - 10
     assert int((room - 5000) / 1000) == 1594
     assert tokens_that_fit(trainer.gradient, batch, of_whole_memory=True) == 1536
-    assert [*dict.fromkeys(tokens)] == [batch.part(slice(0, 4)).tokens, batch.tokens]
+    assert [*dict.fromkeys(tokens)] == [batch.take(slice(0, 4)).tokens, batch.tokens]
     assert torch.equal(torch.get_rng_state(), state)
 
 

@@ -27,7 +27,8 @@ from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.base import TokenTable, open_named, scaled
 from sentkit.training.catalogue import METHODS
-from sentkit.training.data.corpus import map_corpus, write_corpus
+from sentkit.training.data.corpus import map_corpus
+from sentkit.training.data.corpus_writer import write_corpus
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.method import dev_vectors
 from sentkit.training.methods.distill import Distill
@@ -284,7 +285,7 @@ def test_vectors_and_their_space_are_in_the_corpus(corpus_of, base, tmp_path, te
 
     np.testing.assert_array_equal(corpus.vectors, np.float32([row["embedding"] for row in rows]))
     np.testing.assert_array_equal(
-        corpus.batch(np.array([7, 2])).part(slice(1, 2)).vectors, corpus.vectors[[2]]
+        corpus.batch(np.array([7, 2])).take(slice(1, 2)).vectors, corpus.vectors[[2]]
     )
     assert corpus.teacher == map_corpus(tmp_path).teacher == EMB
     assert map_corpus(tmp_path).digest == corpus.digest
