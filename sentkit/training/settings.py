@@ -1,4 +1,4 @@
-"""The settings of methods, those of the trainer, and the entries of methods and papers. No torch.
+"""The settings of methods and those of the trainer. No torch.
 
 A setting has a name, a default, the source of the default and the valid values.
 """
@@ -7,22 +7,19 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from functools import partial
-from importlib import import_module
 from itertools import pairwise, product
-from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
+from typing import Any, ClassVar, TypeVar, get_args
 
 from sentkit.errors import UsageError
 from sentkit.flag_values import assignment, suggestion
 
-if TYPE_CHECKING:
-    from sentkit.training.method import Method
-
 S = TypeVar("S")
+Presets = Mapping[str, Mapping[str, Any]]  # name -> changed settings
 
 WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 KINDS = {int: "a whole number", float: "a number", bool: "on or off", str: "a word"}
+MANUAL = "see: man 7 sentkit-method"
 AS_BASE = "base"  # value of the setting `readout`: use the base's readout
 SYNONYMS = {  # names of other libraries and of papers -> our setting or flag
     "learning_rate": "lr",
@@ -290,7 +287,7 @@ SCHEDULES = ("constant", "linear", "warmup-constant", "ct")
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    presets: ClassVar["Presets"] = {}  # name -> changed settings
+    presets: ClassVar[Presets] = {}
     epochs: int = ours(1, "number of passes over the rows", least=1)
     steps: int | None = ours(None, "maximum number of steps, also for the schedule; none: no limit", least=1)
     batch: int = ours(64, "rows per step, of all processes together", least=1)
@@ -440,33 +437,3 @@ def check_widths(settings: Any, width: int) -> None:
     if large:
         problem = f"dims={settings.dims}: the vectors have {width} dimensions, which are always trained"
         raise UsageError(problem, advice="give smaller widths only")
-
-
-Presets = Mapping[str, Mapping[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    summary: str
-    place: str  # module:class
-    cite: str = ""
-    note: str = ""  # a difference from the paper, for the manual
-    settings: type[Recipe] = Recipe
-
-    def load(self) -> "type[Method]":
-        """Return the class of the method. This imports torch."""
-        module, _, name = self.place.partition(":")
-        kind: type[Method] = getattr(import_module(module), name)
-        return kind
-
-
-@dataclass(frozen=True, slots=True)
-class Paper:
-    key: str  # name of the paper in --paper
-    name: str
-    folder: str  # in papers/
-    methods: Mapping[str, Listing]
-
-    def figures(self) -> bytes:
-        """Return the published figures, one JSON object per line."""
-        return Path(__file__).parents[1].joinpath("papers", self.folder, "published.jsonl").read_bytes()

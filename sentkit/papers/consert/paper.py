@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sentkit.errors import UsageError
+from sentkit.training.listings import Listing, Paper
 from sentkit.training.settings import (
-    Listing,
-    Paper,
     Presets,
     Recipe,
     ours,

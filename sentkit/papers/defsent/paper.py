@@ -5,11 +5,10 @@ from typing import Any, ClassVar
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.training.listings import Listing, Paper
 from sentkit.training.settings import (
     AS_BASE,
-    Listing,
     Note,
-    Paper,
     Presets,
     Recipe,
     chosen_readout,

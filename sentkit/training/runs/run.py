@@ -27,7 +27,7 @@ from sentkit.model.transformer.architecture import WITH_POOLER
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.transformers_model import TransformersModel
 from sentkit.process import RESUME, Interrupted, Stopped
-from sentkit.training.base import Base, TokenTable
+from sentkit.training.base import Base
 from sentkit.training.data.corpus import stream
 from sentkit.training.data.dev import SPEARMAN, nan_lowest
 from sentkit.training.loop.processes import environment, use_threads
@@ -35,6 +35,7 @@ from sentkit.training.loop.state import LOG, Keeper, Run, check_identity, lock_f
 from sentkit.training.loop.trainer import EVALUATIONS, Trainer
 from sentkit.training.method import Finished, Method, checked_finished, first_readout, template_of, using
 from sentkit.training.settings import AUTO, differences, format_value, text_of
+from sentkit.training.static_body import TokenTable
 
 NEW_FOLDER = "checkpoint"  # name of the new checkpoint in the folder of the state
 

@@ -11,8 +11,9 @@ from safetensors.torch import load_file, save_file
 from sentkit.errors import UsageError
 from sentkit.model.transformer.weights import read_weights
 from sentkit.papers.sg_bert.method import SelfGuided
-from sentkit.training.base import constant_tensors, open_named
+from sentkit.training.base import open_named
 from sentkit.training.catalogue import METHODS
+from sentkit.training.lora import constant_tensors
 from sentkit.training.method import changing
 from sentkit.training.methods.pairs import CoSENT
 from sentkit.training.runs.run import write_checkpoint

@@ -25,7 +25,7 @@ from sentkit.model.query_encoder import encoded_texts
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import apply_readouts
-from sentkit.training.base import TokenTable, open_named, scaled
+from sentkit.training.base import open_named
 from sentkit.training.catalogue import METHODS
 from sentkit.training.data.corpus import map_corpus
 from sentkit.training.data.corpus_writer import write_corpus
@@ -33,6 +33,7 @@ from sentkit.training.data.examples import ExampleParser
 from sentkit.training.method import dev_vectors
 from sentkit.training.methods.distill import Distill
 from sentkit.training.runs.run import write_checkpoint
+from sentkit.training.static_body import TokenTable, scaled
 from training.losses.formulas import loop_relational, mean
 from training.methods.loops import RECIPE
 
