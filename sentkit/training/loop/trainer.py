@@ -174,7 +174,7 @@ class Trainer:
                 return self.gradient.compute(batch)
             except torch.cuda.OutOfMemoryError as error:
                 limit, freed = self.gradient.tokens, stop_graphs(self.method)
-                if not freed and (fixed or len(self.gradient.parts(batch)) == len(batch)):
+                if not freed and (fixed or len(self.gradient.chunks_of(batch)) == len(batch)):
                     problem = f"step {step + 1} does not fit into the memory of the device"
                     smaller = f"use a smaller chunk_tokens than {limit}, or a smaller max_length"
                     advice = smaller if limit else "use --set chunk_tokens=auto"

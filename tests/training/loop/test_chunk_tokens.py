@@ -9,7 +9,7 @@ import torch
 
 from sentkit.errors import DataError, UnavailableError
 from sentkit.training.data.corpus import chunks_of_tokens
-from sentkit.training.loop.gradient import Gradient, tokens_that_fit
+from sentkit.training.loop.gradient import GpuMemory, Gradient, tokens_that_fit
 from sentkit.training.method import changing, trained
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.methods.tsdae import TSDAE
@@ -145,7 +145,8 @@ def test_the_limit_is_measured(trainer_of, texts, monkeypatch):
     monkeypatch.setattr(Gradient, "compute", lambda *given: tokens.append(given[1].tokens) or compute(*given))
 
     def memory_of(device):
-        return 10**6 + 10 * weights, 2 * 10**6 + 10 * weights, 10, 5010 + 1000 * tokens[-1]
+        free = 10**6 + 10 * weights
+        return GpuMemory(free, total=free + 10**6, used=10, peak=5010 + 1000 * tokens[-1])
 
     monkeypatch.setattr("sentkit.training.loop.gradient.memory_of", memory_of)
     batch = trainer.batch(0)
