@@ -138,7 +138,7 @@ METHODS = {name: listing for paper in PAPERS.values() for name, listing in paper
 
 @dataclass(frozen=True, slots=True)
 class LoadedMethod:
-    kind: "type[Method]"
+    method_class: "type[Method]"
     name: str  # for a method of a user: the file without its folder, and the class
     file: str | None = None  # of a user
     digest: str | None = None  # of this file

@@ -35,7 +35,7 @@ PLACES = {
     "fsync": (os, "fsync"),
     "rename": (Path, "replace"),
     "write": (torch, "save"),
-    "log": (state.Keeper, "write"),
+    "log": (state.Checkpointer, "write"),
     "judge": (dev.Dev, "score"),
     "optimizer": (optimizers.Adam, "step"),
     "gradient": (trainer, "clip_gradient"),
@@ -53,7 +53,7 @@ def dying(function, call, moment):
         nonlocal counted
         counted += 1
         if counted == call and moment == "midst":
-            file = args[0].log if isinstance(args[0], state.Keeper) else args[1]
+            file = args[0].log if isinstance(args[0], state.Checkpointer) else args[1]
             file.write(b"half of it")
             file.flush()
         if counted == call and moment != "after":

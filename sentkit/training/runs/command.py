@@ -26,8 +26,9 @@ from sentkit.training.data.corpus_writer import RowCounts, write_corpus
 from sentkit.training.data.dev import Dev, LabelledRows, read_dev, read_labelled
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import CPU, be_deterministic, open_processes, precision_name
-from sentkit.training.loop.state import Run, lock_folder
 from sentkit.training.method import Method, checked_reads, first_readout
+from sentkit.training.run import Run
+from sentkit.training.runs.folder_lock import lock_folder
 from sentkit.training.runs.run import train
 from sentkit.training.settings import AS_BASE, Recipe, notes, usual_readout, with_readout_of_base
 
@@ -73,12 +74,12 @@ def settled(group: Sequence[Run], base: Base) -> tuple[list[Run], dict[str, None
     """
     found, choices = [], dict[str, None]()
     for run in group:
-        settings, choice = settle(run.method.name, run.kind, run.settings, base)
+        settings, choice = settle(run.method.name, run.method_class, run.settings, base)
         # A static model has no products of matrices. The record of the run has the choice of auto.
         where = CPU if isinstance(base, StaticBase) else run.processes.device
         settings = replace(settings, precision=precision_name(settings.precision, where))
         base.check_settings(settings)
-        run.kind.check(base, settings)
+        run.method_class.check(base, settings)
         found.append(replace(run, settings=settings))
         choices[choice] = None
     return found, choices
@@ -101,10 +102,10 @@ def perform_group(group: Sequence[Run], inputs: Inputs, later_runs: Sequence[Run
             problem = "declares steps that are not copied to the new checkpoint"
             reporter.warn(f"{base.checkpoint.name} {problem}: {base.dropped_steps}")
         reporter.note(f"{run.processes.device}, {run.settings.precision}")
-        dev, test, of_labels = None, None, run.kind.needs.labels
+        dev, test, of_labels = None, None, run.method_class.needs.labels
         with stop.interruptible():
             if (path := run.given("--dev")) and not of_labels:
-                dev = read_dev(inputs.other(path), base, run.kind, run.settings)
+                dev = read_dev(inputs.other(path), base, run.method_class, run.settings)
         corpus = read_corpus(run, inputs, base, dev)
         with stop.interruptible():
             if of_labels:
@@ -137,7 +138,7 @@ def work_of(run: Run, rows: int) -> int:
 
 def check_run(run: Run) -> None:
     """Refuse invalid flags before any file is read."""
-    name, needs = run.method.name, run.kind.needs
+    name, needs = run.method.name, run.method_class.needs
     if run.settings.batch == 1 and not needs.row_wise:
         raise UsageError("batch=1: this method needs a batch of 2 or more")
     if run.given("--entries") and needs.entries is None:
@@ -164,19 +165,19 @@ def refuse_existing(run: Run) -> None:
         raise CannotCreateError(f"{output}: already exists", advice="use -f to replace it")
     if output.exists() and run.force and Path.cwd().is_relative_to(output.resolve()):
         raise CannotCreateError(f"{output}: is the current folder, which cannot be replaced")
-    if any(run.part.glob("state-*.pt")) and not replaces:
+    if any(run.state_folder.glob("state-*.pt")) and not replaces:
         advice = "use --resume to continue this run, or -f to start a new run"
-        raise CannotCreateError(f"{run.part}: contains an unfinished run", advice=advice)
+        raise CannotCreateError(f"{run.state_folder}: contains an unfinished run", advice=advice)
 
 
 def lock_rows(run: Run) -> AbstractContextManager[None]:
     """Lock the folder of the token files, which all runs of a command share."""
-    return lock_folder(run.rows, "rows.lock", first=run.processes.first, temporary=CORPUS)
+    return lock_folder(run.rows_folder, "rows.lock", first=run.processes.first, temporary=CORPUS)
 
 
 def open_given(run: Run) -> Base:
     """Open the base of -m, with the entries of --entries."""
-    name, needs, entries = run.method.name, run.kind.needs, run.given("--entries")
+    name, needs, entries = run.method.name, run.method_class.needs, run.given("--entries")
     model, settings = run.given(MODEL), run.settings
     assert model is not None, "the command always names a base"
     base = open_named(model, settings.max_length, settings.prompt, settings.prompt_name)
@@ -242,7 +243,7 @@ def read_labels(run: Run, inputs: Inputs, base: Base, corpus: Corpus) -> Iterato
         if (path := run.given(flag)) is None:
             yield None
             continue
-        reads = run.kind.reads(base, run.settings)
+        reads = run.method_class.reads(base, run.settings)
         rows = read_labelled(flag, inputs.other(path), reads, corpus, run.settings.metric_name)
         if seen := rows.seen_in(corpus):
             run.reporter.warn(f"{path}: the training rows contain {seen} of {len(rows.rows)} rows")
@@ -251,16 +252,16 @@ def read_labels(run: Run, inputs: Inputs, base: Base, corpus: Corpus) -> Iterato
 
 def read_corpus(run: Run, inputs: Inputs, base: Base, dev: Dev | None) -> Corpus:
     """Tokenize the rows on one process and map the files on all processes."""
-    row_counts, kind, settings = RowCounts(), run.kind, run.settings
+    row_counts, kind, settings = RowCounts(), run.method_class, run.settings
     reads = checked_reads(kind, kind.reads(base, settings))
     if run.processes.first:
         sides = base.sides, () if dev is None else dev.sides
         parser = ExampleParser(run.method.name, reads, common_fields(inputs), *sides)
         more: Any = {"dedup": settings.dedup, "seen_pairs": None if dev is None else dev.texts}
         with run.stop.interruptible():
-            row_counts = write_corpus(run.rows, inputs, parser, base.training_tokenizer, **more)
+            row_counts = write_corpus(run.rows_folder, inputs, parser, base.training_tokenizer, **more)
     run.processes.wait()
-    corpus, source = map_corpus(run.rows), together(inputs.paths)
+    corpus, source = map_corpus(run.rows_folder), together(inputs.paths)
     least = 1 if kind.needs.row_wise else 2
     if len(corpus) < least:
         why = ""

@@ -31,9 +31,11 @@ from sentkit.training.base import Base
 from sentkit.training.data.corpus import stream
 from sentkit.training.data.dev import SPEARMAN, nan_lowest
 from sentkit.training.loop.processes import environment, use_threads
-from sentkit.training.loop.state import LOG, Keeper, Run, check_identity, lock_folder
+from sentkit.training.loop.state import LOG, Checkpointer, check_identity
 from sentkit.training.loop.trainer import EVALUATIONS, Trainer
 from sentkit.training.method import Finished, Method, checked_finished, first_readout, template_of, using
+from sentkit.training.run import Run
+from sentkit.training.runs.folder_lock import lock_folder
 from sentkit.training.settings import AUTO, differences, format_value
 from sentkit.training.static_body import TokenTable
 
@@ -41,16 +43,16 @@ NEW_FOLDER = "checkpoint"  # name of the new checkpoint in the folder of the sta
 
 
 def train(run: Run) -> None:
-    part, processes = run.part, run.processes
+    part, processes = run.state_folder, run.processes
     with lock_folder(part, "run.lock", first=processes.first):
-        keeper = Keeper(part)
+        checkpointer = Checkpointer(part)
         if is_finished(run):
             if processes.first:
-                keeper.forget()  # of a run that was killed after it wrote the checkpoint
+                checkpointer.forget()  # of a run that was killed after it wrote the checkpoint
                 shutil.rmtree(part / NEW_FOLDER, ignore_errors=True)  # the folder that -f replaced
             return
-        trainer = begin(run, keeper)
-        with keeper.logging(trainer.position.log_bytes) if processes.first else nullcontext():
+        trainer = begin(run, checkpointer)
+        with checkpointer.logging(trainer.position.log_bytes) if processes.first else nullcontext():
             trainer.train()
             random_states = processes.random_states()  # collected while all processes are at the same step
             if processes.first:
@@ -59,7 +61,7 @@ def train(run: Run) -> None:
                 except BaseException:
                     trainer.save(random_states)  # keep the result if the disk is full
                     raise
-                keeper.forget()
+                checkpointer.forget()
         processes.wait()
 
 
@@ -77,13 +79,13 @@ def is_finished(run: Run) -> bool:
     return True
 
 
-def begin(run: Run, keeper: Keeper) -> Trainer:
+def begin(run: Run, checkpointer: Checkpointer) -> Trainer:
     processes, warn = run.processes, run.reporter.warn
     if processes.first and not run.resume:
-        keeper.forget()
+        checkpointer.forget()
     processes.wait()
     keeps_best = run.settings.final == "best"
-    state = keeper.load(run.identity, warn, keeps_best=keeps_best) if run.resume else None
+    state = checkpointer.load(run.identity, warn, keeps_best=keeps_best) if run.resume else None
     saved = {} if state is None else state["identity"]
     use_threads(run.threads, saved.get("environment"))
     if saved:
@@ -96,10 +98,10 @@ def begin(run: Run, keeper: Keeper) -> Trainer:
     if state is not None:  # the checkpoint keeps the command that started the run
         run = replace(run, recorded=state.get("recorded", run.recorded))
     torch.manual_seed(run.seed)  # before the build, because new heads have random weights
-    method = run.kind.build(run.base, run.settings).to(processes.device)
+    method = run.method_class.build(run.base, run.settings).to(processes.device)
     # Each process has separate dropout, which is independent of the random weights of the heads.
     torch.manual_seed(int(stream(run.seed, processes.rank, "dropout").integers(1 << 62)))
-    trainer = Trainer(run, method, keeper)
+    trainer = Trainer(run, method, checkpointer)
     if state is not None:
         trainer.resume_from(state)
     return trainer
@@ -145,7 +147,7 @@ def finish(trainer: Trainer) -> None:
 def class_lineage(trainer: Trainer) -> dict[str, Any]:
     """Return the metric of --dev if it is not Spearman's; for classify also labels and scores on --test."""
     run, test = trainer.run, trainer.run.test
-    if not run.kind.needs.labels:
+    if not run.method_class.needs.labels:
         metric = run.dev.metric if run.dev is not None else SPEARMAN
         return {} if metric == SPEARMAN else {"metric": metric}
     lineage: dict[str, Any] = {"labels": run.base.labels, "metric": run.settings.metric_name}
@@ -179,11 +181,11 @@ def choose_readout(trainer: Trainer) -> dict[str, Any]:
     """
     run, method, poll = trainer.run, trainer.method, trainer.stop.poll
     names = method.readouts(run.settings)
-    if run.dev is None or run.kind.needs.labels or names == (method.dev_readout(run.settings),):
+    if run.dev is None or run.method_class.needs.labels or names == (method.dev_readout(run.settings),):
         return {}
     scores = {name: run.dev.score_as(name, method, poll) for name in names}
     best = max(names, key=lambda name: nan_lowest(scores[name]))  # of equal scores, the first readout
-    untrained = run.kind.build(run.base, run.settings).to(method.device)
+    untrained = run.method_class.build(run.base, run.settings).to(method.device)
     if run.base.declared is None:
         before = run.dev.score_as(best, untrained, poll)
     else:
@@ -198,7 +200,7 @@ def dev_warnings(trainer: Trainer, chosen: Mapping[str, Any]) -> Iterator[str]:
     keeps_best = run.settings.final == "best"
     kept = position.best_score if keeps_best else position.last_score
     before = position.first_score
-    readout = run.kind.dev_readout(run.settings)
+    readout = run.method_class.dev_readout(run.settings)
     if chosen:
         kept, before, readout = chosen["dev"], chosen["dev_before"], chosen["readout"]
     if kept is None or math.isnan(kept):
@@ -217,7 +219,7 @@ def worse_than_base(trainer: Trainer, before: float, kept: float, readout: str, 
     `every_step`: the checkpoint has the best step, so all other scored steps are not better either.
     """
     run, position = trainer.run, trainer.position
-    labels = run.kind.needs.labels
+    labels = run.method_class.needs.labels
     of_base = readout if run.base.declared is None else run.base.declared.name
     step = position.best_step if every_step else position.step
 
@@ -245,7 +247,7 @@ def worse_than_base(trainer: Trainer, before: float, kept: float, readout: str, 
 
 def publish(trainer: Trainer, lineage: Mapping[str, Any], readout: str | None) -> None:
     """Write the checkpoint into the folder of the state, and rename it to OUT."""
-    run, part = trainer.run, trainer.keeper.folder
+    run, part = trainer.run, trainer.checkpointer.folder
     folder, code, output = part / NEW_FOLDER, run.method.code, str(run.output)
     try:
         write_checkpoint(folder, trainer.method, run.base, lineage, readout)

@@ -106,8 +106,8 @@ def test_a_resumed_run_has_the_chunks_of_the_state(trainer_of, texts):
     torch.manual_seed(4)
     stop_after(cut, 3)
     rest = trainer_of(SimCSE, texts, chunk_tokens="auto", **SETTINGS)
-    rest.keeper = cut.keeper
-    rest.resume_from(cut.keeper.load(rest.run.identity))
+    rest.checkpointer = cut.checkpointer
+    rest.resume_from(cut.checkpointer.load(rest.run.identity))
     limited(rest, {0: 1000, 4: 11})
     rest.train()
 
@@ -164,7 +164,7 @@ def test_the_limit_is_measured(trainer_of, texts, monkeypatch):
 
 def test_a_broken_step_forgets_the_halving_after_it(trainer_of, texts, monkeypatch):
     trainer = trainer_of(SimCSE, texts, chunk_tokens="auto", **SETTINGS)
-    trainer.behind, trainer.position.limits = 2, [[0, 50], [2, 40]]
+    trainer.max_unread, trainer.position.limits = 2, [[0, 50], [2, 40]]
     step = type(trainer)._gradient
 
     def broken(self, batch, before):
