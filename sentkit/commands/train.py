@@ -178,7 +178,7 @@ def given_settings(flags: TrainFlags, console: Console) -> dict[str, str]:
 
 def print_results(runs: "Sequence[Run]", kind: type) -> None:
     """Print the result of each run, or of a sweep the result of each combination of settings."""
-    from sentkit.training.runs.command import best_of, compared, result_line, results_of, sweep_line
+    from sentkit.training.runs.results import best_of, compared, result_line, results_of, sweep_line
     from sentkit.training.settings import parsed
 
     with (table := options.OutputFlags()).open() as out:

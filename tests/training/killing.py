@@ -25,7 +25,7 @@ from sentkit.model.checkpoint import export
 from sentkit.training import catalogue
 from sentkit.training.data import dev
 from sentkit.training.loop import optimizers, state, trainer
-from sentkit.training.runs import command, run  # noqa: F401
+from sentkit.training.runs import checkpoint, command  # noqa: F401
 from training.together import fork
 
 os.fsync = os.fstat  # a kill loses nothing of a file that is not on the disk
@@ -39,10 +39,10 @@ PLACES = {
     "judge": (dev.Dev, "score"),
     "optimizer": (optimizers.Adam, "step"),
     "gradient": (trainer, "clip_gradient"),
-    "weights": (run, "write_weights"),
+    "weights": (checkpoint, "write_weights"),
     "json": (export, "write_json"),
     "publish": (Path, "rename"),
-    "clean": (run.shutil, "rmtree"),
+    "clean": (checkpoint.shutil, "rmtree"),
 }
 
 

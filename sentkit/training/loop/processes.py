@@ -181,15 +181,13 @@ def environment(processes: Processes, precision: str) -> dict[str, Any]:
     }
 
 
-def use_threads(requested: int | None, saved: Mapping[str, Any] | None) -> None:
+def use_threads(requested: int | None, saved: Mapping[str, Any]) -> None:
     """Set the number of threads: the requested number, else that of the saved environment, else that of
     SENTKIT_THREADS, else all CPUs that the process may use.
 
     Environment variables of torch are ignored.
     """
-    saved_threads = 0
-    if saved is not None:
-        saved_threads = min(saved.get("threads") or 0, most_threads())
+    saved_threads = min(saved.get("threads") or 0, most_threads())
     torch.set_num_threads(requested or saved_threads or threads_of_environment() or usable_cpus())
 
 

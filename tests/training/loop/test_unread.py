@@ -83,9 +83,7 @@ def test_the_log_is_complete_before_each_state_and_evaluation(trainer_of, texts,
         complete.append((position.step, lines.count(b"\n"), len(lines) == position.log_bytes))
         save(position, *more)
 
-    monkeypatch.setattr(
-        type(trainer.checkpointer), "save", lambda self, *arguments: saved(*arguments)
-    )
+    monkeypatch.setattr(type(trainer.checkpointer), "save", lambda self, *arguments: saved(*arguments))
     run_with_log(trainer, 3)
 
     assert complete == [(2, 2, True), (4, 4, True), (6, 6, True)]

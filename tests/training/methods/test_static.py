@@ -32,7 +32,7 @@ from sentkit.training.data.corpus_writer import write_corpus
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.method import dev_vectors
 from sentkit.training.methods.distill import Distill
-from sentkit.training.runs.run import write_checkpoint
+from sentkit.training.runs.checkpoint import write_checkpoint
 from sentkit.training.static_body import TokenTable, scaled
 from training.losses.formulas import loop_relational, mean
 from training.methods.loops import RECIPE
