@@ -162,7 +162,7 @@ def given_settings(flags: TrainFlags, console: Console) -> dict[str, str]:
 
     The order of options on the command line is not available here, so a flag always overrides --set.
     """
-    from sentkit.training.settings import OF_DEV
+    from sentkit.training.recipe import OF_DEV
 
     of_flags = {"epochs": flags.epochs, "batch": flags.batch, "lr": flags.lr}
     given = {name: value for name, value in of_flags.items() if value is not None}

@@ -31,7 +31,7 @@ from sentkit.model.transformer.encoder import add_convolution, rules_of
 from sentkit.model.transformer.transformers_model import TransformersModel, load_transformers_model
 from sentkit.model.transformer.weights import canonical, fit, read_weights, weights_hash
 from sentkit.training.lora import add_lora
-from sentkit.training.settings import Recipe
+from sentkit.training.recipe import Recipe
 from sentkit.training.static_body import KnownTexts, TokenTable
 from sentkit.transforms.steps import Normalize, Truncate
 

@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sentkit.training.settings import Recipe
+from sentkit.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from sentkit.training.method import Method

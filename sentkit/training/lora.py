@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sentkit.model.transformer.architecture import QKV
 from sentkit.model.transformer.bert import Bert
-from sentkit.training.settings import LORA_LAYERS, Recipe
+from sentkit.training.recipe import LORA_LAYERS, Recipe
 
 TRAINED = ("lora_a", "lora_b")
 

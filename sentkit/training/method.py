@@ -35,7 +35,8 @@ from sentkit.training.data.corpus import Batch, Corpus
 from sentkit.training.data.examples import Reads
 from sentkit.training.loop.optimizers import NamedGroup
 from sentkit.training.lora import constant_tensors
-from sentkit.training.settings import MANUAL, Recipe, check_widths, chosen_readout, widths_of
+from sentkit.training.recipe import Recipe, check_widths, widths_of
+from sentkit.training.settings import MANUAL, chosen_readout
 from sentkit.transforms.steps import Step
 
 # What the hooks of a method return, for messages.

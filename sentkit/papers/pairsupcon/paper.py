@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sentkit.training.listings import Listing, Paper
-from sentkit.training.settings import Presets, Recipe, paper, readout, refuse_idle, released
+from sentkit.training.recipe import Recipe
+from sentkit.training.settings import Presets, paper, readout, refuse_idle, released
 
 OF_ALPHA = ("hard_negative_form", "detach_alpha")
 OF_CONTRAST = ("beta", "temperature", "hard_negatives", *OF_ALPHA, "id_average", "head_width")

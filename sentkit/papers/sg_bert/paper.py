@@ -6,15 +6,8 @@ from typing import ClassVar
 
 from sentkit.errors import UsageError
 from sentkit.training.listings import Listing, Paper
-from sentkit.training.settings import (
-    Presets,
-    Recipe,
-    ours,
-    paper,
-    readout,
-    refuse_idle,
-    released,
-)
+from sentkit.training.recipe import Recipe
+from sentkit.training.settings import Presets, ours, paper, readout, refuse_idle, released
 
 OBJECTIVES = ("base", "opt1", "opt2", "opt3")
 SAMPLERS = ("uniform", "upper", "lower")

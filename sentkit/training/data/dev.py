@@ -33,7 +33,7 @@ from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch, Corpus, Ids
 from sentkit.training.data.examples import FIELDS_OF_RELATIONS, Example, ExampleParser, Labels, Reads, Scores
 from sentkit.training.method import Method, dev_vectors, evaluating, template_of, using
-from sentkit.training.settings import Recipe
+from sentkit.training.recipe import Recipe
 
 SPEARMAN, MRR, ACCURACY = "Spearman", "MRR@10", "accuracy of triplets"
 

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 import torch
 from torch import Tensor, nn
 
-from sentkit.training.settings import Recipe
+from sentkit.training.recipe import Recipe
 
 
 def schedule_factor(name: str, step: int, total: int, warmup: int) -> float:

@@ -41,8 +41,8 @@ from sentkit.training.loop.processes import (
 )
 from sentkit.training.loop.state import Checkpointer, Position
 from sentkit.training.method import Method, changing, checked_draws, restore, trained
+from sentkit.training.recipe import AUTO, Recipe, limits_of
 from sentkit.training.run import Run
-from sentkit.training.settings import AUTO, Recipe, limits_of
 
 NORM = "the gradient's norm"
 MAX_UNREAD = 2  # steps that a GPU may have before the host reads their values

@@ -24,11 +24,11 @@ from sentkit.training.data.dev import Dev, LabelledRows, read_dev, read_labelled
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import CPU, be_deterministic, open_processes, precision_name
 from sentkit.training.method import checked_reads
+from sentkit.training.recipe import Recipe
 from sentkit.training.run import Run
 from sentkit.training.runs.folder_lock import lock_folder
 from sentkit.training.runs.readout import settle
 from sentkit.training.runs.train_run import train
-from sentkit.training.settings import Recipe
 
 # Settings that change neither the base nor the rows, so that runs with different ones can share them.
 OF_STEPS = {*Recipe.__dataclass_fields__} - {"max_length", "prompt", "prompt_name", "dedup", "precision"}

@@ -14,8 +14,9 @@ from sentkit.training.loop.processes import environment
 from sentkit.training.loop.state import LOG
 from sentkit.training.loop.trainer import EVALUATIONS, Trainer
 from sentkit.training.method import using
+from sentkit.training.recipe import AUTO
 from sentkit.training.runs.checkpoint import write_checkpoint
-from sentkit.training.settings import AUTO, format_value
+from sentkit.training.settings import format_value
 
 NEW_FOLDER = "checkpoint"  # name of the new checkpoint in the folder of the state
 

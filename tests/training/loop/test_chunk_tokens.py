@@ -12,7 +12,7 @@ from sentkit.training.loop.gradient import GpuMemory, Gradient, tokens_that_fit
 from sentkit.training.method import changing, trained
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.methods.tsdae import TSDAE
-from sentkit.training.settings import limits_of
+from sentkit.training.recipe import limits_of
 from training.small import equal, gradient_of, run_with_log, stop_after
 
 

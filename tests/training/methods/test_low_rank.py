@@ -16,8 +16,8 @@ from sentkit.training.catalogue import METHODS
 from sentkit.training.lora import constant_tensors
 from sentkit.training.method import changing
 from sentkit.training.methods.pairs import CoSENT
+from sentkit.training.recipe import LORA_LAYERS, Recipe
 from sentkit.training.runs.checkpoint import write_checkpoint
-from sentkit.training.settings import LORA_LAYERS, Recipe
 from training.losses.formulas import loop_ranked
 from training.methods.loops import RECIPE
 from training.small import changed_by
