@@ -153,15 +153,13 @@ class Gradient:
             if len(weights) > 1:
                 problem = f"the terms of loss() have different numbers of values: {sorted(weights)}"
                 raise wrong_result(self.method.loss, problem, OF_ROW_WISE)
-            chunk_sums: dict[str, Tensor] = {}
-            for name, term in terms.items():
-                chunk_sums[name] = term.sum * (term.factor if has_rows else 0.0)
+            # No loop variable may keep a tensor of this pass: its memory is free for the next one.
+            chunk_sums = {name: term.sum * (term.factor if has_rows else 0.0) for name, term in terms.items()}
             torch.stack(list(chunk_sums.values())).sum().backward()
-            for name, value in chunk_sums.items():
-                sums[name] = value.detach().double() + sums.get(name, 0.0)
+            sums = {name: value.detach().double() + sums.get(name, 0.0) for name, value in chunk_sums.items()}
             if has_rows:
                 weight += weights.pop()
-            del terms, chunk_sums  # the memory of the pass is free for the next one
+            del terms, chunk_sums
 
         # The sums and the weight of all processes.
         local_weight = torch.full((), weight, dtype=torch.float64, device=self.processes.device)

@@ -129,7 +129,7 @@ def choose_readout(trainer: Trainer) -> dict[str, Any]:
         before = run.dev.score_as(best, untrained, poll)
     else:
         before = run.dev.score_base(run.base.declared, untrained, poll)
-    chosen = {"readout": best, "dev": defined(scores[best]), "dev_before": defined(before)}
+    chosen: dict[str, Any] = {"readout": best, "dev": defined(scores[best]), "dev_before": defined(before)}
     if len(names) > 1:
         chosen["dev_by_readout"] = {name: defined(score) for name, score in scores.items()}
     return chosen
