@@ -138,10 +138,9 @@ def with_readout_of_base(settings: S, declared: str | None) -> S:
         choices = setting.metadata.get("of_base")
         if not choices or getattr(settings, setting.name) != AS_BASE:
             continue
-        if declared in choices:
+        values[setting.name] = choices[0]
+        if declared is not None and declared in choices:
             values[setting.name] = declared
-        else:
-            values[setting.name] = choices[0]
     return replace(settings, **values)  # type: ignore[type-var]
 
 

@@ -109,7 +109,8 @@ def write_corpus(
 
 def targets_of(examples: Sequence[Example], rows: Sequence[int] | slice) -> list[float]:
     """Return the targets of these rows. Without a target in the method, no example has one."""
-    targets = [examples[row].target for row in np.arange(len(examples))[rows]]
+    indices = np.arange(len(examples))[rows]
+    targets = [examples[index].target for index in indices.tolist()]
     return [target for target in targets if target is not None]
 
 

@@ -156,7 +156,7 @@ class ExampleParser:
         for text_field in kind.texts:
             texts += self._texts(row, text_field, kind)
         target_field = self.reads.target_field
-        has_target = self.reads.target is not None and target_field is not None
+        predicts_target = self.reads.target is not None and target_field is not None
         target = None
         if self.reads.target is not None and target_field is not None:
             target = self.reads.target(row, self._name_in_rows(target_field))
@@ -168,7 +168,7 @@ class ExampleParser:
             if kind is PAIR and target_field is None:
                 names = [self._name_in_rows(field) for field in FIELDS_OF_RELATIONS]
                 self.ignored_fields = tuple(name for name in names if name in row.values)
-        if has_target and target is None:
+        if predicts_target and target is None:
             return None
         return Example(row, tuple(texts), target)
 
