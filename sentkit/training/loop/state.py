@@ -126,9 +126,10 @@ class Checkpointer:
         At the end, the log is removed if no state continues it.
         """
         try:
-            with (self.folder / LOG).open("ab") as self.log:
-                self.log.truncate(min(length, self.log.tell()))
-                self.log.seek(0, os.SEEK_END)  # truncate does not change the position
+            with (self.folder / LOG).open("ab") as file:
+                file.truncate(min(length, file.tell()))
+                file.seek(0, os.SEEK_END)  # truncate does not change the position
+                self.log = file
                 yield
         finally:
             if not any(self.folder.glob("state-*.pt")):

@@ -47,8 +47,8 @@ from sentkit.training.run import Run
 NORM = "the gradient's norm"
 MAX_UNREAD = 2  # steps that a GPU may have before the host reads their values
 UNLIMITED = 1 << 31  # tokens of a chunk
-# With eval_every=none: evaluations in a run, and most steps between two of them.
-EVALUATIONS, MOST_STEPS = 10, 1000
+EVALUATIONS = 10  # in a run with eval_every=none
+MAX_INTERVAL = 1000  # steps between two of them
 LOWER_RATE = "use a lower --lr; because this is a different run, add -f and remove --resume"
 
 
@@ -335,7 +335,7 @@ class Trainer:
         if every is None:
             every = 0
             if not self.recipe.patience:
-                every = min(math.ceil(steps / EVALUATIONS), MOST_STEPS)
+                every = min(math.ceil(steps / EVALUATIONS), MAX_INTERVAL)
         return every > 0 and step % every == 0
 
     def _evaluate(self) -> None:
