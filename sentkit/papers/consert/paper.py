@@ -4,17 +4,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sentkit.errors import UsageError
-from sentkit.training.settings import (
-    Listing,
-    Paper,
-    Presets,
-    Recipe,
-    ours,
-    paper,
-    readout,
-    refuse_idle,
-    released,
-)
+from sentkit.training.listings import Listing, Paper
+from sentkit.training.recipe import Recipe
+from sentkit.training.settings import Presets, ours, paper, readout, refuse_idle, released
 
 VIEWS = ("none", "shuffle", "token-cutoff", "feature-cutoff", "span-cutoff", "dropout")
 FEATURES = ("uvd", "uvdm")  # features of a pair for the classifier: of the paper, and of the released code

@@ -5,13 +5,12 @@ from typing import Any, ClassVar
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.training.listings import Listing, Paper
+from sentkit.training.recipe import Recipe
 from sentkit.training.settings import (
     AS_BASE,
-    Listing,
     Note,
-    Paper,
     Presets,
-    Recipe,
     chosen_readout,
     ours,
     paper,
