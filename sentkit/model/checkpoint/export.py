@@ -71,7 +71,7 @@ class Declaration:
     @property
     def dim(self) -> int | None:
         """The first numbers of the vector to keep, after the other steps."""
-        return next((step.kept for step in self.steps[-1:] if isinstance(step, Truncate)), None)
+        return next((step.dim for step in self.steps[-1:] if isinstance(step, Truncate)), None)
 
     @property
     def pooler_layer(self) -> Linear | None:
