@@ -21,15 +21,14 @@ FORMATS = ("svg", "png", "pdf")
 INCH = 25.4  # millimetres
 DPI = 300  # of a PNG
 POINT = 1 / 72  # inches
-TEXT, SMALL = 7.5, 6.0  # font sizes in points
+TEXT = 7.5  # font sizes in points
+SMALL = 6.0
 LETTER = 0.5 * TEXT * POINT  # the usual width of a letter in inches
 SLANT = 40  # degrees of names below a panel that have no room in one line
 LINE = 1.27 * TEXT * POINT  # inches from one line of text to the next
 NAME_SHARE = 1 / 3  # of the width of a panel, for the names beside it
 MANY_NAMES = 30  # beside an axis; more are in the small font
-HIGHEST = (
-    1.3  # the height of a panel for the sake of its names, relative to its width; more names are left out
-)
+HIGHEST = 1.3  # a panel for the sake of its names, relative to its width; more names are left out
 MANY = 200  # points of a panel; more are smaller
 VALUES = 96  # characters of values above the bars of a page of 174 millimetres; more have no room
 # From dark to light, so that neighbours differ in grey; Okabe and Ito's, except for the first.
@@ -156,32 +155,50 @@ class Picture:
         for panel in self.panels:
             title = {"panel": panel.title} if panel.title else {}
             for series in panel.series:
-                for point, (x, y) in enumerate(zip(series.x.tolist(), series.y.tolist(), strict=True)):
-                    record: Record = title | ({"series": series.name} if series.name else {})
-                    record |= {key: values[point] for key, values in series.fields.items()}
-                    if series.form != "level":
-                        record[panel.x.name] = named(panel.x, x)
-                    record[panel.y.name] = named(panel.y, y)
-                    if series.interval is not None:
-                        record[f"{panel.y.name}_interval"] = [*map(number, series.interval[:, point])]
-                    yield record
-            if (grid := panel.grid) is not None:
-                for row, column in np.argwhere(np.isfinite(grid.values)):
-                    place = {panel.x.name: named(panel.x, grid.x[column])}
-                    place[panel.y.name] = named(panel.y, grid.y[row])
-                    yield {**title, **place, grid.name: number(grid.values[row, column])}
+                for record in series_records(series, panel):
+                    yield title | record
+            if panel.grid is not None:
+                for record in grid_records(panel.grid, panel):
+                    yield title | record
 
 
-def named(axis: Axis, value: float) -> float | str | None:
-    return axis.names[int(value)] if axis.names else number(value)
+def series_records(series: Series, panel: Panel) -> Iterator[Record]:
+    for index, (x, y) in enumerate(zip(series.x.tolist(), series.y.tolist(), strict=True)):
+        record: Record = {}
+        if series.name:
+            record["series"] = series.name
+        for name, values in series.fields.items():
+            record[name] = values[index]
+        if series.form != "level":
+            record[panel.x.name] = axis_value(panel.x, x)
+        record[panel.y.name] = axis_value(panel.y, y)
+        if series.interval is not None:
+            low, high = series.interval[:, index]
+            record[f"{panel.y.name}_interval"] = [json_number(low), json_number(high)]
+        yield record
 
 
-def number(value: float) -> float | int | None:
-    """A number of JSON; null for NaN."""
+def grid_records(grid: Grid, panel: Panel) -> Iterator[Record]:
+    for row, column in np.argwhere(np.isfinite(grid.values)):
+        yield {
+            panel.x.name: axis_value(panel.x, grid.x[column]),
+            panel.y.name: axis_value(panel.y, grid.y[row]),
+            grid.name: json_number(grid.values[row, column]),
+        }
+
+
+def axis_value(axis: Axis, value: float) -> float | str | None:
+    """The name at this value of an axis with names, otherwise the number."""
+    return axis.names[int(value)] if axis.names else json_number(value)
+
+
+def json_number(value: float) -> float | int | None:
+    """A whole number without a decimal point; null for NaN."""
     if not np.isfinite(value):
         return None
-    whole = abs(value) < 2**53 and float(value).is_integer()
-    return int(value) if whole else float(value)
+    if abs(value) < 2**53 and float(value).is_integer():
+        return int(value)
+    return float(value)
 
 
 def import_matplotlib() -> Any:
@@ -201,8 +218,10 @@ def draw(picture: Picture, file: BinaryIO, form: str, width: float) -> set[str]:
     Returns the characters that no installed font has. An SVG file needs no font.
     """
     matplotlib = import_matplotlib()
-    families, missing = [TEXT_FONT], set[str]()
-    if form != "svg":
+    if form == "svg":
+        families = [TEXT_FONT]
+        missing = set[str]()
+    else:
         families, missing = fonts_for(picture.texts())
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about characters that the font does not have
@@ -226,15 +245,15 @@ def figure_of(picture: Picture, width: float) -> Any:
     figure = Figure((inches, height), dpi=DPI, layout="constrained")
     canvas = FigureCanvasAgg(figure)  # it measures texts
 
-    # Panels. A colour belongs to a name.
+    # Panels. A colour, a marker and dashes belong to a name.
     every_series = [series for panel in picture.panels for series in panel.series]
     coloured_names = dict.fromkeys(series.name for series in every_series if not series.faint)
-    colour_numbers = {name: number for number, name in enumerate(coloured_names)}
+    style_indices = {name: index for index, name in enumerate(coloured_names)}
     artists: dict[str, Any] = {}
     square_axes = []
-    for number, panel in enumerate(picture.panels, start=1):
-        axes = figure.add_subplot(rows, columns, number)
-        artists |= draw_panel(axes, panel, colour_numbers, panel_width)
+    for position, panel in enumerate(picture.panels, start=1):
+        axes = figure.add_subplot(rows, columns, position)
+        artists |= draw_panel(axes, panel, style_indices, panel_width)
         if panel.square:
             square_axes.append(axes)
 
@@ -316,26 +335,40 @@ def letters_beside(width: float) -> int:
     return max(8, min(MOST_LETTERS, int(NAME_SHARE * width / LETTER)))
 
 
-def draw_panel(axes: Any, panel: Panel, numbers: Mapping[str, int], width: float) -> dict[str, Any]:
+def draw_panel(axes: Any, panel: Panel, style_indices: Mapping[str, int], width: float) -> dict[str, Any]:
     """Draw a panel of this width in inches. Returns one artist for each name of a series."""
-    room = int(width / LETTER) - 8
-    title = panel.title if len(panel.title) <= room else f"…{panel.title[1 - room :]}"
-    axes.set_title("\n".join(map(escape, filter(None, (title, panel.note)))), loc="left")
+    # The title; of a long one, its end. The note is its second line.
+    letters = int(width / LETTER) - 8
+    title = panel.title
+    if len(title) > letters:
+        title = f"…{title[1 - letters :]}"
+    title_lines = [escape(line) for line in (title, panel.note) if line]
+    axes.set_title("\n".join(title_lines), loc="left")
+
+    # What is behind the series.
     if not panel.x.label:
         axes.margins(0.06)
     if panel.grid is not None:
         draw_grid(axes, panel.grid)
     if panel.origin:
-        for line in (axes.axhline, axes.axvline):
-            line(0, color="#666666", linewidth=0.5, zorder=0)
+        axes.axhline(0, color="#666666", linewidth=0.5, zorder=0)
+        axes.axvline(0, color="#666666", linewidth=0.5, zorder=0)
+
     bars = [series for series in panel.series if series.form == "bars"]
-    crowd = sum(len(series.x) for series in panel.series if series.form == "points")
+    point_count = sum(len(series.x) for series in panel.series if series.form == "points")
     handles = {}
     for series in panel.series:
+        style_index = style_indices.get(series.name, 0)  # a faint series has none
         if series.form == "bars":
-            handles[series.name] = draw_bars(axes, series, bars, numbers[series.name], width)
+            handles[series.name] = draw_bars(axes, series, bars, style_index, width)
+        elif series.form == "level":
+            handles[series.name] = draw_level(axes, series, style_index)
+        elif series.form == "line":
+            handles[series.name] = draw_line(axes, series, style_index)
         else:
-            handles[series.name] = draw_series(axes, series, numbers.get(series.name, 0), crowd)
+            handles[series.name] = draw_points(axes, series, style_index, point_count)
+
+    # The axes.
     set_axis(axes, "x", panel.x)
     set_axis(axes, "y", panel.y)
     if panel.x.names:
@@ -343,14 +376,15 @@ def draw_panel(axes: Any, panel: Panel, numbers: Mapping[str, int], width: float
     if panel.y.names:
         set_names_beside(axes, panel, width)
     axes.yaxis.set_inverted(panel.downward)
-    framed = panel.grid is not None or not (panel.x.label or panel.x.names)
-    axes.spines[["top", "right"]].set_visible(framed)
+    has_frame = panel.grid is not None or not (panel.x.label or panel.x.names)
+    axes.spines[["top", "right"]].set_visible(has_frame)
     return handles
 
 
 def set_names_below(axes: Any, panel: Panel, width: float) -> None:
     """Write the names of the columns, slanted if they have no room in one line."""
-    axes.set_xticks(range(len(panel.x.names)), [*map(escape, distinct_names(panel.x.names))])
+    labels = [escape(name) for name in distinct_names(panel.x.names)]
+    axes.set_xticks(range(len(labels)), labels)
     if is_slanted(panel, width):
         for label in axes.get_xticklabels():
             label.set(rotation=SLANT, ha="right", rotation_mode="anchor")
@@ -367,58 +401,118 @@ def set_names_beside(axes: Any, panel: Panel, width: float) -> None:
     axes.set_yticks(indices, labels, fontsize=name_size(panel))
 
 
-def draw_series(axes: Any, series: Series, number: int, crowd: int) -> Any:
-    """Draw points or a line. `crowd` is the number of points in the panel."""
-    colour, order = FAINT if series.faint else COLOURS[number % len(COLOURS)], 1 if series.faint else 2
-    if series.form == "level":
-        return axes.axhline(series.y[0], color=colour, linestyle=DASHES[1 + number % 5], linewidth=0.9)
-    marker = MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
-    if series.form == "line":
-        if series.interval is not None:
-            axes.fill_between(series.x, *series.interval, color=colour, alpha=0.15, linewidth=0)
-        look: dict[str, Any] = {"linestyle": "-" if series.faint else DASHES[number % len(DASHES)]}
-        look["marker"] = marker if np.isfinite(series.y).sum() <= 30 else ""
-        if series.term:
-            look |= {"markerfacecolor": "white", "linewidth": 0.6}
-    else:
-        for start in range(0, len(series.x), series.joined) if series.joined > 1 else ():
-            part = slice(start, start + series.joined)
-            axes.plot(series.x[part], series.y[part], color=colour, linewidth=0.5, alpha=0.7, zorder=1)
-        look = {"linestyle": "", "marker": marker, "markersize": 3.2}
-        look |= {"markeredgewidth": 0.3, "markeredgecolor": "white"}
-        if crowd > MANY:
-            look |= {"markeredgewidth": 0.0, "markersize": 2.3}
+def colour_of(series: Series, style_index: int) -> str:
+    return FAINT if series.faint else COLOURS[style_index % len(COLOURS)]
+
+
+def marker_of(style_index: int) -> str:
+    """The marker. Series with one colour have different markers."""
+    return MARKERS[(style_index + style_index // len(COLOURS)) % len(MARKERS)]
+
+
+def draw_level(axes: Any, series: Series, style_index: int) -> Any:
+    """Draw a horizontal line, which is never solid."""
+    dashes = DASHES[1 + style_index % (len(DASHES) - 1)]
+    colour = colour_of(series, style_index)
+    return axes.axhline(series.y[0], color=colour, linestyle=dashes, linewidth=0.9)
+
+
+def draw_line(axes: Any, series: Series, style_index: int) -> Any:
+    """Draw a line with its band, with markers if it joins few points."""
+    if series.interval is not None:
+        low, high = series.interval
+        colour = colour_of(series, style_index)
+        axes.fill_between(series.x, low, high, color=colour, alpha=0.15, linewidth=0)
+    has_markers = np.isfinite(series.y).sum() <= 30
+    look: dict[str, Any] = {
+        "linestyle": "-" if series.faint else DASHES[style_index % len(DASHES)],
+        "marker": marker_of(style_index) if has_markers else "",
+    }
+    if series.term:
+        look["markerfacecolor"] = "white"
+        look["linewidth"] = 0.6
+    return draw_marked(axes, series, style_index, look)
+
+
+def draw_points(axes: Any, series: Series, style_index: int, point_count: int) -> Any:
+    """Draw points, and thin lines between those that belong together.
+
+    `point_count` is that of the panel.
+    """
+    if series.joined > 1:
+        for start in range(0, len(series.x), series.joined):
+            stop = start + series.joined
+            axes.plot(
+                series.x[start:stop],
+                series.y[start:stop],
+                color=colour_of(series, style_index),
+                linewidth=0.5,
+                alpha=0.7,
+                zorder=1,
+            )
+    is_crowded = point_count > MANY
+    look = {
+        "linestyle": "",
+        "marker": marker_of(style_index),
+        "markersize": 2.3 if is_crowded else 3.2,
+        "markeredgewidth": 0.0 if is_crowded else 0.3,
+        "markeredgecolor": "white",
+    }
+    return draw_marked(axes, series, style_index, look)
+
+
+def draw_marked(axes: Any, series: Series, style_index: int, look: Mapping[str, Any]) -> Any:
+    """Draw a line or points, then their rings and the texts beside them."""
+    colour = colour_of(series, style_index)
+    order = 1 if series.faint else 2
     [artist] = axes.plot(series.x, series.y, color=colour, zorder=order, **look)
     if any(series.ringed):
-        ringed = np.array(series.ringed)
-        ring_size = RING_SIZES[number % len(RING_SIZES)]  # two runs can have the same point
-        axes.plot(series.x[ringed], series.y[ringed], color=colour, zorder=3, **RING, markersize=ring_size)
+        is_ringed = np.array(series.ringed)
+        axes.plot(
+            series.x[is_ringed],
+            series.y[is_ringed],
+            color=colour,
+            zorder=3,
+            **RING,
+            markersize=RING_SIZES[style_index % len(RING_SIZES)],  # two runs can have the same point
+        )
     for x, y, mark in zip(series.x, series.y, series.marks, strict=False):
         if mark and np.isfinite(y):
-            beside = {"xytext": (1.5, 1.5), "textcoords": "offset points"}
-            axes.annotate(escape(mark), (x, y), color=colour, fontsize=SMALL, **beside)
+            axes.annotate(
+                escape(mark),
+                (x, y),
+                color=colour,
+                fontsize=SMALL,
+                xytext=(1.5, 1.5),
+                textcoords="offset points",
+            )
     return artist
 
 
-def draw_bars(axes: Any, series: Series, bars: list[Series], number: int, width: float) -> Any:
+def draw_bars(axes: Any, series: Series, bars: list[Series], style_index: int, width: float) -> Any:
     """Draw one bar of each group, with its interval, and with its value if the bars are wide enough."""
     thickness = 0.8 / len(bars)
-    place = next(place for place, each in enumerate(bars) if each is series)
-    drawn = axes.bar(
-        series.x + (place - (len(bars) - 1) / 2) * thickness,
+    [bar_index] = [index for index, other in enumerate(bars) if other is series]
+    distance = bar_index - (len(bars) - 1) / 2  # from the centre of the group, in bars
+    errors = None
+    if series.interval is not None:
+        errors = np.abs(series.interval - series.y)
+    artist = axes.bar(
+        series.x + distance * thickness,
         series.y,
         thickness * 0.92,
-        yerr=None if series.interval is None else np.abs(series.interval - series.y),
+        yerr=errors,
         error_kw={"elinewidth": 0.7, "capsize": 1.5},
-        facecolor=FILLS[number % len(FILLS)],
+        facecolor=FILLS[style_index % len(FILLS)],
         edgecolor="#333333",
         linewidth=0.5,
-        hatch="" if number < len(FILLS) else "////",
+        hatch="" if style_index < len(FILLS) else "////",
     )
-    letters = len(bars) * max(len(f"{value:.1f}") for each in bars for value in each.y)  # of a group
-    if letters * len({x for each in bars for x in each.x}) <= VALUES * width * INCH / 174:
-        axes.bar_label(drawn, fmt="%.1f", fontsize=SMALL, padding=1.5)
-    return drawn
+    group_count = len({x for other in bars for x in other.x})
+    value_letters = max(len(f"{value:.1f}") for other in bars for value in other.y)
+    if value_letters * len(bars) * group_count <= VALUES * width * INCH / 174:
+        axes.bar_label(artist, fmt="%.1f", fontsize=SMALL, padding=1.5)
+    return artist
 
 
 def draw_grid(axes: Any, grid: Grid) -> None:
@@ -428,18 +522,30 @@ def draw_grid(axes: Any, grid: Grid) -> None:
     norm: Any = Normalize(grid.low, grid.high)
     if grid.log:
         norm = FuncNorm((np.log1p, np.expm1), grid.low, grid.high)
-    cells, edges = np.ma.masked_invalid(grid.values), (edges_of(grid.x), edges_of(grid.y))
-    mesh = axes.pcolormesh(*edges, cells, cmap="Greys", norm=norm, rasterized=True)
-    if not grid.shown:
-        ticks = [first * 10**power for power in range(12) for first in (1, 3)]
-        shades: Any = {"ticks": [tick for tick in ticks if tick <= grid.high]} if grid.log else {}
-        bar = axes.figure.colorbar(mesh, ax=axes, format="{x:,.4g}", aspect=40, fraction=0.05, **shades)
+    cells = np.ma.masked_invalid(grid.values)
+    mesh = axes.pcolormesh(
+        edges_of(grid.x), edges_of(grid.y), cells, cmap="Greys", norm=norm, rasterized=True
+    )
+    if grid.shown:
+        for row, column in np.argwhere(np.isfinite(grid.values)):
+            value = grid.values[row, column]
+            colour = "white" if norm(value) > 0.6 else "black"
+            axes.text(
+                grid.x[column],
+                grid.y[row],
+                f"{value:.2f}",
+                ha="center",
+                va="center",
+                color=colour,
+                fontsize=SMALL,
+            )
+    else:
+        ticks = None  # chosen by matplotlib
+        if grid.log:
+            powers = [factor * 10**power for power in range(12) for factor in (1, 3)]
+            ticks = [tick for tick in powers if tick <= grid.high]
+        bar = axes.figure.colorbar(mesh, ax=axes, format="{x:,.4g}", aspect=40, fraction=0.05, ticks=ticks)
         bar.set_label(escape(grid.label))
-        return
-    for row, column in np.argwhere(np.isfinite(grid.values)):
-        value = grid.values[row, column]
-        look = {"color": "white" if norm(value) > 0.6 else "black", "fontsize": SMALL}
-        axes.text(grid.x[column], grid.y[row], f"{value:.2f}", ha="center", va="center", **look)
 
 
 def edges_of(centres: Float64) -> Float64:

@@ -11,7 +11,7 @@ from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.papers.figure_command import main, rows_of
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
 from sentkit.plots.reports import titles
-from sentkit.plots.vectors import sampled
+from sentkit.plots.space import sampled
 from sentkit.transforms.kinds import KINDS, FitOptions, ica, moments_of
 
 MOST = 2000  # rows
