@@ -32,6 +32,7 @@ from support import ROOT, TEXTS, in_jsonl, make_classifier, write_rows
 from training.small import FEWER, every_field, make_base
 
 OUT = "../out"  # the outputs, seen from the folder of the inputs
+WRONG_WORDS = (["--top", "0"], ["--no-such-flag"], ["nowhere.jsonl"], ["-q", "--field", "text=nothing"])
 BAD_FILES = ("empty.jsonl", "broken.jsonl", "nowhere.jsonl", "mine.py")
 FOR_ALL = {  # settings of all methods
     "optimizer": ("adamw", "adam", "rmsprop"),
@@ -206,23 +207,23 @@ class Builder:
 
     def line(self):
         """The command line; one of twelve has a mistake."""
-        words, stdin = list(self.words), self.stdin
+        words = list(self.words)
         if self.random.random() < 1 / 12:
-            mistakes = [
-                ["--top", "0"],
-                ["--no-such-flag"],
-                ["nowhere.jsonl"],
-                ["-q", "--field", "text=nothing"],
-            ]
-            mistake = self.random.choice(["add", "empty", "twice"])
-            files = [n for n, word in enumerate(words) if "." in word and not word.startswith((OUT, "-"))]
-            if mistake == "add":
-                words += self.random.choice(mistakes)
-            elif files:
-                place = self.random.choice(files)
-                words[place:place] = [words[place]] if mistake == "twice" else []
-                words[place] = words[place] if mistake == "twice" else self.random.choice(BAD_FILES)
-        return CommandLine(words, stdin, self.outputs)
+            self.make_mistake(words)
+        return CommandLine(words, self.stdin, self.outputs)
+
+    def make_mistake(self, words):
+        """Add wrong words, or replace or repeat an input."""
+        mistake = self.random.choice(["add", "replace", "repeat"])
+        inputs = [n for n, word in enumerate(words) if "." in word and not word.startswith((OUT, "-"))]
+        if mistake == "add" or not inputs:
+            words += self.random.choice(WRONG_WORDS)
+            return
+        index = self.random.choice(inputs)
+        if mistake == "repeat":
+            words.insert(index, words[index])
+        else:
+            words[index] = self.random.choice(BAD_FILES)
 
 
 def predict(random):
@@ -293,15 +294,15 @@ def settings_of_train(random, method):
         settings["head"] = "fresh"
     settings |= {name: random.choice(values) for name, values in FOR_ALL.items() if random.random() < 0.1}
     kind = METHODS[method].load().Settings if method in METHODS else None
-    others = {} if kind is None else notes(kind)
-    for name in random.sample(sorted(others), min(len(others), random.choice([0, 0, 1, 2]))):
+    limits_of = {} if kind is None else notes(kind)
+    for name in random.sample(sorted(limits_of), min(len(limits_of), random.choice([0, 0, 1, 2]))):
         default = kind.__dataclass_fields__[name].default
-        if others[name].choices:
-            settings.setdefault(name, random.choice(others[name].choices))
+        if limits_of[name].choices:
+            settings.setdefault(name, random.choice(limits_of[name].choices))
         elif isinstance(default, bool):
             settings.setdefault(name, "off" if default else "on")
         elif isinstance(default, int | float):
-            limits = [limit for limit in (others[name].least, others[name].most) if limit is not None]
+            limits = [limit for limit in (limits_of[name].least, limits_of[name].most) if limit is not None]
             settings.setdefault(name, random.choice([default, default * 2, *limits]))
     return settings
 

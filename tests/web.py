@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from sentkit.formats import urls
 from sentkit.formats.outputs.temporary import remove_all
 
-API = re.compile(r"/api/datasets/([\w-]+/[\w-]+)(?:/revision/(\w+)|/tree/(\w+)/?(.*))?")
+API = re.compile(r"/api/datasets/([\w-]+/[\w-]+)(?:/revision/([\w/]+)|/tree/(\w+)/?(.*))?")
 FILE = re.compile(r"/datasets/([\w-]+/[\w-]+)/resolve/(\w+)/(.*)")
 
 
@@ -28,6 +28,7 @@ class Web:
     def __init__(self, address):
         self.address = address
         self.files, self.repositories, self.branches = {}, {}, {}
+        self.references = {}  # the commits of other names than `main`
         self.broken = False  # whether only half of the bytes of a file arrive
         self.status = 200  # of all answers, if it is another one
         self.redirects = {}  # by path
@@ -59,6 +60,7 @@ class Web:
             return None
         repository, revision, tree, folder = found.groups()
         if tree is None:
+            revision = self.references.get(revision, revision)
             sha = self.branches[repository] if revision in (None, "main") else revision
             return {"id": repository, "sha": sha, "private": False, "siblings": []}
         start = f"{folder}/" if folder else ""

@@ -5,6 +5,7 @@ import re
 from functools import cache
 from pathlib import Path
 from tempfile import gettempdir
+from urllib.parse import unquote
 
 from sentkit.errors import NoInputError, SentkitError, UnavailableError
 from sentkit.formats.outputs.temporary import attempt, remove_leftovers
@@ -22,8 +23,7 @@ def local_copy(url: str) -> str:
     """The path of a temporary file with the content. `remove_all` removes it when the process ends."""
     target = Path(gettempdir(), "input")
     remove_leftovers(target)
-    private_folder, _ = attempt(target, str(target), lambda path: path.mkdir(0o700))
-    copy = private_folder / "content"
+    copy = attempt(target, str(target), lambda path: path.mkdir(0o700))[0] / "content"
     fetch = fetch_http if url.lower().startswith(("http:", "https:")) else fetch_with_fsspec
     try:
         fetch(url, copy)
@@ -60,14 +60,14 @@ def fetch_with_fsspec(url: str, copy: Path) -> None:  # hf:// through huggingfac
 
 def with_commit(url: str) -> str:
     """A URL of the hub with the commit in place of a branch or tag; any other URL as it is."""
-    return HUB.sub(lambda match: f"hf://{match[1]}{match[2]}@{commit_of(*match.groups())}/", url)
+    return HUB.sub(lambda match: f"hf://{match[1]}{match[2]}@{commit_of(*match.groups('main'))}/", url)
 
 
 @cache
-def commit_of(folder: str, repository: str, revision: str | None) -> str:  # at the first look
+def commit_of(folder: str, name: str, revision: str) -> str:  # at the first look
     from huggingface_hub import HfApi
 
-    return str(HfApi().repo_info(repository, revision=revision, repo_type=folder[:-2] or "model").sha)
+    return str(HfApi().repo_info(name, revision=unquote(revision), repo_type=folder[:-2] or "model").sha)
 
 
 def error_for_people(url: str, error: Exception) -> SentkitError:  # the given text can contain secrets

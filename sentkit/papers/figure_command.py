@@ -16,7 +16,7 @@ from sentkit.console import Console
 from sentkit.errors import SentkitError
 from sentkit.flags.options import PlotFlags, check_paths
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store import rows_in
+from sentkit.formats.vectors.store import open_inputs
 from sentkit.plots.picture import Picture
 from sentkit.plots.reports import Value
 
@@ -64,7 +64,7 @@ def add_figure(subparsers: Any, figure: Figure) -> None:
 
 def rows_of(paths: Sequence[str]) -> Inputs:
     """The rows of files, in any format."""
-    return Inputs(paths, vector_file=rows_in)
+    return open_inputs(paths)
 
 
 def merged(values: Sequence[Value]) -> Value:

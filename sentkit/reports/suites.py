@@ -16,7 +16,7 @@ from sentkit.formats.files import check_input, is_input_file, readable
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import class_of, scored
 from sentkit.formats.rows.rows import Inputs, parse_fields
-from sentkit.formats.vectors.store import rows_in
+from sentkit.formats.vectors.store import open_inputs
 from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.labels.clusters.clustering_run import ClusteringRun, agreement_records
 from sentkit.labels.probes.probing import Probe, ProbeOptions
@@ -143,7 +143,7 @@ def retrieval(files: Files, test: TestSet, settings: Settings) -> Result:
 
 
 def inputs_of(path: str) -> Inputs:
-    return Inputs([path], vector_file=rows_in)
+    return open_inputs([path])
 
 
 def named_files(
@@ -323,11 +323,11 @@ def ignored_flags(
     with_intervals = [name for name, suite in SUITES.items() if suite.has_intervals]
     warnings = []
     for flags, users in ((of_intervals, with_intervals), (of_classifiers, ["senteval"])):
-        others = [name for name in suites if name not in users]
+        without_effect = [name for name in suites if name not in users]
         for flag in flags:
-            problem = f"{flag} has no effect on {', '.join(others)}"
-            if others == suites:
+            problem = f"{flag} has no effect on {', '.join(without_effect)}"
+            if without_effect == suites:
                 raise UsageError(problem, advice=f"{flag} is for {', '.join(users)}")
-            if others and flags is of_intervals:
+            if without_effect and flags is of_intervals:
                 warnings.append(problem)
     return warnings

@@ -22,7 +22,8 @@ from sentkit.formats.checkpoints.folders import (
 from sentkit.formats.checkpoints.readout import Readout
 from sentkit.formats.lexicons.model2vec import Table
 from sentkit.formats.vectors.fingerprint import digest
-from sentkit.model.reading import ReadingOptions, most_tokens, plan_reading
+from sentkit.model.checkpoint_reading import most_tokens, plan_reading
+from sentkit.model.reading import ReadingOptions
 from sentkit.model.static.models import WordTable, read_folder
 from sentkit.model.static.tokenizers import WordPieces
 from sentkit.model.text.tokenizer import Tokenizer
@@ -203,7 +204,7 @@ class Base:
     training_tokenizer: Tokenizer | KnownTexts  # truncates to the length used in training
     final_tokenizer: Tokenizer | KnownTexts  # truncates to the length of the finished checkpoint
     why_not_packed: str
-    parents: tuple[str, ...]  # this checkpoint and its ancestors; empty for random weights
+    parents: tuple[str, ...]  # this checkpoint and its ancestors
     stored: Mapping[str, Tensor] = field(
         default_factory=dict
     )  # names as in the files; with architecture only

@@ -17,12 +17,12 @@ import orjson
 
 from sentkit.arrays import Float32
 from sentkit.errors import DataError, NoRowsError
-from sentkit.formats.files import readable, together
+from sentkit.formats.files import is_safetensors, readable, together
 from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
 from sentkit.formats.vectors.fingerprint import UNNAMED, Spec, space_of
 from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
-from sentkit.formats.vectors.store import Store, common_spec, is_store, with_fields
+from sentkit.formats.vectors.store import common_spec, with_fields
 from sentkit.formats.vectors.tensors import put_arrays, read_array, read_header
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.transforms.flow import PARAMETERS, FlowFit, fit_parameters
@@ -252,14 +252,14 @@ def apply_transform(inputs: Inputs, transform: str, output: str, form: VectorOut
         raise DataError(problem, source=transform)
 
     metadata = transformed_metadata(inputs, reader.emb, step, transform)
-    if is_store(output):
+    if is_safetensors(output):
         metadata = with_fields(metadata, inputs)
         names = reader.names
     else:
         names = reader.theirs
     with open_sinks([output], [metadata], names, step.width(step.takes), form) as [sink]:
         for block in chain([first_block], blocks):
-            write_transformed(block, step, sink, inputs, has_vectors_apart=is_store(output))
+            write_transformed(block, step, sink, inputs, has_vectors_apart=is_safetensors(output))
 
 
 def write_transformed(
@@ -308,7 +308,8 @@ def common_steps(inputs: Inputs) -> list[Any] | None:
     """The earlier steps of the vectors; None if a file does not record them, or if files differ."""
     all_steps = []
     for path in inputs.paths:
-        metadata = Store(path).spec if is_store(path) else {}
+        store = inputs.vector_file(path)
+        metadata = {} if store is None else store.spec
         if not metadata.keys() - BARE:
             return None
         all_steps.append(metadata.get("steps", []))

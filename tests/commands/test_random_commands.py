@@ -47,12 +47,12 @@ def test_a_fault_of_a_command_is_found(tmp_path):
     bench.out.mkdir()
     (bench.out / "other").write_text("x")
     (bench.inputs / "pairs.jsonl").write_text("")
-    found = [*bench.faults(line, 70, b"", "Traceback (most recent call last):\nValueError: x\n")]
+    all_faults = [*bench.faults(line, 70, b"", "Traceback (most recent call last):\nValueError: x\n")]
     restored = [
         *bench.faults(CommandLine(["cat", "pairs.jsonl"], outputs=["other"]), 65, b"", "sentkit: bad\n")
     ]
 
-    assert found == [
+    assert all_faults == [
         "exit code 70",
         "traceback: ValueError: x",
         "changed inputs",

@@ -16,8 +16,9 @@ import zstandard
 from pyarrow import parquet
 
 from sentkit.formats import urls
-from sentkit.formats.checkpoints.export import Command, inputs_of
+from sentkit.formats.checkpoints.export import command_record, inputs_of
 from sentkit.formats.files import open_file, readable
+from sentkit.formats.outputs import temporary
 from support import in_jsonl
 from web import forget, web_server
 
@@ -93,9 +94,19 @@ def test_all_reads_of_a_command_see_the_same_commit(hub):
 
     assert open_file("hf://datasets/org/name/c.jsonl").read() == first == CONTENT
     assert open_file("hf://datasets/org/name/d.jsonl").read() == b"first"
-    assert readable("hf://datasets/org/name@main/d.jsonl") == f"hf://datasets/org/name@{SECOND}/d.jsonl"
+    assert readable("hf://datasets/org/name@main/d.jsonl") == f"hf://datasets/org/name@{FIRST}/d.jsonl"
     assert readable("hf://datasets/org/name/d.jsonl") == f"hf://datasets/org/name@{FIRST}/d.jsonl"
     assert open_file(f"hf://datasets/org/name@{SECOND}/c.jsonl").read() == b"second"
+
+
+@pytest.mark.parametrize("revision", ["refs/convert/parquet", "refs%2Fconvert%2Fparquet", "v1"])
+def test_a_revision_is_a_branch_a_reference_or_a_tag(hub, revision):
+    hub.commit("org/name", SECOND, {"c.jsonl": b"second"})
+    hub.references = {"refs/convert/parquet": FIRST, "v1": FIRST}
+    name = f"hf://datasets/org/name@{revision}/c.jsonl"
+
+    assert open_file(name).read() == CONTENT
+    assert readable(name) == f"hf://datasets/org/name@{FIRST}/c.jsonl"
 
 
 def test_the_commit_is_recorded(sentkit, hub):
@@ -108,7 +119,7 @@ def test_the_commit_is_recorded(sentkit, hub):
     assert record["path"] == f"hf://datasets/org/name@{FIRST}/c.jsonl"
     assert (record["grid"], record["size"], record["name"]) == ("bytes", len(CONTENT), "c.jsonl")
     assert sentkit("check", "vectors", "--deep").code == 0
-    command = Command(("train",), inputs_of({"FILE": [name]})).record()
+    command = command_record(["train"], inputs_of({"FILE": [name]}), None)
     digest = hashlib.sha256(CONTENT).hexdigest()
     assert command["inputs"] == [{"flag": "FILE", "path": record["path"], "sha256": digest}]
 
@@ -217,6 +228,19 @@ def test_what_cannot_be_read(sentkit, hub, memory, monkeypatch, url, code, told)
 
     expected = f"sentkit cat: {url}{told}" if told else f"sentkit cat: no rows in {url}"
     assert (done.code, "\n".join(done.told)[: len(expected)]) == (code, expected)
+
+
+def test_the_copy_of_a_killed_process_is_removed(web, first_look):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    name = temporary.private_name(first_look / "input").name
+    leftover = first_look / name.replace(f"-{os.getpid()}-", f"-{ended.pid}-")
+    leftover.mkdir()
+    (leftover / "content").write_bytes(CONTENT)
+    web.files["/rows.jsonl"] = CONTENT
+    open_file(f"{web.address}/rows.jsonl").close()
+
+    assert not leftover.exists()
 
 
 def test_blocks_of_two_commits_do_not_mix(sentkit, hub):

@@ -1,6 +1,6 @@
 """Finds the first good row of an input, to decide whether its rows have vectors or texts to encode."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -9,7 +9,6 @@ from sentkit.errors import DataError, NoRowsError
 from sentkit.formats.rows.block import Row, RowBlock
 from sentkit.formats.rows.kinds import FIELDS, VECTOR_NAMES, TextParser
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store import is_store
 from sentkit.formats.vectors.vectors import is_array
 
 
@@ -23,7 +22,7 @@ def from_first_row(inputs: Inputs) -> Iterator[tuple[Inputs, bool]]:
     fields = inputs.fields
     for i, path in enumerate(inputs.paths):
         remaining = inputs.paths[i:]
-        if is_store(path) or is_array(path):
+        if inputs.vector_file(path) is not None or is_array(path):
             yield replace(inputs, paths=remaining), True
             return
         with closing(blocks_of(inputs, path)) as blocks:
@@ -32,13 +31,13 @@ def from_first_row(inputs: Inputs) -> Iterator[tuple[Inputs, bool]]:
                 if first is None:
                     inputs.reject(block)
                     continue
-                opened = [chain([block], blocks)]
+                opened: list[Iterator[RowBlock]] = [chain([block], blocks)]
                 yield replace(inputs, paths=remaining, opened=opened), has_vectors(first, fields)
                 return
     raise NoRowsError(inputs.paths)
 
 
-def blocks_of(inputs: Inputs, path: str) -> Iterator[RowBlock]:
+def blocks_of(inputs: Inputs, path: str) -> Generator[RowBlock]:
     """The rows of a file before parsing. The file is closed after its last row."""
     with inputs.raw_blocks(path) as blocks:
         yield from blocks

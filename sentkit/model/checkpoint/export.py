@@ -8,7 +8,6 @@ incomplete one would give wrong vectors.
 """
 
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,13 +18,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sentkit.errors import DataError, NoInputError, UsageError
+from sentkit.errors import UsageError
 from sentkit.formats.checkpoints import modules
 from sentkit.formats.checkpoints.export import BESIDE_WEIGHTS, INDEXES, REWRITTEN, card, carry
-from sentkit.formats.checkpoints.folders import ADAPTER, ADAPTER_WEIGHTS, Checkpoint, read_checkpoint
+from sentkit.formats.checkpoints.folders import ADAPTER, ADAPTER_WEIGHTS, Checkpoint
 from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS, POOLING, PROMPTS, Pooler
 from sentkit.formats.checkpoints.readout import CONV, POOLED, WK, Readout
-from sentkit.formats.files import is_there, read_object, write_json
+from sentkit.formats.files import write_json
 from sentkit.formats.outputs.temporary import create
 from sentkit.formats.vectors.tensors import OF_WEIGHTS, put_arrays, write_arrays
 from sentkit.model.checkpoint.heads import HEADS
@@ -34,12 +33,8 @@ from sentkit.model.transformer.architecture import (
     PREFIXES,
     WITH_POOLER,
     Architecture,
-    UnsupportedArchitecture,
     canonical_names,
-    invalid_value,
     modern,
-    read_architecture,
-    read_fraction,
     tensor_shapes,
     words_name,
 )
@@ -342,85 +337,3 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor], store: str | None =
         put_arrays(file, arrays, OF_WEIGHTS)
         file.flush()
         os.fsync(file.fileno())
-
-
-TOKENIZER = (
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model"),
-)
-SPECIAL = {
-    "unk_token": ("[UNK]", "<unk>"),
-    "cls_token": ("[CLS]", "<s>"),
-    "sep_token": ("[SEP]", "</s>"),
-    "pad_token": ("[PAD]", "<pad>"),
-    "mask_token": ("[MASK]", "<mask>"),
-}
-
-
-def write_fresh(
-    folder: Path, config: Path, tokenizer: Path, seed: int, head: Mapping[str, Tensor] | None = None
-) -> None:
-    """Write an untrained encoder and the tensors of its `head` into an empty folder.
-
-    `tokenizer` is a folder or a tokenizer.json; other tokenizer files next to it are copied too. The same
-    seed gives the same bytes.
-    """
-    values = read_object(config)
-    architecture = architecture_to_initialise(values, str(config))
-    spread = read_fraction(values, str(config), "initializer_range", 0.02)
-    stated = {name: value for name, value in values.items() if name != "torch_dtype"}
-    write_json(folder / "config.json", {**stated, "dtype": "float32"})
-    place = tokenizer if tokenizer.is_dir() else tokenizer.parent
-    for name in TOKENIZER:
-        if is_there(place / name):
-            shutil.copyfile(place / name, folder / name)
-    if not tokenizer.is_dir():
-        if not is_there(tokenizer):
-            raise NoInputError(f"{tokenizer}: no such tokenizer")
-        shutil.copyfile(tokenizer, folder / "tokenizer.json")
-    set_tokenizer(folder, architecture, source=str(tokenizer))
-    tensors, random = dict(head or {}), np.random.default_rng(seed)
-    prefix = HEADS[architecture.family].encoder
-    for name, shape in tensor_shapes(architecture).items():
-        if len(shape) > 1:  # matrices and tables follow N(0, spread^2), as in transformers
-            drawn = random.standard_normal(shape, dtype=np.float32) * np.float32(spread)
-            tensors[prefix + name] = torch.from_numpy(drawn)
-        else:  # a bias or the weight of a norm
-            tensors[prefix + name] = torch.full(shape, float(name.endswith(".weight")))
-    tensors[prefix + words_name(architecture)][architecture.padding_id] = 0
-    write_weights(folder / "model.safetensors", tensors)
-
-
-def architecture_to_initialise(values: Mapping[str, object], source: str) -> Architecture:
-    try:
-        architecture = read_architecture(values, source)
-        if architecture.kind.decoder:
-            raise UnsupportedArchitecture(f'model type "{architecture.family}"')
-    except UnsupportedArchitecture as reason:
-        families = "BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA, MPNet or ModernBERT"
-        advice = f"use a config.json of {families}"
-        raise UsageError(f"{source}: {reason}: not supported by --init", advice=advice) from reason
-    if architecture.padding_id >= architecture.vocabulary:
-        raise invalid_value("pad_token_id", architecture.padding_id, source)
-    if values.get("sinusoidal_pos_embds"):
-        raise UsageError(f"{source}: --init does not support sinusoidal positions")
-    return architecture
-
-
-def set_tokenizer(folder: Path, architecture: Architecture, *, source: str) -> None:
-    """Check that the copied tokenizer fits the config; add a tokenizer_config.json if it is missing."""
-    longest = architecture.max_tokens
-    try:
-        copied = Tokenizer(read_checkpoint(str(folder.resolve())), max_length=longest)
-    except DataError as error:
-        raise DataError(error.problem, source=source) from error
-    words = copied.backend.get_vocab()
-    rows = max(words.values(), default=-1) + 1
-    if rows > architecture.vocabulary:
-        problem = f'{rows} tokens, but "vocab_size" in config.json is {architecture.vocabulary}'
-        raise DataError(problem, source=source)
-    if not is_there(folder / "tokenizer_config.json"):
-        known = {role: [token for token in tokens if token in words] for role, tokens in SPECIAL.items()}
-        named = {role: tokens[0] for role, tokens in known.items() if tokens}
-        generic = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": longest}
-        write_json(folder / "tokenizer_config.json", {**generic, **named})

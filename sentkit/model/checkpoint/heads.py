@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from sentkit.arrays import Float32
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint, weight_files
+from sentkit.model.checkpoint_reading import Reading
 from sentkit.model.encoding import BUDGETS, Arrays, Tally, TokenEncoder
-from sentkit.model.reading import Reading
 from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import (
     PREFIXES,

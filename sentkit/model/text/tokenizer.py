@@ -71,7 +71,6 @@ class Tokenizer(LongTextTokenizer):
         self.first, self.last = own[: self.before], own[self.before :]
         self.words = word_ids(self.alone, self._rules) if len(own) == self.before + self.after else None
         self.truncates_start = truncates_start(checkpoint, self._rules)
-        self.counts_all = False  # whether `count` is exact for truncated texts too, which takes time
         self.head = CHARACTERS * max_length if splits_at_spaces(self._rules) else None
         if max_length <= sum(special):
             problem = f"a maximum length of {max_length} tokens is too small"
@@ -202,7 +201,7 @@ class Tokenizer(LongTextTokenizer):
         lower = str.lower if self.lowercase else str
         characters = [index for index, character in enumerate(text) for _ in lower(character)]
         places = places_in(characters, [(a - start, b - start) for a, b in encoding.offsets[first:last]])
-        return LocatedTokens(encoding.ids, (first, max(first, last)), places, self.skip)
+        return LocatedTokens(encoding.ids, (first, max(first, last)), places)
 
     def _seen(self, text: str) -> str:
         """The text as the library gets it, without the template."""
