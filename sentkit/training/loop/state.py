@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from sentkit.errors import CannotCreateError, DataError
-from sentkit.formats.checkpoints.export import Input
+from sentkit.formats.checkpoints.command_record import Input
 from sentkit.formats.outputs.temporary import MARK, replacing
 from sentkit.process import Stop
 from sentkit.training.base import Base

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from sentkit.errors import CannotCreateError
-from sentkit.formats.checkpoints.export import card, write_static_folder
+from sentkit.formats.checkpoints.card import card
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
+from sentkit.formats.checkpoints.writing import write_static_folder
 from sentkit.formats.files import read_object_if_there
 from sentkit.formats.outputs.temporary import publish_folder
 from sentkit.metrics.reports import defined
