@@ -93,7 +93,7 @@ def word_statistics(paths: Sequence[str], *, model: str = "nano") -> dict[str, l
     """The means of all tokens by bin of ranks: the table of section 1."""
     vectors, _, _ = count_words(paths, model)
     indices = np.arange(len(vectors))
-    ranks = indices + 1.0
+    ranks = np.arange(1.0, len(vectors) + 1)
     values_by_name = by_neighbours(vectors, indices)
     return {name: means(ranks, values).y.tolist() for name, values in values_by_name.items()}
 

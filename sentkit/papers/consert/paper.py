@@ -116,7 +116,7 @@ class Settings(Recipe):
             raise UsageError(f"view_b=adversarial needs mode=joint, not mode={self.mode}")
         if self.view_b == ADVERSARIAL and self.view_a == "span-cutoff":
             raise UsageError("view_b=adversarial and view_a=span-cutoff cannot be used together")
-        unused_rates = []
+        unused_rates: list[str] = []
         for augmentation, names in RATES.items():
             if augmentation not in self.views.values():
                 unused_rates += names
