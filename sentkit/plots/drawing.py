@@ -30,6 +30,7 @@ NAME_SHARE = 1 / 3  # of the width of a panel, for the names beside it
 MANY_NAMES = 30  # beside an axis; more are in the small font
 HIGHEST = 1.3  # a panel for the sake of its names, relative to its width; more names are left out
 MANY = 200  # points of a panel; more are smaller
+MOST_MARKERS = 30  # points of a line; of more, the line has no markers
 VALUES = 96  # characters of values above the bars of a page of 174 millimetres; more have no room
 # From dark to light, so that neighbours differ in grey; Okabe and Ito's, except for the first.
 COLOURS = ("#0b3c6f", "#d55e00", "#56b4e9", "#009e73", "#000000", "#cc79a7", "#e69f00", "#8c8c8c")
@@ -177,7 +178,9 @@ def panel_height(panel: Panel, picture: Picture, width: float) -> float:
 
 def name_size(panel: Panel) -> float:
     """The font size of the names beside a panel."""
-    return TEXT if len(panel.y.names) <= MANY_NAMES else SMALL
+    if len(panel.y.names) > MANY_NAMES:
+        return SMALL
+    return TEXT
 
 
 def name_line(panel: Panel) -> float:
@@ -267,7 +270,9 @@ def set_names_beside(axes: Any, panel: Panel, width: float) -> None:
 
 
 def colour_of(series: Series, style_index: int) -> str:
-    return FAINT if series.faint else COLOURS[style_index % len(COLOURS)]
+    if series.faint:
+        return FAINT
+    return COLOURS[style_index % len(COLOURS)]
 
 
 def marker_of(style_index: int) -> str:
@@ -288,11 +293,11 @@ def draw_line(axes: Any, series: Series, style_index: int) -> Any:
         low, high = series.interval
         colour = colour_of(series, style_index)
         axes.fill_between(series.x, low, high, color=colour, alpha=0.15, linewidth=0)
-    has_markers = np.isfinite(series.y).sum() <= 30
-    look: dict[str, Any] = {
-        "linestyle": "-" if series.faint else DASHES[style_index % len(DASHES)],
-        "marker": marker_of(style_index) if has_markers else "",
-    }
+    look: dict[str, Any] = {"linestyle": "-"}
+    if not series.faint:
+        look["linestyle"] = DASHES[style_index % len(DASHES)]
+    if np.isfinite(series.y).sum() <= MOST_MARKERS:
+        look["marker"] = marker_of(style_index)
     if series.term:
         look["markerfacecolor"] = "white"
         look["linewidth"] = 0.6
@@ -315,14 +320,16 @@ def draw_points(axes: Any, series: Series, style_index: int, point_count: int) -
                 alpha=0.7,
                 zorder=1,
             )
-    is_crowded = point_count > MANY
     look = {
         "linestyle": "",
         "marker": marker_of(style_index),
-        "markersize": 2.3 if is_crowded else 3.2,
-        "markeredgewidth": 0.0 if is_crowded else 0.3,
+        "markersize": 3.2,
+        "markeredgewidth": 0.3,
         "markeredgecolor": "white",
     }
+    if point_count > MANY:
+        look["markersize"] = 2.3
+        look["markeredgewidth"] = 0.0
     return draw_marked(axes, series, style_index, look)
 
 
@@ -415,7 +422,9 @@ def draw_grid(axes: Any, grid: Grid) -> None:
 
 def edges_of(centres: Float64) -> Float64:
     """The edges of cells with these centres, which have equal distances."""
-    width = centres[1] - centres[0] if len(centres) > 1 else 1.0
+    width = 1.0
+    if len(centres) > 1:
+        width = centres[1] - centres[0]
     return np.append(centres, centres[-1] + width) - width / 2
 
 

@@ -95,7 +95,9 @@ class Picture:
     def records(self) -> Iterator[Record]:
         """One object for each point or cell."""
         for panel in self.panels:
-            title = {"panel": panel.title} if panel.title else {}
+            title = {}
+            if panel.title:
+                title["panel"] = panel.title
             for series in panel.series:
                 for record in series_records(series, panel):
                     yield title | record
@@ -131,7 +133,9 @@ def grid_records(grid: Grid, panel: Panel) -> Iterator[Record]:
 
 def axis_value(axis: Axis, value: float) -> float | str | None:
     """The name at this value of an axis with names, otherwise the number."""
-    return axis.names[int(value)] if axis.names else json_number(value)
+    if axis.names:
+        return axis.names[int(value)]
+    return json_number(value)
 
 
 def json_number(value: float) -> float | int | None:

@@ -144,7 +144,9 @@ def sweep_series(
 
     def space_name(key: LayerKey) -> str:
         readout, layer = key
-        return f"{model}/{readout}" if layer is None else f"{model}/L{layer}:{readout}"
+        if layer is None:
+            return f"{model}/{readout}"
+        return f"{model}/L{layer}:{readout}"
 
     # Several reports of one key are those of several data sets.
     means = means_of_sets(by_name(scores), space_name)
@@ -155,7 +157,9 @@ def sweep_series(
             series.append(series_of(readout, {layer: means[readout, layer] for layer in layers}))
         if (readout, None) in means:
             level = means[readout, None].value
-            title = f"{readout} (last layer)" if readout in layered_readouts else readout
+            title = readout
+            if readout in layered_readouts:
+                title += " (last layer)"
             series.append(Series(title, np.zeros(1), np.array([level]), "level"))
     return series
 
@@ -225,8 +229,9 @@ class Log:
 
     def add(self, entry: LogEntry) -> None:
         for name, value in entry.values:
-            point = (entry.step, np.nan if value is None else value)
-            self.values.setdefault(name, []).append(point)
+            if value is None:
+                value = np.nan
+            self.values.setdefault(name, []).append((entry.step, value))
         self.terms |= dict.fromkeys(entry.terms)
         if entry.is_best:
             self.best_step = entry.step

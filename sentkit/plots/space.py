@@ -93,8 +93,12 @@ def items_of(reader: VectorReader, inputs: Inputs, path: str, options: SpaceOpti
 
     def parse(row: Row) -> tuple[str, float | None, str]:
         """The label, the gold score and the text."""
-        gold = 0.0 if options.gold is None else scored(row, options.gold)
-        label = "" if options.label is None else class_of(row, options.label)
+        gold: float | None = 0.0
+        if options.gold is not None:
+            gold = scored(row, options.gold)
+        label = ""
+        if options.label is not None:
+            label = class_of(row, options.label)
         if options.label == CLUSTER:
             for name in text_fields:
                 text = row.values.get(name)
@@ -166,7 +170,9 @@ def with_scores_as_label(items: Sequence[Item]) -> list[Item]:
         return []
     low = min(item.gold for item in items)
     high = max(item.gold for item in items)
-    label = f"score {low:g}" if low == high else f"score {low:g} to {high:g}"
+    label = f"score {low:g}"
+    if high > low:
+        label += f" to {high:g}"
     return [replace(item, label=label) for item in items]
 
 
@@ -214,10 +220,10 @@ def draw_items(path: str, title: str, items: Sequence[Item], options: SpaceOptio
 
 def project(path: str, items: Sequence[Item], options: SpaceOptions) -> tuple[Float64, tuple[str, str]]:
     """The points of the vectors, (items, vectors of an item, 2), and the labels of the axes."""
-    count = sum(len(item.vectors) for item in items)
-    vectors = np.concatenate([item.vectors for item in items]) if items else np.empty((0, 1))
-    if count < FEWEST_VECTORS or (vectors == vectors[0]).all():
-        problem = f"{count} vectors, expected {FEWEST_VECTORS} or more that are not all equal"
+    no_vectors = np.empty((0, 1))  # if there are no items
+    vectors = np.concatenate([item.vectors for item in items] or [no_vectors])
+    if len(vectors) < FEWEST_VECTORS or (vectors == vectors[0]).all():
+        problem = f"{len(vectors)} vectors, expected {FEWEST_VECTORS} or more that are not all equal"
         raise DataError(problem, source=readable(path))
     if options.by == "tsne":
         points = tsne(vectors, path, options)

@@ -10,7 +10,6 @@ from sentkit.formats.checkpoints.command_record import is_command_record
 
 NOT_SETTINGS = ("method", "seed", "base", "data", "dev", "test", "entries")  # keys in the record of a run
 TAGS = ("sentence-similarity", "feature-extraction", "sentkit")
-STOCK_TAG = "sentence-transformers"
 CLASSIFY = """```python
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -32,7 +31,9 @@ def base_name(name: str) -> str:
     """A hub name unchanged, or the last part of a path: its folders are meaningless on other machines."""
     path = Path(name)
     is_path = path.exists() or path.is_absolute() or len(path.parts) > 2
-    return path.resolve().name if is_path else name
+    if is_path:
+        return path.resolve().name
+    return name
 
 
 def card(
@@ -58,10 +59,12 @@ def card(
         *description(lineage, readout, width, max_length),
     ]
     if prompt is not None:
-        quoted = json.dumps(prompt, ensure_ascii=False)
-        start = f"The prompt {quoted} is added before" if prompt else "No prompt is added to"
+        sentence = "No prompt is added to a text."
+        if prompt:
+            quoted = json.dumps(prompt, ensure_ascii=False)
+            sentence = f"The prompt {quoted} is added before a text."
         have = "have" if unit else "do not have"
-        blocks.append(f"{start} a text. The vectors {have} unit length.")
+        blocks.append(f"{sentence} The vectors {have} unit length.")
     blocks += ["## Training", *training(lineage, base)]
     if is_command_record(lineage):
         blocks += ["## Command", *commands(lineage)]
@@ -75,11 +78,16 @@ def card(
 
 def header(base: str | None, *, is_classifier: bool, stock: bool) -> str:
     """The metadata of the card in YAML, for the hub."""
-    library = "sentence-transformers" if stock and not is_classifier else "transformers"
-    task = "text-classification" if is_classifier else "sentence-similarity"
-    tags = [STOCK_TAG, *TAGS] if stock else TAGS
+    library = "transformers"
+    task = "sentence-similarity"
+    if is_classifier:
+        task = "text-classification"
+    elif stock:
+        library = "sentence-transformers"
     lines = ["---", f"library_name: {library}", f"pipeline_tag: {task}", "tags:"]
-    lines += [f"- {tag}" for tag in tags]
+    if stock:
+        lines.append("- sentence-transformers")
+    lines += [f"- {tag}" for tag in TAGS]
     if base is not None:
         lines.append(f"base_model: {json.dumps(base)}")  # a JSON string is valid YAML
     lines.append("---")
@@ -93,7 +101,9 @@ def description(lineage: Mapping[str, Any], readout: str, width: int, max_length
     if labels is not None:
         answer = f"one of {len(labels)} labels" if labels else "a score"
         blocks.append(f"A sequence classification model: a text or a pair gets {answer}.")
-    limit = "" if max_length is None else f", of at most {max_length} tokens"
+    limit = ""
+    if max_length is not None:
+        limit = f", of at most {max_length} tokens"
     command = f"`sentkit train {lineage.get('method', 'sentkit')}`"
     if lineage.get("exported"):
         command += " and `sentkit export`"

@@ -63,12 +63,13 @@ class Input:
 
 def command_record(words: Sequence[str], inputs: Sequence[Input], base: Checkpoint | None) -> dict[str, Any]:
     """What sentkit.json keeps of the command with these words: it, its inputs with digests, and its bases."""
-    inputs_with_digests = [Input(entry.flag, readable(entry.path), entry.digest()) for entry in inputs]
-    return {
-        "command": quoted_command(words),
-        "inputs": [asdict(input_with_digest) for input_with_digest in inputs_with_digests],
-        "bases": [] if base is None else commands_of_bases(base),
-    }
+    records = []
+    for entry in inputs:
+        records.append(asdict(Input(entry.flag, readable(entry.path), entry.digest())))
+    bases = []
+    if base is not None:
+        bases = commands_of_bases(base)
+    return {"command": quoted_command(words), "inputs": records, "bases": bases}
 
 
 def quoted_command(words: Sequence[str]) -> str:

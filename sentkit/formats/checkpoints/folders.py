@@ -50,8 +50,10 @@ def incomplete(folder: Path, name: str, problem: str) -> NoInputError:
     """The error for a folder without a file; an adapter needs the files of its base."""
     if not is_adapter(folder):
         return NoInputError(f"{name}: {problem}")
+    target = "its base"
     base = read_object(folder / ADAPTER).get("base_model_name_or_path")
-    target = f"{base:.200}" if isinstance(base, str) and base else "its base"
+    if isinstance(base, str) and base:
+        target = base[:200]
     problem = f"{name}: contains only an adapter; config.json and the weights of its base are missing"
     return NoInputError(problem, advice=f"copy the files of the adapter into the folder of {target}")
 
@@ -77,14 +79,18 @@ def _from_hub(repository: str, revision: str | None, *, download: bool) -> Path:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from huggingface_hub import constants, errors
 
-    name = f"{repository}@{revision}" if revision else repository
+    name = repository
+    if revision:
+        name += f"@{revision}"
     try:
         return _fetch(repository, revision, offline=not download or constants.HF_HUB_OFFLINE)
     except errors.GatedRepoError as error:
         advice = "accept the license on the web page of the model, then set HF_TOKEN"
         raise NoInputError(f"{name}: access requires an accepted license", advice=advice) from error
     except (errors.HFValidationError, errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
-        missing = f'no such model or revision "{revision}"' if revision else "no such model"
+        missing = "no such model"
+        if revision:
+            missing += f' or revision "{revision}"'
         raise NoInputError(f"{name}: no such folder, and {missing} on the hub") from error
     except errors.LocalEntryNotFoundError as error:
         command = f"hf download {quote(repository)}"
@@ -159,7 +165,9 @@ class Checkpoint:
     def parents(self) -> list[str]:
         """The known checkpoints that this one was trained from, the nearest first."""
         parents = self.lineage.get("parents")
-        return [str(parent) for parent in parents] if isinstance(parents, list) else []
+        if not isinstance(parents, list):
+            return []
+        return [str(parent) for parent in parents]
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -426,5 +434,8 @@ CONFIG_ACTIVATIONS = {  # value in config.json -> name in sentkit
 
 
 def read_activation(config: Mapping[str, object], key: str, usual: str) -> str | None:
+    """The name of an activation in sentkit; None for one that it does not have."""
     name = config.get(key, usual)
-    return CONFIG_ACTIVATIONS.get(name) if isinstance(name, str) else None
+    if not isinstance(name, str):
+        return None
+    return CONFIG_ACTIVATIONS.get(name)

@@ -207,7 +207,9 @@ def _readout(
         problem = f"pooling {readout.reduction} of a convolution is not supported: only mean"
         raise DataError(problem, source=source)
     if layers is None:
-        return NAMED[CONV] if has_convolution else readout
+        if has_convolution:
+            return NAMED[CONV]
+        return readout
     if not PLAIN[readout.reduction].linear and len(layers) > 1:
         raise DataError(f"pooling {readout.reduction} of averaged layers is not supported", source=source)
     return Readout(name_of_layers(layers, readout.reduction), tuple(layers), readout.reduction)
@@ -279,7 +281,9 @@ def _stated_length(values: Mapping[str, Any], key: str, path: Path) -> int | Non
     is_whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
     if not is_whole or value < 1:
         raise DataError(f'"{key}" is {value!r:.40}, expected a positive integer', source=str(path))
-    return int(value) if value < NO_LIMIT else None
+    if value >= NO_LIMIT:
+        return None
+    return int(value)
 
 
 def _with_prompts(declared: StoredDeclaration, config: Mapping[str, Any], source: str) -> StoredDeclaration:

@@ -122,7 +122,9 @@ def name_of_layers(layers: Iterable[int], reduction: str) -> str:
 
 def with_reduction(name: str) -> str:
     """Return the name of a readout, where layers alone are their mean: L6 is L6:mean."""
-    return f"{name}:mean" if LAYER_ALONE.fullmatch(name) else name
+    if LAYER_ALONE.fullmatch(name):
+        return f"{name}:mean"
+    return name
 
 
 def parse_readouts(names: str, depth: int) -> list[Readout]:

@@ -117,7 +117,9 @@ def split_line(line: bytes, width: int) -> tuple[bytes, bytes] | None:
         if number(after_first_blank.split(b" ")[-1]) is not None:
             return None
     word = word.strip()
-    return (word, numbers) if word else None
+    if not word:
+        return None
+    return word, numbers
 
 
 def parsed_numbers(texts: Sequence[bytes], width: int, path: str, first_number: int) -> NDArray[np.float32]:
