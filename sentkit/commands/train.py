@@ -91,7 +91,7 @@ def train(
       --list: Show the methods in groups; after METHOD, its settings and presets; with -o, the command of
           each run.
     """
-    from sentkit.formats.checkpoints.export import METHOD, inputs_of
+    from sentkit.formats.checkpoints.command_record import METHOD, inputs_of
     from sentkit.formats.rows.kinds import LEARNED
     from sentkit.training.catalogue import METHODS, open_method
     from sentkit.training.settings import build, combinations, described

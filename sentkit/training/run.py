@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sentkit.formats.checkpoints.export import Input
+from sentkit.formats.checkpoints.command_record import Input
 from sentkit.process import Stop
 from sentkit.training.base import Base
 from sentkit.training.catalogue import LoadedMethod

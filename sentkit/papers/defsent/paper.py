@@ -20,7 +20,8 @@ from sentkit.training.settings import (
 )
 
 POOLINGS = ("cls", "mean")
-ROBERTA_BASE, ROBERTA_LARGE = "FacebookAI/roberta-base", "FacebookAI/roberta-large"
+ROBERTA_BASE = "FacebookAI/roberta-base"
+ROBERTA_LARGE = "FacebookAI/roberta-large"
 STEPS = ("", "-step2", "-step3", "-step4")
 
 
@@ -129,7 +130,8 @@ class PlusSettings(Recipe):
 
 
 def readouts_of(settings: PlusSettings) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for name in chosen_readout(settings).split(",")))
+    names = [name.strip() for name in chosen_readout(settings).split(",")]
+    return tuple(dict.fromkeys(names))
 
 
 PAPER = Paper(

@@ -8,9 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
-from sentkit.formats.checkpoints.export import card, write_static_folder
+from sentkit.formats.checkpoints.card import card
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
+from sentkit.formats.checkpoints.writing import write_static_folder
 from sentkit.model.checkpoint.export import Declaration, merged, write_card, write_folder, write_weights
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import WITH_POOLER

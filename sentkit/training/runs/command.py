@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sentkit.errors import CannotCreateError, DataError, UsageError
-from sentkit.formats.checkpoints.export import MODEL, command_record
+from sentkit.formats.checkpoints.command_record import MODEL, command_record
 from sentkit.formats.files import is_pipe, together
 from sentkit.formats.rows.rows import Inputs, Meter, Rejects
 from sentkit.formats.vectors.store import common_fields

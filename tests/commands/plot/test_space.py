@@ -113,7 +113,7 @@ def test_a_large_file_is_sampled(sentkit):
 
 def test_every_row_is_drawn_equally_often():
     """Algorithm R: of 6 items each is in half of the samples of 3."""
-    from sentkit.plots.vectors import sampled
+    from sentkit.plots.space import sampled
 
     counts = np.zeros(6)
     for seed in range(2000):
@@ -125,7 +125,7 @@ def test_every_row_is_drawn_equally_often():
 def test_both_vectors_of_a_pair_are_numbered_if_they_are_not_close(tmp_path):
     """Of three pairs, the second has a distance of 1 in a picture that is 100 wide."""
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.plots import vectors as space
+    from sentkit.plots import space
 
     pairs = [((0, 0), (100, 3)), ((50, 5), (50, 6)), ((20, 0), (80, 9))]
     lines = [{"embedding_a": a, "embedding_b": b, "score": 1} for a, b in pairs]
