@@ -56,7 +56,7 @@ SIMILARITIES: dict[str, Callable[[Float32, Float32], Float64]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class BlockMetric:
     """One metric between blocks: `prepare` each block once, then `compare` it with others."""
 
     prepare: Callable[[Float32], NDArray]
@@ -96,11 +96,11 @@ def _manhattan_blocks(a: Float32, b: Float32) -> Float32:
     return np.subtract(0.0, distances, out=distances)
 
 
-BLOCKS: dict[str, Blocks] = {
-    "cosine": Blocks(_unit_rows, _cosine_blocks),
-    "dot": Blocks(lambda rows: rows, lambda a, b: a @ b.T),
-    "euclidean": Blocks(lambda rows: rows.astype(np.float64), _euclidean_blocks),
-    "manhattan": Blocks(lambda rows: rows, _manhattan_blocks),
+BLOCKS: dict[str, BlockMetric] = {
+    "cosine": BlockMetric(_unit_rows, _cosine_blocks),
+    "dot": BlockMetric(lambda rows: rows, lambda a, b: a @ b.T),
+    "euclidean": BlockMetric(lambda rows: rows.astype(np.float64), _euclidean_blocks),
+    "manhattan": BlockMetric(lambda rows: rows, _manhattan_blocks),
 }
 
 

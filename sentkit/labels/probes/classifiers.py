@@ -112,7 +112,7 @@ HELD_OUT = 0.05  # share of the training rows, without dev rows
 Layers = list[tuple[Floats, Floats]]  # weights (inputs, outputs) and biases of each layer
 
 
-class Adam:
+class NumpyAdam:
     """Adam (arXiv 1412.6980) with the formulas of torch; each step changes the parameters in place."""
 
     def __init__(self, parameters: Floats) -> None:
@@ -207,7 +207,7 @@ def learn(
     layers = layers_of(parameters, widths)
     gradient_of_layers = layers_of(gradient, widths)
 
-    adam = Adam(parameters)
+    adam = NumpyAdam(parameters)
     best_accuracy = -1.0
     best_parameters = parameters.copy()
     evaluations_without_gain = 0

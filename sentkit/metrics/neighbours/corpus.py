@@ -52,7 +52,7 @@ Check = Callable[[VectorBlock], VectorBlock]  # marks bad rows
 Lines = Callable[[VectorBlock], list[bytes]]
 
 
-class Source(Protocol):
+class VectorSource(Protocol):
     """Rows with vectors, read from files or encoded from texts."""
 
     names: tuple[str, ...]  # known, as `emb`, after the first block is read
@@ -184,7 +184,7 @@ def refuse_not_finite(store: Store, vectors: Vectors) -> None:
 
 def in_memory(
     inputs: Inputs,
-    source: Source,
+    source: VectorSource,
     check: Check = lambda block: block,
     lines_of: Lines | None = None,
     *,

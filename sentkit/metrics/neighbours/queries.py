@@ -23,7 +23,7 @@ from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, o
 from sentkit.metrics.neighbours.corpus import (
     NAMING,
     SearchCorpus,
-    Source,
+    VectorSource,
     bytes_of,
     json_of,
     output_names,
@@ -42,7 +42,7 @@ Hits = list[tuple[int, float]]  # corpus rows, from 0, and their similarities; b
 class Search:
     """A corpus, which is read immediately, and a stream of queries, which are answered during iteration."""
 
-    queries: Source
+    queries: VectorSource
     corpus: SearchCorpus
     inputs: Inputs  # the files of the queries; other files are read with the same flags
     source: str  # the file of the queries
