@@ -173,7 +173,7 @@ class Duplicates:
     def _near_rows(self, block: VectorBlock) -> Iterator[list[NearRows]]:
         """For each row of the block, its near rows in each other file. A zero vector has none."""
         vectors = block.vectors[:, 0]
-        is_filled = np.asarray(vectors.any(axis=1))
+        is_filled = np.any(vectors != 0, axis=1)
         results = [searcher.reaching(vectors[is_filled], self.threshold) for searcher in self._searchers]
         no_rows = NearRows(np.empty(0, np.intp), np.empty(0))
         for has_vector in is_filled.tolist():
