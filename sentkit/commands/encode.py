@@ -184,6 +184,9 @@ def write_folder(
         existing=existing,
     )
     progress.share = writer.share
+    if writer.folder.offsets[-1] == 1 and not writer.existing:
+        stopped = f"the input is one block, of up to {in_byte_units(writer.folder.block_bytes)}, so a stop"
+        progress.console.note(f"{stopped} loses all of its rows; a smaller --block-bytes keeps more")
     writer.run(progress.add, check_stop)
     progress.console.report(writer.counts(f"shard {shard}: " if shard.count > 1 else ""))
     if writer.count == 0:
