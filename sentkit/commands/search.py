@@ -99,7 +99,7 @@ def search(
       --device auto|cpu|cuda[:N]: Device that compares vectors and runs the model of TEXT. [default: cpu; for
           the model auto]
       --top K: Maximum number of hits per query. [default: 10]
-      --flat: Write one row per hit: fields of the query with _a, of the hit with _b, and rank.
+      --flat: Write one row per hit: fields of the query with _a, of the hit with _b, rows and rank.
       -m, --model MODEL: For TEXT: the model, for files or if the corpus does not name it, or if it has moved.
           [default: as recorded; static for files]
     """

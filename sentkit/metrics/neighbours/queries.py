@@ -200,6 +200,7 @@ class Search:
         query_fields = {f"{name}_a": value for name, value in values.items()}
         for rank, (index, similarity) in enumerate(hits, start=1):
             fields = dict(query_fields)
+            fields.setdefault("row_a", b"%d" % query.number)  # a field "row" of the query has this name, too
             if table.files:
                 fields["file_b"] = orjson.dumps(readable(table.files[index]))
             fields["row_b"] = b"%d" % table.numbers[index]

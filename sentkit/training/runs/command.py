@@ -3,6 +3,7 @@
 A sweep has such runs for each combination of settings, and reads the rows again if a setting can change them.
 """
 
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
@@ -18,7 +19,7 @@ from sentkit.formats.vectors.store import common_fields
 from sentkit.model.transformer.device import pick_device
 from sentkit.training.base import Base, StaticBase, open_named
 from sentkit.training.catalogue import METHODS
-from sentkit.training.data.corpus import CORPUS, Corpus, check_labels, map_corpus
+from sentkit.training.data.corpus import CORPUS, Corpus, Order, check_labels, map_corpus
 from sentkit.training.data.corpus_writer import RowCounts, write_corpus
 from sentkit.training.data.dev import Dev, LabelledRows, read_dev, read_labelled
 from sentkit.training.data.examples import ExampleParser
@@ -117,6 +118,10 @@ def perform_group(group: Sequence[Run], inputs: Inputs, later_runs: Sequence[Run
                 dev = read_labels("--dev", run, inputs, base, corpus)
                 test = read_labels("--test", run, inputs, base, corpus)
 
+        for warning in dict.fromkeys(too_few_steps(run, len(corpus)) for run in group):
+            if warning is not None:
+                run.reporter.warn(warning)
+
         # The runs, each with the share of its work in that of all runs that follow.
         base = replace(base, labels=corpus.labels)
         recorded: dict[str, Any] = {}
@@ -155,6 +160,22 @@ def work_of(run: Run, rows: int) -> int:
     if recipe.steps is None:
         return work
     return min(work, recipe.steps * recipe.batch)
+
+
+def too_few_steps(run: Run, rows: int) -> str | None:
+    """Return a warning if the epochs end before the steps that the user gives; no preset has this setting."""
+    recipe = run.settings
+    if recipe.steps is None:
+        return None
+    smallest_batch = 1 if run.method_class.needs.row_wise else 2
+    order = Order(rows, recipe.batch, recipe.epochs, run.seed, smallest_batch)
+    if order.steps >= recipe.steps:
+        return None
+    steps = "1 step" if order.steps == 1 else f"{order.steps} steps"
+    epochs = "1 epoch" if recipe.epochs == 1 else f"{recipe.epochs} epochs"
+    needed_epochs = math.ceil(recipe.steps / order.epoch_steps)
+    advice = f"--epochs {needed_epochs} gives {recipe.steps}"
+    return f"only {steps}: {rows} rows, batch {recipe.batch}, {epochs}; {advice}"
 
 
 def check_run(run: Run) -> None:
