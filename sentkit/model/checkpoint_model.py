@@ -52,7 +52,7 @@ from sentkit.process import may_have_gpu, precision_of_environment
 if TYPE_CHECKING:
     from tokenizers import Encoding
 
-    from sentkit.model.checkpoint.heads import PackedClassifier, TransformersClassifier
+    from sentkit.model.checkpoint.classifiers import PackedClassifier, TransformersClassifier
     from sentkit.model.small_encoder import SmallEncoder
     from sentkit.model.transformer.encoder import TransformerEncoder
 
@@ -322,7 +322,7 @@ class ClassifierModel:
         return FUNCTIONS[kind]
 
     def load(self) -> "PackedClassifier | TransformersClassifier":
-        from sentkit.model.checkpoint.heads import PackedClassifier, TransformersClassifier
+        from sentkit.model.checkpoint.classifiers import PackedClassifier, TransformersClassifier
 
         kind = PackedClassifier if self.packed else TransformersClassifier
         loaded = kind(self.checkpoint, self.reading, device=self.device, precision=self.precision)

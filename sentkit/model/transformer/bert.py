@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sentkit.model.small_encoder import buckets_of
+from sentkit.model.transformer.activations import ACTIVATIONS, gated
 from sentkit.model.transformer.architecture import Architecture, stored_tensors
 from sentkit.model.transformer.attention import (
     Attention,
@@ -25,28 +26,12 @@ from sentkit.model.transformer.attention import (
     windowed,
     with_bias,
 )
-from sentkit.model.transformer.device import Dropout
+from sentkit.model.transformer.dropout import Dropout
 from sentkit.model.transformer.gpu_kernels import HALF, by_head, packed_attention, works
 from sentkit.model.transformer.graphs import Graphs, Run
 from sentkit.model.transformer.packed import Packed, ends_of, spare_tokens, with_rows
 from sentkit.model.transformer.readouts import Convolution
 from sentkit.model.transformer.weights import aligned
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),
-    "relu": F.relu,
-    "silu": F.silu,
-    "tanh": torch.tanh,  # for poolers
-}
-
-
-def gated(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    def gate(values: Tensor) -> Tensor:
-        inner, gates = values.chunk(2, -1)
-        return activation(inner) * gates
-
-    return gate
 
 
 class RMSNorm(nn.RMSNorm):

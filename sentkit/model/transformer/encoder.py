@@ -47,14 +47,14 @@ from sentkit.model.transformer.device import (
     torch_threads,
 )
 from sentkit.model.transformer.inference import prepare_for_cpu, prepare_for_cuda, use_int8
-from sentkit.model.transformer.packed import TILE, Packed, filler, pack_block, spare_tokens
-from sentkit.model.transformer.products import (
+from sentkit.model.transformer.matmul import (
     FASTER_INT8,
     LARGEST_WEIGHTS,
-    faster_products,
+    faster_matmul,
     gain_of_int8,
     largest_weight,
 )
+from sentkit.model.transformer.packed import TILE, Packed, filler, pack_block, spare_tokens
 from sentkit.model.transformer.readouts import Convolution, apply_readouts, check_layers, width_of_vectors
 from sentkit.model.transformer.transformers_model import TransformersModel, load_transformers_model
 from sentkit.model.transformer.weights import canonical, fit, read_weights, weights_hash
@@ -229,7 +229,7 @@ class TransformerEncoder(TokenEncoder):
         if self.integers or self.device.type != "cpu" or not isinstance(body, Bert):
             return None
         if products is None:
-            products, gain = faster_products(body.to(self.dtype))
+            products, gain = faster_matmul(body.to(self.dtype))
             self.choices.append(f"{products} products: plain ones are {gain:.2f} x as fast as fused ones")
         return products
 

@@ -17,8 +17,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.readout import POOLED
-from sentkit.model.checkpoint.export import SPECIAL
 from sentkit.model.checkpoint.heads import HEADS, LanguageHead, fresh_head, head_tensors, read_head
+from sentkit.model.checkpoint.untrained import SPECIAL
 from sentkit.model.text.tokenizer import MASKS
 from sentkit.model.transformer.architecture import Architecture
 from sentkit.model.transformer.bert import Bert

@@ -21,8 +21,8 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.files import is_pipe, read_object, readable, together
 from sentkit.formats.rows.rows import Inputs, Meter, Rejects
 from sentkit.formats.vectors.store import common_fields
-from sentkit.model.checkpoint.export import architecture_to_initialise, write_fresh
 from sentkit.model.checkpoint.heads import fresh_head, head_tensors
+from sentkit.model.checkpoint.untrained import architecture_to_initialise, write_fresh
 from sentkit.model.reading import default_readout
 from sentkit.model.transformer.device import pick_device
 from sentkit.training.base import Base, StaticBase, open_named

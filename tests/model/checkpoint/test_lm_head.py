@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from sentkit.errors import DataError, UsageError
-from sentkit.model.checkpoint.export import write_fresh
 from sentkit.model.checkpoint.heads import HEADS, fresh_head, head_tensors, read_head
+from sentkit.model.checkpoint.untrained import write_fresh
 from sentkit.model.transformer.architecture import read_architecture
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.weights import read_tensors

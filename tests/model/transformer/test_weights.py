@@ -50,7 +50,7 @@ def test_the_length_of_the_header_does_not_change_a_bit(
 
     other = family == "albert"
     if not fused:
-        monkeypatch.setattr("sentkit.model.transformer.inference.fused_products_work", lambda dtype: False)
+        monkeypatch.setattr("sentkit.model.transformer.inference.fused_matmul_works", lambda dtype: False)
     model = AlbertModel(config_of("albert", embedding_size=16)) if other else make(family)
     model.save_pretrained(tmp_path)
     file, found = tmp_path / "model.safetensors", set()
