@@ -1,6 +1,5 @@
 """The `sentkit` program: its list of commands, and the conversion of errors to messages and exit codes."""
 
-import contextlib
 import errno
 import functools
 import os
@@ -145,14 +144,12 @@ def exit_code(error: BaseException, console: Console) -> int | None:
 
 
 def report_bug(error: Exception, console: Console) -> int:
-    import tempfile
     import traceback
 
-    advice = "the traceback cannot be written to a temporary file"
-    with contextlib.suppress(OSError):
-        with tempfile.NamedTemporaryFile("w", prefix="sentkit-", suffix=".log", delete=False) as file:
-            file.write(without_secrets("".join(traceback.format_exception(error))))
-        advice = f"please report it with the traceback in {Path(file.name)}"
+    advice = "run it again with -v, and report the traceback"
+    if console.verbose:
+        sys.stderr.write(without_secrets("".join(traceback.format_exception(error))))
+        advice = "please report it with the traceback"
     console.error(f"a bug in sentkit: {type(error).__name__}: {error}".partition("\n")[0], advice)
     return BUG
 

@@ -191,9 +191,7 @@ def time_left(share: float, seconds: float) -> list[str]:
     """The estimated time left, if a share of the work took so many seconds; empty if nothing is done."""
     if share <= 0:
         return []
-    minutes, seconds = divmod(round(seconds * (1 - share) / share), 60)
-    hours, minutes = divmod(minutes, 60)
-    return [f"{hours}:{minutes:02}:{seconds:02} left" if hours else f"{minutes}:{seconds:02} left"]
+    return [f"{in_clock_time(seconds * (1 - share) / share)} left"]
 
 
 class TaskProgress(ProgressWriter):
@@ -416,6 +414,30 @@ def in_words(value: Any, missing: str = "none") -> str:
     if isinstance(value, list):
         value = ", ".join(map(str, value))
     return str(value or "none")
+
+
+def in_clock_time(seconds: float) -> str:
+    """A duration for people: 4:39, or 1:02:03 with hours."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}:{minutes:02}:{seconds:02}"
+    return f"{minutes}:{seconds:02}"
+
+
+BYTE_UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
+
+
+def in_byte_units(count: int) -> str:
+    """A number of bytes for people, with three digits: 147 MB, 1.47 GB."""
+    value = float(count)
+    unit = 0
+    while value >= 999.5 and unit < len(BYTE_UNITS) - 1:
+        value /= 1000
+        unit += 1
+    if unit == 0 or value >= 99.95:
+        return f"{value:,.0f} {BYTE_UNITS[unit]}"
+    return f"{value:.{1 if value >= 9.995 else 2}f} {BYTE_UNITS[unit]}"
 
 
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:

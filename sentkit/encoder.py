@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from sentkit import model as models
 from sentkit.errors import DataError, UsageError
-from sentkit.forks import LOADING, ForkLock
 from sentkit.metrics.similarity import BLOCKS
 from sentkit.model.checkpoint_model import CheckpointModel
 from sentkit.model.encoding import Tally, TokenEncoder
+from sentkit.model.forks import LOADING, ForkLock
 from sentkit.model.query_encoder import encode_list, prepare_list
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.tokens import TextTokenizer, WindowOptions
@@ -50,7 +50,7 @@ def check_text(name: str, value: object, *, optional: bool = True) -> None:
 
 def check_number(name: str, value: object) -> None:
     is_number = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if value is not None and not (is_number and value >= 1):
+    if value is not None and not (is_number and int(value) >= 1):  # type: ignore[call-overload]
         raise ArgumentError(f"{name} is {value!r}, expected a whole number of 1 or more")
 
 
@@ -97,7 +97,7 @@ class Encoder:
         `on_truncate` is "warn" or "window", which is the mean of windows for texts above the maximum length.
         `threads` compute on a CPU. The default is SENTKIT_THREADS, else the number of threads that torch has.
         """
-        options = {
+        options: dict[str, Any] = {
             "readout": readout,
             "template": template,
             "full_stop": full_stop,
@@ -106,14 +106,14 @@ class Encoder:
             "transform": transform,
         }
         choices = {"on_truncate": on_truncate, "device": device, "precision": precision, "column": column}
-        numbers = {"max_length": max_length, "dim": dim}
+        numbers: dict[str, Any] = {"max_length": max_length, "dim": dim}
         windows = {"window": window, "stride": stride}
         for name, value in options.items():
             check_text(name, value)
         for name, value in {"model": model, **choices}.items():
             check_text(name, value, optional=False)
-        for name, value in {**numbers, **windows, "threads": threads}.items():
-            check_number(name, value)
+        for name, number in {**numbers, **windows, "threads": threads}.items():
+            check_number(name, number)
         if not isinstance(normalize, bool | np.bool):
             raise TypeError(f"normalize is of type {type(normalize).__name__}, expected bool")
         check_choice("on_truncate", on_truncate, MODES)
@@ -123,7 +123,14 @@ class Encoder:
         if on_truncate != "window" and (window is not None or stride is not None):
             raise ArgumentError('window and stride need on_truncate="window"')
 
-        given = {**choices, **numbers, **windows, **options, "normalize": normalize, "threads": threads}
+        given: dict[str, Any] = {
+            **choices,
+            **numbers,
+            **windows,
+            **options,
+            "normalize": normalize,
+            "threads": threads,
+        }
         self.arguments = model, given
         self.column = column
         with named_as_arguments():

@@ -14,11 +14,11 @@ from sentkit import __version__
 
 WIDTH, NAMES = 80, 26  # columns of a line, and of the names of flags
 HEADINGS = {  # heading -> flags of several commands below it; a flag in no list belongs to "Options"
-    "Input": "field rejects from quoting columns max-line files-from partial queries",
+    "Input": "field rejects from quoting columns queries",
     "Options": "",
     "Model": (
         "model readout template full-stop max-length prompt prompt-name normalize transform dim "
-        "on-truncate window init tokenizer"
+        "on-truncate window"
     ),
     "Output": "output force json replace vectors store width shard resume block-bytes reuse",
     "Run": "precision device threads batch-tokens dry-run deterministic quiet verbose",
@@ -194,6 +194,8 @@ def page(name: str, command: Any) -> str:
     above = [" ".join(words[:count]) for count in range(len(words) - 1, 0, -1)]
     others = (*above, *(inner for inner, _ in below(name, command)))
     also = [f"{each.replace(' ', '-')}(1)" for each in others]
+    if name in ("sentkit", "sentkit encode"):
+        also.append("sentkit-encoder(3)")
     also += ["sentkit-rows(5)", *(["sentkit-methods(7)"] if name in ("sentkit", "sentkit train") else [])]
     lines += [".SH EXAMPLES", *unfilled(examples), ".SH SEE ALSO", *wrapped(", ".join(also))]
     return "\n".join(lines) + "\n"

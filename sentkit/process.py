@@ -57,6 +57,11 @@ def prepare() -> None:
         warnings.filterwarnings("ignore", module=r"(numpy|scipy|sklearn|sentkit)\b")
 
 
+def typed_words() -> list[str]:
+    """The words of the command line after `sentkit`."""
+    return sys.argv[1:]
+
+
 def heeded(number: int) -> bool:
     """True unless the parent process ignores the signal, as `nohup` and background jobs of a shell do."""
     return signal.getsignal(number) is not signal.SIG_IGN

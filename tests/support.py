@@ -188,12 +188,18 @@ def contents(folder):
 
 
 def without_command(folder):
-    """The contents of a checkpoint without the records of its command, which have the inputs."""
+    """The contents of checkpoints without the records of their commands, which have inputs and outputs."""
     files = contents(folder)
-    lines = files["README.md"].split(b"\n")
-    files["README.md"] = [line for line in lines if not re.search(rb"\| ([0-9a-f]{64}|unknown) \|$", line)]
-    files["sentkit.json"] = json.loads(files["sentkit.json"])
-    del files["sentkit.json"]["command"]
+    for name, content in files.items():
+        if name.endswith("README.md"):
+            text = content.decode()
+            text = re.sub(r"\n## Command\n.*?\n## Use\n", "\n## Use\n", text, flags=re.DOTALL)
+            files[name] = re.sub(r".*\| ([0-9a-f]{64}|unknown) \|\n", "", text)
+        elif name.endswith("sentkit.json"):
+            record = json.loads(content)
+            for key in ("command", "this_run", "inputs", "bases"):
+                record.pop(key, None)
+            files[name] = record
     return files
 
 

@@ -14,9 +14,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # who -> whom. Read a line as "formats may import errors". A layer may always import itself.
 MAY_IMPORT = {
     "__init__": "encoder",
-    "encoder": "errors forks metrics model process",
+    "encoder": "errors metrics model process",
     "errors": "",
-    "forks": "",
     "digits": "",
     "escaping": "",
     "flag_values": "errors",
@@ -30,7 +29,7 @@ MAY_IMPORT = {
     "reports": "arrays digits errors escaping formats metrics labels model papers",
     "plots": "arrays digits errors escaping formats metrics transforms",
     "augment": "errors flag_values",
-    "model": "arrays errors forks formats process transforms",
+    "model": "arrays errors formats process transforms",
     "training": "arrays errors flag_values formats metrics model papers process transforms",
     "commands": "flags flag_values errors digits console process formats transforms metrics labels reports"
     " plots augment model training",

@@ -8,12 +8,14 @@ import shlex
 import shutil
 import subprocess
 import tomllib
+from inspect import signature
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+from sentkit import Encoder
 from sentkit.cli import every_command, groups, program
 from sentkit.errors import UsageError
 from sentkit.manual import PAGES, help_of, pages
@@ -160,6 +162,25 @@ def test_a_man_page_fits_into_80_columns(page):
             long.append(line)
 
     assert long == []
+
+
+def test_the_manual_page_of_the_class_is_that_of_the_class(execute, tmp_path):
+    """Its synopsis is the signature, each method is listed, and the example prints what the page says."""
+    page = (ROOT / "man/man3/sentkit-encoder.3").read_text().replace("\\-", "-")
+    synopsis, example, output = re.findall(r"\.nf\n(.*?)\n\.fi", page, re.DOTALL)
+    constructor = re.search(r"Encoder(\(.*?\))\n", synopsis, re.DOTALL)[1]
+    parameters = [
+        re.sub(": [^=]+ = ", "=", each) for each in map(str, signature(Encoder).parameters.values())
+    ]
+    methods = {name for name in vars(Encoder) if not name.startswith("_")} - {"loaded"}
+
+    assert re.sub(
+        r"\s+", " ", constructor
+    ) == f"({', '.join([parameters[0], '*', *parameters[1:]])})".replace("'", '"')
+    assert methods <= {*re.findall(r"^\.TP\n([a-z]+)", page, re.MULTILINE)}
+    (tmp_path / "example.py").write_text(f"{example}\n")
+    done = execute(["python3", "example.py"], tmp_path)
+    assert (done.stdout, done.stderr) == (f"{output}\n", "")
 
 
 def test_every_page_of_text_belongs_to_a_command():

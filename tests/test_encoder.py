@@ -79,8 +79,8 @@ def test_long_texts_can_have_the_mean_of_windows(capfdbinary, monkeypatch):
     for wrong in ({"window": 7}, {"stride": 7}):
         with pytest.raises(UsageError, match='window and stride need on_truncate="window"'):
             sentkit.Encoder("nano", **wrong)
-    with pytest.raises(UsageError, match='on_truncate is "late", expected "warn" or "window"'):
-        sentkit.Encoder("nano", on_truncate="late")
+    with pytest.raises(UsageError, match='on_truncate is "chunks", expected "warn" or "window"'):
+        sentkit.Encoder("nano", on_truncate="chunks")
 
 
 def test_a_copy_by_pickle_gives_the_same_vectors(encoder):

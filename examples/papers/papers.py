@@ -45,7 +45,7 @@ from sentkit.flag_values import numbers
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import WK_FIRST, WK_LAYERS
 from sentkit.formats.files import read_object_if_there
-from sentkit.model.reading import depth_of
+from sentkit.model.checkpoint_reading import depth_of
 from sentkit.papers.published import published, published_base, same_base
 from sentkit.reports.suites import find_test_sets
 from sentkit.reports.tables import has_task, rendered, suites_of

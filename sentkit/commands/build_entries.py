@@ -35,8 +35,8 @@ def build_entries(
     from sentkit.formats.files import readable
     from sentkit.formats.rows.kinds import EntryParser
     from sentkit.formats.vectors.store import common_fields
+    from sentkit.model.checkpoint_reading import most_tokens, plan_reading
     from sentkit.model.encoding import Tally, encode_groups, tokenized_groups
-    from sentkit.model.reading import most_tokens, plan_reading
     from sentkit.model.text.tokenizer import OneToken
     from sentkit.model.transformer.encoder import TransformerEncoder
 

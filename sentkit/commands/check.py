@@ -29,7 +29,7 @@ def check(
     """
     from sentkit.formats.files import is_input_file, readable
     from sentkit.formats.vectors.folder_check import counts_of, problems
-    from sentkit.formats.vectors.folders import VectorFolder
+    from sentkit.formats.vectors.folders import open_folder
 
     output = options.ReportFlags(json=json)
     if is_input_file(path):
@@ -38,7 +38,7 @@ def check(
             raise UsageError(f"{flag} needs a vector folder, {path} is a file")
         check_file(path, output)
         return
-    folder = VectorFolder(path)
+    folder = open_folder(path)
     status = folder.status()
     bad = defaultdict[str, list[str]](list)  # block -> problems; with an empty name, those of inputs
     tasks = TaskProgress(console, "blocks")

@@ -68,7 +68,6 @@ def diff(
         raise UsageError("A and B cannot both be standard input")
     if first == texts == "-":
         raise UsageError("A and --texts cannot both be standard input")
-    field_flags.take_snapshots(paths)
     for path in paths:
         check_input(path)
     rows_of_texts: Inputs | None = None

@@ -10,12 +10,15 @@ from sentkit.console import Console, RowProgress, TaskProgress
 from sentkit.errors import DataError, UsageError
 from sentkit.flags import Range, options
 from sentkit.flags.rows import RowFlags
+from sentkit.process import typed_words, version_of
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from sentkit.formats.checkpoints.folders import Checkpoint
     from sentkit.formats.rows.rows import Inputs
+    from sentkit.model.checkpoint_reading import Reading
     from sentkit.model.text.tokenizer import Tokenizer
     from sentkit.model.transformer.encoder import TransformerEncoder
 
@@ -48,19 +51,11 @@ def distill_static(
     from sentkit.formats.lexicons.model2vec import write_model2vec
     from sentkit.formats.outputs.outputs import open_output
     from sentkit.formats.rows.kinds import FIELDS
-    from sentkit.model.reading import ReadingOptions, plan_reading
-    from sentkit.model.static.models import sif_weights, token_table, vocabulary_size, zipf_weights
+    from sentkit.model.static.distillation import sif_weights, token_table, vocabulary_size, zipf_weights
     from sentkit.model.transformer.encoder import TransformerEncoder
 
     checkpoint = read_checkpoint(model)
-    plan = plan_reading(checkpoint, ReadingOptions(readout=readout))
-    if plan.tokenizer.template is not None:
-        problem = "the readout prompt needs a text in a template, and distill-static encodes single tokens"
-        raise UsageError(problem, advice="use another --readout")
-    if len(plan.readouts) > 1:
-        raise UsageError("distill-static accepts only one readout; --readout has several")
-    if plan.steps[-1:] == ("normalise",):  # so that vectors keep their lengths
-        plan = replace(plan, steps=plan.steps[:-1])
+    plan = reading_of_tokens(checkpoint, readout)
     console.loading(checkpoint.name, plan.notes(checkpoint.name))
     tokenizer, reads = plan.tokenizer, {"-m": options.model_paths(model)}
     record: dict[str, Any] = {"method": "distill-static", "parents": [checkpoint.name, *checkpoint.parents]}
@@ -82,9 +77,34 @@ def distill_static(
         table, warnings = token_table(vectors, factors, dim or min(USUAL_DIM, encoder.width))
         console.warn(*(warnings if dim is not None else ()))
         record |= {"weights": weights, "tokens": len(table), "dim": table.shape[1]}
-        write_model2vec(part, table, tokenizer.rules(), record)
+        write_model2vec(part, table, tokenizer.rules(), record | made_by(checkpoint, row_flags.files))
     with open_output("-", force=False) as out:
         out.write(json_line({"model": readable(output.path), **record}))
+
+
+def reading_of_tokens(checkpoint: "Checkpoint", readout: str | None) -> "Reading":
+    """How single tokens are read: by one readout, without a template, and with vectors of any length."""
+    from sentkit.model.checkpoint_reading import plan_reading
+    from sentkit.model.reading import ReadingOptions
+
+    plan = plan_reading(checkpoint, ReadingOptions(readout=readout))
+    if plan.tokenizer.template is not None:
+        problem = "the readout prompt needs a text in a template, and distill-static encodes single tokens"
+        raise UsageError(problem, advice="use another --readout")
+    if len(plan.readouts) > 1:
+        raise UsageError("distill-static accepts only one readout; --readout has several")
+    if plan.steps[-1:] == ("normalise",):
+        plan = replace(plan, steps=plan.steps[:-1])
+    return plan
+
+
+def made_by(checkpoint: "Checkpoint", texts: list[str] | None) -> dict[str, Any]:
+    """The command for sentkit.json, with the versions."""
+    from sentkit.formats.checkpoints.export import command_record, inputs_of
+
+    inputs = inputs_of({"FILE": texts, "-m": checkpoint.name})
+    versions = {"sentkit": version_of("sentkit"), "torch": version_of("torch")}
+    return {**command_record(typed_words(), inputs, checkpoint), "made_with": versions}
 
 
 def count_tokens(
@@ -97,7 +117,7 @@ def count_tokens(
     from sentkit.formats.rows.kinds import TextParser
     from sentkit.formats.rows.rows import blocks
     from sentkit.formats.vectors.store import common_fields
-    from sentkit.model.static.models import vocabulary_size
+    from sentkit.model.static.distillation import vocabulary_size
 
     rows, size, progress.share = 0, vocabulary_size(tokenizer), inputs.meter.share
     counts = np.zeros(size, np.int64)
@@ -119,7 +139,7 @@ def encode_vocabulary(
     import numpy as np
 
     from sentkit.model.encoding import finish
-    from sentkit.model.static.models import token_batches
+    from sentkit.model.static.distillation import token_batches
 
     batches = list(token_batches(tokenizer))
     progress.begin(len(batches))

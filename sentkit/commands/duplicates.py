@@ -1,17 +1,13 @@
 """`sentkit duplicates`: rows of a file that are nearly the same."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import Annotated
 
 from sentkit.console import Console, RowProgress, reading, show
 from sentkit.errors import UsageError
 from sentkit.flags import Excludes, Named, Needs, excludes, options
 from sentkit.flags.rows import StreamFlags
-
-if TYPE_CHECKING:
-    from sentkit.metrics.neighbours.pairs import Duplicates
 
 OWN = ("row", "similarity")  # names that every pair has, with _a and _b or without
 
@@ -32,11 +28,11 @@ class FileFlags(StreamFlags):
 
 def duplicates(
     *,
-    threshold: float | None = None,
+    threshold: float,
     against: Annotated[list[str] | None, Excludes("--groups")] = None,
     metric: options.Metric = "cosine",
-    groups: Annotated[bool, Excludes("--unique"), Needs("--threshold")] = False,
-    unique: Annotated[bool, Needs("--threshold")] = False,
+    groups: Annotated[bool, Excludes("--unique")] = False,
+    unique: bool = False,
     copied: Annotated[
         list[str] | None,
         Named("--show"),
@@ -52,8 +48,7 @@ def duplicates(
 
     Flags:
       --show NAME: A field to copy from both rows to a pair; repeatable. [default: text or entry]
-      --threshold X: Minimum similarity of two rows that are duplicates. Without it, a terminal or --json
-          shows the number of pairs at 0.8 to 0.99.
+      --threshold X: Minimum similarity of two rows that are duplicates, for example 0.95.
       --against OTHER: Compare the rows of FILE with those of OTHER instead; repeatable.
       --groups: Write all rows, with the first row of their group in "group".
       --unique: Write only the first row of each group; with --against, rows without a near row.
@@ -64,14 +59,9 @@ def duplicates(
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.neighbours.corpus import NAMING, columns_of_pair, json_of
-    from sentkit.metrics.neighbours.pairs import LEVELS, Duplicates, fields_of_pairs, write_unique
+    from sentkit.metrics.neighbours.pairs import Duplicates, fields_of_pairs, write_unique
 
     options.check_threshold(threshold, metric)
-    if threshold is None and (metric != "cosine" or not (output.as_table or output.json)):
-        raise UsageError(
-            "--threshold is missing",
-            advice="for example 0.95; --json without it counts the pairs at 0.8 to 0.99",
-        )
 
     def lines(pair: dict[str, bytes]) -> list[dict[str, str]]:
         values = {name: orjson.loads(value) for name, value in pair.items()}
@@ -82,22 +72,19 @@ def duplicates(
     for path in against or []:
         check_input(path)
     device = comparing.find()
-    floor = LEVELS[0] if threshold is None else threshold
     shown, new = copied or [], ["group"] if groups and not replace else []
     reads = {"--against": against or []}
     with rows.open(console, output, known=(*VECTOR_FIELDS, "entry"), reads=reads) as inputs:
         others = [inputs.other(path) for path in against or []]
         with reading(console, *(others or [inputs])):
-            found = Duplicates(inputs, floor, metric, device, shown, others, new)
+            found = Duplicates(inputs, threshold, metric, device, shown, others, new)
         console.warn(*(message for corpus in found.corpora for message in corpus.left_out))
         found.compared = RowProgress(console, inputs=inputs if others else None).add
         if unique:
             write_unique(found, inputs, output.path, force=output.force)
         else:
             with output.open() as out:
-                if threshold is None:
-                    show_levels(found, shown or NAMING, output, out)
-                elif groups:
+                if groups:
                     out.writelines(line + b"\n" for line in found.grouped(replace=replace))
                 elif output.as_table:
                     show(fields_of_pairs(found), lines, out, as_table=True, texts=("a", "b"))
@@ -110,19 +97,3 @@ def check_form(shown: list[str], form: str | None, *, json: bool) -> None:
         raise UsageError(f"--json cannot be used with {form}; rows are always JSON")
     if own := next((name for name in shown if name in OWN), None):
         raise UsageError(f"--show {own}: every pair has this field", advice=f"remove --show {quote(own)}")
-
-
-def show_levels(
-    found: "Duplicates", shown: Sequence[str], output: options.ReportFlags, out: BinaryIO
-) -> None:
-    """Print the number of pairs at each level, and the pair that is nearest to it."""
-    from sentkit.metrics.neighbours.corpus import columns_of_pair
-    from sentkit.metrics.neighbours.pairs import levels
-
-    def lines(record: dict[str, Any]) -> list[dict[str, str]]:
-        example, counts = record["example"], {name: f"{record[name]:,}" for name in ("pairs", "rows")}
-        pair = columns_of_pair(example, shown) if example else dict.fromkeys(("row a", "a", "row b", "b"), "")
-        least = f"{example['similarity']:.4f}" if example else ""
-        return [{"threshold": f"{record['threshold']:.2f}", **counts, "nearest": least, **pair}]
-
-    show(levels(found), lines, out, as_table=output.as_table, texts=("a", "b"))

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sentkit.console import Console
 from sentkit.errors import UsageError
-from sentkit.flags import Named, options, words_of
-from sentkit.process import version_of
+from sentkit.flags import Named, options
+from sentkit.process import typed_words, version_of
 
 if TYPE_CHECKING:
     from sentkit.formats.checkpoints.folders import Checkpoint
@@ -36,7 +36,7 @@ def export(
     Flags:
       --store: Numbers of the weights; int8: only the table of a static model. [default: as they are]
     """
-    from sentkit.formats.checkpoints.export import Command, inputs_of
+    from sentkit.formats.checkpoints.export import command_record, inputs_of
     from sentkit.formats.checkpoints.folders import read_checkpoint
 
     checkpoint = read_checkpoint(model, static=True)
@@ -44,17 +44,23 @@ def export(
     if Path(output.path).resolve() != checkpoint.folder.resolve():  # -f replaces the checkpoint
         reads["-m"] = options.model_paths(model)
     options.check_paths(console, {"-o": output.path}, reads)
-    words = [*words_of(reading, but=("transform",)), *([] if store is None else ["--store", store])]
     inputs = inputs_of({"-m": model, "--transform": reading.transform})
     lineage = {
         "parents": [model, *checkpoint.parents],
-        "command": Command(("export",), inputs, words).record(),
+        **command_record(typed_words(), inputs, checkpoint),
         "made_with": {"sentkit": version_of("sentkit")},
     }
     if checkpoint.declared.static:
         export_static(checkpoint, reading, store, output, lineage)
     else:
         export_transformer(checkpoint, reading, store, output, lineage, console)
+
+
+def lineage_without_command(checkpoint: "Checkpoint") -> dict[str, Any]:
+    """The origin in sentkit.json, without the keys of the command that made the checkpoint."""
+    from sentkit.formats.checkpoints.export import OF_COMMAND
+
+    return {name: value for name, value in checkpoint.lineage.items() if name not in OF_COMMAND}
 
 
 def export_static(
@@ -71,7 +77,7 @@ def export_static(
     from sentkit.model.static.models import WordTable, read_folder
     from sentkit.transforms.steps import Normalize
 
-    if store is None or words_of(reading):
+    if store is None or reading != options.ExportFlags():
         problem = f"{checkpoint.name} is a static model, for which export has only --store"
         raise UsageError(problem, advice="sentkit export -m MODEL --store float16 -o DIR")
     model = read_folder(checkpoint, ReadingOptions())
@@ -81,7 +87,8 @@ def export_static(
     vectors = model.open_vectors()
     assert isinstance(vectors, WordTable), "a folder has a table"
     with new_folder(Path(output.path), force=output.force) as part:
-        write_static_folder(part, checkpoint, stored_as(vectors.table, store), checkpoint.lineage | lineage)
+        table = stored_as(vectors.table, store)
+        write_static_folder(part, checkpoint, table, lineage_without_command(checkpoint) | lineage)
 
 
 def export_transformer(
@@ -101,7 +108,7 @@ def export_transformer(
         write_card,
         write_folder,
     )
-    from sentkit.model.reading import plan_reading
+    from sentkit.model.checkpoint_reading import plan_reading
     from sentkit.model.transformer.encoder import TransformerEncoder
     from sentkit.model.transformer.weights import read_weights
 
@@ -124,8 +131,8 @@ def export_transformer(
     with new_folder(Path(output.path), force=output.force) as part:
         write_folder(part, checkpoint, declaration, lineage, changed, store, documents=True)
         if "method" in checkpoint.lineage:  # the card of the base states another readout, prompt or length
-            own = {**checkpoint.lineage, **lineage, "parents": checkpoint.parents, "exported": True}
-            write_card(part, own, declaration)
+            exported = {"parents": checkpoint.parents, "exported": True}
+            write_card(part, lineage_without_command(checkpoint) | lineage | exported, declaration)
     if declaration.inexpressible is not None:
         console.warn(
             f"modules.json was not written: {declaration.inexpressible},"

@@ -1,11 +1,11 @@
 """`sentkit inspect`: a description of a checkpoint or a vector file."""
 
-import os
+import re
 from typing import Annotated, Any
 
-from sentkit.console import Console, in_words, print_text
-from sentkit.errors import AnswerIsNo, UsageError
-from sentkit.flags import Excludes, Named, Needs, excludes, options
+from sentkit.console import Console, in_words
+from sentkit.errors import UsageError
+from sentkit.flags import Excludes, Named, Needs, options
 from sentkit.flags.rows import FieldFlags
 
 MAX_LINES = 10
@@ -16,6 +16,7 @@ IMPORTANT = (  # in this order, if present
     *("model", "architecture", "layers", "width", "parameters", "readout", "declared_by", "max_length"),
     *("tokenizer.tokens", "sentence_transformers"),
 )
+COMMAND = re.compile(r"lineage\.(bases\.\d+\.)?(model|command|this_run\.\w+)")
 
 
 def inspect(
@@ -24,7 +25,6 @@ def inspect(
     gold: Annotated[str | None, Excludes("--no-geometry")] = None,
     above: Annotated[float | None, Needs("--gold")] = None,
     no_geometry: bool = False,
-    replay: Annotated[bool, excludes("--gold", "--above", "--no-geometry", "--json", "--field")] = False,
     json: bool = False,
     field_flags: FieldFlags,
     console: Console,
@@ -36,20 +36,7 @@ def inspect(
       --gold NAME: For pairs: report the alignment of pairs with a high score in this field.
       --above X: With --gold: scores above X are high. [default: 4]
       --no-geometry: Only count vectors. The geometry of wide vectors takes seconds.
-      --replay: For a checkpoint: print the shell commands that made it and its bases.
     """
-    if replay:  # a shell script; if it cannot run as it is, the exit code is 1
-        from sentkit.training.runs import replay as runs
-
-        (lines, problems), output = runs.replay(path), options.OutputFlags()
-        if output.on_terminal:
-            print_text(lines)
-        else:
-            with output.open() as out:
-                out.writelines(os.fsencode(line) + b"\n" for line in lines)
-        if problems:
-            raise AnswerIsNo(problems[0])  # the script has a comment for each
-        return
     record = describe(path, field_flags, gold, above, geometry=not no_geometry)
     if "vectors_per_row" not in record and (gold is not None or no_geometry):
         flag = "--no-geometry" if gold is None else "--gold"
@@ -58,26 +45,30 @@ def inspect(
 
 
 def lines_of(lines: list[tuple[str, Any]], *, verbose: bool) -> list[tuple[str, str]]:
-    """The most important lines first; the others only with -v."""
+    """The most important lines first, then the commands of a checkpoint; the others only with -v."""
+    commands = [(name, in_words(value)) for name, value in lines if COMMAND.fullmatch(name)]
+    lines = [(name, value) for name, value in lines if not COMMAND.fullmatch(name)]
     order = {name: place for place, name in enumerate(IMPORTANT)}
     lines = sorted(lines, key=lambda line: order.get(line[0], len(order)))  # the others keep their order
     pairs = [(name, in_words(value)) for name, value in lines]
-    more = 0 if verbose else len(pairs[MAX_LINES:])
-    return [*pairs[:MAX_LINES], ("...", f"{more} more lines with -v")] if more else pairs
+    if verbose:
+        return [*pairs, *commands]
+    shown = [*pairs[:MAX_LINES], *commands]
+    more = len(pairs[MAX_LINES:])
+    return [*shown, ("...", f"{more} more lines with -v")] if more else shown
 
 
 def describe(
     path: str, flags: FieldFlags, gold: str | None, above: float | None, *, geometry: bool
 ) -> dict[str, Any]:
-    from sentkit.formats.files import is_there, local_path
+    from sentkit.formats.files import is_folder, is_there, local_path
     from sentkit.formats.lexicons.word_vectors import holds_word_vectors
-    from sentkit.formats.vectors.folders import is_vector_folder
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.geometry import Alignment, describe_vectors
 
     is_row_file = is_there(local_path(path)) and not holds_word_vectors(path)
-    if path == "-" or is_vector_folder(path) or is_row_file:
-        flags.take_snapshots([path])
+    is_vector_folder = is_folder(path) and flags.vector_file(path) is not None
+    if path == "-" or is_vector_folder or is_row_file:
         alignment = None if gold is None else Alignment(flags.theirs(gold), 4.0 if above is None else above)
         inputs = flags.inputs([path], (*VECTOR_FIELDS, gold))
         return describe_vectors(inputs, alignment, geometry=geometry)

@@ -49,14 +49,15 @@ def predict(
     limit_threads(None, of_libraries=1)
     import numpy as np
 
+    from sentkit.formats.files import is_safetensors
     from sentkit.formats.rows.kinds import FIELDS
     from sentkit.formats.vectors.sinks import refuse_existing_fields, with_fields
-    from sentkit.formats.vectors.store import common_fields, is_store
+    from sentkit.formats.vectors.store import common_fields
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
 
     options.check_name("--name", name)
     output.check_rows()
-    of_vectors = is_store(model)
+    of_vectors = is_safetensors(model)
     known = VECTOR_FIELDS if of_vectors else FIELDS
     with row_flags.open(console, output, known=known, reads={"-m": options.model_paths(model)}) as inputs:
         progress = RowProgress(console, inputs=inputs)

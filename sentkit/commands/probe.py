@@ -52,8 +52,7 @@ def probe(
       --few-shot N: Train on N rows of each class, with C = 1.
       --samples N: With --few-shot: number of draws. [default: 5]
     """
-    from sentkit.formats.files import check_input
-    from sentkit.formats.vectors.store import is_store
+    from sentkit.formats.files import check_input, is_safetensors
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.labels import Watch
     from sentkit.labels.probes.probing import Probe, ProbeOptions, Record, columns
@@ -62,7 +61,7 @@ def probe(
         raise UsageError(f"--test accepts only one TRAIN file; {len(train.paths)} are given")
     name, hidden = options.head_of(head)
     values = None if penalties is None else parse_penalties(penalties)
-    classifier = output.path if is_store(output.path) else None
+    classifier = output.path if is_safetensors(output.path) else None
     if classifier and (len(train.paths) > 1 or name != "logreg" or few_shot is not None):
         needs = "one TRAIN file and --head logreg, without --few-shot"
         raise UsageError(f"-o {classifier}: a classifier needs {needs}")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 from sentkit.console import Console, show, slow
 from sentkit.errors import AnswerIsNo
-from sentkit.flag_values import numbers
 from sentkit.flags import Excludes, Needs, Range, excludes, options
 from sentkit.flags.rows import RowFlags
 from sentkit.process import limit_threads
@@ -37,7 +36,7 @@ class GoldFlags:
     --precision-at P: With --label: the threshold with the highest recall at a precision of at least P.
     --group NAME[:HOW]: With --gold: the field that names the group of a row. HOW: all: one correlation of all
         pairs; mean: mean of the groups; weighted: mean weighted by the pairs of each group. [default: all]
-    --dim N,N: With --gold: also the correlations of the first N numbers, with tests against all numbers.
+    --dim N: With --gold: also the correlations of the first N numbers, with tests against all numbers.
     --baseline FILE: The same pairs, encoded by another model, or with --qrels other hits.
     --fail-under X: Exit code 1 if Spearman, average precision or nDCG@10 (x 100) is below X.
     --fail-if-worse X: Exit code 1 if the paired test finds this measure more than X below that of --baseline;
@@ -53,7 +52,7 @@ class GoldFlags:
     label: Annotated[str | None, Excludes("--gold")] = None
     precision_at: Annotated[float | None, Range(min=0, max=1), Needs("--label")] = None
     group: Annotated[str | None, Needs("--gold")] = None
-    dim: Annotated[str | None, Needs("--gold"), Excludes("--baseline", ALONE)] = None
+    dim: Annotated[int | None, Range(min=1), Needs("--gold"), Excludes("--baseline", ALONE)] = None
     baseline: Annotated[str | None, Needs("--gold or --label or --qrels")] = None
     fail_under: Annotated[float | None, Needs("--gold or --label or --qrels")] = None
     fail_if_worse: Annotated[float | None, Range(min=0), Needs("--baseline")] = None
@@ -163,7 +162,7 @@ def report(
         rows.theirs(group),
         metric,
         aggregate,
-        dims=numbers("--dim", flags.dim) if flags.dim else (),
+        dim=flags.dim,
         seen=SeenPairs(flags.seen_paths) if flags.seen else None,
         binary=flags.label is not None,
     )

@@ -58,7 +58,6 @@ class QueryFlags(StreamFlags):
     def files(self) -> list[str]:
         """The files after the first TEXT, which are searched without --corpus."""
         from sentkit.formats.files import expanded
-        from sentkit.formats.vectors.store import is_store
 
         if self.corpus is not None:
             return []
@@ -66,9 +65,10 @@ class QueryFlags(StreamFlags):
         if not files:
             advice = "for the lines of files: sentkit search TEXT FILE..."
             raise UsageError("--corpus FILE is missing", advice=advice)
-        if vectors := next(filter(is_store, files), None):
-            advice = f"sentkit search TEXT --corpus {quote(vectors)}"
-            raise UsageError(f"{vectors} has vectors", advice=advice)
+        for path in files:
+            if self.vector_file(path) is not None:
+                advice = f"sentkit search TEXT --corpus {quote(path)}"
+                raise UsageError(f"{path} has vectors", advice=advice)
         return files
 
 
@@ -104,7 +104,6 @@ def search(
           [default: as recorded; static for files]
     """
     from sentkit.formats.files import check_input
-    from sentkit.formats.vectors.store import Store, is_store
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS, VectorReader
     from sentkit.metrics.neighbours.corpus import read_search_corpus
     from sentkit.metrics.neighbours.queries import Search, union
@@ -126,11 +125,11 @@ def search(
     stored_files = [path for path in reads.values() if path is not None]
     for path in (*query.files, *stored_files):
         check_input(path)
-    query.take_snapshots(stored_files)
     of_model = device or "auto"
     encoded = None
     if query.texts and query.corpus is not None:
-        recorded = Store(query.corpus).spec if is_store(query.corpus) else {}
+        stored_corpus = query.vector_file(query.corpus)
+        recorded = {} if stored_corpus is None else stored_corpus.spec
         encoded = query_texts(query.texts, model, query.corpus, recorded, of_model, console)
         model = encoded.model.name
     with (

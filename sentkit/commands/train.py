@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 from sentkit.console import Console, StepProgress, print_described, print_table, print_text, show, watch_rows
 from sentkit.errors import UsageError
 from sentkit.flag_values import assignment, numbers
-from sentkit.flags import Named, Needs, Range, options, words_of
+from sentkit.flags import Named, Range, options
 from sentkit.flags.rows import RowFlags
-from sentkit.process import check_threads, handle_signals, is_first_process
+from sentkit.process import check_threads, handle_signals, is_first_process, typed_words
 
 if TYPE_CHECKING:
     from sentkit.training.loop.state import Run
-    from sentkit.training.method import Method
 
 
-FILES = ("dev", "test", "entries", "init", "tokenizer")
-# Flags of all runs, and flags that differ between the runs of --list.
+FILES = ("dev", "test", "entries")
+# Flags of all runs, and options that differ between the runs of --list.
 SHARED = ("device", "threads", "deterministic", "resume", "force", "save_every", "save_seconds")
-LISTED = ("path", "set_", "epochs", "batch", "lr", "seed")
+OF_ONE_RUN = ("-o", "--output", "--seed", "--set", "--epochs", "--batch", "--lr")
 
 
 @dataclass(frozen=True)
@@ -52,8 +51,6 @@ class TrainFlags(options.OutputFlags, BaseFlags):
     --test ROWS: For classify: labelled rows; print their metrics.
     --entries PATH: For defsent-plus: the output of build-entries.
     --seed N|A,B|A..B: Random seed. Several seeds: one run each, in OUT/seed-N.
-    --init CONFIG: Start with random weights for this config.json.
-    --tokenizer PATH: For --init: a tokenizer.json, or its folder.
     --threads N: CPU threads. [default: as in the run to resume, else SENTKIT_THREADS, else all CPUs]
     --deterministic: Also on CUDA, every run writes the same bytes; slower.
     --resume: Continue the stopped run; if there is none, start one.
@@ -71,8 +68,6 @@ class TrainFlags(options.OutputFlags, BaseFlags):
     test: str | None = None
     entries: str | None = None
     seed: str = "0"
-    init: Annotated[str | None, Needs("--tokenizer")] = None
-    tokenizer: Annotated[str | None, Needs("--init")] = None
     device: str = "auto"
     threads: Annotated[int | None, Range(min=1)] = None
     deterministic: bool = False
@@ -96,7 +91,7 @@ def train(
       --list: Show the methods in groups; after METHOD, its settings and presets; with -o, the command of
           each run.
     """
-    from sentkit.formats.checkpoints.export import METHOD, Command, inputs_of
+    from sentkit.formats.checkpoints.export import METHOD, inputs_of
     from sentkit.formats.rows.kinds import LEARNED
     from sentkit.training.catalogue import METHODS, open_method
     from sentkit.training.settings import build, combinations, described
@@ -127,15 +122,16 @@ def train(
         built = [build(kind.Settings, kind.presets, flags.preset, words_for(given | each)) for each in grid]
         reads = {f"--{name}": getattr(flags, name) for name in FILES} | {METHOD: loaded.file}
         reads |= kind.other_checkpoints(built[0])  # names of checkpoints are no settings with several values
-        base = base_of(kind, flags)
-        inputs = inputs_of({"FILE": row_flags.paths, **({} if base is None else {"-m": base}), **reads})
+        base = flags.model or "nano"
+        inputs = inputs_of({"FILE": row_flags.paths, "-m": base, **reads})
         bar = StepProgress(console)
         one = Run(
             method=loaded,
             settings=built[0],
             root=Path(flags.path),
             several=len(seeds) > 1 or bool(grid[0]),
-            command=Command(("train", method), inputs, words_of(row_flags, but=("files", "rejects"))),
+            words=typed_words(),
+            inputs=inputs,
             stop=stop,
             reporter=Reporter(console.report, console.note, console.warn, bar.begin, bar.take),
             **{name: getattr(flags, name) for name in SHARED},
@@ -143,8 +139,7 @@ def train(
         sweep = list(zip(built, grid, strict=True))
         runs = [replace(one, settings=a, chosen=b, seed=each) for a, b in sweep for each in seeds]
         if list_:
-            words = [*words_of(flags, but=LISTED), *words_of(row_flags, but=["files"])]
-            print_text(command_lines([method, *(row_flags.files or [])], words, given, runs))
+            print_text(command_lines(typed_words(), given, runs))
             return
         folders = [str(each) for own in runs for each in (own.output, own.part, own.rows)]
         others = row_flags.rejects and "/dev/null"  # of the other processes, which read the same rows
@@ -152,7 +147,7 @@ def train(
             console,
             flags,
             known=(*LEARNED, "embedding"),
-            reads={"-m": base and options.model_paths(base), **reads},
+            reads={"-m": options.model_paths(base), **reads},
             writes={"-o": [*dict.fromkeys(folders)], "stdout": "-"},
         )
         with opened as rows:
@@ -181,21 +176,6 @@ def given_settings(flags: TrainFlags, console: Console) -> dict[str, str]:
     return given
 
 
-def base_of(kind: "type[Method]", flags: TrainFlags) -> str | None:
-    """Return the checkpoint to start with, or None for random weights."""
-    from sentkit.training.catalogue import METHODS
-
-    if flags.init is None:
-        return flags.model or "nano"
-    if flags.model is not None:
-        advice = "--init starts with random weights, -m with a checkpoint"
-        raise UsageError("--init and -m cannot be used together", advice=advice)
-    if not kind.needs.random_start:
-        able = ", ".join(name for name, each in METHODS.items() if each.load().needs.random_start)
-        raise UsageError("this method cannot be used with --init", advice=f"these methods can: {able}")
-    return None
-
-
 def print_results(runs: "Sequence[Run]", kind: type) -> None:
     """Print the result of each run, or of a sweep the result of each combination of settings."""
     from sentkit.training.runs.command import best_of, compared, result_line, results_of, sweep_line
@@ -218,16 +198,25 @@ def words_for(settings: Mapping[str, str]) -> list[str]:
     return [f"{name}={value}" for name, value in settings.items()]
 
 
-def command_lines(
-    names: Sequence[str], words: Sequence[str], given: Mapping[str, str], runs: "Sequence[Run]"
-) -> Iterator[str]:
-    """The command of each run, which all have the method and the files in `names`, and the words."""
-    from sentkit.training.runs.replay import operand, option
-
-    words = ["sentkit", "train", *map(operand, names), *words]
+def command_lines(typed: Sequence[str], given: Mapping[str, str], runs: "Sequence[Run]") -> Iterator[str]:
+    """The command of each run: the typed words, with the settings, seed and output of this run."""
+    end = typed.index("--") if "--" in typed else len(typed)  # the words after it are no options
+    words = ["sentkit", *words_of_every_run(typed[:end])]
     for run in runs:
-        settings = [word for each in words_for({**given, **run.chosen}) for word in ("--set", each)]
-        yield shlex.join([*words, *settings, "--seed", str(run.seed), *option("-o", str(run.output))])
+        settings = [word for setting in words_for({**given, **run.chosen}) for word in ("--set", setting)]
+        yield shlex.join([*words, *settings, "--seed", str(run.seed), "-o", str(run.output), *typed[end:]])
+
+
+def words_of_every_run(typed: Sequence[str]) -> Iterator[str]:
+    """The typed words without --list, and without the options of one run and their values."""
+    words = iter(typed)
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if name in OF_ONE_RUN:
+            if not equals:
+                next(words)
+        elif word != "--list":
+            yield word
 
 
 def print_methods() -> None:

@@ -25,10 +25,10 @@ class TransformFlags(options.OutputFlags):
 
     def check(self) -> None:
         """Refuse an invalid or existing output, before any work."""
-        from sentkit.formats.vectors.store import SUFFIX, is_store
+        from sentkit.formats.files import is_safetensors
 
-        if self.path != "-" and not is_store(self.path):
-            raise UsageError(f"{self.path}: the name of a transform ends in {SUFFIX}")
+        if self.path != "-" and not is_safetensors(self.path):
+            raise UsageError(f"{self.path}: the name of a transform ends in .safetensors")
         self.check_creatable()
 
     def write(self, fitted: "Fitted", console: Console) -> None:

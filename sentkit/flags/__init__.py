@@ -9,14 +9,14 @@ the name of its value and its help. The field has the type, the default and the 
 
 A rule about flags that a command does not have is ignored, because several commands share flags. The name of
 an argument is its metavar, such as TEXT.
-`expand_flags` makes parameters of records of flags, and `words_of` makes words of a command line again.
+`expand_flags` makes parameters of records of flags.
 """
 
 import functools
 import inspect
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Annotated, Any, get_type_hints
 
@@ -216,16 +216,3 @@ def _with_option(parameter: inspect.Parameter, listed: str, values: Values) -> i
     option = Argument(**words | {"metavar": name}) if argument else Option(*entry[2].split(", "), **words)
     parameter = parameter.replace(annotation=Annotated[parameter.annotation, Named(name), option])
     return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-
-
-def words_of(flags: Any, but: Collection[str] = ()) -> list[str]:
-    """The options that differ from their defaults, in the order of the fields, except the fields `but`."""
-    words = list[str]()
-    for each in _parameters_of(type(flags), {}):
-        value, name = getattr(flags, each.name), name_of(each)
-        if each.name in but or value == each.default:
-            continue
-        for one in value if isinstance(value, list) else [value]:
-            given = [f"{name}={one}"] if str(one).startswith("-") else [name, str(one)]
-            words += [name] if one is True else given
-    return words

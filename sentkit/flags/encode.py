@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from sentkit.formats.rows.block import RowBlock
     from sentkit.formats.rows.kinds import TextParser
     from sentkit.formats.rows.rows import Inputs
+    from sentkit.formats.vectors.folders import VectorFolder
+    from sentkit.formats.vectors.store import Store
     from sentkit.model import Model
     from sentkit.model.encoding import TokenEncoder
     from sentkit.model.reuse import OldVectors
@@ -30,56 +32,42 @@ GRACE = 10.0  # seconds to finish a block after a signal
 class ReuseFlags:
     """Earlier outputs whose vectors are copied.
 
-    --reuse OLD: Copy vectors of equal texts from a vector file or folder; repeatable. -o OLD/ updates it.
+    --reuse OLD: Copy vectors of equal texts from a vector file or folder; repeatable.
     """
 
     reuse: list[str] | None = None
 
-    def updates(self, output: OutputFlags) -> bool:
-        """Whether the output is a vector folder that the flag also names."""
-        return any(is_same(path, output.path) for path in self.reuse or ())
-
-    def others(self, output: OutputFlags) -> list[str]:
-        """The paths of the flag that are not the output."""
-        return [path for path in self.reuse or () if not is_same(path, output.path)]
-
-    def made(self) -> Mapping[str, Any]:
-        """The record of the first old vectors, or nothing."""
-        from sentkit.formats.vectors.folders import VectorFolder, is_vector_folder
-        from sentkit.formats.vectors.store import is_store
-        from sentkit.formats.vectors.tensors import read_note
-
-        path = self.reuse[0] if self.reuse else ""
-        if not is_store(path):
-            return {}
-        return VectorFolder(path).settings["encoder"] if is_vector_folder(path) else read_note(path)
-
     def open(
-        self,
-        model: "Model",
-        encoder: "TokenEncoder",
-        windows: Mapping[str, Any],
-        output: VectorOutputFlags,
-        console: Console,
-    ) -> "OldVectors | None":
-        """Open the old vectors that can replace those of the encoder."""
-        from sentkit.formats.vectors.folders import VectorFolder, is_vector_folder
-        from sentkit.formats.vectors.store import take_snapshot
-        from sentkit.model.reuse import OldVectors
-
-        if self.reuse is None:
-            return None
-        if len(model.readouts) > 1 or model.tokenizer.whole:
-            reason = "several readouts" if len(model.readouts) > 1 else model.name
-            raise UsageError(f"--reuse cannot be used with {reason}")
-        kind = output.store
-        if is_vector_folder(output.path):
-            kind = kind or VectorFolder(output.path).store
-        for path in self.reuse:
+        self, output: OutputFlags, vector_file: "Callable[[str], Store | None]"
+    ) -> "dict[str, Store | None]":
+        """The earlier outputs by path; None for a file without vectors."""
+        paths = self.reuse or []
+        for path in paths:
             if is_same(path, output.path):
-                take_snapshot(path, partial=True)
-        spec = {**encoder.specs[0].full, **windows}
-        return OldVectors(self.reuse, spec, encoder.width, kind or "float32", console.warn)
+                name = quote(path.rstrip("/"))
+                advice = f"use --reuse {name} -o NEW/, then: mv {name} OLD && mv NEW {name}"
+                raise UsageError(f"--reuse {path}: is the output", advice=advice)
+        return {path: vector_file(path) for path in paths}
+
+
+def old_vectors(
+    stores: "Mapping[str, Store | None]",
+    model: "Model",
+    encoder: "TokenEncoder",
+    windows: Mapping[str, Any],
+    kind: str,
+    console: Console,
+) -> "OldVectors | None":
+    """The vectors of --reuse that can replace those of the encoder. `kind` is that of the new numbers."""
+    if not stores:
+        return None
+    if len(model.readouts) > 1 or model.tokenizer.whole:
+        reason = "several readouts" if len(model.readouts) > 1 else model.name
+        raise UsageError(f"--reuse cannot be used with {reason}")
+    from sentkit.model.reuse import OldVectors
+
+    spec = {**encoder.specs[0].full, **windows}
+    return OldVectors(stores, spec, encoder.width, kind, console.warn)
 
 
 def is_same(path: str, other: str) -> bool:
@@ -87,14 +75,30 @@ def is_same(path: str, other: str) -> bool:
     return Path(path).is_dir() and Path(other).is_dir() and Path(path).samefile(other)
 
 
-def recorded_threads(record: Mapping[str, Any]) -> int | None:
-    """The threads of earlier vectors; on a smaller machine, the most that it allows."""
-    threads = record.get("threads")
+def recorded_encoder(settings: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The encoder in run.json, or nothing.
+
+    Other processes repeat what the first one measured, also where other products are faster.
+    """
+    encoder = (settings or {}).get("encoder")
+    return encoder if isinstance(encoder, dict) else {}
+
+
+def recorded_threads(settings: Mapping[str, Any] | None) -> int | None:
+    """The threads of earlier vectors in run.json; on a smaller machine, the most that it allows."""
+    threads = recorded_encoder(settings).get("threads")
     return min(threads, most_threads()) if type(threads) is int and threads > 0 else None
 
 
-def repeated(record: Mapping[str, Any], precision: str) -> dict[str, Any]:
-    """The products of earlier vectors, and their precision if none is given, for `find_encoder`."""
+def repeated(
+    settings: Mapping[str, Any] | None, stores: "Mapping[str, Store | None]", precision: str
+) -> dict[str, Any]:
+    """The products of earlier vectors, and their precision if none is given, for `find_encoder`.
+
+    They are those of the encoder in run.json, or of the first file of --reuse.
+    """
+    specs = (store.spec for store in stores.values() if store is not None)
+    record = recorded_encoder(settings) or next(specs, {})
     own = record.get("precision")
     return {
         "recorded": own if precision == "auto" and own in ("fp32", "bf16", "int8") else None,
@@ -115,31 +119,32 @@ class FolderFlags:
     shard: str | None = None
     block_bytes: str | None = None
 
-    def applies_to(self, output: OutputFlags) -> bool:
-        """Whether the output is a vector folder. Refuses flags that do not fit."""
-        from sentkit.formats.vectors.folders import is_vector_folder
+    def settings(self, output: OutputFlags) -> dict[str, Any] | None:
+        """The content of run.json in the output; None if there is none. Imports no numpy."""
+        from sentkit.formats.files import read_run
 
-        if not output.path.endswith("/") and not is_vector_folder(output.path):
+        return read_run(output.path)
+
+    def existing(self, output: OutputFlags, settings: dict[str, Any] | None) -> "VectorFolder | None":
+        """The output, if it is a vector folder with these settings. Refuses flags that do not fit."""
+        from sentkit.formats.vectors.folders import folder_of
+
+        existing = folder_of(output.path.rstrip("/") or "/", settings)
+        if not output.path.endswith("/") and existing is None:
             if self != FolderFlags():
                 name = next(name for name, value in vars(self).items() if value not in (None, False))
                 raise UsageError(f"--{name.replace('_', '-')} needs a vector folder", advice="use -o DIR/")
-            return False
+            return None
         if output.force:
             remove = f"rm -r {quote(output.path.rstrip('/'))}"
             advice = f"--resume writes the missing blocks; to start again, remove it: {remove}"
             raise UsageError(f"--force does not work with a vector folder, {output.path}", advice=advice)
-        return True
+        return existing
 
-    def made(self, output: OutputFlags) -> Mapping[str, Any]:
-        """The record of the encoder in run.json, if it is there. Imports no numpy.
-
-        Other processes repeat what the first one measured, also where other products are faster.
-        """
-        from sentkit.formats.files import read_object, run_of
-
-        run = run_of(output.path)
-        encoder = None if run is None else read_object(run).get("encoder")
-        return encoder if isinstance(encoder, dict) else {}
+    def store(self, output: VectorOutputFlags, existing: "VectorFolder | None") -> str:
+        """The numbers of the vectors: of the flag, or as the folder has them."""
+        recorded = "float32" if existing is None else existing.store
+        return output.store or recorded
 
     @property
     def size(self) -> int | None:
@@ -171,28 +176,31 @@ class FolderFlags:
                 error.add_note("with -o DIR/, complete blocks are kept, and --resume continues")
             raise
 
-    def parts(self, inputs: "Inputs", texts: "TextParser", path: str) -> "Iterator[Iterator[RowBlock]]":
-        """The rows of each block that the command would write, of this size or as the folder has it."""
-        from sentkit.formats.vectors.folder_check import describe_input
-        from sentkit.formats.vectors.folders import BLOCK_BYTES, Grid, VectorFolder, is_vector_folder
+    def parts(
+        self, inputs: "Inputs", texts: "TextParser", existing: "VectorFolder | None"
+    ) -> "Iterator[Iterator[RowBlock] | None]":
+        """The rows of each block that the command would write, of this size or as the folder has it.
 
-        existing = VectorFolder(path) if is_vector_folder(path) else None
+        None: a block of another shard, or one that is complete.
+        """
+        from sentkit.formats.rows.rows import Meter
+        from sentkit.formats.vectors.folders import BLOCK_BYTES, Grid, describe_input
+
         size = self.size or (existing.block_bytes if existing else BLOCK_BYTES)
         grid = Grid([describe_input(inputs, each) for each in inputs.paths], size)
         done = existing.existing()[0] if existing and self.resume else set()
-        for number, each in enumerate(inputs.paths):
-            for block in grid.read(inputs, number, each):
-                if self.parsed_shard().has(block.index) and block.name not in done:
-                    yield block.parsed(inputs, texts)
+        inputs = replace(inputs, meter=Meter(()))  # a shard can have no rows
+        for number, input_path in enumerate(inputs.paths):
+            for block in grid.read(inputs, number, input_path):
+                planned = self.parsed_shard().has(block.index) and block.name not in done
+                yield block.parsed(inputs, texts) if planned else None
 
     def parsed_shard(self) -> Shard:
         return Shard() if self.shard is None else parse_shard(self.shard)
 
-    def is_sweep(self, output: OutputFlags, model: "Model") -> bool:
+    def is_sweep(self, existing: "VectorFolder | None", model: "Model") -> bool:
         """Whether DIR/ gets a vector file for each of several readouts. Refuses flags of a vector folder."""
-        from sentkit.formats.vectors.folders import is_vector_folder
-
-        if len(model.readouts) > 1 and (self != FolderFlags() or is_vector_folder(output.path)):
+        if len(model.readouts) > 1 and (self != FolderFlags() or existing is not None):
             advice = "run the command once per readout, or use -o DIR"
             raise UsageError("a vector folder has one readout", advice=advice)
         if len(model.readouts) == 1 and model.tokenizer.whole:
@@ -205,37 +213,28 @@ class LongTextFlags:
     """What happens to texts that are too long.
 
     --on-truncate: For too long texts: truncate and count them, also mark each row, fail, or encode
-        overlapping windows (window: their mean; chunks: a row for each). late: chunks of the token states of
-        the whole text.
+        overlapping windows (window: their mean; chunks: a row for each).
     --window N[:STRIDE]: Tokens of a window, and to the next one. [default: the maximum length, half of its
         text]
     """
 
-    on_truncate: Literal["warn", "mark", "error", "window", "chunks", "late"] = "warn"
-    window: Annotated[str | None, Needs("--on-truncate window|chunks|late")] = None
-
-    def __post_init__(self) -> None:
-        if self.on_truncate == "late" and self.window is None:
-            raise UsageError("--on-truncate late needs --window N")
+    on_truncate: Literal["warn", "mark", "error", "window", "chunks"] = "warn"
+    window: Annotated[str | None, Needs("--on-truncate window|chunks")] = None
 
     def tokenizer_of(self, model: "Model") -> "tuple[TextTokenizer, Mapping[str, Any]]":
         """Return the tokenizer of the model, with windows if there are any, and the settings of windows.
 
         Of a long text, only the start is tokenized if no error or field has the number of its tokens.
         """
-        from sentkit.model.checkpoint_model import CheckpointModel
-        from sentkit.model.encoding import REFUSING
-
-        if isinstance(model, CheckpointModel):
-            model.tokenizer.counts_all = self.on_truncate in ("mark", *REFUSING)
         from sentkit.model.text.tokens import TextTokenizer, TokenizerByPrompt, WindowOptions
 
+        model.tokenizer.counts_all = self.on_truncate in ("mark", "error")
         tokenizer: TextTokenizer = model.tokenizer
         record: Mapping[str, Any] = {}
         if self.on_truncate not in ("warn", "mark", "error"):
             size, stride = window(self.window) if self.window else (None, None)
-            chunks, late = self.on_truncate != "window", self.on_truncate == "late"
-            windows = model.window_tokenizer(WindowOptions(size, stride, chunks, late))
+            options = WindowOptions(size, stride, chunks=self.on_truncate == "chunks")
+            windows = model.window_tokenizer(options)
             tokenizer, record = windows, windows.record
         if model.sides:
             return TokenizerByPrompt(tokenizer, model.sides.values()), record

@@ -121,9 +121,9 @@ def files_in(words: Sequence[str]) -> list[str]:
 
 
 def is_vector_file(path: str) -> bool:
-    from sentkit.formats.vectors.store import is_store
+    from sentkit.formats.vectors.store import open_store
 
-    return is_store(path)
+    return open_store(path) is not None
 
 
 def has_texts(path: str) -> bool:
@@ -142,12 +142,15 @@ def has_texts(path: str) -> bool:
 
 def encoding_of(path: str | None) -> Encoding | None:
     """How a vector file was encoded; None for other files, and if it names no model."""
-    from sentkit.formats.vectors.store import Store
+    from sentkit.formats.vectors.store import open_store
 
-    if path is None or not is_vector_file(path):
+    if path is None:
         return None
     try:
-        return encoding_of_record(Store(path).spec)
+        store = open_store(path)
+        if store is None:
+            return None
+        return encoding_of_record(store.spec)
     except SentkitError:
         return None
 

@@ -1,23 +1,28 @@
-"""Flags that sentkit had before its first release, with the way that replaces each.
-
-This file goes with that release.
-"""
+"""Flags that sentkit had before its first release, with the way that replaces each; until that release."""
 
 from collections.abc import Sequence
 
 BY_PRECISION = "set the variable SENTKIT_PRECISION=bf16 or fp32"
 BY_STORE = "pipe the rows to: sentkit cat --store KIND -o FILE.safetensors"
 BY_VECTORS = "set the variable SENTKIT_VECTORS=base64"
+BY_TRANSFORMERS = "write a base with transformers (see sentkit-train(1)), and use -m"
 REMOVED: dict[str, str] = {  # "COMMAND --flag", or "COMMAND --flag VALUE" for one value of a flag that stays
     "build-entries --store": BY_STORE,
     "build-entries --vectors": BY_VECTORS,
+    "cat --files-from": "use xargs: find FOLDER -name '*.jsonl' -print0 | xargs -0 sentkit cat",
+    "cat --max-line": "the limit is 64 MiB; shorten or divide longer rows, for example with jq",
+    "cat --partial": "encode --resume writes missing blocks; the complete ones are DIR/*.safetensors",
     "cluster --threads": "set the variable SENTKIT_THREADS=N",
+    "encode --on-truncate late": "use --on-truncate chunks, or window for the mean",
+    "inspect --replay": "inspect prints the command of a checkpoint and those of its bases",
     "plot curve --json": "add: | cat",
     "plot heat --json": "add: | cat",
     "plot pairs --json": "add: | cat",
     "plot space --json": "add: | cat",
     "plot sweep --json": "add: | cat",
     "search --precision": BY_PRECISION,
+    "train --init": BY_TRANSFORMERS,
+    "train --tokenizer": BY_TRANSFORMERS,
     "translate --precision": BY_PRECISION,
     "whiten apply --store": BY_STORE,
     "whiten apply --vectors": BY_VECTORS,

@@ -1,23 +1,22 @@
 """Flags of the commands that read rows: files, names of fields, and bad rows; for `cat`, also the format."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import chain
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypeVar
 
 from sentkit.console import Console
 from sentkit.errors import NoInputError, NoRowsError, UsageError
-from sentkit.flag_values import size
 from sentkit.flags import Excludes, Named
 from sentkit.flags.options import OutputFlags, check_paths
 
 if TYPE_CHECKING:
     from sentkit.formats.outputs.outputs import Paths
     from sentkit.formats.rows.rows import Inputs
+    from sentkit.formats.vectors.store import Store
 
 N = TypeVar("N", str, str | None)
 Known = Sequence[str | None]
@@ -30,7 +29,6 @@ class FieldFlags:
     --field OURS=THEIRS: Read the field THEIRS as OURS; repeatable.
     """
 
-    partial = False  # read incomplete vector folders
     field: Annotated[list[str] | None, Excludes("--kind merge")] = None
 
     def theirs(self, name: N) -> N:
@@ -38,24 +36,19 @@ class FieldFlags:
         names = dict(pair.split("=", 1) for pair in self.field or [] if "=" in pair)
         return names.get(name, name) if name else name
 
-    def take_snapshots(self, paths: Sequence[str]) -> None:
-        """List the blocks of all vector folders, and refuse an incomplete one."""
-        from sentkit.formats.vectors.folders import is_vector_folder
-        from sentkit.formats.vectors.store import take_snapshot
+    @cached_property
+    def vector_file(self) -> "Callable[[str], Store | None]":
+        """Opens a vector file or folder, once; None for other files. So all reads see the same blocks."""
+        from sentkit.formats.vectors.store import open_store
 
-        folders = list(filter(is_vector_folder, paths))
-        if self.partial and not folders:
-            raise UsageError("--partial needs a vector folder")
-        for path in folders:
-            take_snapshot(path, partial=self.partial)
+        return cache(open_store)
 
     def inputs(self, paths: Sequence[str], known: Known) -> "Inputs":
         """The rows of `paths`. `known` are the names that --field may map; None is ignored."""
         from sentkit.formats.rows.rows import Inputs, parse_fields
-        from sentkit.formats.vectors.store import rows_in
 
         fields = parse_fields(self.field or [], [name for name in known if name])
-        return Inputs(paths, fields=fields, vector_file=rows_in)
+        return Inputs(paths, fields=fields, vector_file=self.vector_file)
 
 
 @dataclass(frozen=True)
@@ -75,6 +68,17 @@ class StreamFlags(FieldFlags):
         """The input paths by flag."""
         return {"FILE": self.paths}
 
+    def open_folders(self, read: "Paths") -> None:
+        """Open all vector folders among the inputs: an incomplete one is refused before any work."""
+        from sentkit.formats.files import is_folder
+
+        for paths in read.values():
+            if isinstance(paths, str):
+                paths = [paths]
+            for path in paths or ():
+                if is_folder(path):
+                    self.vector_file(path)
+
     @contextmanager
     def open(
         self,
@@ -92,18 +96,17 @@ class StreamFlags(FieldFlags):
         """
         from sentkit.formats.files import check_input, is_parquet
         from sentkit.formats.outputs.outputs import open_appended, open_output
-        from sentkit.formats.rows.rows import Meter, Rejects
+        from sentkit.formats.rows.rows import Rejects
 
         if self.rejects is not None and is_parquet(self.rejects):
             raise UsageError("--rejects cannot be a Parquet file", advice="use a name with .jsonl")
         written = {"-o": output.path, "--rejects": self.rejects, **(writes or {})}
         read = {**self.sources(), **(reads or {})}
         check_paths(console, written, read)
-        given = ([paths] if isinstance(paths, str) else paths or () for paths in read.values())
-        self.take_snapshots(list(chain.from_iterable(given)))
+        self.open_folders(read)
         policy = Rejects(skip=self.rejects is not None, warn=console.warn, note=console.note)
-        meter = Meter(self.paths)
-        inputs = replace(self.inputs(self.paths, known), rejects=policy, meter=meter)
+        inputs = replace(self.inputs(self.paths, known), rejects=policy)
+        meter = inputs.meter
         for path in inputs.paths:
             try:
                 check_input(path)
@@ -172,41 +175,20 @@ class TextFlags(RowFlags):
 class UnusualFlags(TextFlags):
     """The input of `cat`, also if it is unusual.
 
-    --files-from LIST: Read the names of the files from LIST, one per line or with NUL between them; '-' is
-        standard input.
     --from FORMAT: Input format: jsonl, text, paragraphs, tsv, csv or parquet. [default: by suffix]
     --quoting: For TSV and CSV. csv: fields may be quoted; none: a quote is text. [default: by format]
     --columns A,B,...: For TSV and CSV without a header: the names of the columns.
-    --max-line SIZE: Maximum bytes of a row; a longer row is a bad row. Suffixes: K, M, G.
-    --partial: Read the complete blocks of an incomplete vector folder.
     """
 
-    files_from: str | None = None
     from_: Literal["jsonl", "text", "paragraphs", "tsv", "csv", "parquet"] | None = None
     quoting: Literal["none", "csv"] | None = None
     columns: str | None = None
-    max_line: str = "64M"
-    partial: bool = False
-
-    @cached_property
-    def paths(self) -> list[str]:
-        from sentkit.formats.files import read_list
-
-        if self.files_from is None:
-            return super().paths
-        if self.files:
-            raise UsageError("--files-from and FILE cannot be used together")
-        return read_list(self.files_from)
-
-    def sources(self) -> "Paths":
-        return {"FILE": self.paths, "--files-from": self.files_from}
 
     def inputs(self, paths: Sequence[str], known: Known) -> "Inputs":
         inputs = replace(
             super().inputs(paths, known),
             format=self.from_,
             quoting=self.quoting,
-            longest=size("--max-line", self.max_line),
             columns=[] if self.columns is None else self.columns.split(","),
         )
         for flag, value in {"--quoting": self.quoting, "--columns": self.columns}.items():

@@ -40,7 +40,12 @@ def readable(path: str) -> str:
     """
     if is_url(path) and is_input_file(path):
         path = with_commit(path)
-    return without_secrets(os.fsencode(path).decode(errors="replace"))
+    return without_secrets(as_unicode(path))
+
+
+def as_unicode(word: str) -> str:
+    """A word of the command line as valid Unicode."""
+    return os.fsencode(word).decode(errors="replace")
 
 
 def commit_in(path: str | None) -> str | None:
@@ -84,10 +89,13 @@ def open_input(
 
 
 def check_input(path: str) -> None:
-    """Raise an error if the path cannot be opened. A named pipe is not tested: it can open only once."""
+    """Raise an error if the path cannot be opened.
+
+    A named pipe is not tested, because it can open only once. A vector folder is opened by its reader.
+    """
     if path != "-":
-        if not is_pipe(path):
-            open_file(run_of(path) or path).close()
+        if not is_pipe(path) and run_of(path) is None:
+            open_file(path).close()
     elif sys.stdin is None:
         raise NoInputError("standard input is closed")
     elif sys.stdin.isatty():
@@ -193,6 +201,11 @@ def is_parquet(path: str) -> bool:
     return suffix_of(path) == ".parquet"
 
 
+def is_safetensors(path: str) -> bool:
+    """Whether the name is that of a vector file."""
+    return suffix_of(path) == ".safetensors"
+
+
 def import_pyarrow() -> ModuleType:
     """The package pyarrow, or an UnavailableError."""
     return _package("pyarrow", "Parquet files need", "parquet")
@@ -212,19 +225,6 @@ def compressed(path: str, file: BinaryIO) -> Iterator[BinaryIO]:
             plain.flush()
     else:
         yield file
-
-
-def read_list(path: str) -> list[str]:
-    """The names in a file, one per line, or separated by NUL bytes as from `find -print0`."""
-    with open_input(path) as file:
-        content = file.read()
-    separator = b"\0" if b"\0" in content else b"\n"
-    names = [os.fsdecode(name) for name in content.split(separator) if name]
-    if not names:
-        raise DataError("no file names", source=path)
-    if path == "-" and "-" in names:
-        raise UsageError("standard input is the list of files, so it cannot be one of the files")
-    return names
 
 
 TEXTS = (".txt", ".text", ".md", ".markdown", ".rst")  # suffixes of the text files of a folder
@@ -268,6 +268,12 @@ def run_of(folder: str) -> str | None:
     """The run.json of a vector folder; None if there is none at this path."""
     run = str(Path(folder, "run.json"))
     return run if is_there(run) else None
+
+
+def read_run(folder: str) -> dict[str, Any] | None:
+    """The run.json of a folder; None if there is none at this path."""
+    run = run_of(folder)
+    return None if run is None else read_object(run)
 
 
 def read_json(path: Path | str) -> Any:

@@ -26,7 +26,7 @@ from sentkit.formats.rows.kinds import (
     string_in,
 )
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store import fields_of, is_store
+from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, is_array, resized
 from sentkit.formats.vectors.vectors import joined as joined_rows
 from sentkit.metrics.neighbours.corpus import read_table
@@ -153,7 +153,7 @@ class Sides:
     def __init__(self, left: Inputs, right: Inputs) -> None:
         self.inputs = []
         for each in (left, right):  # vectors of files have no names or standard names, without --field
-            apart = is_store(each.paths[0]) or is_array(each.paths[0])
+            apart = each.vector_file(each.paths[0]) is not None or is_array(each.paths[0])
             fields = {our: name for our, name in each.fields.items() if not (apart and our in VECTORS)}
             self.inputs.append(replace(each, fields=fields))
         self.paths = [each.paths[0] for each in self.inputs]

@@ -18,12 +18,11 @@ import numpy as np
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import NoRowsError, UsageError
-from sentkit.formats.files import readable
+from sentkit.formats.files import is_folder, is_safetensors, readable
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import scored
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.folders import is_vector_folder
-from sentkit.formats.vectors.store import Store, is_store
+from sentkit.formats.vectors.store import Store
 from sentkit.formats.vectors.tensors import Header, read_header
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.metrics.gold_pairs import expect_pair
@@ -318,15 +317,16 @@ def describe_vectors(
     (path,) = inputs.paths
     reader = VectorReader(inputs)
     reader.finite = False  # vectors with NaN or infinity are counted
-    if is_store(path):
-        entries = {} if is_vector_folder(path) else read_header(path).entries
-        if entries and "embeddings" not in entries:
-            is_transform = {"kernel", "bias"} <= entries.keys() or entries.keys() == {PARAMETERS}
-            if is_transform:
+    if is_safetensors(path) and not is_folder(path):
+        header = read_header(path)
+        names = header.entries.keys()
+        if names and "embeddings" not in names:
+            if {"kernel", "bias"} <= names or names == {PARAMETERS}:
                 return describe_transform(path)
-            header = read_header(path)  # for example of a part of a model
+            # For example, a part of a model.
             return {"file": readable(path), "tensors": shapes(header), "metadata": dict(header.metadata)}
-        file = Store(path)
+    file: Store | None = inputs.vector_file(path)
+    if file is not None:
         vectors = stacked(reader, alignment) if alignment else file.blocks()
         described = {"rows": file.count, "vectors_per_row": list(file.names), "store": file.kind}
         described |= measured(vectors, alignment, geometry=geometry)

@@ -130,7 +130,7 @@ class ScoreOptions:
     seed: int = 0
     seen: SeenPairs | None = None  # gets the pairs
     binary: bool = False  # the scores are labels, 0 or 1
-    dims: Sequence[int] = ()  # also compare only so many first numbers of the vectors
+    dim: int | None = None  # also compare only so many first numbers of the vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class GoldPairs:
     skipped: int = 0  # rows with a null gold score
     identities: Sequence[int] = ()  # hashes of all but the vectors, for a comparison
     dim: int = 0  # numbers of a vector
-    cut: tuple["GoldPairs", ...] = ()  # the same pairs with the first numbers only, as the options want
+    cut: "GoldPairs | None" = None  # the same pairs, compared by the first numbers only
 
     def __len__(self) -> int:
         return len(self.gold)
@@ -169,7 +169,7 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
     reader, fields, similarity = VectorReader(inputs), fields_of(inputs, path), SIMILARITIES[options.metric]
     texts = [fields.get(name, name) for name in ("text_a", "text_b")]
     gold, identities, rows, width = list[Float64](), array("q"), 0, 0
-    columns: list[list[Float64]] = [[] for _ in (None, *options.dims)]  # similarities, of each width
+    similarities, of_first_numbers = list[Float64](), list[Float64]()
     groups: list[str] = []
     names: dict[str, None] = {}  # of all groups
 
@@ -182,9 +182,10 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
         scored = np.flatnonzero(~np.isnan(scores))
         gold.append(scores[scored])
         rows, width = rows + len(block), block.vectors.shape[-1]
-        for column, dim in zip(columns, (None, *options.dims), strict=True):
-            short = block.vectors if dim is None else first_numbers(block.vectors, dim)
-            column.append(similarity(short[:, 0], short[:, 1])[scored])
+        similarities.append(similarity(block.vectors[:, 0], block.vectors[:, 1])[scored])
+        if options.dim is not None:
+            short = first_numbers(block.vectors, options.dim)
+            of_first_numbers.append(similarity(short[:, 0], short[:, 1])[scored])
         if options.group is not None:
             names |= dict.fromkeys(group for _, group in found)
             groups += [found[place][1] for place in scored.tolist()]
@@ -198,11 +199,10 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
     if len(values) < 2 or values.min() == values.max():  # equal similarities: [CLS] at layer 0 has them
         problem = f'"{options.gold}" has no two different values in {len(values)} rows that have it'
         raise DataError(problem, source=path)
-    whole, *others = map(np.concatenate, columns)
     # Groups with scores come first, in their order, which is equal in compared files.
     codes = {name: code for code, name in enumerate(dict.fromkeys([*groups, *names]))}
     pairs = GoldPairs(
-        similarities=whole,
+        similarities=np.concatenate(similarities),
         gold=values,
         groups=None if options.group is None else np.array([codes[group] for group in groups]),
         names=tuple(codes),
@@ -212,8 +212,10 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
         identities=identities,
         dim=width,
     )
-    cut = [replace(pairs, similarities=each, dim=dim) for each, dim in zip(others, options.dims, strict=True)]
-    return replace(pairs, cut=tuple(cut))
+    if options.dim is None:
+        return pairs
+    cut = replace(pairs, similarities=np.concatenate(of_first_numbers), dim=options.dim)
+    return replace(pairs, cut=cut)
 
 
 def first_numbers(vectors: NDArray[np.float32], dim: int) -> NDArray[np.float32]:

@@ -172,10 +172,12 @@ def reports(inputs: Inputs, options: ScoreOptions, baseline: str | None) -> Iter
         if base is not None:
             check_same_pairs(pairs, base)
             made["against"] = compare(pairs, base, options)
-        yield made | ({"dim": pairs.dim} if pairs.cut else {})
-        for cut in pairs.cut:
-            against = compare(cut, pairs, options) | {"dim": pairs.dim}
-            yield report(cut, options) | {"dim": cut.dim, "against": against}
+        if pairs.cut is None:
+            yield made
+        else:
+            yield made | {"dim": pairs.dim}
+            against = compare(pairs.cut, pairs, options) | {"dim": pairs.dim}
+            yield report(pairs.cut, options) | {"dim": pairs.cut.dim, "against": against}
 
 
 def average_records(records: Sequence[Record]) -> Iterator[Record]:

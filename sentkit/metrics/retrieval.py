@@ -41,10 +41,10 @@ def read_qrels(inputs: Inputs, path: str) -> Qrels:
     first = b""
     if inputs.format_of(path) not in ("parquet", "csv"):
         with open_input(path) as file:
-            first = next((line for _, line in numbered(file, inputs.longest) if line.strip()), b"")
+            first = next((line for _, line in numbered(file) if line.strip()), b"")
     is_trec = len(first.split()) == 4 and not looks_like_json(first) and b"query-id" not in first
     if is_trec:
-        judgements = trec_judgements(path, inputs.longest)
+        judgements = trec_judgements(path)
     else:
         form = "tsv" if first and not looks_like_json(first) else None
         judgements = replace(inputs.other(path), fields={}, format=form).read(judgement_of)
@@ -69,9 +69,9 @@ def judgement_of(row: Row) -> tuple[str, str, float, int]:
     return class_of(row, "query-id"), class_of(row, "corpus-id"), score, row.number
 
 
-def trec_judgements(path: str, longest: int) -> Iterator[tuple[str, str, float, int]]:
+def trec_judgements(path: str) -> Iterator[tuple[str, str, float, int]]:
     with open_input(path) as file:
-        for number, line in numbered(file, longest):
+        for number, line in numbered(file):
             columns = line.decode(errors="replace").split()
             if len(columns) not in (0, 4):
                 problem = "expected four columns: query, 0, document, relevance"

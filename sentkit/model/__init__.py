@@ -34,18 +34,19 @@ def find_encoder(
     `recorded` is the precision of earlier vectors. It replaces that of a transformer. `compares`: the device
     also compares vectors, so it need not run a static model.
     """
-    from sentkit.model.checkpoint_model import CheckpointModel
-    from sentkit.model.static import models
-
     file = name not in INCLUDED and exists(Path(name)) and not is_folder(Path(name))
     if not file and Path(name).suffix in WORD_FILES:
         raise NoInputError(f"{name}: no such file")
     named = not file and name != WORD_SETS
     found = checkpoint_in(find_model(name, download=download), name) if named else None
     if found is not None and not found.declared.static:
+        from sentkit.model.checkpoint_model import CheckpointModel
+
         return CheckpointModel(
             found, options, device=device, precision=recorded or precision, products=products
         )
+    from sentkit.model.static import models
+
     if device != "cpu" and not device.startswith("auto") and not compares:
         raise UsageError(f"--device {device}: a static model runs on the CPU")
     if precision not in ("auto", "fp32"):

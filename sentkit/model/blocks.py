@@ -13,9 +13,16 @@ from sentkit.errors import CannotCreateError, DataError, NoRowsError, UsageError
 from sentkit.formats.outputs.outputs import published_together
 from sentkit.formats.outputs.temporary import remove
 from sentkit.formats.rows.kinds import TextParser
+from sentkit.formats.rows.lines import MAX_LINE
 from sentkit.formats.rows.rows import Inputs, Meter, Rejects
-from sentkit.formats.vectors.folder_check import describe_input, open_folder, place_of_update
-from sentkit.formats.vectors.folders import BLOCK_BYTES, EMPTY_RECORD, Block, VectorFolder
+from sentkit.formats.vectors.folders import (
+    BLOCK_BYTES,
+    EMPTY_RECORD,
+    Block,
+    VectorFolder,
+    create_folder,
+    describe_input,
+)
 from sentkit.formats.vectors.sinks import StoreSink
 from sentkit.formats.vectors.vector_file import VectorFile, copy_block, create_vector_file
 from sentkit.model.encoding import Report, RowGroup, Tally, computed_ahead, encode_group
@@ -43,14 +50,13 @@ class BlockWriter:
         wanted: Callable[[int], bool] | None,
         *,
         block_bytes: int | None,
-        update: bool,
         resume: bool,
+        existing: VectorFolder | None,
     ) -> None:
         """Open or create a vector folder for the blocks whose index is `wanted`.
 
-        Without `block_bytes` and the tokens of a batch, an existing folder determines them. With `update`,
-        the folder is one beside `path` if the inputs have changed. Otherwise it may exist only with `resume`,
-        which keeps its blocks, or with `wanted`, if other processes write to it, too.
+        Without `block_bytes` and the tokens of a batch, an existing folder determines them. It may exist
+        only with `resume`, which keeps its blocks, or with `wanted`, if other processes write to it, too.
         """
         settings = {
             "block_bytes": block_bytes,
@@ -62,19 +68,15 @@ class BlockWriter:
             "on_truncate": encoding.on_truncate,
             **encoding.windows,
             "on_error": "skip" if inputs.rejects.skip else "fail",
-            "max_line": inputs.longest,
+            "max_line": MAX_LINE,
             "quoting": inputs.quoting or "by format",
             "replace": encoding.form.replace,
         }
         defaults = {"block_bytes": BLOCK_BYTES, "batch_tokens": encoding.encoder.budget, "store": "float32"}
-        place = path
-        if update:
-            defaults = VectorFolder(path).settings
-            place = place_of_update(path, settings)
-        self.folder, created = open_folder(place, settings, defaults)
-        self.keep = resume or (update and place == path)  # existing blocks; otherwise they are an error
-        if not (created or self.keep or wanted):
-            raise CannotCreateError(f"{place}/: already exists", advice="--resume continues it")
+        self.folder, created = create_folder(path, settings, defaults, existing)
+        self.keep = resume  # existing blocks; otherwise they are an error
+        if not (created or resume or wanted):
+            raise CannotCreateError(f"{path}/: already exists", advice="--resume continues it")
         self.alone = created and not resume and wanted is None  # no other process writes to the folder
         self.wanted = wanted or (lambda index: True)
         form = replace(encoding.form, store=self.folder.store)

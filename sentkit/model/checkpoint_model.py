@@ -27,15 +27,8 @@ from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.vectors.sinks import Answers
 from sentkit.formats.vectors.tensors import read_header
-from sentkit.model.reading import (
-    Reading,
-    ReadingOptions,
-    check_partial,
-    default_readout,
-    depth_of,
-    plan_reading,
-    width_of,
-)
+from sentkit.model.checkpoint_reading import Reading, default_readout, depth_of, plan_reading, width_of
+from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.rules import library_errors
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import (
@@ -55,12 +48,6 @@ if TYPE_CHECKING:
     from sentkit.model.checkpoint.classifiers import PackedClassifier, TransformersClassifier
     from sentkit.model.small_encoder import SmallEncoder
     from sentkit.model.transformer.encoder import TransformerEncoder
-
-
-READING_FIELDS = {
-    *("readout", "template", "full_stop", "steps", "dim", "prompt", "prompts"),
-    *("max_length", "lowercase", "prompt_is_read"),
-}
 
 
 def runs(checkpoint: Checkpoint) -> str:
@@ -116,8 +103,6 @@ class CheckpointModel:
         self.similarity = checkpoint.declared.similarity
 
     def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:
-        if options.late:
-            check_partial(self.reading.readouts, "--on-truncate late")
         return WindowTokenizer(self.tokenizer, options)
 
     def encoder(self, tokens: int | None = None) -> "SmallEncoder | TransformerEncoder":
@@ -182,9 +167,7 @@ class CheckpointModel:
                 "hash": tokenizer.hash,
             },
             "sentence_transformers": stock(checkpoint, reading),
-            "lineage": {
-                name: value for name, value in checkpoint.lineage.items() if name not in READING_FIELDS
-            },
+            "lineage": checkpoint.origin,
         }
 
 

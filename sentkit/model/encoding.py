@@ -25,10 +25,9 @@ from sentkit.model.text.tokens import Ints, TextTokenizer, TokenBlock, places_of
 from sentkit.transforms.steps import Step, applied
 
 if TYPE_CHECKING:
-    from sentkit.model.reading import Reading
+    from sentkit.model.checkpoint_reading import Reading
     from sentkit.model.reuse import OldVectors
 
-REFUSING = ("error", "late")  # values of --on-truncate with which a text above the maximum length is an error
 T = TypeVar("T")
 U = TypeVar("U")
 Arrays = list[NDArray[np.float32]]  # one for each readout
@@ -88,14 +87,13 @@ def tokenized_groups(
 def whole_if_small(groups: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], int | None]:
     """Return the same groups, and the number of tokens of the whole input, or None.
 
-    None: the first group is full, so the input may have more rows, or texts have windows in token states.
+    None: the first group is full, so the input may have more rows.
     """
     found = list(islice(groups, 1))
     if not found or len(found[0].rows) < FIRST_GROUP:
         found += islice(groups, 1)  # waits for input only if the first group had bad or very long rows
         used = [group.tokens.take(group.used) for group in found]
-        late = any(windows.pooled for tokens in used for windows in tokens.windows.values())
-        if len(found) <= 1 and not late:
+        if len(found) <= 1:
             return iter(found), sum(int(tokens.sizes.sum()) for tokens in used)
     return chain(found, groups), None
 
@@ -132,9 +130,10 @@ def tokenize_group(
     tokens = tokenized(tokenizer, list(places))
     by_row = np.array(index, np.int64).reshape(len(rows), -1)
     problems = dict(tokens.problems)
-    for place in np.flatnonzero(tokens.truncated).tolist() if on_truncate in REFUSING else ():
-        count, most = tokens.counts[place], tokens.lengths[place]
-        problems.setdefault(place, f"text too long: {count} {tokenizer.unit}, maximum {most}")
+    if on_truncate == "error":
+        for number in np.flatnonzero(tokens.truncated).tolist():
+            count, most = tokens.counts[number], tokens.lengths[number]
+            problems.setdefault(number, f"text too long: {count} {tokenizer.unit}, maximum {most}")
     for place, own in enumerate(by_row.tolist()) if problems else ():
         if problem := next((problems[each] for each in own if each in problems), None):
             rows.refuse(place, problem)
@@ -227,6 +226,11 @@ class TokenEncoder:
     device: Any = "cpu"
     precision: str = "fp32"
     budget: int  # number of tokens in a batch; only a batch of one text can exceed it
+
+    @property
+    def batches_at_once(self) -> int:
+        """The number of batches that threads compute at the same time."""
+        return 1
 
     @property
     def groups_at_once(self) -> int:
@@ -322,35 +326,42 @@ def encode_windows(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Ar
     maximum length, long texts do not change the vectors of other texts, not even by rounding. The operations
     after the readout apply to the mean of windows, so that it has unit length if the space requires it.
     """
-    windows = tokens.windows.values()
-    others = [*chain.from_iterable(each.others for each in windows)]
-    parts = TokenBlock.of([*tokens, *others])
-    first, second = (plan_batches(each, budget) for each in (tokens, TokenBlock.of(others)))
-    counts = np.ones(len(parts), np.int64)  # of the vectors of each part
-    counts[[*tokens.windows]] = [max(1, len(each.pooled)) for each in windows]
-    starts, count = np.cumsum(counts) - counts, int(counts.sum())
-    plan, arrays, unfinished = [*first, *(len(tokens) + each for each in second)], list[Any](), list[Any]()
-    weights = {place: np.array(each.weights) for place, each in tokens.windows.items() if each.weights}
-    for batch, read in zip(plan, encoder.encode(map(parts.take, plan)), strict=True):
-        rows = places_of_parts(starts[batch], counts[batch])
-        put(arrays, rows, finish(read, encoder.steps), count)
-        if weights:
-            put(unfinished, rows, read, count)
-    of_others = np.repeat([*tokens.windows], [len(each.others) for each in windows])
-    owners = np.repeat(np.append(np.arange(len(tokens)), of_others), counts)
-    order = np.argsort(owners, kind="stable")  # all vectors of a text, one after the other
-    ends, kept = np.cumsum(np.bincount(owners)), np.ones(count, bool)
-    means = {place: slice(ends[place] - len(each), ends[place]) for place, each in weights.items()}
-    for own in means.values():
-        kept[own.start + 1 : own.stop] = False
-    if weights:
-        averaged = [  # in float64; zeros if all weights are 0
-            [each @ values[order[means[place]]] / (each.sum() or 1.0) for place, each in weights.items()]
-            for values in unfinished
-        ]
-        finished = finish([np.array(each, np.float32) for each in averaged], encoder.steps)
-        put(arrays, order[[own.start for own in means.values()]], finished, count)
-    return [values[order[kept]] for values in arrays]
+    windows_of_texts = tokens.windows.values()
+    others = [*chain.from_iterable(windows.others for windows in windows_of_texts)]
+    all_windows = TokenBlock.of([*tokens, *others])
+    first_batches = plan_batches(tokens, budget)
+    other_batches = [len(tokens) + batch for batch in plan_batches(TokenBlock.of(others), budget)]
+    batches_of_windows = first_batches + other_batches
+
+    # The vectors of all windows, before and after the operations.
+    read: Arrays = []
+    finished: Arrays = []
+    arrays_of_batches = encoder.encode(map(all_windows.take, batches_of_windows))
+    for batch, arrays in zip(batches_of_windows, arrays_of_batches, strict=True):
+        put(read, batch, arrays, len(all_windows))
+        put(finished, batch, finish(arrays, encoder.steps), len(all_windows))
+
+    # All windows of a text, one after the other.
+    texts_of_others = np.repeat([*tokens.windows], [len(windows.others) for windows in windows_of_texts])
+    texts = np.append(np.arange(len(tokens)), texts_of_others)
+    order = np.argsort(texts, kind="stable")
+    weights = {text: np.array(windows.weights) for text, windows in tokens.windows.items() if windows.weights}
+    if not weights:
+        return [vectors[order] for vectors in finished]
+
+    # The means of windows, in float64; zeros if all weights are 0.
+    ends = np.cumsum(np.bincount(texts))
+    means: Arrays = []
+    for vectors in read:
+        means_of_texts = []
+        for text, shares in weights.items():
+            indices = order[ends[text] - len(shares) : ends[text]]
+            means_of_texts.append(shares @ vectors[indices] / (shares.sum() or 1.0))
+        means.append(np.array(means_of_texts, np.float32))
+    vectors_of_texts = [vectors[: len(tokens)] for vectors in finished]
+    for vectors, vectors_of_means in zip(vectors_of_texts, finish(means, encoder.steps), strict=True):
+        vectors[[*weights]] = vectors_of_means
+    return vectors_of_texts
 
 
 def put(arrays: Arrays, rows: Ints, vectors: Arrays, count: int) -> None:

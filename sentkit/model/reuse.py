@@ -18,7 +18,7 @@ from sentkit.formats.files import open_file
 from sentkit.formats.rows.kinds import KINDS, prompts_of_sides, string_in
 from sentkit.formats.vectors.fingerprint import space_of, spec_of_signs, without_machine
 from sentkit.formats.vectors.folders import VectorFolder, shown
-from sentkit.formats.vectors.store import Store, is_store
+from sentkit.formats.vectors.store import Store
 from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.model.encoding import RowGroup
 
@@ -51,14 +51,13 @@ def same_for_all(folder: VectorFolder) -> dict[str, Any]:
     return {**others, "encoder": without_machine(folder.settings["encoder"])}
 
 
-def open_old(path: str) -> Store:
-    """A file or folder of --reuse."""
-    if path == "-" or not is_store(path):
+def check_old(path: str, store: Store | None) -> Store:
+    """Refuse a file that `--reuse` cannot read."""
+    if store is None:
         if path != "-":
             open_file(path).close()
         advice = "rows record the space, but not prompt, length and precision: use -o FILE.safetensors"
         raise UsageError(f"--reuse {path}: expected a vector file or a vector folder", advice=advice)
-    store = Store(path)
     if missing := [name for name in RECORDED if name not in store.spec]:
         problem = f'its record has no "{missing[0]}", so its vectors cannot be reused'
         raise DataError(problem, source=path, advice="use a vector file or folder of sentkit encode")
@@ -70,18 +69,19 @@ class OldVectors:
 
     def __init__(
         self,
-        paths: Iterable[str],
+        files: Mapping[str, Store | None],
         spec: Mapping[str, Any],
         width: int,
         kind: str,
         warn: Callable[[str], None],
     ) -> None:
+        """`files` are the files and folders of --reuse by path; None if they have no vectors."""
         self.width, self.chunks = width, bool(spec.get("chunks"))
         self.copies = not spec.get("window")  # whole blocks; windows are counted by row
         self.unneeded: int | None = None  # rows; known at the end of a process that reads all of the input
         self.stores = list[Store]()
-        for path in paths:
-            store = open_old(path)
+        for path, opened in files.items():
+            store = check_old(path, opened)
             if (different := difference(store, spec, kind)) is not None:
                 warn(f"--reuse {path}: {different}; nothing is reused")
                 continue
@@ -159,7 +159,7 @@ class OldVectors:
         """The files of folders with the settings of this one: place of a block -> digest -> file."""
         blocks: dict[tuple[Any, ...], dict[str, VectorFile]] = {}
         for store in self.stores if self.copies else ():
-            before = VectorFolder(store.path) if store.is_folder else None
+            before = store.folder
             if before is None or same_for_all(before) != same_for_all(folder):
                 continue
             for file in store.files:

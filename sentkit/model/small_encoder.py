@@ -17,8 +17,9 @@ from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
 from sentkit.formats.checkpoints.readout import POOLED, Readout
 from sentkit.formats.vectors.tensors import NUMPY, Entry, read_header
+from sentkit.model.checkpoint_reading import Reading, hash_of_weights, spec_of_readout, steps_of_checkpoint
 from sentkit.model.encoding import Arrays, TokenEncoder
-from sentkit.model.reading import Reading, hash_of_weights, spec_of_readout, steps_of_checkpoint, width_behind
+from sentkit.model.reading import width_behind
 from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import (
     BUCKETS,

@@ -19,8 +19,8 @@ from torch.nn.utils.rnn import pad_sequence
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
 from sentkit.formats.files import read_object_if_there
+from sentkit.model.checkpoint_reading import LONGEST
 from sentkit.model.encoding import AHEAD, BUDGETS, RowGroup, ahead, batches
-from sentkit.model.reading import LONGEST
 from sentkit.model.text.growth import check_growth
 from sentkit.model.text.tokens import TextTokenizer, TokenBlock, Tokens, check_ids, truncate
 from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision

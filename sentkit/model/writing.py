@@ -5,24 +5,25 @@ counts of a large input are estimated from a sample of its rows.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, count, islice
+from itertools import chain, islice
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sentkit.errors import DataError
-from sentkit.formats.files import COMPRESSED, is_parquet
+from sentkit.formats.files import COMPRESSED, is_parquet, is_safetensors
 from sentkit.formats.rows.block import NewFields, RowBlock, empty_block
 from sentkit.formats.rows.kinds import EMBEDDED, TextParser
 from sentkit.formats.rows.rows import Rejects
 from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks, refuse_existing_fields
-from sentkit.formats.vectors.store import is_store, recorded_fields
+from sentkit.formats.vectors.store import recorded_fields
 from sentkit.formats.vectors.tensors import Storage
 from sentkit.formats.vectors.vectors import ENCODINGS
 from sentkit.model.encoding import (
@@ -36,8 +37,10 @@ from sentkit.model.encoding import (
     plan_batches,
     tokenized_groups,
 )
-from sentkit.model.reuse import OldVectors
 from sentkit.model.text.tokens import TextTokenizer, TokenBlock
+
+if TYPE_CHECKING:
+    from sentkit.model.reuse import OldVectors
 
 MARKS = ("n_tokens", "truncated")  # fields that `marks` adds
 CHUNK = ("chunk", "start", "end")  # fields of a window that is a row
@@ -55,7 +58,7 @@ class Encoding:
     on_truncate: str = "warn"  # "mark" adds the fields of MARKS
     windows: Mapping[str, Any] = field(default_factory=dict)  # recorded settings; empty without windows
     encoded: Set[str] = frozenset()  # the inputs that store `_emb` and the vectors of their rows separately
-    old: OldVectors | None = None  # of --reuse
+    old: "OldVectors | None" = None  # of --reuse
 
     @property
     def budget(self) -> int:
@@ -182,6 +185,8 @@ def counted(
 ) -> tuple[Plan, list[RowGroup]]:
     """The counts of all rows, and some of them to measure."""
     plan, sample = Plan(), list[RowGroup]()
+    full = 0  # tokens of the sample
+    for_threads = encoding.budget * encoding.encoder.batches_at_once
     for group in encoding.groups(blocks, rejects):
         tokens = group.tokens
         report(len(group.rows), plan.add(group))
@@ -191,17 +196,41 @@ def counted(
         sizes = np.array([len(line) + 1 for line in group.rows.lines])
         plan.line_bytes += int(tokens.vectors[group.index[:, 0]] @ sizes)
         known = np.isin(group.index, list(group.old)).all(axis=1)
-        to_encode_first = np.argsort(known, kind="stable").tolist()
-        sample.append(group.take(to_encode_first[:MEASURED]))
+        to_encode_first = np.argsort(known, kind="stable")
+        rows = to_encode_first[:MEASURED]
+        # Once, each thread gets a whole batch, because it determines the memory.
+        if full < for_threads:
+            ends = np.cumsum(tokens.sizes[group.index].sum(axis=1)[to_encode_first])
+            rows = to_encode_first[: max(MEASURED, int(np.searchsorted(ends, for_threads)) + 1)]
+            full = max(full, int(ends[len(rows) - 1]))
+        sample.append(group.take(rows.tolist()))
     return plan, sample
 
 
+PLANNED, OTHER = "planned", "other"  # blocks
+
+
+def rows_of_blocks(parts: Iterable[Iterator[RowBlock] | None], blocks: Counter[str]) -> Iterator[RowBlock]:
+    """Yield the rows of the planned blocks, and count all blocks."""
+    for part in parts:
+        blocks[OTHER if part is None else PLANNED] += 1
+        if part is not None:
+            yield from part
+
+
 def plan_of(
-    parts: Iterable[Iterator[RowBlock]], encoding: Encoding, rejects: Rejects, path: str, report: Report
+    parts: Iterable[Iterator[RowBlock] | None],
+    encoding: Encoding,
+    rejects: Rejects,
+    path: str,
+    report: Report,
 ) -> dict[str, Any]:
-    """The counts and estimates: the first rows are tokenized, and one of EVERY others counts for them."""
-    number = count(1)  # of the next part
-    rest = chain.from_iterable(part for part, _ in zip(parts, number, strict=False))
+    """The counts and estimates: the first rows are tokenized, and one of EVERY others counts for them.
+
+    A block is None if it is not to be written.
+    """
+    blocks = Counter[str]()
+    rest = rows_of_blocks(parts, blocks)
     first, held = list[RowBlock](), empty_block()
     every = 1 if encoding.tokenizer.whole else EVERY
     left, passed = EXACT, 0  # rows
@@ -235,30 +264,59 @@ def plan_of(
         record["no_longer_needed"] = encoding.old.unneeded
     if sample + more and not encoding.tokenizer.whole:
         record |= estimates(plan, sample + more, encoding, path)
-    return {**record, "blocks": next(number) - 1}
+    return {**record, "blocks": blocks[PLANNED], "all_blocks": blocks[PLANNED] + blocks[OTHER]}
 
 
 def estimates(plan: Plan, sample: list[RowGroup], encoding: Encoding, path: str) -> dict[str, int | None]:
     """The bytes of the output, the seconds and the memory for all rows."""
     encoder = encoding.encoder
+    memory_before = peak_memory()
     encode = partial(encode_groups, encoder=encoder, budget=encoding.budget, old=encoding.old)
     [first] = encode(iter(sample[:1]))  # the first batch is slower
     start, done = monotonic(), Tally()
-    for group in encode(iter(sample)):
+    largest_first = sorted(sample, key=lambda group: int(group.tokens.sizes.sum()), reverse=True)
+    for group in encode(iter(largest_first)):
         done.add(group)
         if monotonic() - start > SECONDS:
             break
     seconds = (monotonic() - start) * plan.encoded / max(1, done.encoded)
     total: int | None = None
-    if is_store(path) or path.endswith("/") or len(encoder.specs) > 1:
+    if is_safetensors(path) or path.endswith("/") or len(encoder.specs) > 1:
         storage = Storage(encoding.form.store or "float32", encoder.width)
         each: float = 8 + storage.columns * int(storage.dtype[-1])
     else:
         texts = [*map(ENCODINGS[encoding.form.encoding], chain.from_iterable(first.vectors[0]))]
         each = len(b"".join(texts)) / len(texts) + len(f'"embedding":,"_emb":"{encoder.specs[0].emb}",')
-    if is_store(path) or not (is_parquet(path) or Path(path).suffix.lower() in COMPRESSED):
+    if is_safetensors(path) or not (is_parquet(path) or Path(path).suffix.lower() in COMPRESSED):
         total = round(plan.line_bytes + each * plan.texts) * len(encoder.specs)
-    rows = min(plan.rows, LAST_GROUP) * (encoder.groups_at_once + AHEAD + 1)  # at a time
-    memory = getrusage(RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    memory += rows * (4 * encoder.width * len(encoder.specs) + 2 * plan.line_bytes // max(1, plan.rows))
+    # Batches of several threads are largest at the same time in a long run, but not always in the sample.
+    slack = SLACK_OF_THREADS if encoder.batches_at_once > 1 else SLACK
+    memory = round(peak_memory() + slack * (peak_memory() - memory_before)) + memory_of_rows(plan, encoding)
     return {"bytes_estimate": total, "seconds_estimate": max(1, round(seconds)), "memory_estimate": memory}
+
+
+def peak_memory() -> int:
+    """The largest memory of this process until now, in bytes."""
+    peak = getrusage(RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+# Measured as the largest memory (VmHWM) of processes.
+SLACK = 0.1  # of the memory that the sample needs
+SLACK_OF_THREADS = 0.6
+BYTES_OF_ROW = 700  # of a row of one text in memory, besides its line and text: Python's objects, token ids
+BYTES_OF_WORDS = 80_000_000  # of the words that a tokenizer keeps at most
+
+
+def memory_of_rows(plan: Plan, encoding: Encoding) -> int:
+    """The bytes of the rows that a run has in memory at a time, besides those that the plan itself had.
+
+    A group is read ahead, tokenized, encoded by each of the threads, and written.
+    """
+    encoder = encoding.encoder
+    groups = encoder.groups_at_once + AHEAD + 2
+    rows = min(plan.rows, LAST_GROUP * groups)
+    vectors = 4 * encoder.width * len(encoder.specs)
+    line = plan.line_bytes // max(1, plan.rows)
+    words = min(BYTES_OF_WORDS, plan.line_bytes // 2)
+    return words + rows * (2 * vectors + 2 * line + BYTES_OF_ROW)

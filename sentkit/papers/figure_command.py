@@ -15,7 +15,7 @@ from sentkit.console import Console
 from sentkit.errors import SentkitError
 from sentkit.flags.options import PlotFlags, check_paths
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store import rows_in
+from sentkit.formats.vectors.store import open_inputs
 from sentkit.plots.picture import Picture
 from sentkit.plots.reports import Value
 
@@ -55,7 +55,7 @@ def main(*figures: Figure, arguments: Sequence[str] | None = None) -> None:
 
 def rows_of(paths: Sequence[str]) -> Inputs:
     """The rows of files, in any format."""
-    return Inputs(paths, vector_file=rows_in)
+    return open_inputs(paths)
 
 
 def merged(values: Sequence[Value]) -> Value:

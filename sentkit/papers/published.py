@@ -12,7 +12,7 @@ import orjson
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.files import read_object_if_there
-from sentkit.model.reading import depth_of, width_of
+from sentkit.model.checkpoint_reading import depth_of, width_of
 from sentkit.papers import PAPERS
 
 Figure = dict[str, Any]

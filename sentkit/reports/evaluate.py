@@ -17,10 +17,9 @@ from sentkit.formats.files import MARKS, exists, is_folder, open_input, read_obj
 from sentkit.formats.outputs.outputs import open_output, published_together
 from sentkit.formats.rows.block import Row as FileRow
 from sentkit.formats.rows.kinds import TextParser
-from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import digest, label_of
 from sentkit.formats.vectors.sinks import VectorOutput
-from sentkit.formats.vectors.store import rows_in
+from sentkit.formats.vectors.store import open_inputs
 from sentkit.model import Model, find_encoder
 from sentkit.model.encoding import Report, TokenEncoder, tokenized_groups
 from sentkit.model.reading import ReadingOptions
@@ -214,7 +213,7 @@ class Evaluator:
         self, encoder: TokenEncoder | None, model: Model, source: str, path: str, test: TestSet
     ) -> str:
         """Write a vector file of the rows, after a check of their scores or classes. Return its label."""
-        inputs = Inputs([source], fields=test.fields, vector_file=rows_in)
+        inputs = open_inputs([source], fields=test.fields)
         texts, suite = TextParser(test.fields), SUITES[test.suite]
 
         def parse(row: FileRow) -> tuple[FileRow, tuple[str, ...]]:

@@ -22,7 +22,7 @@ from sentkit.formats.files import json_line
 from sentkit.formats.rows.block import Row as FileRow
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store import rows_in
+from sentkit.formats.vectors.store import open_inputs
 from sentkit.labels.clusters.clustering_run import mean_if_known
 from sentkit.metrics.gold_pairs import normal_form, texts_of
 from sentkit.metrics.reports import defined, difference
@@ -235,7 +235,7 @@ def without_seen(
     wanted = {form: text for _, own in rows for forms in own for form, text in forms.items() if form}
     seen, near = set[str](), set[str]()
     for path, least in files:
-        for texts in Inputs([path], vector_file=rows_in).read(lambda row: texts_of(row, {})):
+        for texts in open_inputs([path]).read(lambda row: texts_of(row, {})):
             seen.update(form for form in map(normal_form, texts) if form in wanted)
         if least is not None:
             near |= near_texts(path, wanted, least)
@@ -267,7 +267,7 @@ def near_texts(path: str, wanted: Forms, least: float) -> set[str]:
 
     found = np.zeros(len(wanted), bool)
     ours = encode([*wanted.values()]).T if wanted else None
-    rows = Inputs([path], vector_file=rows_in).read(lambda row: texts_of(row, {}))
+    rows = open_inputs([path]).read(lambda row: texts_of(row, {}))
     texts = chain.from_iterable(rows)
     while ours is not None and (block := [*islice(texts, NEAR_TEXTS)]):
         found |= (encode(block) @ ours >= least).any(axis=0)
@@ -282,7 +282,7 @@ def rows_of(test: TestSet) -> Iterator[tuple[list[dict[str, Any]], Forms]]:
         return row, {normal_form(text): text for text in texts(row)[1]}
 
     qrels, path = test.parts.get("qrels", ""), test.parts.get("queries") or test.parts.get("test", test.path)
-    inputs = Inputs([path], fields=test.fields, vector_file=rows_in)
+    inputs = open_inputs([path], fields=test.fields)
     judged = read_qrels(Inputs([qrels]), qrels) if qrels else {}
     for row, forms in inputs.read(parse):
         if not qrels:

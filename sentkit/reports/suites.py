@@ -16,7 +16,7 @@ from sentkit.formats.files import check_input, is_input_file, readable
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import class_of, scored
 from sentkit.formats.rows.rows import Inputs, parse_fields
-from sentkit.formats.vectors.store import rows_in
+from sentkit.formats.vectors.store import open_inputs
 from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.labels.clusters.clustering_run import ClusteringRun, agreement_records
 from sentkit.labels.probes.probing import Probe, ProbeOptions
@@ -143,7 +143,7 @@ def retrieval(files: Files, test: TestSet, settings: Settings) -> Result:
 
 
 def inputs_of(path: str) -> Inputs:
-    return Inputs([path], vector_file=rows_in)
+    return open_inputs([path])
 
 
 def named_files(

@@ -22,20 +22,16 @@ from sentkit.formats.checkpoints.folders import (
 from sentkit.formats.checkpoints.readout import Readout
 from sentkit.formats.lexicons.model2vec import Table
 from sentkit.formats.vectors.fingerprint import digest
-from sentkit.model.reading import ReadingOptions, most_tokens, plan_reading
+from sentkit.model.checkpoint_reading import most_tokens, plan_reading
+from sentkit.model.reading import ReadingOptions
 from sentkit.model.static.models import WordTable, read_folder
 from sentkit.model.static.tokenizers import WordPieces
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import TextTokenizer, TokenBlock
-from sentkit.model.transformer.architecture import (
-    QKV,
-    WITH_POOLER,
-    Architecture,
-    UnsupportedArchitecture,
-    architecture_of,
-)
+from sentkit.model.transformer.architecture import Architecture, UnsupportedArchitecture, architecture_of
 from sentkit.model.transformer.bert import Bert, load_bert
 from sentkit.model.transformer.encoder import add_convolution, rules_of
+from sentkit.model.transformer.families import QKV, WITH_POOLER
 from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.readouts import Convolution, Disturb, mean
 from sentkit.model.transformer.transformers_model import TransformersModel, load_transformers_model
@@ -203,7 +199,7 @@ class Base:
     training_tokenizer: Tokenizer | KnownTexts  # truncates to the length used in training
     final_tokenizer: Tokenizer | KnownTexts  # truncates to the length of the finished checkpoint
     why_not_packed: str
-    parents: tuple[str, ...]  # this checkpoint and its ancestors; empty for random weights
+    parents: tuple[str, ...]  # this checkpoint and its ancestors
     stored: Mapping[str, Tensor] = field(
         default_factory=dict
     )  # names as in the files; with architecture only

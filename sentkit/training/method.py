@@ -83,7 +83,6 @@ class Needs:
     reductions: Collection[str] = ("cls", "mean", "max", "last")  # of the readouts that it can train
     row_wise: bool = False  # each row has a separate loss: one term, nothing is gathered
     static: bool = False  # needs only the vectors of texts, so it can train a static model
-    random_start: bool = False  # can train an encoder with random weights
     entries: Callable[[str], Any] | None = None  # reads the file of --entries
     labels: bool = False  # --dev and --test are rows with the target of training, not STS pairs
     vectors: tuple[str, ...] = ()  # outputs (b, ..., d) that the setting `dims` truncates

@@ -324,7 +324,7 @@ class Recipe:
     chunk_tokens: str | None = ours(
         None,
         "tokens of the rows to encode at once, in place of chunk; auto: from the free memory of a GPU, halved"
-        " when it is short; N,STEP:M: from this step M, as a run with auto records it; none: see chunk",
+        " when it is short; none: see chunk",
     )
     dropout: float | None = ours(None, "dropout of the encoder; none: as in its config", least=0, most=0.99)
     lora: int | None = ours(
@@ -384,25 +384,17 @@ AUTO = "auto"  # value of the setting `chunk_tokens`
 
 
 def limits_of(text: str | None) -> list[list[int]]:
-    """Return the steps from which a number of tokens is the limit of a chunk, with these numbers."""
+    """Return the first limit of a chunk in tokens, with its step 0; nothing for no limit, or for `auto`."""
     if text in (None, AUTO):
         return []
-    words = [word.rpartition(":")[::2] for word in f"0:{text}".split(",")]
     try:
-        limits = [[int(step), int(tokens)] for step, tokens in words]
+        tokens = int(text)
     except ValueError:
-        limits = [[0, 0]]
-    steps = [step for step, _ in limits]
-    if steps != sorted({*steps}) or min(tokens for _, tokens in limits) < 1:
-        problem = f"chunk_tokens={text}: expected a number of tokens, N,STEP:N or auto"
+        tokens = 0
+    if tokens < 1:
+        problem = f"chunk_tokens={text}: expected a number of tokens, or auto"
         raise UsageError(problem, advice="for example chunk_tokens=8192")
-    return limits
-
-
-def text_of(limits: Sequence[Sequence[int]]) -> str:
-    """The inverse of `limits_of`."""
-    (_, first), *others = limits
-    return ",".join([str(first), *(f"{step}:{tokens}" for step, tokens in others)])
+    return [[0, tokens]]
 
 
 @dataclass(frozen=True, kw_only=True)

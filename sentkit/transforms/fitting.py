@@ -17,12 +17,12 @@ import orjson
 
 from sentkit.arrays import Float32
 from sentkit.errors import DataError, NoRowsError
-from sentkit.formats.files import readable, together
+from sentkit.formats.files import is_safetensors, readable, together
 from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
 from sentkit.formats.vectors.fingerprint import UNNAMED, Spec, space_of
 from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
-from sentkit.formats.vectors.store import Store, common_spec, is_store, with_fields
+from sentkit.formats.vectors.store import common_spec, with_fields
 from sentkit.formats.vectors.tensors import put_arrays, read_array, read_header
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.transforms.flow import PARAMETERS, FlowFit, fit_parameters
@@ -211,12 +211,12 @@ def apply_transform(inputs: Inputs, transform: str, output: str, form: VectorOut
         problem = f"takes vectors of {step.takes} numbers, these have {reader.width}"
         raise DataError(problem, source=transform)
     spec = moved_spec(inputs, reader.emb, step, transform)
-    spec = with_fields(spec, inputs) if is_store(output) else spec
-    names = reader.names if is_store(output) else reader.theirs
+    spec = with_fields(spec, inputs) if is_safetensors(output) else spec
+    names = reader.names if is_safetensors(output) else reader.theirs
     width = step.width(step.takes)
     with open_sinks([output], [spec], names, width, form) as [sink]:
         for block in chain([first], blocks):
-            write(block, step, sink, inputs, apart=is_store(output))
+            write(block, step, sink, inputs, apart=is_safetensors(output))
 
 
 def write(block: VectorBlock, step: Step, sink: Sink, inputs: Inputs, *, apart: bool) -> None:
@@ -240,7 +240,8 @@ def write(block: VectorBlock, step: Step, sink: Sink, inputs: Inputs, *, apart: 
 def moved_spec(inputs: Inputs, emb: str | None, step: Step, transform: str) -> dict[str, Any]:
     """The output spec: the common fields of all vector files, plus this step; for JSONL only `_emb`."""
     record = {name: value for name, value in common_spec(inputs).items() if name not in BARE}
-    specs = [Store(path).spec if is_store(path) else {} for path in inputs.paths]
+    stores = [inputs.vector_file(path) for path in inputs.paths]
+    specs = [{} if store is None else store.spec for store in stores]
     steps = [spec.get("steps", []) if spec.keys() - BARE else None for spec in specs]
     known = isinstance(steps[0], list) and all(each == steps[0] for each in steps)
     label, _, space = (emb or UNNAMED.emb).rpartition(":")

@@ -8,7 +8,7 @@ A transform in a file is affine or a flow. An affine file has a kernel and a bia
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -16,7 +16,9 @@ from sentkit.arrays import Float32, Float64
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.vectors.fingerprint import digest, edition_advice, emb_problem, short_label, space_of
 from sentkit.formats.vectors.tensors import read_array, read_note
-from sentkit.transforms.flow import Flow, read_flow
+
+if TYPE_CHECKING:
+    from sentkit.transforms.flow import Flow
 
 NORM_EPSILON = 1e-5  # the default of torch; checkpoints of sentence-transformers do not change it
 
@@ -159,11 +161,13 @@ class Norm:
         return centred / np.sqrt(variance + np.float32(self.epsilon)) * self.weight + self.bias
 
 
-def read_transform(path: str) -> Linear | Flow:
+def read_transform(path: str) -> "Linear | Flow":
     """A flow, or an affine transform as a dense layer."""
     note = read_fit_note(path)
     kind = note.get("kind")
     if kind == "flow":
+        from sentkit.transforms.flow import read_flow
+
         return read_flow(path, note.get("width"))
     kernel, bias = (read_array(path, name).astype(np.float64) for name in ("kernel", "bias"))
     if kernel.ndim != 2 or bias.size != kernel.shape[0] or 0 in kernel.shape:

@@ -1,7 +1,11 @@
 """`encode`: vectors of other libraries, published scores, spaces, plans, and checkpoints that are broken."""
 
+import gzip
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +13,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
+from sentkit.console import in_byte_units, in_clock_time
 from sentkit.formats.checkpoints.folders import find_model
 from support import in_jsonl, states_of
 
@@ -192,6 +197,102 @@ def test_a_dry_run_of_a_vector_folder_predicts_blocks_and_bytes(encode, tmp_path
     assert abs(plan["bytes_estimate"] - data) <= len(blocks) * (8 + 8 + 256 * 4)  # offsets, padding, scales
     blocks[0].unlink()
     assert encode(*command, "-n", "--resume").rows[0]["blocks"] == 1
+
+
+@pytest.mark.parametrize("name", ["in.txt", "in.txt.gz"])
+def test_a_dry_run_of_a_shard_without_blocks_says_so(sentkit, tmp_path, name):
+    """A row of text has 43 bytes, so that 200 of them are 9 blocks of 1,000 bytes.
+
+    A compressed file has blocks of 1,000 / 64 = 15 rows: 200 rows are 14.
+    """
+    content = "".join(f"a man number {n:03} plays a guitar in the park\n" for n in range(200)).encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    command = ("encode", name, "-n", "-m", "static", "-o", "D/", "--block-bytes", 1000)
+    blocks = 14 if name.endswith("gz") else 9
+    done = sentkit(*command, "--shard", "90/100")
+
+    assert {"rows": 0, "tokens": 0, "blocks": 0, "all_blocks": blocks}.items() <= done.rows[0].items()
+    assert f"{100 - blocks} of 100 shards have no block: there are {blocks}" in done.err
+    assert f"use --shard I/{blocks}, or smaller --block-bytes" in done.err
+    one_more = sentkit(*command, "--shard", f"1/{blocks + 1}")
+    assert f"1 of {blocks + 1} shards has no block" in one_more.err
+    assert one_more.rows[0]["blocks"] == 1
+    enough = sentkit(*command, "--shard", f"{blocks}/{blocks}")
+    assert "no block" not in enough.err
+    assert enough.rows[0].items() >= {"blocks": 1, "all_blocks": blocks}.items()
+
+
+def test_a_dry_run_of_an_input_without_rows_is_an_error(encode, tmp_path):
+    (tmp_path / "in.txt").write_text("")
+    done = encode("in.txt", "-n", "-o", "D/")
+
+    assert (done.code, done.err.splitlines()[-1]) == (65, "sentkit encode: no rows in in.txt")
+
+
+def test_a_dry_run_has_units_of_people_on_a_terminal(on_terminal, sentkit, tmp_path):
+    (tmp_path / "in.txt").write_text("a cat\na dog\n")
+    plan = sentkit("encode", "in.txt", "-n", "-o", "v.safetensors").rows[0]
+    shown = dict(
+        line.split(maxsplit=1) for line in on_terminal("encode", "in.txt", "-n", "-o", "v.safetensors")
+    )
+
+    assert {name: type(plan[name]) for name in plan if name.endswith("estimate")} == dict.fromkeys(
+        ("bytes_estimate", "seconds_estimate", "memory_estimate"), int
+    )
+    assert shown["bytes_estimate"] == in_byte_units(plan["bytes_estimate"])
+    assert re.fullmatch(r"\d+:\d\d", shown["seconds_estimate"])
+    assert re.fullmatch(r"\d+ MB", shown["memory_estimate"])
+    assert shown["rows"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [
+        *((0, "0 bytes"), (999, "999 bytes"), (1000, "1.00 kB"), (146_813_762, "147 MB")),
+        *((1_468_137_620, "1.47 GB"), (14_681_376_200, "14.7 GB"), (999_499_999, "999 MB")),
+        *((999_500_000, "1.00 GB"), (9_994_999, "9.99 MB"), (9_995_000, "10.0 MB"), (10**18, "1,000 PB")),
+    ],
+)
+def test_bytes_have_three_digits_for_people(count, shown):
+    assert in_byte_units(count) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(9, "0:09"), (279, "4:39"), (3599.4, "59:59"), (3723, "1:02:03"), (360_000, "100:00:00")],
+)
+def test_durations_have_minutes_for_people(seconds, shown):
+    assert in_clock_time(seconds) == shown
+
+
+@pytest.mark.parametrize(("model", "rows"), [("nano", 700), ("static", 9000)])
+def test_a_dry_run_estimates_the_memory_of_the_run(tmp_path, model, rows):
+    """In processes of their own: not below the use, and at most 1.4 times it.
+
+    One thread: how far the batches of several threads overlap depends on the machine.
+    """
+    words = (
+        "a man plays a guitar in the park",
+        "the old woman sings",
+        "two dogs run along the river by night",
+    )
+    lines = [f"{words[n % 3]} {n} and {' '.join(words[: n % 4])}\n" for n in range(rows)]
+    (tmp_path / "in.txt").write_text("".join(lines))
+
+    def run(*flags):
+        command = [sys.executable, "-m", "sentkit", "encode", "in.txt", "-q", "-m", model, "--threads", "1"]
+        with (tmp_path / "out").open("wb") as out:
+            process = subprocess.Popen([*command, "-o", "v.safetensors", *flags], cwd=tmp_path, stdout=out)
+            _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = status
+        assert status == 0
+        return usage.ru_maxrss * 1024
+
+    run("-n")
+    estimate = json.loads((tmp_path / "out").read_text())["memory_estimate"]
+    used = run()
+
+    assert used <= estimate <= 1.4 * used
 
 
 def test_a_dry_run_of_many_rows_tokenizes_a_sample(encode, monkeypatch):

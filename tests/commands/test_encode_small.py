@@ -68,7 +68,6 @@ def test_vectors_and_spaces_are_those_of_torch(tiny, sentences, reading):
         ([], FEW + 1, TransformerEncoder),
         (["--precision", "bf16"], 1, TransformerEncoder),
         (["-m", "nano", "--readout", "L0+L1+L2+L3+L4:wk"], 1, TransformerEncoder),
-        (["--on-truncate", "late", "--window", "4"], 1, TransformerEncoder),
         (["rows.txt", "-o", "folder/"], 1, TransformerEncoder),  # another process can write many rows into it
     ],
 )

@@ -1,4 +1,4 @@
-"""`encode --on-truncate window` and `late`, against loops over a model of transformers."""
+"""`encode --on-truncate window` and `chunks`, against loops over a model of transformers."""
 
 import random
 
@@ -160,37 +160,3 @@ def test_chunks_are_rows_with_all_other_fields(encode, tiny):
         f"sentkit encode: 1 of 2 rows were split into {len(own)} windows, {len(own) + 1} rows were written"
         " (--window 20:9)"
     )
-
-
-# Late chunks
-
-
-@pytest.mark.parametrize("readout", ["mean", "max"])
-@pytest.mark.parametrize("model", ["tiny", "other"])
-def test_late_chunks_are_parts_of_the_states_of_transformers(encode, request, model, readout):
-    """The first has the state of [CLS] too, and the last that of [SEP]."""
-    folder, text = request.getfixturevalue(model), words(70, 5)
-    flags = ("--on-truncate", "late", "--window", "30:20", "--readout", readout)
-    done = encode(*flags, model=folder, texts=[text, SHORT])
-
-    ids = ids_of(folder, text)
-    whole, short = states_of(folder, [ids, ids_of(folder, SHORT)])
-    own = windows(len(ids), 28, 20)
-    parts = [whole[start + (start > 0) : end + 1 + (end == len(ids))] for start, end in own]
-    expected = [REDUCE[readout](states) for states in [*parts, short]]
-    assert len(own) > 2
-    assert np.abs(done.vectors() - expected).max() < CLOSE
-    split = encode("--on-truncate", "chunks", *flags[2:], model=folder, texts=[text, SHORT])
-    places = [[(row["chunk"], row["start"], row["end"]) for row in each.rows] for each in (done, split)]
-    assert places[0] == places[1]
-
-
-def test_a_text_above_the_limit_has_no_late_chunks(encode):
-    flags = ("--on-truncate", "late", "--window", 20)
-    refused = encode(*flags)
-    skipped = encode(*flags, "--rejects", "/dev/null")
-
-    assert refused.code == 65
-    assert ": text too long: " in refused.told[-1]
-    assert {row["text"] for row in skipped.rows} == {*DOCUMENTS} - {LONGEST}
-    assert "bad rows dropped: 1; the first is -:" in skipped.err

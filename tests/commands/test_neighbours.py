@@ -189,26 +189,3 @@ def test_rows_near_rows_of_others_equal_those_of_a_loop(sentkit, repeated, tmp_p
     near = {text for text, *_ in expected}
     assert [row["text"] for row in new.rows] == [f"t{n}" for n in range(1, 16) if f"t{n}" not in near]
     assert all("embedding" not in row for row in new.rows)
-
-
-@pytest.mark.parametrize("other", [False, True])
-def test_counts_at_each_level_equal_those_of_a_loop(sentkit, tmp_path, other):
-    """The example is the pair with the lowest similarity that reaches the level."""
-    vectors = np.random.default_rng(5).standard_normal((60, 3)).astype(np.float32).astype(float).tolist()
-    (tmp_path / "b.jsonl").write_text(texts_with(vectors[30:]))
-    given = texts_with(vectors[:30] if other else vectors)
-    done = sentkit("duplicates", "--json", *(("--against", "b.jsonl") if other else ()), stdin=given)
-    every = [
-        (BY_HAND["cosine"](vectors[i], vectors[j]), i + 1, j + 1 - 30 * other)
-        for i in range(30 if other else 60)
-        for j in range(30 if other else i + 1, 60)
-    ]
-
-    assert [row["threshold"] for row in done.rows] == [0.8, 0.85, 0.9, 0.95, 0.99]
-    for row in done.rows:
-        reached = [pair for pair in every if pair[0] >= row["threshold"]]
-        similarity, i, j = min(reached)
-        both = {i for _, i, _ in reached} | (set() if other else {j for _, _, j in reached})
-        assert (row["pairs"], row["rows"]) == (len(reached), len(both))
-        assert (row["example"]["row_a"], row["example"]["row_b"]) == (i, j)
-        assert row["example"]["similarity"] == pytest.approx(similarity, rel=1e-6)

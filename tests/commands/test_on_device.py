@@ -69,7 +69,6 @@ SEARCH = "search --queries rows.jsonl --corpus"
         "duplicates float16.safetensors --threshold 0.9",
         "duplicates rows.jsonl --threshold 2 --metric dot --groups",
         "duplicates float32.safetensors --threshold 0.95 --unique",
-        "duplicates float32.safetensors --json",
         "duplicates rows.jsonl --against float16.safetensors --against int8.safetensors --threshold 0.8",
         "cluster float16.safetensors -k 5",
         "cluster rows.jsonl -k 2..4 --seed 0,1",

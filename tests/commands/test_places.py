@@ -14,7 +14,6 @@ from sentkit.model import find_encoder
 from sentkit.model.reading import ReadingOptions
 from support import NANO
 
-# Only `cat` has --files-from LIST, with its own test.
 PATHS = {
     *("A", "B", "PATH", "FILE", "DIR", "NAME=FILE", "CONFIG", "MODEL", "OLD", "ROWS", "SEQ2SEQ"),
     *("TRANSFORM...", "[FILE]", "[FILE]...", "[TRAIN]..."),
@@ -55,9 +54,6 @@ CALLS = [
      {"FILE": ["in.jsonl"]},
      {"-o": ["out/seed-3", "out/seed-3.part", "out/rows.part", "out/seed-5", "out/seed-5.part"],
       "--rejects": "bad", "stdout": "-"}),
-    (["train", "mlm", *TRAIN[2:], "--init", "c.json", "--tokenizer", "model"],
-     {"FILE": ["in.jsonl"], "--init": "c.json", "--tokenizer": "model"},
-     {"-o": ["out", "out.part"], "--rejects": "bad", "stdout": "-"}),
     (["predict", "in.jsonl", "-m", "model", *OUT], {"FILE": ["in.jsonl"], "-m": "model"}, WRITES),
     (["translate", "in.jsonl", "-m", "model", *OUT], {"FILE": ["in.jsonl"], "-m": "model"}, WRITES),
     (["build-entries", "in.jsonl", "-m", "model", *OUT], {"FILE": ["in.jsonl"], "-m": "model"}, WRITES),

@@ -13,7 +13,8 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.vectors.fingerprint import digest, target_space
 from sentkit.formats.vectors.store import Store
 from sentkit.formats.vectors.tensors import read_array
-from sentkit.model.reading import ReadingOptions, plan_reading
+from sentkit.model.checkpoint_reading import plan_reading
+from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.tokens import TokenBlock
 from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.model.transformer.weights import read_tensors, weights_hash

@@ -371,8 +371,6 @@ def test_labels_of_a_checkpoint_are_different_strings(sentkit, tmp_path, labels)
 @pytest.mark.parametrize(("flags", "number"), [
     (["predict", "-m", "c.safetensors", "--name", "more"], 0),  # the field exists
     (["whiten", "apply", "-t", "t.safetensors"], 1),  # another vector
-    (["cat", "-o", "t.csv"], 1),  # no column of the first row
-    (["cat", "-o", "t.csv", "--field", "text=label"], 1),
 ])  # fmt: skip
 def test_a_row_that_the_writer_rejects_has_its_vector(sentkit, source, flags, number):
     """Also the row of a vector file, which stores its vector separately."""

@@ -15,13 +15,13 @@ from support import in_jsonl
     [("1", 1), ("1000", 1000), ("64K", 65536), ("64m", 2**26), ("2G", 2**31), (" 5M ", 5 * 2**20)],
 )
 def test_sizes_are_powers_of_1024(text, bytes_):
-    assert size("--max-line", text) == bytes_
+    assert size("--block-bytes", text) == bytes_
 
 
 @pytest.mark.parametrize("text", ["", "0", "0K", "-1", "1.5M", "64MB", "M", "1T", "9" * 18 + "G", "\u0663"])
 def test_other_sizes_are_refused(text):
-    with pytest.raises(UsageError, match="--max-line"):
-        size("--max-line", text)
+    with pytest.raises(UsageError, match="--block-bytes"):
+        size("--block-bytes", text)
 
 
 def test_the_flags_of_unusual_input_belong_to_cat(sentkit):
@@ -29,7 +29,7 @@ def test_the_flags_of_unusual_input_belong_to_cat(sentkit):
     helps = {name: sentkit(*name.split(), "--help").out for name in every_command()}
     with_field = {name for name, text in helps.items() if b"--field " in text}
 
-    for flag in (b"--from ", b"--quoting ", b"--max-line ", b"--files-from ", b"--partial "):
+    for flag in (b"--from ", b"--quoting ", b"--columns "):
         assert {name for name, text in helps.items() if flag in text} == {"cat"}
     assert {name for name, text in helps.items() if b"--rejects " in text} == with_field - {
         *("inspect", "report", "diff")
@@ -91,7 +91,6 @@ def test_skipped_rows_and_blank_lines_count(sentkit, tmp_path):
     ("command", "bad", "good"),
     [
         ("cat --name-field file", {"file": 1, "embedding": [1, 2]}, {"embedding": [1]}),
-        ("cat -o x.csv", {"text": "a\0", "embedding": [1]}, {"text": "b"}),
         ("score", {"similarity": 1, "embedding_a": [1], "embedding_b": [2]}, {"embedding": [1, 2]}),
         ("encode -m nano", {"text_a": 1, "text_b": "x"}, {"text": "b"}),
         ("encode -m nano", {"text": "b", "_emb": "x"}, {"text": "b"}),

@@ -16,7 +16,7 @@ import zstandard
 from pyarrow import parquet
 
 from sentkit.formats import urls
-from sentkit.formats.checkpoints.export import Command, inputs_of
+from sentkit.formats.checkpoints.export import command_record, inputs_of
 from sentkit.formats.files import open_file, readable
 from sentkit.formats.outputs import temporary
 from support import in_jsonl
@@ -119,7 +119,7 @@ def test_the_commit_is_recorded(sentkit, hub):
     assert record["path"] == f"hf://datasets/org/name@{FIRST}/c.jsonl"
     assert (record["grid"], record["size"], record["name"]) == ("bytes", len(CONTENT), "c.jsonl")
     assert sentkit("check", "vectors", "--deep").code == 0
-    command = Command(("train",), inputs_of({"FILE": [name]})).record()
+    command = command_record(["train"], inputs_of({"FILE": [name]}), None)
     digest = hashlib.sha256(CONTENT).hexdigest()
     assert command["inputs"] == [{"flag": "FILE", "path": record["path"], "sha256": digest}]
 

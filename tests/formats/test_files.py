@@ -15,6 +15,7 @@ import zstandard
 from sentkit.errors import NoInputError, NoRowsError, UnavailableError
 from sentkit.formats.files import bare_suffix, open_input
 from sentkit.formats.rows.rows import Inputs, Meter
+from sentkit.formats.vectors.store import open_inputs
 from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.formats.vectors.vectors import VectorReader
 
@@ -98,7 +99,7 @@ def test_zst_without_its_library_names_the_package(tmp_path, monkeypatch):
 
 
 def inputs(*paths):
-    return Inputs(paths, meter=Meter(paths))
+    return open_inputs(paths, meter=Meter(paths))
 
 
 def take(rows, count):

@@ -17,7 +17,7 @@ from sentkit.errors import DataError
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.sinks import VectorOutput, convert
-from sentkit.formats.vectors.store import Store
+from sentkit.formats.vectors.store import Store, open_inputs
 from sentkit.formats.vectors.tensors import read_array, read_header
 from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.metrics.geometry import describe_transform
@@ -85,7 +85,7 @@ def test_files_of_every_suffix(write, name, content):
     path = write(name, content)
 
     survives(lambda: list(Inputs([path]).read(TextParser({}))))
-    survives(lambda: list(VectorReader(Inputs([path])).blocks()))
+    survives(lambda: list(VectorReader(open_inputs([path])).blocks()))
     survives(lambda: read_header(path))
     survives(lambda: stored_rows(path) + list(Store(path).blocks()))
     survives(lambda: [read_array(path, name) for name in read_header(path).entries])
@@ -99,7 +99,9 @@ def test_joined_rows_have_one_line_each(write, content):
     out = Path(path).with_name("out.jsonl")
     out.unlink(missing_ok=True)
 
-    survives(lambda: convert(Inputs([path]), str(out), VectorOutput(replace=True), head=None, encoding=None))
+    survives(
+        lambda: convert(open_inputs([path]), str(out), VectorOutput(replace=True), head=None, encoding=None)
+    )
 
     lines = out.read_bytes().split(b"\n")[:-1] if out.exists() else []
     assert all(isinstance(json.loads(line), dict) for line in lines)

@@ -7,7 +7,8 @@ import pytest
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
-from sentkit.model.reading import LONGEST, ReadingOptions, depth_of, most_tokens, plan_reading
+from sentkit.model.checkpoint_reading import LONGEST, depth_of, most_tokens, plan_reading
+from sentkit.model.reading import ReadingOptions
 from support import SMALL
 
 BERT = {"model_type": "bert"} | SMALL | {"num_hidden_layers": 4, "max_position_embeddings": 64}

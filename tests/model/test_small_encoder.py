@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from sentkit.formats.checkpoints.folders import checkpoint_in
-from sentkit.model.reading import hash_of_weights
+from sentkit.model.checkpoint_reading import hash_of_weights
 from sentkit.model.small_encoder import ACTIVATIONS, SmallBert, read_arrays
 from sentkit.model.text.tokens import TokenBlock, flat
 from sentkit.model.transformer import bert

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError
-from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import emb_problem
-from sentkit.formats.vectors.store import Store
+from sentkit.formats.vectors.store import Store, open_inputs
 from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.labels.clusters.clustering_run import read_centroids
@@ -48,7 +47,7 @@ def transform(folder, emb):
 
 
 def read(path):
-    list(VectorReader(Inputs([path])).blocks())
+    list(VectorReader(open_inputs([path])).blocks())
 
 
 READERS = {
@@ -57,10 +56,10 @@ READERS = {
     "the vectors of a file alone": (vector_file, lambda path: list(Store(path).blocks())),
     "entries in rows": (jsonl, read_entries),
     "entries in a vector file": (vector_file, read_entries),
-    "a corpus": (jsonl, lambda path: read_search_corpus(Inputs([path]))),
+    "a corpus": (jsonl, lambda path: read_search_corpus(open_inputs([path]))),
     "centroids": (jsonl, read_centroids),
-    "inspect, of rows": (jsonl, lambda path: describe_vectors(Inputs([path]))),
-    "inspect, of a vector file": (vector_file, lambda path: describe_vectors(Inputs([path]))),
+    "inspect, of rows": (jsonl, lambda path: describe_vectors(open_inputs([path]))),
+    "inspect, of a vector file": (vector_file, lambda path: describe_vectors(open_inputs([path]))),
     "inspect, of a transform": (transform, describe_transform),
     "a transform": (transform, read_transform),
     "the check of a transform": (transform, lambda path: check_fitted(path, GOOD)),

@@ -5,17 +5,21 @@
 
 import hashlib
 import json
+import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
-from sentkit.errors import CannotCreateError, DataError
+from sentkit.errors import CannotCreateError
+from sentkit.escaping import without_secrets
 from sentkit.formats.checkpoints.folders import INCLUDED, Checkpoint, find_model, with_end_token
 from sentkit.formats.checkpoints.modules import PROMPTS
 from sentkit.formats.files import (
+    as_unicode,
     digest_of,
     is_folder,
     is_input_file,
@@ -88,6 +92,8 @@ FILE, MODEL, METHOD = "FILE", "-m", "METHOD"  # METHOD: the file of a user's met
 # Files of a checkpoint that determine its vectors. Its README and sentkit.json are not among them.
 SUFFIXES = (".safetensors", ".bin", ".model")
 FILES = ("config.json", "tokenizer.json", "vocab.txt", "adapter_config.json")
+# Keys of sentkit.json about the command. `this_run` is there if the command makes several checkpoints.
+OF_COMMAND = ("command", "this_run", "inputs", "made_with")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,22 +123,33 @@ class Input:
             return digest_of(file)
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A command without its output."""
+def command_record(words: Sequence[str], inputs: Sequence[Input], base: Checkpoint | None) -> dict[str, Any]:
+    """What sentkit.json keeps of the command with these words: it, its inputs with digests, and its bases."""
+    return {
+        "command": quoted_command(words),
+        "inputs": [asdict(Input(given.flag, readable(given.path), given.digest())) for given in inputs],
+        "bases": [] if base is None else commands_of_bases(base),
+    }
 
-    words: Sequence[str] = ()  # such as `train simcse`
-    inputs: Sequence[Input] = ()
-    flags: Sequence[str] = ()  # the other flags that change the output
 
-    def record(self) -> dict[str, Any]:
-        """The record for sentkit.json, with the digests of the inputs."""
-        inputs = [Input(each.flag, readable(each.path), each.digest()) for each in self.inputs]
-        return {
-            "words": list(self.words),
-            "inputs": list(map(asdict, inputs)),
-            "flags": list(map(readable, self.flags)),
-        }
+def quoted_command(words: Sequence[str]) -> str:
+    """The command line as a shell reads it, without the secrets of URLs."""
+    return shlex.join(["sentkit", *map(without_secrets, map(as_unicode, words))])
+
+
+def commands_of_bases(base: Checkpoint) -> list[dict[str, Any]]:
+    """The commands that made the base, and its bases as it lists them; the nearest is first."""
+    records = base.lineage.get("bases")
+    bases = [record for record in records if is_command_record(record)] if isinstance(records, list) else []
+    if is_command_record(base.lineage):
+        kept = {name: base.lineage[name] for name in OF_COMMAND if name in base.lineage}
+        bases.insert(0, {"model": readable(base.name), **kept})
+    return bases
+
+
+def is_command_record(record: Any) -> bool:
+    """False for a checkpoint of another program, or of a version that recorded the command as an object."""
+    return isinstance(record, dict) and isinstance(record.get("command"), str)
 
 
 def inputs_of(paths: Mapping[str, str | Sequence[str] | None]) -> list[Input]:
@@ -142,24 +159,6 @@ def inputs_of(paths: Mapping[str, str | Sequence[str] | None]) -> list[Input]:
         for flag, given in paths.items()
         for path in ([given] if isinstance(given, str) else given or ())
     ]
-
-
-def recorded_command(own: Mapping[str, Any], source: str) -> Command | None:
-    """The command in the content of a sentkit.json; None if there is none."""
-    record = own.get("command")
-    if record is None:
-        return None
-    try:
-        inputs = [Input(**each) for each in record["inputs"]]
-        words, flags = [*record["words"]], [*record["flags"]]
-        texts = [*words, *flags, *(text for each in inputs for text in (each.flag, each.path))]
-        texts += [each.sha256 for each in inputs if each.sha256 is not None]
-        valid = words[:1] in (["train"], ["export"]) and all(isinstance(text, str) for text in texts)
-    except (TypeError, KeyError):
-        valid = False
-    if not valid:
-        raise DataError('"command" is not the record of a command', source=source)
-    return Command(words, inputs, flags)
 
 
 def digest_of_folder(folder: Path, *, checkpoint: bool = False) -> str:
@@ -236,14 +235,24 @@ def card(
     parts += ["## Training", table_of([["", ""], *facts(lineage, base)]), "Settings: " + ", ".join(settings)]
     inputs = [
         [base_name(each["path"]).replace("|", "\\|"), each["flag"], each["sha256"] or "unknown"]
-        for each in lineage.get("command", {}).get("inputs", ())
+        for each in lineage.get("inputs", ())
     ]
     parts += [table_of([["input", "as", "SHA-256"], *inputs])] if inputs else []
     environment = ", ".join(f"{name} {said(value)}" for name, value in lineage.get("made_with", {}).items())
-    replay = "`sentkit inspect FOLDER --replay` prints the commands."
-    parts += [f"Made with {environment}. {replay}"] if environment else []
+    parts += [f"Made with {environment}."] if environment else []
+    parts += ["## Command", *command_parts(lineage)] if is_command_record(lineage) else []
     parts += ["## Use", *([CLASSIFY] if classifier else []), ENCODE, STOCK if stock else NOT_STOCK]
     return "\n\n".join(parts) + "\n"
+
+
+def command_parts(lineage: Mapping[str, Any]) -> Iterator[str]:
+    """The command of the checkpoint and those of its bases, in the order in which they ran."""
+    records = [lineage, *lineage.get("bases", ())]
+    commands = "\n".join(record["command"] for record in reversed(records))
+    yield indent(commands, "    ")  # a block that no text in a command can end
+    if "this_run" in lineage:
+        run = ", ".join(f"`{name}={said(value)}`" for name, value in lineage["this_run"].items())
+        yield f"The last command makes several checkpoints. This is the one with {run}."
 
 
 def table_of(rows: Sequence[Sequence[str]]) -> str:

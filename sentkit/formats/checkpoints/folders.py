@@ -116,6 +116,12 @@ WORD_SETS = "words:binary"  # a model without files
 INSTRUCTORS = ("hkunlp/instructor-base", "hkunlp/instructor-large", "hkunlp/instructor-xl")
 
 
+READING_FIELDS = {
+    *("readout", "template", "full_stop", "steps", "dim", "prompt", "prompts"),
+    *("max_length", "lowercase", "prompt_is_read"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     name: str  # as given on the command line
@@ -134,6 +140,11 @@ class Checkpoint:
         """The known checkpoints that this one was trained from, the nearest first."""
         parents = self.lineage.get("parents")
         return [str(parent) for parent in parents] if isinstance(parents, list) else []
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """The fields of sentkit.json that describe how the checkpoint was made."""
+        return {name: value for name, value in self.lineage.items() if name not in READING_FIELDS}
 
     def weights(self) -> list[Path]:
         return weight_files(self.transformer, self.name)

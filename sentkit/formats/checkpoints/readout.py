@@ -3,8 +3,8 @@
 The result is the mean over the layers. Each layer uses the same reduction of its token states. Valid names
 are `cls`, `mean`, `max`, `mean-sqrt`, `weighted-mean`, `last`, `mean-last2`, `mean-first-last`,
 `mean-emb-last`, `prompt`, `pooler`, `pooler:cls` and `pooler:mean`. `L<k>:` with one of the first six names
-reads layer k; layer 0 is the embeddings. `L<k>` is `L<k>:mean`. `L1+L12:` with one of them except `max`
-reads several layers.
+reads layer k; layer 0 is the embeddings. `L1+L12:` with one of them except `max` reads several layers.
+`L<k>` and `L1+L12` alone are read by `mean`.
 `concat:` with two or more of the first six names, such as `concat:cls:mean`, joins their vectors.
 `wk` and `wk-clip` combine the layers of each token, not their mean: layer 4 and all above it, or five or more
 layers by number, such as `L0+L1+L2+L3+L4:wk`. `conv` is the mean of the features that the convolution of the

@@ -183,12 +183,6 @@ def _standard_output() -> BinaryIO:
     return sys.stdout.buffer
 
 
-# On a terminal: a list of more than 8 numbers, of which 3 are shown, and a vector in base64.
-NUMBER = rb"-?\d[-+.\deE]*"
-LONG_LIST = re.compile(rb"\[((?:%b, ?){2}%b)((?:, ?%b){6,})\]" % ((NUMBER,) * 3))
-BASE64 = re.compile(rb'("embedding\w*": ?"[\w+/]{8})([\w+/]{57,}=*)"')
-
-
 class Screen:
     """Standard output on a terminal. Lines that are not JSON objects are written unchanged."""
 
@@ -198,7 +192,7 @@ class Screen:
 
     def write(self, data: bytes) -> int:
         *lines, self.rest = (self.rest + data).split(b"\n")
-        self.out.writelines(shortened(line) + b"\n" for line in lines)
+        self.out.writelines(escaped(line) + b"\n" for line in lines)
         return len(data)
 
     def writelines(self, lines: Iterable[bytes]) -> None:
@@ -211,22 +205,9 @@ class Screen:
         self.out.flush()
 
 
-def shortened(line: bytes) -> bytes:
-    """`{"text":"a cat","embedding":[0.12, 0.34, 0.56, ... 256 numbers]}`"""
-    if not line.startswith(b"{"):
-        return line
-    line = BASE64.sub(short_base64, LONG_LIST.sub(short_list, line))
-    return escape_json(line.decode()).encode()
-
-
-def short_list(found: re.Match[bytes]) -> bytes:
-    first = ", ".join(f"{float(number):.4g}" for number in found[1].split(b","))
-    return f"[{first}, ... {3 + found[2].count(b',')} numbers]".encode()
-
-
-def short_base64(found: re.Match[bytes]) -> bytes:
-    size = ((len(found[2]) + 8) * 3 // 4 - found[2].count(b"=")) // 4  # of float32
-    return b'%b... %d numbers"' % (found[1], size)
+def escaped(line: bytes) -> bytes:
+    """A JSON object without characters that change a terminal."""
+    return escape_json(line.decode()).encode() if line.startswith(b"{") else line
 
 
 Paths = Mapping[str, str | Sequence[str] | None]  # flag -> paths; the key of the input rows is "FILE"

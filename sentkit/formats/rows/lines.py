@@ -13,7 +13,7 @@ import orjson
 from sentkit.formats.rows.block import BadLine, RowBlock, made_block
 
 BOM = b"\xef\xbb\xbf"
-MAX_LINE = 1 << 26  # bytes
+MAX_LINE = 1 << 26  # bytes of a row
 READ = 1 << 16  # bytes per read; a pipe gives the bytes that it has
 EXCERPT = 1 << 16  # bytes kept of a line over the limit
 
@@ -24,20 +24,24 @@ class LongLine(bytes):
     """The first bytes of a line over the limit. The rest was skipped."""
 
 
-def too_long(longest: int) -> BadLine:
-    return BadLine(f"a row of more than {longest} bytes", "sentkit cat --max-line 256M reads longer rows")
+def is_too_long(size: int) -> bool:
+    return size > MAX_LINE
 
 
-def line_blocks(file: Any, longest: int) -> Iterator[LineBlock]:
+def too_long() -> BadLine:
+    return BadLine(f"a row of more than {MAX_LINE} bytes", "shorten or divide it, for example with jq")
+
+
+def line_blocks(file: Any) -> Iterator[LineBlock]:
     """The lines of a file that has `read1`, as many as each read returns."""
-    return lines_of(iter(partial(file.read1, READ), b""), longest)
+    return lines_of(iter(partial(file.read1, READ), b""))
 
 
-def lines_of(chunks: Iterable[bytes], longest: int, *, is_start: bool = True) -> Iterator[LineBlock]:
+def lines_of(chunks: Iterable[bytes], *, is_start: bool = True) -> Iterator[LineBlock]:
     """The lines of a file that is read in chunks, as many as end in each of them.
 
     Only newlines separate lines; U+2028 does not. A byte order mark is removed if this is the start of the
-    file. Memory holds at most `longest` bytes of a line.
+    file. Memory holds at most MAX_LINE bytes of a line.
     """
     number, parts, size = 1, list[bytes](), 0  # parts of a line without its end so far
     for chunk in chunks:
@@ -45,29 +49,29 @@ def lines_of(chunks: Iterable[bytes], longest: int, *, is_start: bool = True) ->
         if not end:
             size += len(chunk)
             parts.append(chunk)
-            if size > longest + 1 and len(parts) > 1:
+            if size > MAX_LINE + 1 and len(parts) > 1:
                 parts = [b"".join(parts)[:EXCERPT]]
             continue
-        first = long_line(b"".join([*parts, chunk[:end]]), size + end, longest)
+        first = long_line(b"".join([*parts, chunk[:end]]), size + end)
         lines = [first, *BytesIO(chunk[end:]).readlines()]
         parts, size = [], 0
         if not lines[-1].endswith(b"\n") and len(lines) > 1:
             parts = [lines.pop()]
             size = len(parts[0])
-        if longest < READ:
-            lines[1:] = [long_line(line, len(line), longest) for line in lines[1:]]
+        if MAX_LINE < READ:
+            lines[1:] = [long_line(line, len(line)) for line in lines[1:]]
         if number == 1 and is_start:
             lines[0] = without_mark(lines[0])
         yield number, lines
         number += len(lines)
     if parts:
-        last = long_line(b"".join(parts), size, longest)
+        last = long_line(b"".join(parts), size)
         yield number, [without_mark(last) if number == 1 and is_start else last]
 
 
-def long_line(line: bytes, size: int, longest: int) -> bytes:
+def long_line(line: bytes, size: int) -> bytes:
     """The line, or its start if its `size` is over the limit."""
-    if size - line.endswith(b"\n") <= longest:
+    if size - line.endswith(b"\n") <= MAX_LINE:
         return line
     return LongLine(line[:EXCERPT].removeprefix(BOM))
 
@@ -76,13 +80,13 @@ def without_mark(line: bytes) -> bytes:
     return line if isinstance(line, LongLine) else line.removeprefix(BOM)
 
 
-def numbered(file: Any, longest: int) -> Iterator[tuple[int, bytes]]:
+def numbered(file: Any) -> Iterator[tuple[int, bytes]]:
     """The lines of a file with their numbers, from 1."""
-    for first, lines in line_blocks(file, longest):
+    for first, lines in line_blocks(file):
         yield from enumerate(lines, start=first)
 
 
-def jsonl_blocks(source: str, blocks: Iterable[LineBlock], longest: int) -> Iterator[RowBlock]:
+def jsonl_blocks(source: str, blocks: Iterable[LineBlock]) -> Iterator[RowBlock]:
     for first, lines in blocks:
         numbers = [*range(first, first + len(lines))]
         try:
@@ -94,20 +98,18 @@ def jsonl_blocks(source: str, blocks: Iterable[LineBlock], longest: int) -> Iter
         else:
             filled = [n for n, line in enumerate(lines) if line.strip() or type(line) is LongLine]
             raws = [lines[place] for place in filled]
-            found = [object_of(line, longest) for line in raws]
+            found = [object_of(line) for line in raws]
             numbers = [numbers[place] for place in filled]
             yield made_block(found, source, numbers, raws, [line.strip() for line in raws])
 
 
-def text_blocks(
-    source: str, blocks: Iterable[LineBlock], longest: int, *, detected: bool = False
-) -> Iterator[RowBlock]:
+def text_blocks(source: str, blocks: Iterable[LineBlock], *, detected: bool = False) -> Iterator[RowBlock]:
     """Every line is a row, also an empty one, so row n is line n.
 
     If the format was `detected`, a JSON object is an error, not a sentence.
     """
     for first, lines in blocks:
-        values = with_names(texts_of(lines, longest))
+        values = with_names(texts_of(lines))
         for place, line in enumerate(lines) if detected else ():
             if line.lstrip()[:1] == b"{" and isinstance(_parsed(line), dict):
                 problem = "a JSON object in a stream that began as plain text"
@@ -119,7 +121,7 @@ BEGINS = re.compile(rb"\s*(#{1,6}\s|[-*+]\s|\d{1,2}[.)]\s|[>|])")  # a heading, 
 HEADING, FENCE = re.compile(rb"#{1,6}\s"), (b"```", b"~~~")
 
 
-def paragraph_blocks(source: str, blocks: Iterable[LineBlock], longest: int) -> Iterator[RowBlock]:
+def paragraph_blocks(source: str, blocks: Iterable[LineBlock]) -> Iterator[RowBlock]:
     """Every paragraph of text or Markdown is a row, with the number of its first line.
 
     A paragraph ends before a blank line, and before a line of BEGINS. A heading is a row of its own. Lines
@@ -134,21 +136,21 @@ def paragraph_blocks(source: str, blocks: Iterable[LineBlock], longest: int) -> 
             empty = text.startswith(FENCE) or not any(chr(byte).isalnum() or byte > 127 for byte in text)
             if parts and (empty or BEGINS.match(line) or HEADING.match(parts[0])):
                 whole = b" ".join(parts)
-                too_large = len(whole) > longest or LongLine in map(type, parts)
+                too_large = len(whole) > MAX_LINE or LongLine in map(type, parts)
                 rows.append((start, LongLine(whole[:EXCERPT]) if too_large else whole))
                 parts, size = [], 0
-            if empty or size > longest + 1:  # too large already
+            if empty or size > MAX_LINE + 1:  # too large already
                 continue
             start = start if parts else number
             size += len(text) + 1
             parts.append(line if isinstance(line, LongLine) else text)
         if rows:
             numbers, raws = map(list, zip(*rows, strict=True))
-            texts = [text_of(raw, longest) for raw in raws]
+            texts = [text_of(raw) for raw in raws]
             yield made_block(with_names(texts), source, numbers, raws)
 
 
-def texts_of(lines: list[bytes], longest: int) -> Sequence[str | BadLine]:
+def texts_of(lines: list[bytes]) -> Sequence[str | BadLine]:
     """The lines as text without their ends; an error for a line that is not text, or too long."""
     together = b"".join(lines)
     if b"\0" not in together and LongLine not in map(type, lines):
@@ -157,12 +159,12 @@ def texts_of(lines: list[bytes], longest: int) -> Sequence[str | BadLine]:
             if len(texts) > len(lines):
                 texts.pop()  # after the last newline
             return [text.removesuffix("\r") for text in texts] if b"\r" in together else texts
-    return [text_of(line, longest) for line in lines]
+    return [text_of(line) for line in lines]
 
 
-def text_of(line: bytes, longest: int) -> str | BadLine:
+def text_of(line: bytes) -> str | BadLine:
     if isinstance(line, LongLine):
-        return too_long(longest)
+        return too_long()
     if b"\0" in line:
         return BadLine("a NUL byte: this is not text")
     try:
@@ -176,7 +178,7 @@ def with_names(texts: Iterable[str | BadLine]) -> list[dict[str, Any] | BadLine]
     return [text if isinstance(text, BadLine) else {"text": text} for text in texts]
 
 
-def sniffed_blocks(source: str, blocks: Iterator[LineBlock], longest: int) -> Iterator[RowBlock]:
+def sniffed_blocks(source: str, blocks: Iterator[LineBlock]) -> Iterator[RowBlock]:
     """JSONL or text. The first line that is not blank decides."""
     leading = list[tuple[int, list[bytes] | int]]()  # of a block of empty lines, only their number is kept
     filled = b""
@@ -188,7 +190,7 @@ def sniffed_blocks(source: str, blocks: Iterator[LineBlock], longest: int) -> It
             break
     read = jsonl_blocks if looks_like_json(filled) else detected_text_blocks
     unpacked = ((first, lines if isinstance(lines, list) else [b"\n"] * lines) for first, lines in leading)
-    yield from read(source, chain(unpacked, blocks), longest)
+    yield from read(source, chain(unpacked, blocks))
 
 
 detected_text_blocks = partial(text_blocks, detected=True)
@@ -207,10 +209,10 @@ def _parsed(line: bytes) -> object:
         return None
 
 
-def object_of(line: bytes, longest: int = MAX_LINE) -> dict[str, Any] | BadLine:
+def object_of(line: bytes) -> dict[str, Any] | BadLine:
     """The values of a line of JSONL, or why it is not a row."""
     if isinstance(line, LongLine):
-        return too_long(longest)
+        return too_long()
     try:
         values = orjson.loads(line.strip())
     except orjson.JSONDecodeError as error:

@@ -17,7 +17,7 @@ import pybase64
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import import_pyarrow, open_input
 from sentkit.formats.rows.block import RowBlock, kept_line
-from sentkit.formats.rows.lines import EXCERPT, MAX_LINE, LongLine, jsonl_blocks
+from sentkit.formats.rows.lines import EXCERPT, LongLine, is_too_long, jsonl_blocks
 
 BATCH_ROWS, BATCH_BYTES = 1024, 1 << 22  # maximum of a batch; the bytes are an estimate
 READ = 1 << 20  # bytes per read of a column; pyarrow would otherwise read the whole row group
@@ -40,9 +40,7 @@ class ParquetFile:
         if len(set(self.names)) < len(self.names):
             raise DataError("duplicate column name", source=path)
 
-    def blocks(
-        self, start: int = 0, stop: int | None = None, *, longest: int = MAX_LINE
-    ) -> Iterator[RowBlock]:
+    def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[RowBlock]:
         """The rows from `start` to `stop`. The number of a row counts from 1 at the start of the file."""
         number = start + 1
         try:
@@ -52,8 +50,8 @@ class ParquetFile:
                     kept_line(dict(zip(self.names, record, strict=True)), option=orjson.OPT_SERIALIZE_NUMPY)
                     for record in zip(*columns, strict=True)
                 ]
-                lines = [LongLine(line[:EXCERPT]) if len(line) > longest else line for line in lines]
-                yield from jsonl_blocks(self.path, [(number, lines)], longest)
+                lines = [LongLine(line[:EXCERPT]) if is_too_long(len(line)) else line for line in lines]
+                yield from jsonl_blocks(self.path, [(number, lines)])
                 number += len(lines)
         except self.errors as error:
             raise DataError(f"damaged Parquet file: {first_line(error)}", source=self.path) from error

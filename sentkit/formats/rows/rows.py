@@ -22,7 +22,7 @@ from sentkit.formats.rows.block import Row, RowBlock, Texts
 
 T = TypeVar("T")
 
-LINES: Mapping[str, Callable[[str, Iterator[lines.LineBlock], int], Iterator[RowBlock]]] = {
+LINES: Mapping[str, Callable[[str, Iterator[lines.LineBlock]], Iterator[RowBlock]]] = {
     "jsonl": lines.jsonl_blocks,
     "text": lines.text_blocks,
     "": lines.sniffed_blocks,
@@ -41,9 +41,10 @@ class Meter:
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
-        sizes = list(map(size_of, paths))
-        # In bytes; None without paths, or if one path is not a regular file.
-        self.total = None if None in sizes or not sizes else sum(size or 0 for size in sizes)
+        self.sizes = {path: size_of(path) for path in paths}  # in bytes; None if it is no regular file
+        self.total: int | None = None  # without paths, or if a size is None
+        if paths and None not in self.sizes.values():
+            self.total = sum(self.sizes[path] or 0 for path in paths)
         self.paths = paths
         self.rows = 0  # valid rows read so far
         self.bad = 0  # rows that the reader rejected
@@ -61,7 +62,8 @@ class Meter:
 
     def counted(self, path: str, items: Iterable[T], count: int) -> Iterator[T]:
         """Yield blocks of a vector file or of Parquet, whose bytes are not read in order."""
-        size, number = size_of(path) or 0, 0
+        size = self.sizes.get(path) or 0
+        number = 0
         for item in items:
             self._position = lambda number=number: size * number // count  # type: ignore[misc]
             yield item
@@ -158,10 +160,9 @@ class Inputs:
     meter: Meter = field(default=None)  # type: ignore[assignment]  # by default, that of the paths
     quoting: str | None = None  # of TSV and CSV: none or csv; None: by format
     columns: Sequence[str] = ()  # of TSV and CSV without a header
-    longest: int = lines.MAX_LINE  # maximum bytes of a row
     by_paragraph: bool = False  # of Markdown
-    # The rows of a vector file and their number; None for other files. `rows` cannot import `vectors`.
-    vector_file: Callable[[str], tuple[Iterator[RowBlock], int] | None] = lambda path: None
+    # Opens a vector file or folder as a `Store`, which `rows` cannot import; None for other files.
+    vector_file: Callable[[str], Any] = lambda path: None
     opened: list[Iterator[RowBlock]] = field(default_factory=list)  # the blocks of the first file, until read
 
     def __post_init__(self) -> None:
@@ -226,18 +227,18 @@ class Inputs:
         if self.opened:
             yield self.opened.pop()
         elif (stored := self.vector_file(path)) is not None:
-            yield self.meter.counted(path, *stored)
+            yield self.meter.counted(path, stored.row_blocks(), stored.count)
         elif self.format_of(path) == "parquet":
             with parquet.open_parquet(path) as records:
-                yield self.meter.counted(path, records.blocks(longest=self.longest), records.count)
+                yield self.meter.counted(path, records.blocks(), records.count)
         else:
             with open_input(path, self.meter.file) as file:
-                format, blocks = self.format_of(path), lines.line_blocks(file, self.longest)
+                format, blocks = self.format_of(path), lines.line_blocks(file)
                 if format in tables.DELIMITERS:
                     yield tables.table_blocks(path, blocks, format, self)
                 else:
                     read = lines.paragraph_blocks if format == PARAGRAPHS else LINES[format]
-                    yield read(path, blocks, self.longest)
+                    yield read(path, blocks)
 
 
 def parse_fields(pairs: Sequence[str], known: Sequence[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Read TSV and CSV as rows of strings, and write rows as TSV and CSV.
+"""Read TSV and CSV as rows of strings.
 
 Quoting is "none" (a quote is a normal character) or "csv" (RFC 4180: a quoted field can contain delimiters
 and newlines). The default for TSV is "none", because the STS Benchmark contains unpaired quotes.
@@ -8,14 +8,14 @@ import csv
 import re
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from shlex import quote
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from sentkit.errors import DataError
-from sentkit.formats.rows.block import BadLine, Row, RowBlock, Span, made_block
-from sentkit.formats.rows.lines import BOM, LineBlock, LongLine, text_of, texts_of, too_long
+from sentkit.formats.rows.block import BadLine, RowBlock, made_block
+from sentkit.formats.rows.lines import LineBlock, LongLine, is_too_long, text_of, texts_of, too_long
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
@@ -52,7 +52,7 @@ def table_blocks(
         records = CsvReader(source, blocks, delimiter, len(header), inputs).records()
     else:
         warn = inputs.rejects.warn if inputs.quoting is None else None
-        records = plain_records(source, blocks, delimiter, inputs.longest, warn)
+        records = plain_records(source, blocks, delimiter, warn)
     for numbers, raws, rows in records:
         if not header and rows:
             header = header_of(rows[0], source, numbers[0])
@@ -85,12 +85,12 @@ def detected(blocks: Iterator[LineBlock], delimiters: str, columns: int) -> tupl
 
 
 def plain_records(
-    source: str, blocks: Iterator[LineBlock], delimiter: str, longest: int, warn: Callable[[str], None] | None
+    source: str, blocks: Iterator[LineBlock], delimiter: str, warn: Callable[[str], None] | None
 ) -> Iterator[Records]:
     """Each line is a record. `warn` is called for the first line with a quoted field."""
     for first, lines in blocks:
         numbers = range(first, first + len(lines))
-        yield numbers, lines, cells_of(texts_of(lines, longest), delimiter)
+        yield numbers, lines, cells_of(texts_of(lines), delimiter)
         for number, line in zip(numbers, lines, strict=True) if warn is not None else ():
             if b'"' in line and any(map(in_quotes, line.strip(b"\r\n").split(delimiter.encode()))):
                 ways = (
@@ -146,7 +146,6 @@ class CsvReader:
         A record over the limit is an error also with --rejects, because its last lines could pass for rows.
         All records before it are yielded.
         """
-        longest = self.inputs.longest
         for first, lines in self.blocks:
             together = b"".join(lines)
             quoted = b'"' in together or b"\r" in together.replace(b"\r\n", b"")
@@ -154,7 +153,7 @@ class CsvReader:
                 self.waiting.extend(enumerate(lines, first))
                 yield from self.waiting_records()
             else:
-                rows = cells_of(texts_of(lines, longest), self.delimiter)
+                rows = cells_of(texts_of(lines), self.delimiter)
                 self.width = self.width or width_of(rows)
                 yield range(first, first + len(lines)), lines, rows
 
@@ -171,7 +170,7 @@ class CsvReader:
                 raise
             numbers.append(self.taken[0][0])
             raws.append(b"".join([line for _, line in self.taken]))
-            text = text_of(raws[-1], self.inputs.longest)
+            text = text_of(raws[-1])
             rows.append(cells if isinstance(text, str) else text)
             self.width = self.width or width_of(rows)
         yield numbers, raws, rows
@@ -188,7 +187,6 @@ class CsvReader:
 
     def texts(self) -> Iterator[str]:
         """The waiting lines, and those of the next blocks. Each is added to the lines that are taken."""
-        longest = self.inputs.longest
         size = 0
         while self.waiting or (block := next(self.blocks, (0, list[bytes]())))[1]:
             if not self.waiting:
@@ -196,8 +194,8 @@ class CsvReader:
             number, line = self.waiting.popleft()
             size = len(line) + (size if self.taken else 0)
             self.taken.append((number, line))
-            if isinstance(line, LongLine) or size > longest + 1:
-                raise long_record(longest, lines=len(self.taken)).at(self.source, self.taken[0][0])
+            if isinstance(line, LongLine) or is_too_long(size - 1):
+                raise long_record(lines=len(self.taken)).at(self.source, self.taken[0][0])
             yield line.decode(errors="replace")
 
     def bad_record(self, problem: str) -> BadLine:
@@ -224,8 +222,8 @@ def fields_without_quotes(line: bytes, delimiter: str) -> int:
     return line.count(delimiter.encode()) + 1
 
 
-def long_record(longest: int, *, lines: int) -> BadLine:
-    error = too_long(longest)
+def long_record(*, lines: int) -> BadLine:
+    error = too_long()
     if lines > 1:
         words = ["is a quote in this line not closed?", error.advice or ""]
         error.advice = " ".join(words).strip()
@@ -245,58 +243,3 @@ def advice_on_quotes(source: str, inputs: "Inputs", *, of_text: bool, is_open: b
     if is_open:
         return "close the quote; --rejects FILE continues without this row and all rows below it"
     return "correct the quotes, or continue without this row: --rejects FILE"
-
-
-IN_QUOTES = re.compile('[",\r\n\ufeff]')  # characters of a cell that needs quotes; also a byte order mark
-IN_QUOTES_OF_HEADER = re.compile('[",;|\t\r\n\ufeff]')  # so that readers find the delimiter
-
-
-class TableWriter:
-    """Writes rows to TSV or CSV. The fields of the first row are the columns.
-
-    A text is written as it is, null as an empty cell, and any other value as its JSON. If a row does not have
-    a column, its cell is empty.
-    """
-
-    def __init__(self, out: BinaryIO, suffix: str) -> None:
-        self.out, self.delimiter = out, DELIMITERS[suffix.removeprefix(".")][0]
-        self.columns: list[str] = []
-
-    def line(self, cells: Sequence[str]) -> bytes:
-        """A record, which `table_blocks` reads back. Raises BadLine if there is none."""
-        if any("\0" in cell for cell in cells):
-            raise BadLine("a NUL character: a table cannot contain it")
-        if self.delimiter == "\t":
-            if any(not {"\t", "\n", "\r"}.isdisjoint(cell) for cell in cells):
-                raise BadLine("a tab or newline: TSV cannot contain it, CSV can")
-            return "\t".join(cells).encode() + b"\n"
-        # The module csv does not quote a carriage return in all versions of Python.
-        special = IN_QUOTES if self.columns else IN_QUOTES_OF_HEADER
-        quoted = ['"' + cell.replace('"', '""') + '"' if special.search(cell) else cell for cell in cells]
-        return (",".join(quoted) or '""').encode() + b"\n"
-
-    def write(self, row: Row) -> None:
-        values, new = row.values, not self.columns
-        columns = self.columns or list(values)
-        if extra := next((name for name in values if name not in columns), None):
-            raise row.error(f'"{extra}" is not a column of the first row')
-        simple = all(isinstance(value, str) or value is None for value in values.values())
-        spans: Mapping[str, Span] = {} if simple else row.spans()
-
-        def cell(name: str) -> str:
-            value = values.get(name)
-            if value is None or isinstance(value, str):
-                return value or ""
-            return row.line[spans[name].value : spans[name].end].decode()
-
-        row.refuse_duplicates()
-        try:
-            if new and (not values or "" in values):
-                raise BadLine("a column needs a name")
-            record = self.line(columns) * new + self.line([cell(name) for name in columns])
-            if new and record.startswith(BOM):  # of a name in TSV: readers remove the first one
-                record = BOM + record
-        except BadLine as error:
-            raise row.error(str(error)) from error
-        self.columns = columns
-        self.out.write(record)

@@ -9,7 +9,6 @@ from sentkit.errors import DataError, NoRowsError
 from sentkit.formats.rows.block import Row, RowBlock
 from sentkit.formats.rows.kinds import FIELDS, VECTOR_NAMES, TextParser
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store import is_store
 from sentkit.formats.vectors.vectors import is_array
 
 
@@ -23,7 +22,7 @@ def from_first_row(inputs: Inputs) -> Iterator[tuple[Inputs, bool]]:
     fields = inputs.fields
     for i, path in enumerate(inputs.paths):
         remaining = inputs.paths[i:]
-        if is_store(path) or is_array(path):
+        if inputs.vector_file(path) is not None or is_array(path):
             yield replace(inputs, paths=remaining), True
             return
         with closing(blocks_of(inputs, path)) as blocks:

@@ -10,17 +10,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from itertools import accumulate, chain
+from itertools import accumulate, chain, zip_longest
 from pathlib import Path
+from shlex import quote
 from typing import Any, BinaryIO
 
 import orjson
 
-from sentkit.errors import DataError, NoInputError
-from sentkit.formats.files import open_file, read_object, run_of
-from sentkit.formats.outputs.temporary import is_abandoned
+from sentkit.errors import CannotCreateError, DataError, NoInputError
+from sentkit.formats.files import (
+    COMPRESSED,
+    commit_in,
+    is_input_file,
+    is_there,
+    name_of,
+    open_file,
+    open_input,
+    read_run,
+    readable,
+    real_path,
+    suffix_of,
+)
+from sentkit.formats.outputs.outputs import open_output, published_together
+from sentkit.formats.outputs.temporary import is_abandoned, not_writable
 from sentkit.formats.rows.block import RowBlock, empty_block
-from sentkit.formats.rows.lines import EXCERPT, READ, lines_of
+from sentkit.formats.rows.lines import EXCERPT, READ, lines_of, looks_like_json, numbered
 from sentkit.formats.rows.parquet import open_parquet
 from sentkit.formats.rows.rows import LINES, SUFFIXES, Inputs, TextsOfRow
 from sentkit.formats.vectors.fingerprint import emb_problem, spec_of_signs, without_machine
@@ -71,11 +85,11 @@ class Block:
                     place += len(rest)
                 source = f"{self.path} (from byte {place + 1})" if self.start else self.path
                 chunks = bytes_in_range(file, place, self.stop, hashed)
-                own = lines_of(chunks, inputs.longest, is_start=not self.start)
-                yield from LINES[self.format](source, own, inputs.longest)
+                own = lines_of(chunks, is_start=not self.start)
+                yield from LINES[self.format](source, own)
         else:
             with open_parquet(self.path) as table:
-                for rows in table.blocks(self.start, self.stop, longest=inputs.longest):
+                for rows in table.blocks(self.start, self.stop):
                     hashed.update(b"".join([raw + b"\n" for raw in rows.raws]))
                     yield rows
         self.source = hashed.hexdigest()
@@ -192,23 +206,13 @@ def as_now(settings: dict[str, Any]) -> dict[str, Any]:
     return now
 
 
-def is_vector_folder(path: str) -> bool:
-    run = run_of(path)
-    try:
-        return run is not None and read_object(run).get("format") == FORMAT
-    except (DataError, NoInputError):
-        return False
-
-
 class VectorFolder(Grid):
     """A folder with a `run.json`."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, settings: dict[str, Any]) -> None:
+        """`settings` are the content of run.json."""
         self.path = path
-        run = run_of(path)
-        if run is None:
-            raise NoInputError(f"{path}: is not a vector folder: it has no {RUN_NAME}")
-        self.source, settings = run, read_object(run)
+        self.source = run = str(Path(path, RUN_NAME))
         if settings.get("format") != FORMAT:
             raise DataError("not the run.json of a vector folder", source=run)
         version = settings.get("version")
@@ -301,6 +305,29 @@ class VectorFolder(Grid):
         return first if first is not None and first.count else file
 
 
+def open_folder(path: str) -> VectorFolder:
+    settings = read_run(path)
+    if settings is None:
+        raise NoInputError(f"{path}: is not a vector folder: it has no {RUN_NAME}")
+    return VectorFolder(path, settings)
+
+
+def folder_of(path: str, settings: dict[str, Any] | None) -> VectorFolder | None:
+    """The vector folder with these settings; None if its run.json is of another program, or missing."""
+    if settings is None or settings.get("format") != FORMAT:
+        return None
+    return VectorFolder(path, settings)
+
+
+def find_folder(path: str) -> VectorFolder | None:
+    """The vector folder at a path; None if this is something else."""
+    try:
+        settings = read_run(path)
+    except (DataError, NoInputError):
+        return None
+    return folder_of(path, settings)
+
+
 def place_of(name: str) -> tuple[int, int]:
     """The number of the input and the start of a block, from its name."""
     number, _, start = name.removesuffix(SUFFIX).partition("-")
@@ -310,6 +337,109 @@ def place_of(name: str) -> tuple[int, int]:
 def blocks_of(size: int, block: int) -> int:
     """The number of blocks; an empty input has one empty block."""
     return max(1, -(-size // block))
+
+
+AGAIN = "repeat the first command with --resume, or name another folder"
+EDGE = 1 << 16  # bytes at both ends of an input that run.json identifies
+
+
+def describe_input(inputs: Inputs, path: str) -> dict[str, Any]:
+    """What run.json records about an input. A grid of rows is for inputs that cannot be split at a byte.
+
+    `rows` is the number of rows of a Parquet file, and null for other inputs.
+    """
+    name = readable(name_of(path).name)
+    full = real_path(path)
+    record: dict[str, Any] = {"name": name, "path": None, "grid": "rows", "rows": None}
+    unknown = {"size": None, "head": None, "tail": None}
+    if path == "-":
+        return {**record, "format": inputs.format_of(path), **unknown}
+    store = inputs.vector_file(path)
+    if store is not None and store.folder is not None:
+        return {**record, "path": readable(full), "format": "", **unknown}
+    if not is_input_file(path):
+        return {**record, "format": inputs.format_of(path), **unknown}
+    record |= {"path": readable(full), "format": inputs.format_of(path)}
+    packed = suffix_of(path) in COMPRESSED or store is not None
+    if record["format"] == "parquet":
+        with open_parquet(path) as table:
+            record["rows"] = table.count
+    elif not packed and record["format"] in LINES:
+        record["grid"] = "bytes"
+        if not record["format"]:  # as the reader detects it
+            with open_input(path) as file:
+                lines = (line for _, line in numbered(file) if line.strip())
+                record["format"] = "jsonl" if looks_like_json(next(lines, b"")) else "detected text"
+    with open_file(path) as file:
+        record["size"] = file.seek(0, os.SEEK_END)
+        for name, place in (("head", 0), ("tail", max(0, record["size"] - EDGE))):
+            file.seek(place)
+            record[name] = sha256(file.read(EDGE)).hexdigest()
+    return record
+
+
+def create_folder(
+    path: str, settings: Settings, defaults: Settings, existing: VectorFolder | None
+) -> tuple[VectorFolder, bool]:
+    """Create run.json, or compare these settings with it. Also returns whether this process created it.
+
+    A setting with the value None has the value that run.json has; `defaults` are for a new run.json.
+    `existing` is the folder if it was there when the command began.
+    """
+    new = {name: defaults.get(name) if value is None else value for name, value in settings.items()}
+    record = {"format": FORMAT, "version": VERSION, **new}
+    content = orjson.dumps(record, option=OPTIONS)
+    try:
+        Path(os.path.realpath(path)).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise not_writable(path, error) from error
+    run = str(Path(path, RUN_NAME))
+    try:
+        with published_together(), open_output(run, force=False) as out:
+            out.write(content)
+        return VectorFolder(path, orjson.loads(content)), True
+    except CannotCreateError:  # there is one, also from another process
+        if not is_there(run):
+            raise
+    folder = existing or open_folder(path)
+    compare(folder, settings)
+    return folder, False
+
+
+OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+
+
+def compare(folder: VectorFolder, settings: Settings) -> None:
+    """Refuse a setting that differs from run.json."""
+    given = {name for name, value in settings.items() if value is not None} - {"inputs", "encoder"}
+    before, now = without_machine(folder.settings["encoder"]), without_machine(settings["encoder"])
+    before |= {name: folder.settings.get(name) for name in given}
+    now |= {name: settings[name] for name in given}
+    for name in {**settings, **now, **before}:
+        if before.get(name) != now.get(name):
+            problem = f'"{name}" is {shown(before.get(name))}, this command has {shown(now.get(name))}'
+            raise DataError(problem, source=folder.source, advice=AGAIN)
+    if (change := input_change(folder, settings["inputs"])) is not None:
+        raise change
+
+
+def input_change(folder: VectorFolder, inputs: Sequence[Mapping[str, Any]]) -> DataError | None:
+    """The error for inputs that differ from those of run.json; None if they are the same."""
+    advice = f"restore the input, or encode into another folder with --reuse {quote(folder.path)}"
+    nothing: Mapping[str, Any] = {}
+    for place, (before, now) in enumerate(zip_longest(folder.inputs, inputs, fillvalue=nothing), 1):
+        changed = [name for name in {**before, **now} if before.get(name) != now.get(name) and name != "path"]
+        if "name" in changed:
+            old, new = (shown(each["name"]) if each else "missing" for each in (before, now))
+            problem = f"other inputs: input {place} of {len(folder.inputs)} is {old}, "
+            problem += f"in this command of {len(inputs)} inputs {new}"
+            return DataError(problem, source=folder.source, advice=advice)
+        commits = commit_in(before["path"]), commit_in(now["path"])
+        if changed or (None not in commits and commits[0] != commits[1]):
+            part = changed[0] if changed else "commit"
+            problem = f"{now['name']} has changed since the first block (its {part})"
+            return DataError(problem, source=folder.source, advice=advice)
+    return None
 
 
 # The values of the fields that readers use: a type, one value, or a tuple of these. Numbers are not negative.

@@ -1,4 +1,4 @@
-"""Write rows with vectors as JSONL, Parquet, a table or a vector file, by the name of the output."""
+"""Write rows with vectors as JSONL, Parquet or a vector file, by the name of the output."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,13 +16,19 @@ from numpy.typing import NDArray
 from sentkit.arrays import Float64, Floats
 from sentkit.digits import significant
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.files import COMPRESSED, bare_suffix, import_pyarrow, is_parquet, readable
+from sentkit.formats.files import (
+    COMPRESSED,
+    bare_suffix,
+    import_pyarrow,
+    is_parquet,
+    is_safetensors,
+    readable,
+)
 from sentkit.formats.outputs.outputs import is_special, open_output, refuse_existing
 from sentkit.formats.rows.block import NewFields, Row, RowBlock
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.rows.tables import TableWriter
 from sentkit.formats.vectors.folders import SUFFIX
-from sentkit.formats.vectors.store import common_fields, common_spec, is_store, recorded_fields
+from sentkit.formats.vectors.store import common_fields, common_spec, recorded_fields
 from sentkit.formats.vectors.tensors import FLOAT16_MAX
 from sentkit.formats.vectors.vector_file import VectorFileWriter, create_vector_file
 from sentkit.formats.vectors.vectors import ENCODINGS, VectorBlock, VectorReader, refuse_not_finite
@@ -69,7 +75,7 @@ class VectorOutput:
     def check(self, path: str) -> None:
         """Raise an error for an output of another format, or one that does not store vectors separately."""
         check_output(path)
-        if self.store is not None and not is_store(path):
+        if self.store is not None and not is_safetensors(path):
             advice = "use -o with a name that ends in .safetensors"
             raise UsageError(f"--store {self.store} needs a vector file", advice=advice)
 
@@ -138,6 +144,8 @@ def with_fields(rows: RowBlock, new: Sequence[NewFields]) -> list[bytes]:
 
 
 ROW_SUFFIXES = ".jsonl, .jsonl.gz, .jsonl.zst or .parquet"
+TABLES = (".csv", ".tsv")
+TO_TABLE = "write .parquet for DuckDB, or JSONL, and convert it: mlr --ijsonl --ocsv cat (or --otsv)"
 
 
 def check_output(path: str, *, vectors: bool = True) -> None:
@@ -146,10 +154,10 @@ def check_output(path: str, *, vectors: bool = True) -> None:
     JSONL is also the format of names without a suffix, with a version or shard number (`run.v2`, `part.003`)
     or from mktemp, and of all devices, pipes and descriptors.
     """
-    if is_store(path) and not vectors:
+    if is_safetensors(path) and not vectors:
         advice = f"use a name with {ROW_SUFFIXES}"
         raise UsageError(f"{path}: this output cannot be a vector file", advice=advice)
-    if path == "-" or is_special(path) or is_store(path) or not is_file_name(path):
+    if path == "-" or is_special(path) or is_safetensors(path) or not is_file_name(path):
         return
     if is_parquet(path):
         import_pyarrow()
@@ -157,7 +165,8 @@ def check_output(path: str, *, vectors: bool = True) -> None:
         ends = Path(path).suffixes
         kind = "".join(ends[-2:]) if ends[-1].lower() in COMPRESSED else ends[-1]
         suffixes = ROW_SUFFIXES.replace(" or", ",") + " or .safetensors" if vectors else ROW_SUFFIXES
-        raise UsageError(f"{path}: unknown output format {kind}", advice=f"use a name with {suffixes}")
+        advice = TO_TABLE if bare_suffix(path) in TABLES else f"use a name with {suffixes}"
+        raise UsageError(f"{path}: unknown output format {kind}", advice=advice)
 
 
 check_rows_output = partial(check_output, vectors=False)
@@ -204,7 +213,7 @@ def open_sinks(
     with ExitStack() as stack:
         sinks: list[Sink] = []
         for path, spec in zip(paths, specs, strict=True):
-            if is_store(path):
+            if is_safetensors(path):
                 kind = form.store or "float32"
                 writer = create_vector_file(path, spec, names, width=width, force=form.force, kind=kind)
                 sinks.append(StoreSink(stack.enter_context(writer), form))
@@ -261,9 +270,6 @@ class Answers:
         return powers / powers.sum(1, keepdims=True)
 
 
-TABLES = (".csv", ".tsv")
-
-
 def convert(
     inputs: Inputs,
     output: str,
@@ -274,32 +280,22 @@ def convert(
     name_field: str | None = None,
 ) -> int:
     """Write the rows to `output`, with our names for the fields of `inputs`. Returns the number of rows."""
-    suffix = bare_suffix(output)
-    if suffix not in TABLES or form.store is not None:
-        form.check(output)
+    form.check(output)
     reader = VectorReader(inputs, optional=True)
     reader.verifies = head is None  # the first rows alone are read without a look at the whole file
-    table: TableWriter | None = None
 
     def ours(block: VectorBlock) -> VectorBlock:
         refuse_kind(block.rows, block.vectors, form.store)
-        block = renamed(inputs.fields, name_field, block)
-        if table is not None:
-            block.rows.without({*block.names, "_emb"} if block.names else ()).checked(table.write)
-        return block
+        return renamed(inputs.fields, name_field, block)
 
     blocks = reader.blocks(ours, head)
-    if is_store(output):
+    if is_safetensors(output):
         return write_vectors(reader, blocks, output, form)
-    count = vectors = 0
+    count = 0
     with open_output(output, force=form.force) as out:
-        table = TableWriter(out, suffix) if suffix in TABLES else None
         for block in blocks:
-            if table is None:
-                out.write(b"\n".join([*as_jsonl(block, reader.emb, encoding), b""]))
-            count, vectors = count + len(block), vectors + len(block) * bool(block.names)
-    if vectors and table is not None:
-        inputs.rejects.warn(f"{output}: a table has no vectors; those of {vectors} rows are left out")
+            out.write(b"\n".join([*as_jsonl(block, reader.emb, encoding), b""]))
+            count += len(block)
     return count
 
 

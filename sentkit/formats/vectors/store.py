@@ -1,8 +1,12 @@
-"""Read a vector file, or all blocks of a vector folder as one file; select stored vectors without a copy."""
+"""Read a vector file, or all blocks of a vector folder as one file; select stored vectors without a copy.
+
+A command opens each of them once, through `Inputs.vector_file`, so all reads see the same blocks.
+"""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from copy import copy
+from functools import cache, lru_cache
 from itertools import accumulate, chain
 from pathlib import Path
 from shlex import quote
@@ -13,28 +17,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.files import open_file, suffix_of
+from sentkit.formats.files import is_safetensors, open_file
 from sentkit.formats.outputs.temporary import open_side_file
 from sentkit.formats.rows.block import Row, RowBlock
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import digest
-from sentkit.formats.vectors.folders import SUFFIX, VectorFolder, is_vector_folder
+from sentkit.formats.vectors.folders import VectorFolder, find_folder
 from sentkit.formats.vectors.tensors import ONE, Storage
 from sentkit.formats.vectors.vector_file import RECORDED_FIELDS, VectorFile
-
-
-def is_store(path: str) -> bool:
-    """Whether a path is a vector file or a vector folder."""
-    return suffix_of(path) == SUFFIX or is_vector_folder(path)
 
 
 class Store:
     """A vector file, or the blocks of a vector folder as one file, for reading."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, folder: VectorFolder | None = None) -> None:
+        """`folder` is the vector folder at `path`; None for a file."""
         self.path = path
-        self.is_folder = is_vector_folder(path)
-        self.files = folder_files(path) if self.is_folder else [VectorFile(path)]
+        self.folder = folder
+        self.files = [VectorFile(path)] if folder is None else files_of(folder)
         first = next((file for file in self.files if file.count), self.files[0])
         self.spec, self.emb, self.fields = first.spec, first.emb, first.fields
         self.kind = first.storage.kind
@@ -47,16 +47,19 @@ class Store:
             file.refuse_difference(first)
             file.before = start
 
-    def keep_part(self, number: int, count: int) -> None:
-        """Keep only consecutive blocks, part `number` of `count`. The rows keep their numbers."""
+    def part(self, number: int, count: int) -> "Store":
+        """Consecutive blocks, part `number` of `count`. The rows keep their numbers."""
         first, last = ((k * len(self.files)) // count for k in (number - 1, number))
         if first == last:
             problem = f"part {number} of {count}: {self.path} has {len(self.files)} blocks"
             raise UsageError(problem, advice="use at most as many parts as blocks")
-        self.digest = digest([[file.header.metadata, file.count] for file in self.files])
-        self.before = self.starts[first]
-        self.starts = [start - self.before for start in self.starts[first : last + 1]]
-        self.files, self.count = self.files[first:last], self.starts[-1]
+        part = copy(self)
+        part.digest = digest([[file.header.metadata, file.count] for file in self.files])
+        part.before = self.starts[first]
+        part.starts = [start - part.before for start in self.starts[first : last + 1]]
+        part.files = self.files[first:last]
+        part.count = part.starts[-1]
+        return part
 
     def blocks(self) -> Iterator[NDArray[np.float32]]:
         """The vectors without rows, in arrays of (up to BLOCK, k, d)."""
@@ -102,40 +105,33 @@ class Store:
                     yield block, file.next_vectors(vectors, len(block))
 
 
-_snapshots: dict[str, tuple[VectorFolder, list[str]]] = {}  # the blocks that the current command reads
-
-
-def folder_files(path: str) -> list[VectorFile]:
-    """The blocks of a vector folder in input order, as of the last `take_snapshot`."""
-    if path not in _snapshots:
-        take_snapshot(path)
-    folder, names = _snapshots[path]
-    if not names:
-        raise DataError("no block is complete", source=path, advice=f"see: sentkit check {quote(path)}")
-    return list(map(folder.opened, names))
-
-
-def take_snapshot(path: str, *, partial: bool = False) -> None:
-    """List the blocks of a vector folder. All reads of one command then see the same blocks.
-
-    A folder with missing blocks is an error unless `partial` is true.
-    """
-    folder = VectorFolder(path)
+def files_of(folder: VectorFolder) -> list[VectorFile]:
+    """The blocks of a vector folder in input order. A folder with missing blocks is an error."""
     status = folder.status()
-    if not status.complete and not partial:
+    if not status.complete:
         count = "an unknown number" if status.unknown else len(status.missing)
         problem = f"an incomplete vector folder, missing blocks: {count}"
-        advice = f"sentkit check {quote(path)} shows which; sentkit cat --partial reads the complete ones"
-        raise DataError(problem, source=path, advice=advice)
-    _snapshots[path] = folder, [*status.done]
+        path = quote(folder.path.rstrip("/"))
+        advice = f"encode --resume writes them; the complete blocks are {path}/*.safetensors"
+        raise DataError(problem, source=folder.path, advice=advice)
+    return list(map(folder.opened, status.done))
 
 
-def rows_in(path: str) -> tuple[Iterator[RowBlock], int] | None:
-    """The rows of a vector file without their vectors, and their number; None for other files."""
-    if not is_store(path):
-        return None
-    store = Store(path)
-    return store.row_blocks(), store.count
+def open_store(path: str) -> Store | None:
+    """Open a vector file or a vector folder; None for other files."""
+    folder = find_folder(path)
+    return Store(path, folder) if folder is not None or is_safetensors(path) else None
+
+
+def open_inputs(paths: Sequence[str], **options: Any) -> Inputs:
+    """The rows of files, which can be vector files or folders."""
+    return Inputs(paths, vector_file=cache(open_store), **options)
+
+
+def encoded_files(inputs: Inputs) -> set[str]:
+    """The vector files and folders among the inputs that name the space of their vectors."""
+    stores = map(inputs.vector_file, inputs.paths)
+    return {store.path for store in stores if store is not None and store.emb}
 
 
 def recorded_fields(fields: Mapping[str, str]) -> dict[str, str]:
@@ -147,7 +143,8 @@ def recorded_fields(fields: Mapping[str, str]) -> dict[str, str]:
 
 def fields_of(inputs: Inputs, path: str) -> dict[str, str]:
     """Standard name -> name in the rows of one file. --field overrides the record of a vector file."""
-    recorded = Store(path).fields if is_store(path) else {}
+    store = inputs.vector_file(path)
+    recorded = {} if store is None else store.fields
     return {**recorded, **inputs.fields}
 
 
@@ -293,14 +290,14 @@ def common_spec(inputs: Inputs, kind: str | None = None) -> dict[str, Any]:
 
     "rounded" has the kind of an input whose numbers an output of this kind stores in another form.
     """
-    if not all(is_store(path) for path in inputs.paths):
+    stores = [inputs.vector_file(path) for path in inputs.paths]
+    if None in stores:
         return {}
-    stores = [Store(path) for path in inputs.paths]
-    first, *others = (each.spec for each in stores)
+    first, *others = (store.spec for store in stores)
     common = {n: value for n, value in first.items() if all(other.get(n) == value for other in others)}
     common.pop("fields", None)
     common.pop("rounded", None)
-    kinds = {each.kind for each in stores} | {str(each.spec.get("rounded")) for each in stores}
+    kinds = {store.kind for store in stores} | {str(store.spec.get("rounded")) for store in stores}
     rounded = kinds & {"float16", "int8"} - {kind}
     return {**common, "rounded": min(rounded)} if rounded else common
 

@@ -23,8 +23,8 @@ from sentkit.formats.rows.kinds import (
     wrong_field,
 )
 from sentkit.formats.rows.rows import Inputs, Rejects
-from sentkit.formats.vectors import store
 from sentkit.formats.vectors.fingerprint import edition_advice, emb_problem, short_label, space_of
+from sentkit.formats.vectors.store import Store
 
 Vector = NDArray[np.float32]
 
@@ -124,9 +124,8 @@ class VectorReader:
         if is_array(path):
             count, names, emb = len(read_array_file(path)), VECTOR_NAMES[-1], None
             blocks = array_blocks(path, count)
-        elif store.is_store(path):
+        elif (file := self.inputs.vector_file(path)) is not None:
             refuse_renamed_vectors(self.inputs, path)
-            file = store.Store(path)
             count, names, emb = file.count, file.names, file.emb
             blocks = file.row_blocks_with_vectors(verify=self.verifies)
         else:
@@ -225,11 +224,12 @@ class VectorReader:
 
     def arrays(self, path: str, size: int) -> Iterator[Vector]:
         """Yield the vectors (n, k, d) of `size` rows at a time; the last block can be smaller."""
-        if not store.is_store(path) or self.inputs.rejects.skip:
+        file: Store | None = self.inputs.vector_file(path)
+        if file is None or self.inputs.rejects.skip:
             yield from resized((block.vectors for block in self.blocks(paths=[path])), np.concatenate, size)
             return
         refuse_renamed_vectors(self.inputs, path)
-        file, count = store.Store(path), 0
+        count = 0
         for vectors in resized(file.blocks(), np.concatenate, size):
             if not count:
                 first = block_of([file.row(0)])

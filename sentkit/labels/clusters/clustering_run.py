@@ -12,17 +12,16 @@ import orjson
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.digits import decimals, significant
 from sentkit.errors import DataError, OtherSpaceError, UsageError
-from sentkit.formats.files import readable, together
+from sentkit.formats.files import is_safetensors, readable, together
 from sentkit.formats.rows.block import RowBlock, block_of, made_block
 from sentkit.formats.rows.kinds import class_of
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import UNNAMED, Spec, edition_advice, short_label, space_of
 from sentkit.formats.vectors.sinks import VectorOutput, as_jsonl, open_sinks, refuse_existing_fields
 from sentkit.formats.vectors.store import (
-    Store,
     common_fields,
     common_spec,
-    is_store,
+    open_inputs,
     places_of_texts,
     with_fields,
 )
@@ -83,7 +82,9 @@ def read_points(
         table = read_table(inputs, checked, lines=lines)
     else:
         table = in_memory(inputs, VectorReader(inputs), checked, lines, named=True)
-    stored = table.vectors if isinstance(table.vectors, np.ndarray) else Store(inputs.paths[0]).mapped()
+    stored = table.vectors
+    if not isinstance(stored, np.ndarray):
+        stored = inputs.vector_file(inputs.paths[0]).mapped()
     vectors, space = stored[:, 0], table.emb
     rows = vectors if step is None else np.empty(vectors.shape, np.float32)
     for span in spans(len(vectors)):  # of a vector file, `checked` gets only the first row
@@ -99,7 +100,7 @@ def read_points(
 
 def read_centroids(path: str) -> Points:
     """Read centroids. They are numbered from 0 in row order; a field "cluster" must agree with it."""
-    points = read_points(Inputs([path]))
+    points = read_points(open_inputs([path]))
     for number, row in enumerate(points.table.every_row()):
         if row.values.get("cluster", number) != number:
             problem = f'"cluster" is {orjson.dumps(row.values["cluster"]).decode()}, expected {number}'
@@ -225,7 +226,7 @@ def write_rows(
     fields = zip(*columns, strict=True)  # the new fields of each row
     kept = points.table.every_row()
     spec, names, form = dict[str, Any](), tuple[str, ...](), VectorOutput(force=force, replace=True)
-    if is_store(output):
+    if is_safetensors(output):
         emb = {"_emb": points.table.emb} if points.table.emb else {}
         spec, names = with_fields({**common_spec(inputs), **emb}, inputs), ("embedding",)
     with open_sinks([output], [spec], names, points.vectors.shape[1], form) as [sink]:
@@ -295,7 +296,7 @@ def write_clusters(
     def check(rows: RowBlock) -> None:
         refuse_existing_fields(rows, new, replace=replace)
 
-    as_read = keep and not is_store(output)
+    as_read = keep and not is_safetensors(output)
     lines = (lambda block: as_jsonl(block, block.emb, None)) if as_read else None
     points = run.points(check, lines, apart=not as_read)
     clusterings = list(run.clusterings(points, run.counts[0]))

@@ -25,7 +25,6 @@ from sentkit.formats.vectors.fingerprint import (
     space_of_signs,
     target_space,
 )
-from sentkit.formats.vectors.folders import is_vector_folder
 from sentkit.formats.vectors.store import (
     SelectedVectors,
     Store,
@@ -33,7 +32,6 @@ from sentkit.formats.vectors.store import (
     Vectors,
     fields_of,
     first_vectors,
-    is_store,
     places_of_texts,
 )
 from sentkit.formats.vectors.tensors import FLOATS, finite_halves
@@ -120,16 +118,18 @@ def read_table(
     vector folder, and the number of parts. `lines` returns what is kept of rows that stay in no file.
     """
     path = inputs.paths[0]
-    if part is not None and not is_vector_folder(path):
+    several = len(inputs.paths) > 1
+    store: Store | None = None
+    if not several:
+        store = inputs.vector_file(path)
+    if part is not None and (store is None or store.folder is None):
         problem = f"a part of {path}: it is not a vector folder"
         raise UsageError(problem, advice="use encode -o DIR/, which makes one")
-    several = len(inputs.paths) > 1
-    if part is None and (several or inputs.rejects.skip or not is_store(path)):
+    if store is None or (part is None and inputs.rejects.skip):
         return in_memory(inputs, VectorReader(inputs), check, lines, named=several)
     refuse_renamed_vectors(inputs, path)
-    store = Store(path)
     if part is not None:
-        store.keep_part(*part)
+        store = store.part(*part)
     vectors, numbers = store.vectors(), range(store.before + 1, store.before + store.count + 1)
     if not len(vectors):
         raise NoRowsError([path])

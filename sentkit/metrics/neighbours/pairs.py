@@ -15,12 +15,12 @@ import orjson
 from sentkit.arrays import Float32, Float64, Indices, Rows
 from sentkit.digits import significant
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.files import readable
+from sentkit.formats.files import is_safetensors, readable
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.rows.block import Row, RowBlock, block_of, empty_block
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.sinks import VectorOutput, open_sinks, refuse_existing_fields
-from sentkit.formats.vectors.store import common_fields, common_spec, is_store, with_fields
+from sentkit.formats.vectors.store import common_fields, common_spec, with_fields
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, one_vector, resized
 from sentkit.metrics.neighbours.corpus import SearchCorpus, naming_field, read_table, shown_fields
 from sentkit.metrics.neighbours.search import MAX_CANDIDATES, Found, Searcher
@@ -34,7 +34,6 @@ ROWS_PER_SEARCH = 1024  # rows that are compared at once with all later rows
 MATRIX_ELEMENTS = 4_194_304  # elements of a block of the matrix
 LARGEST_MATRIX = 20_000  # rows
 CEILING = {"cosine": 1.0, "dot": math.inf, "euclidean": 0.0, "manhattan": 0.0}  # the maximum similarity
-LEVELS = (0.8, 0.85, 0.9, 0.95, 0.99)  # similarities at which pairs are counted
 
 Fields = dict[str, bytes]  # JSON values by name
 
@@ -278,7 +277,7 @@ def connected(first: Indices, left: Indices, right: Indices) -> Indices:
 
 def write_unique(found: Duplicates, inputs: Inputs, output: str, *, force: bool) -> None:
     """Write the rows of `unique` as JSONL, or as a vector file with their vectors."""
-    if not is_store(output):
+    if not is_safetensors(output):
         with open_output(output, force=force) as out:
             for block in found.unique():
                 out.writelines(line + b"\n" for line in block.rows.lines)
@@ -290,30 +289,6 @@ def write_unique(found: Duplicates, inputs: Inputs, output: str, *, force: bool)
     with open_sinks([output], [spec], first.names, first.vectors.shape[2], form) as [sink]:
         for block in chain([first], blocks):
             sink.put(block.rows, block.vectors)
-
-
-def levels(found: Duplicates) -> Iterator[dict[str, Any]]:
-    """At each level the number of pairs, that of their rows in the file, and the least pair."""
-    counts, rows = [0] * len(LEVELS), [set[int]() for _ in LEVELS]
-    least: list[tuple[float, Near, int] | None] = [None] * len(LEVELS)
-    for near in found.near():
-        for number, level in enumerate(LEVELS):
-            reached = np.flatnonzero(near.similarities >= level)
-            if not len(reached):
-                break
-            counts[number] += len(reached)
-            rows[number].add(near.number)
-            if not found.against:
-                numbers = near.corpus.table.numbers
-                rows[number].update(numbers[place] for place in near.places[reached].tolist())
-            place = int(reached[near.similarities[reached].argmin()])
-            before = least[number]
-            if before is None or near.similarities[place] < before[0]:
-                least[number] = (float(near.similarities[place]), near, place)
-    for level, count, own, pair in zip(LEVELS, counts, rows, least, strict=True):
-        fields = {} if pair is None else pair[1].pair(pair[2], several=found.several)
-        example = {name: orjson.loads(value) for name, value in fields.items()} or None
-        yield {"threshold": level, "pairs": count, "rows": len(own), "example": example}
 
 
 def fields_of_pairs(found: Duplicates) -> Iterator[Fields]:

@@ -21,7 +21,8 @@ from sentkit.arrays import Float32, Float64
 from sentkit.errors import SentkitError, UsageError
 from sentkit.formats.checkpoints.readout import CONV, NAMED, WK, Readout, parse_readout
 from sentkit.model.checkpoint_model import CheckpointModel
-from sentkit.model.reading import ReadingOptions, all_steps, plan_reading, same, width_behind
+from sentkit.model.checkpoint_reading import plan_reading, same
+from sentkit.model.reading import ReadingOptions, all_steps, width_behind
 from sentkit.model.text.rules import backend_of
 from sentkit.model.text.tokens import TokenBlock
 from sentkit.model.transformer.bert import Bert

@@ -11,8 +11,8 @@ from sentkit.arrays import Float32
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint, weight_files
 from sentkit.model.checkpoint.heads import LAYOUTS, ClassifierHead
+from sentkit.model.checkpoint_reading import Reading
 from sentkit.model.encoding import BUDGETS, Arrays, Tally, TokenEncoder
-from sentkit.model.reading import Reading
 from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import read_architecture
 from sentkit.model.transformer.device import halve_to_fit_memory, padded_parts, pick_device, pick_precision

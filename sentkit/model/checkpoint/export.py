@@ -31,7 +31,6 @@ from sentkit.model.checkpoint.heads import HEADS
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import (
     PREFIXES,
-    WITH_POOLER,
     Architecture,
     canonical_names,
     modern,
@@ -40,6 +39,7 @@ from sentkit.model.transformer.architecture import (
 )
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.encoder import TransformerEncoder
+from sentkit.model.transformer.families import WITH_POOLER
 from sentkit.model.transformer.readouts import width_of_vectors
 from sentkit.model.transformer.transformers_model import TransformersModel
 from sentkit.transforms.flow import Flow

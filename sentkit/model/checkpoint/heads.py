@@ -10,16 +10,10 @@ from torch import Tensor, nn
 
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint
-from sentkit.model.transformer.activations import ACTIVATIONS
-from sentkit.model.transformer.architecture import (
-    PREFIXES,
-    ROBERTA,
-    Architecture,
-    modern,
-    read_fraction,
-    words_name,
-)
-from sentkit.model.transformer.bert import Bert, make_norm
+from sentkit.model.transformer.architecture import PREFIXES, Architecture, modern, read_fraction, words_name
+from sentkit.model.transformer.bert import Bert
+from sentkit.model.transformer.families import ROBERTA
+from sentkit.model.transformer.layers import ACTIVATIONS, make_norm
 from sentkit.model.transformer.weights import check_tensors
 
 

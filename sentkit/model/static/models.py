@@ -1,14 +1,11 @@
 """Static models combine the word vectors of a text into one vector, with numpy and without torch.
 
 They are folders of model2vec and of StaticEmbedding, word-vector files, and the word sets of the input rows.
-The last functions make a table of token vectors from an encoder.
-Axes: v tokens, d numbers of the encoder's vectors, k numbers of the table.
 """
 
 import hashlib
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,14 +16,11 @@ from sentkit.formats.checkpoints.folders import WORD_SETS, Checkpoint
 from sentkit.formats.checkpoints.modules import StoredDeclaration, is_model2vec
 from sentkit.formats.files import readable
 from sentkit.formats.lexicons.model2vec import Table, open_table
-from sentkit.formats.lexicons.word_vectors import ARRAY, read_word_array, read_word_vectors
 from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
 from sentkit.model.encoding import Tally, TokenEncoder
 from sentkit.model.reading import ReadingOptions, all_steps, prompts_of, spec_behind, width_behind
 from sentkit.model.static.tokenizers import CollectedWords, WordLookup, WordPieces
-from sentkit.model.text.tokenizer import Tokenizer
-from sentkit.model.text.tokens import LongTextTokenizer, TokenBlock, Tokens, WindowOptions, WindowTokenizer
-from sentkit.transforms.kinds import FitOptions, moments_of, rotated
+from sentkit.model.text.tokens import LongTextTokenizer, TokenBlock, WindowOptions, WindowTokenizer
 from sentkit.transforms.steps import Normalize, Step, Truncate
 
 BATCH_TOKENS = 65_536
@@ -112,18 +106,18 @@ class StaticModel:
     table: Mapping[str, Any]  # properties of the word vectors for `inspect`
     notes: Sequence[str] = ()
     similarity: object = None  # the declared metric
+    origin: Mapping[str, Any] = field(default_factory=dict)  # how the checkpoint was made
 
     def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:
-        if options.late or not isinstance(self.tokenizer, LongTextTokenizer):
-            problem = f"--on-truncate {options.mode} cannot be used with {self.name}, a static model"
-            raise UsageError(problem)
+        if not isinstance(self.tokenizer, LongTextTokenizer):
+            raise UsageError(f"--on-truncate window cannot be used with {self.name}, a static model")
         return WindowTokenizer(self.tokenizer, options)
 
     def encoder(self, tokens: int | None = None) -> "StaticEncoder":
         return StaticEncoder(self)
 
     def summary(self) -> dict[str, Any]:
-        return {
+        summary = {
             "model": readable(self.name),
             **self.table,
             "readout": self.readouts[0],
@@ -131,6 +125,9 @@ class StaticModel:
             "prompt": self.tokenizer.prompt,
             "max_length": self.tokenizer.max_length,
         }
+        if self.origin:
+            summary["lineage"] = self.origin
+        return summary
 
 
 class StaticEncoder(TokenEncoder):
@@ -201,6 +198,8 @@ def read_sets(options: ReadingOptions) -> StaticModel:
 
 def read_vectors(path: str, options: ReadingOptions) -> StaticModel:
     """Read word vectors: a text file into memory, or an array file with its words beside it."""
+    from sentkit.formats.lexicons.word_vectors import ARRAY, read_word_array, read_word_vectors
+
     readouts = readouts_of(options.readout)
     if path.endswith(ARRAY):
         file = read_word_array(path)
@@ -270,6 +269,7 @@ def read_folder(checkpoint: Checkpoint, options: ReadingOptions) -> StaticModel:
         open_vectors=lambda: WordTable(stored_table.read(), readouts),
         table=table,
         similarity=declared.similarity,
+        origin=checkpoint.origin,
     )
 
 
@@ -290,60 +290,3 @@ def steps_of(options: ReadingOptions, declared: Sequence[Step], width: int | Non
     if width is not None:
         width_behind(steps, width)
     return steps
-
-
-SIF_A = 1e-4
-TOKENS_AT_ONCE = 1024
-BRACKETS = re.compile(r"\[.+\]|<.+>")
-MARKS = ("##", "Ġ", "▁")  # of a token inside a word, or after a space
-
-
-def token_batches(tokenizer: Tokenizer) -> Iterator[TokenBlock]:
-    """Yield every number of the vocabulary as a text of one token, with the special tokens around it."""
-    # The ids around a text, from those of a short one.
-    [example] = tokenizer(["a"])
-    [ids_of_example] = tokenizer.alone(["a"])
-    end = len(example.ids) - tokenizer.after
-    before = example.ids[: end - len(ids_of_example)]
-    after = example.ids[end:]
-
-    size = vocabulary_size(tokenizer)
-    for start in range(0, size, TOKENS_AT_ONCE):
-        numbers = range(start, min(start + TOKENS_AT_ONCE, size))
-        texts = [[*before, number, *after] for number in numbers]
-        yield TokenBlock.of([Tokens(ids, len(ids)) for ids in texts])
-
-
-def vocabulary_size(tokenizer: Tokenizer) -> int:
-    """The number of rows of a table: the highest token number, plus one. Numbers can be unused."""
-    return int(max(tokenizer.backend.get_vocab().values())) + 1
-
-
-def token_table(
-    vectors: NDArray[np.float32], weights: NDArray[np.float64], dim: int
-) -> tuple[NDArray[np.float32], tuple[str, ...]]:
-    """Return the principal components times the weights, (v, k), and warnings. Takes (v, d) and (v,)."""
-    fit = rotated(moments_of(vectors), FitOptions(dim=dim))
-    table = (vectors - fit.mean) @ fit.kernel * weights[:, None]
-    return table.astype(np.float32), fit.warnings
-
-
-def zipf_weights(tokenizer: Tokenizer) -> NDArray[np.float64]:
-    """Return log(1 + rank) of each token, (v,). The rank is the position in the vocabulary.
-
-    Vocabularies list tokens by frequency, after single characters and reserved tokens, such as [unused1].
-    These and the special tokens have rank 1, the same as the most frequent word.
-    """
-    is_ranked = np.zeros(vocabulary_size(tokenizer), np.bool_)
-    for token, number in tokenizer.backend.get_vocab().items():
-        for mark in MARKS:
-            token = token.removeprefix(mark)
-        is_special = number in tokenizer.wordless or BRACKETS.fullmatch(token) is not None
-        is_ranked[number] = len(token) > 1 and not is_special
-    ranks = np.where(is_ranked, np.cumsum(is_ranked), 1)
-    return np.log1p(ranks)
-
-
-def sif_weights(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return a / (a + frequency) of each token, (v,), as in SIF (ICLR 2017)."""
-    return SIF_A / (SIF_A + counts / counts.sum())

@@ -14,9 +14,9 @@ import orjson
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
-from sentkit.forks import working
 from sentkit.formats.checkpoints.folders import Checkpoint, with_end_token
 from sentkit.formats.files import read_object, read_object_if_there
+from sentkit.model.forks import working
 from sentkit.model.text.growth import check_growth
 from sentkit.model.text.tokens import Ints, flat, places_of_parts
 from sentkit.process import threads_of_command, usable_cpus

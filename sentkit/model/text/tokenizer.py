@@ -78,7 +78,6 @@ class Tokenizer(LongTextTokenizer):
         if len(special_ids) == self.before + self.after:
             self.words = word_ids(self.alone, self._rules)
         self.truncates_start = truncates_start(checkpoint, self._rules)
-        self.counts_all = False  # whether `count` is exact for truncated texts too, which takes time
         # The characters at the start of a long text that are enough; None: the whole text is tokenized.
         self.head: int | None = None
         if splits_at_spaces(self._rules):
@@ -256,7 +255,7 @@ class Tokenizer(LongTextTokenizer):
             for token_start, token_end in encoding.offsets[first:last]
         ]
         places = places_in(characters, ranges)
-        return LocatedTokens(encoding.ids, (first, max(first, last)), places, self.skip)
+        return LocatedTokens(encoding.ids, (first, max(first, last)), places)
 
     def _prompted(self, text: str) -> str:
         """The text as the library gets it, without the template."""

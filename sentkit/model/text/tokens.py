@@ -159,11 +159,10 @@ def places_of_parts(starts: Ints, lengths: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The windows of a text. Either `others` has their tokens, or `pooled` their tokens in the whole text."""
+    """The windows of a text. The `Tokens` of the text are those of the first window."""
 
     places: tuple[Range, ...]  # the characters of each window
     others: tuple[Tokens, ...] = ()  # the windows after the first
-    pooled: tuple[Range, ...] = ()  # the model reads the whole text; each window is a range of its ids
     weights: tuple[float, ...] = ()  # of the windows in the mean; (): each window keeps its vector
 
     @property
@@ -179,7 +178,6 @@ class LocatedTokens:
     ids: list[int]
     own: Range  # of ids; the others are special tokens and the tokens of the prompt or the template
     places: list[Range] = field(default_factory=list)  # the characters of each own token
-    skip: int = 0  # number of first ids that the readout does not use
     unknown: int | None = None  # an id without a static vector
 
     @property
@@ -233,11 +231,6 @@ class WindowOptions:
     size: int | None = None  # tokens of a window, including special tokens, prompt and template
     stride: int | None = None  # tokens from the start of a window to the start of the next
     chunks: bool = False  # each window keeps its vector; otherwise a text has the mean of its windows
-    late: bool = False  # the model reads the whole text, and each window is a part of its token states
-
-    @property
-    def mode(self) -> str:
-        return "late" if self.late else "window"
 
 
 class TextTokenizer:
@@ -245,6 +238,7 @@ class TextTokenizer:
     whole = False  # all texts must be read before encoding starts
     outer = False  # calls another tokenizer through `tokenized`
     prompt = ""  # before every text
+    counts_all = False  # whether `count` is exact for truncated texts too, which takes time
 
     def __call__(self, texts: Sequence[Any]) -> TokenBlock:
         """The tokens of each text; of strings, or of items as in Texts."""
@@ -327,14 +321,12 @@ class WindowTokenizer(TextTokenizer):
     @property
     def record(self) -> dict[str, Any]:
         settings = {"window": self.size, "stride": self.stride, "chunks": self.options.chunks}
-        return {"on_truncate": self.options.mode, **settings}
+        return {"on_truncate": "window", **settings}
 
     def __call__(self, texts: Sequence[str]) -> TokenBlock:
         whole = tokenized(self.tokenizer, texts)
         is_long = whole.counts > self.longest
         is_long[list(whole.problems)] = False
-        if self.options.late:  # a text above the maximum length stays truncated, and is refused
-            is_long &= ~whole.truncated
         long = np.flatnonzero(is_long).tolist()
         if not long and not self.options.chunks:
             return whole
@@ -355,12 +347,6 @@ class WindowTokenizer(TextTokenizer):
         first, last = located.own
         ranges = window_ranges(last - first, room, min(self.stride, room))
         places = places_of(ranges, located.places, len(text))
-        if self.options.late:  # the first and the last window include the ids around the text
-            pooled = [(first + start, first + end) for start, end in ranges]
-            pooled[0] = located.skip, pooled[0][1]
-            pooled[-1] = pooled[-1][0], count
-            windows = Windows(places, pooled=tuple(pooled))
-            return replace(self.tokenizer.tokens_of(located.ids), windows=windows)
         before, own, after = located.ids[:first], located.ids[first:last], located.ids[last:]
         parts = [self.tokenizer.tokens_of(before + own[start:end] + after) for start, end in ranges]
         counted = np.array([number != located.unknown for number in own], np.float64)

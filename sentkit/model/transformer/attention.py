@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sentkit.model.transformer.dropout import drop
+from sentkit.model.transformer.layers import drop
 from sentkit.model.transformer.packed import Packed
 
 Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None, bool], Tensor]  # query, key, value, mask, causal

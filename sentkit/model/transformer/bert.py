@@ -1,6 +1,6 @@
-"""One transformer for all families of `architecture.py`, over packed sentences.
+"""One transformer for all families of `families.py`, over packed sentences.
 
-The families differ only in the values of `Architecture` and the names in `architecture.py`. X(k) are the
+The families differ only in the values of `Architecture` and the names in `families.py`. X(k) are the
 token states after block k; X(0) are the states after the embeddings. Axes: b sentences, n tokens, d the
 width, h heads; in attention, c sentences of at most t tokens (`Groups`).
 """
@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sentkit.model.small_encoder import buckets_of
-from sentkit.model.transformer.activations import ACTIVATIONS, gated
 from sentkit.model.transformer.architecture import Architecture, stored_tensors
 from sentkit.model.transformer.attention import (
     Attention,
@@ -26,24 +25,12 @@ from sentkit.model.transformer.attention import (
     windowed,
     with_bias,
 )
-from sentkit.model.transformer.dropout import Dropout
-from sentkit.model.transformer.gpu_kernels import HALF, by_head, packed_attention, works
-from sentkit.model.transformer.graphs import Graphs, Run
+from sentkit.model.transformer.kernels.gpu_kernels import HALF, by_head, packed_attention, works
+from sentkit.model.transformer.kernels.graphs import Graphs, Run
+from sentkit.model.transformer.layers import ACTIVATIONS, Dropout, gated, make_norm
 from sentkit.model.transformer.packed import Packed, ends_of, spare_tokens, with_rows
 from sentkit.model.transformer.readouts import Convolution
 from sentkit.model.transformer.weights import aligned
-
-
-class RMSNorm(nn.RMSNorm):
-    def forward(self, values: Tensor) -> Tensor:
-        return F.rms_norm(values, self.normalized_shape, self.weight.to(values.dtype), self.eps)
-
-
-def make_norm(architecture: Architecture, width: int) -> nn.Module:
-    family, epsilon = architecture.kind, architecture.norm_epsilon
-    if family.squares:
-        return RMSNorm(width, epsilon)
-    return nn.LayerNorm(width, epsilon, bias=family.has_bias("norm"))
 
 
 class Block(nn.Module):

@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sentkit.errors import UnavailableError, UsageError
-from sentkit.forks import PREPARING, ForkLock
 from sentkit.model.encoding import Arrays
+from sentkit.model.forks import PREPARING, ForkLock
 from sentkit.model.text.tokens import TokenBlock
 from sentkit.process import precision_of_environment
 

@@ -17,21 +17,21 @@ import torch
 from torch import Tensor
 
 from sentkit.errors import DataError, UsageError, declared_in
-from sentkit.forks import PREPARING, ForkLock, working
 from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
 from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS
 from sentkit.formats.checkpoints.readout import Readout
 from sentkit.formats.files import read_object
 from sentkit.formats.vectors.fingerprint import INT8_LOSS, Spec
-from sentkit.model.encoding import BUDGETS, Arrays, Tally, TokenEncoder, encode_texts
-from sentkit.model.encoding import batches as batches_of
-from sentkit.model.reading import (
+from sentkit.model.checkpoint_reading import (
     Reading,
     place_of_declaration,
     spec_of_readout,
     steps_of_checkpoint,
-    width_behind,
 )
+from sentkit.model.encoding import BUDGETS, Arrays, Tally, TokenEncoder, encode_texts
+from sentkit.model.encoding import batches as batches_of
+from sentkit.model.forks import PREPARING, ForkLock, working
+from sentkit.model.reading import width_behind
 from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, architecture_of
 from sentkit.model.transformer.bert import Bert, load_bert
@@ -46,8 +46,8 @@ from sentkit.model.transformer.device import (
     to_host,
     torch_threads,
 )
-from sentkit.model.transformer.inference import prepare_for_cpu, prepare_for_cuda, use_int8
-from sentkit.model.transformer.matmul import (
+from sentkit.model.transformer.kernels.inference import prepare_for_cpu, prepare_for_cuda, use_int8
+from sentkit.model.transformer.kernels.matmul import (
     FASTER_INT8,
     LARGEST_WEIGHTS,
     faster_matmul,
@@ -178,6 +178,10 @@ class TransformerEncoder(TokenEncoder):
                 for readout, loss in zip_longest(reading.readouts, lost)
             ]
         self.width = width_behind(self.steps, before)
+
+    @property
+    def batches_at_once(self) -> int:
+        return max(1, self.threads)
 
     @property
     def groups_at_once(self) -> int:
@@ -352,9 +356,8 @@ class TransformerEncoder(TokenEncoder):
 
     def _start_part(self, batch: TokenBlock) -> Callable[[], Arrays]:
         lengths, spare = batch.lengths.tolist(), list[int]()
-        late = any(each.pooled for each in batch.windows.values())
         skips = batch.skip is not None and batch.skip[0]  # that of all texts, see plan_batches
-        if isinstance(self.network, Bert) and not (late or skips):
+        if isinstance(self.network, Bert) and not skips:
             tokens, on_cpu = len(batch.ids), self.device.type == "cpu"
             # The vectors of these sentences are dropped.
             spare = filler(lengths, spare_tokens(tokens) if on_cpu else -tokens % TILE)

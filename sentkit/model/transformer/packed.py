@@ -31,7 +31,6 @@ class Packed:  # no slots: cached_property needs __dict__
     skipped: int = 0  # tokens that `read_part` removed from the start of each sentence
     causal: bool = False  # a token attends to itself and the tokens before it
     read: np.ndarray | None = None  # (n,) of bool: tokens that readouts reduce; None: all after `skip`
-    pooled: tuple[tuple[int, int], ...] = ()  # ranges of rows; if there are any, readouts reduce each of them
     types: Tensor | None = None  # (n,), segment of each token, 0 or 1; None: all tokens are in the first
     turns: Mapping[float, tuple[Tensor, Tensor]] = field(default_factory=dict)  # see `turns_of`
     bias: Tensor | None = None  # (h, t, t), which attention adds to the scores of a query and a key
@@ -72,12 +71,10 @@ class Packed:  # no slots: cached_property needs __dict__
 
     @cached_property
     def read_part(self) -> "Packed":
-        """The batch that readouts reduce: the ranges `pooled`, or the tokens `read` of each sentence."""
+        """The batch that readouts reduce: the tokens `read` of each sentence."""
         if self.kept is None:
             return self
         ids, positions, lengths = self.ids[self.kept], self.positions[self.kept], self.lengths
-        if self.pooled:
-            return Packed(ids, positions, tuple(end - start for start, end in self.pooled))
         counts = tuple(length - self.skip for length in lengths)
         if self.read is not None:
             counts = tuple(np.add.reduceat(self.read, first_tokens(lengths), dtype=np.int64).tolist())
@@ -86,8 +83,6 @@ class Packed:  # no slots: cached_property needs __dict__
     @cached_property
     def kept(self) -> Tensor | None:
         """Rows of the tokens in `read_part`; None: all of them."""
-        if self.pooled:
-            return self.to_device(np.concatenate([np.arange(*each) for each in self.pooled]))
         if self.read is not None:
             return self.to_device(np.flatnonzero(self.read))
         if not self.skip:
@@ -235,22 +230,16 @@ def pack_block(batch: TokenBlock, device: torch.device, spare: Sequence[int] = (
     skip = 0 if batch.skip is None else int(batch.skip[0])
     assert lengths, "an empty batch"
     assert min(lengths) > skip, "a sentence without tokens to read"
-    firsts = first_tokens(lengths)
     ids = np.append(batch.ids, np.full(sum(spare), batch.ids[0])).astype(np.int64)
-    positions = np.arange(len(ids)) - np.repeat(firsts, lengths)
-    pooled = {place: each.pooled for place, each in batch.windows.items() if each.pooled}
-    ranges = list[tuple[int, int]]()  # of rows of the batch
-    for place, first in enumerate(firsts.tolist() if pooled else ()):
-        parts = pooled.get(place, ((skip, lengths[place]),))
-        ranges += [(first + start, first + end) for start, end in parts]
+    positions = np.arange(len(ids)) - np.repeat(first_tokens(lengths), lengths)
     at = types = None
     if batch.at is not None:
         at = to_device(np.append(batch.at, np.zeros(len(more), np.int64)), device)
     if batch.second is not None:
         second = np.append(np.where(batch.second > 0, batch.second, batch.lengths), more)
         types = to_device((positions >= np.repeat(second, lengths)).astype(np.int64), device)
-    own = to_device(ids, device), to_device(positions, device), lengths
-    return Packed(*own, at=at, skip=skip, pooled=tuple(ranges), types=types)
+    positions_on_device = to_device(positions, device)
+    return Packed(to_device(ids, device), positions_on_device, lengths, at=at, skip=skip, types=types)
 
 
 def spare_tokens(tokens: int) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor
 from sentkit.arrays import Float32
 from sentkit.errors import DataError, NoInputError
 from sentkit.formats.checkpoints.folders import is_adapter, read_lora_config, weight_files
-from sentkit.model.reading import by, hash_of_weights
+from sentkit.model.checkpoint_reading import by, hash_of_weights
 from sentkit.model.transformer.architecture import Architecture, canonical_names, wanted_shapes
 
 LISTED = 3  # most names in one message

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from sentkit.arrays import Float32, Float64, Indices
-from sentkit.errors import DataError
+from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint, read_checkpoint
+from sentkit.formats.checkpoints.readout import PLAIN
 from sentkit.formats.files import together
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import TextParser, class_of, scored, wrong_field
@@ -16,8 +17,9 @@ from sentkit.formats.rows.rows import blocks
 from sentkit.formats.vectors.fingerprint import digest
 from sentkit.formats.vectors.sinks import VectorOutput, output_paths
 from sentkit.formats.vectors.store import common_fields
+from sentkit.model.checkpoint_reading import Reading, plan_reading
 from sentkit.model.encoding import tokenized_groups
-from sentkit.model.reading import Reading, ReadingOptions, check_partial, plan_reading
+from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, architecture_of, words_name
 from sentkit.model.transformer.encoder import TransformerEncoder
@@ -157,7 +159,11 @@ class WithoutTokens(TransformerEncoder):
     """
 
     def __init__(self, checkpoint: Checkpoint, reading: Reading, tokens: str) -> None:
-        check_partial(reading.readouts, "leave_out")
+        fitting = [name for name, plain in PLAIN.items() if plain.partial]
+        for readout in reading.readouts:
+            if any(part.reduction not in fitting for part in readout.parts):
+                problem = f'leave_out cannot be used with the readout "{readout.name}"'
+                raise UsageError(problem, advice=f"it needs {', '.join(fitting)}, of any layer")
         self.left_out = read_tokens(tokens, reading.tokenizer)
         super().__init__(checkpoint, reading, device="auto", precision="fp32")
         step = f"/out{len(self.left_out)}", digest(["left out", self.left_out])

@@ -23,16 +23,15 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import ENTRY, filled, string_in
-from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import digest, space_of
-from sentkit.formats.vectors.store import Store, is_store
+from sentkit.formats.vectors.store import open_inputs
 from sentkit.formats.vectors.vector_file import BLOCK
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, one_vector
 from sentkit.model.checkpoint.heads import HEADS, read_head
-from sentkit.model.transformer.activations import ACTIVATIONS
-from sentkit.model.transformer.architecture import ROBERTA
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.device import to_device
+from sentkit.model.transformer.families import ROBERTA
+from sentkit.model.transformer.layers import ACTIVATIONS
 from sentkit.model.transformer.readouts import widened
 from sentkit.model.transformer.weights import aligned, canonical
 from sentkit.papers.defsent import paper
@@ -79,21 +78,23 @@ class Entries:
 
 def read_entries(path: str) -> Entries:
     """Read all entries. The vectors of a vector file are memory-mapped, other vectors are copied once."""
-    reader = VectorReader(Inputs([path]))
+    inputs = open_inputs([path])
+    store = inputs.vector_file(path)
+    reader = VectorReader(inputs)
     row_of_name: dict[str, int] = {}
     copied = bytearray()  # the vectors, if they are not in a vector file
-    in_file = is_store(path)
     for block in reader.blocks(named):
         for row, [name] in zip(block.rows, block.rows.texts, strict=True):
             if name in row_of_name:
                 raise row.error(f'the entry "{name:.80}" occurs twice')
             row_of_name[name] = len(row_of_name)
-        if not in_file:
+        if store is None:
             copied += block.vectors.astype("<f4", copy=False).tobytes()
     if not row_of_name:
         raise DataError("no entries", source=path)
-    if in_file:
-        matrix, spec = Store(path).mapped()[:, 0], dict(Store(path).spec)
+    if store is not None:
+        matrix = store.mapped()[:, 0]
+        spec = dict(store.spec)
     else:
         matrix = np.frombuffer(copied, "<f4").reshape(len(row_of_name), reader.width)
         spec = {}

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from sentkit.errors import CannotCreateError, DataError
-from sentkit.formats.checkpoints.export import Command
+from sentkit.formats.checkpoints.export import Input
 from sentkit.formats.outputs.temporary import MARK, replacing
 from sentkit.process import Stop
 from sentkit.training.base import Base
@@ -58,7 +58,8 @@ class Run:
     root: Path  # OUT
     several: bool = False  # runs in OUT
     chosen: Mapping[str, str] = field(default_factory=dict)  # in a sweep, the settings with several values
-    command: Command = field(default_factory=Command)
+    words: Sequence[str] = ()  # of the command line
+    inputs: Sequence[Input] = ()
     device: str = "auto"
     threads: int | None = None  # None: the number in the resumed state, else all
     deterministic: bool = False
@@ -74,7 +75,7 @@ class Run:
     corpus: Corpus = field(default=None)  # type: ignore[assignment]
     dev: Dev | None = None
     test: LabelledRows | None = None
-    recorded: Mapping[str, Any] = field(default_factory=dict)  # of the command, for the checkpoint
+    recorded: Mapping[str, Any] = field(default_factory=dict)  # `command_record`, for the checkpoint
 
     @property
     def kind(self) -> type[Method]:
@@ -82,7 +83,7 @@ class Run:
 
     def given(self, flag: str) -> str | None:
         """Return the path that this flag of the command gives."""
-        return next((each.path for each in self.command.inputs if each.flag == flag), None)
+        return next((each.path for each in self.inputs if each.flag == flag), None)
 
     @property
     def output(self) -> Path:
@@ -234,8 +235,15 @@ class Keeper:
             self.log.write(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
             self.log.flush()
 
-    def save(self, position: Position, tensors: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
-        content = {"position": asdict(position), "identity": dict(identity), **tensors}
+    def save(
+        self,
+        position: Position,
+        tensors: Mapping[str, Any],
+        identity: Mapping[str, Any],
+        recorded: Mapping[str, Any],
+    ) -> None:
+        content = {"position": asdict(position), "identity": dict(identity), "recorded": dict(recorded)}
+        content |= tensors
         with replacing(self.folder / f"state-{position.step}.pt") as file:
             write_sealed(file, content)
         self.kept[position.step] = position.best_step

@@ -306,7 +306,8 @@ class Trainer:
                 "device_random_states": random_states[1],
             }
             here = environment(self.processes, self.recipe.precision)
-            self.keeper.save(self.position, content, {"run": self.run.identity, "environment": here})
+            identity = {"run": self.run.identity, "environment": here}
+            self.keeper.save(self.position, content, identity, self.run.recorded)
         self.saved_at = time.monotonic()
 
     def resume_from(self, state: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ from sentkit.training.methods.mlm import TokenPrediction, check_prediction, with
 
 class CLEAR(PackedMethod):
     Settings: ClassVar = recipes.CLEAR
-    needs: ClassVar = Needs(packed="a language model's head", head=True, random_start=True)
+    needs: ClassVar = Needs(packed="a language model's head", head=True)
 
     tokens: TokenPrediction
     projection: nn.Sequential

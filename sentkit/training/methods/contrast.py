@@ -13,7 +13,7 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.rows.kinds import NEGATIVES, PAIR, POSITIVE, TRIPLET
-from sentkit.model.reading import most_tokens
+from sentkit.model.checkpoint_reading import most_tokens
 from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.readouts import apply_readouts

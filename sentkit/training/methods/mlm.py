@@ -18,7 +18,6 @@ from torch.nn.utils.rnn import pad_sequence
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.readout import POOLED
 from sentkit.model.checkpoint.heads import HEADS, LanguageHead, fresh_head, head_tensors, read_head
-from sentkit.model.checkpoint.untrained import SPECIAL
 from sentkit.model.text.tokenizer import MASKS
 from sentkit.model.transformer.architecture import Architecture
 from sentkit.model.transformer.bert import Bert
@@ -30,6 +29,9 @@ from sentkit.training.method import Draw, Finished, Needs, Outputs, PackedMethod
 from sentkit.training.methods import recipes
 
 FRESH = "--set head=fresh starts with an untrained head"
+SPECIAL = {  # well-known names of special tokens
+    *("[UNK]", "<unk>", "[CLS]", "<s>", "[SEP]", "</s>", "[PAD]", "<pad>", "[MASK]", "<mask>"),
+}
 
 
 class MaskedLanguageModel(PackedMethod):
@@ -39,7 +41,6 @@ class MaskedLanguageModel(PackedMethod):
         head=True,
         reductions=("cls", "mean", "max", "token", *POOLED),  # training uses no readout
         row_wise=True,
-        random_start=True,
     )
 
     head: LanguageHead
@@ -206,7 +207,7 @@ def vocabulary_of(base: Base) -> Vocabulary:
         raise UsageError(f"mlm needs a mask token, but this tokenizer has none of {', '.join(MASKS)}")
     # Special tokens are marked in the tokenizer or have a well-known name.
     added = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
-    special = added.union(*SPECIAL.values())
+    special = added | SPECIAL
     ordinary = np.array(sorted(n for token, n in id_of_token.items() if token not in special), np.int64)
     if not len(ordinary):
         raise UsageError("this tokenizer has only special tokens; mlm needs other tokens")

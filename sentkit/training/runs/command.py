@@ -3,27 +3,21 @@
 A sweep has such runs for each combination of settings, and reads the rows again if a setting can change them.
 """
 
-import shutil
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
-from functools import lru_cache, partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from sentkit.errors import CannotCreateError, DataError, UsageError
-from sentkit.formats.checkpoints.export import MODEL
+from sentkit.formats.checkpoints.export import MODEL, command_record
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.files import is_pipe, read_object, readable, together
 from sentkit.formats.rows.rows import Inputs, Meter, Rejects
 from sentkit.formats.vectors.store import common_fields
-from sentkit.model.checkpoint.heads import fresh_head, head_tensors
-from sentkit.model.checkpoint.untrained import architecture_to_initialise, write_fresh
-from sentkit.model.reading import default_readout
+from sentkit.model.checkpoint_reading import default_readout
 from sentkit.model.transformer.device import pick_device
 from sentkit.training.base import Base, StaticBase, open_named
 from sentkit.training.catalogue import METHODS
@@ -33,7 +27,6 @@ from sentkit.training.data.corpus import (
     Tallied,
     check_labels,
     map_corpus,
-    stream,
     write_corpus,
 )
 from sentkit.training.data.dev import Dev, LabelledRows, read_dev, read_labelled
@@ -65,8 +58,8 @@ def perform(runs: Sequence[Run], inputs: Inputs) -> bool:
         groups = [[replace(run, processes=processes) for run in group] for group in groups]
         if runs[0].chosen:  # before the first run
             for group in groups:
-                with open_bases(group[0]) as base_of:
-                    settled(group, base_of(group[0].seed))
+                with lock_rows(group[0]):
+                    settled(group, open_given(group[0]))
         for number, group in enumerate(groups):
             perform_group(group, inputs, [run for later_group in groups[number + 1 :] for run in later_group])
             policy = Rejects(skip=inputs.rejects.skip)  # the first group has reported the bad rows
@@ -99,8 +92,8 @@ def settled(group: Sequence[Run], base: Base) -> tuple[list[Run], dict[str, None
 
 def perform_group(group: Sequence[Run], inputs: Inputs, later_runs: Sequence[Run] = ()) -> None:
     """Train the runs that read the same base and rows. The later runs are those of other groups."""
-    with open_bases(group[0]) as base_of:
-        base = base_of(group[0].seed)
+    with lock_rows(group[0]):
+        base = open_given(group[0])
         group, choices = settled(group, base)
         run = group[0]
         stop, reporter = run.stop, run.reporter
@@ -122,11 +115,13 @@ def perform_group(group: Sequence[Run], inputs: Inputs, later_runs: Sequence[Run
         with stop.interruptible():
             if of_labels:
                 dev, test = read_labels(run, inputs, base, corpus)
-        recorded = run.command.record() if run.processes.first else {}
+        recorded = {}
+        if run.processes.first:
+            recorded = command_record(run.words, run.inputs, base.checkpoint)
         for number, run in enumerate(group):
             if run.chosen:
                 reporter.say(f"run {run.output}")
-            base_of_run = replace(base_of(run.seed), labels=corpus.labels)
+            base_of_run = replace(base, labels=corpus.labels)
             run = replace(run, base=base_of_run, corpus=corpus, dev=dev, test=test, recorded=recorded)
             unfinished = [later for later in (*group[number + 1 :], *later_runs) if is_to_train(later)]
             works = [work_of(later, len(corpus)) for later in unfinished]
@@ -151,8 +146,6 @@ def check_run(run: Run) -> None:
     name, needs = run.method.name, run.kind.needs
     if run.settings.batch == 1 and not needs.row_wise:
         raise UsageError("batch=1: this method needs a batch of 2 or more")
-    if run.given("--init") and run.settings.lora is not None:
-        raise UsageError("lora does not train the random weights of --init", advice="remove --set lora")
     if run.given("--entries") and needs.entries is None:
         raise UsageError(f"{name} does not use --entries")
     for each in ("prompt", "prompt_name"):
@@ -182,45 +175,17 @@ def refuse_existing(run: Run) -> None:
         raise CannotCreateError(f"{run.part}: contains an unfinished run", advice=advice)
 
 
-@contextmanager
-def open_bases(run: Run) -> Iterator[Callable[[int], Base]]:
-    """Lock the folder of the rows, and yield a function from a seed to its base, of -m or --init."""
-    first = run.processes.first
-    with lock_folder(run.rows, "rows.lock", first=first, temporary=CORPUS):
-        if (model := run.given(MODEL)) is not None:
-            base = open_given(run, model)
-            yield lambda seed: base
-            return
-        try:
-            yield lru_cache(maxsize=1)(partial(random_base, run))
-        finally:
-            if first:
-                shutil.rmtree(run.rows / "init", ignore_errors=True)
+def lock_rows(run: Run) -> AbstractContextManager[None]:
+    """Lock the folder of the token files, which all runs of a command share."""
+    return lock_folder(run.rows, "rows.lock", first=run.processes.first, temporary=CORPUS)
 
 
-def random_base(run: Run, seed: int) -> Base:
-    """Write and read the base of a seed. That of the next seed replaces its folder.
-
-    A resumed run writes its base again, with the same bytes.
-    """
-    folder = run.rows / "init"
-    if run.processes.first:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        write_random(Path(str(run.given("--init"))), Path(str(run.given("--tokenizer"))), folder, seed)
-    run.processes.wait()
-    base = replace(open_named(str(folder), *reading_of(run.settings)), parents=())
-    run.processes.wait()  # the first process removes this folder for the next seed
-    return base
-
-
-def reading_of(settings: Recipe) -> tuple[int, str | None, str | None]:
-    return settings.max_length, settings.prompt, settings.prompt_name
-
-
-def open_given(run: Run, model: str) -> Base:
+def open_given(run: Run) -> Base:
+    """Open the base of -m, with the entries of --entries."""
     name, needs, entries = run.method.name, run.kind.needs, run.given("--entries")
-    base = open_named(model, *reading_of(run.settings))
+    model, settings = run.given(MODEL), run.settings
+    assert model is not None, "the command always names a base"
+    base = open_named(model, settings.max_length, settings.prompt, settings.prompt_name)
     if entries is not None and needs.entries is not None:
         base = replace(base, entries=needs.entries(entries))
     if isinstance(base, StaticBase) and not needs.static:
@@ -233,15 +198,6 @@ def open_given(run: Run, model: str) -> Base:
     return base
 
 
-def write_random(config: Path, tokenizer: Path, folder: Path, seed: int) -> None:
-    """Write an untrained language model to an empty folder. The same seed gives the same bytes."""
-    architecture = architecture_to_initialise(read_object(config), str(config))
-    # The seed of a run is also that of its other new layers, which must be independent of the head.
-    own_seed = int(stream(seed, 0, "language model head").integers(1 << 62))
-    head = fresh_head(architecture, torch.Generator().manual_seed(own_seed))
-    write_fresh(folder, config, tokenizer, seed, head_tensors(head, architecture))
-
-
 def settle(name: str, kind: type[Method], settings: Any, base: Base) -> tuple[Any, str]:
     """Return the settings with `base` replaced by a readout, and a line with the choice and its reason.
 
@@ -251,7 +207,7 @@ def settle(name: str, kind: type[Method], settings: Any, base: Base) -> tuple[An
     if "readout" not in type(settings).__dataclass_fields__:
         return settings, f"readout {first_readout(kind, base, settings)}: {name} always uses it"
     declared = base.declared
-    who = base.checkpoint.name if base.parents else "a new encoder"
+    who = base.checkpoint.name
     says = f"{who} declares {'none' if declared is None else declared.name}"
     chosen, reason = settings.readout, f"as set; {says}"
     if chosen == AS_BASE and declared is not None:

@@ -23,8 +23,8 @@ from sentkit.formats.outputs.temporary import publish_folder
 from sentkit.metrics.reports import defined
 from sentkit.model.checkpoint.export import Declaration, merged, write_card, write_folder, write_weights
 from sentkit.model.text.tokenizer import Tokenizer
-from sentkit.model.transformer.architecture import WITH_POOLER
 from sentkit.model.transformer.bert import Bert
+from sentkit.model.transformer.families import WITH_POOLER
 from sentkit.model.transformer.transformers_model import TransformersModel
 from sentkit.process import RESUME, Interrupted, Stopped
 from sentkit.training.base import Base, TokenTable
@@ -34,7 +34,7 @@ from sentkit.training.loop.processes import environment, use_threads
 from sentkit.training.loop.state import LOG, Keeper, Run, check_identity, lock_folder
 from sentkit.training.loop.trainer import EVALUATIONS, Trainer
 from sentkit.training.method import Finished, Method, checked_finished, first_readout, template_of, using
-from sentkit.training.settings import AUTO, differences, format_value, text_of
+from sentkit.training.settings import AUTO, differences, format_value
 
 NEW_FOLDER = "checkpoint"  # name of the new checkpoint in the folder of the state
 
@@ -92,6 +92,8 @@ def begin(run: Run, keeper: Keeper) -> Trainer:
             warn(f"{changed}; the result may differ slightly from a run without interruption")
         # Earlier versions have other defaults.
         run = replace(run, settings=replace(run.settings, eval_every=saved["run"]["eval_every"]))
+    if state is not None:  # the checkpoint keeps the command that started the run
+        run = replace(run, recorded=state.get("recorded", run.recorded))
     torch.manual_seed(run.seed)  # before the build, because new heads have random weights
     method = run.kind.build(run.base, run.settings).to(processes.device)
     # Each process has separate dropout, which is independent of the random weights of the heads.
@@ -106,7 +108,7 @@ def finish(trainer: Trainer) -> None:
     run, position = trainer.run, trainer.position
     made_with = environment(trainer.processes, run.settings.precision)
     if position.limits and trainer.recipe.chunk_tokens == AUTO:
-        made_with["chunk_tokens"] = text_of(position.limits)
+        made_with["chunk_tokens"] = position.limits
     try:
         with best_encoder(trainer) as encoder:
             chosen = choose_readout(trainer)
@@ -124,7 +126,8 @@ def finish(trainer: Trainer) -> None:
                 **({"teacher": run.corpus.teacher} if run.corpus.teacher else {}),
                 **({} if run.base.entries is None else {"entries": run.base.entries.lineage}),
                 **class_lineage(trainer),
-                "command": run.recorded,
+                **run.recorded,
+                **({"this_run": {**run.chosen, "seed": run.seed}} if run.several else {}),
                 "made_with": made_with,
                 **chosen,
                 **encoder,

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from sentkit import cli
 from sentkit.console import in_words
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.folders import Block, VectorFolder
+from sentkit.formats.vectors.folders import Block, open_folder
 from sentkit.formats.vectors.vector_file import VectorFile, VectorFileWriter
 from sentkit.model import blocks
 from sentkit.model.static.tokenizers import WordLookup
@@ -115,7 +115,7 @@ def test_streams_tables_and_vector_files_have_blocks_of_rows(encode, sentkit, co
     assert len(list(Path("table").glob("0*"))) == 4  # of three rows
     for name, source in {"ofin.jsonl.gz": "in.jsonl.gz", "table": "in.csv"}.items():
         assert sentkit("check", name, "--deep").rows[0]["problems"] == []
-        assert encode(source, "-o", f"{name}/", "--reuse", name).told == []
+        assert encode(source, "-o", f"new{name}/", "--reuse", name).told == []
 
 
 @pytest.mark.parametrize("other", [
@@ -341,7 +341,7 @@ def test_a_folder_can_have_more_than_a_hundred_thousand_inputs(tmp_path, folder)
     last = ["100000-000000000000.safetensors", "100000-000000000020.safetensors"]
     for name in last:
         (tmp_path / name).touch()
-    many = VectorFolder(str(tmp_path))
+    many = open_folder(str(tmp_path))
     status = many.status()
 
     assert [*status.done] == last

@@ -60,7 +60,6 @@ def test_a_damaged_block_is_not_kept_linked_or_copied(sentkit, encode, corpus, f
     problem = f"sentkit encode: {block}: damaged: its digest is wrong"
     for files, output, more in (
         ([corpus], "whole/", ["--resume"]),
-        ([corpus], "whole/", ["--reuse", "whole"]),
         ([corpus], "linked/", ["--reuse", "whole"]),
         (["first.jsonl", corpus], "copied/", ["--reuse", "whole"]),
     ):

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from sentkit.formats import files
 from sentkit.formats.outputs.temporary import HOST
+from sentkit.formats.vectors import folders
 from support import READERS, ROOT, in_jsonl, read_alike, with_program
 
 
@@ -25,9 +27,44 @@ def test_a_folder_is_read_as_one_vector_file(sentkit, folder, joined, name):
     assert outputs[0] == outputs[1]
 
 
-def test_an_incomplete_folder_needs_partial(sentkit, folder):
+ONCE = {name: [word if word != "PATH" else "whole" for word in words] for name, words in READERS.items()}
+ONCE |= {
+    "encode": ["encode", "whole", "-m", "words.txt"],
+    "resume": ["encode", "corpus.jsonl", "-m", "words.txt", "-o", "whole/", "--resume"],
+    "plan": ["encode", "corpus.jsonl", "-m", "words.txt", "-o", "whole/", "--resume", "-n"],
+    "reuse": ["encode", "corpus.jsonl", "-m", "words.txt", "-o", "new.safetensors", "--reuse", "whole"],
+    "text": ["search", "a cat", "--corpus", "whole", "-m", "words.txt"],
+    "shard": ["search", "a cat", "--corpus", "whole", "-m", "words.txt", "--shard", "1/2"],
+    "check": ["check", "whole", "--deep"],
+}
+
+
+def counted(function, calls):
+    def wrapped(*arguments):
+        calls.append(function.__name__)
+        return function(*arguments)
+
+    return wrapped
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_a_command_reads_run_json_and_the_list_of_blocks_once(sentkit, folder, joined, monkeypatch, name):
+    """So it sees the same blocks from its start to its end, also if it reads the rows twice."""
+    joined(folder)
+    sentkit("whiten", "fit", "joined.safetensors", "--kind", "center", "-o", "transform.safetensors")
+    calls = []
+    for owner, function in ((files, "read_object"), (folders.VectorFolder, "existing")):
+        monkeypatch.setattr(owner, function, counted(getattr(owner, function), calls))
+    done = sentkit(*ONCE[name])
+
+    assert done.code == 0, done.err
+    assert sorted(calls) == ["existing", "read_object"]
+
+
+def test_an_incomplete_folder_is_refused_and_its_blocks_are_files(sentkit, folder):
     sorted(folder.glob("0*"))[2].unlink()
-    assert sentkit("cat", "whole", "--partial", "-o", "part.safetensors").code == 0
+    blocks = sorted(folder.glob("0*"))
+    assert sentkit("cat", *blocks, "-o", "part.safetensors").code == 0
     for name in ("search", "inspect", "cat"):
         done, part = (
             sentkit(*(path if word == "PATH" else word for word in READERS[name]))
@@ -36,7 +73,7 @@ def test_an_incomplete_folder_needs_partial(sentkit, folder):
 
         assert (done.code, part.code) == (65, 0)
         assert done.told[0].endswith("whole: an incomplete vector folder, missing blocks: 1")
-        assert done.told[1].startswith("  sentkit check whole shows which; sentkit cat --partial reads the ")
+        assert done.told[1] == "  encode --resume writes them; the complete blocks are whole/*.safetensors"
 
 
 def test_check_lists_missing_shards(sentkit, folder):

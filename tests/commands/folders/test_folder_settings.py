@@ -125,9 +125,8 @@ def test_other_processes_use_the_measurements_of_the_first_one(sentkit, corpus, 
 
 def test_messages_change_no_bytes_and_no_settings(encode, corpus, folder):
     done = encode(corpus, "-v", "-o", "told/")
-    updated = encode(corpus, "-v", "-o", "told/", "--reuse", "told")
 
-    assert (done.code, updated.code) == (0, 0)
+    assert done.code == 0
     assert contents(Path("told")) == contents(folder)
     assert encode(corpus, "-v", "-o", "whole/", "--resume").code == 0
 
@@ -168,9 +167,6 @@ def test_rows_of_another_table_are_not_kept(encode, sentkit, name, version):
         assert encode(name, *field, "-o", "fresh/").code == 0
         assert encode(name, *field, "-o", "new/", "--reuse", "old").code == 0
         assert sentkit("cat", "new").out == sentkit("cat", "fresh").out
-        if not field:
-            assert encode(name, "-o", "old/", "--reuse", "old").code == 0
-            assert sentkit("cat", "old").out == sentkit("cat", "new").out
         for path in ("old", "new", "fresh"):
             shutil.rmtree(path)
 

@@ -1,14 +1,13 @@
 """`encode --reuse`: the output is that of a fresh run, and only new texts are encoded."""
 
 import json
-import shutil
 import time
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from sentkit.formats.vectors import folder_check, vector_file
+from sentkit.formats.vectors import vector_file
 from sentkit.model import blocks, encoding
 from support import contents, in_jsonl
 
@@ -202,30 +201,23 @@ def write_days(names):
 
 @pytest.mark.parametrize("kind", ["float32", "int8"])
 @pytest.mark.parametrize("change", CHANGES)
-def test_an_updated_folder_is_that_of_a_fresh_run(run, encoded, monkeypatch, change, kind):
-    """int8 copies whole blocks only. Other files stay."""
-    monkeypatch.setattr("sentkit.formats.vectors.folder_check.EDGE", 8)  # `edited` keeps the ends of b
+def test_a_folder_of_changed_inputs_is_that_of_a_fresh_run(run, encoded, change, kind):
+    """int8 copies whole blocks only."""
     before, after, (reused, new, unneeded) = CHANGES[change]
     flags = "--block-bytes", 200, "--store", kind
     run(*write_days(before), *flags, "-o", "days/")
-    Path("days/note.md").write_text("mine")
     files = write_days(after)
     encoded.clear()
-    [planned] = run(*files, "-o", "days/", "--reuse", "days", "-n").rows
-    done = run(*files, "-o", "days/", "--reuse", "days")
+    [planned] = run(*files, *flags, "-o", "new/", "--reuse", "days", "-n").rows
+    done = run(*files, *flags, "-o", "new/", "--reuse", "days")
 
     assert done.code == 0
-    assert Path("days/note.md").read_text() == "mine"
-    Path("days/note.md").unlink()
     run(*files, *flags, "-o", "fresh/")
-    assert contents(Path("days")) == contents(Path("fresh"))
-    assert not Path("days.part").exists()
+    assert contents(Path("new")) == contents(Path("fresh"))
     if kind == "float32":
         counts = f"reused rows: {reused}, encoded: {new}, no longer needed: {unneeded}"
         assert done.told[-1] == f"sentkit encode: {counts}"
         assert (planned["reused"], planned["encoded"]) == (reused, new)
-    again = run(*files, "-o", "days/", "--reuse", "days")
-    assert "blocks written: 0, copied: 0" in again.told[-1]
 
 
 def test_an_error_in_the_first_block_leaves_no_copied_block_without_settings(run, monkeypatch):
@@ -247,98 +239,22 @@ def test_an_error_in_the_first_block_leaves_no_copied_block_without_settings(run
     assert not names or "run.json" in names
 
 
-def test_an_update_refuses_other_settings_and_a_foreign_folder(run):
-    run(*write_days("ab"), "-o", "days/")
-    before = contents(Path("days"))
-    files = write_days("bc")
-    other = run(*files, "--max-length", 2, "-o", "days/", "--reuse", "days")
-    Path("days.part").mkdir()
-    Path("days.part/mine").touch()
-    foreign = run(*files, "-o", "days/", "--reuse", "days")
-
-    assert (other.code, 'days/run.json: "max_length" is null, this command has 2' in other.err) == (65, True)
-    assert foreign.code == 73
-    problem = "days.part: is not an update of days to these inputs, which needs this name"
-    assert problem in foreign.told[0]
-    assert [path.name for path in Path("days.part").iterdir()] == ["mine"]
-    Path("days.part/mine").unlink()
-    run(*files, "-o", "days/", "--reuse", "days", "--shard", "1/2")
-    stale = run(*write_days("c"), "-o", "days/", "--reuse", "days", "--resume")
-    assert (stale.code, problem in stale.told[0]) == (73, True)
-    assert contents(Path("days")) == before
-
-
-@pytest.mark.parametrize("place", [
-    (vector_file.VectorFileWriter, "finish"), (blocks, "copy_block"), (Path, "rename"),
-    (folder_check, "publish_folder"),
-])  # fmt: skip
-def test_an_update_that_is_interrupted_at_any_call_keeps_the_old_folder_and_resumes(run, monkeypatch, place):
-    """The old folder or the new one is complete at any time."""
-    flags, plain = ("--block-bytes", 200), getattr(*place)
-    write_days("ab")
-    run("a.jsonl", "b.jsonl", *flags, "-o", "days/")
-    shutil.copytree("days", "old")
-    old = contents(Path("days"))
-    files = write_days(["b+", "c"])
-    run(*files, *flags, "-o", "fresh/")
-    new, stopped = contents(Path("fresh")), None
-    for moment in count():  # before and after each call
-        calls = count()
-
-        def failing(*values, moment=moment, calls=calls, **named):
-            number = 2 * next(calls)
-            if number == moment:
-                raise OSError(5, "stopped")
-            plain(*values, **named)
-            if number + 1 == moment:
-                raise OSError(5, "stopped")
-
-        shutil.rmtree("days")
-        shutil.copytree("old", "days")
-        with monkeypatch.context() as patch:
-            patch.setattr(*place, failing)
-            stopped = run(*files, "-o", "days/", "--reuse", "days")
-        assert contents(Path("days")) in (old, new)
-        if stopped.code == 0:
-            break
-        assert run(*files, "-o", "days/", "--reuse", "days", "--resume").code == 0
-        assert contents(Path("days")) == new
-        assert not Path("days.part").exists()
-    assert moment > 1
-
-
-def test_an_incomplete_folder_and_many_blocks_are_reused(run, encoded):
+def test_many_blocks_are_reused_and_those_of_an_incomplete_folder_through_a_file(run, sentkit, encoded):
     """The rows are in another order and in a vector file."""
     files = write_days("ab")
     run(*files, "--block-bytes", 50, "-o", "days/")
-    sorted(Path("days").glob("0*"))[-1].unlink()
     run(*files[::-1], "-o", "fresh.safetensors")
     run(*files[::-1], "--block-bytes", 50, "-o", "fresh/")
     encoded.clear()
+    assert run(*files[::-1], "--block-bytes", 50, "-o", "new/", "--reuse", "days").code == 0
+    sorted(Path("days").glob("0*"))[-1].unlink()
     assert run(*files[::-1], "--reuse", "days").code == 65  # it is incomplete
-    assert run(*files[::-1], "-o", "days/", "--reuse", "days").code == 0
-    assert run(*files[::-1], "-o", "made.safetensors", "--reuse", "days").code == 0
+    sentkit("cat", *sorted(Path("days").glob("0*")), "-o", "old.safetensors")
+    assert run(*files[::-1], "-o", "made.safetensors", "--reuse", "old.safetensors").code == 0
 
-    assert contents(Path("days")) == contents(Path("fresh"))
+    assert contents(Path("new")) == contents(Path("fresh"))
     assert Path("made.safetensors").read_bytes() == Path("fresh.safetensors").read_bytes()
     assert sum(encoded) == 0  # the last row of b is also in another block
-
-
-def test_shards_update_a_folder_at_once(run, shell, sentkit):
-    """The process that completes the folder replaces it; a shard that runs again changes nothing."""
-    flags = "--block-bytes", 200
-    run(*write_days("ab"), *flags, "-o", "days/")
-    files = write_days(["b+", "c"])
-    run(*files, *flags, "-o", "fresh/")
-    command = f"sentkit encode {' '.join(files)} -m words.txt -o days/ --reuse days --shard"
-    assert shell(f"{command} 1/3 & {command} 3/3 & wait").code == 0
-    assert sentkit("check", "days").code == 0
-    assert {row["id"] for row in sentkit("cat", "days").rows} == set(range(15))
-    for _ in range(2):
-        assert run(*files, "-o", "days/", "--reuse", "days", "--shard", "2/3").code == 0
-
-    assert contents(Path("days")) == contents(Path("fresh"))
-    assert not Path("days.part").exists()
 
 
 def test_bad_rows_of_unchanged_blocks_are_reported_again(run):
@@ -347,7 +263,8 @@ def test_bad_rows_of_unchanged_blocks_are_reported_again(run):
     Path("a.jsonl").write_text("\n".join(rows))
     run("a.jsonl", "--rejects", "first", "--block-bytes", 200, "-o", "days/")
     Path("b.jsonl").write_text(rows[0])
-    done = run("a.jsonl", "b.jsonl", "--rejects", "second", "-o", "days/", "--reuse", "days")
+    flags = "--block-bytes", 200, "-o", "new/", "--reuse", "days"
+    done = run("a.jsonl", "b.jsonl", "--rejects", "second", *flags)
 
     assert done.code == 0
     assert Path("second").read_bytes() == Path("first").read_bytes()

@@ -2,12 +2,14 @@
 
 import hashlib
 import json
+import shlex
 
 import pytest
 from safetensors.numpy import load_file, save_file
 
 from commands.train.records import record_of
 from sentkit.formats.checkpoints.export import card
+from support import contents
 
 PAIRS = [("a man plays", "someone makes music", 3.0), ("rain", "the sea", 1.0), ("a cat", "a dog runs", 2.0)]
 
@@ -17,9 +19,9 @@ def trained(sentkit, tiny, copy_of, tmp_path, jsonl):
     """`sentkit train METHOD` on three pairs, from a base without a pooler."""
     rows = [{"text": a, "text_a": a, "text_b": b, "score": score} for a, b, score in PAIRS]
     (tmp_path / "rows.jsonl").write_bytes(jsonl(*rows))
-    base, tensors = copy_of(tiny, "my-base"), load_file(tiny / "model.safetensors")
+    base, tensors = copy_of(tiny, "my-base").name, load_file(tiny / "model.safetensors")
     kept = {name: value for name, value in tensors.items() if not name.startswith("pooler.")}
-    save_file(kept, base / "model.safetensors", {"format": "pt"})
+    save_file(kept, tmp_path / base / "model.safetensors", {"format": "pt"})
 
     def run(method, *flags, output="out"):
         common = ("-m", base, "--batch", 3, "--threads", 1, "--dev", "rows.jsonl")
@@ -51,10 +53,13 @@ def test_sentence_transformers_loads_it_without_a_missing_pooler(trained, sentki
 
 
 def test_the_card_describes_the_checkpoint(trained, tmp_path):
-    """Base, method, settings, rows, scores, readout, inputs, versions; no path; the same bytes each time."""
+    """Base, method, settings, rows, scores, readout, inputs, versions, command; the same bytes each time."""
     flags = ("sbert", *REGRESSION, "--set", "prompt=query: ")
-    folder, again = trained(*flags), trained(*flags, output="again")
-    text, made = (folder / "README.md").read_text(), record_of(folder)
+    folder = trained(*flags)
+    files = contents(folder)
+    text = (folder / "README.md").read_text()
+    made = record_of(folder)
+    trained(*flags, "-f")
     front, _, body = text.removeprefix("---\n").partition("\n---\n")
     lines = {"library_name: sentence-transformers", 'base_model: "my-base"', "- sentkit"}
 
@@ -67,9 +72,14 @@ def test_the_card_describes_the_checkpoint(trained, tmp_path):
     scores = f"{made['dev']:.2f} [{low:.2f}, {high:.2f}; 95 %] (base: {made['dev_before']:.2f})"
     assert f"| dev, Spearman x 100 | {scores} |" in body
     assert str(folder.parent) not in text
-    assert (again / "README.md").read_text() == text
+    assert {name for name, content in contents(folder).items() if content != files[name]} == {
+        "README.md", "sentkit.json",
+    }  # fmt: skip
+    assert (folder / "README.md").read_text() == text.replace("query: '", "query: ' -f")
+    assert f"\n\n    {made['command']}\n\n" in text.replace(" -f", "")
+    assert shlex.split(made["command"])[:6] == ["sentkit", "train", "sbert", "rows.jsonl", "-o", "out"]
     rows = hashlib.sha256((tmp_path / "rows.jsonl").read_bytes()).hexdigest()
-    base = next(each["sha256"] for each in made["command"]["inputs"] if each["flag"] == "-m")
+    base = next(each["sha256"] for each in made["inputs"] if each["flag"] == "-m")
 
     for line in (f"rows.jsonl | FILE | {rows}", f"my-base | -m | {base}", f"rows.jsonl | --dev | {rows}"):
         assert f"| {line} |" in text

@@ -10,7 +10,7 @@ import pytest
 
 from commands.train.records import log_of, record_of
 from sentkit.training.loop.trainer import Trainer
-from support import BY_HAND, SMALL, contents, copy_tokenizer, in_jsonl
+from support import BY_HAND, SMALL, contents, copy_tokenizer, in_jsonl, without_command
 
 
 def test_encode_reads_the_checkpoint(train, sentkit, tmp_path, tiny):
@@ -40,8 +40,8 @@ def test_each_of_several_seeds_is_a_separate_run(train, tmp_path, dev):
     scores = [row["dev"] for row in again.rows[:3]]
 
     assert first.code == again.code == 0
-    zero, one = (contents(tmp_path / f"runs/seed-{seed}") for seed in (0, 1))
-    assert one == contents(tmp_path / "alone")
+    zero, one = (without_command(tmp_path / f"runs/seed-{seed}") for seed in (0, 1))
+    assert one == without_command(tmp_path / "alone")
     assert one["model.safetensors"] != zero["model.safetensors"]
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["seed-0", "seed-1", "seed-2"]
     assert (tmp_path / "runs/seed-0/steps.jsonl").exists()
@@ -78,7 +78,7 @@ def test_a_run_of_an_earlier_version_is_resumed_with_its_schedule(train, tmp_pat
     again = train(*flags, "--resume", method="contrast", rows=dev)
 
     assert (other.code, "eval_every (1, was 0)" in other.err) == (65, True)
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert without_command(tmp_path / "out") == without_command(tmp_path / "whole")
     assert resumed.code == again.code == 0
     assert resumed.rows == again.rows
 
@@ -95,7 +95,7 @@ def test_a_limit_of_steps_ends_the_run_and_its_schedule(train, tmp_path, dev, st
     assert rates == pytest.approx([0.1 * (4 - step) / 4 for step in range(4)])
     assert [row["step"] for row in log_of("whole") if "dev" in row] == [0, 3, 4]
     assert record_of("whole")["run"]["steps"] == 4
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert without_command(tmp_path / "out") == without_command(tmp_path / "whole")
 
 
 def test_dev_before_uses_the_readout_of_the_base(sentkit, tiny, copy_of, texts, dev, tmp_path):

@@ -13,7 +13,7 @@ from sentkit.process import Stopped
 from sentkit.training.catalogue import METHODS
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.settings import combinations
-from support import TEXTS, contents, in_jsonl
+from support import TEXTS, in_jsonl, without_command
 
 GRID = ("--set", "lr=1e-2,3e-2", "--set", "temperature=0.05,0.5", "--seed", "0,1")
 NAMES = [f"lr={lr},temperature={t}" for lr in ("1e-2", "3e-2") for t in ("0.05", "0.5")]
@@ -28,7 +28,7 @@ def test_every_combination_has_the_runs_of_its_seeds(train, tmp_path, dev, tiny,
     means = [(one["dev"] + other["dev"]) / 2 for one, other in made]
 
     assert (done.code, done.err) == (0, "")
-    assert contents(tmp_path / "grid" / NAMES[3] / "seed-1") == contents(tmp_path / "alone")
+    assert without_command(tmp_path / "grid" / NAMES[3] / "seed-1") == without_command(tmp_path / "alone")
     assert sorted(path.name for path in (tmp_path / "grid").iterdir()) == NAMES
     assert [row["checkpoint"] for row in done.rows] == [f"grid/{name}" for name in NAMES]
     assert [(row["lr"], row["temperature"]) for row in done.rows] == [
@@ -102,7 +102,7 @@ def test_a_stopped_sweep_continues(train, tmp_path, dev, monkeypatch):
 
     assert (stopped.code, fresh.code, resumed.code) == (75, 73, 0)
     assert fresh.told[0] == "sentkit train: out/lr=3e-2/seed-0.part: contains an unfinished run"
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert without_command(tmp_path / "out") == without_command(tmp_path / "whole")
     rows = [{**row, "checkpoint": row["checkpoint"].replace("whole", "out")} for row in train(*flags).rows]
     assert resumed.rows == rows
 
@@ -124,7 +124,7 @@ def test_the_list_has_a_command_for_each_run(train, sentkit, tmp_path, dev):
     assert (len(before), len(done.rows), done.code) == (4, 2, 0)
     assert {path: path.stat().st_mtime_ns for path in before} == before
     train(*flags, output="whole")
-    assert contents(tmp_path / "whole") == contents(tmp_path / "grid")
+    assert without_command(tmp_path / "whole") == without_command(tmp_path / "grid")
 
 
 def test_rows_are_read_again_for_settings_that_change_them(train, tmp_path, dev):

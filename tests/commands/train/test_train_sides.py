@@ -35,4 +35,4 @@ def test_the_weights_are_those_of_written_prompts(train, sentkit, method, prompt
     assert record["run"]["prompt"] == given
     first, second, *_ = prompts.values()
     assert (record["prompt"], record["prompts"]) == ("", {"query": first, "document": second})
-    assert f"--set 'prompt={given}'" in sentkit("inspect", "out", "--replay").out.decode()
+    assert f"--set 'prompt={given}'" in record["command"]

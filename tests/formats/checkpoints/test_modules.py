@@ -135,8 +135,7 @@ def test_a_transformer_in_a_subfolder_is_found(tmp_path):
         (None, 1e30, None),  # transformers' word for "no limit"
         (64, 512, 64),
         (None, 512, 512),
-        (0, 512, 512),
-        (True, 512, 512),
+        (1e30, 512, 512),
         (64.0, None, 64),
     ],
 )

@@ -1,6 +1,5 @@
 """Outputs are whole or not there, and no other file in their folder changes."""
 
-import base64
 import gzip
 import os
 import stat
@@ -17,9 +16,9 @@ from sentkit.errors import AnswerIsNo, CannotCreateError, UnavailableError, Usag
 from sentkit.formats.outputs.outputs import (
     check_creatable,
     check_places,
+    escaped,
     open_output,
     published_together,
-    shortened,
 )
 from sentkit.formats.outputs.temporary import HOST, Draft
 from support import write_output as write
@@ -188,17 +187,13 @@ def test_a_replaced_file_keeps_its_mode_and_its_readers(tmp_path):
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (
-            b'{"text":"\xc2\x9b","embedding":[0.123456,-2,3e-5,4,5,6,7,8,9.5],"n":[1,2]}',
-            b'{"text":"\\u009b","embedding":[0.1235, -2, 3e-05, ... 9 numbers],"n":[1,2]}',
-        ),
-        (b'{"embedding":"%b"}' % base64.b64encode(bytes(80)), b'{"embedding":"AAAAAAAA... 20 numbers"}'),
-        (b'{"id":[1,2,3,4,5,6,7,8],"embedding":"AAAAAA=="}', None),
-        (b"[1,2,3,4,5,6,7,8,9,10]", None),
+        (b'{"text":"\xc2\x9b","embedding":[0.123456,-2]}', b'{"text":"\\u009b","embedding":[0.123456,-2]}'),
+        (b'{"embedding":[1,2,3,4,5,6,7,8,9,10]}', b'{"embedding":[1,2,3,4,5,6,7,8,9,10]}'),
+        (b"[1,2]", b"[1,2]"),
     ],
 )
-def test_long_vectors_are_short_on_a_terminal(line, expected):
-    assert shortened(line) == (expected or line)
+def test_a_terminal_gets_rows_without_control_characters(line, expected):
+    assert escaped(line) == expected
 
 
 # Outputs of one command

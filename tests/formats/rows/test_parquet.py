@@ -121,14 +121,15 @@ def test_text_that_is_not_utf_8_is_damage(written):
         rows_of(written({"x": pa.array([b"a cat", b"\xff"]).view(pa.string())}))
 
 
-def test_a_long_row_is_a_bad_row(written):
+def test_a_long_row_is_a_bad_row(written, monkeypatch):
+    monkeypatch.setattr("sentkit.formats.rows.lines.MAX_LINE", 50)
     path = written({"text": ["a", "x" * 100, "b"]})
     rejects = Rejects(skip=True)
 
-    assert [row.number for row in rows_of(path, longest=50, rejects=rejects)] == [1, 3]
+    assert [row.number for row in rows_of(path, rejects=rejects)] == [1, 3]
     assert "a row of more than 50 bytes" in str(rejects.first)
     with open_parquet(path) as file:
-        [block] = file.blocks(longest=50)
+        [block] = file.blocks()
         assert [isinstance(raw, LongLine) for raw in block.raws] == [False, True, False]
 
 

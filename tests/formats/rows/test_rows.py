@@ -234,17 +234,19 @@ def test_paragraphs_do_not_depend_on_the_reads(tmp_path, monkeypatch):
         assert paragraphs_of(path) == expected
 
 
-def test_a_paragraph_that_is_too_long_or_not_text_is_a_bad_row(tmp_path):
+def test_a_paragraph_that_is_too_long_or_not_text_is_a_bad_row(tmp_path, limit):
     """Its other lines are not a second row."""
     path = tmp_path / "notes.txt"
     path.write_bytes(b"short\n\n" + b"a line of text\n" * 5 + b"\nabc\xff\ndef\n\nthe end\n")
     rejects = Rejects(skip=True)
 
-    assert paragraphs_of(path, rejects=rejects, longest=40) == [(1, "short"), (12, "the end")]
+    limit(40)
+    assert paragraphs_of(path, rejects=rejects) == [(1, "short"), (12, "the end")]
     assert rejects.count == 2
     with pytest.raises(DataError, match=r"notes.txt:3: a row of more than 40 bytes"):
-        paragraphs_of(path, longest=40)
-    assert len(paragraphs_of(path, rejects=Rejects(skip=True), longest=74)) == 3
+        paragraphs_of(path)
+    limit(74)
+    assert len(paragraphs_of(path, rejects=Rejects(skip=True))) == 3
 
 
 def test_a_folder_is_its_text_files(tmp_path, monkeypatch, capfdbinary):
@@ -292,9 +294,15 @@ PACK = defaultdict(lambda: bytes)
 PACK |= {".gz": partial(gzip.compress, compresslevel=1), ".zst": zstandard.compress}
 
 
+@pytest.fixture
+def limit(monkeypatch):
+    """Change the bytes of a row."""
+    return partial(monkeypatch.setattr, "sentkit.formats.rows.lines.MAX_LINE")
+
+
 def read_some(write, name, content):
     rejects = Rejects(skip=True, file=io.BytesIO())
-    inputs = Inputs([write(name, content)], rejects=rejects, longest=LIMIT)
+    inputs = Inputs([write(name, content)], rejects=rejects)
     return [(row.number, row.values) for row in inputs.read(lambda row: row)], rejects
 
 
@@ -305,11 +313,11 @@ def is_long(rejects):
     return [each.keys() for each in long] == [{"file", "line", "reason"}]
 
 
-def peak_of(name, longest=MEGABYTE):
+def peak_of(name):
     """The bytes of memory that reading takes; one row is too long."""
     rejects = Rejects(skip=True, file=io.BytesIO())
     tracemalloc.start()
-    for _ in Inputs([name], rejects=rejects, longest=longest).read(lambda row: row):
+    for _ in Inputs([name], rejects=rejects).read(lambda row: row):
         pass
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -330,12 +338,13 @@ def test_empty_lines_before_the_first_row_are_not_kept(write):
     assert peak < 8 * MEGABYTE
 
 
-@given(st.lists(st.binary(max_size=30)), st.integers(1, 20))
-@example([MARK], 3)
-@example([MARK + b"xx", b"xxxxx", b"x"], 5)
-@example([MARK + b"xxx", b"xxxxxx"], 5)
-def test_lines_keep_their_numbers_and_bytes_around_long_ones(parts, longest):
+@given(parts=st.lists(st.binary(max_size=30)), longest=st.integers(1, 20))
+@example(parts=[MARK], longest=3)
+@example(parts=[MARK + b"xx", b"xxxxx", b"x"], longest=5)
+@example(parts=[MARK + b"xxx", b"xxxxxx"], longest=5)
+def test_lines_keep_their_numbers_and_bytes_around_long_ones(parts, longest, limit):
     """The limit counts a byte-order mark, and no newline."""
+    limit(longest)
     content = b"\n".join(parts)
     expected = [
         (number, None if len(line.rstrip(b"\n")) > longest else line)
@@ -344,7 +353,7 @@ def test_lines_keep_their_numbers_and_bytes_around_long_ones(parts, longest):
     if expected and expected[0][1] is not None:  # a byte order mark is not a part of the first line
         expected[0] = (1, expected[0][1].removeprefix(MARK))
 
-    found = list(numbered(io.BytesIO(content), longest))
+    found = list(numbered(io.BytesIO(content)))
 
     assert [(number, None if isinstance(line, LongLine) else line) for number, line in found] == expected
     assert not [line for _, line in found if isinstance(line, LongLine) and line.startswith(MARK)]
@@ -362,7 +371,8 @@ FORMS = {
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
 @pytest.mark.parametrize("name", FORMS)
-def test_a_long_row_is_skipped_and_the_rows_around_it_are_read(write, name, suffix):
+def test_a_long_row_is_skipped_and_the_rows_around_it_are_read(write, name, suffix, limit):
+    limit(LIMIT)
     pack = PACK[suffix]
     before, long, after = FORMS[name]
     place = before.count(b"\n") + 1
@@ -372,9 +382,9 @@ def test_a_long_row_is_skipped_and_the_rows_around_it_are_read(write, name, suff
     assert found == [(place - 1, {"text": "p"}), (place + long.count(b"\n"), {"text": "q"})]
     assert is_long(rejects)
     with pytest.raises(DataError, match=rf"a row of more than {LIMIT} bytes") as caught:
-        list(Inputs([write(name + suffix, pack(before + long))], longest=LIMIT).read(lambda row: row))
+        list(Inputs([write(name + suffix, pack(before + long))]).read(lambda row: row))
     assert f"{name}{suffix}:{place}: " in str(caught.value)
-    assert "--max-line" in str(caught.value.advice)
+    assert "shorten or divide it" in str(caught.value.advice)
 
 
 FIELD = b'"' + b"x\n" * 60  # of one field
@@ -390,8 +400,9 @@ FIELD = b'"' + b"x\n" * 60  # of one field
         ("a.tsv", LONG + b"\np\n", 1),
     ],
 )
-def test_a_long_record_of_csv_and_a_long_header_end_the_command(write, name, content, line):
+def test_a_long_record_of_csv_and_a_long_header_end_the_command(write, name, content, line, limit):
     """Also with --rejects: the lines after a record could pass for rows."""
+    limit(LIMIT)
     with pytest.raises(DataError, match=rf"{name}:{line}: a row of more than {LIMIT} bytes"):
         read_some(write, name, content)
 
@@ -406,8 +417,9 @@ def test_a_long_record_of_csv_and_a_long_header_end_the_command(write, name, con
         ),  # zst unpacks up to 32 MB at once
     ],
 )
-def test_an_endless_line_is_not_kept_in_memory(write, name, start, size, most):
+def test_an_endless_line_is_not_kept_in_memory(write, name, start, size, most, limit):
     """A line through a limit of 1 MB: nothing of it may be kept."""
+    limit(MEGABYTE)
     content = b'text\n{"text":"p"}\n' + start + b"a" * (size * MEGABYTE) + b"\n"
 
     assert peak_of(write(name, PACK[Path(name).suffix](content))) < most * MEGABYTE

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import re
 import tracemalloc
 
 import pytest
@@ -11,8 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError
-from sentkit.formats.rows.rows import Inputs, Rejects, Row
-from sentkit.formats.rows.tables import TableWriter
+from sentkit.formats.rows.rows import Inputs, Rejects
 
 
 def test_tsv_has_no_quotes(rows_of):
@@ -113,40 +111,6 @@ def test_a_kept_row_needs_little_memory(name, header, rows_of):
     tracemalloc.stop()
     assert len(rows) == 1000
     assert kept < 2_000_000
-
-
-CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
-
-
-@given(data=st.data(), width=st.integers(1, 3))
-@pytest.mark.parametrize("suffix", ["csv", "tsv"])
-def test_what_is_written_is_read_back(tmp_path, suffix, data, width):
-    cells = CELLS if suffix == "csv" else CELLS.map(lambda text: re.sub("[\t\n\r]", "", text))
-    name = cells.filter(lambda name: bool(name) and "\ufeff" not in name)
-    names = data.draw(st.lists(name, min_size=width, max_size=width, unique=True))
-    rows = data.draw(st.lists(st.fixed_dictionaries(dict.fromkeys(names, cells)), min_size=1, max_size=4))
-    path = tmp_path / f"a.{suffix}"
-    with path.open("wb") as file:
-        table = TableWriter(file, suffix)
-        for number, row in enumerate(rows, start=1):
-            table.write(Row(json.dumps(row).encode(), row, "a", number))
-
-    assert [row.values for row in Inputs([str(path)]).read(lambda row: row)] == rows
-
-
-@pytest.mark.parametrize(
-    ("suffix", "row", "problem"),
-    [
-        ("csv", {"a": "x\0"}, "a NUL character"),
-        ("tsv", {"a": "x\ty"}, "a tab or newline"),
-        ("tsv", {"a\n": "x"}, "a tab or newline"),
-        ("csv", {"": "x"}, "a column needs a name"),
-        ("csv", {}, "a column needs a name"),
-    ],
-)
-def test_rows_without_a_record_are_bad(suffix, row, problem):
-    with pytest.raises(DataError, match=f"^a:1: {problem}"):
-        TableWriter(io.BytesIO(), suffix).write(Row(json.dumps(row).encode(), row, "a", 1))
 
 
 # Quotes

@@ -28,7 +28,7 @@ from sentkit.formats.vectors.fingerprint import (
     target_space,
 )
 from sentkit.formats.vectors.sinks import VectorOutput, file_name, open_sinks, output_paths
-from sentkit.formats.vectors.store import Store
+from sentkit.formats.vectors.store import Store, open_inputs
 from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.formats.vectors.vectors import VectorReader, as_base64, as_list, raw_vectors
 from support import stored_rows
@@ -107,7 +107,7 @@ def stored(tmp_path):
 
 
 def blocks_of(*paths, skip=False):
-    reader = VectorReader(Inputs(list(paths), rejects=Rejects(skip=skip)))
+    reader = VectorReader(open_inputs(list(paths), rejects=Rejects(skip=skip)))
     return [block.tolist() for path in paths for block in reader.arrays(path, 2)]
 
 
@@ -189,7 +189,7 @@ def test_jsonl_is_the_format_of_all_other_names(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", [
-    *("a.csv", "a.txt.gz", "a.arrow", "a.JSONLL", "a.safetensor", "a.safetensors.gz", "b.parquet.zst"),
+    *("a.xlsx", "a.txt.gz", "a.arrow", "a.JSONLL", "a.safetensor", "a.safetensors.gz", "b.parquet.zst"),
     *("jsonl.bz2", "tmp.Ab3"),
 ])  # fmt: skip
 def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path, name):

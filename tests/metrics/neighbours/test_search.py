@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
 from sentkit.errors import DataError
-from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store import SelectedVectors, StoredVectors
+from sentkit.formats.vectors.store import SelectedVectors, StoredVectors, open_inputs
 from sentkit.formats.vectors.tensors import FLOATS, STORES, Storage, scales_of
 from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.metrics import device as of_device
@@ -367,7 +366,7 @@ def write_store(path, vectors, lines, kind="float32"):
 
 
 def read(path):
-    return read_table(Inputs([path]))
+    return read_table(open_inputs([path]))
 
 
 def test_a_vector_file_and_its_rows_are_the_same_table(tmp_path):

@@ -11,8 +11,9 @@ from safetensors.torch import load_file, save_file
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.model.checkpoint.export import declare_encoder, merged, write_folder, write_weights
 from sentkit.model.checkpoint.heads import fresh_head, head_tensors
+from sentkit.model.checkpoint_reading import plan_reading
 from sentkit.model.encoding import encode_texts
-from sentkit.model.reading import ReadingOptions, plan_reading
+from sentkit.model.reading import ReadingOptions
 from sentkit.model.transformer.architecture import read_architecture, tensor_shapes
 from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.model.transformer.weights import canonical, read_tensors

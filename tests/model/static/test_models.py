@@ -15,7 +15,8 @@ from sentkit.model import find_encoder
 from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.static import tokenizers
-from sentkit.model.static.models import arrays_hash, sif_weights, token_table, zipf_weights
+from sentkit.model.static.distillation import sif_weights, token_table, zipf_weights
+from sentkit.model.static.models import arrays_hash
 from sentkit.model.static.tokenizers import CollectedWords, WordLookup, words_of
 from support import DATA, write_affine
 

@@ -123,11 +123,11 @@ def test_the_first_window_is_the_truncated_text(make, how):
             assert part.ids[part.at] == tokenizer.mask_id
 
 
-@given(text=LONG | UNICODE, sizes=SIZES, how=st.sampled_from([*HOW]), late=st.booleans())
-def test_windows_cover_the_text_and_contain_their_tokens(make, text, sizes, how, late):
+@given(text=LONG | UNICODE, sizes=SIZES, how=st.sampled_from([*HOW]))
+def test_windows_cover_the_text_and_contain_their_tokens(make, text, sizes, how):
     """Each token of the text is in a window, and its characters are in text[start:end]."""
     tokenizer, (size, stride) = make(how, max_length=10_000), sizes
-    [whole], tokens = tokenizer([text]), split(tokenizer, text, size, stride, chunks=True, late=late)
+    [whole], tokens = tokenizer([text]), split(tokenizer, text, size, stride, chunks=True)
     if whole.problem or whole.count <= size:
         assert not tokens.windows or tokens.windows.places == ((0, len(text)),)
         return
@@ -139,14 +139,8 @@ def test_windows_cover_the_text_and_contain_their_tokens(make, text, sizes, how,
     for number, (start, end) in enumerate(places):
         low = number * min(stride, room)
         own = range(first + low, min(first + low + room, last))
-        if late:
-            begin, stop = tokens.windows.pooled[number]
-            assert set(own) <= set(range(begin, stop))
-            assert number == 0 or begin == own.start
-            assert number == len(places) - 1 or stop == own.stop
-        else:
-            ids = (tokens, *tokens.windows.others)[number].ids
-            assert ids[first : len(ids) - (len(whole.ids) - last)] == [whole.ids[i] for i in own]
+        ids = (tokens, *tokens.windows.others)[number].ids
+        assert ids[first : len(ids) - (len(whole.ids) - last)] == [whole.ids[i] for i in own]
         for i in own:
             low_character, high_character = located.places[i - first]
             assert low_character == high_character or start <= low_character < high_character <= end

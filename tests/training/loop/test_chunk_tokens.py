@@ -1,19 +1,18 @@
 """Chunks by tokens, and memory that is short. Errors of memory are injected: no GPU is here."""
 
-import json
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from sentkit.errors import DataError, UnavailableError
+from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.training.data.corpus import chunks_of_tokens
 from sentkit.training.loop.gradient import Gradient, tokens_that_fit
 from sentkit.training.method import changing, trained
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.methods.tsdae import TSDAE
-from sentkit.training.settings import limits_of, text_of
+from sentkit.training.settings import limits_of
 from training.small import equal, gradient_of, run_with_log, stop_after
 
 
@@ -79,11 +78,13 @@ SHORT = {0: 60, 1: 20, 4: 11}
 
 
 @pytest.mark.parametrize(("kind", "behind"), [(SimCSE, 0), (TSDAE, 2)])
-def test_short_memory_halves_the_chunks_and_the_record_repeats_them(trainer_of, texts, kind, behind):
+def test_short_memory_halves_the_chunks_and_the_numbers_of_a_state_repeat_them(
+    trainer_of, texts, kind, behind
+):
     auto = limited(trainer_of(kind, texts, chunk_tokens="auto", **SETTINGS), SHORT)
     lines, tensors, warnings = run_with_log(auto, behind)
-    text = text_of(auto.position.limits)
-    repeated = trainer_of(kind, texts, chunk_tokens=text, **SETTINGS)
+    repeated = trainer_of(kind, texts, chunk_tokens="auto", **SETTINGS)
+    repeated.position.limits = [*auto.position.limits]
     again, others, none = run_with_log(repeated)
 
     steps = [step for step, _ in auto.position.limits]
@@ -177,8 +178,9 @@ def test_a_broken_step_forgets_the_halving_after_it(trainer_of, texts, monkeypat
     assert trainer.position.limits == [[0, 50]]
 
 
-def test_a_record_is_the_setting():
-    for text in ("8", "8,3:4", "2147483648,1:16,7:8"):
-        assert text_of(limits_of(text)) == text
-    assert json.dumps(limits_of("8,3:4")) == "[[0, 8], [3, 4]]"
+def test_the_setting_is_a_number_or_auto():
+    assert limits_of("8") == [[0, 8]]
     assert limits_of(None) == limits_of("auto") == []
+    for text in ("0", "-1", "x", "8,3:4", "1e3"):
+        with pytest.raises(UsageError, match=f"^chunk_tokens={text}: expected a number of tokens, or auto$"):
+            limits_of(text)

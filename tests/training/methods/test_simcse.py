@@ -13,8 +13,9 @@ from scipy.stats import spearmanr
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.kinds import TRIPLET
+from sentkit.model.checkpoint_reading import plan_reading
 from sentkit.model.encoding import encode_texts
-from sentkit.model.reading import ReadingOptions, plan_reading
+from sentkit.model.reading import ReadingOptions
 from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.training.base import open_named
 from sentkit.training.data.corpus import stream

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sentkit.model.transformer.kernels.torch_internals import compile_kernel, flash_attention
 from sentkit.model.transformer.packed import Packed, first_tokens, pack, rounded
-from sentkit.model.transformer.torch_internals import compile_kernel, flash_attention
 
 HALF = (torch.bfloat16,)  # dtypes of the queries, keys and values of a kernel
 CHECKED_LENGTHS = (5, 3, 1)  # tokens of the sentences of the check

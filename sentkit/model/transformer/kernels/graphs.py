@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from sentkit.model.transformer.kernels.torch_internals import copy_all
 from sentkit.model.transformer.packed import Packed, rounded
-from sentkit.model.transformer.torch_internals import copy_all
 
 LARGEST_PASS = 8192  # tokens; the host launches the kernels of longer passes in time
 MOST_KINDS = 16  # of passes; each keeps the states of its tokens in memory

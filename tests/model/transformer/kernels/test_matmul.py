@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.model.transformer import matmul
-from sentkit.model.transformer.inference import Int8Block, factors_of, unsigned_scale, use_integers
-from sentkit.model.transformer.matmul import (
+from sentkit.model.transformer.kernels import matmul
+from sentkit.model.transformer.kernels.inference import Int8Block, factors_of, unsigned_scale, use_integers
+from sentkit.model.transformer.kernels.matmul import (
     LARGEST_WEIGHTS,
     Int8Matmul,
     Integers,

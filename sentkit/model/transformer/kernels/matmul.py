@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from sentkit.model.transformer.bert import Bert, Block
 from sentkit.model.transformer.device import speed_ratio
-from sentkit.model.transformer.packed import ends_of
-from sentkit.model.transformer.torch_internals import (
+from sentkit.model.transformer.kernels.torch_internals import (
     onednn_int8_linear,
     onednn_int8_linear_with_residual,
     onednn_int8_weight,
@@ -29,6 +28,7 @@ from sentkit.model.transformer.torch_internals import (
     private_works,
     public_linear,
 )
+from sentkit.model.transformer.packed import ends_of
 from sentkit.model.transformer.weights import aligned
 
 Matmul = Callable[[Tensor, Tensor | None], Tensor]  # (n, k) and optional residual (n, m) -> (n, m)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import sentkit
 from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.model.transformer import matmul
-from sentkit.model.transformer.inference import LONGEST_RUN, prepare_for_cpu, short_attention
-from sentkit.model.transformer.matmul import faster_matmul, fused_matmul_works
+from sentkit.model.transformer.kernels import matmul
+from sentkit.model.transformer.kernels.inference import LONGEST_RUN, prepare_for_cpu, short_attention
+from sentkit.model.transformer.kernels.matmul import faster_matmul, fused_matmul_works
 from sentkit.model.transformer.packed import SMALLEST_FILLED, filler, pack, spare_tokens
 from sentkit.model.transformer.readouts import apply_readouts
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sentkit.model.transformer.activations import ACTIVATIONS
+from sentkit.model.transformer.layers import ACTIVATIONS
 
 ONEDNN_ACTIVATIONS = {  # name and algorithm of the activation in oneDNN
     "gelu": ("gelu", "none"),

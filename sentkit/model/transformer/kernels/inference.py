@@ -28,8 +28,8 @@ from torch import Tensor, nn
 from sentkit.arrays import Float64
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.model.checkpoint_reading import max_length
 from sentkit.model.encoding import Arrays
-from sentkit.model.reading import max_length
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import TokenBlock
 from sentkit.model.transformer.attention import (
@@ -41,7 +41,7 @@ from sentkit.model.transformer.attention import (
     with_bias,
 )
 from sentkit.model.transformer.bert import Bert, Block
-from sentkit.model.transformer.gpu_kernels import (
+from sentkit.model.transformer.kernels.gpu_kernels import (
     HALF,
     AddNorm,
     add_norm_for,
@@ -49,7 +49,7 @@ from sentkit.model.transformer.gpu_kernels import (
     packed_attention,
     works,
 )
-from sentkit.model.transformer.matmul import (
+from sentkit.model.transformer.kernels.matmul import (
     LARGEST_INPUT,
     Int8Matmul,
     Matmul,

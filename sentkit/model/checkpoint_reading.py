@@ -1,0 +1,251 @@
+"""How a checkpoint is read: from the flags, else from its declaration, else defaults. No torch."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sentkit.arrays import Float32
+from sentkit.errors import UsageError, declared_in
+from sentkit.formats.checkpoints.folders import DEEPEST, Checkpoint
+from sentkit.formats.checkpoints.modules import StoredDeclaration
+from sentkit.formats.checkpoints.readout import CONV, NAMED, Readout, parse_readout, parse_readouts
+from sentkit.formats.files import readable
+from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
+from sentkit.model.reading import ReadingOptions, all_steps, prompts_of, spec_behind, width_behind
+from sentkit.model.text.tokenizer import Tokenizer
+from sentkit.model.transformer.architecture import UnsupportedArchitecture, read_architecture
+from sentkit.transforms.steps import Normalize, Step, Truncate, read_transform
+
+LONGEST = 512  # tokens, if a checkpoint declares no length
+WIDTHS = ("hidden_size", "dim", "d_model", "n_embd")
+DEPTHS = ("num_hidden_layers", "n_layers", "num_layers", "n_layer")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    readouts: tuple[Readout, ...]
+    tokenizer: Tokenizer
+    sides: Mapping[str, str]  # the prompt of each side; empty: all texts have that of the tokenizer
+    steps: tuple[str, ...]  # declared by the checkpoint
+    declared_dim: int | None  # declared; applied after these steps if the options have no dim
+    options: ReadingOptions
+    dropped_steps: tuple[str, ...]  # declared steps that belong to another readout
+    declared: bool  # False: no readout was given or declared; see `default_readout`
+
+    def notes(self, name: str) -> list[str]:
+        """Return messages about automatic choices; `name` is the name of the checkpoint."""
+        used, steps = self.readouts[0].name, ", ".join(self.dropped_steps)
+        undeclared = f"{name} declares no readout: using {used} (--readout selects another)"
+        dropped = f"{name}: the steps after the declared readout are not applied to another readout: {steps}"
+        return [undeclared] * (not self.declared) + [dropped] * bool(steps)
+
+
+def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
+    declared, depth = checkpoint.declared, depth_of(checkpoint.config)
+    if options.readout is not None:
+        readouts = parse_readouts(options.readout, depth)
+    else:
+        readouts = [declared.readout or default_readout(checkpoint.config)]
+        with declared_in(str(checkpoint.folder / declared.source)):
+            readouts[0].resolved(depth)
+    prompt, sides = prompts_of(declared, options)
+    check_readouts(readouts, declared, options, "".join([prompt, *sides.values()]))
+    # Errors must appear before encoding starts and in a dry run.
+    if options.transform is not None:
+        read_transform(options.transform)
+    width = width_of(checkpoint.config) * max(len(readout.parts) for readout in readouts)
+    plain = set(declared.steps) <= {"normalise"} and declared.convolution is None  # others change the width
+    if options.dim is not None and plain and options.dim > width > 0:
+        raise UsageError(f"--dim {options.dim}: the vectors have only {width} numbers")
+    # The declared steps belong to the declared readout, so another readout does not use them.
+    own = declared.readout is None or all(same(readout, declared.readout, depth) for readout in readouts)
+    in_template = any(readout.reduction == "token" for readout in readouts)
+    tokenizer = plan_tokens(checkpoint, options, prompt, in_template=in_template)
+    return Reading(
+        readouts=tuple(readouts),
+        tokenizer=tokenizer,
+        sides=sides,
+        steps=declared.steps if own else (),
+        declared_dim=declared.dim if own and options.dim is None else None,
+        dropped_steps=() if own else declared.steps,
+        options=options,
+        declared=options.readout is not None or declared.readout is not None,
+    )
+
+
+def check_readouts(
+    readouts: Sequence[Readout], declared: StoredDeclaration, options: ReadingOptions, prompt: str
+) -> None:
+    """Refuse readouts that cannot be combined with each other, with the prompt or with a template."""
+    through_template = [readout.reduction == "token" for readout in readouts]
+    whole = [readout for readout in readouts if readout.pooled or readout.reduction in ("token", CONV)]
+    if prompt and not declared.prompt_is_read and whole:
+        problem = "the readout of this checkpoint does not use the tokens of the prompt (--prompt),"
+        problem += " but the readouts pooler, prompt and conv need them"
+        raise UsageError(problem, advice="use --prompt '' or another --readout")
+    alone = "run sentkit encode once for {} and once for the others"
+    if any(through_template) and not all(through_template):
+        problem = "the readout prompt cannot be combined with other readouts"
+        raise UsageError(problem, advice=alone.format("prompt"))
+    other = [readout.name for readout in readouts if readout.reduction == CONV or len(readout.parts) > 1]
+    if len(readouts) > 1 and other:
+        problem = f"the readout {other[0]} cannot be combined with others"
+        raise UsageError(f"{problem}, because its vectors have another length", advice=alone.format(other[0]))
+    named = options.template is not None or options.full_stop is not None
+    if named and not any(through_template):
+        raise UsageError("a template and its full stops can be used only with the readout prompt")
+
+
+def default_readout(config: Mapping[str, Any]) -> Readout:
+    """Return the readout of a checkpoint without a declaration, as sentence-transformers chooses it.
+
+    In a causal language model, only the last token attends to the whole text.
+    """
+    names = config.get("architectures")
+    first = str(names[0]) if isinstance(names, list) and names else ""
+    return NAMED["last" if first.endswith("ForCausalLM") and config.get("is_causal", True) else "mean"]
+
+
+def same(readout: Readout, other: Readout, depth: int) -> bool:
+    """Return true if both names select the same readout: `mean` is `L6:mean` if there are six layers."""
+    layers = [set(each.resolved(depth)) for each in (readout, other)]
+    return layers[0] == layers[1] and readout.reduction == other.reduction
+
+
+def plan_tokens(checkpoint: Checkpoint, options: ReadingOptions, prompt: str, in_template: bool) -> Tokenizer:
+    declared = checkpoint.declared
+    place = str(checkpoint.folder / declared.source)
+    length = max_length(checkpoint, options.max_length)
+    with declared_in(place, unless=options.max_length is not None):
+        tokenizer = Tokenizer(checkpoint, max_length=length, prompt=prompt, lowercase=declared.lowercase)
+        if not declared.prompt_is_read:
+            tokenizer.skip_prompt()
+    if in_template:
+        # The declared full-stop rule belongs to the declared template.
+        template = declared.template if options.template is None else options.template
+        full_stop = options.full_stop or (declared.full_stop if options.template is None else None)
+        asked = any(each is not None for each in (options.readout, options.template, options.full_stop))
+        with declared_in(place, unless=asked):
+            tokenizer.set_template(template, full_stop)
+    return tokenizer
+
+
+def depth_of(config: Mapping[str, Any]) -> int:
+    """Return the number of blocks, or 0 if no known key contains it."""
+    sizes = (config.get(name) for name in DEPTHS)
+    return next((size for size in sizes if isinstance(size, int) and 0 < size <= DEEPEST), 0)
+
+
+def width_of(config: Mapping[str, Any]) -> int:
+    """Return the width of a token state, or 0 if no known key contains it."""
+    return next((config[name] for name in WIDTHS if isinstance(config.get(name), int)), 0)
+
+
+def max_length(checkpoint: Checkpoint, chosen: int | None) -> int:
+    """Return the length limit in tokens, including special tokens; `chosen` is the value of the flag."""
+    most = most_tokens(checkpoint.config, checkpoint.config_file)
+    if chosen is None:
+        return min(checkpoint.declared.max_length or most or LONGEST, most or 1 << 30)
+    if most is not None and chosen > most:
+        raise UsageError(f"--max-length {chosen}: the maximum of this encoder is {most}")
+    return chosen
+
+
+def most_tokens(config: Mapping[str, Any], source: str) -> int | None:
+    """Return the largest number of tokens that the encoder has positions for, or None if unknown."""
+    try:
+        return read_architecture(config, source).max_tokens
+    except UnsupportedArchitecture:
+        positions = config.get("max_position_embeddings")
+    if not isinstance(positions, int) or positions < 1:
+        return None
+    # Tables of 514 rows, such as MPNet's, use positions from padding_id + 1.
+    return positions - 2 if positions % 8 == 2 else positions
+
+
+def hash_of_weights(
+    weights: Mapping[str, Any], as_float32: Callable[[Any], Float32], *, with_pooler: bool, threads: int
+) -> str:
+    """Return 32 hex digits that depend only on names, shapes and values; tensors are converted one by one."""
+    names = sorted(name for name in weights if with_pooler or not name.startswith("pooler."))
+
+    def digest_of(name: str) -> bytes:
+        raw = np.ascontiguousarray(as_float32(weights[name])).reshape(-1).view(np.uint8)
+        return hashlib.blake2b(raw.data, digest_size=16).digest()
+
+    with ThreadPoolExecutor(threads) as pool:  # hashlib releases the interpreter lock
+        digests = list(pool.map(digest_of, names))
+    whole = hashlib.blake2b(digest_size=16)
+    for name, one in zip(names, digests, strict=True):
+        whole.update(f"{name} {by(weights[name].shape)}\n".encode() + one)
+    return whole.hexdigest()
+
+
+def by(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape)) or "one number"
+
+
+def steps_of_checkpoint(
+    checkpoint: Checkpoint, reading: Reading, before: int, read_layer: Callable[[Path], Step]
+) -> list[Step]:
+    """Return the steps of a checkpoint and of the flags; `before` is the vector width of the readout."""
+    declared: list[Step] = [
+        Normalize() if name == "normalise" else read_layer(checkpoint.folder / name) for name in reading.steps
+    ]
+    if reading.declared_dim is not None:
+        declared.append(Truncate(reading.declared_dim))
+    with declared_in(place_of_declaration(checkpoint)):
+        width_behind(declared, before)
+    return all_steps(declared, reading.options)
+
+
+def place_of_declaration(checkpoint: Checkpoint) -> str:
+    return str(checkpoint.folder / checkpoint.declared.source)
+
+
+def spec_of_readout(
+    checkpoint: Checkpoint,
+    reading: Reading,
+    readout: Readout,
+    weights: str,
+    rules: Sequence[Any],
+    steps: Sequence[Step],
+    *,
+    layers: Sequence[int],
+    kernels: str = "",
+    machine: Mapping[str, Any],
+) -> Spec:
+    """Return the origin of the vectors behind the steps.
+
+    `weights` and `kernels` are hashes of the encoder and of its convolution, `rules` the config values that
+    change the vectors for equal weights, `layers` those of the readout. `machine` is recorded, not hashed.
+    """
+    tokenizer, pooler = reading.tokenizer, checkpoint.declared.pooler
+    read_as: list[Any] = [sorted(layers), readout.reduction]
+    if tokenizer.template is not None:
+        read_as.append(tokenizer.template.text)
+    if readout.pooled and pooler.activation != "tanh":
+        read_as.append(pooler.activation)
+    if readout.reduction == CONV:
+        read_as.append(kernels)
+    record = {
+        "model": readable(checkpoint.name),
+        "weights": weights,
+        "tokenizer": tokenizer.hash,
+        "readout": readout.name,
+        "template": tokenizer.template.text if tokenizer.template else None,
+        "full_stop": tokenizer.template.full_stop if tokenizer.template else None,
+        "prompt": reading.sides or tokenizer.prompt,
+        "max_length": tokenizer.max_length,
+        **machine,
+    }
+    label = f"{name_for_label(checkpoint.name)}/{readout.name}"
+    if pooler.lands_in and readout.reduction == parse_readout(pooler.readout).reduction:
+        label += f">{pooler.lands_in}"  # the pooler was trained with this readout to match another space
+    spec = Spec(label, digest([weights, rules, tokenizer.hash, read_as]), record)
+    return spec_behind(steps, spec, reading.options.transform)
