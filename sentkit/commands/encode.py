@@ -124,7 +124,7 @@ def print_plan(
     `folder` are the flags of a vector folder, and `existing` is this folder if it exists.
     """
     from sentkit.errors import NoRowsError
-    from sentkit.model.writing import plan_of
+    from sentkit.model.plan import plan_of
 
     if folder is None:
         blocks = [inputs.blocks(encoding.texts)]
@@ -170,7 +170,7 @@ def write_folder(
 
     `existing` is the folder if it was there when the command began.
     """
-    from sentkit.model.blocks import BlockWriter
+    from sentkit.model.folder_writer import BlockWriter
 
     shard = flags.parsed_shard()
     writer = BlockWriter(
@@ -185,6 +185,6 @@ def write_folder(
     progress.share = writer.share
     writer.run(progress.add, check_stop)
     progress.console.report(writer.counts(f"shard {shard}: " if shard.count > 1 else ""))
-    if encoding.old is not None and shard.count == 1 and not writer.kept:
+    if encoding.old is not None and shard.count == 1 and not writer.complete:
         encoding.old.count_unneeded()
     return writer.tally

@@ -78,7 +78,9 @@ def set_languages(tokenizer: Any, source: str | None, target: str | None, declar
         if code is not None and code not in languages:
             raise UsageError(f'{flag} "{code}": unknown language', advice=similar(code, languages))
     tokenizer.src_lang = source
-    return {} if target is None else {argument: languages[target]}
+    if target is None:
+        return {}
+    return {argument: languages[target]}
 
 
 def similar(code: str, languages: Mapping[str, int]) -> str:

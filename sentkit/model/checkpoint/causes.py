@@ -372,7 +372,9 @@ class VariantEncoder:
         counts = np.add.reduceat(is_of_text, tokens.starts, dtype=np.int64)
 
         def without_first_tokens(column: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
-            return None if column is None else np.maximum(column - tokenizer.before, 0)
+            if column is None:
+                return None
+            return np.maximum(column - tokenizer.before, 0)
 
         return TokenBlock(
             tokens.ids[is_of_text],

@@ -33,8 +33,9 @@ class PackedClassifier(TransformerEncoder):
         layout = LAYOUTS[architecture.family]
         tensors = read_tensors(weight_files(checkpoint.transformer, checkpoint.name))
         out_weight = tensors.get(f"{layout.out}.weight")  # (k, d)
-        has_rows = out_weight is not None and out_weight.ndim > 0
-        self.width = len(out_weight) if has_rows else 1
+        self.width = 1
+        if out_weight is not None and out_weight.ndim > 0:
+            self.width = len(out_weight)
         with torch.device("meta"):
             head = ClassifierHead(architecture, self.width, dropout=0.0, scale=0.0)
         shapes = {name: tuple(weight.shape) for name, weight in head.weights().items()}

@@ -248,7 +248,7 @@ def read_folder(checkpoint: Checkpoint, options: ReadingOptions) -> StaticModel:
     if declared.dim is not None and options.dim is None:
         steps.append(Truncate(declared.dim))
     steps = steps_of(options, steps, width)
-    table = {
+    table: dict[str, Any] = {
         "kind": "model2vec" if of_model2vec else "StaticEmbedding of sentence-transformers",
         "folder": readable(str(folder)),
         "tokens": pieces.count,

@@ -21,8 +21,8 @@ from sentkit.model.text.tokens import (
     TextTokenizer,
     TokenBlock,
     Tokens,
+    characters_of_tokens,
     flat,
-    places_in,
 )
 
 # Punctuation and symbols: ASCII, Latin-1, Arabic, Indic, East Asian, typographic and full-width characters.
@@ -67,8 +67,8 @@ def located(ids: list[int], ranges: Sequence[Range], prompt: str, text: str, unk
     shift = len(prompt)
     first = next((index for index, (_, end) in enumerate(ranges) if end > shift), len(ids))
     ranges_in_text = [(start - shift, end - shift) for start, end in ranges[first:]]
-    places = places_in(range(len(text)), ranges_in_text)
-    return LocatedTokens(ids, (first, len(ids)), places, unknown=unknown)
+    characters = characters_of_tokens(range(len(text)), ranges_in_text)
+    return LocatedTokens(ids, (first, len(ids)), characters, unknown=unknown)
 
 
 class KnownWords(LongTextTokenizer):
@@ -184,8 +184,8 @@ class WordPieces(KnownWords):
         self._rules = read_object(path)
         self.backend = backend_of(self._rules, self.source)
         self.max_length = None
-        truncation = self._rules.get("truncation") if keep_unknown else None
-        if isinstance(truncation, dict):
+        truncation = self._rules.get("truncation")
+        if keep_unknown and isinstance(truncation, dict):
             length = truncation.get("max_length")
             if truncation.get("direction", "Right") != "Right" or type(length) is not int or length < 1:
                 problem = "the tokenizer truncates texts at their start, or to no number of tokens"
@@ -205,11 +205,18 @@ class WordPieces(KnownWords):
     @cached_property
     def hash(self) -> str:
         rules = rules_hash(self._rules)
-        return f"{rules}+unknown" if self.keep_unknown else rules
+        if self.keep_unknown:
+            return f"{rules}+unknown"
+        return rules
 
     def __call__(self, texts: Sequence[str]) -> TokenBlock:
-        prompted = [self.prompt + text for text in texts] if self.prompt else list(texts)
-        ids, counts = flat(self._ids(prompted)) if self.words is None else self.words(prompted)
+        prompted = list(texts)
+        if self.prompt:
+            prompted = [self.prompt + text for text in texts]
+        if self.words is None:
+            ids, counts = flat(self._ids(prompted))
+        else:
+            ids, counts = self.words(prompted)
         return known_tokens(ids, counts, self.max_length, self.unknown)
 
     def _ids(self, texts: list[str]) -> list[list[int]]:

@@ -18,7 +18,7 @@ from sentkit.formats.checkpoints.folders import Checkpoint, with_end_token
 from sentkit.formats.files import read_object, read_object_if_there
 from sentkit.model.forks import working
 from sentkit.model.text.growth import check_growth
-from sentkit.model.text.tokens import Ints, flat, places_of_parts
+from sentkit.model.text.tokens import Ints, flat, indices_of_ranges
 from sentkit.process import threads_of_command, usable_cpus
 
 if TYPE_CHECKING:
@@ -123,7 +123,9 @@ def splits_at_spaces(rules: Mapping[str, Any]) -> bool:
     """Return whether the ids before a space between two words surely do not depend on the text behind it."""
 
     def steps(step: Mapping[str, Any] | None, inner: str) -> Sequence[Mapping[str, Any]]:
-        return [] if step is None else step.get(inner, [step])
+        if step is None:
+            return []
+        return step.get(inner, [step])
 
     normalizers = steps(rules.get("normalizer"), "normalizers")
     splitters = steps(rules.get("pre_tokenizer"), "pretokenizers")
@@ -224,7 +226,7 @@ class WordIds:
         numbers = np.fromiter(map(self.numbers.__getitem__, words), np.int64, int(counts.sum()))
         starts = (np.cumsum(self.lengths) - self.lengths)[numbers]
         lengths = self.lengths[numbers]
-        ids = self.ids[places_of_parts(starts, lengths)]
+        ids = self.ids[indices_of_ranges(starts, lengths)]
         # The ids of a list: those up to its last word, without those up to its first.
         ends = np.cumsum(counts)
         ids_before = np.append(0, np.cumsum(lengths))

@@ -32,9 +32,9 @@ from sentkit.model.text.tokens import (
     Range,
     TokenBlock,
     Tokens,
+    characters_of_tokens,
     flat,
-    places_in,
-    places_of_parts,
+    indices_of_ranges,
     truncate,
 )
 
@@ -121,7 +121,9 @@ class Tokenizer(LongTextTokenizer):
 
     def alone(self, words: Sequence[str]) -> list[list[int]]:
         """Return the ids of each word, without special tokens, prompt or template."""
-        texts = [word.lower() for word in words] if self.lowercase else list(words)
+        texts = list(words)
+        if self.lowercase:
+            texts = [text.lower() for text in texts]
         with library_errors(self.source):
             encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
@@ -213,7 +215,7 @@ class Tokenizer(LongTextTokenizer):
         starts = np.cumsum(lengths) - lengths
         ends_of_words = starts + self.before + counts
         ids = np.empty(lengths.sum(), np.int32)
-        ids[places_of_parts(starts + self.before, counts)] = ids_of_words
+        ids[indices_of_ranges(starts + self.before, counts)] = ids_of_words
         for position, number in enumerate(self.first):
             ids[starts + position] = number
         for position, number in enumerate(self.last):
@@ -254,13 +256,16 @@ class Tokenizer(LongTextTokenizer):
             (token_start - start, token_end - start)
             for token_start, token_end in encoding.offsets[first:last]
         ]
-        places = places_in(characters, ranges)
-        return LocatedTokens(encoding.ids, (first, max(first, last)), places)
+        return LocatedTokens(
+            encoding.ids, (first, max(first, last)), characters_of_tokens(characters, ranges)
+        )
 
     def _prompted(self, text: str) -> str:
         """The text as the library gets it, without the template."""
         prompted = self.prompt + text
-        return prompted.lower() if self.lowercase else prompted
+        if self.lowercase:
+            return prompted.lower()
+        return prompted
 
     def _truncated(self, ids: NDArray[np.int32], counts: Ints) -> TokenBlock:
         """The texts with these ids, which are truncated at the end or the start of the text."""
@@ -271,7 +276,7 @@ class Tokenizer(LongTextTokenizer):
                 starts += self.before
             else:
                 starts += counts - self.after - excess
-            ids = np.delete(ids, places_of_parts(starts, excess))
+            ids = np.delete(ids, indices_of_ranges(starts, excess))
         without_text = np.flatnonzero(counts <= self.skip).tolist()
         without_tokens = np.flatnonzero(counts == 0).tolist()
         problems = dict.fromkeys(without_text, "the text has no tokens after the prompt")
@@ -301,14 +306,18 @@ def start_of(text: str, length: int) -> str:
     cut = text.find(" ", length)
     while 0 < cut < 2 * length and not text[cut - 1].isalnum() & text[cut + 1 : cut + 2].isalnum():
         cut = text.find(" ", cut + 1)
-    return text[:cut] if 0 < cut < 2 * length else text
+    if 0 < cut < 2 * length:
+        return text[:cut]
+    return text
 
 
 def sentence_range(template: Template, input_text: str, encoding: "Encoding") -> Range:
     """Return the tokens of the sentence. Tokens without characters between others are included."""
     start, end = template.place(input_text)
     indices = [index for index, (first, last) in enumerate(encoding.offsets) if start <= first < last <= end]
-    return (indices[0], indices[-1] + 1) if indices else (0, 0)
+    if indices:
+        return (indices[0], indices[-1] + 1)
+    return (0, 0)
 
 
 def single_tokens(tokenizer: Tokenizer, words: Sequence[str]) -> list[int | None]:

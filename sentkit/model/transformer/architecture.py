@@ -176,6 +176,9 @@ def read_architecture(config: Mapping[str, object], source: str) -> Architecture
     numbers["head_size"] = size("head_size", width // heads or 1)
     for name_of_fraction in ("norm_epsilon", "dropout", "attention_dropout"):
         numbers[name_of_fraction] = fraction(name_of_fraction)
+    first_position = family.first_position
+    if first_position is None:
+        first_position = padding_id + 1
     activation = read_activation(config, *keys["activation"])
     if activation is None:
         raise UnsupportedArchitecture(f'activation "{config.get(keys["activation"][0])}"')
@@ -183,7 +186,7 @@ def read_architecture(config: Mapping[str, object], source: str) -> Architecture
         family=name,
         depth=size("depth", most=DEEPEST),
         activation=activation,
-        position_offset=padding_id + 1 if family.first_position is None else family.first_position,
+        position_offset=first_position,
         padding_id=padding_id,
         **numbers,
     )
@@ -304,14 +307,17 @@ def stored_tensors(
     family = architecture.kind
     width = architecture.width
     narrow = architecture.embedding_width
-    before: dict[str, tuple[int, ...]] = {  # modules before the blocks; without rows, there is none
-        "words": (architecture.vocabulary, narrow),
-        "positions": (0 if family.bases else architecture.positions, narrow),
-        "norm": (narrow if "norm" in family.tables else 0,),
-        "types": (architecture.types, narrow),
-        "projection": (width if narrow != width else 0, narrow),
-        "relative": (architecture.buckets, architecture.heads),
-    }
+    before: dict[str, tuple[int, ...]] = {"words": (architecture.vocabulary, narrow)}  # the blocks
+    if not family.bases:
+        before["positions"] = (architecture.positions, narrow)
+    if "norm" in family.tables:
+        before["norm"] = (narrow,)
+    if architecture.types:
+        before["types"] = (architecture.types, narrow)
+    if narrow != width:
+        before["projection"] = (width, narrow)
+    if architecture.buckets:
+        before["relative"] = (architecture.buckets, architecture.heads)
     tensors: dict[str, tuple[str, tuple[int, ...]]] = {}
 
     def add(module: str, stored_name: str, shape: tuple[int, ...], *, has_bias: bool) -> None:
@@ -320,9 +326,8 @@ def stored_tensors(
             tensors[f"{module}.bias"] = f"{stored_name}.bias", shape[:1]
 
     for module, shape in before.items():
-        if shape[0]:
-            has_bias = module in ("norm", "projection") and family.has_bias(module)
-            add(module, family.tables[module], shape, has_bias=has_bias)
+        has_bias = module in ("norm", "projection") and family.has_bias(module)
+        add(module, family.tables[module], shape, has_bias=has_bias)
     shapes = architecture.shapes
     for block in range(architecture.depth):
         for module, stored_name in architecture.modules(block).items():

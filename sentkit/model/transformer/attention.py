@@ -84,7 +84,9 @@ def with_bias(
         added = bias[None, :, :longest, :longest]
     else:
         added = bias[:, positions, :longest].transpose(0, 1).unsqueeze(2)  # (c, h, 1, t)
-    return added if mask is None else added.masked_fill(~mask, -torch.inf)
+    if mask is None:
+        return added
+    return added.masked_fill(~mask, -torch.inf)
 
 
 def turns_of(positions: Tensor, base: float, size: int) -> tuple[Tensor, Tensor]:

@@ -64,7 +64,9 @@ def pick_precision(name: str, device: torch.device) -> torch.dtype:
         raise UsageError(f'unknown precision "{name}"', advice=f"available: {', '.join(PRECISIONS)}")
     if name == "auto":
         name = precision_of_environment() or ("bf16" if has_fast_bf16(device) else "fp32")
-    return torch.bfloat16 if name == "bf16" else torch.float32
+    if name == "bf16":
+        return torch.bfloat16
+    return torch.float32
 
 
 def has_fast_bf16(device: torch.device) -> bool:
@@ -158,7 +160,9 @@ def run_all(
 def to_device(values: np.ndarray, device: torch.device) -> Tensor:
     """Copy values of the host to a device. The host does not wait for the work that the device still has."""
     tensor = torch.from_numpy(values)
-    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+    if device.type == "cpu":
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def to_host(tensors: Sequence[Tensor]) -> Callable[[], Arrays]:

@@ -44,7 +44,9 @@ def make_norm(architecture: Architecture, width: int) -> nn.Module:
 
 class Dropout(nn.Dropout):
     def forward(self, values: Tensor) -> Tensor:
-        return drop(values, self.p) if self.training else values
+        if self.training:
+            return drop(values, self.p)
+        return values
 
 
 def drop(values: Tensor, rate: float) -> Tensor:

@@ -37,7 +37,9 @@ LOCAL = {"trust_remote_code": False, "local_files_only": True}
 def padding_id_of(model: Any) -> int:
     """The token that fills a batch; another one if the configuration has an unusable one, as it is masked."""
     number = model.config.pad_token_id
-    return number if number in range(model.get_input_embeddings().num_embeddings) else 0
+    if number in range(model.get_input_embeddings().num_embeddings):
+        return number
+    return 0
 
 
 class TransformersModel(nn.Module):

@@ -75,7 +75,9 @@ def is_plain(value: object) -> bool:
 
 def aligned(weight: Tensor) -> Tensor:
     """Return the weight at a multiple of 64 bytes: elsewhere, as in mapped files, MKL rounds differently."""
-    return weight if weight.data_ptr() % 64 == 0 else weight.clone()
+    if weight.data_ptr() % 64 == 0:
+        return weight
+    return weight.clone()
 
 
 def canonical(tensors: Mapping[str, Tensor], architecture: Architecture) -> dict[str, Tensor]:
@@ -173,7 +175,9 @@ def weight_of(module: str, names: Collection[str]) -> str | None:
     if weight in names:
         return weight
     matches = [name for name in names if name.endswith(f".{weight}") or weight.endswith(f".{name}")]
-    return matches[0] if len(matches) == 1 else None
+    if len(matches) == 1:
+        return matches[0]
+    return None
 
 
 def read_halves(file: Path) -> dict[str, tuple[Tensor, Tensor]]:

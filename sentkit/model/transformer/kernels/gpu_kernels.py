@@ -271,7 +271,9 @@ def add_norm_for(width: int, epsilon: float, device: torch.device) -> AddNorm | 
                 )
             return result
 
-        return add_norm if adds_right(add_norm, width, epsilon, device) else None
+        if adds_right(add_norm, width, epsilon, device):
+            return add_norm
+        return None
     return None
 
 

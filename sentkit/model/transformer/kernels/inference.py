@@ -121,7 +121,9 @@ class InferenceBlock(Block):
             setattr(self, name, getattr(block, name))
 
     def attend(self, states: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
-        query_states = states if only is None else states[only]
+        query_states = states
+        if only is not None:
+            query_states = states[only]
         queries, pairs = self.project(states, query_states, only)
         queries = turned(queries, packed, self.base, self.size, [(self.query_norm, self.heads)], only)
         pairs = turned(pairs, packed, self.base, self.size, [(self.key_norm, self.key_heads)])
@@ -157,13 +159,18 @@ class InferenceBlock(Block):
             next_sentence = sentences.stop
 
             # Queries (c, h, q, e), and keys and values (c, g, t, e) of the run.
-            query_rows = tokens if only is None else sentences
+            query_rows = tokens
+            positions: Tensor | None = None
+            if only_positions is not None:
+                query_rows = sentences
+                positions = only_positions[sentences]
             query = queries[query_rows].view(count, -1, self.heads, self.size).transpose(1, 2)
             pair = pairs[tokens].view(count, -1, 2, self.key_heads, self.size)
             key, value = pair.permute(2, 0, 3, 1, 4)
-            positions = None if only_positions is None else only_positions[sentences]
 
-            keys_of_query = min(length, 2 * self.window) if self.window else length
+            keys_of_query = length
+            if self.window:
+                keys_of_query = min(length, 2 * self.window)
             attention = short_attention if keys_of_query <= LONGEST_RUN else blockwise_attention
             mask = with_bias(None, packed.bias, length, positions)
             mixed = windowed(attention, query, key, value, mask, self.window, positions, causal=packed.causal)

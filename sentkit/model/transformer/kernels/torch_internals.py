@@ -125,8 +125,6 @@ def onednn_int8_linear_with_residual(
 ) -> Tensor:
     """Return the sum of a layer of uint8 inputs (n, k) and the residual (n, m), as `dtype`."""
     linear: Any = torch.ops.onednn.qlinear_pointwise
-    output_scale, output_zero = 1.0, 0
-    residual_scale, residual_zero = 1.0, 0
     result: Tensor = linear.binary(
         inputs,
         input_scale,
@@ -136,11 +134,11 @@ def onednn_int8_linear_with_residual(
         weight_zeros,
         residual,
         bias,
-        output_scale,
-        output_zero,
+        1.0,  # scale and zero point of the output
+        0,
         dtype,
-        residual_scale,
-        residual_zero,
+        1.0,  # scale and zero point of the residual
+        0,
         "add",
         1.0,  # the factor of the residual
         "none",
