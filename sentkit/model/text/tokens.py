@@ -65,7 +65,8 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
         windows = {number: text.windows for number, text in enumerate(texts) if text.windows is not None}
         ids, lengths = flat([text.ids for text in texts])
         counts = np.array([text.count for text in texts], np.int64)
-        return cls(ids, lengths, counts, *columns, problems, windows)
+        at, unknown, second, skip = columns
+        return cls(ids, lengths, counts, at, unknown, second, skip, problems, windows)
 
     @property
     def columns(self) -> "tuple[Ints | None, ...]":
