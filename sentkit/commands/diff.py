@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
     from sentkit.metrics.differences import Difference
     from sentkit.model import Model
-    from sentkit.model.checkpoint.variants import Result
+    from sentkit.model.checkpoint.causes import Result
     from sentkit.model.checkpoint_model import CheckpointModel
 
 SAMPLE = 5000  # vectors, for the neighbours and the similarities
@@ -145,7 +145,7 @@ def explained(difference: "Difference", model: "Model", console: Console) -> dic
     The order of the rows, a factor of the lengths and changes of the model are tried in this order.
     """
     from sentkit.metrics.differences import common_factor, row_order
-    from sentkit.model.checkpoint.variants import EQUAL
+    from sentkit.model.checkpoint.causes import EQUAL
     from sentkit.model.checkpoint_model import CheckpointModel
 
     record = difference.record
@@ -180,7 +180,7 @@ def explained_by_changes(
     difference: "Difference", model: "CheckpointModel", file: str, console: Console, *, same_direction: bool
 ) -> dict[str, Any]:
     """The changes of the model that explain the difference, or that nothing does."""
-    from sentkit.model.checkpoint.variants import explain
+    from sentkit.model.checkpoint.causes import explain
 
     record, sample = difference.record, difference.examples
     console.note(f"the vectors differ: encoding {len(sample)} texts under each change, to find the cause")

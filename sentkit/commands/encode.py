@@ -124,7 +124,7 @@ def print_plan(
     `folder` are the flags of a vector folder, and `existing` is this folder if it exists.
     """
     from sentkit.errors import NoRowsError
-    from sentkit.model.writing import plan_of
+    from sentkit.model.plan import plan_of
 
     if folder is None:
         blocks = [inputs.blocks(encoding.texts)]
@@ -155,7 +155,9 @@ def warn_of_empty_shards(console: Console, blocks: int, shards: int) -> None:
         have = "has" if shards - blocks == 1 else "have"
         there = "is" if blocks == 1 else "are"
         advice = f"use --shard I/{blocks}, or smaller --block-bytes"
-        console.warn(f"{shards - blocks} of {shards} shards {have} no block: there {there} {blocks} ({advice})")
+        console.warn(
+            f"{shards - blocks} of {shards} shards {have} no block: there {there} {blocks} ({advice})"
+        )
 
 
 def write_folder(
@@ -171,7 +173,7 @@ def write_folder(
 
     `existing` is the folder if it was there when the command began.
     """
-    from sentkit.model.blocks import BlockWriter
+    from sentkit.model.folder_writer import BlockWriter
 
     shard = flags.parsed_shard()
     writer = BlockWriter(
@@ -191,6 +193,6 @@ def write_folder(
     progress.console.report(writer.counts(f"shard {shard}: " if shard.count > 1 else ""))
     if writer.count == 0:
         warn_of_empty_shards(progress.console, writer.folder.offsets[-1], shard.count)
-    if encoding.old is not None and shard.count == 1 and not writer.kept:
+    if encoding.old is not None and shard.count == 1 and not writer.complete:
         encoding.old.count_unneeded()
     return writer.tally

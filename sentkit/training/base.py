@@ -20,14 +20,10 @@ from sentkit.model.reading import ReadingOptions
 from sentkit.model.static.models import WordTable, read_folder
 from sentkit.model.static.tokenizers import WordPieces
 from sentkit.model.text.tokenizer import Tokenizer
-from sentkit.model.transformer.architecture import (
-    WITH_POOLER,
-    Architecture,
-    UnsupportedArchitecture,
-    architecture_of,
-)
+from sentkit.model.transformer.architecture import Architecture, UnsupportedArchitecture, architecture_of
 from sentkit.model.transformer.bert import Bert, load_bert
 from sentkit.model.transformer.encoder import add_convolution, rules_of
+from sentkit.model.transformer.families import WITH_POOLER
 from sentkit.model.transformer.transformers_model import TransformersModel, load_transformers_model
 from sentkit.model.transformer.weights import canonical, fit, read_weights, weights_hash
 from sentkit.training.lora import add_lora

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from sentkit.model.transformer.architecture import QKV
 from sentkit.model.transformer.bert import Bert
+from sentkit.model.transformer.families import QKV
 from sentkit.training.recipe import LORA_LAYERS, Recipe
 
 TRAINED = ("lora_a", "lora_b")

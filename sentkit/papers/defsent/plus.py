@@ -28,9 +28,10 @@ from sentkit.formats.vectors.store import open_inputs
 from sentkit.formats.vectors.vector_file import BLOCK
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, one_vector
 from sentkit.model.checkpoint.heads import HEADS, read_head
-from sentkit.model.transformer.architecture import ROBERTA
-from sentkit.model.transformer.bert import ACTIVATIONS, Bert
+from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.device import to_device
+from sentkit.model.transformer.families import ROBERTA
+from sentkit.model.transformer.layers import ACTIVATIONS
 from sentkit.model.transformer.readouts import widened
 from sentkit.model.transformer.weights import aligned, canonical
 from sentkit.papers.defsent import paper

@@ -14,8 +14,8 @@ from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.checkpoints.writing import write_static_folder
 from sentkit.model.checkpoint.export import Declaration, merged, write_card, write_folder, write_weights
 from sentkit.model.text.tokenizer import Tokenizer
-from sentkit.model.transformer.architecture import WITH_POOLER
 from sentkit.model.transformer.bert import Bert
+from sentkit.model.transformer.families import WITH_POOLER
 from sentkit.model.transformer.transformers_model import TransformersModel
 from sentkit.training.base import Base
 from sentkit.training.method import Finished, Method, checked_finished, first_readout, template_of

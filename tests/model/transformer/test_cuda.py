@@ -13,11 +13,12 @@ import sentkit
 from flash_kernel import kernel_on_cpu
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.text.tokens import TokenBlock
-from sentkit.model.transformer import encoder, gpu_kernels, inference
+from sentkit.model.transformer import encoder
 from sentkit.model.transformer.bert import Block
 from sentkit.model.transformer.device import to_device, to_host
-from sentkit.model.transformer.gpu_kernels import add_norm_for, adds_right
-from sentkit.model.transformer.inference import CudaBlock, prepare_for_cuda
+from sentkit.model.transformer.kernels import gpu_kernels, inference
+from sentkit.model.transformer.kernels.gpu_kernels import add_norm_for, adds_right
+from sentkit.model.transformer.kernels.inference import CudaBlock, prepare_for_cuda
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import apply_readouts
 
