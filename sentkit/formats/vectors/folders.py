@@ -75,7 +75,7 @@ class Block:
     def raw_blocks(self, inputs: Inputs) -> Iterator[RowBlock]:
         """The rows before parsing."""
         if self.rows is not None:
-            yield self.rows.part(0, len(self.rows))  # a reader marks its bad rows
+            yield self.rows.between(0, len(self.rows))  # a reader marks its bad rows
             return
         hashed = sha256()
         if self.format in LINES:
@@ -173,7 +173,7 @@ class Grid:
             for part in chain(parts, [None]):
                 held.extend(part or empty_block())
                 while part is None or len(held) > size:  # more than one block, so this is not the last
-                    own, held = held.part(0, size), held.part(size, len(held))
+                    own, held = held.between(0, size), held.between(size, len(held))
                     lines = [*own.raws] if self.by_line else [*own.lines]
                     for place in own.bad:
                         lines[place] = own.raws[place]

@@ -99,7 +99,7 @@ class VectorReader:
             while start < len(rows) and most != 0:
                 # Before a row is accepted, one after the other, because a bad one determines nothing.
                 stop = len(rows) if self.begun and most is None else start + 1
-                before, own = vars(self).copy(), rows.part(start, stop)
+                before, own = vars(self).copy(), rows.between(start, stop)
                 if vectors is None:
                     block = check(self.parsed(own))
                 else:
