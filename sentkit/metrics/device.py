@@ -32,7 +32,7 @@ from torch import Tensor
 
 from sentkit.arrays import Float32, Float64, Indices, Rows
 from sentkit.errors import UnavailableError
-from sentkit.formats.vectors.store import SelectedVectors, StoredVectors
+from sentkit.formats.vectors.arrays import SelectedVectors, StoredVectors
 from sentkit.metrics.similarity import SMALLEST_NORM, UNDERFLOW
 
 NUMBERS_PER_BLOCK, ROWS_PER_BLOCK = 1 << 25, 1 << 17  # at most, of the rows of a block
@@ -170,7 +170,7 @@ class Blocks:
 def codes_of(rows: Rows, span: slice) -> Iterator[tuple[np.ndarray, Indices | None, np.ndarray | None]]:
     """The stored numbers of a span, file by file, with the used places (None: all) and the scales of int8."""
     if isinstance(rows, SelectedVectors):
-        places = rows.places[span]
+        places = rows.indices[span]
         start = int(places[0])
         for codes, _, scale in codes_of(rows.vectors, slice(start, int(places[-1]) + 1)):
             first, last = np.searchsorted(places, [start, start + len(codes)])

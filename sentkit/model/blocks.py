@@ -15,16 +15,11 @@ from sentkit.formats.outputs.temporary import remove
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.lines import MAX_LINE
 from sentkit.formats.rows.rows import Inputs, Meter, Rejects
-from sentkit.formats.vectors.folders import (
-    BLOCK_BYTES,
-    EMPTY_RECORD,
-    Block,
-    VectorFolder,
-    create_folder,
-    describe_input,
-)
-from sentkit.formats.vectors.sinks import StoreSink
-from sentkit.formats.vectors.vector_file import VectorFile, copy_block, create_vector_file
+from sentkit.formats.vectors.file_writer import copy_block, create_vector_file
+from sentkit.formats.vectors.folders import EMPTY_RECORD, FolderRun, create_folder
+from sentkit.formats.vectors.grid import BLOCK_BYTES, Block, describe_input
+from sentkit.formats.vectors.vector_file import VectorFile
+from sentkit.formats.vectors.writers import SeparateWriter
 from sentkit.model.encoding import Report, RowGroup, Tally, computed_ahead, encode_group
 from sentkit.model.writing import Encoding
 
@@ -51,7 +46,7 @@ class BlockWriter:
         *,
         block_bytes: int | None,
         resume: bool,
-        existing: VectorFolder | None,
+        existing: FolderRun | None,
     ) -> None:
         """Open or create a vector folder for the blocks whose index is `wanted`.
 
@@ -203,7 +198,7 @@ class BlockWriter:
     def old_block(self, block: Block) -> VectorFile | None:
         """The file of --reuse with a block that was made from the same bytes, if there is one."""
         old = self.old.get((*self.folder.place_of(block), self.texts.vectors), {})
-        return old.get(block.digest(self.inputs)) if old else None
+        return old.get(block.digest()) if old else None
 
     def copy(self, block: Block, old: VectorFile, path: str) -> None:
         assert self.encoding.old is not None
@@ -223,7 +218,7 @@ class BlockWriter:
         width, kind = encoding.encoder.width, self.folder.store
         named: dict[str, Any] = {"width": width, "kind": kind, "force": True, "record": EMPTY_RECORD}
         with published_together(), create_vector_file(path, spec, names, **named) as writer:
-            sink = StoreSink(writer, encoding.form)
+            sink = SeparateWriter(writer, encoding.form)
             for group in groups:
                 encoding.write(group, [sink], names, new.rejects, tally, report)
             writer.record = {

@@ -11,8 +11,7 @@ from sentkit.formats.checkpoints.folders import NANO
 from sentkit.formats.rows.block import RowBlock, made_block
 from sentkit.formats.rows.kinds import SENTENCE, TextParser
 from sentkit.formats.rows.rows import Inputs, Rejects
-from sentkit.formats.vectors.sinks import refuse_not_finite
-from sentkit.formats.vectors.vectors import VectorBlock
+from sentkit.formats.vectors.vectors import VectorBlock, refuse_not_finite
 from sentkit.model import Model, find_encoder
 from sentkit.model.encoding import (
     Report,

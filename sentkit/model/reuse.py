@@ -17,9 +17,9 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import open_file
 from sentkit.formats.rows.kinds import KINDS, prompts_of_sides, string_in
 from sentkit.formats.vectors.fingerprint import space_of, spec_of_signs, without_machine
-from sentkit.formats.vectors.folders import VectorFolder, shown
-from sentkit.formats.vectors.store import Store
-from sentkit.formats.vectors.vector_file import VectorFile
+from sentkit.formats.vectors.folders import FolderRun, shown
+from sentkit.formats.vectors.store import VectorFolder
+from sentkit.formats.vectors.vector_file import VectorFile, VectorSource
 from sentkit.model.encoding import RowGroup
 
 RECORDED = ("_emb", "prompt", "max_length", "precision")  # a record must have these
@@ -32,7 +32,7 @@ KEY = "S16"  # numpy ignores zero bytes at the end, which all keys may have
 SPAN = ("start", "end")  # of a chunk, in characters
 
 
-def difference(old: Store, spec: Mapping[str, Any], kind: str) -> str | None:
+def difference(old: VectorSource, spec: Mapping[str, Any], kind: str) -> str | None:
     """The first setting that differs between old and new vectors; None if the old ones can be copied."""
     new = spec_of_signs(spec) if old.kind == "binary" else spec
     same_space = space_of(str(old.emb)) == space_of(new["_emb"])
@@ -45,13 +45,13 @@ def difference(old: Store, spec: Mapping[str, Any], kind: str) -> str | None:
     return None
 
 
-def same_for_all(folder: VectorFolder) -> dict[str, Any]:
+def same_for_all(folder: FolderRun) -> dict[str, Any]:
     """The settings of a folder without its inputs."""
     others = {name: value for name, value in folder.settings.items() if name != "inputs"}
     return {**others, "encoder": without_machine(folder.settings["encoder"])}
 
 
-def check_old(path: str, store: Store | None) -> Store:
+def check_old(path: str, store: VectorSource | None) -> VectorSource:
     """Refuse a file that `--reuse` cannot read."""
     if store is None:
         if path != "-":
@@ -69,7 +69,7 @@ class OldVectors:
 
     def __init__(
         self,
-        files: Mapping[str, Store | None],
+        files: Mapping[str, VectorSource | None],
         spec: Mapping[str, Any],
         width: int,
         kind: str,
@@ -79,7 +79,7 @@ class OldVectors:
         self.width, self.chunks = width, bool(spec.get("chunks"))
         self.copies = not spec.get("window")  # whole blocks; windows are counted by row
         self.unneeded: int | None = None  # rows; known at the end of a process that reads all of the input
-        self.stores = list[Store]()
+        self.stores = list[VectorSource]()
         for path, opened in files.items():
             store = check_old(path, opened)
             if (different := difference(store, spec, kind)) is not None:
@@ -155,12 +155,14 @@ class OldVectors:
                     vectors[row] = storage.decode(np.frombuffer(opened.read(size), dtype))
         return vectors
 
-    def blocks(self, folder: VectorFolder) -> dict[tuple[Any, ...], dict[str, VectorFile]]:
+    def blocks(self, folder: FolderRun) -> dict[tuple[Any, ...], dict[str, VectorFile]]:
         """The files of folders with the settings of this one: place of a block -> digest -> file."""
         blocks: dict[tuple[Any, ...], dict[str, VectorFile]] = {}
         for store in self.stores if self.copies else ():
-            before = store.folder
-            if before is None or same_for_all(before) != same_for_all(folder):
+            if not isinstance(store, VectorFolder):
+                continue
+            before = store.run
+            if same_for_all(before) != same_for_all(folder):
                 continue
             for file in store.files:
                 block = before.block(file.record["input"], file.record["start"])

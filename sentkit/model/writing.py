@@ -22,10 +22,10 @@ from sentkit.formats.files import COMPRESSED, is_parquet, is_safetensors
 from sentkit.formats.rows.block import NewFields, RowBlock, empty_block
 from sentkit.formats.rows.kinds import EMBEDDED, TextParser
 from sentkit.formats.rows.rows import Rejects
-from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks, refuse_existing_fields
 from sentkit.formats.vectors.store import recorded_fields
 from sentkit.formats.vectors.tensors import Storage
 from sentkit.formats.vectors.vectors import ENCODINGS
+from sentkit.formats.vectors.writers import VectorOutput, VectorWriter, open_writers, refuse_existing_fields
 from sentkit.model.encoding import (
     AHEAD,
     LAST_GROUP,
@@ -97,7 +97,7 @@ class Encoding:
         tally, encoder, texts = Tally(), self.encoder, self.texts
         done = encode_groups(self.known(groups), encoder, self.budget, self.old)
         first = list(islice(done, 1))  # the first row determines the names of the vectors
-        with open_sinks(paths, self.specs(texts), texts.vectors, encoder.width, self.form) as sinks:
+        with open_writers(paths, self.specs(texts), texts.vectors, encoder.width, self.form) as sinks:
             for group in chain(first, done):
                 self.write(group, sinks, texts.vectors, rejects, tally, report)
         if self.old is not None:
@@ -107,7 +107,7 @@ class Encoding:
     def write(
         self,
         group: RowGroup,
-        sinks: Sequence[Sink],
+        sinks: Sequence[VectorWriter],
         names: Sequence[str],
         rejects: Rejects,
         tally: Tally,

@@ -21,10 +21,10 @@ from sentkit.formats.files import is_safetensors, readable, together
 from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
 from sentkit.formats.vectors.fingerprint import UNNAMED, Spec, space_of
-from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
 from sentkit.formats.vectors.store import common_spec, with_fields
 from sentkit.formats.vectors.tensors import put_arrays, read_array, read_header
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
+from sentkit.formats.vectors.writers import VectorOutput, VectorWriter, open_writers
 from sentkit.transforms.flow import PARAMETERS, FlowFit, fit_parameters
 from sentkit.transforms.kinds import (
     KINDS,
@@ -212,14 +212,14 @@ def apply_transform(inputs: Inputs, transform: str, output: str, form: VectorOut
         raise DataError(problem, source=transform)
     spec = moved_spec(inputs, reader.emb, step, transform)
     spec = with_fields(spec, inputs) if is_safetensors(output) else spec
-    names = reader.names if is_safetensors(output) else reader.theirs
+    names = reader.names if is_safetensors(output) else reader.names_in_rows
     width = step.width(step.takes)
-    with open_sinks([output], [spec], names, width, form) as [sink]:
+    with open_writers([output], [spec], names, width, form) as [sink]:
         for block in chain([first], blocks):
             write(block, step, sink, inputs, apart=is_safetensors(output))
 
 
-def write(block: VectorBlock, step: Step, sink: Sink, inputs: Inputs, *, apart: bool) -> None:
+def write(block: VectorBlock, step: Step, sink: VectorWriter, inputs: Inputs, *, apart: bool) -> None:
     """Write rows; a result that is not finite is a bad row. `apart`: rows have no vectors in the output."""
     # Its vector would have the name of the new space.
     others = [name for name in VECTORS if name not in {*inputs.fields, *block.names}]

@@ -15,8 +15,8 @@ import zstandard
 from sentkit.errors import NoInputError, NoRowsError, UnavailableError
 from sentkit.formats.files import bare_suffix, open_input
 from sentkit.formats.rows.rows import Inputs, Meter
+from sentkit.formats.vectors.file_writer import create_vector_file
 from sentkit.formats.vectors.store import open_inputs
-from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.formats.vectors.vectors import VectorReader
 
 

@@ -19,7 +19,8 @@ from sentkit.formats.files import import_pyarrow, open_input
 from sentkit.formats.rows.block import RowBlock, kept_line
 from sentkit.formats.rows.lines import EXCERPT, LongLine, is_too_long, jsonl_blocks
 
-BATCH_ROWS, BATCH_BYTES = 1024, 1 << 22  # maximum of a batch; the bytes are an estimate
+BATCH_ROWS = 1024  # maximum of a batch
+BATCH_BYTES = 1 << 22  # the same, of an estimate
 READ = 1 << 20  # bytes per read of a column; pyarrow would otherwise read the whole row group
 
 

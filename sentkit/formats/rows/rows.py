@@ -215,8 +215,8 @@ class Inputs:
 
     def good_rows(self, block: RowBlock) -> Iterator[RowBlock]:
         self.meter.bad += len(block.bad)
-        for places in self.rejects.good_places(block):
-            good = block.take(places) if block.bad else block
+        for indices in self.rejects.good_places(block):
+            good = block.take(indices) if block.bad else block
             self.meter.took(len(good))
             yield good
 

@@ -16,16 +16,11 @@ from sentkit.formats.files import is_safetensors, readable, together
 from sentkit.formats.rows.block import RowBlock, block_of, made_block
 from sentkit.formats.rows.kinds import class_of
 from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.arrays import places_of_texts
 from sentkit.formats.vectors.fingerprint import UNNAMED, Spec, edition_advice, short_label, space_of
-from sentkit.formats.vectors.sinks import VectorOutput, as_jsonl, open_sinks, refuse_existing_fields
-from sentkit.formats.vectors.store import (
-    common_fields,
-    common_spec,
-    open_inputs,
-    places_of_texts,
-    with_fields,
-)
+from sentkit.formats.vectors.store import common_fields, common_spec, open_inputs, with_fields
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, one_vector
+from sentkit.formats.vectors.writers import VectorOutput, as_jsonl, open_writers, refuse_existing_fields
 from sentkit.labels import UNWATCHED, Watch
 from sentkit.labels.clusters.clustering import (
     ALGORITHMS,
@@ -229,7 +224,7 @@ def write_rows(
     if is_safetensors(output):
         emb = {"_emb": points.table.emb} if points.table.emb else {}
         spec, names = with_fields({**common_spec(inputs), **emb}, inputs), ("embedding",)
-    with open_sinks([output], [spec], names, points.vectors.shape[1], form) as [sink]:
+    with open_writers([output], [spec], names, points.vectors.shape[1], form) as [sink]:
         for span in spans(len(points)):
             rows = block_of(islice(kept, span.stop - span.start))
             vectors = points.vectors[span, None] if names else np.empty((len(rows), 0, 0), np.float32)
@@ -307,7 +302,7 @@ def write_clusters(
     if centroids is not None:  # first, because the reader of the rows may close the pipe
         spec, vectors = {"_emb": points.space} if points.space else {}, best.centres.astype(np.float32)
         form_of, numbers = VectorOutput(force=force, replace=True), [row["cluster"] + 1 for row in records]
-        with open_sinks([centroids], [spec], ("embedding",), vectors.shape[1], form_of) as [sink]:
+        with open_writers([centroids], [spec], ("embedding",), vectors.shape[1], form_of) as [sink]:
             rows = made_block(records, centroids, numbers, [b""] * len(records))
             sink.put(rows, vectors[:, None])
     if form != "describe":

@@ -17,6 +17,13 @@ from sentkit.errors import NoRowsError, OtherSpaceError, UsageError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row, RowBlock, block_of
 from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.arrays import (
+    SelectedVectors,
+    StoredVectors,
+    Vectors,
+    first_vectors,
+    places_of_texts,
+)
 from sentkit.formats.vectors.fingerprint import (
     UNNAMED,
     edition_advice,
@@ -25,16 +32,9 @@ from sentkit.formats.vectors.fingerprint import (
     space_of_signs,
     target_space,
 )
-from sentkit.formats.vectors.store import (
-    SelectedVectors,
-    Store,
-    StoredVectors,
-    Vectors,
-    fields_of,
-    first_vectors,
-    places_of_texts,
-)
+from sentkit.formats.vectors.store import VectorFolder, fields_of
 from sentkit.formats.vectors.tensors import FLOATS, finite_halves
+from sentkit.formats.vectors.vector_file import VectorSource
 from sentkit.formats.vectors.vectors import (
     NOT_FINITE,
     VectorBlock,
@@ -55,8 +55,11 @@ Lines = Callable[[VectorBlock], list[bytes]]
 class Source(Protocol):
     """Rows with vectors, read from files or encoded from texts."""
 
-    names: tuple[str, ...]  # known, as `emb`, after the first block is read
-    emb: str | None
+    @property
+    def names(self) -> tuple[str, ...]: ...  # known, as `emb`, after the first block is read
+
+    @property
+    def emb(self) -> str | None: ...
 
     def blocks(self, check: Check) -> Iterator[VectorBlock]: ...
 
@@ -119,18 +122,18 @@ def read_table(
     """
     path = inputs.paths[0]
     several = len(inputs.paths) > 1
-    store: Store | None = None
+    store: VectorSource | None = None
     if not several:
         store = inputs.vector_file(path)
-    if part is not None and (store is None or store.folder is None):
-        problem = f"a part of {path}: it is not a vector folder"
-        raise UsageError(problem, advice="use encode -o DIR/, which makes one")
+    if part is not None:
+        if not isinstance(store, VectorFolder):
+            problem = f"a part of {path}: it is not a vector folder"
+            raise UsageError(problem, advice="use encode -o DIR/, which makes one")
+        store = store.shard(*part)
     if store is None or (part is None and inputs.rejects.skip):
         return in_memory(inputs, VectorReader(inputs), check, lines, named=several)
     refuse_renamed_vectors(inputs, path)
-    if part is not None:
-        store = store.part(*part)
-    vectors, numbers = store.vectors(), range(store.before + 1, store.before + store.count + 1)
+    vectors, numbers = store.array(), range(store.before + 1, store.before + store.count + 1)
     if not len(vectors):
         raise NoRowsError([path])
     first = check(VectorBlock(block_of([store.row(0)]), vectors[:1], store.names))
@@ -142,7 +145,7 @@ def read_table(
     return replace(table, digest=store.digest, blocks=store.row_blocks)
 
 
-def check_numbers(store: Store, vectors: Vectors) -> None:
+def check_numbers(store: VectorSource, vectors: Vectors) -> None:
     """Refuse NaN and infinity."""
     for start in range(0, len(vectors) if store.kind in FLOATS else 0, CHECKED):
         span = slice(start, start + CHECKED)

@@ -18,9 +18,9 @@ from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row, RowBlock, items_of
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
 from sentkit.formats.vectors.fingerprint import space_of
-from sentkit.formats.vectors.sinks import refuse_existing_fields
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, one_vector, resized
+from sentkit.formats.vectors.writers import refuse_existing_fields
 from sentkit.metrics.neighbours.corpus import (
     NAMING,
     SearchCorpus,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.arrays import Float32, Float64, Indices, Rows
-from sentkit.formats.vectors.store import SelectedVectors, StoredVectors
+from sentkit.formats.vectors.arrays import SelectedVectors, StoredVectors
 from sentkit.formats.vectors.tensors import ONE, sign_bits
 from sentkit.metrics.similarity import BLOCKS, SMALLEST_NORM, UNDERFLOW, exact, lengths, margins
 

@@ -53,7 +53,7 @@ def test_a_command_reads_run_json_and_the_list_of_blocks_once(sentkit, folder, j
     joined(folder)
     sentkit("whiten", "fit", "joined.safetensors", "--kind", "center", "-o", "transform.safetensors")
     calls = []
-    for owner, function in ((files, "read_object"), (folders.VectorFolder, "existing")):
+    for owner, function in ((files, "read_object"), (folders.FolderRun, "existing")):
         monkeypatch.setattr(owner, function, counted(getattr(owner, function), calls))
     done = sentkit(*ONCE[name])
 

@@ -18,6 +18,7 @@ from sentkit.errors import CannotCreateError, DataError, UsageError
 from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.rows.kinds import scored
 from sentkit.formats.rows.rows import Inputs, Rejects
+from sentkit.formats.vectors.file_writer import create_vector_file
 from sentkit.formats.vectors.fingerprint import (
     Spec,
     digest,
@@ -27,10 +28,10 @@ from sentkit.formats.vectors.fingerprint import (
     space_of,
     target_space,
 )
-from sentkit.formats.vectors.sinks import VectorOutput, file_name, open_sinks, output_paths
-from sentkit.formats.vectors.store import Store, open_inputs
-from sentkit.formats.vectors.vector_file import create_vector_file
+from sentkit.formats.vectors.store import open_inputs
+from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.formats.vectors.vectors import VectorReader, as_base64, as_list, raw_vectors
+from sentkit.formats.vectors.writers import VectorOutput, file_name, open_writers, output_paths
 from support import stored_rows
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -130,7 +131,7 @@ ONE = np.array([[0.5, -1.0]], dtype=np.float32)
 
 def written(path, rows, *, extra=(), emb="m/cls:012300000000", replace=False):
     form = VectorOutput(replace=replace)
-    with open_sinks([str(path)], [{"_emb": emb}], ("embedding",), 2, form) as [sink]:
+    with open_writers([str(path)], [{"_emb": emb}], ("embedding",), 2, form) as [sink]:
         for each, vectors in rows:
             sink.put(block_of([each]), vectors[None], [extra] if extra else ())
     return path.read_bytes()
@@ -148,7 +149,7 @@ def test_existing_fields_need_replace(tmp_path, name):
 def test_zero_vectors_and_minus_zero_are_written(tmp_path):
     pairs = [[[0, 0], [0, 0]], [[0.5, 0], [0, 0]], [[-0.0, 0], [0, 0]]]
     rows = block_of([row('{"id":1}')] * len(pairs))
-    with open_sinks([str(tmp_path / "a.jsonl")], [{}], ("a", "b"), 2, VectorOutput()) as [sink]:
+    with open_writers([str(tmp_path / "a.jsonl")], [{}], ("a", "b"), 2, VectorOutput()) as [sink]:
         sink.put(rows, np.array(pairs, np.float32))
     zeros = '{"id":1,"a":[0.0,0.0],"b":[0.0,0.0]}'
     others = ['{"id":1,"a":[0.5,0.0],"b":[0.0,0.0]}', '{"id":1,"a":[-0.0,0.0],"b":[0.0,0.0]}']
@@ -216,7 +217,7 @@ def test_all_files_of_a_sweep_appear_or_none(tmp_path):
     specs = [{"_emb": "m/cls:010000000000"}, {"_emb": "m/mean:020000000000"}]
 
     def fill(*, fails):
-        with open_sinks(paths, specs, ("embedding",), 2, VectorOutput()) as opened:
+        with open_writers(paths, specs, ("embedding",), 2, VectorOutput()) as opened:
             for sink in opened:
                 sink.put(block_of([row("{}")]), ONE[None])
             if fails:
@@ -226,7 +227,7 @@ def test_all_files_of_a_sweep_appear_or_none(tmp_path):
         fill(fails=True)
     assert not list((tmp_path / "sweep").iterdir())
     fill(fails=False)
-    assert [Store(path).emb for path in paths] == ["m/cls:010000000000", "m/mean:020000000000"]
+    assert [VectorFile(path).emb for path in paths] == ["m/cls:010000000000", "m/mean:020000000000"]
     with pytest.raises(CannotCreateError, match="already exists"):
         output_paths(str(tmp_path / "sweep"), ["cls", "mean"], VectorOutput(), force=False)
 
