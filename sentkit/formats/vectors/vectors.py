@@ -71,15 +71,6 @@ class VectorBlock:
         return append_fields(self.rows.raws[index], new_fields, empty=not values)
 
 
-@dataclass(frozen=True, slots=True)
-class FirstVectors:
-    """What the first accepted row determines. All others have the same."""
-
-    names: tuple[str, ...] = ()  # standard names: embedding, or embedding_a and embedding_b, ...
-    width: int = 0
-    emb: str | None = None
-
-
 class VectorReader:
     """Reads rows with vectors from JSONL and vector files.
 
@@ -99,25 +90,15 @@ class VectorReader:
         self.finite = finite
         self.verify = verify
         self.begun = False  # whether a row was accepted
-        self.first = FirstVectors()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The standard names of the vectors of a row."""
-        return self.first.names
+        # What the first accepted row determines:
+        self.names: tuple[str, ...] = ()  # standard names: embedding, or embedding_a and embedding_b, ...
+        self.width = 0
+        self.emb: str | None = None
 
     @property
     def names_in_rows(self) -> tuple[str, ...]:
-        """The names of their fields in rows without a vector file."""
-        return self._names_there(self.first.names)
-
-    @property
-    def width(self) -> int:
-        return self.first.width
-
-    @property
-    def emb(self) -> str | None:
-        return self.first.emb
+        """The names of the vectors in rows without a vector file."""
+        return self._names_there(self.names)
 
     def blocks(
         self,
@@ -178,15 +159,16 @@ class VectorReader:
         if isinstance(rows, RowBlock):
             block = check(self.parsed(rows.between(start, stop)))
         else:
-            own_rows = rows.rows.between(start, stop)
-            embs = [rows.emb] * len(own_rows)
-            block = self.admitted(own_rows, rows.vectors[start:stop], rows.names, embs)
+            rows_between = rows.rows.between(start, stop)
+            embs = [rows.emb] * len(rows_between)
+            block = self.admitted(rows_between, rows.vectors[start:stop], rows.names, embs)
             block = check(replace(block, separate=True))
-        if not self.begun:
-            if block.rows.bad:
-                self.first = FirstVectors()
-            else:
-                self.begun = True
+        if not self.begun and block.rows.bad:  # it determines nothing
+            self.names = ()
+            self.width = 0
+            self.emb = None
+        if not block.rows.bad:
+            self.begun = True
         self.inputs.meter.bad += len(block.rows.bad)
         return block
 
@@ -253,7 +235,9 @@ class VectorReader:
         if self.finite:
             refuse_not_finite(rows, vectors)
         if not self.names and not rows.bad:
-            self.first = FirstVectors(names, vectors.shape[2], embs[0])
+            self.names = names
+            self.width = vectors.shape[2]
+            self.emb = embs[0]
         if names != self.names:
             rows.refuse_all(f"this row has {', '.join(names)}, the first row has {', '.join(self.names)}")
         for emb in {*embs} - {self.emb}:

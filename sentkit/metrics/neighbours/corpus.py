@@ -55,11 +55,8 @@ Lines = Callable[[VectorBlock], list[bytes]]
 class Source(Protocol):
     """Rows with vectors, read from files or encoded from texts."""
 
-    @property
-    def names(self) -> tuple[str, ...]: ...  # known, as `emb`, after the first block is read
-
-    @property
-    def emb(self) -> str | None: ...
+    names: tuple[str, ...]  # known, as `emb`, after the first block is read
+    emb: str | None
 
     def blocks(self, check: Check) -> Iterator[VectorBlock]: ...
 
