@@ -135,9 +135,9 @@ class EncodedRows:
         for model in [self.model] if self.declared is None else [self.model, self.declared]:
             groups, tokens = whole_if_small(tokenized_groups(self.rows(), model.tokenizer, Rejects()))
             encoder = model.encoder(tokens)
-            if encoder.specs[0].record.get("weights") == self.weights:
+            if encoder.specs[0].metadata.get("weights") == self.weights:
                 break
-        self.emb, self.record = encoder.specs[0].emb, encoder.specs[0].record
+        self.emb, self.record = encoder.specs[0].emb, encoder.specs[0].metadata
         for done in encode_list(groups, encoder, self.tally, self.report):
             block = check(VectorBlock(done.rows, done.vectors[0], self.names))
             for places in Rejects().good_places(block.rows):

@@ -20,7 +20,7 @@ from sentkit.errors import DataError, NoRowsError
 from sentkit.formats.files import is_safetensors, readable, together
 from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
-from sentkit.formats.vectors.fingerprint import UNNAMED, Spec, space_of
+from sentkit.formats.vectors.fingerprint import UNNAMED, Space, space_of
 from sentkit.formats.vectors.store import common_spec, with_fields
 from sentkit.formats.vectors.tensors import put_arrays, read_array, read_header
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
@@ -246,7 +246,7 @@ def moved_spec(inputs: Inputs, emb: str | None, step: Step, transform: str) -> d
     known = isinstance(steps[0], list) and all(each == steps[0] for each in steps)
     label, _, space = (emb or UNNAMED.emb).rpartition(":")
     before = steps[0] if known else ()
-    full = Spec(label, space, {**record, "steps": before}).after(step.suffix, step.hash).full
+    full = Space(label, space, {**record, "steps": before}).after(step.suffix, step.hash).full
     if not known:
         del full["steps"]  # unknown earlier steps: a list of only this step would be wrong
     elif full.pop("transform", None) is None:  # no record can name two

@@ -17,7 +17,7 @@ from sentkit.formats.rows.block import RowBlock, block_of, made_block
 from sentkit.formats.rows.kinds import class_of
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.arrays import places_of_texts
-from sentkit.formats.vectors.fingerprint import UNNAMED, Spec, edition_advice, short_label, space_of
+from sentkit.formats.vectors.fingerprint import UNNAMED, Space, edition_advice, short_label, space_of
 from sentkit.formats.vectors.store import common_fields, common_spec, open_inputs, with_fields
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, one_vector
 from sentkit.formats.vectors.writers import VectorOutput, as_jsonl, open_writers, refuse_existing_fields
@@ -89,7 +89,7 @@ def read_points(
             rows[span] = step(vectors[span])
     if step is not None:
         label, _, digest = (space or UNNAMED.emb).rpartition(":")
-        space = Spec(label, digest).after(step.suffix, step.hash).emb
+        space = Space(label, digest).after(step.suffix, step.hash).emb
     return Points(table, vectors, rows, space, places_of_texts(rows))
 
 

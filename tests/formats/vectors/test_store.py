@@ -18,7 +18,7 @@ from hypothesis.extra.numpy import arrays
 from sentkit.errors import DataError
 from sentkit.formats.vectors.arrays import StoredVectors
 from sentkit.formats.vectors.file_writer import create_vector_file
-from sentkit.formats.vectors.fingerprint import Spec, digest
+from sentkit.formats.vectors.fingerprint import Space, digest
 from sentkit.formats.vectors.tensors import STORES, Storage, finite_halves, read_header
 from sentkit.formats.vectors.vector_file import VectorFile, VectorSource
 from support import stored_rows
@@ -309,7 +309,7 @@ def test_int8_is_written_in_several_passes_of_rows(tmp_path, monkeypatch):
 def test_signs_are_another_space_and_their_signs_are_the_same(tmp_path):
     ones = np.ones((2, 1, 3), np.float32)
     signs = VectorFile(fill(tmp_path / "a.safetensors", ones, "binary"))
-    expected = Spec("m/cls", "010000000000").after("/sign", digest("/sign"))
+    expected = Space("m/cls", "010000000000").after("/sign", digest("/sign"))
 
     assert signs.emb == expected.emb != EMB
     assert VectorFile(fill(tmp_path / "b.safetensors", ones, "binary", _emb=signs.emb)).emb == expected.emb

@@ -20,7 +20,7 @@ from sentkit.formats.rows.kinds import scored
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.file_writer import create_vector_file
 from sentkit.formats.vectors.fingerprint import (
-    Spec,
+    Space,
     digest,
     emb_problem,
     name_for_label,
@@ -253,21 +253,21 @@ def test_a_digest_is_blake2b_of_the_canonical_json(values):
 
 def test_a_step_depends_only_on_the_space():
     """A filter that knows only `_emb` comes to the hash that the encoder comes to."""
-    encoder = Spec("m/mean", digest("weights"), {"model": "m"})
+    encoder = Space("m/mean", digest("weights"), {"model": "m"})
     at_once = encoder.after("/n", "1111").after("+whitening", "2222")
-    filtered = Spec("m/mean/n", space_of(encoder.after("/n", "1111").emb)).after("+whitening", "2222")
+    filtered = Space("m/mean/n", space_of(encoder.after("/n", "1111").emb)).after("+whitening", "2222")
 
-    assert filtered.space == at_once.space == digest([digest([encoder.space, "1111"]), "2222"])
+    assert filtered.hash == at_once.hash == digest([digest([encoder.hash, "1111"]), "2222"])
     assert at_once.label == filtered.label == "m/mean/n+whitening"
     assert at_once.full == {"_emb": at_once.emb, "model": "m", "steps": ["/n:1111", "+whitening:2222"]}
 
 
 def test_the_order_of_steps_and_repeated_steps_matter():
-    start = Spec("m", "00")
+    start = Space("m", "00")
     one, two = start.after("a", "1"), start.after("b", "2")
     specs = [start, one, start.after("a", "2"), one.after("b", "2"), two.after("a", "1")]
 
-    assert len({spec.space for spec in specs}) == 5
+    assert len({space.hash for space in specs}) == 5
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_the_space_of_an_emb_follows_its_last_colon(emb, space, words):
 )
 def test_steps_keep_a_name_well_formed(model, readout, steps):
     label = name_for_label(model)
-    spec = Spec(f"{label}/{readout}", digest(model))
+    spec = Space(f"{label}/{readout}", digest(model))
     for suffix, step in steps:
         spec = spec.after(suffix, digest(step))
 
