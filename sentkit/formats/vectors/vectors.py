@@ -1,6 +1,6 @@
 """Read vectors from rows (lists or base64), vector files and .npy. A stream has one space and one shape."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from tokenize import TokenError
 from typing import Any
@@ -287,10 +287,10 @@ class VectorReader:
             count += len(vectors)
 
 
-def without_vectors(rows: RowBlock, fields_of_vectors: Collection[str]) -> VectorBlock:
+def without_vectors(rows: RowBlock, fields_of_vectors: Set[str]) -> VectorBlock:
     """Rows that have no vectors, as the first row; a row with one is bad."""
     for index, values in enumerate(rows.values):
-        if not values.keys().isdisjoint(fields_of_vectors):
+        if not fields_of_vectors.isdisjoint(values):
             rows.refuse(index, UNEXPECTED)
     return VectorBlock(rows, np.zeros((len(rows), 0, 0), np.float32), ())
 
