@@ -183,13 +183,13 @@ class FolderFlags:
 
         None: a block of another shard, or one that is complete.
         """
-        from sentkit.formats.rows.rows import Meter
+        from sentkit.formats.rows.rows import ReadCounter
         from sentkit.formats.vectors.grid import BLOCK_BYTES, Grid, describe_input
 
         size = self.size or (existing.block_bytes if existing else BLOCK_BYTES)
         grid = Grid([describe_input(inputs, each) for each in inputs.paths], size)
         done = existing.existing()[0] if existing and self.resume else set()
-        inputs = replace(inputs, meter=Meter(()))  # a shard can have no rows
+        inputs = replace(inputs, counter=ReadCounter(()))  # a shard can have no rows
         for number, input_path in enumerate(inputs.paths):
             for block in grid.read(inputs, number, input_path):
                 planned = self.parsed_shard().has(block.index) and block.name not in done

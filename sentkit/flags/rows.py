@@ -106,7 +106,7 @@ class StreamFlags(FieldFlags):
         self.open_folders(read)
         policy = Rejects(skip=self.rejects is not None, warn=console.warn, note=console.note)
         inputs = replace(self.inputs(self.paths, known), rejects=policy)
-        meter = inputs.meter
+        counter = inputs.counter
         for path in inputs.paths:
             try:
                 check_input(path)
@@ -123,7 +123,7 @@ class StreamFlags(FieldFlags):
         with out as policy.file:
             try:
                 yield inputs
-                if policy.count - meter.bad >= meter.rows > 0:  # a later step has rejected all of them
+                if policy.count - counter.bad >= counter.rows > 0:  # a later step has rejected all of them
                     raise NoRowsError(self.paths)
             except NoRowsError as error:
                 nothing = error

@@ -14,7 +14,7 @@ from sentkit.formats.outputs.outputs import published_together
 from sentkit.formats.outputs.temporary import remove
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.lines import MAX_LINE
-from sentkit.formats.rows.rows import Inputs, Meter, Rejects
+from sentkit.formats.rows.rows import Inputs, ReadCounter, Rejects
 from sentkit.formats.vectors.file_writer import copy_block, create_vector_file
 from sentkit.formats.vectors.folders import EMPTY_RECORD, FolderRun, create_folder
 from sentkit.formats.vectors.grid import BLOCK_BYTES, Block, describe_input
@@ -76,7 +76,7 @@ class BlockWriter:
         self.wanted = wanted or (lambda index: True)
         form = replace(encoding.form, store=self.folder.store)
         self.encoding = replace(encoding, batch_tokens=self.folder.settings["batch_tokens"], form=form)
-        self.inputs = replace(inputs, meter=Meter(()))  # a shard can have no rows
+        self.inputs = replace(inputs, counter=ReadCounter(()))  # a shard can have no rows
         self.existing, leftovers = self.folder.existing()  # names of the complete blocks
         for each in leftovers:
             remove(each)

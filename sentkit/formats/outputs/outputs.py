@@ -20,13 +20,13 @@ from typing import BinaryIO, NamedTuple, cast
 from sentkit.errors import AnswerIsNo, CannotCreateError, NoRowsError, UsageError
 from sentkit.escaping import escape_json
 from sentkit.formats.files import compressed, exists, is_folder, is_parquet, is_there
-from sentkit.formats.outputs.temporary import Draft, NamedFile, not_writable, remove_leftovers
+from sentkit.formats.outputs.temporary import NamedFile, UnpublishedFile, not_writable, remove_leftovers
 from sentkit.formats.urls import is_url
 
 STREAMS = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})")
 
-_waiting: ContextVar[list[Draft] | None] = ContextVar("_waiting", default=None)
+_waiting: ContextVar[list[UnpublishedFile] | None] = ContextVar("_waiting", default=None)
 
 
 @contextmanager
@@ -39,26 +39,26 @@ def published_together() -> Iterator[None]:
     Outputs are also published after AnswerIsNo and BrokenPipeError, because the work is then complete. After
     NoRowsError, only the file of --rejects is, because it then has all rows.
     """
-    drafts: list[Draft] = []
-    token = _waiting.set(drafts)
+    outputs: list[UnpublishedFile] = []
+    token = _waiting.set(outputs)
     try:
         yield
     except (AnswerIsNo, BrokenPipeError):
-        for draft in drafts:
-            draft.publish()
+        for output in outputs:
+            output.publish()
         raise
     except NoRowsError:
-        for draft in drafts:
-            if draft.has_rejects:
-                draft.publish()
+        for output in outputs:
+            if output.has_rejects:
+                output.publish()
         raise
     else:
-        for draft in drafts:
-            draft.publish()
+        for output in outputs:
+            output.publish()
     finally:
         _waiting.reset(token)
-        for draft in drafts:
-            draft.discard()
+        for output in outputs:
+            output.discard()
 
 
 @contextmanager
@@ -84,23 +84,22 @@ def open_output(path: str, *, force: bool, has_rejects: bool = False) -> Iterato
         with published_together(), open_output(path, force=force, has_rejects=has_rejects) as out:
             yield out
         return
-    draft = new_draft(path, force=force)
-    draft.has_rejects = has_rejects
-    waiting.append(draft)  # before writing, because outputs are published in the order of opening
+    output = new_output(path, force=force, has_rejects=has_rejects)
+    waiting.append(output)  # before writing, because outputs are published in the order of opening
     try:
         if is_parquet(path):
             # Here, because this module is imported before --threads is set, and numpy reads the threads once.
             from sentkit.formats.outputs.parquet_output import ParquetOutput
 
-            with ParquetOutput(path, draft.file) as rows:
+            with ParquetOutput(path, output.file) as rows:
                 yield cast(BinaryIO, rows)
         else:
-            with compressed(path, draft.file) as plain:
+            with compressed(path, output.file) as plain:
                 yield plain
-        draft.finish()
+        output.finish()
     except BaseException:
-        waiting.remove(draft)
-        draft.discard()
+        waiting.remove(output)
+        output.discard()
         raise
 
 
@@ -145,12 +144,12 @@ def check_creatable(path: str, *, force: bool) -> None:
     if path == "-":
         _standard_output()
     elif not is_special(path):
-        new_draft(path, force=force).discard()
+        new_output(path, force=force).discard()
 
 
-def new_draft(path: str, *, force: bool) -> Draft:
+def new_output(path: str, *, force: bool, has_rejects: bool = False) -> UnpublishedFile:
     refuse_existing(path, force=force)
-    return Draft(target_of(path), force=force, name=path)
+    return UnpublishedFile(target_of(path), force=force, name=path, has_rejects=has_rejects)
 
 
 def descriptor_of(path: str) -> int | None:

@@ -115,15 +115,15 @@ class NamedFile(io.FileIO):
             raise OSError(error.errno, error.strerror, self.path) from error
 
 
-class Draft:
+class UnpublishedFile:
     """A temporary file that `publish` renames to its target."""
 
-    has_rejects = False  # the bad rows of the inputs
-
-    def __init__(self, target: Path, *, force: bool, name: str = "") -> None:
+    def __init__(self, target: Path, *, force: bool, name: str = "", has_rejects: bool = False) -> None:
+        """`name` is the target in messages. `has_rejects`: the file has the bad rows of the inputs."""
         self.target = target
+        self.has_rejects = has_rejects
         self.force = force
-        self.name = name or str(target)  # for messages
+        self.name = name or str(target)
         self.path, handle = attempt(target, self.name, lambda path: os.open(path, CREATE, 0o666))
         self.file: BinaryIO = io.BufferedRandom(NamedFile(handle, "w+b", self.name))
         if force and target.is_file():
@@ -178,13 +178,13 @@ def create(path: Path) -> BinaryIO:
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Yield a file to write. It replaces the file at `path` if the block succeeds."""
-    draft = Draft(path, force=True)
+    output = UnpublishedFile(path, force=True)
     try:
-        yield draft.file
-        draft.finish()
-        draft.publish()
+        yield output.file
+        output.finish()
+        output.publish()
     finally:
-        draft.discard()
+        output.discard()
 
 
 @contextmanager

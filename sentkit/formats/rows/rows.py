@@ -35,7 +35,7 @@ PARAGRAPHS = "paragraphs"  # a format whose rows are several lines
 FIRST_BLOCK = 16  # items
 
 
-class Meter:
+class ReadCounter:
     """Counts bytes and rows that were read. `share` also needs the finished rows, as commands read ahead.
 
     At the end of the last file, a NoRowsError is raised if no row was valid.
@@ -167,7 +167,7 @@ class Inputs:
     format: str | None = None  # jsonl, text, tsv, csv or parquet; None: by suffix, then by the first line
     fields: Mapping[str, str] = field(default_factory=dict)  # standard name -> name in the input
     rejects: Rejects = field(default_factory=Rejects)
-    meter: Meter = field(default=None)  # type: ignore[assignment]  # by default, that of the paths
+    counter: ReadCounter = field(default=None)  # type: ignore[assignment]  # by default, that of the paths
     quoting: str | None = None  # of TSV and CSV: none or csv; None: by format
     columns: Sequence[str] = ()  # of TSV and CSV without a header
     by_paragraph: bool = False  # of Markdown
@@ -176,12 +176,12 @@ class Inputs:
     opened: list[Iterator[RowBlock]] = field(default_factory=list)  # the blocks of the first file, until read
 
     def __post_init__(self) -> None:
-        if self.meter is None:
-            object.__setattr__(self, "meter", Meter(self.paths))
+        if self.counter is None:
+            object.__setattr__(self, "counter", ReadCounter(self.paths))
 
     def other(self, *paths: str) -> "Inputs":
         """The same options for other files, in which every bad row is an error."""
-        return replace(self, paths=paths, rejects=Rejects(warn=self.rejects.warn), meter=Meter(paths))
+        return replace(self, paths=paths, rejects=Rejects(warn=self.rejects.warn), counter=ReadCounter(paths))
 
     def place_of(self, row: Row) -> dict[str, Any]:
         """Where a row comes from, as fields of a record: its number, and its file if there are several."""
@@ -214,10 +214,10 @@ class Inputs:
         yield from self.good_rows(block)
 
     def good_rows(self, block: RowBlock) -> Iterator[RowBlock]:
-        self.meter.bad += len(block.bad)
+        self.counter.bad += len(block.bad)
         for indices in self.rejects.good_places(block):
             good = block.take(indices) if block.bad else block
-            self.meter.took(len(good))
+            self.counter.took(len(good))
             yield good
 
     def reject(self, block: RowBlock) -> None:
@@ -240,12 +240,12 @@ class Inputs:
         if self.opened:
             yield self.opened.pop()
         elif (stored := self.vector_file(path)) is not None:
-            yield self.meter.counted(path, stored.row_blocks(), stored.count)
+            yield self.counter.counted(path, stored.row_blocks(), stored.count)
         elif self.format_of(path) == "parquet":
             with parquet.open_parquet(path) as records:
-                yield self.meter.counted(path, records.blocks(), records.count)
+                yield self.counter.counted(path, records.blocks(), records.count)
         else:
-            with open_input(path, self.meter.file) as file:
+            with open_input(path, self.counter.file) as file:
                 format = self.format_of(path)
                 blocks = lines.line_blocks(file)
                 if format in tables.DELIMITERS:

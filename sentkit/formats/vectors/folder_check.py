@@ -7,7 +7,7 @@ from typing import Any
 
 from sentkit.errors import DataError, SentkitError
 from sentkit.formats.files import readable
-from sentkit.formats.rows.rows import Inputs, Meter, Rejects
+from sentkit.formats.rows.rows import Inputs, ReadCounter, Rejects
 from sentkit.formats.vectors.folders import FolderRun, Status
 from sentkit.formats.vectors.grid import describe_input
 from sentkit.formats.vectors.store import open_inputs
@@ -95,6 +95,6 @@ def inputs_of(run: FolderRun, number: int, path: str) -> Inputs:
         [path],
         format=format,
         rejects=Rejects(skip=True),
-        meter=Meter(()),  # a block can have no rows
+        counter=ReadCounter(()),  # a block can have no rows
         quoting=None if quoting == "by format" else quoting,
     )

@@ -21,7 +21,7 @@ from sentkit.formats.outputs.outputs import open_output, published_together
 from sentkit.formats.outputs.temporary import is_abandoned, not_writable
 from sentkit.formats.rows.rows import LINES, SUFFIXES
 from sentkit.formats.vectors.fingerprint import emb_problem, spec_of_signs, without_machine
-from sentkit.formats.vectors.grid import Block, Grid, place_of
+from sentkit.formats.vectors.grid import Block, Grid, input_and_start
 from sentkit.formats.vectors.tensors import STORES, Header, read_header
 from sentkit.formats.vectors.vector_file import VectorFile, again
 
@@ -99,7 +99,7 @@ class FolderRun(Grid):
     def status(self) -> Status:
         names, leftovers = self.existing()
         status = Status({}, [], unknown=False, leftovers=leftovers)
-        last_starts = dict(sorted(map(place_of, names)))  # of the last existing block of each input
+        last_starts = dict(sorted(map(input_and_start, names)))  # of the last existing block of each input
         for number in range(len(self.inputs)):
             blocks = self.blocks(number)
             if self.length(number) is None:  # the blocks up to the last one that exists
@@ -122,7 +122,7 @@ class FolderRun(Grid):
     def record(self, name: str, header: Header | None = None) -> Mapping[str, Any]:
         """The record of a block in its header, which must have the position and the size of this block."""
         path = self.file(name)
-        number, start = place_of(name)
+        number, start = input_and_start(name)
         block = self.block(number, start)
         header = header or read_header(path)
         try:

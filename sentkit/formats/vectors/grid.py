@@ -226,7 +226,7 @@ class Grid:
         return block
 
 
-def place_of(name: str) -> tuple[int, int]:
+def input_and_start(name: str) -> tuple[int, int]:
     """The number of the input and the start of a block, from its name."""
     number, _, start = name.removesuffix(SUFFIX).partition("-")
     return int(number), int(start)

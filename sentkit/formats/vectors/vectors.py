@@ -120,7 +120,7 @@ class VectorReader:
                     block = self._checked(rows, start, stop, check)
                     for indices in block.good_places(self.inputs.rejects):
                         good = block.take(indices)
-                        self.inputs.meter.took(len(good))
+                        self.inputs.counter.took(len(good))
                         if remaining is not None:
                             remaining -= len(good)
                         yield good
@@ -145,7 +145,7 @@ class VectorReader:
             with self.inputs.raw_blocks(path) as row_blocks:
                 yield from row_blocks
             return
-        for rows, vectors in self.inputs.meter.counted(path, blocks, count):
+        for rows, vectors in self.inputs.counter.counted(path, blocks, count):
             yield VectorBlock(rows, vectors, names, emb, separate=True)
 
     def _checked(
@@ -169,7 +169,7 @@ class VectorReader:
             self.emb = None
         if not block.rows.bad:
             self.begun = True
-        self.inputs.meter.bad += len(block.rows.bad)
+        self.inputs.counter.bad += len(block.rows.bad)
         return block
 
     def parsed(self, rows: RowBlock) -> VectorBlock:

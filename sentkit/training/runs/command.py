@@ -15,7 +15,7 @@ from sentkit.errors import CannotCreateError, DataError, UsageError
 from sentkit.formats.checkpoints.export import MODEL, command_record
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.files import is_pipe, read_object, readable, together
-from sentkit.formats.rows.rows import Inputs, Meter, Rejects
+from sentkit.formats.rows.rows import Inputs, ReadCounter, Rejects
 from sentkit.formats.vectors.store import common_fields
 from sentkit.model.checkpoint_reading import default_readout
 from sentkit.model.transformer.device import pick_device
@@ -63,7 +63,7 @@ def perform(runs: Sequence[Run], inputs: Inputs) -> bool:
         for number, group in enumerate(groups):
             perform_group(group, inputs, [run for later_group in groups[number + 1 :] for run in later_group])
             policy = Rejects(skip=inputs.rejects.skip)  # the first group has reported the bad rows
-            inputs = replace(inputs, rejects=policy, meter=Meter(()))
+            inputs = replace(inputs, rejects=policy, counter=ReadCounter(()))
         return processes.first
 
 
