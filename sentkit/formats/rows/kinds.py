@@ -34,7 +34,9 @@ class Kind:
     @property
     def sides(self) -> tuple[str, ...]:
         """The names of several texts in flags: a, b, or anchor, positive, negative. One text has no side."""
-        return tuple(SIDE_OF.get(text, text) for text in self.texts) if len(self.texts) > 1 else ()
+        if len(self.texts) == 1:
+            return ()
+        return tuple(SIDE_OF.get(text, text) for text in self.texts)
 
 
 SIDE_OF = {"text_a": "a", "text_b": "b", "negatives": "negative"}
@@ -126,7 +128,9 @@ class TextParser:
     @property
     def texts(self) -> tuple[str, ...]:
         """The standard names of the text fields; empty before the first row."""
-        return self.kind.texts if self.kind else ()
+        if self.kind is None:
+            return ()
+        return self.kind.texts
 
     def __call__(self, row: Row) -> tuple[Row, Texts]:
         row.refuse_duplicates()
@@ -286,9 +290,11 @@ def scored(row: Row, name: str) -> float | None:
     pairs with a blank score.
     """
     value = row.values.get(name)
+    if isinstance(value, str) and not value.strip():
+        return None
     if isinstance(value, str) and "_" not in value:  # float takes 1_000 as a number
         with suppress(ValueError):
-            value = float(value) if value.strip() else None
+            value = float(value)
     if name not in row.values or isinstance(value, str | bool | list | dict):
         raise wrong_field(row, name, "a number")
     if value is not None and not math.isfinite(value):
@@ -304,7 +310,9 @@ def labelled(row: Row, name: str) -> float | None:
     value = row.values.get(name)
     if name not in row.values or isinstance(value, list | dict):
         raise wrong_field(row, name, "0 or 1")
-    text = "" if value is None else str(value).strip()
+    if value is None:
+        return None
+    text = str(value).strip()
     if text and text.lower() not in LABELS:
         raise row.error(f'"{name}" is {text[:40]}, expected 0, 1, true or false')
     return LABELS.get(text.lower())

@@ -84,7 +84,10 @@ def long_line(line: bytes, size: int) -> bytes:
 
 
 def without_mark(line: bytes) -> bytes:
-    return line if isinstance(line, LongLine) else line.removeprefix(BOM)
+    """The line without a byte order mark; a long line has none."""
+    if isinstance(line, LongLine):
+        return line
+    return line.removeprefix(BOM)
 
 
 def numbered(file: Any) -> Iterator[tuple[int, bytes]]:
@@ -160,7 +163,9 @@ def paragraph_blocks(source: str, blocks: Iterable[LineBlock]) -> Iterator[RowBl
             if not paragraph:
                 start = number
             size += len(text) + 1
-            paragraph.append(line if isinstance(line, LongLine) else text)
+            if isinstance(line, LongLine):
+                text = line
+            paragraph.append(text)
         if rows:
             numbers = [number for number, _ in rows]
             raws = [raw for _, raw in rows]
@@ -204,13 +209,26 @@ def sniffed_blocks(source: str, blocks: Iterator[LineBlock]) -> Iterator[RowBloc
     filled = b""
     for first, lines in blocks:
         filled = next((line for line in lines if line.strip()), b"")
-        is_empty = not filled and set(lines) == {b"\n"}
-        leading.append((first, len(lines) if is_empty else lines))
+        if not filled and set(lines) == {b"\n"}:
+            leading.append((first, len(lines)))
+        else:
+            leading.append((first, lines))
         if filled:
             break
-    blocks_of_format = jsonl_blocks if looks_like_json(filled) else detected_text_blocks
-    unpacked = ((first, lines if isinstance(lines, list) else [b"\n"] * lines) for first, lines in leading)
-    yield from blocks_of_format(source, chain(unpacked, blocks))
+    all_blocks = chain(with_empty_lines(leading), blocks)
+    if looks_like_json(filled):
+        yield from jsonl_blocks(source, all_blocks)
+    else:
+        yield from detected_text_blocks(source, all_blocks)
+
+
+def with_empty_lines(blocks: Iterable[tuple[int, list[bytes] | int]]) -> Iterator[LineBlock]:
+    """The blocks of lines, with the empty lines of those that are only their number."""
+    for first, lines in blocks:
+        if isinstance(lines, int):
+            yield first, [b"\n"] * lines
+        else:
+            yield first, lines
 
 
 detected_text_blocks = partial(text_blocks, detected=True)

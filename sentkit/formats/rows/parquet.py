@@ -44,9 +44,11 @@ class ParquetFile:
 
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[RowBlock]:
         """The rows from `start` to `stop`. The number of a row counts from 1 at the start of the file."""
+        if stop is None:
+            stop = self.count
         number = start + 1
         try:
-            for batch in self._batches(start, self.count if stop is None else stop):
+            for batch in self._batches(start, stop):
                 columns = list(map(self._values, self.names, batch.columns))
                 lines: list[bytes] = []
                 for record in zip(*columns, strict=True):
@@ -144,7 +146,9 @@ def simple_values_of(array: Any) -> Sequence[Any]:
     name = str(type_).removeprefix("large_")
     if types.is_floating(type_):  # of numpy: its numbers have the shortest digits in JSON, and NaN is null
         floats: Any = array.to_numpy(zero_copy_only=False)
-        return floats.astype(np.float32) if floats.dtype == np.float16 else floats
+        if floats.dtype == np.float16:
+            return floats.astype(np.float32)
+        return floats
     if types.is_decimal(type_):
         digits = array.cast("string").to_pylist()
         return [None if number is None else orjson.Fragment(number) for number in digits]

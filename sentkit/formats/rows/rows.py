@@ -57,10 +57,13 @@ class ReadCounter:
     @contextmanager
     def file(self, raw: BinaryIO) -> Iterator[None]:
         """Count the bytes of a file while the block reads it. Compressed files count compressed bytes."""
-        if self.total is not None:
+        if self.total is None:
+            yield
+            self._end(0)
+        else:
             self._position = raw.tell
-        yield
-        self._end(raw.tell() if self.total is not None else 0)
+            yield
+            self._end(raw.tell())
 
     def counted(self, path: str, items: Iterable[T], count: int) -> Iterator[T]:
         """Yield blocks of a vector file or of Parquet, whose bytes are not read in order."""
@@ -80,7 +83,7 @@ class ReadCounter:
         if self._finished_files == len(self.paths) and not self.rows:
             raise NoRowsError(self.paths)
 
-    def took(self, rows: int) -> None:
+    def add_rows(self, rows: int) -> None:
         self.rows += rows
         if self.watch is not None:
             self.watch(rows)
@@ -208,16 +211,20 @@ class Inputs:
         if of_block is not None:
             of_block(block)
         else:
-            block.parse(parse)
-            results = [result for (result,) in block.texts]  # a row with its texts, or None for a bad row
-            block.texts = [() if result is None else result[1] for result in results]
+            block.texts = []
+            for result in block.checked(parse):
+                if result is None:
+                    block.texts.append(())  # of a bad row
+                else:
+                    _, texts = result
+                    block.texts.append(texts)
         yield from self.good_rows(block)
 
     def good_rows(self, block: RowBlock) -> Iterator[RowBlock]:
         self.counter.bad += len(block.bad)
         for indices in self.rejects.good_places(block):
             good = block.take(indices) if block.bad else block
-            self.counter.took(len(good))
+            self.counter.add_rows(len(good))
             yield good
 
     def reject(self, block: RowBlock) -> None:

@@ -57,7 +57,9 @@ def table_blocks(
     if (options.quoting or QUOTING[format]) == "csv":
         records = CsvReader(source, blocks, delimiter, len(header), options).records()
     else:
-        warn = options.warn if options.quoting is None else None
+        warn = None
+        if options.quoting is None:
+            warn = options.warn
         records = plain_records(source, blocks, delimiter, warn)
 
     for numbers, raws, rows in records:
@@ -209,7 +211,9 @@ class CsvReader:
             numbers.append(self.record_lines[0][0])
             raws.append(b"".join([line for _, line in self.record_lines]))
             text = text_of(raws[-1])
-            rows.append(cells if isinstance(text, str) else text)
+            if isinstance(text, BadLine):
+                cells = text
+            rows.append(cells)
             self.width = self.width or width_of(rows)
         yield numbers, raws, rows
 
@@ -252,7 +256,9 @@ class CsvReader:
             if line.strip(b"\r\n")
         )
         advice = advice_on_quotes(self.source, self.options, seems_text=seems_text, is_open=is_open)
-        return BadLine("not CSV: a quote is not closed" if is_open else f"not CSV: {problem}", advice)
+        if is_open:
+            problem = "a quote is not closed"
+        return BadLine(f"not CSV: {problem}", advice)
 
 
 def width_of(rows: Sequence[Cells]) -> int:

@@ -120,7 +120,7 @@ class VectorReader:
                     block = self._checked(rows, start, stop, check)
                     for indices in block.good_places(self.inputs.rejects):
                         good = block.take(indices)
-                        self.inputs.counter.took(len(good))
+                        self.inputs.counter.add_rows(len(good))
                         if remaining is not None:
                             remaining -= len(good)
                         yield good
