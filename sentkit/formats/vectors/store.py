@@ -26,11 +26,11 @@ from sentkit.formats.vectors.vector_file import RECORDED_FIELDS, VectorFile, Vec
 class VectorFolder(VectorSource):
     """The blocks of a complete vector folder for reading, or some of them."""
 
-    def __init__(self, run: FolderRun, files: Sequence[VectorFile], digest: str = "") -> None:
-        """`files` are consecutive blocks; `digest` is of all of them, if these are only some."""
+    def __init__(self, run: FolderRun, files: Sequence[VectorFile], digest_of_all: str = "") -> None:
+        """`files` are consecutive blocks; the digest is of all blocks, if these are only some of them."""
         self.run = run
         self.path = run.path
-        self.digest = digest
+        self.digest = digest_of_all
         self._files = files
         first = next((file for file in files if file.count), files[0])  # an empty block may have no width
         for file in files:
