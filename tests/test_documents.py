@@ -495,7 +495,7 @@ def check_flags(words):
     flags = [word for word in words if re.match("-+[a-z]", word)]
     assert set(flags) <= {flag for parameter in found.params for flag in parameter.opts}
     if found.name == "train" and words[0] != "METHOD":
-        method = load(words[0]).kind
+        method = load(words[0]).method_class
         values = dict(itertools.pairwise(words))
         settings = [after for before, after in itertools.pairwise(words) if before == "--set"]
         build(method.Settings, method.presets, values.get("--preset"), settings)

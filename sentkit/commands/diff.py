@@ -182,7 +182,7 @@ def explained_by_changes(
 
     record, sample = difference.record, difference.kept
     console.note(f"the vectors differ: encoding {len(sample)} texts under each change, to find the cause")
-    is_explained, best, results = explain(model, [label["text"] for label in sample.labels], sample.left)
+    is_explained, best, results = explain(model, [label["text"] for label in sample.labels], sample.a)
     widths = f"A has {record['a']['width']} numbers, {model.name} has {record['b']['width']}"
     declared = f"width {record['b']['width']}"
     if results and not results[0].variants:

@@ -59,7 +59,7 @@ def duplicates(
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.neighbours.corpus import NAMING, columns_of_pair, json_of
-    from sentkit.metrics.neighbours.pairs import Duplicates, fields_of_pairs, write_unique
+    from sentkit.metrics.neighbours.duplicates import Duplicates, fields_of_pairs, write_unique
 
     options.check_threshold(threshold, metric)
 

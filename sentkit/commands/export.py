@@ -36,7 +36,7 @@ def export(
     Flags:
       --store: Numbers of the weights; int8: only the table of a static model. [default: as they are]
     """
-    from sentkit.formats.checkpoints.export import command_record, inputs_of
+    from sentkit.formats.checkpoints.command_record import command_record, inputs_of
     from sentkit.formats.checkpoints.folders import read_checkpoint
 
     checkpoint = read_checkpoint(model, static=True)
@@ -58,7 +58,7 @@ def export(
 
 def lineage_without_command(checkpoint: "Checkpoint") -> dict[str, Any]:
     """The origin in sentkit.json, without the keys of the command that made the checkpoint."""
-    from sentkit.formats.checkpoints.export import OF_COMMAND
+    from sentkit.formats.checkpoints.command_record import OF_COMMAND
 
     return {name: value for name, value in checkpoint.lineage.items() if name not in OF_COMMAND}
 
@@ -71,7 +71,7 @@ def export_static(
     lineage: dict[str, Any],
 ) -> None:
     """Write a static model with other numbers. It has no readout to declare."""
-    from sentkit.formats.checkpoints.export import new_folder, write_static_folder
+    from sentkit.formats.checkpoints.writing import new_folder, write_static_folder
     from sentkit.formats.lexicons.model2vec import stored_as
     from sentkit.model.reading import ReadingOptions
     from sentkit.model.static.models import WordTable, read_folder
@@ -99,8 +99,8 @@ def export_transformer(
     lineage: dict[str, Any],
     console: Console,
 ) -> None:
-    from sentkit.formats.checkpoints.export import new_folder
     from sentkit.formats.checkpoints.folders import is_adapter
+    from sentkit.formats.checkpoints.writing import new_folder
     from sentkit.model.checkpoint.export import (
         declare_encoder,
         encoder_class,

@@ -37,7 +37,7 @@ def space(
       --perplexity X: Of t-SNE. [default: 30, or a third of up to 30 vectors]
     """
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.plots.vectors import SpaceOptions, space
+    from sentkit.plots.space import SpaceOptions, space
 
     fields = row_flags.theirs(label), row_flags.theirs(gold)
     space_options = SpaceOptions(by, *fields, each or 20, sample, perplexity, seed)
@@ -59,7 +59,7 @@ def pairs(
       --gold NAME: Field with the gold score.
     """
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.plots.vectors import pairs
+    from sentkit.plots.similarities import pairs
 
     theirs, known = row_flags.theirs(gold), (*VECTOR_FIELDS, gold)
     draw(console, output, row_flags, known, lambda inputs: pairs(inputs, theirs, metric))
@@ -74,7 +74,7 @@ def heat(
 ) -> None:
     """Draw the similarities of all sentences."""
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.plots.vectors import heat
+    from sentkit.plots.similarities import heat
 
     draw(console, output, row_flags, VECTOR_FIELDS, lambda inputs: heat(inputs, metric))
 

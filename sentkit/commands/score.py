@@ -151,7 +151,7 @@ def report(
     as_table: bool,
 ) -> str | None:
     """Print the reports of all files; returns a message if one fails --fail-under or --fail-if-worse."""
-    from sentkit.metrics import reports
+    from sentkit.metrics import label_scores, reports
     from sentkit.metrics.gold_pairs import ScoreOptions, SeenPairs
 
     lines: Callable[[Record], Iterable[dict[str, str]]]
@@ -173,8 +173,8 @@ def report(
         lines = partial(reports.measure_lines, measures=MEASURES)
         measure = "ndcg@10", "nDCG@10"
     elif flags.label is not None:
-        records = list(reports.label_records(inputs, scored, flags.baseline, flags.precision_at))
-        lines, measure = reports.label_lines, ("average_precision", "average precision")
+        records = list(label_scores.label_records(inputs, scored, flags.baseline, flags.precision_at))
+        lines, measure = label_scores.label_lines, ("average_precision", "average precision")
         layout["optional"] = ["interval", "threshold"]
     else:
         records = list(reports.reports(inputs, scored, flags.baseline))

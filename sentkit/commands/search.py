@@ -106,7 +106,8 @@ def search(
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS, VectorReader
     from sentkit.metrics.neighbours.corpus import read_search_corpus
-    from sentkit.metrics.neighbours.queries import Search, union
+    from sentkit.metrics.neighbours.queries import Search
+    from sentkit.metrics.neighbours.shard_union import union
 
     if merge:
         with RowFlags(files=query.texts).open(console, output, known=()) as inputs, output.open() as out:
@@ -159,7 +160,7 @@ def search(
             exact=rescore,
             candidates=candidates,
             new=["hits", "part"][: 1 + bool(part)] if as_rows and not replace else [],
-            part=part_of,
+            shard=part_of,
             device=compares,
         )
         progress = RowProgress(console, inputs=inputs)
@@ -226,9 +227,9 @@ def encoded_corpus(
     encoder = find_encoder(model or STATIC, ReadingOptions(), device=device, compares=True)
     progress = RowProgress(console, inputs=inputs)
     rows = encoded_files(inputs, encoder, progress.add)
-    table = in_memory(inputs, rows, named=True)
+    table = in_memory(inputs, rows, with_files=True)
     console.warn(*encoder.notes, *rows.remarks)
-    return SearchCorpus(table, with_id=True), rows.record
+    return SearchCorpus(table, show_id=True), rows.record
 
 
 def write_hits(search: "Search", out: BinaryIO, lines: "Callable[[Row, Hits], Iterable[bytes]]") -> None:

@@ -16,7 +16,7 @@ from sentkit.flags.rows import RowFlags
 from sentkit.process import check_threads, handle_signals, is_first_process, typed_words
 
 if TYPE_CHECKING:
-    from sentkit.training.loop.state import Run
+    from sentkit.training.run import Run
 
 
 FILES = ("dev", "test", "entries")
@@ -91,7 +91,7 @@ def train(
       --list: Show the methods in groups; after METHOD, its settings and presets; with -o, the command of
           each run.
     """
-    from sentkit.formats.checkpoints.export import METHOD, inputs_of
+    from sentkit.formats.checkpoints.command_record import METHOD, inputs_of
     from sentkit.formats.rows.kinds import LEARNED
     from sentkit.training.catalogue import METHODS, open_method
     from sentkit.training.settings import build, combinations, described
@@ -110,11 +110,11 @@ def train(
     # Opening the method imports torch.
     stopping = partial(console.report, "stops after this step and saves; Ctrl-C again exits at once")
     with handle_signals(stopping) as stop, open_method(method) as loaded:
-        kind = loaded.kind
+        kind = loaded.method_class
         if list_ and not flags.path:
             print_described(described(kind.Settings, kind.presets))
             return
-        from sentkit.training.loop.state import Reporter, Run
+        from sentkit.training.run import Reporter, Run
         from sentkit.training.runs.command import perform
 
         given = given_settings(flags, console)
@@ -141,7 +141,7 @@ def train(
         if list_:
             print_text(command_lines(typed_words(), given, runs))
             return
-        folders = [str(each) for own in runs for each in (own.output, own.part, own.rows)]
+        folders = [str(each) for own in runs for each in (own.output, own.state_folder, own.rows_folder)]
         others = row_flags.rejects and "/dev/null"  # of the other processes, which read the same rows
         opened = (row_flags if first else replace(row_flags, rejects=others)).open(
             console,
@@ -162,7 +162,7 @@ def given_settings(flags: TrainFlags, console: Console) -> dict[str, str]:
 
     The order of options on the command line is not available here, so a flag always overrides --set.
     """
-    from sentkit.training.settings import OF_DEV
+    from sentkit.training.recipe import OF_DEV
 
     of_flags = {"epochs": flags.epochs, "batch": flags.batch, "lr": flags.lr}
     given = {name: value for name, value in of_flags.items() if value is not None}
@@ -178,7 +178,7 @@ def given_settings(flags: TrainFlags, console: Console) -> dict[str, str]:
 
 def print_results(runs: "Sequence[Run]", kind: type) -> None:
     """Print the result of each run, or of a sweep the result of each combination of settings."""
-    from sentkit.training.runs.command import best_of, compared, result_line, results_of, sweep_line
+    from sentkit.training.runs.results import best_of, compared, result_line, results_of, sweep_line
     from sentkit.training.settings import parsed
 
     with (table := options.OutputFlags()).open() as out:

@@ -201,7 +201,7 @@ class PlotFlags(OutputFlags):
 
     def check(self) -> None:
         """Refuse an unknown format, and a picture without matplotlib, before any work."""
-        from sentkit.plots.picture import FORMATS, import_matplotlib
+        from sentkit.plots.drawing import FORMATS, import_matplotlib
 
         picture = self.format in FORMATS
         if self.path != "-" and not picture and self.format != "jsonl":
@@ -218,7 +218,7 @@ class PlotFlags(OutputFlags):
 
     def write(self, picture: "Picture", console: Console) -> None:
         from sentkit.formats.files import json_line, readable
-        from sentkit.plots.picture import FORMATS, draw
+        from sentkit.plots.drawing import FORMATS, draw
 
         if self.format in FORMATS:
             width = self.width or (FULL if picture.needs_page else HALF)

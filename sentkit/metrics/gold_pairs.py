@@ -8,6 +8,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,50 +43,58 @@ class SeenPairs:
 
     def __init__(self, paths: Sequence[str] = ()) -> None:
         """`paths` are the training rows for `read`."""
-        self.paths, self.rows = paths, 0
+        self.paths = paths
+        self.rows = 0  # training rows read so far
         self.numbers: dict[str, int] = {}  # normal form -> number
         self.pairs: list[tuple[int, int]] = []
         self.partners: defaultdict[int, set[int]] = defaultdict(set)
+        # The file and line of the first occurrence.
         self.of_texts: dict[int, str] = {}
         self.of_pairs: dict[tuple[int, int], str] = {}
 
-    def add(self, one: str, other: str) -> None:
+    def add(self, text_a: str, text_b: str) -> None:
         """Add a pair."""
-        left, right = (self.numbers.setdefault(normal_form(text), len(self.numbers)) for text in (one, other))
-        self.pairs.append((left, right))
-        self.partners[left].add(right)
-        self.partners[right].add(left)
+        a = self.numbers.setdefault(normal_form(text_a), len(self.numbers))
+        b = self.numbers.setdefault(normal_form(text_b), len(self.numbers))
+        self.pairs.append((a, b))
+        self.partners[a].add(b)
+        self.partners[b].add(a)
 
     def take(self, row: Row, texts: Iterable[str]) -> None:
         """Take the texts of a training row. A blank text equals none."""
-        found = [self.numbers.get(form) if form else None for form in map(normal_form, texts)]
-        for at, number in enumerate(found):
-            if number is not None:
-                place = f"{row.source}:{row.number}"
-                self.of_texts.setdefault(number, place)
-                for partner in self.partners[number].intersection(found[at + 1 :]):
-                    self.of_pairs.setdefault((number, partner), place)
-                    self.of_pairs.setdefault((partner, number), place)
+        location = f"{row.source}:{row.number}"
+        numbers = [self.numbers.get(form) if form else None for form in map(normal_form, texts)]
+        for i, number in enumerate(numbers):
+            if number is None:
+                continue
+            self.of_texts.setdefault(number, location)
+            for partner in self.partners[number].intersection(numbers[i + 1 :]):
+                self.of_pairs.setdefault((number, partner), location)
+                self.of_pairs.setdefault((partner, number), location)
 
     def read(self, inputs: Inputs) -> None:
         """Read the training rows. `inputs` are the files of the pairs."""
         for path in self.paths:
-            source, before = inputs.other(path), self.rows
+            source = inputs.other(path)
             fields = fields_of(source, path)
 
             def parse(row: Row, fields: Mapping[str, str] = fields) -> tuple[Row, list[str]]:
                 return row, texts_of(row, fields)
 
+            is_empty = True
             for row, texts in source.read(parse, path):
                 self.take(row, texts)
                 self.rows += 1
-            if self.rows == before:
+                is_empty = False
+            if is_empty:
                 raise NoRowsError([path])
 
     def level(self, pair: int) -> int:
-        """The place in `LEVELS` plus 1, or 0 if no text of the pair occurs."""
+        """The index in `LEVELS` plus 1, or 0 if no text of the pair occurs."""
         numbers = self.pairs[pair]
-        return len(LEVELS) if numbers in self.of_pairs else sum(map(self.of_texts.__contains__, numbers))
+        if numbers in self.of_pairs:
+            return len(LEVELS)
+        return sum(number in self.of_texts for number in numbers)
 
     def places(self, pair: int) -> list[str]:
         """Where the pair occurs, or where its texts occur."""
@@ -106,7 +115,8 @@ def texts_of(row: Row, fields: Mapping[str, str]) -> list[str]:
     texts: list[str] = []
     for standard in (*TEXTS, *LISTS):
         name = fields.get(standard, standard)
-        name = name if name in row.values else standard
+        if name not in row.values:
+            name = standard
         if name not in row.values:
             continue
         value = row.values[name]
@@ -152,11 +162,14 @@ class GoldPairs:
         return len(self.gold)
 
     def split(self) -> list["GoldPairs"]:
-        """One part per name, including empty parts; the unchanged pairs if they have no groups."""
+        """The pairs of each name, which may be none; the unchanged pairs if they have no groups."""
         if self.groups is None or not self.names:
             return [self]
-        chosen = [self.groups == code for code in range(len(self.names))]
-        return [GoldPairs(self.similarities[rows], self.gold[rows]) for rows in chosen]
+        pairs_of_groups = []
+        for code in range(len(self.names)):
+            in_group = self.groups == code
+            pairs_of_groups.append(GoldPairs(self.similarities[in_group], self.gold[in_group]))
+        return pairs_of_groups
 
     def only(self, chosen: NDArray[np.bool_]) -> "GoldPairs":
         """The chosen pairs, in the same groups."""
@@ -166,55 +179,68 @@ class GoldPairs:
 
 def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired: bool) -> GoldPairs:
     """Compute the similarities of a file. `paired`: its pairs will be compared with those of another file."""
-    reader, fields, similarity = VectorReader(inputs), fields_of(inputs, path), SIMILARITIES[options.metric]
-    texts = [fields.get(name, name) for name in ("text_a", "text_b")]
-    gold, identities, rows, width = list[Float64](), array("q"), 0, 0
-    similarities, of_first_numbers = list[Float64](), list[Float64]()
+    reader = VectorReader(inputs)
+    fields = fields_of(inputs, path)
+    text_fields = [fields.get(name, name) for name in ("text_a", "text_b")]
+    similarity = SIMILARITIES[options.metric]
+
+    # One list entry for each block; of the rows that have a gold score.
+    gold = [np.empty(0)]
+    similarities = [np.empty(0)]
+    similarities_of_first_numbers = [np.empty(0)]
     groups: list[str] = []
-    names: dict[str, None] = {}  # of all groups
+    group_names: dict[str, None] = {}  # also of rows without a score
+    identities = array("q")
+    rows = 0
+    width = 0
 
     def check(block: VectorBlock) -> VectorBlock:
-        return check_rows(block, options, texts)
+        return check_rows(block, options, text_fields)
 
     for block in reader.blocks(check, paths=[path]):
-        found = [pair for (pair,) in block.rows.texts]
-        scores = np.array([score for score, _ in found], np.float64)  # NaN for None
-        scored = np.flatnonzero(~np.isnan(scores))
-        gold.append(scores[scored])
-        rows, width = rows + len(block), block.vectors.shape[-1]
-        similarities.append(similarity(block.vectors[:, 0], block.vectors[:, 1])[scored])
+        scores_and_groups = [pair for (pair,) in block.rows.texts]
+        scores = np.array([score for score, _ in scores_and_groups], np.float64)  # NaN for None
+        scored_rows = np.flatnonzero(~np.isnan(scores))
+        gold.append(scores[scored_rows])
+        rows += len(block)
+        width = block.vectors.shape[-1]
+        similarities.append(similarity(block.vectors[:, 0], block.vectors[:, 1])[scored_rows])
         if options.dim is not None:
             short = first_numbers(block.vectors, options.dim)
-            of_first_numbers.append(similarity(short[:, 0], short[:, 1])[scored])
+            similarities_of_first_numbers.append(similarity(short[:, 0], short[:, 1])[scored_rows])
         if options.group is not None:
-            names |= dict.fromkeys(group for _, group in found)
-            groups += [found[place][1] for place in scored.tolist()]
-        for place in scored.tolist() if paired else ():
-            known = (str(block.rows.values[place].get(text)) for text in texts)
-            identities.append(hash((*found[place], *known)))
+            group_names |= dict.fromkeys(group for _, group in scores_and_groups)
+            groups += [scores_and_groups[i][1] for i in scored_rows.tolist()]
+        if paired:
+            for i in scored_rows.tolist():
+                texts = [str(block.rows.values[i].get(field)) for field in text_fields]
+                identities.append(hash((*scores_and_groups[i], *texts)))
         if options.seen is not None:
-            for place in scored.tolist():
-                options.seen.add(*map(block.rows.values[place].__getitem__, texts))
-    values = np.concatenate([np.empty(0), *gold])
-    if len(values) < 2 or values.min() == values.max():  # equal similarities: [CLS] at layer 0 has them
-        problem = f'"{options.gold}" has no two different values in {len(values)} rows that have it'
+            for i in scored_rows.tolist():
+                values = block.rows.values[i]
+                options.seen.add(*(values[field] for field in text_fields))
+
+    gold_scores = np.concatenate(gold)
+    if len(gold_scores) < 2 or gold_scores.min() == gold_scores.max():
+        # Equal similarities are no error: [CLS] at layer 0 has them.
+        problem = f'"{options.gold}" has no two different values in {len(gold_scores)} rows that have it'
         raise DataError(problem, source=path)
     # Groups with scores come first, in their order, which is equal in compared files.
-    codes = {name: code for code, name in enumerate(dict.fromkeys([*groups, *names]))}
+    codes = {name: code for code, name in enumerate(dict.fromkeys([*groups, *group_names]))}
     pairs = GoldPairs(
         similarities=np.concatenate(similarities),
-        gold=values,
+        gold=gold_scores,
         groups=None if options.group is None else np.array([codes[group] for group in groups]),
         names=tuple(codes),
         file=path,
         encoder=reader.emb,
-        skipped=rows - len(values),
+        skipped=rows - len(gold_scores),
         identities=identities,
         dim=width,
     )
     if options.dim is None:
         return pairs
-    cut = replace(pairs, similarities=np.concatenate(of_first_numbers), dim=options.dim)
+    cut = replace(pairs, similarities=np.concatenate(similarities_of_first_numbers), dim=options.dim)
     return replace(pairs, cut=cut)
 
 
@@ -222,28 +248,39 @@ def first_numbers(vectors: NDArray[np.float32], dim: int) -> NDArray[np.float32]
     """The first numbers of vectors; those of unit length have it again, as encode --dim does."""
     if not 1 <= dim < vectors.shape[-1]:
         raise UsageError(f"--dim {dim}: the vectors have only {vectors.shape[-1]} numbers")
-    short, lengths = vectors[..., :dim], np.linalg.norm(vectors, axis=-1, keepdims=True)
-    own = np.linalg.norm(short, axis=-1, keepdims=True)
-    scales: NDArray[np.float32] = np.where((abs(lengths - 1) < UNIT) & (own > 0), own, 1).astype(np.float32)
+    short = vectors[..., :dim]
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    short_lengths = np.linalg.norm(short, axis=-1, keepdims=True)
+    is_unit = (abs(lengths - 1) < UNIT) & (short_lengths > 0)
+    scales: NDArray[np.float32] = np.where(is_unit, short_lengths, 1).astype(np.float32)
     return short / scales
 
 
-def check_rows(block: VectorBlock, options: ScoreOptions, texts: Sequence[str]) -> VectorBlock:
-    """Mark bad rows; the text of the others is their score (None: skipped) and group. `texts` are fields."""
-    rows, vectors, numbers = block.rows, block.vectors.shape[1], {float, int}
-    column = [values.get(options.gold) for values in rows.values]
-    as_they_are = vectors == 2 and not (options.binary or options.group or options.seen or rows.bad)
-    if as_they_are and {*map(type, column)} <= numbers and np.isfinite(column).all():  # type: ignore[arg-type]
-        rows.texts = [((score, None),) for score in column]
-        return block
-    read = labelled if options.binary else scored
+def check_rows(block: VectorBlock, options: ScoreOptions, text_fields: Sequence[str]) -> VectorBlock:
+    """Mark bad rows; the text of the others is their score (None: skipped) and group."""
+    rows = block.rows
+    vector_count = block.vectors.shape[1]
+
+    # Finite numbers in all rows need no parsing of each row.
+    needs_parsing = options.binary or options.group or options.seen or rows.bad
+    if vector_count == 2 and not needs_parsing:
+        column: list[Any] = [values.get(options.gold) for values in rows.values]
+        are_numbers = {type(score) for score in column} <= {float, int}
+        if are_numbers and np.isfinite(column).all():
+            rows.texts = [((score, None),) for score in column]
+            return block
+
+    read_score = labelled if options.binary else scored
 
     def parse(row: Row) -> tuple[float | None, str | None]:
-        expect_pair(row, vectors)
-        score = read(row, options.gold)
-        group = None if options.group is None else group_of(row, options.group)
-        for name in texts if score is not None and options.seen is not None else ():
-            string_in(row, name)
+        expect_pair(row, vector_count)
+        score = read_score(row, options.gold)
+        group = None
+        if options.group is not None:
+            group = group_of(row, options.group)
+        if score is not None and options.seen is not None:
+            for field in text_fields:
+                string_in(row, field)
         return score, group
 
     rows.parse(parse)

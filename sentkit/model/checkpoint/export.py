@@ -20,10 +20,11 @@ from torch import Tensor, nn
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints import modules
-from sentkit.formats.checkpoints.export import BESIDE_WEIGHTS, INDEXES, REWRITTEN, card, carry
+from sentkit.formats.checkpoints.card import card
 from sentkit.formats.checkpoints.folders import ADAPTER, ADAPTER_WEIGHTS, Checkpoint
 from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS, POOLING, PROMPTS, Pooler
 from sentkit.formats.checkpoints.readout import CONV, POOLED, WK, Readout
+from sentkit.formats.checkpoints.writing import BESIDE_WEIGHTS, INDEXES, REWRITTEN, carry
 from sentkit.formats.files import write_json
 from sentkit.formats.outputs.temporary import create
 from sentkit.formats.vectors.tensors import OF_WEIGHTS, put_arrays, write_arrays
@@ -66,7 +67,7 @@ class Declaration:
     @property
     def dim(self) -> int | None:
         """The first numbers of the vector to keep, after the other steps."""
-        return next((step.kept for step in self.steps[-1:] if isinstance(step, Truncate)), None)
+        return next((step.dim for step in self.steps[-1:] if isinstance(step, Truncate)), None)
 
     @property
     def pooler_layer(self) -> Linear | None:

@@ -38,7 +38,8 @@ from sentkit.training.base import Base, open_base
 from sentkit.training.data.corpus import Batch
 from sentkit.training.data.examples import Reads
 from sentkit.training.method import Finished, Needs, Outputs, PackedMethod, Term, mean_of, own_tensors
-from sentkit.training.settings import SHORTEST, with_readout_of_base
+from sentkit.training.recipe import SHORTEST
+from sentkit.training.settings import with_readout_of_base
 
 
 @dataclass(frozen=True, slots=True)

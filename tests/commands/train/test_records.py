@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from commands.train.records import record_of
-from sentkit.formats.checkpoints.export import quoted_command
+from sentkit.formats.checkpoints.command_record import quoted_command
 from sentkit.training.loop.state import read_sealed, write_sealed
 from support import PAIRS, ROOT, TEXTS, contents, in_jsonl
 from training.small import every_field

@@ -254,7 +254,7 @@ def test_rows_do_not_depend_on_the_boundaries_of_reads(write, parts, size, name)
 
 @pytest.mark.parametrize("size", [7, 100, 65_536])
 def test_rows_before_a_long_record_of_csv_are_read(write, size, monkeypatch):
-    """The longest row has 100 bytes; the record over it begins in the fourth line."""
+    """The limit is 100 bytes; the record over it begins in the fourth line."""
     monkeypatch.setattr("sentkit.formats.rows.lines.READ", size)
     monkeypatch.setattr("sentkit.formats.rows.lines.MAX_LINE", 100)
     path = write("a.csv", b'id,text\n1,"a ""cat"""\n2,dogs\n3,"' + b"x\n" * 60 + b'"\n4,birds\n')

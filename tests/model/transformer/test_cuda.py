@@ -240,7 +240,8 @@ def test_copies_to_a_gpu_are_pinned_and_do_not_wait(monkeypatch):
 def nano():
     """The bundled encoder on a CPU, and a batch for each text."""
     model = sentkit.Encoder("nano", device="cpu", precision="fp32", readout="cls")
-    return model.loaded, [TokenBlock.of([each]) for each in model.tokenizer(TEXTS)]
+    model.loaded.own_threads = None  # the calling thread starts all batches, as on a GPU
+    return model.loaded, [TokenBlock.of([tokens]) for tokens in model.tokenizer(TEXTS)]
 
 
 def test_a_batch_starts_before_the_vectors_of_the_last_one_are_read(nano, monkeypatch):
