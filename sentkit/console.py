@@ -165,7 +165,7 @@ class RowProgress(ProgressWriter):
 
     def __init__(self, console: Console, clock: Clock = time.monotonic, *, inputs: Any = None) -> None:
         super().__init__(console, clock)
-        self.share: Share = inputs.meter.share if inputs is not None else lambda rows: None
+        self.share: Share = inputs.counter.share if inputs is not None else lambda rows: None
 
     def add(self, rows: int, tokens: int = 0) -> None:
         self.rows += rows
@@ -224,7 +224,7 @@ class TaskProgress(ProgressWriter):
 def watch_rows(console: Console, inputs: Any) -> RowProgress:
     """Progress of the rows that are read from now on."""
     progress = RowProgress(console, inputs=inputs)
-    inputs.meter.watch = progress.add
+    inputs.counter.watch = progress.add
     return progress
 
 
@@ -245,7 +245,7 @@ def reading(console: Console, *inputs: Any) -> Iterator[None]:
             watch_rows(console, each)
         yield
     for each in inputs:
-        each.meter.watch = None
+        each.counter.watch = None
 
 
 class StepProgress(ProgressWriter):

@@ -205,9 +205,9 @@ def without_command(folder):
 
 def stored_rows(path_or_store):
     """The rows of a vector file or folder with their vectors."""
-    from sentkit.formats.vectors.store import Store
+    from sentkit.formats.vectors.vector_file import VectorFile, VectorSource
 
-    store = path_or_store if isinstance(path_or_store, Store) else Store(path_or_store)
+    store = path_or_store if isinstance(path_or_store, VectorSource) else VectorFile(path_or_store)
     blocks = store.row_blocks_with_vectors(verify=False)
     return [pair for rows, vectors in blocks for pair in zip(rows, vectors, strict=True)]
 

@@ -9,7 +9,7 @@ from sentkit.flags.rows import RowFlags
 
 if TYPE_CHECKING:
     from sentkit.augment.catalogue import RequestedOperation
-    from sentkit.formats.rows.kinds import Sentence, VariantRows
+    from sentkit.formats.rows.rewriting import Sentence, VariantRows
     from sentkit.formats.rows.rows import Inputs
 
     Found = tuple[Sentence, Sequence[str], int | None]  # with the texts that may replace it, but for one
@@ -42,7 +42,7 @@ def augment(
     """
     from sentkit.augment.catalogue import Chain, check_flags, parse_operations
     from sentkit.formats.lexicons.thesaurus import read_synonyms
-    from sentkit.formats.rows.kinds import VariantRows
+    from sentkit.formats.rows.rewriting import VariantRows
     from sentkit.formats.vectors.store import common_fields
 
     operations = parse_operations(op or [])

@@ -85,7 +85,7 @@ def add(
     group: "RowGroup", parser: "EntryParser", sums: dict[str, Any], counts: Counter[str], rejects: "Rejects"
 ) -> None:
     """Add the vector of each definition to the sum of its entry, in float64."""
-    from sentkit.formats.vectors.sinks import refuse_not_finite
+    from sentkit.formats.vectors.vectors import refuse_not_finite
 
     [vectors] = group.vectors  # (n, 1, d), of the only readout
     refuse_not_finite(group.rows, vectors)
@@ -106,10 +106,10 @@ def write_entries(
     from sentkit.formats.rows.block import made_block
     from sentkit.formats.rows.kinds import SENTENCE
     from sentkit.formats.rows.rows import blocks
-    from sentkit.formats.vectors.sinks import open_sinks
+    from sentkit.formats.vectors.writers import open_writers
 
     number = 1
-    with open_sinks([output.path], [spec], SENTENCE.vectors, width, output.vectors()) as [sink]:
+    with open_writers([output.path], [spec], SENTENCE.vectors, width, output.vectors()) as [sink]:
         for part in blocks(sums.items(), 1024):
             values = [{"entry": name, "definitions": counts[name]} for name, _ in part]
             rows = made_block(values, output.path, [*range(number, number + len(part))], [b""] * len(part))

@@ -27,7 +27,8 @@ def cat(
       --vectors: Format of vectors in JSONL. [default: as in the input; list for vector files]
     """
     from sentkit.formats.rows.kinds import LEARNED, VECTORS
-    from sentkit.formats.vectors.sinks import VectorOutput, convert
+    from sentkit.formats.vectors.conversion import convert
+    from sentkit.formats.vectors.writers import VectorOutput
 
     options.check_name("--name-field", name_field)
     with row_flags.open(console, output, known=(*LEARNED, *VECTORS)) as inputs:

@@ -119,7 +119,7 @@ def count_tokens(
     from sentkit.formats.vectors.store import common_fields
     from sentkit.model.static.distillation import vocabulary_size
 
-    rows, size, progress.share = 0, vocabulary_size(tokenizer), inputs.meter.share
+    rows, size, progress.share = 0, vocabulary_size(tokenizer), inputs.counter.share
     counts = np.zeros(size, np.int64)
     for block in blocks(inputs.read(TextParser(common_fields(inputs))), ROWS_PER_BLOCK):
         ids = tokenizer.alone([text for _, texts in block for text in texts])

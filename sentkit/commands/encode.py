@@ -18,7 +18,7 @@ from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.formats.vectors.folders import VectorFolder
+    from sentkit.formats.vectors.folders import FolderRun
     from sentkit.model.encoding import RowGroup, Tally
     from sentkit.model.writing import Encoding
 
@@ -49,8 +49,8 @@ def encode(
     # Each thread computes batches of its own, so an operation of numpy or torch has one thread.
     limit_threads(threads or recorded_threads(settings), of_libraries=1)
     from sentkit.formats.rows.kinds import FIELDS, TextParser
-    from sentkit.formats.vectors.sinks import output_paths
     from sentkit.formats.vectors.store import common_fields, encoded_files
+    from sentkit.formats.vectors.writers import output_paths
     from sentkit.model import find_encoder
     from sentkit.model.encoding import tokenized_groups, whole_if_small
     from sentkit.model.writing import Encoding
@@ -113,7 +113,7 @@ def encode(
 
 def print_plan(
     folder: FolderFlags | None,
-    existing: "VectorFolder | None",
+    existing: "FolderRun | None",
     path: str,
     encoding: "Encoding",
     inputs: "Inputs",
@@ -163,7 +163,7 @@ def warn_of_empty_shards(console: Console, blocks: int, shards: int) -> None:
 def write_folder(
     flags: FolderFlags,
     path: str,
-    existing: "VectorFolder | None",
+    existing: "FolderRun | None",
     encoding: "Encoding",
     inputs: "Inputs",
     progress: RowProgress,

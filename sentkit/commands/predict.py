@@ -51,9 +51,9 @@ def predict(
 
     from sentkit.formats.files import is_safetensors
     from sentkit.formats.rows.kinds import FIELDS
-    from sentkit.formats.vectors.sinks import refuse_existing_fields, with_fields
     from sentkit.formats.vectors.store import common_fields
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
+    from sentkit.formats.vectors.writers import refuse_existing_fields, with_fields
 
     options.check_name("--name", name)
     output.check_rows()

@@ -217,8 +217,8 @@ def score_rows(
     inputs: "Inputs", out: BinaryIO, console: Console, flags: PairFlags, *, replace: bool, as_table: bool
 ) -> None:
     """Score pairs or sentences, as the first row determines."""
-    from sentkit.formats.vectors.sinks import refuse_existing_fields
     from sentkit.formats.vectors.vectors import VectorReader, as_list
+    from sentkit.formats.vectors.writers import refuse_existing_fields
     from sentkit.metrics.neighbours.corpus import columns_of_pair
     from sentkit.metrics.neighbours.pairs import matrix
 
@@ -271,7 +271,7 @@ def closest(inputs: "Inputs", blocks: Iterable["VectorBlock"], flags: PairFlags)
 def scored_pairs(block: "VectorBlock", metric: str, emb: str | None, *, keep: bool) -> bytes:
     """The rows of pairs with their similarities; with `keep`, also with their vectors."""
     from sentkit.digits import significant
-    from sentkit.formats.vectors.sinks import as_jsonl, with_fields
+    from sentkit.formats.vectors.writers import as_jsonl, with_fields
     from sentkit.metrics.similarity import SIMILARITIES
 
     similarities = SIMILARITIES[metric](block.vectors[:, 0], block.vectors[:, 1]).tolist()

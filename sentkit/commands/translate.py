@@ -57,7 +57,8 @@ def translate(
           max_new_tokens, and with --sample temperature (1) and top_p.
     """
     from sentkit.formats.checkpoints.folders import read_checkpoint
-    from sentkit.formats.rows.kinds import OneText, holds_vectors
+    from sentkit.formats.rows.kinds import holds_vectors
+    from sentkit.formats.rows.rewriting import OneText
     from sentkit.formats.vectors.store import common_fields
 
     settings = parsed(SearchSettings, set_ or [])

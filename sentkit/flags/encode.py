@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from sentkit.formats.rows.block import RowBlock
     from sentkit.formats.rows.kinds import TextParser
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.formats.vectors.folders import VectorFolder
-    from sentkit.formats.vectors.store import Store
+    from sentkit.formats.vectors.folders import FolderRun
+    from sentkit.formats.vectors.vector_file import VectorSource
     from sentkit.model import Model
     from sentkit.model.encoding import TokenEncoder
     from sentkit.model.reuse import OldVectors
@@ -38,8 +38,8 @@ class ReuseFlags:
     reuse: list[str] | None = None
 
     def open(
-        self, output: OutputFlags, vector_file: "Callable[[str], Store | None]"
-    ) -> "dict[str, Store | None]":
+        self, output: OutputFlags, vector_file: "Callable[[str], VectorSource | None]"
+    ) -> "dict[str, VectorSource | None]":
         """The earlier outputs by path; None for a file without vectors."""
         paths = self.reuse or []
         for path in paths:
@@ -51,7 +51,7 @@ class ReuseFlags:
 
 
 def old_vectors(
-    stores: "Mapping[str, Store | None]",
+    stores: "Mapping[str, VectorSource | None]",
     model: "Model",
     encoder: "TokenEncoder",
     windows: Mapping[str, Any],
@@ -91,7 +91,7 @@ def recorded_threads(settings: Mapping[str, Any] | None) -> int | None:
 
 
 def repeated(
-    settings: Mapping[str, Any] | None, stores: "Mapping[str, Store | None]", precision: str
+    settings: Mapping[str, Any] | None, stores: "Mapping[str, VectorSource | None]", precision: str
 ) -> dict[str, Any]:
     """The products of earlier vectors, and their precision if none is given, for `find_encoder`.
 
@@ -125,7 +125,7 @@ class FolderFlags:
 
         return read_run(output.path)
 
-    def existing(self, output: OutputFlags, settings: dict[str, Any] | None) -> "VectorFolder | None":
+    def existing(self, output: OutputFlags, settings: dict[str, Any] | None) -> "FolderRun | None":
         """The output, if it is a vector folder with these settings. Refuses flags that do not fit."""
         from sentkit.formats.vectors.folders import folder_of
 
@@ -141,7 +141,7 @@ class FolderFlags:
             raise UsageError(f"--force does not work with a vector folder, {output.path}", advice=advice)
         return existing
 
-    def store(self, output: VectorOutputFlags, existing: "VectorFolder | None") -> str:
+    def store(self, output: VectorOutputFlags, existing: "FolderRun | None") -> str:
         """The numbers of the vectors: of the flag, or as the folder has them."""
         recorded = "float32" if existing is None else existing.store
         return output.store or recorded
@@ -177,19 +177,19 @@ class FolderFlags:
             raise
 
     def parts(
-        self, inputs: "Inputs", texts: "TextParser", existing: "VectorFolder | None"
+        self, inputs: "Inputs", texts: "TextParser", existing: "FolderRun | None"
     ) -> "Iterator[Iterator[RowBlock] | None]":
         """The rows of each block that the command would write, of this size or as the folder has it.
 
         None: a block of another shard, or one that is complete.
         """
-        from sentkit.formats.rows.rows import Meter
-        from sentkit.formats.vectors.folders import BLOCK_BYTES, Grid, describe_input
+        from sentkit.formats.rows.rows import ReadCounter
+        from sentkit.formats.vectors.grid import BLOCK_BYTES, Grid, describe_input
 
         size = self.size or (existing.block_bytes if existing else BLOCK_BYTES)
         grid = Grid([describe_input(inputs, each) for each in inputs.paths], size)
         done = existing.existing()[0] if existing and self.resume else set()
-        inputs = replace(inputs, meter=Meter(()))  # a shard can have no rows
+        inputs = replace(inputs, counter=ReadCounter(()))  # a shard can have no rows
         for number, input_path in enumerate(inputs.paths):
             for block in grid.read(inputs, number, input_path):
                 planned = self.parsed_shard().has(block.index) and block.name not in done
@@ -198,7 +198,7 @@ class FolderFlags:
     def parsed_shard(self) -> Shard:
         return Shard() if self.shard is None else parse_shard(self.shard)
 
-    def is_sweep(self, existing: "VectorFolder | None", model: "Model") -> bool:
+    def is_sweep(self, existing: "FolderRun | None", model: "Model") -> bool:
         """Whether DIR/ gets a vector file for each of several readouts. Refuses flags of a vector folder."""
         if len(model.readouts) > 1 and (self != FolderFlags() or existing is not None):
             advice = "run the command once per readout, or use -o DIR"

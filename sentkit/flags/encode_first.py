@@ -121,9 +121,9 @@ def files_in(words: Sequence[str]) -> list[str]:
 
 
 def is_vector_file(path: str) -> bool:
-    from sentkit.formats.vectors.store import open_store
+    from sentkit.formats.vectors.store import open_vectors
 
-    return open_store(path) is not None
+    return open_vectors(path) is not None
 
 
 def has_texts(path: str) -> bool:
@@ -142,12 +142,12 @@ def has_texts(path: str) -> bool:
 
 def encoding_of(path: str | None) -> Encoding | None:
     """How a vector file was encoded; None for other files, and if it names no model."""
-    from sentkit.formats.vectors.store import open_store
+    from sentkit.formats.vectors.store import open_vectors
 
     if path is None:
         return None
     try:
-        store = open_store(path)
+        store = open_vectors(path)
         if store is None:
             return None
         return encoding_of_record(store.spec)

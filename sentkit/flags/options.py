@@ -16,7 +16,7 @@ from sentkit.process import may_have_gpu
 
 if TYPE_CHECKING:
     from sentkit.formats.outputs.outputs import Paths
-    from sentkit.formats.vectors.sinks import VectorOutput
+    from sentkit.formats.vectors.writers import VectorOutput
     from sentkit.metrics.device import Device
     from sentkit.model.reading import ReadingOptions
     from sentkit.plots.picture import Picture
@@ -103,14 +103,14 @@ class OutputFlags:
 
     def check_rows(self, *, vectors: bool = False) -> None:
         """The same, and refuse an output that is not of rows or, with `vectors`, of rows or vectors."""
-        from sentkit.formats.vectors.sinks import check_output, check_rows_output
+        from sentkit.formats.outputs.names import check_output, check_rows_output
 
         (check_output if vectors else check_rows_output)(self.path)
         self.check_creatable()
 
     def vectors(self, *, replace: bool = False) -> "VectorOutput":
         """How the vectors are written: float32, in JSONL as the variable SENTKIT_VECTORS says."""
-        from sentkit.formats.vectors.sinks import VectorOutput
+        from sentkit.formats.vectors.writers import VectorOutput
 
         encoding = os.environ.get("SENTKIT_VECTORS") or "list"
         if encoding not in ("list", "base64"):
@@ -133,7 +133,7 @@ class VectorOutputFlags(OutputFlags):
     store: Store = None
 
     def vectors(self, *, replace: bool = False) -> "VectorOutput":
-        from sentkit.formats.vectors.sinks import VectorOutput
+        from sentkit.formats.vectors.writers import VectorOutput
 
         return VectorOutput(self.encoding, force=self.force, replace=replace, store=self.store)
 

@@ -16,7 +16,7 @@ from sentkit.flags.options import OutputFlags, check_paths
 if TYPE_CHECKING:
     from sentkit.formats.outputs.outputs import Paths
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.formats.vectors.store import Store
+    from sentkit.formats.vectors.vector_file import VectorSource
 
 N = TypeVar("N", str, str | None)
 Known = Sequence[str | None]
@@ -37,11 +37,11 @@ class FieldFlags:
         return names.get(name, name) if name else name
 
     @cached_property
-    def vector_file(self) -> "Callable[[str], Store | None]":
+    def vector_file(self) -> "Callable[[str], VectorSource | None]":
         """Opens a vector file or folder, once; None for other files. So all reads see the same blocks."""
-        from sentkit.formats.vectors.store import open_store
+        from sentkit.formats.vectors.store import open_vectors
 
-        return cache(open_store)
+        return cache(open_vectors)
 
     def inputs(self, paths: Sequence[str], known: Known) -> "Inputs":
         """The rows of `paths`. `known` are the names that --field may map; None is ignored."""
@@ -106,7 +106,7 @@ class StreamFlags(FieldFlags):
         self.open_folders(read)
         policy = Rejects(skip=self.rejects is not None, warn=console.warn, note=console.note)
         inputs = replace(self.inputs(self.paths, known), rejects=policy)
-        meter = inputs.meter
+        counter = inputs.counter
         for path in inputs.paths:
             try:
                 check_input(path)
@@ -123,7 +123,7 @@ class StreamFlags(FieldFlags):
         with out as policy.file:
             try:
                 yield inputs
-                if policy.count - meter.bad >= meter.rows > 0:  # a later step has rejected all of them
+                if policy.count - counter.bad >= counter.rows > 0:  # a later step has rejected all of them
                     raise NoRowsError(self.paths)
             except NoRowsError as error:
                 nothing = error

@@ -56,7 +56,9 @@ def commit_in(path: str | None) -> str | None:
 
 def name_of(path: str) -> Path:
     """The name of a file; the query of a URL is not a part of it."""
-    return Path(Path(path.partition("?")[0] if is_url(path) else path).name)
+    if is_url(path):
+        path, _, _ = path.partition("?")
+    return Path(Path(path).name)
 
 
 def suffix_of(path: str) -> str:
@@ -66,12 +68,16 @@ def suffix_of(path: str) -> str:
 def bare_suffix(path: str) -> str:
     """The suffix without compression: `.jsonl` for `rows.jsonl.gz`."""
     name = name_of(path)
-    return Path(name.stem).suffix.lower() if name.suffix.lower() in COMPRESSED else name.suffix.lower()
+    if name.suffix.lower() in COMPRESSED:
+        name = Path(name.stem)
+    return name.suffix.lower()
 
 
 def together(paths: Sequence[str]) -> str:
     """Short text for several paths, for an error about all of them."""
-    return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+    if len(paths) == 1:
+        return paths[0]
+    return f"{paths[0]} and {len(paths) - 1} more"
 
 
 @contextmanager
@@ -115,7 +121,8 @@ def open_file(path: str) -> BinaryIO:
     except IsADirectoryError as error:
         raise NoInputError(f"{path}: is a folder, expected a file") from error
     except (OSError, ValueError) as error:  # ValueError: NUL byte in the name
-        raise NoInputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise NoInputError(f"{path}: cannot be read: {reason}") from error
 
 
 def local_path(path: str) -> str:
@@ -125,14 +132,16 @@ def local_path(path: str) -> str:
 
 def real_path(path: str) -> str:
     """The path without symbolic links; a URL as it is."""
-    return path if is_url(path) else os.path.realpath(path)
+    if is_url(path):
+        return path
+    return os.path.realpath(path)
 
 
 def digest_of(file: BinaryIO, more: bytes = b"") -> str:
     """The SHA-256 of the rest of a file, followed by `more`."""
     hashed = hashlib.sha256()
-    while part := file.read(1 << 20):
-        hashed.update(part)
+    while chunk := file.read(1 << 20):
+        hashed.update(chunk)
     hashed.update(more)
     return hashed.hexdigest()
 
@@ -161,7 +170,8 @@ class ZstdFrames(io.RawIOBase):
     """Decompresses a sequence of frames. Unlike the reader of the library, it refuses a truncated frame."""
 
     def __init__(self, file: BinaryIO, library: ModuleType) -> None:
-        self.file, self.library = file, library
+        self.file = file
+        self.library = library
         self.frame: Any = None
         self.packed = b""  # compressed bytes that are not yet processed
         self.plain = memoryview(b"")  # decompressed bytes that are not yet returned
@@ -176,13 +186,17 @@ class ZstdFrames(io.RawIOBase):
                 if self.frame is not None:
                     raise EOFError("it ends inside a frame")
                 return 0
-            self.frame = self.frame or self.library.ZstdDecompressor().decompressobj()
-            self.plain, self.packed = memoryview(self.frame.decompress(self.packed)), b""
+            if self.frame is None:
+                self.frame = self.library.ZstdDecompressor().decompressobj()
+            self.plain = memoryview(self.frame.decompress(self.packed))
+            self.packed = b""
             if self.frame.eof:
-                self.packed, self.frame = self.frame.unused_data, None
-        taken, self.plain = self.plain[: len(room)], self.plain[len(room) :]
-        room[: len(taken)] = taken
-        return len(taken)
+                self.packed = self.frame.unused_data
+                self.frame = None
+        count = min(len(self.plain), len(room))
+        room[:count] = self.plain[:count]
+        self.plain = self.plain[count:]
+        return count
 
 
 def _package(name: str, use: str, extra: str) -> ModuleType:
@@ -242,10 +256,11 @@ def expanded(paths: Sequence[str], *, folders: bool = False) -> Iterator[str]:
         if MARKS.isdisjoint(path) or os.path.lexists(path) or is_url(path):
             yield path
             continue
-        found = glob.glob(path, recursive=True)  # noqa: PTH207  # Path.glob refuses absolute patterns
-        matches = [
-            each for each in sorted(found) if not Path(each).is_dir() or Path(each, "run.json").is_file()
-        ]
+        names = glob.glob(path, recursive=True)  # noqa: PTH207  # Path.glob refuses absolute patterns
+        matches: list[str] = []
+        for name in sorted(names):
+            if not Path(name).is_dir() or Path(name, "run.json").is_file():
+                matches.append(name)
         if not matches:
             raise NoInputError(f"{path}: no file matches this pattern")
         yield from matches
@@ -253,27 +268,32 @@ def expanded(paths: Sequence[str], *, folders: bool = False) -> Iterator[str]:
 
 def text_files(folder: str) -> list[str]:
     """The text files in a folder and in the folders below it, in sorted order, without hidden ones."""
-    found = []
-    for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        shown = (name for name in names if not name.startswith(".") and bare_suffix(name) in TEXTS)
-        found += [os.path.join(place, name) for name in shown]  # noqa: PTH118  # Path drops a leading "./"
-    if not found:
+    paths: list[str] = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]  # os.walk enters only these
+        for name in names:
+            if not name.startswith(".") and bare_suffix(name) in TEXTS:
+                paths.append(os.path.join(parent, name))  # noqa: PTH118  # Path drops a leading "./"
+    if not paths:
         problem = f"{folder}: is a folder without text files ({', '.join(TEXTS)})"
         raise NoInputError(problem, advice=f"name the files, such as {folder.rstrip('/')}/*.jsonl")
-    return sorted(found)
+    return sorted(paths)
 
 
 def run_of(folder: str) -> str | None:
     """The run.json of a vector folder; None if there is none at this path."""
     run = str(Path(folder, "run.json"))
-    return run if is_there(run) else None
+    if is_there(run):
+        return run
+    return None
 
 
 def read_run(folder: str) -> dict[str, Any] | None:
     """The run.json of a folder; None if there is none at this path."""
     run = run_of(folder)
-    return None if run is None else read_object(run)
+    if run is None:
+        return None
+    return read_object(run)
 
 
 def read_json(path: Path | str) -> Any:
@@ -292,7 +312,9 @@ def read_object(path: Path | str) -> dict[str, Any]:
 
 
 def read_object_if_there(path: Path) -> dict[str, Any]:
-    return read_object(path) if is_there(path) else {}
+    if not is_there(path):
+        return {}
+    return read_object(path)
 
 
 def is_input_file(path: str) -> bool:
@@ -304,7 +326,9 @@ def is_input_file(path: str) -> bool:
 
 
 # Unlike the methods of Path, these are false for a name that is too long or has a NUL byte.
-is_there, is_folder, exists = os.path.isfile, os.path.isdir, os.path.exists
+is_there = os.path.isfile
+is_folder = os.path.isdir
+exists = os.path.exists
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from sentkit.arrays import Float32, Float64, Indices, Rows
 from sentkit.errors import UnavailableError
-from sentkit.formats.vectors.store import SelectedVectors, StoredVectors
+from sentkit.formats.vectors.arrays import SelectedVectors, StoredVectors
 from sentkit.metrics.similarity import SMALLEST_NORM, UNDERFLOW
 
 # The largest block of rows.
@@ -206,7 +206,7 @@ def bytes_of(block: Block) -> int:
 def codes_of(rows: Rows, span: slice) -> Iterator[tuple[np.ndarray, Indices | None, np.ndarray | None]]:
     """The stored numbers of a span, file by file, the selected rows (None: all), the scales of int8."""
     if isinstance(rows, SelectedVectors):
-        indices = rows.places[span]
+        indices = rows.indices[span]
         start = int(indices[0])
         stored_span = slice(start, int(indices[-1]) + 1)
         for codes, _, scale in codes_of(rows.vectors, stored_span):

@@ -22,8 +22,8 @@ from sentkit.formats.files import is_folder, is_safetensors, readable
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import scored
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store import Store
 from sentkit.formats.vectors.tensors import Header, read_header
+from sentkit.formats.vectors.vector_file import VectorSource
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.metrics.gold_pairs import expect_pair
 from sentkit.metrics.similarity import lengths
@@ -379,8 +379,7 @@ def describe_vectors(
 ) -> dict[str, Any]:
     """Describe the only file of the inputs. An alignment needs rows."""
     (path,) = inputs.paths
-    reader = VectorReader(inputs)
-    reader.finite = False  # vectors with NaN or infinity are counted
+    reader = VectorReader(inputs, finite=False)  # vectors with NaN or infinity are counted
 
     # A transform, or for example a shard of a model.
     if is_safetensors(path) and not is_folder(path):
@@ -391,7 +390,7 @@ def describe_vectors(
                 return describe_transform(path)
             return {"file": readable(path), "tensors": shapes(header), "metadata": dict(header.metadata)}
 
-    store: Store | None = inputs.vector_file(path)
+    store: VectorSource | None = inputs.vector_file(path)
     if store is None:
         counts = measured(stacked(reader, alignment), alignment, geometry=geometry)
         rows = counts["vectors"] // max(1, len(reader.names))

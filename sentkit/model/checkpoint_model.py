@@ -23,9 +23,9 @@ from sentkit.formats.checkpoints.folders import (
 )
 from sentkit.formats.checkpoints.modules import StoredDeclaration, inexpressible
 from sentkit.formats.files import read_json, read_object, read_object_if_there, readable
+from sentkit.formats.rows.answers import Answers
 from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.kinds import TextParser
-from sentkit.formats.vectors.sinks import Answers
 from sentkit.formats.vectors.tensors import read_header
 from sentkit.model.checkpoint_reading import Reading, default_readout, depth_of, plan_reading, width_of
 from sentkit.model.reading import ReadingOptions

@@ -15,7 +15,7 @@ from sentkit.formats.checkpoints.folders import DEEPEST, Checkpoint
 from sentkit.formats.checkpoints.modules import StoredDeclaration
 from sentkit.formats.checkpoints.readout import CONV, NAMED, Readout, parse_readout, parse_readouts
 from sentkit.formats.files import readable
-from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
+from sentkit.formats.vectors.fingerprint import Space, digest, name_for_label
 from sentkit.model.reading import ReadingOptions, all_steps, prompts_of, spec_behind, width_behind
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, read_architecture
@@ -249,7 +249,7 @@ def spec_of_readout(
     layers: Sequence[int],
     kernels: str = "",
     machine: Mapping[str, Any],
-) -> Spec:
+) -> Space:
     """Return the origin of the vectors behind the steps.
 
     `weights` and `kernels` are hashes of the encoder and of its convolution, `rules` the config values that
@@ -281,5 +281,5 @@ def spec_of_readout(
     label = f"{name_for_label(checkpoint.name)}/{readout.name}"
     if pooler.lands_in and readout.reduction == parse_readout(pooler.readout).reduction:
         label += f">{pooler.lands_in}"  # the pooler was trained with this readout to match another space
-    spec = Spec(label, digest([weights, rules, tokenizer.hash, read_as]), record)
+    spec = Space(label, digest([weights, rules, tokenizer.hash, read_as]), record)
     return spec_behind(steps, spec, reading.options.transform)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from sentkit.formats.rows.block import RowBlock, empty_block
 from sentkit.formats.rows.rows import Rejects
-from sentkit.formats.vectors.fingerprint import Spec
+from sentkit.formats.vectors.fingerprint import Space
 from sentkit.model.text.tokens import Ints, TextTokenizer, TokenBlock, indices_of_ranges, tokenized
 from sentkit.transforms.steps import Step, applied
 
@@ -262,7 +262,7 @@ class Tally:
 class TokenEncoder:
     """Converts batches of tokens to arrays of vectors, and records their origin."""
 
-    specs: list[Spec]  # one for each readout: the origin of its vectors
+    specs: list[Space]  # one for each readout: the origin of its vectors
     width: int
     notes: list[str]  # messages to print after the weights are loaded
     reading: "Reading"

@@ -12,17 +12,12 @@ from sentkit.formats.outputs.outputs import published_together
 from sentkit.formats.outputs.temporary import remove
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.lines import MAX_LINE
-from sentkit.formats.rows.rows import Inputs, Meter, Rejects
-from sentkit.formats.vectors.folders import (
-    BLOCK_BYTES,
-    EMPTY_RECORD,
-    Block,
-    VectorFolder,
-    create_folder,
-    describe_input,
-)
-from sentkit.formats.vectors.sinks import StoreSink
-from sentkit.formats.vectors.vector_file import VectorFile, copy_block, create_vector_file
+from sentkit.formats.rows.rows import Inputs, ReadCounter, Rejects
+from sentkit.formats.vectors.file_writer import copy_block, create_vector_file
+from sentkit.formats.vectors.folders import EMPTY_RECORD, FolderRun, create_folder
+from sentkit.formats.vectors.grid import BLOCK_BYTES, Block, describe_input
+from sentkit.formats.vectors.vector_file import VectorFile
+from sentkit.formats.vectors.writers import SeparateWriter
 from sentkit.model.encoding import Report, RowGroup, Tally, computed_ahead, encode_group
 from sentkit.model.writing import Encoding
 
@@ -49,7 +44,7 @@ class BlockWriter:
         *,
         block_bytes: int | None,
         resume: bool,
-        existing: VectorFolder | None,
+        existing: FolderRun | None,
     ) -> None:
         """Open or create a vector folder for the blocks whose index is `in_shard`.
 
@@ -79,7 +74,7 @@ class BlockWriter:
         self.in_shard = in_shard or (lambda index: True)
         form = replace(encoding.form, store=self.folder.store)
         self.encoding = replace(encoding, batch_tokens=self.folder.settings["batch_tokens"], form=form)
-        self.inputs = replace(inputs, meter=Meter(()))  # a shard can have no rows
+        self.inputs = replace(inputs, counter=ReadCounter(()))  # a shard can have no rows
         self.existing, leftovers = self.folder.existing()  # names of the complete blocks
         for leftover in leftovers:
             remove(leftover)
@@ -215,7 +210,7 @@ class BlockWriter:
         """The file of --reuse with a block that was made from the same bytes, if there is one."""
         files = self.old.get((*self.folder.place_of(block), self.texts.vectors))
         if files:
-            return files.get(block.digest(self.inputs))
+            return files.get(block.digest())
         return None
 
     def copy(self, block: Block, old: VectorFile, path: str) -> None:
@@ -246,7 +241,7 @@ class BlockWriter:
             record=EMPTY_RECORD,
         )
         with published_together(), opened as writer:
-            sink = StoreSink(writer, self.encoding.form)
+            sink = SeparateWriter(writer, self.encoding.form)
             for group in groups:
                 self.encoding.write(group, [sink], names, new.rejects, tally, report)
             writer.record = {

@@ -11,8 +11,7 @@ from sentkit.formats.checkpoints.folders import NANO
 from sentkit.formats.rows.block import RowBlock, made_block
 from sentkit.formats.rows.kinds import SENTENCE, TextParser
 from sentkit.formats.rows.rows import Inputs, Rejects
-from sentkit.formats.vectors.sinks import refuse_not_finite
-from sentkit.formats.vectors.vectors import VectorBlock
+from sentkit.formats.vectors.vectors import VectorBlock, refuse_not_finite
 from sentkit.model import Model, find_encoder
 from sentkit.model.encoding import (
     Report,
@@ -151,11 +150,11 @@ class EncodedRows:
     ) -> Iterator[VectorBlock]:
         """Yield the rows with their vectors. `check` can mark rows as bad."""
         groups, encoder = self.groups_for(self.model)
-        if self.declared is not None and encoder.specs[0].record.get("weights") != self.weights:
+        if self.declared is not None and encoder.specs[0].metadata.get("weights") != self.weights:
             groups, encoder = self.groups_for(self.declared)
-        [spec, *_] = encoder.specs
-        self.emb = spec.emb
-        self.record = spec.record
+        [space, *_] = encoder.specs
+        self.emb = space.emb
+        self.record = space.metadata
         for group in encode_list(groups, encoder, self.tally, self.report):
             block = check(VectorBlock(group.rows, group.vectors[0], self.names))
             for indices in Rejects().good_places(block.rows):

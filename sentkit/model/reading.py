@@ -7,7 +7,7 @@ from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.modules import StoredDeclaration
 from sentkit.formats.files import readable
 from sentkit.formats.rows.kinds import split_by_side
-from sentkit.formats.vectors.fingerprint import Spec
+from sentkit.formats.vectors.fingerprint import Space
 from sentkit.transforms.steps import Normalize, Step, Truncate, check_fitted, read_transform
 
 
@@ -85,7 +85,7 @@ def width_behind(steps: Sequence[Step], width: int) -> int:
     return width
 
 
-def spec_behind(steps: Sequence[Step], spec: Spec, transform: str | None) -> Spec:
+def spec_behind(steps: Sequence[Step], spec: Space, transform: str | None) -> Space:
     """Return `spec` with the steps added."""
     for step in steps:
         if step is steps[-1] and transform is not None:
@@ -93,4 +93,4 @@ def spec_behind(steps: Sequence[Step], spec: Spec, transform: str | None) -> Spe
         spec = spec.after(step.suffix, step.hash)
     if transform is None:
         return spec
-    return replace(spec, record={**spec.record, "transform": readable(transform)})
+    return replace(spec, metadata={**spec.metadata, "transform": readable(transform)})

@@ -17,9 +17,9 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import open_file
 from sentkit.formats.rows.kinds import KINDS, prompts_of_sides, string_in
 from sentkit.formats.vectors.fingerprint import space_of, spec_of_signs, without_machine
-from sentkit.formats.vectors.folders import VectorFolder, shown
-from sentkit.formats.vectors.store import Store
-from sentkit.formats.vectors.vector_file import VectorFile
+from sentkit.formats.vectors.folders import FolderRun, shown
+from sentkit.formats.vectors.store import VectorFolder
+from sentkit.formats.vectors.vector_file import VectorFile, VectorSource
 from sentkit.model.encoding import RowGroup
 from sentkit.model.text.tokens import TokenBlock
 
@@ -41,7 +41,7 @@ SPAN = ("start", "end")  # of a chunk, in characters
 MISSING = -1  # instead of a place
 
 
-def difference(old: Store, spec: Mapping[str, Any], kind: str) -> str | None:
+def difference(old: VectorSource, spec: Mapping[str, Any], kind: str) -> str | None:
     """The first setting that differs between old and new vectors; None if the old ones can be copied."""
     new = spec_of_signs(spec) if old.kind == "binary" else spec
     same_space = space_of(str(old.emb)) == space_of(new["_emb"])
@@ -56,14 +56,14 @@ def difference(old: Store, spec: Mapping[str, Any], kind: str) -> str | None:
     return None
 
 
-def same_for_all(folder: VectorFolder) -> dict[str, Any]:
+def same_for_all(folder: FolderRun) -> dict[str, Any]:
     """The settings of a folder without its inputs."""
     settings = {name: value for name, value in folder.settings.items() if name != "inputs"}
     settings["encoder"] = without_machine(folder.settings["encoder"])
     return settings
 
 
-def check_old(path: str, store: Store | None) -> Store:
+def check_old(path: str, store: VectorSource | None) -> VectorSource:
     """Refuse a file that `--reuse` cannot read."""
     if store is None:
         if path != "-":
@@ -82,7 +82,7 @@ class OldVectors:
 
     def __init__(
         self,
-        files: Mapping[str, Store | None],
+        files: Mapping[str, VectorSource | None],
         spec: Mapping[str, Any],
         width: int,
         kind: str,
@@ -93,7 +93,7 @@ class OldVectors:
         self.chunks = bool(spec.get("chunks"))
         self.copies = not spec.get("window")  # whole blocks; windows are counted by row
         self.unneeded: int | None = None  # rows; known at the end of a process that reads all of the input
-        self.stores: list[Store] = []
+        self.stores: list[VectorSource] = []
         for path, opened in files.items():
             store = check_old(path, opened)
             difference_of_store = difference(store, spec, kind)
@@ -199,14 +199,16 @@ class OldVectors:
                     vectors[row] = storage.decode(np.frombuffer(opened.read(size), dtype))
         return vectors
 
-    def blocks(self, folder: VectorFolder) -> dict[tuple[Any, ...], dict[str, VectorFile]]:
+    def blocks(self, folder: FolderRun) -> dict[tuple[Any, ...], dict[str, VectorFile]]:
         """The files of folders with the settings of this one: place of a block -> digest -> file."""
         blocks: dict[tuple[Any, ...], dict[str, VectorFile]] = {}
         if not self.copies:
             return blocks
         for store in self.stores:
-            before = store.folder
-            if before is None or same_for_all(before) != same_for_all(folder):
+            if not isinstance(store, VectorFolder):
+                continue
+            before = store.run
+            if same_for_all(before) != same_for_all(folder):
                 continue
             for file in store.files:
                 block = before.block(file.record["input"], file.record["start"])

@@ -9,8 +9,8 @@ from sentkit.errors import DataError
 from sentkit.formats.rows.block import NewFields, RowBlock
 from sentkit.formats.rows.kinds import EMBEDDED, TextParser
 from sentkit.formats.rows.rows import Rejects
-from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks, refuse_existing_fields
 from sentkit.formats.vectors.store import recorded_fields
+from sentkit.formats.vectors.writers import VectorOutput, VectorWriter, open_writers, refuse_existing_fields
 from sentkit.model.encoding import (
     Report,
     RowGroup,
@@ -87,9 +87,9 @@ class Encoding:
         encoded_groups = encode_groups(self.known(groups), self.encoder, self.budget, self.old)
         first_group = list(islice(encoded_groups, 1))  # the first row determines the names of the vectors
         names = self.texts.vectors
-        with open_sinks(paths, self.specs(self.texts), names, self.encoder.width, self.form) as sinks:
+        with open_writers(paths, self.specs(self.texts), names, self.encoder.width, self.form) as writers:
             for group in chain(first_group, encoded_groups):
-                self.write(group, sinks, names, rejects, tally, report)
+                self.write(group, writers, names, rejects, tally, report)
         if self.old is not None:
             self.old.count_unneeded()
         return tally
@@ -97,7 +97,7 @@ class Encoding:
     def write(
         self,
         group: RowGroup,
-        sinks: Sequence[Sink],
+        sinks: Sequence[VectorWriter],
         names: Sequence[str],
         rejects: Rejects,
         tally: Tally,

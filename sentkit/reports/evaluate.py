@@ -18,8 +18,8 @@ from sentkit.formats.outputs.outputs import open_output, published_together
 from sentkit.formats.rows.block import Row as FileRow
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.vectors.fingerprint import digest, label_of
-from sentkit.formats.vectors.sinks import VectorOutput
 from sentkit.formats.vectors.store import open_inputs
+from sentkit.formats.vectors.writers import VectorOutput
 from sentkit.model import Model, find_encoder
 from sentkit.model.encoding import Report, TokenEncoder, tokenized_groups
 from sentkit.model.reading import ReadingOptions

@@ -12,7 +12,7 @@ from sentkit.digits import meaning_of_brackets
 from sentkit.errors import SentkitError
 from sentkit.escaping import GAP, columns_of, escape, fit, label_cells, widths_of
 from sentkit.formats.files import bare_suffix
-from sentkit.formats.vectors.sinks import check_rows_output
+from sentkit.formats.outputs.names import check_rows_output
 from sentkit.papers.published import (
     INFERRED,
     PaperTable,

@@ -20,11 +20,11 @@ from sentkit.errors import DataError, NoRowsError
 from sentkit.formats.files import is_safetensors, readable, together
 from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
-from sentkit.formats.vectors.fingerprint import UNNAMED, Spec, space_of
-from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
+from sentkit.formats.vectors.fingerprint import UNNAMED, Space, space_of
 from sentkit.formats.vectors.store import common_spec, with_fields
 from sentkit.formats.vectors.tensors import put_arrays, read_array, read_header
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
+from sentkit.formats.vectors.writers import VectorOutput, VectorWriter, open_writers
 from sentkit.transforms.flow import PARAMETERS, FlowFit, fit_parameters
 from sentkit.transforms.kinds import (
     KINDS,
@@ -256,14 +256,14 @@ def apply_transform(inputs: Inputs, transform: str, output: str, form: VectorOut
         metadata = with_fields(metadata, inputs)
         names = reader.names
     else:
-        names = reader.theirs
-    with open_sinks([output], [metadata], names, step.width(step.takes), form) as [sink]:
+        names = reader.names_in_rows
+    with open_writers([output], [metadata], names, step.width(step.takes), form) as [sink]:
         for block in chain([first_block], blocks):
             write_transformed(block, step, sink, inputs, has_vectors_apart=is_safetensors(output))
 
 
 def write_transformed(
-    block: VectorBlock, step: Step, sink: Sink, inputs: Inputs, *, has_vectors_apart: bool
+    block: VectorBlock, step: Step, sink: VectorWriter, inputs: Inputs, *, has_vectors_apart: bool
 ) -> None:
     """Write the rows of a block; one whose result is not finite is a bad row.
 
@@ -295,7 +295,7 @@ def transformed_metadata(inputs: Inputs, emb: str | None, step: Step, transform:
     common = {name: value for name, value in common_spec(inputs).items() if name not in BARE}
     steps_before = common_steps(inputs)
     label, _, space = (emb or UNNAMED.emb).rpartition(":")
-    before = Spec(label, space, {**common, "steps": steps_before or ()})
+    before = Space(label, space, {**common, "steps": steps_before or ()})
     metadata = before.after(step.suffix, step.hash).full
     if steps_before is None:
         del metadata["steps"]  # a list of only this step would be wrong

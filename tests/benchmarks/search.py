@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 from timing import print_table, ratios, rounds_of
 
-from sentkit.formats.vectors.store import StoredVectors
+from sentkit.formats.vectors.arrays import StoredVectors
 from sentkit.formats.vectors.tensors import Storage
 from sentkit.metrics.neighbours.search import Searcher
 

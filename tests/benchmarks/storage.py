@@ -12,8 +12,9 @@ from types import SimpleNamespace
 import numpy as np
 from timing import print_table, rounds_of
 
-from sentkit.formats.vectors.store import Store, StoredVectors
+from sentkit.formats.vectors.arrays import StoredVectors
 from sentkit.formats.vectors.tensors import STORES, Storage, scales_of
+from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.metrics.neighbours.search import Searcher
 from sentkit.metrics.neighbours.sign_search import SignSearcher
 
@@ -34,7 +35,7 @@ def recall(found, expected):
 
 def main():
     (path,) = sys.argv[1:]
-    vectors = Store(path).mapped()[:, 0]
+    vectors = VectorFile(path).mapped()[:, 0]
     corpus, queries = np.array(vectors[:-QUERIES]), np.array(vectors[-QUERIES:])
     of_kind = {kind: stored(kind, corpus) for kind in STORES}
     signs = of_kind["binary"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sentkit import Encoder
-from sentkit.formats.vectors.store import Store
+from sentkit.formats.vectors.vector_file import VectorFile
 from support import in_jsonl
 
 TEXTS = ["a cat", "", "a small dog", " \u00a0\t", "the market fell", "a cat"]
@@ -26,7 +26,7 @@ def rows(tmp_path, monkeypatch):
 
 
 def vectors_of(path):
-    return np.asarray(Store(str(path)).vectors()[:])
+    return np.asarray(VectorFile(str(path)).array()[:])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import sentkit as package
-from sentkit.formats.vectors.store import Store
+from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.model.transformer import encoder as encoder_module
 from sentkit.model.transformer.kernels.matmul import FASTER_INT8, gain_of_int8
 from support import make_bert
@@ -119,7 +119,7 @@ def test_the_blocks_of_a_vector_folder_have_the_measured_loss_of_run_json(sentki
     assert sentkit(*run, "--precision", "int8", "--resume").code == 0
     assert others
     for block in others:
-        assert Store(str(block)).spec["int8_cosine"] == settings["encoder"]["int8_cosine"]
-    assert Store(str(first)).spec["int8_cosine"]["lowest"] != 0.9
+        assert VectorFile(str(block)).spec["int8_cosine"] == settings["encoder"]["int8_cosine"]
+    assert VectorFile(str(first)).spec["int8_cosine"]["lowest"] != 0.9
     assert len(sentkit("cat", folder).rows) == len(TEXTS.splitlines())  # despite the loss in the first block
     assert sentkit(*run, "--precision", "fp32", "--resume").code == 65

@@ -11,8 +11,8 @@ import torch
 from sentkit import Encoder
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.vectors.fingerprint import digest, target_space
-from sentkit.formats.vectors.store import Store
 from sentkit.formats.vectors.tensors import read_array
+from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.model.checkpoint_reading import plan_reading
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.tokens import TokenBlock
@@ -73,7 +73,7 @@ def test_the_activation_is_that_of_sentkit_json(sentkit, tiny, saying, few, pool
 
 def spaces_of(sentkit, folder, readout):
     sentkit("encode", "-m", folder, "--readout", readout, "-o", "v.safetensors", "-f", stdin="a cat\n")
-    spec = Store("v.safetensors").spec
+    spec = VectorFile("v.safetensors").spec
     return spec["_emb"].rpartition(":")[2], spec
 
 
@@ -96,7 +96,9 @@ def test_spaces_of_poolers(sentkit, tiny, saying):
     assert len(set(others)) == 4
     assert spaces_of(sentkit, tiny, "mean")[0] == spaces_of(sentkit, gelu, "mean")[0]
     alone = (spaces_of(sentkit, tiny, "cls")[0], space)
-    assert alone == tuple(Store(f"both/{name}.safetensors").spec["_emb"][-12:] for name in ("cls", "pooler"))
+    assert alone == tuple(
+        VectorFile(f"both/{name}.safetensors").spec["_emb"][-12:] for name in ("cls", "pooler")
+    )
 
 
 @pytest.mark.parametrize("trained", ["cls", "mean"])

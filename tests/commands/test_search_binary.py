@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sentkit.formats.vectors.store import StoredVectors
+from sentkit.formats.vectors.arrays import StoredVectors
 from sentkit.formats.vectors.tensors import Storage, sign_bits
 from sentkit.metrics.neighbours import sign_search
 from sentkit.metrics.neighbours.search import MAX_CANDIDATES, QUERIES_PER_BLOCK

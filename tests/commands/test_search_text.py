@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from sentkit.formats.vectors.store import Store
+from sentkit.formats.vectors.vector_file import VectorFile
 from support import in_jsonl
 
 CORPUS = "a dog\nthe sea\na cat sat\nan animal that barks\nships\n"
@@ -92,7 +92,7 @@ def test_a_recorded_hub_model_is_not_fetched(encode, tiny, tmp_path, first):
     """In any order of imports. The name is looked up only in the cache; nothing listens at this address."""
     encode(tiny)
     raw = (tmp_path / "c.safetensors").read_bytes()
-    name = Store("c.safetensors").spec["model"].encode()
+    name = VectorFile("c.safetensors").spec["model"].encode()
     (tmp_path / "c.safetensors").write_bytes(raw.replace(name, b"o/" + b"m" * (len(name) - 2)))
     network = {**os.environ, "HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9"}
     code = f"import {first}; from sentkit.cli import main; main()"

@@ -14,9 +14,9 @@ import zstandard
 
 from sentkit.errors import NoInputError, NoRowsError, UnavailableError
 from sentkit.formats.files import bare_suffix, open_input
-from sentkit.formats.rows.rows import Inputs, Meter
+from sentkit.formats.rows.rows import Inputs, ReadCounter
+from sentkit.formats.vectors.file_writer import create_vector_file
 from sentkit.formats.vectors.store import open_inputs
-from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.formats.vectors.vectors import VectorReader
 
 
@@ -99,7 +99,7 @@ def test_zst_without_its_library_names_the_package(tmp_path, monkeypatch):
 
 
 def inputs(*paths):
-    return open_inputs(paths, meter=Meter(paths))
+    return open_inputs(paths, counter=ReadCounter(paths))
 
 
 def take(rows, count):
@@ -114,12 +114,12 @@ def test_the_share_counts_bytes(tmp_path, monkeypatch):
     found = inputs(str(tmp_path / "a.txt"), str(tmp_path / "b.txt"))
     rows = found.read(lambda row: row)
 
-    assert found.meter.share(0) == 0
+    assert found.counter.share(0) == 0
     assert take(rows, 150) == 150
-    assert found.meter.share(150) == pytest.approx(0.75)
-    assert found.meter.share(75) == pytest.approx(0.375)  # half of the rows read are not done
+    assert found.counter.share(150) == pytest.approx(0.75)
+    assert found.counter.share(75) == pytest.approx(0.375)  # half of the rows read are not done
     assert take(rows, 1000) == 50
-    assert found.meter.share(200) == 1
+    assert found.counter.share(200) == 1
 
 
 def test_the_share_counts_compressed_bytes(tmp_path):
@@ -132,9 +132,9 @@ def test_the_share_counts_compressed_bytes(tmp_path):
     rows = found.read(lambda row: row)
     take(rows, 500)
 
-    assert found.meter.share(500) == pytest.approx(0.5, abs=0.15)
+    assert found.counter.share(500) == pytest.approx(0.5, abs=0.15)
     take(rows, 500)
-    assert found.meter.share(1000) <= 1
+    assert found.counter.share(1000) <= 1
 
 
 def test_the_share_counts_rows_of_a_vector_file(tmp_path, monkeypatch):
@@ -148,7 +148,7 @@ def test_the_share_counts_rows_of_a_vector_file(tmp_path, monkeypatch):
     rows = (row for block in VectorReader(found).blocks() for row in block.rows)
     take(rows, 5)
 
-    assert found.meter.share(4) == pytest.approx(4 / 5 * 4 / 20, abs=0.01)
+    assert found.counter.share(4) == pytest.approx(4 / 5 * 4 / 20, abs=0.01)
 
 
 def test_a_pipe_has_no_share(tmp_path, monkeypatch):
@@ -160,8 +160,8 @@ def test_a_pipe_has_no_share(tmp_path, monkeypatch):
     os.close(writing)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.FileIO(reading))))
 
-    assert inputs(str(tmp_path / "a.txt"), str(tmp_path / "pipe")).meter.share(1) is None
-    assert Meter([str(tmp_path / "absent")]).share(1) is None
+    assert inputs(str(tmp_path / "a.txt"), str(tmp_path / "pipe")).counter.share(1) is None
+    assert ReadCounter([str(tmp_path / "absent")]).share(1) is None
     assert take(Inputs(["-"]).read(lambda row: row), 5) == 1
 
 
@@ -172,7 +172,7 @@ def test_a_file_on_standard_input_has_a_share(tmp_path, monkeypatch):
         found = inputs("-")
         assert take(found.read(lambda row: row), 9) == 2
 
-    assert found.meter.share(1) == 0.5
+    assert found.counter.share(1) == 0.5
 
 
 @pytest.mark.parametrize(

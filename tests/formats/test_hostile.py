@@ -16,10 +16,12 @@ from hostile import ODD, is_read_or_bad_data, mutated, places, replaced, some, s
 from sentkit.errors import DataError
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.rows import Inputs, Rejects
-from sentkit.formats.vectors.sinks import VectorOutput, convert
-from sentkit.formats.vectors.store import Store, open_inputs
+from sentkit.formats.vectors.conversion import convert
+from sentkit.formats.vectors.store import open_inputs
 from sentkit.formats.vectors.tensors import read_array, read_header
+from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.formats.vectors.vectors import VectorReader
+from sentkit.formats.vectors.writers import VectorOutput
 from sentkit.metrics.geometry import describe_transform
 from sentkit.transforms.fitting import merge_transforms
 from sentkit.transforms.steps import check_fitted, read_transform
@@ -87,7 +89,7 @@ def test_files_of_every_suffix(write, name, content):
     survives(lambda: list(Inputs([path]).read(TextParser({}))))
     survives(lambda: list(VectorReader(open_inputs([path])).blocks()))
     survives(lambda: read_header(path))
-    survives(lambda: stored_rows(path) + list(Store(path).blocks()))
+    survives(lambda: stored_rows(path) + list(VectorFile(path).blocks()))
     survives(lambda: [read_array(path, name) for name in read_header(path).entries])
     survives(lambda: read_transform(path))
 

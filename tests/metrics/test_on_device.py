@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.errors import UnavailableError
-from sentkit.formats.vectors.store import StoredVectors
+from sentkit.formats.vectors.arrays import StoredVectors
 from sentkit.formats.vectors.tensors import Storage
 from sentkit.labels.clusters import clustering
 from sentkit.labels.clusters.clustering import ClusteringOptions, Nearest, kmeans

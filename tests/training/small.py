@@ -9,7 +9,7 @@ import torch
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.vector_file import create_vector_file
+from sentkit.formats.vectors.file_writer import create_vector_file
 from sentkit.papers.defsent.plus import read_entries
 from sentkit.process import Stopped
 from sentkit.training.catalogue import METHODS, LoadedMethod

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError
+from sentkit.formats.vectors.file_writer import create_vector_file
 from sentkit.formats.vectors.fingerprint import emb_problem
-from sentkit.formats.vectors.store import Store, open_inputs
-from sentkit.formats.vectors.vector_file import create_vector_file
+from sentkit.formats.vectors.store import open_inputs
+from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.labels.clusters.points import read_centroids
 from sentkit.metrics.geometry import describe_transform, describe_vectors
@@ -53,7 +54,7 @@ def read(path):
 READERS = {
     "rows": (jsonl, read),
     "a vector file": (vector_file, read),
-    "the vectors of a file alone": (vector_file, lambda path: list(Store(path).blocks())),
+    "the vectors of a file alone": (vector_file, lambda path: list(VectorFile(path).blocks())),
     "entries in rows": (jsonl, read_entries),
     "entries in a vector file": (vector_file, read_entries),
     "a corpus": (jsonl, lambda path: read_search_corpus(open_inputs([path]))),

@@ -20,13 +20,13 @@ from typing import BinaryIO, NamedTuple, cast
 from sentkit.errors import AnswerIsNo, CannotCreateError, NoRowsError, UsageError
 from sentkit.escaping import escape_json
 from sentkit.formats.files import compressed, exists, is_folder, is_parquet, is_there
-from sentkit.formats.outputs.temporary import Draft, NamedFile, not_writable, remove_leftovers
+from sentkit.formats.outputs.temporary import NamedFile, UnpublishedFile, not_writable, remove_leftovers
 from sentkit.formats.urls import is_url
 
 STREAMS = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})")
 
-_waiting: ContextVar[list[Draft] | None] = ContextVar("_waiting", default=None)
+_waiting: ContextVar[list[UnpublishedFile] | None] = ContextVar("_waiting", default=None)
 
 
 @contextmanager
@@ -39,26 +39,26 @@ def published_together() -> Iterator[None]:
     Outputs are also published after AnswerIsNo and BrokenPipeError, because the work is then complete. After
     NoRowsError, only the file of --rejects is, because it then has all rows.
     """
-    drafts: list[Draft] = []
-    token = _waiting.set(drafts)
+    outputs: list[UnpublishedFile] = []
+    token = _waiting.set(outputs)
     try:
         yield
     except (AnswerIsNo, BrokenPipeError):
-        for draft in drafts:
-            draft.publish()
+        for output in outputs:
+            output.publish()
         raise
     except NoRowsError:
-        for draft in drafts:
-            if draft.has_rejects:
-                draft.publish()
+        for output in outputs:
+            if output.has_rejects:
+                output.publish()
         raise
     else:
-        for draft in drafts:
-            draft.publish()
+        for output in outputs:
+            output.publish()
     finally:
         _waiting.reset(token)
-        for draft in drafts:
-            draft.discard()
+        for output in outputs:
+            output.discard()
 
 
 @contextmanager
@@ -74,32 +74,32 @@ def open_output(path: str, *, force: bool, has_rejects: bool = False) -> Iterato
         return
     if path == "-":
         out = _standard_output()
-        screen = cast(BinaryIO, Screen(out)) if sys.stdout.isatty() else out
-        yield screen
-        screen.flush()
+        if sys.stdout.isatty():
+            out = cast(BinaryIO, Screen(out))
+        yield out
+        out.flush()
         return
     waiting = _waiting.get()
     if waiting is None:
-        with published_together(), open_output(path, force=force, has_rejects=has_rejects) as plain:
-            yield plain
+        with published_together(), open_output(path, force=force, has_rejects=has_rejects) as out:
+            yield out
         return
-    draft = new_draft(path, force=force)
-    draft.has_rejects = has_rejects
-    waiting.append(draft)  # before writing, because outputs are published in the order of opening
+    output = new_output(path, force=force, has_rejects=has_rejects)
+    waiting.append(output)  # before writing, because outputs are published in the order of opening
     try:
         if is_parquet(path):
             # Here, because this module is imported before --threads is set, and numpy reads the threads once.
             from sentkit.formats.outputs.parquet_output import ParquetOutput
 
-            with ParquetOutput(path, draft.file) as rows:
+            with ParquetOutput(path, output.file) as rows:
                 yield cast(BinaryIO, rows)
         else:
-            with compressed(path, draft.file) as plain:
+            with compressed(path, output.file) as plain:
                 yield plain
-        draft.finish()
+        output.finish()
     except BaseException:
-        waiting.remove(draft)
-        draft.discard()
+        waiting.remove(output)
+        output.discard()
         raise
 
 
@@ -144,18 +144,20 @@ def check_creatable(path: str, *, force: bool) -> None:
     if path == "-":
         _standard_output()
     elif not is_special(path):
-        new_draft(path, force=force).discard()
+        new_output(path, force=force).discard()
 
 
-def new_draft(path: str, *, force: bool) -> Draft:
+def new_output(path: str, *, force: bool, has_rejects: bool = False) -> UnpublishedFile:
     refuse_existing(path, force=force)
-    return Draft(target_of(path), force=force, name=path)
+    return UnpublishedFile(target_of(path), force=force, name=path, has_rejects=has_rejects)
 
 
 def descriptor_of(path: str) -> int | None:
     """The number of the open descriptor for a path such as /dev/stdout, or None."""
     match = DESCRIPTOR.fullmatch(path)
-    return int(match[1]) if match else STREAMS.get(path)
+    if match:
+        return int(match[1])
+    return STREAMS.get(path)
 
 
 def is_special(path: str) -> bool:
@@ -171,8 +173,8 @@ def open_special(path: str) -> BinaryIO | None:
         return None
     number = descriptor_of(path)
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC) if number is None else os.dup(number)
-        return io.BufferedWriter(NamedFile(handle, "wb", path))
+        number = os.open(path, os.O_WRONLY | os.O_CLOEXEC) if number is None else os.dup(number)
+        return io.BufferedWriter(NamedFile(number, "wb", path))
     except OSError as error:
         raise not_writable(path, error) from error
 
@@ -188,10 +190,10 @@ class Screen:
 
     def __init__(self, out: BinaryIO) -> None:
         self.out = out
-        self.rest = b""  # start of an incomplete line
+        self.incomplete = b""  # start of a line
 
     def write(self, data: bytes) -> int:
-        *lines, self.rest = (self.rest + data).split(b"\n")
+        *lines, self.incomplete = (self.incomplete + data).split(b"\n")
         self.out.writelines(escaped(line) + b"\n" for line in lines)
         return len(data)
 
@@ -200,20 +202,22 @@ class Screen:
             self.write(line)
 
     def flush(self) -> None:
-        self.out.write(self.rest)
-        self.rest = b""
+        self.out.write(self.incomplete)
+        self.incomplete = b""
         self.out.flush()
 
 
 def escaped(line: bytes) -> bytes:
     """A JSON object without characters that change a terminal."""
-    return escape_json(line.decode()).encode() if line.startswith(b"{") else line
+    if not line.startswith(b"{"):
+        return line
+    return escape_json(line.decode()).encode()
 
 
 Paths = Mapping[str, str | Sequence[str] | None]  # flag -> paths; the key of the input rows is "FILE"
 
 
-class Place(NamedTuple):
+class ResolvedPath(NamedTuple):
     """The file of a path, after symbolic links and standard streams are resolved."""
 
     flag: str
@@ -222,7 +226,7 @@ class Place(NamedTuple):
     stored: bool  # whether this is an existing file or folder; not so for devices and pipes
     key: object  # equal for all names of a file; None for devices, which several outputs can share
 
-    def holds(self, other: "Place") -> bool:
+    def holds(self, other: "ResolvedPath") -> bool:
         """Whether this is the other file, or a folder that contains it, at any depth."""
         if self.key is not None and self.key == other.key:
             return True
@@ -238,23 +242,33 @@ def check_places(writes: Paths, reads: Paths) -> None:
     an input, or replace a file in an input folder. Missing inputs are ignored here, because reading them
     fails later.
     """
-    outputs = places(writes, 1)
-    inputs = places(reads, 0)
+    outputs = resolved(writes, 1)
+    inputs = resolved(reads, 0)
     for output in outputs:
         refuse_url(output.path)
+
+    # Standard input.
     flags = [source.flag for source in inputs if source.path == "-" or descriptor_of(source.path) == 0]
     if len(flags) > 1 and {*flags} != {"FILE"}:
         raise UsageError("standard input can be read only once", advice="name a file for the other input")
+
+    # Outputs that are inputs.
     for output, source in product(outputs, inputs):
         if source.stored and (output.holds(source) or (source.holds(output) and output.stored)):
-            what = "standard output" if output.path == "-" else f"{output.flag} {output.path}"
-            name = "standard input" if source.path == "-" else source.path
-            problem = f"{what}: would overwrite the input {name}"
+            output_name = "standard output" if output.path == "-" else f"{output.flag} {output.path}"
+            input_name = "standard input" if source.path == "-" else source.path
+            problem = f"{output_name}: would overwrite the input {input_name}"
             raise UsageError(problem, advice="choose another output")
-    for other, output in combinations(outputs, 2):
-        if held := [output.holds(other), other.holds(output)].count(True):
-            relation = "is also the path of" if held == 2 else "contains, or is inside, the path of"
-            problem = f"{output.flag} {output.path}: {relation} {other.flag}"
+
+    # Outputs that are other outputs.
+    for first, second in combinations(outputs, 2):
+        contains = second.holds(first)
+        is_inside = first.holds(second)
+        if contains or is_inside:
+            relation = "contains, or is inside, the path of"
+            if contains and is_inside:
+                relation = "is also the path of"
+            problem = f"{second.flag} {second.path}: {relation} {first.flag}"
             raise UsageError(problem, advice="choose another path for one of them")
 
 
@@ -264,29 +278,49 @@ def refuse_url(output: str) -> None:
         raise UsageError(f"{output}: an output cannot be at a URL", advice=advice)
 
 
-def places(paths: Paths, stream: int) -> list[Place]:
+def resolved(paths: Paths, stream: int) -> list[ResolvedPath]:
     """Resolve the paths; `stream` is the descriptor number of "-"."""
-    resolved = []
-    for flag, named in paths.items():
-        for path in [named] if isinstance(named, str) else named or ():
-            number = stream if path == "-" else descriptor_of(path)
-            real = os.path.realpath(path) if number is None and "\0" not in path else None
-            key: object = real if number is None else number
-            try:
-                own = (sys.stdout if number else sys.stdin).fileno() if path == "-" else number
-                status = Path(path).stat() if own is None else os.fstat(own)
-                stored = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
-                if stored:
-                    key = status.st_dev, status.st_ino
-                elif number is None and stat.S_ISCHR(status.st_mode):
-                    key = None
-            except (OSError, ValueError, AttributeError):  # no such file, or a stream closed or in memory
-                stored = False
-            resolved.append(Place(flag, path, real, stored, key))
-    return resolved
+    results: list[ResolvedPath] = []
+    for flag, values in paths.items():
+        if values is None:
+            continue
+        if isinstance(values, str):
+            values = [values]
+        for path in values:
+            results.append(resolve(flag, path, stream))
+    return results
+
+
+def resolve(flag: str, path: str, stream: int) -> ResolvedPath:
+    number = stream if path == "-" else descriptor_of(path)
+    real: str | None = None
+    if number is None and "\0" not in path:
+        real = os.path.realpath(path)
+    key: object = real if number is None else number
+    stored = False
+    try:
+        if path == "-":
+            standard_stream = sys.stdout if stream == 1 else sys.stdin
+            status = os.fstat(standard_stream.fileno())
+        elif number is None:
+            status = Path(path).stat()
+        else:
+            status = os.fstat(number)
+    except (OSError, ValueError, AttributeError):  # no such file, or a stream closed or in memory
+        return ResolvedPath(flag, path, real, stored, key)
+    if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
+        stored = True
+        key = status.st_dev, status.st_ino
+    elif number is None and stat.S_ISCHR(status.st_mode):
+        key = None
+    return ResolvedPath(flag, path, real, stored, key)
 
 
 def clean(writes: Paths) -> list[Path]:
     """Remove temporary files of killed processes for these outputs; return the folders that they renamed."""
-    targets = dict.fromkeys(each.real for each in places(writes, 1) if each.real and each.key is not None)
-    return [path for target in targets for path in remove_leftovers(Path(target))]
+    outputs = resolved(writes, 1)
+    targets = dict.fromkeys(output.real for output in outputs if output.real and output.key is not None)
+    former_folders: list[Path] = []
+    for target in targets:
+        former_folders += remove_leftovers(Path(target))
+    return former_folders

@@ -23,7 +23,8 @@ from sentkit.formats.rows.block import DuplicateName, is_plain, spans_of
 from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.lines import json_type
 
-GROUP_ROWS, GROUP_BYTES = 1 << 16, 1 << 25  # maximum of a row group; the bytes are those of its lines
+GROUP_ROWS = 1 << 16  # maximum of a row group
+GROUP_BYTES = 1 << 25  # the same, of its lines
 LEVELS = 99  # of a schema, which readers accept: one for the field, one for each object, two for each list
 LONG = re.compile(rb"\d[\d.]{15}")  # may be a number with more digits than float64 or int64 surely have
 ADVICE = "the rows of a Parquet file have the same fields and types; JSONL allows any rows"
@@ -34,14 +35,16 @@ class ParquetOutput(io.RawIOBase):
 
     def __init__(self, path: str, file: BinaryIO) -> None:
         import_pyarrow()
-        self.path, self.file = path, file
-        self.rest = b""  # start of an incomplete line
-        self.rows: list[Mapping[str, Any]] = []
-        self.bytes, self.count = 0, 0
+        self.path = path
+        self.file = file
+        self.incomplete = b""  # start of a line
+        self.rows: list[Mapping[str, Any]] = []  # of the next row group
+        self.bytes = 0  # of their lines
+        self.count = 0  # of all rows
         self.writer: Any = None
 
     def write(self, data: Any) -> int:
-        *lines, self.rest = (self.rest + data).split(b"\n")
+        *lines, self.incomplete = (self.incomplete + data).split(b"\n")
         for line in lines:
             self.count += 1
             try:
@@ -69,25 +72,33 @@ class ParquetOutput(io.RawIOBase):
     def _write_group(self) -> None:
         from pyarrow import ArrowException, parquet, schema, table
 
-        types = {} if self.writer is None else {field.name: field.type for field in self.writer.schema}
-        columns, known = {}, bool(types)
+        # The first row group determines the types.
+        types: dict[str, Any] = {}
+        if self.writer is not None:
+            types = {field.name: field.type for field in self.writer.schema}
+        is_first_group = not types
+        columns: dict[str, Any] = {}
         for name in types | dict.fromkeys(chain.from_iterable(self.rows)):
             values = [row.get(name) for row in self.rows]
             try:
-                own = type_of(values)
-                if known and (name not in types or joined(types[name], own) != types[name]):
-                    was = types.get(name, "no such field")
-                    raise ValueError(f"has {own}, the first rows have {was}")
-                columns[name] = import_pyarrow().array(values, types.setdefault(name, own))
+                type_ = type_of(values)
+                if is_first_group:
+                    types[name] = type_
+                elif name not in types or joined(types[name], type_) != types[name]:
+                    first_type = types.get(name, "no such field")
+                    raise ValueError(f"has {type_}, the first rows have {first_type}")
+                columns[name] = import_pyarrow().array(values, types[name])
             except (ArrowException, OverflowError, ValueError) as error:
                 rows = f"of rows {self.count - len(self.rows) + 1} to {self.count}"
                 raise DataError(f'"{name}" {rows}: {error}', source=self.path, advice=ADVICE) from error
         if self.rows and not columns:
             raise DataError("the rows have no fields", source=self.path, advice=ADVICE)
         if self.writer is None:
-            self.writer = parquet.ParquetWriter(self.file, schema(list(types.items())))
+            fields = list(types.items())
+            self.writer = parquet.ParquetWriter(self.file, schema(fields))
         self.writer.write_table(table(columns), row_group_size=GROUP_ROWS)
-        self.rows, self.bytes = [], 0
+        self.rows = []
+        self.bytes = 0
 
 
 def values_of(line: bytes) -> dict[str, Any]:
@@ -98,6 +109,7 @@ def values_of(line: bytes) -> dict[str, Any]:
     vectors = [name for name in VECTORS if name in values]
     if not is_plain(line, values) or LONG.search(line):
         spans = spans_of(line)
+        # Without the vectors, from the last to the first, so that the earlier positions stay valid.
         for span in sorted((spans[name] for name in vectors), reverse=True):
             line = line[: span.value] + b"0" + line[span.end :]
         json.loads(line, parse_int=check_int, parse_float=check_float, object_pairs_hook=check_names)
@@ -111,8 +123,10 @@ def check_int(digits: str) -> None:
 
 def check_float(digits: str) -> None:
     """A column keeps the shortest form of the nearest float64, or this float64 rounded."""
-    value, nearest = Decimal(digits), float(digits)
-    rounded = Context(len(value.as_tuple().digits)).plus(Decimal(nearest))
+    value = Decimal(digits)
+    nearest = float(digits)
+    precision = len(value.as_tuple().digits)
+    rounded = Context(precision).plus(Decimal(nearest))
     if value not in (Decimal(repr(nearest)), rounded):
         raise ValueError(f"{digits:.40} has more digits than float64 has")
 
@@ -147,28 +161,32 @@ def type_of(values: Sequence[Any], room: int = LEVELS) -> Any:
     if room < 1:
         raise ValueError("nested too deeply for a Parquet file")
     simple = {bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
-    found = pyarrow.null()
-    for kind in sorted(set(map(type, values)) - {type(None)}, key=lambda kind: kind.__name__):
-        own: list[Any] = [value for value in values if type(value) is kind]
-        if kind is list:
-            type_ = pyarrow.list_(type_of(list(chain.from_iterable(own)), room - 2))
-        elif kind is dict:
-            names = dict.fromkeys(chain.from_iterable(own))
+    type_ = pyarrow.null()
+    python_types = set(map(type, values)) - {type(None)}
+    for python_type in sorted(python_types, key=lambda python_type: python_type.__name__):
+        of_type: list[Any] = [value for value in values if type(value) is python_type]
+        if python_type is list:
+            items = list(chain.from_iterable(of_type))
+            inner_type = pyarrow.list_(type_of(items, room - 2))
+        elif python_type is dict:
+            names = dict.fromkeys(chain.from_iterable(of_type))
             if not names:
                 raise ValueError("an object without fields")
-            inner = {name: type_of([value.get(name) for value in own], room - 1) for name in names}
-            type_ = pyarrow.struct(list(inner.items()))
-        else:
-            type_ = simple[kind] if kind in simple else pyarrow.list_(pyarrow.float32(), len(own[0]))
-        found = joined(found, type_)
-    return found
+            fields = [(name, type_of([value.get(name) for value in of_type], room - 1)) for name in names]
+            inner_type = pyarrow.struct(fields)
+        elif python_type in simple:
+            inner_type = simple[python_type]
+        else:  # a vector
+            inner_type = pyarrow.list_(pyarrow.float32(), len(of_type[0]))
+        type_ = joined(type_, inner_type)
+    return type_
 
 
-def joined(one: Any, other: Any) -> Any:
+def joined(first: Any, second: Any) -> Any:
     """The type that holds the values of both types; a ValueError if there is none."""
     pyarrow = import_pyarrow()
-    schemas = [pyarrow.schema([("x", each)]) for each in (one, other)]
+    schemas = [pyarrow.schema([("x", first)]), pyarrow.schema([("x", second)])]
     try:
         return pyarrow.unify_schemas(schemas, promote_options="permissive").field("x").type
     except pyarrow.ArrowException as error:
-        raise ValueError(f"both {one} and {other}") from error
+        raise ValueError(f"both {first} and {second}") from error

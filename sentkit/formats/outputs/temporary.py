@@ -24,7 +24,8 @@ from sentkit.errors import CannotCreateError
 
 T = TypeVar("T")
 
-MARK, OLD = ".sentkit-", "old-"
+MARK = ".sentkit-"
+OLD = "old-"  # in the name of a folder that is replaced
 LONGEST = 255  # bytes of a file name
 ENDING = len(f".{MARK}{OLD}01234567-1234567-01234567")
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -33,11 +34,12 @@ CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 def host() -> str:
     """Eight digits of this machine since its boot, and of its container; random ones without /proc."""
     try:
-        boot, numbers = (Path("/proc", name) for name in ("sys/kernel/random/boot_id", "self/ns/pid"))
-        place = f"{boot.read_text()} {numbers.readlink()} {os.uname().nodename}"
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
+        container = Path("/proc/self/ns/pid").readlink()
     except OSError:
         return os.urandom(4).hex()
-    return blake2b(place.encode(), digest_size=4).hexdigest()
+    machine = f"{boot} {container} {os.uname().nodename}"
+    return blake2b(machine.encode(), digest_size=4).hexdigest()
 
 
 HOST = host()
@@ -47,8 +49,9 @@ _names: dict[Path, int] = {}  # the temporary files and folders that can exist, 
 
 def remove_all() -> None:
     """Remove the temporary files and folders of this process. The next signal must be harmless."""
-    for path in [path for path, process in [*_names.items()] if process == os.getpid()]:
-        remove(path)
+    for path, process in [*_names.items()]:
+        if process == os.getpid():
+            remove(path)
 
 
 def remove(path: Path) -> None:
@@ -91,11 +94,11 @@ def remove_leftovers(target: Path) -> list[Path]:
             names = sorted(entry.name for entry in entries if entry.name.startswith(prefix))
     except OSError:  # the folder is not readable, or does not exist yet
         return []
-    found = list(filter(is_abandoned, map(target.with_name, names)))
-    former = [path for path in found if path.name.startswith(prefix + OLD)]
-    for path in set(found) - set(former):
+    abandoned = list(filter(is_abandoned, map(target.with_name, names)))
+    former_folders = [path for path in abandoned if path.name.startswith(prefix + OLD)]
+    for path in set(abandoned) - set(former_folders):
         remove(path)
-    return former
+    return former_folders
 
 
 class NamedFile(io.FileIO):
@@ -112,14 +115,15 @@ class NamedFile(io.FileIO):
             raise OSError(error.errno, error.strerror, self.path) from error
 
 
-class Draft:
+class UnpublishedFile:
     """A temporary file that `publish` renames to its target."""
 
-    has_rejects = False  # the bad rows of the inputs
-
-    def __init__(self, target: Path, *, force: bool, name: str = "") -> None:
-        self.target, self.force = target, force
-        self.name = name or str(target)  # for messages
+    def __init__(self, target: Path, *, force: bool, name: str = "", has_rejects: bool = False) -> None:
+        """`name` is the target in messages. `has_rejects`: the file has the bad rows of the inputs."""
+        self.target = target
+        self.has_rejects = has_rejects
+        self.force = force
+        self.name = name or str(target)
         self.path, handle = attempt(target, self.name, lambda path: os.open(path, CREATE, 0o666))
         self.file: BinaryIO = io.BufferedRandom(NamedFile(handle, "w+b", self.name))
         if force and target.is_file():
@@ -174,13 +178,13 @@ def create(path: Path) -> BinaryIO:
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Yield a file to write. It replaces the file at `path` if the block succeeds."""
-    draft = Draft(path, force=True)
+    output = UnpublishedFile(path, force=True)
     try:
-        yield draft.file
-        draft.finish()
-        draft.publish()
+        yield output.file
+        output.finish()
+        output.publish()
     finally:
-        draft.discard()
+        output.discard()
 
 
 @contextmanager
@@ -209,10 +213,10 @@ def publish_folder(new: Path, target: Path, *, force: bool, name: str) -> None:
     All files are on the disk before the rename. A kill between the two renames of a replacement leaves the
     complete old folder under a temporary name. `name` is for messages.
     """
-    for place, _, names in os.walk(new):
-        for each in names:
-            sync(Path(place, each))
-        sync(Path(place))
+    for folder, _, names in os.walk(new):
+        for file_name in names:
+            sync(Path(folder, file_name))
+        sync(Path(folder))
     old = private_name(target, OLD)
     try:
         if force and target.exists():

@@ -1,4 +1,4 @@
-"""A row, and some thousand of them as columns: their bytes, their parsed values and their places.
+"""A row, and some thousand of them as columns: their bytes, their parsed values and their origin.
 
 Fields are added, replaced or removed in the bytes of a line. All other bytes are unchanged, because
 serialising a row again would change values: a 20-digit id would become a float, and 1.10 would become 1.1.
@@ -18,7 +18,7 @@ QUOTE, END_OF_LIST = b'"]'
 STRING = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
 NAME = re.compile(STRING)
 WORD = re.compile(rb"[^\s,\[\]{}\"]+")  # a number, true, false or null
-PIECE = re.compile(STRING + rb"|[\[\]{}]")
+STRING_OR_BRACKET = re.compile(STRING + rb"|[\[\]{}]")
 COMMA = re.compile(rb"[\s,]*")
 SEPARATOR = re.compile(rb"\s*[:,}]\s*")
 
@@ -57,8 +57,9 @@ def is_plain(line: bytes, values: Mapping[str, Any]) -> bool:
 def spans_of(line: bytes) -> dict[str, Span]:
     """The position of each field of the top-level object in the line."""
     spans: dict[str, Span] = {}
-    start, last = _past(COMMA, line, line.index(b"{") + 1), line.rindex(b"}")
-    while start < last:
+    start = _past(COMMA, line, line.index(b"{") + 1)
+    closing_brace = line.rindex(b"}")
+    while start < closing_brace:
         name_end = end_of_string(line, start)
         value = _past(SEPARATOR, line, name_end)
         end = _end_of_value(line, value)
@@ -70,8 +71,9 @@ def spans_of(line: bytes) -> dict[str, Span]:
     return spans
 
 
-def _past(pattern: re.Pattern[bytes], line: bytes, place: int) -> int:
-    match = pattern.match(line, place)
+def _past(pattern: re.Pattern[bytes], line: bytes, start: int) -> int:
+    """The position after the match of the pattern that starts here."""
+    match = pattern.match(line, start)
     assert match is not None, "the line has parsed as JSON"
     return match.end()
 
@@ -79,7 +81,9 @@ def _past(pattern: re.Pattern[bytes], line: bytes, place: int) -> int:
 def end_of_string(line: bytes, start: int) -> int:
     """The position after the closing quote."""
     end = line.index(b'"', start + 1) + 1  # 20 times as fast as the pattern, for base64
-    return end if b"\\" not in line[start:end] else _past(NAME, line, start)
+    if b"\\" in line[start:end]:
+        return _past(NAME, line, start)
+    return end
 
 
 def _end_of_value(line: bytes, start: int) -> int:
@@ -88,35 +92,43 @@ def _end_of_value(line: bytes, start: int) -> int:
     if line[start] not in b"[{":
         return _past(WORD, line, start)
     depth = 0
-    for piece in PIECE.finditer(line, start):  # no recursion: a value can be nested deeply
-        depth += (piece[0] in b"[{") - (piece[0] in b"]}")
-        if not depth:
-            return piece.end()
+    for token in STRING_OR_BRACKET.finditer(line, start):  # no recursion: a value can be nested deeply
+        if token[0] in b"[{":
+            depth += 1
+        elif token[0] in b"]}":
+            depth -= 1
+        if depth == 0:
+            return token.end()
     raise AssertionError("the line has parsed as JSON")
 
 
 def items_of(line: bytes, start: int) -> Iterator[bytes]:
     """The bytes of each item of the list that starts here in the line."""
-    place = _past(COMMA, line, start + 1)
-    while line[place] != END_OF_LIST:
-        end = _end_of_value(line, place)
-        yield line[place:end]
-        place = _past(COMMA, line, end)
+    start = _past(COMMA, line, start + 1)
+    while line[start] != END_OF_LIST:
+        end = _end_of_value(line, start)
+        yield line[start:end]
+        start = _past(COMMA, line, end)
 
 
 def append_fields(line: bytes, new: NewFields, *, empty: bool) -> bytes:
     """The object with new fields at its end. `empty`: it has no fields yet."""
+    if not new:
+        return line
     body = line.rstrip()[:-1]
-    added = b",".join(b'"%b":%b' % field for field in new)
-    return b"%b%b%b}" % (body, b"" if empty else b",", added) if added else line
+    separator = b"" if empty else b","
+    members = b",".join(b'"%b":%b' % field for field in new)
+    return b"%b%b%b}" % (body, separator, members)
 
 
 def put_fields(line: bytes, new: NewFields, spans: Spans) -> bytes:
     """The object with these fields. Existing fields are replaced in place, new ones are appended."""
-    places: Mapping[str, bytes] = {name.decode(): value for name, value in new}
-    for name in sorted(places.keys() & spans.keys(), key=lambda name: -spans[name].value):
-        line = line[: spans[name].value] + places[name] + line[spans[name].end :]
-    return append_fields(line, [field for field in new if field[0].decode() not in spans], empty=not spans)
+    new_values = {name.decode(): value for name, value in new}
+    # From the last to the first, so that the earlier positions stay valid.
+    for name in sorted(new_values.keys() & spans.keys(), key=lambda name: -spans[name].value):
+        line = line[: spans[name].value] + new_values[name] + line[spans[name].end :]
+    absent = [(name, value) for name, value in new if name.decode() not in spans]
+    return append_fields(line, absent, empty=not spans)
 
 
 def rename_fields(line: bytes, names: Mapping[str, str], spans: Spans) -> bytes:
@@ -129,28 +141,33 @@ def rename_fields(line: bytes, names: Mapping[str, str], spans: Spans) -> bytes:
 
 def drop_fields(line: bytes, names: Collection[str], spans: Spans) -> bytes:
     """The object without these fields. Other fields keep the comma and the blanks before them."""
-    places = list(spans.values())
     if spans.keys().isdisjoint(names):
         return line
-    kept: list[bytes] = []
-    for at, name in enumerate(spans):
-        if name not in names:
-            kept.append(line[places[at - 1].end if kept else places[at].start : places[at].end])
-    return line[: places[0].start] + b"".join(kept) + line[places[-1].end :]
+    positions = list(spans.values())
+    remaining: list[bytes] = []
+    for i, name in enumerate(spans):
+        if name in names:
+            continue
+        # With the comma before it, unless it becomes the first field.
+        start = positions[i - 1].end if remaining else positions[i].start
+        remaining.append(line[start : positions[i].end])
+    return line[: positions[0].start] + b"".join(remaining) + line[positions[-1].end :]
 
 
 def drop_fields_of_plain(line: bytes, names: Collection[str]) -> bytes:
     """The same as `drop_fields` for a plain line. Faster, because it does not parse the other fields."""
-    rest = line
+    remaining = line
     for name in names:
-        quoted = b'"%b":' % name.encode()
-        start = rest.find(quoted)
-        value = start + len(quoted)
-        simple = rest[value : value + 1] == b'"' and rest[start - 1 : start] == b","
-        if start < 2 or not simple or rest[start - 2 : start - 1].isspace():
+        name_and_colon = b'"%b":' % name.encode()
+        start = remaining.find(name_and_colon)
+        value = start + len(name_and_colon)
+        is_string = remaining[value : value + 1] == b'"'
+        follows_comma = remaining[start - 1 : start] == b","
+        if start < 2 or not is_string or not follows_comma or remaining[start - 2 : start - 1].isspace():
             return drop_fields(line, names, spans_of(line))  # the first, not a string, or with blanks around
-        rest = rest[: start - 1] + rest[rest.index(b'"', value + 1) + 1 :]
-    return rest
+        end = remaining.index(b'"', value + 1) + 1
+        remaining = remaining[: start - 1] + remaining[end:]
+    return remaining
 
 
 T = TypeVar("T")
@@ -172,7 +189,10 @@ class Row:
 
     @property
     def input_line(self) -> bytes:
-        return self.line if self.raw is None else self.raw
+        """The line of the input, to which later fields were not added."""
+        if self.raw is None:
+            return self.line
+        return self.raw
 
     def refuse_duplicates(self) -> None:
         """Raise an error for a duplicate field name. The JSON parser silently keeps the last value."""
@@ -201,38 +221,39 @@ class Row:
             raise self.error(f'field "{present}" already exists', advice="use --replace to overwrite it")
 
     def renamed(self, fields: Mapping[str, str]) -> "Row":
-        """The row with our names, from `fields`: our name -> the name in this row, which it must have."""
-        names = {theirs: ours for ours, theirs in fields.items()}
-        for theirs, ours in names.items():
-            if theirs not in self.values:
-                raise self.error(f'"{theirs}" is missing')
-            if ours in self.values and ours not in names:
-                raise self.error(f'"{theirs}" cannot become "{ours}", which the row already has')
-        line = rename_fields(self.line, names, self.spans())
-        values = {names.get(name, name): value for name, value in self.values.items()}
+        """The row with standard names, from `fields`: standard name -> the name in this row, which has it."""
+        standard_names = {name: standard for standard, name in fields.items()}
+        for name, standard in standard_names.items():
+            if name not in self.values:
+                raise self.error(f'"{name}" is missing')
+            if standard in self.values and standard not in standard_names:
+                raise self.error(f'"{name}" cannot become "{standard}", which the row already has')
+        line = rename_fields(self.line, standard_names, self.spans())
+        values = {standard_names.get(name, name): value for name, value in self.values.items()}
         return Row(line, values, self.source, self.number, self.input_line)
 
     def without(self, names: Collection[str]) -> "Row":
-        left = {name: value for name, value in self.values.items() if name not in names}
+        """The row without these fields, which it may have."""
+        values = {name: value for name, value in self.values.items() if name not in names}
         if is_plain(self.line, self.values):
             line = drop_fields_of_plain(self.line, [name for name in self.values if name in names])
         else:
             line = drop_fields(self.line, names, self.spans())
-        return Row(line, left, self.source, self.number, self.input_line)
+        return Row(line, values, self.source, self.number, self.input_line)
 
 
 @dataclass(slots=True)
 class RowBlock:
-    """Rows as columns of equal length. A bad row keeps its place until `Rejects.take` drops it."""
+    """Rows as columns of equal length. A bad row keeps its index until `Rejects.take` drops it."""
 
     lines: list[bytes]  # JSON objects without a newline
     values: list[dict[str, Any]]
     sources: list[str]
     numbers: list[int]  # line numbers in the sources, from 1
     raws: list[bytes]  # the lines of the input
-    bad: dict[int, DataError] = field(default_factory=dict)  # by place
-    texts: list[Texts] = field(default_factory=list)  # that a parser found in each row
-    made: bool = False  # the lines were made from the values, so that no name occurs twice
+    bad: dict[int, DataError] = field(default_factory=dict)  # by index of the row
+    texts: list[Texts] = field(default_factory=list)  # that a parser read in each row
+    lines_from_values: bool = False  # the lines were written from the values, so that no name occurs twice
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -240,58 +261,77 @@ class RowBlock:
     def __iter__(self) -> Iterator[Row]:
         return map(Row, self.lines, self.values, self.sources, self.numbers, self.raws)
 
-    def row(self, place: int) -> Row:
-        columns = self.lines, self.values, self.sources, self.numbers, self.raws
-        return Row(*(column[place] for column in columns))  # type: ignore[arg-type]
+    def row(self, index: int) -> Row:
+        return Row(
+            line=self.lines[index],
+            values=self.values[index],
+            source=self.sources[index],
+            number=self.numbers[index],
+            raw=self.raws[index],
+        )
 
-    def take(self, places: Sequence[int] | range | slice) -> "RowBlock":
-        """The rows at these places, none of which is bad."""
+    def take(self, indices: Sequence[int] | slice) -> "RowBlock":
+        """The rows at these indices, none of which is bad."""
 
-        def own(column: list[T]) -> list[T]:
-            return column[places] if isinstance(places, slice) else [column[place] for place in places]
+        def selected(column: list[T]) -> list[T]:
+            if isinstance(indices, slice):
+                return column[indices]
+            return [column[index] for index in indices]
 
-        rows = own(self.lines), own(self.values), own(self.sources), own(self.numbers), own(self.raws)
-        return RowBlock(*rows, {}, own(self.texts) if self.texts else [], self.made)
+        return RowBlock(
+            lines=selected(self.lines),
+            values=selected(self.values),
+            sources=selected(self.sources),
+            numbers=selected(self.numbers),
+            raws=selected(self.raws),
+            texts=selected(self.texts) if self.texts else [],
+            lines_from_values=self.lines_from_values,
+        )
 
-    def part(self, start: int, stop: int) -> "RowBlock":
+    def between(self, start: int, stop: int) -> "RowBlock":
         """Consecutive rows, also bad ones."""
-        own = self.take(slice(start, stop))
-        own.bad = {place - start: error for place, error in self.bad.items() if start <= place < stop}
-        return own
+        rows = self.take(slice(start, stop))
+        rows.bad = {index - start: error for index, error in self.bad.items() if start <= index < stop}
+        return rows
 
     def extend(self, other: "RowBlock") -> None:
-        self.bad |= {len(self) + place: error for place, error in other.bad.items()}
-        for name in ("lines", "values", "sources", "numbers", "raws", "texts"):
-            getattr(self, name).extend(getattr(other, name))
-        self.made = self.made and other.made
+        self.bad |= {len(self) + index: error for index, error in other.bad.items()}
+        self.lines.extend(other.lines)
+        self.values.extend(other.values)
+        self.sources.extend(other.sources)
+        self.numbers.extend(other.numbers)
+        self.raws.extend(other.raws)
+        self.texts.extend(other.texts)
+        self.lines_from_values = self.lines_from_values and other.lines_from_values
 
     def without(self, names: Collection[str]) -> "RowBlock":
         """The rows without these fields, which they may have."""
-        gone = frozenset(names)
-        if all(map(gone.isdisjoint, self.values)):
+        dropped = frozenset(names)
+        if all(map(dropped.isdisjoint, self.values)):
             return self
-        lefts = [row if gone.isdisjoint(row.values) else row.without(gone) for row in self]
-        return replace(self, lines=[row.line for row in lefts], values=[row.values for row in lefts])
+        rows = [row if dropped.isdisjoint(row.values) else row.without(dropped) for row in self]
+        return replace(self, lines=[row.line for row in rows], values=[row.values for row in rows])
 
-    def refuse(self, place: int, problem: str, *, advice: str | None = None) -> None:
+    def refuse(self, index: int, problem: str, *, advice: str | None = None) -> None:
         """Mark a row as bad, if it is not."""
-        error = DataError(problem, source=self.sources[place], line=self.numbers[place], advice=advice)
-        self.bad.setdefault(place, error)
+        error = DataError(problem, source=self.sources[index], line=self.numbers[index], advice=advice)
+        self.bad.setdefault(index, error)
 
     def refuse_all(self, problem: str, advice: str | None = None) -> None:
-        for place in range(len(self)):
-            self.refuse(place, problem, advice=advice)
+        for index in range(len(self)):
+            self.refuse(index, problem, advice=advice)
 
     def checked(self, check: Callable[[Row], T]) -> list[T | None]:
         """The result of `check` for each row; None for bad rows, and a row with a DataError becomes bad."""
         results = list[T | None]()
-        for place, row in enumerate(self):
+        for index, row in enumerate(self):
             results.append(None)
-            if place not in self.bad:
-                try:
-                    results[place] = check(row)
-                except DataError as error:
-                    self.bad[place] = error
+            if index in self.bad:
+                continue
+            try:
+                results[index] = check(row)
+            except DataError as error:
+                self.bad[index] = error
         return results
 
     def parse(self, parse: Callable[[Row], Any]) -> None:
@@ -300,29 +340,35 @@ class RowBlock:
 
     def refuse_duplicates(self) -> None:
         """Mark rows with a duplicate field name as bad."""
-        if self.made:
+        if self.lines_from_values:
             return
         import numpy as np  # counts bytes in a quarter of the time
 
-        together = b"".join(self.lines)
-        quotes = np.count_nonzero(np.frombuffer(together, np.uint8) == QUOTE)
+        all_lines = b"".join(self.lines)
+        quotes = np.count_nonzero(np.frombuffer(all_lines, np.uint8) == QUOTE)
         fields = sum(map(len, self.values))
-        strings = [*map(type, chain.from_iterable(map(dict.values, self.values)))].count(str)
+        values = chain.from_iterable(map(dict.values, self.values))
+        strings = [*map(type, values)].count(str)
         # No line has fewer quotes than its names and strings need. Without more, all lines are plain.
-        if b"\\" in together or quotes != 2 * (fields + strings):
+        if b"\\" in all_lines or quotes != 2 * (fields + strings):
             self.checked(Row.refuse_duplicates)
 
 
 def empty_block() -> RowBlock:
     """A block to extend."""
-    return RowBlock([], [], [], [], [], made=True)
+    return RowBlock([], [], [], [], [], lines_from_values=True)
 
 
 def block_of(rows: Iterable[Row]) -> RowBlock:
     """The rows as columns."""
-    columns = [(row.line, row.values, row.source, row.number, row.input_line) for row in rows]
-    lists = map(list, zip(*columns, strict=True)) if columns else ([], [], [], [], [])
-    return RowBlock(*lists)  # type: ignore[arg-type]
+    block = RowBlock([], [], [], [], [])
+    for row in rows:
+        block.lines.append(row.line)
+        block.values.append(row.values)
+        block.sources.append(row.source)
+        block.numbers.append(row.number)
+        block.raws.append(row.input_line)
+    return block
 
 
 def kept_line(values: object, **options: Any) -> bytes:
@@ -331,18 +377,24 @@ def kept_line(values: object, **options: Any) -> bytes:
 
 
 def made_block(
-    found: Sequence[dict[str, Any] | BadLine],
+    values: Sequence[dict[str, Any] | BadLine],
     source: str,
     numbers: list[int],
     raws: list[bytes],
     lines: list[bytes] | None = None,
 ) -> RowBlock:
-    """Rows with these values, or an error for a bad row. Without `lines`, these are made from the values."""
-    values, bad, made = list[Any](found), dict[int, DataError](), lines is None
-    for place, each in enumerate(found) if BadLine in map(type, found) else ():
-        if isinstance(each, BadLine):
-            bad[place], values[place] = each.at(source, numbers[place]), {}
-    lines = list(map(kept_line, values)) if lines is None else lines
-    for place in bad:
-        lines[place] = b"{}"
-    return RowBlock(lines, values, [source] * len(lines), numbers, raws, bad, made=made)
+    """Rows with these values, or errors of bad rows. Without `lines`, these are written from the values."""
+    bad: dict[int, DataError] = {}
+    good_values = list[Any](values)
+    if BadLine in map(type, values):
+        for index, value in enumerate(values):
+            if isinstance(value, BadLine):
+                bad[index] = value.at(source, numbers[index])
+                good_values[index] = {}
+    lines_from_values = lines is None
+    if lines is None:
+        lines = list(map(kept_line, good_values))
+    for index in bad:
+        lines[index] = b"{}"
+    sources = [source] * len(lines)
+    return RowBlock(lines, good_values, sources, numbers, raws, bad, lines_from_values=lines_from_values)

@@ -6,18 +6,16 @@ The fields of the first row determine the kind of a stream. All later rows must 
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from shlex import quote
-from typing import Any, NamedTuple
-
-import orjson
+from typing import Any
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.rows.block import Row, RowBlock, Texts, put_fields
+from sentkit.formats.rows.block import Row, RowBlock, Texts
 from sentkit.formats.rows.lines import json_type
 
 
@@ -36,7 +34,9 @@ class Kind:
     @property
     def sides(self) -> tuple[str, ...]:
         """The names of several texts in flags: a, b, or anchor, positive, negative. One text has no side."""
-        return tuple(SIDE_OF.get(text, text) for text in self.texts) if len(self.texts) > 1 else ()
+        if len(self.texts) == 1:
+            return ()
+        return tuple(SIDE_OF.get(text, text) for text in self.texts)
 
 
 SIDE_OF = {"text_a": "a", "text_b": "b", "negatives": "negative"}
@@ -67,28 +67,32 @@ def split_by_side(text: str) -> dict[str, str]:
 
     Only a side with "=" at the start or after a comma is a side, so the texts can contain commas and "=".
     """
-    found = [*SIDE.finditer(text)]
-    if not found or found[0].start():
+    matches = [*SIDE.finditer(text)]
+    if not matches or matches[0].start() > 0:
         return {}
-    names = [each[1] for each in found]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise UsageError(f'prompts by side: the side "{twice}" is given twice')
-    ends = [*(each.start() for each in found[1:]), len(text)]
-    texts = {each[1]: text[each.end() : end] for each, end in zip(found, ends, strict=True)}
-    return {side: texts[side] for side in SIDES if side in texts}  # the order does not matter
+    ends = [*(match.start() for match in matches[1:]), len(text)]
+    prompts: dict[str, str] = {}
+    for match, end in zip(matches, ends, strict=True):
+        side = match[1]
+        if side in prompts:
+            raise UsageError(f'prompts by side: the side "{side}" is given twice')
+        prompts[side] = text[match.end() : end]
+    return {side: prompts[side] for side in SIDES if side in prompts}  # the order of the text is ignored
 
 
-def prompts_of_sides(kind: Kind, prompts: Mapping[str, str], others: Collection[str] = ()) -> tuple[str, ...]:
+def prompts_of_sides(
+    kind: Kind, prompts: Mapping[str, str], sides_of_other_rows: Collection[str] = ()
+) -> tuple[str, ...]:
     """The prompt of each text of a kind, from those by side; () if there are none.
 
-    `others` are sides of other rows that get prompts, too.
+    The sides of other rows can have prompts, too.
     """
     if not prompts:
         return ()
     if not kind.sides:
         problem = "a prompt by side needs rows with several texts, but these rows have one text"
         raise UsageError(problem, advice=f"remove {next(iter(prompts))}= from the prompt")
-    if not {*kind.sides} <= prompts.keys() <= {*kind.sides, *others}:
+    if not {*kind.sides} <= prompts.keys() <= {*kind.sides, *sides_of_other_rows}:
         sides = " and ".join([", ".join(kind.sides[:-1]), kind.sides[-1]])
         problem = f"prompts by side: these rows have the sides {sides}"
         raise UsageError(problem, advice="name each of them, SIDE= for none, and no others")
@@ -108,10 +112,13 @@ class TextParser:
         one_text: str | None = None,
         prompts: Mapping[str, str] | None = None,
     ) -> None:
-        self.fields, self.one_text, self.prompts = fields, one_text, prompts or {}
+        self.fields = fields
+        self.one_text = one_text
+        self.prompts = prompts or {}
+        # Set by the first good row:
         self.kind: Kind | None = None
-        self.names: tuple[str, ...] = ()
-        self.own_prompts: tuple[str, ...] = ()  # of the texts of a row, if they differ
+        self.names: tuple[str, ...] = ()  # of the text fields in these rows
+        self.text_prompts: tuple[str, ...] = ()  # of the texts of a row, if they differ
 
     @property
     def vectors(self) -> tuple[str, ...]:
@@ -121,7 +128,9 @@ class TextParser:
     @property
     def texts(self) -> tuple[str, ...]:
         """The standard names of the text fields; empty before the first row."""
-        return self.kind.texts if self.kind else ()
+        if self.kind is None:
+            return ()
+        return self.kind.texts
 
     def __call__(self, row: Row) -> tuple[Row, Texts]:
         row.refuse_duplicates()
@@ -129,30 +138,34 @@ class TextParser:
         names = self.names or tuple(self.fields.get(name, name) for name in kind.texts)
         texts = tuple(string_in(row, name) for name in names)
         if self.kind is None:  # a rejected row determines nothing
-            self.own_prompts = prompts_of_sides(kind, self.prompts)
-            self.kind, self.names = kind, names
-        return row, tuple(zip(self.own_prompts, texts, strict=True)) if self.own_prompts else texts
+            self.text_prompts = prompts_of_sides(kind, self.prompts)
+            self.kind = kind
+            self.names = names
+        if self.text_prompts:
+            return row, tuple(zip(self.text_prompts, texts, strict=True))
+        return row, texts
 
     def of_block(self, block: RowBlock) -> None:
         """Set the texts of all rows of a block, and mark bad rows, as a call does for a row."""
-        for place in range(len(block)):
+        # The first good row sets the kind.
+        for index in range(len(block)):
             if self.kind is not None:
                 break
-            if place not in block.bad:
-                try:
-                    self(block.row(place))
-                except DataError as error:
-                    block.bad[place] = error
+            if index in block.bad:
+                continue
+            try:
+                self(block.row(index))
+            except DataError as error:
+                block.bad[index] = error
         block.refuse_duplicates()
+
+        # One column for each text of a row.
         columns = [[values.get(name) for values in block.values] for name in self.names]
         for name, column in zip(self.names, columns, strict=True):
-            if {*map(type, column)} != {str}:
-                for place, value in enumerate(column):
-                    if not isinstance(value, str) and place not in block.bad:
-                        block.bad[place] = wrong_field(block.row(place), name, "a string")
+            refuse_other_types(block, name, column)
         texts: list[Any] = [*zip(*columns, strict=True)]
-        if self.own_prompts:
-            texts = [tuple(zip(self.own_prompts, own, strict=True)) for own in texts]
+        if self.text_prompts:
+            texts = [tuple(zip(self.text_prompts, row_texts, strict=True)) for row_texts in texts]
         block.texts = texts
 
     def _kind_of(self, row: Row) -> Kind:
@@ -161,16 +174,24 @@ class TextParser:
         for kind in sorted(kinds, key=lambda kind: not self.fields.keys() & set(kind.texts)):
             if all(self.fields.get(name, name) in row.values for name in kind.texts):
                 return kind
-        for ours, theirs in self.fields.items():
-            if ours in FIELDS and theirs not in row.values:
-                raise missing_field(row, theirs, ours)
-        has = quoted_names(row.values)
+        for standard, name in self.fields.items():
+            if standard in FIELDS and name not in row.values:
+                raise missing_field(row, name, standard)
         missing = 'no "text", no "text_a" and "text_b", no "anchor" and "positive"'
-        first = next((name for name, value in row.values.items() if isinstance(value, str)), "title")
-        advice = f"name the field, for example --field {quote(f'text={first}')}"
         if self.one_text is not None:
             missing = f'no "text", which {self.one_text} needs'
-        raise row.error(f"{missing}; this row has {has}", advice=advice)
+        first_string = next((name for name, value in row.values.items() if isinstance(value, str)), "title")
+        advice = f"name the field, for example --field {quote(f'text={first_string}')}"
+        raise row.error(f"{missing}; this row has {quoted_names(row.values)}", advice=advice)
+
+
+def refuse_other_types(block: RowBlock, name: str, column: Sequence[object]) -> None:
+    """Mark the rows whose value of the field `name` is no string."""
+    if {*map(type, column)} == {str}:
+        return
+    for index, value in enumerate(column):
+        if not isinstance(value, str) and index not in block.bad:
+            block.bad[index] = wrong_field(block.row(index), name, "a string")
 
 
 def field_of_text(row: Row, fields: Mapping[str, str]) -> str | None:
@@ -188,7 +209,8 @@ class EntryParser:
     FIELDS = ("entry", "definition")
 
     def __init__(self, fields: Mapping[str, str]) -> None:
-        self.name, self.text = (fields.get(name, name) for name in self.FIELDS)
+        self.name = fields.get("entry", "entry")
+        self.text = fields.get("definition", "definition")
 
     def __call__(self, row: Row) -> tuple[Row, tuple[str, ...]]:
         row.refuse_duplicates()
@@ -222,21 +244,21 @@ def wrong_field(row: Row, name: str, expected: str) -> DataError:
     return row.error(f'"{name}" is {json_type(row.values[name])}, expected {expected}')
 
 
-def missing_field(row: Row, name: str, ours: str | None = None) -> DataError:
-    """The error for a row without the field `name`, which --field reads as `ours`."""
-    return row.error(f'"{name}" is missing', advice=advice_on_missing(name, ours, tuple(row.values)))
+def missing_field(row: Row, name: str, standard: str | None = None) -> DataError:
+    """The error for a row without the field `name`, which --field reads as the field `standard`."""
+    return row.error(f'"{name}" is missing', advice=advice_on_missing(name, standard, tuple(row.values)))
 
 
 @lru_cache(64)  # of many bad rows, which mostly have the same fields
-def advice_on_missing(name: str, ours: str | None, present: tuple[str, ...]) -> str:
+def advice_on_missing(name: str, standard: str | None, present: tuple[str, ...]) -> str:
     """The fields that a row has, and the one with a similar name."""
     similar = get_close_matches(name, present, 1)
-    has = f"this row has {quoted_names(present)}"
+    present_fields = f"this row has {quoted_names(present)}"
     if not similar:
-        return has
-    if ours is None:
-        return f'did you mean "{similar[0]}"? {has}'
-    return f"did you mean --field {quote(f'{ours}={similar[0]}')}? {has}"
+        return present_fields
+    if standard is None:
+        return f'did you mean "{similar[0]}"? {present_fields}'
+    return f"did you mean --field {quote(f'{standard}={similar[0]}')}? {present_fields}"
 
 
 def quoted_names(names: Iterable[str]) -> str:
@@ -256,7 +278,9 @@ def class_of(row: Row, name: str) -> str:
         raise wrong_field(row, name, "a string or a whole number")
     if value == "":
         raise row.error(f'"{name}" is empty')
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
 
 
 def scored(row: Row, name: str) -> float | None:
@@ -266,9 +290,11 @@ def scored(row: Row, name: str) -> float | None:
     pairs with a blank score.
     """
     value = row.values.get(name)
+    if isinstance(value, str) and not value.strip():
+        return None
     if isinstance(value, str) and "_" not in value:  # float takes 1_000 as a number
         with suppress(ValueError):
-            value = float(value) if value.strip() else None
+            value = float(value)
     if name not in row.values or isinstance(value, str | bool | list | dict):
         raise wrong_field(row, name, "a number")
     if value is not None and not math.isfinite(value):
@@ -284,89 +310,9 @@ def labelled(row: Row, name: str) -> float | None:
     value = row.values.get(name)
     if name not in row.values or isinstance(value, list | dict):
         raise wrong_field(row, name, "0 or 1")
-    text = "" if value is None else str(value).strip()
+    if value is None:
+        return None
+    text = str(value).strip()
     if text and text.lower() not in LABELS:
         raise row.error(f'"{name}" is {text[:40]}, expected 0, 1, true or false')
     return LABELS.get(text.lower())
-
-
-class OneText:
-    """Reads the field "text", or its name from --field. The field `keep` receives the old text."""
-
-    FIELDS = ("text",)
-
-    def __init__(self, fields: Mapping[str, str], keep: str | None = None, *, replace: bool = False) -> None:
-        self.name, self.keep, self.replace = fields.get("text", "text"), keep, replace
-        if keep == self.name:
-            raise UsageError(f"--keep {keep}: this field gets the new text", advice="choose another name")
-
-    def __call__(self, row: Row) -> tuple[Row, tuple[str, ...]]:
-        row.refuse_duplicates()
-        value = string_in(row, self.name)
-        if self.keep is not None:
-            row.check_absent([self.keep], replace=self.replace)
-        return row, (value,)
-
-    def put(self, row: Row, text: str | None) -> bytes:
-        """The line of the row with a new text. None keeps the old text."""
-        own = row.spans()[self.name]
-        before = row.line[own.value : own.end]
-        new = [(self.name.encode(), before if text is None else orjson.dumps(text))]
-        if self.keep is not None:
-            new.append((self.keep.encode(), before))
-        return row.add(new, replace=True)
-
-
-RECORD = "augment"
-
-
-class Sentence(NamedTuple):
-    row: Row
-    text: str
-    views: tuple[int, ...]  # view numbers of earlier runs on this row
-    operations: int  # number of operations in these runs
-
-
-class VariantRows:
-    """Reads sentences and returns lines with their variants."""
-
-    def __init__(self, name: str, *, replace: bool) -> None:
-        if name == RECORD:
-            raise UsageError(
-                f'--field "text={name}": the field "{name}" is reserved for the record of sentkit augment',
-                advice="choose another field",
-            )
-        self.name, self.replace = name, replace
-        self.member = name if replace else PAIR.texts[1]
-        self.taken = [each for each in PAIR.texts if each != name]  # field names that a pair needs
-        self.with_vectors = 0
-
-    def read(self, row: Row) -> Sentence:
-        if self.name not in row.values:
-            raise missing_field(row, self.name, "text")
-        text = string_in(row, self.name)
-        if not self.replace and (present := next((name for name in self.taken if name in row.values), None)):
-            advice = f'use --replace to overwrite "{self.name}"'
-            raise row.error(f'field "{present}" already exists', advice=advice)
-        self.with_vectors += holds_vectors(row)
-        row.refuse_duplicates()
-        runs = row.values.get(RECORD, [])
-        if not isinstance(runs, list) or not all(
-            isinstance(run, dict) and isinstance(run.get("view"), int) and isinstance(run.get("ops"), list)
-            for run in runs
-        ):
-            advice = "rename or remove this field"
-            raise row.error(f'"{RECORD}" is not a record of sentkit augment', advice=advice)
-        return Sentence(row, text, tuple(run["view"] for run in runs), sum(len(run["ops"]) for run in runs))
-
-    def line(self, sentence: Sentence, variant: str, run: Mapping[str, Any]) -> bytes:
-        """The line with the variant and with this run at the end of its record. Includes the newline."""
-        row = sentence.row if self.replace else sentence.row.renamed({"text_a": self.name})
-        name, line, spans = self.name if self.replace else "text_a", row.line, row.spans()
-        text, runs = orjson.dumps(variant), b"["
-        if not self.replace:
-            text = line[spans[name].value : spans[name].end] + b',"text_b":' + text
-        if RECORD in spans:
-            runs = line[spans[RECORD].value : spans[RECORD].end - 1].rstrip() + b"," * bool(sentence.views)
-        runs += orjson.dumps({"member": self.member, **run}) + b"]"
-        return put_fields(line, [(name.encode(), text), (RECORD.encode(), runs)], spans) + b"\n"

@@ -43,30 +43,37 @@ def lines_of(chunks: Iterable[bytes], *, is_start: bool = True) -> Iterator[Line
     Only newlines separate lines; U+2028 does not. A byte order mark is removed if this is the start of the
     file. Memory holds at most MAX_LINE bytes of a line.
     """
-    number, parts, size = 1, list[bytes](), 0  # parts of a line without its end so far
+    number = 1
+    pieces: list[bytes] = []  # of a line without its end so far
+    size = 0  # of this line
     for chunk in chunks:
         end = chunk.find(b"\n") + 1
         if not end:
             size += len(chunk)
-            parts.append(chunk)
-            if size > MAX_LINE + 1 and len(parts) > 1:
-                parts = [b"".join(parts)[:EXCERPT]]
+            pieces.append(chunk)
+            if size > MAX_LINE + 1 and len(pieces) > 1:
+                pieces = [b"".join(pieces)[:EXCERPT]]
             continue
-        first = long_line(b"".join([*parts, chunk[:end]]), size + end)
+
+        # The line that ends first, and those that are whole.
+        first = long_line(b"".join([*pieces, chunk[:end]]), size + end)
         lines = [first, *BytesIO(chunk[end:]).readlines()]
-        parts, size = [], 0
+        pieces = []
+        size = 0
         if not lines[-1].endswith(b"\n") and len(lines) > 1:
-            parts = [lines.pop()]
-            size = len(parts[0])
+            pieces = [lines.pop()]
+            size = len(pieces[0])
         if MAX_LINE < READ:
             lines[1:] = [long_line(line, len(line)) for line in lines[1:]]
         if number == 1 and is_start:
             lines[0] = without_mark(lines[0])
         yield number, lines
         number += len(lines)
-    if parts:
-        last = long_line(b"".join(parts), size)
-        yield number, [without_mark(last) if number == 1 and is_start else last]
+    if pieces:
+        last = long_line(b"".join(pieces), size)
+        if number == 1 and is_start:
+            last = without_mark(last)
+        yield number, [last]
 
 
 def long_line(line: bytes, size: int) -> bytes:
@@ -77,7 +84,10 @@ def long_line(line: bytes, size: int) -> bytes:
 
 
 def without_mark(line: bytes) -> bytes:
-    return line if isinstance(line, LongLine) else line.removeprefix(BOM)
+    """The line without a byte order mark; a long line has none."""
+    if isinstance(line, LongLine):
+        return line
+    return line.removeprefix(BOM)
 
 
 def numbered(file: Any) -> Iterator[tuple[int, bytes]]:
@@ -96,11 +106,11 @@ def jsonl_blocks(source: str, blocks: Iterable[LineBlock]) -> Iterator[RowBlock]
         if len(values) == len(lines) and {*map(type, values)} == {dict} and LongLine not in map(type, lines):
             yield RowBlock([line.strip() for line in lines], values, [source] * len(lines), numbers, lines)
         else:
-            filled = [n for n, line in enumerate(lines) if line.strip() or type(line) is LongLine]
-            raws = [lines[place] for place in filled]
-            found = [object_of(line) for line in raws]
-            numbers = [numbers[place] for place in filled]
-            yield made_block(found, source, numbers, raws, [line.strip() for line in raws])
+            filled = [i for i, line in enumerate(lines) if line.strip() or type(line) is LongLine]
+            raws = [lines[i] for i in filled]
+            objects = [object_of(line) for line in raws]
+            numbers = [numbers[i] for i in filled]
+            yield made_block(objects, source, numbers, raws, [line.strip() for line in raws])
 
 
 def text_blocks(source: str, blocks: Iterable[LineBlock], *, detected: bool = False) -> Iterator[RowBlock]:
@@ -110,15 +120,17 @@ def text_blocks(source: str, blocks: Iterable[LineBlock], *, detected: bool = Fa
     """
     for first, lines in blocks:
         values = with_names(texts_of(lines))
-        for place, line in enumerate(lines) if detected else ():
-            if line.lstrip()[:1] == b"{" and isinstance(_parsed(line), dict):
-                problem = "a JSON object in a stream that began as plain text"
-                values[place] = BadLine(f"{problem} (sentkit cat --from text reads it as text)")
+        if detected:
+            for i, line in enumerate(lines):
+                if line.lstrip()[:1] == b"{" and isinstance(_parsed(line), dict):
+                    problem = "a JSON object in a stream that began as plain text"
+                    values[i] = BadLine(f"{problem} (sentkit cat --from text reads it as text)")
         yield made_block(values, source, [*range(first, first + len(lines))], lines)
 
 
 BEGINS = re.compile(rb"\s*(#{1,6}\s|[-*+]\s|\d{1,2}[.)]\s|[>|])")  # a heading, an item, a quote or a table
-HEADING, FENCE = re.compile(rb"#{1,6}\s"), (b"```", b"~~~")
+HEADING = re.compile(rb"#{1,6}\s")
+FENCES = (b"```", b"~~~")
 
 
 def paragraph_blocks(source: str, blocks: Iterable[LineBlock]) -> Iterator[RowBlock]:
@@ -128,37 +140,50 @@ def paragraph_blocks(source: str, blocks: Iterable[LineBlock]) -> Iterator[RowBl
     without letters and digits (such as those below headings) and the fences of code end a paragraph and are
     left out.
     """
-    start, parts, size = 0, list[bytes](), 0
+    start = 0  # the number of the first line of the paragraph
+    paragraph: list[bytes] = []  # its lines
+    size = 0
     for first, lines in chain(blocks, [(0, [b""])]):  # the blank line ends the last paragraph
         rows = list[tuple[int, bytes]]()
         for number, line in enumerate(lines, first):
             text = line.strip()
-            empty = text.startswith(FENCE) or not any(chr(byte).isalnum() or byte > 127 for byte in text)
-            if parts and (empty or BEGINS.match(line) or HEADING.match(parts[0])):
-                whole = b" ".join(parts)
-                too_large = len(whole) > MAX_LINE or LongLine in map(type, parts)
-                rows.append((start, LongLine(whole[:EXCERPT]) if too_large else whole))
-                parts, size = [], 0
+            empty = text.startswith(FENCES) or not any(chr(byte).isalnum() or byte > 127 for byte in text)
+
+            # This line ends the paragraph before it.
+            if paragraph and (empty or BEGINS.match(line) or HEADING.match(paragraph[0])):
+                raw = b" ".join(paragraph)
+                if len(raw) > MAX_LINE or LongLine in map(type, paragraph):
+                    raw = LongLine(raw[:EXCERPT])
+                rows.append((start, raw))
+                paragraph = []
+                size = 0
+
             if empty or size > MAX_LINE + 1:  # too large already
                 continue
-            start = start if parts else number
+            if not paragraph:
+                start = number
             size += len(text) + 1
-            parts.append(line if isinstance(line, LongLine) else text)
+            if isinstance(line, LongLine):
+                text = line
+            paragraph.append(text)
         if rows:
-            numbers, raws = map(list, zip(*rows, strict=True))
+            numbers = [number for number, _ in rows]
+            raws = [raw for _, raw in rows]
             texts = [text_of(raw) for raw in raws]
             yield made_block(with_names(texts), source, numbers, raws)
 
 
 def texts_of(lines: list[bytes]) -> Sequence[str | BadLine]:
     """The lines as text without their ends; an error for a line that is not text, or too long."""
-    together = b"".join(lines)
-    if b"\0" not in together and LongLine not in map(type, lines):
+    all_lines = b"".join(lines)
+    if b"\0" not in all_lines and LongLine not in map(type, lines):
         with suppress(UnicodeDecodeError):
-            texts = together.decode().split("\n")
+            texts = all_lines.decode().split("\n")
             if len(texts) > len(lines):
                 texts.pop()  # after the last newline
-            return [text.removesuffix("\r") for text in texts] if b"\r" in together else texts
+            if b"\r" in all_lines:
+                texts = [text.removesuffix("\r") for text in texts]
+            return texts
     return [text_of(line) for line in lines]
 
 
@@ -170,8 +195,8 @@ def text_of(line: bytes) -> str | BadLine:
     try:
         return line.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
-        place = f"byte {error.start + 1} of the line"
-        return BadLine(f"not UTF-8 ({place}); for Latin-1: iconv -f latin1 -t utf-8 FILE")
+        position = f"byte {error.start + 1} of the line"
+        return BadLine(f"not UTF-8 ({position}); for Latin-1: iconv -f latin1 -t utf-8 FILE")
 
 
 def with_names(texts: Iterable[str | BadLine]) -> list[dict[str, Any] | BadLine]:
@@ -180,17 +205,30 @@ def with_names(texts: Iterable[str | BadLine]) -> list[dict[str, Any] | BadLine]
 
 def sniffed_blocks(source: str, blocks: Iterator[LineBlock]) -> Iterator[RowBlock]:
     """JSONL or text. The first line that is not blank decides."""
-    leading = list[tuple[int, list[bytes] | int]]()  # of a block of empty lines, only their number is kept
+    leading = list[tuple[int, list[bytes] | int]]()  # of a block of empty lines, only their number
     filled = b""
     for first, lines in blocks:
         filled = next((line for line in lines if line.strip()), b"")
-        is_empty = not filled and set(lines) == {b"\n"}
-        leading.append((first, len(lines) if is_empty else lines))
+        if not filled and set(lines) == {b"\n"}:
+            leading.append((first, len(lines)))
+        else:
+            leading.append((first, lines))
         if filled:
             break
-    read = jsonl_blocks if looks_like_json(filled) else detected_text_blocks
-    unpacked = ((first, lines if isinstance(lines, list) else [b"\n"] * lines) for first, lines in leading)
-    yield from read(source, chain(unpacked, blocks))
+    all_blocks = chain(with_empty_lines(leading), blocks)
+    if looks_like_json(filled):
+        yield from jsonl_blocks(source, all_blocks)
+    else:
+        yield from detected_text_blocks(source, all_blocks)
+
+
+def with_empty_lines(blocks: Iterable[tuple[int, list[bytes] | int]]) -> Iterator[LineBlock]:
+    """The blocks of lines, with the empty lines of those that are only their number."""
+    for first, lines in blocks:
+        if isinstance(lines, int):
+            yield first, [b"\n"] * lines
+        else:
+            yield first, lines
 
 
 detected_text_blocks = partial(text_blocks, detected=True)
@@ -217,11 +255,9 @@ def object_of(line: bytes) -> dict[str, Any] | BadLine:
         values = orjson.loads(line.strip())
     except orjson.JSONDecodeError as error:
         return BadLine(f"not JSON: {error.msg} (column {error.colno})")
-    return (
-        values
-        if isinstance(values, dict)
-        else BadLine(f"this row is {json_type(values)}, expected an object")
-    )
+    if not isinstance(values, dict):
+        return BadLine(f"this row is {json_type(values)}, expected an object")
+    return values
 
 
 def json_type(value: object) -> str:

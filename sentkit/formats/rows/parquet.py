@@ -19,7 +19,8 @@ from sentkit.formats.files import import_pyarrow, open_input
 from sentkit.formats.rows.block import RowBlock, kept_line
 from sentkit.formats.rows.lines import EXCERPT, LongLine, is_too_long, jsonl_blocks
 
-BATCH_ROWS, BATCH_BYTES = 1024, 1 << 22  # maximum of a batch; the bytes are an estimate
+BATCH_ROWS = 1024  # maximum of a batch
+BATCH_BYTES = 1 << 22  # the same, of an estimate
 READ = 1 << 20  # bytes per read of a column; pyarrow would otherwise read the whole row group
 
 
@@ -30,7 +31,8 @@ class ParquetFile:
         pyarrow = import_pyarrow()
         from pyarrow import parquet
 
-        self.path, self.errors = path, (pyarrow.ArrowException, OSError, UnicodeDecodeError)
+        self.path = path
+        self.errors = (pyarrow.ArrowException, OSError, UnicodeDecodeError)
         try:
             self.file = parquet.ParquetFile(file, buffer_size=READ, pre_buffer=False)
             self.names: list[str] = self.file.schema_arrow.names
@@ -42,15 +44,19 @@ class ParquetFile:
 
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[RowBlock]:
         """The rows from `start` to `stop`. The number of a row counts from 1 at the start of the file."""
+        if stop is None:
+            stop = self.count
         number = start + 1
         try:
-            for batch in self._batches(start, self.count if stop is None else stop):
+            for batch in self._batches(start, stop):
                 columns = list(map(self._values, self.names, batch.columns))
-                lines = [
-                    kept_line(dict(zip(self.names, record, strict=True)), option=orjson.OPT_SERIALIZE_NUMPY)
-                    for record in zip(*columns, strict=True)
-                ]
-                lines = [LongLine(line[:EXCERPT]) if is_too_long(len(line)) else line for line in lines]
+                lines: list[bytes] = []
+                for record in zip(*columns, strict=True):
+                    values = dict(zip(self.names, record, strict=True))
+                    line = kept_line(values, option=orjson.OPT_SERIALIZE_NUMPY)
+                    if is_too_long(len(line)):
+                        line = LongLine(line[:EXCERPT])
+                    lines.append(line)
                 yield from jsonl_blocks(self.path, [(number, lines)])
                 number += len(lines)
         except self.errors as error:
@@ -65,21 +71,23 @@ class ParquetFile:
 
     def _batches(self, start: int, stop: int) -> Iterator[Any]:
         """The records from `start` to `stop`. Row groups without one of them are not read."""
-        end = 0  # of the row group
+        group_end = 0
         for number in range(self.file.metadata.num_row_groups):
             group = self.file.metadata.row_group(number)
-            place, end = end, end + group.num_rows
-            if end <= start or place >= stop:
+            group_start = group_end
+            group_end += group.num_rows
+            if group_end <= start or group_start >= stop:
                 continue
-            size = BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)
-            for batch in self.file.iter_batches(
-                max(1, min(size, BATCH_ROWS)), row_groups=[number], use_threads=False
-            ):
-                own = batch[max(0, start - place) : max(0, stop - place)]
-                place += len(batch)
-                if len(own):
-                    yield own
-                if place >= stop:
+            rows_of_size = BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)
+            batch_rows = max(1, min(rows_of_size, BATCH_ROWS))
+            batches = self.file.iter_batches(batch_rows, row_groups=[number], use_threads=False)
+            first = group_start  # row of the batch
+            for batch in batches:
+                rows = batch[max(0, start - first) : max(0, stop - first)]
+                first += len(batch)
+                if len(rows):
+                    yield rows
+                if first >= stop:
                     break
 
 
@@ -104,17 +112,14 @@ class UnknownType(Exception):
 
 def values_of(array: Any) -> Sequence[Any]:
     """A value for each item of an array, None for null. Raises UnknownType."""
-    types, type_ = import_pyarrow().types, array.type
+    types = import_pyarrow().types
+    type_ = array.type
     if hasattr(type_, "storage_type"):  # an extension, such as a UUID
         return values_of(array.storage)
     if types.is_dictionary(type_):
         return values_of(array.dictionary_decode())
     if types.is_struct(type_):
-        names, columns = [field.name for field in type_], list(map(values_of, array.flatten()))
-        if len(set(names)) < len(names):
-            raise UnknownType(f'struct with two fields "{max(names, key=names.count)}"')
-        rows = zip(*columns, strict=True) if columns else [()] * len(array)
-        return with_nulls(array, [dict(zip(names, values, strict=True)) for values in rows])
+        return structs_of(array)
     if types.is_map(type_):  # a list of objects, because its keys can be of any type and can repeat
         pairs = zip(values_of(array.keys), values_of(array.items), strict=True)
         return sliced(array, [{"key": key, "value": value} for key, value in pairs])
@@ -123,18 +128,35 @@ def values_of(array: Any) -> Sequence[Any]:
     return simple_values_of(array)
 
 
+def structs_of(array: Any) -> Sequence[Any]:
+    """A dictionary for each struct of an array, None for null."""
+    names = [field.name for field in array.type]
+    if len(set(names)) < len(names):
+        raise UnknownType(f'struct with two fields "{max(names, key=names.count)}"')
+    columns = list(map(values_of, array.flatten()))
+    if not columns:
+        return with_nulls(array, [{} for _ in range(len(array))])
+    rows = zip(*columns, strict=True)
+    return with_nulls(array, [dict(zip(names, values, strict=True)) for values in rows])
+
+
 def simple_values_of(array: Any) -> Sequence[Any]:
-    types, type_, name = import_pyarrow().types, array.type, str(array.type).removeprefix("large_")
+    types = import_pyarrow().types
+    type_ = array.type
+    name = str(type_).removeprefix("large_")
     if types.is_floating(type_):  # of numpy: its numbers have the shortest digits in JSON, and NaN is null
         floats: Any = array.to_numpy(zero_copy_only=False)
-        return floats.astype(np.float32) if floats.dtype == np.float16 else floats
+        if floats.dtype == np.float16:
+            return floats.astype(np.float32)
+        return floats
     if types.is_decimal(type_):
-        return [None if each is None else orjson.Fragment(each) for each in array.cast("string").to_pylist()]
+        digits = array.cast("string").to_pylist()
+        return [None if number is None else orjson.Fragment(number) for number in digits]
     if types.is_temporal(type_) and not types.is_duration(type_) and not types.is_interval(type_):
         return times(array)
     values: list[Any] = array.to_pylist()
     if name in ("binary", "binary_view") or types.is_fixed_size_binary(type_):
-        return [None if each is None else pybase64.b64encode(each).decode() for each in values]
+        return [None if value is None else pybase64.b64encode(value).decode() for value in values]
     if name in ("string", "string_view", "null", "bool") or types.is_integer(type_):
         return values
     raise UnknownType(name)
@@ -142,18 +164,24 @@ def simple_values_of(array: Any) -> Sequence[Any]:
 
 def times(array: Any) -> list[Any]:
     """Times as text. Those with a time zone are in UTC, with the suffix Z, as the file stores them."""
-    pyarrow, end = import_pyarrow(), ""
+    suffix = ""
     if getattr(array.type, "tz", None) is not None:
-        end, array = "Z", array.view(pyarrow.timestamp(array.type.unit))
-    written = array.cast("string").to_pylist()  # "<value out of range: N>", if it is one
-    return [each.replace(" ", "T") + end if each and each[0] != "<" else None for each in written]
+        suffix = "Z"
+        array = array.view(import_pyarrow().timestamp(array.type.unit))
+    results: list[str | None] = []
+    for text in array.cast("string").to_pylist():
+        if not text or text.startswith("<"):  # "<value out of range: N>"
+            results.append(None)
+        else:
+            results.append(text.replace(" ", "T") + suffix)
+    return results
 
 
 def sliced(array: Any, items: Sequence[Any]) -> list[Any]:
     """The items of each list. Lists of numbers are slices of an array of numpy."""
     if hasattr(array.type, "list_size"):
-        size, first = array.type.list_size, array.offset
-        ends = [(first + place) * size for place in range(len(array) + 1)]
+        size = array.type.list_size
+        ends = [(array.offset + i) * size for i in range(len(array) + 1)]
     else:
         ends = array.offsets.to_pylist()
     return with_nulls(array, [items[start:end] for start, end in pairwise(ends)])
@@ -162,6 +190,5 @@ def sliced(array: Any, items: Sequence[Any]) -> list[Any]:
 def with_nulls(array: Any, values: list[Any]) -> list[Any]:
     if array.null_count == 0:
         return values
-    return [
-        value if valid else None for value, valid in zip(values, array.is_valid().to_pylist(), strict=True)
-    ]
+    is_valid = array.is_valid().to_pylist()
+    return [value if valid else None for value, valid in zip(values, is_valid, strict=True)]

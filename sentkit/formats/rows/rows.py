@@ -30,11 +30,12 @@ LINES: Mapping[str, Callable[[str, Iterator[lines.LineBlock]], Iterator[RowBlock
 }
 SUFFIXES = dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl") | dict.fromkeys(TEXTS, "text")
 SUFFIXES |= {".tsv": "tsv", ".csv": "csv", ".parquet": "parquet"}
-MARKDOWN, PARAGRAPHS = (".md", ".markdown"), "paragraphs"  # suffixes; a format whose rows are several lines
+MARKDOWN = (".md", ".markdown")  # suffixes
+PARAGRAPHS = "paragraphs"  # a format whose rows are several lines
 FIRST_BLOCK = 16  # items
 
 
-class Meter:
+class ReadCounter:
     """Counts bytes and rows that were read. `share` also needs the finished rows, as commands read ahead.
 
     At the end of the last file, a NoRowsError is raised if no row was valid.
@@ -49,16 +50,20 @@ class Meter:
         self.rows = 0  # valid rows read so far
         self.bad = 0  # rows that the reader rejected
         self.watch: Callable[[int], None] | None = None  # called for each row
-        self._before = self._files = 0  # bytes and number of the finished files
+        self._finished_bytes = 0
+        self._finished_files = 0
         self._position: Callable[[], int] = lambda: 0  # in the current file
 
     @contextmanager
     def file(self, raw: BinaryIO) -> Iterator[None]:
         """Count the bytes of a file while the block reads it. Compressed files count compressed bytes."""
-        if self.total is not None:
+        if self.total is None:
+            yield
+            self._end(0)
+        else:
             self._position = raw.tell
-        yield
-        self._end(raw.tell() if self.total is not None else 0)
+            yield
+            self._end(raw.tell())
 
     def counted(self, path: str, items: Iterable[T], count: int) -> Iterator[T]:
         """Yield blocks of a vector file or of Parquet, whose bytes are not read in order."""
@@ -67,17 +72,18 @@ class Meter:
         for item in items:
             self._position = lambda number=number: size * number // count  # type: ignore[misc]
             yield item
-            number += len(item[0] if isinstance(item, tuple) else item)  # type: ignore[arg-type]
+            rows = item[0] if isinstance(item, tuple) else item
+            number += len(rows)  # type: ignore[arg-type]
         self._end(size)
 
     def _end(self, size: int) -> None:
-        self._before += size
+        self._finished_bytes += size
         self._position = lambda: 0
-        self._files += 1
-        if self._files == len(self.paths) and not self.rows:
+        self._finished_files += 1
+        if self._finished_files == len(self.paths) and not self.rows:
             raise NoRowsError(self.paths)
 
-    def took(self, rows: int) -> None:
+    def add_rows(self, rows: int) -> None:
         self.rows += rows
         if self.watch is not None:
             self.watch(rows)
@@ -86,8 +92,8 @@ class Meter:
         """The finished share of the input, from the number of finished rows; None if the size is unknown."""
         if not self.total:
             return None
-        taken = (self._before + self._position()) / self.total
-        return min(1.0, taken * min(1.0, done / max(self.rows, 1)))
+        share_read = (self._finished_bytes + self._position()) / self.total
+        return min(1.0, share_read * min(1.0, done / max(self.rows, 1)))
 
 
 def size_of(path: str) -> int | None:
@@ -96,7 +102,9 @@ def size_of(path: str) -> int | None:
         if stat.S_ISDIR(status.st_mode):
             with os.scandir(path) as entries:
                 return sum(entry.stat().st_size for entry in entries)
-        return status.st_size if stat.S_ISREG(status.st_mode) else None
+        if stat.S_ISREG(status.st_mode):
+            return status.st_size
+        return None
     except (OSError, ValueError, AttributeError):  # no such file, or standard input is not a file
         return None
 
@@ -117,16 +125,20 @@ class Rejects:
     first: DataError | None = None
 
     def good_places(self, block: RowBlock) -> Iterator[Sequence[int] | slice]:
-        """Yield the places of the good rows. If a bad row is an error, those before it come first."""
-        places = sorted(block.bad)
-        if not self.skip and places:
-            if places[0]:
-                yield slice(0, places[0])
-            raise block.bad[places[0]]
-        for place in places:
-            self.add(block.raws[place], block.bad[place])
-        if len(places) < len(block) or not places:
-            yield [place for place in range(len(block)) if place not in block.bad] if places else slice(None)
+        """Yield the indices of the good rows. If a bad row is an error, those before it come first."""
+        if not block.bad:
+            yield slice(None)
+            return
+        bad_indices = sorted(block.bad)
+        if not self.skip:
+            first_bad = bad_indices[0]
+            if first_bad > 0:
+                yield slice(0, first_bad)
+            raise block.bad[first_bad]
+        for index in bad_indices:
+            self.add(block.raws[index], block.bad[index])
+        if len(bad_indices) < len(block):
+            yield [index for index in range(len(block)) if index not in block.bad]
 
     def add(self, raw: bytes, error: DataError) -> None:
         if not self.skip:
@@ -139,11 +151,12 @@ class Rejects:
                 record["row"] = raw.rstrip(b"\r\n").decode(errors="replace")
             self.file.write(json_line(record))
 
-    def join(self, part: "Rejects") -> None:
-        """Add the rejects of a part of the input, which has its file in memory."""
-        self.count, self.first = self.count + part.count, self.first or part.first
-        if self.file is not None and isinstance(part.file, BytesIO):
-            self.file.write(part.file.getvalue())
+    def join(self, rejects: "Rejects") -> None:
+        """Add the rejects of a block of the input, which has its file in memory."""
+        self.count += rejects.count
+        self.first = self.first or rejects.first
+        if self.file is not None and isinstance(rejects.file, BytesIO):
+            self.file.write(rejects.file.getvalue())
 
 
 TextsOfRow = Callable[[Row], tuple[Row, Texts]]  # finds the texts of a row, or raises a DataError
@@ -157,7 +170,7 @@ class Inputs:
     format: str | None = None  # jsonl, text, tsv, csv or parquet; None: by suffix, then by the first line
     fields: Mapping[str, str] = field(default_factory=dict)  # standard name -> name in the input
     rejects: Rejects = field(default_factory=Rejects)
-    meter: Meter = field(default=None)  # type: ignore[assignment]  # by default, that of the paths
+    counter: ReadCounter = field(default=None)  # type: ignore[assignment]  # by default, that of the paths
     quoting: str | None = None  # of TSV and CSV: none or csv; None: by format
     columns: Sequence[str] = ()  # of TSV and CSV without a header
     by_paragraph: bool = False  # of Markdown
@@ -166,16 +179,18 @@ class Inputs:
     opened: list[Iterator[RowBlock]] = field(default_factory=list)  # the blocks of the first file, until read
 
     def __post_init__(self) -> None:
-        if self.meter is None:
-            object.__setattr__(self, "meter", Meter(self.paths))
+        if self.counter is None:
+            object.__setattr__(self, "counter", ReadCounter(self.paths))
 
     def other(self, *paths: str) -> "Inputs":
         """The same options for other files, in which every bad row is an error."""
-        return replace(self, paths=paths, rejects=Rejects(warn=self.rejects.warn), meter=Meter(paths))
+        return replace(self, paths=paths, rejects=Rejects(warn=self.rejects.warn), counter=ReadCounter(paths))
 
     def place_of(self, row: Row) -> dict[str, Any]:
         """Where a row comes from, as fields of a record: its number, and its file if there are several."""
-        return {**({"file": readable(row.source)} if len(self.paths) > 1 else {}), "row": row.number}
+        if len(self.paths) > 1:
+            return {"file": readable(row.source), "row": row.number}
+        return {"row": row.number}
 
     def format_of(self, path: str) -> str:
         """Format of a path; empty if the first line decides."""
@@ -196,15 +211,20 @@ class Inputs:
         if of_block is not None:
             of_block(block)
         else:
-            block.parse(parse)
-            block.texts = [() if found is None else found[1] for (found,) in block.texts]
+            block.texts = []
+            for result in block.checked(parse):
+                if result is None:
+                    block.texts.append(())  # of a bad row
+                else:
+                    _, texts = result
+                    block.texts.append(texts)
         yield from self.good_rows(block)
 
     def good_rows(self, block: RowBlock) -> Iterator[RowBlock]:
-        self.meter.bad += len(block.bad)
-        for places in self.rejects.good_places(block):
-            good = block.take(places) if block.bad else block
-            self.meter.took(len(good))
+        self.counter.bad += len(block.bad)
+        for indices in self.rejects.good_places(block):
+            good = block.take(indices) if block.bad else block
+            self.counter.add_rows(len(good))
             yield good
 
     def reject(self, block: RowBlock) -> None:
@@ -227,42 +247,57 @@ class Inputs:
         if self.opened:
             yield self.opened.pop()
         elif (stored := self.vector_file(path)) is not None:
-            yield self.meter.counted(path, stored.row_blocks(), stored.count)
+            yield self.counter.counted(path, stored.row_blocks(), stored.count)
         elif self.format_of(path) == "parquet":
             with parquet.open_parquet(path) as records:
-                yield self.meter.counted(path, records.blocks(), records.count)
+                yield self.counter.counted(path, records.blocks(), records.count)
         else:
-            with open_input(path, self.meter.file) as file:
-                format, blocks = self.format_of(path), lines.line_blocks(file)
+            with open_input(path, self.counter.file) as file:
+                format = self.format_of(path)
+                blocks = lines.line_blocks(file)
                 if format in tables.DELIMITERS:
-                    yield tables.table_blocks(path, blocks, format, self)
+                    yield tables.table_blocks(path, blocks, format, self.table_options)
+                elif format == PARAGRAPHS:
+                    yield lines.paragraph_blocks(path, blocks)
                 else:
-                    read = lines.paragraph_blocks if format == PARAGRAPHS else LINES[format]
-                    yield read(path, blocks)
+                    yield LINES[format](path, blocks)
+
+    @property
+    def table_options(self) -> tables.TableOptions:
+        return tables.TableOptions(
+            columns=self.columns,
+            quoting=self.quoting,
+            format_is_given=self.format is not None,
+            warn=self.rejects.warn,
+            note=self.rejects.note,
+        )
 
 
-def parse_fields(pairs: Sequence[str], known: Sequence[str]) -> dict[str, str]:
-    """Parse values of --field such as `text=title`. Returns standard name -> name in the input."""
+def parse_fields(pairs: Sequence[str], standard_names: Sequence[str]) -> dict[str, str]:
+    """Parse values of --field such as `text=title`. Returns standard name -> name in the input.
+
+    `standard_names` are those that the command reads.
+    """
     fields: dict[str, str] = {}
     for pair in pairs:
-        ours, equals, theirs = pair.partition("=")
-        if not equals or not theirs:
+        standard, equals, name = pair.partition("=")
+        if not equals or not name:
             raise UsageError(f'--field "{pair}": expected name=theirs, for example text=title')
-        if ours not in known:
-            advice = (
-                f"this command reads: {', '.join(known)}" if known else "this command reads no such fields"
-            )
-            raise UsageError(f'--field "{pair}": unknown field "{ours}"', advice=advice)
-        if ours in fields:
-            raise UsageError(f'--field "{pair}": "{ours}" is given twice')
-        if theirs in fields.values():
-            raise UsageError(f'--field "{pair}": another --field already reads "{theirs}"')
-        fields[ours] = theirs
+        if standard not in standard_names:
+            advice = "this command reads no such fields"
+            if standard_names:
+                advice = f"this command reads: {', '.join(standard_names)}"
+            raise UsageError(f'--field "{pair}": unknown field "{standard}"', advice=advice)
+        if standard in fields:
+            raise UsageError(f'--field "{pair}": "{standard}" is given twice')
+        if name in fields.values():
+            raise UsageError(f'--field "{pair}": another --field already reads "{name}"')
+        fields[standard] = name
     return fields
 
 
 def blocks(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """Lists of `size` items; the last one can be shorter."""
-    rest = iter(items)
-    while block := list(islice(rest, size)):
+    remaining = iter(items)
+    while block := list(islice(remaining, size)):
         yield block

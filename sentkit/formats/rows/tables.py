@@ -9,16 +9,14 @@ import re
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice
+from dataclasses import dataclass
+from itertools import chain
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import Any
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.block import BadLine, RowBlock, made_block
 from sentkit.formats.rows.lines import LineBlock, LongLine, is_too_long, text_of, texts_of, too_long
-
-if TYPE_CHECKING:
-    from sentkit.formats.rows.rows import Inputs
 
 DELIMITERS = {"tsv": "\t", "csv": ",;\t|"}  # several: the first line of the file decides
 NAMES = {";": "semicolon", "\t": "tab", "|": "vertical bar"}
@@ -30,46 +28,76 @@ Cells = list[str] | BadLine
 Records = tuple[Sequence[int], list[bytes], list[Cells]]  # numbers of the first lines, bytes and cells
 
 
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """How a command reads its tables."""
+
+    columns: Sequence[str]  # the names, if the file has no header
+    quoting: str | None  # none or csv; None: by format
+    format_is_given: bool  # by --from, and not by the suffix
+    warn: Callable[[str], None]
+    note: Callable[[str], None]  # for messages of -v
+
+
 def table_blocks(
-    source: str, blocks: Iterator[LineBlock], format: str, inputs: "Inputs"
+    source: str, blocks: Iterator[LineBlock], format: str, options: TableOptions
 ) -> Iterator[RowBlock]:
     """Yield the rows. Raise a DataError for the header, because without it no line can be read.
 
-    With columns of the inputs, there is no header line. A blank line is a row only in a table of one column,
-    where it is an empty text. Without `quoting`, a warning names the first TSV line with a quoted field.
+    With `columns`, there is no header line. A blank line is a row only in a table of one column, where it is
+    an empty text. Without `quoting`, a warning names the first TSV line with a quoted field.
     """
-    header = list(inputs.columns)
+    header = list(options.columns)
     delimiter, blocks = detected(blocks, DELIMITERS[format], len(header))
     if delimiter != DELIMITERS[format][0]:
-        inputs.rejects.note(f"{source}: the delimiter is a {NAMES[delimiter]}")
-    named = "--columns" if header else "the header"
-    advice = "continue without this row: --rejects FILE"
-    if format == "csv":
-        is_text = inputs.quoting == "none"
-        cure = "without --quoting none, a field in quotes" if is_text else "only a field in quotes"
-        advice = f"{cure} can have a {NAMES.get(delimiter, 'comma')}; to {advice}"
-    if (inputs.quoting or QUOTING[format]) == "csv":
-        records = CsvReader(source, blocks, delimiter, len(header), inputs).records()
+        options.note(f"{source}: the delimiter is a {NAMES[delimiter]}")
+    origin_of_header = "--columns" if header else "the header"
+    advice = advice_on_width(format, delimiter, options)
+
+    if (options.quoting or QUOTING[format]) == "csv":
+        records = CsvReader(source, blocks, delimiter, len(header), options).records()
     else:
-        warn = inputs.rejects.warn if inputs.quoting is None else None
+        warn = None
+        if options.quoting is None:
+            warn = options.warn
         records = plain_records(source, blocks, delimiter, warn)
+
     for numbers, raws, rows in records:
+        # The header is the first record.
         if not header and rows:
             header = header_of(rows[0], source, numbers[0])
-            numbers, raws, rows = numbers[1:], raws[1:], rows[1:]
+            numbers = numbers[1:]
+            raws = raws[1:]
+            rows = rows[1:]
+
+        # No rows of blank lines.
         if len(header) > 1 and not all(raw.strip(b"\r\n") for raw in raws):
-            filled = [place for place, raw in enumerate(raws) if raw.strip(b"\r\n")]
-            numbers, raws = [numbers[place] for place in filled], [raws[place] for place in filled]
-            rows = [rows[place] for place in filled]
-        values = [
-            cells
-            if isinstance(cells, BadLine)
-            else dict(zip(header, cells, strict=True))
-            if len(cells) == len(header)
-            else BadLine(f"{len(cells)} fields, {named} has {len(header)}", advice)
-            for cells in rows
-        ]
+            filled = [index for index, raw in enumerate(raws) if raw.strip(b"\r\n")]
+            numbers = [numbers[index] for index in filled]
+            raws = [raws[index] for index in filled]
+            rows = [rows[index] for index in filled]
+
+        values: list[dict[str, Any] | BadLine] = []
+        for cells in rows:
+            if isinstance(cells, BadLine):
+                values.append(cells)
+            elif len(cells) == len(header):
+                values.append(dict(zip(header, cells, strict=True)))
+            else:
+                values.append(BadLine(f"{len(cells)} fields, {origin_of_header} has {len(header)}", advice))
         yield made_block(values, source, [*numbers], raws)
+
+
+def advice_on_width(format: str, delimiter: str, options: TableOptions) -> str:
+    """What to do about a record that has another number of fields than the header."""
+    advice = "continue without this row: --rejects FILE"
+    if format != "csv":
+        return advice
+    if options.quoting == "none":
+        reason = "without --quoting none, a field in quotes"
+    else:
+        reason = "only a field in quotes"
+    return f"{reason} can have a {NAMES.get(delimiter, 'comma')}; to {advice}"
 
 
 def detected(blocks: Iterator[LineBlock], delimiters: str, columns: int) -> tuple[str, Iterator[LineBlock]]:
@@ -77,11 +105,18 @@ def detected(blocks: Iterator[LineBlock], delimiters: str, columns: int) -> tupl
 
     If this is not a header, it has as many cells as there are `columns`. In doubt, take the first delimiter.
     """
-    start = list(islice(blocks, 1))
-    line = start[0][1][0].decode(errors="replace") if start and columns != 1 else ""
-    counts = Counter(QUOTED.sub("", line))
-    found = max(delimiters, key=lambda each: counts[each] + 1 == columns if columns else counts[each])
-    return found, chain(start, blocks)
+    first_block = next(blocks, None)
+    if first_block is None:
+        return delimiters[0], blocks
+    first_line = ""
+    if columns != 1:
+        first_line = first_block[1][0].decode(errors="replace")
+    counts = Counter(QUOTED.sub("", first_line))
+    if columns:
+        delimiter = max(delimiters, key=lambda character: counts[character] + 1 == columns)
+    else:
+        delimiter = max(delimiters, key=lambda character: counts[character])
+    return delimiter, chain([first_block], blocks)
 
 
 def plain_records(
@@ -91,12 +126,13 @@ def plain_records(
     for first, lines in blocks:
         numbers = range(first, first + len(lines))
         yield numbers, lines, cells_of(texts_of(lines), delimiter)
-        for number, line in zip(numbers, lines, strict=True) if warn is not None else ():
-            if b'"' in line and any(map(in_quotes, line.strip(b"\r\n").split(delimiter.encode()))):
+        if warn is None:
+            continue
+        for number, line in zip(numbers, lines, strict=True):
+            if has_quoted_field(line, delimiter):
                 ways = (
                     "sentkit cat --quoting csv removes them, --quoting none keeps them without this warning"
                 )
-                assert warn is not None
                 warn(f"{source}:{number}: a field is in quotes; the quotes are read as text ({ways})")
                 warn = None
                 break
@@ -106,10 +142,14 @@ def cells_of(texts: Sequence[str | BadLine], delimiter: str) -> list[Cells]:
     return [text if isinstance(text, BadLine) else text.split(delimiter) for text in texts]
 
 
-def in_quotes(cell: bytes) -> bool:
+def has_quoted_field(line: bytes, delimiter: str) -> bool:
     """Whether a cell is quoted as in CSV: quotes at both ends, and only doubled quotes inside."""
-    inner = cell[1:-1]
-    return len(cell) > 1 and cell[:1] == cell[-1:] == b'"' and b'"' not in inner.replace(b'""', b"")
+    if b'"' not in line:
+        return False
+    for cell in line.strip(b"\r\n").split(delimiter.encode()):
+        if len(cell) > 1 and cell[:1] == cell[-1:] == b'"' and b'"' not in cell[1:-1].replace(b'""', b""):
+            return True
+    return False
 
 
 def header_of(names: Cells, source: str, number: int) -> list[str]:
@@ -127,16 +167,16 @@ class CsvReader:
     """Reads the records of blocks of lines. A quoted field can have lines of several blocks."""
 
     def __init__(
-        self, source: str, blocks: Iterator[LineBlock], delimiter: str, width: int, inputs: "Inputs"
+        self, source: str, blocks: Iterator[LineBlock], delimiter: str, width: int, options: TableOptions
     ) -> None:
         """`width` is the number of columns; 0: as in the first record."""
         self.source = source
         self.blocks = blocks
         self.delimiter = delimiter
         self.width = width
-        self.inputs = inputs
+        self.options = options
         self.waiting = deque[tuple[int, bytes]]()  # lines that were read, with their numbers
-        self.taken = list[tuple[int, bytes]]()  # the lines of the record
+        self.record_lines = list[tuple[int, bytes]]()  # the lines of the current record, with their numbers
         self.needs_quotes = False  # a quoted field of an earlier record has a delimiter or a newline
         self.reader = csv.reader(self.texts(), strict=True, delimiter=delimiter)
 
@@ -147,8 +187,8 @@ class CsvReader:
         All records before it are yielded.
         """
         for first, lines in self.blocks:
-            together = b"".join(lines)
-            quoted = b'"' in together or b"\r" in together.replace(b"\r\n", b"")
+            all_lines = b"".join(lines)
+            quoted = b'"' in all_lines or b"\r" in all_lines.replace(b"\r\n", b"")
             if quoted or LongLine in map(type, lines):
                 self.waiting.extend(enumerate(lines, first))
                 yield from self.waiting_records()
@@ -168,46 +208,57 @@ class CsvReader:
             except DataError:  # a record over the limit
                 yield numbers, raws, rows
                 raise
-            numbers.append(self.taken[0][0])
-            raws.append(b"".join([line for _, line in self.taken]))
+            numbers.append(self.record_lines[0][0])
+            raws.append(b"".join([line for _, line in self.record_lines]))
             text = text_of(raws[-1])
-            rows.append(cells if isinstance(text, str) else text)
+            if isinstance(text, BadLine):
+                cells = text
+            rows.append(cells)
             self.width = self.width or width_of(rows)
         yield numbers, raws, rows
 
     def next_record(self) -> Cells:
-        self.taken.clear()
+        self.record_lines.clear()
         try:
             cells = next(self.reader) or [""]  # an empty line is one empty field
         except csv.Error as error:  # an unclosed quote, or text after a closing quote
             return self.bad_record(str(error))
-        without_quotes = fields_without_quotes(self.taken[0][1], self.delimiter)
-        self.needs_quotes = self.needs_quotes or len(self.taken) > 1 or without_quotes != len(cells)
+        without_quotes = fields_without_quotes(self.record_lines[0][1], self.delimiter)
+        if len(self.record_lines) > 1 or without_quotes != len(cells):
+            self.needs_quotes = True
         return cells
 
     def texts(self) -> Iterator[str]:
-        """The waiting lines, and those of the next blocks. Each is added to the lines that are taken."""
+        """The waiting lines, and those of the next blocks. Each is added to the lines of the record."""
         size = 0
-        while self.waiting or (block := next(self.blocks, (0, list[bytes]())))[1]:
+        while True:
             if not self.waiting:
-                self.waiting.extend(enumerate(block[1], block[0]))
+                first, lines = next(self.blocks, (0, list[bytes]()))
+                if not lines:
+                    return
+                self.waiting.extend(enumerate(lines, first))
             number, line = self.waiting.popleft()
-            size = len(line) + (size if self.taken else 0)
-            self.taken.append((number, line))
+            if not self.record_lines:
+                size = 0
+            size += len(line)
+            self.record_lines.append((number, line))
             if isinstance(line, LongLine) or is_too_long(size - 1):
-                raise long_record(lines=len(self.taken)).at(self.source, self.taken[0][0])
+                first_number = self.record_lines[0][0]
+                raise long_record(lines=len(self.record_lines)).at(self.source, first_number)
             yield line.decode(errors="replace")
 
     def bad_record(self, problem: str) -> BadLine:
         """The error for a record, with the advice that fits the lines around it."""
         is_open = "unexpected end of data" in problem
-        of_text = not self.needs_quotes and all(
+        seems_text = not self.needs_quotes and all(
             fields_without_quotes(line, self.delimiter) == self.width
-            for _, line in [*self.taken, *self.waiting]
+            for _, line in [*self.record_lines, *self.waiting]
             if line.strip(b"\r\n")
         )
-        advice = advice_on_quotes(self.source, self.inputs, of_text=of_text, is_open=is_open)
-        return BadLine("not CSV: a quote is not closed" if is_open else f"not CSV: {problem}", advice)
+        advice = advice_on_quotes(self.source, self.options, seems_text=seems_text, is_open=is_open)
+        if is_open:
+            problem = "a quote is not closed"
+        return BadLine(f"not CSV: {problem}", advice)
 
 
 def width_of(rows: Sequence[Cells]) -> int:
@@ -230,15 +281,19 @@ def long_record(*, lines: int) -> BadLine:
     return error
 
 
-def advice_on_quotes(source: str, inputs: "Inputs", *, of_text: bool, is_open: bool) -> str:
+def advice_on_quotes(source: str, options: TableOptions, *, seems_text: bool, is_open: bool) -> str:
     """How to read a record whose quotes are not those of CSV.
 
-    `of_text`: with quotes as text, this record and those around it have as many fields as the header.
+    `seems_text`: with quotes as text, this record and those around it have as many fields as the header.
     `is_open`: the record has all lines up to the end of the file.
     """
-    if of_text:
-        words = ["sentkit cat", *(["--from csv"] if inputs.format else []), "--quoting none"]
-        words += [] if source == "-" else [quote(source)]
+    if seems_text:
+        words = ["sentkit", "cat"]
+        if options.format_is_given:
+            words += ["--from", "csv"]
+        words += ["--quoting", "none"]
+        if source != "-":
+            words.append(quote(source))
         return f"the quotes seem to be text: {' '.join(words)} | ..."
     if is_open:
         return "close the quote; --rejects FILE continues without this row and all rows below it"

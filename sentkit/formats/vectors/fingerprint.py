@@ -37,43 +37,50 @@ def name_for_label(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
-    """The source of vectors. Vectors are comparable if `space` is equal. Vector files store `record`."""
+class Space:
+    """The space of vectors. They are comparable if `hash` is equal. Vector files store also `metadata`."""
 
     label: str
-    space: str
-    record: Mapping[str, Any] = field(default_factory=dict)
+    hash: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def emb(self) -> str:
-        return f"{self.label}:{self.space}"
+        return f"{self.label}:{self.hash}"
 
     @property
     def full(self) -> dict[str, Any]:
         """All properties, in the form that a vector file stores."""
-        return {"_emb": self.emb, **self.record}
+        return {"_emb": self.emb, **self.metadata}
 
-    def after(self, suffix: str, step: str) -> "Spec":
-        """The spec after one more step. `suffix` is appended to the label; `step` is the hash of the step."""
-        done = [*self.record.get("steps", ()), f"{suffix}:{step}"]
-        return Spec(self.label + suffix, digest([self.space, step]), {**self.record, "steps": done})
+    def after(self, suffix: str, step: str) -> "Space":
+        """The space after one more step. `suffix` is appended to the label; `step` is the hash of it."""
+        steps = [*self.metadata.get("steps", ()), f"{suffix}:{step}"]
+        return Space(
+            label=self.label + suffix,
+            hash=digest([self.hash, step]),
+            metadata={**self.metadata, "steps": steps},
+        )
 
 
-UNNAMED = Spec("unnamed", digest("unnamed"))  # the space of vectors without _emb
+UNNAMED = Space("unnamed", digest("unnamed"))  # the space of vectors without _emb
 
 SIGN = "/sign"  # the step of vectors that are stored as sign bits: +1 above zero, otherwise -1
 
 
 def spec_of_signs(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec of the signs of vectors, which are another space. The signs of signs are the same vectors."""
-    label, _, space = (spec.get("_emb") or UNNAMED.emb).rpartition(":")
+    """The spec of the signs of vectors, which are another space. The signs of signs are the same vectors.
+
+    A spec is what a vector file stores of its space, as in `Space.full`.
+    """
+    label, _, hash_of_space = (spec.get("_emb") or UNNAMED.emb).rpartition(":")
     if label.endswith(SIGN):
         return dict(spec)
-    record = {name: value for name, value in spec.items() if name != "_emb"}
-    full = Spec(label, space, record).after(SIGN, digest(SIGN)).full
+    metadata = {name: value for name, value in spec.items() if name != "_emb"}
+    signs = Space(label, hash_of_space, metadata).after(SIGN, digest(SIGN)).full
     if not {"model", "steps"} & spec.keys():
-        del full["steps"]  # unknown earlier steps: a list of only this step would be wrong
-    return full
+        del signs["steps"]  # unknown earlier steps: a list of only this step would be wrong
+    return signs
 
 
 def space_of_signs(space: str) -> str:
@@ -112,13 +119,17 @@ def target_space(emb: str) -> str | None:
     `ckpt/pooler>0123456789ab:a1b2c3d4e5f6` is in the space a1b2c3d4e5f6, and comparable with 0123456789ab.
     A later step appends to the label and removes this property.
     """
-    landing = re.search(rf">({HASH})\Z", emb.rpartition(":")[0])
-    return landing[1] if landing else None
+    match = re.search(rf">({HASH})\Z", emb.rpartition(":")[0])
+    if match is None:
+        return None
+    return match[1]
 
 
 def label_of(emb: str | None) -> str:
     """The part of an `_emb` for people: `ckpt/cls`."""
-    return "" if emb is None else emb.rpartition(":")[0]
+    if emb is None:
+        return ""
+    return emb.rpartition(":")[0]
 
 
 def short_label(emb: str | None) -> str:

@@ -77,21 +77,29 @@ def read_header(path: str | Path) -> Header:
     metadata = values.pop("__metadata__", None) or {}
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise DataError("not a safetensors file: a metadata value is not a string", source=source)
-    entries = {name: _entry(name, value, 8 + length, source) for name, value in values.items()}
-    place = 8 + length
+    header_end = 8 + length
+    entries = {name: _entry(name, value, header_end, source) for name, value in values.items()}
+
+    # The tensors fill the rest of the file.
+    end = header_end
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].start, item[1].end)):
-        if entry.start != place:
+        if entry.start != end:
             raise DataError(f'tensor "{name[:80]}" overlaps another or leaves a gap', source=source)
-        place = entry.end
-    if place != size:
-        wrong = "truncated" if place > size else "longer than its header declares"
-        raise DataError(f"incomplete or damaged safetensors file: {wrong}", source=source)
-    return Header(entries, metadata, 8 + length)
+        end = entry.end
+    if end > size:
+        raise DataError("incomplete or damaged safetensors file: truncated", source=source)
+    if end < size:
+        problem = "incomplete or damaged safetensors file: longer than its header declares"
+        raise DataError(problem, source=source)
+    return Header(entries, metadata, header_end)
 
 
 def _entry(name: str, value: Any, base: int, source: str) -> Entry:
+    """The tensor that a header describes; `base` is where the data begin."""
     try:
-        dtype, shape, (start, end) = value["dtype"], value["shape"], value["data_offsets"]
+        dtype = value["dtype"]
+        shape = value["shape"]
+        start, end = value["data_offsets"]
         numbers = [start, end, *shape]
         if (
             dtype in ITEM_SIZES
@@ -129,11 +137,13 @@ def write_arrays(
 
 
 def laid_out(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> dict[str, Placed]:
-    """The places of tensors (name, type, shape) one after the other."""
-    entries, end = dict[str, Placed](), 0
+    """The positions of tensors (name, type, shape) one after the other."""
+    entries: dict[str, Placed] = {}
+    start = 0
     for name, dtype, shape in tensors:
-        start, end = end, end + ITEM_SIZES[dtype] * math.prod(shape)
+        end = start + ITEM_SIZES[dtype] * math.prod(shape)
         entries[name] = dtype, shape, start, end
+        start = end
     return entries
 
 
@@ -156,16 +166,21 @@ def note_in(header: Header, source: str) -> dict[str, Any]:
         note = orjson.loads(header.metadata.get("sentkit", "{}"))
     except orjson.JSONDecodeError as error:
         raise DataError('"sentkit" in the metadata is not JSON', source=source) from error
-    return note if isinstance(note, dict) else {}
+    if not isinstance(note, dict):
+        return {}
+    return note
 
 
-def header_bytes(entries: Mapping[str, Placed], metadata: Mapping[str, str], room: int = 0) -> bytes:
-    """A safetensors header as bytes."""
-    values: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+def header_bytes(entries: Mapping[str, Placed], metadata: Mapping[str, str], size: int = 0) -> bytes:
+    """A safetensors header of at least `size` bytes, whose number is a multiple of eight."""
+    values: dict[str, Any] = {}
+    if metadata:
+        values["__metadata__"] = dict(metadata)
     for name, (dtype, shape, start, end) in entries.items():
         values[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
     raw = orjson.dumps(values)
-    length = max(-(-(8 + len(raw)) // 8) * 8, room) - 8
+    rounded_up = -(-(8 + len(raw)) // 8) * 8
+    length = max(rounded_up, size) - 8
     return length.to_bytes(8, "little") + raw.ljust(length)
 
 
@@ -179,10 +194,13 @@ STEPS = 127  # int8 codes are -127 to 127
 SCALE_BITS = 17
 SMALLEST_SCALE = 2.0**-126
 # The bits of float16 in float32: the sign, and the others behind three zeros. The exponents differ by 112.
-HALF_BITS, HALF_FACTOR, ONE = np.int32(-0x70002000), np.array(2.0**112, "<f4"), np.array(1, "<f4")
+HALF_BITS = np.int32(-0x70002000)
+HALF_FACTOR = np.array(2.0**112, "<f4")
+ONE = np.array(1, "<f4")
 # The eight numbers of each byte of sign bits.
 SIGNS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1) * np.float32(2) - np.float32(1)
-LARGEST_SCALE = np.ldexp(np.floor(np.ldexp(np.finfo(np.float32).max / STEPS, -105)), 105)
+# The largest scale whose products are finite. It is above 2 ** 121, so the last of its 17 bits is 2 ** 105.
+LARGEST_SCALE = np.floor(np.finfo(np.float32).max / STEPS / 2.0**105) * 2.0**105
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +214,9 @@ class Storage:
     @property
     def columns(self) -> int:
         """Codes of a vector: eight sign bits are one byte."""
-        return -(-self.width // 8) if self.kind == "binary" else self.width
+        if self.kind == "binary":
+            return -(-self.width // 8)
+        return self.width
 
     @property
     def dtype(self) -> str:
@@ -220,14 +240,17 @@ class Storage:
             bits <<= 13
             bits &= HALF_BITS
             return bits.view("<f4"), HALF_FACTOR
-        return codes.astype("<f4", copy=False), ONE if self.scales is None else self.scales
+        factors = ONE if self.scales is None else self.scales
+        return codes.astype("<f4", copy=False), factors
 
     def decode(self, codes: NDArray[Any]) -> NDArray[np.float32]:
         """Vectors of codes, (..., columns) -> (..., d). Bits become +1 and -1."""
         if self.kind == "float16" and not finite_halves(codes):
             return codes.astype("<f4")
         numbers, factors = self.unscaled(codes)
-        return numbers if factors is ONE else np.multiply(numbers, factors, out=numbers)
+        if factors is ONE:
+            return numbers
+        return np.multiply(numbers, factors, out=numbers)
 
 
 def finite_halves(codes: NDArray[Any]) -> bool:

@@ -1,8 +1,7 @@
 """Read vectors from rows (lists or base64), vector files and .npy. A stream has one space and one shape."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from itertools import chain
 from tokenize import TokenError
 from typing import Any
 
@@ -24,7 +23,7 @@ from sentkit.formats.rows.kinds import (
 )
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.fingerprint import edition_advice, emb_problem, short_label, space_of
-from sentkit.formats.vectors.store import Store
+from sentkit.formats.vectors.vector_file import VectorSource
 
 Vector = NDArray[np.float32]
 
@@ -42,7 +41,7 @@ class VectorBlock:
     vectors: Vector  # (n, k, d)
     names: tuple[str, ...]
     emb: str | None = None
-    apart: bool = False  # a file has the vectors separately from the rows
+    separate: bool = False  # a file has the vectors separately from the rows
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -50,21 +49,26 @@ class VectorBlock:
     def __getitem__(self, rows: slice) -> "VectorBlock":
         return self.take(rows)
 
-    def take(self, places: Sequence[int] | slice) -> "VectorBlock":
-        return replace(self, rows=self.rows.take(places), vectors=self.vectors[places])
+    def take(self, indices: Sequence[int] | slice) -> "VectorBlock":
+        return replace(self, rows=self.rows.take(indices), vectors=self.vectors[indices])
 
     def good_places(self, rejects: Rejects) -> Iterator[Sequence[int] | slice]:
-        """Yield the places of the good rows. The others go to the rejects with their vectors and `_emb`."""
-        for place in self.rows.bad if self.apart else ():
-            values, vectors = self.rows.values[place], self.vectors[place]
-            encode = as_list if np.isfinite(vectors).all() else as_base64
-            new = [(b"_emb", orjson.dumps(self.emb))] if self.emb and "_emb" not in values else []
-            new += [(name.encode(), encode(each)) for name, each in zip(self.names, vectors, strict=True)]
-            self.rows.raws[place] = append_fields(self.rows.raws[place], new, empty=not values)
+        """Yield the indices of the good rows. The others go to the rejects with their vectors and `_emb`."""
+        if self.separate:
+            for index in self.rows.bad:
+                self.rows.raws[index] = self._line_with_vectors(index)
         yield from rejects.good_places(self.rows)
 
-
-Read = tuple[RowBlock, Vector | None, tuple[str, ...], str | None]  # rows; vectors, names, _emb if apart
+    def _line_with_vectors(self, index: int) -> bytes:
+        values = self.rows.values[index]
+        vectors = self.vectors[index]
+        encode = as_list if np.isfinite(vectors).all() else as_base64
+        new_fields = [
+            (name.encode(), encode(vector)) for name, vector in zip(self.names, vectors, strict=True)
+        ]
+        if self.emb and "_emb" not in values:
+            new_fields.insert(0, (b"_emb", orjson.dumps(self.emb)))
+        return append_fields(self.rows.raws[index], new_fields, empty=not values)
 
 
 class VectorReader:
@@ -74,107 +78,143 @@ class VectorReader:
     that differs is a DataError, also in another file, because different spaces are not comparable.
     """
 
-    finite = True  # refuse NaN and infinity
+    def __init__(
+        self, inputs: Inputs, *, optional: bool = False, finite: bool = True, verify: bool = False
+    ) -> None:
+        """`optional`: all rows have vectors, or none has. `finite`: refuse NaN and infinity.
 
-    def __init__(self, inputs: Inputs, *, optional: bool = False) -> None:
-        """`optional`: all rows have vectors, or none has."""
-        self.inputs, self.optional = inputs, optional
+        With `verify`, the digests of vector files are checked.
+        """
+        self.inputs = inputs
+        self.optional = optional
+        self.finite = finite
+        self.verify = verify
         self.begun = False  # whether a row was accepted
+        # What the first accepted row determines:
         self.names: tuple[str, ...] = ()  # standard names: embedding, or embedding_a and embedding_b, ...
-        self.theirs: tuple[str, ...] = ()  # names in these rows
         self.width = 0
         self.emb: str | None = None
-        self.verifies = False  # whether the digests of vector files are checked
+
+    @property
+    def names_in_rows(self) -> tuple[str, ...]:
+        """The names of the vectors in rows without a vector file."""
+        return self._names_there(self.names)
 
     def blocks(
         self,
         check: Callable[[VectorBlock], VectorBlock] = lambda block: block,
-        most: int | None = None,
+        limit: int | None = None,
         paths: Sequence[str] | None = None,
     ) -> Iterator[VectorBlock]:
-        """Yield the rows of all files in blocks, the first `most` of them. `check` can mark rows as bad."""
-        files = () if most == 0 else paths or self.inputs.paths
-        for rows, vectors, names, emb in chain.from_iterable(map(self.read, files)):
-            start = 0
-            while start < len(rows) and most != 0:
-                # Before a row is accepted, one after the other, because a bad one determines nothing.
-                stop = len(rows) if self.begun and most is None else start + 1
-                before, own = vars(self).copy(), rows.part(start, stop)
-                if vectors is None:
-                    block = check(self.parsed(own))
-                else:
-                    embs = [emb] * len(own)
-                    stored = self.admitted(own, vectors[start:stop], names, embs)
-                    block = check(replace(stored, apart=True))
-                if not self.begun and block.rows.bad:  # of one row
-                    vars(self).update(before)
-                self.begun = self.begun or not block.rows.bad
-                self.inputs.meter.bad += len(block.rows.bad)
-                for places in block.good_places(self.inputs.rejects):
-                    good = block.take(places)
-                    self.inputs.meter.took(len(good))
-                    most = None if most is None else most - len(good)
-                    yield good
-                start = stop
-            if most == 0:
-                return
+        """Yield the rows of all files in blocks, the first `limit` of them. `check` can mark rows as bad."""
+        if limit == 0:
+            return
+        remaining = limit
+        for path in paths or self.inputs.paths:
+            for rows in self.read(path):
+                start = 0
+                while start < len(rows):
+                    # Before a row is accepted, one after the other, because a bad one determines nothing.
+                    one_by_one = not self.begun or remaining is not None
+                    stop = start + 1 if one_by_one else len(rows)
+                    block = self._checked(rows, start, stop, check)
+                    for indices in block.good_places(self.inputs.rejects):
+                        good = block.take(indices)
+                        self.inputs.counter.add_rows(len(good))
+                        if remaining is not None:
+                            remaining -= len(good)
+                        yield good
+                    if remaining == 0:
+                        return
+                    start = stop
 
-    def read(self, path: str) -> Iterator[Read]:
-        """The rows of a file, and their vectors if a file has them apart."""
+    def read(self, path: str) -> Iterator[RowBlock | VectorBlock]:
+        """The rows of a file before their vectors are parsed; with vectors if a file has them separately."""
+        names = VECTOR_NAMES[-1]
+        emb = None
         if is_array(path):
-            count, names, emb = len(read_array_file(path)), VECTOR_NAMES[-1], None
+            count = len(read_array_file(path))
             blocks = array_blocks(path, count)
         elif (file := self.inputs.vector_file(path)) is not None:
             refuse_renamed_vectors(self.inputs, path)
-            count, names, emb = file.count, file.names, file.emb
-            blocks = file.row_blocks_with_vectors(verify=self.verifies)
+            count = file.count
+            names = file.names
+            emb = file.emb
+            blocks = file.row_blocks_with_vectors(verify=self.verify)
         else:
-            with self.inputs.raw_blocks(path) as raw:
-                yield from ((rows, None, (), None) for rows in raw)
+            with self.inputs.raw_blocks(path) as row_blocks:
+                yield from row_blocks
             return
-        for rows, vectors in self.inputs.meter.counted(path, blocks, count):
-            yield rows, vectors, names, emb
+        for rows, vectors in self.inputs.counter.counted(path, blocks, count):
+            yield VectorBlock(rows, vectors, names, emb, separate=True)
+
+    def _checked(
+        self,
+        rows: RowBlock | VectorBlock,
+        start: int,
+        stop: int,
+        check: Callable[[VectorBlock], VectorBlock],
+    ) -> VectorBlock:
+        """Some of the rows with their vectors. Before a row is accepted, they are one row."""
+        if isinstance(rows, RowBlock):
+            block = check(self.parsed(rows.between(start, stop)))
+        else:
+            rows_between = rows.rows.between(start, stop)
+            embs = [rows.emb] * len(rows_between)
+            block = self.admitted(rows_between, rows.vectors[start:stop], rows.names, embs)
+            block = check(replace(block, separate=True))
+        if not self.begun and block.rows.bad:  # it determines nothing
+            self.names = ()
+            self.width = 0
+            self.emb = None
+        if not block.rows.bad:
+            self.begun = True
+        self.inputs.counter.bad += len(block.rows.bad)
+        return block
 
     def parsed(self, rows: RowBlock) -> VectorBlock:
         """The rows with the vectors in their fields."""
-        named = {*self._names_there(VECTORS)}
-        if self.optional and not self.names and (self.begun or named.isdisjoint(rows.values[0])):
-            for place, values in enumerate(rows.values):
-                if not named.isdisjoint(values):
-                    rows.refuse(place, UNEXPECTED)
-            return VectorBlock(rows, np.zeros((len(rows), 0, 0), np.float32), ())
+        fields_of_vectors = {*self._names_there(VECTORS)}
+        first_has_none = self.begun or fields_of_vectors.isdisjoint(rows.values[0])
+        if self.optional and not self.names and first_has_none:
+            return without_vectors(rows, fields_of_vectors)
         rows.refuse_duplicates()
         names = self.names or self._names_in(rows)
         raw = raw_vectors(rows, self._names_there(names)) if names else [b""] * len(rows)
+
+        # The spaces. A bad row has that of the others.
         embs = [values.get("_emb") for values in rows.values]
-        for place, emb in enumerate(embs):
+        for index, emb in enumerate(embs):
             if emb != self.emb and (problem := emb_problem(emb)):
-                rows.refuse(place, problem)
-                embs[place] = self.emb
+                rows.refuse(index, problem)
+                embs[index] = self.emb
+
+        # One array (n, k, d), with zeros for vectors of another width.
         count = max(1, len(names))
         width = self.width or max(1, max(map(len, raw)) // (4 * count))
         size = 4 * count * width
-        flat = bytearray().join(own if len(own) == size else bytes(size) for own in raw)
+        flat = bytearray().join(data if len(data) == size else bytes(size) for data in raw)
         vectors = np.frombuffer(flat, "<f4").reshape(len(rows), count, width)
         block = self.admitted(rows, vectors, names, embs)
-        for place, own in enumerate(raw):
-            if len(own) != size:
-                self._refuse_width(rows, [place], len(own) // 4 // count)
+        for index, data in enumerate(raw):
+            if len(data) != size:
+                self._refuse_width(rows, [index], len(data) // 4 // count)
         return block
 
     def _names_there(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The names in these rows."""
         return tuple(self.inputs.fields.get(name, name) for name in names)
 
     def _names_in(self, rows: RowBlock) -> tuple[str, ...]:
-        """The names of the vectors of the first row; without them, it is bad."""
-        values, source = rows.values[0], rows.sources[0]
+        """The standard names of the vectors of the first row; without them, it is bad."""
+        values = rows.values[0]
         for names in VECTOR_NAMES:
             if all(name in values for name in self._names_there(names)):
                 return names
         fields = self.inputs.fields
-        for ours, theirs in fields.items():
-            if ours in VECTOR_FIELDS and theirs not in values:
-                rows.bad.setdefault(0, missing_field(rows.row(0), theirs, ours))
+        for standard, name in fields.items():
+            if standard in VECTOR_FIELDS and name not in values:
+                rows.bad.setdefault(0, missing_field(rows.row(0), name, standard))
                 return ()
         problem = "this row has no vector"
         if "cluster" in values:
@@ -182,7 +222,7 @@ class VectorReader:
             rows.refuse(0, problem, advice=advice)
             return ()
         field = field_of_text(rows.row(0), fields)
-        error = NoVectorError(problem, source=source, line=rows.numbers[0], field=field)
+        error = NoVectorError(problem, source=rows.sources[0], line=rows.numbers[0], field=field)
         rows.bad.setdefault(0, error)
         return ()
 
@@ -195,51 +235,64 @@ class VectorReader:
         if self.finite:
             refuse_not_finite(rows, vectors)
         if not self.names and not rows.bad:
-            self.names, self.width, self.emb = names, vectors.shape[2], embs[0]
-            self.theirs = self._names_there(names)
+            self.names = names
+            self.width = vectors.shape[2]
+            self.emb = embs[0]
         if names != self.names:
             rows.refuse_all(f"this row has {', '.join(names)}, the first row has {', '.join(self.names)}")
         for emb in {*embs} - {self.emb}:
             if emb is None or self.emb is None or space_of(emb) != space_of(self.emb):
-                ours, first = short_label(emb), short_label(self.emb)
-                problem = f"the vectors of this row are {ours}, the vectors of the first row are {first}"
-                advice = edition_advice(emb, self.emb)
-                for place in (place for place, each in enumerate(embs) if each == emb):
-                    error = OtherSpaceError(
-                        problem,
-                        source=rows.sources[place],
-                        line=rows.numbers[place],
-                        advice=advice,
-                        wanted=self.emb,
-                    )
-                    rows.bad.setdefault(place, error)
+                self._refuse_space(rows, [index for index, other in enumerate(embs) if other == emb], emb)
         if vectors.shape[2] != self.width:
             self._refuse_width(rows, range(len(rows)), vectors.shape[2])
         return VectorBlock(rows, vectors, self._names_there(names), embs[0])
 
-    def _refuse_width(self, rows: RowBlock, places: Sequence[int], width: int) -> None:
+    def _refuse_space(self, rows: RowBlock, indices: Sequence[int], emb: str | None) -> None:
+        problem = f"the vectors of this row are {short_label(emb)}, "
+        problem += f"the vectors of the first row are {short_label(self.emb)}"
+        advice = edition_advice(emb, self.emb)
+        for index in indices:
+            error = OtherSpaceError(
+                problem,
+                source=rows.sources[index],
+                line=rows.numbers[index],
+                advice=advice,
+                wanted=self.emb,
+            )
+            rows.bad.setdefault(index, error)
+
+    def _refuse_width(self, rows: RowBlock, indices: Sequence[int], width: int) -> None:
         problem = f"this vector has {width} numbers, the vector of the first row has {self.width}"
-        for place in places:
-            rows.refuse(place, problem)
+        for index in indices:
+            rows.refuse(index, problem)
 
     def arrays(self, path: str, size: int) -> Iterator[Vector]:
         """Yield the vectors (n, k, d) of `size` rows at a time; the last block can be smaller."""
-        file: Store | None = self.inputs.vector_file(path)
+        file: VectorSource | None = self.inputs.vector_file(path)
         if file is None or self.inputs.rejects.skip:
             yield from resized((block.vectors for block in self.blocks(paths=[path])), np.concatenate, size)
             return
         refuse_renamed_vectors(self.inputs, path)
         count = 0
         for vectors in resized(file.blocks(), np.concatenate, size):
-            if not count:
+            if count == 0:
                 first = block_of([file.row(0)])
                 self.admitted(first, vectors[:1], file.names, [file.emb])
                 if first.bad:
                     raise first.bad[0]
-            for place in np.flatnonzero(~np.isfinite(vectors).all(axis=(1, 2))).tolist():
-                raise file.row(count + place).error(NOT_FINITE)
+            not_finite = ~np.isfinite(vectors).all(axis=(1, 2))
+            if not_finite.any():
+                raise file.row(count + int(not_finite.argmax())).error(NOT_FINITE)
             yield vectors
             count += len(vectors)
+
+
+def without_vectors(rows: RowBlock, fields_of_vectors: Set[str]) -> VectorBlock:
+    """Rows that have no vectors, as the first row; a row with one is bad."""
+    for index, values in enumerate(rows.values):
+        if not fields_of_vectors.isdisjoint(values):
+            rows.refuse(index, UNEXPECTED)
+    return VectorBlock(rows, np.zeros((len(rows), 0, 0), np.float32), ())
 
 
 def one_vector(block: VectorBlock) -> VectorBlock:
@@ -272,75 +325,84 @@ def array_blocks(path: str, count: int) -> Iterator[tuple[RowBlock, Vector]]:
     for start in range(0, count, ARRAY_ROWS):
         with np.errstate(over="ignore"):  # one map of the whole file would keep all its pages in memory
             block = read_array_file(path)[start : start + ARRAY_ROWS, None].astype(np.float32, "C")
-        yield block_of(Row(b"{}", {}, path, start + place) for place in range(1, len(block) + 1)), block
+        rows = block_of(Row(b"{}", {}, path, number) for number in range(start + 1, start + len(block) + 1))
+        yield rows, block
 
 
 def resized(
-    parts: Iterable[Any], join: Callable[[list[Any]], Any], most: int, first: int = 0
+    blocks: Iterable[Any], join: Callable[[list[Any]], Any], size: int, first: int = 0
 ) -> Iterator[Any]:
-    """The same rows in parts of `first`, 4 * `first` ... and up to `most` rows, by default of `most` rows.
+    """The same rows in blocks of `first`, 4 * `first` ... and up to `size` rows, by default of `size` rows.
 
     So a result does not depend on the rows that each read of a pipe returned.
     """
-    held, count, size = list[Any](), 0, first or most
-    for part in parts:
-        held.append(part)
-        count += len(part)
-        while count >= size:
-            whole = join(held) if len(held) > 1 else held[0]
-            yield whole[:size]
-            held, count, size = [whole[size:]], count - size, min(4 * size, most)
+    waiting = list[Any]()  # blocks whose rows were not yielded yet
+    count = 0  # of their rows
+    next_size = first or size
+    for block in blocks:
+        waiting.append(block)
+        count += len(block)
+        while count >= next_size:
+            rows = join(waiting) if len(waiting) > 1 else waiting[0]
+            yield rows[:next_size]
+            waiting = [rows[next_size:]]
+            count -= next_size
+            next_size = min(4 * next_size, size)
     if count:
-        yield join(held)
+        yield join(waiting)
 
 
 def joined(blocks: list[VectorBlock]) -> VectorBlock:
     rows = empty_block()
     for block in blocks:
         rows.extend(block.rows)
-    first = blocks[0]
-    return VectorBlock(
-        rows, np.concatenate([block.vectors for block in blocks]), first.names, first.emb, first.apart
-    )
+    vectors = np.concatenate([block.vectors for block in blocks])
+    return replace(blocks[0], rows=rows, vectors=vectors)
 
 
 def refuse_renamed_vectors(inputs: Inputs, path: str) -> None:
     """Refuse --field for the vectors of a vector file, which have their standard names."""
-    named = sorted(inputs.fields.keys() & set(VECTORS))
-    if named:
-        raise UsageError(f"{path}: --field {named[0]} cannot rename the vectors of a vector file")
+    renamed_vectors = sorted(inputs.fields.keys() & set(VECTORS))
+    if renamed_vectors:
+        raise UsageError(f"{path}: --field {renamed_vectors[0]} cannot rename the vectors of a vector file")
 
 
 def refuse_not_finite(rows: RowBlock, vectors: Vector) -> None:
+    """Mark rows with NaN or infinity."""
     if not np.isfinite(vectors).all():
-        for place in np.flatnonzero(~np.isfinite(vectors).all(axis=(1, 2))).tolist():
-            rows.refuse(place, NOT_FINITE)
+        for index in np.flatnonzero(~np.isfinite(vectors).all(axis=(1, 2))).tolist():
+            rows.refuse(index, NOT_FINITE)
 
 
 def raw_vectors(rows: RowBlock, names: Sequence[str]) -> list[bytes]:
     """The vectors of each row as float32, one after the other. A field is base64 or a list of numbers."""
-    whole = []
-    for place, values in enumerate(rows.values):
-        parts = []
+    vectors_of_rows: list[bytes] = []
+    for index, values in enumerate(rows.values):
+        vectors: list[bytes] = []
         for name in names:
-            value, own = values.get(name), b""
-            if isinstance(value, str):
-                try:
-                    own = pybase64.b64decode(value, validate=True)
-                except ValueError:
-                    own = b""
-            elif isinstance(value, list) and {*map(type, value)} <= {float, int}:
-                with np.errstate(over="ignore"):
-                    own = np.array(value, dtype="<f4").tobytes()
-            if not own or len(own) % 4:
-                error = wrong_field(rows.row(place), name, "a vector: a list of numbers, or base64")
-                rows.bad.setdefault(place, error)
-                own = b""
-            parts.append(own)
-        if len(parts) > 1 and len({*map(len, parts)}) > 1:
-            rows.refuse(place, "the vectors of this row have different lengths")
-        whole.append(b"".join(parts))
-    return whole
+            vector = raw_vector(values.get(name))
+            if not vector or len(vector) % 4:
+                error = wrong_field(rows.row(index), name, "a vector: a list of numbers, or base64")
+                rows.bad.setdefault(index, error)
+                vector = b""
+            vectors.append(vector)
+        if len(vectors) > 1 and len({*map(len, vectors)}) > 1:
+            rows.refuse(index, "the vectors of this row have different lengths")
+        vectors_of_rows.append(b"".join(vectors))
+    return vectors_of_rows
+
+
+def raw_vector(value: object) -> bytes:
+    """A vector as float32; empty for a value that is none."""
+    if isinstance(value, str):
+        try:
+            return pybase64.b64decode(value, validate=True)
+        except ValueError:
+            return b""
+    if isinstance(value, list) and {*map(type, value)} <= {float, int}:
+        with np.errstate(over="ignore"):
+            return np.array(value, dtype="<f4").tobytes()
+    return b""
 
 
 def as_list(vector: Vector) -> bytes:

@@ -17,13 +17,9 @@ from sentkit.formats.rows.block import RowBlock, block_of, made_block
 from sentkit.formats.rows.kinds import class_of
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import edition_advice, short_label, space_of
-from sentkit.formats.vectors.sinks import VectorOutput, as_jsonl, open_sinks, refuse_existing_fields
-from sentkit.formats.vectors.store import (
-    common_fields,
-    common_spec,
-    with_fields,
-)
+from sentkit.formats.vectors.store import common_fields, common_spec, with_fields
 from sentkit.formats.vectors.vectors import VectorBlock
+from sentkit.formats.vectors.writers import VectorOutput, as_jsonl, open_writers, refuse_existing_fields
 from sentkit.labels import UNWATCHED, Watch
 from sentkit.labels.clusters.clustering import (
     ALGORITHMS,
@@ -189,7 +185,7 @@ def write_rows(
         names = ("embedding",)
     form = VectorOutput(force=force, replace=True)
     rows = points.table.every_row()
-    with open_sinks([output], [spec], names, points.vectors.shape[1], form) as [sink]:
+    with open_writers([output], [spec], names, points.vectors.shape[1], form) as [sink]:
         for span in spans(len(points)):
             block = block_of(islice(rows, span.stop - span.start))
             vectors = points.vectors[span, None]
@@ -314,7 +310,7 @@ def write_centroids(
     spec = {"_emb": space} if space else {}
     form = VectorOutput(force=force, replace=True)
     numbers = [record["cluster"] + 1 for record in records]
-    with open_sinks([path], [spec], ("embedding",), vectors.shape[1], form) as [sink]:
+    with open_writers([path], [spec], ("embedding",), vectors.shape[1], form) as [sink]:
         rows = made_block(records, path, numbers, [b""] * len(records))
         sink.put(rows, vectors[:, None])
 

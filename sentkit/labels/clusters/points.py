@@ -12,8 +12,9 @@ import orjson
 from sentkit.arrays import Float32, Indices
 from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.fingerprint import UNNAMED, Spec
-from sentkit.formats.vectors.store import open_inputs, places_of_texts
+from sentkit.formats.vectors.arrays import places_of_texts
+from sentkit.formats.vectors.fingerprint import UNNAMED, Space
+from sentkit.formats.vectors.store import open_inputs
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, one_vector
 from sentkit.labels.clusters.clustering import spans
 from sentkit.metrics.neighbours.corpus import Lines, VectorTable, in_memory, read_table
@@ -78,7 +79,7 @@ def read_points(
     space = table.emb
     if step is not None:
         label, _, digest = (space or UNNAMED.emb).rpartition(":")
-        space = Spec(label, digest).after(step.suffix, step.hash).emb
+        space = Space(label, digest).after(step.suffix, step.hash).emb
     return Points(table, vectors, rows, space, places_of_texts(rows))
 
 

@@ -21,8 +21,8 @@ import orjson
 
 from sentkit.arrays import Float32, Float64, Floats, Indices
 from sentkit.errors import DataError
+from sentkit.formats.rows.answers import Answers
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.sinks import Answers
 from sentkit.formats.vectors.tensors import put_arrays, read_array
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.transforms.steps import check_fitted, read_fit_note

@@ -17,6 +17,13 @@ from sentkit.errors import NoRowsError, OtherSpaceError, UsageError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row, RowBlock, block_of
 from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.arrays import (
+    SelectedVectors,
+    StoredVectors,
+    Vectors,
+    first_vectors,
+    places_of_texts,
+)
 from sentkit.formats.vectors.fingerprint import (
     UNNAMED,
     edition_advice,
@@ -25,16 +32,9 @@ from sentkit.formats.vectors.fingerprint import (
     space_of_signs,
     target_space,
 )
-from sentkit.formats.vectors.store import (
-    SelectedVectors,
-    Store,
-    StoredVectors,
-    Vectors,
-    fields_of,
-    first_vectors,
-    places_of_texts,
-)
+from sentkit.formats.vectors.store import VectorFolder, fields_of
 from sentkit.formats.vectors.tensors import FLOATS, finite_halves
+from sentkit.formats.vectors.vector_file import VectorSource
 from sentkit.formats.vectors.vectors import (
     NOT_FINITE,
     VectorBlock,
@@ -52,7 +52,7 @@ Check = Callable[[VectorBlock], VectorBlock]  # marks bad rows
 Lines = Callable[[VectorBlock], list[bytes]]
 
 
-class VectorSource(Protocol):
+class RowsWithVectors(Protocol):
     """Rows with vectors, read from files or encoded from texts."""
 
     names: tuple[str, ...]  # known, as `emb`, after the first block is read
@@ -131,20 +131,20 @@ def read_table(
     """
     path = inputs.paths[0]
     has_many_files = len(inputs.paths) > 1
-    store: Store | None = None
+    store: VectorSource | None = None
     if not has_many_files:
         store = inputs.vector_file(path)
-    if shard is not None and (store is None or store.folder is None):
-        problem = f"a part of {path}: it is not a vector folder"
-        raise UsageError(problem, advice="use encode -o DIR/, which makes one")
+    if shard is not None:
+        if not isinstance(store, VectorFolder):
+            problem = f"a part of {path}: it is not a vector folder"
+            raise UsageError(problem, advice="use encode -o DIR/, which makes one")
+        store = store.shard(*shard)
     if store is None or (shard is None and inputs.rejects.skip):
         return in_memory(inputs, VectorReader(inputs), check, lines_of, with_files=has_many_files)
 
     # One vector file or folder: the vectors and rows stay there.
     refuse_renamed_vectors(inputs, path)
-    if shard is not None:
-        store = store.part(*shard)
-    vectors = store.vectors()
+    vectors = store.array()
     if not len(vectors):
         raise NoRowsError([path])
     first_row = block_of([store.row(0)])
@@ -165,7 +165,7 @@ def read_table(
     )
 
 
-def refuse_not_finite(store: Store, vectors: Vectors) -> None:
+def refuse_not_finite(store: VectorSource, vectors: Vectors) -> None:
     """Raise the error of the first row with NaN or infinity."""
     if store.kind not in FLOATS:
         return
@@ -184,7 +184,7 @@ def refuse_not_finite(store: Store, vectors: Vectors) -> None:
 
 def in_memory(
     inputs: Inputs,
-    source: VectorSource,
+    source: RowsWithVectors,
     check: Check = lambda block: block,
     lines_of: Lines | None = None,
     *,

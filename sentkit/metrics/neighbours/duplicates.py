@@ -19,9 +19,9 @@ from sentkit.formats.files import is_safetensors, readable
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.rows.block import block_of
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.sinks import VectorOutput, open_sinks, refuse_existing_fields
 from sentkit.formats.vectors.store import common_spec, with_fields
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, one_vector, resized
+from sentkit.formats.vectors.writers import VectorOutput, open_writers, refuse_existing_fields
 from sentkit.metrics.neighbours.corpus import SearchCorpus, read_table, shown_fields
 from sentkit.metrics.neighbours.pairs import Pairs, pairs_reaching
 from sentkit.metrics.neighbours.search import NearRows, Searcher
@@ -233,7 +233,7 @@ def write_unique(duplicates: Duplicates, inputs: Inputs, output: str, *, force: 
         spec["_emb"] = first.emb
     spec = with_fields(spec, inputs)
     form = VectorOutput(force=force, replace=True)
-    with open_sinks([output], [spec], first.names, first.vectors.shape[2], form) as [sink]:
+    with open_writers([output], [spec], first.names, first.vectors.shape[2], form) as [sink]:
         for block in chain([first], blocks):
             sink.put(block.rows, block.vectors)
 

@@ -13,7 +13,8 @@ from sentkit.arrays import Float32, Float64, Rows
 from sentkit.formats.rows.block import Row, append_fields, rename_fields
 from sentkit.formats.rows.kinds import KINDS, NEGATIVES, PAIR, SENTENCE, TRIPLET, string_in
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
-from sentkit.formats.vectors.store import SelectedVectors, common_fields, every_vector, places_of_texts
+from sentkit.formats.vectors.arrays import SelectedVectors, every_vector, places_of_texts
+from sentkit.formats.vectors.store import common_fields
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.metrics.neighbours.corpus import NAMING, VectorTable, left_out, read_table
 from sentkit.metrics.neighbours.search import Best, Searcher

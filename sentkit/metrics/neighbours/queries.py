@@ -17,13 +17,13 @@ from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row, RowBlock
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
 from sentkit.formats.vectors.fingerprint import space_of
-from sentkit.formats.vectors.sinks import refuse_existing_fields
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, one_vector, resized
+from sentkit.formats.vectors.writers import refuse_existing_fields
 from sentkit.metrics.neighbours.corpus import (
     NAMING,
+    RowsWithVectors,
     SearchCorpus,
-    VectorSource,
     bytes_of,
     json_of,
     output_names,
@@ -42,7 +42,7 @@ Hits = list[tuple[int, float]]  # corpus rows, from 0, and their similarities; b
 class Search:
     """A corpus, which is read immediately, and a stream of queries, which are answered during iteration."""
 
-    queries: VectorSource
+    queries: RowsWithVectors
     corpus: SearchCorpus
     inputs: Inputs  # the files of the queries; other files are read with the same flags
     source: str  # the file of the queries

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from sentkit.arrays import Float32, Float64, Indices, Rows
-from sentkit.formats.vectors.store import StoredVectors
+from sentkit.formats.vectors.arrays import StoredVectors
 from sentkit.formats.vectors.tensors import ONE
 from sentkit.metrics.similarity import BLOCKS, SMALLEST_NORM, UNDERFLOW, exact, lengths, margins
 

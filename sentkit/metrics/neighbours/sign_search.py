@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.arrays import Float32, Indices, Rows
-from sentkit.formats.vectors.store import SelectedVectors, StoredVectors
+from sentkit.formats.vectors.arrays import SelectedVectors, StoredVectors
 from sentkit.formats.vectors.tensors import sign_bits
 from sentkit.metrics.neighbours.search import MAX_CANDIDATES, QUERIES_PER_BLOCK, NearRows
 from sentkit.metrics.similarity import exact

@@ -16,7 +16,7 @@ from sentkit.formats.checkpoints.folders import WORD_SETS, Checkpoint
 from sentkit.formats.checkpoints.modules import StoredDeclaration, is_model2vec
 from sentkit.formats.files import readable
 from sentkit.formats.lexicons.model2vec import Table, open_table
-from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
+from sentkit.formats.vectors.fingerprint import Space, digest, name_for_label
 from sentkit.model.encoding import Tally, TokenEncoder
 from sentkit.model.reading import ReadingOptions, all_steps, prompts_of, spec_behind, width_behind
 from sentkit.model.static.tokenizers import CollectedWords, WordLookup, WordPieces
@@ -153,7 +153,7 @@ class StaticEncoder(TokenEncoder):
                 "precision": self.precision,
             }
             space = digest([weights, "static", tokenizer.hash, readout])
-            spec = Spec(f"{name_for_label(model.name)}/{readout}", space, record)
+            spec = Space(f"{name_for_label(model.name)}/{readout}", space, record)
             self.specs.append(spec_behind(self.steps, spec, model.transform))
 
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[list[Matrix]]:

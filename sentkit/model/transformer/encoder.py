@@ -22,7 +22,7 @@ from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
 from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS
 from sentkit.formats.checkpoints.readout import Readout
 from sentkit.formats.files import read_object
-from sentkit.formats.vectors.fingerprint import INT8_LOSS, Spec
+from sentkit.formats.vectors.fingerprint import INT8_LOSS, Space
 from sentkit.model.checkpoint_reading import (
     Reading,
     place_of_declaration,
@@ -285,7 +285,7 @@ class TransformerEncoder(TokenEncoder):
             hashes[pooled] = weights_hash(tensors, with_pooler=pooled)
         return hashes
 
-    def _spec(self, readout: Readout, weights: str, loss: Mapping[str, float] | None) -> Spec:
+    def _spec(self, readout: Readout, weights: str, loss: Mapping[str, float] | None) -> Space:
         machine: dict[str, Any] = {"precision": self.precision}
         if loss:
             machine[INT8_LOSS] = loss

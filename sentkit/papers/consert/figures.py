@@ -16,8 +16,8 @@ from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import TextParser, class_of, scored, wrong_field
 from sentkit.formats.rows.rows import blocks
 from sentkit.formats.vectors.fingerprint import digest
-from sentkit.formats.vectors.sinks import VectorOutput, output_paths
 from sentkit.formats.vectors.store import common_fields
+from sentkit.formats.vectors.writers import VectorOutput, output_paths
 from sentkit.model.checkpoint_reading import Reading, plan_reading
 from sentkit.model.encoding import tokenized_groups
 from sentkit.model.reading import ReadingOptions

@@ -14,7 +14,7 @@ from typing import Any
 from sentkit.errors import CannotCreateError, DataError, UsageError
 from sentkit.formats.checkpoints.command_record import MODEL, command_record
 from sentkit.formats.files import is_pipe, together
-from sentkit.formats.rows.rows import Inputs, Meter, Rejects
+from sentkit.formats.rows.rows import Inputs, ReadCounter, Rejects
 from sentkit.formats.vectors.store import common_fields
 from sentkit.model.transformer.device import pick_device
 from sentkit.training.base import Base, StaticBase, open_named
@@ -54,7 +54,7 @@ def perform(runs: Sequence[Run], inputs: Inputs) -> bool:
             later_runs = [run for later_group in groups[index + 1 :] for run in later_group]
             perform_group(group, inputs, later_runs)
             # The first group has reported the bad rows.
-            inputs = replace(inputs, rejects=Rejects(skip=inputs.rejects.skip), meter=Meter(()))
+            inputs = replace(inputs, rejects=Rejects(skip=inputs.rejects.skip), counter=ReadCounter(()))
         return processes.first
 
 

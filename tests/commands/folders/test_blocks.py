@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 from sentkit import cli
 from sentkit.console import in_words
-from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.folders import Block, open_folder
-from sentkit.formats.vectors.vector_file import VectorFile, VectorFileWriter
+from sentkit.formats.vectors.file_writer import VectorFileWriter
+from sentkit.formats.vectors.folders import open_folder
+from sentkit.formats.vectors.grid import Block
+from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.model import folder_writer
 from sentkit.model.static.tokenizers import WordLookup
 
@@ -90,7 +91,7 @@ def test_each_line_starts_in_one_range(tmp_path_factory, body, size):
     path.write_bytes(b"".join(body))
     lines, starts = [], []
     for start in range(0, len(path.read_bytes()), size):
-        part = Block(0, start, start + size, False, 0, "text", str(path)).raw_blocks(Inputs([str(path)]))
+        part = Block(0, start, start + size, False, 0, "text", str(path)).raw_blocks()
         for line in itertools.chain.from_iterable(block.raws for block in part):
             starts.append((start, sum(map(len, lines))))
             lines.append(line)

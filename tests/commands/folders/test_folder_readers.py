@@ -9,11 +9,13 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sentkit.formats import files
 from sentkit.formats.outputs.temporary import HOST
 from sentkit.formats.vectors import folders
+from sentkit.formats.vectors.store import open_vectors
 from support import READERS, ROOT, in_jsonl, read_alike, with_program
 
 
@@ -25,6 +27,25 @@ def test_a_folder_is_read_as_one_vector_file(sentkit, folder, joined, name):
     outputs = read_alike(sentkit, name, "other.safetensors", "whole")
 
     assert outputs[0] == outputs[1]
+
+
+def test_a_folder_and_a_file_have_one_reading_interface(folder, joined):
+    joined(folder)
+    of_file = open_vectors("joined.safetensors")
+    of_folder = open_vectors("whole")
+    count = of_file.count
+
+    assert len(of_folder.files) > 1
+    for name in ("count", "width", "kind", "names", "emb", "before", "digest"):
+        assert getattr(of_folder, name) == getattr(of_file, name)
+    assert [of_folder.row(i).line for i in range(count)] == [of_file.row(i).line for i in range(count)]
+    vectors = np.concatenate([*of_file.blocks()])
+    assert np.array_equal(np.concatenate([*of_folder.blocks()]), vectors)
+    for source in (of_file, of_folder):
+        assert np.array_equal(source.array()[:], vectors)
+        assert np.array_equal(source.mapped(), vectors)
+        lines = [line for rows in source.row_blocks() for line in rows.lines]
+        assert lines == [source.row(i).line for i in range(count)]
 
 
 ONCE = {name: [word if word != "PATH" else "whole" for word in words] for name, words in READERS.items()}
@@ -53,7 +74,7 @@ def test_a_command_reads_run_json_and_the_list_of_blocks_once(sentkit, folder, j
     joined(folder)
     sentkit("whiten", "fit", "joined.safetensors", "--kind", "center", "-o", "transform.safetensors")
     calls = []
-    for owner, function in ((files, "read_object"), (folders.VectorFolder, "existing")):
+    for owner, function in ((files, "read_object"), (folders.FolderRun, "existing")):
         monkeypatch.setattr(owner, function, counted(getattr(owner, function), calls))
     done = sentkit(*ONCE[name])
 

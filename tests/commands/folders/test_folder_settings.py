@@ -13,7 +13,8 @@ import torch
 
 from sentkit.errors import UsageError
 from sentkit.flag_values import Shard, parse_shard
-from sentkit.formats.vectors.vector_file import VectorFile, copy_block
+from sentkit.formats.vectors.file_writer import copy_block
+from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.model.transformer import device, encoder
 from support import contents
 

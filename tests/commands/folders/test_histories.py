@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sentkit import cli
-from sentkit.formats.vectors.vector_file import VectorFileWriter
+from sentkit.formats.vectors.file_writer import VectorFileWriter
 from sentkit.model import folder_writer
 from support import contents
 

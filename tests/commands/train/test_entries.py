@@ -6,7 +6,7 @@ import pytest
 
 from commands.train.records import record_of
 from sentkit.formats.vectors.fingerprint import target_space
-from sentkit.formats.vectors.store import Store
+from sentkit.formats.vectors.vector_file import VectorFile
 from support import PAIRS, contents
 
 DICTIONARY = [
@@ -44,7 +44,7 @@ def train(sentkit, tiny, rows, entries):
 
 def test_the_checkpoint_records_its_entries(train, sentkit, tiny):
     done = train("--lr", 0.01, "--set", "pooling=mean")
-    own, emb = record_of(), Store("entries.safetensors").spec["_emb"]
+    own, emb = record_of(), VectorFile("entries.safetensors").spec["_emb"]
     space = emb.rpartition(":")[2]
     encoded, pooled = (
         sentkit("encode", "-m", "out", *more, stdin="a cat\n").rows[0]["_emb"]

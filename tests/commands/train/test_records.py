@@ -19,8 +19,8 @@ TITLES = "titles.txt -o made -q --epochs 1 --set warmup=0"
 OF_PAIRS = "pairs.jsonl -o made -q --epochs 1 --set warmup=0"
 ROWS = "rows.jsonl -o made -q --epochs 1 --batch 4"
 OF_DOCUMENTS = [
-    ("README.md", "sentkit train simcse examples/data/titles.txt -m nano -o out/run --epochs 10 --lr 3e-4 --dev "
-     "examples/data/pairs.jsonl --resume", ""),
+    ("README.md", "sentkit train simcse examples/data/titles.txt -m nano -o out/run --epochs 10 --lr 3e-4 "
+     "--dev examples/data/pairs.jsonl --resume", ""),
     ("examples/README.md", "sentkit distill-static examples/data/titles.txt -m nano --weights sif --dim 64 "
      "-o out/static", ""),
     ("examples/README.md", "sentkit export -m nano --readout mean-last2 --prompt 'query: ' --normalize "

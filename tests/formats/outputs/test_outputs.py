@@ -20,7 +20,7 @@ from sentkit.formats.outputs.outputs import (
     open_output,
     published_together,
 )
-from sentkit.formats.outputs.temporary import HOST, Draft
+from sentkit.formats.outputs.temporary import HOST, UnpublishedFile
 from support import write_output as write
 
 
@@ -127,7 +127,7 @@ def test_an_existing_temporary_name_is_not_used(tmp_path, monkeypatch):
     (tmp_path / f".a.sentkit-{HOST}-{os.getpid()}-{bytes(4).hex()}").symlink_to(tmp_path / "precious")
     monkeypatch.setattr(os, "urandom", bytes)
     with pytest.raises(CannotCreateError, match="a: cannot be written: file exists"):
-        Draft(tmp_path / "a", force=False)
+        UnpublishedFile(tmp_path / "a", force=False)
 
     assert (tmp_path / "precious").read_bytes() == b"precious"
 
@@ -201,8 +201,10 @@ def test_a_terminal_gets_rows_without_control_characters(line, expected):
 
 def test_outputs_appear_together_in_the_order_in_which_they_are_opened(tmp_path, monkeypatch):
     published = []
-    publish = Draft.publish
-    monkeypatch.setattr(Draft, "publish", lambda self: (published.append(self.target.name), publish(self)))
+    publish = UnpublishedFile.publish
+    monkeypatch.setattr(
+        UnpublishedFile, "publish", lambda self: (published.append(self.target.name), publish(self))
+    )
 
     with published_together(), open_output(str(tmp_path / "rejects"), force=False):
         write(tmp_path / "main.gz", b"rows")

@@ -17,7 +17,7 @@ from sentkit.formats.checkpoints.writing import new_folder
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.outputs.temporary import (
     HOST,
-    Draft,
+    UnpublishedFile,
     create,
     private_folder,
     publish_folder,
@@ -30,20 +30,20 @@ from support import contents
 
 def halves(path, *contents, force):
     """A writer for each content; all write in turns, half by half."""
-    drafts = [Draft(path, force=force) for _ in contents]
+    outputs = [UnpublishedFile(path, force=force) for _ in contents]
     for half in (slice(None, 4), slice(4, None)):
-        for draft, content in zip(drafts, contents, strict=True):
-            draft.file.write(content[half])
-            draft.file.flush()
-    for draft in drafts:
-        draft.finish()
-    return drafts
+        for output, content in zip(outputs, contents, strict=True):
+            output.file.write(content[half])
+            output.file.flush()
+    for output in outputs:
+        output.finish()
+    return outputs
 
 
 def test_with_force_the_last_of_several_writers_wins_whole(tmp_path):
-    for draft in halves(tmp_path / "a", b"first whole", b"second whole", force=True):
-        draft.publish()
-        draft.discard()
+    for output in halves(tmp_path / "a", b"first whole", b"second whole", force=True):
+        output.publish()
+        output.discard()
 
     assert contents(tmp_path) == {"a": b"second whole"}
 

@@ -20,7 +20,8 @@ from sentkit.formats.rows.block import (
     rename_fields,
     spans_of,
 )
-from sentkit.formats.rows.kinds import OneText, TextParser, VariantRows, class_of, string_in
+from sentkit.formats.rows.kinds import TextParser, class_of, string_in
+from sentkit.formats.rows.rewriting import OneText, VariantRows
 from sentkit.formats.rows.rows import Inputs, parse_fields
 
 

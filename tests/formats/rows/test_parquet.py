@@ -17,7 +17,7 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.rows.lines import LongLine
 from sentkit.formats.rows.parquet import open_parquet
-from sentkit.formats.rows.rows import Inputs, Meter, Rejects
+from sentkit.formats.rows.rows import Inputs, ReadCounter, Rejects
 from support import in_jsonl
 
 pa = pytest.importorskip("pyarrow")
@@ -202,7 +202,9 @@ def test_the_line_of_a_record_does_not_depend_on_other_records(written, lists):
 
     def lines(lists):
         path = written({"x": pa.array(lists, pa.list_(pa.float32()))})
-        return {row.number: row.line for row in rows_of(path, rejects=Rejects(skip=True), meter=Meter(()))}
+        return {
+            row.number: row.line for row in rows_of(path, rejects=Rejects(skip=True), counter=ReadCounter(()))
+        }
 
     alone = [lines([each]) for each in lists]
 

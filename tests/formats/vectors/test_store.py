@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from sentkit.errors import DataError
-from sentkit.formats.vectors.fingerprint import Spec, digest
-from sentkit.formats.vectors.store import Store, StoredVectors
+from sentkit.formats.vectors.arrays import StoredVectors
+from sentkit.formats.vectors.file_writer import create_vector_file
+from sentkit.formats.vectors.fingerprint import Space, digest
 from sentkit.formats.vectors.tensors import STORES, Storage, finite_halves, read_header
-from sentkit.formats.vectors.vector_file import create_vector_file
+from sentkit.formats.vectors.vector_file import VectorFile, VectorSource
 from support import stored_rows
 
 NAMES = {
@@ -61,7 +62,7 @@ def test_written_rows_are_read_back(tmp_path, monkeypatch, count, width, texts):
     spec, vectors = {"model": "m", "max_length": 64}, normal(count, texts, width)
     lines = [orjson.dumps({"text": f"é {'x' * number}"}) for number in range(count)]
 
-    file = Store(fill(tmp_path / "a.safetensors", vectors, lines=lines, **spec))
+    file = VectorFile(fill(tmp_path / "a.safetensors", vectors, lines=lines, **spec))
 
     assert (file.count, file.width, file.names, file.emb) == (count, width, NAMES[texts], EMB)
     assert file.spec == {"_emb": EMB, **spec, "vectors": list(NAMES[texts])}
@@ -117,7 +118,7 @@ def test_a_truncated_vector_file_is_refused(tmp_path):
     for end in range(len(whole)):
         (tmp_path / "cut.safetensors").write_bytes(whole[:end])
         with pytest.raises(DataError, match="incomplete or damaged safetensors file"):
-            Store(str(tmp_path / "cut.safetensors"))
+            VectorFile(str(tmp_path / "cut.safetensors"))
 
 
 def vector_file(kind="float32", **changes):
@@ -139,7 +140,7 @@ def vector_file(kind="float32", **changes):
 
 @pytest.mark.parametrize("spec", [None, '{"_emb":null}'])
 def test_a_vector_file_of_another_program_is_read(write, spec):
-    file = Store(write("a.safetensors", vector_file(spec=spec)))
+    file = VectorFile(write("a.safetensors", vector_file(spec=spec)))
 
     assert file.emb is None
     found = [(row.line, vectors.tolist()) for row, vectors in stored_rows(file)]
@@ -203,7 +204,7 @@ def test_rows_that_do_not_fit_are_refused(write, offsets, rows, problem):
 )
 def test_another_or_a_damaged_file_is_refused(write, kind, changes, problem):
     with pytest.raises(DataError) as caught:
-        Store(write("a.safetensors", vector_file(kind, **changes)))
+        VectorFile(write("a.safetensors", vector_file(kind, **changes)))
 
     start = "damaged" if "positive" in problem else "not a vector file"
     assert str(caught.value).rpartition("/")[2].startswith(f"a.safetensors: {start}: ")
@@ -214,7 +215,7 @@ def test_another_or_a_damaged_file_is_refused(write, kind, changes, problem):
 
 
 def decoded(path):
-    file = path if isinstance(path, Store) else Store(path)
+    file = path if isinstance(path, VectorSource) else VectorFile(path)
     return np.concatenate([np.empty((0, len(file.names), file.width), np.float32), *file.blocks()])
 
 
@@ -294,27 +295,27 @@ def test_the_reserved_space_fits_any_header(tmp_path, kind, width):
     path = str(tmp_path / "a")
     with create_vector_file(path, {}, NAMES[1], width=width, force=False, kind=kind) as writer:
         for count in [10**k + more for k in range(13) for more in range(8)]:
-            assert len(writer._header(min(count, 10**12), 10**17, writer.room)) == writer.room
+            assert len(writer._header(min(count, 10**12), 10**17, writer.header_size)) == writer.header_size
 
 
 def test_int8_is_written_in_several_passes_of_rows(tmp_path, monkeypatch):
     vectors = normal(11, 2, 3, seed=5)
     whole = Path(fill(tmp_path / "a.safetensors", vectors, "int8")).read_bytes()
-    monkeypatch.setattr("sentkit.formats.vectors.vector_file.ROWS_PER_PASS", 4)
+    monkeypatch.setattr("sentkit.formats.vectors.file_writer.ROWS_PER_PASS", 4)
 
     assert Path(fill(tmp_path / "b.safetensors", vectors, "int8")).read_bytes() == whole
 
 
 def test_signs_are_another_space_and_their_signs_are_the_same(tmp_path):
     ones = np.ones((2, 1, 3), np.float32)
-    signs = Store(fill(tmp_path / "a.safetensors", ones, "binary"))
-    expected = Spec("m/cls", "010000000000").after("/sign", digest("/sign"))
+    signs = VectorFile(fill(tmp_path / "a.safetensors", ones, "binary"))
+    expected = Space("m/cls", "010000000000").after("/sign", digest("/sign"))
 
     assert signs.emb == expected.emb != EMB
-    assert Store(fill(tmp_path / "b.safetensors", ones, "binary", _emb=signs.emb)).emb == expected.emb
+    assert VectorFile(fill(tmp_path / "b.safetensors", ones, "binary", _emb=signs.emb)).emb == expected.emb
     for kind in ("float16", "int8"):
-        assert Store(fill(tmp_path / "b.safetensors", ones, kind)).emb == EMB
-    known = Store(fill(tmp_path / "b.safetensors", ones, "binary", steps=["/n:111111111111"])).spec
+        assert VectorFile(fill(tmp_path / "b.safetensors", ones, kind)).emb == EMB
+    known = VectorFile(fill(tmp_path / "b.safetensors", ones, "binary", steps=["/n:111111111111"])).spec
     assert known["steps"] == ["/n:111111111111", f"/sign:{digest('/sign')}"]
 
 
@@ -343,7 +344,7 @@ def test_selected_rows_are_those_of_all_rows(tmp_path, data):
     parts = [normal(length, 1, 9, seed=n) for n, length in enumerate(lengths)]
     files = [fill(tmp_path / f"{n}.safetensors", part, kind) for n, part in enumerate(parts)]
     vectors = np.concatenate([decoded(path)[:, 0] for path in files])
-    stores = [Store(path).files[0] for path in files]
+    stores = [VectorFile(path).files[0] for path in files]
     stored = StoredVectors([file for file in stores if file.count], lambda codes: codes[:, 0])
     numbers = st.integers(0, sum(lengths))
 

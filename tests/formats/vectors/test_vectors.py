@@ -18,8 +18,9 @@ from sentkit.errors import CannotCreateError, DataError, UsageError
 from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.rows.kinds import scored
 from sentkit.formats.rows.rows import Inputs, Rejects
+from sentkit.formats.vectors.file_writer import create_vector_file
 from sentkit.formats.vectors.fingerprint import (
-    Spec,
+    Space,
     digest,
     emb_problem,
     name_for_label,
@@ -27,10 +28,10 @@ from sentkit.formats.vectors.fingerprint import (
     space_of,
     target_space,
 )
-from sentkit.formats.vectors.sinks import VectorOutput, file_name, open_sinks, output_paths
-from sentkit.formats.vectors.store import Store, open_inputs
-from sentkit.formats.vectors.vector_file import create_vector_file
+from sentkit.formats.vectors.store import open_inputs
+from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.formats.vectors.vectors import VectorReader, as_base64, as_list, raw_vectors
+from sentkit.formats.vectors.writers import VectorOutput, file_name, open_writers, output_paths
 from support import stored_rows
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -130,7 +131,7 @@ ONE = np.array([[0.5, -1.0]], dtype=np.float32)
 
 def written(path, rows, *, extra=(), emb="m/cls:012300000000", replace=False):
     form = VectorOutput(replace=replace)
-    with open_sinks([str(path)], [{"_emb": emb}], ("embedding",), 2, form) as [sink]:
+    with open_writers([str(path)], [{"_emb": emb}], ("embedding",), 2, form) as [sink]:
         for each, vectors in rows:
             sink.put(block_of([each]), vectors[None], [extra] if extra else ())
     return path.read_bytes()
@@ -148,7 +149,7 @@ def test_existing_fields_need_replace(tmp_path, name):
 def test_zero_vectors_and_minus_zero_are_written(tmp_path):
     pairs = [[[0, 0], [0, 0]], [[0.5, 0], [0, 0]], [[-0.0, 0], [0, 0]]]
     rows = block_of([row('{"id":1}')] * len(pairs))
-    with open_sinks([str(tmp_path / "a.jsonl")], [{}], ("a", "b"), 2, VectorOutput()) as [sink]:
+    with open_writers([str(tmp_path / "a.jsonl")], [{}], ("a", "b"), 2, VectorOutput()) as [sink]:
         sink.put(rows, np.array(pairs, np.float32))
     zeros = '{"id":1,"a":[0.0,0.0],"b":[0.0,0.0]}'
     others = ['{"id":1,"a":[0.5,0.0],"b":[0.0,0.0]}', '{"id":1,"a":[-0.0,0.0],"b":[0.0,0.0]}']
@@ -216,7 +217,7 @@ def test_all_files_of_a_sweep_appear_or_none(tmp_path):
     specs = [{"_emb": "m/cls:010000000000"}, {"_emb": "m/mean:020000000000"}]
 
     def fill(*, fails):
-        with open_sinks(paths, specs, ("embedding",), 2, VectorOutput()) as opened:
+        with open_writers(paths, specs, ("embedding",), 2, VectorOutput()) as opened:
             for sink in opened:
                 sink.put(block_of([row("{}")]), ONE[None])
             if fails:
@@ -226,7 +227,7 @@ def test_all_files_of_a_sweep_appear_or_none(tmp_path):
         fill(fails=True)
     assert not list((tmp_path / "sweep").iterdir())
     fill(fails=False)
-    assert [Store(path).emb for path in paths] == ["m/cls:010000000000", "m/mean:020000000000"]
+    assert [VectorFile(path).emb for path in paths] == ["m/cls:010000000000", "m/mean:020000000000"]
     with pytest.raises(CannotCreateError, match="already exists"):
         output_paths(str(tmp_path / "sweep"), ["cls", "mean"], VectorOutput(), force=False)
 
@@ -252,21 +253,21 @@ def test_a_digest_is_blake2b_of_the_canonical_json(values):
 
 def test_a_step_depends_only_on_the_space():
     """A filter that knows only `_emb` comes to the hash that the encoder comes to."""
-    encoder = Spec("m/mean", digest("weights"), {"model": "m"})
+    encoder = Space("m/mean", digest("weights"), {"model": "m"})
     at_once = encoder.after("/n", "1111").after("+whitening", "2222")
-    filtered = Spec("m/mean/n", space_of(encoder.after("/n", "1111").emb)).after("+whitening", "2222")
+    filtered = Space("m/mean/n", space_of(encoder.after("/n", "1111").emb)).after("+whitening", "2222")
 
-    assert filtered.space == at_once.space == digest([digest([encoder.space, "1111"]), "2222"])
+    assert filtered.hash == at_once.hash == digest([digest([encoder.hash, "1111"]), "2222"])
     assert at_once.label == filtered.label == "m/mean/n+whitening"
     assert at_once.full == {"_emb": at_once.emb, "model": "m", "steps": ["/n:1111", "+whitening:2222"]}
 
 
 def test_the_order_of_steps_and_repeated_steps_matter():
-    start = Spec("m", "00")
+    start = Space("m", "00")
     one, two = start.after("a", "1"), start.after("b", "2")
     specs = [start, one, start.after("a", "2"), one.after("b", "2"), two.after("a", "1")]
 
-    assert len({spec.space for spec in specs}) == 5
+    assert len({space.hash for space in specs}) == 5
 
 
 @pytest.mark.parametrize(
@@ -310,7 +311,7 @@ def test_the_space_of_an_emb_follows_its_last_colon(emb, space, words):
 )
 def test_steps_keep_a_name_well_formed(model, readout, steps):
     label = name_for_label(model)
-    spec = Spec(f"{label}/{readout}", digest(model))
+    spec = Space(f"{label}/{readout}", digest(model))
     for suffix, step in steps:
         spec = spec.after(suffix, digest(step))
 

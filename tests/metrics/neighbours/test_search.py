@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
 from sentkit.errors import DataError
-from sentkit.formats.vectors.store import SelectedVectors, StoredVectors, open_inputs
+from sentkit.formats.vectors.arrays import SelectedVectors, StoredVectors
+from sentkit.formats.vectors.file_writer import create_vector_file
+from sentkit.formats.vectors.store import open_inputs
 from sentkit.formats.vectors.tensors import FLOATS, STORES, Storage, scales_of
-from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.metrics import device as of_device
 from sentkit.metrics import similarity as rounding
 from sentkit.metrics.device import Device

@@ -154,12 +154,12 @@ def test_equal_tables_of_different_types_are_one_space(model2vec):
     asked = encoder_of(model2vec(name="two"), normalize=True).specs[0]
     rows = np.arange(26).reshape(13, 2)
     spaces = {
-        encoder_of(model2vec({"embeddings": rows.astype(kind)}, name=f"as-{kind}")).specs[0].space
+        encoder_of(model2vec({"embeddings": rows.astype(kind)}, name=f"as-{kind}")).specs[0].hash
         for kind in ("int8", "float16", "float32")
     }
 
     assert len(spaces) == 1
-    assert declared.space == asked.space
+    assert declared.hash == asked.hash
     assert declared.label == "one/mean/n"
 
 
@@ -171,15 +171,15 @@ def test_equal_tables_of_different_types_are_one_space(model2vec):
 def test_different_tables_are_different_spaces(words, tmp_path, other):
     (tmp_path / "other.txt").write_text(other)
 
-    assert encoder_of(words).specs[0].space != encoder_of(tmp_path / "other.txt").specs[0].space
+    assert encoder_of(words).specs[0].hash != encoder_of(tmp_path / "other.txt").specs[0].hash
 
 
 def test_prompt_and_length_do_not_change_the_space_but_the_readout_does(words):
     plain, changed = encoder_of(words).specs[0], encoder_of(words, prompt="the ", max_length=3).specs[0]
 
-    assert plain.space == changed.space
+    assert plain.hash == changed.hash
     assert (changed.full["prompt"], changed.full["max_length"]) == ("the ", 3)
-    assert encoder_of(words, readout="max").specs[0].space != plain.space
+    assert encoder_of(words, readout="max").specs[0].hash != plain.hash
 
 
 @pytest.mark.parametrize(

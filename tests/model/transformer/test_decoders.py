@@ -91,7 +91,7 @@ def vectors_of(folder, texts=TEXTS, **options):
 
 
 def space_of(folder, **options):
-    return find_encoder(str(folder), ReadingOptions(**options)).encoder().specs[0].space
+    return find_encoder(str(folder), ReadingOptions(**options)).encoder().specs[0].hash
 
 
 def theirs(folder, texts=TEXTS, side="right", **how):

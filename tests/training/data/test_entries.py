@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from sentkit.errors import DataError
-from sentkit.formats.vectors.store import Store
-from sentkit.formats.vectors.vector_file import create_vector_file
+from sentkit.formats.vectors.file_writer import create_vector_file
+from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.papers.defsent.plus import DefSentPlus, read_entries
 from support import in_jsonl
 from training.small import entries_in
@@ -88,8 +88,8 @@ def test_entries_of_each_kind_are_those_of_their_float32_copy(tmp_path, kind):
         return path
 
     stored = write("stored.safetensors", {"_emb": EMB}, vectors, kind)
-    [decoded] = Store(stored).blocks()
-    copy = read_entries(write("copy.safetensors", Store(stored).spec, decoded, "float32"))
+    [decoded] = VectorFile(stored).blocks()
+    copy = read_entries(write("copy.safetensors", VectorFile(stored).spec, decoded, "float32"))
     found = read_entries(stored)
 
     assert (found.hash, found.row_of_name) == (copy.hash, copy.row_of_name)

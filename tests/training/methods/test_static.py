@@ -18,7 +18,7 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.files import write_json
 from sentkit.formats.lexicons.model2vec import Table
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.vector_file import create_vector_file
+from sentkit.formats.vectors.file_writer import create_vector_file
 from sentkit.manual import PAGES
 from sentkit.model import find_encoder
 from sentkit.model.query_encoder import encoded_texts

@@ -1,0 +1,103 @@
+"""Write the rows of all inputs to one output of any format, as `sentkit cat` does."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
+
+import orjson
+
+from sentkit.errors import DataError
+from sentkit.formats.files import is_safetensors, readable
+from sentkit.formats.outputs.outputs import open_output
+from sentkit.formats.rows.block import Row
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.store import common_fields, common_spec, recorded_fields
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
+from sentkit.formats.vectors.writers import VectorOutput, as_jsonl, open_writers, refuse_kind
+
+
+def convert(
+    inputs: Inputs,
+    output: str,
+    form: VectorOutput,
+    *,
+    head: int | None,
+    encoding: str | None,
+    name_field: str | None = None,
+) -> int:
+    """Write the rows to `output`, with standard names for the fields of `inputs`. Returns their number.
+
+    `head` is the largest number of rows, `name_field` a new field with the file of each row.
+    """
+    form.check(output)
+    verify = head is None  # the first rows alone are read without a look at the whole file
+    reader = VectorReader(inputs, optional=True, verify=verify)
+
+    def with_standard_names(block: VectorBlock) -> VectorBlock:
+        refuse_kind(block.rows, block.vectors, form.store)
+        return renamed(inputs.fields, name_field, block)
+
+    blocks = reader.blocks(with_standard_names, head)
+    if is_safetensors(output):
+        return write_vectors(reader, blocks, output, form)
+    count = 0
+    with open_output(output, force=form.force) as out:
+        for block in blocks:
+            out.write(b"\n".join([*as_jsonl(block, reader.emb, encoding), b""]))
+            count += len(block)
+    return count
+
+
+def write_vectors(
+    reader: VectorReader, blocks: Iterator[VectorBlock], output: str, form: VectorOutput
+) -> int:
+    """Write a vector file. Returns the number of rows."""
+    inputs = reader.inputs
+    first = next(blocks, None)  # sets the names and the width of the vectors
+    if first is not None:
+        if not first.names:
+            problem = "this row has no vector; in a vector file every row needs a vector"
+            raise first.rows.row(0).error(problem)
+        blocks = chain([first], blocks)
+
+    # What the file records.
+    spec = common_spec(inputs, form.store)
+    if reader.emb:
+        spec["_emb"] = reader.emb
+    fields = recorded_fields(common_fields(inputs))
+    old_names = {name: field for name, field in fields.items() if name not in inputs.fields}  # not renamed
+    if old_names:
+        spec["fields"] = old_names
+
+    count = 0
+    names = reader.names or ("embedding",)
+    with open_writers([output], [spec], names, reader.width, form) as [writer]:
+        for block in blocks:
+            writer.put(block.rows.without(block.names), block.vectors)
+            count += len(block)
+    return count
+
+
+def renamed(fields: Mapping[str, str], name_field: str | None, block: VectorBlock) -> VectorBlock:
+    """The rows with standard names for their fields, and with the field `name_field` for their files."""
+    rows = block.rows
+    if fields or name_field is not None:
+        for index, row in enumerate(rows):
+            try:
+                if fields:
+                    row = row.renamed(fields)
+                if name_field is not None:
+                    row = with_name_of_file(row, name_field)
+            except DataError as error:
+                rows.bad.setdefault(index, error)
+            else:
+                rows.lines[index] = row.line
+                rows.values[index] = row.values
+    standard_names = {name: standard for standard, name in fields.items()}
+    return replace(block, names=tuple(standard_names.get(name, name) for name in block.names))
+
+
+def with_name_of_file(row: Row, field: str) -> Row:
+    name = readable(row.source)
+    line = row.add([(field.encode(), orjson.dumps(name))], replace=False)
+    return Row(line, {**row.values, field: name}, row.source, row.number)
