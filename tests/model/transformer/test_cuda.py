@@ -267,14 +267,14 @@ def test_a_batch_starts_before_the_vectors_of_the_last_one_are_read(nano, monkey
 def test_parts_of_a_batch_without_memory_are_joined_in_order(nano, monkeypatch):
     loaded, batches = nano
     expected = np.concatenate([arrays[0] for arrays in loaded.encode(batches)])
-    start = loaded._start_part
+    start = loaded._start_chunk
 
     def limited(batch):
         if len(batch) > 2:
             raise torch.cuda.OutOfMemoryError
         return start(batch)
 
-    monkeypatch.setattr(loaded, "_start_part", limited)
+    monkeypatch.setattr(loaded, "_start_chunk", limited)
     [[found]] = loaded.encode([TokenBlock.of([each for batch in batches for each in batch])])
 
     assert loaded.halved == 2  # 5 texts are 2 and 3, and 3 are 1 and 2
