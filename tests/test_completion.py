@@ -16,6 +16,7 @@ from typer._completion_classes import FishComplete
 from sentkit import completion
 from sentkit.cli import every_command, groups, program
 from sentkit.formats.checkpoints.readout import NAMED
+from sentkit.manual import parameters_of
 from sentkit.training.catalogue import METHODS, names_of
 from support import with_program
 
@@ -39,11 +40,11 @@ def test_commands_are_offered():
 
 @pytest.mark.parametrize("name", every_command())
 def test_every_flag_of_a_command_is_offered(name):
-    """In both spellings, as the parser has them."""
+    """In both spellings, as the parser has them; -q and -v, which every command has, too."""
     command = program()
     for each in name.split():
         command = command.commands[each]
-    names = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    names = {name for each in parameters_of(command) for name in (*each.opts, *each.secondary_opts)}
     flags = {name for name in names if name.startswith("-")}
 
     assert set(offered(*name.split(), "-")) == flags | {"-h", "--help"}

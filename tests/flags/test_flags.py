@@ -155,7 +155,8 @@ def test_the_rules_of_a_command():
         "--matrix": ["--gold", "--label", "--qrels", "--top", "--threshold", "--keep-vectors"],
         "--keep-vectors": ["--gold", "--label", "--qrels", "--top", "--threshold"],
         "--field": ["--kind merge"],
-        "--rejects": ["TEXT", "--kind merge"],
+        "--fail-if-worse": ["--baseline"],
+        "--rejects": ["--kind merge"],
     }
 
 
