@@ -2,6 +2,7 @@
 
 import errno
 import functools
+import inspect
 import os
 import re
 import signal
@@ -16,12 +17,12 @@ from typing import Annotated, Any, Literal, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from sentkit import __version__, completion, manual
+from sentkit import __version__, completion, help_texts
 from sentkit.console import Console, close_bar
 from sentkit.errors import NoInputError, NoVectorError, OtherSpaceError, SentkitError
 from sentkit.escaping import without_secrets
-from sentkit.flags import expand_flags
 from sentkit.flags.removed import advice_of_removed
+from sentkit.flags.rules import check_values
 from sentkit.process import (
     is_first_process,
     leave,
@@ -41,7 +42,7 @@ COMMANDS = {  # heading of the help -> commands: a file in commands/
     "Files": ("cat", "inspect", "check"),
 }
 NAMES = tuple(chain.from_iterable(COMMANDS.values()))
-WITH_PAGES = {page.stem for page in manual.PAGES.iterdir()}
+WITH_PAGES = {page.stem for page in help_texts.PAGES.iterdir()}
 
 BUG, IO_FAILED = 70, 74
 OUT_OF_MEMORY = re.compile(  # in errors of torch, oneDNN, the dynamic loader and Python's threads
@@ -78,13 +79,14 @@ def handle_errors(command: Callable[..., None], name: str) -> Callable[..., None
     """Wrap a command: an error becomes a message on standard error and an exit code."""
 
     @functools.wraps(command)
-    def run(*, quiet: bool, verbose: bool, **values: Any) -> None:
+    def run(*, context: typer.Context, quiet: bool, verbose: bool, **values: Any) -> None:
         from sentkit.formats.outputs.outputs import published_together
 
         console = Console(name, quiet, verbose)
         try:
             unwind_on_signals()
             check_working_folder()
+            check_values(context.command.params, values)
             limit_threads()
             with published_together():
                 command(console=console, **values)
@@ -97,6 +99,11 @@ def handle_errors(command: Callable[..., None], name: str) -> Callable[..., None
                 raise
             raise typer.Exit(code) from error
 
+    # The signature that typer reads: the context in place of the console.
+    signature = inspect.signature(command)
+    flags = [parameter for parameter in signature.parameters.values() if parameter.annotation is not Console]
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    run.__signature__ = signature.replace(parameters=[context, *flags])  # type: ignore[attr-defined]
     return run
 
 
@@ -156,7 +163,7 @@ def report_bug(error: Exception, console: Console) -> int:
 
 def print_short_help(context: typer.Context, parameter: Any, given: bool) -> None:
     if given and not context.resilient_parsing:
-        typer.echo(manual.short_help(context.command_path, context.command))
+        typer.echo(help_texts.short_help(context.command_path, context.command))
         context.exit()
 
 
@@ -177,8 +184,8 @@ class Helpful:
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the text of `--help`."""
-        listed = [parameter for parameter in manual.parameters_of(self) if not parameter.hidden]
-        formatter.write(manual.long_help(ctx.command_path, self, listed) + "\n")
+        listed = [parameter for parameter in help_texts.parameters_of(self) if not parameter.hidden]
+        formatter.write(help_texts.long_help(ctx.command_path, self, listed) + "\n")
 
 
 class Command(Helpful, TyperCommand):
@@ -244,7 +251,7 @@ def sentkit(
 def help_alone(context: typer.Context) -> None:
     """Without a subcommand, print the help and exit with 2."""
     if context.invoked_subcommand is None:
-        typer.echo(manual.short_help(context.command_path, context.command), err=True)
+        typer.echo(help_texts.short_help(context.command_path, context.command), err=True)
         raise typer.Exit(2)
 
 
@@ -269,8 +276,7 @@ def program(only: str | None = None) -> Any:
         app.add_typer(parents[name], name=name)
     for words, command in every_command(names).items():
         group, _, name = words.rpartition(" ")
-        flags = expand_flags(command, completion.VALUES)
-        parents[group].command(name, cls=Command)(handle_errors(flags, words))
+        parents[group].command(name, cls=Command)(handle_errors(command, words))
     return typer.main.get_command(app)
 
 

@@ -40,12 +40,17 @@ def size(flag: str, text: str) -> int:
     return found
 
 
-def window(text: str) -> tuple[int, int | None]:
+def window_sizes(text: str | None) -> tuple[int | None, int | None]:
     """Parse --window: the tokens of a window, and those to the next one, as in `128` or `128:64`."""
+    if text is None:
+        return None, None
     match = WINDOW.fullmatch(text.strip())
     if match is None:
         raise UsageError(f'--window "{text}"', advice="expected N or N:STRIDE, for example 128 or 128:64")
-    return int(match[1]), int(match[2]) if match[2] else None
+    size, stride = match.groups()
+    if stride is None:
+        return int(size), None
+    return int(size), int(stride)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,16 @@ def shard_of_engine(environment: Mapping[str, str]) -> Shard:
         advice = "outside of Slurm and torchrun, name the shard: --shard 3/8"
         raise UsageError("--shard auto: no Slurm array, srun or torchrun", advice=advice)
     return Shard(place + 1, count, local)
+
+
+def classifier_head(text: str) -> tuple[str, int]:
+    """Parse --head of a classifier on vectors: its name, and its hidden units, as in `senteval:50`."""
+    name, colon, hidden = text.partition(":")
+    if name == "logreg" and not colon:
+        return name, 0
+    if name == "senteval" and (not colon or hidden.isdecimal()):
+        return name, int(hidden or 0)
+    raise UsageError(f'--head "{text}"', advice="available: logreg, senteval, senteval:N")
 
 
 def assignment(text: str) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sentkit import manual
+from sentkit import help_texts
 from sentkit.cli import program
 from support import ROOT
 
@@ -21,7 +21,7 @@ MOST = {"encode": 28, "train": 28, "score": 24, "search": 24, "cluster": 24}  # 
 
 @pytest.mark.parametrize("path", COMMANDS)
 def test_the_short_help_fits_on_a_screen(path):
-    lines = manual.short_help(path, COMMANDS[path]).splitlines()
+    lines = help_texts.short_help(path, COMMANDS[path]).splitlines()
 
     assert len(lines) <= 30
     assert max(map(len, lines)) <= 80
@@ -29,9 +29,9 @@ def test_the_short_help_fits_on_a_screen(path):
 
 @pytest.mark.parametrize("path", COMMANDS)
 def test_the_long_help_has_little_prose(path):
-    text, command = manual.help_of(path, COMMANDS[path].help), COMMANDS[path]
-    lines = manual.long_help(path, command, command.params).splitlines()
-    start = len(manual.opening(path, command, text))
+    text, command = help_texts.help_of(path, COMMANDS[path].help), COMMANDS[path]
+    lines = help_texts.long_help(path, command, command.params).splitlines()
+    start = len(help_texts.opening(path, command, text))
     prose = lines[start : next(n for n, line in enumerate(lines) if n > start and line.endswith(":"))]
 
     assert len(lines) <= 75
@@ -41,10 +41,10 @@ def test_the_long_help_has_little_prose(path):
 
 
 def test_every_flag_of_the_headings_exists():
-    parameters = [each for command in LEAVES.values() for each in manual.parameters_of(command)]
+    parameters = [each for command in LEAVES.values() for each in help_texts.parameters_of(command)]
     known = {name for parameter in parameters for name in parameter.opts}
 
-    assert manual.HEADING_OF.keys() <= known
+    assert help_texts.HEADING_OF.keys() <= known
 
 
 def test_the_number_of_commands_and_slots():

@@ -19,7 +19,7 @@ from sentkit.formats.files import write_json
 from sentkit.formats.lexicons.model2vec import Table
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.vector_file import create_vector_file
-from sentkit.manual import PAGES
+from sentkit.help_texts import PAGES
 from sentkit.model import find_encoder
 from sentkit.model.query_encoder import encoded_texts
 from sentkit.model.reading import ReadingOptions
