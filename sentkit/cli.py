@@ -17,10 +17,11 @@ from typing import Annotated, Any, Literal, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from sentkit import __version__, completion, help_texts
+from sentkit import __version__, completion
 from sentkit.console import Console, close_bar
 from sentkit.errors import NoInputError, NoVectorError, OtherSpaceError, SentkitError
 from sentkit.escaping import without_secrets
+from sentkit.flags import help_texts
 from sentkit.flags.removed import advice_of_removed
 from sentkit.flags.rules import check_values
 from sentkit.process import (

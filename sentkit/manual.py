@@ -8,7 +8,7 @@ from typing import Any
 
 from sentkit import __version__
 from sentkit.cli import program
-from sentkit.help_texts import help_of, is_flag, meaning_of, names_of, parameters_of, value_of
+from sentkit.flags.help_texts import help_of, is_flag, meaning_of, names_of, parameters_of, value_of
 
 ONLY_ON = {
     "1": ("sentkit", "sentkit score", "sentkit diff", "sentkit check", "sentkit report", "sentkit inspect"),
@@ -30,48 +30,88 @@ def below(name: str, group: Any) -> Iterator[tuple[str, Any]]:
 
 
 def page(name: str, command: Any) -> str:
-    text, title, words = help_of(name, command.help), escape(name.replace(" ", "-")), name.split()
-    arguments = [each for each in command.params if not is_flag(each)]
-    synopsis = " ".join(rf"\fI{escape(argument.metavar)}\fR" for argument in arguments)
-    synopsis, listed = rf"[\fIOPTIONS\fR] {synopsis}".rstrip(), [".SH OPTIONS"]
-    if hasattr(command, "commands"):
-        synopsis, listed = r"\fICOMMAND\fR [\fIOPTIONS\fR]", [".SH COMMANDS"]
-        for heading, inner in command.headings.items():
-            listed += [f".SS {heading}"] if len(command.headings) > 1 else []
-            for word in inner:
-                listed += [".TP", rf"\fB{escape(f'{name} {word}')}\fR", escape(command.commands[word].help)]
-    else:
-        for each in [*arguments, *filter(is_flag, parameters_of(command))]:
-            shown = ", ".join(rf"\fB{escape(name)}\fR" for name in names_of(each))
-            value = f" \\fI{escape(value)}\\fR" if (value := value_of(each)) else ""
-            listed += [".TP", shown + value, *wrapped(meaning_of(each))]
-    paragraphs = [text.summary, *(each for each in text.paragraphs if "Exit codes" not in each)]
+    """The man page of a command, in roff."""
+    text = help_of(name, command.help)
+    title = escape(name.replace(" ", "-"))
+    is_group = hasattr(command, "commands")
+    arguments = [parameter for parameter in command.params if not is_flag(parameter)]
+    synopsis = r"\fICOMMAND\fR [\fIOPTIONS\fR]"
+    if not is_group:
+        names = [rf"\fI{escape(argument.metavar)}\fR" for argument in arguments]
+        synopsis = " ".join([r"[\fIOPTIONS\fR]", *names])
+
+    # Sections of the page text are taken from `text.sections` as they are used.
+    paragraphs = [text.summary]
+    paragraphs += [paragraph for paragraph in text.paragraphs if "Exit codes" not in paragraph]
     paragraphs += text.sections.pop("MANUAL", [])
-    examples = [*text.examples, *"\n".join(text.sections.pop("EXAMPLES", [])).splitlines()]
+    more_examples = "\n".join(text.sections.pop("EXAMPLES", [])).splitlines()
     lines = [f'.TH {title.upper()} 1 "" "sentkit {__version__}" "sentkit manual"', ".SH NAME"]
-    lines += [rf"{title} \- {escape(text.summary[:1].lower() + text.summary[1:].rstrip('.'))}"]
-    lines += [".SH SYNOPSIS", f".B {escape(name)}", synopsis, ".SH DESCRIPTION", *body(paragraphs), *listed]
+    lines.append(rf"{title} \- {escape(text.summary[:1].lower() + text.summary[1:].rstrip('.'))}")
+    lines += [".SH SYNOPSIS", f".B {escape(name)}", synopsis, ".SH DESCRIPTION", *body(paragraphs)]
+    lines += list_of_commands(name, command) if is_group else list_of_parameters(command)
     for heading, section in text.sections.items():
         lines += [f".SH {heading}", *body(section)]
-    for heading, entries in help_of("all pages", "").sections.items():
-        lines.append(f".SH {heading}")
-        for key, _, meaning in (entry.partition(": ") for entry in entries):
-            if name in ONLY_ON.get(key, (name,)):
-                lines += [".TP", rf"\fB{escape(key)}\fR", *wrapped(meaning)]
-    above = [" ".join(words[:count]) for count in range(len(words) - 1, 0, -1)]
-    others = (*above, *(inner for inner, _ in below(name, command)))
-    also = [f"{each.replace(' ', '-')}(1)" for each in others]
-    if name in ("sentkit", "sentkit encode"):
-        also.append("sentkit-encoder(3)")
-    also += ["sentkit-rows(5)", *(["sentkit-methods(7)"] if name in ("sentkit", "sentkit train") else [])]
-    lines += [".SH EXAMPLES", *unfilled(examples), ".SH SEE ALSO", *wrapped(", ".join(also))]
+    lines += sections_of_all_pages(name)
+    lines += [".SH EXAMPLES", *unfilled([*text.examples, *more_examples])]
+    lines += [".SH SEE ALSO", *wrapped(", ".join(related_pages(name, command)))]
     return "\n".join(lines) + "\n"
+
+
+def list_of_commands(name: str, group: Any) -> Iterator[str]:
+    yield ".SH COMMANDS"
+    for heading, words in group.headings.items():
+        if len(group.headings) > 1:
+            yield f".SS {heading}"
+        for word in words:
+            yield ".TP"
+            yield rf"\fB{escape(f'{name} {word}')}\fR"
+            yield escape(group.commands[word].help)
+
+
+def list_of_parameters(command: Any) -> Iterator[str]:
+    """The arguments, then the flags."""
+    parameters = parameters_of(command)
+    yield ".SH OPTIONS"
+    for parameter in sorted(parameters, key=is_flag):  # stable: each kind keeps its order
+        names = ", ".join(rf"\fB{escape(name)}\fR" for name in names_of(parameter))
+        value = value_of(parameter)
+        if value:
+            names += rf" \fI{escape(value)}\fR"
+        yield from (".TP", names, *wrapped(meaning_of(parameter)))
+
+
+def sections_of_all_pages(name: str) -> Iterator[str]:
+    """The sections that all pages have, without the entries of other commands."""
+    for heading, entries in help_of("all pages", "").sections.items():
+        yield f".SH {heading}"
+        for entry in entries:
+            key, _, meaning = entry.partition(": ")
+            if name in ONLY_ON.get(key, (name,)):
+                yield from (".TP", rf"\fB{escape(key)}\fR", *wrapped(meaning))
+
+
+def related_pages(name: str, command: Any) -> list[str]:
+    """The pages of the groups above a command, those of the commands below it, and others."""
+    words = name.split()
+    above = [" ".join(words[:count]) for count in range(len(words) - 1, 0, -1)]
+    inner = [inner_name for inner_name, _ in below(name, command)]
+    pages = [f"{other.replace(' ', '-')}(1)" for other in [*above, *inner]]
+    if name in ("sentkit", "sentkit encode"):
+        pages.append("sentkit-encoder(3)")
+    pages.append("sentkit-rows(5)")
+    if name in ("sentkit", "sentkit train"):
+        pages.append("sentkit-methods(7)")
+    return pages
 
 
 def body(paragraphs: Sequence[str]) -> list[str]:
     """Paragraphs below a heading."""
-    parts = (unfilled(each.split("\n")) if "\n" in each else wrapped(each) for each in paragraphs)
-    return [line for part in parts for line in (".PP", *part)][1:]
+    lines = list[str]()
+    for index, paragraph in enumerate(paragraphs):
+        if index > 0:
+            lines.append(".PP")
+        lines += unfilled(paragraph.split("\n")) if "\n" in paragraph else wrapped(paragraph)
+    return lines
 
 
 def unfilled(lines: Iterable[str]) -> list[str]:
@@ -80,7 +120,8 @@ def unfilled(lines: Iterable[str]) -> list[str]:
 
 
 def wrapped(text: str) -> list[str]:
-    return [escape(line) for line in textwrap.wrap(text, 78, break_long_words=False, break_on_hyphens=False)]
+    lines = textwrap.wrap(text, 78, break_long_words=False, break_on_hyphens=False)
+    return [escape(line) for line in lines]
 
 
 def escape(text: str) -> str:

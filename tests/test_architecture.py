@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from sentkit.cli import every_command, groups
-from sentkit.help_texts import help_of
+from sentkit.flags.help_texts import help_of
 
 PACKAGE = Path(__file__).parent.parent / "sentkit"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -34,10 +34,8 @@ MAY_IMPORT = {
     "commands": "completion flags flag_values errors digits console process formats transforms metrics labels"
     " reports plots augment model training",
     "process": "errors",
-    "cli": "flag_values escaping __init__ completion help_texts errors console flags commands process"
-    " formats",
-    "help_texts": "",
-    "manual": "__init__ cli help_texts",
+    "cli": "flag_values escaping __init__ completion errors console flags commands process formats",
+    "manual": "__init__ cli flags",
     "completion": "formats training",
     "method": "formats training",
     "papers": "arrays console errors flags formats model plots training transforms",

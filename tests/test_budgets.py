@@ -2,8 +2,8 @@
 
 import pytest
 
-from sentkit import help_texts
 from sentkit.cli import program
+from sentkit.flags import help_texts
 from support import ROOT
 
 

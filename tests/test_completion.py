@@ -15,8 +15,8 @@ from typer._completion_classes import FishComplete
 
 from sentkit import completion
 from sentkit.cli import every_command, groups, program
+from sentkit.flags.help_texts import parameters_of
 from sentkit.formats.checkpoints.readout import NAMED
-from sentkit.help_texts import parameters_of
 from sentkit.training.catalogue import METHODS, names_of
 from support import with_program
 

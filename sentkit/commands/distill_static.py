@@ -58,6 +58,7 @@ def distill_static(
     console: Console,
 ) -> None:
     """Make a static model from the token vectors of an encoder."""
+    output = Output(output_path, force)
     if weights != "sif" and (files or field or rejects is not None):
         raise UsageError("FILE and the flags of rows need --weights sif")
     import numpy as np
@@ -71,7 +72,6 @@ def distill_static(
     from sentkit.model.static.distillation import sif_weights, token_table, vocabulary_size, zipf_weights
     from sentkit.model.transformer.encoder import TransformerEncoder
 
-    output = Output(output_path, force)
     checkpoint = read_checkpoint(model)
     plan = reading_of_tokens(checkpoint, readout)
     console.loading(checkpoint.name, plan.notes(checkpoint.name))

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-WIDTH, NAMES = 80, 26  # columns of a line, and of the names of flags
+WIDTH = 80  # columns of a line
+NAME_COLUMN = 26  # columns of the names of flags
 HEADINGS = {  # heading -> flags of several commands below it; a flag in no list belongs to "Options"
     "Input": "field rejects from quoting columns queries",
     "Options": "",
@@ -19,7 +20,7 @@ HEADINGS = {  # heading -> flags of several commands below it; a flag in no list
 }
 HEADING_OF = {f"--{flag}": heading for heading, flags in HEADINGS.items() for flag in flags.split()}
 MOST_USED = "Most used:"
-PAGES = Path(__file__).parent / "pages"
+PAGES = Path(__file__).parent.parent / "pages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +39,22 @@ def help_of(name: str, summary: str) -> Help:
 
     In the file, an indented paragraph keeps its lines, and "# TITLE" begins a section.
     """
-    found, file = Help(summary.strip()), PAGES / f"{name.replace(' ', '-').removeprefix('sentkit-')}.txt"
-    target = found.paragraphs
-    for part in file.read_text().strip("\n").split("\n\n"):
-        lines = textwrap.dedent(part).split("\n")
-        if part.startswith("# "):
-            target = found.sections[part[2:]] = []
+    text = Help(summary.strip())
+    paragraphs = text.paragraphs
+    file = PAGES / f"{name.replace(' ', '-').removeprefix('sentkit-')}.txt"
+    for paragraph in file.read_text().strip("\n").split("\n\n"):
+        lines = textwrap.dedent(paragraph).split("\n")
+        if paragraph.startswith("# "):
+            paragraphs = text.sections[paragraph.removeprefix("# ")] = []
         elif lines[0] == "Examples:":
-            found.examples.extend(line.strip() for line in lines[1:])
+            text.examples.extend(line.strip() for line in lines[1:])
         elif lines[0].startswith(MOST_USED):
-            found.most_used.extend(" ".join(lines).removeprefix(MOST_USED).split())
+            text.most_used.extend(" ".join(lines).removeprefix(MOST_USED).split())
+        elif paragraph.startswith("  "):
+            paragraphs.append("\n".join(lines))
         else:
-            target.append(("\n" if part.startswith("  ") else " ").join(lines))
-    return found
+            paragraphs.append(" ".join(lines))
+    return text
 
 
 def parameters_of(command: Any) -> list[Any]:
@@ -70,7 +74,9 @@ def value_of(parameter: Any) -> str:
     """The name of the value of a flag, or its choices; empty for a switch and an argument."""
     if not is_flag(parameter) or parameter.type.name == "boolean":
         return ""
-    return str(parameter.metavar or "|".join(map(str, getattr(parameter.type, "choices", ()))))
+    if parameter.metavar:
+        return str(parameter.metavar)
+    return "|".join(getattr(parameter.type, "choices", ()))
 
 
 def meaning_of(parameter: Any) -> str:
@@ -87,13 +93,14 @@ def short_help(path: str, command: Any) -> str:
     """The text of `-h`: a sentence, examples, the most used flags, and how to see more."""
     text = help_of(path, command.help)
     more = f"More: {path} --help, man {path.replace(' ', '-')}"
+    lines = opening(path, command, text)
     if hasattr(command, "commands"):
-        lines = [*opening(path, command, text)[:3], *list_of_commands(command, blank=[])]
-        return "\n".join([*lines, f"Example: {text.examples[0]}", more])
-    by_name = {name: each for each in parameters_of(command) for name in names_of(each)}
-    flags = list_of_flags(map(by_name.__getitem__, text.most_used))
-    lines = [*opening(path, command, text), "", MOST_USED, *flags]
-    return "\n".join([*lines, "", more])
+        usage_and_summary = lines[:3]
+        example = f"Example: {text.examples[0]}"
+        return "\n".join([*usage_and_summary, *list_of_commands(command, blank=[]), example, more])
+    by_name = {name: parameter for parameter in parameters_of(command) for name in names_of(parameter)}
+    most_used = [by_name[name] for name in text.most_used]
+    return "\n".join([*lines, "", MOST_USED, *list_of_flags(most_used), "", more])
 
 
 def long_help(path: str, command: Any, options: Sequence[Any]) -> str:
@@ -101,39 +108,59 @@ def long_help(path: str, command: Any, options: Sequence[Any]) -> str:
     text = help_of(path, command.help)
     lines = opening(path, command, text)
     for paragraph in text.paragraphs:
-        filled = textwrap.wrap(paragraph, WIDTH, break_long_words=False, break_on_hyphens=False)
-        lines += ["", *(paragraph.split("\n") if "\n" in paragraph else filled)]
-    lines += list_of_commands(command, blank=[""]) if hasattr(command, "commands") else []
+        lines.append("")
+        if "\n" in paragraph:
+            lines += paragraph.split("\n")
+        else:
+            lines += textwrap.wrap(paragraph, WIDTH, break_long_words=False, break_on_hyphens=False)
+    if hasattr(command, "commands"):
+        lines += list_of_commands(command, blank=[""])
+
     by_heading: dict[str, list[Any]] = {heading: [] for heading in HEADINGS}
-    for each in options:
-        by_heading["Input" if not is_flag(each) else HEADING_OF.get(each.opts[-1], "Options")].append(each)
+    for option in options:
+        heading = HEADING_OF.get(option.opts[-1], "Options") if is_flag(option) else "Input"
+        by_heading[heading].append(option)
     for heading, flags in by_heading.items():
-        lines += ["", f"{heading}:", *list_of_flags(flags)] if flags else []
+        if flags:
+            lines += ["", f"{heading}:", *list_of_flags(flags)]
     return "\n".join([*lines, "", f"Full manual: man {path.replace(' ', '-')}"])
 
 
 def opening(path: str, command: Any, text: Help) -> list[str]:
     """The first lines of both texts."""
-    arguments = "COMMAND" if hasattr(command, "commands") else ""
-    arguments += " ".join(each.metavar for each in command.params if not is_flag(each))
-    usage = f"Usage: {path} [OPTIONS] {arguments}".rstrip()
-    return [usage, "", text.summary, "", "Examples:", *(f"  {line}" for line in text.examples)]
+    arguments = ["COMMAND"] if hasattr(command, "commands") else []
+    arguments += [parameter.metavar for parameter in command.params if not is_flag(parameter)]
+    usage = " ".join(["Usage:", path, "[OPTIONS]", *arguments])
+    examples = [f"  {line}" for line in text.examples]
+    return [usage, "", text.summary, "", "Examples:", *examples]
 
 
 def list_of_flags(parameters: Iterable[Any]) -> Iterator[str]:
     """The names and the meaning of each flag in two columns."""
-    words: Any = {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": " " * NAMES}
-    for each in parameters:
-        names = " ".join(filter(None, ("  " + ", ".join(names_of(each)), value_of(each))))
-        if len(names) + 2 > NAMES:
-            yield names.ljust(NAMES)
+    indent = " " * NAME_COLUMN
+    for parameter in parameters:
+        names = "  " + ", ".join(names_of(parameter))
+        value = value_of(parameter)
+        if value:
+            names += f" {value}"
+        if len(names) + 2 > NAME_COLUMN:  # the meaning begins below the names
+            yield names.ljust(NAME_COLUMN)
             names = ""
-        yield from textwrap.wrap(meaning_of(each), WIDTH, initial_indent=names.ljust(NAMES), **words)
+        yield from textwrap.wrap(
+            meaning_of(parameter),
+            WIDTH,
+            initial_indent=names.ljust(NAME_COLUMN),
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
 
 
 def list_of_commands(group: Any, blank: list[str]) -> Iterator[str]:
+    """The commands of a group below their headings; `blank` are the lines before each heading."""
     longest = max(map(len, group.commands))
     for heading, names in group.headings.items():
-        yield from (*blank, f"{heading}:")
+        yield from blank
+        yield f"{heading}:"
         for name in names:
             yield f"  {name.ljust(longest)}  {group.commands[name].help}"
