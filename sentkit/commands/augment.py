@@ -73,7 +73,7 @@ def augment(
     output = Output(output_path, force)
     output.check_rows()
     rows = RowSource(input_paths(files), field, rejects)
-    with rows.open(console, output, known=("text",), reads=reads) as inputs:
+    with rows.open(console, output, field_names=("text",), reads=reads) as inputs:
         variant_rows = VariantRows(common_fields(inputs).get("text", "text"), replace=replace)
         synonyms_of = {}
         if synonyms:

@@ -62,7 +62,7 @@ def build_entries(
 
     rows = RowSource(input_paths(files), field, rejects)
     reads = {"-m": model_paths(model)}
-    with rows.open(console, output, known=EntryParser.FIELDS, reads=reads) as inputs:
+    with rows.open(console, output, field_names=EntryParser.FIELDS, reads=reads) as inputs:
         # Rows of definitions, then their tokens.
         progress = RowProgress(console, inputs=inputs)
         parser = EntryParser(common_fields(inputs))

@@ -111,8 +111,8 @@ def check_folder(
         advice = f"sentkit check {quote(path)} --deep --remove removes damaged blocks"
         if remove:
             advice = f"removed blocks: {len(damaged)}"
-        again = "encode --resume writes them again, encode --reuse those of changed inputs"
-        raise AnswerIsNo(all_problems[0], advice=f"{advice}; {again}")
+        repair = "encode --resume writes them again, encode --reuse those of changed inputs"
+        raise AnswerIsNo(all_problems[0], advice=f"{advice}; {repair}")
     if status.unknown:
         problem = f"{path}: {counts['blocks']} blocks are complete, others are missing"
         raise AnswerIsNo(problem, advice="their number is unknown until the last one exists")

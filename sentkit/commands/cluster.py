@@ -208,7 +208,7 @@ def cluster(
     with rows.open(
         console,
         output,
-        known=(*VECTOR_FIELDS, "entry", truth),
+        field_names=(*VECTOR_FIELDS, "entry", truth),
         reads={"--from-centroids": from_centroids},
         writes={"--centroids": centroids},
     ) as inputs:

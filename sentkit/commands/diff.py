@@ -103,12 +103,12 @@ def diff(
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.differences import Sides, difference
 
-    known = (*VECTOR_FIELDS, "entry")
+    field_names = (*VECTOR_FIELDS, "entry")
     rows = RowSource((), field)
     for path in (a, b, texts):
         if path is not None:
             check_input(path)
-    inputs_of_a = rows.inputs([a], known)
+    inputs_of_a = rows.inputs([a], field_names)
 
     output = Output()
     as_table = output.on_terminal and not json
@@ -116,10 +116,10 @@ def diff(
     with output.open() as file:
         with slow(console, f"comparing {a} and {b or model}"):
             if model is not None:
-                texts_of_a = None if texts is None else rows.inputs([texts], known)
+                texts_of_a = None if texts is None else rows.inputs([texts], field_names)
                 record = compared_with(model, device, precision, inputs_of_a, texts_of_a, sizes, console)
             elif b is not None:
-                inputs_of_b = rows.inputs([b], known)
+                inputs_of_b = rows.inputs([b], field_names)
                 record = difference(Sides(inputs_of_a, inputs_of_b), key, **sizes).record
         show([record], lines, file, as_table=as_table, texts=("measure",))
     if as_table:

@@ -82,7 +82,7 @@ def distill_static(
     # The weight of each token, (v,).
     if weights == "sif":
         rows = RowSource(input_paths(files), field, rejects)
-        with rows.open(console, output, known=FIELDS, reads=reads) as inputs:
+        with rows.open(console, output, field_names=FIELDS, reads=reads) as inputs:
             record["rows"], counts = count_tokens(inputs, tokenizer, RowProgress(console))
         factors = sif_weights(counts)
     else:

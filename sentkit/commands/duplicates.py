@@ -96,23 +96,23 @@ def duplicates(
     if groups and not replace:
         new_fields = ["group"]
     rows = RowSource([file_path], field, rejects)
-    known = (*VECTOR_FIELDS, "entry")
-    with rows.open(console, output, known=known, reads={"--against": other_paths}) as inputs:
-        others = [inputs.other(path) for path in other_paths]
-        with reading(console, *(others or [inputs])):
+    field_names = (*VECTOR_FIELDS, "entry")
+    with rows.open(console, output, field_names=field_names, reads={"--against": other_paths}) as inputs:
+        inputs_of_others = [inputs.other(path) for path in other_paths]
+        with reading(console, *(inputs_of_others or [inputs])):
             duplicates = Duplicates(
                 inputs,
                 threshold,
                 metric,
                 comparing_device,
                 shown_fields or [],
-                others,
+                inputs_of_others,
                 new_fields,
             )
         for corpus in duplicates.corpora:
             console.warn(*corpus.left_out)
         # The rows of FILE are read again while they are compared with others, else they are in memory.
-        progress = RowProgress(console, inputs=inputs if others else None)
+        progress = RowProgress(console, inputs=inputs if other_paths else None)
         duplicates.compared = progress.add
 
         if unique:

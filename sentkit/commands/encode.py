@@ -206,7 +206,7 @@ def encode(
         opened = rows.open(
             console,
             output,
-            known=FIELDS,
+            field_names=FIELDS,
             reads={"-m": model_paths(model), "--reuse": reuse},
             writes={"-o": paths},
             append=in_folder,

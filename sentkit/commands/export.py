@@ -172,15 +172,18 @@ def export_transformer(
     declaration = declare_encoder(encoder)
     adapted = store is None and is_adapter(checkpoint.transformer)  # its files are copied
     tensors = {} if adapted else read_weights(checkpoint.transformer, checkpoint.name)
-    kept = tensors
+    exported_tensors = tensors
     if declaration.inexpressible is None:
-        kept = without_language_head(tensors, encoder.body, checkpoint.config)
-    if len(kept) < len(tensors):
+        exported_tensors = without_language_head(tensors, encoder.body, checkpoint.config)
+    has_fewer_tensors = len(exported_tensors) < len(tensors)
+    if has_fewer_tensors:
         config = {**checkpoint.config, "architectures": [encoder_class(encoder.body)]}
         checkpoint = replace(checkpoint, config=config)
-    changed = kept if store is not None or len(kept) < len(tensors) else None
+    changed_tensors = None  # the files are copied
+    if store is not None or has_fewer_tensors:
+        changed_tensors = exported_tensors
     with new_folder(Path(output.path), force=output.force) as folder:
-        write_folder(folder, checkpoint, declaration, lineage, changed, store, documents=True)
+        write_folder(folder, checkpoint, declaration, lineage, changed_tensors, store, documents=True)
         if "method" in checkpoint.lineage:  # the card of the base states another readout, prompt or length
             exported = {"parents": checkpoint.parents, "exported": True}
             write_card(folder, lineage_without_command(checkpoint) | lineage | exported, declaration)

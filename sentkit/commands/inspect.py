@@ -72,15 +72,15 @@ def inspect(
 def lines_of(lines: list[tuple[str, Any]], *, verbose: bool) -> list[tuple[str, str]]:
     """The most important lines first, then the commands of a checkpoint; the others only with -v."""
     commands = [(name, in_words(value)) for name, value in lines if COMMAND.fullmatch(name)]
-    others = [(name, in_words(value)) for name, value in lines if not COMMAND.fullmatch(name)]
+    measures = [(name, in_words(value)) for name, value in lines if not COMMAND.fullmatch(name)]
     rank = {name: index for index, name in enumerate(IMPORTANT)}
-    others.sort(key=lambda line: rank.get(line[0], len(rank)))  # stable: the rest keeps its order
+    measures.sort(key=lambda line: rank.get(line[0], len(rank)))  # stable: the rest keeps its order
     if verbose:
-        return [*others, *commands]
-    hidden = len(others) - MAX_LINES
+        return [*measures, *commands]
+    hidden = len(measures) - MAX_LINES
     if hidden <= 0:
-        return [*others, *commands]
-    return [*others[:MAX_LINES], *commands, ("...", f"{hidden} more lines with -v")]
+        return [*measures, *commands]
+    return [*measures[:MAX_LINES], *commands, ("...", f"{hidden} more lines with -v")]
 
 
 def has_vectors(rows: RowSource, path: str) -> bool:

@@ -73,9 +73,9 @@ def mine(
     if judge is not None:
         scores_of_judge = open_judge(judge, device)
     rows = RowSource(input_paths(files), field, rejects)
-    known = (*VECTOR_FIELDS, "entry")
+    field_names = (*VECTOR_FIELDS, "entry")
     reads = {"--corpus": corpus, "--judge": model_paths(judge)}
-    with rows.open(console, output, known=known, reads=reads) as inputs:
+    with rows.open(console, output, field_names=field_names, reads=reads) as inputs:
         corpus_inputs = inputs.other(corpus)
         with reading(console, corpus_inputs):
             miner = Miner(

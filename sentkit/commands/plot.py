@@ -8,7 +8,7 @@ from typer import Option
 from sentkit.console import Console, slow
 from sentkit.flags import options
 from sentkit.flags.outputs import PictureOutput
-from sentkit.flags.rows import KnownFields, RowSource, input_paths
+from sentkit.flags.rows import FieldNames, RowSource, input_paths
 from sentkit.flags.rules import needs
 
 if TYPE_CHECKING:
@@ -204,12 +204,12 @@ def sweep(
 def draw(
     picture_of: "Callable[[Inputs], Picture]",
     rows: RowSource,
-    known: KnownFields,
+    field_names: FieldNames,
     output: PictureOutput,
     console: Console,
 ) -> None:
     """Write the picture of the rows."""
     output.check()
-    with rows.open(console, output, known=known) as inputs, slow(console, "reading the rows"):
+    with rows.open(console, output, field_names=field_names) as inputs, slow(console, "reading the rows"):
         picture = picture_of(inputs)
     output.write(picture, console)

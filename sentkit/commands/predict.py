@@ -95,8 +95,8 @@ def predict(
     output.check_rows()
     reads_vectors = is_safetensors(model)
     rows = RowSource(input_paths(files), field, rejects)
-    known = VECTOR_FIELDS if reads_vectors else FIELDS
-    with rows.open(console, output, known=known, reads={"-m": model_paths(model)}) as inputs:
+    field_names = VECTOR_FIELDS if reads_vectors else FIELDS
+    with rows.open(console, output, field_names=field_names, reads={"-m": model_paths(model)}) as inputs:
         # The classifier, and the blocks of rows with its outputs (n, k).
         progress = RowProgress(console, inputs=inputs)
         groups: Iterator[tuple[VectorBlock, NDArray[Any]]]

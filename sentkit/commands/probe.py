@@ -125,9 +125,9 @@ def probe(
         if path is not None:
             check_input(path)
 
-    known = (*VECTOR_FIELDS, label)
+    field_names = (*VECTOR_FIELDS, label)
     with (
-        rows.open(console, output, known=known, reads={"--test": test, "--dev": dev}) as inputs,
+        rows.open(console, output, field_names=field_names, reads={"--test": test, "--dev": dev}) as inputs,
         output.open() if writes_classifier else nullcontext() as classifier_file,
     ):
         watch_rows(console, inputs)

@@ -190,13 +190,13 @@ def score(
 
     rows = RowSource(input_paths(files), field, rejects)
     group_field, aggregate = parse_group(group)
-    known = (*VECTOR_FIELDS, gold, label, group_field)
+    field_names = (*VECTOR_FIELDS, gold, label, group_field)
     if qrels is not None:
-        known = ("id", "similarity")
+        field_names = ("id", "similarity")
     opened = rows.open(
         console,
         output,
-        known=known,
+        field_names=field_names,
         reads={"--baseline": baseline, "--qrels": qrels, "--seen": seen_paths},
         writes={"--per-query": per_query},
     )
@@ -244,9 +244,9 @@ def score(
 
 def parse_group(group: str | None) -> tuple[str | None, str]:
     """The field of --group NAME[:HOW], and how the correlations of the groups are combined."""
-    name, _, how = (group or "").rpartition(":")
-    if name and how in ("all", "mean", "weighted"):
-        return name, how
+    name, _, aggregate = (group or "").rpartition(":")
+    if name and aggregate in ("all", "mean", "weighted"):
+        return name, aggregate
     return group, "all"
 
 
@@ -412,9 +412,9 @@ def closest_of_sentences(
         for pairs in pairs_reaching(vectors, threshold, metric):
             yield from records(inputs, rows, pairs)
         return
-    least = -math.inf if threshold is None else threshold
+    lowest = -math.inf if threshold is None else threshold
     best_first = records(inputs, rows, closest_pairs(vectors, top or TOP, metric))
-    yield from takewhile(lambda pair: pair["similarity"] >= least, best_first)
+    yield from takewhile(lambda pair: pair["similarity"] >= lowest, best_first)
 
 
 def lines_of_pair(pair: dict[str, Any], metric: str) -> list[dict[str, str]]:

@@ -164,8 +164,8 @@ def search(
     from sentkit.metrics.neighbours.corpus import read_search_corpus
     from sentkit.metrics.neighbours.queries import Search
 
-    part = parse_part(shard)
-    as_table = output.on_terminal and not json and not flat and part is None
+    corpus_part = parse_part(shard)
+    as_table = output.on_terminal and not json and not flat and corpus_part is None
     comparing_device = options.find_device(device or "cpu")
     model_device = device or "auto"
     output.check_rows()
@@ -186,7 +186,7 @@ def search(
     opened = rows.open(
         console,
         output,
-        known=(*VECTOR_FIELDS, "entry", "id"),
+        field_names=(*VECTOR_FIELDS, "entry", "id"),
         reads={
             "FILE": [*rows.paths, *searched_files],
             "--corpus": corpus,
@@ -198,7 +198,7 @@ def search(
         if corpus is not None:
             corpus_inputs = inputs.other(corpus)
             with reading(console, corpus_inputs):
-                search_corpus = read_search_corpus(corpus_inputs, part)
+                search_corpus = read_search_corpus(corpus_inputs, corpus_part)
         else:
             search_corpus, spec = encoded_corpus(inputs, searched_files, model, model_device, console)
             [text, *_] = texts or []
@@ -206,7 +206,7 @@ def search(
 
         new_fields = list[str]()
         if not flat and not as_table and not replace:
-            new_fields = ["hits"] if part is None else ["hits", "part"]
+            new_fields = ["hits"] if corpus_part is None else ["hits", "part"]
         progress = RowProgress(console, inputs=inputs)
         search = Search(
             queries=encoded_queries or VectorReader(inputs),
@@ -219,7 +219,7 @@ def search(
             exact=rescore,
             candidates=candidates,
             new=new_fields,
-            part=part,
+            part=corpus_part,
             device=comparing_device,
             report=progress.add,
         )
@@ -245,7 +245,7 @@ def merge_parts(paths: list[str], output: Output, console: Console) -> None:
     from sentkit.metrics.neighbours.queries import union
 
     rows = RowSource(input_paths(paths))
-    with rows.open(console, output, known=()) as inputs, output.open() as file:
+    with rows.open(console, output, field_names=()) as inputs, output.open() as file:
         file.writelines(row + b"\n" for row in union(inputs))
 
 

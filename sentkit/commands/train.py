@@ -187,12 +187,12 @@ def train(
         from sentkit.training.runs.command import perform
 
         # The settings of each combination of values of a sweep, which is one without lists of values.
-        given = given_settings(set_ or [], {"epochs": epochs, "batch": batch, "lr": lr}, console)
+        assigned = settings_of_flags(set_ or [], {"epochs": epochs, "batch": batch, "lr": lr}, console)
         if dev is None:
-            refuse_settings_of_dev(given)
-        sweep = combinations(kind.Settings, given)
+            refuse_settings_of_dev(assigned)
+        sweep = combinations(kind.Settings, assigned)
         settings_of_sweep = [
-            build(kind.Settings, kind.presets, preset, words_for(given | chosen)) for chosen in sweep
+            build(kind.Settings, kind.presets, preset, words_for(assigned | chosen)) for chosen in sweep
         ]
         seeds = numbers("--seed", seed)
 
@@ -227,14 +227,14 @@ def train(
             for run_seed in seeds
         ]
         if list_:
-            print_text(command_lines(typed_words(), given, runs))
+            print_text(command_lines(typed_words(), assigned, runs))
             return
 
         # Rows -> examples -> steps -> a checkpoint for each run.
         opened = rows.open(
             console,
             output,
-            known=(*LEARNED, "embedding"),
+            field_names=(*LEARNED, "embedding"),
             reads={"-m": model_paths(base), **reads},
             writes={"-o": folders_of(runs), "stdout": "-"},
         )
@@ -245,7 +245,7 @@ def train(
                 print_results(runs, kind.Settings)
 
 
-def given_settings(
+def settings_of_flags(
     assignments: Sequence[str], flags: Mapping[str, str | None], console: Console
 ) -> dict[str, str]:
     """The value of each setting that --set or another flag gives.
@@ -262,10 +262,10 @@ def given_settings(
     return of_set | of_flags
 
 
-def refuse_settings_of_dev(given: Mapping[str, str]) -> None:
+def refuse_settings_of_dev(assigned: Mapping[str, str]) -> None:
     from sentkit.training.settings import OF_DEV
 
-    for name in given:
+    for name in assigned:
         if name in OF_DEV:
             raise UsageError(f"{name} has no effect without --dev")
 
@@ -302,13 +302,13 @@ def words_for(settings: Mapping[str, str]) -> list[str]:
     return [f"{name}={value}" for name, value in settings.items()]
 
 
-def command_lines(typed: Sequence[str], given: Mapping[str, str], runs: "Sequence[Run]") -> Iterator[str]:
+def command_lines(typed: Sequence[str], assigned: Mapping[str, str], runs: "Sequence[Run]") -> Iterator[str]:
     """The command of each run: the typed words, with the settings, seed and output of this run."""
     end = typed.index("--") if "--" in typed else len(typed)  # the words after it are no options
     words = ["sentkit", *words_of_every_run(typed[:end])]
     for run in runs:
         of_run = list[str]()
-        for setting in words_for({**given, **run.chosen}):
+        for setting in words_for({**assigned, **run.chosen}):
             of_run += ["--set", setting]
         of_run += ["--seed", str(run.seed), "-o", str(run.output)]
         yield shlex.join([*words, *of_run, *typed[end:]])

@@ -116,7 +116,7 @@ def translate(
     from sentkit.model.translation import Translator
 
     rows = RowSource(input_paths(files), field, rejects)
-    with rows.open(console, output, known=OneText.FIELDS, reads={"-m": model_paths(model)}) as inputs:
+    with rows.open(console, output, field_names=OneText.FIELDS, reads={"-m": model_paths(model)}) as inputs:
         texts = OneText(common_fields(inputs), keep, replace=replace)
         console.note(f"loading {checkpoint.name}")
         translator = Translator(
@@ -131,9 +131,9 @@ def translate(
             **settings,
         )
         console.warn(*translator.notes)
-        how = "sampled" if sample else f"{translator.beams} beams"
+        decoding = "sampled" if sample else f"{translator.beams} beams"
         lengths = f"reads {translator.read} tokens, writes {translator.written}"
-        console.note(f"{how}, {lengths}, {translator.device}, {translator.precision}")
+        console.note(f"{decoding}, {lengths}, {translator.device}, {translator.precision}")
 
         groups = tokenized_groups(
             inputs.blocks(texts),

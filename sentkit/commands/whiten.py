@@ -165,7 +165,7 @@ def fit(
         batch=batch,
         lr=lr,
     )
-    with rows.open(console, output, known=VECTOR_FIELDS) as inputs:
+    with rows.open(console, output, field_names=VECTOR_FIELDS) as inputs:
         fitted = fit_transform(inputs, kind, fit_options)
     write_transform(fitted, output, console)
 
@@ -220,5 +220,5 @@ def apply(
     output = Output(output_path, force)
     output.check_creatable()
     rows = RowSource(input_paths(files), field, rejects)
-    with rows.open(console, output, known=VECTOR_FIELDS, reads={"--transform": transform}) as inputs:
+    with rows.open(console, output, field_names=VECTOR_FIELDS, reads={"--transform": transform}) as inputs:
         apply_transform(inputs, transform, output.path, output.vectors(replace=True))

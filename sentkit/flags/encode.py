@@ -106,7 +106,9 @@ def earlier_products(earlier: Mapping[str, Any]) -> str | None:
     """How matrix products of earlier vectors were computed; None without earlier vectors."""
     if not earlier:
         return None
-    return "plain" if earlier.get("products") == "plain" else "fused"
+    if earlier.get("products") == "plain":
+        return "plain"
+    return "fused"
 
 
 def existing_folder(

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from sentkit.formats.vectors.sinks import VectorOutput
     from sentkit.plots.picture import Picture
 
-COLUMN, PAGE = 84.0, 174.0  # millimetres: the width of a column, and of a page
+COLUMN = 84.0  # millimetres: the width of a column of a page
+PAGE = 174.0
 FEW_CHARACTERS = 5  # of a warning about fonts
 
 

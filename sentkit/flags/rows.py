@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sentkit.formats.vectors.store import Store
 
 N = TypeVar("N", str, str | None)
-KnownFields = Sequence[str | None]  # the names that --field may map; None is ignored
+FieldNames = Sequence[str | None]  # the names that --field may map; None is ignored
 
 
 def input_paths(files: Sequence[str] | None, *, folders: bool = False) -> list[str]:
@@ -59,14 +59,14 @@ class RowSource:
 
         return cache(open_store)
 
-    def inputs(self, paths: Sequence[str], known: KnownFields) -> "Inputs":
+    def inputs(self, paths: Sequence[str], field_names: FieldNames) -> "Inputs":
         """The rows of some paths, without the check of their outputs that `open` does."""
         from sentkit.formats.rows.rows import Inputs, parse_fields
 
         return Inputs(
             paths,
             format=self.format,
-            fields=parse_fields(self.field or [], [name for name in known if name]),
+            fields=parse_fields(self.field or [], [name for name in field_names if name]),
             quoting=self.quoting,
             columns=self.columns,
             vector_file=self.vector_file,
@@ -78,7 +78,7 @@ class RowSource:
         console: Console,
         output: Output,
         *,
-        known: KnownFields,
+        field_names: FieldNames,
         reads: "Paths | None" = None,
         writes: "Paths | None" = None,
         append: bool = False,
@@ -101,11 +101,11 @@ class RowSource:
             try:
                 check_input(path)
             except NoInputError as error:
-                error.advice = error.advice or pipe_of(self.paths, console.command, known)
+                error.advice = error.advice or pipe_of(self.paths, console.command, field_names)
                 raise
 
         rejects = Rejects(skip=self.rejects is not None, warn=console.warn, note=console.note)
-        inputs = replace(self.inputs(self.paths, known), rejects=rejects)
+        inputs = replace(self.inputs(self.paths, field_names), rejects=rejects)
         counted = inputs.meter
         no_rows: NoRowsError | None = None
         with self.open_rejects(output, append=append) as rejects.file:
@@ -154,12 +154,12 @@ def refuse_parquet(rejects: str) -> None:
         raise UsageError("--rejects cannot be a Parquet file", advice="use a name with .jsonl")
 
 
-def pipe_of(names: Sequence[str], command: str, known: KnownFields) -> str | None:
+def pipe_of(names: Sequence[str], command: str, field_names: FieldNames) -> str | None:
     """The pipe for texts that are given in place of files: names with blanks and without a suffix."""
     if not all(" " in name and not Path(name).suffix for name in names):
         return None
     steps = [f"printf '%s\\n' {' '.join(map(shlex.quote, names))}"]
-    if "embedding" in known:
+    if "embedding" in field_names:
         steps.append("sentkit encode")
     steps.append(f"sentkit {command}")
     return f"a text is not a FILE; use: {' | '.join(steps)}"

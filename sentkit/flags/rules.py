@@ -8,28 +8,29 @@ from sentkit.errors import UsageError
 
 MAY_BE_EMPTY = ("--prompt",)
 
-Values = Mapping[str, object]  # a flag, as the user types it -> its value
+# A flag, or a flag and its value, as the user types it -> the value, or whether the flag has this value.
+Values = Mapping[str, object]
 
 
 def is_given(value: object) -> bool:
     return value is not None and value is not False and value != []
 
 
-def needs(flags: Values, others: Values) -> None:
-    """Refuse each of `flags` that is given, unless one of `others` is given or true."""
-    if any(map(is_given, others.values())):
+def needs(flags: Values, conditions: Values) -> None:
+    """Refuse each of `flags` that is given, unless one of the conditions is given or true."""
+    if any(map(is_given, conditions.values())):
         return
     for flag, value in flags.items():
         if is_given(value):
-            raise UsageError(f"{flag} needs {' or '.join(others)}")
+            raise UsageError(f"{flag} needs {' or '.join(conditions)}")
 
 
-def refuse_together(flags: Values, others: Values, because: str = "") -> None:
-    """Refuse each of `flags` that is given together with one of `others`. `because` ends the message."""
+def refuse_together(flags: Values, conditions: Values, because: str = "") -> None:
+    """Refuse each of `flags` that is given together with a condition. `because` ends the message."""
     for flag, value in flags.items():
-        for other, other_value in others.items():
-            if is_given(value) and is_given(other_value):
-                raise UsageError(f"{flag} cannot be used with {other}{because}")
+        for condition, condition_value in conditions.items():
+            if is_given(value) and is_given(condition_value):
+                raise UsageError(f"{flag} cannot be used with {condition}{because}")
 
 
 def check_values(parameters: Sequence[Any], values: Mapping[str, Any]) -> None:
@@ -60,13 +61,14 @@ def check_name(flag: str, name: str | None) -> None:
 
 def check_threshold(threshold: float | None, metric: str) -> None:
     """Refuse a threshold that no similarity reaches, or that every similarity reaches."""
-    least, most = {"cosine": (-1.0, 1.0), "dot": (-math.inf, math.inf)}.get(metric, (-math.inf, 0.0))
-    if threshold is None or least <= threshold <= most:
+    if threshold is None or metric == "dot":
         return
-    expected = "0 or less: distances are made negative"
     if metric == "cosine":
-        expected = "a number from -1 to 1"
-    raise UsageError(f"--threshold {threshold:g}: expected {expected}")
+        if not -1 <= threshold <= 1:
+            raise UsageError(f"--threshold {threshold:g}: expected a number from -1 to 1")
+    elif threshold > 0:
+        expected = "0 or less: distances are made negative"
+        raise UsageError(f"--threshold {threshold:g}: expected {expected}")
 
 
 def check_device_of_metric(device: str, metric: str) -> None:
