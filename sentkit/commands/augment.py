@@ -75,9 +75,7 @@ def augment(
     rows = RowSource(input_paths(files), field, rejects)
     with rows.open(console, output, field_names=("text",), reads=reads) as inputs:
         variant_rows = VariantRows(common_fields(inputs).get("text", "text"), replace=replace)
-        synonyms_of = {}
-        if synonyms:
-            synonyms_of = read_synonyms(synonyms)
+        synonyms_of = read_synonyms(synonyms) if synonyms else {}
         chain = Chain(operations, seed, mark, synonyms_of)
         sources = sentences(inputs, variant_rows, operations[0], paraphrases, key or "text")
         with output.open() as file:
@@ -115,8 +113,10 @@ def sentences(
 
     if paraphrases is not None:
         paraphrases_of = read_paraphrases(paraphrases, key)
-        field = common_fields(inputs).get(key, key)
-        return inputs.read(lambda row: (rows.read(row), paraphrases_of.get(name_in(row, field), ()), None))
+        key_field = common_fields(inputs).get(key, key)
+        return inputs.read(
+            lambda row: (rows.read(row), paraphrases_of.get(name_in(row, key_field), ()), None)
+        )
     if operation.kind.takes_all:
         return sentences_of_classes(inputs, rows, operation)
     field = operation.field_name

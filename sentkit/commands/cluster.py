@@ -12,6 +12,7 @@ from sentkit.console import Console, TaskProgress, slow, watch_rows
 from sentkit.errors import UsageError
 from sentkit.flag_values import numbers
 from sentkit.flags import options
+from sentkit.flags.comparing import find_device
 from sentkit.flags.outputs import Output
 from sentkit.flags.rows import RowSource, input_paths
 from sentkit.flags.rules import is_given, needs, refuse_together
@@ -202,7 +203,7 @@ def cluster(
     check_numbers(counts or (1,), seeds, form, algorithm, settings)
     if from_centroids is not None or not ALGORITHMS[algorithm].random:
         seeds = (0,)
-    clustering_options = ClusteringOptions(**settings, device=options.find_device(device))
+    clustering_options = ClusteringOptions(**settings, device=find_device(device))
 
     rows = RowSource(input_paths(files), field, rejects)
     with rows.open(

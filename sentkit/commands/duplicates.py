@@ -9,9 +9,10 @@ from typer import Argument, Option
 from sentkit.console import Console, RowProgress, reading, show
 from sentkit.errors import UsageError
 from sentkit.flags import options
+from sentkit.flags.comparing import check_device_of_metric, find_device
 from sentkit.flags.outputs import Output
 from sentkit.flags.rows import RowSource
-from sentkit.flags.rules import check_device_of_metric, check_threshold, needs, refuse_together
+from sentkit.flags.rules import check_threshold, needs, refuse_together
 
 FIELDS_OF_PAIRS = ("row", "similarity")  # every pair has them, with _a and _b or without
 
@@ -91,7 +92,7 @@ def duplicates(
     other_paths = against or []
     for path in other_paths:
         check_input(path)
-    comparing_device = options.find_device(device)
+    comparing_device = find_device(device)
     new_fields = []
     if groups and not replace:
         new_fields = ["group"]

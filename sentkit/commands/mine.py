@@ -8,9 +8,9 @@ from typer import Option
 from sentkit.console import Console, RowProgress, reading
 from sentkit.errors import DataError
 from sentkit.flags import options
+from sentkit.flags.comparing import check_device_of_metric, find_device
 from sentkit.flags.outputs import Output, model_paths
 from sentkit.flags.rows import RowSource, input_paths
-from sentkit.flags.rules import check_device_of_metric
 
 if TYPE_CHECKING:
     from sentkit.metrics.neighbours.negatives import Miner
@@ -68,7 +68,7 @@ def mine(
 
     output = Output(output_path, force)
     output.check_rows()
-    comparing_device = options.find_device(device)
+    comparing_device = find_device(device)
     scores_of_judge = None
     if judge is not None:
         scores_of_judge = open_judge(judge, device)

@@ -13,6 +13,7 @@ from sentkit.digits import significant
 from sentkit.errors import UsageError
 from sentkit.flag_values import parse_shard
 from sentkit.flags import options
+from sentkit.flags.comparing import find_device
 from sentkit.flags.outputs import Output, model_paths
 from sentkit.flags.rows import RowSource, input_paths
 from sentkit.flags.rules import check_threshold, needs, refuse_together
@@ -166,7 +167,7 @@ def search(
 
     corpus_part = parse_part(shard)
     as_table = output.on_terminal and not json and not flat and corpus_part is None
-    comparing_device = options.find_device(device or "cpu")
+    comparing_device = find_device(device or "cpu")
     model_device = device or "auto"
     output.check_rows()
     rows = RowSource([] if texts else [queries or "-"], field, rejects)

@@ -290,7 +290,7 @@ def print_results(runs: "Sequence[Run]", kind: type) -> None:
         sweep = [chosen for chosen, _ in groupby(run.chosen for run in runs)]
         results = compared(runs, [parsed(kind, words_for(chosen)) for chosen in sweep])
 
-        def lines(record: Mapping[str, Any]) -> list[dict[str, str]]:
+        def lines(record: dict[str, Any]) -> list[dict[str, str]]:
             return sweep_line(record, sweep[results.index(record)])
 
         show(results, lines, file, as_table=as_table, optional=["step"])

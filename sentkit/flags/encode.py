@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 GRACE = 10.0  # seconds to finish a block after a signal
 
-RunRecord = Mapping[str, Any]  # the content of run.json in a vector folder
+RunRecord = dict[str, Any]  # the content of run.json in a vector folder
 Stores = Mapping[str, "Store | None"]  # the outputs of --reuse by path; None for a file without vectors
 
 

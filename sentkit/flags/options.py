@@ -1,14 +1,10 @@
-"""The flags that several commands share, with one declaration each, and the device that compares vectors."""
+"""The flags that several commands share, with one declaration each."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from typer import Argument, Option
 
 from sentkit import completion
-from sentkit.process import may_have_gpu
-
-if TYPE_CHECKING:
-    from sentkit.metrics.device import Device
 
 # Input
 Files = Annotated[
@@ -159,16 +155,3 @@ Threshold = Annotated[
         help="Only pairs or hits with a similarity of at least X; without --top, all of them.",
     ),
 ]
-
-
-def find_device(name: str) -> "Device | None":
-    """The device that compares vectors; None for the CPU, without an import of torch."""
-    if name == "cpu" or (name == "auto" and not may_have_gpu()):
-        return None
-    from sentkit.metrics.device import Device
-    from sentkit.model.transformer.device import pick_device
-
-    device = pick_device(name)
-    if name == "auto" and device.type == "cpu":
-        return None
-    return Device(device)

@@ -69,12 +69,3 @@ def check_threshold(threshold: float | None, metric: str) -> None:
     elif threshold > 0:
         expected = "0 or less: distances are made negative"
         raise UsageError(f"--threshold {threshold:g}: expected {expected}")
-
-
-def check_device_of_metric(device: str, metric: str) -> None:
-    """Refuse another device than the CPU for the metrics that only the CPU compares."""
-    refuse_together(
-        {"--device": device != "cpu"},
-        {"--metric euclidean or manhattan": metric in ("euclidean", "manhattan")},
-        ", which the CPU compares",
-    )
