@@ -106,7 +106,7 @@ def encode(
     ] = False,
     output_path: options.Output = "-",
     force: options.Force = False,
-    encoding: Annotated[
+    vector_format: Annotated[
         Literal["list", "base64"],
         Option("--vectors", envvar="SENTKIT_VECTORS", help="Format of vectors in JSONL."),
     ] = "list",
@@ -197,7 +197,7 @@ def encode(
 
         # The outputs: blocks of a vector folder, or a file for each readout.
         in_folder = in_folder and not has_file_per_readout(text_model, folder_options, existing)
-        vector_output = VectorOutput(encoding, force=force, replace=replace, store=store)
+        vector_output = VectorOutput(vector_format, force=force, replace=replace, store=store)
         paths = [output.path]
         if not in_folder:
             may_exist = force or dry_run
@@ -226,7 +226,7 @@ def encode(
             # Vectors.
             encoder = text_model.encoder(tokens_of_small_input)
             dtype = store or ("float32" if existing is None else existing.store)
-            work = Encoding(
+            encoding = Encoding(
                 encoder,
                 tokenizer,
                 texts,
@@ -241,22 +241,22 @@ def encode(
             # The writer.
             progress = RowProgress(console, inputs=inputs)
             if dry_run and in_folder:
-                print_plan_of_folder(folder_options, existing, output.path, work, inputs, progress)
+                print_plan_of_folder(folder_options, existing, output.path, encoding, inputs, progress)
                 return
             if dry_run:
-                print_plan_of_files(output.path, work, inputs, progress)
+                print_plan_of_files(output.path, encoding, inputs, progress)
                 return
             console.loaded(encoder)
             if in_folder:
                 tally = write_folder(
-                    folder_options, existing, output.path, work, inputs, progress, check_stop
+                    folder_options, existing, output.path, encoding, inputs, progress, check_stop
                 )
             else:
-                tally = work.to_outputs(groups, paths, progress.add, inputs.rejects)
+                tally = encoding.to_outputs(groups, paths, progress.add, inputs.rejects)
     progress.done()
     if tally.rows or not in_folder:
         progress.encoded(tally, encoder)
-        console.report(*work.counts(tally))
+        console.report(*encoding.counts(tally))
 
 
 def print_plan_of_files(path: str, encoding: "Encoding", inputs: "Inputs", progress: RowProgress) -> None:
