@@ -7,7 +7,8 @@ from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch, Corpus
 from sentkit.training.data.examples import NLI, Classes, Labels, Reads, Scores
 from sentkit.training.method import Draw, Finished, Method, Needs, Outputs, PackedMethod, Term, mean_of
-from sentkit.training.settings import Recipe, ours, paper, released
+from sentkit.training.recipe import Recipe
+from sentkit.training.settings import ours, paper, released
 from sentkit.training.settings import readout as readout_with_source
 
 readout = partial(readout_with_source, of_paper=False)  # a method of a user has no paper unless it says so

@@ -75,7 +75,7 @@ def one_thread():
 @pytest.fixture
 def with_torch(monkeypatch):
     """`encode` uses torch for small inputs too, so that vectors can be compared to the last bit."""
-    monkeypatch.setattr("sentkit.model.small_encoder.MOST_WORK", -1)
+    monkeypatch.setattr("sentkit.model.small_encoder.LARGEST_WORK", -1)
 
 
 @pytest.fixture(scope="session")

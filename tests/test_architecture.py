@@ -243,6 +243,14 @@ def test_no_modules_import_each_other():
     list(graphlib.TopologicalSorter(top).static_order())
 
 
+def test_training_has_no_circles():
+    """Also with the imports inside functions, and with those that only type checkers see."""
+    training = {name: path for name, path in MODULES.items() if layer(path) == "training"}
+    imported = {name: IMPORTS[path] & training.keys() - {name} for name, path in training.items()}
+
+    list(graphlib.TopologicalSorter(imported).static_order())
+
+
 def test_every_folder_states_its_input_and_output():
     """Its __init__ begins "Takes X and returns Y"."""
     texts = {place.name: ast.get_docstring(TREES[place / "__init__.py"]) or "" for place in FOLDERS}

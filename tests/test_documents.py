@@ -168,7 +168,7 @@ def test_a_man_page_fits_into_80_columns(page):
 def test_the_manual_page_of_the_class_is_that_of_the_class(execute, tmp_path):
     """Its synopsis is the signature, each method is listed, and the example prints what the page says."""
     page = (ROOT / "man/man3/sentkit-encoder.3").read_text().replace("\\-", "-")
-    synopsis, example, output = re.findall(r"\.nf\n(.*?)\n\.fi", page, re.DOTALL)
+    synopsis, example, output, *_ = re.findall(r"\.nf\n(.*?)\n\.fi", page, re.DOTALL)
     constructor = re.search(r"Encoder(\(.*?\))\n", synopsis, re.DOTALL)[1]
     parameters = [
         re.sub(": [^=]+ = ", "=", each) for each in map(str, signature(Encoder).parameters.values())
@@ -182,6 +182,20 @@ def test_the_manual_page_of_the_class_is_that_of_the_class(execute, tmp_path):
     (tmp_path / "example.py").write_text(f"{example}\n")
     done = execute(["python3", "example.py"], tmp_path)
     assert (done.stdout, done.stderr) == (f"{output}\n", "")
+
+
+def test_the_manual_page_of_the_class_shows_how_sentence_transformers_loads_nano(execute, tmp_path):
+    """The lines of the page run, and the vectors are those of the class."""
+    page = (ROOT / "man/man3/sentkit-encoder.3").read_text().replace("\\-", "-")
+    *_, export, loading = re.findall(r"\.nf\n(.*?)\n\.fi", page, re.DOTALL)
+    text = "a cat sleeps"
+    expected = Encoder("nano", precision="fp32", device="cpu").encode(text)
+    execute(export.split(), tmp_path)
+    (tmp_path / "loading.py").write_text(f'{loading}\nprint(*model.encode("{text}"))\n')
+    dtype, vector = execute(["python3", "loading.py"], tmp_path).stdout.splitlines()
+
+    assert dtype == "float32"
+    assert np.array(vector.split(), np.float32) == pytest.approx(expected, abs=1e-5)
 
 
 def test_every_page_of_text_belongs_to_a_command():
@@ -496,7 +510,7 @@ def check_flags(words):
     flags = [word for word in words if re.match("-+[a-z]", word)]
     assert set(flags) <= {flag for parameter in found.params for flag in parameter.opts}
     if found.name == "train" and words[0] != "METHOD":
-        method = load(words[0]).kind
+        method = load(words[0]).method_class
         values = dict(itertools.pairwise(words))
         settings = [after for before, after in itertools.pairwise(words) if before == "--set"]
         build(method.Settings, method.presets, values.get("--preset"), settings)

@@ -14,7 +14,8 @@ from safetensors.numpy import load_file
 
 from sentkit.papers.published import published
 from sentkit.training.catalogue import METHODS
-from sentkit.training.settings import build, check_widths
+from sentkit.training.recipe import check_widths
+from sentkit.training.settings import build
 from support import PAIRS, ROOT, TEXTS, in_jsonl, load_script, make_bert, write_rows
 
 EXAMPLES = ROOT / "examples"

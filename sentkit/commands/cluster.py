@@ -192,6 +192,7 @@ def cluster(
     from sentkit.labels import Watch
     from sentkit.labels.clusters import clustering_run as runs
     from sentkit.labels.clusters.clustering import ALGORITHMS, ClusteringOptions
+    from sentkit.labels.clusters.points import read_centroids
     from sentkit.transforms.steps import Normalize
 
     output = Output(output_path, force)
@@ -222,7 +223,7 @@ def cluster(
             counts=counts or (0,),
             seeds=seeds,
             options=clustering_options,
-            centroids=None if from_centroids is None else runs.read_centroids(from_centroids),
+            centroids=None if from_centroids is None else read_centroids(from_centroids),
             step=Normalize() if normalize else None,
             watch=Watch(tasks.begin, tasks.add, partial(slow, console)),
         )

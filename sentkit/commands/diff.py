@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
     from sentkit.metrics.differences import Difference
     from sentkit.model import Model
-    from sentkit.model.checkpoint.variants import Result
+    from sentkit.model.checkpoint.causes import Result
     from sentkit.model.checkpoint_model import CheckpointModel
 
 SAMPLE = 5000  # vectors, for the neighbours and the similarities
@@ -101,7 +101,8 @@ def diff(
         limit_threads(of_libraries=1)  # each thread computes batches of its own
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.metrics.differences import Sides, difference
+    from sentkit.metrics.differences import difference
+    from sentkit.metrics.matches import Sides
 
     field_names = (*VECTOR_FIELDS, "entry")
     rows = RowSource((), field)
@@ -157,7 +158,8 @@ def compared_with(
     import numpy as np
 
     from sentkit.formats.rows.rows import Rejects
-    from sentkit.metrics.differences import SidesOfModel, difference
+    from sentkit.metrics.differences import difference
+    from sentkit.metrics.matches import SidesOfModel
     from sentkit.model import find_encoder
     from sentkit.model.encoding import Tally, tokenized_groups
     from sentkit.model.query_encoder import encode_list
@@ -178,7 +180,7 @@ def compared_with(
     sides = SidesOfModel(inputs, name, encode, texts)
     sides.readers[1].emb = encoder.specs[0].emb
     sides.readers[1].width = encoder.width
-    difference_of_model = difference(sides, None, **sizes, kept=EXPLAINED)
+    difference_of_model = difference(sides, None, **sizes, examples=EXPLAINED)
     console.warn(*encoder.remarks(tally))
     if sides.blank:
         console.warn(f"{sides.blank} rows with a blank text are left out")
@@ -192,7 +194,7 @@ def explained(difference: "Difference", model: "Model", console: Console) -> dic
     The order of the rows, a factor of the lengths and changes of the model are tried in this order.
     """
     from sentkit.metrics.differences import common_factor, row_order
-    from sentkit.model.checkpoint.variants import EQUAL
+    from sentkit.model.checkpoint.causes import EQUAL
     from sentkit.model.checkpoint_model import CheckpointModel
 
     record = difference.record
@@ -227,12 +229,12 @@ def explained_by_changes(
     difference: "Difference", model: "CheckpointModel", file: str, console: Console, *, same_direction: bool
 ) -> dict[str, Any]:
     """The changes of the model that explain the difference, or that nothing does."""
-    from sentkit.model.checkpoint.variants import explain
+    from sentkit.model.checkpoint.causes import explain
 
     record = difference.record
-    sample = difference.kept
+    sample = difference.examples
     console.note(f"the vectors differ: encoding {len(sample)} texts under each change, to find the cause")
-    is_explained, best, results = explain(model, [label["text"] for label in sample.labels], sample.left)
+    is_explained, best, results = explain(model, [label["text"] for label in sample.labels], sample.a)
     widths = f"A has {record['a']['width']} numbers, {model.name} has {record['b']['width']}"
     declared = f"width {record['b']['width']}"
     if results and not results[0].variants:

@@ -63,8 +63,8 @@ def distill_static(
         raise UsageError("FILE and the flags of rows need --weights sif")
     import numpy as np
 
-    from sentkit.formats.checkpoints.export import new_folder
     from sentkit.formats.checkpoints.folders import read_checkpoint
+    from sentkit.formats.checkpoints.writing import new_folder
     from sentkit.formats.files import json_line, readable
     from sentkit.formats.lexicons.model2vec import write_model2vec
     from sentkit.formats.outputs.outputs import open_output
@@ -124,7 +124,7 @@ def reading_of_tokens(checkpoint: "Checkpoint", readout: str | None) -> "Reading
 
 def made_by(checkpoint: "Checkpoint", texts: list[str] | None) -> dict[str, Any]:
     """The command for sentkit.json, with the versions."""
-    from sentkit.formats.checkpoints.export import command_record, inputs_of
+    from sentkit.formats.checkpoints.command_record import command_record, inputs_of
 
     inputs = inputs_of({"FILE": texts, "-m": checkpoint.name})
     versions = {"sentkit": version_of("sentkit"), "torch": version_of("torch")}

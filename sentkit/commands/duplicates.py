@@ -82,7 +82,7 @@ def duplicates(
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.neighbours.corpus import json_of
-    from sentkit.metrics.neighbours.pairs import Duplicates, fields_of_pairs, write_unique
+    from sentkit.metrics.neighbours.duplicates import Duplicates, fields_of_pairs, write_unique
 
     output = Output(output_path, force)
     if unique:

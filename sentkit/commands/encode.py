@@ -261,7 +261,7 @@ def encode(
 
 def print_plan_of_files(path: str, encoding: "Encoding", inputs: "Inputs", progress: RowProgress) -> None:
     """Print the plan of --dry-run for an output that is no vector folder."""
-    from sentkit.model.writing import plan_of
+    from sentkit.model.plan import plan_of
 
     blocks = [inputs.blocks(encoding.texts)]
     plan = plan_of(blocks, encoding, inputs.rejects, path, progress.add)
@@ -280,7 +280,7 @@ def print_plan_of_folder(
 ) -> None:
     """Print the plan of --dry-run for a vector folder; `existing` is this folder if it exists."""
     from sentkit.errors import NoRowsError
-    from sentkit.model.writing import plan_of
+    from sentkit.model.plan import plan_of
 
     blocks = options.planned_blocks(inputs, encoding.texts, existing)
     plan = plan_of(blocks, encoding, inputs.rejects, f"{path}/", progress.add)
@@ -314,8 +314,9 @@ def warn_of_empty_shards(console: Console, blocks: int, shards: int) -> None:
     if blocks >= shards:
         return
     have = "has" if shards - blocks == 1 else "have"
+    are = "is" if blocks == 1 else "are"
     advice = f"use --shard I/{blocks}, or smaller --block-bytes"
-    console.warn(f"{shards - blocks} of {shards} shards {have} no block: there are {blocks} ({advice})")
+    console.warn(f"{shards - blocks} of {shards} shards {have} no block: there {are} {blocks} ({advice})")
 
 
 def write_folder(
@@ -331,7 +332,7 @@ def write_folder(
 
     `existing` is the folder if it was there when the command began.
     """
-    from sentkit.model.blocks import BlockWriter
+    from sentkit.model.folder_writer import BlockWriter
 
     shard = options.shard or Shard()
     writer = BlockWriter(
@@ -344,8 +345,15 @@ def write_folder(
         existing=existing,
     )
     progress.share = writer.share
+    blocks = writer.folder.offsets[-1]
+    if blocks == 1 and not writer.existing:
+        block_size = in_byte_units(writer.folder.block_bytes)
+        stopped = f"the input is one block, of up to {block_size}, so a stop"
+        progress.console.note(f"{stopped} loses all of its rows; a smaller --block-bytes keeps more")
     writer.run(progress.add, check_stop)
     progress.console.report(writer.counts(f"shard {shard}: " if shard.count > 1 else ""))
-    if encoding.old is not None and shard.count == 1 and not writer.kept:
+    if writer.count == 0:
+        warn_of_empty_shards(progress.console, blocks, shard.count)
+    if encoding.old is not None and shard.count == 1 and not writer.complete:
         encoding.old.count_unneeded()
     return writer.tally

@@ -72,7 +72,7 @@ def export(
     console: Console,
 ) -> None:
     """Write a checkpoint that declares its readout."""
-    from sentkit.formats.checkpoints.export import command_record, inputs_of
+    from sentkit.formats.checkpoints.command_record import command_record, inputs_of
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.formats.rows.kinds import split_by_side
     from sentkit.model.reading import ReadingOptions
@@ -109,7 +109,7 @@ def export(
 
 def lineage_without_command(checkpoint: "Checkpoint") -> dict[str, Any]:
     """The origin in sentkit.json, without the keys of the command that made the checkpoint."""
-    from sentkit.formats.checkpoints.export import OF_COMMAND
+    from sentkit.formats.checkpoints.command_record import OF_COMMAND
 
     return {name: value for name, value in checkpoint.lineage.items() if name not in OF_COMMAND}
 
@@ -122,7 +122,7 @@ def export_static(
     lineage: dict[str, Any],
 ) -> None:
     """Write a static model with other numbers. It has no readout to declare."""
-    from sentkit.formats.checkpoints.export import new_folder, write_static_folder
+    from sentkit.formats.checkpoints.writing import new_folder, write_static_folder
     from sentkit.formats.lexicons.model2vec import stored_as
     from sentkit.model.reading import ReadingOptions
     from sentkit.model.static.models import WordTable, read_folder
@@ -150,8 +150,8 @@ def export_transformer(
     lineage: dict[str, Any],
     console: Console,
 ) -> None:
-    from sentkit.formats.checkpoints.export import new_folder
     from sentkit.formats.checkpoints.folders import is_adapter
+    from sentkit.formats.checkpoints.writing import new_folder
     from sentkit.model.checkpoint.export import (
         declare_encoder,
         encoder_class,

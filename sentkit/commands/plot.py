@@ -66,7 +66,7 @@ def space(
     needs({"--each": pairs_of_each_extreme}, {"--gold": gold})
     needs({"--perplexity": perplexity}, {"--by tsne": by == "tsne"})
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.plots.vectors import SpaceOptions, space
+    from sentkit.plots.space import SpaceOptions, space
 
     rows = RowSource(input_paths(files), field, rejects)
     space_options = SpaceOptions(
@@ -104,7 +104,7 @@ def pairs(
 ) -> None:
     """Draw the similarities of pairs over their gold scores."""
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.plots.vectors import pairs
+    from sentkit.plots.similarities import pairs
 
     rows = RowSource(input_paths(files), field, rejects)
     draw(
@@ -129,7 +129,7 @@ def heat(
 ) -> None:
     """Draw the similarities of all sentences."""
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.plots.vectors import heat
+    from sentkit.plots.similarities import heat
 
     draw(
         lambda inputs: heat(inputs, metric),

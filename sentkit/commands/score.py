@@ -177,8 +177,9 @@ def score(
     from sentkit.formats.files import check_input, expanded
     from sentkit.formats.outputs.outputs import open_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.metrics.gold_pairs import ScoreOptions, SeenPairs
+    from sentkit.metrics.gold_pairs import ScoreOptions
     from sentkit.metrics.reports import warnings
+    from sentkit.metrics.seen_pairs import SeenPairs
 
     output = Output(output_path, force)
     output.check_rows()
@@ -275,7 +276,7 @@ def evaluate_labels(
     inputs: "Inputs", options: "ScoreOptions", baseline: str | None, precision_at: float | None
 ) -> Evaluation:
     """The average precision and the thresholds of each file with the labels 0 and 1."""
-    from sentkit.metrics.reports import label_lines, label_records
+    from sentkit.metrics.label_scores import label_lines, label_records
 
     records = list(label_records(inputs, options, baseline, precision_at))
     layout = {"labels": ["file"], "optional": ["interval", "threshold"]}

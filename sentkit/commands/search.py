@@ -96,7 +96,7 @@ def search(
         bool,
         Option(
             "--flat",
-            help="Write one row per hit: fields of the query with _a, of the hit with _b, and rank.",
+            help="Write one row per hit: fields of the query with _a, of the hit with _b, rows and rank.",
         ),
     ] = False,
     output_path: options.Output = "-",
@@ -220,7 +220,7 @@ def search(
             exact=rescore,
             candidates=candidates,
             new=new_fields,
-            part=corpus_part,
+            shard=corpus_part,
             device=comparing_device,
             report=progress.add,
         )
@@ -243,7 +243,7 @@ def parse_part(shard: str | None) -> tuple[int, int] | None:
 
 def merge_parts(paths: list[str], output: Output, console: Console) -> None:
     """Join the hits of the parts of a corpus."""
-    from sentkit.metrics.neighbours.queries import union
+    from sentkit.metrics.neighbours.shard_union import union
 
     rows = RowSource(input_paths(paths))
     with rows.open(console, output, field_names=()) as inputs, output.open() as file:
@@ -321,9 +321,9 @@ def encoded_corpus(
     texts = dataclasses.replace(inputs.other(*paths), by_paragraph=True, rejects=inputs.rejects)
     progress = RowProgress(console, inputs=texts)
     rows = encoded_files(texts, encoder, progress.add)
-    table = in_memory(texts, rows, named=True)
+    table = in_memory(texts, rows, with_files=True)
     console.warn(*encoder.notes, *rows.remarks)
-    return SearchCorpus(table, with_id=True), rows.record
+    return SearchCorpus(table, show_id=True), rows.record
 
 
 def write_hits(search: "Search", out: BinaryIO, lines: "Callable[[Row, Hits], Iterable[bytes]]") -> None:

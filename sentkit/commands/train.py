@@ -20,7 +20,7 @@ from sentkit.flags.rows import RowSource, input_paths
 from sentkit.process import check_threads, handle_signals, is_first_process, typed_words
 
 if TYPE_CHECKING:
-    from sentkit.training.loop.state import Run
+    from sentkit.training.run import Run
 
 # Options that differ between the runs of --list.
 OF_ONE_RUN = ("-o", "--output", "--seed", "--set", "--epochs", "--batch", "--lr")
@@ -156,7 +156,7 @@ def train(
     console: Console,
 ) -> None:
     """Train an encoder."""
-    from sentkit.formats.checkpoints.export import METHOD, inputs_of
+    from sentkit.formats.checkpoints.command_record import METHOD, inputs_of
     from sentkit.formats.rows.kinds import LEARNED
     from sentkit.training.catalogue import METHODS, open_method
     from sentkit.training.settings import build, combinations, described
@@ -179,11 +179,11 @@ def train(
     # The method. Opening it imports torch.
     stopping = partial(console.report, "stops after this step and saves; Ctrl-C again exits at once")
     with handle_signals(stopping) as stop, open_method(method) as loaded:
-        kind = loaded.kind
+        kind = loaded.method_class
         if list_ and not output_path:
             print_described(described(kind.Settings, kind.presets))
             return
-        from sentkit.training.loop.state import Reporter, Run
+        from sentkit.training.run import Reporter, Run
         from sentkit.training.runs.command import perform
 
         # The settings of each combination of values of a sweep, which is one without lists of values.
@@ -263,7 +263,7 @@ def settings_of_flags(
 
 
 def refuse_settings_of_dev(assigned: Mapping[str, str]) -> None:
-    from sentkit.training.settings import OF_DEV
+    from sentkit.training.recipe import OF_DEV
 
     for name in assigned:
         if name in OF_DEV:
@@ -272,13 +272,13 @@ def refuse_settings_of_dev(assigned: Mapping[str, str]) -> None:
 
 def folders_of(runs: "Sequence[Run]") -> list[str]:
     """The folders that the runs write, without repetitions."""
-    folders = [folder for run in runs for folder in (run.output, run.part, run.rows)]
+    folders = [folder for run in runs for folder in (run.output, run.state_folder, run.rows_folder)]
     return list(dict.fromkeys(map(str, folders)))
 
 
 def print_results(runs: "Sequence[Run]", kind: type) -> None:
     """Print the result of each run, or of a sweep the result of each combination of settings."""
-    from sentkit.training.runs.command import best_of, compared, result_line, results_of, sweep_line
+    from sentkit.training.runs.results import best_of, compared, result_line, results_of, sweep_line
     from sentkit.training.settings import parsed
 
     output = Output()

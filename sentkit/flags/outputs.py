@@ -146,7 +146,7 @@ class PictureOutput(Output):
 
     def check(self) -> None:
         """Refuse an unknown format, and a picture without matplotlib, before any work."""
-        from sentkit.plots.picture import FORMATS, import_matplotlib
+        from sentkit.plots.drawing import FORMATS, import_matplotlib
 
         is_picture = self.format in FORMATS
         if self.path != "-" and not is_picture and self.format != "jsonl":
@@ -164,7 +164,7 @@ class PictureOutput(Output):
     def write(self, picture: "Picture", console: Console) -> None:
         """Draw the picture, or write its numbers as JSON."""
         from sentkit.formats.files import json_line, readable
-        from sentkit.plots.picture import FORMATS, draw
+        from sentkit.plots.drawing import FORMATS, draw
 
         if self.format not in FORMATS:
             with self.open() as file:

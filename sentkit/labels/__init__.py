@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    begin: Callable[[int], None] = lambda of: None  # adds tasks to the total
+    begin: Callable[[int], None] = lambda count: None  # adds tasks to the total
     done: Callable[[], None] = lambda: None  # reports one finished task
-    slow: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext()  # surrounds a slow task
+    slow: Callable[[str], AbstractContextManager[None]] = lambda task: nullcontext()  # surrounds a slow task
 
 
 UNWATCHED = Watch()

@@ -24,17 +24,28 @@ def measures(classes: Indices, clusters: Indices) -> dict[str, float]:
     """All measures, by name. V-measure equals NMI with the arithmetic mean of the entropies."""
     from sklearn import metrics
 
-    right = matching(classes, clusters)[2] / len(classes)  # in the cluster that is assigned to their class
+    _, _, matched_rows = matching(classes, clusters)
+    accuracy = matched_rows / len(classes)
     homogeneity, completeness, v = metrics.homogeneity_completeness_v_measure(classes, clusters)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about classes of few rows
         ami = metrics.adjusted_mutual_info_score(classes, clusters)
-    values = (right, v, adjusted_rand(classes, clusters), ami, homogeneity, completeness, v)
-    return dict(zip(MEASURES, map(float, values), strict=True))
+    return {
+        "acc": float(accuracy),
+        "nmi": float(v),
+        "ari": adjusted_rand(classes, clusters),
+        "ami": float(ami),
+        "homogeneity": float(homogeneity),
+        "completeness": float(completeness),
+        "v_measure": float(v),
+    }
 
 
 def matching(classes: Indices, clusters: Indices) -> tuple[Indices, Indices, int]:
-    """The one-to-one assignment of classes and clusters that covers most rows (Kuhn, 1955); their number."""
+    """The one-to-one assignment of classes and clusters that covers most rows (Kuhn, 1955); their number.
+
+    Class i of the first array is assigned to the cluster of the second array at the same index.
+    """
     from scipy.optimize import linear_sum_assignment
     from sklearn.metrics.cluster import contingency_matrix
 
@@ -43,32 +54,34 @@ def matching(classes: Indices, clusters: Indices) -> tuple[Indices, Indices, int
     return i, j, int(table[i, j].sum())
 
 
-def adjusted_rand(one: Indices, other: Indices) -> float:
+def adjusted_rand(labels_a: Indices, labels_b: Indices) -> float:
     """The Rand index, corrected for chance (Hubert and Arabie, 1985)."""
     from sklearn.metrics import adjusted_rand_score
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about classes of few rows
-        return float(adjusted_rand_score(one, other))
+        return float(adjusted_rand_score(labels_a, labels_b))
 
 
 def agreement(clusterings: Sequence[Indices]) -> float | None:
     """The mean adjusted Rand index over all pairs; None for a single clustering."""
-    indexes = [adjusted_rand(*pair) for pair in combinations(clusterings, 2)]
-    return sum(indexes) / len(indexes) if indexes else None
+    rand_indices = [adjusted_rand(a, b) for a, b in combinations(clusterings, 2)]
+    if not rand_indices:
+        return None
+    return sum(rand_indices) / len(rand_indices)
 
 
-def agreeing(labels: Indices, others: Sequence[Indices]) -> Float64:
-    """For each row, (n,): the share of `others` in which its cluster matches the one in `labels`."""
-    own = np.unique(labels, return_inverse=True)[1]
+def agreeing(labels: Indices, clusterings: Sequence[Indices]) -> Float64:
+    """For each row, (n,): the share of `clusterings` in which its cluster matches the one in `labels`."""
+    clusters = np.unique(labels, return_inverse=True)[1]  # numbered from 0
     counts = np.zeros(len(labels))
-    for other in others:
-        columns, theirs = np.unique(other, return_inverse=True)
-        matched = np.full(len(columns), -1)  # unmatched clusters agree with nothing
-        partners, clusters, _ = matching(labels, other)
-        matched[clusters] = partners
-        counts += matched[theirs] == own
-    return counts / max(1, len(others))
+    for other_labels in clusterings:
+        names, other_clusters = np.unique(other_labels, return_inverse=True)
+        matched_cluster = np.full(len(names), -1)  # unmatched clusters agree with nothing
+        matched, other_matched, _ = matching(labels, other_labels)
+        matched_cluster[other_matched] = matched
+        counts += matched_cluster[other_clusters] == clusters
+    return counts / max(1, len(clusterings))
 
 
 SAMPLE_ROWS = 4000  # rows; all their distances are held in memory
@@ -77,25 +90,26 @@ SAMPLE_ROWS = 4000  # rows; all their distances are held in memory
 class Silhouette:
     """A sample of rows with their distances, which are reused for many clusterings."""
 
-    def __init__(self, rows: Float32, random: np.random.Generator, most: int = SAMPLE_ROWS) -> None:
+    def __init__(self, rows: Float32, random: np.random.Generator, max_rows: int = SAMPLE_ROWS) -> None:
         from sklearn.metrics import pairwise_distances
 
-        many = len(rows) > most
-        self.places = np.sort(random.choice(len(rows), most, replace=False)) if many else np.arange(len(rows))
-        sample = rows[self.places].astype(np.float64)
+        self.row_indices = np.arange(len(rows))  # of the sample
+        if len(rows) > max_rows:
+            self.row_indices = np.sort(random.choice(len(rows), max_rows, replace=False))
+        sample = rows[self.row_indices].astype(np.float64)
         self.distances = pairwise_distances(sample - sample.mean(axis=0)).astype(np.float32)
 
     def of(self, labels: Indices) -> float | None:
         """The mean over the sample; None if it has one cluster only, or one row in each cluster."""
         from sklearn.metrics import silhouette_score
 
-        own = labels[self.places]
-        if not 1 < len(np.unique(own)) < len(own):
+        sample_labels = labels[self.row_indices]
+        if not 1 < len(np.unique(sample_labels)) < len(sample_labels):
             return None
-        return float(silhouette_score(self.distances, own, metric="precomputed"))
+        return float(silhouette_score(self.distances, sample_labels, metric="precomputed"))
 
 
-RATIO = 2.0  # least frequency of a keyword in its cluster, relative to that in the others
+RATIO = 2.0  # lowest frequency of a keyword in its cluster, relative to that in the others
 STOP_WORDS = frozenset(
     """
     about after again all also am an and any are as at be because been before being but by can could did
@@ -117,26 +131,30 @@ def keywords(texts: Iterable[tuple[int, str]], clusters: int, count: int) -> lis
     is at least RATIO times as frequent in the cluster as in the others: this leaves out the stop words of any
     language. STOP_WORDS are those of English, for few texts. Ties are in alphabetical order.
     """
-    inside: list[Counter[str]] = [Counter() for _ in range(clusters)]
+    counts_of_clusters: list[Counter[str]] = [Counter() for _ in range(clusters)]
     for cluster, text in texts:
-        if cluster >= 0:
-            inside[cluster].update(word().findall(unicodedata.normalize("NFC", text).lower()))
-    everywhere: Counter[str] = Counter()
-    for words in inside:
-        everywhere.update(words)
-    all_words = everywhere.total()
-    mean = all_words / max(1, clusters)
-    best = []
-    for words in inside:
-        total = words.total()
-        weights = (
-            (-math.sqrt(times / total) * math.log(1.0 + mean / everywhere[each]), each)
-            for each, times in words.items()
-            if each not in STOP_WORDS
-            and times * (all_words - total) >= RATIO * (everywhere[each] - times) * total
-        )
-        best.append([each for _, each in heapq.nsmallest(count, weights)])
-    return best
+        if cluster >= 0:  # not noise
+            words = word().findall(unicodedata.normalize("NFC", text).lower())
+            counts_of_clusters[cluster].update(words)
+    all_counts: Counter[str] = Counter()
+    for counts in counts_of_clusters:
+        all_counts.update(counts)
+    return [keywords_of(counts, all_counts, clusters, count) for counts in counts_of_clusters]
+
+
+def keywords_of(counts: Counter[str], all_counts: Counter[str], clusters: int, count: int) -> list[str]:
+    """The keywords of a cluster from the counts of its words and of those of all clusters."""
+    total = counts.total()
+    other_total = all_counts.total() - total
+    mean_total = all_counts.total() / max(1, clusters)
+    weighted_words = list[tuple[float, str]]()  # the highest weight first
+    for name, in_cluster in counts.items():
+        elsewhere = all_counts[name] - in_cluster
+        if name in STOP_WORDS or in_cluster * other_total < RATIO * elsewhere * total:
+            continue
+        weight = math.sqrt(in_cluster / total) * math.log(1.0 + mean_total / all_counts[name])
+        weighted_words.append((-weight, name))
+    return [name for _, name in heapq.nsmallest(count, weighted_words)]
 
 
 @cache

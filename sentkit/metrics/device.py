@@ -2,7 +2,7 @@
 
 Rows pass through the device in blocks. Blocks that fit into its memory stay there.
 
-Letters in shapes: n rows, d dimensions, b queries, m rows of a block, k centres, c rows kept for a query.
+Letters in shapes: n rows, d dimensions, b queries, m rows of a block, k centres, c candidates of a query.
 
 Rounding errors of a product of half precision. Let q and r be a query and a row, divided by their lengths (or
 by a larger number), so |q|, |r| <= 1. Let q' and r' be these vectors in half precision.
@@ -35,17 +35,22 @@ from sentkit.errors import UnavailableError
 from sentkit.formats.vectors.store import SelectedVectors, StoredVectors
 from sentkit.metrics.similarity import SMALLEST_NORM, UNDERFLOW
 
-NUMBERS_PER_BLOCK, ROWS_PER_BLOCK = 1 << 25, 1 << 17  # at most, of the rows of a block
+# The largest block of rows.
+NUMBERS_PER_BLOCK = 1 << 25
+ROWS_PER_BLOCK = 1 << 17
 VALUES_PER_BLOCK = 1 << 26  # products of rows and centres in float32
-SPARE = 64  # rows kept for a query besides those that are wanted
+SPARE = 64  # candidates of a query besides the `top` rows
 GROUP = 32  # products of which the largest is found first
-KEPT_SHARE = 0.7  # of the free memory, for blocks that stay
-HALF, SINGLE, SLACK = 2.0**-11, 2.0**-24, 1.01  # relative rounding errors
+RESIDENT_SHARE = 0.7  # of the free memory, for blocks that stay
+# Relative rounding errors.
+HALF = 2.0**-11
+SINGLE = 2.0**-24
+SLACK = 1.01
 
 # Settings of torch that add products in half precision, or shorten float32.
 SHORTER = {"allow_fp16_accumulation": False, "allow_fp16_reduced_precision_reduction": False}
 
-Pairs = tuple[Indices, Indices]  # the index of a query, and of a row
+IndexPairs = tuple[Indices, Indices]  # the index of a query, and of a row
 Block = tuple[Tensor, Tensor]  # rows as they are multiplied, (m, d), and factors or lengths
 
 
@@ -54,14 +59,16 @@ class Device:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        free = sys.maxsize if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
-        self.room = int(KEPT_SHARE * free)  # bytes, for blocks that stay
+        free_bytes = sys.maxsize
+        if device.type != "cpu":
+            free_bytes, _ = torch.cuda.mem_get_info(device)
+        self.free_bytes = int(RESIDENT_SHARE * free_bytes)  # for blocks that stay
 
-    def corpus(self, rows: Rows, metric: str) -> "Corpus":
-        return Corpus(rows, metric, self)
+    def corpus(self, rows: Rows, metric: str) -> "DeviceCorpus":
+        return DeviceCorpus(rows, metric, self)
 
-    def points(self, rows: Float32, mean: Float64) -> "Points":
-        return Points(rows, mean, self)
+    def points(self, rows: Float32, mean: Float64) -> "DevicePoints":
+        return DevicePoints(rows, mean, self)
 
     def copy(self, values: np.ndarray) -> Tensor:
         """Copy values to the device. The host does not wait for the work that the device still has."""
@@ -80,13 +87,15 @@ def tensor_of(values: np.ndarray) -> Tensor:
 def exact_sums() -> Iterator[None]:
     """Let products add in float32 without shortcuts, as the bounds require."""
     settings: Any = torch.backends.cuda.matmul
-    wanted = SHORTER | (
-        {"fp32_precision": "ieee"} if hasattr(settings, "fp32_precision") else {"allow_tf32": False}
-    )
-    before = {name: getattr(settings, name) for name in wanted if hasattr(settings, name)}
+    exact_settings: dict[str, Any] = dict(SHORTER)
+    if hasattr(settings, "fp32_precision"):
+        exact_settings["fp32_precision"] = "ieee"
+    else:
+        exact_settings["allow_tf32"] = False
+    before = {name: getattr(settings, name) for name in exact_settings if hasattr(settings, name)}
     try:
         for name in before:
-            setattr(settings, name, wanted[name])
+            setattr(settings, name, exact_settings[name])
         with torch.inference_mode():
             yield
     except torch.cuda.OutOfMemoryError as error:
@@ -102,79 +111,107 @@ class Blocks:
 
     def __init__(self, rows: Rows, device: Device, prepare: Callable[[Tensor], Block]) -> None:
         """`prepare` gets the rows of a block in float64, which it may change."""
-        self.rows, self.device, self.prepare = rows, device, prepare
-        most = max(1, NUMBERS_PER_BLOCK // max(1, rows.shape[1]))
-        self.size = min(ROWS_PER_BLOCK, 1 << (most.bit_length() - 1))
-        self.kept: dict[int, Block] = {}
-        self.buffers: dict[int, Tensor] = {}  # in pinned memory, used in turn
-        self.copied: dict[int, torch.cuda.Event] = {}  # the last copies from them
-        self.stream = torch.cuda.Stream(device.device) if device.device.type == "cuda" else None
+        self.rows = rows
+        self.device = device
+        self.prepare = prepare
+        max_rows = max(1, NUMBERS_PER_BLOCK // max(1, rows.shape[1]))
+        self.size = min(ROWS_PER_BLOCK, 1 << (max_rows.bit_length() - 1))  # a power of two
+        self.resident: dict[int, Block] = {}  # blocks that stay on the device, by their number
+        # Two buffers in pinned memory, used in turn, and the last copies from them.
+        self.buffers: dict[int, Tensor] = {}
+        self.copied: dict[int, torch.cuda.Event] = {}
+        self.stream: torch.cuda.Stream | None = None  # of the copies
+        if device.device.type == "cuda":
+            self.stream = torch.cuda.Stream(device.device)
 
     def __del__(self) -> None:
-        self.device.room += sum(each.nbytes for block in self.kept.values() for each in block)
+        self.device.free_bytes += sum(map(bytes_of, self.resident.values()))
 
     def __call__(self, first: int = 0) -> Iterator[tuple[slice, Block]]:
         """Yield the blocks with rows from `first` on; a block has no earlier ones."""
         numbers = range(first // self.size, -(-len(self.rows) // self.size))
-        copies = (None if number in self.kept else self._copy(number) for number in numbers)
-        following = next(copies, None)
+
+        def start_copy(number: int) -> Callable[[], Tensor] | None:
+            if number not in numbers or number in self.resident:
+                return None
+            return self._copy(number)
+
+        next_copy = start_copy(numbers.start)
         for number in numbers:
-            copied, following = following, next(copies, None)
-            block = self.kept[number] if copied is None else self.prepare(copied())
-            size = sum(each.nbytes for each in block)
-            if copied is not None and size <= self.device.room:
-                self.kept[number] = block
-                self.device.room -= size
+            copy = next_copy
+            next_copy = start_copy(number + 1)
+            if copy is None:
+                block = self.resident[number]
+            else:
+                block = self.prepare(copy())
+                if bytes_of(block) <= self.device.free_bytes:
+                    self.resident[number] = block
+                    self.device.free_bytes -= bytes_of(block)
             begin = number * self.size
-            start, stop = max(first, begin), min(begin + self.size, len(self.rows))
-            yield slice(start, stop), (block[0][start - begin :], block[1])
+            start = max(first, begin)
+            stop = min(begin + self.size, len(self.rows))
+            prepared_rows, factors = block
+            yield slice(start, stop), (prepared_rows[start - begin :], factors)
 
     def _copy(self, number: int) -> Callable[[], Tensor]:
         """Start to copy a block to the device. The returned function returns it in float64."""
         span = slice(number * self.size, min((number + 1) * self.size, len(self.rows)))
-        turn, place, scales = number % 2, 0, list[tuple[slice, Tensor]]()
+        turn = number % 2
         if turn in self.copied:
             self.copied[turn].synchronize()  # the buffer may be filled again
-        for codes, places, scale in codes_of(self.rows, span):
-            numbers, count = tensor_of(codes), len(codes if places is None else places)
-            own = slice(place, place + count)
-            if turn not in self.buffers:
-                shape = min(self.size, len(self.rows)), numbers.shape[1]
-                pinned = self.stream is not None
-                self.buffers[turn] = torch.empty(shape, dtype=numbers.dtype, pin_memory=pinned)
-            if places is None:  # both ways use all threads of torch
-                self.buffers[turn][own].copy_(numbers)
-            else:
-                torch.index_select(numbers, 0, tensor_of(places), out=self.buffers[turn][own])
-            if scale is not None:
-                scales.append((own, self.device.copy(scale)))
-            place = own.stop
-        with nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
-            raw = self.buffers[turn][:place].to(self.device.device, non_blocking=True)
-        if self.stream is not None:
-            self.copied[turn] = event = self.stream.record_event()
 
-        def wide() -> Tensor:
+        # Fill the buffer with the stored numbers of the block.
+        filled = 0
+        scales = list[tuple[slice, Tensor]]()  # of int8, for rows of the buffer
+        for codes, indices, scale in codes_of(self.rows, span):
+            numbers = tensor_of(codes)
+            if turn not in self.buffers:
+                shape = (min(self.size, len(self.rows)), numbers.shape[1])
+                is_pinned = self.stream is not None
+                self.buffers[turn] = torch.empty(shape, dtype=numbers.dtype, pin_memory=is_pinned)
+            count = len(codes) if indices is None else len(indices)
+            target = slice(filled, filled + count)
+            if indices is None:  # both ways use all threads of torch
+                self.buffers[turn][target].copy_(numbers)
+            else:
+                torch.index_select(numbers, 0, tensor_of(indices), out=self.buffers[turn][target])
+            if scale is not None:
+                scales.append((target, self.device.copy(scale)))
+            filled += count
+
+        # Copy the buffer while the device computes with the block before.
+        with nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
+            raw = self.buffers[turn][:filled].to(self.device.device, non_blocking=True)
+        if self.stream is not None:
+            event = self.stream.record_event()
+            self.copied[turn] = event
+
+        def rows_in_float64() -> Tensor:
             if self.stream is not None:
                 current = torch.cuda.current_stream(self.device.device)
                 current.wait_event(event)
                 raw.record_stream(current)
             rows = raw.double()
-            for own, scale in scales:
-                rows[own] *= scale
+            for target, scale in scales:
+                rows[target] *= scale
             return rows
 
-        return wide
+        return rows_in_float64
+
+
+def bytes_of(block: Block) -> int:
+    return sum(tensor.nbytes for tensor in block)
 
 
 def codes_of(rows: Rows, span: slice) -> Iterator[tuple[np.ndarray, Indices | None, np.ndarray | None]]:
-    """The stored numbers of a span, file by file, with the used places (None: all) and the scales of int8."""
+    """The stored numbers of a span, file by file, the selected rows (None: all), the scales of int8."""
     if isinstance(rows, SelectedVectors):
-        places = rows.places[span]
-        start = int(places[0])
-        for codes, _, scale in codes_of(rows.vectors, slice(start, int(places[-1]) + 1)):
-            first, last = np.searchsorted(places, [start, start + len(codes)])
-            yield codes, places[first:last] - start, scale
+        indices = rows.places[span]
+        start = int(indices[0])
+        stored_span = slice(start, int(indices[-1]) + 1)
+        for codes, _, scale in codes_of(rows.vectors, stored_span):
+            first, last = np.searchsorted(indices, [start, start + len(codes)])
+            yield codes, indices[first:last] - start, scale
             start += len(codes)
     elif isinstance(rows, StoredVectors) and rows.kind != "binary":
         for codes, storage in rows.pieces(span):
@@ -200,100 +237,126 @@ def singles_of(mean: Tensor, rows: Tensor) -> Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class DeviceCandidates:
     """Candidates for the best rows of each query."""
 
-    pairs: Pairs
+    pairs: IndexPairs
     above: int  # pairs that certainly reach the limit, which are no candidates
     open: Indices  # queries with too many candidates; they are not in `pairs` and `above`
     floors: Float64  # of these queries: at least `top` rows reach them
 
 
-class Corpus:
+class DeviceCorpus:
     """Rows of half precision, divided by their lengths; for "dot", by the largest length of the block."""
 
     def __init__(self, rows: Rows, metric: str, device: Device) -> None:
         assert metric in ("cosine", "dot"), "other metrics are no products"
-        self.metric, self.device = metric, device
+        self.metric = metric
+        self.device = device
         self.blocks = Blocks(rows, device, partial(halves_of, metric))
         self.count, self.width = rows.shape
 
     def _queries(self, queries: Float32) -> tuple[Tensor, Float64, Float64]:
-        """Queries of length 1 in half precision, (b, d), the errors of their products, and their factors."""
+        """Queries of length 1 in half precision, (b, d), the errors of their products, and their factors.
+
+        The errors are those of the module's docstring: `query_errors` is e, `row_error` is ROW.
+        """
         wide = queries.astype(np.float64)
         norms = np.sqrt(np.vecdot(wide, wide))
-        norms = np.maximum(norms, SMALLEST_NORM) if self.metric == "cosine" else norms + (norms == 0)
+        if self.metric == "cosine":
+            norms = np.maximum(norms, SMALLEST_NORM)
+            factors = np.ones(len(norms))
+        else:
+            norms = norms + (norms == 0)
+            factors = norms
         wide /= norms[:, None]
         halves = wide.astype(np.float16)
-        lost = np.sqrt(np.vecdot(wide - halves, wide - halves))
-        of_row = HALF + 2.0**-25 * np.sqrt(self.width)
-        of_sum = ((self.width + 32) * 2.0**-22 + HALF) * (1.0 + lost) * (1.0 + of_row) + 2.0**-25
-        errors = SLACK * (lost * (1.0 + of_row) + of_row + of_sum)
-        return self.device.copy(halves), errors, np.ones(len(norms)) if self.metric == "cosine" else norms
+        query_errors = np.sqrt(np.vecdot(wide - halves, wide - halves))
+        row_error = HALF + 2.0**-25 * np.sqrt(self.width)
+        relative_error = (self.width + 32) * 2.0**-22 + HALF
+        sum_errors = relative_error * (1.0 + query_errors) * (1.0 + row_error) + 2.0**-25
+        errors = SLACK * (query_errors * (1.0 + row_error) + row_error + sum_errors)
+        return self.device.copy(halves), errors, factors
 
     def reaching(
         self, queries: Float32, thresholds: float | Float64, first: int, limit: int | None
-    ) -> Pairs | None:
+    ) -> IndexPairs | None:
         """Queries and rows from `first` on that may reach the threshold; None if more than `limit`."""
         halves, errors, factors = self._queries(queries)
-        parts, count = [(np.empty(0, np.intp), np.empty(0, np.intp))], 0
-        floors, errors_there = (self.device.copy(each[:, None]) for each in (thresholds / factors, errors))
+        device_floors = self.device.copy((thresholds / factors)[:, None])
+        device_errors = self.device.copy(errors[:, None])
+        query_indices = [np.empty(0, np.intp)]
+        row_indices = [np.empty(0, np.intp)]
+        count = 0
         with exact_sums():
             for span, (rows, factor) in self.blocks(first):
-                reached = halves @ rows.T >= (floors / factor - errors_there).float()
-                count += int(reached.count_nonzero())
+                may_reach = halves @ rows.T >= (device_floors / factor - device_errors).float()
+                count += int(may_reach.count_nonzero())
                 if limit is not None and count > limit:
                     return None
-                query, column = (each.cpu().numpy() for each in reached.nonzero(as_tuple=True))
-                parts.append((query, column + span.start))
-        of_queries, of_rows = zip(*parts, strict=True)
-        return np.concatenate(of_queries), np.concatenate(of_rows)
+                queries_of_block, columns = may_reach.nonzero(as_tuple=True)
+                query_indices.append(queries_of_block.cpu().numpy())
+                row_indices.append(columns.cpu().numpy() + span.start)
+        return np.concatenate(query_indices), np.concatenate(row_indices)
 
-    def best(self, queries: Float32, top: int, limits: Float64 | None = None) -> Best:
+    def best(self, queries: Float32, top: int, limits: Float64 | None = None) -> DeviceCandidates:
         """Candidates for the `top` best rows of each query; with limits, for the best ones below them.
 
         With the error of a query, each product gives an upper and a lower limit of the similarity. The
         `top`-th lower limit is a floor: rows with an upper limit below it are not among the best.
         """
         halves, errors, factors = self._queries(queries)
-        kept, limits = min(top + SPARE, self.count), None if limits is None else limits / factors
-        upper, lower, rows, above = self._largest(halves, errors, limits, kept)
-        surely = lower if limits is None else np.where(upper < limits[:, None], lower, -np.inf)
+        if limits is not None:
+            limits = limits / factors
+        candidate_count = min(top + SPARE, self.count)
+        upper, lower, rows, above = self._largest(halves, errors, limits, candidate_count)
+
+        # Lower limits of the rows that are certainly below the limits of the caller.
+        surely = lower
+        if limits is not None:
+            surely = np.where(upper < limits[:, None], lower, -np.inf)
         floors = np.full(len(queries), -np.inf)
-        if kept >= top:
+        if candidate_count >= top:
             floors = np.partition(surely, -top, axis=1)[:, -top]
-        least = upper.min(axis=1)  # rows that are not kept are not above it
-        full = (least >= floors) & (least > -np.inf) & (kept < self.count)
-        query, place = np.nonzero((upper >= floors[:, None]) & (upper > -np.inf) & ~full[:, None])
-        open_ = np.flatnonzero(full)
-        return Best(
-            (query, rows[query, place]), int(above[~full].sum()), open_, floors[open_] * factors[open_]
+
+        # A query is open if rows that are no candidates may be better than its floor.
+        lowest_upper = upper.min(axis=1)  # no other row has a larger upper limit
+        is_open = (lowest_upper >= floors) & (lowest_upper > -np.inf) & (candidate_count < self.count)
+        is_candidate = (upper >= floors[:, None]) & (upper > -np.inf) & ~is_open[:, None]
+        query_indices, columns = np.nonzero(is_candidate)
+        open_queries = np.flatnonzero(is_open)
+        return DeviceCandidates(
+            pairs=(query_indices, rows[query_indices, columns]),
+            above=int(above[~is_open].sum()),
+            open=open_queries,
+            floors=floors[open_queries] * factors[open_queries],
         )
 
     def _largest(
-        self, halves: Tensor, errors: Float64, limits: Float64 | None, kept: int
+        self, halves: Tensor, errors: Float64, limits: Float64 | None, count: int
     ) -> tuple[Float64, Float64, Indices, Indices]:
-        """Limits of the largest products, (b, c), their rows, and the number of rows above `limits`, (b,)."""
+        """Limits of the `count` largest products, (b, c), their rows, and the number above `limits`, (b,)."""
         margins = self.device.copy(errors[:, None])
-        below = None if limits is None else self.device.copy(limits[:, None])
+        device_limits = None if limits is None else self.device.copy(limits[:, None])
         with exact_sums():
-            upper = margins.new_full((len(halves), kept), -torch.inf)
-            lower, rows = upper.clone(), torch.zeros_like(upper, dtype=torch.long)
+            upper = margins.new_full((len(halves), count), -torch.inf)
+            lower = upper.clone()
+            rows = torch.zeros_like(upper, dtype=torch.long)
             above = rows.new_zeros(len(rows))
             for span, (block, factor) in self.blocks():
                 products = halves @ block.T
-                if below is not None:
-                    reached = products >= (below / factor + margins).float()
-                    above += reached.sum(1)
-                    products.masked_fill_(reached, -torch.inf)
-                values, columns = largest(products, kept)
+                if device_limits is not None:
+                    is_above = products >= (device_limits / factor + margins).float()
+                    above += is_above.sum(1)
+                    products.masked_fill_(is_above, -torch.inf)
+                values, columns = largest(products, count)
                 wide = values.double()
+                # The largest of those so far and those of this block.
                 upper = torch.cat([upper, (wide + margins) * factor], 1)
-                upper, places = upper.topk(kept, sorted=False)
-                lower = torch.cat([lower, (wide - margins) * factor], 1).gather(1, places)
-                rows = torch.cat([rows, columns + span.start], 1).gather(1, places)
-            found = [each.cpu().numpy() for each in (upper, lower, rows, above)]
-        return found[0], found[1], found[2], found[3]
+                upper, chosen = upper.topk(count, sorted=False)
+                lower = torch.cat([lower, (wide - margins) * factor], 1).gather(1, chosen)
+                rows = torch.cat([rows, columns + span.start], 1).gather(1, chosen)
+            return upper.cpu().numpy(), lower.cpu().numpy(), rows.cpu().numpy(), above.cpu().numpy()
 
 
 def largest(products: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -303,24 +366,27 @@ def largest(products: Tensor, count: int) -> tuple[Tensor, Tensor]:
     maxima, or is not above any of these maxima.
     """
     width = products.shape[1]
-    count, groups = min(count, width), width // GROUP
-    if width % GROUP or 2 * count > groups:
+    count = min(count, width)
+    group_count = width // GROUP
+    if width % GROUP or 2 * count > group_count:
         return products.topk(count, sorted=False)
-    parts = products.view(len(products), GROUP, groups)  # column i is in group i % groups
-    chosen = parts.amax(1).topk(count, sorted=False).indices  # (b, c)
-    inner = parts.gather(2, chosen[:, None].expand(-1, GROUP, -1)).flatten(1)  # (b, GROUP * c)
-    values, places = inner.topk(count, sorted=False)
-    return values, places // count * groups + chosen.gather(1, places % count)
+    groups = products.view(len(products), GROUP, group_count)  # column i is in group i % group_count
+    chosen = groups.amax(1).topk(count, sorted=False).indices  # (b, c)
+    members = groups.gather(2, chosen[:, None].expand(-1, GROUP, -1)).flatten(1)  # (b, GROUP * c)
+    values, indices = members.topk(count, sorted=False)
+    columns = indices // count * group_count + chosen.gather(1, indices % count)
+    return values, columns
 
 
-class Points:
+class DevicePoints:
     """Rows in float32, compared with centres.
 
     The nearest centre c of a row r has the largest r c - |c|^2 / 2, for vectors minus the mean of the rows.
     """
 
     def __init__(self, rows: Float32, mean: Float64, device: Device) -> None:
-        self.device, self.width = device, len(mean)
+        self.device = device
+        self.width = len(mean)
         self.blocks = Blocks(rows, device, partial(singles_of, device.copy(mean)))
 
     def nearest(self, centres: Float64) -> tuple[Indices, Indices]:
@@ -329,20 +395,26 @@ class Points:
         `centres` (k, d) are those minus the mean. Errors are those of the formula above, with SINGLE in place
         of HALF, and those of |c|^2 / 2 and of the difference.
         """
-        singles, squares = centres.astype(np.float32), np.vecdot(centres, centres)
-        lost = np.sqrt(np.vecdot(centres - singles, centres - singles))
-        relative = SLACK * (lost + np.sqrt(squares) * (2 * SINGLE + (self.width + 32) * 2.0**-22)).max()
+        singles = centres.astype(np.float32)
+        squares = np.vecdot(centres, centres)
+        centre_errors = np.sqrt(np.vecdot(centres - singles, centres - singles))
+        sum_errors = np.sqrt(squares) * (2 * SINGLE + (self.width + 32) * 2.0**-22)
+        relative = SLACK * (centre_errors + sum_errors).max()
         absolute = SLACK * (SINGLE * squares.max() + UNDERFLOW * self.width)
-        weights, offsets = self.device.copy(singles), self.device.copy((squares / 2).astype(np.float32))
+        weights = self.device.copy(singles)
+        offsets = self.device.copy((squares / 2).astype(np.float32))
         size = max(1, VALUES_PER_BLOCK // len(centres))
-        labels, certain = list[Tensor](), list[Tensor]()
+        labels = list[Tensor]()
+        is_certain = list[Tensor]()
         with exact_sums():
-            for _, block in self.blocks():
-                for rows, lengths in zip(*(each.split(size) for each in block), strict=True):
+            for _, (block, lengths_of_block) in self.blocks():
+                for rows, lengths in zip(block.split(size), lengths_of_block.split(size), strict=True):
                     values = rows @ weights.T - offsets
                     best, label = values.max(1)
                     values.scatter_(1, label[:, None], -torch.inf)
-                    certain.append(best - values.amax(1) > 2 * (relative * lengths + absolute))
+                    second = values.amax(1)
+                    is_certain.append(best - second > 2 * (relative * lengths + absolute))
                     labels.append(label.int())
-            near, sure = torch.cat(labels).cpu().numpy(), torch.cat(certain).cpu().numpy()
-        return near.astype(np.intp), np.flatnonzero(~sure)
+            nearest = torch.cat(labels).cpu().numpy()
+            certain = torch.cat(is_certain).cpu().numpy()
+        return nearest.astype(np.intp), np.flatnonzero(~certain)

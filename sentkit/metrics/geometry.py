@@ -32,13 +32,16 @@ from sentkit.transforms.kinds import FLOOR, MAX_SCATTER_WIDTH, MOMENTS, Moments,
 from sentkit.transforms.steps import read_fit_note
 
 SAMPLE_VECTORS = 20_000  # vectors; the distances of all their pairs are computed
-LEFT_ROWS, RIGHT_ROWS = 512, 2048  # rows and columns of a block
+# Rows and columns of a block.
+BLOCK_ROWS = 512
+BLOCK_COLUMNS = 2048
 
 
 def nonzero_directions(rows: Float64) -> Float64:
     """Scale rows to length 1, (n, d) -> (m, d); zero vectors are omitted."""
     lengths = np.sqrt(np.vecdot(rows, rows))
-    return rows[lengths > 0] / lengths[lengths > 0, None]
+    is_nonzero = lengths > 0
+    return rows[is_nonzero] / lengths[is_nonzero, None]
 
 
 class Directions:
@@ -57,12 +60,13 @@ class Directions:
         if len(fitting):
             self.sample = np.concatenate([self.sample, fitting.astype(np.float32)])
         self.count += len(fitting)
-        # Row number k of the others replaces a random sampled row with probability SAMPLE_VECTORS / k.
-        others = units[len(fitting) :]
-        places = self.random.integers(0, np.arange(self.count, self.count + len(others)) + 1)
-        chosen = np.flatnonzero(places < len(self.sample))
-        self.sample[places[chosen]] = others[chosen]  # of two rows at one index the later one is kept
-        self.count += len(others)
+        # From here on, row number k replaces a random sampled row with probability SAMPLE_VECTORS / k.
+        remaining = units[len(fitting) :]
+        numbers = np.arange(self.count, self.count + len(remaining)) + 1
+        indices = self.random.integers(0, numbers)
+        chosen = np.flatnonzero(indices < len(self.sample))
+        self.sample[indices[chosen]] = remaining[chosen]  # of two rows at one index the later one is kept
+        self.count += len(remaining)
 
     def mean_cosine(self) -> float | None:
         """The mean over all pairs of two rows: the squared sum of unit vectors, minus each row's own 1."""
@@ -74,17 +78,18 @@ class Directions:
 
 def uniformity(units: Float32) -> float | None:
     """Log mean exp(-2 |x - y|^2) over all pairs of rows (n, d), equal rows included; lower is more even."""
-    count, total = len(units), 0.0
+    count = len(units)
     if count < 2:
         return None
-    for top in range(0, count, LEFT_ROWS):
-        rows = units[top : top + LEFT_ROWS]
-        for start in range(top, count, RIGHT_ROWS):
-            block = rows @ units[start : start + RIGHT_ROWS].T
+    total = 0.0
+    for top in range(0, count, BLOCK_ROWS):
+        rows = units[top : top + BLOCK_ROWS]
+        for start in range(top, count, BLOCK_COLUMNS):
+            block = rows @ units[start : start + BLOCK_COLUMNS].T
             block -= 1.0
             block *= 4.0  # -2 |x - y|^2 of two unit vectors
             np.exp(block, out=block)
-            if start < top + LEFT_ROWS:
+            if start < top + BLOCK_ROWS:  # the block is on the diagonal: each pair counts once
                 block = np.triu(block, top - start + 1)
             total += float(block.sum(dtype=np.float64))
     return math.log(total / (count * (count - 1) / 2))
@@ -116,21 +121,28 @@ class Alignment:
         for vectors, [score] in zip(block.vectors, block.rows.texts, strict=True):
             if score is None:
                 self.unscored += 1
-            elif score > self.above:
-                finite = vectors[np.isfinite(vectors).all(axis=1)]
-                units = nonzero_directions(finite.astype(np.float64))
-                if len(units) < 2:
-                    self.left_out += 1
-                else:
-                    gap = units[0] - units[1]
-                    self.pairs += 1
-                    self.total += float(gap @ gap)
+                continue
+            if score <= self.above:
+                continue
+            finite = vectors[np.isfinite(vectors).all(axis=1)]
+            units = nonzero_directions(finite.astype(np.float64))
+            if len(units) < 2:
+                self.left_out += 1
+                continue
+            difference = units[0] - units[1]
+            self.pairs += 1
+            self.total += float(difference @ difference)
 
     def record(self) -> dict[str, Any]:
-        counts = {"pairs": self.pairs, "unscored": self.unscored, "left_out": self.left_out}
         return {
             "alignment": self.total / self.pairs if self.pairs else None,
-            "alignment_pairs": {"gold": self.gold, "above": self.above, **counts},
+            "alignment_pairs": {
+                "gold": self.gold,
+                "above": self.above,
+                "pairs": self.pairs,
+                "unscored": self.unscored,
+                "left_out": self.left_out,
+            },
         }
 
 
@@ -138,33 +150,41 @@ class AxisMoments:
     """Sums over the rows added so far; the third and fourth powers are (d,)."""
 
     def __init__(self, width: int) -> None:
-        nothing = np.zeros(width)
-        self.axes = Moments(0, nothing, np.zeros((width, width)))
-        self.third, self.fourth = np.zeros(width), np.zeros(width)
+        self.axes = Moments(0, np.zeros(width), np.zeros((width, width)))
+        self.third = np.zeros(width)
+        self.fourth = np.zeros(width)
 
     def add(self, rows: Float64) -> None:
         """Add rows (n, d), n >= 1: combine sums about the mean of all rows."""
-        more = moments_of(rows)
-        centred = rows - more.mean
+        # Sums of these rows about their own mean.
+        new = moments_of(rows)
+        centred = rows - new.mean
         squares = centred * centred
-        third, fourth = (squares * centred).sum(axis=0), (squares * squares).sum(axis=0)
-        before, count = float(self.axes.count), float(self.axes.count + more.count)
-        share, left, gap = more.count / count, before / count, more.mean - self.axes.mean
+        third = (squares * centred).sum(axis=0)
+        fourth = (squares * squares).sum(axis=0)
+
+        # Pebay's formulas: p is the share of the rows before, q that of these rows, delta their distance.
+        n_before = float(self.axes.count)
+        n_all = float(self.axes.count + new.count)
+        p = n_before / n_all
+        q = new.count / n_all
+        delta = new.mean - self.axes.mean
         # Highest power first: each uses the old lower powers.
-        self.fourth += fourth + gap**4 * (before * share * (left**2 - left * share + share**2))
-        self.fourth += 6 * gap**2 * (left**2 * more.squares + share**2 * self.axes.squares)
-        self.fourth += 4 * gap * (left * third - share * self.third)
-        self.third += third + gap**3 * (before * share * (left - share))
-        self.third += 3 * gap * (left * more.squares - share * self.axes.squares)
-        self.axes += more
+        self.fourth += fourth + delta**4 * (n_before * q * (p**2 - p * q + q**2))
+        self.fourth += 6 * delta**2 * (p**2 * new.squares + q**2 * self.axes.squares)
+        self.fourth += 4 * delta * (p * third - q * self.third)
+        self.third += third + delta**3 * (n_before * q * (p - q))
+        self.third += 3 * delta * (p * new.squares - q * self.axes.squares)
+        self.axes += new
 
     def shapes(self) -> tuple[Indices, Float64, Float64]:
         """The non-constant axes (v,), their skewness and their excess kurtosis (population formulas)."""
+        count = self.axes.count
         axes = np.flatnonzero(self.axes.squares)  # the sum of a constant axis is exactly zero
-        second, third, fourth = (
-            sums[axes] / self.axes.count for sums in (self.axes.squares, self.third, self.fourth)
-        )
-        return axes, third / second**1.5, fourth / second**2 - 3.0
+        variance = self.axes.squares[axes] / count
+        skewness = self.third[axes] / count / variance**1.5
+        kurtosis = self.fourth[axes] / count / variance**2 - 3.0
+        return axes, skewness, kurtosis
 
 
 def eigenvalues(scatter: Float64) -> Float64:
@@ -180,15 +200,25 @@ def spectrum(values: Float64) -> dict[str, Any]:
     The effective rank is the number of equal eigenvalues with the same entropy (Roy and Vetterli, 2007).
     """
     rank = int((values > FLOOR * values.max(initial=0.0)).sum())
+    if not rank:
+        component_share = dict.fromkeys(("first", "first_3", "first_10"))
+        return {"isoscore": None, "effective_rank": None, "rank": 0, "component_share": component_share}
+    width = len(values)
     shares = values / (values.sum() or 1.0)
-    some = shares[shares > 0]
+    positive = shares[shares > 0]
+    isoscore = None
+    if width > 1:
+        participation_ratio = 1 / (positive @ positive)
+        isoscore = float((participation_ratio - 1) / (width - 1))
+    entropy = -float(positive @ np.log(positive))
     return {
-        "isoscore": float((1 / (some @ some) - 1) / (len(values) - 1)) if rank and len(values) > 1 else None,
-        "effective_rank": math.exp(-float(some @ np.log(some))) if rank else None,
+        "isoscore": isoscore,
+        "effective_rank": math.exp(entropy),
         "rank": rank,
         "component_share": {
-            name: float(shares[:count].sum()) if rank else None
-            for name, count in (("first", 1), ("first_3", 3), ("first_10", 10))
+            "first": float(shares[:1].sum()),
+            "first_3": float(shares[:3].sum()),
+            "first_10": float(shares[:10].sum()),
         },
     }
 
@@ -217,28 +247,37 @@ def geometry_of(
 
     `blocks` have one size, so that those of the input do not affect the result. `counter` counts them all.
     """
-    first = next(blocks, None)
+    first = next(blocks, None)  # the counter knows the width when a block has been read
     width = counter.width
     if width > MAX_SCATTER_WIDTH:  # its covariance needs too much memory
         problem = f"vectors of {width} numbers: inspect has no geometry above {MAX_SCATTER_WIDTH}"
         raise UsageError(problem, advice="use --no-geometry")
-    moments, directions = AxisMoments(width), Directions(width, SEED)
-    for rows in chain([] if first is None else [first], blocks):
-        wide = rows.astype(np.float64)
-        moments.add(wide)
-        directions.add(nonzero_directions(wide))
-    sample, mean, scatter = directions.sample, moments.axes.mean, moments.axes.scatter
-    sampled = directions.count > len(sample)
+    moments = AxisMoments(width)
+    directions = Directions(width, SEED)
+    if first is not None:
+        for rows in chain([first], blocks):
+            wide = rows.astype(np.float64)
+            moments.add(wide)
+            directions.add(nonzero_directions(wide))
+
+    # Spectra about the mean and about zero.
+    mean = moments.axes.mean
+    scatter = moments.axes.scatter
     covariance = spectrum(eigenvalues(scatter))
     about_zero = spectrum(eigenvalues(scatter + moments.axes.count * np.outer(mean, mean)))
     covariance["component_share"]["first_uncentred"] = about_zero["component_share"]["first"]
+
+    sample = directions.sample
+    uniformity_sample = None
+    if directions.count > len(sample):
+        uniformity_sample = {"vectors": len(sample), "seed": SEED}
     return {
         "vectors": moments.axes.count,
         "left_out": counter.broken,
         "directions": directions.count,
         "mean_cosine": directions.mean_cosine(),
         "uniformity": uniformity(sample),
-        "uniformity_sample": {"vectors": len(sample), "seed": SEED} if sampled else None,
+        "uniformity_sample": uniformity_sample,
         **(alignment.record() if alignment else {}),
         **covariance,
         "axis_correlation": mean_absolute_correlation(scatter),
@@ -249,58 +288,83 @@ def geometry_of(
 def axes_record(sums: AxisMoments) -> dict[str, Any]:
     """The distribution along the axes, with the axes furthest from a normal distribution."""
     axes, skewness, kurtosis = sums.shapes()
-    skewed: dict[str, Any] = dict.fromkeys(("mean_absolute", "largest", "axis"))
-    heavy: dict[str, Any] = dict.fromkeys(("mean", "max", "axis"))
+    skewness_record: dict[str, Any] = {"mean_absolute": None, "largest": None, "axis": None}
+    kurtosis_record: dict[str, Any] = {"mean": None, "max": None, "axis": None}
     if len(axes):
-        sizes = np.abs(skewness)
-        most, heaviest = int(sizes.argmax()), int(kurtosis.argmax())
-        found = float(sizes.mean()), float(skewness[most]), int(axes[most])
-        skewed = dict(zip(skewed, found, strict=True))
-        found = float(kurtosis.mean()), float(kurtosis[heaviest]), int(axes[heaviest])
-        heavy = dict(zip(heavy, found, strict=True))
-    constant = len(sums.axes.mean) - len(axes)
-    return {"constant_axes": constant, "skewness": skewed, "excess_kurtosis": heavy}
+        magnitudes = np.abs(skewness)
+        i = int(magnitudes.argmax())
+        skewness_record = {
+            "mean_absolute": float(magnitudes.mean()),
+            "largest": float(skewness[i]),
+            "axis": int(axes[i]),
+        }
+        i = int(kurtosis.argmax())
+        kurtosis_record = {
+            "mean": float(kurtosis.mean()),
+            "max": float(kurtosis[i]),
+            "axis": int(axes[i]),
+        }
+    return {
+        "constant_axes": len(sums.axes.mean) - len(axes),
+        "skewness": skewness_record,
+        "excess_kurtosis": kurtosis_record,
+    }
 
 
 def describe_transform(path: str) -> dict[str, Any]:
     """The fields of its note, with `_emb` renamed to `fitted_on`, and the shapes of its tensors."""
-    header, note = read_header(path), read_fit_note(path)
-    kernel = header.entries["kernel"].shape if "kernel" in header.entries else ()
-    known = {
-        "file": readable(path),
-        "kind": note.pop("kind", "affine"),
-        **dict(zip(("width", "kept"), kernel, strict=False)),
+    header = read_header(path)
+    note = read_fit_note(path)
+    record = {"file": readable(path), "kind": note.pop("kind", "affine")}
+    if "kernel" in header.entries:
+        record |= dict(zip(("width", "kept"), header.entries["kernel"].shape, strict=False))
+    computed = {
+        **record,
+        "fitted_on": note.pop("_emb", None),
+        "mergeable": header.entries.keys() >= set(MOMENTS),
     }
-    own = {"fitted_on": note.pop("_emb", None), "mergeable": header.entries.keys() >= set(MOMENTS)}
-    return known | note | known | own | {"tensors": shapes(header)}  # the note cannot change what is known
+    # The fields of the note come between, in their order, but do not change what is computed.
+    return record | note | computed | {"tensors": shapes(header)}
 
 
 class VectorCounter:
     """Counts over blocks of vectors. Duplicates are found by a hash of eight bytes for each."""
 
     def __init__(self) -> None:
-        self.count = self.broken = self.width = 0
-        self.hashes, self.norms = list[Indices](), list[Float64]()  # those of finite vectors
+        self.count = 0
+        self.broken = 0  # vectors with NaN or infinity
+        self.width = 0
+        self.hashes = list[Indices]()
+        self.norms = list[Float64]()  # of finite vectors
 
     def add(self, vectors: Float32) -> Float32:
         """Add vectors (n, d) and return the finite ones."""
         self.count += len(vectors)
         self.width = vectors.shape[1]
-        self.hashes.append(np.array([hash(row.tobytes()) for row in vectors], np.int64))
-        whole = np.isfinite(vectors).all(axis=1)
-        self.broken += int((~whole).sum())
-        finite = vectors[whole]
+        hashes = [hash(row.tobytes()) for row in vectors]
+        self.hashes.append(np.array(hashes, np.int64))
+        is_finite = np.isfinite(vectors).all(axis=1)
+        self.broken += int((~is_finite).sum())
+        finite = vectors[is_finite]
         self.norms.append(lengths(finite))
         return finite
 
     def record(self) -> dict[str, Any]:
-        distinct = len(np.unique(np.concatenate(self.hashes))) if self.hashes else 0
+        distinct = 0
+        if self.hashes:
+            distinct = len(np.unique(np.concatenate(self.hashes)))
         norms = np.concatenate([np.empty(0), *self.norms])
-        measures: dict[str, Any] = {"min": np.min, "mean": np.mean, "max": np.max}
+        norm_record = None
+        if len(norms):
+            norm_record = {
+                "min": float(norms.min()),
+                "mean": float(norms.mean()),
+                "max": float(norms.max()),
+            }
         return {
             "vectors": self.count,
             "numbers": self.width,  # of one vector
-            "norm": {name: float(of(norms)) for name, of in measures.items()} if len(norms) else None,
+            "norm": norm_record,
             "zero": int((norms == 0).sum()),
             "nan_or_infinite": self.broken,
             "duplicates": self.count - distinct,
@@ -317,43 +381,55 @@ def describe_vectors(
     (path,) = inputs.paths
     reader = VectorReader(inputs)
     reader.finite = False  # vectors with NaN or infinity are counted
+
+    # A transform, or for example a shard of a model.
     if is_safetensors(path) and not is_folder(path):
         header = read_header(path)
         names = header.entries.keys()
         if names and "embeddings" not in names:
             if {"kernel", "bias"} <= names or names == {PARAMETERS}:
                 return describe_transform(path)
-            # For example, a part of a model.
             return {"file": readable(path), "tensors": shapes(header), "metadata": dict(header.metadata)}
-    file: Store | None = inputs.vector_file(path)
-    if file is not None:
-        vectors = stacked(reader, alignment) if alignment else file.blocks()
-        described = {"rows": file.count, "vectors_per_row": list(file.names), "store": file.kind}
-        described |= measured(vectors, alignment, geometry=geometry)
-        spec = {name: value for name, value in file.spec.items() if name != "vectors"}
-        return {"file": readable(path), **described, "spec": spec}
-    counted = measured(stacked(reader, alignment), alignment, geometry=geometry)
-    rows = counted["vectors"] // max(1, len(reader.names))
-    if not rows:
-        raise NoRowsError([path])
-    described = {"rows": rows, "vectors_per_row": list(reader.names), **counted}
-    return {"file": readable(path), **described, "spec": {"_emb": reader.emb}}
+
+    store: Store | None = inputs.vector_file(path)
+    if store is None:
+        counts = measured(stacked(reader, alignment), alignment, geometry=geometry)
+        rows = counts["vectors"] // max(1, len(reader.names))
+        if not rows:
+            raise NoRowsError([path])
+        record = {"file": readable(path), "rows": rows, "vectors_per_row": list(reader.names)}
+        return {**record, **counts, "spec": {"_emb": reader.emb}}
+    vectors = stacked(reader, alignment) if alignment else store.blocks()
+    return {
+        "file": readable(path),
+        "rows": store.count,
+        "vectors_per_row": list(store.names),
+        "store": store.kind,
+        **measured(vectors, alignment, geometry=geometry),
+        "spec": {name: value for name, value in store.spec.items() if name != "vectors"},
+    }
 
 
 def measured(blocks: Iterable[Float32], alignment: Alignment | None, *, geometry: bool) -> dict[str, Any]:
     """Count the vectors of blocks (n, k, d), and measure their geometry if requested, in one pass."""
     counter = VectorCounter()
-    finite = (counter.add(block.reshape(-1, block.shape[-1])) for block in blocks)
-    if geometry:
-        same_size = resized(finite, np.concatenate, ROWS_PER_BLOCK)
-        found = {"geometry": geometry_of(same_size, counter, alignment)}
-        return counter.record() | found
-    for _ in finite:
-        pass
-    return counter.record()
+    if not geometry:
+        for block in blocks:
+            counter.add(flat(block))
+        return counter.record()
+    finite = (counter.add(flat(block)) for block in blocks)
+    blocks_of_one_size = resized(finite, np.concatenate, ROWS_PER_BLOCK)
+    record = {"geometry": geometry_of(blocks_of_one_size, counter, alignment)}
+    return counter.record() | record
+
+
+def flat(block: Float32) -> Float32:
+    """(n, k, d) -> (n k, d)."""
+    return block.reshape(-1, block.shape[-1])
 
 
 def stacked(reader: VectorReader, alignment: Alignment | None) -> Iterator[Float32]:
+    """The vectors of rows in blocks (n, k, d); the alignment gets the rows."""
     blocks = reader.blocks(alignment.check) if alignment else reader.blocks()
     for block in resized(blocks, joined, DESCRIBED_ROWS):
         if alignment is not None:
@@ -362,4 +438,8 @@ def stacked(reader: VectorReader, alignment: Alignment | None) -> Iterator[Float
 
 
 def shapes(header: Header) -> dict[str, str]:
-    return {name: f"{each.dtype} {' x '.join(map(str, each.shape))}" for name, each in header.entries.items()}
+    """The type and shape of each tensor, as in "F32 768 x 256"."""
+    described = {}
+    for name, entry in header.entries.items():
+        described[name] = f"{entry.dtype} {' x '.join(map(str, entry.shape))}"
+    return described

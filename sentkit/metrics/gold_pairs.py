@@ -1,124 +1,24 @@
-"""Rows with two vectors -> similarities, gold scores and groups, in 16 bytes per row.
+"""Rows with two vectors -> similarities, gold scores and groups, in 16 bytes per row."""
 
-Also which of their texts occur in training rows: a pair, two texts, or one of them.
-"""
-
-import unicodedata
 from array import array
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.arrays import Float64
-from sentkit.errors import DataError, NoRowsError, UsageError
-from sentkit.formats.files import readable
+from sentkit.errors import DataError, UsageError
 from sentkit.formats.rows.block import Row
-from sentkit.formats.rows.kinds import FIELDS, LISTS, class_of, labelled, scored, string_in, wrong_field
+from sentkit.formats.rows.kinds import class_of, labelled, scored, string_in, wrong_field
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
+from sentkit.metrics.seen_pairs import SeenPairs
 from sentkit.metrics.similarity import SIMILARITIES
 
 UNIT = 1e-2  # largest error of the length of a stored unit vector
-LEVELS = ("one", "both", "pair")
-EXCLUDED = 2  # a report also has the correlation without the pairs from this level on
-TEXTS = (*FIELDS, "definition")
-ENDS = ".!?\u3002\u061f\u06d4\u0964"  # full stops and question marks that NFKC leaves unchanged
-
-
-def normal_form(text: str) -> str:
-    """The text without differences of Unicode form, case, final punctuation and (all) white space."""
-    if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
-    text = "".join(text.casefold().split())
-    return text.rstrip(ENDS) or text
-
-
-class SeenPairs:
-    """Pairs of texts by normal form, and the first place in training rows of each text and of each pair."""
-
-    def __init__(self, paths: Sequence[str] = ()) -> None:
-        """`paths` are the training rows for `read`."""
-        self.paths, self.rows = paths, 0
-        self.numbers: dict[str, int] = {}  # normal form -> number
-        self.pairs: list[tuple[int, int]] = []
-        self.partners: defaultdict[int, set[int]] = defaultdict(set)
-        self.of_texts: dict[int, str] = {}
-        self.of_pairs: dict[tuple[int, int], str] = {}
-
-    def add(self, one: str, other: str) -> None:
-        """Add a pair."""
-        left, right = (self.numbers.setdefault(normal_form(text), len(self.numbers)) for text in (one, other))
-        self.pairs.append((left, right))
-        self.partners[left].add(right)
-        self.partners[right].add(left)
-
-    def take(self, row: Row, texts: Iterable[str]) -> None:
-        """Take the texts of a training row. A blank text equals none."""
-        found = [self.numbers.get(form) if form else None for form in map(normal_form, texts)]
-        for at, number in enumerate(found):
-            if number is not None:
-                place = f"{row.source}:{row.number}"
-                self.of_texts.setdefault(number, place)
-                for partner in self.partners[number].intersection(found[at + 1 :]):
-                    self.of_pairs.setdefault((number, partner), place)
-                    self.of_pairs.setdefault((partner, number), place)
-
-    def read(self, inputs: Inputs) -> None:
-        """Read the training rows. `inputs` are the files of the pairs."""
-        for path in self.paths:
-            source, before = inputs.other(path), self.rows
-            fields = fields_of(source, path)
-
-            def parse(row: Row, fields: Mapping[str, str] = fields) -> tuple[Row, list[str]]:
-                return row, texts_of(row, fields)
-
-            for row, texts in source.read(parse, path):
-                self.take(row, texts)
-                self.rows += 1
-            if self.rows == before:
-                raise NoRowsError([path])
-
-    def level(self, pair: int) -> int:
-        """The place in `LEVELS` plus 1, or 0 if no text of the pair occurs."""
-        numbers = self.pairs[pair]
-        return len(LEVELS) if numbers in self.of_pairs else sum(map(self.of_texts.__contains__, numbers))
-
-    def places(self, pair: int) -> list[str]:
-        """Where the pair occurs, or where its texts occur."""
-        numbers = self.pairs[pair]
-        if numbers in self.of_pairs:
-            return [self.of_pairs[numbers]]
-        return [self.of_texts[number] for number in numbers if number in self.of_texts]
-
-    def record(self, levels: NDArray[np.int8]) -> dict[str, object]:
-        """How many pairs of one report occur in the training rows."""
-        counts = {name: int((levels == LEVELS.index(name) + 1).sum()) for name in reversed(LEVELS)}
-        return {"files": list(map(readable, self.paths)), "rows": self.rows, **counts}
-
-
-def texts_of(row: Row, fields: Mapping[str, str]) -> list[str]:
-    """All texts of a training row of any kind. A field has its name in `fields`, or its standard name."""
-    row.refuse_duplicates()
-    texts: list[str] = []
-    for standard in (*TEXTS, *LISTS):
-        name = fields.get(standard, standard)
-        name = name if name in row.values else standard
-        if name not in row.values:
-            continue
-        value = row.values[name]
-        if standard in LISTS:
-            if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-                raise wrong_field(row, name, "a list of strings")
-            texts += value
-        else:
-            texts.append(string_in(row, name))
-    if not texts:
-        raise row.error("no text in this row", advice="name the field, for example --field text=title")
-    return texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +52,14 @@ class GoldPairs:
         return len(self.gold)
 
     def split(self) -> list["GoldPairs"]:
-        """One part per name, including empty parts; the unchanged pairs if they have no groups."""
+        """The pairs of each name, which may be none; the unchanged pairs if they have no groups."""
         if self.groups is None or not self.names:
             return [self]
-        chosen = [self.groups == code for code in range(len(self.names))]
-        return [GoldPairs(self.similarities[rows], self.gold[rows]) for rows in chosen]
+        pairs_of_groups = []
+        for code in range(len(self.names)):
+            in_group = self.groups == code
+            pairs_of_groups.append(GoldPairs(self.similarities[in_group], self.gold[in_group]))
+        return pairs_of_groups
 
     def only(self, chosen: NDArray[np.bool_]) -> "GoldPairs":
         """The chosen pairs, in the same groups."""
@@ -166,55 +69,68 @@ class GoldPairs:
 
 def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired: bool) -> GoldPairs:
     """Compute the similarities of a file. `paired`: its pairs will be compared with those of another file."""
-    reader, fields, similarity = VectorReader(inputs), fields_of(inputs, path), SIMILARITIES[options.metric]
-    texts = [fields.get(name, name) for name in ("text_a", "text_b")]
-    gold, identities, rows, width = list[Float64](), array("q"), 0, 0
-    similarities, of_first_numbers = list[Float64](), list[Float64]()
+    reader = VectorReader(inputs)
+    fields = fields_of(inputs, path)
+    text_fields = [fields.get(name, name) for name in ("text_a", "text_b")]
+    similarity = SIMILARITIES[options.metric]
+
+    # One list entry for each block; of the rows that have a gold score.
+    gold = [np.empty(0)]
+    similarities = [np.empty(0)]
+    similarities_of_first_numbers = [np.empty(0)]
     groups: list[str] = []
-    names: dict[str, None] = {}  # of all groups
+    group_names: dict[str, None] = {}  # also of rows without a score
+    identities = array("q")
+    rows = 0
+    width = 0
 
     def check(block: VectorBlock) -> VectorBlock:
-        return check_rows(block, options, texts)
+        return check_rows(block, options, text_fields)
 
     for block in reader.blocks(check, paths=[path]):
-        found = [pair for (pair,) in block.rows.texts]
-        scores = np.array([score for score, _ in found], np.float64)  # NaN for None
-        scored = np.flatnonzero(~np.isnan(scores))
-        gold.append(scores[scored])
-        rows, width = rows + len(block), block.vectors.shape[-1]
-        similarities.append(similarity(block.vectors[:, 0], block.vectors[:, 1])[scored])
+        scores_and_groups = [pair for (pair,) in block.rows.texts]
+        scores = np.array([score for score, _ in scores_and_groups], np.float64)  # NaN for None
+        scored_rows = np.flatnonzero(~np.isnan(scores))
+        gold.append(scores[scored_rows])
+        rows += len(block)
+        width = block.vectors.shape[-1]
+        similarities.append(similarity(block.vectors[:, 0], block.vectors[:, 1])[scored_rows])
         if options.dim is not None:
             short = first_numbers(block.vectors, options.dim)
-            of_first_numbers.append(similarity(short[:, 0], short[:, 1])[scored])
+            similarities_of_first_numbers.append(similarity(short[:, 0], short[:, 1])[scored_rows])
         if options.group is not None:
-            names |= dict.fromkeys(group for _, group in found)
-            groups += [found[place][1] for place in scored.tolist()]
-        for place in scored.tolist() if paired else ():
-            known = (str(block.rows.values[place].get(text)) for text in texts)
-            identities.append(hash((*found[place], *known)))
+            group_names |= dict.fromkeys(group for _, group in scores_and_groups)
+            groups += [scores_and_groups[i][1] for i in scored_rows.tolist()]
+        if paired:
+            for i in scored_rows.tolist():
+                texts = [str(block.rows.values[i].get(field)) for field in text_fields]
+                identities.append(hash((*scores_and_groups[i], *texts)))
         if options.seen is not None:
-            for place in scored.tolist():
-                options.seen.add(*map(block.rows.values[place].__getitem__, texts))
-    values = np.concatenate([np.empty(0), *gold])
-    if len(values) < 2 or values.min() == values.max():  # equal similarities: [CLS] at layer 0 has them
-        problem = f'"{options.gold}" has no two different values in {len(values)} rows that have it'
+            for i in scored_rows.tolist():
+                values = block.rows.values[i]
+                options.seen.add(*(values[field] for field in text_fields))
+
+    gold_scores = np.concatenate(gold)
+    if len(gold_scores) < 2 or gold_scores.min() == gold_scores.max():
+        # Equal similarities are no error: [CLS] at layer 0 has them.
+        problem = f'"{options.gold}" has no two different values in {len(gold_scores)} rows that have it'
         raise DataError(problem, source=path)
     # Groups with scores come first, in their order, which is equal in compared files.
-    codes = {name: code for code, name in enumerate(dict.fromkeys([*groups, *names]))}
+    codes = {name: code for code, name in enumerate(dict.fromkeys([*groups, *group_names]))}
     pairs = GoldPairs(
         similarities=np.concatenate(similarities),
-        gold=values,
+        gold=gold_scores,
         groups=None if options.group is None else np.array([codes[group] for group in groups]),
         names=tuple(codes),
         file=path,
         encoder=reader.emb,
-        skipped=rows - len(values),
+        skipped=rows - len(gold_scores),
         identities=identities,
         dim=width,
     )
     if options.dim is None:
         return pairs
-    cut = replace(pairs, similarities=np.concatenate(of_first_numbers), dim=options.dim)
+    cut = replace(pairs, similarities=np.concatenate(similarities_of_first_numbers), dim=options.dim)
     return replace(pairs, cut=cut)
 
 
@@ -222,28 +138,39 @@ def first_numbers(vectors: NDArray[np.float32], dim: int) -> NDArray[np.float32]
     """The first numbers of vectors; those of unit length have it again, as encode --dim does."""
     if not 1 <= dim < vectors.shape[-1]:
         raise UsageError(f"--dim {dim}: the vectors have only {vectors.shape[-1]} numbers")
-    short, lengths = vectors[..., :dim], np.linalg.norm(vectors, axis=-1, keepdims=True)
-    own = np.linalg.norm(short, axis=-1, keepdims=True)
-    scales: NDArray[np.float32] = np.where((abs(lengths - 1) < UNIT) & (own > 0), own, 1).astype(np.float32)
+    short = vectors[..., :dim]
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    short_lengths = np.linalg.norm(short, axis=-1, keepdims=True)
+    is_unit = (abs(lengths - 1) < UNIT) & (short_lengths > 0)
+    scales: NDArray[np.float32] = np.where(is_unit, short_lengths, 1).astype(np.float32)
     return short / scales
 
 
-def check_rows(block: VectorBlock, options: ScoreOptions, texts: Sequence[str]) -> VectorBlock:
-    """Mark bad rows; the text of the others is their score (None: skipped) and group. `texts` are fields."""
-    rows, vectors, numbers = block.rows, block.vectors.shape[1], {float, int}
-    column = [values.get(options.gold) for values in rows.values]
-    as_they_are = vectors == 2 and not (options.binary or options.group or options.seen or rows.bad)
-    if as_they_are and {*map(type, column)} <= numbers and np.isfinite(column).all():  # type: ignore[arg-type]
-        rows.texts = [((score, None),) for score in column]
-        return block
-    read = labelled if options.binary else scored
+def check_rows(block: VectorBlock, options: ScoreOptions, text_fields: Sequence[str]) -> VectorBlock:
+    """Mark bad rows; the text of the others is their score (None: skipped) and group."""
+    rows = block.rows
+    vector_count = block.vectors.shape[1]
+
+    # Finite numbers in all rows need no parsing of each row.
+    needs_parsing = options.binary or options.group or options.seen or rows.bad
+    if vector_count == 2 and not needs_parsing:
+        column: list[Any] = [values.get(options.gold) for values in rows.values]
+        are_numbers = {type(score) for score in column} <= {float, int}
+        if are_numbers and np.isfinite(column).all():
+            rows.texts = [((score, None),) for score in column]
+            return block
+
+    read_score = labelled if options.binary else scored
 
     def parse(row: Row) -> tuple[float | None, str | None]:
-        expect_pair(row, vectors)
-        score = read(row, options.gold)
-        group = None if options.group is None else group_of(row, options.group)
-        for name in texts if score is not None and options.seen is not None else ():
-            string_in(row, name)
+        expect_pair(row, vector_count)
+        score = read_score(row, options.gold)
+        group = None
+        if options.group is not None:
+            group = group_of(row, options.group)
+        if score is not None and options.seen is not None:
+            for field in text_fields:
+                string_in(row, field)
         return score, group
 
     rows.parse(parse)

@@ -16,30 +16,32 @@ CONVERTED_ELEMENTS = 49_152  # elements converted at a time: two chunks of float
 TILE_ROWS = (8, 32)  # rows of differences at a time in `_manhattan_blocks`, for the same reason
 
 
-def _cosine(left: Float64, right: Float64) -> Float64:
-    squares = [np.maximum(np.vecdot(side, side), SMALLEST_NORM**2) for side in (left, right)]
+def _cosine(a: Float64, b: Float64) -> Float64:
+    squares_a = np.maximum(np.vecdot(a, a), SMALLEST_NORM**2)
+    squares_b = np.maximum(np.vecdot(b, b), SMALLEST_NORM**2)
     # One root of the product instead of a product of roots: equal rows then give exactly 1.
-    return np.clip(np.vecdot(left, right) / np.sqrt(squares[0] * squares[1]), -1.0, 1.0)
+    cosines = np.vecdot(a, b) / np.sqrt(squares_a * squares_b)
+    return np.clip(cosines, -1.0, 1.0)
 
 
-def _euclidean(left: Float64, right: Float64) -> Float64:
-    difference = left - right
+def _euclidean(a: Float64, b: Float64) -> Float64:
+    difference = a - b
     return 0.0 - np.sqrt(np.vecdot(difference, difference))  # 0.0 - 0.0 is 0.0, but -(0.0) is -0.0
 
 
-def _manhattan(left: Float64, right: Float64) -> Float64:
-    return 0.0 - np.abs(left - right).sum(axis=1)
+def _manhattan(a: Float64, b: Float64) -> Float64:
+    return 0.0 - np.abs(a - b).sum(axis=1)
 
 
 def _chunked(rule: Callable[[Float64, Float64], Float64]) -> Callable[[Float32, Float32], Float64]:
     """Compute a metric in float64, a few rows at a time: as exact as all rows at once, in half the time."""
 
-    def similarity(left: Float32, right: Float32) -> Float64:
-        rows = max(1, CONVERTED_ELEMENTS // max(1, left.shape[1]))
-        similarities = np.empty(len(left))
-        for start in range(0, len(left), rows):
-            part = slice(start, start + rows)
-            similarities[part] = rule(left[part].astype(np.float64), right[part].astype(np.float64))
+    def similarity(a: Float32, b: Float32) -> Float64:
+        size = max(1, CONVERTED_ELEMENTS // max(1, a.shape[1]))
+        similarities = np.empty(len(a))
+        for start in range(0, len(a), size):
+            rows = slice(start, start + size)
+            similarities[rows] = rule(a[rows].astype(np.float64), b[rows].astype(np.float64))
         return similarities
 
     return similarity
@@ -54,7 +56,7 @@ SIMILARITIES: dict[str, Callable[[Float32, Float32], Float64]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class BlockMetric:
     """One metric between blocks: `prepare` each block once, then `compare` it with others."""
 
     prepare: Callable[[Float32], NDArray]
@@ -67,37 +69,38 @@ def _unit_rows(rows: Float32) -> Float32:
     return (wide / np.maximum(norms, SMALLEST_NORM)[:, None]).astype(np.float32)
 
 
-def _cosine_blocks(left: Float32, right: Float32) -> Float32:
-    cosines = left @ right.T
+def _cosine_blocks(a: Float32, b: Float32) -> Float32:
+    cosines = a @ b.T
     return np.clip(cosines, -1.0, 1.0, out=cosines)  # rounding of unit rows reaches 1.0000001
 
 
-def _euclidean_blocks(left: Float64, right: Float64) -> Float32:
+def _euclidean_blocks(a: Float64, b: Float64) -> Float32:
     """|a|^2 + |b|^2 - 2ab in float64: float32 is too imprecise for small distances between long rows."""
-    squares = left @ right.T
+    squares = a @ b.T
     squares *= -2.0
-    squares += np.vecdot(left, left)[:, None]
-    squares += np.vecdot(right, right)
+    squares += np.vecdot(a, a)[:, None]
+    squares += np.vecdot(b, b)
     np.maximum(squares, 0.0, out=squares)  # rounding can make the distance of equal rows negative
     return (0.0 - np.sqrt(squares, out=squares)).astype(np.float32)
 
 
-def _manhattan_blocks(left: Float32, right: Float32) -> Float32:
-    distances = np.empty((len(left), len(right)), np.float32)
-    ones = np.ones(left.shape[1], np.float32)  # a product with ones is faster than a sum
-    high, wide = TILE_ROWS
-    for i in range(0, len(left), high):
-        for j in range(0, len(right), wide):
-            gaps = left[i : i + high, None] - right[None, j : j + wide]  # (8, 32, d)
-            distances[i : i + high, j : j + wide] = np.abs(gaps, out=gaps) @ ones
+def _manhattan_blocks(a: Float32, b: Float32) -> Float32:
+    distances = np.empty((len(a), len(b)), np.float32)
+    ones = np.ones(a.shape[1], np.float32)  # a product with ones is faster than a sum
+    height, width = TILE_ROWS
+    for i in range(0, len(a), height):
+        for j in range(0, len(b), width):
+            differences = a[i : i + height, None] - b[None, j : j + width]  # (8, 32, d)
+            np.abs(differences, out=differences)
+            distances[i : i + height, j : j + width] = differences @ ones
     return np.subtract(0.0, distances, out=distances)
 
 
-BLOCKS: dict[str, Blocks] = {
-    "cosine": Blocks(_unit_rows, _cosine_blocks),
-    "dot": Blocks(lambda rows: rows, lambda left, right: left @ right.T),
-    "euclidean": Blocks(lambda rows: rows.astype(np.float64), _euclidean_blocks),
-    "manhattan": Blocks(lambda rows: rows, _manhattan_blocks),
+BLOCKS: dict[str, BlockMetric] = {
+    "cosine": BlockMetric(_unit_rows, _cosine_blocks),
+    "dot": BlockMetric(lambda rows: rows, lambda a, b: a @ b.T),
+    "euclidean": BlockMetric(lambda rows: rows.astype(np.float64), _euclidean_blocks),
+    "manhattan": BlockMetric(lambda rows: rows, _manhattan_blocks),
 }
 
 
@@ -114,13 +117,17 @@ def lengths(vectors: Float32 | Float64) -> Float64:
     return np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))
 
 
-def margins(magnitudes: Float64, lost: float = 0.0) -> Float64:
-    """A larger difference between two values is certain: both may have a rounding error, and lose `lost`."""
-    return 2.0 * (ROUNDING * magnitudes + lost)
+def margins(magnitudes: Float64, underflow: float = 0.0) -> Float64:
+    """A larger difference between two values is certain: both may be rounded, and lose `underflow`."""
+    return 2.0 * (ROUNDING * magnitudes + underflow)
 
 
-def exact(metric: str, left: Float32, right: Rows, pairs: tuple[Indices, Indices]) -> Float64:
+def exact(metric: str, a: Float32, b: Rows, pairs: tuple[Indices, Indices]) -> Float64:
     """The exact similarities of the given pairs of rows; few rows are copied at a time."""
-    parts = [slice(start, start + CANDIDATES) for start in range(0, len(pairs[0]), CANDIDATES)]
-    similarities = [SIMILARITIES[metric](left[pairs[0][part]], right[pairs[1][part]]) for part in parts]
-    return np.concatenate([np.empty(0), *similarities])
+    similarity = SIMILARITIES[metric]
+    indices_a, indices_b = pairs
+    similarities = np.empty(len(indices_a))
+    for start in range(0, len(indices_a), CANDIDATES):
+        chunk = slice(start, start + CANDIDATES)
+        similarities[chunk] = similarity(a[indices_a[chunk]], b[indices_b[chunk]])
+    return similarities

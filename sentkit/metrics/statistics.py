@@ -26,9 +26,11 @@ QUANTILE = 1.959963984540054  # of the normal distribution, at 97.5 %
 def ranks(values: ArrayLike) -> Float64:
     """Ranks from 1; tied values share their average rank. scipy.stats has this, but its import takes long."""
     order, _, sizes = runs(np.asarray(values))
-    found = np.empty(len(order))
-    found[order] = np.repeat((double_ranks(sizes, len(order)) + (len(order) + 1)) * 0.5, sizes)
-    return found
+    n = len(order)
+    ranks_of_runs = (double_ranks(sizes, n) + (n + 1)) * 0.5
+    ranked = np.empty(n)
+    ranked[order] = np.repeat(ranks_of_runs, sizes)
+    return ranked
 
 
 def double_ranks(counts: NDArray[np.intp], n: int) -> Float64:
@@ -44,7 +46,8 @@ def runs(values: NDArray) -> tuple[Indices, Indices, Indices]:
     """The order (n,) of the values, and where equal ones begin, and how many they are, (v,), as np.unique."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
-    begins = np.flatnonzero(np.append(np.ones(min(1, len(order)), bool), ordered[1:] != ordered[:-1]))
+    is_begin = np.append(np.ones(min(1, len(order)), bool), ordered[1:] != ordered[:-1])
+    begins = np.flatnonzero(is_begin)
     return order, begins, np.diff(np.append(begins, len(order)))
 
 
@@ -60,38 +63,40 @@ def centred(values: ArrayLike) -> Float64:
     return column - column.mean()
 
 
-def pearson(left: ArrayLike, right: ArrayLike) -> float:
+def pearson(a: ArrayLike, b: ArrayLike) -> float:
     """Linear correlation in [-1, 1]; NaN for fewer than two pairs, a constant, NaN or infinity."""
-    one, other = centred(left), centred(right)
-    spread = math.sqrt(float(one @ one) * float(other @ other))
+    centred_a = centred(a)
+    centred_b = centred(b)
+    spread = math.sqrt(float(centred_a @ centred_a) * float(centred_b @ centred_b))
     if not spread > 0.0:
         return math.nan
-    return min(1.0, max(-1.0, float(one @ other) / spread))
+    return min(1.0, max(-1.0, float(centred_a @ centred_b) / spread))
 
 
-def spearman(left: ArrayLike, right: ArrayLike) -> float:
+def spearman(a: ArrayLike, b: ArrayLike) -> float:
     """Rank correlation in [-1, 1] with average ranks for ties; NaN in the same cases as `pearson`."""
-    if not (np.isfinite(left).all() and np.isfinite(right).all()):
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
         return math.nan
-    return pearson(ranks(left), ranks(right))
+    return pearson(ranks(a), ranks(b))
 
 
 def multiplicities(n: int, count: int, seed: Seed) -> Iterator[NDArray[np.intp]]:
     """The count of each row in each resample, in blocks (b, n); the arguments determine it completely."""
     generator = np.random.Generator(np.random.Philox(seed))
-    rows = resamples_at_once(n)
-    firsts = np.arange(rows)[:, None] * n
-    for start in range(0, count, rows):
-        drawn = generator.integers(0, n, size=(min(rows, count - start), n))
-        drawn += firsts[: len(drawn)]
-        yield np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
+    size = resamples_at_once(n)
+    # One call of bincount for a block: row i of resample k has the bin k n + i.
+    first_bins = np.arange(size)[:, None] * n
+    for start in range(0, count, size):
+        bins = generator.integers(0, n, size=(min(size, count - start), n))
+        bins += first_bins[: len(bins)]
+        yield np.bincount(bins.ravel(), minlength=bins.size).reshape(bins.shape)
 
 
 def resamples_at_once(n: int) -> int:
     return max(1, RESAMPLED_ELEMENTS // n)
 
 
-def resample(left: ArrayLike, right: ArrayLike, *, count: int = RESAMPLES, seed: Seed) -> Float64:
+def resample(a: ArrayLike, b: ArrayLike, *, count: int = RESAMPLES, seed: Seed) -> Float64:
     """Both KINDS of correlation of `count` resamples, (2, r), ranked exactly, with one sort for all of them.
 
     A resample with one constant side has NaN.
@@ -100,45 +105,65 @@ def resample(left: ArrayLike, right: ArrayLike, *, count: int = RESAMPLES, seed:
     encoders is the difference of two results: `resample(a, gold, seed=seed) - resample(b, gold, seed=seed)`.
     Besides the result it needs the memory of a few columns.
     """
-    order, begins, sizes = runs(np.asarray(left))
-    other_order, _, other_sizes = runs(np.asarray(right)[order])
-    one, other = centred(left)[order], centred(right)[order]
-    n, v, done = len(order), len(other_sizes), 0
-    if min(len(sizes), v) < 2 or np.isnan([one[0], other[0]]).any():
+    # The pairs in the order of `a`, so that equal values of it are neighbours.
+    order, begins_a, sizes_a = runs(np.asarray(a))
+    order_b, _, sizes_b = runs(np.asarray(b)[order])
+    centred_a = centred(a)[order]
+    centred_b = centred(b)[order]
+    n = len(order)
+    v = len(sizes_b)
+    if min(len(sizes_a), v) < 2 or np.isnan([centred_a[0], centred_b[0]]).any():
         return np.full((2, count), np.nan)
-    codes = np.empty(n, np.intp)  # of the other side, in the order of the first one
-    codes[other_order] = np.repeat(np.arange(v), other_sizes)
-    places = codes + np.arange(resamples_at_once(n))[:, None] * v
-    powers = np.stack([one, other, one * one, other * other, one * other])
-    sums = np.empty((8, count))
-    for drawn in multiplicities(n, count, seed):
-        b = len(drawn)
-        ordered = drawn.take(order, axis=1)
-        times = ordered.astype(np.float64)
-        others = np.bincount(places[:b].ravel(), times.ravel(), b * v).reshape(-1, v).astype(np.intp)
-        if len(begins) == n:
-            own = double_ranks(ordered, n)
+
+    # The distinct value of `b` in each pair, by its number; k v is added for resample k of a block.
+    value_b = np.empty(n, np.intp)
+    value_b[order_b] = np.repeat(np.arange(v), sizes_b)
+    bins_b = value_b + np.arange(resamples_at_once(n))[:, None] * v
+
+    powers = np.stack([centred_a, centred_b, centred_a**2, centred_b**2, centred_a * centred_b])
+    sums = np.empty((5, count))  # of the powers
+    rank_sums = np.empty((3, count))  # of the squares of the ranks of a and of b, and of their product
+    done = 0
+    for counts_of_rows in multiplicities(n, count, seed):
+        size = len(counts_of_rows)
+        block = slice(done, done + size)
+        counts = counts_of_rows.take(order, axis=1)  # (size, n)
+        weights = counts.astype(np.float64)
+        sums[:, block] = powers @ weights.T
+
+        # Ranks of the pairs by `a`, (size, n), and of the distinct values of `b`, (size, v).
+        if len(begins_a) == n:
+            ranks_a = double_ranks(counts, n)
         else:
-            own = np.repeat(double_ranks(np.add.reduceat(ordered, begins, axis=1), n), sizes, axis=1)
-        theirs, of_block = double_ranks(others, n), sums[:, done : done + b]
-        of_block[:5] = powers @ times.T
-        times *= own
-        of_block[5] = np.vecdot(times, own)
-        of_block[6] = np.vecdot(others * theirs, theirs)
-        of_block[7] = np.vecdot(times, theirs.take(places[:b]))
-        done += b
-    x, y, xx, yy, xy = sums[:5] / n
-    spread, other_spread = xx - x * x, yy - y * y
+            counts_a = np.add.reduceat(counts, begins_a, axis=1)
+            ranks_a = np.repeat(double_ranks(counts_a, n), sizes_a, axis=1)
+        counts_b = np.bincount(bins_b[:size].ravel(), weights.ravel(), size * v)
+        counts_b = counts_b.reshape(size, v).astype(np.intp)
+        ranks_b = double_ranks(counts_b, n)
+
+        weights *= ranks_a
+        rank_sums[0, block] = np.vecdot(weights, ranks_a)
+        rank_sums[1, block] = np.vecdot(counts_b * ranks_b, ranks_b)
+        rank_sums[2, block] = np.vecdot(weights, ranks_b.take(bins_b[:size]))
+        done += size
+
+    # The correlations, from the means of the powers.
+    x, y, xx, yy, xy = sums / n
+    variance_a = xx - x * x
+    variance_b = yy - y * y
     with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 is NaN, as intended
-        by_rank = sums[7] / np.sqrt(sums[5] * sums[6])
-        by_value = (xy - x * y) / np.sqrt(spread * other_spread)
+        by_rank = rank_sums[2] / np.sqrt(rank_sums[0] * rank_sums[1])
+        by_value = (xy - x * y) / np.sqrt(variance_a * variance_b)
     # Ranks identify a constant exactly; the mean of a constant may have a rounding error.
     by_value[np.isnan(by_rank)] = np.nan
-    lost = ((spread < CANCELLED * xx) | (other_spread < CANCELLED * yy)) & ~np.isnan(by_rank)
-    if lost.any():  # far values that were not drawn
-        for place, times in enumerate(chain.from_iterable(multiplicities(n, count, seed))):
-            if lost[place]:
-                by_value[place] = pearson(np.repeat(left, times), np.repeat(right, times))
+
+    # Resamples without the values that are far from all others: their variances have lost digits.
+    has_lost_digits = (variance_a < CANCELLED * xx) | (variance_b < CANCELLED * yy)
+    has_lost_digits &= ~np.isnan(by_rank)
+    if has_lost_digits.any():
+        for i, counts in enumerate(chain.from_iterable(multiplicities(n, count, seed))):
+            if has_lost_digits[i]:
+                by_value[i] = pearson(np.repeat(a, counts), np.repeat(b, counts))
     return np.clip([by_rank, by_value], -1.0, 1.0)
 
 
@@ -153,18 +178,17 @@ def percentile_interval(statistics: Float64) -> list[float]:
     if not len(defined):
         return [math.nan, math.nan]
     # As np.percentile, which imports numpy.ma.
-    places = np.array([0.025, 0.975]) * (len(defined) - 1)
-    return np.interp(places, np.arange(len(defined)), defined).tolist()
+    positions = np.array([0.025, 0.975]) * (len(defined) - 1)
+    return np.interp(positions, np.arange(len(defined)), defined).tolist()
 
 
 def bootstrap(statistics: Callable[[Indices], Mapping[str, float]], rows: int) -> dict[str, list[float]]:
-    """The limits of each statistic, which gets the places of resampled rows, the same as in `resample`."""
-    drawn = [
-        statistics(np.repeat(np.arange(rows), counts))
-        for block in multiplicities(rows, resamples_for(rows), 0)
-        for counts in block
-    ]
-    return {name: percentile_interval(np.array([each[name] for each in drawn])) for name in drawn[0]}
+    """The limits of each statistic, which gets the indices of resampled rows, the same as in `resample`."""
+    values: dict[str, list[float]] = {}  # of each statistic, one for each resample
+    for counts in chain.from_iterable(multiplicities(rows, resamples_for(rows), 0)):
+        for name, value in statistics(np.repeat(np.arange(rows), counts)).items():
+            values.setdefault(name, []).append(value)
+    return {name: percentile_interval(np.array(column)) for name, column in values.items()}
 
 
 def two_sided_p(differences: Float64) -> float:
@@ -179,11 +203,14 @@ def two_sided_p(differences: Float64) -> float:
 
 def fisher_interval(kind: str, correlation: float, pairs: int) -> list[float]:
     """Fisher's interval x 100, from four pairs on; Spearman's as Bonett and Wright (2000) have it."""
-    variance = (1.0 + correlation**2 / 2.0 if kind == "spearman" else 1.0) / (pairs - 3)
+    numerator = 1.0
+    if kind == "spearman":
+        numerator += correlation**2 / 2.0
+    variance = numerator / (pairs - 3)
     with np.errstate(divide="ignore"):  # a perfect correlation becomes infinite, and tanh reverses it
         middle = np.arctanh(correlation)
     reach = QUANTILE * math.sqrt(variance)
-    return [100.0 * math.tanh(middle + each) for each in (-reach, reach)]
+    return [100.0 * math.tanh(middle - reach), 100.0 * math.tanh(middle + reach)]
 
 
 def resampled_mean(
@@ -193,26 +220,33 @@ def resampled_mean(
 
     `kind` is spearman or pearson. The mean is NaN if it is undefined for one of the seeds.
     """
-    total = sum(resample(column, gold, count=count, seed=seed)[KINDS.index(kind)] for column in columns)
+    kind_index = KINDS.index(kind)
+    total = sum(resample(column, gold, count=count, seed=seed)[kind_index] for column in columns)
     return 100.0 * total / len(columns)
 
 
 def class_scores(predicted: Indices, truth: Indices, classes: int) -> dict[str, float]:
     """Return accuracy, F1 and Matthews. F1 is that of class 1, or of more classes their mean."""
-    each = [f1(predicted, truth, number) for number in range(classes)]
+    f1_of_classes = [f1(predicted, truth, number) for number in range(classes)]
     return {
         "accuracy": float(np.mean(predicted == truth)),
-        "f1": each[1] if classes == 2 else float(np.mean(each)),
+        "f1": f1_of_classes[1] if classes == 2 else float(np.mean(f1_of_classes)),
         "matthews": matthews(predicted, truth, classes),
     }
 
 
 def matthews(predicted: Indices, truth: Indices, classes: int) -> float:
     """The correlation of Matthews, for several classes that of Gorodkin (2004); 0 if all are of one class."""
-    ours, theirs = (np.bincount(each, minlength=classes) for each in (predicted, truth))
-    rows, right = len(truth), np.sum(predicted == truth)
-    spread = float(rows * rows - ours @ ours) * float(rows * rows - theirs @ theirs)
-    return float(right * rows - ours @ theirs) / spread**0.5 if spread else 0.0
+    rows = len(truth)
+    correct = np.sum(predicted == truth)
+    predicted_counts = np.bincount(predicted, minlength=classes)
+    true_counts = np.bincount(truth, minlength=classes)
+    predicted_spread = float(rows * rows - predicted_counts @ predicted_counts)
+    true_spread = float(rows * rows - true_counts @ true_counts)
+    spread = predicted_spread * true_spread
+    if not spread:
+        return 0.0
+    return float(correct * rows - predicted_counts @ true_counts) / spread**0.5
 
 
 def number_scores(predicted: Floats, truth: Floats) -> dict[str, float]:
@@ -222,5 +256,7 @@ def number_scores(predicted: Floats, truth: Floats) -> dict[str, float]:
 
 def f1(predicted: Indices, truth: Indices, number: int = 1) -> float:
     """F1 of a class; 0 if no prediction is correct."""
-    own, theirs = predicted == number, truth == number
-    return float(2 * np.sum(own & theirs) / max(np.sum(own) + np.sum(theirs), 1))
+    is_predicted = predicted == number
+    is_true = truth == number
+    both = np.sum(is_predicted) + np.sum(is_true)
+    return float(2 * np.sum(is_predicted & is_true) / max(both, 1))

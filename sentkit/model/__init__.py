@@ -34,16 +34,17 @@ def find_encoder(
     `recorded` is the precision of earlier vectors. It replaces that of a transformer. `compares`: the device
     also compares vectors, so it need not run a static model.
     """
-    file = name not in INCLUDED and exists(Path(name)) and not is_folder(Path(name))
-    if not file and Path(name).suffix in WORD_FILES:
+    is_file = name not in INCLUDED and exists(Path(name)) and not is_folder(Path(name))
+    if not is_file and Path(name).suffix in WORD_FILES:
         raise NoInputError(f"{name}: no such file")
-    named = not file and name != WORD_SETS
-    found = checkpoint_in(find_model(name, download=download), name) if named else None
-    if found is not None and not found.declared.static:
+    checkpoint = None
+    if not is_file and name != WORD_SETS:
+        checkpoint = checkpoint_in(find_model(name, download=download), name)
+    if checkpoint is not None and not checkpoint.declared.static:
         from sentkit.model.checkpoint_model import CheckpointModel
 
         return CheckpointModel(
-            found, options, device=device, precision=recorded or precision, products=products
+            checkpoint, options, device=device, precision=recorded or precision, products=products
         )
     from sentkit.model.static import models
 
@@ -51,6 +52,8 @@ def find_encoder(
         raise UsageError(f"--device {device}: a static model runs on the CPU")
     if precision not in ("auto", "fp32"):
         raise UsageError(f"--precision {precision}: a static model computes in fp32")
-    if found is not None:
-        return models.read_folder(found, options)
-    return models.read_vectors(name, options) if file else models.read_sets(options)
+    if checkpoint is not None:
+        return models.read_folder(checkpoint, options)
+    if is_file:
+        return models.read_vectors(name, options)
+    return models.read_sets(options)

@@ -45,7 +45,7 @@ from sentkit.process import may_have_gpu, precision_of_environment
 if TYPE_CHECKING:
     from tokenizers import Encoding
 
-    from sentkit.model.checkpoint.heads import PackedClassifier, TransformersClassifier
+    from sentkit.model.checkpoint.classifiers import PackedClassifier, TransformersClassifier
     from sentkit.model.small_encoder import SmallEncoder
     from sentkit.model.transformer.encoder import TransformerEncoder
 
@@ -60,7 +60,7 @@ def runs(checkpoint: Checkpoint) -> str:
 
 def summarize_weights(checkpoint: Checkpoint) -> dict[str, Any]:
     """Describe the weight files; only safetensors files have headers with the tensors."""
-    files, folder = checkpoint.weights(), checkpoint.transformer
+    files = checkpoint.weights()
     summary: dict[str, Any] = {"files": [file.name for file in files]}
     summary["bytes"] = sum(file.stat().st_size for file in files)
     if all(file.suffix == ".safetensors" for file in files):
@@ -68,8 +68,8 @@ def summarize_weights(checkpoint: Checkpoint) -> dict[str, Any]:
         summary["tensors"] = len(entries)
         summary["parameters"] = sum(entry.size for entry in entries)
         summary["stored_as"] = sorted({entry.dtype for entry in entries})
-    if is_adapter(folder):
-        summary["adapter"] = read_lora_config(folder).file.name
+    if is_adapter(checkpoint.transformer):
+        summary["adapter"] = read_lora_config(checkpoint.transformer).file.name
     return summary
 
 
@@ -94,12 +94,16 @@ class CheckpointModel:
         precision: str,
         products: str | None = None,
     ) -> None:
-        self.checkpoint, self.device, self.precision = checkpoint, device, precision
+        self.checkpoint = checkpoint
+        self.device = device
+        self.precision = precision
         self.products = products
-        self.name, self.reading = checkpoint.name, plan_reading(checkpoint, options)
+        self.name = checkpoint.name
+        self.reading = plan_reading(checkpoint, options)
         self.notes = self.reading.notes(self.name)
         self.readouts = [readout.name for readout in self.reading.readouts]
-        self.tokenizer, self.sides = self.reading.tokenizer, self.reading.sides
+        self.tokenizer = self.reading.tokenizer
+        self.sides = self.reading.sides
         self.similarity = checkpoint.declared.similarity
 
     def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:
@@ -109,8 +113,8 @@ class CheckpointModel:
         """Load the weights. A whole input of few `tokens` is encoded without torch, if that is faster."""
         precision = precision_of_environment() if self.precision == "auto" else self.precision
         may_be_bf16 = precision is None and self.device == "auto" and may_have_gpu()
-        exact = precision in (None, "fp32") and not may_be_bf16
-        if tokens is not None and self.device in ("auto", "cpu") and exact:
+        is_fp32 = precision in (None, "fp32") and not may_be_bf16
+        if tokens is not None and self.device in ("auto", "cpu") and is_fp32:
             from sentkit.model.small_encoder import open_small_encoder
 
             small = open_small_encoder(self.checkpoint, self.reading, tokens)
@@ -141,8 +145,11 @@ class CheckpointModel:
 
     def summary(self) -> dict[str, Any]:
         """Return the JSON object for `inspect`, which ends with the origin in sentkit.json."""
-        checkpoint, reading, tokenizer = self.checkpoint, self.reading, self.tokenizer
-        config, declared = checkpoint.config, checkpoint.declared
+        checkpoint = self.checkpoint
+        config = checkpoint.config
+        declared = checkpoint.declared
+        tokenizer = self.tokenizer
+        readout = self.reading.readouts[0].name
         return {
             "model": readable(checkpoint.name),
             "folder": readable(str(checkpoint.folder)),
@@ -152,8 +159,8 @@ class CheckpointModel:
             "width": width_of(config),
             "heads": config.get("num_attention_heads", config.get("n_heads")),
             **summarize_weights(checkpoint),
-            "readout": reading.readouts[0].name,
-            "declared_by": declared.source or f"nothing: {reading.readouts[0].name} is used",
+            "readout": readout,
+            "declared_by": declared.source or f"nothing: {readout} is used",
             "steps": list(declared.steps),
             "dim": declared.dim,
             "template": tokenizer.template.text if tokenizer.template else None,
@@ -166,7 +173,7 @@ class CheckpointModel:
                 "lowercase": tokenizer.lowercase,
                 "hash": tokenizer.hash,
             },
-            "sentence_transformers": stock(checkpoint, reading),
+            "sentence_transformers": stock(checkpoint, self.reading),
             "lineage": checkpoint.origin,
         }
 
@@ -199,30 +206,41 @@ class SegmentTokenizer:
 
     def segments(self, encoding: "Encoding") -> tuple[Tokens, Tokens]:
         """Truncate both texts, the longer one first, and split the sequence before the second text."""
-        owners = encoding.sequence_ids  # 0 or 1; None for special tokens
-        counts = owners.count(0), owners.count(1)
-        special = len(owners) - sum(counts)
-        if special + 2 > self.plain.max_length:
+        text_numbers = encoding.sequence_ids  # 0 or 1; None for special tokens
+        counts = (text_numbers.count(0), text_numbers.count(1))
+        special = len(text_numbers) - sum(counts)
+        room = self.plain.max_length - special  # for the tokens of both texts
+        if room < 2:
             problem = f"a maximum length of {self.plain.max_length} tokens leaves no room for two texts"
             raise UsageError(problem)
-        kept, room = counts, self.plain.max_length - special
+        rooms = counts
         if sum(counts) > room:  # the longer text is truncated first
-            short = min(*counts, room // 2)
-            kept = (short, room - short) if counts[0] <= counts[1] else (room - short, short)
-        second = owners.index(1) if counts[1] else len(owners) - 1
-        parts = []
-        for owner, part in enumerate((slice(0, second), slice(second, None))):
-            ids, start = encoding.ids[part], owners[part].index(owner) if counts[owner] else 0
-            most, own = len(ids) - counts[owner] + kept[owner], (start, start + counts[owner])
-            parts.append(truncate(ids, most, own, at_start=self.plain.truncates_start))
-        return parts[0], parts[1]
+            shorter = min(*counts, room // 2)
+            rooms = (shorter, room - shorter) if counts[0] <= counts[1] else (room - shorter, shorter)
+
+        second_start = text_numbers.index(1) if counts[1] else len(text_numbers) - 1
+
+        def truncated_segment(number: int, tokens: slice) -> Tokens:
+            ids = encoding.ids[tokens]
+            start = text_numbers[tokens].index(number) if counts[number] else 0
+            return truncate(
+                ids,
+                max_length=len(ids) - counts[number] + rooms[number],
+                text_range=(start, start + counts[number]),
+                at_start=self.plain.truncates_start,
+            )
+
+        first = truncated_segment(0, slice(0, second_start))
+        second = truncated_segment(1, slice(second_start, None))
+        return first, second
 
 
 class PairTokenizer(TextTokenizer):
     """Tokenizes sentences, and pairs as one sequence of two segments."""
 
     def __init__(self, checkpoint: Checkpoint, max_length: int, types: int) -> None:
-        self.segments, self.types = SegmentTokenizer(checkpoint, max_length), types
+        self.segments = SegmentTokenizer(checkpoint, max_length)
+        self.types = types
 
     def __call__(self, texts: Sequence[tuple[str, ...]]) -> TokenBlock:
         """Return the tokens of each row; a row has one text, or each has two."""
@@ -231,13 +249,12 @@ class PairTokenizer(TextTokenizer):
         columns = self.segments(texts)
         if len(columns) == 1:
             return TokenBlock.of(columns[0])
-        typed = self.types > 1 and self.segments.second_type > 0
-        return TokenBlock.of(
-            [
-                Tokens(a.ids + b.ids, a.count + b.count, second=len(a.ids) if typed else 0)
-                for a, b in zip(*columns, strict=True)
-            ]
-        )
+        has_types = self.types > 1 and self.segments.second_type > 0
+        tokens = []
+        for a, b in zip(*columns, strict=True):
+            second = len(a.ids) if has_types else 0
+            tokens.append(Tokens(a.ids + b.ids, a.count + b.count, second=second))
+        return TokenBlock.of(tokens)
 
 
 class RowTexts(TextParser):
@@ -254,19 +271,25 @@ class ClassifierModel:
     """A checkpoint with a classification head. The weights are loaded by `load`."""
 
     def __init__(self, name: str, device: str, precision: str) -> None:
-        self.name, self.device, self.precision = name, device, precision
+        self.name = name
+        self.device = device
+        self.precision = precision
         self.checkpoint = classifier_in(name)
         run = self.checkpoint.lineage.get("run")
         # That of `train`, which uses it for --test.
         trained = run.get("max_length") if isinstance(run, dict) else None
         max_length = trained if type(trained) is int else None
-        config, source, readout = self.checkpoint.config, self.checkpoint.config_file, "cls"
+        config = self.checkpoint.config
+        source = self.checkpoint.config_file
         try:
             architecture = read_architecture(config, source)
-            types, readout = architecture.types, architecture.pooling
+            types = architecture.types
+            readout = architecture.pooling
             self.packed = not architecture.kind.decoder
         except UnsupportedArchitecture:
-            types, self.packed = read_size(config, source, "type_vocab_size", default=0, least=0), False
+            types = read_size(config, source, "type_vocab_size", default=0, least=0)
+            readout = "cls"
+            self.packed = False
         options = ReadingOptions(readout=readout, prompt="", max_length=max_length)
         reading = plan_reading(self.checkpoint, options)
         self.reading = replace(reading, steps=(), declared_dim=None)
@@ -275,43 +298,47 @@ class ClassifierModel:
     @cached_property
     def answers(self) -> Answers:
         """The classes and the function that config.json and sentence-transformers declare."""
-        config, source = self.checkpoint.config, self.checkpoint.config_file
+        config = self.checkpoint.config
+        source = self.checkpoint.config_file
         names = config.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})  # the default of transformers
-        if not isinstance(names, dict) or sorted(names) != sorted(map(str, range(len(names)))) or not names:
+        if not isinstance(names, dict) or not names or names.keys() != {*map(str, range(len(names)))}:
             raise DataError('"id2label" is not an object of numbers and labels', source=source)
-        classes = tuple(str(names[str(place)]) for place in range(len(names)))
-        if len({*classes}) < len(classes) or not all(isinstance(each, str | int) for each in names.values()):
+        classes = tuple(str(names[str(number)]) for number in range(len(names)))
+        are_labels = all(isinstance(label, str | int) for label in names.values())
+        if len({*classes}) < len(classes) or not are_labels:
             raise DataError('"id2label" has equal labels, or one that is not a string', source=source)
         declared = self.declared_function()
         if len(classes) == 1:
             usual = "identity" if config.get("problem_type") == "regression" else "sigmoid"
             return Answers((), declared or usual)
-        several = config.get("problem_type") == "multi_label_classification" or declared == "sigmoid"
-        return Answers(classes, "sigmoid" if several else "softmax")
+        if config.get("problem_type") == "multi_label_classification" or declared == "sigmoid":
+            return Answers(classes, "sigmoid")
+        return Answers(classes, "softmax")
 
     def declared_function(self) -> str | None:
         config = self.checkpoint.config
         older = config.get("sentence_transformers")
         name = read_object_if_there(self.checkpoint.folder / DECLARATION).get("activation_fn")
-        name = name or (older.get("activation_fn") if isinstance(older, dict) else None)
+        if not name and isinstance(older, dict):
+            name = older.get("activation_fn")
         name = name or config.get("sbert_ce_default_activation_function")
         if name is None:
             return None
-        path, _, kind = str(name).rpartition(".")
-        if kind not in FUNCTIONS or not path.startswith("torch."):
+        path, _, class_name = str(name).rpartition(".")
+        if class_name not in FUNCTIONS or not path.startswith("torch."):
             problem = f'the function "{str(name)[:80]}" of a CrossEncoder is not supported'
             advice = f"known: {', '.join(FUNCTIONS)}"
             raise DataError(problem, source=str(self.checkpoint.folder), advice=advice)
-        return FUNCTIONS[kind]
+        return FUNCTIONS[class_name]
 
     def load(self) -> "PackedClassifier | TransformersClassifier":
-        from sentkit.model.checkpoint.heads import PackedClassifier, TransformersClassifier
+        from sentkit.model.checkpoint.classifiers import PackedClassifier, TransformersClassifier
 
-        kind = PackedClassifier if self.packed else TransformersClassifier
-        loaded = kind(self.checkpoint, self.reading, device=self.device, precision=self.precision)
-        named = max(1, len(self.answers.classes))
-        if loaded.width != named:
-            problem = f"the head has {loaded.width} outputs, but config.json names {named}"
+        classifier = PackedClassifier if self.packed else TransformersClassifier
+        loaded = classifier(self.checkpoint, self.reading, device=self.device, precision=self.precision)
+        names = max(1, len(self.answers.classes))
+        if loaded.width != names:
+            problem = f"the head has {loaded.width} outputs, but config.json names {names}"
             raise DataError(problem, source=self.name)
         return loaded
 
@@ -342,10 +369,10 @@ def classifier_in(name: str) -> Checkpoint:
         checkpoint = checkpoint_in(folder, name)
     if checkpoint.declared.static:
         raise DataError("a static model has no classification head", source=name, advice=advice)
-    kinds = checkpoint.config.get("architectures")
-    first = str(kinds[0]) if isinstance(kinds, list) and kinds else "no architecture"
-    if not first.endswith("ForSequenceClassification"):
-        raise DataError(f"not a classifier: config.json has {first[:80]}", source=name, advice=advice)
+    class_names = checkpoint.config.get("architectures")
+    class_name = str(class_names[0]) if isinstance(class_names, list) and class_names else "no architecture"
+    if not class_name.endswith("ForSequenceClassification"):
+        raise DataError(f"not a classifier: config.json has {class_name[:80]}", source=name, advice=advice)
     return checkpoint
 
 
@@ -354,13 +381,14 @@ def is_cross_encoder(folder: Path) -> bool:
 
     One with modules after the transformer, or with a prompt before its pairs, is a DataError.
     """
-    declaration, config = (read_object_if_there(folder / name) for name in (DECLARATION, "config.json"))
+    declaration = read_object_if_there(folder / DECLARATION)
+    config = read_object_if_there(folder / "config.json")
     if declaration.get("model_type") != "CrossEncoder" and not config.keys() & OLDER:
         return False
     listing = folder / "modules.json"
     modules = read_json(listing) if listing.is_file() else []
-    plain = isinstance(modules, list) and all(isinstance(each, dict) for each in modules)
-    if not plain or [each.get("path") for each in modules] not in ([], [""]):
+    are_objects = isinstance(modules, list) and all(isinstance(module, dict) for module in modules)
+    if not are_objects or [module.get("path") for module in modules] not in ([], [""]):
         raise DataError("a CrossEncoder with several modules is not supported", source=str(listing))
     if declaration.get("default_prompt_name") is not None:
         raise DataError("a CrossEncoder with a prompt is not supported", source=str(folder / DECLARATION))

@@ -39,14 +39,21 @@ class Reading:
 
     def notes(self, name: str) -> list[str]:
         """Return messages about automatic choices; `name` is the name of the checkpoint."""
-        used, steps = self.readouts[0].name, ", ".join(self.dropped_steps)
-        undeclared = f"{name} declares no readout: using {used} (--readout selects another)"
-        dropped = f"{name}: the steps after the declared readout are not applied to another readout: {steps}"
-        return [undeclared] * (not self.declared) + [dropped] * bool(steps)
+        notes = []
+        if not self.declared:
+            used = self.readouts[0].name
+            notes.append(f"{name} declares no readout: using {used} (--readout selects another)")
+        if self.dropped_steps:
+            steps = ", ".join(self.dropped_steps)
+            problem = "the steps after the declared readout are not applied to another readout"
+            notes.append(f"{name}: {problem}: {steps}")
+        return notes
 
 
 def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
-    declared, depth = checkpoint.declared, depth_of(checkpoint.config)
+    """Return how a checkpoint is read. Errors must appear before encoding starts and in a dry run."""
+    declared = checkpoint.declared
+    depth = depth_of(checkpoint.config)
     if options.readout is not None:
         readouts = parse_readouts(options.readout, depth)
     else:
@@ -55,24 +62,28 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
             readouts[0].resolved(depth)
     prompt, sides = prompts_of(declared, options)
     check_readouts(readouts, declared, options, "".join([prompt, *sides.values()]))
-    # Errors must appear before encoding starts and in a dry run.
     if options.transform is not None:
         read_transform(options.transform)
     width = width_of(checkpoint.config) * max(len(readout.parts) for readout in readouts)
-    plain = set(declared.steps) <= {"normalise"} and declared.convolution is None  # others change the width
-    if options.dim is not None and plain and options.dim > width > 0:
+    keeps_width = set(declared.steps) <= {"normalise"} and declared.convolution is None
+    if options.dim is not None and keeps_width and options.dim > width > 0:
         raise UsageError(f"--dim {options.dim}: the vectors have only {width} numbers")
     # The declared steps belong to the declared readout, so another readout does not use them.
-    own = declared.readout is None or all(same(readout, declared.readout, depth) for readout in readouts)
+    is_declared_readout = declared.readout is None or all(
+        same(readout, declared.readout, depth) for readout in readouts
+    )
+    declared_dim = None
+    if is_declared_readout and options.dim is None:
+        declared_dim = declared.dim
     in_template = any(readout.reduction == "token" for readout in readouts)
     tokenizer = plan_tokens(checkpoint, options, prompt, in_template=in_template)
     return Reading(
         readouts=tuple(readouts),
         tokenizer=tokenizer,
         sides=sides,
-        steps=declared.steps if own else (),
-        declared_dim=declared.dim if own and options.dim is None else None,
-        dropped_steps=() if own else declared.steps,
+        steps=declared.steps if is_declared_readout else (),
+        declared_dim=declared_dim,
+        dropped_steps=() if is_declared_readout else declared.steps,
         options=options,
         declared=options.readout is not None or declared.readout is not None,
     )
@@ -83,8 +94,8 @@ def check_readouts(
 ) -> None:
     """Refuse readouts that cannot be combined with each other, with the prompt or with a template."""
     through_template = [readout.reduction == "token" for readout in readouts]
-    whole = [readout for readout in readouts if readout.pooled or readout.reduction in ("token", CONV)]
-    if prompt and not declared.prompt_is_read and whole:
+    need_prompt = any(readout.pooled or readout.reduction in ("token", CONV) for readout in readouts)
+    if prompt and not declared.prompt_is_read and need_prompt:
         problem = "the readout of this checkpoint does not use the tokens of the prompt (--prompt),"
         problem += " but the readouts pooler, prompt and conv need them"
         raise UsageError(problem, advice="use --prompt '' or another --readout")
@@ -92,12 +103,14 @@ def check_readouts(
     if any(through_template) and not all(through_template):
         problem = "the readout prompt cannot be combined with other readouts"
         raise UsageError(problem, advice=alone.format("prompt"))
-    other = [readout.name for readout in readouts if readout.reduction == CONV or len(readout.parts) > 1]
-    if len(readouts) > 1 and other:
-        problem = f"the readout {other[0]} cannot be combined with others"
-        raise UsageError(f"{problem}, because its vectors have another length", advice=alone.format(other[0]))
-    named = options.template is not None or options.full_stop is not None
-    if named and not any(through_template):
+    for readout in readouts:
+        has_other_width = readout.reduction == CONV or len(readout.parts) > 1
+        if has_other_width and len(readouts) > 1:
+            problem = f"the readout {readout.name} cannot be combined with others"
+            advice = alone.format(readout.name)
+            raise UsageError(f"{problem}, because its vectors have another length", advice=advice)
+    has_template = options.template is not None or options.full_stop is not None
+    if has_template and not any(through_template):
         raise UsageError("a template and its full stops can be used only with the readout prompt")
 
 
@@ -107,53 +120,68 @@ def default_readout(config: Mapping[str, Any]) -> Readout:
     In a causal language model, only the last token attends to the whole text.
     """
     names = config.get("architectures")
-    first = str(names[0]) if isinstance(names, list) and names else ""
-    return NAMED["last" if first.endswith("ForCausalLM") and config.get("is_causal", True) else "mean"]
+    class_name = str(names[0]) if isinstance(names, list) and names else ""
+    if class_name.endswith("ForCausalLM") and config.get("is_causal", True):
+        return NAMED["last"]
+    return NAMED["mean"]
 
 
 def same(readout: Readout, other: Readout, depth: int) -> bool:
     """Return true if both names select the same readout: `mean` is `L6:mean` if there are six layers."""
-    layers = [set(each.resolved(depth)) for each in (readout, other)]
-    return layers[0] == layers[1] and readout.reduction == other.reduction
+    same_layers = set(readout.resolved(depth)) == set(other.resolved(depth))
+    return same_layers and readout.reduction == other.reduction
 
 
 def plan_tokens(checkpoint: Checkpoint, options: ReadingOptions, prompt: str, in_template: bool) -> Tokenizer:
     declared = checkpoint.declared
-    place = str(checkpoint.folder / declared.source)
+    source = str(checkpoint.folder / declared.source)
     length = max_length(checkpoint, options.max_length)
-    with declared_in(place, unless=options.max_length is not None):
+    with declared_in(source, unless=options.max_length is not None):
         tokenizer = Tokenizer(checkpoint, max_length=length, prompt=prompt, lowercase=declared.lowercase)
         if not declared.prompt_is_read:
             tokenizer.skip_prompt()
     if in_template:
-        # The declared full-stop rule belongs to the declared template.
-        template = declared.template if options.template is None else options.template
-        full_stop = options.full_stop or (declared.full_stop if options.template is None else None)
-        asked = any(each is not None for each in (options.readout, options.template, options.full_stop))
-        with declared_in(place, unless=asked):
+        template = options.template
+        full_stop = options.full_stop
+        if options.template is None:  # the declared full-stop rule belongs to the declared template
+            template = declared.template
+            full_stop = options.full_stop or declared.full_stop
+        flags = (options.readout, options.template, options.full_stop)
+        has_flag = any(value is not None for value in flags)
+        with declared_in(source, unless=has_flag):
             tokenizer.set_template(template, full_stop)
     return tokenizer
 
 
 def depth_of(config: Mapping[str, Any]) -> int:
     """Return the number of blocks, or 0 if no known key contains it."""
-    sizes = (config.get(name) for name in DEPTHS)
-    return next((size for size in sizes if isinstance(size, int) and 0 < size <= DEEPEST), 0)
+    for name in DEPTHS:
+        depth = config.get(name)
+        if isinstance(depth, int) and 0 < depth <= DEEPEST:
+            return depth
+    return 0
 
 
 def width_of(config: Mapping[str, Any]) -> int:
     """Return the width of a token state, or 0 if no known key contains it."""
-    return next((config[name] for name in WIDTHS if isinstance(config.get(name), int)), 0)
+    for name in WIDTHS:
+        width = config.get(name)
+        if isinstance(width, int):
+            return width
+    return 0
 
 
 def max_length(checkpoint: Checkpoint, chosen: int | None) -> int:
     """Return the length limit in tokens, including special tokens; `chosen` is the value of the flag."""
-    most = most_tokens(checkpoint.config, checkpoint.config_file)
-    if chosen is None:
-        return min(checkpoint.declared.max_length or most or LONGEST, most or 1 << 30)
-    if most is not None and chosen > most:
-        raise UsageError(f"--max-length {chosen}: the maximum of this encoder is {most}")
-    return chosen
+    maximum = most_tokens(checkpoint.config, checkpoint.config_file)
+    if chosen is not None:
+        if maximum is not None and chosen > maximum:
+            raise UsageError(f"--max-length {chosen}: the maximum of this encoder is {maximum}")
+        return chosen
+    declared = checkpoint.declared.max_length or maximum or LONGEST
+    if maximum:
+        return min(declared, maximum)
+    return declared
 
 
 def most_tokens(config: Mapping[str, Any], source: str) -> int | None:
@@ -165,7 +193,9 @@ def most_tokens(config: Mapping[str, Any], source: str) -> int | None:
     if not isinstance(positions, int) or positions < 1:
         return None
     # Tables of 514 rows, such as MPNet's, use positions from padding_id + 1.
-    return positions - 2 if positions % 8 == 2 else positions
+    if positions % 8 == 2:
+        return positions - 2
+    return positions
 
 
 def hash_of_weights(
@@ -180,10 +210,10 @@ def hash_of_weights(
 
     with ThreadPoolExecutor(threads) as pool:  # hashlib releases the interpreter lock
         digests = list(pool.map(digest_of, names))
-    whole = hashlib.blake2b(digest_size=16)
-    for name, one in zip(names, digests, strict=True):
-        whole.update(f"{name} {by(weights[name].shape)}\n".encode() + one)
-    return whole.hexdigest()
+    content = hashlib.blake2b(digest_size=16)
+    for name, digest_of_tensor in zip(names, digests, strict=True):
+        content.update(f"{name} {by(weights[name].shape)}\n".encode() + digest_of_tensor)
+    return content.hexdigest()
 
 
 def by(shape: Sequence[int]) -> str:
@@ -191,16 +221,16 @@ def by(shape: Sequence[int]) -> str:
 
 
 def steps_of_checkpoint(
-    checkpoint: Checkpoint, reading: Reading, before: int, read_layer: Callable[[Path], Step]
+    checkpoint: Checkpoint, reading: Reading, width_of_readout: int, read_layer: Callable[[Path], Step]
 ) -> list[Step]:
-    """Return the steps of a checkpoint and of the flags; `before` is the vector width of the readout."""
-    declared: list[Step] = [
-        Normalize() if name == "normalise" else read_layer(checkpoint.folder / name) for name in reading.steps
-    ]
+    """Return the steps of a checkpoint and of the flags."""
+    declared: list[Step] = []
+    for name in reading.steps:
+        declared.append(Normalize() if name == "normalise" else read_layer(checkpoint.folder / name))
     if reading.declared_dim is not None:
         declared.append(Truncate(reading.declared_dim))
     with declared_in(place_of_declaration(checkpoint)):
-        width_behind(declared, before)
+        width_behind(declared, width_of_readout)
     return all_steps(declared, reading.options)
 
 
@@ -225,7 +255,8 @@ def spec_of_readout(
     `weights` and `kernels` are hashes of the encoder and of its convolution, `rules` the config values that
     change the vectors for equal weights, `layers` those of the readout. `machine` is recorded, not hashed.
     """
-    tokenizer, pooler = reading.tokenizer, checkpoint.declared.pooler
+    tokenizer = reading.tokenizer
+    pooler = checkpoint.declared.pooler
     read_as: list[Any] = [sorted(layers), readout.reduction]
     if tokenizer.template is not None:
         read_as.append(tokenizer.template.text)
@@ -233,17 +264,20 @@ def spec_of_readout(
         read_as.append(pooler.activation)
     if readout.reduction == CONV:
         read_as.append(kernels)
-    record = {
+    record: dict[str, Any] = {
         "model": readable(checkpoint.name),
         "weights": weights,
         "tokenizer": tokenizer.hash,
         "readout": readout.name,
-        "template": tokenizer.template.text if tokenizer.template else None,
-        "full_stop": tokenizer.template.full_stop if tokenizer.template else None,
+        "template": None,
+        "full_stop": None,
         "prompt": reading.sides or tokenizer.prompt,
         "max_length": tokenizer.max_length,
         **machine,
     }
+    if tokenizer.template is not None:
+        record["template"] = tokenizer.template.text
+        record["full_stop"] = tokenizer.template.full_stop
     label = f"{name_for_label(checkpoint.name)}/{readout.name}"
     if pooler.lands_in and readout.reduction == parse_readout(pooler.readout).reduction:
         label += f">{pooler.lands_in}"  # the pooler was trained with this readout to match another space

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import chain, islice
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,19 +21,19 @@ from numpy.typing import NDArray
 from sentkit.formats.rows.block import RowBlock, empty_block
 from sentkit.formats.rows.rows import Rejects
 from sentkit.formats.vectors.fingerprint import Spec
-from sentkit.model.text.tokens import Ints, TextTokenizer, TokenBlock, places_of_parts, tokenized
+from sentkit.model.text.tokens import Ints, TextTokenizer, TokenBlock, indices_of_ranges, tokenized
 from sentkit.transforms.steps import Step, applied
 
 if TYPE_CHECKING:
     from sentkit.model.checkpoint_reading import Reading
-    from sentkit.model.reuse import OldVectors
 
-T = TypeVar("T")
-U = TypeVar("U")
+Item = TypeVar("Item")
+Output = TypeVar("Output")
 Arrays = list[NDArray[np.float32]]  # one for each readout
 Report = Callable[[int, int], None]  # rows and tokens since the last report
 
-FIRST_GROUP, LAST_GROUP = 32, 8192  # rows
+FIRST_GROUP = 32  # rows
+LAST_GROUP = 8192
 WIDE_GROUP = 128  # rows, for vectors with tens of thousands of numbers
 MAX_GROUP_CHARACTERS = 8_000_000  # limits memory if rows are very long
 BUDGETS = {"cpu": 4096, "cuda": 65536}  # tokens in a batch
@@ -42,6 +42,8 @@ AHEAD = 2  # groups
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
+    """Some rows, the tokens of their distinct texts, and then their vectors."""
+
     rows: RowBlock
     index: Ints  # (n, k), for each row the numbers of its texts in `tokens`
     tokens: TokenBlock  # of the distinct texts
@@ -55,19 +57,25 @@ class RowGroup:
         """The numbers of the texts in accepted rows, without duplicates."""
         return np.unique(self.index)
 
-    def take(self, places: Sequence[int] | slice) -> "RowGroup":
-        if isinstance(places, slice) and places == slice(None):
+    def take(self, indices: Sequence[int] | slice) -> "RowGroup":
+        """The rows with these indices, and their vectors."""
+        if isinstance(indices, slice) and indices == slice(None):
             return self
-        chosen: Any = places
+        vector_indices: Any = indices
         owners = None
         if self.owners is not None:
-            numbers = np.full(len(self.rows), -1)
-            numbers[places] = np.arange(len(numbers[places]))
-            owners = numbers[self.owners]
-            chosen, owners = owners >= 0, owners[owners >= 0]
-        vectors = [each[chosen] for each in self.vectors]
-        own = replace(self, rows=self.rows.take(places), index=self.index[places])
-        return replace(own, vectors=vectors, owners=owners)
+            new_indices = np.full(len(self.rows), -1)  # of each row; -1: it is not taken
+            new_indices[indices] = np.arange(len(new_indices[indices]))
+            new_owners = new_indices[self.owners]
+            vector_indices = new_owners >= 0
+            owners = new_owners[vector_indices]
+        return replace(
+            self,
+            rows=self.rows.take(indices),
+            index=self.index[indices],
+            vectors=[array[vector_indices] for array in self.vectors],
+            owners=owners,
+        )
 
 
 def tokenized_groups(
@@ -79,9 +87,14 @@ def tokenized_groups(
     largest: int = LAST_GROUP,
 ) -> Iterator[RowGroup]:
     """Return groups of rows with the tokens of their distinct texts. Bad rows go to `rejects`."""
-    parts = grouped(blocks, WIDE_GROUP if tokenizer.whole else largest)
-    groups = chain.from_iterable(tokenize_group(rows, tokenizer, rejects, on_truncate) for rows in parts)
-    return iter(list(groups)) if tokenizer.whole else groups
+    if tokenizer.whole:
+        largest = WIDE_GROUP
+    groups = chain.from_iterable(
+        tokenize_group(rows, tokenizer, rejects, on_truncate) for rows in grouped(blocks, largest)
+    )
+    if tokenizer.whole:
+        return iter(list(groups))
+    return groups
 
 
 def whole_if_small(groups: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], int | None]:
@@ -89,56 +102,76 @@ def whole_if_small(groups: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], int 
 
     None: the first group is full, so the input may have more rows.
     """
-    found = list(islice(groups, 1))
-    if not found or len(found[0].rows) < FIRST_GROUP:
-        found += islice(groups, 1)  # waits for input only if the first group had bad or very long rows
-        used = [group.tokens.take(group.used) for group in found]
-        if len(found) <= 1:
-            return iter(found), sum(int(tokens.sizes.sum()) for tokens in used)
-    return chain(found, groups), None
+    first_groups = list(islice(groups, 1))
+    if first_groups and len(first_groups[0].rows) >= FIRST_GROUP:
+        return chain(first_groups, groups), None
+    first_groups += islice(groups, 1)  # waits for input only if the first group had bad or very long rows
+    if len(first_groups) > 1:
+        return chain(first_groups, groups), None
+    tokens_of_groups = [group.tokens.take(group.used) for group in first_groups]
+    return iter(first_groups), sum(int(tokens.sizes.sum()) for tokens in tokens_of_groups)
 
 
 def grouped(blocks: Iterable[RowBlock], largest: int = LAST_GROUP) -> Iterator[RowBlock]:
     """Group rows into blocks of 32, 128, 512, 2048, 8192, 8192 ... rows, or fewer if the texts are long."""
-    size, room = FIRST_GROUP, MAX_GROUP_CHARACTERS
+    size = FIRST_GROUP
+    characters_left = MAX_GROUP_CHARACTERS
     group = empty_block()
     for block in blocks:
         start = 0
         while start < len(block):
-            part = block.take(slice(start, start + size - len(group)))
-            texts: Iterable[Any] = chain.from_iterable(part.texts)
-            if not isinstance(part.texts[0][0], str):
-                texts = map("".join, texts)
-            characters = np.array([*map(len, texts)]).reshape(len(part), -1).sum(axis=1)  # of each row
-            ends = np.cumsum(characters)
-            count = min(int(np.searchsorted(ends, room)) + 1, len(part))
-            group.extend(part if count == len(part) else part.take(slice(0, count)))
-            start, room = start + count, room - int(ends[count - 1])
-            if len(group) >= size or room <= 0:
+            # The rows that the group has room for.
+            rows = block.take(slice(start, start + size - len(group)))
+            ends = np.cumsum(characters_of_rows(rows))
+            count = min(int(np.searchsorted(ends, characters_left)) + 1, len(rows))
+            if count < len(rows):
+                rows = rows.take(slice(0, count))
+            group.extend(rows)
+            start += count
+            characters_left -= int(ends[count - 1])
+
+            if len(group) >= size or characters_left <= 0:
                 yield group
-                group, room, size = empty_block(), MAX_GROUP_CHARACTERS, min(4 * size, largest)
+                group = empty_block()
+                characters_left = MAX_GROUP_CHARACTERS
+                size = min(4 * size, largest)
     if len(group):
         yield group
+
+
+def characters_of_rows(rows: RowBlock) -> Ints:
+    """Return the characters of all texts of each row, (n,). A text can be a tuple of a prompt and a text."""
+    texts: Iterable[Any] = chain.from_iterable(rows.texts)
+    if not isinstance(rows.texts[0][0], str):
+        texts = map("".join, texts)
+    characters = np.array([*map(len, texts)]).reshape(len(rows), -1)
+    return characters.sum(axis=1)
 
 
 def tokenize_group(
     rows: RowBlock, tokenizer: TextTokenizer, rejects: Rejects, on_truncate: str
 ) -> Iterator[RowGroup]:
     """Tokenize the distinct texts of some rows. Rows before one that is an error come first."""
-    places: dict[Any, int] = {}
-    index = [places.setdefault(text, len(places)) for texts in rows.texts for text in texts]
-    tokens = tokenized(tokenizer, list(places))
-    by_row = np.array(index, np.int64).reshape(len(rows), -1)
-    problems = dict(tokens.problems)
+    numbers: dict[Any, int] = {}  # of the distinct texts
+    number_of_text = [numbers.setdefault(text, len(numbers)) for texts in rows.texts for text in texts]
+    index = np.array(number_of_text, np.int64).reshape(len(rows), -1)
+    tokens = tokenized(tokenizer, list(numbers))
+
+    # Rows with texts that cannot be encoded.
+    problems = dict(tokens.problems)  # by the number of the text
     if on_truncate == "error":
         for number in np.flatnonzero(tokens.truncated).tolist():
-            count, most = tokens.counts[number], tokens.lengths[number]
-            problems.setdefault(number, f"text too long: {count} {tokenizer.unit}, maximum {most}")
-    for place, own in enumerate(by_row.tolist()) if problems else ():
-        if problem := next((problems[each] for each in own if each in problems), None):
-            rows.refuse(place, problem)
-    for kept in rejects.good_places(rows):
-        yield RowGroup(rows, by_row, tokens).take(kept)
+            count = tokens.counts[number]
+            maximum = tokens.lengths[number]
+            problems.setdefault(number, f"text too long: {count} {tokenizer.unit}, maximum {maximum}")
+    if problems:
+        for row, numbers_of_row in enumerate(index.tolist()):
+            problems_of_row = [problems[number] for number in numbers_of_row if number in problems]
+            if problems_of_row:
+                rows.refuse(row, problems_of_row[0])
+    group = RowGroup(rows, index, tokens)
+    for indices in rejects.good_places(rows):
+        yield group.take(indices)
 
 
 @dataclass(slots=True)
@@ -160,30 +193,40 @@ class Tally:
 
     def add(self, group: RowGroup) -> int:
         """Add the rows of a group to the counts; return their number of tokens."""
-        tokens, index = group.tokens, group.index
-        none, vectors = np.zeros(len(tokens), np.int64), tokens.vectors
-        total = tokens.sizes[index]  # (n, k), of each text of a row
-        windows = tokens.column(none, lambda each: len(each.places))[index]
-        unknown = none if tokens.unknown is None else tokens.unknown
-        unknown = tokens.column(unknown, lambda each: sum(part.unknown for part in each.others))
-        empty = tokens.column(
-            (tokens.lengths == 0).astype(np.int64), lambda each: sum(not part.ids for part in each.others)
+        tokens = group.tokens
+        index = group.index
+
+        # Columns (number of texts,): windows, words without a vector, and vectors without tokens.
+        zeros = np.zeros(len(tokens), np.int64)
+        windows = tokens.column(zeros, lambda windows: len(windows.characters))
+        unknown = tokens.column(
+            zeros if tokens.unknown is None else tokens.unknown,
+            lambda windows: sum(window.unknown for window in windows.others),
         )
-        empty = np.where(vectors == 1, tokens.sizes == 0, empty)  # a mean is empty if all windows are
+        empty_windows = tokens.column(
+            (tokens.lengths == 0).astype(np.int64),
+            lambda windows: sum(not window.ids for window in windows.others),
+        )
+        # A mean is empty if all windows are.
+        empty = np.where(tokens.vectors == 1, tokens.sizes == 0, empty_windows)
+
+        # Sums over the texts of all rows, (n, k).
+        sizes = tokens.sizes[index]
         is_new = ~np.isin(index, list(group.old))
-        added = int(total.sum())
+        added = int(sizes.sum())
         self.rows += len(group.rows)
-        self.texts += int(vectors[index].sum())
+        self.texts += int(tokens.vectors[index].sum())
         self.tokens += added
-        self.encoded += int(total[is_new].sum())
+        self.encoded += int(sizes[is_new].sum())
         self.reused += int((~is_new).all(axis=1).sum())
         truncated = np.flatnonzero(tokens.truncated[index].any(axis=1))
         if len(truncated):
             self.truncated += len(truncated)
             first = group.rows.row(int(truncated[0]))
             self.first = self.first or f"{first.source}:{first.number}"
-        self.split += int((windows > 1).any(axis=1).sum())
-        self.windows += int(windows[windows > 1].sum())
+        windows_of_rows = windows[index]
+        self.split += int((windows_of_rows > 1).any(axis=1).sum())
+        self.windows += int(windows_of_rows[windows_of_rows > 1].sum())
         self.unknown += int(unknown[index].sum())
         self.empty += int(empty[index].sum())
         self.seconds += group.seconds
@@ -199,19 +242,20 @@ class Tally:
 
     def without_tokens(self, problem: str = "are empty") -> list[str]:
         """Return the message about texts whose vectors are zero, if there are any."""
-        message = f"{self.empty:,} of {self.texts:,} texts {problem}: their vectors are zero"
-        return [message] if self.empty else []
+        if not self.empty:
+            return []
+        return [f"{self.empty:,} of {self.texts:,} texts {problem}: their vectors are zero"]
 
     def scale(self, factor: float) -> None:
         """Multiply all counts."""
-        for each in fields(self):
-            if each.name != "first":
-                setattr(self, each.name, round(factor * getattr(self, each.name)))
+        for count in fields(self):
+            if count.name != "first":
+                setattr(self, count.name, round(factor * getattr(self, count.name)))
 
     def join(self, other: "Tally") -> None:
         first = self.first or other.first
-        for each in fields(self):
-            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+        for count in fields(self):
+            setattr(self, count.name, getattr(self, count.name) + getattr(other, count.name))
         self.first = first
 
 
@@ -246,15 +290,24 @@ class TokenEncoder:
         return tally.truncation(self.reading.tokenizer.max_length, "tokens") + tally.without_tokens()
 
 
+class StoredVectors(Protocol):
+    """The vectors of --reuse."""
+
+    def read(self, stored_rows: Sequence[int], /) -> NDArray[np.float32]:
+        """The vectors (n, d) at these numbers of `RowGroup.old`."""
+
+
 def encode_groups(
-    groups: Iterator[RowGroup], encoder: TokenEncoder, budget: int, old: "OldVectors | None" = None
+    groups: Iterator[RowGroup], encoder: TokenEncoder, budget: int, old: StoredVectors | None = None
 ) -> Iterator[RowGroup]:
     """Encode each group. Threads may encode the next groups while the caller writes the last one."""
     encode = partial(encode_group, encoder=encoder, budget=budget, old=old)
     return computed_ahead(encode, groups, encoder.groups_at_once)
 
 
-def computed_ahead(function: Callable[[T], U], items: Iterator[T], threads: int) -> Iterator[U]:
+def computed_ahead(
+    function: Callable[[Item], Output], items: Iterator[Item], threads: int
+) -> Iterator[Output]:
     """Yield the results for items in order. A thread reads items ahead; with `threads`, these compute."""
     if not threads:
         yield from map(function, ahead(items, AHEAD))
@@ -267,30 +320,38 @@ def computed_ahead(function: Callable[[T], U], items: Iterator[T], threads: int)
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def encode_group(group: RowGroup, encoder: TokenEncoder, budget: int, old: "OldVectors | None") -> RowGroup:
-    start, tokens, used = monotonic(), group.tokens, group.used
-    is_old = np.isin(used, list(group.old))
-    new, copied = used[~is_old], used[is_old]
-    vectors = encode_texts(tokens.take(new), encoder, budget)
-    if old is not None and len(copied):
-        places = chain.from_iterable(group.old[text] for text in copied.tolist())
+def encode_group(group: RowGroup, encoder: TokenEncoder, budget: int, old: StoredVectors | None) -> RowGroup:
+    start = monotonic()
+    tokens = group.tokens
+
+    # The vectors of new texts, and then those that are copied.
+    texts = group.used
+    is_old = np.isin(texts, list(group.old))
+    new_texts = texts[~is_old]
+    old_texts = texts[is_old]
+    vectors = encode_texts(tokens.take(new_texts), encoder, budget)
+    if old is not None and len(old_texts):
+        places = chain.from_iterable(group.old[text] for text in old_texts.tolist())
         vectors = [np.concatenate([*vectors, old.read([*places])])]
-    used = np.concatenate([new, copied])  # in the order of `vectors`
-    first = np.zeros(len(tokens), np.int64)  # of the vectors of each text
-    first[used] = np.cumsum(tokens.vectors[used]) - tokens.vectors[used]
-    rows, owners = first[group.index], None
-    if (tokens.vectors[used] != 1).any():  # each window has a vector, and rows have one text
+
+    # The index of the vector of each text of each row, (n, k). A text has the vectors after its first one.
+    texts = np.concatenate([new_texts, old_texts])
+    first_of_text = np.zeros(len(tokens), np.int64)
+    first_of_text[texts] = np.cumsum(tokens.vectors[texts]) - tokens.vectors[texts]
+    indices = first_of_text[group.index]
+    owners = None
+    if (tokens.vectors[texts] != 1).any():  # each window has a vector, and rows have one text
         counts = tokens.vectors[group.index[:, 0]]
         owners = np.repeat(np.arange(len(counts)), counts)
-        rows = places_of_parts(rows[:, 0], counts)[:, None]
-    if rows.shape[1] == 1 and np.array_equal(rows[:, 0], np.arange(len(vectors[0]))):  # all texts differ
-        vectors = [each[:, None] for each in vectors]
-    else:
-        vectors = [each[rows] for each in vectors]
+        indices = indices_of_ranges(indices[:, 0], counts)[:, None]
+
+    is_in_order = indices.shape[1] == 1 and np.array_equal(indices[:, 0], np.arange(len(vectors[0])))
+    selection: Any = (slice(None), None) if is_in_order else indices  # in order, views instead of copies
+    vectors = [array[selection] for array in vectors]
     return replace(group, vectors=vectors, owners=owners, seconds=monotonic() - start)
 
 
-def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
+def ahead(items: Iterator[Item], depth: int) -> Iterator[Item]:
     """Yield the same items. A thread computes up to `depth` items in advance."""
     pool = ThreadPoolExecutor(1)
     try:
@@ -305,17 +366,19 @@ def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
 def encode_texts(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Arrays:
     """Return one (m, d) array for each readout, in the order of the texts and of their windows."""
     if not tokens.sizes.all():
-        read = encode_texts(tokens.take(np.flatnonzero(tokens.sizes)), encoder, budget)
-        zeros = [np.zeros((tokens.vectors.sum(), encoder.width), np.float32) for _ in encoder.specs]
-        for array, values in zip(zeros, read, strict=bool(read)):
-            array[np.repeat(tokens.sizes > 0, tokens.vectors)] = values
+        vectors_of_filled = encode_texts(tokens.take(np.flatnonzero(tokens.sizes)), encoder, budget)
+        has_tokens = np.repeat(tokens.sizes > 0, tokens.vectors)
+        zeros = [np.zeros((len(has_tokens), encoder.width), np.float32) for _ in encoder.specs]
+        for array, vectors in zip(zeros, vectors_of_filled, strict=bool(vectors_of_filled)):
+            array[has_tokens] = vectors
         return zeros
     if tokens.windows:
         return encode_windows(tokens, encoder, budget)
-    plan = plan_batches(tokens, budget)
+    batches_of_texts = plan_batches(tokens, budget)
     arrays: Arrays = []
-    for batch, states in zip(plan, encoder.encode(map(tokens.take, plan)), strict=True):
-        put(arrays, batch, finish(states, encoder.steps), len(tokens))
+    arrays_of_batches = encoder.encode(map(tokens.take, batches_of_texts))
+    for batch, read in zip(batches_of_texts, arrays_of_batches, strict=True):
+        put(arrays, batch, finish(read, encoder.steps), len(tokens))
     return arrays
 
 
@@ -375,7 +438,7 @@ def put(arrays: Arrays, rows: Ints, vectors: Arrays, count: int) -> None:
 def finish(vectors: Arrays, steps: Sequence[Step]) -> Arrays:
     """Apply the operations after the readout: (b, d) -> (b, width)."""
     for step in steps:
-        vectors = [applied(step, each) for each in vectors]
+        vectors = [applied(step, array) for array in vectors]
     return vectors
 
 
@@ -383,17 +446,23 @@ def plan_batches(tokens: TokenBlock, budget: int) -> list[Ints]:
     """Return batches of texts, as their numbers. All texts of a batch have the same `skip`."""
     if tokens.skip is None:
         return batches(tokens.lengths, budget)
-    kinds = [np.flatnonzero(tokens.skip == each) for each in dict.fromkeys(tokens.skip.tolist())]
-    return [own[batch] for own in kinds for batch in batches(tokens.lengths[own], budget)]
+    planned = []
+    for skip in dict.fromkeys(tokens.skip.tolist()):
+        texts = np.flatnonzero(tokens.skip == skip)
+        planned += [texts[batch] for batch in batches(tokens.lengths[texts], budget)]
+    return planned
 
 
 def batches(lengths: Ints, budget: int) -> list[Ints]:
     """Return batches of indexes, longest first, of at most `budget` tokens; a longer text is one batch."""
     order = np.argsort(-lengths, kind="stable")
     ends = np.cumsum(lengths[order])
-    chosen, start, before = list[Ints](), 0, 0
+    planned = []
+    start = 0
+    tokens_before = 0
     while start < len(order):
-        stop = max(start + 1, int(np.searchsorted(ends, before + budget, side="right")))
-        chosen.append(order[start:stop])
-        start, before = stop, int(ends[stop - 1])
-    return chosen
+        stop = max(start + 1, int(np.searchsorted(ends, tokens_before + budget, side="right")))
+        planned.append(order[start:stop])
+        start = stop
+        tokens_before = int(ends[stop - 1])
+    return planned

@@ -20,7 +20,8 @@ class ForkLock:
     """A lock that is free in a forked child, or held by the thread that forked."""
 
     def __init__(self, level: int) -> None:
-        self.level, self._lock = level, RLock()
+        self.level = level
+        self._lock = RLock()
         with _registering:
             _locks.add(self)
 

@@ -26,11 +26,13 @@ from sentkit.model.encoding import (
 )
 from sentkit.model.reading import ReadingOptions
 
-T = TypeVar("T")
+Value = TypeVar("Value")
 
 ROWS_PER_BLOCK = 8192
 SOURCE = "TEXT"  # the place of a query in messages
-DIM, UNIT = re.compile(r"/(\d+)"), "/n"  # steps as a record names them, without the hash
+# Steps as a record names them, without the hash.
+DIM = re.compile(r"/(\d+)")
+UNIT = "/n"
 QUERY = "query"  # the name of a declared prompt
 
 
@@ -47,10 +49,12 @@ class Recorded:
     def prompt(self) -> str:
         return self.value("prompt", str) or ""
 
-    def value(self, name: str, kind: type[T]) -> T | None:
+    def value(self, name: str, value_type: type[Value]) -> Value | None:
         """Return the value of a field, or None if it has another type."""
         value = self.spec.get(name)
-        return value if type(value) is kind else None
+        if type(value) is value_type:
+            return value
+        return None
 
     def options(self) -> ReadingOptions:
         """The reading options that give vectors of the space of the file."""
@@ -58,18 +62,20 @@ class Recorded:
         if UNIT in suffixes and any(map(DIM.fullmatch, suffixes[suffixes.index(UNIT) :])):
             suffixes = []  # only a model declares this order
         dims = [int(match[1]) for match in map(DIM.fullmatch, suffixes) if match]
-        length, readout = self.value("max_length", int), self.value("readout", str)
-        known = readout != "set"  # the only readout of words:binary
-        return ReadingOptions(
-            readout=readout if known else None,
-            template=self.value("template", str) if known else None,
-            full_stop=self.value("full_stop", str) if known else None,
+        max_length = self.value("max_length", int)
+        options = ReadingOptions(
             prompt=self.value("prompt", str),
-            max_length=length if length and length > 0 else None,
+            max_length=max_length if max_length and max_length > 0 else None,
             normalize=UNIT in suffixes,
             dim=dims[-1] if dims else None,
             transform=self.value("transform", str),
         )
+        readout = self.value("readout", str)
+        if readout == "set":  # the only readout of words:binary, which has no flag
+            return options
+        template = self.value("template", str)
+        full_stop = self.value("full_stop", str)
+        return replace(options, readout=readout, template=template, full_stop=full_stop)
 
 
 def find_query_encoder(model: str | None, recorded: Recorded, *, device: str) -> "tuple[Model, Model | None]":
@@ -80,7 +86,8 @@ def find_query_encoder(model: str | None, recorded: Recorded, *, device: str) ->
     """
 
     find = partial(find_encoder, device=device, compares=True)
-    options, prompt = recorded.options(), recorded.prompt
+    options = recorded.options()
+    prompt = recorded.prompt
     if recorded.model is None:
         return find(model or NANO, ReadingOptions()), None
     if model is not None:
@@ -124,31 +131,41 @@ class EncodedRows:
         report: Report = lambda rows, tokens: None,
     ) -> None:
         """`declared` replaces the model if its weights do not have the hash `weights`."""
-        self.rows, self.model, self.tally, self.report = rows, model, Tally(), report
-        self.declared, self.weights = declared, weights
+        self.rows = rows
+        self.model = model
+        self.declared = declared
+        self.weights = weights
+        self.report = report
+        self.tally = Tally()
         self.emb: str | None = None
         self.record: Mapping[str, Any] = {}  # of the space, as a vector file has it
         self.remarks: list[str] = []
 
+    def groups_for(self, model: Model) -> tuple[Iterator[RowGroup], TokenEncoder]:
+        """Tokenize the rows, and load the weights as their number needs it."""
+        groups, tokens = whole_if_small(tokenized_groups(self.rows(), model.tokenizer, Rejects()))
+        return groups, model.encoder(tokens)
+
     def blocks(
         self, check: Callable[[VectorBlock], VectorBlock] = lambda block: block
     ) -> Iterator[VectorBlock]:
-        for model in [self.model] if self.declared is None else [self.model, self.declared]:
-            groups, tokens = whole_if_small(tokenized_groups(self.rows(), model.tokenizer, Rejects()))
-            encoder = model.encoder(tokens)
-            if encoder.specs[0].record.get("weights") == self.weights:
-                break
-        self.emb, self.record = encoder.specs[0].emb, encoder.specs[0].record
-        for done in encode_list(groups, encoder, self.tally, self.report):
-            block = check(VectorBlock(done.rows, done.vectors[0], self.names))
-            for places in Rejects().good_places(block.rows):
-                yield block.take(places)
+        """Yield the rows with their vectors. `check` can mark rows as bad."""
+        groups, encoder = self.groups_for(self.model)
+        if self.declared is not None and encoder.specs[0].record.get("weights") != self.weights:
+            groups, encoder = self.groups_for(self.declared)
+        [spec, *_] = encoder.specs
+        self.emb = spec.emb
+        self.record = spec.record
+        for group in encode_list(groups, encoder, self.tally, self.report):
+            block = check(VectorBlock(group.rows, group.vectors[0], self.names))
+            for indices in Rejects().good_places(block.rows):
+                yield block.take(indices)
         self.remarks = [*encoder.notes, *encoder.remarks(self.tally)]
 
 
-def encoded_texts(texts: Sequence[str], model: Model, **others: Any) -> EncodedRows:
-    """Texts as rows; `others` are those of EncodedRows."""
-    return EncodedRows(lambda: text_rows(texts), model, **others)
+def encoded_texts(texts: Sequence[str], model: Model, **arguments: Any) -> EncodedRows:
+    """Texts as rows; the arguments are those of EncodedRows."""
+    return EncodedRows(lambda: text_rows(texts), model, **arguments)
 
 
 def encoded_files(inputs: Inputs, model: Model, report: Report) -> EncodedRows:
@@ -157,21 +174,22 @@ def encoded_files(inputs: Inputs, model: Model, report: Report) -> EncodedRows:
 
     def rows() -> Iterator[RowBlock]:
         for block in inputs.blocks(texts):
-            yield block.take([place for place, [text] in enumerate(block.texts) if text.strip()])
+            yield block.take([index for index, [text] in enumerate(block.texts) if text.strip()])
 
     return EncodedRows(rows, model, report=report)
 
 
 def text_rows(texts: Sequence[str]) -> Iterator[RowBlock]:
     for start in range(0, len(texts), ROWS_PER_BLOCK):
-        own = texts[start : start + ROWS_PER_BLOCK]
-        values, numbers = [{"text": text} for text in own], [*range(start + 1, start + len(own) + 1)]
+        texts_of_block = texts[start : start + ROWS_PER_BLOCK]
+        values = [{"text": text} for text in texts_of_block]
+        numbers = [*range(start + 1, start + len(texts_of_block) + 1)]
         try:
-            block = made_block(values, SOURCE, numbers, [b""] * len(own))
+            block = made_block(values, SOURCE, numbers, [b""] * len(texts_of_block))
         except TypeError as error:
-            wrong = (text != text.encode(errors="ignore").decode() for text in own)
-            raise UsageError(f"{SOURCE} {numbers[[*wrong].index(True)]} is not UTF-8") from error
-        block.texts = [(text,) for text in own]
+            are_wrong = [text != text.encode(errors="ignore").decode() for text in texts_of_block]
+            raise UsageError(f"{SOURCE} {numbers[are_wrong.index(True)]} is not UTF-8") from error
+        block.texts = [(text,) for text in texts_of_block]
         yield block
 
 
@@ -186,9 +204,9 @@ def encode_list(
     report: Report = lambda rows, tokens: None,
 ) -> Iterator[RowGroup]:
     """Yield groups of rows with their vectors, as the command `encode` computes them."""
-    for done in encode_groups(groups, encoder, encoder.budget):
-        report(len(done.rows), tally.add(done))
-        for vectors in done.vectors:
-            refuse_not_finite(done.rows, vectors)
-        for _ in Rejects().good_places(done.rows):
-            yield done
+    for group in encode_groups(groups, encoder, encoder.budget):
+        report(len(group.rows), tally.add(group))
+        for vectors in group.vectors:
+            refuse_not_finite(group.rows, vectors)
+        for _ in Rejects().good_places(group.rows):  # raises the error of the first bad row
+            yield group

@@ -36,17 +36,19 @@ class ReadingOptions:
 
 def prompts_of(declared: StoredDeclaration, options: ReadingOptions) -> tuple[str, dict[str, str]]:
     """Return the prompt that is added before every text, or that of the first side, and those by side."""
-    name, text = options.prompt_name, options.prompt
+    name = options.prompt_name
+    text = options.prompt
     if name is not None and text is not None:
         raise UsageError("--prompt and --prompt-name cannot be used together")
-    by_side = dict[str, str]()
+    by_side: dict[str, str] = {}  # prompts, or their names
     if options.by_side and name not in declared.prompts:
         by_side = split_by_side(text or "") or split_by_side(name or "")
-    if name is not None:
-        by_side = {side: declared_prompt(declared, own) for side, own in by_side.items()}
-        text = None if by_side else declared_prompt(declared, name)
+    if name is not None and by_side:
+        by_side = {side: declared_prompt(declared, name_of_side) for side, name_of_side in by_side.items()}
     if by_side:
         return next(iter(by_side.values())), by_side
+    if name is not None:
+        return declared_prompt(declared, name), {}
     return declared.prompt if text is None else text, {}
 
 
@@ -64,12 +66,16 @@ def all_steps(declared: Sequence[Step], options: ReadingOptions) -> list[Step]:
     A final declared normalization moves after the truncation, so that truncated vectors have unit length.
     """
     steps = list(declared)
-    last = [steps.pop()] if steps and isinstance(steps[-1], Normalize) else []
+    is_normalized = bool(steps) and isinstance(steps[-1], Normalize)
+    if is_normalized:
+        steps.pop()
     if options.dim is not None:
         steps.append(Truncate(options.dim))
-    if last or options.normalize:
+    if is_normalized or options.normalize:
         steps.append(Normalize())
-    return steps if options.transform is None else [*steps, read_transform(options.transform)]
+    if options.transform is not None:
+        steps.append(read_transform(options.transform))
+    return steps
 
 
 def width_behind(steps: Sequence[Step], width: int) -> int:
@@ -85,5 +91,6 @@ def spec_behind(steps: Sequence[Step], spec: Spec, transform: str | None) -> Spe
         if step is steps[-1] and transform is not None:
             check_fitted(transform, spec.emb)
         spec = spec.after(step.suffix, step.hash)
-    own = {} if transform is None else {"transform": readable(transform)}
-    return replace(spec, record={**spec.record, **own})
+    if transform is None:
+        return spec
+    return replace(spec, record={**spec.record, "transform": readable(transform)})

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from hashlib import blake2b
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,25 +21,36 @@ from sentkit.formats.vectors.folders import VectorFolder, shown
 from sentkit.formats.vectors.store import Store
 from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.model.encoding import RowGroup
+from sentkit.model.text.tokens import TokenBlock
 
 RECORDED = ("_emb", "prompt", "max_length", "precision")  # a record must have these
 SPACE = ("readout", "template", "full_stop", "steps", "_emb")  # the first that differs names another space
 SETTINGS = (
-    *("prompt", "max_length", "precision", "largest_weight", "rounded"),
-    *("on_truncate", "window", "stride", "chunks"),
+    "prompt",
+    "max_length",
+    "precision",
+    "largest_weight",
+    "rounded",
+    "on_truncate",
+    "window",
+    "stride",
+    "chunks",
 )
 KEY = "S16"  # numpy ignores zero bytes at the end, which all keys may have
 SPAN = ("start", "end")  # of a chunk, in characters
+MISSING = -1  # instead of a place
 
 
 def difference(old: Store, spec: Mapping[str, Any], kind: str) -> str | None:
     """The first setting that differs between old and new vectors; None if the old ones can be copied."""
     new = spec_of_signs(spec) if old.kind == "binary" else spec
     same_space = space_of(str(old.emb)) == space_of(new["_emb"])
-    for name in SETTINGS if same_space else SPACE:
-        before, now = old.spec.get(name), new.get(name)
-        if before != now:
-            return f'"{name}" is {shown(before)}, this command has {shown(now)}'
+    compared = SETTINGS if same_space else SPACE
+    for name in compared:
+        old_value = old.spec.get(name)
+        new_value = new.get(name)
+        if old_value != new_value:
+            return f'"{name}" is {shown(old_value)}, this command has {shown(new_value)}'
     if old.kind not in ("float32", kind):
         return f'"store" is "{old.kind}", this command has "{kind}"'
     return None
@@ -47,8 +58,9 @@ def difference(old: Store, spec: Mapping[str, Any], kind: str) -> str | None:
 
 def same_for_all(folder: VectorFolder) -> dict[str, Any]:
     """The settings of a folder without its inputs."""
-    others = {name: value for name, value in folder.settings.items() if name != "inputs"}
-    return {**others, "encoder": without_machine(folder.settings["encoder"])}
+    settings = {name: value for name, value in folder.settings.items() if name != "inputs"}
+    settings["encoder"] = without_machine(folder.settings["encoder"])
+    return settings
 
 
 def check_old(path: str, store: Store | None) -> Store:
@@ -58,9 +70,10 @@ def check_old(path: str, store: Store | None) -> Store:
             open_file(path).close()
         advice = "rows record the space, but not prompt, length and precision: use -o FILE.safetensors"
         raise UsageError(f"--reuse {path}: expected a vector file or a vector folder", advice=advice)
-    if missing := [name for name in RECORDED if name not in store.spec]:
-        problem = f'its record has no "{missing[0]}", so its vectors cannot be reused'
-        raise DataError(problem, source=path, advice="use a vector file or folder of sentkit encode")
+    for name in RECORDED:
+        if name not in store.spec:
+            problem = f'its record has no "{name}", so its vectors cannot be reused'
+            raise DataError(problem, source=path, advice="use a vector file or folder of sentkit encode")
     return store
 
 
@@ -76,14 +89,16 @@ class OldVectors:
         warn: Callable[[str], None],
     ) -> None:
         """`files` are the files and folders of --reuse by path; None if they have no vectors."""
-        self.width, self.chunks = width, bool(spec.get("chunks"))
+        self.width = width
+        self.chunks = bool(spec.get("chunks"))
         self.copies = not spec.get("window")  # whole blocks; windows are counted by row
         self.unneeded: int | None = None  # rows; known at the end of a process that reads all of the input
-        self.stores = list[Store]()
+        self.stores: list[Store] = []
         for path, opened in files.items():
             store = check_old(path, opened)
-            if (different := difference(store, spec, kind)) is not None:
-                warn(f"--reuse {path}: {different}; nothing is reused")
+            difference_of_store = difference(store, spec, kind)
+            if difference_of_store is not None:
+                warn(f"--reuse {path}: {difference_of_store}; nothing is reused")
                 continue
             if store.count and store.width != width:
                 raise DataError(f"its vectors have {store.width} numbers, not {width}", source=path)
@@ -95,21 +110,23 @@ class OldVectors:
         self.starts = np.cumsum([0, *(file.count * len(file.names) for file in self.files)])
         self.first = dict(zip(self.files, self.starts.tolist(), strict=False))
         self.needed = np.zeros(self.starts[-1], bool)  # by place
-        self.verified = set[int]()  # numbers of intact files
+        self.verified: set[int] = set()  # numbers of intact files
 
     @cached_property
     def index(self) -> tuple[NDArray[np.bytes_], NDArray[np.intp]]:
         """All keys and their places, in the order of the key and of the place."""
         keys = bytearray()
         for store in self.stores:
-            kind = next(each for each in KINDS if each.vectors == store.names)
+            kind = next(kind for kind in KINDS if kind.vectors == store.names)
             fields = [store.fields.get(name, name) for name in kind.texts]
             prompt = store.spec["prompt"]  # one for each field, if they differ
             prompts = prompts_of_sides(kind, prompt) if isinstance(prompt, dict) else ()
             for row in chain.from_iterable(store.row_blocks()):
-                span = [row.values.get(name) for name in SPAN] if self.chunks else ()
-                texts = [string_in(row, name) for name in fields]
-                for text in zip(prompts, texts, strict=True) if prompts else texts:
+                span = [row.values.get(name) for name in SPAN] if self.chunks else []
+                texts: list[Any] = [string_in(row, name) for name in fields]
+                if prompts:
+                    texts = list(zip(prompts, texts, strict=True))
+                for text in texts:
                     keys += key_of(text, span)
         unsorted = np.frombuffer(keys, KEY)
         order = np.argsort(unsorted, kind="stable")
@@ -121,50 +138,80 @@ class OldVectors:
 
     def found_in(self, group: RowGroup) -> RowGroup:
         """The same group with the places of the old vectors of its texts."""
-        known, order = self.index
-        if not len(known):
+        stored_keys, _ = self.index
+        if not len(stored_keys):
             return group
+
+        # A text has one key. With chunks it has one for each chunk, made of the text and the characters.
         texts = dict(zip(group.index.ravel().tolist(), chain.from_iterable(group.rows.texts), strict=True))
-        windows, spans = group.tokens.windows, dict[int, Sequence[Sequence[int]]]()
-        for number in texts:  # for each of its vectors: nothing, or the characters of a chunk
-            spans[number] = (windows[number].places if number in windows else ()) if self.chunks else ((),)
-        keys = [key_of(text, span) for number, text in texts.items() for span in spans[number]]
-        wanted = np.frombuffer(b"".join(keys), KEY)
-        at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-        found, places = known[at] == wanted, order[at]
-        self.needed[places[found]] = True
-        found &= np.array([file.storage.kind != "int8" for file in self.files])[self.owners(places)]
-        left = iter(np.where(found, places, -1).tolist())
-        of_texts = {number: tuple(islice(left, len(own))) for number, own in spans.items()}
-        return replace(group, old={number: own for number, own in of_texts.items() if own and min(own) >= 0})
+        numbers: list[int] = []
+        keys: list[bytes] = []
+        for number, text in texts.items():
+            for span in self.spans_of(group.tokens, number):
+                numbers.append(number)
+                keys.append(key_of(text, span))
+
+        # A text is reused if all of its keys are stored.
+        places_of_text: dict[int, list[int]] = {}
+        for number, place in zip(numbers, self.places_of_keys(keys), strict=True):
+            places_of_text.setdefault(number, []).append(place)
+        old = {number: tuple(places) for number, places in places_of_text.items() if MISSING not in places}
+        return replace(group, old=old)
+
+    def spans_of(self, tokens: TokenBlock, number: int) -> Sequence[Sequence[int]]:
+        """For each vector of a text: nothing, or with chunks the characters of the chunk."""
+        if not self.chunks:
+            return [()]
+        if number not in tokens.windows:
+            return []
+        return tokens.windows[number].characters
+
+    def places_of_keys(self, keys: Sequence[bytes]) -> list[int]:
+        """The first place of each key, or MISSING. All stored keys are needed, also those in int8."""
+        stored_keys, order = self.index
+        array = np.frombuffer(b"".join(keys), KEY)
+        indices = np.minimum(np.searchsorted(stored_keys, array), len(stored_keys) - 1)
+        is_stored = stored_keys[indices] == array
+        places = order[indices]
+        self.needed[places[is_stored]] = True
+        can_be_read = np.array([file.storage.kind != "int8" for file in self.files])
+        is_stored &= can_be_read[self.owners(places)]
+        result: list[int] = np.where(is_stored, places, MISSING).tolist()
+        return result
 
     def read(self, places: Sequence[int]) -> NDArray[np.float32]:
         """The vectors at these places, (n, d). A file is verified before its first use."""
-        vectors, owners = np.empty((len(places), self.width), np.float32), self.owners(np.array(places))
+        vectors = np.empty((len(places), self.width), np.float32)
+        owners = self.owners(np.array(places))
         for number in np.unique(owners).tolist():
-            file, storage = self.files[number], self.files[number].storage
+            file = self.files[number]
+            storage = file.storage
             if number not in self.verified:
                 file.verify()
                 self.verified.add(number)
             dtype = np.dtype(storage.dtype)
-            size = dtype.itemsize * storage.columns
-            first = file.header.entries["embeddings"].start - int(self.starts[number]) * size
+            size = dtype.itemsize * storage.columns  # bytes of a vector
+            first_offset = file.header.entries["embeddings"].start
+            first_place = int(self.starts[number])
             with open_file(file.path) as opened:
                 for row in np.flatnonzero(owners == number).tolist():
-                    opened.seek(first + places[row] * size)
+                    opened.seek(first_offset + (places[row] - first_place) * size)
                     vectors[row] = storage.decode(np.frombuffer(opened.read(size), dtype))
         return vectors
 
     def blocks(self, folder: VectorFolder) -> dict[tuple[Any, ...], dict[str, VectorFile]]:
         """The files of folders with the settings of this one: place of a block -> digest -> file."""
         blocks: dict[tuple[Any, ...], dict[str, VectorFile]] = {}
-        for store in self.stores if self.copies else ():
+        if not self.copies:
+            return blocks
+        for store in self.stores:
             before = store.folder
             if before is None or same_for_all(before) != same_for_all(folder):
                 continue
             for file in store.files:
                 block = before.block(file.record["input"], file.record["start"])
-                block.stop, block.last = file.record["stop"], file.record["last"]
+                block.stop = file.record["stop"]
+                block.last = file.record["last"]
                 # The digests of an older folder can omit the header. --rejects gets the bad rows again.
                 is_stream = before.length(block.input) is None
                 if not (before.by_line and is_stream) and not file.record["skipped"]:
@@ -179,17 +226,19 @@ class OldVectors:
 
     def count_unneeded(self) -> None:
         """Count the rows with only texts that no row of the input has."""
-        known, order = self.index
+        keys, order = self.index
         self.unneeded = 0
-        if not len(known):
+        if not len(keys):
             return
-        starts = np.flatnonzero(np.append(True, known[1:] != known[:-1]))  # of equal texts
-        needed = np.empty_like(self.needed)
-        any_of_them = np.logical_or.reduceat(self.needed[order], starts)
-        needed[order] = np.repeat(any_of_them, np.diff(starts, append=len(known)))
+        # A place is needed if one with the same key is.
+        starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))  # of equal keys
+        is_key_needed = np.logical_or.reduceat(self.needed[order], starts)
+        is_needed = np.empty_like(self.needed)
+        is_needed[order] = np.repeat(is_key_needed, np.diff(starts, append=len(keys)))
         for number, file in enumerate(self.files):
-            own = needed[self.starts[number] : self.starts[number + 1]].reshape(-1, len(file.names))
-            self.unneeded += int((~own.any(axis=1)).sum())
+            of_file = is_needed[self.starts[number] : self.starts[number + 1]]
+            is_row_needed = of_file.reshape(-1, len(file.names)).any(axis=1)
+            self.unneeded += int((~is_row_needed).sum())
 
 
 def key_of(text: str | tuple[str, ...], span: Iterable[object]) -> bytes:

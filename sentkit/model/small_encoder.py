@@ -46,16 +46,23 @@ def read_arrays(checkpoint: Checkpoint, architecture: Architecture) -> dict[str,
     if is_adapter(checkpoint.transformer) or any(path.suffix != ".safetensors" for path in files):
         return None
     try:
-        entries = {name: (path, entry) for path in files for name, entry in read_header(path).entries.items()}
+        entries: dict[str, tuple[Path, Entry]] = {}
+        for path in files:
+            for stored_name, entry in read_header(path).entries.items():
+                entries[stored_name] = (path, entry)
     except DataError:
         return None
-    names = canonical_names(entries, architecture)
-    shapes = {plain: entries[stored][1].shape for plain, stored in names.items()}
-    floats = all(entries[stored][1].dtype in FLOATS for stored in names.values())
-    if shapes != wanted_shapes(architecture, names) or not floats:
+    stored_names = canonical_names(entries, architecture)  # by the plain names of the family
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, stored_name in stored_names.items():
+        _, entry = entries[stored_name]
+        shapes[name] = entry.shape
+        if entry.dtype not in FLOATS:
+            return None
+    if shapes != wanted_shapes(architecture, stored_names):
         return None
     contents = {path: np.memmap(path, np.uint8, "r") for path in files}
-    return {plain: as_float32(contents, *entries[stored]) for plain, stored in names.items()}
+    return {name: as_float32(contents, *entries[stored_name]) for name, stored_name in stored_names.items()}
 
 
 def as_float32(
@@ -69,30 +76,32 @@ def as_float32(
     return stored.astype(np.float32, copy=False)
 
 
-STEPS = 2048  # of the table of `normal`, for each unit
+STEPS_OF_UNIT = 2048  # of the table of `normal`
 LARGEST = 6  # above it, the distribution function is 1 in float32
 
 
 @cache
 def normal() -> tuple[Float32, Float32]:
     """The distribution function of the normal distribution and its slope, from -LARGEST to LARGEST."""
-    places = [step / STEPS for step in range(-LARGEST * STEPS, LARGEST * STEPS + 1)]
-    values = np.array([math.erf(place / math.sqrt(2)) for place in places])
-    slopes = np.exp(-0.5 * np.square(places)) / math.sqrt(2 * math.pi) / STEPS
+    points = [step / STEPS_OF_UNIT for step in range(-LARGEST * STEPS_OF_UNIT, LARGEST * STEPS_OF_UNIT + 1)]
+    values = np.array([math.erf(point / math.sqrt(2)) for point in points])
+    slopes = np.exp(-0.5 * np.square(points)) / math.sqrt(2 * math.pi) / STEPS_OF_UNIT
     return (0.5 + 0.5 * values).astype(np.float32), slopes.astype(np.float32)
 
 
 def gelu(values: Float32) -> Float32:
     """Return x * normal(x), with an error below 1e-8 * x and the rounding of float32."""
     table, slopes = normal()
-    steps = values * np.float32(STEPS)
+    # The table at the nearest step, and its slope for the distance from there, in one array.
+    steps = values * np.float32(STEPS_OF_UNIT)
     nearest = np.rint(steps)
-    places = (nearest + np.float32(LARGEST * STEPS)).astype(np.intp)
-    steps -= nearest
-    steps *= slopes.take(places, mode="clip")
-    steps += table.take(places, mode="clip")
-    steps *= values
-    return steps
+    indices = (nearest + np.float32(LARGEST * STEPS_OF_UNIT)).astype(np.intp)
+    result = steps
+    result -= nearest
+    result *= slopes.take(indices, mode="clip")
+    result += table.take(indices, mode="clip")
+    result *= values
+    return result
 
 
 def gelu_tanh(values: Float32) -> Float32:
@@ -112,23 +121,27 @@ ACTIVATIONS: dict[str, Callable[[Float32], Float32]] = {
 class SmallBert:
     def __init__(self, arrays: Mapping[str, Float32], architecture: Architecture) -> None:
         """`arrays` has the tensors of `stored_tensors`, by their names in the checkpoint."""
-        self.architecture, self.has_pooler = architecture, f"{POOLER}.weight" in arrays
-        self.layers: dict[str, list[Float32]] = {}  # weight and bias
-        for ours, (theirs, _) in stored_tensors(architecture, pooler=self.has_pooler).items():
-            self.layers.setdefault(ours.rpartition(".")[0], []).append(arrays[theirs])
+        self.architecture = architecture
+        self.has_pooler = f"{POOLER}.weight" in arrays
+        self.layers: dict[str, list[Float32]] = {}  # weight and bias, by the name of the layer
+        for name, (stored_name, _) in stored_tensors(architecture, pooler=self.has_pooler).items():
+            layer, _, _ = name.rpartition(".")
+            self.layers.setdefault(layer, []).append(arrays[stored_name])
 
     def states(self, batch: TokenBlock) -> Iterator[Float32]:
         """Yield X(0), X(1) .. of the concatenated sentences, each (n, d)."""
-        architecture, lengths = self.architecture, batch.lengths
+        architecture = self.architecture
+        lengths = batch.lengths
         sentences = [*map(slice, batch.starts, batch.starts + lengths)]
-        places = np.arange(len(batch.ids)) - np.repeat(batch.starts, lengths) + architecture.position_offset
+        positions = np.arange(len(batch.ids)) - np.repeat(batch.starts, lengths)
+        positions += architecture.position_offset
         bias = None
         if "relative" in self.layers:
             rows = buckets_of(int(lengths.max()))
             bias = self.layers["relative"][0][rows].transpose(2, 0, 1)  # (h, t, t)
         states = self.layers["words"][0][batch.ids]
         if "positions" in self.layers:
-            states = states + self.layers["positions"][0][places]
+            states = states + self.layers["positions"][0][positions]
         if architecture.types:
             states += self.layers["types"][0][0]  # every token belongs to the first segment
         states = self.norm("norm", states)
@@ -136,7 +149,7 @@ class SmallBert:
             states = self.linear("projection", states)
         yield states
         for block in range(architecture.depth):
-            states = self.block(block, states, sentences, places, bias)
+            states = self.block(block, states, sentences, positions, bias)
             yield states
 
     def block(
@@ -144,52 +157,62 @@ class SmallBert:
         number: int,
         states: Float32,
         sentences: Sequence[slice],
-        places: NDArray[np.int64],
+        positions: NDArray[np.int64],
         bias: Float32 | None,
     ) -> Float32:
-        name, architecture = f"blocks.{number}", self.architecture
+        """Return X(k) from X(k - 1), (n, d)."""
+        name = f"blocks.{number}"
+        architecture = self.architecture
+
+        # Attention, in each sentence by itself.
         inputs = self.norm(f"{name}.input_norm", states)
-        query, key, value = (
-            each.reshape(len(each), -1, architecture.head_size) for each in self.parts(name, "qkv", inputs)
-        )
+        heads = [
+            values.reshape(len(values), -1, architecture.head_size)
+            for values in self.joined_outputs(name, "qkv", inputs)
+        ]
+        query, key, value = heads  # (n, h, e)
         if architecture.bases:
-            query, key = (
-                rotated(self.norm(f"{name}.{part}_norm", each), places, architecture.bases[number])
-                for part, each in (("query", query), ("key", key))
-            )
+            base = architecture.bases[number]
+            query = rotated(self.norm(f"{name}.query_norm", query), positions, base)
+            key = rotated(self.norm(f"{name}.key_norm", key), positions, base)
         window = architecture.windows[number] if architecture.windows else 0
-        parts = [self.attend(query[own], key[own], value[own], bias, window) for own in sentences]
-        mixed = self.linear(f"{name}.mix", np.concatenate(parts))
+        attended = [self.attend(query[rows], key[rows], value[rows], bias, window) for rows in sentences]
+        mixed = self.linear(f"{name}.mix", np.concatenate(attended))
         states = self.norm(f"{name}.mix_norm", mixed + states)
-        inner, *gates = self.parts(name, "up", self.norm(f"{name}.inner_norm", states))
+
+        # The two dense layers.
+        inner, *gates = self.joined_outputs(name, "up", self.norm(f"{name}.inner_norm", states))
         inner = ACTIVATIONS[architecture.activation](inner)
         for gate in gates:
             inner = inner * gate
         return self.norm(f"{name}.norm", self.linear(f"{name}.down", inner) + states)
 
-    def parts(self, block: str, module: str, values: Float32) -> list[Float32]:
-        """The outputs of the matrices of a module, which the checkpoint has joined or apart."""
-        rows = self.architecture.joined[module]
-        if f"{block}.{module}" not in self.layers:
-            return [self.linear(f"{block}.{part}", values) for part in rows]
-        return np.split(self.linear(f"{block}.{module}", values), np.cumsum([*rows.values()])[:-1], 1)
+    def joined_outputs(self, block: str, joined_module: str, values: Float32) -> list[Float32]:
+        """The outputs of each matrix of a module, which the checkpoint has joined or apart."""
+        rows_of_modules = self.architecture.joined[joined_module]
+        if f"{block}.{joined_module}" not in self.layers:
+            return [self.linear(f"{block}.{module}", values) for module in rows_of_modules]
+        outputs = self.linear(f"{block}.{joined_module}", values)
+        return np.split(outputs, np.cumsum([*rows_of_modules.values()])[:-1], 1)
 
     def attend(
         self, query: Float32, key: Float32, value: Float32, bias: Float32 | None, window: int
     ) -> Float32:
-        tokens, shared = len(query), self.architecture.heads // self.architecture.key_heads
-        query, key, value = (
-            each.swapaxes(0, 1).repeat(count, 0)
-            for each, count in ((query, 1), (key, shared), (value, shared))
-        )  # (h, t, e)
+        """Attention in one sentence: (t, h, e) -> (t, h e)."""
+        tokens = len(query)
+        queries_of_key = self.architecture.heads // self.architecture.key_heads
+        # (h, t, e), all of them copies: the layout of an array can change the rounding of a product.
+        query = query.swapaxes(0, 1).repeat(1, 0)
+        key = key.swapaxes(0, 1).repeat(queries_of_key, 0)
+        value = value.swapaxes(0, 1).repeat(queries_of_key, 0)
         scores = query @ key.swapaxes(1, 2) * np.float32(query.shape[2] ** -0.5)
         if bias is not None:
             scores += bias[:, :tokens, :tokens]
-        behind = np.arange(tokens)[:, None] - np.arange(tokens)
+        distances = np.arange(tokens)[:, None] - np.arange(tokens)  # from a query back to a key
         if window:
-            scores[:, np.abs(behind) > window] = -np.inf
+            scores[:, np.abs(distances) > window] = -np.inf
         if self.architecture.causal:
-            scores[:, behind < 0] = -np.inf
+            scores[:, distances < 0] = -np.inf
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
         return (weights @ value).swapaxes(0, 1).reshape(tokens, -1)
@@ -202,7 +225,9 @@ class SmallBert:
         if name not in self.layers:
             return values
         weight, *bias = self.layers[name]
-        centred = values if self.architecture.kind.squares else values - values.mean(-1, keepdims=True)
+        centred = values
+        if not self.architecture.kind.squares:
+            centred = values - values.mean(-1, keepdims=True)
         variance = np.square(centred).mean(-1, keepdims=True)
         scale = np.sqrt(variance + np.float32(self.architecture.norm_epsilon))
         return sum(bias, centred / scale * weight)
@@ -222,26 +247,30 @@ def buckets_of(longest: int) -> NDArray[np.int64]:
     """
     half = BUCKETS // 2
     exact = half // 2
-    behind = np.arange(longest) - np.arange(longest)[:, None]
-    far = np.abs(behind)
-    logarithm = np.log2(np.maximum(far, exact) / exact) / np.log2(FARTHEST / exact)
-    rows = np.minimum(exact + (logarithm * (half - exact)).astype(np.int64), half - 1)
-    return np.where(far < exact, far, rows) + half * (behind > 0)
+    offsets = np.arange(longest) - np.arange(longest)[:, None]  # from a query to a key
+    distances = np.abs(offsets)
+    logarithms = np.log2(np.maximum(distances, exact) / exact) / np.log2(FARTHEST / exact)
+    rows_of_far = np.minimum(exact + (logarithms * (half - exact)).astype(np.int64), half - 1)
+    rows = np.where(distances < exact, distances, rows_of_far)
+    return rows + half * (offsets > 0)
 
 
-def rotated(values: Float32, places: NDArray[np.int64], base: float) -> Float32:
-    """Rotate the two halves of each head (n, h, e) by rotary positions, as `turned` of `bert.py`."""
+def rotated(values: Float32, positions: NDArray[np.int64], base: float) -> Float32:
+    """Rotate the two halves of each head (n, h, e) by rotary positions, as `turned` of `attention.py`."""
     size = values.shape[2]
-    speeds = np.float32(1) / np.float32(base) ** (np.arange(0, size, 2, dtype=np.float32) / np.float32(size))
-    angles = places[:, None].astype(np.float32) * speeds
-    cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
-    left, right = np.split(values, 2, 2)
-    return np.concatenate([left * cos - right * sin, right * cos + left * sin], 2)
+    exponents = np.arange(0, size, 2, dtype=np.float32) / np.float32(size)
+    speeds = np.float32(1) / np.float32(base) ** exponents
+    angles = positions[:, None].astype(np.float32) * speeds
+    cos = np.cos(angles)[:, None]
+    sin = np.sin(angles)[:, None]
+    first, second = np.split(values, 2, 2)
+    return np.concatenate([first * cos - second * sin, second * cos + first * sin], 2)
 
 
-MOST_WORK = 1 << 34  # multiplications in the blocks; for more, torch is faster in spite of its import
-MOST_WINDOWED = 4096  # tokens; for more, the windows of local attention would be wasted
-BUDGET = 512  # tokens in a batch: larger arrays do not fit into the caches of a CPU
+# Multiplications in the blocks; for more, torch is faster in spite of its import.
+LARGEST_WORK = 1 << 34
+LARGEST_WINDOWED = 4096  # tokens; for more, the windows of local attention would be wasted
+BATCH_TOKENS = 512  # larger arrays do not fit into the caches of a CPU
 REDUCTIONS: Mapping[str, Callable[[Float32, int], Float32]] = {  # of states (t, d) and their first position
     "cls": lambda states, first: states[0],
     "mean": lambda states, first: states.mean(0, np.float64),
@@ -260,16 +289,10 @@ def open_small_encoder(checkpoint: Checkpoint, reading: Reading, tokens: int) ->
         architecture = architecture_of(checkpoint)
     except UnsupportedArchitecture:
         return None
-    shape, parts = architecture, [part for readout in reading.readouts for part in readout.parts]
-    weights = [math.prod(shape.shapes[name]) for name in ("qkv", "mix", "up", "down")]
-    products = shape.depth * sum(weights)  # of a token
-    known = all(part.reduction in (*REDUCTIONS, *POOLED, "token") for part in parts)
-    if (
-        tokens * products > MOST_WORK
-        or not known
-        or (architecture.windows and tokens > MOST_WINDOWED)
-        or set(reading.steps) - {"normalise"}
-    ):
+    parts = [part for readout in reading.readouts for part in readout.parts]
+    is_supported = all(part.reduction in (*REDUCTIONS, *POOLED, "token") for part in parts)
+    has_layers = set(reading.steps) - {"normalise"}
+    if not is_supported or has_layers or not is_small(architecture, tokens):
         return None
     arrays = read_arrays(checkpoint, architecture)
     if arrays is None:
@@ -280,26 +303,45 @@ def open_small_encoder(checkpoint: Checkpoint, reading: Reading, tokens: int) ->
     return SmallEncoder(checkpoint, reading, body, arrays)
 
 
+def is_small(architecture: Architecture, tokens: int) -> bool:
+    """Whether an input of so many tokens is encoded before torch is imported."""
+    if architecture.windows and tokens > LARGEST_WINDOWED:
+        return False
+    weights_of_block = [math.prod(architecture.shapes[name]) for name in ("qkv", "mix", "up", "down")]
+    return tokens * architecture.depth * sum(weights_of_block) <= LARGEST_WORK
+
+
 class SmallEncoder(TokenEncoder):
-    budget = BUDGET
+    budget = BATCH_TOKENS
 
     def __init__(
         self, checkpoint: Checkpoint, reading: Reading, body: SmallBert, arrays: Mapping[str, Float32]
     ) -> None:
-        self.checkpoint, self.reading, self.body, self.notes = checkpoint, reading, body, []
-        before = body.architecture.width * len(reading.readouts[0].parts)
-        self.steps = steps_of_checkpoint(checkpoint, reading, before, lambda folder: Normalize())
-        self.width = width_behind(self.steps, before)
+        self.checkpoint = checkpoint
+        self.reading = reading
+        self.body = body
+        self.notes = []
+        architecture = body.architecture
+        width_of_readout = architecture.width * len(reading.readouts[0].parts)
+        self.steps = steps_of_checkpoint(checkpoint, reading, width_of_readout, lambda folder: Normalize())
+        self.width = width_behind(self.steps, width_of_readout)
         threads = threads_of_command() or 1
-        weights = {
+        weights = {  # their hash with and without the pooler, as the readouts require
             pooled: hash_of_weights(arrays, np.asarray, with_pooler=pooled, threads=threads)
             for pooled in {readout.pooled for readout in reading.readouts}
         }
-        self.specs, shape, machine = [], body.architecture, {"precision": self.precision}
+        self.specs = []
         for readout in reading.readouts:
-            hashed = weights[readout.pooled], shape.rules, self.steps
-            layers = readout.resolved(shape.depth)
-            spec = spec_of_readout(checkpoint, reading, readout, *hashed, layers=layers, machine=machine)
+            spec = spec_of_readout(
+                checkpoint,
+                reading,
+                readout,
+                weights[readout.pooled],
+                architecture.rules,
+                self.steps,
+                layers=readout.resolved(architecture.depth),
+                machine={"precision": self.precision},
+            )
             self.specs.append(spec)
 
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]:
@@ -309,27 +351,30 @@ class SmallEncoder(TokenEncoder):
         check_ids(batch, self.body.architecture.vocabulary, self.checkpoint.name)
         with np.errstate(all="ignore"):  # as torch does; infinite vectors are refused later
             layers = list(self.body.states(batch))
-            return [
-                np.stack([self.vector(layers, batch, place, readout) for place in range(len(batch))])
-                for readout in self.reading.readouts
-            ]
+            arrays = []
+            for readout in self.reading.readouts:
+                vectors = [self.vector(layers, batch, text, readout) for text in range(len(batch))]
+                arrays.append(np.stack(vectors))
+            return arrays
 
-    def vector(self, layers: Sequence[Float32], batch: TokenBlock, place: int, readout: Readout) -> Float32:
+    def vector(self, layers: Sequence[Float32], batch: TokenBlock, text: int, readout: Readout) -> Float32:
         """Reduce the states (n, d) of each layer to the vector of one text."""
-        skip = 0 if batch.skip is None else int(batch.skip[place])
-        at = 0 if batch.at is None else int(batch.at[place])
-        start, end = batch.starts[place], batch.starts[place] + batch.lengths[place]
+        skip = 0 if batch.skip is None else int(batch.skip[text])
+        token_index = 0 if batch.at is None else int(batch.at[text])
+        start = batch.starts[text]
+        end = start + batch.lengths[text]
 
         def reduced(layer: int, reduction: str) -> Float32:
             if reduction == "token":
-                return layers[layer][start + at]
-            own = layers[layer][start + skip : end]
-            vector = REDUCTIONS[POOLED.get(reduction, reduction)](own, skip)
-            return self.body.pooled(vector.astype(np.float32)) if reduction in POOLED else vector
+                return layers[layer][start + token_index]
+            reduce = REDUCTIONS[POOLED.get(reduction, reduction)]
+            vector = reduce(layers[layer][start + skip : end], skip)
+            if reduction in POOLED:
+                return self.body.pooled(vector.astype(np.float32))
+            return vector
 
-        depth = self.body.architecture.depth
-        joined = [
-            np.mean([reduced(layer, part.reduction) for layer in part.resolved(depth)], 0)
-            for part in readout.parts
-        ]
-        return np.concatenate(joined).astype(np.float32)
+        vectors = []
+        for part in readout.parts:
+            layers_of_part = part.resolved(self.body.architecture.depth)
+            vectors.append(np.mean([reduced(layer, part.reduction) for layer in layers_of_part], 0))
+        return np.concatenate(vectors).astype(np.float32)

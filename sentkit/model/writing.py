@@ -1,48 +1,30 @@
-"""Writes rows with their vectors to outputs, and adds the fields of `--on-truncate`.
+"""Writes rows with their vectors to outputs, and adds the fields of `--on-truncate`."""
 
-`encode --dry-run` counts instead, and estimates bytes, time and memory. The number of rows is exact. Other
-counts of a large input are estimated from a sample of its rows.
-"""
-
-import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain, islice
-from pathlib import Path
-from resource import RUSAGE_SELF, getrusage
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from sentkit.errors import DataError
-from sentkit.formats.files import COMPRESSED, is_parquet, is_safetensors
-from sentkit.formats.rows.block import NewFields, RowBlock, empty_block
+from sentkit.formats.rows.block import NewFields, RowBlock
 from sentkit.formats.rows.kinds import EMBEDDED, TextParser
 from sentkit.formats.rows.rows import Rejects
 from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks, refuse_existing_fields
 from sentkit.formats.vectors.store import recorded_fields
-from sentkit.formats.vectors.tensors import Storage
-from sentkit.formats.vectors.vectors import ENCODINGS
 from sentkit.model.encoding import (
-    AHEAD,
-    LAST_GROUP,
     Report,
     RowGroup,
     Tally,
     TokenEncoder,
     encode_groups,
-    plan_batches,
     tokenized_groups,
 )
-from sentkit.model.text.tokens import TextTokenizer, TokenBlock
+from sentkit.model.text.tokens import TextTokenizer
 
 if TYPE_CHECKING:
     from sentkit.model.reuse import OldVectors
 
-MARKS = ("n_tokens", "truncated")  # fields that `marks` adds
+MARKS = ("n_tokens", "truncated")  # fields that `--on-truncate mark` adds
 CHUNK = ("chunk", "start", "end")  # fields of a window that is a row
 
 
@@ -71,20 +53,27 @@ class Encoding:
 
     def known(self, groups: Iterator[RowGroup]) -> Iterator[RowGroup]:
         """The same groups with the places of their old vectors."""
-        return groups if self.old is None else map(self.old.found_in, groups)
+        if self.old is None:
+            return groups
+        return map(self.old.found_in, groups)
 
     def specs(self, texts: TextParser) -> list[dict[str, Any]]:
         """The specs of the vector files; the first row has set the names of the texts."""
         fields = recorded_fields({name: texts.fields.get(name, name) for name in texts.texts})
-        recorded = {"fields": fields} if fields else {}
-        return [{**spec.full, **recorded, **self.windows} for spec in self.encoder.specs]
+        settings: dict[str, Any] = {}
+        if fields:
+            settings["fields"] = fields
+        settings |= self.windows
+        return [spec.full | settings for spec in self.encoder.specs]
 
     def counts(self, tally: Tally) -> Iterator[str]:
         """The messages about windows, and about rows with old vectors."""
         if self.windows:
             split = f"{tally.split} of {tally.rows} rows were split"
-            split += f" into {tally.windows} windows" if tally.windows else ""
-            split += f", {tally.texts} rows were written" if self.windows["chunks"] else ""
+            if tally.windows:
+                split += f" into {tally.windows} windows"
+            if self.windows["chunks"]:
+                split += f", {tally.texts} rows were written"
             yield f"{split} (--window {self.windows['window']}:{self.windows['stride']})"
         if self.old is not None:
             unneeded = "" if self.old.unneeded is None else f", no longer needed: {self.old.unneeded:,}"
@@ -94,12 +83,13 @@ class Encoding:
         self, groups: Iterator[RowGroup], paths: Sequence[str], report: Report, rejects: Rejects
     ) -> Tally:
         """Write all rows, with one output for each readout. Returns their counts."""
-        tally, encoder, texts = Tally(), self.encoder, self.texts
-        done = encode_groups(self.known(groups), encoder, self.budget, self.old)
-        first = list(islice(done, 1))  # the first row determines the names of the vectors
-        with open_sinks(paths, self.specs(texts), texts.vectors, encoder.width, self.form) as sinks:
-            for group in chain(first, done):
-                self.write(group, sinks, texts.vectors, rejects, tally, report)
+        tally = Tally()
+        encoded_groups = encode_groups(self.known(groups), self.encoder, self.budget, self.old)
+        first_group = list(islice(encoded_groups, 1))  # the first row determines the names of the vectors
+        names = self.texts.vectors
+        with open_sinks(paths, self.specs(self.texts), names, self.encoder.width, self.form) as sinks:
+            for group in chain(first_group, encoded_groups):
+                self.write(group, sinks, names, rejects, tally, report)
         if self.old is not None:
             self.old.count_unneeded()
         return tally
@@ -115,208 +105,75 @@ class Encoding:
     ) -> None:
         """Write a group to all sinks, and count the rows that were written. All sinks get the same rows."""
         rows = self.without_old(group.rows, names)
-        extra = self.extra(group)
-        owners = range(len(rows)) if group.owners is None else group.owners.tolist()
-        lines = rows if group.owners is None else replace(rows.take(owners), bad={})
+        fields = self.new_fields(group)
+        field_names = [name.decode() for name, _ in fields[0]] if fields else []
+
+        # The lines of the output: the rows, or with chunks one for each window.
+        lines = rows
+        row_of_line: Sequence[int] = range(len(rows))
+        if group.owners is not None:
+            row_of_line = group.owners.tolist()
+            lines = replace(rows.take(row_of_line), bad={})
         for sink, vectors in zip(sinks, group.vectors, strict=True):
-            sink.check(lines, vectors, [name.decode() for name, _ in extra[0]] if extra else ())
-        for place, error in lines.bad.items():
-            rows.bad.setdefault(owners[place], error)
-        for places in rejects.good_places(rows):
-            own = group.take(places)
-            kept = own.rows if own.owners is None else own.rows.take(own.owners.tolist())
-            new = self.extra(own) if extra and own is not group else extra
-            for sink, vectors in zip(sinks, own.vectors, strict=True):
-                sink.write(kept, vectors, new)
-            report(len(own.rows), tally.add(own))
+            sink.check(lines, vectors, field_names)
+        for line, error in lines.bad.items():
+            rows.bad.setdefault(row_of_line[line], error)
+
+        for indices in rejects.good_places(rows):
+            good = group.take(indices)
+            good_lines = good.rows if good.owners is None else good.rows.take(good.owners.tolist())
+            good_fields = fields
+            if fields and good is not group:
+                good_fields = self.new_fields(good)
+            for sink, vectors in zip(sinks, good.vectors, strict=True):
+                sink.write(good_lines, vectors, good_fields)
+            report(len(good.rows), tally.add(good))
         for sink in sinks:
             sink.flush()
 
     def without_old(self, rows: RowBlock, names: Sequence[str]) -> RowBlock:
         """The rows without the fields of old vectors. Old vectors of other names make a row bad."""
-        others = EMBEDDED.difference(names, ["_emb"])  # vectors that the new `_emb` would not describe
-        stored = not self.encoded.isdisjoint(rows.sources)
-        if not stored and all(map(EMBEDDED.isdisjoint, rows.values)):
+        other_vectors = EMBEDDED.difference(names, ["_emb"])  # that the new `_emb` would not describe
+        are_stored = not self.encoded.isdisjoint(rows.sources)
+        if not are_stored and all(EMBEDDED.isdisjoint(values) for values in rows.values):
             return rows
-        refuse_existing_fields(rows, sorted(others), replace=self.form.replace)
-        for place, row in enumerate(rows):
-            gone = set(others)
+        refuse_existing_fields(rows, sorted(other_vectors), replace=self.form.replace)
+        for index, row in enumerate(rows):
+            removed_fields = set(other_vectors)
             if "_emb" in row.values or row.source in self.encoded:
                 # The fields that `encode` added describe the old vectors.
-                gone |= {*MARKS, *(CHUNK if row.values.keys() >= set(CHUNK) else ())}
-            if not gone.isdisjoint(row.values):
-                try:
-                    left = row.without(gone)
-                    rows.lines[place], rows.values[place] = left.line, left.values
-                except DataError as error:
-                    rows.bad[place] = error
+                removed_fields.update(MARKS)
+                if row.values.keys() >= set(CHUNK):
+                    removed_fields.update(CHUNK)
+            if removed_fields.isdisjoint(row.values):
+                continue
+            try:
+                new_row = row.without(removed_fields)
+            except DataError as error:
+                rows.bad[index] = error
+            else:
+                rows.lines[index] = new_row.line
+                rows.values[index] = new_row.values
         return rows
 
-    def extra(self, group: RowGroup) -> list[NewFields]:
-        """The new fields of each row to write besides the vectors; [] if there are none."""
-        extra, tokens = list[NewFields](), group.tokens
-        for places in group.index.tolist() if self.on_truncate == "mark" else ():
-            counts = [str(tokens.counts[place]) for place in places]
-            truncated = ["true" if tokens.truncated[place] else "false" for place in places]
-            values = (f"[{','.join(each)}]" if len(each) > 1 else each[0] for each in (counts, truncated))
-            extra.append([(name.encode(), value.encode()) for name, value in zip(MARKS, values, strict=True)])
-        if not self.windows.get("chunks"):
-            return extra
-        for place in group.index[:, 0].tolist():
-            for number, (start, end) in enumerate(tokens.windows[place].places):
-                chunk = zip(CHUNK, (number, start, end), strict=True)
-                extra.append([(name.encode(), b"%d" % value) for name, value in chunk])
-        return extra
-
-
-MEASURED = 32  # rows of each group that are measured
-SECONDS = 5.0  # of the measurement
-EXACT, EVERY = 2048, 100  # the first rows are tokenized, and one of 100 others
-
-
-@dataclass(slots=True)
-class Plan(Tally):
-    batches: int = 0
-    line_bytes: int = 0  # of the rows without vectors, in the output
-
-
-def counted(
-    blocks: Iterable[RowBlock], encoding: Encoding, rejects: Rejects, report: Report
-) -> tuple[Plan, list[RowGroup]]:
-    """The counts of all rows, and some of them to measure."""
-    plan, sample = Plan(), list[RowGroup]()
-    full = 0  # tokens of the sample
-    for_threads = encoding.budget * encoding.encoder.batches_at_once
-    for group in encoding.groups(blocks, rejects):
+    def new_fields(self, group: RowGroup) -> list[NewFields]:
+        """The new fields of each line to write besides the vectors; [] if there are none."""
+        fields: list[NewFields] = []
         tokens = group.tokens
-        report(len(group.rows), plan.add(group))
-        read = tokens.take(np.flatnonzero(tokens.sizes))
-        others = TokenBlock.of([part for each in read.windows.values() for part in each.others])
-        plan.batches += sum(len(plan_batches(each, encoding.budget)) for each in (read, others))
-        sizes = np.array([len(line) + 1 for line in group.rows.lines])
-        plan.line_bytes += int(tokens.vectors[group.index[:, 0]] @ sizes)
-        known = np.isin(group.index, list(group.old)).all(axis=1)
-        to_encode_first = np.argsort(known, kind="stable")
-        rows = to_encode_first[:MEASURED]
-        # Once, each thread gets a whole batch, because it determines the memory.
-        if full < for_threads:
-            ends = np.cumsum(tokens.sizes[group.index].sum(axis=1)[to_encode_first])
-            rows = to_encode_first[: max(MEASURED, int(np.searchsorted(ends, for_threads)) + 1)]
-            full = max(full, int(ends[len(rows) - 1]))
-        sample.append(group.take(rows.tolist()))
-    return plan, sample
+        if self.on_truncate == "mark":
+            is_truncated = tokens.truncated
+            for texts in group.index.tolist():
+                counts = json_of_texts([str(tokens.counts[text]) for text in texts])
+                marks = json_of_texts(["true" if is_truncated[text] else "false" for text in texts])
+                fields.append([(b"n_tokens", counts), (b"truncated", marks)])
+        if self.windows.get("chunks"):
+            for text in group.index[:, 0].tolist():
+                for number, (start, end) in enumerate(tokens.windows[text].characters):
+                    values = (b"%d" % number, b"%d" % start, b"%d" % end)
+                    fields.append(list(zip((b"chunk", b"start", b"end"), values, strict=True)))
+        return fields
 
 
-PLANNED, OTHER = "planned", "other"  # blocks
-
-
-def rows_of_blocks(parts: Iterable[Iterator[RowBlock] | None], blocks: Counter[str]) -> Iterator[RowBlock]:
-    """Yield the rows of the planned blocks, and count all blocks."""
-    for part in parts:
-        blocks[OTHER if part is None else PLANNED] += 1
-        if part is not None:
-            yield from part
-
-
-def plan_of(
-    parts: Iterable[Iterator[RowBlock] | None],
-    encoding: Encoding,
-    rejects: Rejects,
-    path: str,
-    report: Report,
-) -> dict[str, Any]:
-    """The counts and estimates: the first rows are tokenized, and one of EVERY others counts for them.
-
-    A block is None if it is not to be written.
-    """
-    blocks = Counter[str]()
-    rest = rows_of_blocks(parts, blocks)
-    first, held = list[RowBlock](), empty_block()
-    every = 1 if encoding.tokenizer.whole else EVERY
-    left, passed = EXACT, 0  # rows
-    while left and (block := next(rest, None)) is not None:
-        first.append(block.take(slice(0, left)))
-        held, left = block.take(slice(left, None)), left - len(first[-1])
-
-    def chosen() -> Iterator[RowBlock]:
-        nonlocal passed
-        for block in chain([held], rest):
-            places = range(-passed % every, len(block), every)
-            passed += len(block)
-            if places:
-                yield block.take(places)
-
-    plan, sample = counted(first, encoding, rejects, report)
-    exact = plan.rows
-    others, more = counted(chosen(), encoding, rejects, report)
-    others.scale(passed / max(1, others.rows))
-    others.rows = passed
-    plan.join(others)
-    record = {name: getattr(plan, name) for name in ("rows", "texts", "tokens", "truncated", "batches")}
-    if plan.windows:
-        record |= {"split_rows": plan.split, "windows": plan.windows}
-    if passed and every > 1:
-        record["sampled_rows"] = exact + -(-passed // every)
-    if encoding.old is not None:
-        record |= {"reused": plan.reused, "encoded": plan.rows - plan.reused}
-        if not passed:
-            encoding.old.count_unneeded()
-        record["no_longer_needed"] = encoding.old.unneeded
-    if sample + more and not encoding.tokenizer.whole:
-        record |= estimates(plan, sample + more, encoding, path)
-    return {**record, "blocks": blocks[PLANNED], "all_blocks": blocks[PLANNED] + blocks[OTHER]}
-
-
-def estimates(plan: Plan, sample: list[RowGroup], encoding: Encoding, path: str) -> dict[str, int | None]:
-    """The bytes of the output, the seconds and the memory for all rows."""
-    encoder = encoding.encoder
-    memory_before = peak_memory()
-    encode = partial(encode_groups, encoder=encoder, budget=encoding.budget, old=encoding.old)
-    [first] = encode(iter(sample[:1]))  # the first batch is slower
-    start, done = monotonic(), Tally()
-    largest_first = sorted(sample, key=lambda group: int(group.tokens.sizes.sum()), reverse=True)
-    for group in encode(iter(largest_first)):
-        done.add(group)
-        if monotonic() - start > SECONDS:
-            break
-    seconds = (monotonic() - start) * plan.encoded / max(1, done.encoded)
-    total: int | None = None
-    if is_safetensors(path) or path.endswith("/") or len(encoder.specs) > 1:
-        storage = Storage(encoding.form.store or "float32", encoder.width)
-        each: float = 8 + storage.columns * int(storage.dtype[-1])
-    else:
-        texts = [*map(ENCODINGS[encoding.form.encoding], chain.from_iterable(first.vectors[0]))]
-        each = len(b"".join(texts)) / len(texts) + len(f'"embedding":,"_emb":"{encoder.specs[0].emb}",')
-    if is_safetensors(path) or not (is_parquet(path) or Path(path).suffix.lower() in COMPRESSED):
-        total = round(plan.line_bytes + each * plan.texts) * len(encoder.specs)
-    # Batches of several threads are largest at the same time in a long run, but not always in the sample.
-    slack = SLACK_OF_THREADS if encoder.batches_at_once > 1 else SLACK
-    memory = round(peak_memory() + slack * (peak_memory() - memory_before)) + memory_of_rows(plan, encoding)
-    return {"bytes_estimate": total, "seconds_estimate": max(1, round(seconds)), "memory_estimate": memory}
-
-
-def peak_memory() -> int:
-    """The largest memory of this process until now, in bytes."""
-    peak = getrusage(RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
-
-
-# Measured as the largest memory (VmHWM) of processes.
-SLACK = 0.1  # of the memory that the sample needs
-SLACK_OF_THREADS = 0.6
-BYTES_OF_ROW = 700  # of a row of one text in memory, besides its line and text: Python's objects, token ids
-BYTES_OF_WORDS = 80_000_000  # of the words that a tokenizer keeps at most
-
-
-def memory_of_rows(plan: Plan, encoding: Encoding) -> int:
-    """The bytes of the rows that a run has in memory at a time, besides those that the plan itself had.
-
-    A group is read ahead, tokenized, encoded by each of the threads, and written.
-    """
-    encoder = encoding.encoder
-    groups = encoder.groups_at_once + AHEAD + 2
-    rows = min(plan.rows, LAST_GROUP * groups)
-    vectors = 4 * encoder.width * len(encoder.specs)
-    line = plan.line_bytes // max(1, plan.rows)
-    words = min(BYTES_OF_WORDS, plan.line_bytes // 2)
-    return words + rows * (2 * vectors + 2 * line + BYTES_OF_ROW)
+def json_of_texts(values: Sequence[str]) -> bytes:
+    """Return the JSON value of a row with one text, or an array of the values of several texts."""
+    return (f"[{','.join(values)}]" if len(values) > 1 else values[0]).encode()

@@ -10,4 +10,4 @@ from sentkit.papers.defsent.paper import PAPER as DEFSENT
 from sentkit.papers.pairsupcon.paper import PAPER as PAIRSUPCON
 from sentkit.papers.sg_bert.paper import PAPER as SG_BERT
 
-PAPERS = {each.key: each for each in (SG_BERT, CONSERT, PAIRSUPCON, DEFSENT)}
+PAPERS = {paper.key: paper for paper in (SG_BERT, CONSERT, PAIRSUPCON, DEFSENT)}

@@ -8,6 +8,7 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,21 +27,12 @@ def main(*figures: Figure, arguments: Sequence[str] | None = None) -> None:
     module = inspect.getmodule(figures[0])
     paper = Path(module.__file__ or "").parent.name if module else ""
     parser = argparse.ArgumentParser(prog=f"python -m sentkit.papers.{paper}.figures")
-    names = parser.add_subparsers(dest="figure", metavar="FIGURE", required=True)
+    subparsers = parser.add_subparsers(dest="figure", metavar="FIGURE", required=True)
     for figure in figures:
-        words = inspect.getdoc(figure) or ""
-        one = names.add_parser(figure.__name__, help=words.splitlines()[0], description=words)
-        one.add_argument("files", nargs="+", metavar="FILE")
-        one.add_argument("-o", "--output", metavar="PICTURE", default="-", help=".svg, .png, .pdf or .jsonl")
-        for name, parameter in list(inspect.signature(figure).parameters.items())[1:]:
-            if parameter.annotation is bool:
-                one.add_argument(f"--{name}", action="store_true")
-            else:
-                needed = parameter.default is parameter.empty
-                default = None if needed else parameter.default
-                one.add_argument(f"--{name}", metavar="NAME", required=needed, default=default)
+        add_figure(subparsers, figure)
     values = vars(parser.parse_args(arguments))
-    figure = {each.__name__: each for each in figures}[values.pop("figure")]
+    name = values.pop("figure")
+    [figure] = [figure for figure in figures if figure.__name__ == name]
     console = Console(f"{paper}.figures")
     try:
         output = PictureOutput(path=values.pop("output"), force=True)
@@ -53,6 +45,23 @@ def main(*figures: Figure, arguments: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
 
 
+def add_figure(subparsers: Any, figure: Figure) -> None:
+    """Declare the arguments of a figure: the files, -o, and a flag for each keyword argument."""
+    text = inspect.getdoc(figure) or ""
+    parser = subparsers.add_parser(figure.__name__, help=text.splitlines()[0], description=text)
+    parser.add_argument("files", nargs="+", metavar="FILE")
+    parser.add_argument("-o", "--output", metavar="PICTURE", default="-", help=".svg, .png, .pdf or .jsonl")
+    _, *keywords = inspect.signature(figure).parameters.values()  # without the paths
+    for keyword in keywords:
+        flag = f"--{keyword.name}"
+        if keyword.annotation is bool:
+            parser.add_argument(flag, action="store_true")
+        elif keyword.default is keyword.empty:
+            parser.add_argument(flag, metavar="NAME", required=True)
+        else:
+            parser.add_argument(flag, metavar="NAME", default=keyword.default)
+
+
 def rows_of(paths: Sequence[str]) -> Inputs:
     """The rows of files, in any format."""
     return open_inputs(paths)
@@ -62,6 +71,7 @@ def merged(values: Sequence[Value]) -> Value:
     """The mean of the scores of several runs, with their standard deviation (of a sample)."""
     if len(values) == 1:
         return values[0]
-    numbers = np.array([each.value for each in values])
-    mean, deviation = float(numbers.mean()), float(numbers.std(ddof=1))
+    numbers = np.array([value.value for value in values])
+    mean = float(numbers.mean())
+    deviation = float(numbers.std(ddof=1))
     return Value(values[0].row, mean, (mean - deviation, mean + deviation))

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -19,7 +19,7 @@ Figure = dict[str, Any]
 # The averages of tables about settings -> the suite with this average.
 AVERAGES = {"avg": "sts", "stsavg": "sts", "clusteringavg": "clustering"}
 INFERRED = " (?)"  # the mark of a name that the table lost
-FEW = 3  # figures that may all end in 0 by chance
+FEW_FIGURES = 3  # they may all end in 0 by chance
 
 
 def task_key(task: str) -> str:
@@ -54,23 +54,31 @@ class PaperTable:
         """
         systems: dict[tuple[str, str, str], dict[str, Figure]] = defaultdict(dict)
         for figure in self.figures:
-            names = figure["base"] or "", figure["system"], figure["readout"] or ""
-            systems[names][figure["task"]] = figure
-        most = max(map(decimals_of, self.figures))
+            key = (figure["base"] or "", figure["system"], figure["readout"] or "")
+            systems[key][figure["task"]] = figure
         for (base, name, readout), figures in systems.items():
-            mark = INFERRED if all(each.get("inferred") for each in figures.values()) else ""
-            decimals = max(map(decimals_of, figures.values())) if len(figures) > FEW else most
-            yield (base, name + mark, readout), figures, decimals
+            if all(figure.get("inferred") for figure in figures.values()):
+                name += INFERRED
+            is_short = len(figures) <= FEW_FIGURES
+            decimals = most_decimals(self.figures if is_short else figures.values())
+            yield (base, name, readout), figures, decimals
 
 
-def decimals_of(figure: Figure) -> int:
-    values = (figure[name] for name in ("value", "sd") if figure[name] is not None)
-    return max((len(repr(value).partition(".")[2].rstrip("0")) for value in values), default=0)
+def most_decimals(figures: Iterable[Figure]) -> int:
+    """The largest number of decimals of the values and their deviations."""
+    decimals = [0]
+    for figure in figures:
+        for number in (figure["value"], figure["sd"]):
+            if number is not None:
+                _, _, digits = repr(number).partition(".")
+                decimals.append(len(digits.rstrip("0")))
+    return max(decimals)
 
 
 @cache
 def published() -> tuple[Figure, ...]:
-    return tuple(orjson.loads(line) for paper in PAPERS.values() for line in paper.figures().splitlines())
+    lines = [line for paper in PAPERS.values() for line in paper.figures().splitlines()]
+    return tuple(orjson.loads(line) for line in lines)
 
 
 def paper_tables(paper: str, number: str | None, suites: Sequence[str]) -> list[PaperTable]:
@@ -81,20 +89,26 @@ def paper_tables(paper: str, number: str | None, suites: Sequence[str]) -> list[
             grouped[figure["suite"], figure["table"]].append(figure)
     if not grouped:
         raise UsageError(f"--table {number}: {paper} has no figures in a table with this number")
-    places = sorted(grouped, key=lambda place: (suites.index(place[0]), len(place[1]), place[1]))
-    return [
-        PaperTable(paper, table, suite, tasks_of(grouped[suite, table]), tuple(grouped[suite, table]))
-        for suite, table in places
-    ]
+
+    def order(key: tuple[str, str]) -> tuple[int, int, str]:
+        suite, table = key
+        return suites.index(suite), len(table), table  # 2 comes before 10
+
+    tables = []
+    for suite, table in sorted(grouped, key=order):
+        figures = grouped[suite, table]
+        tables.append(PaperTable(paper, table, suite, tasks_of(figures), tuple(figures)))
+    return tables
 
 
 def tasks_of(figures: list[Figure]) -> tuple[str, ...]:
     """STS by year, averages last, the others in the order of the paper."""
 
-    def place(task: str) -> tuple[bool, bool, str]:
-        return task == "avg", task in ("STS-B", "SICK-R"), task if re.fullmatch(r"STS\d\d", task) else ""
+    def order(task: str) -> tuple[bool, bool, str]:
+        year = task if re.fullmatch(r"STS\d\d", task) else ""
+        return task == "avg", task in ("STS-B", "SICK-R"), year
 
-    return tuple(sorted(dict.fromkeys(figure["task"] for figure in figures), key=place))
+    return tuple(sorted(dict.fromkeys(figure["task"] for figure in figures), key=order))
 
 
 @cache
@@ -109,7 +123,9 @@ def task_names() -> dict[str, dict[str, str]]:
 def missing_tasks(suite: str, present: Collection[str]) -> list[str]:
     """The tasks without which a suite has no average; empty if the papers have no average of it."""
     names = task_names()[suite]
-    return [name for key, name in names.items() if key not in present] if "avg" in names else []
+    if "avg" not in names:
+        return []
+    return [name for key, name in names.items() if key not in present]
 
 
 # Which encoder of the papers a checkpoint is: their recipes follow the family and the size of the base.
@@ -123,7 +139,9 @@ def published_base(model: str) -> str | None:
     checkpoint = read_checkpoint(model)
     name = name_of(checkpoint.config)
     method = read_object_if_there(checkpoint.folder / "sentkit.json").get("method")
-    return f"s{name}" if method == "sbert" and name in ("bert-base", "bert-large") else name
+    if method == "sbert" and name in ("bert-base", "bert-large"):
+        return f"s{name}"
+    return name
 
 
 def same_base(published: str | None, base: str) -> bool:

@@ -47,7 +47,9 @@ def fonts_for(texts: Sequence[str]) -> tuple[list[str], set[str]]:
     if missing:
         entries = sorted(font_manager.fontManager.ttflist, key=lambda entry: (entry.name, entry.fname))
         for entry in entries:
-            drawn = missing & characters_of(entry.fname) if entry.name != LAST_RESORT else frozenset[int]()
+            if entry.name == LAST_RESORT:
+                continue
+            drawn = missing & characters_of(entry.fname)
             if drawn:
                 families.append(entry.name)
                 missing -= drawn

@@ -1,10 +1,10 @@
 """Reports of `sentkit score` by layer and readout, logs of training runs, and tables of the examples."""
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -47,7 +47,8 @@ def report_of(row: Row, name: str) -> tuple[str, Value] | None:
     """The encoder's label and the value in a report of `sentkit score`; None for an average of files."""
     if row.values.get("file") == "average":
         return None
-    value, emb = value_of(row, name), row.values.get("encoder")
+    value = value_of(row, name)
+    emb = row.values.get("encoder")
     if not isinstance(emb, str) or emb_problem(emb):
         raise wrong_field(row, "encoder", "the name of a space, as in a report of sentkit score")
     return label_of(emb), value
@@ -56,14 +57,14 @@ def report_of(row: Row, name: str) -> tuple[str, Value] | None:
 def value_of(row: Row, name: str) -> Value:
     """The value of a field, and its interval NAME_ci95 or deviation NAME_sd, if the row has them."""
     row.refuse_duplicates()
-    missing = name in row.values and row.values[name] in MISSING
-    value = None if missing else scored(row, name)
+    if name in row.values and row.values[name] in MISSING:
+        return Value(row, np.nan)
+    value = scored(row, name)
     if value is None:
         return Value(row, np.nan)
-    bounds: Any = row.values.get(f"{name}_ci95")
-    two = isinstance(bounds, list) and len(bounds) == 2
-    if two and all(isinstance(each, int | float) for each in bounds):
-        return Value(row, value, (float(bounds[0]), float(bounds[1])))
+    match row.values.get(f"{name}_ci95"):
+        case [int() | float() as low, int() | float() as high]:
+            return Value(row, value, (float(low), float(high)))
     if row.values.get(f"{name}_sd") in MISSING:
         return Value(row, value)
     deviation = scored(row, f"{name}_sd") or 0.0
@@ -72,22 +73,28 @@ def value_of(row: Row, name: str) -> Value:
 
 def means_of_sets(groups: Mapping[K, list[Value]], name: Callable[[K], str]) -> dict[K, Value]:
     """The mean of the scores on several data sets, without an interval; NaN if one score is undefined."""
-    count = max(map(len, groups.values()))
-    for key, own in groups.items():
-        if len(own) < count:
-            problem = f"{len(own)} reports of {name(key)}, but {count} of another encoder"
-            raise own[-1].row.error(problem, advice="draw all of them with the same data sets")
+    count = max(len(scores) for scores in groups.values())
+    for key, scores in groups.items():
+        if len(scores) < count:
+            problem = f"{len(scores)} reports of {name(key)}, but {count} of another encoder"
+            raise scores[-1].row.error(problem, advice="draw all of them with the same data sets")
     if count == 1:
-        return {key: own[0] for key, own in groups.items()}
-    means = ((key, own[0].row, np.mean([each.value for each in own])) for key, own in groups.items())
-    return {key: Value(row, float(mean)) for key, row, mean in means}
+        return {key: scores[0] for key, scores in groups.items()}
+    means = {}
+    for key, scores in groups.items():
+        mean = float(np.mean([score.value for score in scores]))
+        means[key] = Value(scores[0].row, mean)
+    return means
 
 
 def series_of(name: str, values: Mapping[float, Value], form: Literal["line", "bars"] = "line") -> Series:
     """Values by x, with their intervals if a value has one."""
-    x, y = np.array([*values], np.float64), np.array([each.value for each in values.values()])
-    interval = np.array([each.interval for each in values.values()]).T
-    return Series(name, x, y, form, interval if np.isfinite(interval).any() else None)
+    x = np.array([*values], np.float64)
+    y = np.array([value.value for value in values.values()])
+    intervals = np.array([value.interval for value in values.values()]).T
+    if not np.isfinite(intervals).any():
+        return Series(name, x, y, form)
+    return Series(name, x, y, form, intervals)
 
 
 def by_name(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
@@ -102,49 +109,72 @@ def titles(paths: Sequence[str]) -> list[str]:
     """The title of each file: its name without suffix, or its path if two names are equal; none for one."""
     if len(paths) < 2:
         return [""] * len(paths)
-    names = [Path(path).stem for path in paths]
+    stems = [Path(path).stem for path in paths]
     return [
-        readable(name if names.count(name) == 1 else path) for name, path in zip(names, paths, strict=True)
+        readable(stem if stems.count(stem) == 1 else path) for stem, path in zip(stems, paths, strict=True)
     ]
+
+
+LayerKey = tuple[str, int | None]  # a readout, and its layer if it reads one
 
 
 def sweep(inputs: Inputs, name: str) -> Picture:
     """Figure 1 of SG-BERT: one panel per model, one line per readout; a report without a layer is a level."""
-    models = by_name(filter(None, inputs.read(lambda row: score_of(row, name))))
-    layered = {readout for scores in models.values() for (readout, layer), _ in scores if layer is not None}
-    if not layered:
+    scores = [score for score in inputs.read(lambda row: score_of(row, name)) if score is not None]
+    scores_by_model = by_name(scores)
+    layered_readouts = {readout for _, ((readout, layer), _) in scores if layer is not None}
+    if not layered_readouts:
         advice = "sentkit encode --readout 'L*:cls,L*:mean' makes one file for each layer"
         raise DataError("no report has one layer", source=together(inputs.paths), advice=advice)
+
+    x_axis = Axis("layer", "layer", whole=True)
+    y_axis = Axis(name, LABELS.get(name, name))
     panels = []
-    for model, scores in models.items():
-        series, groups = [], by_name(scores)  # several reports of a group are those of several data sets
-
-        def called(key: tuple[str, int | None], model: str = model) -> str:
-            return f"{model}/{key[0] if key[1] is None else f'L{key[1]}:{key[0]}'}"
-
-        means = means_of_sets(groups, called)
-        for readout in dict.fromkeys(readout for readout, _ in groups):
-            layers = {at: value for (each, at), value in means.items() if each == readout and at is not None}
-            if layers:
-                series.append(series_of(readout, {at: layers[at] for at in sorted(layers)}))
-            if (readout, None) in means:
-                level = means[readout, None].value
-                title = f"{readout} (last layer)" if readout in layered else readout
-                series.append(Series(title, np.zeros(1), np.array([level]), "level"))
-        axes = Axis("layer", "layer", whole=True), Axis(name, LABELS.get(name, name))
-        panels.append(Panel(*axes, tuple(series), title=model if len(models) > 1 else ""))
+    for model, model_scores in scores_by_model.items():
+        series = sweep_series(model, model_scores, layered_readouts)
+        title = model if len(scores_by_model) > 1 else ""
+        panels.append(Panel(x_axis, y_axis, tuple(series), title=title))
     return Picture(tuple(panels))
 
 
-def score_of(row: Row, name: str) -> tuple[str, tuple[tuple[str, int | None], Value]] | None:
+def sweep_series(
+    model: str, scores: Iterable[tuple[LayerKey, Value]], layered_readouts: Collection[str]
+) -> list[Series]:
+    """The lines of a model's readouts by layer, and the levels of readouts without a layer."""
+
+    def space_name(key: LayerKey) -> str:
+        readout, layer = key
+        if layer is None:
+            return f"{model}/{readout}"
+        return f"{model}/L{layer}:{readout}"
+
+    # Several reports of one key are those of several data sets.
+    means = means_of_sets(by_name(scores), space_name)
+    series = []
+    for readout in dict.fromkeys(readout for readout, _ in means):
+        layers = sorted(layer for name, layer in means if name == readout and layer is not None)
+        if layers:
+            series.append(series_of(readout, {layer: means[readout, layer] for layer in layers}))
+        if (readout, None) in means:
+            level = means[readout, None].value
+            title = readout
+            if readout in layered_readouts:
+                title += " (last layer)"
+            series.append(Series(title, np.zeros(1), np.array([level]), "level"))
+    return series
+
+
+def score_of(row: Row, name: str) -> tuple[str, tuple[LayerKey, Value]] | None:
     """The model, and the readout and layer with their value."""
-    found = report_of(row, name)
-    if found is None:
+    report = report_of(row, name)
+    if report is None:
         return None
-    model, _, readout = found[0].partition("/")
+    label, value = report
+    model, _, readout = label.partition("/")
     match = LAYER.fullmatch(readout)
-    key = (match["readout"], int(match["layer"])) if match else (readout or model, None)
-    return model, (key, found[1])
+    if match:
+        return model, ((match["readout"], int(match["layer"])), value)
+    return model, ((readout or model, None), value)
 
 
 def logs_of(path: str) -> list[str]:
@@ -152,11 +182,40 @@ def logs_of(path: str) -> list[str]:
     for folder in (Path(path), Path(f"{path.rstrip('/')}.part")):
         if (folder / LOG).is_file():
             return [str(folder / LOG)]
-        if found := sorted(folder.glob(f"seed-*/{LOG}"), key=lambda log: natural(log.parent.stem)):
-            return list(map(str, found))
+        seed_logs = sorted(folder.glob(f"seed-*/{LOG}"), key=lambda log: natural(log.parent.stem))
+        if seed_logs:
+            return [str(log) for log in seed_logs]
     if Path(path).is_dir():
         raise NoInputError(f"{readable(path)}: no {LOG}", advice="give a folder of sentkit train")
     return [path]
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """A line of a log: the values of a step. One is None if it is undefined."""
+
+    step: float
+    values: Sequence[tuple[str, float | None]]  # a term may have the name of another value
+    terms: tuple[str, ...] = ()  # those of the names that are terms of the loss
+    is_best: bool = False  # the score on --dev is the best so far
+
+
+def log_entry(row: Row) -> LogEntry:
+    row.refuse_duplicates()
+    step = scored(row, "step") or 0.0
+    terms = row.values.get("terms")
+    if terms is None and "dev" in row.values:
+        score = scored(row, "dev")
+        return LogEntry(step, [("dev", score)], is_best=row.values.get("best") is True)
+    if not isinstance(terms, dict) or not all(isinstance(term, int | float) for term in terms.values()):
+        raise wrong_field(row, "terms", "the terms of a loss, as in a log of sentkit train")
+    values = [(name, scored(row, name)) for name in MEASURED if name in row.values]
+    values += [(name, float(value)) for name, value in terms.items()]
+    # The highest rate of the groups of parameters.
+    rates = row.values.get("lr")
+    if isinstance(rates, list) and rates and isinstance(rates[-1], int | float):
+        values.append(("lr", float(max(rates))))
+    return LogEntry(step, values, tuple(terms))
 
 
 @dataclass(slots=True)
@@ -166,68 +225,73 @@ class Log:
     name: str
     values: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     terms: dict[str, None] = field(default_factory=dict)
-    kept: float | None = None  # the step whose weights are kept
+    best_step: float | None = None  # the one whose weights the run saved
 
-    def add(self, row: Row) -> None:
-        row.refuse_duplicates()
-        step = scored(row, "step") or 0.0
-        terms, rates = row.values.get("terms"), row.values.get("lr")
-        if terms is None and "dev" in row.values:
-            self.put("dev", step, scored(row, "dev"))
-            self.kept = step if row.values.get("best") is True else self.kept
-            return
-        if not isinstance(terms, dict) or not all(isinstance(each, int | float) for each in terms.values()):
-            raise wrong_field(row, "terms", "the terms of a loss, as in a log of sentkit train")
-        for name in MEASURED:
-            if name in row.values:
-                self.put(name, step, scored(row, name))
-        for name, value in terms.items():
-            self.terms[name] = None
-            self.put(name, step, float(value))
-        if isinstance(rates, list) and rates and isinstance(rates[-1], int | float):
-            self.put("lr", step, float(max(rates)))
-
-    def put(self, name: str, step: float, value: float | None) -> None:
-        """Add a value; null is an undefined value."""
-        self.values.setdefault(name, []).append((step, np.nan if value is None else value))
+    def add(self, entry: LogEntry) -> None:
+        for name, value in entry.values:
+            if value is None:
+                value = np.nan
+            self.values.setdefault(name, []).append((entry.step, value))
+        self.terms |= dict.fromkeys(entry.terms)
+        if entry.is_best:
+            self.best_step = entry.step
 
 
 def curve(inputs: Inputs, shown: Sequence[str], points: int) -> Picture:
     """One panel for each name of `shown`; without names, all but the norm of the gradient."""
-    names = titles([path.removesuffix(f"/{LOG}") for path in inputs.paths])
-    names = names if len(names) > 1 else ["run"]
-    logs = [Log(name) for name in names]
-    for path, log in zip(inputs.paths, logs, strict=True):
-        for _ in inputs.read(log.add, path):
-            pass
-        if Path(path).name == LOG:  # with --set final=last, it is not the best step
-            log.kept = read_object_if_there(Path(path).parent / "sentkit.json").get("step", log.kept)
-        if not log.values:
-            raise DataError("no steps", source=readable(path))
+    names = ["run"]
+    if len(inputs.paths) > 1:
+        names = titles([path.removesuffix(f"/{LOG}") for path in inputs.paths])
+    logs = [read_log(inputs, path, name) for path, name in zip(inputs.paths, names, strict=True)]
+
+    # The values that have a panel.
     available = dict.fromkeys(name for log in logs for name in log.values)
     for name in shown:
         if name not in available:
-            source, advice = readable(inputs.paths[0]), f"available: {', '.join(available)}"
-            raise DataError(f"no run has {name}", source=source, advice=advice)
+            advice = f"available: {', '.join(available)}"
+            raise DataError(f"no run has {name}", source=readable(inputs.paths[0]), advice=advice)
     if not shown:
         terms = dict.fromkeys(name for log in logs for name in log.terms)
-        every = dict.fromkeys(["loss", *(terms if len(terms) > 1 else ()), "lr", "dev"])
-        shown = [name for name in every if name in available]
+        if len(terms) == 1:  # it is the loss
+            terms = {}
+        shown = [name for name in dict.fromkeys(["loss", *terms, "lr", "dev"]) if name in available]
+
+    x_axis = Axis("step", "step", whole=True)
     panels = []
     for name in shown:
         lines = tuple(line_of(log, points, name) for log in logs if name in log.values)
         label = LABELS.get(name, f"{name}, a term of the loss")
-        panels.append(Panel(Axis("step", "step", whole=True), Axis(name, label), lines))
+        panels.append(Panel(x_axis, Axis(name, label), lines))
     return Picture(tuple(panels), height=0.62, ring="kept")
 
 
+def read_log(inputs: Inputs, path: str, name: str) -> Log:
+    log = Log(name)
+    for entry in inputs.read(log_entry, path):
+        log.add(entry)
+    if Path(path).name == LOG:  # the record of the run knows better: with --set final=last, it is the last
+        record = read_object_if_there(Path(path).parent / "sentkit.json")
+        log.best_step = record.get("step", log.best_step)
+    if not log.values:
+        raise DataError("no steps", source=readable(path))
+    return log
+
+
 def line_of(log: Log, points: int, name: str) -> Series:
-    """The values by step, the kept step marked; of a long run, means of steps, except for scores on --dev."""
-    array = np.array(sorted(log.values[name]), np.float64)  # (n, 2)
-    kept = (array[:, 0] == log.kept) & np.isfinite(array[:, 1]) & (name == "dev")
-    if name != "dev" and len(array) > points:
-        array = np.array([part.mean(axis=0) for part in np.array_split(array, points)])
-    line = Series(log.name, array[:, 0], array[:, 1], "line", term=name not in LABELS)
-    if not kept.any():
+    """The values by step; for scores on --dev, with a ring at the step whose weights the run saved.
+
+    The line of a long run joins means of `points` groups of steps, except for scores on --dev.
+    """
+    steps_and_values = np.array(sorted(log.values[name]), np.float64)  # (n, 2)
+    if name != "dev" and len(steps_and_values) > points:
+        groups = np.array_split(steps_and_values, points)
+        steps_and_values = np.array([group.mean(axis=0) for group in groups])
+    steps = steps_and_values[:, 0]
+    values = steps_and_values[:, 1]
+    line = Series(log.name, steps, values, "line", term=name not in LABELS)
+    if name != "dev":
         return line
-    return replace(line, ringed=tuple(kept.tolist()), fields={"kept": kept.tolist()})
+    is_best = (steps == log.best_step) & np.isfinite(values)
+    if not is_best.any():
+        return line
+    return replace(line, ringed=tuple(is_best.tolist()), fields={"kept": is_best.tolist()})

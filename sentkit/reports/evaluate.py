@@ -28,8 +28,8 @@ from sentkit.reports.suites import SUITES, Result, Settings, TestSet
 
 SEED = re.compile(r"seed-(\d+)")
 ROW = re.compile(r"(?:([^/=]+)=)?(.+?)(?:#([^#@]+)(?:@(.+))?)?")
-BLOCK = 1 << 20  # bytes
-FORMAT = 2  # of a kept result; others are not read
+BYTES_PER_READ = 1 << 20
+FORMAT = 2  # of a stored result; others are not read
 FindModel = Callable[[str | None], Model]  # by the name of a prompt, or None
 Models = list[tuple[str, FindModel]]  # of the checkpoints of all rows, with the label of the row
 Results = dict[tuple[str, str, str], list[Result]]  # by label, suite, and name of the test set
@@ -53,35 +53,50 @@ def rows_of(arguments: Sequence[str]) -> list[Row]:
     """Parse [NAME=]CHECKPOINT[#READOUT[@TRANSFORM]]. Those with the same name and readout are one row."""
     rows: dict[tuple[str, str | None], Row] = {}
     for argument in arguments:
-        found = None if exists(Path(argument)) else ROW.fullmatch(argument)  # a path can have = and #
-        name, model, readout, transform = found.groups() if found else (None, argument, None, None)
+        given_name, model, readout, transform = split_argument(argument)
         models = checkpoints_of(model)
-        folder = Path(models[0])
-        are_seeds = all(seed_of(each) is not None for each in models)
-        usual = folder.absolute().parent.name if are_seeds else Path(model).name or model
-        key, transforms = (name or usual, readout), (transform,) * len(models)
-        if key in rows and not (name or are_seeds):
-            problem = f'two rows have the name "{rows[key].label}"'
-            raise UsageError(problem, advice=f"give each a name, for example first={rows[key].models[0]}")
-        before = rows.get(key, Row(*key, (), ()))
-        row = Row(*key, (*before.models, *models), (*before.transforms, *transforms))
+        are_seeds = all(seed_of(name) is not None for name in models)
+        name = given_name
+        if not name and are_seeds:
+            name = Path(models[0]).absolute().parent.name
+        name = name or Path(model).name or model
+
+        # A row of this name and readout gets further seeds.
+        earlier = rows.get((name, readout))
+        if earlier is not None and not given_name and not are_seeds:
+            problem = f'two rows have the name "{earlier.label}"'
+            raise UsageError(problem, advice=f"give each a name, for example first={earlier.models[0]}")
+        transforms = (transform,) * len(models)
+        row = Row(name, readout, tuple(models), transforms)
+        if earlier is not None:
+            row = Row(name, readout, earlier.models + row.models, earlier.transforms + transforms)
         if len(set(zip(row.models, row.transforms, strict=True))) < len(row.models):
             raise UsageError(f'row "{row.label}": {model} is given twice')
-        rows[key] = row
+        rows[name, readout] = row
     return list(rows.values())
+
+
+def split_argument(argument: str) -> tuple[str | None, str, str | None, str | None]:
+    """The name, the checkpoint, the readout and the transform of a row."""
+    match = None if exists(Path(argument)) else ROW.fullmatch(argument)  # a path can have = and #
+    if match is None:
+        return None, argument, None, None
+    name, model, readout, transform = match.groups()
+    return name, model, readout, transform
 
 
 def checkpoints_of(model: str) -> list[str]:
     """The checkpoint itself, those that a pattern matches, or the folders seed-N of a folder of runs."""
     folder = Path(model)
     if not MARKS.isdisjoint(model) and not exists(folder):
-        found = by_seed(path for path in glob.glob(model) if is_folder(Path(path)))  # noqa: PTH207
-        if not found:
+        matches = by_seed(path for path in glob.glob(model) if is_folder(Path(path)))  # noqa: PTH207
+        if not matches:
             raise NoInputError(f"{model}: no folder matches this pattern")
-        return found
+        return matches
+    seeds = []
     if is_folder(folder) and not any(folder.glob("*.json")):
-        return by_seed(str(path) for path in folder.glob("seed-*") if SEED.fullmatch(path.name)) or [model]
-    return [model]
+        seeds = by_seed(str(path) for path in folder.glob("seed-*") if SEED.fullmatch(path.name))
+    return seeds or [model]
 
 
 def by_seed(paths: Iterable[str]) -> list[str]:
@@ -96,11 +111,12 @@ def seed_of(model: str) -> int | None:
 
 
 def find_baseline(rows: Sequence[Row], name: str) -> Row:
-    found = [row for row in rows if name in (row.label, row.name)]
-    if len(found) == 1:
-        return found[0]
+    matches = [row for row in rows if name in (row.label, row.name)]
+    if len(matches) == 1:
+        return matches[0]
     names = ", ".join(f'"{row.label}"' for row in rows)
-    raise UsageError(f'--baseline "{name}": {len(found)} rows have this name', advice=f"the rows are {names}")
+    problem = f'--baseline "{name}": {len(matches)} rows have this name'
+    raise UsageError(problem, advice=f"the rows are {names}")
 
 
 def find_models(rows: Sequence[Row], **machine: str) -> Models:
@@ -108,14 +124,16 @@ def find_models(rows: Sequence[Row], **machine: str) -> Models:
     models: Models = []
     for row in rows:
         for name, transform in zip(row.models, row.transforms, strict=True):
-            own = ReadingOptions(readout=row.readout, transform=transform)
+            options = ReadingOptions(readout=row.readout, transform=transform)
 
-            def find(prompt: str | None, name: str = name, own: ReadingOptions = own) -> Model:
-                return find_encoder(name, replace(own, prompt_name=prompt), **machine)  # type: ignore[arg-type]
+            def find(prompt: str | None, name: str = name, options: ReadingOptions = options) -> Model:
+                options = replace(options, prompt_name=prompt)
+                return find_encoder(name, options, **machine)  # type: ignore[arg-type]
 
             models.append((row.label, find))
-            if (count := len(find(None).readouts)) > 1:
-                raise UsageError(f'row "{row.label}": expected one readout, found {count}')
+            readout_count = len(find(None).readouts)
+            if readout_count > 1:
+                raise UsageError(f'row "{row.label}": expected one readout, found {readout_count}')
     return models
 
 
@@ -130,7 +148,7 @@ class Evaluator:
     """Evaluates checkpoints."""
 
     settings: Settings
-    kept: Path | None  # the folder of the results
+    result_folder: Path | None  # for the results of this run and earlier ones
     digests: dict[str, str] = field(default_factory=dict)  # of files
     report: Report = lambda rows, tokens: None  # of the encoding
 
@@ -142,71 +160,85 @@ class Evaluator:
         done: Callable[[], None],
     ) -> tuple[Results, int]:
         """The results of all checkpoints, and the number of evaluations that failed, each with a message."""
-        found: Results = {}
+        results: Results = {}
+        failed_count = 0
         for label, find in models:
             model = find(None)
-            whole = model.tokenizer.whole  # the space depends on the texts
-            encoder = None if whole else model.encoder()
+            depends_on_texts = model.tokenizer.whole
+            encoder = None if depends_on_texts else model.encoder()
             for test in tests:
                 try:
-                    result = self.evaluate(encoder, find(None) if whole else model, test, find)
-                    found.setdefault((label, test.suite, test.name), []).append(result)
+                    if depends_on_texts:
+                        model = find(None)
+                    result = self.evaluate(encoder, model, test, find)
+                    results.setdefault((label, test.suite, test.name), []).append(result)
                 except SentkitError as error:
                     failed(f'row "{label}", {test.suite}: {error}', error.advice)
+                    failed_count += 1
                 done()
-        return found, len(models) * len(tests) - sum(map(len, found.values()))
+        return results, failed_count
 
     def evaluate(self, encoder: TokenEncoder | None, model: Model, test: TestSet, find: FindModel) -> Result:
-        """The result, from the folder or kept there, unless the space depends on the texts (no `encoder`)."""
-        if self.kept is None or encoder is None:
+        """The result: that in the folder, or a new one, which is stored there.
+
+        Without `encoder`, the space depends on the texts, and no result is stored.
+        """
+        if self.result_folder is None or encoder is None:
             return self.compute(encoder, model, test, find)
-        path = self.kept / f"{test.suite}-{test.name}-{self.key(encoder, test, prompts_of(model))}.json"
+        key = self.key(encoder, test, prompts_of(model))
+        path = self.result_folder / f"{test.suite}-{test.name}-{key}.json"
         if path.is_file():
             return read_result(path)
         result = self.compute(encoder, model, test, find)
         path.parent.mkdir(parents=True, exist_ok=True)
-        record: dict[str, Any] = {"encoder": result.encoder, "value": result.value}
-        record |= {"deviations": dict(result.deviations), "n": result.n}
-        if result.similarities is not None and result.gold is not None:
-            record |= {"similarities": result.similarities.tolist(), "gold": result.gold.tolist()}
-        if result.queries is not None:
-            record["queries"] = result.queries.tolist()
-        with published_together(), open_output(str(path), force=True) as out:
-            out.write(orjson.dumps(record) + b"\n")
+        with published_together(), open_output(str(path), force=True) as file:
+            file.write(orjson.dumps(record_of(result)) + b"\n")
         return result
 
     def key(self, encoder: TokenEncoder, test: TestSet, prompts: Mapping[str, str]) -> str:
-        """The number of threads changes only the last bits of a vector, so it is not a part of the key."""
-        record, suite = encoder.specs[0].full, SUITES[test.suite]
-        source = {name: value for name, value in record.items() if name not in ("model", "threads")}
-        files = [self.digest_of(path) for path in test.files]
-        settings = suite.settings(self.settings) | ({"prompts": dict(prompts)} if suite.prompts else {})
-        return digest([FORMAT, source, encoder.precision, files, test.suite, settings | dict(test.fields)])
+        """The hash of all that determines a result.
+
+        The number of threads changes only the last bits of a vector, so it is not a part of the key.
+        """
+        suite = SUITES[test.suite]
+        space = encoder.specs[0].full
+        source = {name: value for name, value in space.items() if name not in ("model", "threads")}
+        file_digests = [self.digest_of(path) for path in test.files]
+        settings = dict(suite.settings(self.settings))
+        if suite.prompts:
+            settings["prompts"] = dict(prompts)
+        settings |= test.fields
+        return digest([FORMAT, source, encoder.precision, file_digests, test.suite, settings])
 
     def digest_of(self, path: str) -> str:
         if path not in self.digests:
-            whole = blake2b(digest_size=16)
+            file_hash = blake2b(digest_size=16)
             with open_input(path) as file:
-                while block := file.read(BLOCK):
-                    whole.update(block)
-            self.digests[path] = whole.hexdigest()
+                while content := file.read(BYTES_PER_READ):
+                    file_hash.update(content)
+            self.digests[path] = file_hash.hexdigest()
         return self.digests[path]
 
     def compute(self, encoder: TokenEncoder | None, model: Model, test: TestSet, find: FindModel) -> Result:
-        suite, parts = SUITES[test.suite], {"rows": test.path, **test.parts}
+        """Encode the files of the test set, and evaluate their vectors."""
+        suite = SUITES[test.suite]
+        sources = {"rows": test.path, **test.parts}
         with TemporaryDirectory(prefix="sentkit-report-") as folder:
-            files = {part: f"{folder}/{part}.safetensors" for part in parts if part != "qrels"}
+            vector_files = {name: f"{folder}/{name}.safetensors" for name in sources if name != "qrels"}
             labels = []
-            for part, path in files.items():
-                names = (name for name in suite.prompts.get(part, ()) if name in prompts_of(model))
-                prompt = next(names, None)
-                own = model if prompt is None else find(prompt)
-                labels.append(self.encode(encoder, own, parts[part], path, test))
+            for name, vector_file in vector_files.items():
+                model_with_prompt = model
+                for prompt in suite.prompts.get(name, ()):
+                    if prompt in prompts_of(model):
+                        model_with_prompt = find(prompt)
+                        break
+                labels.append(self.encode(encoder, model_with_prompt, sources[name], vector_file, test))
             try:
-                return replace(suite.evaluate(files, test, self.settings), encoder=labels[0])
+                return replace(suite.evaluate(vector_files, test, self.settings), encoder=labels[0])
             except DataError as error:
-                sources = {path: parts[part] for part, path in files.items()}
-                source = sources.get(error.source, error.source)
+                # The error names the file of the user, not the temporary one.
+                source_of_file = {vector_files[name]: sources[name] for name in vector_files}
+                source = source_of_file.get(error.source, error.source)
                 raise DataError(error.problem, source=source, advice=error.advice) from error
 
     def encode(
@@ -214,17 +246,22 @@ class Evaluator:
     ) -> str:
         """Write a vector file of the rows, after a check of their scores or classes. Return its label."""
         inputs = open_inputs([source], fields=test.fields)
-        texts, suite = TextParser(test.fields), SUITES[test.suite]
+        parser = TextParser(test.fields)
+        suite = SUITES[test.suite]
 
         def parse(row: FileRow) -> tuple[FileRow, tuple[str, ...]]:
             suite.check(row, test.fields)
-            row, found = texts(row)
-            title = row.values.get("title") if suite.prompts else None
-            return row, (f"{title} {found[0]}".strip(), *found[1:]) if title else found
+            row, texts = parser(row)
+            if suite.prompts:  # of a retrieval, whose documents can have a title
+                title = row.values.get("title")
+                if title:
+                    first_text, *other_texts = texts
+                    texts = (f"{title} {first_text}".strip(), *other_texts)
+            return row, texts
 
         groups = tokenized_groups(inputs.blocks(parse), model.tokenizer, inputs.rejects)
         encoder = encoder or model.encoder()
-        encoding = Encoding(encoder, model.tokenizer, texts, VectorOutput(replace=True))
+        encoding = Encoding(encoder, model.tokenizer, parser, VectorOutput(replace=True))
         with published_together():
             tally = encoding.to_outputs(groups, [path], self.report, inputs.rejects)
         for remark in encoder.remarks(tally):
@@ -232,15 +269,33 @@ class Evaluator:
         return label_of(encoder.specs[0].emb)
 
 
-KEPT = {"value": float | int | None, "deviations": dict, "encoder": str}  # in the file of a result
+REQUIRED = {"value": float | int | None, "deviations": dict, "encoder": str}  # in the file of a result
+
+
+def record_of(result: Result) -> dict[str, Any]:
+    """The content of the file of a result."""
+    record: dict[str, Any] = {
+        "encoder": result.encoder,
+        "value": result.value,
+        "deviations": dict(result.deviations),
+        "n": result.n,
+    }
+    if result.similarities is not None and result.gold is not None:
+        record["similarities"] = result.similarities.tolist()
+        record["gold"] = result.gold.tolist()
+    if result.queries is not None:
+        record["queries"] = result.queries.tolist()
+    return record
 
 
 def read_result(path: Path) -> Result:
-    """A kept result. Any other JSON object is an error, because the folder is only for results."""
+    """A stored result. Any other JSON object is an error, because the folder is only for results."""
     record = read_object(path)
-    if not all(isinstance(record.get(name, ...), kinds) for name, kinds in KEPT.items()):
+    if not all(isinstance(record.get(name, ...), types) for name, types in REQUIRED.items()):
         raise DataError("not a result of sentkit report", source=str(path), advice="remove the file")
     names = ("similarities", "gold", "queries")
     arrays = {name: np.array(record[name], np.float64) for name in names if name in record}
-    n = record.get("n", len(arrays["gold"]) if "gold" in arrays else None)
+    n = record.get("n")
+    if "n" not in record and "gold" in arrays:  # older versions did not store it
+        n = len(arrays["gold"])
     return Result(record["value"], record["deviations"], n, record["encoder"], **arrays)

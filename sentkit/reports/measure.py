@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice, product
+from itertools import chain, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,12 +21,12 @@ from sentkit.errors import SentkitError
 from sentkit.formats.files import json_line
 from sentkit.formats.rows.block import Row as FileRow
 from sentkit.formats.rows.kinds import TextParser
-from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.rows.rows import Inputs, blocks
 from sentkit.formats.vectors.store import open_inputs
 from sentkit.labels.clusters.clustering_run import mean_if_known
-from sentkit.metrics.gold_pairs import normal_form, texts_of
 from sentkit.metrics.reports import defined, difference
 from sentkit.metrics.retrieval import id_of, read_qrels, resampled
+from sentkit.metrics.seen_pairs import normal_form, texts_of
 from sentkit.metrics.statistics import (
     BOOTSTRAP_LIMIT,
     fisher_interval,
@@ -43,7 +43,7 @@ from sentkit.reports.evaluate import Evaluator, Models, Results, Row
 from sentkit.reports.suites import FOLDS, MULTILINGUAL, STS, SUITES, Result, TestSet
 
 Task = tuple[str, str]  # suite and key of a task
-PLACES = {name: place for place, name in enumerate((*STS, *MULTILINGUAL))}
+STREAMS = {name: number for number, name in enumerate((*STS, *MULTILINGUAL))}  # of random numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +71,34 @@ class Measured:
     @property
     def sd(self) -> float | None:
         """That over the seeds, as in the papers, or over what is drawn again; never that over the folds."""
-        return next((value for name, value in self.deviations.items() if name != FOLDS), None)
+        for name, deviation in self.deviations.items():
+            if name != FOLDS:
+                return deviation
+        return None
 
     def record(self, baseline: Row | None) -> dict[str, Any]:
-        record: dict[str, Any] = {"row": self.row.label, "readout": self.readout, "suite": self.task[0]}
-        record |= {"task": self.name, "metric": SUITES[self.task[0]].value, "n": self.n, "value": self.value}
-        record |= {"sd": self.sd, "deviations": dict(self.deviations)}
-        record |= {"checkpoints": list(self.row.models), "values": list(self.values)}
+        suite, _ = self.task
+        record: dict[str, Any] = {
+            "row": self.row.label,
+            "readout": self.readout,
+            "suite": suite,
+            "task": self.name,
+            "metric": SUITES[suite].value,
+            "n": self.n,
+            "value": self.value,
+            "sd": self.sd,
+            "deviations": dict(self.deviations),
+            "checkpoints": list(self.row.models),
+            "values": list(self.values),
+        }
         if any(self.row.transforms):
             record["transforms"] = list(self.row.transforms)
         if self.seen is not None or self.without is not None:
-            near = {} if self.near is None else {"near": self.near}
-            record["train"] = {"seen": self.seen, **near, "value": self.without}
+            training: dict[str, Any] = {"seen": self.seen}
+            if self.near is not None:
+                training["near"] = self.near
+            training["value"] = self.without
+            record["train"] = training
         if self.interval is not None:
             record["ci95"] = self.interval
         if self.difference is not None and baseline is not None:
@@ -91,22 +107,31 @@ class Measured:
 
 
 def task_of(test: TestSet) -> Task:
-    return test.suite, test.task if test.task in task_names()[test.suite] else test.name
+    """The task of the papers that the test set is, or one with the name of its file."""
+    name = test.task if test.task in task_names()[test.suite] else test.name
+    return test.suite, name
 
 
 def deviations_of(values: Sequence[float | None], results: Sequence[Result]) -> dict[str, float]:
     """Over the checkpoints (of a sample; none for one value), and the mean of those of each checkpoint."""
-    present = [value for value in values if value is not None]
-    own = {"seeds": statistics.stdev(present)} if len(present) == len(values) > 1 else {}
+    deviations = {}
+    defined_values = [value for value in values if value is not None]
+    if len(defined_values) == len(values) > 1:
+        deviations["seeds"] = statistics.stdev(defined_values)
     for name in dict.fromkeys(name for result in results for name in result.deviations):
-        own[name] = statistics.fmean(result.deviations.get(name, 0.0) for result in results)
-    return own
+        deviations[name] = statistics.fmean(result.deviations.get(name, 0.0) for result in results)
+    return deviations
 
 
-Drawn = tuple[
-    Float64, bool
-]  # the value of each resample, and whether it is the correlation of one checkpoint
-Draw = Callable[..., Float64]  # seed -> the value of each resample
+@dataclass(frozen=True, slots=True)
+class Resampled:
+    """The values of a row in a task for each resample of pairs or queries."""
+
+    values: Float64  # (resamples,)
+    is_correlation: bool  # of one checkpoint, as `sentkit score` has it
+
+
+Draw = Callable[..., Float64]  # seed -> the value of each resample, (resamples,)
 
 
 def measure(
@@ -118,57 +143,91 @@ def measure(
     baseline: Row | None = None,
 ) -> list[Measured]:
     """All rows in all tasks, with the averages of the papers. Failed evaluations have no result."""
-    resamples = intervals or baseline is not None
-    found: list[tuple[Measured, Drawn | None]] = []
+    needs_resamples = intervals or baseline is not None
+    measured: list[tuple[Measured, Resampled | None]] = []
     for row, suite in product(rows, SUITES):
-        found += measured_suite(row, suite, tests, results, resamples=resamples)
-    bases = {each.task: (each.value, drawn) for each, drawn in found if each.row == baseline}
-    measured = []
-    for each, own in found:
-        value, theirs = bases.get(each.task, (None, None))
-        if own is not None and theirs is not None and each.row != baseline:
-            change = np.nan if each.value is None or value is None else each.value - value
-            each = replace(each, difference=difference(change, own[0] - theirs[0]))
-        if own is not None and intervals:
-            interval, count = percentile_interval(own[0]), each.n or 0
-            if own[1] and count > BOOTSTRAP_LIMIT:
-                kind = SUITES[each.task[0]].value
-                interval = fisher_interval(kind, (each.value or math.nan) / 100.0, count)
-            each = replace(each, interval=[*map(defined, interval)])
-        measured.append(each)
-    return measured
+        measured += measure_suite(row, suite, tests, results, needs_resamples=needs_resamples)
+
+    of_baseline = {entry.task: (entry, resamples) for entry, resamples in measured if entry.row == baseline}
+    completed = []
+    for entry, resamples in measured:
+        if resamples is not None and entry.row != baseline:
+            base_entry, base_resamples = of_baseline.get(entry.task, (None, None))
+            if base_entry is not None and base_resamples is not None:
+                change = np.nan
+                if entry.value is not None and base_entry.value is not None:
+                    change = entry.value - base_entry.value
+                changes = resamples.values - base_resamples.values
+                entry = replace(entry, difference=difference(change, changes))
+        if resamples is not None and intervals:
+            entry = replace(entry, interval=interval_of(entry, resamples))
+        completed.append(entry)
+    return completed
 
 
-def measured_suite(
-    row: Row, suite: str, tests: Sequence[TestSet], results: Results, *, resamples: bool
-) -> Iterator[tuple[Measured, Drawn | None]]:
+def interval_of(entry: Measured, resamples: Resampled) -> list[float | None]:
+    """The 95 % interval, as `sentkit score` computes it."""
+    interval = percentile_interval(resamples.values)
+    count = entry.n or 0
+    if resamples.is_correlation and count > BOOTSTRAP_LIMIT:
+        metric = SUITES[entry.task[0]].value
+        interval = fisher_interval(metric, (entry.value or math.nan) / 100.0, count)
+    return [defined(limit) for limit in interval]
+
+
+def measure_suite(
+    row: Row, suite: str, tests: Sequence[TestSet], results: Results, *, needs_resamples: bool
+) -> Iterator[tuple[Measured, Resampled | None]]:
     """A row in the tasks of a suite, and the mean over those of the papers, if all of them are present."""
-    names, kind = task_names()[suite], SUITES[suite].value
-    present, draws = list[Measured](), list[tuple[int, Draw]]()  # of the papers' tasks
-    for test in (test for test in tests if test.suite == suite):
-        own = results.get((row.label, suite, test.name), [])
-        if len(own) < len(row.models):
+    names = task_names()[suite]
+    metric = SUITES[suite].value
+    entries_of_papers: list[Measured] = []
+    draws: list[tuple[int, Draw]] = []  # the stream of each
+    for test in tests:
+        results_of_row = results.get((row.label, suite, test.name), [])
+        if test.suite != suite or len(results_of_row) < len(row.models):
             continue
-        values = tuple(result.value for result in own)
-        readout = " ".join(dict.fromkeys(result.encoder.partition("/")[2] for result in own))
-        name, deviations = names.get(test.task, test.name), deviations_of(values, own)
-        each = Measured(row, task_of(test), name, values, deviations, readout, own[0].n)
-        drawn = None
-        draw = draw_of(own, kind) if resamples else None
-        if draw is not None:
-            drawn = draw(seed=0), len(own) == 1 and own[0].gold is not None  # as `sentkit score`
-            draws.append((PLACES.get(test.name, 0), draw))
-        present += [each] if each.task[1] in names else []
-        yield each, drawn
-    if "avg" in names and len(present) >= len(names) - 1:
-        values = tuple(map(mean_if_known, zip(*(each.values for each in present), strict=True)))
-        average = Measured(row, (suite, "avg"), "avg", values, deviations_of(values, ()), present[0].readout)
+        values = tuple(result.value for result in results_of_row)
+        readouts = [result.encoder.partition("/")[2] for result in results_of_row]
+        entry = Measured(
+            row=row,
+            task=task_of(test),
+            name=names.get(test.task, test.name),
+            values=values,
+            deviations=deviations_of(values, results_of_row),
+            readout=" ".join(dict.fromkeys(readouts)),
+            n=results_of_row[0].n,
+        )
+        if entry.task[1] in names:
+            entries_of_papers.append(entry)
+        draw = draw_of(results_of_row, metric) if needs_resamples else None
+        if draw is None:
+            yield entry, None
+        else:
+            draws.append((STREAMS.get(test.name, 0), draw))
+            is_correlation = len(results_of_row) == 1 and results_of_row[0].gold is not None
+            yield entry, Resampled(draw(seed=0), is_correlation)
+
+    if "avg" in names and len(entries_of_papers) >= len(names) - 1:
+        values_of_entries = [entry.values for entry in entries_of_papers]
+        values = tuple(mean_if_known(of_checkpoint) for of_checkpoint in zip(*values_of_entries, strict=True))
+        average = Measured(
+            row=row,
+            task=(suite, "avg"),
+            name="avg",
+            values=values,
+            deviations=deviations_of(values, ()),
+            readout=entries_of_papers[0].readout,
+        )
         # Independent for different test sets, and the same pairs for all rows.
-        parts = [draw(seed=(0, place)) for place, draw in draws]
-        yield average, (np.mean(parts, axis=0), False) if parts else None
+        resamples = [draw(seed=(0, stream)) for stream, draw in draws]
+        if resamples:
+            yield average, Resampled(np.mean(resamples, axis=0), is_correlation=False)
+        else:
+            yield average, None
 
 
-def draw_of(results: Sequence[Result], kind: str) -> Draw | None:
+def draw_of(results: Sequence[Result], metric: str) -> Draw | None:
     """Draws pairs or queries again, the same ones for each checkpoint; None if a result has only its value.
 
     The value of a resample is the mean over the checkpoints.
@@ -176,11 +235,11 @@ def draw_of(results: Sequence[Result], kind: str) -> Draw | None:
     gold = results[0].gold
     if gold is not None:
         columns = [result.similarities for result in results if result.similarities is not None]
-        return partial(resampled_mean, columns, gold, kind, count=resamples_for(len(gold)))
-    of_queries = [result.queries for result in results if result.queries is not None]
-    if not of_queries:
+        return partial(resampled_mean, columns, gold, metric, count=resamples_for(len(gold)))
+    query_values = [result.queries for result in results if result.queries is not None]
+    if not query_values:
         return None
-    means = np.mean(of_queries, axis=0)  # (n,)
+    means = np.mean(query_values, axis=0)  # (queries,)
     return lambda seed: resampled(means[:, None], seed)[0]
 
 
@@ -200,93 +259,143 @@ def with_training(
     with TemporaryDirectory(prefix="sentkit-report-") as folder:
 
         def failed(problem: str, _: str | None) -> None:
-            own = problem.replace(f"{folder}/", "")
-            evaluator.settings.warn(f"without the rows that occur in --train: {own}")
+            without_folder = problem.replace(f"{folder}/", "")
+            evaluator.settings.warn(f"without the rows that occur in --train: {without_folder}")
 
-        found = without_seen(tests, files, folder)
-        changed = [test for _, near, test in found if near]
-        without, _ = evaluator.evaluate_all(models, changed, failed, lambda: None)
-    names = {(test.suite, test.name) for test in changed}
-    others = {key: result for key, result in results.items() if key[1:] not in names}
-    rows = list(dict.fromkeys(each.row for each in measured))
-    counts = {task_of(test): (seen, near) for seen, near, test in found}
-    values = {(each.row, each.task): each.value for each in measure(rows, tests, others | without)}
-    added = []
-    for each in measured:
-        seen, near = counts.get(each.task, (None, None))
-        near = near if any(least is not None for _, least in files) else None
-        value = values.get((each.row, each.task)) if seen is not None or each.task[1] == "avg" else None
-        added.append(replace(each, seen=seen, near=near, without=value))
-    return added
+        reductions = without_seen(tests, files, folder)
+        reduced_tests = [reduction.test for reduction in reductions if reduction.near]
+        reduced_results, _ = evaluator.evaluate_all(models, reduced_tests, failed, lambda: None)
+
+    # The values without these rows: the results of a reduced test set replace those of the whole one.
+    reduced_names = {(test.suite, test.name) for test in reduced_tests}
+    other_results = {
+        (label, suite, name): result
+        for (label, suite, name), result in results.items()
+        if (suite, name) not in reduced_names
+    }
+    rows = list(dict.fromkeys(entry.row for entry in measured))
+    reduced_entries = measure(rows, tests, other_results | reduced_results)
+    reduced_values = {(entry.row, entry.task): entry.value for entry in reduced_entries}
+
+    reduction_of_task = {task_of(reduction.test): reduction for reduction in reductions}
+    has_threshold = any(threshold is not None for _, threshold in files)
+    completed = []
+    for entry in measured:
+        value = reduced_values.get((entry.row, entry.task))
+        reduction = reduction_of_task.get(entry.task)
+        if reduction is not None:
+            near = reduction.near if has_threshold else None
+            entry = replace(entry, seen=reduction.seen, near=near, without=value)
+        elif entry.task[1] == "avg":
+            entry = replace(entry, without=value)
+        completed.append(entry)
+    return completed
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """How many rows of a test set occur in training files, and the test set without them."""
+
+    seen: int
+    near: int  # these, and the rows that nearly occur
+    test: TestSet  # without the rows that occur or nearly do
 
 
 def without_seen(
     tests: Sequence[TestSet], files: Sequence[tuple[str, float | None]], folder: str
-) -> list[tuple[int, int, TestSet]]:
-    """For each test set, how many of its rows occur in the files, also nearly, and the set without these.
+) -> list[Reduction]:
+    """Each test set without the rows that occur in the files, or nearly do.
 
     A row occurs if all of its texts do, in any rows. With a test part, only this part counts, and of
     retrieval only the queries. Test sets that cannot be read are left out. `folder` gets the changed files.
     """
-    rows: list[tuple[TestSet, list[Forms]]] = []
+    # The texts of each row of each test set.
+    forms_of_rows: list[tuple[TestSet, list[Forms]]] = []
     for test in tests:
         with suppress(SentkitError):  # the evaluation of this test set reports it
-            rows.append((test, [forms for _, forms in rows_of(test)]))
-    wanted = {form: text for _, own in rows for forms in own for form, text in forms.items() if form}
-    seen, near = set[str](), set[str]()
-    for path, least in files:
+            forms_of_rows.append((test, [forms for _, forms in texts_of_rows(test)]))
+    test_texts: dict[str, str] = {}
+    for _, rows in forms_of_rows:
+        for forms in rows:
+            test_texts |= {form: text for form, text in forms.items() if form}
+
+    # Those that occur in the files, or are near to a text there.
+    seen_forms: set[str] = set()
+    near_forms: set[str] = set()
+    for path, threshold in files:
         for texts in open_inputs([path]).read(lambda row: texts_of(row, {})):
-            seen.update(form for form in map(normal_form, texts) if form in wanted)
-        if least is not None:
-            near |= near_texts(path, wanted, least)
-    near |= seen
-    found = []
-    for test, own in rows:
-        count = sum(near.issuperset(forms) for forms in own)
-        if count:
-            clean = Path(folder, f"{test.suite}-{test.name}.jsonl")
-            with clean.open("wb") as file:
-                for records, forms in rows_of(test):
-                    if not near.issuperset(forms):
-                        file.writelines(map(json_line, records))
-            part = next((part for part in ("qrels", "test") if part in test.parts), None)
-            parts = {**test.parts, part: str(clean)} if part else test.parts
-            test = replace(test, path=test.path if part else str(clean), parts=parts)
-        found.append((sum(seen.issuperset(forms) for forms in own), count, test))
-    return found
+            for text in texts:
+                form = normal_form(text)
+                if form in test_texts:
+                    seen_forms.add(form)
+        if threshold is not None:
+            near_forms |= near_texts(path, test_texts, threshold)
+    near_forms |= seen_forms
+
+    reductions = []
+    for test, rows in forms_of_rows:
+        seen_count = sum(seen_forms.issuperset(forms) for forms in rows)
+        near_count = sum(near_forms.issuperset(forms) for forms in rows)
+        if near_count:
+            test = without_rows(test, near_forms, Path(folder, f"{test.suite}-{test.name}.jsonl"))
+        reductions.append(Reduction(seen_count, near_count, test))
+    return reductions
 
 
-def near_texts(path: str, wanted: Forms, least: float) -> set[str]:
-    """The forms whose texts have a cosine of at least `least` with a text of the file, by static."""
+def without_rows(test: TestSet, forms: set[str], path: Path) -> TestSet:
+    """The test set without the rows that have only these texts, in a new file."""
+    with path.open("wb") as file:
+        for records, forms_of_row in texts_of_rows(test):
+            if not forms.issuperset(forms_of_row):
+                file.writelines(json_line(record) for record in records)
+    for name in ("qrels", "test"):
+        if name in test.parts:
+            return replace(test, parts={**test.parts, name: str(path)})
+    return replace(test, path=str(path))
+
+
+def near_texts(path: str, test_texts: Forms, threshold: float) -> set[str]:
+    """The forms whose texts have a cosine of the threshold or more with a text of the file, by static."""
+    if not test_texts:
+        return set()
     model = find_encoder("static", ReadingOptions(normalize=True))
-    encoder, forms = model.encoder(), np.array([*wanted], object)
+    encoder = model.encoder()
 
     def encode(texts: Sequence[str]) -> Float32:
-        done = encode_list(prepare_list(texts, model.tokenizer), encoder, Tally())
-        return np.concatenate([group.vectors[0][:, 0] for group in done])
+        groups = encode_list(prepare_list(texts, model.tokenizer), encoder, Tally())
+        return np.concatenate([group.vectors[0][:, 0] for group in groups])
 
-    found = np.zeros(len(wanted), bool)
-    ours = encode([*wanted.values()]).T if wanted else None
+    test_vectors = encode([*test_texts.values()])
+    is_near = np.zeros(len(test_texts), bool)
     rows = open_inputs([path]).read(lambda row: texts_of(row, {}))
-    texts = chain.from_iterable(rows)
-    while ours is not None and (block := [*islice(texts, NEAR_TEXTS)]):
-        found |= (encode(block) @ ours >= least).any(axis=0)
-    return {*forms[found]}
+    for texts in blocks(chain.from_iterable(rows), NEAR_TEXTS):
+        cosines = encode(texts) @ test_vectors.T
+        is_near |= (cosines >= threshold).any(axis=0)
+    return {form for form, near in zip(test_texts, is_near, strict=True) if near}
 
 
-def rows_of(test: TestSet) -> Iterator[tuple[list[dict[str, Any]], Forms]]:
+def texts_of_rows(test: TestSet) -> Iterator[tuple[list[dict[str, Any]], Forms]]:
     """Rows that have a value, or judgements of queries, each with its texts; a blank one occurs nowhere."""
-    texts = TextParser(test.fields)
+    parser = TextParser(test.fields)
 
     def parse(row: FileRow) -> tuple[FileRow, Forms]:
-        return row, {normal_form(text): text for text in texts(row)[1]}
+        _, texts = parser(row)
+        return row, {normal_form(text): text for text in texts}
 
-    qrels, path = test.parts.get("qrels", ""), test.parts.get("queries") or test.parts.get("test", test.path)
+    qrels = test.parts.get("qrels")
+    path = test.parts.get("queries") or test.parts.get("test", test.path)
     inputs = open_inputs([path], fields=test.fields)
-    judged = read_qrels(Inputs([qrels]), qrels) if qrels else {}
-    for row, forms in inputs.read(parse):
-        if not qrels:
+    if not qrels:
+        for row, forms in inputs.read(parse):
             yield [dict(row.values)], forms
-        elif relevant := judged.get(query := id_of(row, inputs, "query")):
-            pairs = relevant.items()
-            yield [{"query-id": query, "corpus-id": each, "score": score} for each, score in pairs], forms
+        return
+    judgements = read_qrels(Inputs([qrels]), qrels)
+    for row, forms in inputs.read(parse):
+        query = id_of(row, inputs, "query")
+        scores = judgements.get(query)
+        if scores:
+            records = [
+                {"query-id": query, "corpus-id": document, "score": score}
+                for document, score in scores.items()
+            ]
+            yield records, forms

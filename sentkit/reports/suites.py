@@ -28,7 +28,8 @@ from sentkit.metrics.retrieval import Run, id_of, read_qrels, values_of
 from sentkit.metrics.statistics import pearson, spearman
 from sentkit.papers.published import task_key
 
-GOLD, LABEL = "score", "label"  # fields of the test sets
+GOLD = "score"  # fields of the test sets
+LABEL = "label"
 SEEDS = range(10)  # of k-means, as in PairSupCon
 SHOTS = 16  # rows of each class, as in PairSupCon
 TOP = 100  # hits of a query
@@ -86,59 +87,77 @@ class Settings:
 Files = Mapping[str, str]  # part of a test set -> its vector file; "rows" are those of `TestSet.path`
 
 
-def correlation_of(kind: Callable[..., float], files: Files, test: TestSet, settings: Settings) -> Result:
-    gold = ScoreOptions(test.fields.get(GOLD, GOLD))
-    pairs = read_gold_pairs(inputs_of(files["rows"]), files["rows"], gold, paired=False)
-    value = defined(100.0 * kind(pairs.similarities, pairs.gold))
+def correlation_of(
+    correlation: Callable[..., float], files: Files, test: TestSet, settings: Settings
+) -> Result:
+    options = ScoreOptions(test.fields.get(GOLD, GOLD))
+    pairs = read_gold_pairs(inputs_of(files["rows"]), files["rows"], options, paired=False)
+    value = defined(100.0 * correlation(pairs.similarities, pairs.gold))
     return Result(value, n=len(pairs), similarities=pairs.similarities, gold=pairs.gold)
 
 
 def clusters(files: Files, test: TestSet, settings: Settings) -> Result:
     run = ClusteringRun(inputs=inputs_of(files["rows"]), warn=settings.warn, seeds=SEEDS)
-    *_, last = agreement_records(run, LABEL)
-    return Result(last["acc_mean"], {"clusterings": last["acc_sd"]}, last["n"])
+    *_, summary = agreement_records(run, LABEL)
+    return Result(summary["acc_mean"], {"clusterings": summary["acc_sd"]}, summary["n"])
 
 
 def senteval(files: Files, test: TestSet, settings: Settings) -> Result:
     options = ProbeOptions(LABEL, settings.head, settings.hidden, jobs=settings.jobs)
-    return probed(files, test, settings, [replace(options, seed=seed) for seed in settings.seeds], FOLDS)
+    options_of_seeds = [replace(options, seed=seed) for seed in settings.seeds]
+    return probed(files, test, settings, options_of_seeds, FOLDS)
 
 
 def few_shot(files: Files, test: TestSet, settings: Settings) -> Result:
-    without_dev = {part: path for part, path in files.items() if part != "dev"}
+    without_dev = {name: path for name, path in files.items() if name != "dev"}
     options = ProbeOptions(LABEL, shots=SHOTS, jobs=settings.jobs)
     return probed(without_dev, test, settings, [options], "draws")
 
 
 def probed(
-    files: Files, test: TestSet, settings: Settings, options: Sequence[ProbeOptions], inner: str
+    files: Files,
+    test: TestSet,
+    settings: Settings,
+    options_of_probes: Sequence[ProbeOptions],
+    deviation_name: str,
 ) -> Result:
-    """The mean accuracy of several probes; `inner` is the name of the deviation within each of them."""
-    inputs, path = inputs_of(files["rows"]), files["rows"]
-    probes = [Probe(inputs, path, each, test=files.get("test"), dev=files.get("dev")) for each in options]
-    records = [probe.report() for probe in probes]
-    if unfinished := sum(record.get("not_converged", 0) for record in records):
-        settings.warn(f"{test.path}: {unfinished} fits did not converge")
-    values = [record["accuracy"] for record in records]
-    within = [record["sd"] for record in records if "sd" in record]
-    deviations = {"classifiers": statistics.stdev(values)} if len(values) > 1 else {}
-    deviations |= {inner: statistics.fmean(within)} if within else {}
-    return Result(statistics.fmean(values), deviations, records[0].get("n_test", records[0]["n"]))
+    """The mean accuracy of several probes. `deviation_name` is that of the deviation within each of them."""
+    path = files["rows"]
+    inputs = inputs_of(path)
+    records = []
+    for options in options_of_probes:
+        probe = Probe(inputs, path, options, test=files.get("test"), dev=files.get("dev"))
+        records.append(probe.report())
+
+    unfinished_count = sum(record.get("not_converged", 0) for record in records)
+    if unfinished_count:
+        settings.warn(f"{test.path}: {unfinished_count} fits did not converge")
+    accuracies = [record["accuracy"] for record in records]
+    deviations = {}
+    if len(accuracies) > 1:
+        deviations["classifiers"] = statistics.stdev(accuracies)
+    deviations_within = [record["sd"] for record in records if "sd" in record]
+    if deviations_within:
+        deviations[deviation_name] = statistics.fmean(deviations_within)
+    n = records[0].get("n_test", records[0]["n"])
+    return Result(statistics.fmean(accuracies), deviations, n)
 
 
 def retrieval(files: Files, test: TestSet, settings: Settings) -> Result:
     """The mean nDCG@10 of the queries in the corpus, and their number."""
-    inputs, judgements = inputs_of(files["queries"]), test.parts["qrels"]
-    run = Run(test.parts["queries"], read_qrels(Inputs([judgements]), judgements))
+    inputs = inputs_of(files["queries"])
+    qrels = test.parts["qrels"]
+    run = Run(test.parts["queries"], read_qrels(Inputs([qrels]), qrels))
     corpus = read_search_corpus(inputs.other(files["rows"]))
     search = Search(
         queries=VectorReader(inputs), corpus=corpus, inputs=inputs, source=files["queries"], top=TOP
     )
-    for queries, found in search.blocks():
-        for query, hits in zip(queries, found, strict=True):
-            rows = (corpus.table.row(place) for place, _ in hits)
-            run.add(id_of(query, inputs, "query"), [id_of(row, inputs, "document") for row in rows])
-    values = values_of(run, judgements, missing_is_zero=False)[:, 0]
+    for queries, hits_of_queries in search.blocks():
+        for query, hits in zip(queries, hits_of_queries, strict=True):
+            documents = [corpus.table.row(index) for index, _ in hits]
+            document_ids = [id_of(document, inputs, "document") for document in documents]
+            run.add(id_of(query, inputs, "query"), document_ids)
+    values = values_of(run, qrels, missing_is_zero=False)[:, 0]
     return Result(float(values.mean()), n=len(values), queries=values)
 
 
@@ -147,13 +166,19 @@ def inputs_of(path: str) -> Inputs:
 
 
 def named_files(
-    suite: str, folder: Path, names: Sequence[str], *, first: str, others: Sequence[str] = ()
+    suite: str, folder: Path, names: Sequence[str], *, split: str, further_splits: Sequence[str] = ()
 ) -> Iterator[TestSet]:
-    """NAME.first or NAME, and NAME.other for each of the other parts that is there."""
+    """NAME.SPLIT or NAME, and the files of further splits that are there."""
     for name in names:
-        parts = {part: first_file(folder, f"{name}.{part}") for part in others}
-        if path := first_file(folder, f"{name}.{first}", name):
-            yield TestSet(suite, name, path, {part: file for part, file in parts.items() if file})
+        path = first_file(folder, f"{name}.{split}", name)
+        if path is None:
+            continue
+        parts = {}
+        for further_split in further_splits:
+            file = first_file(folder, f"{name}.{further_split}")
+            if file is not None:
+                parts[further_split] = file
+        yield TestSet(suite, name, path, parts)
 
 
 def every_file(suite: str, folder: Path, names: Sequence[str]) -> Iterator[TestSet]:
@@ -165,16 +190,22 @@ def every_file(suite: str, folder: Path, names: Sequence[str]) -> Iterator[TestS
 
 def folders_with_queries(suite: str, folder: Path, names: Sequence[str]) -> Iterator[TestSet]:
     """The folders that have a corpus, queries and judgements."""
-    for place in sorted(folder.glob("*")):
-        corpus, queries = first_file(place, "corpus"), first_file(place, "queries")
-        qrels = place / "qrels.tsv"
+    for test_folder in sorted(folder.glob("*")):
+        corpus = first_file(test_folder, "corpus")
+        queries = first_file(test_folder, "queries")
+        qrels = test_folder / "qrels.tsv"
         if corpus and queries and qrels.is_file():
-            yield TestSet(suite, place.name, corpus, {"queries": queries, "qrels": str(qrels)})
+            yield TestSet(suite, test_folder.name, corpus, {"queries": queries, "qrels": str(qrels)})
 
 
 def first_file(folder: Path, *names: str) -> str | None:
-    paths = (folder / f"{name}{end}" for name in names for end in ENDS)
-    return next((str(path) for path in paths if path.exists()), None)
+    """The first file of these names that is there, plain or packed."""
+    for name in names:
+        for end in ENDS:
+            path = folder / f"{name}{end}"
+            if path.exists():
+                return str(path)
+    return None
 
 
 def bare(path: Path) -> str:
@@ -203,7 +234,7 @@ TRANSFER = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
 SIDES = {"queries": ("query",), "rows": ("document", "passage", "corpus")}
 PAIRS = Suite(
     folder="",
-    find=partial(named_files, first="test"),
+    find=partial(named_files, split="test"),
     check=lambda row, fields: scored(row, fields.get(GOLD, GOLD)),
     value="spearman",
     unit="Spearman x 100",
@@ -213,12 +244,16 @@ PAIRS = Suite(
 SENTEVAL = Suite(
     folder="senteval",
     names=TRANSFER,
-    find=partial(named_files, first="train", others=("test", "dev")),
+    find=partial(named_files, split="train", further_splits=("test", "dev")),
     check=lambda row, fields: class_of(row, LABEL),
     value="accuracy",
     unit="accuracy x 100",
     evaluate=senteval,
-    settings=lambda own: {"head": own.head, "hidden": own.hidden, "seeds": list(own.seeds)},
+    settings=lambda settings: {
+        "head": settings.head,
+        "hidden": settings.hidden,
+        "seeds": list(settings.seeds),
+    },
 )
 SUITES = {
     "sts": replace(PAIRS, folder="sts", names=STS),
@@ -262,54 +297,71 @@ IN_FOLDERS = tuple(name for name, suite in SUITES.items() if suite.folder)
 
 
 def find_tests(
-    data: str | None, names: str | None, wanted: Sequence[str], pairs: Sequence[str], field: Sequence[str]
+    data: str | None,
+    suite_names: str | None,
+    suites_of_table: Sequence[str],
+    pairs: Sequence[str],
+    field: Sequence[str],
 ) -> tuple[list[TestSet], list[str]]:
-    """The test sets of --pairs and --data (of --suites, else of a table: `wanted`), and unused files."""
-    suites = wanted or IN_FOLDERS if names is None else names.split(",")
+    """The test sets of --data and --pairs, and the files that are not used.
+
+    The suites in --data are those of --suites, otherwise those that a table needs, otherwise all of them.
+    """
+    suites: Sequence[str] = suites_of_table or IN_FOLDERS
+    if suite_names is not None:
+        suites = suite_names.split(",")
     for name in suites:
         if name not in IN_FOLDERS:
             raise UsageError(f'--suites "{name}"', advice=f"available: {', '.join(IN_FOLDERS)}")
+
     fields = parse_fields(field, ("text_a", "text_b", "score"))
-    own: dict[str, TestSet] = {}
+    tests_of_pairs: dict[str, TestSet] = {}
     for argument in pairs:
         name, _, path = argument.partition("=")
         if not name or not path or "/" in name:
             raise UsageError(f'--pairs "{argument}": expected NAME=FILE')
-        if name in own:
+        if name in tests_of_pairs:
             raise UsageError(f'--pairs "{argument}": two files have the name "{name}"')
         if not Path(path).exists():
             check_input(path)
         if not is_input_file(path):
             advice = "each row reads the file again; write the pairs to a file first"
             raise UsageError(f"--pairs {argument}: not a regular file", advice=advice)
-        own[name] = TestSet("pairs", name, path, fields=fields)
-    found, unused = ([], []) if data is None else find_test_sets(data, suites)
-    return [*found, *own.values()], unused
+        tests_of_pairs[name] = TestSet("pairs", name, path, fields=fields)
+
+    if data is None:
+        return [*tests_of_pairs.values()], []
+    tests, unused = find_test_sets(data, suites)
+    return [*tests, *tests_of_pairs.values()], unused
 
 
 def find_test_sets(data: str, suites: Collection[str]) -> tuple[list[TestSet], list[str]]:
     """The test sets in the folder, and the files of its suites that are not used."""
     if not Path(data).is_dir():
         raise NoInputError(f"{data}: not a folder of test sets")
-    every = [
-        test
-        for name, suite in SUITES.items()
-        if suite.folder
-        for test in suite.find(name, Path(data, suite.folder), suite.names)
-    ]
-    sets = [test for test in every if test.suite in suites]
-    folders = sorted({SUITES[name].folder for name in suites})
-    used = {Path(path) for test in every for path in test.files}
+    all_tests: list[TestSet] = []
+    for name in IN_FOLDERS:
+        suite = SUITES[name]
+        all_tests += suite.find(name, Path(data, suite.folder), suite.names)
+    tests = [test for test in all_tests if test.suite in suites]
+
+    # Files that no suite uses: a name may be misspelt. Those of other splits are expected.
+    used = {Path(path) for test in all_tests for path in test.files}
     used |= {path.parent for path in used}  # folders of retrieval
     splits = {f"{name}.{split}" for name in (*STS, *MULTILINGUAL) for split in ("train", "dev", "trial")}
-    found = (path for folder in folders for path in sorted(Path(data, folder).glob("*")))
-    unused = [str(path) for path in found if path not in used and bare(path) not in splits]
-    if not sets:
+    unused = []
+    for folder in sorted({SUITES[name].folder for name in suites}):
+        for path in sorted(Path(data, folder).glob("*")):
+            if path not in used and bare(path) not in splits:
+                unused.append(str(path))
+
+    if not tests:
         problem = f"{data}: no test set of {', '.join(suites)}"
-        problem += f"; {readable(unused[0])} has another name" if unused else ""
+        if unused:
+            problem += f"; {readable(unused[0])} has another name"
         advice = "expected files such as sts/stsb.test.jsonl; for other pairs, use --pairs NAME=FILE"
         raise NoInputError(problem, advice=advice)
-    return sets, unused
+    return tests, unused
 
 
 def ignored_flags(
@@ -322,12 +374,19 @@ def ignored_flags(
     suites = list(dict.fromkeys(test.suite for test in tests))
     with_intervals = [name for name, suite in SUITES.items() if suite.has_intervals]
     warnings = []
-    for flags, users in ((of_intervals, with_intervals), (of_classifiers, ["senteval"])):
-        without_effect = [name for name in suites if name not in users]
-        for flag in flags:
-            problem = f"{flag} has no effect on {', '.join(without_effect)}"
-            if without_effect == suites:
-                raise UsageError(problem, advice=f"{flag} is for {', '.join(users)}")
-            if without_effect and flags is of_intervals:
-                warnings.append(problem)
+    for flag in of_intervals:
+        suites_without = refuse_idle(flag, suites, with_intervals)
+        if suites_without:
+            warnings.append(f"{flag} has no effect on {', '.join(suites_without)}")
+    for flag in of_classifiers:
+        refuse_idle(flag, suites, ["senteval"])
     return warnings
+
+
+def refuse_idle(flag: str, suites: Sequence[str], users: Sequence[str]) -> list[str]:
+    """The suites that ignore a flag; an error if none of them is one of its users."""
+    suites_without = [name for name in suites if name not in users]
+    if suites_without == suites:
+        problem = f"{flag} has no effect on {', '.join(suites_without)}"
+        raise UsageError(problem, advice=f"{flag} is for {', '.join(users)}")
+    return suites_without

@@ -3,7 +3,7 @@
 import math
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -28,10 +28,13 @@ from sentkit.reports.suites import IN_FOLDERS, SUITES, TestSet
 HERE = "here"  # the base of measured rows in a published table
 LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
-    **{"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"},
-    **{"<": r"\textless{}", ">": r"\textgreater{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "\\": r"\textbackslash{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
 }
-MARKUP, BACKSLASH = re.compile(r"([|*_~`<\\])"), r"\\\1"  # of Markdown
+MARKUP = re.compile(r"([|*_~`<\\])")  # of Markdown
 LATEX_NOTE = "% needs \\usepackage{booktabs}"
 
 
@@ -47,7 +50,9 @@ UNITS = {name: suite.unit for name, suite in SUITES.items()} | {
 
 def tables_of(paper: str | None, number: str | None) -> list[PaperTable]:
     """The tables of a paper, or one of them; none without a paper."""
-    return [] if paper is None else paper_tables(paper, number, list(UNITS))
+    if paper is None:
+        return []
+    return paper_tables(paper, number, list(UNITS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,142 +72,212 @@ class Table:
     @property
     def caption(self) -> str:
         """The title, with the meaning of brackets in the cells."""
-        return "; ".join(
-            [self.title, *meaning_of_brackets(cell for line in self.lines for cell in line.cells)]
-        )
+        cells = [cell for line in self.lines for cell in line.cells]
+        return "; ".join([self.title, *meaning_of_brackets(cells)])
 
 
 def suites_of(paper: str, number: str) -> list[str]:
     """The suites that a table needs."""
     tables = tables_of(paper, number)
-    found = {table.source(task)[0] for table in tables for task in table.tasks}
-    return [suite for suite in IN_FOLDERS if suite in found]
+    needed = set()
+    for table in tables:
+        for task in table.tasks:
+            suite, _ = table.source(task)
+            needed.add(suite)
+    return [suite for suite in IN_FOLDERS if suite in needed]
 
 
 def has_task(paper: str, number: str | None, tests: Sequence[TestSet]) -> bool:
     """Whether a table has a task of these test sets, or an average that needs no others."""
     tasks = {(test.suite, test.task) for test in tests}
     for suite in {test.suite for test in tests}:
-        if not missing_tasks(suite, {"avg", *(task for own, task in tasks if own == suite)}):
+        if not tasks_without_test(suite, tests):
             tasks.add((suite, "avg"))
     return any(table.source(task) in tasks for table in tables_of(paper, number) for task in table.tasks)
+
+
+def tasks_without_test(suite: str, tests: Sequence[TestSet]) -> list[str]:
+    """The tasks that the average of a suite needs, and that have no test set."""
+    present = {test.task for test in tests if test.suite == suite}
+    return missing_tasks(suite, {"avg", *present})
 
 
 def unaveraged(tests: Sequence[TestSet]) -> Iterator[str]:
     """Warnings about averages without all tasks."""
     for suite in dict.fromkeys(test.suite for test in tests):
-        missing = missing_tasks(suite, {"avg", *(test.task for test in tests if test.suite == suite)})
+        missing = tasks_without_test(suite, tests)
         if missing:
             yield f"{suite} has no average: no test set of {', '.join(missing)}"
 
 
 def published_table(table: PaperTable, added: Sequence[Line] = (), bases: Collection[str] = ()) -> Table:
     """Measured lines, and published ones: of these bases, else of BERT-base or the first one; or all."""
-    names, title = ("base", "system", "readout"), f"{table.name}: {table.suite}, {UNITS[table.suite]}"
+    title = f"{table.name}: {table.suite}, {UNITS[table.suite]}"
     lines = []
-    for systems, figures, decimals in table.systems():
-        cells = {task: shown(each["value"], each["sd"], decimals) for task, each in figures.items()}
-        if not systems[1].endswith(INFERRED):
-            cells |= {task: cells[task] + INFERRED for task, each in figures.items() if each.get("inferred")}
-        lines.append(Line(systems, tuple(cells.get(task, "") for task in table.tasks)))
+    for names, figures, decimals in table.systems():
+        _, system, _ = names
+        cells = {}
+        for task, figure in figures.items():
+            cells[task] = shown(figure["value"], figure["sd"], decimals)
+            if figure.get("inferred") and not system.endswith(INFERRED):
+                cells[task] += INFERRED
+        ordered_cells = [cells.get(task, "") for task in table.tasks]
+        lines.append(Line(names, tuple(ordered_cells)))
     if bases:
-        present = dict.fromkeys(line.names[0] for line in lines if line.names[0])
-        of = {name for name in present for base in bases if same_base(name, base)}
-        of = of or {name for name in present if same_base(name, "bert-base")} or {*[*present][:1]}
-        own = [name for name in present if name in of]
-        lines = [line for line in lines if line.names[0] in ("", *own)]
-        if len(present) > len(own):
-            title += f"; published rows of {', '.join(own)}"
-    return Table(title, names, table.tasks, (*added, *lines))
+        table_bases = list(dict.fromkeys(line.names[0] for line in lines if line.names[0]))
+        chosen = chosen_bases(table_bases, bases)
+        lines = [line for line in lines if line.names[0] in ("", *chosen)]
+        if len(table_bases) > len(chosen):
+            title += f"; published rows of {', '.join(chosen)}"
+    return Table(title, ("base", "system", "readout"), table.tasks, (*added, *lines))
+
+
+def chosen_bases(table_bases: Sequence[str], bases: Collection[str]) -> list[str]:
+    """Those of the bases in a table that are among `bases`, else BERT-base, else the first one."""
+    chosen = [name for name in table_bases if any(same_base(name, base) for base in bases)]
+    if not chosen:
+        chosen = [name for name in table_bases if same_base(name, "bert-base")]
+    if not chosen:
+        chosen = list(table_bases[:1])
+    return chosen
 
 
 def measured_tables(
     measured: Sequence[Measured], baseline: Row | None, paper: str | None, number: str | None
 ) -> list[Table]:
     """One table of all values, then those of the paper; with a number, only that one, own lines first."""
-    bases: dict[str, None] = {}  # the encoders of the papers whose family and size the checkpoints have
-    for name in dict.fromkeys(name for each in measured for name in each.row.models):
+    # The encoders of the papers whose family and size the checkpoints have.
+    bases: dict[str, None] = {}
+    for name in dict.fromkeys(name for entry in measured for name in entry.row.models):
         with suppress(SentkitError):  # a static model has no transformer
             bases[published_base(name) or "unknown"] = None
-    present = {each.task for each in measured}
-    every = tables_of(paper, number)
-    published = [table for table in every if not present.isdisjoint(map(table.source, table.tasks))]
-    tables = [] if number else [own_table(measured, baseline)]
-    for table in published:
-        lines = lines_of(map(table.source, table.tasks), measured, baseline) if number else ()
-        added = (Line((HERE if line[2] else "", line[0], line[2]), line[3], here=True) for line in lines)
-        tables.append(published_table(table, [*added], bases or ["unknown"]))
+
+    tables = []
+    if not number:
+        tables.append(measured_table(measured, baseline))
+    measured_tasks = {entry.task for entry in measured}
+    for table in tables_of(paper, number):
+        tasks = [table.source(task) for task in table.tasks]
+        if measured_tasks.isdisjoint(tasks):
+            continue
+        added = []
+        if number:
+            for line in lines_of(tasks, measured, baseline):
+                base = HERE if line.readout else ""  # only the line of values has it
+                added.append(Line((base, line.name, line.readout), line.cells, here=True))
+        tables.append(published_table(table, added, bases or ["unknown"]))
     return tables
 
 
-def own_table(measured: Sequence[Measured], baseline: Row | None) -> Table:
+def measured_table(measured: Sequence[Measured], baseline: Row | None) -> Table:
     """A line for each row and a column for each task, in the order of the suites."""
-    tasks = {each.task: each.name for each in measured}
     suites = list(SUITES)
-    order = sorted(tasks, key=lambda task: (suites.index(task[0]), task[1] == "avg"))
-    names = [tasks[task] for task in order]
-    columns = [
-        f"{name}, {task[0]}" if names.count(name) > 1 else name
-        for name, task in zip(names, order, strict=True)
-    ]
-    several = any(len(each.values) > 1 for each in measured)
-    lines = tuple(
-        Line((name, seeds, readout) if several else (name, readout), cells, here=True)
-        for name, seeds, readout, cells in lines_of(order, measured, baseline)
-    )
-    title = "; ".join(f"{suite}: {SUITES[suite].unit}" for suite in dict.fromkeys(task[0] for task in order))
-    return Table(title, ("row", "seeds", "readout") if several else ("row", "readout"), tuple(columns), lines)
+
+    def order(task: Task) -> tuple[int, bool]:
+        suite, key = task
+        return suites.index(suite), key == "avg"
+
+    # The columns.
+    name_of_task = {entry.task: entry.name for entry in measured}
+    tasks = sorted(name_of_task, key=order)
+    names = [name_of_task[task] for task in tasks]
+    columns = []
+    for (suite, _), name in zip(tasks, names, strict=True):
+        is_unique = names.count(name) == 1
+        columns.append(name if is_unique else f"{name}, {suite}")
+
+    # The lines; without a column of seeds if each row has one checkpoint.
+    has_seeds = any(len(entry.values) > 1 for entry in measured)
+    lines = []
+    for line in lines_of(tasks, measured, baseline):
+        names_of_line = (line.name, line.seeds, line.readout) if has_seeds else (line.name, line.readout)
+        lines.append(Line(names_of_line, line.cells, here=True))
+
+    units = [f"{suite}: {SUITES[suite].unit}" for suite in dict.fromkeys(suite for suite, _ in tasks)]
+    headers = ("row", "seeds", "readout") if has_seeds else ("row", "readout")
+    return Table("; ".join(units), headers, tuple(columns), tuple(lines))
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredLine:
+    """A line of a row. Seeds and readout are empty except in its first line, that of the values."""
+
+    name: str
+    cells: tuple[str, ...]
+    seeds: str = ""
+    readout: str = ""
 
 
 def lines_of(
-    tasks: Iterable[Task], measured: Sequence[Measured], baseline: Row | None
-) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
-    """Name, seeds, readout and cells of each line: numbers of rows or queries, then the lines of each row."""
-    sources = list(tasks)
+    tasks: Sequence[Task], measured: Sequence[Measured], baseline: Row | None
+) -> Iterator[MeasuredLine]:
+    """Numbers of rows or queries, then the lines of each row. A line has a cell for each task."""
     for name, field in (("n", "n"), ("n in --train", "seen"), ("n near --train", "near")):
-        counts = {each.task: str(value) for each in measured if (value := getattr(each, field)) is not None}
+        counts: dict[Task, str] = {}
+        for entry in measured:
+            count = getattr(entry, field)
+            if count is not None:
+                counts[entry.task] = str(count)
         if counts:
-            yield name, "", "", tuple(counts.get(source, "") for source in sources)
-    for row in dict.fromkeys(each.row for each in measured):
-        yield from lines_of_row(row, sources, measured, baseline)
+            yield MeasuredLine(name, tuple(counts.get(task, "") for task in tasks))
+    for row in dict.fromkeys(entry.row for entry in measured):
+        yield from lines_of_row(row, tasks, measured, baseline)
 
 
 def lines_of_row(
-    row: Row, sources: Sequence[Task], measured: Sequence[Measured], baseline: Row | None
-) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
+    row: Row, tasks: Sequence[Task], measured: Sequence[Measured], baseline: Row | None
+) -> Iterator[MeasuredLine]:
     """A line of values, then lines of intervals, differences and p."""
-    found = {each.task: each for each in measured if each.row == row}
-    cells = [found.get(source) for source in sources]
-    if not any(cells):
+    entry_of_task = {entry.task: entry for entry in measured if entry.row == row}
+    if entry_of_task.keys().isdisjoint(tasks):
         return
-    readouts = dict.fromkeys(each.readout for each in cells if each is not None)
-    values = tuple("" if each is None else shown(each.value, each.sd) for each in cells)
-    yield row.name, str(len(row.models)), " ".join(readouts), values
-    intervals = [each.interval if each else None for each in cells]
-    if any(intervals):
-        yield "  95 % interval", "", "", tuple(map(interval_cell, intervals))
-    if any(each is not None and each.seen is not None for each in cells):
-        without = [None if each is None else each.without for each in cells]
-        yield "  without them", "", "", tuple("" if each is None else shown(each) for each in without)
-    differences = [each.difference if each else None for each in cells]
-    if baseline is not None and any(differences):
-        texts = [
-            f"{shown(each['difference'])} {interval_cell(each['ci95'])}" if each else ""
-            for each in differences
-        ]
-        yield f"  minus {baseline.label}", "", "", tuple(texts)
-        yield "  p", "", "", tuple(shown(each["p"], decimals=3) if each else "" for each in differences)
+
+    def cells(text: Callable[[Measured], str]) -> tuple[str, ...]:
+        """A cell for each task, which is empty if the row has no value."""
+        return tuple(text(entry_of_task[task]) if task in entry_of_task else "" for task in tasks)
+
+    entries = [entry_of_task[task] for task in tasks if task in entry_of_task]
+    readouts = dict.fromkeys(entry.readout for entry in entries)
+    yield MeasuredLine(
+        row.name,
+        cells(lambda entry: shown(entry.value, entry.sd)),
+        seeds=str(len(row.models)),
+        readout=" ".join(readouts),
+    )
+    if any(entry.interval for entry in entries):
+        yield MeasuredLine("  95 % interval", cells(lambda entry: interval_cell(entry.interval)))
+    if any(entry.seen is not None for entry in entries):
+        without = cells(lambda entry: "" if entry.without is None else shown(entry.without))
+        yield MeasuredLine("  without them", without)
+    if baseline is not None and any(entry.difference for entry in entries):
+        yield MeasuredLine(f"  minus {baseline.label}", cells(difference_cell))
+        yield MeasuredLine("  p", cells(p_cell))
 
 
 def interval_cell(interval: Sequence[float | None] | None) -> str:
-    return "" if interval is None else f"[{', '.join(map(shown, interval))}]"
+    if interval is None:
+        return ""
+    return f"[{', '.join(shown(limit) for limit in interval)}]"
+
+
+def difference_cell(entry: Measured) -> str:
+    if not entry.difference:
+        return ""
+    return f"{shown(entry.difference['difference'])} {interval_cell(entry.difference['ci95'])}"
+
+
+def p_cell(entry: Measured) -> str:
+    return shown(entry.difference["p"], decimals=3) if entry.difference else ""
 
 
 def shown(value: float | None, sd: float | None = None, decimals: int = 2) -> str:
     """A number and its deviation in parentheses; "-" if it is undefined."""
     if value is None or math.isnan(value):
         return "-"
-    return f"{value:.{decimals}f}" + ("" if sd is None else f" ({sd:.{decimals}f})")
+    text = f"{value:.{decimals}f}"
+    if sd is not None:
+        text += f" ({sd:.{decimals}f})"
+    return text
 
 
 def text_lines(table: Table, width: int) -> Iterator[str]:
@@ -210,31 +285,39 @@ def text_lines(table: Table, width: int) -> Iterator[str]:
     yield from textwrap.wrap(escape(table.caption), width)
     rows = [(*table.names, *table.columns), *((*line.names, *line.cells) for line in table.lines)]
     cells = [[escape(cell) for cell in row] for row in rows]
-    widths = [max(columns_of(row[place]) for row in cells) for place in range(len(cells[0]))]
-    start = len(table.names)
-    first_part = [*widths[:start], max(widths[start:])]
-    widths[:start] = [*widths_of(first_part, [True] * start + [False], (), width).values()][:-1]
-    for i in range(start):  # columns of names
-        labels = label_cells([row[i] for row in cells[1:]], widths[i])
+    widths = [max(columns_of(row[column]) for row in cells) for column in range(len(cells[0]))]
+
+    # The columns of names are as wide as there is room beside the widest number.
+    name_count = len(table.names)
+    names_and_number = [*widths[:name_count], max(widths[name_count:])]
+    is_text = [True] * name_count + [False]
+    *name_widths, _ = widths_of(names_and_number, is_text, (), width).values()
+    widths[:name_count] = name_widths
+    for column in range(name_count):
+        labels = label_cells([row[column] for row in cells[1:]], widths[column])
         for row, label in zip(cells[1:], labels, strict=True):
-            row[i] = label
-    room = width - sum(widths[:start]) - GAP * (start - 1)
+            row[column] = label
+
+    # Parts with as many columns of numbers as there is room for.
+    room = width - sum(name_widths) - GAP * (name_count - 1)
+    start = name_count
     while start < len(widths):
         stop = start + 1
         while stop < len(widths) and sum(widths[start : stop + 1]) + GAP * (stop + 1 - start) <= room:
             stop += 1
-        if start > len(table.names):
+        if start > name_count:
             yield ""
         for row in cells:
-            names = [fit(row[place], widths[place]) for place in range(len(table.names))]
-            numbers = [fit(row[place], widths[place], right=True) for place in range(start, stop)]
+            names = [fit(row[column], widths[column]) for column in range(name_count)]
+            numbers = [fit(row[column], widths[column], right=True) for column in range(start, stop)]
             yield (" " * GAP).join([*names, *numbers]).rstrip()
         start = stop
 
 
 def markdown_lines(table: Table) -> Iterator[str]:
     def row(cells: Sequence[str]) -> str:
-        return f"| {' | '.join(MARKUP.sub(BACKSLASH, escape(cell.strip())) for cell in cells)} |"
+        texts = [MARKUP.sub(r"\\\1", escape(cell.strip())) for cell in cells]
+        return f"| {' | '.join(texts)} |"
 
     yield f"**{escape(table.caption)}**"
     yield ""
@@ -250,7 +333,8 @@ def latex_text(cell: str) -> str:
 
 def latex_lines(table: Table) -> Iterator[str]:
     def row(cells: Sequence[str]) -> str:
-        return " & ".join(latex_text(cell.strip()) for cell in cells) + r" \\"
+        texts = [latex_text(cell.strip()) for cell in cells]
+        return " & ".join(texts) + r" \\"
 
     yield r"\begin{table}"
     yield rf"\caption{{{latex_text(table.caption)}}}"
@@ -259,7 +343,8 @@ def latex_lines(table: Table) -> Iterator[str]:
     yield row((*table.names, *table.columns))
     for _, lines in groupby(table.lines, key=lambda line: line.here):  # measured, then published ones
         yield r"\midrule"
-        yield from (row((*line.names, *line.cells)) for line in lines)
+        for line in lines:
+            yield row((*line.names, *line.cells))
     yield r"\bottomrule"
     yield r"\end{tabular}"
     yield r"\end{table}"
@@ -267,11 +352,18 @@ def latex_lines(table: Table) -> Iterator[str]:
 
 def rendered(tables: Sequence[Table], form: str, width: int) -> str:
     """The tables as `text` of this width, `markdown` or `latex`."""
-    lines = {"text": lambda table: text_lines(table, width), "markdown": markdown_lines, "latex": latex_lines}
-    parts = ["".join(f"{line}\n" for line in lines[form](table)) for table in tables]
+    texts = []
     if form == "latex" and tables:
-        parts.insert(0, f"{LATEX_NOTE}\n")
-    return "\n".join(parts)
+        texts.append(f"{LATEX_NOTE}\n")
+    for table in tables:
+        if form == "text":
+            lines = text_lines(table, width)
+        elif form == "markdown":
+            lines = markdown_lines(table)
+        else:
+            lines = latex_lines(table)
+        texts.append("".join(f"{line}\n" for line in lines))
+    return "\n".join(texts)
 
 
 SUFFIXES = {".txt": "text", ".md": "markdown", ".tex": "latex", ".jsonl": "json", ".json": "json"}
@@ -279,7 +371,9 @@ SUFFIXES = {".txt": "text", ".md": "markdown", ".tex": "latex", ".jsonl": "json"
 
 def form_of(path: str, form: str | None, *, on_terminal: bool) -> str:
     """The format of an output: `form`, or by its suffix."""
-    form = form or SUFFIXES.get(bare_suffix(path), "text" if on_terminal else "json")
+    if form is None:
+        usual = "text" if on_terminal else "json"
+        form = SUFFIXES.get(bare_suffix(path), usual)
     if form == "json":
         check_rows_output(path)
     return form

@@ -10,7 +10,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, make_dataclass
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -23,16 +23,19 @@ from sentkit.errors import DataError, NoInputError, SentkitError, UsageError
 from sentkit.flag_values import suggestion
 from sentkit.papers import PAPERS
 from sentkit.process import Interrupted, raised_signal
+from sentkit.training.listings import Listing
 from sentkit.training.methods import recipes
-from sentkit.training.settings import Listing, notes, readout
+from sentkit.training.settings import MANUAL, notes, readout
 
 if TYPE_CHECKING:
     from sentkit.training.method import Method
 
 
-def general(summary: str, place: str, cite: str = "", note: str = "") -> Listing:
-    settings = getattr(recipes, place.partition(":")[2])
-    return Listing(summary, f"sentkit.training.methods.{place}", cite, note, settings)
+def general(summary: str, class_path: str, cite: str = "", note: str = "") -> Listing:
+    """Return the entry of a method in `methods`. Its settings have the name of its class."""
+    _, _, class_name = class_path.partition(":")
+    settings = getattr(recipes, class_name)
+    return Listing(summary, f"sentkit.training.methods.{class_path}", cite, note, settings)
 
 
 GENERAL = {
@@ -131,12 +134,11 @@ GROUPS = {  # of --list; the other methods are those of single papers
     "without labels": ("simcse", "tsdae", "mlm", "esimcse", "promptbert", "ct", "is-bert", "rank-encoder"),
 }
 METHODS = {name: listing for paper in PAPERS.values() for name, listing in paper.methods.items()} | GENERAL
-MANUAL = "see: man 7 sentkit-method"
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedMethod:
-    kind: "type[Method]"
+    method_class: "type[Method]"
     name: str  # for a method of a user: the file without its folder, and the class
     file: str | None = None  # of a user
     digest: str | None = None  # of this file
@@ -188,14 +190,18 @@ def classes_in(path: str) -> list[str]:
 def open_method(name: str) -> Iterator[LoadedMethod]:
     """Load a method. In the context, the errors of a method of a user have the line of its file."""
     loaded = load(name)
-    with nullcontext() if loaded.file is None else errors_in(loaded.file):
+    if loaded.file is None:
         yield loaded
+    else:
+        with errors_in(loaded.file):
+            yield loaded
 
 
 def names_of(method: str) -> tuple[list[str], list[str]]:
     """Return the settings and presets of a method, without torch."""
     listing = METHODS[method]
-    return [each.name for each in fields(listing.settings)], list(listing.settings.presets)
+    settings = [field.name for field in fields(listing.settings)]
+    return settings, list(listing.settings.presets)
 
 
 # Methods of users.
@@ -205,49 +211,72 @@ def load_user_method(name: str) -> LoadedMethod:
     """Import the file or module and return the class. This imports torch."""
     from sentkit.training.method import Method
 
-    place, _, kind_name = name.rpartition(":")
-    path = place if place.endswith(".py") else ""
-    if path and not Path(path).is_file():
-        raise NoInputError(f"{path}: no such file")
+    source, _, class_name = name.rpartition(":")  # a file *.py, or a module
+    is_file = source.endswith(".py")
     advice = "give a file, such as ./mine.py:MyMethod, or install the package"
-    if not path and not all(part.isidentifier() for part in place.split(".")):
-        raise UsageError(f'{name}: "{place}" is neither a file *.py nor a module', advice=advice)
-    with errors_in(place):
-        try:
-            module = module_of(path) if path else import_module(place)
-        except ModuleNotFoundError as error:
-            if path or not f"{place}.".startswith(f"{error.name}."):
-                raise
-            raise UsageError(f"{name}: no module {error.name}", advice=advice) from error
-        kind = getattr(module, kind_name, None)
-    if not (isinstance(kind, type) and issubclass(kind, Method)):
-        classes = [
-            class_name
-            for class_name, value in vars(module).items()
-            if isinstance(value, type) and issubclass(value, Method) and value.__module__ == module.__name__
-        ]
+    if is_file and not Path(source).is_file():
+        raise NoInputError(f"{source}: no such file")
+    if not is_file and not all(word.isidentifier() for word in source.split(".")):
+        raise UsageError(f'{name}: "{source}" is neither a file *.py nor a module', advice=advice)
+
+    # Import it, which runs the user's code.
+    with errors_in(source):
+        if is_file:
+            module = module_of(source)
+        else:
+            try:
+                module = import_module(source)
+            except ModuleNotFoundError as error:
+                if not f"{source}.".startswith(f"{error.name}."):  # a module that the user's module imports
+                    raise
+                raise UsageError(f"{name}: no module {error.name}", advice=advice) from error
+        method_class = getattr(module, class_name, None)
+
+    # Check the class.
+    if not (isinstance(method_class, type) and issubclass(method_class, Method)):
         advice = f"write class MyMethod(Method); {MANUAL}"
-        if classes:
-            names = " and ".join(f"{place}:{class_name}" for class_name in classes)
-            advice = f"{place} has {names}"
-        raise UsageError(f'{name}: "{kind_name}" is not a subclass of Method', advice=advice)
-    for each in ("encode", "loss"):
-        if getattr(getattr(kind, each), "__isabstractmethod__", False):
-            raise UsageError(f"{name}: the class does not define {each}", advice=MANUAL)
-    file = path or str(module.__file__)
-    code = Path(file).read_bytes()
-    digest = hashlib.sha256(code).hexdigest()[:16]
+        available = methods_in(module)
+        if available:
+            names = " and ".join(f"{source}:{available_name}" for available_name in available)
+            advice = f"{source} has {names}"
+        raise UsageError(f'{name}: "{class_name}" is not a subclass of Method', advice=advice)
+    for function_name in ("encode", "loss"):
+        if getattr(getattr(method_class, function_name), "__isabstractmethod__", False):
+            raise UsageError(f"{name}: the class does not define {function_name}", advice=MANUAL)
+
+    # The code is recorded. That of a file is also copied to the checkpoint.
+    file = str(module.__file__)
+    if is_file:
+        file = source
+    content = Path(file).read_bytes()
+    code = None
+    if is_file:
+        code = content
     with errors_in(file):
-        complete(kind)
-    return LoadedMethod(kind, f"{Path(file).name}:{kind_name}", file, digest, code if path else None)
+        complete(method_class)
+    digest = hashlib.sha256(content).hexdigest()[:16]
+    return LoadedMethod(method_class, f"{Path(file).name}:{class_name}", file, digest, code)
+
+
+def methods_in(module: ModuleType) -> list[str]:
+    """Return the names of the methods that a module defines."""
+    from sentkit.training.method import Method
+
+    names: list[str] = []
+    for name, value in vars(module).items():
+        if isinstance(value, type) and issubclass(value, Method) and value.__module__ == module.__name__:
+            names.append(name)
+    return names
 
 
 def module_of(path: str) -> ModuleType:
-    """The module of a file. No bytecode is written: the file can be in a checkpoint."""
-    name, content = f"sentkit_user_{Path(path).stem}", Path(path).read_bytes()
+    """Return the module of a file. No bytecode is written: the file can be in a checkpoint."""
+    name = f"sentkit_user_{Path(path).stem}"
+    content = Path(path).read_bytes()
     spec = spec_from_file_location(name, path)
     assert spec is not None, path
-    module = sys.modules[name] = module_from_spec(spec)  # dataclasses look up their module
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look up their module
     exec(compile(content, path, "exec"), vars(module))
     return module
 
@@ -263,36 +292,51 @@ def errors_in(path: str) -> Iterator[None]:
     except (SentkitError, Interrupted, KeyboardInterrupt, GeneratorExit, MemoryError):
         raise
     except BaseException as error:
-        frames = [(each.filename, each.lineno) for each in traceback.extract_tb(error.__traceback__)]
+        # The lines of all files that the error passes through; the last one raises it.
+        frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
         if isinstance(error, SyntaxError) and error.filename:
             frames.append((error.filename, error.lineno))
-        lines = [line for name, line in frames if Path(name).resolve() == Path(path).resolve()]
-        of_signal = isinstance(error, SystemExit) and raised_signal() is not None
-        if of_signal or (not lines and isinstance(error, OSError)):
+        lines = [line for file, line in frames if Path(file).resolve() == Path(path).resolve()]
+
+        # Errors that are not those of the method.
+        if isinstance(error, SystemExit) and raised_signal() is not None:
             raise
+        if isinstance(error, OSError) and not lines:
+            raise
+
         problem = f"{type(error).__name__}: {error}".partition("\n")[0]
         if isinstance(error, SystemExit):
             problem = "the method ends the program (SystemExit); raise another error instead"
-        raised = None if lines else f"raised in {frames[-1][0]}:{frames[-1][1]}"
-        raise DataError(problem, source=path, line=lines[-1] if lines else None, advice=raised) from error
+        if lines:
+            raise DataError(problem, source=path, line=lines[-1]) from error
+        file, line = frames[-1]
+        raise DataError(problem, source=path, advice=f"raised in {file}:{line}") from error
 
 
-def complete(kind: "type[Method]") -> None:
+def complete(method_class: "type[Method]") -> None:
     """Add the setting `readout` if the class has only the default readouts; check settings and presets."""
     from sentkit.training.method import Method
 
-    of_readouts = inspect.getattr_static(kind, "readouts")
-    if "readout" not in kind.Settings.__dataclass_fields__ and of_readouts is vars(Method)["readouts"]:
-        field = ("readout", str, readout("mean", of_paper=False))
-        kind.Settings = make_dataclass("Settings", [field], bases=(kind.Settings,), frozen=True, kw_only=True)
-    hints = get_type_hints(kind.Settings)
-    for each in fields(kind.Settings):
-        each.type = hints[each.name]
-        if "note" not in each.metadata:
-            how = f'{each.name}: float = ours(1.0, "meaning")'
-            raise TypeError(f"the setting {each.name} has no source; write it as {how}")
-    rules = notes(kind.Settings)
-    for preset, values in kind.presets.items():
+    has_default_readouts = inspect.getattr_static(method_class, "readouts") is vars(Method)["readouts"]
+    if has_default_readouts and "readout" not in method_class.Settings.__dataclass_fields__:
+        method_class.Settings = make_dataclass(
+            "Settings",
+            [("readout", str, readout("mean", of_paper=False))],
+            bases=(method_class.Settings,),
+            frozen=True,
+            kw_only=True,
+        )
+    types = get_type_hints(method_class.Settings)
+    for field in fields(method_class.Settings):
+        field.type = types[field.name]
+        if "note" not in field.metadata:
+            advice = f'{field.name}: float = ours(1.0, "meaning")'
+            raise TypeError(f"the setting {field.name} has no source; write it as {advice}")
+    setting_notes = notes(method_class.Settings)
+    for preset, values in method_class.presets.items():
         for name, value in values.items():
-            if name in rules and (refusal := rules[name].refusal(value)):
+            if name not in setting_notes:
+                continue
+            refusal = setting_notes[name].refusal(value)
+            if refusal is not None:
                 raise ValueError(f"{preset}: {name}={value}: {refusal}")

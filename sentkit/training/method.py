@@ -30,12 +30,13 @@ from sentkit.formats.rows.kinds import SENTENCE
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import apply_readouts
-from sentkit.training.base import Base, Body, constant_tensors
-from sentkit.training.catalogue import MANUAL
+from sentkit.training.base import Base, Body
 from sentkit.training.data.corpus import Batch, Corpus
 from sentkit.training.data.examples import Reads
 from sentkit.training.loop.optimizers import NamedGroup
-from sentkit.training.settings import Recipe, check_widths, chosen_readout, widths_of
+from sentkit.training.lora import constant_tensors
+from sentkit.training.recipe import Recipe, check_widths, widths_of
+from sentkit.training.settings import MANUAL, chosen_readout
 from sentkit.transforms.steps import Step
 
 # What the hooks of a method return, for messages.

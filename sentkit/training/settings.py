@@ -1,28 +1,25 @@
-"""The settings of methods, those of the trainer, and the entries of methods and papers. No torch.
+"""How settings are declared and parsed. `recipe.py` has those of the trainer. No torch.
 
-A setting has a name, a default, the source of the default and the valid values.
+A setting is a field of a dataclass. It has a default, the source of the default and the valid values.
 """
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
-from importlib import import_module
-from itertools import pairwise, product
-from pathlib import Path
+from itertools import product
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from sentkit.errors import UsageError
 from sentkit.flag_values import assignment, suggestion
 
-if TYPE_CHECKING:
-    from sentkit.training.method import Method
-
 S = TypeVar("S")
+Presets = Mapping[str, Mapping[str, Any]]  # name -> changed settings
 
 WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
-KINDS = {int: "a whole number", float: "a number", bool: "on or off", str: "a word"}
+TYPE_NAMES = {int: "a whole number", float: "a number", bool: "on or off", str: "a word"}
+MANUAL = "see: man 7 sentkit-method"
 AS_BASE = "base"  # value of the setting `readout`: use the base's readout
 SYNONYMS = {  # names of other libraries and of papers -> our setting or flag
     "learning_rate": "lr",
@@ -94,23 +91,26 @@ class Note:
 
     @property
     def limits(self) -> str:
-        words = [
-            ", ".join(self.choices),
-            "" if self.least is None else f"{self.least:g} or more",
-            "" if self.above is None else f"over {self.above:g}",
-            "" if self.most is None else f"at most {self.most:g}",
-        ]
-        return ", ".join(filter(None, words))
+        words = list(self.choices)
+        if self.least is not None:
+            words.append(f"{self.least:g} or more")
+        if self.above is not None:
+            words.append(f"over {self.above:g}")
+        if self.most is not None:
+            words.append(f"at most {self.most:g}")
+        return ", ".join(words)
 
     def refusal(self, value: Any) -> str | None:
         """Return the limits if a value is outside of them, or None."""
-        valid = (
+        is_valid = (
             (not self.choices or value in self.choices)
             and (self.least is None or value >= self.least)
             and (self.above is None or value > self.above)
             and (self.most is None or value <= self.most)
         )
-        return None if valid else f"expected {self.limits}"
+        if is_valid:
+            return None
+        return f"expected {self.limits}"
 
 
 def declare(source: str, default: Any, meaning: str = "", **limits: Any) -> Any:
@@ -124,84 +124,108 @@ ours = partial(declare, "our choice")  # for a value that neither the paper nor 
 
 def readout(usual: str, *, of_paper: bool = True, **limits: Any) -> Any:
     """Declare the setting `readout`. Its default is the readout of the base."""
-    where = " as in the paper" if of_paper else ""
-    meaning = f"how a text becomes a vector; base: as the base declares, else {usual}{where}"
+    meaning = f"how a text becomes a vector; base: as the base declares, else {usual}"
+    if of_paper:
+        meaning += " as in the paper"
     note = Note("our choice", meaning, **limits)
     return field(default=AS_BASE, metadata={"note": note, "usual": usual, "of_paper": of_paper})
 
 
 def with_readout_of_base(settings: S, declared: str | None) -> S:
     """Fill in the settings that follow the readout of the base, if it is one of their choices `of_base`."""
-    values = {}
-    for each in fields(settings):  # type: ignore[arg-type]
-        choices = each.metadata.get("of_base")
-        if choices and getattr(settings, each.name) == AS_BASE:
-            values[each.name] = declared if declared in choices else choices[0]
+    values: dict[str, str] = {}
+    for setting in fields(settings):  # type: ignore[arg-type]
+        choices = setting.metadata.get("of_base")
+        if not choices or getattr(settings, setting.name) != AS_BASE:
+            continue
+        values[setting.name] = choices[0]
+        if declared is not None and declared in choices:
+            values[setting.name] = declared
     return replace(settings, **values)  # type: ignore[type-var]
 
 
-def usual_readout(kind: type) -> tuple[str, bool]:
+def usual_readout(settings_class: type) -> tuple[str, bool]:
     """Return the readout for a base that declares none, and whether it is that of a paper."""
-    declared = kind.__dataclass_fields__["readout"].metadata  # type: ignore[attr-defined]
-    return declared["usual"], declared["of_paper"]
+    metadata = settings_class.__dataclass_fields__["readout"].metadata  # type: ignore[attr-defined]
+    return metadata["usual"], metadata["of_paper"]
 
 
 def chosen_readout(settings: Any) -> str:
     """Return the setting `readout`. Replace `base` by the method's usual readout."""
     name: str = settings.readout
-    return usual_readout(type(settings))[0] if name == AS_BASE else name
+    if name == AS_BASE:
+        name, _ = usual_readout(type(settings))
+    return name
 
 
-def changes_of(kind: type, preset: Mapping[str, Any]) -> dict[str, Any]:
+def changes_of(settings_class: type, preset: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a preset. Presets reproduce a paper, so they include the paper's readout."""
-    has = "readout" in kind.__dataclass_fields__  # type: ignore[attr-defined]
-    usual, of_paper = usual_readout(kind) if has else ("", False)
-    return {**({"readout": usual} if of_paper else {}), **preset}
+    changes: dict[str, Any] = {}
+    if "readout" in settings_class.__dataclass_fields__:  # type: ignore[attr-defined]
+        usual, of_paper = usual_readout(settings_class)
+        if of_paper:
+            changes["readout"] = usual
+    return changes | dict(preset)
 
 
-def notes(kind: type) -> dict[str, Note]:
+def notes(settings_class: type) -> dict[str, Note]:
     """Return the note of each setting.
 
     The source is that of the last class. The meaning and limits are from the last class with a meaning.
     """
     merged: dict[str, Note] = {}
-    for each in filter(is_dataclass, reversed(kind.__mro__)):
-        for one in fields(each):
-            note = one.metadata["note"]
-            rule = note if note.meaning else merged[one.name]
-            merged[one.name] = replace(rule, source=note.source)
+    for base_class in reversed(settings_class.__mro__):
+        if not is_dataclass(base_class):
+            continue
+        for setting in fields(base_class):
+            note: Note = setting.metadata["note"]
+            if note.meaning:
+                merged[setting.name] = note
+            else:
+                merged[setting.name] = replace(merged[setting.name], source=note.source)
     return merged
 
 
 def build(
-    kind: type[S], presets: Mapping[str, Mapping[str, Any]], preset: str | None, assignments: Sequence[str]
+    settings_class: type[S],
+    presets: Mapping[str, Mapping[str, Any]],
+    preset: str | None,
+    assignments: Sequence[str],
 ) -> S:
     """Return the defaults, changed by the preset and then by each `name=value`. The last value wins."""
-    if preset is not None and preset not in presets:
-        raise UsageError(f'unknown preset "{preset}"', advice=f"available: {', '.join(presets) or 'none'}")
-    changes = changes_of(kind, presets[preset]) if preset else {}
-    return kind(**changes | parsed(kind, assignments))
+    changes: dict[str, Any] = {}
+    if preset is not None:
+        if preset not in presets:
+            available = ", ".join(presets) or "none"
+            raise UsageError(f'unknown preset "{preset}"', advice=f"available: {available}")
+        changes = changes_of(settings_class, presets[preset])
+    return settings_class(**changes | parsed(settings_class, assignments))
 
 
-def combinations(kind: type, assignments: Mapping[str, str]) -> list[dict[str, str]]:
+def combinations(settings_class: type, assignments: Mapping[str, str]) -> list[dict[str, str]]:
     """Return each combination of values of the settings with a list; the last setting varies fastest.
 
     A comma separates numbers, `on` and `off`, words with choices, and readouts. In another text, and in a
     readout that is a list by default, it is part of the value.
     """
-    rules, several = notes(kind), dict[str, list[str]]()
-    known: dict[str, Field[Any]] = {each.name: each for each in fields(kind)}
+    settings = {setting.name: setting for setting in fields(settings_class)}
+    setting_notes = notes(settings_class)
+    texts_of_setting: dict[str, list[str]] = {}  # of settings with a list
     for name, text in assignments.items():
-        if "," not in text or name not in known:
+        if "," not in text or name not in settings:
             continue
-        usual, of = known[name].metadata.get("usual"), known[name].type
-        listed = rules[name].choices or (usual is not None and "," not in usual)
-        if listed or str not in (get_args(of) or (of,)):
-            words = dict[Any, str]()
-            for word in map(str.strip, text.split(",")):
-                words.setdefault(value_of(name, of, word), word)
-            several[name] = [*words.values()]
-    return [dict(zip(several, words, strict=True)) for words in product(*several.values())]
+        setting_type = settings[name].type
+        usual = settings[name].metadata.get("usual")  # of a readout
+        is_text = str in (get_args(setting_type) or (setting_type,))
+        is_list_of_readouts = usual is not None and "," not in usual
+        if is_text and not setting_notes[name].choices and not is_list_of_readouts:
+            continue
+        text_of_value: dict[Any, str] = {}  # 1e-5 and 0.00001 are one value
+        for word in text.split(","):
+            value = value_of(name, setting_type, word.strip())
+            text_of_value.setdefault(value, word.strip())
+        texts_of_setting[name] = list(text_of_value.values())
+    return [dict(zip(texts_of_setting, texts, strict=True)) for texts in product(*texts_of_setting.values())]
 
 
 def synonyms_of(settings: Collection[str]) -> dict[str, str]:
@@ -209,256 +233,81 @@ def synonyms_of(settings: Collection[str]) -> dict[str, str]:
     return {synonym: name for synonym, name in SYNONYMS.items() if name in settings or name.startswith("--")}
 
 
-def parsed(kind: type, assignments: Iterable[str]) -> dict[str, Any]:
-    known: dict[str, Field[Any]] = {each.name: each for each in fields(kind)}
-    rules, values = notes(kind), dict[str, Any]()
+def parsed(settings_class: type, assignments: Iterable[str]) -> dict[str, Any]:
+    """Return the value of each `name=value`. Raise a UsageError for an unknown setting or a bad value."""
+    types = {setting.name: setting.type for setting in fields(settings_class)}
+    setting_notes = notes(settings_class)
+    values: dict[str, Any] = {}
     for name, text in map(assignment, assignments):
-        if name not in known:
-            raise UsageError(f'unknown setting "{name}"', advice=suggestion(name, known, synonyms_of(known)))
-        values[name] = value_of(name, known[name].type, text)
-        refusal = None if values[name] is None else rules[name].refusal(values[name])
-        if refusal:
-            raise UsageError(f"{name}={text}: {refusal}")
+        if name not in types:
+            advice = suggestion(name, types, synonyms_of(types))
+            raise UsageError(f'unknown setting "{name}"', advice=advice)
+        value = value_of(name, types[name], text)
+        if value is not None:
+            refusal = setting_notes[name].refusal(value)
+            if refusal is not None:
+                raise UsageError(f"{name}={text}: {refusal}")
+        values[name] = value
     return values
 
 
-def value_of(name: str, kind: Any, text: str) -> Any:
+def value_of(name: str, setting_type: Any, text: str) -> Any:
     """Convert a text to the type of the setting. `none` is valid for optional settings."""
-    either = get_args(kind)
-    if NoneType in either:
+    alternatives = get_args(setting_type)
+    if NoneType in alternatives:
         if text.lower() == "none":
             return None
-        kind = next(each for each in either if each is not NoneType)
+        setting_type = next(alternative for alternative in alternatives if alternative is not NoneType)
     try:
-        value = WORDS[text.lower()] if kind is bool else kind(text)
+        value = WORDS[text.lower()] if setting_type is bool else setting_type(text)
     except (KeyError, ValueError) as error:
-        raise UsageError(f'{name}: "{text}" is not {KINDS[kind]}') from error
+        raise UsageError(f'{name}: "{text}" is not {TYPE_NAMES[setting_type]}') from error
     if isinstance(value, float) and not math.isfinite(value):
-        raise UsageError(f'{name}: "{text}" is not {KINDS[kind]}')
+        raise UsageError(f'{name}: "{text}" is not {TYPE_NAMES[setting_type]}')
     return value
 
 
 def refuse_idle(settings: Any, names: Collection[str], because: str) -> None:
     """Raise a UsageError if one of these settings is changed, because it has no effect here."""
-    for each in fields(settings):
-        if each.name in names and getattr(settings, each.name) != each.default:
+    for setting in fields(settings):
+        if setting.name in names and getattr(settings, setting.name) != setting.default:
             # A preset may have changed the setting. The user must then set it back to the default.
-            advice = f"use the default {each.name}={format_value(each.default)}"
-            raise UsageError(f"{each.name} has no effect with {because}", advice=advice)
+            advice = f"use the default {setting.name}={format_value(setting.default)}"
+            raise UsageError(f"{setting.name} has no effect with {because}", advice=advice)
 
 
 def format_value(value: Any) -> str:
     """Format a value in the syntax of `--set`."""
     if isinstance(value, bool):
         return "on" if value else "off"
-    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    if value is None:
+        return "none"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
 
 
-def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    """Return the fields that differ between two records, as `name (ours, was theirs)`."""
-    names = dict.fromkeys([*theirs, *ours])
-    return [
-        f"{name} ({format_value(ours.get(name))}, was {format_value(theirs.get(name))})"
-        for name in names
-        if ours.get(name) != theirs.get(name)
-    ]
+def differences(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[str]:
+    """Return the fields that differ from those of an earlier record, as `name (value, was value)`."""
+    changes: list[str] = []
+    for name in dict.fromkeys([*earlier, *record]):
+        value = record.get(name)
+        before = earlier.get(name)
+        if value != before:
+            changes.append(f"{name} ({format_value(value)}, was {format_value(before)})")
+    return changes
 
 
-def described(kind: type, presets: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+def described(settings_class: type, presets: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
     """Return each setting with default, meaning, limits and source, and then the presets."""
-    rules, lines = notes(kind), []
-    for each in fields(kind):
-        words = "; ".join(filter(None, (rules[each.name].meaning, rules[each.name].limits)))
-        lines.append((f"{each.name}={format_value(each.default)}", f"{words} [{rules[each.name].source}]"))
-    for name, preset in presets.items():
-        changes = " ".join(f"{one}={format_value(value)}" for one, value in changes_of(kind, preset).items())
-        lines.append((f"--preset {name}", changes or "the defaults"))
+    setting_notes = notes(settings_class)
+    lines: list[tuple[str, str]] = []
+    for setting in fields(settings_class):
+        note = setting_notes[setting.name]
+        text = "; ".join(filter(None, [note.meaning, note.limits]))
+        lines.append((f"{setting.name}={format_value(setting.default)}", f"{text} [{note.source}]"))
+    for preset, values in presets.items():
+        changes = changes_of(settings_class, values)
+        assignments = [f"{name}={format_value(value)}" for name, value in changes.items()]
+        lines.append((f"--preset {preset}", " ".join(assignments) or "the defaults"))
     return lines
-
-
-OPTIMIZERS = ("adam", "adamw", "adamw-hf", "adamw-bert", "rmsprop")
-OF_DEV = ("eval_every", "patience", "early_stop", "final", "metric")  # settings that need --dev
-SHORTEST = 3  # tokens of a text: one between two special tokens
-LORA_LAYERS = {
-    "query-value": ("query", "value"),
-    "attention": ("query", "key", "value", "mix"),
-    "all": ("query", "key", "value", "mix", "up", "down"),
-}
-FORMS = ("one-way", "symmetric", "full")  # of a contrast
-SCHEDULES = ("constant", "linear", "warmup-constant", "ct")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    presets: ClassVar["Presets"] = {}  # name -> changed settings
-    epochs: int = ours(1, "number of passes over the rows", least=1)
-    steps: int | None = ours(None, "maximum number of steps, also for the schedule; none: no limit", least=1)
-    batch: int = ours(64, "rows per step, of all processes together", least=1)
-    lr: float = ours(3e-5, "highest learning rate", above=0)
-    optimizer: str = ours(
-        "adamw",
-        "adamw-hf: of transformers 4; adamw-bert: the same without bias correction; rmsprop uses beta2 only",
-        choices=OPTIMIZERS,
-    )
-    epsilon: float | None = ours(
-        None,
-        "added to the divisor of the optimizer; none: 1e-8, or 1e-6 for adamw-hf and adamw-bert",
-        above=0,
-    )
-    beta1: float = ours(0.9, "decay rate of the mean of the gradients", least=0, most=0.99999)
-    beta2: float = ours(0.999, "decay rate of the mean of the squared gradients", least=0, most=0.99999)
-    weight_decay: float = ours(0.0, "weight decay; not for biases and norms", least=0)
-    schedule: str = ours(
-        "linear", "schedule of the learning rate; ct: five rates, each for 500 steps", choices=SCHEDULES
-    )
-    warmup: float = ours(0.0, "share of the steps with a rising learning rate", least=0, most=1)
-    clip: float = ours(1.0, "maximum norm of the gradient; 0: no limit", least=0)
-    max_length: int = ours(32, "maximum tokens of a text, including special tokens", least=SHORTEST)
-    prompt: str | None = ours(
-        None,
-        "text to add before every text, or by side: a=query: ,b=passage: (also before those of --dev); the"
-        " checkpoint declares it; none: as the base declares",
-    )
-    prompt_name: str | None = ours(None, "a prompt of the base, or by side: a=query,b=document")
-    chunk: int = ours(0, "rows to encode at once; fewer need less memory; 0: the whole batch", least=0)
-    chunk_tokens: str | None = ours(
-        None,
-        "tokens of the rows to encode at once, in place of chunk; auto: from the free memory of a GPU, halved"
-        " when it is short; none: see chunk",
-    )
-    dropout: float | None = ours(None, "dropout of the encoder; none: as in its config", least=0, most=0.99)
-    lora: int | None = ours(
-        None,
-        "train only low-rank updates of the encoder's matrices, with this rank; none: all weights",
-        least=1,
-    )
-    lora_alpha: float | None = ours(
-        None, "the factor of the updates is lora_alpha / lora; none: 1", above=0, needs="lora"
-    )
-    lora_layers: str = ours(
-        "query-value",
-        "matrices with updates: those of the paper; the four of the attention; all",
-        choices=tuple(LORA_LAYERS),
-        needs="lora",
-    )
-    precision: str = ours(
-        "auto",
-        "precision of matrix products; weights are fp32; auto: bf16 on a GPU that has it, fp32 on a CPU",
-        choices=("fp32", "bf16", "auto"),
-    )
-    dedup: bool = ours(False, "skip rows with texts that occurred before")
-    eval_every: int | None = ours(
-        None,
-        "steps between two evaluations on --dev, which the end of an epoch adds; 0: only these ends; none: a"
-        " tenth of the run, at most 1000 steps, or with patience 0",
-        least=0,
-    )
-    patience: int = ours(0, "evaluations without a better score before the run ends; 0: no limit", least=0)
-    early_stop: str = ours(
-        "patience",
-        "patience: count since the best score; cumulative: count all scores below the previous one",
-        choices=("patience", "cumulative"),
-        needs="patience",
-    )
-    final: str = ours("best", "weights to keep, with --dev", choices=("best", "last"))
-
-    def __post_init__(self) -> None:
-        if self.prompt is not None and self.prompt_name is not None:
-            raise UsageError("prompt and prompt_name cannot be used together")
-        if self.chunk and self.chunk_tokens is not None:
-            raise UsageError("chunk and chunk_tokens cannot be used together")
-        limits_of(self.chunk_tokens)
-        for name, note in notes(type(self)).items():
-            if note.needs and not (needed := getattr(self, note.needs)):
-                refuse_idle(self, (name,), f"{note.needs}={format_value(needed)}")
-        if self.optimizer in ("adam", "rmsprop") and self.weight_decay:
-            raise UsageError(f"optimizer={self.optimizer} has no weight decay", advice="use optimizer=adamw")
-        if self.optimizer == "rmsprop":
-            refuse_idle(self, ("beta1",), "optimizer=rmsprop")
-        if self.schedule in ("constant", "ct") and self.warmup:
-            advice = "use schedule=warmup-constant, or warmup=0"
-            raise UsageError(f"schedule={self.schedule} has no warmup", advice=advice)
-
-
-AUTO = "auto"  # value of the setting `chunk_tokens`
-
-
-def limits_of(text: str | None) -> list[list[int]]:
-    """Return the first limit of a chunk in tokens, with its step 0; nothing for no limit, or for `auto`."""
-    if text in (None, AUTO):
-        return []
-    try:
-        tokens = int(text)
-    except ValueError:
-        tokens = 0
-    if tokens < 1:
-        problem = f"chunk_tokens={text}: expected a number of tokens, or auto"
-        raise UsageError(problem, advice="for example chunk_tokens=8192")
-    return [[0, tokens]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dims(Recipe):
-    """The settings of a method with a loss that compares sentence vectors."""
-
-    dims: str | None = ours(
-        None,
-        "widths such as 256,128,64: also add the loss of the vectors cut to each width; for encode --dim",
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        widths = widths_of(self)
-        if any(width < 1 for width in widths):
-            raise UsageError(f"dims={self.dims}: a width is 1 or more")
-        if any(left <= right for left, right in pairwise(widths)):
-            problem = f"dims={self.dims}: the widths do not decrease"
-            raise UsageError(problem, advice="for example dims=256,128,64")
-
-
-def widths_of(settings: Any) -> list[int]:
-    """Return the widths of the setting, or none for a method without it."""
-    text = getattr(settings, "dims", None)
-    try:
-        return [] if text is None else [int(word) for word in text.split(",")]
-    except ValueError as error:
-        problem = f'dims: "{text}" is not a list of whole numbers'
-        raise UsageError(problem, advice="for example dims=256,128,64") from error
-
-
-def check_widths(settings: Any, width: int) -> None:
-    """Raise a UsageError for widths that are not smaller than that of the encoder."""
-    large = [each for each in widths_of(settings) if each >= width]
-    if large:
-        problem = f"dims={settings.dims}: the vectors have {width} dimensions, which are always trained"
-        raise UsageError(problem, advice="give smaller widths only")
-
-
-Presets = Mapping[str, Mapping[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    summary: str
-    place: str  # module:class
-    cite: str = ""
-    note: str = ""  # a difference from the paper, for the manual
-    settings: type[Recipe] = Recipe
-
-    def load(self) -> "type[Method]":
-        """Return the class of the method. This imports torch."""
-        module, _, name = self.place.partition(":")
-        kind: type[Method] = getattr(import_module(module), name)
-        return kind
-
-
-@dataclass(frozen=True, slots=True)
-class Paper:
-    key: str  # name of the paper in --paper
-    name: str
-    folder: str  # in papers/
-    methods: Mapping[str, Listing]
-
-    def figures(self) -> bytes:
-        """Return the published figures, one JSON object per line."""
-        return Path(__file__).parents[1].joinpath("papers", self.folder, "published.jsonl").read_bytes()

@@ -58,34 +58,48 @@ class Sample:
     @property
     def warnings(self) -> list[str]:
         """Warnings about vectors that occur in two files or shards, which is usually a mistake."""
-        inputs = [each for each in self.inputs if each["rows"]]
-        counts = Counter(each["blake2b"] for each in inputs)
-        names = {each["blake2b"]: each["file"] for each in inputs}
-        repeated = [(names[digest], count) for digest, count in counts.items() if count > 1]
-        return [f"the vectors of {name} are counted {count} times" for name, count in repeated]
+        counts = Counter[str]()
+        names = {}
+        for record in self.inputs:
+            if record["rows"]:
+                counts[record["blake2b"]] += 1
+                names[record["blake2b"]] = record["file"]
+        return [
+            f"the vectors of {names[digest]} are counted {count} times"
+            for digest, count in counts.items()
+            if count > 1
+        ]
 
 
 def read_sample(inputs: Inputs, keep: Callable[[Float32], None]) -> Sample:
     """Read the rows once. `keep` receives every block (n, d); the vectors of one row are adjacent."""
     reader = VectorReader(inputs)
-    total, files = None, []
+    total: Moments | None = None
+    records = []
     for path in inputs.paths:
-        hashed, moments, rows = hashlib.blake2b(digest_size=16), None, 0
+        vector_hash = hashlib.blake2b(digest_size=16)
+        moments: Moments | None = None  # of this file
+        row_count = 0
         for block in reader.arrays(path, ROWS_PER_BLOCK):
             check_width(reader.width, path)
-            rows += len(block)
+            row_count += len(block)
             vectors = block.reshape(-1, reader.width)
-            hashed.update(vectors.astype("<f4", copy=False).data)
-            own = moments_of(vectors)
-            moments = own if moments is None else moments + own
+            vector_hash.update(vectors.astype("<f4", copy=False).data)
+            moments = added(moments, moments_of(vectors))
             keep(vectors)
         name = path if path == "-" else readable(Path(path).name)
-        files.append({"file": name, "rows": rows, "blake2b": hashed.hexdigest()})
-        if moments is not None:  # per file, so that `merge` gives the same bits
-            total = moments if total is None else total + moments
+        records.append({"file": name, "rows": row_count, "blake2b": vector_hash.hexdigest()})
+        if moments is not None:  # added file by file, so that `merge` gives the same bits
+            total = added(total, moments)
     if total is None:
         raise NoRowsError(inputs.paths)
-    return Sample(total, reader.emb, files)
+    return Sample(total, reader.emb, records)
+
+
+def added(total: Moments | None, moments: Moments) -> Moments:
+    if total is None:
+        return moments
+    return total + moments
 
 
 def check_width(width: int, path: str) -> None:
@@ -105,13 +119,16 @@ class Fitted:
     def note(self) -> dict[str, Any]:
         """The metadata of the file. It has no time and no path, so equal vectors give equal bytes."""
         width = self.sample.moments.width
+        result_width = width
+        if isinstance(self.fit, Fit):
+            result_width = self.fit.kernel.shape[1]
         return {
             "kind": self.kind,
             "_emb": self.sample.emb,
-            "rows": sum(each["rows"] for each in self.sample.inputs),
+            "rows": sum(record["rows"] for record in self.sample.inputs),
             "vectors": self.sample.moments.count,
             "width": width,
-            "kept": self.fit.kernel.shape[1] if isinstance(self.fit, Fit) else width,
+            "kept": result_width,
             **self.fit.record,
             "inputs": self.sample.inputs,
         }
@@ -133,20 +150,27 @@ class Fitted:
 
 def fit_transform(inputs: Inputs, kind: str, options: FitOptions) -> Fitted:
     """Fit in one pass and constant memory; for ica and flow, all vectors are held in memory."""
-    held: list[Float32] = []
-    sample = read_sample(inputs, (lambda block: None) if kind in KINDS else held.append)
+    if kind in KINDS:
+        sample = read_sample(inputs, lambda vectors: None)
+        check_varied(kind, sample, inputs.paths)
+        return Fitted(kind, sample, KINDS[kind](sample.moments, options))
+
+    all_vectors: list[Float32] = []
+    sample = read_sample(inputs, all_vectors.append)
     check_varied(kind, sample, inputs.paths)
-    if kind == "flow":
-        return Fitted(kind, sample, fit_parameters(np.concatenate(held), options, together(inputs.paths)))
     if kind == "ica":
-        return Fitted(kind, sample, ica(held, sample.moments, options))
-    return Fitted(kind, sample, KINDS[kind](sample.moments, options))
+        return Fitted(kind, sample, ica(all_vectors, sample.moments, options))
+    flow = fit_parameters(np.concatenate(all_vectors), options, together(inputs.paths))
+    return Fitted(kind, sample, flow)
 
 
 def check_varied(kind: str, sample: Sample, paths: Sequence[str]) -> None:
     """Refuse vectors with nothing to fit: equal vectors, or for svd zero vectors. A mean always exists."""
-    moments = sample.moments
-    if not (kind == "center" or moments.deviations.any() or (kind == "svd" and moments.mean.any())):
+    if kind == "center":
+        return
+    are_equal = not sample.moments.deviations.any()
+    are_zero = are_equal and not sample.moments.mean.any()
+    if are_equal and (kind != "svd" or are_zero):
         raise DataError("all vectors are equal, so there is nothing to fit", source=together(paths))
 
 
@@ -155,23 +179,30 @@ ALIKE = ("kind", "dim", "remove", "width")  # transforms can be merged only if t
 
 def merge_transforms(paths: Sequence[str]) -> Fitted:
     """The transform of the sum of the moments, which must have one space and one kind of fit."""
-    (note, sample), *others = map(read_part, paths)
-    for path, (theirs, other) in zip(paths[1:], others, strict=True):
+    notes_and_samples = [read_fitted_sample(path) for path in paths]
+    first_note, total = notes_and_samples[0]
+    for path, (note, sample) in zip(paths[1:], notes_and_samples[1:], strict=True):
         for name in ALIKE:
-            if theirs.get(name) != note.get(name):
+            if note.get(name) != first_note.get(name):
                 advice = "merge only files with the same kind, width and settings"
-                problem = f"{name} is {theirs.get(name)}, but {note.get(name)} in {paths[0]}"
+                problem = f"{name} is {note.get(name)}, but {first_note.get(name)} in {paths[0]}"
                 raise DataError(problem, source=path, advice=advice)
-        one, first = other.emb, sample.emb
-        if one != first and (one is None or first is None or space_of(one) != space_of(first)):
-            raise DataError(f"fitted on {named(one)}, {paths[0]} on {named(first)}", source=path)
-        sample = Sample(sample.moments + other.moments, sample.emb, sample.inputs + other.inputs)
-    check_varied(note["kind"], sample, paths)
-    fit = KINDS[note["kind"]](sample.moments, FitOptions(note.get("dim"), note.get("remove")))
-    return Fitted(note["kind"], sample, fit)
+        if not is_same_space(sample.emb, total.emb):
+            raise DataError(f"fitted on {named(sample.emb)}, {paths[0]} on {named(total.emb)}", source=path)
+        total = Sample(total.moments + sample.moments, total.emb, total.inputs + sample.inputs)
+    kind = first_note["kind"]
+    check_varied(kind, total, paths)
+    options = FitOptions(dim=first_note.get("dim"), remove=first_note.get("remove"))
+    return Fitted(kind, total, KINDS[kind](total.moments, options))
 
 
-def read_part(path: str) -> tuple[Mapping[str, Any], Sample]:
+def is_same_space(emb: str | None, other: str | None) -> bool:
+    if emb is None or other is None:
+        return emb == other
+    return space_of(emb) == space_of(other)
+
+
+def read_fitted_sample(path: str) -> tuple[Mapping[str, Any], Sample]:
     """The note of a transform, and the moments that it was fitted to."""
     note = read_fit_note(path)
     kind = note.get("kind")
@@ -179,20 +210,27 @@ def read_part(path: str) -> tuple[Mapping[str, Any], Sample]:
         problem = "contains no moments, so it cannot be merged"
         raise DataError(problem, source=path, advice="run sentkit whiten fit on all vectors together")
     count, mean, scatter = (read_array(path, name).astype(np.float64) for name in MOMENTS)
-    numbers = [note[name] for name in ("dim", "remove") if note.get(name) is not None]
+    # The note comes from a file of any origin: each access may fail.
     try:
         inputs = [
-            {"file": each.get("file"), "rows": each["rows"], "blake2b": each.get("blake2b")}
-            for each in note["inputs"]
+            {"file": record.get("file"), "rows": record["rows"], "blake2b": record.get("blake2b")}
+            for record in note["inputs"]
         ]
         sample = Sample(Moments(int(count.item()), mean, scatter), note["_emb"], inputs)
-        good = sample.moments.count > 0 and bool(np.isfinite(mean).all() and np.isfinite(scatter).all())
-        good &= mean.shape == (note["width"],) != (0,) and scatter.shape == (mean.size, mean.size)
-        good &= all(type(each) is int and 1 <= each <= note["width"] for each in numbers)
-        good &= all(type(each["rows"]) is int for each in inputs)
+        width = note["width"]
+        settings = [note[name] for name in ("dim", "remove") if note.get(name) is not None]
+        is_valid = (
+            sample.moments.count > 0
+            and mean.shape == (width,) != (0,)
+            and scatter.shape == (mean.size, mean.size)
+            and bool(np.isfinite(mean).all())
+            and bool(np.isfinite(scatter).all())
+            and all(type(setting) is int and 1 <= setting <= width for setting in settings)
+            and all(type(record["rows"]) is int for record in inputs)
+        )
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
-        good = False
-    if not good:
+        is_valid = False
+    if not is_valid:
         raise DataError("the moments and the metadata do not match", source=path)
     return note, sample
 
@@ -205,50 +243,77 @@ def apply_transform(inputs: Inputs, transform: str, output: str, form: VectorOut
     step = read_transform(transform)
     reader = VectorReader(inputs)
     blocks = resized(reader.blocks(), joined, ROWS_PER_BLOCK, FIRST_BLOCK)
-    first = next(blocks)
+
+    # The space and the width are known after the first block.
+    first_block = next(blocks)
     check_fitted(transform, reader.emb)
     if reader.width != step.takes:
         problem = f"takes vectors of {step.takes} numbers, these have {reader.width}"
         raise DataError(problem, source=transform)
-    spec = moved_spec(inputs, reader.emb, step, transform)
-    spec = with_fields(spec, inputs) if is_safetensors(output) else spec
-    names = reader.names if is_safetensors(output) else reader.theirs
-    width = step.width(step.takes)
-    with open_sinks([output], [spec], names, width, form) as [sink]:
-        for block in chain([first], blocks):
-            write(block, step, sink, inputs, apart=is_safetensors(output))
+
+    metadata = transformed_metadata(inputs, reader.emb, step, transform)
+    if is_safetensors(output):
+        metadata = with_fields(metadata, inputs)
+        names = reader.names
+    else:
+        names = reader.theirs
+    with open_sinks([output], [metadata], names, step.width(step.takes), form) as [sink]:
+        for block in chain([first_block], blocks):
+            write_transformed(block, step, sink, inputs, has_vectors_apart=is_safetensors(output))
 
 
-def write(block: VectorBlock, step: Step, sink: Sink, inputs: Inputs, *, apart: bool) -> None:
-    """Write rows; a result that is not finite is a bad row. `apart`: rows have no vectors in the output."""
-    # Its vector would have the name of the new space.
-    others = [name for name in VECTORS if name not in {*inputs.fields, *block.names}]
-    vectors = block.vectors
+def write_transformed(
+    block: VectorBlock, step: Step, sink: Sink, inputs: Inputs, *, has_vectors_apart: bool
+) -> None:
+    """Write the rows of a block; one whose result is not finite is a bad row.
+
+    `has_vectors_apart`: the output is a vector file, whose rows have no vectors among their fields.
+    """
+    vectors = block.vectors  # (n, k, d)
     with np.errstate(all="ignore"):  # non-finite results become bad rows
-        moved = applied(step, vectors.reshape(-1, vectors.shape[-1])).reshape(*vectors.shape[:-1], -1)
-    for place, values in enumerate(block.rows.values):
-        if other := next((name for name in others if name in values), None):
-            problem = f'"{other}" is another vector, and it is not transformed'
-            block.rows.refuse(place, problem, advice="remove it")
-    sink.check(block.rows.without(block.names) if apart else block.rows, moved)
-    for places in block.good_places(inputs.rejects):
-        rows = block.rows.take(places)
-        sink.write(rows.without(block.names) if apart else rows, moved[places])
+        results = applied(step, vectors.reshape(-1, vectors.shape[-1]))
+    results = results.reshape(*vectors.shape[:-1], -1)
+
+    # Any further vector of a row would have the name of the new space.
+    other_vectors = [name for name in VECTORS if name not in {*inputs.fields, *block.names}]
+    for index, values in enumerate(block.rows.values):
+        for name in other_vectors:
+            if name in values:
+                problem = f'"{name}" is another vector, and it is not transformed'
+                block.rows.refuse(index, problem, advice="remove it")
+                break
+
+    removed_fields = block.names if has_vectors_apart else ()
+    sink.check(block.rows.without(removed_fields), results)
+    for indices in block.good_places(inputs.rejects):
+        sink.write(block.rows.take(indices).without(removed_fields), results[indices])
     sink.flush()
 
 
-def moved_spec(inputs: Inputs, emb: str | None, step: Step, transform: str) -> dict[str, Any]:
-    """The output spec: the common fields of all vector files, plus this step; for JSONL only `_emb`."""
-    record = {name: value for name, value in common_spec(inputs).items() if name not in BARE}
-    stores = [inputs.vector_file(path) for path in inputs.paths]
-    specs = [{} if store is None else store.spec for store in stores]
-    steps = [spec.get("steps", []) if spec.keys() - BARE else None for spec in specs]
-    known = isinstance(steps[0], list) and all(each == steps[0] for each in steps)
+def transformed_metadata(inputs: Inputs, emb: str | None, step: Step, transform: str) -> dict[str, Any]:
+    """The metadata of the output: what all vector files say, plus this step; for JSONL only `_emb`."""
+    common = {name: value for name, value in common_spec(inputs).items() if name not in BARE}
+    steps_before = common_steps(inputs)
     label, _, space = (emb or UNNAMED.emb).rpartition(":")
-    before = steps[0] if known else ()
-    full = Spec(label, space, {**record, "steps": before}).after(step.suffix, step.hash).full
-    if not known:
-        del full["steps"]  # unknown earlier steps: a list of only this step would be wrong
-    elif full.pop("transform", None) is None:  # no record can name two
-        full["transform"] = readable(transform)
-    return full
+    before = Spec(label, space, {**common, "steps": steps_before or ()})
+    metadata = before.after(step.suffix, step.hash).full
+    if steps_before is None:
+        del metadata["steps"]  # a list of only this step would be wrong
+    elif metadata.pop("transform", None) is None:  # the field can name one transform, not two
+        metadata["transform"] = readable(transform)
+    return metadata
+
+
+def common_steps(inputs: Inputs) -> list[Any] | None:
+    """The earlier steps of the vectors; None if a file does not record them, or if files differ."""
+    all_steps = []
+    for path in inputs.paths:
+        store = inputs.vector_file(path)
+        metadata = {} if store is None else store.spec
+        if not metadata.keys() - BARE:
+            return None
+        all_steps.append(metadata.get("steps", []))
+    first_steps = all_steps[0]
+    if not isinstance(first_steps, list) or any(steps != first_steps for steps in all_steps):
+        return None
+    return first_steps

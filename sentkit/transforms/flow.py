@@ -19,7 +19,9 @@ from sentkit.formats.vectors.fingerprint import digest
 from sentkit.formats.vectors.tensors import read_array
 from sentkit.transforms.kinds import FitOptions
 
-LEVELS, DEPTH, HIDDEN = 3, 3, 32
+LEVELS = 3
+DEPTH = 3  # steps of a level
+HIDDEN = 32  # width of the hidden layers of the added function
 SCALE = 3.0  # factor of the logarithm of each scale, which multiplies its learning rate
 PARAMETERS = "parameters"  # the name of the tensor in the file
 
@@ -43,18 +45,19 @@ def widths_of(width: int) -> list[int]:
 
 
 def parameter_count(width: int) -> int:
-    return sum(math.prod(shape) for each in widths_of(width) for shape in shapes(each).values())
+    return sum(math.prod(shape) for step_width in widths_of(width) for shape in shapes(step_width).values())
 
 
 def blocks_of(parameters: Any, width: int) -> list[Block]:
     """The parameters of each step."""
-    blocks, place = list[Block](), 0
-    for each in widths_of(width):
+    blocks: list[Block] = []
+    offset = 0
+    for step_width in widths_of(width):
         block = {}
-        for name, shape in shapes(each).items():
+        for name, shape in shapes(step_width).items():
             size = math.prod(shape)
-            block[name] = parameters[place : place + size].reshape(shape)
-            place += size
+            block[name] = parameters[offset : offset + size].reshape(shape)
+            offset += size
         blocks.append(block)
     return blocks
 
@@ -63,10 +66,13 @@ class Pass:
     """One step applied to (n, d) numbers, with all that its gradient needs."""
 
     def __init__(self, block: Block, x: Any) -> None:
-        self.block, self.half = block, x.shape[1] // 2
+        self.block = block
+        self.half = x.shape[1] // 2
         self.normed = self._norm("", x)
         y = self.normed[:, ::-1]
-        self.inputs, self.outputs = list[Any](), list[Any]()  # of the three layers
+        # The three layers of the added function.
+        self.inputs: list[Any] = []
+        self.outputs: list[Any] = []
         hidden = y[:, : self.half]
         for layer in "123":
             self.inputs.append(hidden)
@@ -78,36 +84,45 @@ class Pass:
     def _norm(self, layer: str, x: Any) -> Any:
         return (x + self.block[f"shift{layer}"]) * np.exp(SCALE * self.block[f"scale{layer}"])
 
-    def backward(self, back: Any, gradient: Block) -> Any:
+    def backward(self, d_result: Any, gradient: Block) -> Any:
         """Receive the gradient of the result; write that of the parameters and return that of the input."""
-        through = back[:, self.half :]
-        for layer, given, output in zip("321", self.inputs[::-1], self.outputs[::-1], strict=True):
-            if layer != "3":
-                through = through * (output > 0)
-            through = self._norm_backward(layer, output, through, gradient)
-            gradient[f"weight{layer}"][:] = given.T @ through
-            through = through @ self.block[f"weight{layer}"].T
-        back = np.concatenate([back[:, : self.half] + through, back[:, self.half :]], axis=1)
-        return self._norm_backward("", self.normed, back[:, ::-1], gradient)
+        d_first = d_result[:, : self.half]
+        d_second = d_result[:, self.half :]
+        d_hidden = d_second  # of the output of a layer, from the last to the first
+        for layer, x, output in zip("321", self.inputs[::-1], self.outputs[::-1], strict=True):
+            if layer != "3":  # the rectifier
+                d_hidden = d_hidden * (output > 0)
+            d_hidden = self._norm_backward(layer, output, d_hidden, gradient)
+            gradient[f"weight{layer}"][:] = x.T @ d_hidden
+            d_hidden = d_hidden @ self.block[f"weight{layer}"].T
+        d_reversed = np.concatenate([d_first + d_hidden, d_second], axis=1)
+        return self._norm_backward("", self.normed, d_reversed[:, ::-1], gradient)
 
-    def _norm_backward(self, layer: str, output: Any, back: Any, gradient: Block) -> Any:
-        gradient[f"scale{layer}"][:] = SCALE * (back * output).sum(axis=0)
-        through = back * np.exp(SCALE * self.block[f"scale{layer}"])
-        gradient[f"shift{layer}"][:] = through.sum(axis=0)
-        return through
+    def _norm_backward(self, layer: str, output: Any, d_output: Any, gradient: Block) -> Any:
+        gradient[f"scale{layer}"][:] = SCALE * (d_output * output).sum(axis=0)
+        d_input = d_output * np.exp(SCALE * self.block[f"scale{layer}"])
+        gradient[f"shift{layer}"][:] = d_input.sum(axis=0)
+        return d_input
 
 
 def run(parameters: Any, x: Any) -> tuple[list[Pass], Any]:
     """Apply the flow to (n, d) vectors. Return its steps, and the result (n, d)."""
-    passes, left = list[Pass](), list[Any]()
-    for number, block in enumerate(blocks_of(parameters, x.shape[1])):
-        if number and number % DEPTH == 0:
+    passes: list[Pass] = []
+    results: list[Any] = []  # the numbers that left the flow
+    for index, block in enumerate(blocks_of(parameters, x.shape[1])):
+        if is_new_level(index):
             half = x.shape[1] // 2
-            left.append(x[:, half:])
+            results.append(x[:, half:])
             x = x[:, :half]
         passes.append(Pass(block, x))
         x = passes[-1].result
-    return passes, np.concatenate([*left, x], axis=1)
+    results.append(x)
+    return passes, np.concatenate(results, axis=1)
+
+
+def is_new_level(step_index: int) -> bool:
+    """Whether numbers leave the flow before this step."""
+    return step_index > 0 and step_index % DEPTH == 0
 
 
 @dataclass(frozen=True)
@@ -118,7 +133,8 @@ class Flow:
 
     @cached_property
     def hash(self) -> str:
-        return digest(["flow", self.takes, self.parameters.astype("<f4").tobytes().hex()])
+        content = self.parameters.astype("<f4").tobytes()
+        return digest(["flow", self.takes, content.hex()])
 
     def width(self, before: int) -> int:
         if before != self.takes:
@@ -142,8 +158,10 @@ def read_flow(path: str, width: object) -> Flow:
     return flow
 
 
-DECAY, CLIP = 0.01, 1.0
-BETAS, EPSILON = (0.9, 0.999), 1e-6
+DECAY = 0.01  # of the parameters, with AdamW
+CLIP = 1.0  # the largest norm of a gradient
+BETAS = (0.9, 0.999)
+EPSILON = 1e-6
 INITIAL = 0.05  # standard deviation of the weights of the first two layers; the third begins at 0
 ROUNDING = 1e-6  # relative to the numbers that vary most
 CHUNK = 1024  # vectors at once, where no gradient is needed
@@ -157,34 +175,47 @@ class FlowFit:
 
 
 def fit_parameters(vectors: Float32, options: FitOptions, source: str) -> FlowFit:
+    """Fit by AdamW without correction of the bias, as BERT-flow does."""
     count, width = vectors.shape
     parameters = np.zeros(parameter_count(width))
-    gradient, first, second = (np.zeros_like(parameters) for _ in range(3))
-    random, started = np.random.default_rng(options.seed), False
+    gradient = np.zeros_like(parameters)
+    first_moment = np.zeros_like(parameters)
+    second_moment = np.zeros_like(parameters)
+    random = np.random.default_rng(options.seed)
+    is_initialised = False
     for _ in range(options.epochs):
         order = random.permutation(count)
-        for place in range(0, count, options.batch):
-            x = vectors[order[place : place + options.batch]].astype(np.float64)
-            if not started:
+        for start in range(0, count, options.batch):
+            x = vectors[order[start : start + options.batch]].astype(np.float64)
+            if not is_initialised:
                 initialise(parameters, x, random)
-                started = True
+                is_initialised = True
+
+            # The gradient.
             with np.errstate(over="ignore", invalid="ignore"):  # refused below
                 loss(parameters, x, gradient)
                 norm = float(np.linalg.norm(gradient))
             if not np.isfinite(norm):
                 raise diverged(source)
             gradient *= min(1.0, CLIP / max(norm, EPSILON))
-            first += (1 - BETAS[0]) * (gradient - first)
-            second += (1 - BETAS[1]) * (gradient**2 - second)
-            parameters -= options.lr * (first / (np.sqrt(second) + EPSILON) + DECAY * parameters)
+
+            # The step.
+            first_moment += (1 - BETAS[0]) * (gradient - first_moment)
+            second_moment += (1 - BETAS[1]) * (gradient**2 - second_moment)
+            direction = first_moment / (np.sqrt(second_moment) + EPSILON) + DECAY * parameters
+            parameters -= options.lr * direction
+
+    # The loss of all vectors; and the float32 flow, as it is applied, must be finite for them.
+    flow_bits = 0.0
     with np.errstate(all="ignore"):  # refused below
-        flow, bits = Flow(parameters.astype(np.float32), width), 0.0
-        for part in (vectors[place : place + CHUNK] for place in range(0, count, CHUNK)):
-            bits += loss(parameters, part.astype(np.float64)) * len(part) / count
-            if not (np.isfinite(bits) and np.isfinite(flow(part)).all()):
+        flow = Flow(parameters.astype(np.float32), width)
+        for start in range(0, count, CHUNK):
+            chunk = vectors[start : start + CHUNK]
+            flow_bits += loss(parameters, chunk.astype(np.float64)) * len(chunk) / count
+            if not (np.isfinite(flow_bits) and np.isfinite(flow(chunk)).all()):
                 raise diverged(source)
     record = {name: getattr(options, name) for name in ("epochs", "batch", "lr", "seed")}
-    return FlowFit(parameters, {**record, "bits": bits})
+    return FlowFit(parameters, {**record, "bits": flow_bits})
 
 
 def diverged(source: str) -> DataError:
@@ -193,22 +224,29 @@ def diverged(source: str) -> DataError:
 
 def initialise(parameters: Float64, x: Float64, random: np.random.Generator) -> None:
     """Draw the weights. Each ActNorm gives the numbers of the first batch mean 0 and variance 1."""
-    least = ROUNDING * x.std(axis=0).max()  # of the vectors; all later numbers vary by about 1
-    for number, block in enumerate(blocks_of(parameters, x.shape[1])):
-        x = x[:, : x.shape[1] // 2] if number and number % DEPTH == 0 else x
-        x = settled(block, "", x, least)[:, ::-1]
-        hidden, least = x[:, : x.shape[1] // 2], ROUNDING
+    smallest = ROUNDING * x.std(axis=0).max()  # deviation of the vectors; all later numbers vary by about 1
+    for index, block in enumerate(blocks_of(parameters, x.shape[1])):
+        if is_new_level(index):
+            x = x[:, : x.shape[1] // 2]
+        x = initialise_norm(block, "", x, smallest)[:, ::-1]
+        smallest = ROUNDING
+        hidden = x[:, : x.shape[1] // 2]
         for layer in "12":
             weight = block[f"weight{layer}"]
             weight[:] = random.normal(scale=INITIAL, size=weight.shape)
-            hidden = np.maximum(settled(block, layer, hidden @ weight, least), 0)
-        # The third layer adds 0.
+            output = initialise_norm(block, layer, hidden @ weight, smallest)
+            hidden = np.maximum(output, 0)
+        # The weights of the third layer are 0, so `x` remains what it is.
 
 
-def settled(block: Block, layer: str, x: Float64, least: float) -> Float64:
-    """Set shift and scale of an ActNorm by its input (n, k), no scale below `least`; return its output."""
-    mean, deviation = x.mean(axis=0), x.std(axis=0)
-    deviation = np.where(deviation > least, deviation, 1.0)
+def initialise_norm(block: Block, layer: str, x: Float64, smallest: float) -> Float64:
+    """Set shift and scale of an ActNorm by its input (n, k); return its output.
+
+    A number whose deviation is `smallest` or less counts as constant, and has scale 1.
+    """
+    mean = x.mean(axis=0)
+    deviation = x.std(axis=0)
+    deviation = np.where(deviation > smallest, deviation, 1.0)
     block[f"shift{layer}"][:] = -mean
     block[f"scale{layer}"][:] = -np.log(deviation) / SCALE
     normed: Float64 = (x - mean) / deviation
@@ -223,14 +261,14 @@ def loss(parameters: Float64, x: Float64, gradient: Float64 | None = None) -> fl
     count, width = x.shape
     bit = 1 / (width * np.log(2))
     passes, z = run(parameters, x)
-    log_determinant = SCALE * sum(float(each.block["scale"].sum()) for each in passes)
+    log_determinant = SCALE * sum(float(step.block["scale"].sum()) for step in passes)
     square = float(np.square(z).sum()) / count
     if gradient is not None:
-        back = np.empty((count, 0))  # of the first half of a level, from the level after it
+        d_result = np.empty((count, 0))  # of the first half of a level, from the level after it
         for step, block in zip(passes[::-1], blocks_of(gradient, width)[::-1], strict=True):
-            if step.result.shape[1] > back.shape[1]:  # the end of a level
-                left = step.result[:, back.shape[1] :]
-                back = np.concatenate([back, left * (bit / count)], axis=1)
-            back = step.backward(back, block)
+            if step.result.shape[1] > d_result.shape[1]:  # the end of a level: the other numbers leave
+                leaving = step.result[:, d_result.shape[1] :]
+                d_result = np.concatenate([d_result, leaving * (bit / count)], axis=1)
+            d_result = step.backward(d_result, block)
             block["scale"][:] -= bit * SCALE
     return float(bit * (0.5 * square + 0.5 * width * np.log(2 * np.pi) - log_determinant))

@@ -6,7 +6,6 @@ log cosh. Only the signs differ: the skewness of each component is positive, unl
 60,000 vectors of 128 numbers, one thread takes 2.3 s of CPU time and 126 MB besides the input.
 """
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -48,9 +47,9 @@ class Moments:
     def __add__(self, other: "Moments") -> "Moments":
         """The moments of both sets together, by Chan, Golub and LeVeque (1979)."""
         count = self.count + other.count
-        apart = other.mean - self.mean
-        mean = self.mean + apart * (other.count / count)
-        between = np.outer(apart, apart)
+        difference = other.mean - self.mean
+        mean = self.mean + difference * (other.count / count)
+        between = np.outer(difference, difference)
         between *= self.count * other.count / count
         scatter = self.scatter + other.scatter
         scatter += between  # in place, to save memory
@@ -59,10 +58,10 @@ class Moments:
 
 def moments_of(vectors: Floats) -> Moments:
     """The moments of (n, d) vectors, n >= 1."""
-    wide = vectors.astype(np.float64)
-    mean = wide.mean(axis=0)
-    wide -= mean
-    return Moments(len(wide), mean, wide.T @ wide)
+    centred = vectors.astype(np.float64)
+    mean = centred.mean(axis=0)
+    centred -= mean
+    return Moments(len(centred), mean, centred.T @ centred)
 
 
 FLOOR = 1e-12  # relative to the largest eigenvalue; a smaller eigenvalue counts as zero
@@ -106,27 +105,49 @@ class Principal:
     warnings: tuple[str, ...] = ()
 
 
-def principal(moments: Moments, wanted: int, done: str, *, centred: bool = True) -> Principal:
-    """At most `wanted` principal directions (or right singular vectors), the largest number positive."""
-    count, mean, scatter = moments.count, moments.mean, moments.scatter
-    scatters, axes = np.linalg.eigh(scatter if centred else scatter + count * np.outer(mean, mean))
-    scatters, axes = scatters[::-1], axes[:, ::-1]
-    rank = min(int((scatters > FLOOR * scatters[0]).sum()), count - 1 if centred else count)
-    kept = min(wanted, rank)
+def principal(moments: Moments, max_dim: int, done: str, *, centred: bool = True) -> Principal:
+    """The first `max_dim` principal directions, or fewer if the vectors have fewer independent ones.
+
+    If not `centred`, they are the right singular vectors of the vectors. The largest number of each is
+    positive. `done` says in the warning what happens to them.
+    """
+    count = moments.count
+    if centred:
+        scatter = moments.scatter
+        highest_rank = count - 1
+        after = " after centering"
+    else:
+        scatter = moments.scatter + count * np.outer(moments.mean, moments.mean)
+        highest_rank = count
+        after = ""
+
+    # Eigenvalues and eigenvectors, which `eigh` gives in ascending order.
+    eigenvalues, eigenvectors = np.linalg.eigh(scatter)
+    scatters = eigenvalues[::-1]
+    axes = eigenvectors[:, ::-1]
+    rank = min(int((scatters > FLOOR * scatters[0]).sum()), highest_rank)
+    dim = min(max_dim, rank)
+
+    # The signs.
     largest = np.abs(axes).argmax(axis=0)
     axes = axes * np.where(axes[largest, range(len(largest))] < 0, -1.0, 1.0)
-    after = " after centering" if centred else ""
-    warning = (
-        f"{count} vectors of {moments.width} numbers have only {rank} independent directions{after}:"
-        f" {kept} of {wanted} are {done}"
-    )
-    return Principal(axes[:, :kept], scatters[:kept], (warning,) if kept < wanted else ())
+
+    warnings: tuple[str, ...] = ()
+    if dim < max_dim:
+        warnings = (
+            f"{count} vectors of {moments.width} numbers have only {rank} independent directions{after}:"
+            f" {dim} of {max_dim} are {done}",
+        )
+    return Principal(axes[:, :dim], scatters[:dim], warnings)
 
 
-def wanted_dim(moments: Moments, options: FitOptions) -> int:
-    if options.dim is not None and options.dim > moments.width:
+def requested_dim(moments: Moments, options: FitOptions) -> int:
+    """The numbers of a result, by default as many as the vectors have."""
+    if options.dim is None:
+        return moments.width
+    if options.dim > moments.width:
         raise UsageError(f"--dim {options.dim}: the vectors have only {moments.width} numbers")
-    return moments.width if options.dim is None else options.dim
+    return options.dim
 
 
 def rotated(moments: Moments, options: FitOptions, *, scaled: bool = False, centred: bool = True) -> Fit:
@@ -134,11 +155,13 @@ def rotated(moments: Moments, options: FitOptions, *, scaled: bool = False, cent
 
     `scaled`: to sample covariance I, by U / sqrt(eigenvalues), as in BERT-whitening (arXiv:2103.15316).
     """
-    wanted = wanted_dim(moments, options)
-    directions = principal(moments, wanted, "kept", centred=centred)
-    lengths = np.sqrt(directions.scatters / (moments.count - 1)) if scaled else 1.0
+    dim = requested_dim(moments, options)
+    directions = principal(moments, dim, "kept", centred=centred)
+    kernel = directions.axes
+    if scaled:
+        kernel = kernel / np.sqrt(directions.scatters / (moments.count - 1))
     mean = moments.mean if centred else np.zeros(moments.width)
-    return Fit(directions.axes / lengths, mean, {"dim": wanted}, directions.warnings)
+    return Fit(kernel, mean, {"dim": dim}, directions.warnings)
 
 
 def zca(moments: Moments, options: FitOptions) -> Fit:
@@ -158,20 +181,26 @@ def standardize(moments: Moments, options: FitOptions) -> Fit:
     Division by a small floor instead would let the slightest change in later vectors dominate the result.
     """
     deviations = moments.deviations
-    still = deviations == 0
-    factors = np.where(still, 0.0, 1.0) / np.where(still, 1.0, deviations)
-    warning = f"{still.sum()} of {moments.width} numbers are the same in all vectors and become 0"
-    return Fit(np.diag(factors), moments.mean, warnings=(warning,) if still.any() else ())
+    is_constant = deviations == 0
+    factors = np.where(is_constant, 0.0, 1.0) / np.where(is_constant, 1.0, deviations)
+    warnings: tuple[str, ...] = ()
+    if is_constant.any():
+        warnings = (
+            f"{is_constant.sum()} of {moments.width} numbers are the same in all vectors and become 0",
+        )
+    return Fit(np.diag(factors), moments.mean, warnings=warnings)
 
 
 def abtt(moments: Moments, options: FitOptions) -> Fit:
     """All-but-the-top (arXiv:1702.01417): remove the mean and the first directions; by default 1 per 100."""
-    wanted = max(1, round(moments.width / 100)) if options.remove is None else options.remove
-    if wanted >= moments.width:
-        raise UsageError(f"--remove {wanted}: expected less than {moments.width}, the length of the vectors")
-    directions = principal(moments, wanted, "removed")
+    default_count = max(1, round(moments.width / 100))
+    removed_count = default_count if options.remove is None else options.remove
+    if removed_count >= moments.width:
+        problem = f"--remove {removed_count}: expected less than {moments.width}, the length of the vectors"
+        raise UsageError(problem)
+    directions = principal(moments, removed_count, "removed")
     kernel = np.eye(moments.width) - directions.axes @ directions.axes.T
-    return Fit(kernel, moments.mean, {"remove": wanted}, directions.warnings)
+    return Fit(kernel, moments.mean, {"remove": removed_count}, directions.warnings)
 
 
 KINDS: Mapping[str, Callable[[Moments, FitOptions], Fit]] = {
@@ -186,49 +215,66 @@ KINDS: Mapping[str, Callable[[Moments, FitOptions], Fit]] = {
 
 
 def ica(blocks: Sequence[Float32], moments: Moments, options: FitOptions) -> Fit:
-    wanted = wanted_dim(moments, options)
-    directions = principal(moments, wanted, "kept, and the rest are 0" if options.keep_width else "kept")
+    """Independent components of vectors in blocks of (n, d), whose moments are known."""
+    dim = requested_dim(moments, options)
+    done = "kept, and the rest are 0" if options.keep_width else "kept"
+    directions = principal(moments, dim, done)
+
+    # Whitened vectors (n, k): mean 0 and variance 1.
     axes = directions.axes * np.where(directions.axes[0] < 0, -1.0, 1.0)
-    whitener = axes / np.sqrt(directions.scatters / moments.count)
-    white, place = np.empty((moments.count, whitener.shape[1])), 0  # mean 0 and variance 1, (n, k)
+    whitener = axes / np.sqrt(directions.scatters / moments.count)  # (d, k)
+    whitened = np.empty((moments.count, whitener.shape[1]))
+    start = 0
     for block in blocks:
-        white[place : place + len(block)] = (block.astype(np.float64) - moments.mean) @ whitener
-        place += len(block)
-    turn, iterations, converged = fast_ica(white, options)
+        stop = start + len(block)
+        whitened[start:stop] = (block.astype(np.float64) - moments.mean) @ whitener
+        start = stop
+
+    # The rotation (k, k), with a component in each row.
+    rotation, iterations, converged = fast_ica(whitened, options)
     if not options.keep_signs:
-        skewness = ((white @ turn.T) ** 3).sum(axis=0)
-        turn = turn * np.where(skewness < 0, -1.0, 1.0)[:, np.newaxis]
+        skewness = ((whitened @ rotation.T) ** 3).sum(axis=0)
+        rotation = rotation * np.where(skewness < 0, -1.0, 1.0)[:, np.newaxis]
+
+    # The scale of the result.
     if options.scale == "auto":
         scale = float(moments.deviations.mean())
+    elif options.variance == "arbitrary":
+        scale = options.scale * moments.count**-0.5
     else:
-        scale = options.scale * (moments.count**-0.5 if options.variance == "arbitrary" else 1.0)
-    kernel = whitener @ turn.T * scale  # (d, k)
+        scale = options.scale
+    kernel = whitener @ rotation.T * scale  # (d, k)
     if options.keep_width:
-        kernel = np.pad(kernel, ((0, 0), (0, wanted - kernel.shape[1])))
-    record = {
-        "dim": wanted,
-        **({"keep_width": True} if options.keep_width else {}),
-        **({"keep_signs": True} if options.keep_signs else {}),
-        **{name: getattr(options, name) for name in ("scale", "variance", "seed", "tolerance")},
-        "iterations": iterations,
-        "converged": converged,
-    }
-    notes = directions.warnings
+        kernel = np.pad(kernel, ((0, 0), (0, dim - kernel.shape[1])))
+
+    record: dict[str, Any] = {"dim": dim}
+    if options.keep_width:
+        record["keep_width"] = True
+    if options.keep_signs:
+        record["keep_signs"] = True
+    for name in ("scale", "variance", "seed", "tolerance"):
+        record[name] = getattr(options, name)
+    record["iterations"] = iterations
+    record["converged"] = converged
+
+    warnings = directions.warnings
     if not converged:
-        notes += (f"not converged after {iterations} iterations; the last result is written",)
-    return Fit(kernel, moments.mean, record, notes)
+        warnings += (f"not converged after {iterations} iterations; the last result is written",)
+    return Fit(kernel, moments.mean, record, warnings)
 
 
-def fast_ica(white: Float64, options: FitOptions) -> tuple[Float64, int, bool]:
+def fast_ica(whitened: Float64, options: FitOptions) -> tuple[Float64, int, bool]:
     """Return the orthogonal matrix (k, k) with a component in each row, the iterations, and convergence."""
+    import warnings
+
     from sklearn.decomposition import fastica
     from sklearn.exceptions import ConvergenceWarning
 
-    k = white.shape[1]
-    with warnings.catch_warnings(record=True) as caught:
+    k = whitened.shape[1]
+    with warnings.catch_warnings(record=True) as raised_warnings:
         warnings.simplefilter("always", ConvergenceWarning)
         _, matrix, _, iterations = fastica(
-            white,
+            whitened,
             whiten=False,
             fun="logcosh",
             max_iter=options.iterations,
@@ -237,5 +283,5 @@ def fast_ica(white: Float64, options: FitOptions) -> tuple[Float64, int, bool]:
             return_n_iter=True,
             compute_sources=False,
         )
-    missed = any(issubclass(each.category, ConvergenceWarning) for each in caught)
-    return matrix, iterations, not missed
+    converged = not any(issubclass(raised.category, ConvergenceWarning) for raised in raised_warnings)
+    return matrix, iterations, converged

@@ -38,12 +38,12 @@ class Step(Protocol):
 
 def applied(step: Step, vectors: Float32) -> Float32:
     """Apply a step. A zero vector, of a text without tokens, remains zero in every space."""
-    result = step(vectors)
-    zero = np.flatnonzero(~vectors.any(axis=1))
-    if len(zero):
-        result = result.copy()
-        result[zero] = 0
-    return result
+    results = step(vectors)
+    zero_rows = np.flatnonzero(~vectors.any(axis=1))
+    if len(zero_rows):
+        results = results.copy()
+        results[zero_rows] = 0
+    return results
 
 
 @dataclass(frozen=True)
@@ -65,23 +65,23 @@ class Normalize:
 class Truncate:
     """Truncation to the first numbers, for models trained for it (Matryoshka)."""
 
-    kept: int
+    dim: int
 
     @property
     def suffix(self) -> str:
-        return f"/{self.kept}"
+        return f"/{self.dim}"
 
     @property
     def hash(self) -> str:
-        return digest(["truncate", self.kept])
+        return digest(["truncate", self.dim])
 
     def width(self, before: int) -> int:
-        if not 1 <= self.kept <= before:
-            raise UsageError(f"--dim {self.kept}: the vectors have only {before} numbers")
-        return self.kept
+        if not 1 <= self.dim <= before:
+            raise UsageError(f"--dim {self.dim}: the vectors have only {before} numbers")
+        return self.dim
 
     def __call__(self, vectors: Float32) -> Float32:
-        return vectors[:, : self.kept]
+        return vectors[:, : self.dim]
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,12 @@ class Linear:
     @cached_property
     def hash(self) -> str:
         """The hash of the layer only: a whitening has the same hash in its file and in a checkpoint."""
-        parts = [part.astype("<f4").tobytes().hex() for part in (self.weight, self.bias)]
-        activation = {"identity": False, "tanh": True}.get(self.activation, self.activation)
-        return digest(["linear", *self.weight.shape, *parts, activation])
+        activation: str | bool = self.activation
+        if activation == "identity":
+            activation = False  # these two are hashed as the flag for tanh that they once were
+        elif activation == "tanh":
+            activation = True
+        return digest(["linear", *self.weight.shape, in_hex(self.weight), in_hex(self.bias), activation])
 
     def width(self, before: int) -> int:
         if self.takes != before:
@@ -116,6 +119,11 @@ class Linear:
 
     def __call__(self, vectors: Float32) -> Float32:
         return activated(vectors @ self.weight.T + self.bias, self.activation)
+
+
+def in_hex(array: Float32) -> str:
+    """The bytes of an array, for a hash; the same on machines of both byte orders."""
+    return array.astype("<f4").tobytes().hex()
 
 
 def activated(values: Float32, name: str) -> Float32:
@@ -146,9 +154,10 @@ class Norm:
 
     @cached_property
     def hash(self) -> str:
-        other = [] if self.epsilon == NORM_EPSILON else [self.epsilon]
-        parts = [part.astype("<f4").tobytes().hex() for part in (self.weight, self.bias)]
-        return digest(["norm", *parts, *other])
+        content: list[object] = ["norm", in_hex(self.weight), in_hex(self.bias)]
+        if self.epsilon != NORM_EPSILON:
+            content.append(self.epsilon)
+        return digest(content)
 
     def width(self, before: int) -> int:
         if len(self.weight) != before:
@@ -169,11 +178,13 @@ def read_transform(path: str) -> "Linear | Flow":
         from sentkit.transforms.flow import read_flow
 
         return read_flow(path, note.get("width"))
-    kernel, bias = (read_array(path, name).astype(np.float64) for name in ("kernel", "bias"))
+    kernel = read_array(path, "kernel").astype(np.float64)
+    bias = read_array(path, "bias").astype(np.float64)
     if kernel.ndim != 2 or bias.size != kernel.shape[0] or 0 in kernel.shape:
         raise DataError("the shapes of kernel and bias do not match", source=path)
-    valid = isinstance(kind, str) and kind.isascii() and kind.isidentifier()  # in a label
-    return dense_layer(kernel, bias.ravel(), kind=str(kind) if valid else "affine", source=path)
+    if not (isinstance(kind, str) and kind.isascii() and kind.isidentifier()):
+        kind = "affine"  # the kind becomes a part of the label of a space
+    return dense_layer(kernel, bias.ravel(), kind=kind, source=path)
 
 
 def read_fit_note(path: str) -> dict[str, Any]:

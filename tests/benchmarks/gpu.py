@@ -28,7 +28,7 @@ from torch.nn import functional as F
 
 import sentkit
 from sentkit.model.encoding import plan_batches
-from sentkit.model.transformer.inference import CudaBlock
+from sentkit.model.transformer.kernels.inference import CudaBlock
 from training import trainer_of
 
 SIZES = {"base": (12, 768, 12, 3072), "tiny": (2, 32, 2, 64)}  # layers, width, heads, inner width

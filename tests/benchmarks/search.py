@@ -97,10 +97,10 @@ def on_device(name, count, rows, width):
         exact = torch.from_numpy(unit(queries[:CHECKED].astype(np.float64))).to(device)
         expected = best_rows(exact, doubles(host, device))
     streaming = Searcher(corpus, "cosine", Device(device))
-    streaming.on_device.device.room = 0
+    streaming.on_device.device.free_bytes = 0
     streamed, copied = seconds(lambda: streaming.nearest(queries, TOP), 2)
     print(f"{count} queries, top {TOP}, on {torch.cuda.get_device_name() if device.type == 'cuda' else name}")
-    print(f"blocks that stay on the device: {len(blocks.kept)} of {-(-rows // blocks.size)}")
+    print(f"blocks that stay on the device: {len(blocks.resident)} of {-(-rows // blocks.size)}")
     for what, took in {
         "sentkit, first search, which copies the corpus to the device": first,
         "sentkit, corpus on the device": resident,

@@ -14,7 +14,8 @@ from timing import print_table, rounds_of
 
 from sentkit.formats.vectors.store import Store, StoredVectors
 from sentkit.formats.vectors.tensors import STORES, Storage, scales_of
-from sentkit.metrics.neighbours.search import Searcher, SignSearcher
+from sentkit.metrics.neighbours.search import Searcher
+from sentkit.metrics.neighbours.sign_search import SignSearcher
 
 QUERIES, TOP = 1000, 10
 

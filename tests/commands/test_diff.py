@@ -104,11 +104,11 @@ def test_the_sample_is_a_part_of_all_rows(sentkit, monkeypatch):
         rows = differences.Matches(np.array([{"row": n} for n in range(20)]), left[:20], right[:20])
         for part in (rows[:3], rows[3:4], rows[4:]):
             sample.add(random.random(len(part)), part)
-        _, kept = sample.kept()
+        _, kept = sample.result()
         places = [label["row"] for label in kept.labels]
         counts[places] += 1
-        assert (kept.left == left[places]).all()
-        assert (kept.right == right[places]).all()
+        assert (kept.a == left[places]).all()
+        assert (kept.b == right[places]).all()
 
     assert (record["neighbours"]["rows"], record["similarities"]["pairs"]) == (20, 50)
     assert counts.sum() == 5000

@@ -27,7 +27,7 @@ def tiny(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def several_batches(monkeypatch):
-    monkeypatch.setattr("sentkit.model.static.distillation.AT_ONCE", 100)
+    monkeypatch.setattr("sentkit.model.static.distillation.TOKENS_AT_ONCE", 100)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 import sentkit as package
 from sentkit.formats.vectors.store import Store
 from sentkit.model.transformer import encoder as encoder_module
-from sentkit.model.transformer.products import FASTER_INT8, gain_of_int8
+from sentkit.model.transformer.kernels.matmul import FASTER_INT8, gain_of_int8
 from support import make_bert
 
 needs_integers = pytest.mark.skipif(

@@ -99,7 +99,7 @@ def test_a_variable_selects_what_auto_is(sentkit, tiny, opened, monkeypatch, tmp
 def test_the_limit_depends_on_tokens_and_the_size_of_the_model(tiny, monkeypatch):
     """A token needs 3 x (4 x 16 x 16 + 2 x 16 x 24) multiplications in the blocks."""
     model = find_encoder(str(tiny), ReadingOptions(readout="mean"), precision="fp32")
-    monkeypatch.setattr(small, "MOST_WORK", 5376 * 70)
+    monkeypatch.setattr(small, "LARGEST_WORK", 5376 * 70)
 
     assert isinstance(model.encoder(70), small.SmallEncoder)
     assert isinstance(model.encoder(71), TransformerEncoder)

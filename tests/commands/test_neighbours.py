@@ -129,6 +129,7 @@ def groups_of(vectors, metric):
 def test_duplicates_groups_and_first_rows_equal_those_of_a_loop(sentkit, repeated, metric, monkeypatch):
     """The pairs of seven rows at a time join groups."""
     monkeypatch.setattr("sentkit.metrics.neighbours.pairs.ROWS_PER_SEARCH", 7)
+    monkeypatch.setattr("sentkit.metrics.neighbours.duplicates.ROWS_PER_BLOCK", 7)
     rows = texts_with(repeated)
     flags = ("duplicates", "--metric", metric, "--threshold", THRESHOLDS[metric])
     done, groups, unique = (sentkit(*flags, *more, stdin=rows) for more in ((), ["--groups"], ["--unique"]))

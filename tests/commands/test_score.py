@@ -10,7 +10,7 @@ from scipy import stats
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score
 
 from sentkit.metrics.gold_pairs import GoldPairs
-from sentkit.metrics.reports import Ranking
+from sentkit.metrics.label_scores import Ranking
 from support import BY_HAND, in_jsonl, normal_rows
 
 # --dim: correlations of the first numbers, with paired tests against all numbers.

@@ -10,7 +10,7 @@ import pytest
 
 from sentkit.formats.vectors.store import StoredVectors
 from sentkit.formats.vectors.tensors import Storage, sign_bits
-from sentkit.metrics.neighbours import search
+from sentkit.metrics.neighbours import sign_search
 from sentkit.metrics.neighbours.search import MAX_CANDIDATES, QUERIES_PER_BLOCK
 from support import BY_HAND
 
@@ -62,7 +62,7 @@ def expected(query, corpus, second, metric, candidates):
 def test_hits_equal_those_of_loops(
     sentkit, monkeypatch, corpus, vectors, queries, metric, rescore, candidates
 ):
-    monkeypatch.setattr(search, "CANDIDATES_PER_HIT", 4)
+    monkeypatch.setattr(sign_search, "CANDIDATES_PER_HIT", 4)
     flags = ["--candidates", candidates] if candidates else []
     flags += ["--rescore", rescore] if rescore else []
     done = sentkit("search", "--corpus", corpus, "--top", 3, "--metric", metric, *flags, stdin=queries[1])
@@ -88,13 +88,13 @@ def test_a_threshold_without_top_compares_every_row(sentkit, corpus, vectors, qu
 @pytest.mark.parametrize("width", [1, 8, 63, 64, 65, 300])
 def test_distances_equal_those_of_loops(monkeypatch, width):
     """For any width and block size, and with unused bits that another program has set."""
-    monkeypatch.setattr(search, "SIGN_ROWS_PER_BLOCK", 7)
+    monkeypatch.setattr(sign_search, "SIGN_ROWS_PER_BLOCK", 7)
     generator = np.random.default_rng(width)
     corpus, queries = (generator.normal(size=(n, width)).astype(np.float32) for n in (20, 4))
     codes = sign_bits(corpus)
     codes[::2, -1] |= (1 << (-width % 8)) - 1
     signs = stored_signs(codes[:11], codes[11:], width=width)
-    found = search.SignSearcher(signs, signs, "cosine", None).distances(queries)
+    found = sign_search.SignSearcher(signs, signs, "cosine", None).distances(queries)
 
     assert found.tolist() == [
         [sum((a > 0) != (b > 0) for a, b in zip(q, row, strict=True)) for row in corpus.tolist()]
@@ -106,11 +106,11 @@ def test_the_block_of_queries_is_limited_for_any_corpus():
 
     def at_once(rows, top, candidates=None):
         signs = stored_signs(np.zeros((rows, 1), np.uint8), width=8)
-        return search.SignSearcher(signs, signs, "cosine", candidates).at_once(top)
+        return sign_search.SignSearcher(signs, signs, "cosine", candidates).at_once(top)
 
     assert at_once(10, 5) == at_once(1000, 1) == QUERIES_PER_BLOCK
-    assert at_once(200_000, 1) == search.MAX_DISTANCES // 200_000
-    assert at_once(5000, 100) == MAX_CANDIDATES // (100 * search.CANDIDATES_PER_HIT)
+    assert at_once(200_000, 1) == sign_search.MAX_DISTANCES // 200_000
+    assert at_once(5000, 100) == MAX_CANDIDATES // (100 * sign_search.CANDIDATES_PER_HIT)
     assert at_once(5000, 1, 3000) == MAX_CANDIDATES // 3000
 
 

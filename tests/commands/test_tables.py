@@ -63,6 +63,17 @@ def test_reports_of_a_narrow_terminal_and_of_several_files(on_terminal):
     assert names == ["a.jsonl", lines[2].split()[0], "minus", "p", "average"]
 
 
+def test_a_baseline_without_a_space_is_not_compared_with_itself(on_terminal, tmp_path, jsonl):
+    """As one with "_emb"; the other file still is."""
+    vectors = [{"embedding_a": [1.0, 0.0], "embedding_b": [1.0, n]} for n in (0.0, 1.0, 2.0)]
+    for name in ("a.jsonl", "b.jsonl"):
+        rows = [{"score": n, **row} for n, row in enumerate(vectors)]
+        (tmp_path / name).write_bytes(jsonl(*rows))
+    lines = on_terminal("score", "a.jsonl", "b.jsonl", "--gold", "score", "--baseline", "a.jsonl")
+
+    assert [line.split()[0] for line in lines[1:-1]] == ["a.jsonl", "b.jsonl", "minus", "p"]
+
+
 @pytest.mark.parametrize(
     ("cell", "width", "expected"),
     [

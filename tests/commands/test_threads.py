@@ -91,7 +91,6 @@ def test_the_environment_decides_without_the_flag(threads):
     assert threads(*score, SENTKIT_THREADS="2", OMP_NUM_THREADS="1")[0] == 2
     assert threads(*score, OMP_NUM_THREADS="1")[0] == 1
     assert threads(*score, OMP_NUM_THREADS="2")[0] == 2
-    assert threads("cluster", "v.jsonl", "-k", "2", "--threads", "2", SENTKIT_THREADS="1")[0] == 2
 
 
 @pytest.mark.usefixtures("with_torch")

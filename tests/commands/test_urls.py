@@ -16,7 +16,7 @@ import zstandard
 from pyarrow import parquet
 
 from sentkit.formats import urls
-from sentkit.formats.checkpoints.export import command_record, inputs_of
+from sentkit.formats.checkpoints.command_record import command_record, inputs_of
 from sentkit.formats.files import open_file, readable
 from sentkit.formats.outputs import temporary
 from support import in_jsonl

@@ -60,11 +60,11 @@ def test_a_row_far_away_leaves_the_others_their_distances(rows):
 @pytest.mark.parametrize("clusters", [2, 5, 40])
 def test_the_silhouette_is_that_of_scikit_learn(rows, clusters, most):
     """Among forty clusters some have one row."""
-    found = Silhouette(rows, random(), most=most)
+    found = Silhouette(rows, random(), max_rows=most)
     labels = (clusters * np.random.default_rng(2).random(300) ** 3).astype(int)
-    expected = silhouette_score(rows[found.places].astype(np.float64), labels[found.places])
+    expected = silhouette_score(rows[found.row_indices].astype(np.float64), labels[found.row_indices])
 
-    assert len(np.unique(found.places)) == most
+    assert len(np.unique(found.row_indices)) == most
     assert found.of(labels) == pytest.approx(expected, abs=1e-6)
 
 

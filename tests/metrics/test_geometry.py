@@ -152,8 +152,8 @@ def test_the_largest_and_the_least_numbers_are_held(scale):
 
 @pytest.mark.parametrize("blocks", [(512, 2048), (8, 3), (3, 8), (1, 1)])
 def test_all_pairs_are_taken_once(monkeypatch, blocks):
-    monkeypatch.setattr(geometry, "LEFT_ROWS", blocks[0])
-    monkeypatch.setattr(geometry, "RIGHT_ROWS", blocks[1])
+    monkeypatch.setattr(geometry, "BLOCK_ROWS", blocks[0])
+    monkeypatch.setattr(geometry, "BLOCK_COLUMNS", blocks[1])
     vectors = rows(31, 5)
     vectors[7] = vectors[20]
     found = record(vectors)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hostile import ODD, is_read_or_bad_data, places, replaced
 from sentkit.formats.rows.rows import Inputs
-from sentkit.metrics.neighbours.queries import union
+from sentkit.metrics.neighbours.shard_union import union
 from sentkit.metrics.retrieval import read_qrels, read_run, record_of, values_of
 
 EXAMPLES = [50, pytest.param(3000, marks=pytest.mark.slow)]

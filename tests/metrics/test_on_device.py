@@ -19,7 +19,7 @@ from sentkit.formats.vectors.tensors import Storage
 from sentkit.labels.clusters import clustering
 from sentkit.labels.clusters.clustering import ClusteringOptions, Nearest, kmeans
 from sentkit.metrics import device as module
-from sentkit.metrics.device import Corpus, Device, Points, exact_sums, largest
+from sentkit.metrics.device import Device, DeviceCorpus, DevicePoints, exact_sums, largest
 from sentkit.metrics.neighbours.search import Best, Searcher
 from sentkit.metrics.similarity import SIMILARITIES
 from support import normal_rows
@@ -45,7 +45,7 @@ def small(request, monkeypatch, device):
     monkeypatch.setattr(module, "ROWS_PER_BLOCK", 16)
     monkeypatch.setattr(module, "GROUP", 2)
     monkeypatch.setattr(module, "SPARE", 2)
-    device.room = request.param
+    device.free_bytes = request.param
     return device
 
 
@@ -82,7 +82,7 @@ def test_errors_of_products_are_within_their_bound(device, metric, width, scale,
     rows = (made(60, width).clip(-9, 9) * np.float64(scale)).astype(np.float32)
     rows[7], rows[8] = 0, rows[8] * np.float32(1e-3)
     queries = (made(9, width).clip(-9, 9) * np.float64(1 / scale)).astype(np.float32)
-    corpus = Corpus(rows, metric, device)
+    corpus = DeviceCorpus(rows, metric, device)
     halves, errors, factors = corpus._queries(queries)
     with exact_sums():
         (_, (block, factor)), *_ = corpus.blocks()
@@ -100,7 +100,7 @@ def test_the_bound_is_needed(device):
     query[used:] = np.sqrt((1 - used * low**2) / (width - used))  # so its length is 1
     row[used:] = 0
     row[used] = 0.99 * 2.0**-12 / query[used]
-    corpus = Corpus(np.stack([row, longest]).astype(np.float32), "dot", device)
+    corpus = DeviceCorpus(np.stack([row, longest]).astype(np.float32), "dot", device)
     halves, errors, _ = corpus._queries(query[None].astype(np.float32))
     with exact_sums():
         (_, (block, factor)), *_ = corpus.blocks()
@@ -139,7 +139,7 @@ def test_random_rows_need_no_second_search(device, metric, top, monkeypatch):
     queries = np.concatenate([corpus[::100], normal_rows(20, 64, seed=2)])
     expected = nearest(Searcher(corpus, metric), queries, top)
     monkeypatch.setattr(Best, "_search", refuse)
-    monkeypatch.setattr(Corpus, "reaching", refuse)
+    monkeypatch.setattr(DeviceCorpus, "reaching", refuse)
 
     assert nearest(Searcher(corpus, metric, device), queries, top) == expected
 
@@ -166,7 +166,7 @@ def test_few_rows_are_left_to_the_cpu(device, monkeypatch):
     monkeypatch.setattr(module, "VALUES_PER_BLOCK", 5000)
     rows, centres = normal_rows(3000, 64), normal_rows(30, 64, seed=1).astype(np.float64)
     mean = rows.mean(axis=0, dtype=np.float64)
-    labels, undecided = Points(rows, mean, device).nearest(centres - mean)
+    labels, undecided = DevicePoints(rows, mean, device).nearest(centres - mean)
     expected = ((rows[:, None].astype(np.float64) - centres) ** 2).sum(axis=2).argmin(axis=1)
 
     assert len(undecided) < 30
@@ -188,16 +188,16 @@ def test_clusters_are_those_of_the_cpu(small, sample):
 
 
 def test_the_room_of_blocks_is_used_again(small):
-    before = small.room
+    before = small.free_bytes
     searcher = Searcher(normal_rows(200, 6), "cosine", small)
     searcher.nearest(normal_rows(3, 6), 2)
-    kept = searcher.on_device.blocks.kept
+    kept = searcher.on_device.blocks.resident
     used = sum(each.nbytes for block in kept.values() for each in block)
 
     assert len(kept) == {1 << 40: 13, 0: 0, 700: 3}[before]
-    assert small.room == before - used
+    assert small.free_bytes == before - used
     del searcher, kept
-    assert small.room == before
+    assert small.free_bytes == before
 
 
 def test_settings_of_torch_are_restored_and_short_memory_is_reported():
@@ -223,7 +223,7 @@ def test_settings_of_torch_are_restored_and_short_memory_is_reported():
 def test_errors_of_products_are_within_their_bound_on_a_gpu(gpu, width, made):
     """Of many rows and queries, so that kernels for large products run."""
     rows, queries = made(4096, width), made(1024, width)[::-1]
-    corpus = Corpus(rows, "cosine", gpu)
+    corpus = DeviceCorpus(rows, "cosine", gpu)
     halves, errors, _ = corpus._queries(queries)
     with exact_sums():
         (_, (block, _)), *_ = corpus.blocks()
@@ -243,7 +243,7 @@ def test_errors_of_products_are_within_their_bound_on_a_gpu(gpu, width, made):
 def test_rows_and_similarities_are_those_of_the_cpu(gpu, metric, room, dtype, monkeypatch):
     """Rows in clusters, equal rows, rows and queries of zeros; several blocks."""
     monkeypatch.setattr(module, "ROWS_PER_BLOCK", 1 << 13)
-    gpu.room = room
+    gpu.free_bytes = room
     rows = np.repeat(normal_rows(40, 128), 1000, axis=0)
     rows += normal_rows(40_000, 128, seed=1) * np.float32(0.5)
     rows[5000:5300], rows[9] = rows[77], 0
@@ -259,7 +259,7 @@ def test_rows_and_similarities_are_those_of_the_cpu(gpu, metric, room, dtype, mo
 
     assert nearest(there, queries, 10) == nearest(here, queries, 10)
     assert reached[0] == reached[1]
-    assert below[0].row.tolist() == below[1].row.tolist()
+    assert below[0].row_indices.tolist() == below[1].row_indices.tolist()
     assert below[0].above == below[1].above
 
 
@@ -291,7 +291,7 @@ def test_the_host_does_not_wait_within_a_block(gpu, monkeypatch):
 
     monkeypatch.setattr(module, "largest", watched)
     queries, corpus = normal_rows(50, 64, seed=1), normal_rows(8192, 64)
-    gpu.room = 1024 * 64 * 2 * 3  # bytes: the first blocks stay, the others are copied
+    gpu.free_bytes = 1024 * 64 * 2 * 3  # bytes: the first blocks stay, the others are copied
     try:
         for metric in ("cosine", "dot"):
             calls.clear()
@@ -299,7 +299,7 @@ def test_the_host_does_not_wait_within_a_block(gpu, monkeypatch):
             expected = Best(Searcher(corpus, metric), queries, 5, np.full(50, 0.3))
 
             assert len(calls) == 8
-            assert found.row.tolist() == expected.row.tolist()
+            assert found.row_indices.tolist() == expected.row_indices.tolist()
             assert found.above == expected.above
     finally:
         torch.cuda.set_sync_debug_mode("default")

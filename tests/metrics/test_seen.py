@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Row
-from sentkit.metrics.gold_pairs import SeenPairs, normal_form, texts_of
+from sentkit.metrics.seen_pairs import SeenPairs, normal_form, texts_of
 
 WORDS = some.sampled_from("abcdefg")
 

@@ -25,7 +25,7 @@ from sentkit.model.checkpoint import export
 from sentkit.training import catalogue
 from sentkit.training.data import dev
 from sentkit.training.loop import optimizers, state, trainer
-from sentkit.training.runs import command, run  # noqa: F401
+from sentkit.training.runs import checkpoint, command  # noqa: F401
 from training.together import fork
 
 os.fsync = os.fstat  # a kill loses nothing of a file that is not on the disk
@@ -35,14 +35,14 @@ PLACES = {
     "fsync": (os, "fsync"),
     "rename": (Path, "replace"),
     "write": (torch, "save"),
-    "log": (state.Keeper, "write"),
+    "log": (state.Checkpointer, "write"),
     "judge": (dev.Dev, "score"),
     "optimizer": (optimizers.Adam, "step"),
     "gradient": (trainer, "clip_gradient"),
-    "weights": (run, "write_weights"),
+    "weights": (checkpoint, "write_weights"),
     "json": (export, "write_json"),
     "publish": (Path, "rename"),
-    "clean": (run.shutil, "rmtree"),
+    "clean": (checkpoint.shutil, "rmtree"),
 }
 
 
@@ -53,7 +53,7 @@ def dying(function, call, moment):
         nonlocal counted
         counted += 1
         if counted == call and moment == "midst":
-            file = args[0].log if isinstance(args[0], state.Keeper) else args[1]
+            file = args[0].log if isinstance(args[0], state.Checkpointer) else args[1]
             file.write(b"half of it")
             file.flush()
         if counted == call and moment != "after":

@@ -13,13 +13,15 @@ from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.papers.defsent.plus import read_entries
 from sentkit.process import Stopped
 from sentkit.training.catalogue import METHODS, LoadedMethod
-from sentkit.training.data.corpus import map_corpus, write_corpus
+from sentkit.training.data.corpus import map_corpus
+from sentkit.training.data.corpus_writer import write_corpus
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.gradient import Gradient
 from sentkit.training.loop.processes import Processes, precision_of
-from sentkit.training.loop.state import Keeper, Run
+from sentkit.training.loop.state import Checkpointer
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.method import changing, trained
+from sentkit.training.run import Run
 from sentkit.training.settings import build
 from support import SMALL, in_jsonl, write_small_tokenizer
 
@@ -119,7 +121,7 @@ def make_trainer(
         corpus=corpus,
         dev=dev,
     )
-    return Trainer(run, method.double() if double else method, Keeper(folder / "state"))
+    return Trainer(run, method.double() if double else method, Checkpointer(folder / "state"))
 
 
 def small_trainer(folder, name, base, *, count=12, **given):
@@ -142,15 +144,15 @@ def gradient_of(trainer, precision=None, **chunks):
 
 def run_with_log(trainer, behind=0):
     """Train from one seed: the lines of the log, the tensors of method and optimizer, warnings and error."""
-    trainer.behind, told = behind, []
+    trainer.max_unread, told = behind, []
     trainer.reporter.warn = told.append
     torch.manual_seed(4)
-    with trainer.keeper.logging():
+    with trainer.checkpointer.logging():
         try:
             trainer.train()
         except DataError as error:
             told.append(str(error))
-        lines = (trainer.keeper.folder / "steps.jsonl").read_text()
+        lines = (trainer.checkpointer.folder / "steps.jsonl").read_text()
     return lines, [changing(trainer.method), trainer.optimizer.state_dict()], told
 
 

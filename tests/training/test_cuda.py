@@ -15,7 +15,7 @@ import torch.distributed as dist
 from sentkit.training.catalogue import METHODS
 from sentkit.training.loop.gradient import tokens_that_fit
 from sentkit.training.loop.processes import SUM, Processes
-from sentkit.training.loop.trainer import BEHIND
+from sentkit.training.loop.trainer import MAX_UNREAD
 from sentkit.training.method import trained
 from sentkit.training.methods.esimcse import ESimCSE
 from sentkit.training.methods.simcse import SimCSE
@@ -153,8 +153,8 @@ def test_dropout_of_packed_attention_is_drawn_anew_and_repeated_by_a_seed(on_cud
 
 def test_the_host_reads_the_values_of_a_step_later_and_the_run_is_the_same(on_cuda, losses_of):
     later, now, queue = on_cuda(), on_cuda(), on_cuda(kind=ESimCSE, queue_size=6)
-    assert (later.behind, queue.behind) == (BEHIND, 0)
-    now.behind = 0
+    assert (later.max_unread, queue.max_unread) == (MAX_UNREAD, 0)
+    now.max_unread = 0
     torch.manual_seed(5)
     first = losses_of(later)
     torch.manual_seed(5)
@@ -174,7 +174,7 @@ def test_the_host_does_not_wait_within_a_step(on_cuda):
         torch.cuda.set_sync_debug_mode("default")
     trainer._step()  # reads the values of the first one
 
-    assert len(trainer.unread) == BEHIND
+    assert len(trainer.unread) == MAX_UNREAD
 
 
 def test_a_limit_of_tokens_is_measured_and_short_memory_halves_it(on_cuda, monkeypatch):

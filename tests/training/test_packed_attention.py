@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from flash_kernel import kernel_on_cpu
-from sentkit.model.transformer import bert, graphs, packed
+from sentkit.model.transformer import bert, packed
 from sentkit.model.transformer.bert import Bert, Block, attend_packed
+from sentkit.model.transformer.kernels import graphs
 from sentkit.training.loop.processes import precision_of
 from sentkit.training.method import trained
 from training.small import gradient_of
@@ -165,7 +166,7 @@ def test_graphs_have_the_gradient_and_the_random_numbers_of_blocks(small, record
 
 
 def test_graphs_of_many_kinds_of_passes_end_with_the_oldest(small, recorded, monkeypatch):
-    monkeypatch.setattr(graphs, "MOST", 2)
+    monkeypatch.setattr(graphs, "MOST_KINDS", 2)
     trainer = small("simcse", batch=8, dropout=0.2)
     attend_packed(trainer.method, CPU)
     trainer.method.train()

@@ -43,8 +43,8 @@ def test_a_stopped_and_resumed_run_equals_a_whole_run(name, chunked):
     torch.manual_seed(11)
     stop_after(cut, 3)
     torch.manual_seed(99)  # the random state of a new process does not matter
-    rest.keeper = cut.keeper
-    rest.resume_from(cut.keeper.load(rest.run.identity))
+    rest.checkpointer = cut.checkpointer
+    rest.resume_from(cut.checkpointer.load(rest.run.identity))
     rest.train()
 
     assert (whole.position.step, rest.position.step) == (4, 4)

@@ -7,7 +7,8 @@ from sentkit.errors import UsageError
 from sentkit.model.transformer.device import PRECISIONS
 from sentkit.training.catalogue import METHODS
 from sentkit.training.method import Method
-from sentkit.training.settings import SYNONYMS, Recipe, build, notes
+from sentkit.training.recipe import Recipe
+from sentkit.training.settings import SYNONYMS, build, notes
 
 VIEWS = "view_a=feature-cutoff and view_b=shuffle"
 TUNED = "objective=base second_text=tuned"

@@ -11,11 +11,11 @@ from sentkit.formats.vectors.fingerprint import emb_problem
 from sentkit.formats.vectors.store import Store, open_inputs
 from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.formats.vectors.vectors import VectorReader
-from sentkit.labels.clusters.clustering_run import read_centroids
+from sentkit.labels.clusters.points import read_centroids
 from sentkit.metrics.geometry import describe_transform, describe_vectors
 from sentkit.metrics.neighbours.corpus import read_search_corpus
 from sentkit.papers.defsent.plus import read_entries
-from sentkit.transforms.fitting import read_part
+from sentkit.transforms.fitting import read_fitted_sample
 from sentkit.transforms.steps import check_fitted, read_transform
 from support import write_affine
 
@@ -63,7 +63,7 @@ READERS = {
     "inspect, of a transform": (transform, describe_transform),
     "a transform": (transform, read_transform),
     "the check of a transform": (transform, lambda path: check_fitted(path, GOOD)),
-    "a transform to merge": (transform, read_part),
+    "a transform to merge": (transform, read_fitted_sample),
 }
 
 

@@ -18,10 +18,12 @@ from sentkit.errors import DataError, NoInputError, UnavailableError, UsageError
 from sentkit.formats.checkpoints.modules import StoredDeclaration, read_modules, read_sentkit_json
 from sentkit.formats.files import exists, is_folder, is_there, read_object, read_object_if_there
 
-NANO, STATIC = INCLUDED = ("nano", "static")  # the models of this package; nano is the default
+NANO = "nano"  # the models of this package; nano is the default
+STATIC = "static"
+INCLUDED = (NANO, STATIC)
 # A hub name, with an optional revision after "@": a branch, a tag or a commit.
 HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?:@([A-Za-z0-9][\w./-]*))?")
-OLDER = "pytorch_model*.bin"
+PICKLES = "pytorch_model*.bin"
 SMALL_FILES = ["*.json", "*.txt", "*.model", "*.spm", "*/*.json"]
 
 
@@ -48,8 +50,10 @@ def incomplete(folder: Path, name: str, problem: str) -> NoInputError:
     """The error for a folder without a file; an adapter needs the files of its base."""
     if not is_adapter(folder):
         return NoInputError(f"{name}: {problem}")
+    target = "its base"
     base = read_object(folder / ADAPTER).get("base_model_name_or_path")
-    target = f"{base:.200}" if isinstance(base, str) and base else "its base"
+    if isinstance(base, str) and base:
+        target = base[:200]
     problem = f"{name}: contains only an adapter; config.json and the weights of its base are missing"
     return NoInputError(problem, advice=f"copy the files of the adapter into the folder of {target}")
 
@@ -60,10 +64,13 @@ def _in_package(package: str) -> Path:
         spec = find_spec(package) if package.isidentifier() else None
     except ValueError:  # a module without a spec, such as __main__
         spec = None
-    for place in (spec.submodule_search_locations if spec else None) or ():
-        for config in sorted(Path(place).rglob("config.json"), key=lambda path: len(path.parts)):
-            if list(config.parent.glob("*.safetensors")) or list(config.parent.glob("pytorch_model*.bin")):
-                return config.parent
+    locations = None if spec is None else spec.submodule_search_locations  # None: a module of one file
+    for location in locations or ():
+        configs = sorted(Path(location).rglob("config.json"), key=lambda path: len(path.parts))
+        for config in configs:
+            folder = config.parent
+            if list(folder.glob("*.safetensors")) or list(folder.glob(PICKLES)):
+                return folder
     raise NoInputError(f"pkg:{package}: no installed package of this name contains a model")
 
 
@@ -72,18 +79,24 @@ def _from_hub(repository: str, revision: str | None, *, download: bool) -> Path:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from huggingface_hub import constants, errors
 
-    name = f"{repository}@{revision}" if revision else repository
+    name = repository
+    if revision:
+        name += f"@{revision}"
     try:
         return _fetch(repository, revision, offline=not download or constants.HF_HUB_OFFLINE)
     except errors.GatedRepoError as error:
         advice = "accept the license on the web page of the model, then set HF_TOKEN"
         raise NoInputError(f"{name}: access requires an accepted license", advice=advice) from error
     except (errors.HFValidationError, errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
-        what = f'no such model or revision "{revision}"' if revision else "no such model"
-        raise NoInputError(f"{name}: no such folder, and {what} on the hub") from error
+        missing = "no such model"
+        if revision:
+            missing += f' or revision "{revision}"'
+        raise NoInputError(f"{name}: no such folder, and {missing} on the hub") from error
     except errors.LocalEntryNotFoundError as error:
-        which = f"{quote(repository)} --revision {quote(revision)}" if revision else quote(repository)
-        advice = f"on a machine with network access, run: hf download {which}"
+        command = f"hf download {quote(repository)}"
+        if revision:
+            command += f" --revision {quote(revision)}"
+        advice = f"on a machine with network access, run: {command}"
         if not download:
             raise NoInputError(f"{name}: no such folder, and not in the cache of the hub") from error
         problem = f"{name}: no such folder, and the hub "
@@ -98,16 +111,21 @@ def _fetch(repository: str, revision: str | None, *, offline: bool) -> Path:
     """Download a model. Pickled weights are downloaded only if a folder has no safetensors."""
     from huggingface_hub import snapshot_download
 
-    small = [*SMALL_FILES, "*.safetensors"]
     # HF_HUB_OFFLINE is read when huggingface_hub is imported, so a later change would have no effect.
-    folder = Path(
-        snapshot_download(repository, revision=revision, allow_patterns=small, local_files_only=offline)
+    snapshot = snapshot_download(
+        repository,
+        revision=revision,
+        allow_patterns=[*SMALL_FILES, "*.safetensors"],
+        local_files_only=offline,
     )
-    places = [config.parent.relative_to(folder) for config in folder.rglob("config.json")]
-    older = [str(place / OLDER) for place in places if not list((folder / place).glob("model*.safetensors"))]
-    if older and not offline:
-        patterns = [*older, *(f"{pattern}.index.json" for pattern in older)]
-        snapshot_download(repository, revision=revision, allow_patterns=patterns)
+    folder = Path(snapshot)
+    pickles = []
+    for config in folder.rglob("config.json"):
+        if not list(config.parent.glob("model*.safetensors")):
+            pickles.append(str(config.parent.relative_to(folder) / PICKLES))
+    if pickles and not offline:
+        indexes = [f"{pattern}.index.json" for pattern in pickles]
+        snapshot_download(repository, revision=revision, allow_patterns=[*pickles, *indexes])
     return folder
 
 
@@ -117,8 +135,16 @@ INSTRUCTORS = ("hkunlp/instructor-base", "hkunlp/instructor-large", "hkunlp/inst
 
 
 READING_FIELDS = {
-    *("readout", "template", "full_stop", "steps", "dim", "prompt", "prompts"),
-    *("max_length", "lowercase", "prompt_is_read"),
+    "readout",
+    "template",
+    "full_stop",
+    "steps",
+    "dim",
+    "prompt",
+    "prompts",
+    "max_length",
+    "lowercase",
+    "prompt_is_read",
 }
 
 
@@ -139,7 +165,9 @@ class Checkpoint:
     def parents(self) -> list[str]:
         """The known checkpoints that this one was trained from, the nearest first."""
         parents = self.lineage.get("parents")
-        return [str(parent) for parent in parents] if isinstance(parents, list) else []
+        if not isinstance(parents, list):
+            return []
+        return [str(parent) for parent in parents]
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -152,22 +180,24 @@ class Checkpoint:
 
 def weight_files(folder: Path, name: str) -> list[Path]:
     """The weight files of a transformer. Safetensors take priority over pickles; an index lists shards."""
-    for single, index in (
-        ("model.safetensors", "model.safetensors.index.json"),
-        ("pytorch_model.bin", "pytorch_model.bin.index.json"),
-    ):
-        if (folder / single).is_file():
-            return [folder / single]
-        if (folder / index).is_file():
-            return shards(folder / index)
+    for file_name in ("model.safetensors", "pytorch_model.bin"):
+        if (folder / file_name).is_file():
+            return [folder / file_name]
+        index = folder / f"{file_name}.index.json"
+        if index.is_file():
+            return shards(index)
     raise incomplete(folder, name, "has no model.safetensors and no pytorch_model.bin")
 
 
 def shards(index: Path) -> list[Path]:
-    names = read_object(index).get("weight_map")
-    if not isinstance(names, dict) or not names or not all(isinstance(n, str) for n in names.values()):
+    file_of_tensor = read_object(index).get("weight_map")
+    if (
+        not isinstance(file_of_tensor, dict)
+        or not file_of_tensor
+        or not all(isinstance(name, str) for name in file_of_tensor.values())
+    ):
         raise DataError("expected a weight_map of file names", source=str(index))
-    files = [index.parent / name for name in sorted(set(names.values()))]
+    files = [index.parent / name for name in sorted(set(file_of_tensor.values()))]
     for file in files:
         if file.parent != index.parent or not is_there(file):
             raise DataError(f'file "{file.name}" is missing', source=str(index))
@@ -176,25 +206,28 @@ def shards(index: Path) -> list[Path]:
 
 def read_checkpoint(name: str, *, static: bool = False) -> Checkpoint:
     """Read a checkpoint. Without `static`, a static model is a UsageError."""
-    found = None if name == WORD_SETS else checkpoint_in(find_model(name), name)
-    if found is not None and (static or not found.declared.static):
-        return found
-    others = "" if found is None else ", and train -m"
-    raise UsageError(
-        f"{name}: is a static model, which only encode, search, report and inspect support{others}"
-    )
+    problem = f"{name}: is a static model, which only encode, search, report and inspect support"
+    if name == WORD_SETS:
+        raise UsageError(problem)
+    checkpoint = checkpoint_in(find_model(name), name)
+    if checkpoint.declared.static and not static:
+        raise UsageError(f"{problem}, and train -m")
+    return checkpoint
 
 
 def checkpoint_in(folder: Path, name: str) -> Checkpoint:
-    place, declared = read_modules(folder)
+    transformer, declared = read_modules(folder)
     if name.partition("@")[0] in INSTRUCTORS:
         declared = replace(declared, prompt_is_read=False)
-    own = read_object_if_there(folder / "sentkit.json")
-    if "readout" in own and not declared.static:
-        declared = read_sentkit_json(own, folder / "sentkit.json", declared)
-    if not declared.static and not is_there(place / "config.json"):
-        raise incomplete(place, name, NO_CONFIG)
-    return Checkpoint(name, folder, place, read_object_if_there(place / "config.json"), declared, own)
+    lineage_path = folder / "sentkit.json"
+    lineage = read_object_if_there(lineage_path)
+    if "readout" in lineage and not declared.static:
+        declared = read_sentkit_json(lineage, lineage_path, declared)
+    config_path = transformer / "config.json"
+    if not declared.static and not is_there(config_path):
+        raise incomplete(transformer, name, NO_CONFIG)
+    config = read_object_if_there(config_path)
+    return Checkpoint(name, folder, transformer, config, declared, lineage)
 
 
 ADAPTER = "adapter_config.json"
@@ -206,11 +239,32 @@ IDLE: dict[str, tuple[Any, ...]] = {
 }
 # Options with any value: they affect training only, name the base, or select layers that the tensors show.
 HARMLESS = {
-    *("peft_type", "r", "lora_alpha", "use_rslora", "lora_dropout", "inference_mode", "task_type"),
-    *("base_model_name_or_path", "revision", "auto_mapping", "peft_version", "fan_in_fan_out"),
-    *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "ensure_weight_tying"),
-    *("loftq_config", "eva_config", "corda_config", "runtime_config", "megatron_config", "megatron_core"),
-    *("qalora_group_size", "lora_ga_config", "arrow_config"),
+    "peft_type",
+    "r",
+    "lora_alpha",
+    "use_rslora",
+    "lora_dropout",
+    "inference_mode",
+    "task_type",
+    "base_model_name_or_path",
+    "revision",
+    "auto_mapping",
+    "peft_version",
+    "fan_in_fan_out",
+    "target_modules",
+    "exclude_modules",
+    "layers_to_transform",
+    "layers_pattern",
+    "ensure_weight_tying",
+    "loftq_config",
+    "eva_config",
+    "corda_config",
+    "runtime_config",
+    "megatron_config",
+    "megatron_core",
+    "qalora_group_size",
+    "lora_ga_config",
+    "arrow_config",
 }
 
 
@@ -222,7 +276,9 @@ class LoraConfig:
     transposed: bool  # the weights are stored so, in a Conv1D of transformers
 
     def scale(self, rank: int) -> float:
-        return self.alpha / (math.sqrt(rank) if self.rank_stabilised else rank)
+        """The factor of the product of the two matrices."""
+        divisor = math.sqrt(rank) if self.rank_stabilised else rank
+        return self.alpha / divisor
 
 
 def is_adapter(folder: Path) -> bool:
@@ -236,18 +292,20 @@ def read_lora_config(folder: Path) -> LoraConfig:
     if kind != "LORA":
         raise DataError(f"an adapter of type {kind!s:.40} is not supported", source=str(path))
     for option, value in config.items():
-        harmless = option in HARMLESS or (option in IDLE and value in IDLE[option])
-        if not harmless and value not in (None, False, {}, []):
+        if option in HARMLESS or value in (None, False, {}, []):
+            continue
+        if option not in IDLE or value not in IDLE[option]:
             raise DataError(f"an adapter with {option:.40} is not supported", source=str(path))
     alpha: Any = config.get("lora_alpha")
     stabilised = config.get("use_rslora", False)
     is_number = isinstance(alpha, int | float) and not isinstance(alpha, bool)
     if not is_number or not math.isfinite(alpha) or not isinstance(stabilised, bool):
         raise DataError(f'"lora_alpha" is {alpha!r:.40}, expected a number', source=str(path))
-    file = next((folder / name for name in ADAPTER_WEIGHTS if is_there(folder / name)), None)
-    if file is None:
-        raise NoInputError(f"{folder}: {ADAPTER_WEIGHTS[0]} is missing")
-    return LoraConfig(file, float(alpha), stabilised, config.get("fan_in_fan_out") is True)
+    for name in ADAPTER_WEIGHTS:
+        if is_there(folder / name):
+            transposed = config.get("fan_in_fan_out") is True
+            return LoraConfig(folder / name, float(alpha), stabilised, transposed)
+    raise NoInputError(f"{folder}: {ADAPTER_WEIGHTS[0]} is missing")
 
 
 # The tokenizer classes for which transformers 4 uses add_eos_token.
@@ -259,47 +317,72 @@ def with_end_token(rules: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return the rules of tokenizer.json, changed only if an end token is required and missing."""
     path = folder / "tokenizer_config.json"
     config = read_object_if_there(path)
-    kind = config.get("tokenizer_class")
-    if config.get("add_eos_token") is not True or str(kind).removesuffix("Fast") not in CLASSES:
+    class_name = str(config.get("tokenizer_class")).removesuffix("Fast")
+    if config.get("add_eos_token") is not True or class_name not in CLASSES:
         return rules
-    token = (read_object_if_there(folder / "special_tokens_map.json") | config).get("eos_token")
-    token = token.get("content") if isinstance(token, dict) else token
+
+    # The end token and its id.
+    special_tokens = read_object_if_there(folder / "special_tokens_map.json") | config
+    token = special_tokens.get("eos_token")
+    if isinstance(token, dict):
+        token = token.get("content")
     ids = [added["id"] for added in rules.get("added_tokens") or () if added.get("content") == token]
     if not isinstance(token, str) or not ids:
         raise DataError('"add_eos_token" is true, but the tokenizer has no such token', source=str(path))
+
     processor = rules.get("post_processor")
-    changed = _ending(processor, token, ids[0])
-    return rules if changed == processor else {**rules, "post_processor": changed}
+    changed_processor = _processor_with_end(processor, token, ids[0])
+    if changed_processor == processor:
+        return rules
+    return {**rules, "post_processor": changed_processor}
 
 
-def _ending(processor: Any, token: str, number: int) -> Any:
-    """Return the post-processor with the end token after each text."""
+def _processor_with_end(processor: Any, token: str, token_id: int) -> Any:
+    """The post-processor of tokenizer.json, with the end token after each text."""
     kind = processor.get("type") if isinstance(processor, dict) else None
     if kind in ENDS:
         return processor
+    if kind == "TemplateProcessing":
+        return _template_with_end(processor, token, token_id)
     if kind == "Sequence" and processor["processors"]:
-        *before, last = processor["processors"]
-        changed = _ending(last, token, number)
-        parts = changed["processors"] if changed["type"] == "Sequence" else [changed]
-        return {**processor, "processors": [*before, *parts]}
-    if kind != "TemplateProcessing":
-        texts = [{"Sequence": {"id": name, "type_id": place}} for place, name in enumerate("AB")]
-        template = {"type": "TemplateProcessing", "single": texts[:1], "pair": texts, "special_tokens": {}}
-        template = _ending(template, token, number)
-        return template if kind is None else {"type": "Sequence", "processors": [processor, template]}
-    if any(piece.get("SpecialToken", {}).get("id") == token for piece in processor["single"]):
-        return processor
-    templates = {}
+        *first_processors, last = processor["processors"]
+        changed_last = _processor_with_end(last, token, token_id)
+        last_processors = [changed_last]
+        if changed_last["type"] == "Sequence":  # a sequence has no sequences
+            last_processors = changed_last["processors"]
+        return {**processor, "processors": [*first_processors, *last_processors]}
+
+    # A processor of another type adds no tokens: after it, a template adds the end token.
+    first_text = {"Sequence": {"id": "A", "type_id": 0}}
+    second_text = {"Sequence": {"id": "B", "type_id": 1}}
+    template = {
+        "type": "TemplateProcessing",
+        "single": [first_text],
+        "pair": [first_text, second_text],
+        "special_tokens": {},
+    }
+    template = _template_with_end(template, token, token_id)
+    if kind is None:
+        return template
+    return {"type": "Sequence", "processors": [processor, template]}
+
+
+def _template_with_end(template: dict[str, Any], token: str, token_id: int) -> dict[str, Any]:
+    """A template with the end token after each text, if it has none."""
+    for entry in template["single"]:
+        if entry.get("SpecialToken", {}).get("id") == token:
+            return template
+    changed = dict(template)
     for form in ("single", "pair"):
-        pieces = []
-        for piece in processor[form]:
-            pieces.append(piece)
-            if "Sequence" in piece:
-                end = {"id": token, "type_id": piece["Sequence"]["type_id"]}
-                pieces.append({"SpecialToken": end})
-        templates[form] = pieces
-    known = {**processor["special_tokens"], token: {"id": token, "ids": [number], "tokens": [token]}}
-    return {**processor, **templates, "special_tokens": known}
+        changed[form] = []
+        for entry in template[form]:
+            changed[form].append(entry)
+            if "Sequence" in entry:
+                end = {"id": token, "type_id": entry["Sequence"]["type_id"]}
+                changed[form].append({"SpecialToken": end})
+    added_token = {"id": token, "ids": [token_id], "tokens": [token]}
+    changed["special_tokens"] = {**template["special_tokens"], token: added_token}
+    return changed
 
 
 LARGEST = 1 << 24  # limit for sizes; larger values would fill memory before the comparison with the weights
@@ -351,5 +434,8 @@ CONFIG_ACTIVATIONS = {  # value in config.json -> name in sentkit
 
 
 def read_activation(config: Mapping[str, object], key: str, usual: str) -> str | None:
+    """The name of an activation in sentkit; None for one that it does not have."""
     name = config.get(key, usual)
-    return CONFIG_ACTIVATIONS.get(name) if isinstance(name, str) else None
+    if not isinstance(name, str):
+        return None
+    return CONFIG_ACTIVATIONS.get(name)

@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from sentkit.errors import DataError, declared_in
-from sentkit.formats.checkpoints.readout import CONCAT, CONV, NAMED, PLAIN, WK, Readout, parse_readout
+from sentkit.formats.checkpoints.readout import (
+    CONCAT,
+    CONV,
+    NAMED,
+    PLAIN,
+    WK,
+    Readout,
+    name_of_layers,
+    parse_readout,
+)
 from sentkit.formats.files import read_json, read_object, read_object_if_there
 from sentkit.formats.vectors.fingerprint import HASH
 from sentkit.formats.vectors.tensors import read_array
@@ -71,36 +80,43 @@ def read_modules(folder: Path) -> tuple[Path, StoredDeclaration]:
     """Returns the folder of the transformer or table and the declaration: modules.json and related files."""
     if is_model2vec(folder):
         return folder, _model2vec(folder / "config.json")
-    listing, config = folder / "modules.json", _read_config(folder)
+    listing = folder / "modules.json"
+    config = _read_config(folder)
     if not listing.is_file():
         return folder, _transformer(folder, StoredDeclaration())
     modules = _read_listing(listing)
     declared = StoredDeclaration(source="modules.json")
-    transformer, layers = folder, None
+    transformer = folder
+    layers: list[int] | None = None  # that a WeightedLayerPooling averages
     for module in modules:
-        kind, path = module["type"].rpartition(".")[2], module["path"]
-        place = inside(folder, path, listing)
+        kind = module["type"].rpartition(".")[2]
+        path = module["path"]
+        module_folder = inside(folder, path, listing)
         match kind:
             case "Transformer":
-                transformer, declared = place, _transformer(place, declared)
+                transformer = module_folder
+                declared = _transformer(transformer, declared)
             case "StaticEmbedding" if module is modules[0]:
-                transformer, declared = place, replace(declared, static=True, readout=NAMED["mean"])
+                transformer = module_folder
+                declared = replace(declared, static=True, readout=NAMED["mean"])
             case "WeightedLayerPooling":
-                layers = _averaged_layers(place, transformer)
+                layers = _averaged_layers(module_folder, transformer)
             case "CNN" if declared.readout is None and layers is None and declared.convolution is None:
-                declared = replace(declared, convolution=place)
+                declared = replace(declared, convolution=module_folder)
             case "Pooling" if declared.readout is None:
-                pooling = read_object(place / "config.json")
-                readout = _readout(pooling, layers, place, of_convolution=declared.convolution is not None)
-                is_read = pooling.get("include_prompt", True)
-                declared = replace(declared, readout=readout, prompt_is_read=is_read is not False)
-            case "Dense" | "Normalize" | "LayerNorm" if declared.readout and _maps_sentences(place):
+                pooling = read_object(module_folder / "config.json")
+                has_convolution = declared.convolution is not None
+                readout = _readout(pooling, layers, module_folder, has_convolution=has_convolution)
+                prompt_is_read = pooling.get("include_prompt", True) is not False
+                declared = replace(declared, readout=readout, prompt_is_read=prompt_is_read)
+            case "Dense" | "Normalize" | "LayerNorm" if declared.readout and _maps_sentences(module_folder):
                 step = "normalise" if kind == "Normalize" else path
                 declared = replace(declared, steps=(*declared.steps, step))
+            case "CNN" | "Pooling" | "Dense" | "Normalize" | "LayerNorm":
+                problem = f"module {kind} with these settings is not supported"
+                raise DataError(problem, source=str(module_folder))
             case _:
-                known = kind in ("CNN", "Pooling", "Dense", "Normalize", "LayerNorm")
-                settings = " with these settings" if known else ""
-                raise DataError(f"module {kind}{settings} is not supported", source=str(place))
+                raise DataError(f"module {kind} is not supported", source=str(module_folder))
     return transformer, _with_prompts(declared, config, str(folder / PROMPTS))
 
 
@@ -139,7 +155,9 @@ def _read_listing(listing: Path) -> list[dict[str, str]]:
 
 def refusal(kind: str, source: str) -> DataError:
     """The error for a sentence-transformers checkpoint that does not give one vector per text."""
-    advice = "a CrossEncoder scores pairs of texts and has no vectors" if "CrossEncoder" in kind else None
+    advice = None
+    if "CrossEncoder" in kind:
+        advice = "a CrossEncoder scores pairs of texts and has no vectors"
     return DataError(f"{kind[:80]} is not supported", source=source, advice=advice)
 
 
@@ -149,54 +167,70 @@ def inside(folder: Path, path: str, listing: Path) -> Path:
     return folder / path
 
 
-def _maps_sentences(place: Path) -> bool:
+def _maps_sentences(module_folder: Path) -> bool:
     """Whether a module only maps the sentence vector to a new sentence vector."""
-    config, usual = read_object_if_there(place / "config.json"), "sentence_embedding"
-    names = [config.get(key) or usual for key in ("module_input_name", "module_output_name")]
-    return names == [usual, usual] and not config.get("use_residual")
+    config = read_object_if_there(module_folder / "config.json")
+    usual = "sentence_embedding"
+    input_name = config.get("module_input_name") or usual
+    output_name = config.get("module_output_name") or usual
+    return input_name == output_name == usual and not config.get("use_residual")
 
 
 def _readout(
-    config: Mapping[str, Any], layers: Sequence[int] | None, place: Path, *, of_convolution: bool
+    config: Mapping[str, Any], layers: Sequence[int] | None, module_folder: Path, *, has_convolution: bool
 ) -> Readout:
     """The readout of a Pooling module that receives the average of `layers`; None is the last layer."""
-    chosen = [name for name, (_, key) in POOLING.items() if config.get(key)] or ["mean"]
-    given = config.get("pooling_mode", [POOLING[name][0] for name in chosen])
-    modes = given if isinstance(given, list) else [given]
-    by_word = {word: name for name, (word, _) in POOLING.items()}
-    known = all(isinstance(mode, str) and mode in by_word for mode in modes)
-    if not known or not 1 <= len(modes) <= (len(POOLING) if layers is None else 1):
-        averaged = "" if layers is None or not known else " of averaged layers"
-        problem = f"pooling {' + '.join(map(str, modes))}{averaged} is not supported"
-        raise DataError(problem, source=str(place))
-    readout = parse_readout(":".join([CONCAT] * (len(modes) > 1) + [by_word[mode] for mode in modes]))
-    if of_convolution and readout != NAMED["mean"]:
+    source = str(module_folder)
+
+    # The modes in the words of the new schema.
+    if "pooling_mode" in config:
+        modes = config["pooling_mode"]
+        if not isinstance(modes, list):
+            modes = [modes]
+    else:
+        modes = [word for word, key in POOLING.values() if config.get(key)] or [POOLING["mean"][0]]
+
+    name_of_word = {word: name for name, (word, _) in POOLING.items()}
+    listed = " + ".join(str(mode) for mode in modes)
+    if not all(isinstance(mode, str) and mode in name_of_word for mode in modes):
+        raise DataError(f"pooling {listed} is not supported", source=source)
+    if layers is not None and len(modes) != 1:
+        raise DataError(f"pooling {listed} of averaged layers is not supported", source=source)
+    if not 1 <= len(modes) <= len(POOLING):
+        raise DataError(f"pooling {listed} is not supported", source=source)
+
+    names = [name_of_word[mode] for mode in modes]
+    if len(names) > 1:
+        names.insert(0, CONCAT)
+    readout = parse_readout(":".join(names))
+    if has_convolution and readout != NAMED["mean"]:
         problem = f"pooling {readout.reduction} of a convolution is not supported: only mean"
-        raise DataError(problem, source=str(place))
+        raise DataError(problem, source=source)
     if layers is None:
-        return NAMED[CONV] if of_convolution else readout
+        if has_convolution:
+            return NAMED[CONV]
+        return readout
     if not PLAIN[readout.reduction].linear and len(layers) > 1:
-        problem = f"pooling {readout.reduction} of averaged layers is not supported"
-        raise DataError(problem, source=str(place))
-    name = "+".join(f"L{k}" for k in layers) + f":{readout.reduction}"
-    return Readout(name, tuple(layers), readout.reduction)
+        raise DataError(f"pooling {readout.reduction} of averaged layers is not supported", source=source)
+    return Readout(name_of_layers(layers, readout.reduction), tuple(layers), readout.reduction)
 
 
-def _averaged_layers(place: Path, transformer: Path) -> list[int]:
+def _averaged_layers(module_folder: Path, transformer: Path) -> list[int]:
     """The layers of a WeightedLayerPooling. Different weights are an error."""
     if not read_object_if_there(transformer / "config.json").get("output_hidden_states"):
         # In this case, sentence-transformers silently uses only the last layer.
         raise DataError(
             'this module averages layers, but "output_hidden_states" is not true in config.json',
-            source=str(place),
+            source=str(module_folder),
             advice='to average the layers, set "output_hidden_states" to true',
         )
-    start = read_object(place / "config.json").get("layer_start")
-    weights = read_array(place / "model.safetensors", "layer_weights").ravel().tolist()
-    used = {weight for weight in weights if weight}
-    if type(start) is not int or start < 0 or len(used) != 1 or not all(map(math.isfinite, used)):
-        raise DataError("layers of unequal weight are not supported", source=str(place))
-    return [start + k for k, weight in enumerate(weights) if weight]
+    first_layer = read_object(module_folder / "config.json").get("layer_start")
+    weights = read_array(module_folder / "model.safetensors", "layer_weights").ravel().tolist()
+    distinct_weights = {weight for weight in weights if weight}  # a layer of weight 0 is not read
+    are_equal = len(distinct_weights) == 1 and all(math.isfinite(weight) for weight in distinct_weights)
+    if type(first_layer) is not int or first_layer < 0 or not are_equal:
+        raise DataError("layers of unequal weight are not supported", source=str(module_folder))
+    return [layer for layer, weight in enumerate(weights, start=first_layer) if weight]
 
 
 def _transformer(folder: Path, declared: StoredDeclaration) -> StoredDeclaration:
@@ -204,31 +238,39 @@ def _transformer(folder: Path, declared: StoredDeclaration) -> StoredDeclaration
 
     The file of sentence-transformers has priority.
     """
-    own_path = folder / "sentence_bert_config.json"
-    own: Mapping[str, Any] = {}
+    settings: Mapping[str, Any] = {}
     for name in NAMED_AFTER:
-        path = folder / f"sentence_{name}_config.json"
-        values = read_object_if_there(path)
-        if values:
-            own_path, own = path, values
+        settings_path = folder / f"sentence_{name}_config.json"
+        settings = read_object_if_there(settings_path)
+        if settings:
             break
+
+    # What it gives for a text.
     config = read_object_if_there(folder / "config.json")
-    # Versions 4 and 5 of sentence-transformers mark a CrossEncoder so; older ones by the first key.
-    nested = config.get("sentence_transformers")
-    scores = isinstance(nested, dict) and "activation_fn" in nested
-    task, output = own.get("transformer_task"), own.get("module_output_name")
-    if scores or "sbert_ce_default_activation_function" in config or task == "sequence-classification":
+    task = settings.get("transformer_task")
+    if task == "sequence-classification" or _is_cross_encoder(config):
         raise refusal("a CrossEncoder", str(folder))
     if task not in (None, "feature-extraction"):
         raise refusal(f'a transformer for "{task}"', str(folder))
+    output = settings.get("module_output_name")
     if output not in (None, "token_embeddings"):
         raise refusal(f'a transformer that gives "{output}"', str(folder))
+
+    # Its maximum length.
     tokenizer_path = folder / "tokenizer_config.json"
-    tokenizer = read_object_if_there(tokenizer_path)
-    length = _stated_length(own, "max_seq_length", own_path)
+    tokenizer_config = read_object_if_there(tokenizer_path)
+    length = _stated_length(settings, "max_seq_length", settings_path)
     if length is None:
-        length = _stated_length(tokenizer, "model_max_length", tokenizer_path)
-    return replace(declared, max_length=length, lowercase=own.get("do_lower_case") is True)
+        length = _stated_length(tokenizer_config, "model_max_length", tokenizer_path)
+    return replace(declared, max_length=length, lowercase=settings.get("do_lower_case") is True)
+
+
+def _is_cross_encoder(config: Mapping[str, Any]) -> bool:
+    """Whether config.json has the mark of sentence-transformers 4 and 5, or of an older version."""
+    nested = config.get("sentence_transformers")
+    if isinstance(nested, dict) and "activation_fn" in nested:
+        return True
+    return "sbert_ce_default_activation_function" in config
 
 
 def _stated_length(values: Mapping[str, Any], key: str, path: Path) -> int | None:
@@ -239,23 +281,30 @@ def _stated_length(values: Mapping[str, Any], key: str, path: Path) -> int | Non
     is_whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
     if not is_whole or value < 1:
         raise DataError(f'"{key}" is {value!r:.40}, expected a positive integer', source=str(path))
-    return int(value) if value < NO_LIMIT else None
+    if value >= NO_LIMIT:
+        return None
+    return int(value)
 
 
 def _with_prompts(declared: StoredDeclaration, config: Mapping[str, Any], source: str) -> StoredDeclaration:
     """Add the prompts by name, the default prompt and the length of the vectors."""
-    prompts, default, dim = (config.get(name) for name in ("prompts", "default_prompt_name", "truncate_dim"))
-    prompts = prompts or {}
+    prompts = config.get("prompts") or {}
     if isinstance(prompts, dict):
         prompts = {name: "" if text is None else text for name, text in prompts.items()}
     check_prompts(prompts, source)
-    if default is not None and (not isinstance(default, str) or default not in prompts):
-        problem = f'"default_prompt_name" is {default!r:.40}, which is not in "prompts"'
-        raise DataError(problem, source=source)
+
+    prompt = ""
+    default_name = config.get("default_prompt_name")
+    if default_name is not None:
+        if not isinstance(default_name, str) or default_name not in prompts:
+            problem = f'"default_prompt_name" is {default_name!r:.40}, which is not in "prompts"'
+            raise DataError(problem, source=source)
+        prompt = prompts[default_name]
+
+    dim = config.get("truncate_dim")
     if dim is not None and (type(dim) is not int or dim < 1):
         raise DataError(f'"truncate_dim" is {dim!r:.40}, expected 1 or more', source=source)
     similarity = config.get("similarity_fn_name")
-    prompt = "" if default is None else prompts[default]
     return replace(declared, prompt=prompt, prompts=prompts, dim=dim, similarity=similarity)
 
 
@@ -270,17 +319,27 @@ def check_count(values: Sequence[object], kind: str, path: Path) -> None:
 
 
 SENTKIT_JSON_TYPES = {  # types of the values in sentkit.json
-    **{"readout": str, "steps": list, "max_length": int, "dim": int, "lowercase": bool, "prompt": str},
-    **{"prompts": dict, "prompt_is_read": bool, "template": str, "full_stop": str},
+    "readout": str,
+    "steps": list,
+    "max_length": int,
+    "dim": int,
+    "lowercase": bool,
+    "prompt": str,
+    "prompts": dict,
+    "prompt_is_read": bool,
+    "template": str,
+    "full_stop": str,
 }
 
 
 def read_sentkit_json(
     values: Mapping[str, Any], path: Path, declared: StoredDeclaration
 ) -> StoredDeclaration:
-    for name, kind in SENTKIT_JSON_TYPES.items():
-        if name in values and type(values[name]) is not kind:
-            raise DataError(f'"{name}" is {values[name]!r:.40}, expected {kind.__name__}', source=str(path))
+    """The declaration in sentkit.json, which has priority over what the modules declare."""
+    for name, expected in SENTKIT_JSON_TYPES.items():
+        if name in values and type(values[name]) is not expected:
+            problem = f'"{name}" is {values[name]!r:.40}, expected {expected.__name__}'
+            raise DataError(problem, source=str(path))
     for name in ("max_length", "dim"):
         if values.get(name, 1) < 1:
             raise DataError(f'"{name}" is {values[name]}, expected 1 or more', source=str(path))
@@ -293,28 +352,39 @@ def read_sentkit_json(
     check_prompts(values.get("prompts", {}), str(path))
     with declared_in(str(path)):
         readout = parse_readout(values["readout"])
-    given = {name: values[name] for name in SENTKIT_JSON_TYPES if name in values}
-    pooler = _pooler(values.get("pooler", {}), path)
-    own = {"dim": None, **given, "readout": readout, "steps": tuple(steps), "pooler": pooler}
-    return replace(declared, source="sentkit.json", **own)
+    fields = {name: values[name] for name in SENTKIT_JSON_TYPES if name in values}
+    fields["readout"] = readout
+    fields["steps"] = tuple(steps)
+    fields["pooler"] = _pooler(values.get("pooler", {}), path)
+    fields.setdefault("dim", None)  # without it, all numbers are kept
+    return replace(declared, source="sentkit.json", **fields)
 
 
 def _pooler(values: object, path: Path) -> Pooler:
     names = Pooler.__dataclass_fields__
     if isinstance(values, dict) and all(isinstance(values.get(name, ""), str) for name in names):
         pooler = Pooler(**{name: values[name] for name in names if name in values})
-        known = not pooler.readout or (pooler.readout in NAMED and NAMED[pooler.readout].pooled)
-        lands = not pooler.lands_in or (pooler.readout and re.fullmatch(HASH, pooler.lands_in))
-        if known and lands:
+        if _is_valid(pooler):
             return pooler
     raise DataError(f'"pooler" is {values!r:.80}, expected activation, readout and space', source=str(path))
+
+
+def _is_valid(pooler: Pooler) -> bool:
+    """Whether the readout goes through a pooler, and the space has a hash and a readout."""
+    if pooler.readout and not (pooler.readout in NAMED and NAMED[pooler.readout].pooled):
+        return False
+    if pooler.lands_in:
+        return bool(pooler.readout and re.fullmatch(HASH, pooler.lands_in))
+    return True
 
 
 def inexpressible(readout: Readout) -> str | None:
     """The reason why stock modules cannot express this readout; None if they can."""
     if readout.reduction in WK:
         return "the readout weights the layers of each token"
-    parts = [part.reduction for part in readout.parts]
-    if len(parts) > 1 and parts != [name for name in POOLING if name in parts]:
+    joined = [joined_readout.reduction for joined_readout in readout.parts]
+    if len(joined) > 1 and joined != [name for name in POOLING if name in joined]:
         return "the readout joins vectors in another order than a Pooling module"
-    return "the readout uses the mask token of a template" if readout.reduction == "token" else None
+    if readout.reduction == "token":
+        return "the readout uses the mask token of a template"
+    return None

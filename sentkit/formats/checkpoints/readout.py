@@ -13,7 +13,7 @@ checkpoint computes from the tokens of the last layer.
 
 import re
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from sentkit.errors import UsageError
@@ -59,7 +59,8 @@ class Readout:
         """The layers as 0..depth; a UsageError if the encoder has too few layers."""
         layers = tuple(depth + 1 + layer if layer < 0 else layer for layer in self.layers)
         if self.reduction in WK:
-            layers = layers or tuple(range(WK_FIRST, depth + 1))
+            if not layers:
+                layers = tuple(range(WK_FIRST, depth + 1))
             if len(layers) < WK_LAYERS:
                 problem = f'readout "{self.name}" needs {WK_LAYERS} different layers or more'
                 raise UsageError(problem, advice=f"name the layers, such as L0+L1+...:{self.reduction}")
@@ -89,7 +90,8 @@ NAMED = {
     **{name: Readout(name, (), name) for name in WK},
     CONV: Readout(CONV, (-1,), CONV),
 }
-SUMS, ANY = "|".join(name for name in PLAIN if PLAIN[name].linear), "|".join(PLAIN)
+ANY = "|".join(PLAIN)
+SUMS = "|".join(name for name, plain in PLAIN.items() if plain.linear)
 EVERY = re.compile(rf"L([0-9]{{1,4}}|\*):({ANY}|all)")  # "*" and "all" are several readouts
 LAYER_ALONE = re.compile(r"L(?:[0-9]{1,4}(?:\+L[0-9]{1,4})*|\*)")  # means `:mean`
 LAYERS = re.compile(rf"(L[0-9]{{1,4}}):({ANY})|(L[0-9]{{1,4}}(?:\+L[0-9]{{1,4}})+):({SUMS}|{'|'.join(WK)})")
@@ -107,16 +109,22 @@ def parse_readout(name: str) -> Readout:
     match = LAYERS.fullmatch(with_reduction(name))
     if match is None:
         raise UsageError(f'unknown readout "{name}"', advice=f"available: {GRAMMAR}")
-    written, reduction = filter(None, match.groups())
-    layers = tuple(dict.fromkeys(int(layer[1:]) for layer in written.split("+")))
+    layer_names, reduction = [group for group in match.groups() if group]  # of one of the two forms
+    layers = tuple(dict.fromkeys(int(layer_name[1:]) for layer_name in layer_names.split("+")))
     if reduction in WK:
         layers = tuple(sorted(layers))  # their order matters
-    return Readout("+".join(f"L{layer}" for layer in layers) + f":{reduction}", layers, reduction)
+    return Readout(name_of_layers(layers, reduction), layers, reduction)
+
+
+def name_of_layers(layers: Iterable[int], reduction: str) -> str:
+    return "+".join(f"L{layer}" for layer in layers) + f":{reduction}"
 
 
 def with_reduction(name: str) -> str:
     """Return the name of a readout, where layers alone are their mean: L6 is L6:mean."""
-    return f"{name}:mean" if LAYER_ALONE.fullmatch(name) else name
+    if LAYER_ALONE.fullmatch(name):
+        return f"{name}:mean"
+    return name
 
 
 def parse_readouts(names: str, depth: int) -> list[Readout]:
@@ -124,19 +132,21 @@ def parse_readouts(names: str, depth: int) -> list[Readout]:
     readouts: list[Readout] = []
     for name in names.split(","):
         match = EVERY.fullmatch(with_reduction(name.strip()))
-        if match is not None:
-            layers = range(depth + 1) if match[1] == "*" else [match[1]]
-            reductions = list(PLAIN) if match[2] == "all" else [match[2]]
-            readouts += [parse_readout(f"L{layer}:{one}") for one in reductions for layer in layers]
-        else:
+        if match is None:
             readouts.append(parse_readout(name.strip()))
+            continue
+        layer, reduction = match.groups()
+        layers = [str(number) for number in range(depth + 1)] if layer == "*" else [layer]
+        reductions = [*PLAIN] if reduction == "all" else [reduction]
+        readouts += [parse_readout(f"L{number}:{word}") for word in reductions for number in layers]
     for readout in readouts:
         readout.resolved(depth)
     return list(dict.fromkeys(readouts))
 
 
 # Templates of the readout `prompt`: text with a sentence and a mask token (PromptBERT).
-SENTENCE, MASK = "[X]", "[MASK]"  # placeholders; the mask token of the tokenizer replaces MASK
+SENTENCE = "[X]"  # the placeholder of the sentence
+MASK = "[MASK]"  # that of the mask token of the tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +204,7 @@ DEFAULT = "defsent-plus"
 
 def find_template(name_or_text: str | None, full_stop: str | None, mask: str) -> Template:
     """Return a named template or a template with this text. `full_stop` overrides the rule of a template."""
-    name_or_text = DEFAULT if name_or_text is None else name_or_text
+    if name_or_text is None:
+        name_or_text = DEFAULT
     template = TEMPLATES.get(name_or_text) or Template(name_or_text)
     return Template(template.text, full_stop or template.full_stop, mask)

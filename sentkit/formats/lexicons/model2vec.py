@@ -40,28 +40,30 @@ class StoredTable:
 
     def read(self) -> Table:
         """Read the stored numbers as float32. A quantised table is not scaled."""
-        names = {name: self.stored if name == "embeddings" else name for name in self.entries}
-        arrays = {name: read_array(self.path, stored) for name, stored in names.items()}
-        rows, places, weights = (arrays.get(name) for name in ("embeddings", "mapping", "weights"))
-        assert rows is not None
+        rows = read_array(self.path, self.stored)
+        mapping = read_array(self.path, "mapping") if "mapping" in self.entries else None
+        weights = read_array(self.path, "weights") if "weights" in self.entries else None
         with np.errstate(over="ignore"):
             rows = rows.astype(np.float32, copy=False)
         if not np.isfinite(rows).all():
             problem = '"embeddings" contains NaN or a number too large for float32'
             raise DataError(problem, source=str(self.path))
-        if places is not None:
-            if places.min() < 0 or places.max() >= len(rows):
+        if mapping is not None:
+            if mapping.min() < 0 or mapping.max() >= len(rows):
                 problem = '"mapping" contains row numbers that do not exist in "embeddings"'
                 raise DataError(problem, source=str(self.path))
-            places = places.astype(np.int64)
-        return Table(rows, places, None if weights is None else weights.astype(np.float32))
+            mapping = mapping.astype(np.int64)
+        if weights is not None:
+            weights = weights.astype(np.float32)
+        return Table(rows, mapping, weights)
 
 
 def stored_as(table: Table, store: str) -> Table:
     """The table in float32, float16 or int8. For int8, 127 / the largest number multiplies all numbers."""
     if store == "int8":
         largest = np.abs(table.rows).max() or 1
-        return replace(table, rows=np.rint(table.rows * np.float32(127 / largest)).astype(np.int8))
+        scaled = table.rows * np.float32(127 / largest)
+        return replace(table, rows=np.rint(scaled).astype(np.int8))
     with np.errstate(over="ignore"):
         return replace(table, rows=table.rows.astype(store))
 
@@ -73,17 +75,19 @@ def write_model2vec(
 
     `rules` is the content of tokenizer.json. `record` describes the training, for sentkit.json.
     """
-    write_json(
-        folder / "config.json",
-        {"model_type": "model2vec", "architectures": ["StaticModel"], "hidden_dim": table.shape[1]}
-        | {"seq_length": 1_000_000, "normalize": True},
-    )
+    config = {
+        "model_type": "model2vec",
+        "architectures": ["StaticModel"],
+        "hidden_dim": table.shape[1],
+        "seq_length": 1_000_000,
+        "normalize": True,
+    }
+    write_json(folder / "config.json", config)
     write_json(folder / "tokenizer.json", rules)
     write_arrays(folder / "model.safetensors", {"embeddings": table})
-    kinds = [("StaticEmbedding", ""), ("Normalize", "1_Normalize")]
     modules = [
-        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for place, (kind, path) in enumerate(kinds)
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.StaticEmbedding"},
+        {"idx": 1, "name": "1", "path": "1_Normalize", "type": "sentence_transformers.models.Normalize"},
     ]
     write_json(folder / "modules.json", modules)
     write_json(folder / "sentkit.json", record)
@@ -104,28 +108,31 @@ def stored_name(entries: Collection[str]) -> str:
 def open_table(folder: Path, tokens: int) -> StoredTable:
     """Read the header of a table for this number of tokens."""
     path = folder / "model.safetensors"
-    source, held = str(path), read_header(path).entries
-    stored = stored_name(held)
-    names = {"embeddings": stored, "mapping": "mapping", "weights": "weights"}
-    entries = {name: held[own] for name, own in names.items() if own in held}
-    table = entries.get("embeddings")
+    source = str(path)
+    tensors = read_header(path).entries
+    stored = stored_name(tensors)
+    table = tensors.get(stored)
     if table is None or len(table.shape) != AXES or 0 in table.shape or table.dtype not in NUMBERS:
         problem = f'"embeddings" is {form(table)}, expected a row of numbers for each token'
         raise DataError(problem, source=source)
+    entries = {"embeddings": table}
+    entries |= {name: tensors[name] for name in ("mapping", "weights") if name in tensors}
     if stored != "embeddings":
         tokens = max(tokens, table.shape[0])  # the table can have unused rows
     if "mapping" not in entries and table.shape[0] != tokens:
         problem = f'"embeddings" has {table.shape[0]} rows, and the tokenizer {tokens} tokens'
         raise DataError(problem, source=source)
-    for name, kinds in (("mapping", WHOLE_NUMBERS), ("weights", NUMBERS)):
-        each = entries.get(name)
-        if each is not None and (each.shape != (tokens,) or each.dtype not in kinds):
-            problem = f'"{name}" is {form(each)}, expected a number for each token ({tokens})'
+    for name, dtypes in (("mapping", WHOLE_NUMBERS), ("weights", NUMBERS)):
+        entry = entries.get(name)
+        if entry is not None and (entry.shape != (tokens,) or entry.dtype not in dtypes):
+            problem = f'"{name}" is {form(entry)}, expected a number for each token ({tokens})'
             raise DataError(problem, source=source)
     return StoredTable(path, entries, stored)
 
 
 def form(entry: Entry | None) -> str:
+    """The shape and the type of a tensor for a message."""
     if entry is None:
         return "missing"
-    return f"{' x '.join(map(str, entry.shape)) or 'one number'} of {entry.dtype}"
+    shape = " x ".join(str(size) for size in entry.shape)
+    return f"{shape or 'one number'} of {entry.dtype}"

@@ -3,8 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
 
 from sentkit.errors import DataError
 from sentkit.formats.files import together
@@ -35,51 +34,85 @@ class Thesaurus:
         self.names: defaultdict[str, set[str]] = defaultdict(set)
 
     def add(self, word: str, synonyms: Iterable[str], *, is_name: bool = False) -> None:
-        others = {other for other in synonyms if other.lower() != word.lower()}
-        if others and " " not in word:  # look-ups use single words
-            (self.names if is_name else self.common)[word.lower().replace(CURLY, "'")] |= others
+        other_words = {synonym for synonym in synonyms if synonym.lower() != word.lower()}
+        if other_words and " " not in word:  # look-ups use single words
+            key = word.lower().replace(CURLY, "'")
+            table = self.names if is_name else self.common
+            table[key] |= other_words
 
     def add_synset(self, entries: Sequence[str]) -> None:
         """Add a synset: entries with one sense in a dictionary."""
-        meant = [entry for entry in entries if entry.lower() not in FUNCTION_WORDS]
-        for entry in meant:
-            self.add(entry, meant, is_name=not entry.islower())
+        content_words = [entry for entry in entries if entry.lower() not in FUNCTION_WORDS]
+        for entry in content_words:
+            self.add(entry, content_words, is_name=not entry.islower())
 
     def sorted(self) -> dict[str, tuple[str, ...]]:
         """Synonyms in sorted order, so that random choices do not depend on the order of the file."""
-        return {word: tuple(sorted(synonyms)) for word, synonyms in {**self.names, **self.common}.items()}
+        all_synonyms = {**self.names, **self.common}
+        return {word: tuple(sorted(synonyms)) for word, synonyms in all_synonyms.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class WordRow:
+    """A row of a list: a word with its synonyms."""
+
+    word: str
+    synonyms: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRow:
+    """A row of a dictionary: an entry and the name of its synset, which is valid within the file."""
+
+    entry: str
+    synset: str
+
+
+@dataclass(frozen=True, slots=True)
+class SynsetRow:
+    """A line of a WordNet data file: the entries of a synset."""
+
+    entries: list[str]
 
 
 def read_synonyms(paths: Sequence[str]) -> Mapping[str, Sequence[str]]:
     """Read synonyms by lowercase word from lists, dictionaries with synsets, and WordNet data files."""
     thesaurus = Thesaurus()
     for path in paths:
-        synsets: defaultdict[Any, list[str]] = defaultdict(list)  # names are valid within one file
-        for _ in Inputs([path]).read(partial(add_row, thesaurus=thesaurus, synsets=synsets)):
-            pass
-        for entries in synsets.values():
+        entries_of_synset: defaultdict[str, list[str]] = defaultdict(list)
+        for row in Inputs([path]).read(parse_row):
+            match row:
+                case WordRow(word, synonyms):
+                    thesaurus.add(word, synonyms)
+                case EntryRow(entry, synset):
+                    entries_of_synset[synset].append(entry)
+                case SynsetRow(entries):
+                    thesaurus.add_synset(entries)
+        for entries in entries_of_synset.values():
             thesaurus.add_synset(entries)
-    synonyms = thesaurus.sorted()
-    if not synonyms:
+    all_synonyms = thesaurus.sorted()
+    if not all_synonyms:
         raise DataError("contains no synonyms", source=together(paths))
-    return synonyms
+    return all_synonyms
 
 
-def add_row(row: Row, thesaurus: Thesaurus, synsets: Mapping[Any, list[str]]) -> None:
+def parse_row(row: Row) -> WordRow | EntryRow | SynsetRow:
     row.refuse_duplicates()
     values = row.values
     if "word" in values and "synonyms" in values:
-        value = values["synonyms"]
-        value = value.split(",") if isinstance(value, str) else value  # in TSV and CSV
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        synonyms = values["synonyms"]
+        if isinstance(synonyms, str):  # in TSV and CSV
+            synonyms = synonyms.split(",")
+        if not isinstance(synonyms, list) or not all(isinstance(synonym, str) for synonym in synonyms):
             raise row.error('"synonyms" is not a list of strings')
-        thesaurus.add(filled(row, "word").strip(), [each.strip() for each in value if each.strip()])
-    elif "entry" in values and "synset" in values:
-        synsets[name_in(row, "synset")].append(filled(row, "entry").strip())
-    elif list(values) == ["text"] and isinstance(values["text"], str):
-        thesaurus.add_synset(wordnet_entries(row, values["text"]))
-    else:
-        raise row.error(EXPECTED)
+        word = filled(row, "word").strip()
+        return WordRow(word, [synonym.strip() for synonym in synonyms if synonym.strip()])
+    if "entry" in values and "synset" in values:
+        synset = name_in(row, "synset")
+        return EntryRow(filled(row, "entry").strip(), synset)
+    if list(values) == ["text"] and isinstance(values["text"], str):
+        return SynsetRow(wordnet_entries(row, values["text"]))
+    raise row.error(EXPECTED)
 
 
 def wordnet_entries(row: Row, line: str) -> list[str]:
@@ -87,9 +120,12 @@ def wordnet_entries(row: Row, line: str) -> list[str]:
     if line.startswith(HEADER) or not line.strip():
         return []
     match = SYNSET.match(line)
-    count, fields = (int(match[1], 16), match[2].split(" ")) if match else (0, [])
-    words = [MARKER.sub("", word).replace("_", " ").strip() for word in fields[: 2 * count : 2]]
-    if match is None or len(fields) < 2 * count or not all(words):
+    if match is None:
+        raise row.error(EXPECTED)
+    word_count = int(match[1], 16)
+    fields = match[2].split(" ")  # a word and a number by turns, then others
+    words = [MARKER.sub("", word).replace("_", " ").strip() for word in fields[: 2 * word_count : 2]]
+    if len(fields) < 2 * word_count or not all(words):
         raise row.error(EXPECTED)
     return words
 
@@ -104,12 +140,12 @@ def name_in(row: Row, field: str) -> str:
 
 def read_paraphrases(path: str, key: str) -> Mapping[str, Sequence[str]]:
     """Read paraphrases by the field `key`; several rows can have the same key."""
-    paraphrases: defaultdict[str, list[str]] = defaultdict(list)
 
-    def add(row: Row) -> None:
+    def parse(row: Row) -> tuple[str, str]:
         row.refuse_duplicates()
-        paraphrases[name_in(row, key)].append(filled(row, "paraphrase"))
+        return name_in(row, key), filled(row, "paraphrase")
 
-    for _ in Inputs([path]).read(add):
-        pass
+    paraphrases: defaultdict[str, list[str]] = defaultdict(list)
+    for name, paraphrase in Inputs([path]).read(parse):
+        paraphrases[name].append(paraphrase)
     return paraphrases

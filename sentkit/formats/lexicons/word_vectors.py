@@ -4,11 +4,11 @@ An array file FILE.npy has its words beside it, in FILE.txt or FILE.parquet.
 """
 
 import codecs
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any
 
 import numpy as np
 import orjson
@@ -28,7 +28,7 @@ FROM_BINARY = (
 CONTROL = bytes({*range(32)} - set(b"\t\n\r"))
 
 ARRAY = ".npy"  # suffix of word vectors that are not text
-BLOCK = 1 << 17  # bytes of lines per read; the results fit into a CPU cache
+BYTES_PER_READ = 1 << 17  # of whole lines; the results fit into a CPU cache
 LONGEST = 1 << 20  # maximum bytes of the first line
 OF_NUMBERS = b"0123456789+-.eE"
 ENDS = b" \r\n"
@@ -45,82 +45,125 @@ class WordVectors:
 def read_word_vectors(path: str) -> WordVectors:
     """Read a file, also .gz or .zst. For duplicate words, the first vector is used."""
     with open_input(path) as file:
-        first = file.readline(LONGEST).removeprefix(codecs.BOM_UTF8)
-        counted = header(first)
-        line = file.readline(LONGEST) if counted else first
-        width = counted[1] if counted else width_of(line)
-        plain = width > 1 or counted is not None  # `Chapter 5` is not a vector
-        binary = len((first + line).translate(None, CONTROL)) < len(first + line)
-        if not 0 < width <= width_of(line) or not plain or binary:
-            advice = FROM_BINARY if binary or not is_utf8(first + line) else None
-            raise DataError(EXPECTED, source=path, line=1 if line is first else 2, advice=advice)
-        start, words, rows, unreadable = 1 + bool(counted), dict[str, int](), bytearray(), 0
+        # The header, if there is one, and the first vector.
+        first_line = file.readline(LONGEST).removeprefix(codecs.BOM_UTF8)
+        declared = header(first_line)  # count of words and length of vectors
+        if declared is None:
+            line = first_line
+            line_number = 1
+            width = width_of(line)
+        else:
+            line = file.readline(LONGEST)
+            line_number = 2
+            width = declared[1]
+        start_of_file = first_line + line
+        is_binary = len(start_of_file.translate(None, CONTROL)) < len(start_of_file)
+        is_word_and_number = declared is None and width == 1  # `Chapter 5` is not a vector
+        if not 0 < width <= width_of(line) or is_word_and_number or is_binary:
+            advice = FROM_BINARY if is_binary or not is_utf8(start_of_file) else None
+            raise DataError(EXPECTED, source=path, line=line_number, advice=advice)
 
-        def refuse(problem: str, place: int) -> NoReturn:
-            raise DataError(problem, source=path, line=start + place)
-
+        # Blocks of lines.
+        words: dict[str, int] = {}
+        rows = bytearray()
+        line_count = 0
+        unreadable_count = 0
         lines = [line]
         while lines:
-            parts = [word_and_numbers(line, width) for line in lines]
-            if None in parts:
-                refuse(f"expected a word and {width} numbers", parts.index(None))
-            block = parsed_numbers([numbers for _, numbers in filter(None, parts)], width, refuse)
-            kept, others = new_words([word for word, _ in filter(None, parts)], words)
-            rows += block[kept].data  # it grows in place
-            start, unreadable = start + len(lines), unreadable + others
-            lines = file.readlines(BLOCK)
-    count = start - 1 - bool(counted)
-    if counted and count != counted[0]:
-        problem = f"the first line declares {counted[0]:,} words, but the file has {count:,}"
+            first_number = line_number + line_count
+            lines_words, vectors = parsed_lines(lines, width, path, first_number)
+            new_indices, block_unreadable = add_words(lines_words, words)
+            rows += vectors[new_indices].data  # it grows in place
+            unreadable_count += block_unreadable
+            line_count += len(lines)
+            lines = file.readlines(BYTES_PER_READ)
+    if declared is not None and line_count != declared[0]:
+        problem = f"the first line declares {declared[0]:,} words, but the file has {line_count:,}"
         raise DataError(problem, source=path, line=1)
     array = np.frombuffer(rows, np.float32).reshape(-1, width)
-    return WordVectors(words, array, count - unreadable - len(words), unreadable)
+    repeated_count = line_count - unreadable_count - len(words)
+    return WordVectors(words, array, repeated_count, unreadable_count)
 
 
-def word_and_numbers(line: bytes, width: int) -> tuple[bytes, bytes] | None:
+def parsed_lines(
+    lines: Sequence[bytes], width: int, path: str, first_number: int
+) -> tuple[list[bytes], NDArray[np.float32]]:
+    """The words of lines and their vectors (lines, width). `first_number` is that of the first line."""
+    words = []
+    number_texts = []
+    for line_number, line in enumerate(lines, start=first_number):
+        word_and_numbers = split_line(line, width)
+        if word_and_numbers is None:
+            raise DataError(f"expected a word and {width} numbers", source=path, line=line_number)
+        word, numbers = word_and_numbers
+        words.append(word)
+        number_texts.append(numbers)
+    return words, parsed_numbers(number_texts, width, path, first_number)
+
+
+def split_line(line: bytes, width: int) -> tuple[bytes, bytes] | None:
     """The word of a line, which can contain blanks, and its numbers; None if there are too few or many."""
     line = line.rstrip(ENDS)
-    word, _, numbers = line.partition(b" ")
-    if (blanks := line.count(b" ")) != width:
-        parts = line.rsplit(b" ", width)
-        word, numbers = parts[0], b" ".join(parts[1:])
-    # A number before the vector means one number too many, unless it is the whole word.
-    many = number(word.partition(b" ")[2].split(b" ")[-1]) is not None
-    return None if blanks < width or not word.strip() or many else (word.strip(), numbers)
+    blank_count = line.count(b" ")
+    if blank_count < width:
+        return None
+    if blank_count == width:
+        word, _, numbers = line.partition(b" ")
+    else:
+        word, *number_texts = line.rsplit(b" ", width)
+        numbers = b" ".join(number_texts)
+        # A number before the vector means one number too many, unless it is the whole word.
+        _, _, after_first_blank = word.partition(b" ")
+        if number(after_first_blank.split(b" ")[-1]) is not None:
+            return None
+    word = word.strip()
+    if not word:
+        return None
+    return word, numbers
 
 
-def parsed_numbers(
-    parts: Sequence[bytes], width: int, refuse: Callable[[str, int], NoReturn]
-) -> NDArray[np.float32]:
-    """Parse numbers with a JSON parser, which is four times as fast; if it fails, parse each number."""
-    text, values = b" ".join(parts), list[float | None]()
+def parsed_numbers(texts: Sequence[bytes], width: int, path: str, first_number: int) -> NDArray[np.float32]:
+    """The vectors (n, width) of lines whose numbers are texts with blanks between them.
+
+    A JSON parser is four times as fast as Python's; if it fails, each number is parsed by itself.
+    """
+    joined = b" ".join(texts)
+    values: list[float | None] = []
     with suppress(ValueError):
-        if not text.translate(None, OF_NUMBERS + b" "):  # JSON has other words than numbers
-            values = orjson.loads(b"[" + text.replace(b" ", b",") + b"]")
+        if not joined.translate(None, OF_NUMBERS + b" "):  # JSON has other words than numbers
+            values = orjson.loads(b"[" + joined.replace(b" ", b",") + b"]")
     if not values:
-        single = text.split(b" ")
-        values = list(map(number, single))
+        single_texts = joined.split(b" ")
+        values = [number(text) for text in single_texts]
         if None in values:
-            place = values.index(None)
-            refuse(f'"{single[place][:40].decode(errors="replace")}" is not a number', place // width)
+            index = values.index(None)
+            shown = single_texts[index][:40].decode(errors="replace")
+            raise DataError(f'"{shown}" is not a number', source=path, line=first_number + index // width)
     with np.errstate(over="ignore"):
-        rows = np.fromiter(values, np.float32, len(values)).reshape(len(parts), width)
-    finite = np.isfinite(rows).all(axis=1)
-    if not finite.all():
-        refuse("a number is too large for float32", int(finite.argmin()))
+        rows = np.fromiter(values, np.float32, len(values)).reshape(len(texts), width)
+    is_finite = np.isfinite(rows).all(axis=1)
+    if not is_finite.all():
+        line_number = first_number + int(is_finite.argmin())
+        raise DataError("a number is too large for float32", source=path, line=line_number)
     return rows
 
 
-def new_words(listed: Sequence[bytes], words: dict[str, int]) -> tuple[list[int], int]:
-    """Number the new words; return their places, and how many are not UTF-8, so that no text has them."""
-    kept, unreadable = list[int](), 0
-    for place, word in enumerate(listed):
+def add_words(listed: Sequence[bytes], words: dict[str, int]) -> tuple[list[int], int]:
+    """Add the new words to `words`, which has the row of each.
+
+    Returns their indices in the list, and how many words are not UTF-8, so that no text has them.
+    """
+    new_indices = []
+    unreadable_count = 0
+    for index, word in enumerate(listed):
         if not is_utf8(word):
-            unreadable += 1
-        elif (name := word.decode()) not in words:
-            words[name] = len(words)
-            kept.append(place)
-    return kept, unreadable
+            unreadable_count += 1
+            continue
+        text = word.decode()
+        if text not in words:
+            words[text] = len(words)
+            new_indices.append(index)
+    return new_indices, unreadable_count
 
 
 def is_utf8(text: bytes) -> bool:
@@ -136,30 +179,38 @@ def holds_word_vectors(path: str) -> bool:
     if path.endswith(ARRAY):
         return True
     with open_input(path) as file:
-        first = file.readline(LONGEST).removeprefix(codecs.BOM_UTF8)
-        return header(first) is not None or width_of(first) > 1
+        first_line = file.readline(LONGEST).removeprefix(codecs.BOM_UTF8)
+    return header(first_line) is not None or width_of(first_line) > 1
 
 
 def header(line: bytes) -> tuple[int, int] | None:
     """The number of words and the vector length in a header line; None for other lines."""
-    parts = line.split()
-    if len(parts) != 2 or not all(part.isdigit() and len(part) < 12 for part in parts) or parts[1] == b"0":
+    fields = line.split()
+    if len(fields) != 2 or not all(field.isdigit() and len(field) < 12 for field in fields):
         return None
-    return int(parts[0]), int(parts[1])
+    count, width = fields
+    if width == b"0":
+        return None
+    return int(count), int(width)
 
 
 def width_of(line: bytes) -> int:
-    """The count of numbers at the end of a line. The first part is always a word, even if it is a number."""
-    parts = line.rstrip(ENDS).split(b" ")
-    count = next((i for i, part in enumerate(reversed(parts)) if number(part) is None), len(parts))
-    return min(count, len(parts) - 1)
+    """The count of numbers at the end of a line. The first field is always a word, even if it is a number."""
+    _, *fields = line.rstrip(ENDS).split(b" ")
+    count = 0
+    for field in reversed(fields):
+        if number(field) is None:
+            break
+        count += 1
+    return count
 
 
-def number(part: bytes) -> float | None:
-    if not part or part.translate(None, OF_NUMBERS):  # Python also accepts 1_000 and infinity
+def number(text: bytes) -> float | None:
+    """The value of a text; None if it is not a number."""
+    if not text or text.translate(None, OF_NUMBERS):  # Python also accepts 1_000 and infinity
         return None
     try:
-        return float(part)
+        return float(text)
     except ValueError:
         return None
 
@@ -170,42 +221,51 @@ def read_word_array(path: str) -> WordVectors:
         rows: NDArray[np.float32] = np.ascontiguousarray(read_array_file(path), dtype=np.float32)
     if not np.isfinite(rows).all():
         raise DataError("the array contains NaN or a number too large for float32", source=path)
-    place = words_beside(path)
-    if place is None:
+    words_path = words_beside(path)
+    if words_path is None:
         name = path.removesuffix(ARRAY)
         advice = "the .txt file has one word per line, in the order of the rows"
         problem = f"{path}: the file with the words is missing: {name}.txt or {name}.parquet"
         raise NoInputError(problem, advice=advice)
-    if place.suffix == ".txt":
-        with open_input(str(place)) as file:
-            listed = file.read().removeprefix(BOM).removesuffix(b"\n").split(b"\n")
+    if words_path.suffix == ".txt":
+        with open_input(str(words_path)) as file:
+            content = file.read().removeprefix(BOM).removesuffix(b"\n")
+        listed = content.split(b"\n")
     else:
-        listed = read_column(place)
+        listed = read_column(words_path)
     if len(listed) != len(rows):
         problem = f"{len(listed):,} words, and {path} has {len(rows):,} rows"
-        raise DataError(problem, source=str(place))
-    words = dict[str, int]()
-    stripped = [word.strip() for word in listed]
-    if b"" in stripped:
-        raise DataError("expected a word", source=str(place), line=stripped.index(b"") + 1)
-    kept, unreadable = new_words(stripped, words)
-    if len(kept) < len(listed):  # as in text, so that the space is the same
-        rows = rows[kept]
-    return WordVectors(words, rows, len(listed) - unreadable - len(words), unreadable)
+        raise DataError(problem, source=str(words_path))
+    listed = [word.strip() for word in listed]
+    if b"" in listed:
+        raise DataError("expected a word", source=str(words_path), line=listed.index(b"") + 1)
+
+    words: dict[str, int] = {}
+    new_indices, unreadable_count = add_words(listed, words)
+    if len(new_indices) < len(listed):  # as in text, so that the space is the same
+        rows = rows[new_indices]
+    repeated_count = len(listed) - unreadable_count - len(words)
+    return WordVectors(words, rows, repeated_count, unreadable_count)
 
 
 def words_beside(path: str) -> Path | None:
     """The file with the words: the name of the array with another suffix."""
-    return next(filter(is_there, map(Path(path).with_suffix, (".txt", ".parquet"))), None)
+    for suffix in (".txt", ".parquet"):
+        words_path = Path(path).with_suffix(suffix)
+        if is_there(words_path):
+            return words_path
+    return None
 
 
-def read_column(place: Path) -> list[bytes]:
+def read_column(path: Path) -> list[bytes]:
     """The only column of a Parquet file."""
-    with open_parquet(str(place)) as table:
+    words: list[Any] = []
+    with open_parquet(str(path)) as table:
         try:
-            words = table.file.read().columns[0].to_pylist() if len(table.names) == 1 else []
+            if len(table.names) == 1:
+                words = table.file.read().columns[0].to_pylist()
         except table.errors as error:
-            raise DataError(f"damaged Parquet file: {error}", source=str(place)) from error
+            raise DataError(f"damaged Parquet file: {error}", source=str(path)) from error
     if not words or not all(isinstance(word, str) for word in words):
-        raise DataError("expected one column of words", source=str(place))
+        raise DataError("expected one column of words", source=str(path))
     return [word.encode(errors="surrogatepass") for word in words]

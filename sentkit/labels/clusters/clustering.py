@@ -49,7 +49,9 @@ class Nearest:
         self.rows = rows
         sums = (rows[span].sum(axis=0, dtype=np.float64) for span in spans(len(rows)))
         self.mean = sum(sums, np.zeros(rows.shape[1])) / len(rows)
-        self.centres, self.labels = np.empty((0, 0)), np.zeros(len(rows), np.intp)  # of the last call
+        # The centres and the labels of the last call.
+        self.centres = np.empty((0, 0))
+        self.labels = np.zeros(len(rows), np.intp)
         self.squares = self.own_distances(self.labels, self.mean[None])  # to the mean
         self.drift = np.empty(0)  # (k,): the sum of the movements since all limits were computed
         self.limits = np.empty(0)  # (n,): of the drift of the label of a row; empty after the first call
@@ -57,57 +59,81 @@ class Nearest:
 
     def assign(self, centres: Float64) -> Indices:
         """The number of the nearest centre, (k, d) -> (n,). Do not change the result."""
-        if len(centres) == 1:
+        count = len(centres)
+        if count == 1:
             return np.zeros(len(self.rows), np.intp)
-        short, count = centres - self.mean, len(centres)
+        short = centres - self.mean
+
+        # The rows that need a product here.
         due: Indices | None
         if self.on_device is not None:
             self.labels, due = self.on_device.nearest(short)
         else:
             due = self._due(centres)
-            self.centres, self.labels = centres.copy(), self.labels.copy()
+            self.centres = centres.copy()
+            self.labels = self.labels.copy()
+
+        # A value is a product with the weights plus an offset. `longest` and `largest` bound its error.
         offsets = np.vecdot(short, short) + 2.0 * (short @ self.mean)  # (k,)
         weights = np.ascontiguousarray(-2.0 * short.T, np.float32)  # (d, k)
-        longest, largest = 2.0 * lengths(short).max(), np.abs(offsets).max()
-        largest += longest * np.linalg.norm(self.mean)
+        short_offsets = offsets.astype(np.float32)
+        longest = 2.0 * lengths(short).max()
+        largest = np.abs(offsets).max() + longest * np.linalg.norm(self.mean)
+
+        # Memory that all blocks reuse.
         size = min(ROWS_PER_BLOCK, max(64, DISTANCES_PER_BLOCK // count))
-        room, copy = np.empty((size, count), np.float32), np.empty((size, len(self.mean)), np.float32)
+        value_buffer = np.empty((size, count), np.float32)
+        row_buffer = np.empty((size, len(self.mean)), np.float32)
+
         for span in spans(len(self.rows) if due is None else len(due), size):
-            places = np.arange(span.start, span.stop) if due is None else due[span]
-            # `take` without the mode, or into new memory, is far slower
-            rows = self.rows[span] if due is None else self.rows.take(places, 0, copy[: len(places)], "clip")
-            squares = self.squares[places]
+            if due is None:
+                indices = np.arange(span.start, span.stop)
+                rows = self.rows[span]
+            else:
+                indices = due[span]
+                # `take` without the mode, or into new memory, is far slower
+                rows = self.rows.take(indices, 0, row_buffer[: len(indices)], "clip")
+            squares = self.squares[indices]
             reach = margins(longest * np.sqrt(squares) + largest, UNDERFLOW * self.rows.shape[1])
-            values = np.matmul(rows, weights, out=room[: len(rows)])  # (b, k)
-            values += offsets.astype(np.float32)
-            every, best = np.arange(len(rows)), values.argmin(axis=1)
-            least = values[every, best]
-            values[every, best] = np.inf
+            values = np.matmul(rows, weights, out=value_buffer[: len(rows)])  # (b, k)
+            values += short_offsets
+
+            # The smallest and the second smallest value of each row.
+            every_row = np.arange(len(rows))
+            best = values.argmin(axis=1)
+            lowest = values[every_row, best]
+            values[every_row, best] = np.inf
             second = values.min(axis=1)
-            close = np.flatnonzero(second - least <= reach)
+
+            # Rows with two values within the error: exact distances decide.
+            close = np.flatnonzero(second - lowest <= reach)
             if len(close):
-                values[every, best] = least
-                row, centre = np.nonzero(values[close] <= (least + reach)[close, None])
+                values[every_row, best] = lowest
+                row, centre = np.nonzero(values[close] <= (lowest + reach)[close, None])
                 exact = np.full((len(close), count), np.inf)
                 exact[row, centre] = distances(rows, centres, close[row], centre)
                 best[close] = exact.argmin(axis=1)
-            self.labels[places] = best
+            self.labels[indices] = best
+
+            # How far the centres may move before the label can change.
             if len(self.limits):
                 squares += reach
-                gaps = (second - least - 2.0 * reach) / (np.sqrt(second + squares) + np.sqrt(least + squares))
-                self.limits[places] = self.drift[best] + (1.0 - SLACK) * gaps
+                sum_of_distances = np.sqrt(second + squares) + np.sqrt(lowest + squares)
+                gaps = (second - lowest - 2.0 * reach) / sum_of_distances
+                self.limits[indices] = self.drift[best] + (1.0 - SLACK) * gaps
         return self.labels
 
     def _due(self, centres: Float64) -> Indices | None:
         """The rows whose label may change because the centres moved; None means all."""
-        same = centres.shape == self.centres.shape
-        if same and len(self.limits):
+        is_same_shape = centres.shape == self.centres.shape
+        if is_same_shape and len(self.limits):
             moved = lengths(centres - self.centres)
             self.drift += moved + moved.max()
             due = np.flatnonzero(~(self.limits > (1.0 + SLACK) * self.drift[self.labels]))
             if len(due) < 0.9 * len(self.rows):
                 return due
-        self.drift, self.limits = np.zeros(len(centres)), np.empty(len(self.rows) if same else 0)
+        self.drift = np.zeros(len(centres))
+        self.limits = np.empty(len(self.rows) if is_same_shape else 0)
         return None
 
     def inertia(self, labels: Indices, centres: Float64) -> float:
@@ -120,11 +146,11 @@ class Nearest:
         return distances(self.rows, centres, np.arange(len(self.rows)), labels)
 
 
-def distances(rows: Float32, others: Float32 | Float64, row: Indices, other: Indices) -> Float64:
-    """The squared distances of the given pairs of rows, in float64."""
-    squared = np.empty(len(row))
-    for span in spans(len(row), PAIRS_PER_BLOCK):
-        difference = rows[row[span]].astype(np.float64) - others[other[span]]
+def distances(a: Float32, b: Float32 | Float64, indices_a: Indices, indices_b: Indices) -> Float64:
+    """The squared distances of the given pairs of rows of a and b, in float64."""
+    squared = np.empty(len(indices_a))
+    for span in spans(len(indices_a), PAIRS_PER_BLOCK):
+        difference = a[indices_a[span]].astype(np.float64) - b[indices_b[span]]
         squared[span] = np.vecdot(difference, difference)
     return squared
 
@@ -156,15 +182,15 @@ class Clustering:
 
     def without_empty(self) -> "Clustering":
         """Remove clusters without rows, and renumber the others without gaps."""
-        held = np.flatnonzero(self.sizes)
-        numbers = np.full(len(self.centres) + 1, -1)  # the last entry maps noise to -1
-        numbers[held] = np.arange(len(held))
-        return replace(self, labels=numbers[self.labels], centres=self.centres[held])
+        nonempty = np.flatnonzero(self.sizes)
+        new_labels = np.full(len(self.centres) + 1, -1)  # the last entry maps noise to -1
+        new_labels[nonempty] = np.arange(len(nonempty))
+        return replace(self, labels=new_labels[self.labels], centres=self.centres[nonempty])
 
 
 def best_of(clusterings: Iterable[Clustering]) -> Clustering:
     """The clustering with the smallest inertia; the first one in a tie."""
-    return min(clusterings, key=lambda each: each.inertia or 0.0)
+    return min(clusterings, key=lambda clustering: clustering.inertia or 0.0)
 
 
 def of_centres(rows: Float32, centres: Float64, device: "Device | None" = None) -> Clustering:
@@ -180,8 +206,10 @@ def of_labels(rows: Float32, labels: Indices) -> Clustering:
     centres = np.zeros((count, rows.shape[1]))
     for label in range(count):
         centres[label] = rows[labels == label].mean(axis=0, dtype=np.float64)
-    noisy = bool((labels < 0).any())
-    return Clustering(labels, centres, None if noisy else Nearest(rows).inertia(labels, centres))
+    inertia = None
+    if not (labels < 0).any():
+        inertia = Nearest(rows).inertia(labels, centres)
+    return Clustering(labels, centres, inertia)
 
 
 ROWS_WITHOUT_SAMPLE = 20_000  # rows; up to this number no sample is drawn
@@ -196,9 +224,9 @@ def kmeans(rows: Float32, options: ClusteringOptions, random: np.random.RandomSt
         best = kmeans(rows[chosen], replace(options, sample=None), random)
         return lloyd(Nearest(rows, options.device), best.centres, options)
     nearest = Nearest(rows, options.device)
-    return best_of(
-        lloyd(nearest, spread_out(rows, options.count, random), options) for _ in range(options.restarts)
-    )
+    # A generator, because the labels of all restarts may need much memory.
+    initial_centres = (spread_out(rows, options.count, random) for _ in range(options.restarts))
+    return best_of(lloyd(nearest, centres, options) for centres in initial_centres)
 
 
 def lloyd(nearest: Nearest, centres: Float64, options: ClusteringOptions) -> Clustering:
@@ -207,42 +235,55 @@ def lloyd(nearest: Nearest, centres: Float64, options: ClusteringOptions) -> Clu
     The sums of the rows of clusters are in float64; only rows that change cluster are added again.
     """
     rows = nearest.rows
-    enough = options.tolerance * float(nearest.squares.sum()) / rows.size  # of the mean variance
-    sums, labels, changed, iterations = np.zeros(centres.shape), np.full(len(rows), -1), True, 0
+    mean_variance = float(nearest.squares.sum()) / rows.size
+    smallest_shift = options.tolerance * mean_variance
+    sums = np.zeros(centres.shape)  # of the rows of each cluster
+    labels = np.full(len(rows), -1)
+    changed = True
+    iterations = 0
     while changed and iterations < options.iterations:
         iterations += 1
-        before, labels = labels, nearest.assign(centres)
-        places = np.flatnonzero(labels != before)
-        changed = len(places) > 0
-        for own, of, sign in ((places, labels, 1), (places[before[places] >= 0], before, -1)):
-            order = own[np.argsort(of[own], kind="stable")]
-            ends = np.cumsum(np.bincount(of[own], minlength=len(sums)))
-            for total, part in zip(sums, np.split(order, ends[:-1]), strict=True):
-                for span in spans(len(part)):
-                    total += sign * rows[part[span]].sum(axis=0, dtype=np.float64)
-        moved = means(nearest, sums, labels, centres)
-        shift = float(np.square(moved - centres).sum())
-        centres = moved
-        if shift <= enough:
+        old_labels = labels
+        labels = nearest.assign(centres)
+        moved_rows = np.flatnonzero(labels != old_labels)
+        changed = len(moved_rows) > 0
+        add_rows(sums, rows, moved_rows, labels, sign=1)
+        had_label = old_labels[moved_rows] >= 0
+        add_rows(sums, rows, moved_rows[had_label], old_labels, sign=-1)
+        old_centres = centres
+        centres = means(nearest, sums, labels, old_centres)
+        if float(np.square(centres - old_centres).sum()) <= smallest_shift:
             break
     if changed:
         labels = nearest.assign(centres)
     return Clustering(labels, centres, nearest.inertia(labels, centres), iterations)
 
 
-def means(nearest: Nearest, sums: Float64, labels: Indices, before: Float64) -> Float64:
+def add_rows(sums: Float64, rows: Float32, indices: Indices, labels: Indices, *, sign: int) -> None:
+    """Add these rows to the sums of their clusters, or subtract them, a few of one cluster at a time."""
+    order = indices[np.argsort(labels[indices], kind="stable")]
+    ends = np.cumsum(np.bincount(labels[indices], minlength=len(sums)))
+    for total, indices_of_cluster in zip(sums, np.split(order, ends[:-1]), strict=True):
+        for span in spans(len(indices_of_cluster)):
+            total += sign * rows[indices_of_cluster[span]].sum(axis=0, dtype=np.float64)
+
+
+def means(nearest: Nearest, sums: Float64, labels: Indices, old_centres: Float64) -> Float64:
     """The new centres, (k, d). An empty cluster takes the row farthest from its old centre."""
-    sums, counts = sums.copy(), np.bincount(labels, minlength=len(sums))
+    sums = sums.copy()
+    counts = np.bincount(labels, minlength=len(sums))
     empty = np.flatnonzero(counts == 0)
     if len(empty):
-        far = nearest.own_distances(labels, before)
-        farthest = np.argsort(-far, kind="stable")[: len(empty)]
-        for label, row in zip(empty, farthest[far[farthest] > 0], strict=False):
+        squares = nearest.own_distances(labels, old_centres)
+        farthest = np.argsort(-squares, kind="stable")[: len(empty)]
+        farthest = farthest[squares[farthest] > 0]
+        for label, row in zip(empty, farthest, strict=False):
             vector = nearest.rows[row].astype(np.float64)
             sums[labels[row]] -= vector
             counts[labels[row]] -= 1
-            sums[label], counts[label] = vector, 1
-    return np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], before)
+            sums[label] = vector
+            counts[label] = 1
+    return np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], old_centres)
 
 
 def spread_out(rows: Float32, count: int, random: np.random.RandomState) -> Float64:
@@ -269,12 +310,13 @@ def distant_rows(rows: Float32, count: int, random: np.random.RandomState) -> li
         magnitudes = squares[:, None] + squares[drawn]
         squared: Float64 = magnitudes - short @ (2.0 * short[drawn]).T
         close = squared <= margins(magnitudes, UNDERFLOW * rows.shape[1])
-        row, place = np.divmod(np.flatnonzero(close), len(drawn))
-        squared[row, place] = distances(rows, rows, row, drawn[place])
+        row, column = np.divmod(np.flatnonzero(close), len(drawn))
+        squared[row, column] = distances(rows, rows, row, drawn[column])
         return squared
 
+    # `nearest` is the squared distance of each row to the nearest chosen row, (n,).
     chosen = [int(random.random_sample() * len(rows))]
-    nearest = from_rows(np.array(chosen))[:, 0]  # (n,)
+    nearest = from_rows(np.array(chosen))[:, 0]
     tries = 2 + int(math.log(count))
     while len(chosen) < count and nearest.any():
         cumulated = np.cumsum(nearest)
@@ -338,8 +380,14 @@ def faiss_kmeans(rows: Float32, options: ClusteringOptions, random: np.random.Ra
         advice = "pip install faiss-cpu"
         raise UnavailableError("--algorithm faiss needs the package faiss", advice=advice) from error
     rounds = min(options.iterations, FAISS_ITERATIONS)
-    fixed = {"seed": int(random.randint(2**31 - 1)), "min_points_per_centroid": 1}
-    model = faiss.Kmeans(rows.shape[1], options.count, niter=rounds, nredo=options.restarts, **fixed)
+    model = faiss.Kmeans(
+        rows.shape[1],
+        options.count,
+        niter=rounds,
+        nredo=options.restarts,
+        seed=int(random.randint(2**31 - 1)),
+        min_points_per_centroid=1,
+    )
     model.train(np.ascontiguousarray(rows))
     best = of_centres(rows, model.centroids.astype(np.float64), options.device)
     return replace(best, iterations=rounds)

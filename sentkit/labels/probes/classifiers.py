@@ -2,7 +2,7 @@
 
 The network (arXiv 1803.05449) is a linear layer, optionally after a sigmoid layer, with the default
 configuration of SentEval: Adam, batches of 64, and an L2 penalty in the gradient, also for biases. The dev
-accuracy is measured every four epochs, and the best weights are kept.
+accuracy is measured every four epochs, and the best weights are the result.
 
 A fit to 4,000 vectors of 384 numbers with three classes takes 0.28 s of CPU time, or 0.58 s with 50 hidden
 units. MLPClassifier of scikit-learn takes 1.1 s and 2.4 s, with the same accuracy within the deviation of the
@@ -42,7 +42,7 @@ class Fit:
     train: Indices
     test: Indices
     penalty: float
-    dev: Indices | None = None  # for early stopping of a network; without it, part of `train` is held out
+    dev: Indices | None = None  # for early stopping of a network; without it, a share of `train` is held out
 
 
 ITERATIONS = 1000  # maximum; scikit-learn's default of 100 is too small for vectors of hundreds of numbers
@@ -82,13 +82,14 @@ def quiet_and_single() -> Iterator[list[Any]]:
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
-    show, unfinished = warnings.showwarning, list[Any]()
+    show = warnings.showwarning
+    unfinished = list[Any]()
 
-    def receive(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
+    def receive(message: Any, category: type[Warning], *args: Any, **kwargs: Any) -> None:
         if issubclass(category, ConvergenceWarning):
             unfinished.append(message)
         else:
-            show(message, category, *place, **more)
+            show(message, category, *args, **kwargs)
 
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("always", ConvergenceWarning)
@@ -97,20 +98,27 @@ def quiet_and_single() -> Iterator[list[Any]]:
 
 
 BATCH_ROWS = 64
-EPOCHS, EPOCHS_PER_EVALUATION = 200, 4  # maximum number of epochs; epochs between two evaluations
+EPOCHS = 200  # maximum
+EPOCHS_PER_EVALUATION = 4
 PATIENCE = 5  # evaluations without a new best, not only consecutive ones, as in SentEval's code
-RATE, BETA1, BETA2, EPSILON = 1e-3, 0.9, 0.999, 1e-8  # the defaults of Adam
+# The defaults of Adam.
+RATE = 1e-3
+BETA1 = 0.9
+BETA2 = 0.999
+EPSILON = 1e-8
+
 HELD_OUT = 0.05  # share of the training rows, without dev rows
 
 Layers = list[tuple[Floats, Floats]]  # weights (inputs, outputs) and biases of each layer
 
 
-class Adam:
+class NumpyAdam:
     """Adam (arXiv 1412.6980) with the formulas of torch; each step changes the parameters in place."""
 
     def __init__(self, parameters: Floats) -> None:
         self.parameters = parameters
-        self.mean, self.square = np.zeros_like(parameters), np.zeros_like(parameters)
+        self.mean = np.zeros_like(parameters)
+        self.square = np.zeros_like(parameters)
         self.steps = 0
 
     def step(self, gradient: Floats) -> None:
@@ -124,17 +132,23 @@ class Adam:
 
 def start(widths: Sequence[int], random: np.random.Generator) -> Floats:
     """The initial parameters, as in torch: uniform within 1 / sqrt(inputs). `widths`: of all layers."""
-    return np.concatenate(
-        [random.uniform(-(n**-0.5), n**-0.5, (n + 1) * outputs) for n, outputs in pairwise(widths)]
-    )
+    parameters_of_layers = []
+    for inputs, outputs in pairwise(widths):
+        limit = inputs**-0.5
+        parameters_of_layers.append(random.uniform(-limit, limit, (inputs + 1) * outputs))
+    return np.concatenate(parameters_of_layers)
 
 
 def layers_of(parameters: Floats, widths: Sequence[int]) -> Layers:
     """Views of the weights (inputs, outputs) and the biases of each layer."""
-    layers, begin = [], 0
+    layers = []
+    begin = 0
     for inputs, outputs in pairwise(widths):
-        middle, end = begin + inputs * outputs, begin + (inputs + 1) * outputs
-        layers.append((parameters[begin:middle].reshape(inputs, outputs), parameters[middle:end]))
+        middle = begin + inputs * outputs
+        end = middle + outputs
+        weights = parameters[begin:middle].reshape(inputs, outputs)
+        biases = parameters[middle:end]
+        layers.append((weights, biases))
         begin = end
     return layers
 
@@ -153,20 +167,26 @@ def sigmoid(values: Floats) -> Floats:
     return 0.5 * (np.tanh(0.5 * values) + 1)  # does not overflow
 
 
-def write_gradient(slopes: Layers, layers: Layers, features: Floats, codes: Indices) -> None:
-    """Set `slopes` to the gradient of the mean cross-entropy."""
-    *entering, scores = forward(layers, features)
+def write_gradient(gradient: Layers, layers: Layers, features: Floats, codes: Indices) -> None:
+    """Set `gradient` to the gradient of the mean cross-entropy."""
+    *layer_inputs, scores = forward(layers, features)
+
+    # The gradient of the scores: softmax minus the true class.
     scores -= scores.max(axis=1, keepdims=True)
     error = np.exp(scores)
     error /= error.sum(axis=1, keepdims=True)
     error[np.arange(len(codes)), codes] -= 1
     error /= len(codes)
-    parts = zip(layers, slopes, entering, strict=True)
-    for (weights, _), (of_weights, of_biases), values in reversed(list(parts)):
-        np.matmul(values.T, error, out=of_weights)
-        error.sum(axis=0, out=of_biases)
-        if values is not features:
-            error = error @ weights.T * (values * (1 - values))
+
+    # From the last layer to the first.
+    for i in reversed(range(len(layers))):
+        weights, _ = layers[i]
+        weight_gradient, bias_gradient = gradient[i]
+        np.matmul(layer_inputs[i].T, error, out=weight_gradient)
+        error.sum(axis=0, out=bias_gradient)
+        if i > 0:
+            sigmoids = layer_inputs[i]
+            error = error @ weights.T * (sigmoids * (1 - sigmoids))
 
 
 def learn(
@@ -180,28 +200,35 @@ def learn(
     from sklearn.exceptions import ConvergenceWarning
 
     features, codes = train
+    dev_features, dev_codes = dev
     parameters = start(widths, random).astype(features.dtype)
-    slope = np.empty_like(parameters)
-    layers, slopes = layers_of(parameters, widths), layers_of(slope, widths)  # every step changes these views
-    adam = Adam(parameters)
-    best, kept, idle = -1.0, parameters.copy(), 0
+    gradient = np.empty_like(parameters)
+    # Views, which every step changes.
+    layers = layers_of(parameters, widths)
+    gradient_of_layers = layers_of(gradient, widths)
+
+    adam = NumpyAdam(parameters)
+    best_accuracy = -1.0
+    best_parameters = parameters.copy()
+    evaluations_without_gain = 0
     for _ in range(EPOCHS // EPOCHS_PER_EVALUATION):
         for _ in range(EPOCHS_PER_EVALUATION):
             order = random.permutation(len(codes))
             for begin in range(0, len(codes), BATCH_ROWS):
                 batch = order[begin : begin + BATCH_ROWS]
-                write_gradient(slopes, layers, features[batch], codes[batch])
-                adam.step(slope + penalty * parameters)
-        right = float(np.mean(predict(layers, dev[0]) == dev[1]))
-        if right > best:
-            best, kept = right, parameters.copy()
+                write_gradient(gradient_of_layers, layers, features[batch], codes[batch])
+                adam.step(gradient + penalty * parameters)
+        accuracy = float(np.mean(predict(layers, dev_features) == dev_codes))
+        if accuracy > best_accuracy:
+            best_accuracy = accuracy
+            best_parameters = parameters.copy()
         else:
-            idle += 1
-        if idle == PATIENCE:
+            evaluations_without_gain += 1
+        if evaluations_without_gain == PATIENCE:
             break
     if not np.isfinite([parameters, adam.square]).all():
         warnings.warn("a parameter is not finite", ConvergenceWarning, stacklevel=2)
-    return layers_of(kept, widths)
+    return layers_of(best_parameters, widths)
 
 
 def predict(layers: Layers, features: Floats) -> Indices:
@@ -217,11 +244,17 @@ class Network:
 
     def __call__(self, data: Data, fit: Fit) -> Indices:
         random = np.random.default_rng(self.seed)
-        train, dev = (fit.train, fit.dev) if fit.dev is not None else held_out(fit.train, random)
-        widths = [data.features.shape[1], *filter(None, [self.hidden]), data.classes]
-        known, held = ((data.features[rows], data.codes[rows]) for rows in (train, dev))
+        train = fit.train
+        dev = fit.dev
+        if dev is None:
+            train, dev = held_out(fit.train, random)
+        widths = [data.features.shape[1], data.classes]
+        if self.hidden:
+            widths.insert(1, self.hidden)
+        train_data = (data.features[train], data.codes[train])
+        dev_data = (data.features[dev], data.codes[dev])
         with np.errstate(over="ignore", invalid="ignore"):
-            layers = learn(widths, known, held, fit.penalty, random)
+            layers = learn(widths, train_data, dev_data, fit.penalty, random)
             return predict(layers, data.features[fit.test])
 
 
@@ -240,17 +273,19 @@ def features_of(block: VectorBlock) -> Float32:
     """The vectors of sentences; (|u - v|, u * v) of pairs, as in SentEval (arXiv 1803.05449)."""
     if block.vectors.shape[1] == 1:
         return block.vectors[:, 0]
-    left, right = block.vectors[:, 0], block.vectors[:, 1]
+    u = block.vectors[:, 0]
+    v = block.vectors[:, 1]
     with np.errstate(over="ignore"):
-        return np.concatenate([abs(left - right), left * right], axis=1)
+        return np.concatenate([abs(u - v), u * v], axis=1)
 
 
 def refuse_without_features(block: VectorBlock) -> VectorBlock:
     """Mark triplets, and pairs whose products are not finite."""
     if block.vectors.shape[1] > 2:
         block.rows.refuse_all("this row is a triplet; probe reads sentences and pairs")
-    for place in np.flatnonzero(~np.isfinite(features_of(block)).all(axis=1)).tolist():
-        block.rows.refuse(place, "the vectors of this pair are too large to multiply")
+    is_finite = np.isfinite(features_of(block)).all(axis=1)
+    for index in np.flatnonzero(~is_finite).tolist():
+        block.rows.refuse(index, "the vectors of this pair are too large to multiply")
     return block
 
 
@@ -279,9 +314,11 @@ class VectorClassifier:
             yield block, self.outputs_of(block)
 
     def checked(self, block: VectorBlock) -> VectorBlock:
-        width, wanted = features_of(refuse_without_features(block)).shape[1], self.weight.shape[1]
-        if width != wanted:
-            block.rows.refuse_all(f"the classifier takes {wanted} features, this row has {width}")
+        features = features_of(refuse_without_features(block))
+        width = features.shape[1]
+        expected = self.weight.shape[1]
+        if width != expected:
+            block.rows.refuse_all(f"the classifier takes {expected} features, this row has {width}")
         return block
 
     def outputs_of(self, block: VectorBlock) -> Float64:
@@ -292,30 +329,49 @@ def read_classifier(path: str) -> VectorClassifier:
     """Read a file of `sentkit probe -o`; raise a DataError for other files."""
     note = read_fit_note(path)
     if note.get("kind") != KIND:
-        raise DataError(
-            "not a classifier", source=path, advice="make one with sentkit probe -o FILE.safetensors"
-        )
+        advice = "make one with sentkit probe -o FILE.safetensors"
+        raise DataError("not a classifier", source=path, advice=advice)
     classes: Any = note.get("classes")
-    weight, bias = (read_array(path, name).astype(np.float64) for name in ("weight", "bias"))
-    named = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
-    agree = named and len({*classes}) == len(classes) and weight.shape[:1] == bias.shape == (len(classes),)
-    finite = np.isfinite(weight).all() and np.isfinite(bias).all()
-    if not (agree and finite and weight.ndim == 2 and weight.size):
+    weight = read_array(path, "weight").astype(np.float64)
+    bias = read_array(path, "bias").astype(np.float64)
+    if not are_classes(classes) or not are_weights(weight, bias, len(classes)):
         raise DataError("the classes and the weights do not match", source=path)
     spec = note.get("spec")
-    if not isinstance(spec, dict):  # then the label of the space says: model/readout/steps
-        label, _, _ = (note.get("_emb") or "").rpartition(":")
-        model, *readout_and_steps = label.split("/")
-        spec = {}
-        if readout_and_steps and ">" not in label:
-            readout, *steps = readout_and_steps
-            spec = {"model": model, "readout": readout, "steps": [f"/{step}:" for step in steps]}
+    if not isinstance(spec, dict):
+        spec = spec_of_label(note.get("_emb") or "")
     return VectorClassifier(path, tuple(classes), weight, bias, spec)
 
 
-def write_classifier(file: BinaryIO, found: VectorClassifier, record: dict[str, Any]) -> None:
+def are_classes(classes: Any) -> bool:
+    """Whether these are different strings."""
+    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+        return False
+    return len(set(classes)) == len(classes)
+
+
+def are_weights(weight: Float64, bias: Float64, classes: int) -> bool:
+    """Whether these are finite weights (k, d) and biases (k,) of k classes."""
+    if weight.ndim != 2 or not weight.size:
+        return False
+    if len(weight) != classes or bias.shape != (classes,):
+        return False
+    return bool(np.isfinite(weight).all() and np.isfinite(bias).all())
+
+
+def spec_of_label(emb: str) -> dict[str, Any]:
+    """What the label of a space says of it: model/readout/steps."""
+    label, _, _ = emb.rpartition(":")
+    model, *readout_and_steps = label.split("/")
+    if not readout_and_steps or ">" in label:
+        return {}
+    readout, *steps = readout_and_steps
+    return {"model": model, "readout": readout, "steps": [f"/{step}:" for step in steps]}
+
+
+def write_classifier(file: BinaryIO, classifier: VectorClassifier, record: dict[str, Any]) -> None:
     """Write a classifier; `record` describes the fit."""
-    spec = {"spec": found.spec} if found.spec else {}
-    note = {"kind": KIND, "classes": list(found.classes), **record, **spec}
+    note = {"kind": KIND, "classes": list(classifier.classes), **record}
+    if classifier.spec:
+        note["spec"] = classifier.spec
     metadata = {"format": "np", "sentkit": orjson.dumps(note).decode()}
-    put_arrays(file, {"weight": found.weight, "bias": found.bias}, metadata)
+    put_arrays(file, {"weight": classifier.weight, "bias": classifier.bias}, metadata)

@@ -67,8 +67,10 @@ class Bench:
 
     def shares(self, fits: Sequence[Fit]) -> list[float]:
         """The share of correct predictions of each fit."""
-        codes = self.data.codes
-        return [float(np.mean(p == codes[fit.test])) for fit, p in zip(fits, self.run(fits), strict=True)]
+        shares = []
+        for fit, predicted in zip(fits, self.run(fits), strict=True):
+            shares.append(float(np.mean(predicted == self.data.codes[fit.test])))
+        return shares
 
     def folds(self, rows: Indices, count: int) -> list[tuple[Indices, Indices]]:
         """Stratified, shuffled folds: pairs of training and test rows."""
@@ -78,70 +80,84 @@ class Bench:
         with warnings.catch_warnings():
             # scikit-learn warns about a class with one row fewer than folds, which can occur within a fold.
             warnings.filterwarnings("ignore", "The least populated class", UserWarning)
-            return [(rows[a], rows[b]) for a, b in splits.split(np.zeros(len(rows)), self.data.codes[rows])]
+            no_features = np.zeros(len(rows))
+            indices_of_folds = list(splits.split(no_features, self.data.codes[rows]))
+        return [(rows[train], rows[test]) for train, test in indices_of_folds]
 
     def grid(self, rows: Indices, count: int) -> list[Fit]:
         """Every penalty on the same folds; the test rows also control early stopping of a network."""
-        folds = self.folds(rows, count) if len(self.penalties) > 1 else []
-        return [Fit(a, b, penalty, dev=b) for penalty in self.penalties for a, b in folds]
+        if len(self.penalties) == 1:
+            return []
+        folds = self.folds(rows, count)
+        return [Fit(train, test, penalty, dev=test) for penalty in self.penalties for train, test in folds]
 
     def choose(self, grid: Sequence[Fit]) -> tuple[float, list[float]]:
         """The penalty that is best in these fits, and its accuracies. One penalty needs no fits."""
         if len(self.penalties) == 1:
             return self.penalties[0], []
         shares = np.reshape(self.shares(grid), (len(self.penalties), -1)).tolist()
-        place = best(shares)
-        return self.penalties[place], shares[place]
+        index = best(shares)
+        return self.penalties[index], shares[index]
 
     def nested(self, rows: Indices, count: int) -> tuple[list[float], list[float]]:
         """The accuracies of all folds, each with the penalty that is best in folds of the other rows."""
-        outer, several = self.folds(rows, count), len(self.penalties)
-        penalties = list(self.penalties) * count
-        if several > 1:
-            inner = [fit for train, _ in outer for fit in self.grid(train, count)]
-            shares = np.reshape(self.shares(inner), (count, several, count)).tolist()
-            penalties = [self.penalties[best(each)] for each in shares]
-        last = [Fit(*fold, penalty) for fold, penalty in zip(outer, penalties, strict=True)]
-        return self.shares(last), penalties
+        outer_folds = self.folds(rows, count)
+        penalties = list(self.penalties) * count  # of the folds, if there is one
+        if len(self.penalties) > 1:
+            inner_fits = [fit for train, _ in outer_folds for fit in self.grid(train, count)]
+            shape = (count, len(self.penalties), count)
+            shares_of_folds = np.reshape(self.shares(inner_fits), shape).tolist()
+            penalties = [self.penalties[best(shares)] for shares in shares_of_folds]
+        outer_fits = []
+        for (train, test), penalty in zip(outer_folds, penalties, strict=True):
+            outer_fits.append(Fit(train, test, penalty))
+        return self.shares(outer_fits), penalties
 
     def few_shot(self, rows: Indices, test: Indices | None, shots: int, samples: int) -> list[Fit]:
         """Fits to `shots` rows of each class, drawn `samples` times, with `test` or the other rows."""
         fits = []
         for number in range(samples):
             drawn = sample(self.data.codes[rows], shots, np.random.default_rng([self.seed, number]))
-            rest = np.delete(rows, drawn) if test is None else test
-            fits.append(Fit(rows[drawn], rest, self.penalties[0]))
+            tested = np.delete(rows, drawn) if test is None else test
+            fits.append(Fit(rows[drawn], tested, self.penalties[0]))
         return fits
 
 
 def best(shares: Sequence[Sequence[float]]) -> int:
     """The index of the penalty with the highest mean accuracy; the first of those equal to 0.01 %."""
-    return int(np.argmax([round(100 * np.mean(each), 2) for each in shares]))
+    accuracies = [round(100 * np.mean(shares_of_folds), 2) for shares_of_folds in shares]
+    return int(np.argmax(accuracies))
 
 
 def sample(codes: Indices, shots: int, random: np.random.Generator) -> Indices:
     """Draw the same number of rows from each class, without replacement."""
     classes = [np.flatnonzero(codes == code) for code in np.unique(codes)]
-    return np.sort(np.concatenate([random.choice(rows, shots, replace=False) for rows in classes]))
+    drawn = [random.choice(rows, shots, replace=False) for rows in classes]
+    return np.sort(np.concatenate(drawn))
 
 
 def columns(record: Record) -> dict[str, str]:
     """The record as a table row, by column name."""
-    return {
+    cells = {
         "file": record["file"],
         "encoder": label_of(record["encoder"]),
         "n": str(record["n"]),
-        **({"n test": str(record["n_test"])} if "n_test" in record else {}),
-        "classes": str(len(record["classes"])),
-        "accuracy x 100": f"{record['accuracy']:.2f}",
-        **({"sd": f"{record['sd']:.2f}"} if "sd" in record else {}),
-        **({"F1 x 100": f"{record['f1']:.2f}"} if "f1" in record else {}),
-        "majority": f"{record['majority']:.2f}",
     }
+    if "n_test" in record:
+        cells["n test"] = str(record["n_test"])
+    cells["classes"] = str(len(record["classes"]))
+    cells["accuracy x 100"] = f"{record['accuracy']:.2f}"
+    if "sd" in record:
+        cells["sd"] = f"{record['sd']:.2f}"
+    if "f1" in record:
+        cells["F1 x 100"] = f"{record['f1']:.2f}"
+    cells["majority"] = f"{record['majority']:.2f}"
+    return cells
 
 
 # The grids of SentEval: C of a regression, and the weight penalty of a network.
-GRID, GRID_WITH_TEST = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0), (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+GRID = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+GRID_WITH_TEST = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 GRID_OF_NETWORK = (1e-5, 1e-4, 1e-3, 1e-2)
 GRID_OF_FEW_SHOT = (1.0,)
 FEWEST_FOLDS = 3
@@ -175,28 +191,44 @@ class Probe:
         dev: str | None = None,
         watch: Watch = UNWATCHED,
     ) -> None:
-        self.options, self.watch, self.reader = options, watch, VectorReader(inputs)
-        self.grid = options.penalties or (GRID_WITH_TEST if test is not None and dev is None else GRID)
-        if options.shots is not None:
-            self.grid = GRID_OF_FEW_SHOT
-        elif options.penalties is None and options.head == "senteval":
-            self.grid = GRID_OF_NETWORK
-        paths = {"train": train, "dev": dev, "test": test}
-        self.paths = {part: path for part, path in paths.items() if path is not None}
-        self.features, self.codes, self.rows = list[Float32](), list[Indices](), dict[str, Indices]()
-        for part, path in self.paths.items():
+        self.options = options
+        self.watch = watch
+        self.reader = VectorReader(inputs)
+        self.paths = {"train": train}
+        if dev is not None:
+            self.paths["dev"] = dev
+        if test is not None:
+            self.paths["test"] = test
+        self.grid = self._penalties()
+
+        # All rows, and which of them are those of a file.
+        self.features = list[Float32]()
+        self.codes = list[Indices]()
+        self.rows = dict[str, Indices]()
+        for split, path in self.paths.items():
             features, names = self.read(path)
-            if part == "train":
+            if split == "train":
                 classes, counts = np.unique(np.array(names, dtype=object), return_counts=True)
-                self.counts = dict(zip(classes.tolist(), counts.tolist(), strict=True))
+                self.counts = dict(zip(classes.tolist(), counts.tolist(), strict=True))  # rows of each class
                 self.check()
-            places = {name: place for place, name in enumerate(self.counts)}
-            if unknown := sorted({*names} - places.keys()):
+            code_of_class = {name: code for code, name in enumerate(self.counts)}
+            unknown = sorted(set(names) - code_of_class.keys())
+            if unknown:
                 problem = f'"{options.label}": TRAIN does not contain the class "{unknown[0]}"'
                 raise DataError(problem, source=path)
-            self.rows[part] = np.arange(len(names)) + sum(map(len, self.codes))
+            self.rows[split] = np.arange(len(names)) + sum(map(len, self.codes))
             self.features.append(features)
-            self.codes.append(np.array([places[name] for name in names], dtype=np.intp))
+            self.codes.append(np.array([code_of_class[name] for name in names], dtype=np.intp))
+
+    def _penalties(self) -> Sequence[float]:
+        """The penalties to choose from."""
+        if self.options.shots is not None:
+            return GRID_OF_FEW_SHOT
+        if self.options.penalties:
+            return self.options.penalties
+        if self.options.penalties is None and self.options.head == "senteval":
+            return GRID_OF_NETWORK
+        return GRID_WITH_TEST if "test" in self.paths and "dev" not in self.paths else GRID
 
     def read(self, path: str) -> tuple[Float32, list[str]]:
         """The features and classes of a file; all files must have one space and one shape."""
@@ -213,122 +245,178 @@ class Probe:
 
     def check(self) -> None:
         """Refuse a single class, and classes with too few rows, before any work."""
-        shots, folds, path = self.options.shots, self.options.folds, self.paths["train"]
-        name, fewest = min(self.counts.items(), key=lambda item: item[1])
-        count, problem = sum(self.counts.values()), f'class "{name}" has {fewest} rows, fewer than'
+        path = self.paths["train"]
+        name, smallest = min(self.counts.items(), key=lambda item: item[1])
+        count = sum(self.counts.values())
         if len(self.counts) < 2:
             problem = f'"{self.options.label}" is "{name}" in all {count} rows, expected 2 classes or more'
             raise DataError(problem, source=path)
+
+        problem = f'class "{name}" has {smallest} rows, fewer than'
+        shots = self.options.shots
+        folds = self.options.folds
+        needs_folds = "dev" not in self.paths and ("test" not in self.paths or len(self.grid) > 1)
         if shots is not None:
-            is_all = "test" not in self.paths and count == shots * len(self.counts)
-            if fewest < shots or is_all:
-                advice = self.advice_about_shots(fewest)
-                if fewest < shots:
-                    raise DataError(f"{problem} --few-shot {shots} draws", source=path, advice=advice)
+            advice = self.advice_about_shots(smallest)
+            if smallest < shots:
+                raise DataError(f"{problem} --few-shot {shots} draws", source=path, advice=advice)
+            if "test" not in self.paths and count == shots * len(self.counts):
                 problem = f"--few-shot {shots} uses all {count} rows of TRAIN for training"
                 raise DataError(problem, source=path, advice=advice)
-        elif "dev" not in self.paths and ("test" not in self.paths or len(self.grid) > 1):
-            most_folds = self.most_folds(fewest)
-            if folds > most_folds:
-                if most_folds >= FEWEST_FOLDS:
-                    advice = f"use --folds {most_folds}"
-                elif fewest >= FEWEST_FOLDS:
-                    advice = f"use --folds {fewest} and one penalty, such as --penalties 1"
-                else:
-                    advice = f"give each class {FEWEST_FOLDS} rows or more, or leave this class out"
-                raise DataError(f"{problem} --folds {folds} needs", source=path, advice=advice)
+        elif needs_folds and folds > self.most_folds(smallest):
+            advice = self.advice_about_folds(smallest)
+            raise DataError(f"{problem} --folds {folds} needs", source=path, advice=advice)
 
-    def most_folds(self, fewest: int) -> int:
-        """The largest number of folds; `fewest` is the number of rows of the smallest class.
+    def advice_about_folds(self, smallest: int) -> str:
+        most_folds = self.most_folds(smallest)
+        if most_folds >= FEWEST_FOLDS:
+            return f"use --folds {most_folds}"
+        if smallest >= FEWEST_FOLDS:
+            return f"use --folds {smallest} and one penalty, such as --penalties 1"
+        return f"give each class {FEWEST_FOLDS} rows or more, or leave this class out"
+
+    def most_folds(self, smallest: int) -> int:
+        """The largest number of folds; `smallest` is the number of rows of the smallest class.
 
         A fold may remove two rows of each class from the folds within it.
         """
         is_nested = "test" not in self.paths and len(self.grid) > 1
-        return min(fewest, max(self.counts.values()) - 2) if is_nested else fewest
+        if not is_nested:
+            return smallest
+        return min(smallest, max(self.counts.values()) - 2)
 
-    def advice_about_shots(self, fewest: int) -> str:
+    def advice_about_shots(self, smallest: int) -> str:
         """The largest number of --few-shot; without --test some rows remain for the test."""
-        has_rest = "test" in self.paths or sum(self.counts.values()) > fewest * len(self.counts)
-        most_shots = fewest if has_rest else fewest - 1
-        if most_shots == 0:
+        if "test" in self.paths or sum(self.counts.values()) > smallest * len(self.counts):
+            return f"use --few-shot {smallest}"
+        if smallest == 1:
             return "give the rows of the test with --test"
-        return f"use --few-shot {most_shots}" + ("" if has_rest else ", or --test")
+        return f"use --few-shot {smallest - 1}, or --test"
 
     def report(self, file: BinaryIO | None = None) -> Record:
         """The record of the test. The classifier of all TRAIN rows is written to `file`."""
-        options, features = self.options, np.concatenate(self.features)
+        options = self.options
+        features = np.concatenate(self.features)
         head: Head = Network(options.hidden, options.seed)
-        name = f"{options.head}, nhid {options.hidden}"
+        head_name = f"{options.head}, nhid {options.hidden}"
         if options.head == "logreg":
-            head, features = logreg, features.astype(np.float64)  # rounding does not affect the result
-            name = options.head
+            head = logreg
+            head_name = options.head
+            features = features.astype(np.float64)  # rounding does not affect the result
         data = Data(features, np.concatenate(self.codes), len(self.counts))
         bench = Bench(data, head, self.grid, options.seed, options.jobs, watch=self.watch)
-        found, protocol, predicted, tested = self.run(bench)
+        result = self.run(bench)
         if file is not None:
-            self.write_classifier(file, found["chosen"], bench)
-        most = int(np.argmax(list(self.counts.values())))  # the most frequent class of TRAIN
-        truth = data.codes[tested]
-        record = {
-            "file": readable(self.paths["train"]),
-            **{part: readable(path) for part, path in self.paths.items() if part != "train"},
+            self.write_classifier(file, result.fields["chosen"], bench)
+
+        truth = data.codes[result.tested]
+        counts = list(self.counts.values())
+        most_frequent = int(np.argmax(counts))  # class of TRAIN
+        record: Record = {"file": readable(self.paths["train"])}
+        for split in ("dev", "test"):
+            if split in self.paths:
+                record[split] = readable(self.paths[split])
+        record |= {
             "encoder": self.reader.emb,
             "label": options.label,
             "n": len(self.rows["train"]),
             "classes": self.counts,
-            "protocol": protocol,
-            "head": name,
+            "protocol": result.protocol,
+            "head": head_name,
             "penalties": list(self.grid),
             "seed": options.seed,
-            **found,
-            "majority": 100 * float(np.mean(truth == most)),
+            **result.fields,
+            "majority": 100 * float(np.mean(truth == most_frequent)),
         }
         if "test" in self.rows:
             record["n_test"] = len(self.rows["test"])
-            if len(self.counts) == 2 and predicted is not None:
-                record |= {"f1": 100 * f1(predicted, truth), "f1_of": list(self.counts)[1]}
-        return record | ({"not_converged": bench.unfinished} if bench.unfinished else {})
+            if len(self.counts) == 2 and result.predicted is not None:
+                record["f1"] = 100 * f1(result.predicted, truth)
+                record["f1_of"] = list(self.counts)[1]
+        if bench.unfinished:
+            record["not_converged"] = bench.unfinished
+        return record
 
     def write_classifier(self, file: BinaryIO, penalty: float, bench: Bench) -> None:
         """Write the regression of all TRAIN rows, with the penalty of the test or of folds."""
-        train, path = self.rows["train"], self.paths["train"]
+        train = self.rows["train"]
+        path = self.paths["train"]
         if "test" not in self.rows:
             penalty, _ = bench.choose(bench.grid(train, self.options.folds))
+        no_rows = train[:0]
         with quiet_and_single() as unfinished:
-            weight, bias = weights_of(bench.data, Fit(train, train[:0], penalty))
+            weight, bias = weights_of(bench.data, Fit(train, no_rows, penalty))
         bench.unfinished += len(unfinished)
         spec = common_spec(self.reader.inputs.other(path))
-        found = VectorClassifier(path, tuple(self.counts), weight, bias, spec)
-        record = {"_emb": self.reader.emb, "label": self.options.label, "rows": len(train)}
-        write_classifier(file, found, record | {"penalty": penalty})
+        classifier = VectorClassifier(path, tuple(self.counts), weight, bias, spec)
+        record = {
+            "_emb": self.reader.emb,
+            "label": self.options.label,
+            "rows": len(train),
+            "penalty": penalty,
+        }
+        write_classifier(file, classifier, record)
 
-    def run(self, bench: Bench) -> tuple[Record, str, Indices | None, Indices]:
-        """The result, a description of the protocol, the predictions of one test, and the tested rows."""
-        options, chooses = self.options, len(self.grid) > 1
-        rows, dev, test = self.rows["train"], self.rows.get("dev"), self.rows.get("test")
-        folds, penalties = f"{options.folds} stratified folds", [self.grid[0]] * options.samples
-        if test is not None and options.shots is None:
-            grid, by = bench.grid(rows, options.folds), f"{folds} of TRAIN"
-            if dev is not None:  # they also control early stopping of the final fit
-                grid, by = [Fit(rows, dev, each, dev=dev) for each in self.grid], "accuracy on DEV"
-            penalty, choosing = bench.choose(grid)
-            [predicted] = bench.run([Fit(rows, test, penalty, dev=dev)])
-            right = float(np.mean(predicted == bench.data.codes[test]))
-            found: Record = {"accuracy": 100 * right, "chosen": penalty}
-            found["choosing"] = [100 * each for each in choosing]
-            protocol = (f"penalty by {by}; " if chooses else "") + "fitted to TRAIN; tested on TEST"
-            return found, protocol, predicted, test
-        if options.shots is None:
-            shares, penalties = bench.nested(rows, options.folds)
-            protocol = f"{folds}, the penalty of each by {folds} of the rest" if chooses else folds
-            tested = rows
-        else:
-            fits = bench.few_shot(rows, test, options.shots, options.samples)
-            shares, tested = bench.shares(fits), np.concatenate([fit.test for fit in fits])
-            drawn = f"{options.shots} rows of each class, drawn {options.samples} times"
-            protocol = f"{drawn}; tested on {'the other rows' if test is None else 'TEST'}"
-        found = {"accuracy": 100 * statistics.fmean(shares)}
-        if len(shares) == 1:
-            return {**found, "chosen": penalties[0], "choosing": []}, protocol, None, tested
-        found |= {"sd": 100 * statistics.stdev(shares), "accuracies": [100 * each for each in shares]}
-        return {**found, "chosen": penalties}, protocol, None, tested
+    def run(self, bench: Bench) -> "ProbeResult":
+        if self.options.shots is not None:
+            return self._few_shot(bench, self.options.shots)
+        if "test" in self.rows:
+            return self._test(bench)
+        return self._folds(bench)
+
+    def _test(self, bench: Bench) -> "ProbeResult":
+        """One fit to TRAIN, tested on TEST, with the penalty that is best on DEV or in folds of TRAIN."""
+        rows = self.rows["train"]
+        test = self.rows["test"]
+        dev = self.rows.get("dev")
+        if dev is None:
+            grid = bench.grid(rows, self.options.folds)
+            measure = f"{self.options.folds} stratified folds of TRAIN"
+        else:  # DEV also controls early stopping of the final fit
+            grid = [Fit(rows, dev, penalty, dev=dev) for penalty in self.grid]
+            measure = "accuracy on DEV"
+        penalty, shares = bench.choose(grid)
+        [predicted] = bench.run([Fit(rows, test, penalty, dev=dev)])
+        correct = float(np.mean(predicted == bench.data.codes[test]))
+        protocol = "fitted to TRAIN; tested on TEST"
+        if len(self.grid) > 1:
+            protocol = f"penalty by {measure}; {protocol}"
+        fields = {"accuracy": 100 * correct, "chosen": penalty, "choosing": [100 * share for share in shares]}
+        return ProbeResult(fields, protocol, predicted, test)
+
+    def _folds(self, bench: Bench) -> "ProbeResult":
+        """Folds of TRAIN, the penalty of each by folds of the other rows."""
+        rows = self.rows["train"]
+        shares, penalties = bench.nested(rows, self.options.folds)
+        folds = f"{self.options.folds} stratified folds"
+        protocol = f"{folds}, the penalty of each by {folds} of the rest" if len(self.grid) > 1 else folds
+        return ProbeResult(fields_of_fits(shares, penalties), protocol, None, rows)
+
+    def _few_shot(self, bench: Bench, shots: int) -> "ProbeResult":
+        """Several fits to few rows of each class, tested on TEST or the other rows."""
+        test = self.rows.get("test")
+        samples = self.options.samples
+        fits = bench.few_shot(self.rows["train"], test, shots, samples)
+        shares = bench.shares(fits)
+        protocol = f"{shots} rows of each class, drawn {samples} times"
+        protocol += f"; tested on {'the other rows' if test is None else 'TEST'}"
+        tested = np.concatenate([fit.test for fit in fits])
+        return ProbeResult(fields_of_fits(shares, [self.grid[0]] * samples), protocol, None, tested)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    fields: Record  # accuracy and the chosen penalties
+    protocol: str  # its description
+    predicted: Indices | None  # of a single test
+    tested: Indices  # the rows of all tests
+
+
+def fields_of_fits(shares: Sequence[float], penalties: Sequence[float]) -> Record:
+    """The mean accuracy of several fits with its deviation, or that of one fit."""
+    fields: Record = {"accuracy": 100 * statistics.fmean(shares)}
+    if len(shares) == 1:
+        return {**fields, "chosen": penalties[0], "choosing": []}
+    fields["sd"] = 100 * statistics.stdev(shares)
+    fields["accuracies"] = [100 * share for share in shares]
+    return {**fields, "chosen": penalties}

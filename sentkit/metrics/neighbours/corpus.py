@@ -2,8 +2,8 @@
 
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, Protocol
@@ -52,7 +52,7 @@ Check = Callable[[VectorBlock], VectorBlock]  # marks bad rows
 Lines = Callable[[VectorBlock], list[bytes]]
 
 
-class Source(Protocol):
+class VectorSource(Protocol):
     """Rows with vectors, read from files or encoded from texts."""
 
     names: tuple[str, ...]  # known, as `emb`, after the first block is read
@@ -70,10 +70,10 @@ class VectorTable:
     names: tuple[str, ...]  # standard names of the k vector fields
     fields: Mapping[str, str]  # standard name -> name in these rows
     emb: str | None
-    row: Callable[[int], Row]  # the row at a place, counted from 0, without its vectors
+    row: Callable[[int], Row]  # the row at an index, without its vectors
     numbers: Sequence[int]  # of the rows in the file, from 1
     files: Sequence[str] = ()  # of the rows, if they are encoded from several files
-    digest: str = ""  # of the whole folder, if these are the vectors of a part
+    digest: str = ""  # of the whole folder, if these are the vectors of a shard
     blocks: Callable[[], Iterable[RowBlock]] | None = None  # the rows of a vector file
 
     def __len__(self) -> int:
@@ -81,177 +81,247 @@ class VectorTable:
 
     def every_row(self) -> Iterator[Row]:
         """All rows in order; in a vector file, this is faster than one by one."""
-        return map(self.row, range(len(self))) if self.blocks is None else chain.from_iterable(self.blocks())
+        if self.blocks is None:
+            return map(self.row, range(len(self)))
+        return chain.from_iterable(self.blocks())
 
-    def refuse_others(self, block: VectorBlock, emb: str | None, what: str, *, fits: bool = False) -> None:
-        """Mark rows of another space, unless it matches this one, or the caller accepts it (`fits`)."""
+    def refuse_other_space(
+        self, block: VectorBlock, emb: str | None, role: str, *, accepted: bool = False
+    ) -> None:
+        """Mark rows of another space, unless it matches this one, or the caller accepts it.
+
+        `emb` is the space of the block. `role` names its rows in the message.
+        """
         if emb is None or self.emb is None:
-            fits = fits or emb == self.emb
+            fits = accepted or emb == self.emb
         else:
-            fits = fits or space_of(self.emb) in (space_of(emb), target_space(emb))
-        widths = block.vectors.shape[-1], self.vectors.shape[-1]
-        if not fits or widths[0] != widths[1]:
-            sizes = [f", {width} numbers" if widths[0] != widths[1] else "" for width in widths]
-            ours, theirs = short_label(emb) + sizes[0], short_label(self.emb) + sizes[1]
-            problem = f"the vectors of the {what} are {ours}, the vectors of {self.path} are {theirs}"
-            for i, (source, number) in enumerate(zip(block.rows.sources, block.rows.numbers, strict=True)):
-                error = OtherSpaceError(
-                    problem,
-                    source=source,
-                    line=number,
-                    advice=edition_advice(emb, self.emb),
-                    wanted=self.emb,
-                    wanted_path=self.path,
-                )
-                block.rows.bad.setdefault(i, error)
+            fits = accepted or space_of(self.emb) in (space_of(emb), target_space(emb))
+        block_width = block.vectors.shape[-1]
+        table_width = self.vectors.shape[-1]
+        if fits and block_width == table_width:
+            return
+        block_space = short_label(emb)
+        table_space = short_label(self.emb)
+        if block_width != table_width:
+            block_space += f", {block_width} numbers"
+            table_space += f", {table_width} numbers"
+        problem = f"the vectors of the {role} are {block_space}, the vectors of {self.path} are {table_space}"
+        for i, (source, number) in enumerate(zip(block.rows.sources, block.rows.numbers, strict=True)):
+            error = OtherSpaceError(
+                problem,
+                source=source,
+                line=number,
+                advice=edition_advice(emb, self.emb),
+                wanted=self.emb,
+                wanted_path=self.path,
+            )
+            block.rows.bad.setdefault(i, error)
 
 
 def read_table(
     inputs: Inputs,
     check: Check = lambda block: block,
-    part: tuple[int, int] | None = None,
-    lines: Lines | None = None,
+    shard: tuple[int, int] | None = None,
+    lines_of: Lines | None = None,
 ) -> VectorTable:
     """Read the files. `check` gets the rows that must be parsed: all, but of one vector file only the first.
 
-    If bad rows are rejected, all rows of a vector file are parsed, too. `part` is the number of a part of a
-    vector folder, and the number of parts. `lines` returns what is kept of rows that stay in no file.
+    If bad rows are rejected, all rows of a vector file are parsed, too. `shard` is the number of a shard of a
+    vector folder, and the number of shards. `lines_of` returns what is kept of rows that stay in no file.
     """
     path = inputs.paths[0]
-    several = len(inputs.paths) > 1
+    has_many_files = len(inputs.paths) > 1
     store: Store | None = None
-    if not several:
+    if not has_many_files:
         store = inputs.vector_file(path)
-    if part is not None and (store is None or store.folder is None):
+    if shard is not None and (store is None or store.folder is None):
         problem = f"a part of {path}: it is not a vector folder"
         raise UsageError(problem, advice="use encode -o DIR/, which makes one")
-    if store is None or (part is None and inputs.rejects.skip):
-        return in_memory(inputs, VectorReader(inputs), check, lines, named=several)
+    if store is None or (shard is None and inputs.rejects.skip):
+        return in_memory(inputs, VectorReader(inputs), check, lines_of, with_files=has_many_files)
+
+    # One vector file or folder: the vectors and rows stay there.
     refuse_renamed_vectors(inputs, path)
-    if part is not None:
-        store = store.part(*part)
-    vectors, numbers = store.vectors(), range(store.before + 1, store.before + store.count + 1)
+    if shard is not None:
+        store = store.part(*shard)
+    vectors = store.vectors()
     if not len(vectors):
         raise NoRowsError([path])
-    first = check(VectorBlock(block_of([store.row(0)]), vectors[:1], store.names))
-    if first.rows.bad:
-        raise first.rows.bad[0]
-    check_numbers(store, vectors)
-    fields = fields_of(inputs, path)
-    table = VectorTable(path, vectors, store.names, fields, store.emb, store.row, numbers)
-    return replace(table, digest=store.digest, blocks=store.row_blocks)
+    first_row = block_of([store.row(0)])
+    first_block = check(VectorBlock(first_row, vectors[:1], store.names))
+    if first_block.rows.bad:
+        raise first_block.rows.bad[0]
+    refuse_not_finite(store, vectors)
+    return VectorTable(
+        path=path,
+        vectors=vectors,
+        names=store.names,
+        fields=fields_of(inputs, path),
+        emb=store.emb,
+        row=store.row,
+        numbers=range(store.before + 1, store.before + store.count + 1),
+        digest=store.digest,
+        blocks=store.row_blocks,
+    )
 
 
-def check_numbers(store: Store, vectors: Vectors) -> None:
-    """Refuse NaN and infinity."""
-    for start in range(0, len(vectors) if store.kind in FLOATS else 0, CHECKED):
+def refuse_not_finite(store: Store, vectors: Vectors) -> None:
+    """Raise the error of the first row with NaN or infinity."""
+    if store.kind not in FLOATS:
+        return
+    for start in range(0, len(vectors), CHECKED):
         span = slice(start, start + CHECKED)
-        halves = vectors.codes(span) if isinstance(vectors, StoredVectors) else np.empty(0)
-        if halves.dtype == np.float16 and finite_halves(halves):
-            continue
-        block = vectors[span]
-        if not np.isfinite(block).all():
-            place = int(np.flatnonzero(~np.isfinite(block).all(axis=(1, 2)))[0])
-            raise store.row(start + place).error(NOT_FINITE)
+        # float16 is checked without a conversion to float32.
+        if isinstance(vectors, StoredVectors):
+            codes = vectors.codes(span)
+            if codes.dtype == np.float16 and finite_halves(codes):
+                continue
+        is_finite = np.isfinite(vectors[span])
+        if not is_finite.all():
+            bad_rows = np.flatnonzero(~is_finite.all(axis=(1, 2)))
+            raise store.row(start + int(bad_rows[0])).error(NOT_FINITE)
 
 
 def in_memory(
     inputs: Inputs,
-    source: Source,
+    source: VectorSource,
     check: Check = lambda block: block,
     lines_of: Lines | None = None,
     *,
-    named: bool,
+    with_files: bool,
 ) -> VectorTable:
-    """Read the vectors and the bytes of the rows. `named`: the rows have the names of their files."""
-    vectors, lines, sizes, numbers = bytearray(), bytearray(), array("q"), array("q")
+    """Read the vectors and the bytes of the rows. `with_files`: hits name the file of a row."""
+    path = inputs.paths[0]
+    vectors = bytearray()
+    lines = bytearray()  # of all rows, one after another
+    line_lengths = array("q")
+    numbers = array("q")
     files: list[str] = []
-    path, width = inputs.paths[0], 1
+    width = 1
     for block in source.blocks(check):
         vectors += block.vectors.astype("<f4", copy=False).tobytes()
-        own = lines_of(block) if lines_of else block.rows.without({*block.names, "_emb"}).lines
-        lines += b"".join(own)
-        sizes.extend(map(len, own))
+        if lines_of is None:
+            block_lines = block.rows.without({*block.names, "_emb"}).lines
+        else:
+            block_lines = lines_of(block)
+        lines += b"".join(block_lines)
+        line_lengths.extend(map(len, block_lines))
         numbers.extend(block.rows.numbers)
-        files += block.rows.sources if named else ()
+        if with_files:
+            files += block.rows.sources
         width = block.vectors.shape[2]
-    if not sizes:
+    if not line_lengths:
         raise NoRowsError(inputs.paths)
-    starts = array("q", accumulate(sizes, initial=0))
+    offsets = array("q", accumulate(line_lengths, initial=0))
 
-    def row_at(place: int) -> Row:
-        line = bytes(lines[starts[place] : starts[place + 1]])
-        return Row(line, orjson.loads(line), files[place] if named else path, numbers[place])
+    def row_at(index: int) -> Row:
+        line = bytes(lines[offsets[index] : offsets[index + 1]])
+        file = files[index] if with_files else path
+        return Row(line, orjson.loads(line), file, numbers[index])
 
-    flat = np.frombuffer(vectors, "<f4").reshape(len(sizes), len(source.names) or 1, width)
-    return VectorTable(path, flat, source.names, fields_of(inputs, path), source.emb, row_at, numbers, files)
+    vectors_per_row = len(source.names) or 1
+    return VectorTable(
+        path=path,
+        vectors=np.frombuffer(vectors, "<f4").reshape(len(line_lengths), vectors_per_row, width),
+        names=source.names,
+        fields=fields_of(inputs, path),
+        emb=source.emb,
+        row=row_at,
+        numbers=numbers,
+        files=files,
+    )
 
 
 class SearchCorpus:
     """The first vectors of the rows of a table that are not zero, and the fields that hits show."""
 
-    def __init__(self, table: VectorTable, show: Sequence[str] = (), *, with_id: bool = False) -> None:
-        self.table, self.path, self.emb, self.show, self.with_id = table, table.path, table.emb, show, with_id
-        self.stored = first_vectors(table.vectors)
-        self.hidden = (*(table.fields.get(name, name) for name in table.names), "_emb")
-        self.keep(places_of_texts(self.stored))
-        self.shown = lru_cache(CACHED_ROWS)(partial(self._fields, every=False))
-        self.every_field = lru_cache(CACHED_ROWS)(partial(self._fields, every=True))
+    def __init__(self, table: VectorTable, show: Sequence[str] = (), *, show_id: bool = False) -> None:
+        """`show` are the names of fields; without them, hits have the field that names a row."""
+        self.table = table
+        self.path = table.path
+        self.emb = table.emb
+        self.show = show
+        self.show_id = show_id
+        vector_fields = [table.fields.get(name, name) for name in table.names]
+        self.hidden = (*vector_fields, "_emb")  # fields that hits never show
+        self.shown = lru_cache(CACHED_ROWS)(self._shown)
+        self.every_field = lru_cache(CACHED_ROWS)(self._every_field)
+        self.all_vectors = first_vectors(table.vectors)  # (n, d), also of rows with a zero vector
+        self.search_only(places_of_texts(self.all_vectors))
 
-    def keep(self, places: Indices | None) -> None:
-        """Search only the rows at these places of the table; None: all."""
-        self.places = places
-        self.vectors: Vectors | SelectedVectors = self.stored
-        if places is not None:
-            self.vectors = SelectedVectors(self.stored, places)
+    def search_only(self, row_indices: Indices | None) -> None:
+        """Search only these rows of the table; None: all."""
+        self.row_indices = row_indices  # (m,)
+        self.vectors: Vectors | SelectedVectors = self.all_vectors  # (m, d)
+        if row_indices is not None:
+            self.vectors = SelectedVectors(self.all_vectors, row_indices)
         self.left_out = left_out(self.path, len(self.table) - len(self.vectors), len(self.table))
 
     def in_table(self, rows: Indices) -> Indices:
-        """The places in the table of these rows of `vectors`."""
-        return rows if self.places is None else self.places[rows]
+        """Indices in `vectors` -> indices in the table."""
+        if self.row_indices is None:
+            return rows
+        return self.row_indices[rows]
 
-    def _fields(self, place: int, *, every: bool) -> dict[str, bytes]:
-        """The fields of a hit, or all fields except the vector, with our names, as bytes."""
-        row, fields = self.table.row(place), self.table.fields
-        if every:
-            return bytes_of(row, our_names(row, fields, self.hidden))
-        own = bytes_of(row, first_field(row, IDS, fields)) if self.with_id else {}
-        return {**shown_fields(row, self.hidden, self.show, fields), **own}
+    def _shown(self, index: int) -> dict[str, bytes]:
+        """The fields that hits show of a row of the table, as bytes."""
+        row = self.table.row(index)
+        fields = shown_fields(row, self.hidden, self.show, self.table.fields)
+        if self.show_id:
+            fields |= bytes_of(row, first_field(row, IDS, self.table.fields))
+        return fields
 
-    def hit(self, place: int, similarity: float) -> bytes:
-        """The row at a place of the table as a hit."""
-        file = {"file": orjson.dumps(readable(self.table.files[place]))} if self.table.files else {}
-        own = {"row": b"%d" % self.table.numbers[place], "similarity": b"%a" % significant(similarity)}
-        return json_of({**file, **own, **self.shown(place)})
+    def _every_field(self, index: int) -> dict[str, bytes]:
+        """All fields of a row of the table except the vectors, with standard names, as bytes."""
+        row = self.table.row(index)
+        return bytes_of(row, output_names(row, self.table.fields, self.hidden))
+
+    def hit(self, index: int, similarity: float) -> bytes:
+        """A row of the table as a hit."""
+        fields: dict[str, bytes] = {}
+        if self.table.files:
+            fields["file"] = orjson.dumps(readable(self.table.files[index]))
+        fields["row"] = b"%d" % self.table.numbers[index]
+        fields["similarity"] = b"%a" % significant(similarity)
+        return json_of({**fields, **self.shown(index)})
 
     @property
-    def signs(self) -> StoredVectors | SelectedVectors | None:
-        """The vectors, if they are stored as sign bits."""
-        is_binary = getattr(self.stored, "kind", None) == "binary"
-        return self.vectors if is_binary and not isinstance(self.vectors, np.ndarray) else None
+    def binary_vectors(self) -> StoredVectors | SelectedVectors | None:
+        """`vectors`, if they are stored as sign bits; None if they are numbers."""
+        is_binary = getattr(self.all_vectors, "kind", None) == "binary"
+        if not is_binary or isinstance(self.vectors, np.ndarray):
+            return None
+        return self.vectors
 
-    def is_signs_of(self, emb: str | None) -> bool:
+    def has_signs_of(self, emb: str | None) -> bool:
         """Whether the vectors are the signs of vectors of this space, or of the space that it matches."""
+        if self.emb is None:
+            return False
         emb = emb or UNNAMED.emb
-        before = filter(None, (space_of(emb), target_space(emb)))
-        return self.emb is not None and space_of(self.emb) in map(space_of_signs, before)
+        number_spaces = filter(None, (space_of(emb), target_space(emb)))
+        return space_of(self.emb) in map(space_of_signs, number_spaces)
 
 
 def left_out(path: str, count: int, rows: int) -> list[str]:
     """The message about rows of a file whose vectors are zero."""
+    if not count:
+        return []
     problem = "rows have a zero vector, as empty texts do, and are left out"
-    return [f"{readable(path)}: {count:,} of {rows:,} {problem}"] if count else []
+    return [f"{readable(path)}: {count:,} of {rows:,} {problem}"]
 
 
-def read_search_corpus(inputs: Inputs, part: tuple[int, int] | None = None) -> SearchCorpus:
+def read_search_corpus(inputs: Inputs, shard: tuple[int, int] | None = None) -> SearchCorpus:
     """Read the vectors, memory-mapped from a vector file. Rows are read when they are needed."""
-    return SearchCorpus(read_table(inputs, one_vector, part), with_id=True)
+    return SearchCorpus(read_table(inputs, one_vector, shard), show_id=True)
 
 
 def first_field(row: Row, names: Sequence[str], fields: Mapping[str, str]) -> dict[str, str]:
     """The first of these fields that a row has: its standard name and its name in the row, or empty."""
-    known = ((name, fields.get(name, name)) for name in names)
-    return dict([pair for pair in known if pair[1] in row.values][:1])
+    for name in names:
+        name_in_row = fields.get(name, name)
+        if name_in_row in row.values:
+            return {name: name_in_row}
+    return {}
 
 
 def naming_field(row: Row, fields: Mapping[str, str]) -> dict[str, str]:
@@ -264,34 +334,42 @@ def columns_of_pair(pair: Mapping[str, Any], show: Sequence[str] = NAMING) -> di
     """Both rows of a pair for a table: number (and file, if there are several) and the fields in `show`."""
     columns = {}
     for side in "ab":
-        file = f"{Path(pair[f'file_{side}']).name}:" if f"file_{side}" in pair else ""
+        file = ""
+        if f"file_{side}" in pair:
+            file = f"{Path(pair[f'file_{side}']).name}:"
         columns[f"row {side}"] = f"{file}{pair[f'row_{side}']}"
-        columns[side] = " | ".join(str(pair[f"{name}_{side}"]) for name in show if f"{name}_{side}" in pair)
+        values = [str(pair[f"{name}_{side}"]) for name in show if f"{name}_{side}" in pair]
+        columns[side] = " | ".join(values)
     return columns
 
 
-def our_names(row: Row, fields: Mapping[str, str], hidden: Collection[str]) -> dict[str, str]:
+def output_names(row: Row, fields: Mapping[str, str], hidden: Collection[str]) -> dict[str, str]:
     """Name in an output -> name in the row, of all fields that are not hidden."""
-    mapped = {ours: theirs for ours, theirs in fields.items() if theirs in row.values}
-    left = {name: name for name in row.values if name not in {*mapped.values(), *hidden}}
-    return {**left, **{ours: theirs for ours, theirs in mapped.items() if theirs not in hidden}}
+    standard_names = {standard: name for standard, name in fields.items() if name in row.values}
+    renamed = set(standard_names.values())
+    names = {name: name for name in row.values if name not in renamed and name not in hidden}
+    names |= {standard: name for standard, name in standard_names.items() if name not in hidden}
+    return names
 
 
 def shown_fields(
     row: Row, hidden: Collection[str], show: Sequence[str], fields: Mapping[str, str]
 ) -> dict[str, bytes]:
-    """The given fields of a row, or else the field that names it, as bytes."""
+    """The fields in `show`, or without them the field that names the row, as bytes."""
     if show:
         return bytes_of(row, {name: name for name in show if name in row.values and name not in hidden})
     return bytes_of(row, naming_field(row, fields))
 
 
-def bytes_of(row: Row, theirs: Mapping[str, str]) -> dict[str, bytes]:
-    """The values of the fields as bytes, by the names of the output."""
-    if not theirs:
+def bytes_of(row: Row, names: Mapping[str, str]) -> dict[str, bytes]:
+    """The values of fields as bytes, by the names of the output. `names`: output name -> name in the row."""
+    if not names:
         return {}
     spans = row.spans()
-    return {ours: row.line[spans[name].value : spans[name].end] for ours, name in theirs.items()}
+    values = {}
+    for output_name, name in names.items():
+        values[output_name] = row.line[spans[name].value : spans[name].end]
+    return values
 
 
 def json_of(fields: Mapping[str, bytes]) -> bytes:

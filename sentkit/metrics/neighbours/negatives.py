@@ -33,30 +33,36 @@ class Pair(NamedTuple):
 
 def pair_blocks(inputs: Inputs, corpus: VectorTable, size: int, *, replace: bool) -> Iterator[VectorBlock]:
     """The rows of all files in blocks, with a Pair as text; rows with negatives are bad without `replace`."""
-    reader, fields = VectorReader(inputs), common_fields(inputs)
+    reader = VectorReader(inputs)
+    fields = common_fields(inputs)
 
     def check(block: VectorBlock) -> VectorBlock:
-        kind = next((kind for kind in (PAIR, TRIPLET) if kind.vectors[0] in reader.names), PAIR)
+        kind = PAIR
+        if PAIR.vectors[0] not in reader.names and TRIPLET.vectors[0] in reader.names:
+            kind = TRIPLET
         if kind.vectors[0] not in reader.names:
             advice = 'sentkit encode adds 2 vectors to a row with "text_a" and "text_b"'
             block.rows.refuse_all("this row has 1 vector, expected 2", advice)
-        corpus.refuse_others(block, reader.emb, "pair")
-        names = [fields.get(name, name) for name in kind.texts[:2]]
+        corpus.refuse_other_space(block, reader.emb, "pair")
+        text_names = [fields.get(name, name) for name in kind.texts[:2]]
+        standard_names = dict(zip(text_names, NEGATIVES.texts, strict=False))
         written = {*NEGATIVES.texts, TRIPLET.texts[2]}
-        taken = sorted((written | {fields.get(name, name) for name in written}) - {*names})
-        ours = dict(zip(names, NEGATIVES.texts, strict=False))
+        written |= {fields.get(name, name) for name in written}
+        new_names = sorted(written.difference(text_names))
 
         def parse(row: Row) -> Pair:
-            anchor, positive = (string_in(row, name) for name in names)
-            row.check_absent(taken, replace=replace)
-            left = row.without({*block.names, "_emb", *taken})
-            return Pair(rename_fields(left.line, ours, left.spans()), anchor, positive)
+            anchor, positive = (string_in(row, name) for name in text_names)
+            row.check_absent(new_names, replace=replace)
+            stripped = row.without({*block.names, "_emb", *new_names})
+            line = rename_fields(stripped.line, standard_names, stripped.spans())
+            return Pair(line, anchor, positive)
 
         block.rows.parse(parse)
         return block
 
-    first = size if all(Path(path).is_file() for path in inputs.paths) else min(size, FIRST_BLOCK)
-    yield from resized(reader.blocks(check), joined, size, first)
+    is_files = all(Path(path).is_file() for path in inputs.paths)
+    first_size = size if is_files else min(size, FIRST_BLOCK)
+    yield from resized(reader.blocks(check), joined, size, first_size)
 
 
 def lines(pair: Pair, negatives: Sequence[str], *, triplets: bool) -> Iterator[bytes]:
@@ -78,37 +84,52 @@ class Candidates:
     """The different texts of a corpus. The texts stay in the file; memory has a hash for each of them."""
 
     def __init__(self, inputs: Inputs) -> None:
-        self.table = table = read_table(inputs)
-        self.kind = next(kind for kind in KINDS if kind.vectors == table.names)
-        vectors, columns = every_vector(table.vectors), range(len(table.names))
-        texts = (self._text(row, column) for row in table.every_row() for column in columns)
+        self.table = read_table(inputs)
+        self.kind = next(kind for kind in KINDS if kind.vectors == self.table.names)
+
+        # A text of the corpus has the index of its vector. Those with a zero vector are left out.
+        vectors = every_vector(self.table.vectors)
+        columns = range(len(self.table.names))
+        texts = (self._text(row, column) for row in self.table.every_row() for column in columns)
         hashes = np.fromiter(map(hash_of, texts), np.uint64, len(vectors))
-        kept = places_of_texts(vectors)
-        used = np.arange(len(hashes)) if kept is None else kept
-        self.left_out = left_out(table.path, len(hashes) - len(used), len(hashes))
-        self.hashes, first = np.unique(hashes[used], return_index=True)
-        first = used[first]
-        self.places = np.sort(first)  # in the vectors of the table
-        self.number = np.searchsorted(self.places, first)  # of each hash
-        all_used = len(self.places) == len(vectors)
-        self.vectors: Rows = vectors if all_used else SelectedVectors(vectors, self.places)
+        filled = places_of_texts(vectors)
+        if filled is None:
+            filled = np.arange(len(hashes))
+        self.left_out = left_out(self.table.path, len(hashes) - len(filled), len(hashes))
+
+        # Of equal texts, the first one is the candidate.
+        self.hashes, first_indices = np.unique(hashes[filled], return_index=True)  # in ascending order
+        first_indices = filled[first_indices]
+        self.vector_indices = np.sort(first_indices)  # of each candidate
+        self.number_of_hash = np.searchsorted(self.vector_indices, first_indices)
+        self.vectors: Rows = vectors  # of the candidates
+        if len(self.vector_indices) < len(vectors):
+            self.vectors = SelectedVectors(vectors, self.vector_indices)
 
     def find(self, *texts: str) -> set[int]:
         """The numbers of the candidates with these texts."""
-        hashed = np.array([*map(hash_of, texts)], np.uint64)
-        places = np.minimum(np.searchsorted(self.hashes, hashed), len(self.hashes) - 1)
-        return {*self.number[places[self.hashes[places] == hashed]].tolist()} if len(self.hashes) else set()
+        if not len(self.hashes):
+            return set()
+        hashes = np.array([hash_of(text) for text in texts], np.uint64)
+        indices = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
+        is_equal = self.hashes[indices] == hashes
+        return set(self.number_of_hash[indices[is_equal]].tolist())
 
     def text(self, number: int) -> str:
-        place, column = divmod(int(self.places[number]), len(self.table.names))
-        return self._text(self.table.row(place), column)
+        row_index, column = divmod(int(self.vector_indices[number]), len(self.table.names))
+        return self._text(self.table.row(row_index), column)
 
     def _text(self, row: Row, column: int) -> str:
+        """The text of a vector of a row."""
         fields = self.table.fields
-        names = [fields.get(name, name) for name in (NAMING if self.kind is SENTENCE else self.kind.texts)]
         if self.kind is not SENTENCE:
-            return string_in(row, names[column])
-        return string_in(row, next((name for name in names if name in row.values), names[0]))
+            name = self.kind.texts[column]
+            return string_in(row, fields.get(name, name))
+        names = [fields.get(name, name) for name in NAMING]
+        for name in names:
+            if name in row.values:
+                return string_in(row, name)
+        return string_in(row, names[0])  # an error
 
 
 @dataclass(kw_only=True)
@@ -127,68 +148,79 @@ class Miner:
     own_texts: int = 0  # corpus texts equal to the anchor or the positive of a pair
     above: int = 0  # other corpus texts that reach the limit of a pair
     judged: int = 0  # candidates that reach it in the scores of the judge
-    short: int = 0  # rows with fewer negatives than wanted, but at least one
+    short: int = 0  # rows with fewer negatives than requested, but at least one
     without: int = 0  # rows without a negative
 
     def __post_init__(self) -> None:
         self.searcher = Searcher(self.candidates.vectors, self.metric, self.device)
-        self.pool = self.top if self.judge is None else JUDGED * self.top  # without those of --skip
-        self.depth = self.skip + self.pool + OWN_TEXTS
+        # Candidates of a pair, without those of --skip.
+        self.pool_size = self.top
+        if self.judge is not None:
+            self.pool_size = JUDGED * self.top
+        self.depth = self.skip + self.pool_size + OWN_TEXTS  # nearest rows of an anchor
         self.at_once = self.searcher.at_once(self.depth)
 
-    def limits(self, own: Float64) -> Float64:
-        """A negative has a similarity below this limit; `own` are the similarities of the positives.
+    def limits(self, positives: Float64) -> Float64:
+        """A negative has a similarity below this limit; `positives` are the similarities of the positives.
 
         A margin below 0 is a difference.
         """
-        return own + self.margin if self.margin < 0 else own - (1.0 - self.margin) * np.abs(own)
+        if self.margin < 0:
+            return positives + self.margin
+        return positives - (1.0 - self.margin) * np.abs(positives)
 
     def mine(self, block: VectorBlock) -> Iterator[tuple[Pair, list[str]]]:
         """Each pair with the texts of its negatives, best first."""
         pairs = [pair for (pair,) in block.rows.texts]
         anchors: Float32 = np.ascontiguousarray(block.vectors[:, 0])
         limits = self.limits(SIMILARITIES[self.metric](anchors, block.vectors[:, 1]))
-        filled = np.asarray(anchors.any(axis=1))  # a blank anchor has no negatives
-        nearest = Best(self.searcher, anchors[filled], self.depth, limits[filled])
-        own = [self.candidates.find(pair.anchor, pair.positive) for pair in pairs]
-        queries = np.repeat(np.arange(len(pairs)), [*map(len, own)])
-        numbers = np.array([number for each in own for number in each], np.intp)
-        reached = exact(self.metric, anchors, self.searcher.corpus, (queries, numbers)) >= limits[queries]
-        reached &= filled[queries]
-        self.own_texts += len(numbers)
-        self.above += nearest.above - int(np.count_nonzero(reached))
-        texts, found = [], iter(nearest.rows())
-        for excluded, is_filled in zip(own, filled.tolist(), strict=True):
-            rows = next(found).tolist() if is_filled else ()
-            left = [row for row in rows if row not in excluded]
-            texts.append([self.candidates.text(row) for row in left[self.skip :][: self.pool]])
-        for pair, candidates in zip(pairs, self._judged(pairs, texts), strict=True):
-            chosen = candidates[: self.top]
-            self.rows += 1
-            self.negatives += len(chosen)
-            self.short += 0 < len(chosen) < self.top
-            self.without += not chosen
-            yield pair, chosen
+        is_filled = np.asarray(anchors.any(axis=1))  # a blank anchor has no negatives
+        nearest = Best(self.searcher, anchors[is_filled], self.depth, limits[is_filled])
 
-    def _judged(self, pairs: Sequence[Pair], texts: Sequence[list[str]]) -> Iterator[list[str]]:
+        # The texts of a pair are no negatives; if they reach the limit, `nearest.above` has counted them.
+        own_numbers = [self.candidates.find(pair.anchor, pair.positive) for pair in pairs]
+        pair_indices = np.repeat(np.arange(len(pairs)), [len(numbers) for numbers in own_numbers])
+        candidate_numbers = np.array([number for numbers in own_numbers for number in numbers], np.intp)
+        similarities = exact(self.metric, anchors, self.searcher.corpus, (pair_indices, candidate_numbers))
+        is_counted = (similarities >= limits[pair_indices]) & is_filled[pair_indices]
+        self.own_texts += len(candidate_numbers)
+        self.above += nearest.above - int(np.count_nonzero(is_counted))
+
+        # The nearest other texts of each pair.
+        texts: list[list[str]] = [[] for _ in pairs]
+        for i, rows in zip(np.flatnonzero(is_filled).tolist(), nearest.rows(), strict=True):
+            numbers = [row for row in rows.tolist() if row not in own_numbers[i]]
+            pool = numbers[self.skip :][: self.pool_size]
+            texts[i] = [self.candidates.text(number) for number in pool]
+
+        for pair, candidates in zip(pairs, self._below_limit(pairs, texts), strict=True):
+            negatives = candidates[: self.top]
+            self.rows += 1
+            self.negatives += len(negatives)
+            self.short += 0 < len(negatives) < self.top
+            self.without += not negatives
+            yield pair, negatives
+
+    def _below_limit(self, pairs: Sequence[Pair], texts: Sequence[list[str]]) -> Iterator[list[str]]:
         """The texts that the judge scores below the limit of the positive; without a judge, all."""
         if self.judge is None:
             yield from texts
             return
-        both = [
-            (pair.anchor, text)
-            for pair, own in zip(pairs, texts, strict=True)
-            for text in (pair.positive, *own)
-        ]
-        scores, start = self.judge(both), 0
-        for own in texts:
-            positive, others = scores[start], scores[start + 1 : start + 1 + len(own)]
-            below = others < self.limits(positive)
-            self.judged += len(own) - int(np.count_nonzero(below))
-            start += 1 + len(own)
-            yield [text for text, kept in zip(own, below.tolist(), strict=True) if kept]
+        judged_pairs = list[tuple[str, str]]()
+        for pair, candidates in zip(pairs, texts, strict=True):
+            judged_pairs.append((pair.anchor, pair.positive))
+            judged_pairs += [(pair.anchor, candidate) for candidate in candidates]
+        scores = self.judge(judged_pairs)
+        start = 0
+        for candidates in texts:
+            end = start + 1 + len(candidates)
+            is_below = scores[start + 1 : end] < self.limits(scores[start])
+            self.judged += len(candidates) - int(np.count_nonzero(is_below))
+            start = end
+            yield [text for text, below in zip(candidates, is_below.tolist(), strict=True) if below]
 
 
 def hash_of(text: str) -> int:
     """64 bits: in a corpus of a billion texts, two have the same hash with a probability of 3 %."""
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+    digest = blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")

@@ -1,49 +1,51 @@
-"""The corpus rows most similar to each query, or those that reach a threshold; also by sign bits.
+"""The corpus rows most similar to each query, or those that reach a threshold.
 
 Upper bounds of products from few axes exclude most pairs of rows before their products. A row x is a, its
-part in the leading principal axes, and the rest, of length r. By the inequality of Cauchy and Schwarz
+projection on the leading principal axes, and the rest, of length r. By the inequality of Cauchy and Schwarz
 x . y <= a . b + r s, and this is the product of the rows (a, r) and (b, s), which are shorter.
 
-Letters in shapes: n rows of the corpus, d dimensions, b queries, k rows found for each query, c candidates of
-a query, p axes, w words of 64 bits.
+Letters in shapes: n rows of the corpus, d dimensions, b queries, k nearest rows of each query, c candidates,
+p axes.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sentkit.arrays import Float32, Float64, Indices, Rows
-from sentkit.formats.vectors.store import SelectedVectors, StoredVectors
-from sentkit.formats.vectors.tensors import ONE, sign_bits
+from sentkit.formats.vectors.store import StoredVectors
+from sentkit.formats.vectors.tensors import ONE
 from sentkit.metrics.similarity import BLOCKS, SMALLEST_NORM, UNDERFLOW, exact, lengths, margins
 
 if TYPE_CHECKING:
-    from sentkit.metrics.device import Corpus, Device
+    from sentkit.metrics.device import Device, DeviceCorpus
 
-QUERIES_PER_BLOCK, ROWS_PER_BLOCK = 1024, 1024  # queries and corpus rows of a block
+QUERIES_PER_BLOCK = 1024
+ROWS_PER_BLOCK = 1024  # of the corpus
 QUERIES_ON_DEVICE = 2048  # of a block; all of a corpus beyond its memory is copied for each block
 FEW_QUERIES = 128  # of a block; then factors of products take less time than factors of rows
-MANY_QUERIES, MANY_ROWS = 256, 8192  # of a block and a corpus for which bounds are made
+# Bounds are made for a block of so many queries and a corpus of so many rows.
+MANY_QUERIES = 256
+MANY_ROWS = 8192
 MAX_CANDIDATES = 1 << 20  # candidates kept, for all queries of a block
 SAMPLE = 4096  # rows that determine the axes, at most one in four
 COMPARED = 512  # of them, compared with the others to estimate the share of pairs that remain
 AXES = (15, 31, 63, 127)
 LOST = 1e-5  # rounding errors of the parts of unit rows, and of the squares of the lengths of their rests
 DENSE = 1e-3  # share of pairs above which the products of a block are computed
-# Times for a pair, relative to that of a dimension in a product: to compare it, and to verify it.
-COMPARE, VERIFY = 20.0, 15_000.0
+# Times for a pair, relative to that of a dimension in a product.
+COMPARE = 20.0
+VERIFY = 15_000.0
 WORTHWHILE = 0.8  # largest time with bounds, relative to that without
 
-Pairs = tuple[Indices, Indices]  # the index of a query, and of a corpus row
+IndexPairs = tuple[Indices, Indices]  # the index of a query, and of a corpus row
 Bounds = tuple[Float32, Float32]  # the axes (d, p), and all rows reduced to them (n, p + 1)
 
 
-class Found(NamedTuple):
+class NearRows(NamedTuple):
     """Corpus rows and their similarities, (k,) of one query, or (b, k) of all queries of a block."""
 
     rows: Indices
@@ -54,37 +56,43 @@ class Searcher:
     """A corpus and a metric. The vectors are not copied, except to a device that selects candidates."""
 
     def __init__(self, corpus: Rows, metric: str = "cosine", device: "Device | None" = None) -> None:
-        self.corpus, self.metric = corpus, metric
-        self.found_bounds: list[Bounds | None] = []  # empty until a block has many queries
-        self.on_device = None if device is None else device.corpus(corpus, metric)
+        self.corpus = corpus
+        self.metric = metric
+        self.bounds: Bounds | None = None
+        self.has_tried_bounds = False  # until a block has many queries
+        self.on_device = None
+        if device is not None:
+            self.on_device = device.corpus(corpus, metric)
 
     @cached_property
     def lengths(self) -> Float64:
         """Of the rows, (n,)."""
-        found = np.empty(len(self.corpus))
-        for start in range(0, len(found), ROWS_PER_BLOCK):
+        norms = np.empty(len(self.corpus))
+        for start in range(0, len(norms), ROWS_PER_BLOCK):
             span = slice(start, start + ROWS_PER_BLOCK)
             wide = self.corpus[span].astype(np.float64)  # faster than the function `lengths`
-            found[span] = np.sqrt(np.vecdot(wide, wide))
-        return found
+            norms[span] = np.sqrt(np.vecdot(wide, wide))
+        return norms
 
     def at_once(self, top: int) -> int:
         """The number of queries in a block; it limits the memory for candidates."""
-        most = QUERIES_PER_BLOCK if self.on_device is None else QUERIES_ON_DEVICE
-        return max(1, min(most, MAX_CANDIDATES // max(1, min(top, len(self.corpus)))))
+        max_queries = QUERIES_PER_BLOCK if self.on_device is None else QUERIES_ON_DEVICE
+        rows_per_query = max(1, min(top, len(self.corpus)))
+        return max(1, min(max_queries, MAX_CANDIDATES // rows_per_query))
 
-    def nearest(self, queries: Float32, top: int) -> Found:
+    def nearest(self, queries: Float32, top: int) -> NearRows:
         """The `top` rows for each query of a block, or all rows, best first; ties in row order."""
-        shape = len(queries), min(top, len(self.corpus))
-        best = Best(self, queries, shape[1])
-        return Found(best.row.reshape(shape), best.similarities.reshape(shape))
+        count = min(top, len(self.corpus))
+        best = Best(self, queries, count)
+        shape = (len(queries), count)
+        return NearRows(best.row_indices.reshape(shape), best.similarities.reshape(shape))
 
-    def reaching(self, queries: Float32, threshold: float) -> Iterator[Found]:
+    def reaching(self, queries: Float32, threshold: float) -> Iterator[NearRows]:
         """For each query, the rows that reach the threshold, in row order."""
-        for span, query, row, similarities in self.pairs(queries, threshold):
-            ends = np.searchsorted(query, np.arange(span.start, span.stop + 1))
+        for span, query_indices, rows, similarities in self.pairs(queries, threshold):
+            ends = np.searchsorted(query_indices, np.arange(span.start, span.stop + 1))
             for begin, end in pairwise(ends.tolist()):
-                yield Found(row[begin:end], similarities[begin:end])
+                yield NearRows(rows[begin:end], similarities[begin:end])
 
     def pairs(
         self, queries: Float32, threshold: float, first: int = 0, start: int = 0
@@ -102,46 +110,59 @@ class Searcher:
             yield from self.pairs(queries[:middle], threshold, first, start)
             yield from self.pairs(queries[middle:], threshold, first, start + middle)
             return
-        query, row = candidates
-        similarities = exact(self.metric, queries, self.corpus, (query, row))
-        order = np.argsort(query, kind="stable")  # a stable sort keeps the row order within a query
+        query_indices, rows = candidates
+        similarities = exact(self.metric, queries, self.corpus, candidates)
+        order = np.argsort(query_indices, kind="stable")  # a stable sort keeps the row order within a query
         order = order[similarities[order] >= threshold]
-        yield slice(start, start + len(queries)), query[order] + start, row[order], similarities[order]
+        span = slice(start, start + len(queries))
+        yield span, query_indices[order] + start, rows[order], similarities[order]
 
-    def _candidates(self, queries: Float32, threshold: float, first: int, limit: int | None) -> Pairs | None:
+    def _candidates(
+        self, queries: Float32, threshold: float, first: int, limit: int | None
+    ) -> IndexPairs | None:
         """Queries and rows that may reach the threshold within rounding errors; None if too many."""
         if self.on_device is not None:
             return self.on_device.reaching(queries, threshold, first, limit)
         may_reach = self._filter(queries, threshold)
-        parts, count = [(np.empty(0, np.intp), np.empty(0, np.intp))], 0
+        query_indices = [np.empty(0, np.intp)]
+        rows = [np.empty(0, np.intp)]
+        count = 0
         with np.errstate(over="ignore"):
             for span in self.spans(first):
-                query, column = may_reach(span)
-                parts.append((query, column + span.start))
-                count += len(query)
+                queries_of_span, columns = may_reach(span)
+                query_indices.append(queries_of_span)
+                rows.append(columns + span.start)
+                count += len(columns)
                 if limit is not None and count > limit:
                     return None
-        of_queries, of_rows = zip(*parts, strict=True)
-        return np.concatenate(of_queries), np.concatenate(of_rows)
+        return np.concatenate(query_indices), np.concatenate(rows)
 
-    def _filter(self, queries: Float32, threshold: float) -> Callable[[slice], Pairs]:
+    def _filter(self, queries: Float32, threshold: float) -> Callable[[slice], IndexPairs]:
         """A function that returns the queries and columns of a span that may reach the threshold."""
-        floors, product, bounds = self.floors(queries, threshold), self.product(queries), None
-        many = len(queries) >= MANY_QUERIES and len(self.corpus) >= MANY_ROWS
-        if many and self.metric in ("cosine", "dot"):
-            if not self.found_bounds:
-                self.found_bounds.append(find_bounds(self._scaled, len(self.corpus), float(floors.min())))
-            bounds = self.found_bounds[0]
+        floors = self.floors(queries, threshold)
+        product = self.product(queries)
+        is_large = len(queries) >= MANY_QUERIES and len(self.corpus) >= MANY_ROWS
+        bounds = None
+        if is_large and self.metric in ("cosine", "dot"):
+            if not self.has_tried_bounds:
+                self.bounds = find_bounds(self._scaled, len(self.corpus), float(floors.min()))
+                self.has_tried_bounds = True
+            bounds = self.bounds
         if bounds is None:
             return lambda span: at_least(product(span), floors)
-        axes, reduced_rows = bounds
-        short, lower = reduced(BLOCKS["cosine"].prepare(queries), axes), floors - np.float32(LOST)
-        room = np.empty((len(queries), ROWS_PER_BLOCK), np.float32)
 
-        def may_reach(span: slice) -> Pairs:
-            block = np.matmul(short, reduced_rows[span].T, out=room[:, : span.stop - span.start])
-            found = at_least(block, lower)
-            return at_least(product(span), floors) if len(found[0]) > DENSE * block.size else found
+        axes, reduced_rows = bounds
+        reduced_queries = reduced(BLOCKS["cosine"].prepare(queries), axes)
+        reduced_floors = floors - np.float32(LOST)
+        buffer = np.empty((len(queries), ROWS_PER_BLOCK), np.float32)
+
+        def may_reach(span: slice) -> IndexPairs:
+            out = buffer[:, : span.stop - span.start]
+            upper_bounds = np.matmul(reduced_queries, reduced_rows[span].T, out=out)
+            pairs = at_least(upper_bounds, reduced_floors)
+            if len(pairs[0]) > DENSE * upper_bounds.size:
+                return at_least(product(span), floors)
+            return pairs
 
         return may_reach
 
@@ -169,16 +190,19 @@ class Searcher:
 
     @cached_property
     def _scales(self) -> Float32 | Float64:
-        """Factors of the rows. For "dot" one factor scales the whole corpus, which keeps the order."""
-        longest = self.lengths if self.metric == "cosine" else self.lengths.max(initial=0.0)
-        scales = np.broadcast_to(1.0 / np.maximum(longest, SMALLEST_NORM), len(self.corpus))
+        """Factors of the rows, (n,). For "dot" one factor scales the whole corpus, which keeps the order."""
+        norms = self.lengths if self.metric == "cosine" else self.lengths.max(initial=0.0)
+        scales = np.broadcast_to(1.0 / np.maximum(norms, SMALLEST_NORM), len(self.corpus))
         # A product with float64 takes more than twice the time.
-        return scales.astype(np.float32) if scales.min(initial=1.0) > UNDERFLOW else scales
+        if scales.min(initial=1.0) > UNDERFLOW:
+            return scales.astype(np.float32)
+        return scales
 
     def _scaled(self, rows: slice | Indices, out: Float32 | None = None) -> Float32:
         """Rows of length 1, or for "dot" at most 1."""
         vectors = self.corpus[rows]
-        out = np.empty(vectors.shape, np.float32) if out is None else out
+        if out is None:
+            out = np.empty(vectors.shape, np.float32)
         return np.multiply(vectors, self._scales[rows, None], out=out, casting="same_kind")
 
     def product(self, queries: Float32) -> Callable[[slice], Float32]:
@@ -186,65 +210,79 @@ class Searcher:
         corpus = self.corpus
         if self.metric not in ("cosine", "dot"):
             blocks = BLOCKS[self.metric]
-            left = blocks.prepare(queries)
-            return lambda span: blocks.compare(left, blocks.prepare(corpus[span]))
-        prepared = BLOCKS["cosine"].prepare(queries)
-        part = np.empty((ROWS_PER_BLOCK, queries.shape[1]), np.float32)
-        room = np.empty(len(queries) * ROWS_PER_BLOCK, np.float32)  # reused, which saves time
-        few = len(queries) <= FEW_QUERIES and self._scales.dtype == np.float32
+            prepared_queries = blocks.prepare(queries)
+            return lambda span: blocks.compare(prepared_queries, blocks.prepare(corpus[span]))
+
+        unit_queries = BLOCKS["cosine"].prepare(queries)
+        scales_products = len(queries) <= FEW_QUERIES and self._scales.dtype == np.float32
+        # Memory that all spans reuse, which saves time.
+        row_buffer = np.empty((ROWS_PER_BLOCK, queries.shape[1]), np.float32)
+        value_buffer = np.empty(len(queries) * ROWS_PER_BLOCK, np.float32)
 
         def product(span: slice) -> Float32:
             width = span.stop - span.start
-            out = room[: len(queries) * width].reshape(len(queries), width)
-            if not few:
-                return np.matmul(prepared, self._scaled(span, part[:width]).T, out=out)
+            out = value_buffer[: len(queries) * width].reshape(len(queries), width)
+            if not scales_products:
+                scaled_rows = self._scaled(span, row_buffer[:width])
+                return np.matmul(unit_queries, scaled_rows.T, out=out)
             # Many products with the subnormal numbers of unscaled float16 are slow on some processors.
             if isinstance(corpus, StoredVectors) and (corpus.kind == "int8" or len(queries) == 1):
                 rows, factors = corpus.unscaled(span)
             else:
                 rows, factors = corpus[span], ONE
-            return np.multiply(np.matmul(prepared * factors, rows.T, out=out), self._scales[span], out=out)
+            np.matmul(unit_queries * factors, rows.T, out=out)
+            return np.multiply(out, self._scales[span], out=out)
 
         return product
 
 
-def at_least(block: Float32, floors: Float32) -> Pairs:
+def at_least(block: Float32, floors: Float32) -> IndexPairs:
     """The rows and columns, in order, of the values that reach the floor of their row."""
-    row, column = np.divmod(np.flatnonzero(block >= floors[:, None]), max(1, block.shape[1]))
-    return row, column
+    rows, columns = np.divmod(np.flatnonzero(block >= floors[:, None]), max(1, block.shape[1]))
+    return rows, columns
 
 
 def reduced(rows: Float32, axes: Float32) -> Float32:
-    """Rows of length 1 or less, (n, d) -> (n, p + 1): their parts in the axes, and the length of the rest."""
-    parts = np.empty((len(rows), axes.shape[1] + 1), np.float32)
-    leading = np.matmul(rows, axes, out=parts[:, :-1])
-    parts[:, -1] = np.sqrt(np.maximum(np.vecdot(rows, rows) - np.vecdot(leading, leading), 0) + LOST)
-    return parts
+    """(n, d) -> (n, p + 1): coordinates of rows of length 1 or less in the axes, and lengths of the rests."""
+    coordinates = np.empty((len(rows), axes.shape[1] + 1), np.float32)
+    leading = np.matmul(rows, axes, out=coordinates[:, :-1])
+    squares_of_rest = np.maximum(np.vecdot(rows, rows) - np.vecdot(leading, leading), 0)
+    coordinates[:, -1] = np.sqrt(squares_of_rest + LOST)
+    return coordinates
 
 
 def find_bounds(read: Callable[[slice | np.ndarray], Float32], count: int, floor: float) -> Bounds | None:
     """The bounds that save most time for products of at least `floor`, or None, if none does."""
-    sample = read(np.linspace(0, count - 1, min(SAMPLE, -(-count // 4))).astype(np.intp))
+    # The principal axes of a sample, largest variance first.
+    sample_size = min(SAMPLE, -(-count // 4))
+    sample = read(np.linspace(0, count - 1, sample_size).astype(np.intp))
     sample = sample[np.random.default_rng(0).permutation(len(sample))]
-    width, wide = sample.shape[1], sample.astype(np.float64)
-    directions = np.linalg.eigh(wide.T @ wide)[1][:, ::-1]  # best first
-    best, least = None, WORTHWHILE * (width + COMPARE)
+    width = sample.shape[1]
+    wide = sample.astype(np.float64)
+    directions = np.linalg.eigh(wide.T @ wide)[1][:, ::-1]
+
+    # The number of axes with the shortest estimated time per pair.
+    best_axes = None
+    best_time = WORTHWHILE * (width + COMPARE)
     for number in AXES:
         if 2 * (number + 1) > width:
             break
         axes = np.ascontiguousarray(directions[:, :number], np.float32)
-        parts = reduced(sample, axes)
-        share = float(np.mean(parts[:COMPARED] @ parts[COMPARED:].T >= floor - LOST))
+        reduced_sample = reduced(sample, axes)
+        upper_bounds = reduced_sample[:COMPARED] @ reduced_sample[COMPARED:].T
+        share = float(np.mean(upper_bounds >= floor - LOST))
         time = number + 1 + COMPARE + min(share * VERIFY, width)
-        if time < least:
-            best, least = axes, time
-    if best is None:
+        if time < best_time:
+            best_axes = axes
+            best_time = time
+    if best_axes is None:
         return None
-    rows = np.empty((count, best.shape[1] + 1), np.float32)
+
+    rows = np.empty((count, best_axes.shape[1] + 1), np.float32)
     for start in range(0, count, ROWS_PER_BLOCK):
         span = slice(start, min(start + ROWS_PER_BLOCK, count))
-        rows[span] = reduced(read(span), best)
-    return best, rows
+        rows[span] = reduced(read(span), best_axes)
+    return best_axes, rows
 
 
 class Best:
@@ -264,11 +302,16 @@ class Best:
         *,
         use_device: bool = True,
     ) -> None:
-        self.searcher, self.queries, self.top, self.limits = searcher, queries, top, limits
-        self.query, self.row = np.empty(0, np.intp), np.empty(0, np.intp)
-        self.value = np.empty(0, np.float32)
+        self.searcher = searcher
+        self.queries = queries
+        self.top = top
+        self.limits = limits
+        # The candidates: a query, a row, and the value of their block, (c,) each.
+        self.query_indices = np.empty(0, np.intp)
+        self.row_indices = np.empty(0, np.intp)
+        self.block_values = np.empty(0, np.float32)
         self.above = 0  # pairs of a query and a row that reach the limit
-        if len(queries) * top * len(searcher.corpus):
+        if len(queries) and top and len(searcher.corpus):
             if searcher.on_device is not None and use_device:
                 self._search_on(searcher.on_device)
             else:
@@ -276,142 +319,97 @@ class Best:
         self.similarities = self._decide()
 
     def _search(self) -> None:
+        """Find candidates by the values of blocks."""
         self.margins = self.searcher.margins_of(self.queries)
         if self.limits is not None:
             self.surely_below = self.searcher.floors(self.queries, self.limits)  # smaller values are below it
             self.surely_above = self.surely_below + 2 * self.margins
         self.floors = np.full(len(self.queries), -np.inf, np.float32)
-        wanted, product = len(self.queries) * self.top, self.searcher.product(self.queries)
+        product = self.searcher.product(self.queries)
+        result_size = len(self.queries) * self.top
         with np.errstate(over="ignore"):  # the exact similarity decides beyond float32
             for span in self.searcher.spans(0):
                 self._add(product(span), span.start)
-                if len(self.query) > 2 * wanted:  # before `top` rows are seen, all rows are candidates
-                    self._thin()
-                if len(self.query) > 4 * wanted:  # too many ties for the precision of a block
+                if len(self.query_indices) > 2 * result_size:  # before `top` rows, all rows are candidates
+                    self._remove_worse()
+                if len(self.query_indices) > 4 * result_size:  # too many ties for the precision of a block
                     self._decide()
-        self._thin()
+        self._remove_worse()
 
-    def _search_on(self, device: "Corpus") -> None:
+    def _search_on(self, device: "DeviceCorpus") -> None:
         """Find candidates on the device. For queries that have too many there, search again."""
-        found = device.best(self.queries, self.top, self.limits)
-        (self.query, self.row), self.above, open_ = found.pairs, found.above, found.open
-        if len(open_):
-            queries, limits = self.queries[open_], None if self.limits is None else self.limits[open_]
-            more = None if limits is not None else device.reaching(queries, found.floors, 0, MAX_CANDIDATES)
-            if more is None:
-                rest = Best(self.searcher, queries, self.top, limits, use_device=False)
-                more, self.above = (rest.query, rest.row), self.above + rest.above
-            self.query = np.concatenate([self.query, open_[more[0]]])
-            self.row = np.concatenate([self.row, more[1]])
-        self.value = np.zeros(len(self.query), np.float32)
+        candidates = device.best(self.queries, self.top, self.limits)
+        self.query_indices, self.row_indices = candidates.pairs
+        self.above = candidates.above
+        open_queries = candidates.open
+        if len(open_queries):
+            queries = self.queries[open_queries]
+            pairs = None
+            if self.limits is None:
+                pairs = device.reaching(queries, candidates.floors, 0, MAX_CANDIDATES)
+            if pairs is None:
+                limits = None if self.limits is None else self.limits[open_queries]
+                best = Best(self.searcher, queries, self.top, limits, use_device=False)
+                pairs = (best.query_indices, best.row_indices)
+                self.above += best.above
+            self.query_indices = np.concatenate([self.query_indices, open_queries[pairs[0]]])
+            self.row_indices = np.concatenate([self.row_indices, pairs[1]])
+        self.block_values = np.zeros(len(self.query_indices), np.float32)
 
     def rows(self) -> list[Indices]:
         """The rows of each query."""
-        return np.split(self.row, np.searchsorted(self.query, np.arange(1, len(self.queries))))
+        if not len(self.queries):
+            return []
+        ends = np.searchsorted(self.query_indices, np.arange(1, len(self.queries)))
+        return np.split(self.row_indices, ends)
 
     def _add(self, block: Float32, start: int) -> None:
-        if len(self.query) == 0 and block.shape[1] > self.top:
-            sure = block
+        """Add the candidates among the rows from `start` on, by their block values (b, rows)."""
+        if len(self.query_indices) == 0 and block.shape[1] > self.top:
+            results = block
             if self.limits is not None:
-                sure = np.where(block < self.surely_below[:, None], block, np.float32(-np.inf))
-            self.floors = np.partition(sure, -self.top, axis=1)[:, -self.top] - self.margins
-        query, column = at_least(block, self.floors)
-        value = block[query, column]
+                results = np.where(block < self.surely_below[:, None], block, np.float32(-np.inf))
+            self.floors = np.partition(results, -self.top, axis=1)[:, -self.top] - self.margins
+        query_indices, columns = at_least(block, self.floors)
+        values = block[query_indices, columns]
         if self.limits is not None:
-            open_ = value <= self.surely_above[query]
-            self.above += len(value) - int(np.count_nonzero(open_))
-            query, column, value = query[open_], column[open_], value[open_]
-        self.query = np.concatenate([self.query, query])
-        self.row = np.concatenate([self.row, column + start])
-        self.value = np.concatenate([self.value, value])
+            may_be_below = values <= self.surely_above[query_indices]
+            self.above += len(values) - int(np.count_nonzero(may_be_below))
+            query_indices = query_indices[may_be_below]
+            columns = columns[may_be_below]
+            values = values[may_be_below]
+        self.query_indices = np.concatenate([self.query_indices, query_indices])
+        self.row_indices = np.concatenate([self.row_indices, columns + start])
+        self.block_values = np.concatenate([self.block_values, values])
 
-    def _thin(self) -> None:
+    def _remove_worse(self) -> None:
         """Remove the candidates that are certainly worse than the `top` best."""
-        order = np.lexsort((-self.value, self.query))
+        order = np.lexsort((-self.block_values, self.query_indices))
         if self.limits is not None:
-            order = order[self.value[order] < self.surely_below[self.query[order]]]
-        begins = np.searchsorted(self.query[order], np.arange(len(self.queries) + 1))
-        full = np.flatnonzero(np.diff(begins) >= self.top)
-        self.floors[full] = self.value[order[begins[full] + self.top - 1]] - self.margins[full]
-        self._keep(np.flatnonzero(self.value >= self.floors[self.query]))
+            limits = self.surely_below[self.query_indices[order]]
+            order = order[self.block_values[order] < limits]
+        begins = np.searchsorted(self.query_indices[order], np.arange(len(self.queries) + 1))
+        full = np.flatnonzero(np.diff(begins) >= self.top)  # queries with `top` candidates or more
+        worst_of_top = self.block_values[order[begins[full] + self.top - 1]]
+        self.floors[full] = worst_of_top - self.margins[full]
+        self._select(np.flatnonzero(self.block_values >= self.floors[self.query_indices]))
 
     def _decide(self) -> Float64:
-        """Keep only the best candidates, in order; return their exact similarities."""
-        similarities = exact(self.searcher.metric, self.queries, self.searcher.corpus, (self.query, self.row))
-        order = np.lexsort((self.row, -similarities, self.query))
+        """Select the best candidates, in order; return their exact similarities."""
+        pairs = (self.query_indices, self.row_indices)
+        similarities = exact(self.searcher.metric, self.queries, self.searcher.corpus, pairs)
+        order = np.lexsort((self.row_indices, -similarities, self.query_indices))
         if self.limits is not None:
-            order = order[similarities[order] < self.limits[self.query[order]]]
+            order = order[similarities[order] < self.limits[self.query_indices[order]]]
             self.above += len(similarities) - len(order)
-        begins = np.searchsorted(self.query[order], np.arange(len(self.queries)))
-        order = order[np.arange(len(order)) - begins[self.query[order]] < self.top]
-        self._keep(order)
+        sorted_queries = self.query_indices[order]
+        begins = np.searchsorted(sorted_queries, np.arange(len(self.queries)))
+        ranks = np.arange(len(order)) - begins[sorted_queries]
+        order = order[ranks < self.top]
+        self._select(order)
         return similarities[order]
 
-    def _keep(self, places: Indices) -> None:
-        self.query, self.row, self.value = self.query[places], self.row[places], self.value[places]
-
-
-SIGN_ROWS_PER_BLOCK = 8192  # rows that are compared at once; their bits fit in the cache
-MAX_DISTANCES = 1 << 25  # distances in memory, for all queries of a block
-CANDIDATES_PER_HIT = 40
-
-Words = NDArray[np.uint64]
-
-
-@dataclass(frozen=True, slots=True)
-class SignSearcher:
-    """A corpus of sign bits, and the vectors that give the similarities of the candidates."""
-
-    signs: StoredVectors | SelectedVectors
-    vectors: Rows  # of the same rows: +1 and -1, or exact vectors
-    metric: str
-    candidates: int | None  # without them, `top` decides
-
-    def at_once(self, top: int) -> int:
-        """The number of queries in a block; it limits the memory for distances and candidates."""
-        limits = QUERIES_PER_BLOCK, MAX_DISTANCES // len(self.signs), MAX_CANDIDATES // self.count(top)
-        return max(1, min(limits))
-
-    def count(self, top: int) -> int:
-        """The number of candidates of a query."""
-        return min(self.candidates or CANDIDATES_PER_HIT * top, len(self.signs))
-
-    def nearest(self, queries: Float32, top: int) -> Found:
-        """The `top` candidates for each query of a block, best first; ties in row order."""
-        count = self.count(top)
-        best = [smallest(distances, count) for distances in self.distances(queries)]
-        rows = np.array(best, np.intp).reshape(len(queries), count)  # (b, c)
-        query = np.repeat(np.arange(len(queries)), count)
-        similarities = exact(self.metric, queries, self.vectors, (query, rows.ravel())).reshape(rows.shape)
-        order = np.argsort(-similarities, axis=1, kind="stable")[:, :top]
-        return Found(np.take_along_axis(rows, order, 1), np.take_along_axis(similarities, order, 1))
-
-    def distances(self, queries: Float32) -> NDArray[np.unsignedinteger]:
-        """The number of different signs, (b, d) -> (b, n)."""
-        width = self.signs.shape[1]
-        distances = np.empty((len(queries), len(self.signs)), np.min_scalar_type(width))
-        wanted = words(sign_bits(queries), width)  # (w, b)
-        for start in range(0, len(self.signs), SIGN_ROWS_PER_BLOCK):
-            span = slice(start, start + SIGN_ROWS_PER_BLOCK)
-            corpus = words(self.signs.codes(span), width)  # (w, rows)
-            different, counts = np.empty_like(corpus), np.empty(corpus.shape, np.uint8)  # reused
-            for query, out in zip(wanted.T, distances[:, span], strict=True):
-                np.bitwise_xor(corpus, query[:, None], out=different)
-                np.bitwise_count(different, out=counts)
-                np.add.reduce(counts, axis=0, dtype=distances.dtype, out=out)
-        return distances
-
-
-def words(bits: NDArray[np.uint8], width: int) -> Words:
-    """Sign bits (n, bytes) as words (w, n). Bits behind the last number become zero."""
-    padded = np.zeros((len(bits), -(-width // 64) * 8), np.uint8)
-    padded[:, : bits.shape[1]] = bits
-    padded[:, bits.shape[1] - 1] &= 0xFF << (-width % 8) & 0xFF
-    return np.ascontiguousarray(padded.view(np.uint64).T)
-
-
-def smallest(distances: NDArray[np.unsignedinteger], count: int) -> Indices:
-    """The rows with the `count` smallest distances, in row order; the first rows of a tie."""
-    limit = np.partition(distances, count - 1)[count - 1]
-    below, tied = np.flatnonzero(distances < limit), np.flatnonzero(distances == limit)
-    return np.sort(np.concatenate([below, tied[: count - len(below)]]))
+    def _select(self, candidates: Indices) -> None:
+        self.query_indices = self.query_indices[candidates]
+        self.row_indices = self.row_indices[candidates]
+        self.block_values = self.block_values[candidates]

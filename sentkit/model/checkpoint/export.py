@@ -1,6 +1,6 @@
 """Writes the checkpoint of an encoder: weights, and a declaration that other programs read in the same way.
 
-Weights are trained ones under the names of their base, or random ones in a new folder.
+Trained weights have the names of their base.
 
 The format is that of Hugging Face, with the old schema of sentence-transformers and its six pooling booleans,
 which all versions read. A readout that stock modules cannot express gets no modules.json, because an
@@ -15,15 +15,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sentkit.arrays import Float32
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints import modules
-from sentkit.formats.checkpoints.export import BESIDE_WEIGHTS, INDEXES, REWRITTEN, card, carry
+from sentkit.formats.checkpoints.card import card
 from sentkit.formats.checkpoints.folders import ADAPTER, ADAPTER_WEIGHTS, Checkpoint
 from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS, POOLING, PROMPTS, Pooler
 from sentkit.formats.checkpoints.readout import CONV, POOLED, WK, Readout
+from sentkit.formats.checkpoints.writing import BESIDE_WEIGHTS, INDEXES, REWRITTEN, carry
 from sentkit.formats.files import write_json
 from sentkit.formats.outputs.temporary import create
 from sentkit.formats.vectors.tensors import OF_WEIGHTS, put_arrays, write_arrays
@@ -31,7 +32,6 @@ from sentkit.model.checkpoint.heads import HEADS
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import (
     PREFIXES,
-    WITH_POOLER,
     Architecture,
     canonical_names,
     modern,
@@ -40,13 +40,14 @@ from sentkit.model.transformer.architecture import (
 )
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.encoder import TransformerEncoder
+from sentkit.model.transformer.families import WITH_POOLER
 from sentkit.model.transformer.readouts import width_of_vectors
 from sentkit.model.transformer.transformers_model import TransformersModel
 from sentkit.transforms.flow import Flow
 from sentkit.transforms.steps import Linear, Norm, Normalize, Step, Truncate
 
 OLD = "sentence_transformers.models."
-RECEIVED = {**POOLED, CONV: "mean"}  # readout -> its reduction in a Pooling module
+STOCK_REDUCTIONS = {**POOLED, CONV: "mean"}  # readout -> its reduction in a Pooling module
 CARRIED = (*BESIDE_WEIGHTS, "*.md", "model*.safetensors", "pytorch_model*.bin", *ADAPTER_WEIGHTS)
 
 
@@ -66,7 +67,9 @@ class Declaration:
     @property
     def dim(self) -> int | None:
         """The first numbers of the vector to keep, after the other steps."""
-        return next((step.kept for step in self.steps[-1:] if isinstance(step, Truncate)), None)
+        if self.steps and isinstance(self.steps[-1], Truncate):
+            return self.steps[-1].dim
+        return None
 
     @property
     def pooler_layer(self) -> Linear | None:
@@ -86,7 +89,9 @@ class Declaration:
 
 def declare_encoder(encoder: TransformerEncoder) -> Declaration:
     """Return the declaration of an encoder. An existing encoder proves that `encode` accepts the options."""
-    reading, body, declared = encoder.reading, encoder.body, encoder.checkpoint.declared
+    reading = encoder.reading
+    body = encoder.body
+    declared = encoder.checkpoint.declared
     if len(reading.readouts) != 1:
         raise UsageError("a checkpoint declares one readout")
     [readout] = reading.readouts
@@ -100,13 +105,22 @@ def declare_encoder(encoder: TransformerEncoder) -> Declaration:
         if isinstance(step, Truncate) and step is not encoder.steps[-1]:
             problem = "a checkpoint cannot have steps after the truncation of its vectors (truncate_dim)"
             raise UsageError(problem, advice="use sentkit encode")
-    pooler = body.pooler if isinstance(body, Bert) else None
-    prompts = declared.prompts, declared.prompt_is_read
-    return Declaration(body, readout, reading.tokenizer, encoder.steps, *prompts, pooler, declared.pooler)
+    return Declaration(
+        body,
+        readout,
+        reading.tokenizer,
+        steps=encoder.steps,
+        prompts=declared.prompts,
+        prompt_is_read=declared.prompt_is_read,
+        pooler=body.pooler if isinstance(body, Bert) else None,
+        pooler_note=declared.pooler,
+    )
 
 
-def as_arrays(layer: nn.Module) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    weight, bias = (layer.get_parameter(name).detach().float().cpu().numpy() for name in ("weight", "bias"))
+def as_arrays(layer: nn.Module) -> tuple[Float32, Float32]:
+    """Return weight and bias of a layer."""
+    weight = layer.get_parameter("weight").detach().float().cpu().numpy()
+    bias = layer.get_parameter("bias").detach().float().cpu().numpy()
     return weight, bias
 
 
@@ -143,24 +157,18 @@ def declare(
     folder: Path, config: Mapping[str, Any], declaration: Declaration, lineage: Mapping[str, Any]
 ) -> None:
     """Write the declaration files of a checkpoint: sentkit.json, and modules.json if possible."""
-    readout, tokenizer, body = declaration.readout, declaration.tokenizer, declaration.body
-    template, dim, pooler = tokenizer.template, declaration.dim, declaration.pooler_layer
-    steps = declaration.steps if dim is None else declaration.steps[:-1]
-    names = write_steps(folder, [*([] if pooler is None else [pooler]), *steps])
-    values = {
-        "readout": readout.name,
-        **({"template": template.text} if template else {}),
-        **({"pooler": asdict(note)} if (note := declaration.pooler_note) != Pooler() else {}),
-        "full_stop": template.full_stop if template else "none",
-        "steps": names[len(names) - len(steps) :],  # the readout `pooler` includes its layer
-        **({"dim": dim} if dim else {}),
-        "prompt": tokenizer.prompt,
-        **({"prompts": declaration.prompts} if declaration.prompts else {}),
-        **({} if declaration.prompt_is_read else {"prompt_is_read": False}),
-        "max_length": tokenizer.max_length,
-        "lowercase": tokenizer.lowercase,
-    }
-    write_json(folder / "sentkit.json", {**values, **lineage})
+    readout = declaration.readout
+    tokenizer = declaration.tokenizer
+    body = declaration.body
+    dim = declaration.dim
+
+    # The folders of the steps, after that of the pooler: for sentkit, the readout includes this layer.
+    steps = list(declaration.steps if dim is None else declaration.steps[:-1])
+    pooler_layers: list[Step] = [] if declaration.pooler_layer is None else [declaration.pooler_layer]
+    names = write_steps(folder, [*pooler_layers, *steps])
+    step_names = names[len(pooler_layers) :]
+
+    write_json(folder / "sentkit.json", {**declared_values(declaration, step_names), **lineage})
     settings: dict[str, Any] = {
         "max_seq_length": tokenizer.max_length,
         "do_lower_case": tokenizer.lowercase,
@@ -173,25 +181,63 @@ def declare(
     if declaration.inexpressible is not None:
         return
     layers = readout.resolved(body.depth)
-    averaged = layers != (body.depth,)
-    # sentence-transformers passes the layers on only if output_hidden_states is set.
-    write_json(folder / "config.json", {**config, **({"output_hidden_states": True} if averaged else {})})
-    write_modules(folder, declaration, names, layers if averaged else ())
-    # The default prompt has its own name if it is one of the named ones.
-    prompt, prompts, name = tokenizer.prompt, declaration.prompts, None
+    if layers == (body.depth,):
+        write_json(folder / "config.json", config)
+        write_modules(folder, declaration, names, ())
+    else:  # sentence-transformers passes the layers on only if output_hidden_states is set
+        write_json(folder / "config.json", {**config, "output_hidden_states": True})
+        write_modules(folder, declaration, names, layers)
+    write_prompts(folder, declaration)
+
+
+def declared_values(declaration: Declaration, step_names: Sequence[str]) -> dict[str, Any]:
+    """Return the content of sentkit.json about the readout and the texts."""
+    tokenizer = declaration.tokenizer
+    template = tokenizer.template
+    values: dict[str, Any] = {"readout": declaration.readout.name}
+    if template:
+        values["template"] = template.text
+    if declaration.pooler_note != Pooler():
+        values["pooler"] = asdict(declaration.pooler_note)
+    values["full_stop"] = template.full_stop if template else "none"
+    values["steps"] = step_names
+    if declaration.dim:
+        values["dim"] = declaration.dim
+    values["prompt"] = tokenizer.prompt
+    if declaration.prompts:
+        values["prompts"] = declaration.prompts
+    if not declaration.prompt_is_read:
+        values["prompt_is_read"] = False
+    values["max_length"] = tokenizer.max_length
+    values["lowercase"] = tokenizer.lowercase
+    return values
+
+
+def write_prompts(folder: Path, declaration: Declaration) -> None:
+    """Write the prompts of stock modules. The default prompt has its own name if it is a named one."""
+    prompt = declaration.tokenizer.prompt
+    prompts = declaration.prompts
+    default_name = None
     if prompt:
-        name = next((name for name, text in prompts.items() if text == prompt), "default")
-        prompts = {**prompts, name: prompt}
-    options = {"prompts": prompts, "default_prompt_name": name, "similarity_fn_name": "cosine"}
-    write_json(folder / PROMPTS, {**options, **({"truncate_dim": dim} if dim else {})})
+        default_name = next((name for name, text in prompts.items() if text == prompt), "default")
+        prompts = {**prompts, default_name: prompt}
+    options: dict[str, Any] = {
+        "prompts": prompts,
+        "default_prompt_name": default_name,
+        "similarity_fn_name": "cosine",
+    }
+    if declaration.dim:
+        options["truncate_dim"] = declaration.dim
+    write_json(folder / PROMPTS, options)
 
 
 def write_steps(folder: Path, steps: Sequence[Step]) -> list[str]:
     """Write a folder for each layer. Returns the steps in order: a folder name or "normalise"."""
     names = []
-    for place, step in enumerate(steps, start=2):
+    for number, step in enumerate(steps, start=2):
         if isinstance(step, Linear):
-            name, layer = f"{place}_Dense", "linear"
+            name = f"{number}_Dense"
+            layer = "linear"
             config: dict[str, Any] = {
                 "in_features": step.weight.shape[1],
                 "out_features": step.weight.shape[0],
@@ -199,7 +245,9 @@ def write_steps(folder: Path, steps: Sequence[Step]) -> list[str]:
                 "activation_function": DENSE_ACTIVATIONS[step.activation],
             }
         elif isinstance(step, Norm):
-            name, layer, config = f"{place}_LayerNorm", "norm", {"dimension": len(step.weight)}
+            name = f"{number}_LayerNorm"
+            layer = "norm"
+            config = {"dimension": len(step.weight)}
         else:
             assert isinstance(step, Normalize), "declare_encoder refuses other steps"
             names.append("normalise")
@@ -214,20 +262,42 @@ def write_steps(folder: Path, steps: Sequence[Step]) -> list[str]:
 def write_modules(
     folder: Path, declaration: Declaration, steps: Sequence[str], layers: Sequence[int]
 ) -> None:
-    body, readout = declaration.body, declaration.readout
-    paths = [""]
+    """Write the stock modules and their list. Without `layers`, the last layer is pooled.
+
+    `steps` are the folder names of the layers after the readout, or "normalise".
+    """
+    paths = ["", *write_modules_before_pooling(folder, declaration, layers)]
+    write_pooling(folder / "1_Pooling", declaration)
+    paths.append("1_Pooling")
+    for number, step in enumerate(steps, start=2):
+        paths.append(f"{number}_Normalize" if step == "normalise" else step)
+    modules_of_paths = []
+    for number, path in enumerate(paths):
+        module = path.partition("_")[2] or "Transformer"
+        modules_of_paths.append({"idx": number, "name": str(number), "path": path, "type": OLD + module})
+    write_json(folder / "modules.json", modules_of_paths)
+
+
+def write_modules_before_pooling(folder: Path, declaration: Declaration, layers: Sequence[int]) -> list[str]:
+    """Write the mean of several layers, and the convolutions. Returns the names of their folders."""
+    body = declaration.body
+    names = []
     if layers:
-        paths.append("0_WeightedLayerPooling")
-        start = min(layers)
-        weights = np.zeros(body.depth + 1 - start, np.float32)
-        weights[[layer - start for layer in layers]] = 1.0
-        config: dict[str, Any] = {"word_embedding_dimension": body.width, "layer_start": start}
-        config["num_hidden_layers"] = body.depth
-        write_json(folder / paths[-1] / "config.json", config)
-        write_arrays(folder / paths[-1] / "model.safetensors", {"layer_weights": weights})
-    if readout.reduction == CONV:
+        name = "0_WeightedLayerPooling"
+        first_layer = min(layers)
+        weights = np.zeros(body.depth + 1 - first_layer, np.float32)
+        weights[[layer - first_layer for layer in layers]] = 1.0
+        config: dict[str, Any] = {
+            "word_embedding_dimension": body.width,
+            "layer_start": first_layer,
+            "num_hidden_layers": body.depth,
+        }
+        write_json(folder / name / "config.json", config)
+        write_arrays(folder / name / "model.safetensors", {"layer_weights": weights})
+        names.append(name)
+    if declaration.readout.reduction == CONV:
         assert body.convolution is not None, "check_layers refuses this"
-        paths.append("0_CNN")
+        name = "0_CNN"
         filters = [as_arrays(layer) for layer in body.convolution.convs]  # (c, d, kernel), and biases (c,)
         config = {
             "in_word_embedding_dimension": body.width,
@@ -235,28 +305,32 @@ def write_modules(
             "kernel_sizes": [weight.shape[2] for weight, _ in filters],
             "stride_sizes": [1] * len(filters),
         }
-        write_json(folder / paths[-1] / "cnn_config.json", config)
-        arrays = dict[str, NDArray[np.float32]]()
+        write_json(folder / name / "cnn_config.json", config)
+        arrays: dict[str, Float32] = {}
         for number, (weight, bias) in enumerate(filters):
-            arrays |= {f"convs.{number}.weight": weight, f"convs.{number}.bias": bias}
-        write_arrays(folder / paths[-1] / "model.safetensors", arrays)
-    reductions = [RECEIVED.get(part.reduction, part.reduction) for part in readout.parts]
-    pooling = {key: name in reductions for name, (_, key) in POOLING.items()}
+            arrays[f"convs.{number}.weight"] = weight
+            arrays[f"convs.{number}.bias"] = bias
+        write_arrays(folder / name / "model.safetensors", arrays)
+        names.append(name)
+    return names
+
+
+def write_pooling(folder: Path, declaration: Declaration) -> None:
+    """Write the six booleans of a Pooling module."""
+    readout = declaration.readout
+    reductions = [STOCK_REDUCTIONS.get(part.reduction, part.reduction) for part in readout.parts]
+    width = width_of_vectors(declaration.body, [readout]) // len(reductions)
+    config: dict[str, Any] = {"word_embedding_dimension": width}
+    for name, (_, key) in POOLING.items():
+        config[key] = name in reductions
     if not declaration.prompt_is_read:
-        pooling["include_prompt"] = False
-    width = width_of_vectors(body, [readout]) // len(reductions)
-    write_json(folder / "1_Pooling/config.json", {"word_embedding_dimension": width, **pooling})
-    paths.append("1_Pooling")
-    paths += [f"{k}_Normalize" if step == "normalise" else step for k, step in enumerate(steps, start=2)]
-    listing = [
-        {"idx": k, "name": str(k), "path": path, "type": OLD + (path.partition("_")[2] or "Transformer")}
-        for k, path in enumerate(paths)
-    ]
-    write_json(folder / "modules.json", listing)
+        config["include_prompt"] = False
+    write_json(folder / "config.json", config)
 
 
 def write_card(folder: Path, lineage: Mapping[str, Any], declaration: Declaration) -> None:
-    tokenizer, width = declaration.tokenizer, width_of_vectors(declaration.body, [declaration.readout])
+    tokenizer = declaration.tokenizer
+    width = width_of_vectors(declaration.body, [declaration.readout])
     for step in declaration.steps:
         width = step.width(width)
     text = card(
@@ -280,23 +354,37 @@ def merged(
     except buffers, which transformers creates, and copies of other tensors in a head.
     """
     words = words_name(architecture)
-    old = next((prefix for prefix in PREFIXES if prefix + words in stored), "")
     head = HEADS[architecture.family]
-    prefix = old if old in ("", head.encoder) else head.encoder  # transformers knows no wrapper prefixes
-    encoder = tensor_shapes(architecture, pooler=True)
-    tensors = {
-        prefix + modern(name.removeprefix(old)) if name.startswith(old) else modern(name): tensor
-        for name, tensor in stored.items()
-        if tensor.is_floating_point()
-    }
-    weight, bias = f"{head.decoder}.weight", f"{head.decoder}.bias"
+    stored_prefix = next((prefix for prefix in PREFIXES if prefix + words in stored), "")
+    prefix = stored_prefix
+    if prefix not in ("", head.encoder):  # of a wrapper, which transformers does not know
+        prefix = head.encoder
+
+    # The stored tensors.
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in stored.items():
+        if not tensor.is_floating_point():
+            continue
+        if name.startswith(stored_prefix):
+            tensors[prefix + modern(name.removeprefix(stored_prefix))] = tensor
+        else:
+            tensors[modern(name)] = tensor
+
     # Tied copies would keep old values, and transformers ties them again. Another decoder stays.
-    if weight in tensors and torch.equal(tensors[weight].float(), tensors[prefix + words].float()):
-        del tensors[weight]
-    if bias in tensors:
-        copy = tensors.pop(bias)
+    decoder_weight = f"{head.decoder}.weight"
+    decoder_bias = f"{head.decoder}.bias"
+    if decoder_weight in tensors and torch.equal(
+        tensors[decoder_weight].float(), tensors[prefix + words].float()
+    ):
+        del tensors[decoder_weight]
+    if decoder_bias in tensors:
+        copy = tensors.pop(decoder_bias)
         tensors.setdefault(head.bias, copy)
-    tensors |= {prefix + name if name in encoder else name: tensor for name, tensor in trained.items()}
+
+    # The trained ones.
+    encoder_names = tensor_shapes(architecture, pooler=True)
+    for name, tensor in trained.items():
+        tensors[prefix + name if name in encoder_names else name] = tensor
     return {name: tensor.detach().float() for name, tensor in tensors.items()}
 
 
@@ -307,8 +395,8 @@ def without_language_head(
     if "ForSequenceClassification" in str(config.get("architectures")):
         return dict(tensors)
     if isinstance(body, Bert):
-        own = {*canonical_names(tensors, body.architecture).values()}
-        unused = {name for name in tensors.keys() - own if tensors[name].is_floating_point()}
+        encoder_names = {*canonical_names(tensors, body.architecture).values()}
+        unused = {name for name in tensors.keys() - encoder_names if tensors[name].is_floating_point()}
     else:
         unused = {*body.unused}
     return {name: tensor for name, tensor in tensors.items() if name not in unused}
@@ -324,14 +412,18 @@ def encoder_class(body: Bert | TransformersModel) -> str:
 def write_weights(path: Path, tensors: Mapping[str, Tensor], store: str | None = "float32") -> None:
     """Write a safetensors file in the type `store` and sync it to disk. The same values give the same bytes.
 
-    None: as they are, except that the other types than float16 become float32. Integer tensors are buffers
+    None: float16 stays, and all other types become float32. Integer tensors are buffers
     that transformers creates, so they are not written.
     """
     arrays = {}
     for name, tensor in sorted(tensors.items()):
         if tensor.is_floating_point():
-            own = tensor.dtype if tensor.dtype == torch.float16 else torch.float32
-            dtype = own if store is None else getattr(torch, store)
+            if store is not None:
+                dtype = getattr(torch, store)
+            elif tensor.dtype == torch.float16:
+                dtype = torch.float16
+            else:
+                dtype = torch.float32
             arrays[name] = tensor.detach().to("cpu", dtype).numpy()
     with create(path) as file:
         put_arrays(file, arrays, OF_WEIGHTS)

@@ -1,41 +1,20 @@
-"""The heads of each packed family, as transformers computes and names them: masked words and classes.
+"""The heads of each packed family, as transformers computes and names them: masked words and classes."""
 
-The last classes run a classification head: with the kernels of `encode`, or through transformers.
-"""
-
-import inspect
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sentkit.arrays import Float32
-from sentkit.errors import DataError, UsageError
-from sentkit.formats.checkpoints.folders import Checkpoint, weight_files
-from sentkit.model.checkpoint_reading import Reading
-from sentkit.model.encoding import BUDGETS, Arrays, Tally, TokenEncoder
-from sentkit.model.text.tokens import TokenBlock, check_ids
-from sentkit.model.transformer.architecture import (
-    PREFIXES,
-    ROBERTA,
-    Architecture,
-    modern,
-    read_architecture,
-    read_fraction,
-    words_name,
-)
-from sentkit.model.transformer.bert import ACTIVATIONS, Bert, make_norm
-from sentkit.model.transformer.device import halve_to_fit_memory, padded_parts, pick_device, pick_precision
-from sentkit.model.transformer.encoder import INT8, TransformerEncoder
-from sentkit.model.transformer.packed import pack_block
-from sentkit.model.transformer.transformers_model import load_classifier, padding_id_of
-from sentkit.model.transformer.weights import check_tensors, read_tensors
-from sentkit.process import threads_of_command
-from sentkit.transforms.steps import Linear, Norm
+from sentkit.errors import DataError
+from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.model.transformer.architecture import PREFIXES, Architecture, modern, read_fraction, words_name
+from sentkit.model.transformer.bert import Bert
+from sentkit.model.transformer.families import ROBERTA
+from sentkit.model.transformer.layers import ACTIVATIONS, make_norm
+from sentkit.model.transformer.weights import check_tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,30 +28,62 @@ class Head:
     activation: str | None = None  # None: the activation of the architecture
 
 
-ROBERTA_HEAD = "roberta.", "lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder", "gelu"
-MASKED_WORDS = "cls.predictions"
+def roberta_head(kind: str, encoder: str = "roberta.") -> Head:
+    return Head(
+        kind,
+        encoder,
+        dense="lm_head.dense",
+        norm="lm_head.layer_norm",
+        bias="lm_head.bias",
+        decoder="lm_head.decoder",
+        activation="gelu",
+    )
+
+
 DECODERS = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 HEADS = {
     "bert": Head(
-        *("Bert", "bert."),
-        *(f"{MASKED_WORDS}.transform.dense", f"{MASKED_WORDS}.transform.LayerNorm"),
-        *(f"{MASKED_WORDS}.bias", f"{MASKED_WORDS}.decoder"),
+        "Bert",
+        "bert.",
+        dense="cls.predictions.transform.dense",
+        norm="cls.predictions.transform.LayerNorm",
+        bias="cls.predictions.bias",
+        decoder="cls.predictions.decoder",
     ),
-    "roberta": Head("Roberta", *ROBERTA_HEAD),
-    "xlm-roberta": Head("XLMRoberta", *ROBERTA_HEAD),
-    "camembert": Head("Camembert", *ROBERTA_HEAD),
-    "mpnet": Head("MPNet", "mpnet.", *ROBERTA_HEAD[1:]),
-    "modernbert": Head("ModernBert", "model.", "head.dense", "head.norm", "decoder.bias", "decoder", "gelu"),
-    "distilbert": Head(
-        *("DistilBert", "distilbert.", "vocab_transform", "vocab_layer_norm"),
-        *("vocab_projector.bias", "vocab_projector"),
-    ),
-    "electra": Head(
-        *("Electra", "electra.", "generator_predictions.dense", "generator_predictions.LayerNorm"),
-        *("generator_lm_head.bias", "generator_lm_head"),
+    "roberta": roberta_head("Roberta"),
+    "xlm-roberta": roberta_head("XLMRoberta"),
+    "camembert": roberta_head("Camembert"),
+    "mpnet": roberta_head("MPNet", "mpnet."),
+    "modernbert": Head(
+        "ModernBert",
+        "model.",
+        dense="head.dense",
+        norm="head.norm",
+        bias="decoder.bias",
+        decoder="decoder",
         activation="gelu",
     ),
-    **{family: Head(kind, "model.", "", "", "", "lm_head") for family, kind in DECODERS.items()},
+    "distilbert": Head(
+        "DistilBert",
+        "distilbert.",
+        dense="vocab_transform",
+        norm="vocab_layer_norm",
+        bias="vocab_projector.bias",
+        decoder="vocab_projector",
+    ),
+    "electra": Head(
+        "Electra",
+        "electra.",
+        dense="generator_predictions.dense",
+        norm="generator_predictions.LayerNorm",
+        bias="generator_lm_head.bias",
+        decoder="generator_lm_head",
+        activation="gelu",
+    ),
+    **{
+        family: Head(kind, "model.", dense="", norm="", bias="", decoder="lm_head")
+        for family, kind in DECODERS.items()
+    },
 }
 
 
@@ -95,7 +106,8 @@ class LanguageHead(nn.Module):
 
 def head_layout(architecture: Architecture) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Return the checkpoint name and the shape of each head parameter."""
-    head, narrow = HEADS[architecture.family], architecture.embedding_width
+    head = HEADS[architecture.family]
+    narrow = architecture.embedding_width
     layout = {
         "dense.weight": (f"{head.dense}.weight", (narrow, architecture.width)),
         "dense.bias": (f"{head.dense}.bias", (narrow,)),
@@ -104,7 +116,7 @@ def head_layout(architecture: Architecture) -> dict[str, tuple[str, tuple[int, .
         "bias": (head.bias, (architecture.vocabulary,)),
     }
     biases = {"dense.bias": architecture.head_bias, "norm.bias": architecture.kind.has_bias("norm")}
-    return {ours: theirs for ours, theirs in layout.items() if biases.get(ours, True)}
+    return {name: stored for name, stored in layout.items() if biases.get(name, True)}
 
 
 def read_head(
@@ -115,23 +127,28 @@ def read_head(
     if not head.dense:
         return None
     stored = {modern(name): tensor for name, tensor in tensors.items()}
-    alias = f"{head.decoder}.bias"
-    if alias in stored:
-        stored.setdefault(head.bias, stored[alias])
+    decoder_weight = f"{head.decoder}.weight"
+    decoder_bias = f"{head.decoder}.bias"
+    if decoder_bias in stored:
+        stored.setdefault(head.bias, stored[decoder_bias])
     layout = head_layout(architecture)
-    if not any(name in stored for name in (f"{head.decoder}.weight", *(name for name, _ in layout.values()))):
+    names_of_head = [decoder_weight, *(name for name, _ in layout.values())]
+    if not any(name in stored for name in names_of_head):
         return None
     if head.bias not in stored and f"{LAYOUTS[architecture.family].out}.weight" in stored:
         return None  # a classifier, whose layers can have the same names
     check_tensors(stored, dict(layout.values()), source=source, what="weights of the language model head")
     words = words_name(architecture)
     table = next((prefix + words for prefix in PREFIXES if prefix + words in stored), words)
-    for own, tied in ((alias, head.bias), (f"{head.decoder}.weight", table)):
-        if own in stored and not (tied in stored and torch.equal(stored[own].float(), stored[tied].float())):
-            problem = f'not tied to the word embeddings: "{own}" differs from "{tied}"'
+    for name, tied_name in ((decoder_bias, head.bias), (decoder_weight, table)):
+        if name not in stored:
+            continue
+        if tied_name not in stored or not torch.equal(stored[name].float(), stored[tied_name].float()):
+            problem = f'not tied to the word embeddings: "{name}" differs from "{tied_name}"'
             advice = "sentkit can only use a head that shares the word table of the encoder"
             raise DataError(f"the language model head is {problem}", source=source, advice=advice)
-    return load_head({ours: stored[theirs].float() for ours, (theirs, _) in layout.items()}, architecture)
+    state = {name: stored[stored_name].float() for name, (stored_name, _) in layout.items()}
+    return load_head(state, architecture)
 
 
 def load_head(state: Mapping[str, Tensor], architecture: Architecture) -> LanguageHead:
@@ -143,7 +160,7 @@ def load_head(state: Mapping[str, Tensor], architecture: Architecture) -> Langua
 
 def fresh_head(architecture: Architecture, generator: torch.Generator) -> LanguageHead:
     """Return an untrained head in evaluation mode, with the initial distribution of transformers."""
-    state = {ours: torch.zeros(shape) for ours, (_, shape) in head_layout(architecture).items()}
+    state = {name: torch.zeros(shape) for name, (_, shape) in head_layout(architecture).items()}
     state["dense.weight"].normal_(0, 0.02, generator=generator)
     state["norm.weight"].fill_(1)
     return load_head(state, architecture)
@@ -157,7 +174,8 @@ def head_tensors(head: LanguageHead, architecture: Architecture) -> dict[str, Te
     tensors need the prefix `HEADS[family].encoder`.
     """
     state = head.state_dict()
-    return {theirs: state[ours].clone() for ours, (theirs, _) in head_layout(architecture).items()}
+    layout = head_layout(architecture)
+    return {stored_name: state[name].clone() for name, (stored_name, _) in layout.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +189,12 @@ class Layout:
     norm: str = ""  # after the activation
 
 
-WITH_PROJECTION = "classifier.dense", "classifier.out_proj"
+ROBERTA_LAYOUT = Layout("classifier.dense", "classifier.out_proj", "tanh", dropout_before=True)
 LAYOUTS = {
     "bert": Layout("bert.pooler.dense", "classifier", "tanh"),
-    **{family: Layout(*WITH_PROJECTION, "tanh", dropout_before=True) for family in ROBERTA},
-    "electra": Layout(*WITH_PROJECTION, "gelu", dropout_before=True),
-    "mpnet": Layout(*WITH_PROJECTION, "tanh", dropout_before=True, dropout="hidden_dropout_prob"),
+    **dict.fromkeys(ROBERTA, ROBERTA_LAYOUT),
+    "electra": replace(ROBERTA_LAYOUT, activation="gelu"),
+    "mpnet": replace(ROBERTA_LAYOUT, dropout="hidden_dropout_prob"),
     "distilbert": Layout(
         "pre_classifier", "classifier", "relu", dropout="seq_classif_dropout", usual_dropout=0.2
     ),
@@ -204,14 +222,18 @@ class ClassifierHead(nn.Module):
     def forward(self, vectors: Tensor) -> Tensor:
         if self.layout.dropout_before:
             vectors = self.dropout(vectors)
-        logits: Tensor = self.out(self.dropout(self.norm(self.activation(self.dense(vectors)))))
+        inner = self.norm(self.activation(self.dense(vectors)))
+        logits: Tensor = self.out(self.dropout(inner))
         return logits
 
     def weights(self) -> dict[str, nn.Parameter]:
         """Return the weights by the names of transformers."""
         layout = self.layout
-        layers = ((layout.dense, self.dense), (layout.norm, self.norm), (layout.out, self.out))
-        return {f"{name}.{kind}": value for name, layer in layers for kind, value in layer.named_parameters()}
+        weights = {}
+        for name, layer in ((layout.dense, self.dense), (layout.norm, self.norm), (layout.out, self.out)):
+            for parameter_name, parameter in layer.named_parameters():
+                weights[f"{name}.{parameter_name}"] = parameter
+        return weights
 
 
 def move_to_head(
@@ -222,12 +244,15 @@ def move_to_head(
     Other families have no pooler below a classifier, so it is removed. If the language model head of the
     base has the names of layers of a classifier, these have its weights, as in transformers.
     """
-    architecture, layout = body.architecture, LAYOUTS[body.architecture.family]
-    config, source = checkpoint.config, checkpoint.config_file
-    usual = architecture.dropout if layout.usual_dropout is None else layout.usual_dropout
-    rate = read_fraction(config, source, layout.dropout, usual) if dropout is None else dropout
+    architecture = body.architecture
+    layout = LAYOUTS[architecture.family]
+    config = checkpoint.config
+    source = checkpoint.config_file
+    if dropout is None:
+        usual = architecture.dropout if layout.usual_dropout is None else layout.usual_dropout
+        dropout = read_fraction(config, source, layout.dropout, usual)
     scale = read_fraction(config, source, "initializer_range", 0.02)
-    head = ClassifierHead(architecture, outputs, rate, scale)
+    head = ClassifierHead(architecture, outputs, dropout, scale)
     if body.pooler is not None and architecture.family == "bert":
         head.dense = body.pooler.requires_grad_()  # LoRA freezes only the encoder
     body.pooler = None
@@ -247,8 +272,9 @@ def move_to_head(
 def classifier_tensors(body: Bert, head: ClassifierHead) -> dict[str, Tensor]:
     """Return the tensors of a sequence classification model of transformers, in float32."""
     prefix = HEADS[body.architecture.family].encoder
-    tensors = {prefix + name: value for name, value in body.tensors().items()} | head.weights()
-    return {name: value.detach().float() for name, value in tensors.items()}
+    tensors: dict[str, Tensor] = {prefix + name: tensor for name, tensor in body.tensors().items()}
+    tensors |= head.weights()
+    return {name: tensor.detach().float() for name, tensor in tensors.items()}
 
 
 def classifier_config(architecture: Architecture, labels: tuple[str, ...]) -> dict[str, Any]:
@@ -259,70 +285,3 @@ def classifier_config(architecture: Architecture, labels: tuple[str, ...]) -> di
         "id2label": {str(number): label for number, label in enumerate(labels or ("score",))},
         "label2id": {label: number for number, label in enumerate(labels or ("score",))},
     }
-
-
-class PackedClassifier(TransformerEncoder):
-    """An encoder of the vector that the head reads, with the head as the operations after the readout."""
-
-    def __init__(self, checkpoint: Checkpoint, reading: Reading, *, device: str, precision: str) -> None:
-        super().__init__(checkpoint, reading, device=device, precision=precision)
-        architecture = read_architecture(checkpoint.config, checkpoint.config_file)
-        layout = LAYOUTS[architecture.family]
-        tensors = read_tensors(weight_files(checkpoint.transformer, checkpoint.name))
-        out = tensors.get(f"{layout.out}.weight")
-        self.width = len(out) if out is not None and out.ndim else 1
-        with torch.device("meta"):
-            head = ClassifierHead(architecture, self.width, dropout=0.0, scale=0.0)
-        shapes = {name: tuple(weight.shape) for name, weight in head.weights().items()}
-        check_tensors(tensors, shapes, source=checkpoint.name, what="weights of the classification head")
-        arrays = {name: tensors[name].float().numpy() for name in shapes}
-        zeros = np.zeros(architecture.width, np.float32)
-
-        def parts(name: str) -> tuple[Float32, Float32]:
-            return arrays[f"{name}.weight"], arrays.get(f"{name}.bias", zeros)
-
-        norms = [Norm(*parts(layout.norm), architecture.norm_epsilon)] if layout.norm else []
-        dense, out_layer = Linear(*parts(layout.dense), layout.activation), Linear(*parts(layout.out))
-        self.steps = [dense, *norms, out_layer]
-
-
-class TransformersClassifier(TokenEncoder):
-    """A model of transformers for sequence classification, with the interface of an encoder."""
-
-    def __init__(self, checkpoint: Checkpoint, reading: Reading, *, device: str, precision: str) -> None:
-        if precision == INT8:
-            problem = f"--precision {INT8}: {checkpoint.name} runs through transformers"
-            raise UsageError(problem, advice="use bf16 or fp32")
-        self.checkpoint, self.reading = checkpoint, reading
-        self.device = pick_device(device)
-        dtype = pick_precision(precision, self.device)
-        self.budget, self.precision = BUDGETS[self.device.type], "bf16" if dtype == torch.bfloat16 else "fp32"
-        if self.device.type == "cpu":
-            torch.set_num_threads(threads_of_command() or torch.get_num_threads())
-        self.model = load_classifier(checkpoint.transformer).to(self.device, dtype)
-        self.notes = [f"{checkpoint.name}: run through transformers"]
-        self.specs, self.steps = [], []
-        self.width = int(self.model.config.num_labels)
-
-    def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]:
-        for batch in batches:
-            check_ids(batch, self.model.config.vocab_size, self.checkpoint.name)
-            outputs = list[np.ndarray]()
-            for part in padded_parts(batch, self.device):
-                outputs += halve_to_fit_memory(self.outputs, part, advice="use --max-length, or --device cpu")
-            yield [np.concatenate(outputs)]
-
-    def outputs(self, batch: TokenBlock) -> np.ndarray:
-        packed = pack_block(batch, self.device)
-        given = {
-            "input_ids": packed.pad(packed.ids, fill=padding_id_of(self.model)),
-            "attention_mask": packed.pad(torch.ones_like(packed.ids)),
-        }
-        if packed.types is not None and "token_type_ids" in inspect.signature(self.model.forward).parameters:
-            given["token_type_ids"] = packed.pad(packed.types)
-        with torch.inference_mode():
-            logits: Tensor = self.model(**given).logits
-        return logits.float().cpu().numpy()
-
-    def remarks(self, tally: Tally) -> list[str]:
-        return tally.truncation(self.reading.tokenizer.max_length, "tokens")

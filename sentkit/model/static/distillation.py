@@ -14,19 +14,24 @@ from sentkit.model.text.tokens import TokenBlock, Tokens
 from sentkit.transforms.kinds import FitOptions, moments_of, rotated
 
 SIF_A = 1e-4
-AT_ONCE = 1024  # tokens encoded together
+TOKENS_AT_ONCE = 1024
 BRACKETS = re.compile(r"\[.+\]|<.+>")
 MARKS = ("##", "Ġ", "▁")  # of a token inside a word, or after a space
 
 
 def token_batches(tokenizer: Tokenizer) -> Iterator[TokenBlock]:
     """Yield every number of the vocabulary as a text of one token, with the special tokens around it."""
-    [whole], [own] = tokenizer(["a"]), tokenizer.alone(["a"])
-    end = len(whole.ids) - tokenizer.after
-    before, after = whole.ids[: end - len(own)], whole.ids[end:]
+    # The ids around a text, from those of a short one.
+    [example] = tokenizer(["a"])
+    [ids_of_example] = tokenizer.alone(["a"])
+    end = len(example.ids) - tokenizer.after
+    before = example.ids[: end - len(ids_of_example)]
+    after = example.ids[end:]
+
     size = vocabulary_size(tokenizer)
-    for start in range(0, size, AT_ONCE):
-        texts = [[*before, number, *after] for number in range(start, min(start + AT_ONCE, size))]
+    for start in range(0, size, TOKENS_AT_ONCE):
+        numbers = range(start, min(start + TOKENS_AT_ONCE, size))
+        texts = [[*before, number, *after] for number in numbers]
         yield TokenBlock.of([Tokens(ids, len(ids)) for ids in texts])
 
 
@@ -45,18 +50,18 @@ def token_table(
 
 
 def zipf_weights(tokenizer: Tokenizer) -> NDArray[np.float64]:
-    """Return log(1 + rank) of each token, (v,). The rank is the place in the vocabulary.
+    """Return log(1 + rank) of each token, (v,). The rank is the position in the vocabulary.
 
     Vocabularies list tokens by frequency, after single characters and reserved tokens, such as [unused1].
     These and the special tokens have rank 1, the same as the most frequent word.
     """
-    ranked = np.zeros(vocabulary_size(tokenizer), np.bool_)
+    is_ranked = np.zeros(vocabulary_size(tokenizer), np.bool_)
     for token, number in tokenizer.backend.get_vocab().items():
         for mark in MARKS:
             token = token.removeprefix(mark)
-        special = number in tokenizer.wordless or BRACKETS.fullmatch(token) is not None
-        ranked[number] = len(token) > 1 and not special
-    ranks = np.where(ranked, np.cumsum(ranked), 1)
+        is_special = number in tokenizer.wordless or BRACKETS.fullmatch(token) is not None
+        is_ranked[number] = len(token) > 1 and not is_special
+    ranks = np.where(is_ranked, np.cumsum(is_ranked), 1)
     return np.log1p(ranks)
 
 

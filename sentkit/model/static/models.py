@@ -23,7 +23,7 @@ from sentkit.model.static.tokenizers import CollectedWords, WordLookup, WordPiec
 from sentkit.model.text.tokens import LongTextTokenizer, TokenBlock, WindowOptions, WindowTokenizer
 from sentkit.transforms.steps import Normalize, Step, Truncate
 
-BUDGET = 65_536  # tokens in a batch
+BATCH_TOKENS = 65_536
 REDUCTIONS: Mapping[str, np.ufunc] = {"mean": np.add, "max": np.maximum}
 Matrix = NDArray[np.float32]
 
@@ -32,7 +32,8 @@ class WordTable:
     """Reduces the table rows of each text to one (b, d) array per reduction. Empty lists give zeros."""
 
     def __init__(self, table: Table, reductions: Sequence[str]) -> None:
-        self.table, self.reductions = table, reductions
+        self.table = table
+        self.reductions = reductions
         self.width = table.rows.shape[1]
 
     @property
@@ -46,14 +47,17 @@ class WordTable:
         # The loop adds the first words of all texts, then the second words, and so on. The order of additions
         # within a text is fixed, so its vector does not depend on the batch. Longer texts stay a prefix.
         order = np.argsort(-texts.lengths, kind="stable")
-        lengths, ids, starts = texts.lengths[order], texts.ids, texts.starts[order]
-        remaining = np.count_nonzero(lengths)
-        join, vectors = REDUCTIONS[reduction], np.zeros((len(texts), self.width), np.float32)
-        vectors[:remaining] = self._rows(ids[starts[:remaining]])
+        lengths = texts.lengths[order]
+        starts = texts.starts[order]
+        reduce = REDUCTIONS[reduction]
+        vectors = np.zeros((len(texts), self.width), np.float32)
+        count = np.count_nonzero(lengths)  # of the texts that have the word
+        vectors[:count] = self._rows(texts.ids[starts[:count]])
         for word in range(1, lengths[0]):
-            while lengths[remaining - 1] <= word:
-                remaining -= 1
-            join(vectors[:remaining], self._rows(ids[starts[:remaining] + word]), out=vectors[:remaining])
+            while lengths[count - 1] <= word:
+                count -= 1
+            rows = self._rows(texts.ids[starts[:count] + word])
+            reduce(vectors[:count], rows, out=vectors[:count])
         if reduction == "mean":
             vectors /= np.maximum(lengths, 1).astype(np.float32)[:, None]
         in_input_order = np.empty_like(vectors)
@@ -61,9 +65,11 @@ class WordTable:
         return in_input_order
 
     def _rows(self, ids: NDArray[np.int32]) -> Matrix:
-        table = self.table
-        rows = table.rows[ids if table.places is None else table.places[ids]]
-        return rows if table.weights is None else rows * table.weights[ids, None]
+        row_indices = ids if self.table.places is None else self.table.places[ids]
+        rows = self.table.rows[row_indices]
+        if self.table.weights is None:
+            return rows
+        return rows * self.table.weights[ids, None]
 
 
 class WordSets:
@@ -111,25 +117,31 @@ class StaticModel:
         return StaticEncoder(self)
 
     def summary(self) -> dict[str, Any]:
-        return {
+        summary = {
             "model": readable(self.name),
             **self.table,
             "readout": self.readouts[0],
             "steps": [step.suffix.strip("/+") for step in self.steps],
             "prompt": self.tokenizer.prompt,
             "max_length": self.tokenizer.max_length,
-            **({"lineage": self.origin} if self.origin else {}),
         }
+        if self.origin:
+            summary["lineage"] = self.origin
+        return summary
 
 
 class StaticEncoder(TokenEncoder):
-    budget = BUDGET
+    budget = BATCH_TOKENS
 
     def __init__(self, model: StaticModel) -> None:
-        self.tokenizer, self.steps, self.notes = model.tokenizer, model.steps, []
+        self.tokenizer = model.tokenizer
+        self.steps = model.steps
+        self.notes = []
         self.word_vectors = model.open_vectors()
         self.width = width_behind(self.steps, self.word_vectors.width)
-        self.specs, tokenizer, weights = [], self.tokenizer, self.word_vectors.hash
+        self.specs = []
+        tokenizer = self.tokenizer
+        weights = self.word_vectors.hash
         for readout in model.readouts:
             record = {
                 "model": readable(model.name),
@@ -157,11 +169,12 @@ class StaticEncoder(TokenEncoder):
 
 def arrays_hash(arrays: Mapping[str, NDArray[np.generic]]) -> str:
     """Return 32 hex digits that depend only on names, shapes and values, not on the file format."""
-    whole = hashlib.blake2b(digest_size=16)
+    content = hashlib.blake2b(digest_size=16)
     for name, array in sorted(arrays.items()):
-        whole.update(f"{name} {array.shape}\n".encode())
-        whole.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return whole.hexdigest()
+        content.update(f"{name} {array.shape}\n".encode())
+        values = np.ascontiguousarray(array).reshape(-1)
+        content.update(values.view(np.uint8).data)
+    return content.hexdigest()
 
 
 def read_sets(options: ReadingOptions) -> StaticModel:
@@ -171,17 +184,29 @@ def read_sets(options: ReadingOptions) -> StaticModel:
             raise UsageError(f"{flag} cannot be used with {WORD_SETS}")
     prompt, sides = prompts_of(StoredDeclaration(), options)
     words = CollectedWords(max_length=options.max_length, prompt=prompt)
-    table = {"kind": "the set of a text's words, in lower case", "words": "those of the rows"}
-    steps, vectors = steps_of(options, []), lambda: WordSets(words.indexes)
-    return StaticModel(WORD_SETS, words, sides, ["set"], steps, options.transform, vectors, table)
+    return StaticModel(
+        name=WORD_SETS,
+        tokenizer=words,
+        sides=sides,
+        readouts=["set"],
+        steps=steps_of(options, []),
+        transform=options.transform,
+        open_vectors=lambda: WordSets(words.indexes),
+        table={"kind": "the set of a text's words, in lower case", "words": "those of the rows"},
+    )
 
 
 def read_vectors(path: str, options: ReadingOptions) -> StaticModel:
     """Read word vectors: a text file into memory, or an array file with its words beside it."""
     from sentkit.formats.lexicons.word_vectors import ARRAY, read_word_array, read_word_vectors
 
-    readouts, is_array = readouts_of(options.readout), path.endswith(ARRAY)
-    file = read_word_array(path) if is_array else read_word_vectors(path)
+    readouts = readouts_of(options.readout)
+    if path.endswith(ARRAY):
+        file = read_word_array(path)
+        kind = "word vectors in an array"
+    else:
+        file = read_word_vectors(path)
+        kind = "word vectors in text"
     prompt, sides = prompts_of(StoredDeclaration(), options)
     count, width = file.rows.shape
     notes = []
@@ -190,43 +215,50 @@ def read_vectors(path: str, options: ReadingOptions) -> StaticModel:
     if file.unreadable:
         notes.append(f"{path}: {file.unreadable:,} words that are not UTF-8 are ignored")
     words = WordLookup(file.words, max_length=options.max_length, prompt=prompt)
-    kind = f"word vectors in {'an array' if is_array else 'text'}"
-    table = {"kind": kind, "words": count, "width": width}
-    steps, vectors = steps_of(options, [], width), lambda: WordTable(Table(file.rows), readouts)
-    return StaticModel(path, words, sides, readouts, steps, options.transform, vectors, table, notes)
+    return StaticModel(
+        name=path,
+        tokenizer=words,
+        sides=sides,
+        readouts=readouts,
+        steps=steps_of(options, [], width),
+        transform=options.transform,
+        open_vectors=lambda: WordTable(Table(file.rows), readouts),
+        table={"kind": kind, "words": count, "width": width},
+        notes=notes,
+    )
 
 
 def read_folder(checkpoint: Checkpoint, options: ReadingOptions) -> StaticModel:
     """Read a folder of model2vec, or of sentence-transformers that starts with a StaticEmbedding module."""
-    place, declared = checkpoint.transformer, checkpoint.declared
-    unknown = next((step for step in declared.steps if step != "normalise"), None)
-    if unknown is not None:
-        problem = f'sentkit cannot run the module "{unknown}" after a StaticEmbedding'
-        raise DataError(problem, source=str(checkpoint.folder))
+    folder = checkpoint.transformer
+    declared = checkpoint.declared
+    for step in declared.steps:
+        if step != "normalise":
+            problem = f'sentkit cannot run the module "{step}" after a StaticEmbedding'
+            raise DataError(problem, source=str(checkpoint.folder))
     prompt, sides = prompts_of(declared, options)
-    of_model2vec = is_model2vec(place)
-    pieces = WordPieces(place, prompt=prompt, keep_unknown=not of_model2vec)
+    of_model2vec = is_model2vec(folder)
+    pieces = WordPieces(folder, prompt=prompt, keep_unknown=not of_model2vec)
     pieces.max_length = options.max_length or pieces.max_length or declared.max_length
-    stored, readouts = open_table(place, pieces.count), readouts_of(options.readout)
-    rows, width = stored.entries["embeddings"].shape
+    stored_table = open_table(folder, pieces.count)
+    readouts = readouts_of(options.readout)
+    embeddings = stored_table.entries["embeddings"]
+    rows, width = embeddings.shape
     steps: list[Step] = [Normalize()] if declared.steps else []
     if declared.dim is not None and options.dim is None:
         steps.append(Truncate(declared.dim))
     steps = steps_of(options, steps, width)
-    table = {
+    table: dict[str, Any] = {
         "kind": "model2vec" if of_model2vec else "StaticEmbedding of sentence-transformers",
-        "folder": readable(str(place)),
+        "folder": readable(str(folder)),
         "tokens": pieces.count,
         "width": width,
         "rows": rows,
-        "stored_as": stored.entries["embeddings"].dtype,
-        "tensors": list(stored.entries),
-        **({} if of_model2vec else {"prompts": declared.prompts}),
+        "stored_as": embeddings.dtype,
+        "tensors": list(stored_table.entries),
     }
-
-    def vectors() -> WordTable:
-        return WordTable(stored.read(), readouts)
-
+    if not of_model2vec:
+        table["prompts"] = declared.prompts
     return StaticModel(
         name=checkpoint.name,
         tokenizer=pieces,
@@ -234,7 +266,7 @@ def read_folder(checkpoint: Checkpoint, options: ReadingOptions) -> StaticModel:
         readouts=readouts,
         steps=steps,
         transform=options.transform,
-        open_vectors=vectors,
+        open_vectors=lambda: WordTable(stored_table.read(), readouts),
         table=table,
         similarity=declared.similarity,
         origin=checkpoint.origin,
@@ -243,10 +275,10 @@ def read_folder(checkpoint: Checkpoint, options: ReadingOptions) -> StaticModel:
 
 def readouts_of(names: str | None) -> list[str]:
     readouts = [name.strip() for name in (names or "mean").split(",")]
-    unknown = next((name for name in readouts if name not in REDUCTIONS), None)
-    if unknown is not None:
-        advice = f"available: {', '.join(REDUCTIONS)}"
-        raise UsageError(f'unknown readout "{unknown}" for a static model', advice=advice)
+    for name in readouts:
+        if name not in REDUCTIONS:
+            advice = f"available: {', '.join(REDUCTIONS)}"
+            raise UsageError(f'unknown readout "{name}" for a static model', advice=advice)
     return list(dict.fromkeys(readouts))
 
 

@@ -2,10 +2,10 @@
 
 import hashlib
 import re
-import string
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from string import punctuation
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,19 +21,20 @@ from sentkit.model.text.tokens import (
     TextTokenizer,
     TokenBlock,
     Tokens,
+    characters_of_tokens,
     flat,
-    places_in,
 )
 
 # Punctuation and symbols: ASCII, Latin-1, Arabic, Indic, East Asian, typographic and full-width characters.
 # Accents are not included, even as separate characters.
-MARKS = re.escape(string.punctuation) + (
+MARKS = re.escape(punctuation) + (
     r"\u00a1-\u00a9\u00ab-\u00b1\u00b4\u00b6-\u00b8\u00bb\u00bf\u00d7\u00f7"
     r"\u060c\u061b\u061f\u06d4\u0964\u0965\u2010-\u2027\u2030-\u205e"
     r"\u3001-\u3003\u3008-\u3011\u301c\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
 )
-PIECE = re.compile(r"\S+")
-WORD, MARK = re.compile(rf"[^\s{MARKS}]+|[{MARKS}]+"), re.compile(f"[{MARKS}]")
+STRING = re.compile(r"\S+")
+WORD = re.compile(rf"[^\s{MARKS}]+|[{MARKS}]+")
+MARK = re.compile(f"[{MARKS}]")
 UNKNOWN = -1
 MAX_WORDS = 32_768  # limit for words:binary: 128 KB for each vector
 TEXTS_PER_CALL = 512  # texts: the encodings fit the caches of the CPU
@@ -46,24 +47,28 @@ def words_of(text: str) -> list[str]:
 
 def known_tokens(ids: NDArray[np.int32], counts: Ints, max_length: int | None, unknown: int) -> TokenBlock:
     """Remove unknown words of flat ids, then truncate: only known words count, as in model2vec."""
-    owners = np.repeat(np.arange(len(counts)), counts)
-    known, without = ids != unknown, None
-    if not known.all():
-        without = np.bincount(owners[~known], minlength=len(counts))
-        ids, owners = ids[known], owners[known]
-    lengths = counts if without is None else counts - without
+    is_known = ids != unknown
+    lengths = counts
+    unknown_counts = None
+    if not is_known.all():
+        text_of_id = np.repeat(np.arange(len(counts)), counts)
+        unknown_counts = np.bincount(text_of_id[~is_known], minlength=len(counts))
+        ids = ids[is_known]
+        lengths = counts - unknown_counts
     if max_length is not None and len(lengths) and lengths.max() > max_length:
-        ids = ids[np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths) < max_length]
+        positions = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)  # in the texts
+        ids = ids[positions < max_length]
         lengths = np.minimum(lengths, max_length)
-    return TokenBlock(ids, lengths, counts, unknown=without)
+    return TokenBlock(ids, lengths, counts, unknown=unknown_counts)
 
 
 def located(ids: list[int], ranges: Sequence[Range], prompt: str, text: str, unknown: int) -> LocatedTokens:
     """Return the tokens of a prompt and a text; `ranges` are their characters in both."""
     shift = len(prompt)
-    first = next((i for i, (_, end) in enumerate(ranges) if end > shift), len(ids))
-    own = ((start - shift, end - shift) for start, end in ranges[first:])
-    return LocatedTokens(ids, (first, len(ids)), places_in(range(len(text)), own), unknown=unknown)
+    first = next((index for index, (_, end) in enumerate(ranges) if end > shift), len(ids))
+    ranges_in_text = [(start - shift, end - shift) for start, end in ranges[first:]]
+    characters = characters_of_tokens(range(len(text)), ranges_in_text)
+    return LocatedTokens(ids, (first, len(ids)), characters, unknown=unknown)
 
 
 class KnownWords(LongTextTokenizer):
@@ -72,8 +77,8 @@ class KnownWords(LongTextTokenizer):
     unknown = UNKNOWN
 
     def tokens_of(self, ids: list[int]) -> Tokens:
-        known = [number for number in ids if number != self.unknown]
-        return Tokens(known, len(ids), unknown=len(ids) - len(known))
+        known_ids = [number for number in ids if number != self.unknown]
+        return Tokens(known_ids, len(ids), unknown=len(ids) - len(known_ids))
 
 
 class WordLookup(KnownWords):
@@ -86,37 +91,44 @@ class WordLookup(KnownWords):
     unit = "words"
 
     def __init__(self, indexes: Mapping[str, int], *, max_length: int | None, prompt: str) -> None:
-        self.indexes, self.max_length, self.prompt = indexes, max_length, prompt
+        self.indexes = indexes
+        self.max_length = max_length
+        self.prompt = prompt
 
     @property
     def hash(self) -> str:
         return words_hash(self.indexes)
 
     def __call__(self, texts: Sequence[str]) -> TokenBlock:
-        whole = [self._ids((self.prompt + text).split()) for text in texts]
-        return known_tokens(*flat(whole), self.max_length, UNKNOWN)
+        ids, counts = flat([self._ids((self.prompt + text).split()) for text in texts])
+        return known_tokens(ids, counts, self.max_length, UNKNOWN)
 
     def locate(self, texts: Sequence[str]) -> list[LocatedTokens]:
         return [self._located(text) for text in texts]
 
     def _located(self, text: str) -> LocatedTokens:
-        whole, ids, ranges = self.prompt + text, list[int](), list[Range]()
-        for piece in PIECE.finditer(whole):
-            known = self._index(piece[0]) is not None
-            for word in [piece] if known else WORD.finditer(whole, *piece.span()):
-                found = self._ids([word[0]])  # one index, or none for missing marks
-                ids += found
-                ranges += [word.span()] * len(found)
+        prompted = self.prompt + text
+        ids: list[int] = []
+        ranges: list[Range] = []
+        for string in STRING.finditer(prompted):
+            if self._index(string[0]) is not None:
+                words = [string]
+            else:
+                words = list(WORD.finditer(prompted, *string.span()))
+            for word in words:
+                ids_of_word = self._ids([word[0]])  # one index, or none for missing marks
+                ids += ids_of_word
+                ranges += [word.span()] * len(ids_of_word)
         return located(ids, ranges, self.prompt, text, UNKNOWN)
 
     def _ids(self, strings: Iterable[str]) -> list[int]:
         ids: list[int] = []
-        for piece in strings:
-            index = self._index(piece)
+        for string in strings:
+            index = self._index(string)
             if index is not None:
                 ids.append(index)
                 continue
-            for word in words_of(piece):
+            for word in words_of(string):
                 index = self._index(word)
                 if index is not None:
                     ids.append(index)
@@ -126,17 +138,21 @@ class WordLookup(KnownWords):
 
     def _index(self, word: str) -> int | None:
         index = self.indexes.get(word)
-        return self.indexes.get(word.lower()) if index is None else index
+        if index is None:
+            index = self.indexes.get(word.lower())
+        return index
 
 
 class CollectedWords(TextTokenizer):
     """Converts each text to its set of lower-case words. The vocabulary grows with each text."""
 
-    unit, whole = "words", True
+    unit = "words"
+    whole = True
 
     def __init__(self, *, max_length: int | None, prompt: str) -> None:
         self.indexes: dict[str, int] = {}
-        self.max_length, self.prompt = max_length, prompt
+        self.max_length = max_length
+        self.prompt = prompt
 
     @property
     def hash(self) -> str:
@@ -168,48 +184,57 @@ class WordPieces(KnownWords):
         self._rules = read_object(path)
         self.backend = backend_of(self._rules, self.source)
         self.max_length = None
-        truncation = self._rules.get("truncation") if keep_unknown else None
-        if isinstance(truncation, dict):
+        truncation = self._rules.get("truncation")
+        if keep_unknown and isinstance(truncation, dict):
             length = truncation.get("max_length")
             if truncation.get("direction", "Right") != "Right" or type(length) is not int or length < 1:
                 problem = "the tokenizer truncates texts at their start, or to no number of tokens"
                 raise DataError(problem, source=self.source)
             self.max_length = length
-        self.prompt, self.keep_unknown = prompt, keep_unknown
+        self.prompt = prompt
+        self.keep_unknown = keep_unknown
         vocabulary = self.backend.get_vocab()
         if not vocabulary:
             raise DataError("the tokenizer has no tokens", source=self.source)
         self.count = max(vocabulary.values()) + 1
-        unknown = [] if keep_unknown else unknown_ids(self._rules["model"], self.backend)
-        self.unknown = next(iter(unknown), UNKNOWN)
+        self.unknown = UNKNOWN
+        if not keep_unknown:
+            self.unknown = next(iter(unknown_ids(self._rules["model"], self.backend)), UNKNOWN)
         self.words = word_ids(self._ids, self._rules)
 
     @cached_property
     def hash(self) -> str:
         rules = rules_hash(self._rules)
-        return f"{rules}+unknown" if self.keep_unknown else rules
+        if self.keep_unknown:
+            return f"{rules}+unknown"
+        return rules
 
     def __call__(self, texts: Sequence[str]) -> TokenBlock:
-        whole = [self.prompt + text for text in texts] if self.prompt else list(texts)
-        ids, counts = flat(self._ids(whole)) if self.words is None else self.words(whole)
+        prompted = list(texts)
+        if self.prompt:
+            prompted = [self.prompt + text for text in texts]
+        if self.words is None:
+            ids, counts = flat(self._ids(prompted))
+        else:
+            ids, counts = self.words(prompted)
         return known_tokens(ids, counts, self.max_length, self.unknown)
 
     def _ids(self, texts: list[str]) -> list[list[int]]:
         ids: list[list[int]] = []
         for start in range(0, len(texts), TEXTS_PER_CALL):
+            texts_of_call = texts[start : start + TEXTS_PER_CALL]
             with library_errors(self.source):
-                part = texts[start : start + TEXTS_PER_CALL]
-                encodings = self.backend.encode_batch_fast(part, add_special_tokens=False)
-            ids += [each.ids for each in encodings]
+                encodings = self.backend.encode_batch_fast(texts_of_call, add_special_tokens=False)
+            ids += [encoding.ids for encoding in encodings]
         return ids
 
     def locate(self, texts: Sequence[str]) -> list[LocatedTokens]:
-        whole = [self.prompt + text for text in texts]
+        prompted = [self.prompt + text for text in texts]
         with library_errors(self.source):
-            encodings = self.backend.encode_batch(whole, add_special_tokens=False)
+            encodings = self.backend.encode_batch(prompted, add_special_tokens=False)
         return [
-            located(each.ids, each.offsets, self.prompt, text, self.unknown)
-            for each, text in zip(encodings, texts, strict=True)
+            located(encoding.ids, encoding.offsets, self.prompt, text, self.unknown)
+            for encoding, text in zip(encodings, texts, strict=True)
         ]
 
 

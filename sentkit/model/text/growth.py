@@ -68,7 +68,7 @@ def growth_of(step: Mapping[str, Any], name: str) -> float:
         case "ByteLevel" if name in ("normalizer", "pre_tokenizer"):
             return BYTES_OF_CHARACTER
         case "TemplateProcessing":
-            return max(1, *(copies_of_text(step.get(form)) for form in ("single", "pair")))
+            return max(1, copies_of_text(step.get("single")), copies_of_text(step.get("pair")))
     return 1
 
 
@@ -101,13 +101,17 @@ def longest_of_charsmap(charsmap: object) -> int:
 
 
 def copies_of_text(template: object) -> int:
-    pieces = template if isinstance(template, list) else []
-    texts = [piece["Sequence"] for piece in pieces if isinstance(piece, Mapping) and "Sequence" in piece]
-    names = [text.get("id") for text in texts if isinstance(text, Mapping)]
+    """Return how often a template has the same text."""
+    if not isinstance(template, list):
+        return 0
+    items = [item["Sequence"] for item in template if isinstance(item, Mapping) and "Sequence" in item]
+    names = [text.get("id") for text in items if isinstance(text, Mapping)]
     return max(names.count("A"), names.count("B"))
 
 
 def added_by(step: Mapping[str, Any]) -> int:
     """Return the number of characters that a step adds to each text."""
     prepended = step.get("prepend")
-    return len(prepended) if step.get("type") == "Prepend" and isinstance(prepended, str) else 0
+    if step.get("type") == "Prepend" and isinstance(prepended, str):
+        return len(prepended)
+    return 0

@@ -18,7 +18,7 @@ from sentkit.formats.checkpoints.folders import Checkpoint, with_end_token
 from sentkit.formats.files import read_object, read_object_if_there
 from sentkit.model.forks import working
 from sentkit.model.text.growth import check_growth
-from sentkit.model.text.tokens import Ints, flat, places_of_parts
+from sentkit.model.text.tokens import Ints, flat, indices_of_ranges
 from sentkit.process import threads_of_command, usable_cpus
 
 if TYPE_CHECKING:
@@ -32,18 +32,26 @@ NORMALIZER: dict[str, tuple[str, bool | None]] = {
 }
 # Steps of a tokenizer that give equal tokens to the words before a space, whatever is behind it.
 LOCAL_NORMALIZERS = {
-    *("BertNormalizer", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Precompiled", "Strip")
+    "BertNormalizer",
+    "Lowercase",
+    "NFC",
+    "NFD",
+    "NFKC",
+    "NFKD",
+    "StripAccents",
+    "Precompiled",
+    "Strip",
 }
 SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel"}
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that use tokenizer.json unchanged
-MOST_CHARACTERS = 1 << 22  # of the words that are kept: about 480,000 words in 80 MB
+LARGEST_CACHE = 1 << 22  # characters of words: about 480,000 words in 80 MB
 # With so many CPUs, the library tokenizes whole texts. A sentence takes 54 microseconds of all CPUs together;
 # in 7 of them no other thread runs Python. Words take 21 to 27 microseconds, all of them in Python.
 MANY_CPUS = 8
 SERIAL = ("", "off", "false", "f", "no", "n", "0")  # values of TOKENIZERS_PARALLELISM without threads
 TEXTS_AT_ONCE = 1024
-# The parts of a word: a mark of ASCII, or what is between marks.
-PARTS = re.compile(r"[!-/:-@\[-`{-~]|[^!-/:-@\[-`{-~]+")
+# The pieces that BERT makes of a word: a mark of ASCII, or what is between marks.
+PIECES = re.compile(r"[!-/:-@\[-`{-~]|[^!-/:-@\[-`{-~]+")
 
 
 @contextmanager
@@ -75,8 +83,10 @@ def read_rules(checkpoint: Checkpoint) -> dict[str, Any]:
         return rules
     if config.get("tokenizer_class") in GENERIC:
         return rules
-    stated = {ours: config.get(theirs, usual) for theirs, (ours, usual) in NORMALIZER.items()}
-    return {**rules, "normalizer": {**normalizer, **stated}}
+    changed_normalizer = dict(normalizer)
+    for config_name, (name, usual) in NORMALIZER.items():
+        changed_normalizer[name] = config.get(config_name, usual)
+    return {**rules, "normalizer": changed_normalizer}
 
 
 def rules_of_vocabulary(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -84,13 +94,15 @@ def rules_of_vocabulary(checkpoint: Checkpoint) -> dict[str, Any]:
     from transformers import AutoTokenizer
 
     try:
-        made = AutoTokenizer.from_pretrained(str(checkpoint.transformer), local_files_only=True)
-        rules: dict[str, Any] = orjson.loads(made.backend_tokenizer.to_str())
+        tokenizer = AutoTokenizer.from_pretrained(str(checkpoint.transformer), local_files_only=True)
+        rules: dict[str, Any] = orjson.loads(tokenizer.backend_tokenizer.to_str())
     except Exception as error:  # every error means that the folder has no usable tokenizer
-        first = str(error).partition("\n")[0]
-        raise DataError(f"no tokenizer in this folder ({first})", source=str(checkpoint.folder)) from error
+        first_line = str(error).partition("\n")[0]
+        raise DataError(
+            f"no tokenizer in this folder ({first_line})", source=str(checkpoint.folder)
+        ) from error
     # transformers returns a tokenizer without words if the folder has no tokenizer files.
-    if len(rules["model"]["vocab"]) <= len(made.all_special_tokens):
+    if len(rules["model"]["vocab"]) <= len(tokenizer.all_special_tokens):
         raise DataError("no tokenizer in this folder", source=str(checkpoint.folder))
     return rules
 
@@ -111,17 +123,22 @@ def splits_at_spaces(rules: Mapping[str, Any]) -> bool:
     """Return whether the ids before a space between two words surely do not depend on the text behind it."""
 
     def steps(step: Mapping[str, Any] | None, inner: str) -> Sequence[Mapping[str, Any]]:
-        return [] if step is None else step.get(inner, [step])
+        if step is None:
+            return []
+        return step.get(inner, [step])
 
     normalizers = steps(rules.get("normalizer"), "normalizers")
     splitters = steps(rules.get("pre_tokenizer"), "pretokenizers")
-    added, blanks = rules.get("added_tokens") or (), {"Regex": " {2,}"}
-    return (
-        all(each["type"] in LOCAL_NORMALIZERS or each.get("pattern") == blanks for each in normalizers)
-        and all(each["type"] in SPLITTERS for each in splitters)
-        and any(each.get("split", True) and each.get("use_regex", True) for each in splitters)
-        and not any(" " in token["content"] for token in added)
-    )
+    for step in normalizers:
+        joins_blanks = step.get("pattern") == {"Regex": " {2,}"}
+        if step["type"] not in LOCAL_NORMALIZERS and not joins_blanks:
+            return False
+    if not all(step["type"] in SPLITTERS for step in splitters):
+        return False
+    if not any(step.get("split", True) and step.get("use_regex", True) for step in splitters):
+        return False
+    added_tokens = rules.get("added_tokens") or ()
+    return not any(" " in token["content"] for token in added_tokens)
 
 
 def rules_hash(rules: Mapping[str, Any]) -> str:
@@ -132,8 +149,10 @@ def rules_hash(rules: Mapping[str, Any]) -> str:
 
 def unknown_ids(model: Mapping[str, Any], backend: "Backend") -> list[int]:
     """Return the ids of the unknown token. Each kind of model has another key for it."""
+    ids: list[int | None] = [model.get("unk_id")]
     name = model.get("unk_token")
-    ids = model.get("unk_id"), backend.token_to_id(name) if isinstance(name, str) else None
+    if isinstance(name, str):
+        ids.append(backend.token_to_id(name))
     return [number for number in ids if number is not None]
 
 
@@ -151,39 +170,53 @@ class WordIds:
 
     def __init__(self, encode: Callable[[list[str]], list[list[int]]], rules: Mapping[str, Any]) -> None:
         """`encode` returns the ids of each text, without special tokens."""
-        self.encode, self.lock = encode, Lock()
-        added = [re.escape(token["content"]) for token in rules.get("added_tokens") or ()]
-        self.whole = re.compile("|".join(added) or r"\Z.")
+        self.encode = encode
+        self.lock = Lock()
+        added_tokens = [re.escape(token["content"]) for token in rules.get("added_tokens") or ()]
+        never = r"\Z."  # matches nothing
+        self.added_token = re.compile("|".join(added_tokens) or never)
         self.forget()
 
     def forget(self) -> None:
         self.numbers: dict[str, int] = {}  # of the words
-        self.ids, self.lengths, self.characters = np.empty(0, np.int32), np.empty(0, np.int64), 0
+        self.ids = np.empty(0, np.int32)  # of all words, one after the other
+        self.lengths = np.empty(0, np.int64)  # number of ids of each word
+        self.characters = 0
 
     def __call__(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], Ints]:
         """The ids of all texts in one array, and their numbers (n,)."""
-        parts = [flat([])]
+        no_ids, no_counts = flat([])
+        ids = [no_ids]
+        counts = [no_counts]
         for start in range(0, len(texts), TEXTS_AT_ONCE):
-            words = [text.split(" ") for text in texts[start : start + TEXTS_AT_ONCE]]
+            words_of_texts = [text.split(" ") for text in texts[start : start + TEXTS_AT_ONCE]]
             with working(), self.lock:
-                if self.characters > MOST_CHARACTERS:
+                if self.characters > LARGEST_CACHE:
                     self.forget()
-                self._learn({*chain.from_iterable(words)}.difference(self.numbers))
-                parts.append(self._joined(words))
-        ids, counts = zip(*parts, strict=True)
+                words = set(chain.from_iterable(words_of_texts))
+                self._learn(words.difference(self.numbers))
+                ids_of_texts, counts_of_texts = self._joined(words_of_texts)
+            ids.append(ids_of_texts)
+            counts.append(counts_of_texts)
         return np.concatenate(ids), np.concatenate(counts)
 
     def _learn(self, words: Iterable[str]) -> None:
-        """Add words: with marks as their parts, unless they have tokens that are found before the parts."""
-        parts = {each: [each] if self.whole.search(each) else PARTS.findall(each) or [each] for each in words}
-        new = [*{*chain.from_iterable(parts.values())}.difference(self.numbers)]
-        self._add(new, *flat(self.encode(new)))
-        others = [each for each in parts if each not in self.numbers]
-        self._add(others, *self._joined([parts[each] for each in others]))
+        """Add words. Those with marks have the ids of their pieces, except around added tokens."""
+        pieces: dict[str, list[str]] = {}
+        for word in words:
+            pieces[word] = [word]
+            if not self.added_token.search(word):
+                pieces[word] = PIECES.findall(word) or [word]
+        new_pieces = list(set(chain.from_iterable(pieces.values())).difference(self.numbers))
+        self._add(new_pieces, *flat(self.encode(new_pieces)))
+        words_of_pieces = [word for word in pieces if word not in self.numbers]
+        self._add(words_of_pieces, *self._joined([pieces[word] for word in words_of_pieces]))
 
     def _add(self, words: Sequence[str], ids: NDArray[np.int32], lengths: Ints) -> None:
-        self.numbers |= zip(words, range(len(self.numbers), len(self.numbers) + len(words)), strict=True)
-        self.ids, self.lengths = np.append(self.ids, ids), np.append(self.lengths, lengths)
+        next_number = len(self.numbers)
+        self.numbers |= zip(words, range(next_number, next_number + len(words)), strict=True)
+        self.ids = np.append(self.ids, ids)
+        self.lengths = np.append(self.lengths, lengths)
         self.characters += sum(map(len, words))
 
     def _joined(self, lists: Sequence[Sequence[str]]) -> tuple[NDArray[np.int32], Ints]:
@@ -191,10 +224,13 @@ class WordIds:
         counts = np.fromiter(map(len, lists), np.int64, len(lists))
         words = chain.from_iterable(lists)
         numbers = np.fromiter(map(self.numbers.__getitem__, words), np.int64, int(counts.sum()))
-        starts, lengths = (np.cumsum(self.lengths) - self.lengths)[numbers], self.lengths[numbers]
+        starts = (np.cumsum(self.lengths) - self.lengths)[numbers]
+        lengths = self.lengths[numbers]
+        ids = self.ids[indices_of_ranges(starts, lengths)]
+        # The ids of a list: those up to its last word, without those up to its first.
         ends = np.cumsum(counts)
-        totals = np.append(0, np.cumsum(lengths))
-        return self.ids[places_of_parts(starts, lengths)], totals[ends] - totals[ends - counts]
+        ids_before = np.append(0, np.cumsum(lengths))
+        return ids, ids_before[ends] - ids_before[ends - counts]
 
 
 def word_ids(encode: Callable[[list[str]], list[list[int]]], rules: Mapping[str, Any]) -> WordIds | None:
@@ -202,7 +238,9 @@ def word_ids(encode: Callable[[list[str]], list[list[int]]], rules: Mapping[str,
     cpus = threads_of_command() or usable_cpus()
     if os.environ.get("TOKENIZERS_PARALLELISM", "true").lower() in SERIAL:
         cpus = 1
-    return WordIds(encode, rules) if reads_words_alone(rules) and cpus < MANY_CPUS else None
+    if cpus < MANY_CPUS and reads_words_alone(rules):
+        return WordIds(encode, rules)
+    return None
 
 
 def reads_words_alone(rules: Mapping[str, Any]) -> bool:
@@ -210,7 +248,13 @@ def reads_words_alone(rules: Mapping[str, Any]) -> bool:
 
     Added tokens must be found as they are written, and not in the normalized text.
     """
-    kinds = [(rules.get(name) or {}).get("type") for name in ("normalizer", "pre_tokenizer", "model")]
-    bert = kinds[0] in (None, "BertNormalizer") and kinds[1:] == ["BertPreTokenizer", "WordPiece"]
-    added = rules.get("added_tokens") or ()
-    return bert and not any(" " in token["content"] or token.get("normalized", True) for token in added)
+
+    def type_of(name: str) -> object:
+        return (rules.get(name) or {}).get("type")
+
+    if type_of("normalizer") not in (None, "BertNormalizer"):
+        return False
+    if type_of("pre_tokenizer") != "BertPreTokenizer" or type_of("model") != "WordPiece":
+        return False
+    added_tokens = rules.get("added_tokens") or ()
+    return not any(" " in token["content"] or token.get("normalized", True) for token in added_tokens)

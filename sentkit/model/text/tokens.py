@@ -59,12 +59,14 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
     def of(cls, texts: Sequence[Tokens]) -> "TokenBlock":
         columns: list[Any] = []
         for name in ("at", "unknown", "second", "skip"):
-            values = [getattr(each, name) for each in texts]
+            values = [getattr(text, name) for text in texts]
             columns.append(np.array(values, np.int64) if any(values) else None)
-        columns.append({place: each.problem for place, each in enumerate(texts) if each.problem})
-        columns.append({place: each.windows for place, each in enumerate(texts) if each.windows is not None})
-        counts = np.array([each.count for each in texts], np.int64)
-        return cls(*flat([each.ids for each in texts]), counts, *columns)
+        problems = {number: text.problem for number, text in enumerate(texts) if text.problem}
+        windows = {number: text.windows for number, text in enumerate(texts) if text.windows is not None}
+        ids, lengths = flat([text.ids for text in texts])
+        counts = np.array([text.count for text in texts], np.int64)
+        at, unknown, second, skip = columns
+        return cls(ids, lengths, counts, at, unknown, second, skip, problems, windows)
 
     @property
     def columns(self) -> "tuple[Ints | None, ...]":
@@ -76,73 +78,82 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
 
     @cached_property
     def starts(self) -> Ints:
-        """(n,), the places of the first ids."""
+        """(n,), the indices of the first ids."""
         return np.cumsum(self.lengths) - self.lengths
 
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def __getitem__(self, place: Any) -> Any:
+    def __getitem__(self, number: Any) -> Any:
         """The tokens of one text, by its number, or a block of several."""
-        if isinstance(place, slice):
-            return self.take(range(len(self))[place])
-        place = range(len(self))[place]
-        start, length = int(self.starts[place]), int(self.lengths[place])
-        at, unknown, second, skip = (0 if column is None else int(column[place]) for column in self.columns)
-        ids, count = self.ids[start : start + length].tolist(), int(self.counts[place])
-        problem, windows = self.problems.get(place, ""), self.windows.get(place)
-        return Tokens(ids, count, at, problem, unknown, windows, second, skip)
+        if isinstance(number, slice):
+            return self.take(range(len(self))[number])
+        number = range(len(self))[number]
+        start = int(self.starts[number])
+        length = int(self.lengths[number])
+        at, unknown, second, skip = (0 if column is None else int(column[number]) for column in self.columns)
+        return Tokens(
+            ids=self.ids[start : start + length].tolist(),
+            count=int(self.counts[number]),
+            at=at,
+            problem=self.problems.get(number, ""),
+            unknown=unknown,
+            windows=self.windows.get(number),
+            second=second,
+            skip=skip,
+        )
 
     def __iter__(self) -> Iterator[Tokens]:
-        return (self[place] for place in range(len(self)))
+        return (self[number] for number in range(len(self)))
 
-    def take(self, places: Sequence[int] | range | Ints) -> "TokenBlock":
+    def take(self, texts: Sequence[int] | range | Ints) -> "TokenBlock":
         """The texts with these numbers."""
-        places = np.asarray(places, np.int64)
-        lengths = self.lengths[places]
-        columns: Any = [None if column is None else column[places] for column in self.columns]
-        numbers = places.tolist() if any(self.by_text) else []
-        by_text: Any = [
-            {place: each[number] for place, number in enumerate(numbers) if number in each}
-            for each in self.by_text
-        ]
-        ids = self.ids[places_of_parts(self.starts[places], lengths)]
-        return TokenBlock(ids, lengths, self.counts[places], *columns, *by_text)
+        texts = np.asarray(texts, np.int64)
+        lengths = self.lengths[texts]
+        columns: Any = [None if column is None else column[texts] for column in self.columns]
+        by_text: Any = [{}, {}]
+        if any(self.by_text):
+            old_numbers = texts.tolist()
+            by_text = [
+                {new: values[old] for new, old in enumerate(old_numbers) if old in values}
+                for values in self.by_text
+            ]
+        ids = self.ids[indices_of_ranges(self.starts[texts], lengths)]
+        return TokenBlock(ids, lengths, self.counts[texts], *columns, *by_text)
 
-    def spread(self, places: Sequence[int], count: int) -> "TokenBlock":
+    def spread(self, texts: Sequence[int], count: int) -> "TokenBlock":
         """The same texts with these numbers among `count` texts, of which the others have no tokens."""
-
-        own = self.lengths, self.counts, *self.columns
-        padded: Any = [None if column is None else np.append(column, 0) for column in own]
-        numbers = np.full(count, len(self))  # of the text without tokens, except at these places
-        numbers[places] = np.arange(len(self))
-        return TokenBlock(self.ids, *padded, *self.by_text).take(numbers)
+        columns = (self.lengths, self.counts, *self.columns)
+        with_empty_text: Any = [None if column is None else np.append(column, 0) for column in columns]
+        old_numbers = np.full(count, len(self))  # of the empty text, except for these texts
+        old_numbers[texts] = np.arange(len(self))
+        return TokenBlock(self.ids, *with_empty_text, *self.by_text).take(old_numbers)
 
     @cached_property
     def vectors(self) -> Ints:
         """(n,), the number of vectors of a text: 1, or one for each window."""
-        return self.column(np.ones(len(self), np.int64), lambda each: each.vectors - 1)
+        return self.column(np.ones(len(self), np.int64), lambda windows: windows.vectors - 1)
 
     @cached_property
     def sizes(self) -> Ints:
         """(n,), the number of ids that a model reads, of all windows; without ids, the vector is zero."""
-        return self.column(self.lengths, lambda each: sum(len(part.ids) for part in each.others))
+        return self.column(self.lengths, lambda windows: sum(len(window.ids) for window in windows.others))
 
     @cached_property
     def truncated(self) -> NDArray[np.bool_]:
         """(n,), whether the model does not read all tokens of a text."""
-        known = self.lengths if self.unknown is None else self.lengths + self.unknown
-        cut = self.counts > known
-        cut[list(self.windows)] = False
-        return cut
+        read_counts = self.lengths if self.unknown is None else self.lengths + self.unknown
+        is_truncated = self.counts > read_counts
+        is_truncated[list(self.windows)] = False
+        return is_truncated
 
     def column(self, plain: Ints, more: "Callable[[Windows], int]") -> Ints:
         """(n,), a number of each text, and `more` of the windows of a text."""
         if not self.windows:
             return plain
         values = plain.copy()
-        for place, windows in self.windows.items():
-            values[place] += more(windows)
+        for number, windows in self.windows.items():
+            values[number] += more(windows)
         return values
 
 
@@ -152,23 +163,26 @@ def flat(ids: Sequence[Sequence[int]]) -> tuple[NDArray[np.int32], Ints]:
     return np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum())), lengths
 
 
-def places_of_parts(starts: Ints, lengths: Ints) -> Ints:
-    """The places of parts of an array, one part after the other."""
-    return np.arange(lengths.sum()) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+def indices_of_ranges(starts: Ints, lengths: Ints) -> Ints:
+    """The indices of all elements of ranges of an array, one range after the other."""
+    starts_in_result = np.cumsum(lengths) - lengths
+    return np.arange(lengths.sum()) + np.repeat(starts - starts_in_result, lengths)
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
     """The windows of a text. The `Tokens` of the text are those of the first window."""
 
-    places: tuple[Range, ...]  # the characters of each window
+    characters: tuple[Range, ...]  # of each window
     others: tuple[Tokens, ...] = ()  # the windows after the first
     weights: tuple[float, ...] = ()  # of the windows in the mean; (): each window keeps its vector
 
     @property
     def vectors(self) -> int:
         """The number of vectors of the text."""
-        return 1 if self.weights else len(self.places)
+        if self.weights:
+            return 1
+        return len(self.characters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,40 +190,42 @@ class LocatedTokens:
     """All tokens of a text, without truncation, and the characters of those that belong to it."""
 
     ids: list[int]
-    own: Range  # of ids; the others are special tokens and the tokens of the prompt or the template
-    places: list[Range] = field(default_factory=list)  # the characters of each own token
+    text_range: Range  # of ids; the others are special tokens and the tokens of the prompt or the template
+    characters: list[Range] = field(default_factory=list)  # of each token of the text
     unknown: int | None = None  # an id without a static vector
 
     @property
     def around(self) -> int:
         """The number of tokens that each window repeats."""
-        return len(self.ids) - (self.own[1] - self.own[0])
+        first, after = self.text_range
+        return len(self.ids) - (after - first)
 
 
-def places_in(characters: Sequence[int], ranges: Iterable[Range]) -> list[Range]:
-    """Return ranges of characters of a text. `characters` has the index of each character that was tokenized.
+def characters_of_tokens(characters: Sequence[int], ranges: Iterable[Range]) -> list[Range]:
+    """Return the characters of each token. `characters` has the index of each character that was tokenized.
 
     Tokens can contain characters before or after the text. A token without characters is after the token
     before it.
     """
-    places: list[Range] = []
+    tokens: list[Range] = []
     end = 0
-    for start, after in ranges:
-        start, after = max(start, 0), min(after, len(characters))
-        if start < after:
+    for range_start, range_end in ranges:
+        first = max(range_start, 0)
+        after = min(range_end, len(characters))
+        if first < after:
             end = characters[after - 1] + 1
-            places.append((characters[start], end))
+            tokens.append((characters[first], end))
         else:
-            places.append((end, end))
-    return places
+            tokens.append((end, end))
+    return tokens
 
 
-def truncate(ids: list[int], max_length: int, own: Range, *, at_start: bool) -> Tokens:
-    """Truncate the ids of the text, which are the range `own`, at its end or at its start."""
+def truncate(ids: list[int], max_length: int, text_range: Range, *, at_start: bool) -> Tokens:
+    """Truncate the ids of the text, which are this range of all ids, at its end or at its start."""
     excess = len(ids) - max_length
     if excess <= 0:
         return Tokens(ids, len(ids))
-    start = own[0] if at_start else own[1] - excess
+    start = text_range[0] if at_start else text_range[1] - excess
     return Tokens(ids[:start] + ids[start + excess :], len(ids))
 
 
@@ -245,17 +261,18 @@ class TextTokenizer:
         raise NotImplementedError
 
     def with_prompt(self, prompt: str) -> Self:
-        other = copy(self)
-        other.prompt = prompt
-        return other
+        tokenizer = copy(self)
+        tokenizer.prompt = prompt
+        return tokenizer
 
 
 def tokenized(tokenizer: TextTokenizer, texts: Sequence[Any]) -> TokenBlock:
     """The tokens of each text: none for a blank one, also with a prompt. A classifier's pair is not blank."""
-    if ({*map(type, texts)} == {str} and all(map(str.strip, texts))) or tokenizer.outer:
+    none_is_blank = {*map(type, texts)} == {str} and all(map(str.strip, texts))
+    if none_is_blank or tokenizer.outer:
         return tokenizer(texts)
-    filled = [place for place, text in enumerate(texts) if not isinstance(text, str) or text.strip()]
-    return tokenizer([texts[place] for place in filled]).spread(filled, len(texts))
+    filled = [number for number, text in enumerate(texts) if not isinstance(text, str) or text.strip()]
+    return tokenizer([texts[number] for number in filled]).spread(filled, len(texts))
 
 
 class TokenizerByPrompt(TextTokenizer):
@@ -264,16 +281,17 @@ class TokenizerByPrompt(TextTokenizer):
     outer = True
 
     def __init__(self, tokenizer: TextTokenizer, prompts: Iterable[str]) -> None:
-        self.unit, self.whole = tokenizer.unit, tokenizer.whole
+        self.unit = tokenizer.unit
+        self.whole = tokenizer.whole
         self.tokenizers = {prompt: tokenizer.with_prompt(prompt) for prompt in prompts}
 
     def __call__(self, texts: Sequence[tuple[str, str]]) -> TokenBlock:
         tokens: dict[tuple[str, str], Tokens] = {}
         for prompt, tokenizer in self.tokenizers.items():
-            own = [each for each in texts if each[0] == prompt]
-            found = tokenized(tokenizer, [text for _, text in own]) if own else ()
-            tokens |= zip(own, found, strict=True)
-        return TokenBlock.of([tokens[each] for each in texts])
+            items = [item for item in texts if item[0] == prompt]
+            if items:
+                tokens |= zip(items, tokenized(tokenizer, [text for _, text in items]), strict=True)
+        return TokenBlock.of([tokens[item] for item in texts])
 
 
 class LongTextTokenizer(TextTokenizer):
@@ -294,7 +312,9 @@ class WindowTokenizer(TextTokenizer):
     outer = True
 
     def __init__(self, tokenizer: LongTextTokenizer, options: WindowOptions) -> None:
-        self.tokenizer, self.options, self.unit = tokenizer, options, tokenizer.unit
+        self.tokenizer = tokenizer
+        self.options = options
+        self.unit = tokenizer.unit
         limit = tokenizer.max_length
         size = options.size or limit
         if size is None or (limit is None and not options.chunks):
@@ -331,27 +351,38 @@ class WindowTokenizer(TextTokenizer):
         if not long and not self.options.chunks:
             return whole
         tokens = list(whole)
-        for place, located in zip(long, self.tokenizer.locate([texts[k] for k in long]), strict=True):
-            tokens[place] = self.split(texts[place], located)
+        located_texts = self.tokenizer.locate([texts[number] for number in long])
+        for number, located in zip(long, located_texts, strict=True):
+            tokens[number] = self.split(texts[number], located)
         if self.options.chunks:
-            for place, (each, text) in enumerate(zip(tokens, texts, strict=True)):
-                if not is_long[place] and not each.truncated:
-                    tokens[place] = replace(each, windows=Windows(((0, len(text)),)))
+            for number, text in enumerate(texts):
+                if not is_long[number] and not tokens[number].truncated:
+                    one_window = Windows(((0, len(text)),))
+                    tokens[number] = replace(tokens[number], windows=one_window)
         return TokenBlock.of(tokens)
 
     def split(self, text: str, located: LocatedTokens) -> Tokens:
-        count, room = len(located.ids), self.size - located.around
+        """Return the tokens of the windows of a text."""
+        count = len(located.ids)
+        room = self.size - located.around
         if room < 1:
             problem = f"the prompt leaves no room for this text in a window of {self.size} {self.unit}"
             return Tokens(located.ids, count, problem=problem)
-        first, last = located.own
-        ranges = window_ranges(last - first, room, min(self.stride, room))
-        places = places_of(ranges, located.places, len(text))
-        before, own, after = located.ids[:first], located.ids[first:last], located.ids[last:]
-        parts = [self.tokenizer.tokens_of(before + own[start:end] + after) for start, end in ranges]
-        counted = np.array([number != located.unknown for number in own], np.float64)
-        weights = () if self.options.chunks else shares(ranges, counted)
-        return replace(parts[0], count=count, windows=Windows(places, tuple(parts[1:]), weights=weights))
+        first, after = located.text_range
+        ids_before = located.ids[:first]
+        ids_of_text = located.ids[first:after]
+        ids_after = located.ids[after:]
+        ranges = window_ranges(len(ids_of_text), room, min(self.stride, room))
+        first_window, *other_windows = [
+            self.tokenizer.tokens_of(ids_before + ids_of_text[start:end] + ids_after) for start, end in ranges
+        ]
+        weights: tuple[float, ...] = ()
+        if not self.options.chunks:
+            has_vector = np.array([number != located.unknown for number in ids_of_text], np.float64)
+            weights = shares(ranges, has_vector)
+        characters = characters_of_windows(ranges, located.characters, len(text))
+        windows = Windows(characters, tuple(other_windows), weights=weights)
+        return replace(first_window, count=count, windows=windows)
 
 
 def window_ranges(count: int, room: int, stride: int) -> list[Range]:
@@ -360,24 +391,30 @@ def window_ranges(count: int, room: int, stride: int) -> list[Range]:
     return [(start, min(start + room, count)) for start in starts]
 
 
-def shares(ranges: Sequence[Range], counted: np.ndarray) -> tuple[float, ...]:
+def shares(ranges: Sequence[Range], has_vector: np.ndarray) -> tuple[float, ...]:
     """Return the number of tokens of each window; a token of k windows counts 1/k in each of them.
 
-    `counted` is 1 for each token, or 0 if it has no vector. The sum of the result is the sum of `counted`.
+    `has_vector` is 1 for each token, or 0 if it has no vector. The result has the same sum.
     """
-    covered = np.zeros(len(counted))
+    windows_of_token = np.zeros(len(has_vector))
     for start, end in ranges:
-        covered[start:end] += 1
-    once = counted / covered
-    return tuple(float(once[start:end].sum()) for start, end in ranges)
+        windows_of_token[start:end] += 1
+    share_of_token = has_vector / windows_of_token
+    return tuple(float(share_of_token[start:end].sum()) for start, end in ranges)
 
 
-def places_of(ranges: Sequence[Range], places: Sequence[Range], length: int) -> tuple[Range, ...]:
-    """Return the characters of each window. Between windows are only blanks, or marks without a vector."""
-    found = []
+def characters_of_windows(
+    ranges: Sequence[Range], characters: Sequence[Range], length: int
+) -> tuple[Range, ...]:
+    """Return the characters of each window, from those of the tokens of a text of this length.
+
+    Between windows are only blanks, or marks without a vector.
+    """
+    windows = []
     for start, end in ranges:
-        inside = [place for place in places[start:end] if place[0] < place[1]] or places[start:end]
-        found.append((min(each[0] for each in inside), max(each[1] for each in inside)))
-    found[0] = 0, found[0][1]
-    found[-1] = found[-1][0], length
-    return tuple(found)
+        tokens = characters[start:end]
+        tokens = [(first, after) for first, after in tokens if first < after] or tokens
+        windows.append((min(first for first, _ in tokens), max(after for _, after in tokens)))
+    windows[0] = (0, windows[0][1])
+    windows[-1] = (windows[-1][0], length)
+    return tuple(windows)

@@ -3,8 +3,8 @@
 Every value that is not listed raises `UnsupportedArchitecture`, and transformers runs the model.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sentkit.errors import DataError
@@ -18,200 +18,26 @@ from sentkit.formats.checkpoints.folders import (
     read_fraction,
     read_size,
 )
+from sentkit.model.transformer.families import FAMILIES, FULL, KEYS, SLIDING, Family
 
-ROBERTA = ("roberta", "xlm-roberta", "camembert")
-
-Key = tuple[str, Any]  # in config.json, and the default; "": the value has no key
-KEYS: dict[str, Key] = {
-    "vocabulary": ("vocab_size", None),
-    "width": ("hidden_size", None),
-    "depth": ("num_hidden_layers", None),
-    "heads": ("num_attention_heads", None),
-    "inner": ("intermediate_size", None),
-    "activation": ("hidden_act", "gelu"),
-    "norm_epsilon": ("layer_norm_eps", 1e-12),
-    "positions": ("max_position_embeddings", None),
-    "types": ("type_vocab_size", 2),
-    "embedding_width": ("hidden_size", None),
-    "padding_id": ("pad_token_id", 0),
-    "dropout": ("hidden_dropout_prob", 0.1),
-    "attention_dropout": ("attention_probs_dropout_prob", 0.1),
-}
-DISTILBERT_KEYS: dict[str, Key] = {
-    **{"width": ("dim", None), "depth": ("n_layers", None), "heads": ("n_heads", None)},
-    **{"inner": ("hidden_dim", None), "activation": ("activation", "gelu"), "norm_epsilon": ("", 1e-12)},
-    **{"types": ("", 0), "embedding_width": ("dim", None)},
-    **{"dropout": ("dropout", 0.1), "attention_dropout": ("attention_dropout", 0.1)},
-}
-MPNET_KEYS: dict[str, Key] = {
-    **{"types": ("", 0), "padding_id": ("pad_token_id", 1)},
-    "buckets": ("relative_attention_num_buckets", 32),
-}
-MODERNBERT_KEYS: dict[str, Key] = {
-    **{"activation": ("hidden_activation", "gelu"), "norm_epsilon": ("norm_eps", 1e-5), "types": ("", 0)},
-    **{"padding_id": ("pad_token_id", 50283)},
-    **{"dropout": ("mlp_dropout", 0.0), "attention_dropout": ("attention_dropout", 0.0)},
-}
-DECODER_KEYS: dict[str, Key] = {
-    **{"activation": ("hidden_act", "silu"), "norm_epsilon": ("rms_norm_eps", 1e-6), "types": ("", 0)},
-    **{"key_heads": ("num_key_value_heads", None), "head_size": ("head_dim", None), "padding_id": ("", 0)},
-    **{"dropout": ("", 0.0), "attention_dropout": ("attention_dropout", 0.0)},
-}
 SIZES = ("vocabulary", "width", "heads", "inner", "positions", "types", "embedding_width", "buckets")
-TABLES = {  # in a file
-    "words": "embeddings.word_embeddings",
-    "positions": "embeddings.position_embeddings",
-    "types": "embeddings.token_type_embeddings",
-    "norm": "embeddings.LayerNorm",
-    "projection": "embeddings_project",
-}
-
-
-def named(prefix: str, modules: Mapping[str, str]) -> dict[str, str]:
-    return {ours: f"{prefix}.{theirs}" for ours, theirs in modules.items()}
-
-
-# The modules of a block. A checkpoint has `qkv` or its three parts.
-BLOCK = {
-    **named("encoder.layer.{}.attention", {"query": "self.query", "key": "self.key", "value": "self.value"}),
-    **named("encoder.layer.{}.attention.output", {"mix": "dense", "mix_norm": "LayerNorm"}),
-    **named(
-        "encoder.layer.{}", {"up": "intermediate.dense", "down": "output.dense", "norm": "output.LayerNorm"}
-    ),
-}
-DISTILBERT_BLOCK = {
-    **named("transformer.layer.{}.attention", {"query": "q_lin", "key": "k_lin", "value": "v_lin"}),
-    **named("transformer.layer.{}", {"mix": "attention.out_lin", "mix_norm": "sa_layer_norm"}),
-    **named("transformer.layer.{}", {"up": "ffn.lin1", "down": "ffn.lin2", "norm": "output_layer_norm"}),
-}
-MPNET_BLOCK = {
-    **BLOCK,
-    **named("encoder.layer.{}.attention.attn", {"query": "q", "key": "k", "value": "v", "mix": "o"}),
-    **named("encoder.layer.{}.attention", {"mix_norm": "LayerNorm"}),
-}
-MODERNBERT_BLOCK = {
-    **named("layers.{}", {"input_norm": "attn_norm", "qkv": "attn.Wqkv", "mix": "attn.Wo"}),
-    **named("layers.{}", {"inner_norm": "mlp_norm", "up": "mlp.Wi", "down": "mlp.Wo"}),
-    "norm": "final_norm",
-}
-DECODER_BLOCK = {
-    **named("layers.{}.self_attn", {"query": "q_proj", "key": "k_proj", "value": "v_proj", "mix": "o_proj"}),
-    **named("layers.{}", {"input_norm": "input_layernorm", "inner_norm": "post_attention_layernorm"}),
-    **named("layers.{}.mlp", {"active": "gate_proj", "gates": "up_proj", "down": "down_proj"}),
-    "norm": "norm",
-}
-QKV = ("query", "key", "value")
-FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of blocks with rotary positions
+BUCKETS = 32  # rows of a table of relative positions; transformers uses no other number
+EXTRAS = (
+    "is_decoder",
+    "add_cross_attention",
+    "is_encoder_decoder",
+    "pruned_heads",
+    "quantization_config",
+    "norm_bias",
+    "attention_bias",
+    "mlp_bias",
+    "rope_scaling",
+    "partial_rotary_factor",
+)
 
 
 class UnsupportedArchitecture(Exception):
     """The packed encoder does not support this architecture; the caller uses the adapter instead."""
-
-
-# The kind of each block, and how many tokens away the tokens are that a token of a sliding block attends to.
-Blocks = tuple[Any, int]
-
-
-def llama_blocks(config: Mapping[str, Any], depth: int, source: str) -> Blocks:
-    return [FULL] * depth, 0
-
-
-def modernbert_blocks(config: Mapping[str, Any], depth: int, source: str) -> Blocks:
-    every = read_size(config, source, "global_attn_every_n_layers", default=3)
-    usual = [SLIDING if block % every else FULL for block in range(depth)]
-    return config.get("layer_types") or usual, read_size(config, source, "local_attention", default=128) // 2
-
-
-def mistral_blocks(config: Mapping[str, Any], depth: int, source: str) -> Blocks:
-    if config.get("sliding_window", 4096) is None:
-        return llama_blocks(config, depth, source)
-    return [SLIDING] * depth, read_size(config, source, "sliding_window", default=4096) - 1
-
-
-def qwen_blocks(config: Mapping[str, Any], depth: int, source: str) -> Blocks:
-    blocks = mistral_blocks if config.get("use_sliding_window") else llama_blocks
-    [kind], window = blocks(config, 1, source)
-    first = read_size(config, source, "max_window_layers", default=28, least=0)
-    usual = [kind if block >= first else FULL for block in range(depth)]
-    return config.get("layer_types") or usual, window
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    keys: Mapping[str, Key] = field(default_factory=dict)  # those that differ from KEYS
-    tables: Mapping[str, str] = field(default_factory=lambda: TABLES)
-    block: Mapping[str, str] = field(default_factory=lambda: BLOCK)
-    first_position: int | None = 0  # row of the first token of a sentence; None: padding_id + 1
-    has_pooler: bool = True
-    bases: Mapping[str, Key] = field(default_factory=dict)  # of each kind of blocks with rotary positions
-    blocks: Callable[[Mapping[str, Any], int, str], Blocks] = llama_blocks
-    biases: Collection[str] | None = None  # modules with a bias; None: all
-    dropouts: tuple[str, ...] = ("dropout", "", "dropout")  # see `Architecture.dropouts`
-    gated: bool = False
-    squares: bool = False  # norms divide by the root of the mean square, and do not subtract the mean
-    decoder: bool = False  # a token attends to those before it, unless the config says otherwise
-    not_first: tuple[str, ...] = ()  # modules that the first block lacks
-    only_last: tuple[str, ...] = ()  # modules that only the last block has
-
-    def has_bias(self, module: str) -> bool:
-        return self.biases is None or module in self.biases
-
-
-FROM_PADDING = Family({"padding_id": ("pad_token_id", 1)}, first_position=None)
-LLAMA = Family(
-    DECODER_KEYS,
-    {"words": "embed_tokens"},
-    DECODER_BLOCK,
-    has_pooler=False,
-    bases=dict.fromkeys((FULL, SLIDING), ("rope_theta", 10_000.0)),
-    biases=(),
-    gated=True,
-    squares=True,
-    decoder=True,
-    only_last=("norm",),
-)
-FAMILIES = {
-    "bert": Family(),
-    **dict.fromkeys(ROBERTA, FROM_PADDING),
-    "distilbert": Family(DISTILBERT_KEYS, block=DISTILBERT_BLOCK, has_pooler=False),
-    "electra": Family({"embedding_width": ("embedding_size", 128)}, has_pooler=False),
-    "mpnet": Family(
-        MPNET_KEYS,
-        {**TABLES, "relative": "encoder.relative_attention_bias"},
-        MPNET_BLOCK,
-        first_position=2,
-    ),
-    "modernbert": Family(
-        MODERNBERT_KEYS,
-        {"words": "embeddings.tok_embeddings", "norm": "embeddings.norm"},
-        MODERNBERT_BLOCK,
-        has_pooler=False,
-        bases={FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 10_000.0)},
-        blocks=modernbert_blocks,
-        biases=(),
-        dropouts=("attention_dropout", "dropout", ""),
-        gated=True,
-        not_first=("input_norm",),
-        only_last=("norm",),
-    ),
-    "llama": LLAMA,
-    "mistral": replace(
-        LLAMA, keys=DECODER_KEYS | {"key_heads": ("num_key_value_heads", 8)}, blocks=mistral_blocks
-    ),
-    "qwen2": replace(LLAMA, blocks=qwen_blocks, biases=("qkv", *QKV)),
-    "qwen3": replace(
-        LLAMA,
-        keys=DECODER_KEYS | {"head_size": ("head_dim", 128)},
-        block=DECODER_BLOCK | named("layers.{}.self_attn", {"query_norm": "q_norm", "key_norm": "k_norm"}),
-        blocks=qwen_blocks,
-    ),
-}
-WITH_POOLER = tuple(name for name, family in FAMILIES.items() if family.has_pooler)
-BUCKETS = 32  # rows of a table of relative positions; transformers uses no other number
-EXTRAS = (
-    *("is_decoder", "add_cross_attention", "is_encoder_decoder", "pruned_heads", "quantization_config"),
-    *("norm_bias", "attention_bias", "mlp_bias", "rope_scaling", "partial_rotary_factor"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,8 +74,17 @@ class Architecture:
     @property
     def rules(self) -> list[str | int | float]:
         """The values that change the vectors for equal weights."""
-        plain = self.heads, self.activation, self.norm_epsilon, self.position_offset
-        return [*plain, *self.windows, *self.bases, *(["causal"] if self.causal else [])]
+        rules: list[str | int | float] = [
+            self.heads,
+            self.activation,
+            self.norm_epsilon,
+            self.position_offset,
+            *self.windows,
+            *self.bases,
+        ]
+        if self.causal:
+            rules.append("causal")
+        return rules
 
     @property
     def kind(self) -> Family:
@@ -263,33 +98,50 @@ class Architecture:
     @property
     def joined(self) -> dict[str, dict[str, int]]:
         """The matrices, with their rows, that modules of a block join and a checkpoint may have apart."""
-        queries, keys = self.heads * self.head_size, self.key_heads * self.head_size
-        inner = ("active", "gates") if self.kind.gated else ("active",)
-        qkv = {"query": queries, "key": keys, "value": keys}
-        return {"qkv": qkv, "up": dict.fromkeys(inner, self.inner)}
+        query_rows = self.heads * self.head_size
+        key_rows = self.key_heads * self.head_size
+        up = {"active": self.inner}
+        if self.kind.gated:
+            up["gates"] = self.inner
+        return {"qkv": {"query": query_rows, "key": key_rows, "value": key_rows}, "up": up}
 
     def matrices(self, module: str) -> list[int]:
         """The rows of the matrices in a module that low-rank updates and rounding treat one by one."""
-        apart = module == "qkv" or (module == "up" and "gates" in self.kind.block)
-        return [*self.joined[module].values()] if apart else [self.shapes[module][0]]
+        if module == "qkv" or (module == "up" and "gates" in self.kind.block):
+            return [*self.joined[module].values()]
+        return [self.shapes[module][0]]
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the weights of all modules that a block can have."""
-        width, parts = self.width, [part for parts in self.joined.values() for part in parts.items()]
-        return {
-            **dict.fromkeys(("input_norm", "mix_norm", "inner_norm", "norm"), (width,)),
-            **dict.fromkeys(("query_norm", "key_norm"), (self.head_size,)),
-            **{name: (rows, width) for name, rows in parts},
-            **{name: (sum(rows.values()), width) for name, rows in self.joined.items()},
-            **{"mix": (width, self.joined["qkv"]["query"]), "down": (width, self.inner)},
+        shapes: dict[str, tuple[int, ...]] = {
+            "input_norm": (self.width,),
+            "mix_norm": (self.width,),
+            "inner_norm": (self.width,),
+            "norm": (self.width,),
+            "query_norm": (self.head_size,),
+            "key_norm": (self.head_size,),
+            "mix": (self.width, self.joined["qkv"]["query"]),
+            "down": (self.width, self.inner),
         }
+        for joined_module, rows_of_modules in self.joined.items():
+            shapes[joined_module] = (sum(rows_of_modules.values()), self.width)
+            for module, rows in rows_of_modules.items():
+                shapes[module] = (rows, self.width)
+        return shapes
 
     def modules(self, block: int) -> dict[str, str]:
-        """Return the modules of a block by our names."""
-        absent = set(self.kind.not_first if block == 0 else ())
-        absent |= set(self.kind.only_last if block < self.depth - 1 else ())
-        return {our: each.format(block) for our, each in self.kind.block.items() if our not in absent}
+        """Return the names in a file of the modules of a block, by their names in `Bert`."""
+        absent: set[str] = set()
+        if block == 0:
+            absent |= set(self.kind.not_first)
+        if block < self.depth - 1:
+            absent |= set(self.kind.only_last)
+        return {
+            module: stored_name.format(block)
+            for module, stored_name in self.kind.block.items()
+            if module not in absent
+        }
 
 
 def read_architecture(config: Mapping[str, object], source: str) -> Architecture:
@@ -301,20 +153,32 @@ def read_architecture(config: Mapping[str, object], source: str) -> Architecture
     family = FAMILIES[name]
     keys = {**KEYS, **family.keys}
 
-    def size(ours: str, usual: int | None = None, least: int = 1, most: int = LARGEST) -> int:
-        key, default = keys.get(ours, ("", usual or 0))
-        usual = usual if default is None else default
-        return read_size(config, source, key, default=usual, least=least, most=most) if key else int(default)
+    def size(field: str, usual: int | None = None, least: int = 1, most: int = LARGEST) -> int:
+        """The value of a field; `usual` if the family has no key or no default for it."""
+        key, default = keys.get(field, ("", usual or 0))
+        if not key:
+            return int(default)
+        if default is None:
+            default = usual
+        return read_size(config, source, key, default=default, least=least, most=most)
 
-    def fraction(ours: str) -> float:
-        key, default = keys[ours]
-        return read_fraction(config, source, key, default) if key else float(default)
+    def fraction(field: str) -> float:
+        key, default = keys[field]
+        if not key:
+            return float(default)
+        return read_fraction(config, source, key, default)
 
     padding_id = size("padding_id", least=0)
     numbers: dict[str, Any] = {name: size(name) for name in SIZES}
-    heads, width = numbers["heads"], numbers["width"]
-    numbers |= {"key_heads": size("key_heads", heads), "head_size": size("head_size", width // heads or 1)}
-    numbers |= {name: fraction(name) for name in ("norm_epsilon", "dropout", "attention_dropout")}
+    heads = numbers["heads"]
+    width = numbers["width"]
+    numbers["key_heads"] = size("key_heads", heads)
+    numbers["head_size"] = size("head_size", width // heads or 1)
+    for name_of_fraction in ("norm_epsilon", "dropout", "attention_dropout"):
+        numbers[name_of_fraction] = fraction(name_of_fraction)
+    first_position = family.first_position
+    if first_position is None:
+        first_position = padding_id + 1
     activation = read_activation(config, *keys["activation"])
     if activation is None:
         raise UnsupportedArchitecture(f'activation "{config.get(keys["activation"][0])}"')
@@ -322,7 +186,7 @@ def read_architecture(config: Mapping[str, object], source: str) -> Architecture
         family=name,
         depth=size("depth", most=DEEPEST),
         activation=activation,
-        position_offset=padding_id + 1 if family.first_position is None else family.first_position,
+        position_offset=first_position,
         padding_id=padding_id,
         **numbers,
     )
@@ -344,24 +208,28 @@ def with_rotary(architecture: Architecture, config: Mapping[str, Any], source: s
     family = architecture.kind
     if read_fraction(config, source, "embedding_dropout", 0.0) != architecture.dropout:
         raise UnsupportedArchitecture("embedding_dropout differs from mlp_dropout")
-    kinds, window = family.blocks(config, architecture.depth, source)
-    known = isinstance(kinds, list) and all(kind in (FULL, SLIDING) for kind in kinds)
-    if not known or len(kinds) != architecture.depth:
+    types, window = family.blocks(config, architecture.depth, source)
+    are_supported = isinstance(types, list) and all(block_type in (FULL, SLIDING) for block_type in types)
+    if not are_supported or len(types) != architecture.depth:
         raise UnsupportedArchitecture('"layer_types"')
-    if architecture.head_size % 2 or (SLIDING in kinds and window < 1):
+    if architecture.head_size % 2 or (SLIDING in types and window < 1):
         raise UnsupportedArchitecture("heads of odd size, or windows of one token")
-    bases, causal = bases_of(family, config), family.decoder and config.get("is_causal", True)
-    if not isinstance(causal, bool) or (family.decoder and SLIDING in kinds and not causal):
+    bases = bases_of(family, config)
+    causal = family.decoder and config.get("is_causal", True)
+    if not isinstance(causal, bool) or (family.decoder and SLIDING in types and not causal):
         raise UnsupportedArchitecture('"is_causal"')
+
+    # Settings of the heads.
     if CONFIG_ACTIVATIONS.get(str(config.get("classifier_activation", "gelu"))) != "gelu":
         raise UnsupportedArchitecture("the activation of its heads")
-    pooling, head_bias = config.get("classifier_pooling", "cls"), config.get("classifier_bias", False)
+    pooling = config.get("classifier_pooling", "cls")
+    head_bias = config.get("classifier_bias", False)
     if pooling not in ("cls", "mean") or not isinstance(head_bias, bool):
         raise UnsupportedArchitecture('"classifier_pooling" or "classifier_bias"')
     return replace(
         architecture,
-        windows=tuple(window if kind == SLIDING else 0 for kind in kinds),
-        bases=tuple(bases[kind] for kind in kinds),
+        windows=tuple(window if block_type == SLIDING else 0 for block_type in types),
+        bases=tuple(bases[block_type] for block_type in types),
         causal=causal,
         head_bias=head_bias,
         pooling=pooling,
@@ -369,22 +237,22 @@ def with_rotary(architecture: Architecture, config: Mapping[str, Any], source: s
 
 
 def bases_of(family: Family, config: Mapping[str, Any]) -> dict[str, float]:
-    """Return the base of the rotary positions of each kind of blocks."""
-    given = config.get("rope_parameters") or {}
+    """Return the base of the rotary positions of FULL and SLIDING blocks."""
+    parameters = config.get("rope_parameters") or {}
     if len({*family.bases.values()}) == 1:  # one for all blocks
-        given = dict.fromkeys(family.bases, given)
-    if not isinstance(given, dict) or given.keys() - family.bases.keys():
+        parameters = dict.fromkeys(family.bases, parameters)
+    if not isinstance(parameters, dict) or parameters.keys() - family.bases.keys():
         raise UnsupportedArchitecture('"rope_parameters"')
-    bases = dict[str, float]()
-    for kind, (key, usual) in family.bases.items():
-        own = given.get(kind) or {}
-        plain = isinstance(own, dict) and own.get("rope_type", "default") == "default"
-        if not plain or own.keys() - {"rope_type", "rope_theta"}:
-            raise UnsupportedArchitecture(f'"rope_parameters" of "{kind}"')
-        base = own.get("rope_theta", config.get(key, usual))
+    bases: dict[str, float] = {}
+    for block_type, (key, usual) in family.bases.items():
+        settings = parameters.get(block_type) or {}
+        is_plain = isinstance(settings, dict) and settings.get("rope_type", "default") == "default"
+        if not is_plain or settings.keys() - {"rope_type", "rope_theta"}:
+            raise UnsupportedArchitecture(f'"rope_parameters" of "{block_type}"')
+        base = settings.get("rope_theta", config.get(key, usual))
         if not isinstance(base, int | float) or not base > 0:
             raise UnsupportedArchitecture(f"rotary positions with base {base!r:.40}")
-        bases[kind] = float(base)
+        bases[block_type] = float(base)
     return bases
 
 
@@ -413,8 +281,16 @@ def refuse_extras(config: Mapping[str, object]) -> None:
 
 # Prefixes of encoder names in files of models with a head and of wrappers.
 PREFIXES = (
-    *("", "bert.", "roberta.", "camembert.", "xlm_roberta.", "distilbert.", "electra.", "mpnet."),
-    *("model.", "0.auto_model."),
+    "",
+    "bert.",
+    "roberta.",
+    "camembert.",
+    "xlm_roberta.",
+    "distilbert.",
+    "electra.",
+    "mpnet.",
+    "model.",
+    "0.auto_model.",
 )
 OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}
 POOLER = "pooler.dense"
@@ -423,36 +299,42 @@ POOLER = "pooler.dense"
 def stored_tensors(
     architecture: Architecture, *, pooler: bool = False
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return the name in a checkpoint and the shape of each tensor, by our name.
+    """Return the name in a checkpoint and the shape of each tensor, by its name in `Bert`.
 
     "blocks.3.up.weight" is "encoder.layer.3.intermediate.dense.weight" there. Queries, keys and values are
     separate modules, as in checkpoints.
     """
-    narrow, width, family = architecture.embedding_width, architecture.width, architecture.kind
-    before: dict[str, tuple[int, ...]] = {  # modules before the blocks; without rows, there is none
-        "words": (architecture.vocabulary, narrow),
-        "positions": (0 if family.bases else architecture.positions, narrow),
-        "norm": (narrow if "norm" in family.tables else 0,),
-        "types": (architecture.types, narrow),
-        "projection": (width if narrow != width else 0, narrow),
-        "relative": (architecture.buckets, architecture.heads),
-    }
-    biased, shapes = ("norm", "projection"), architecture.shapes
-    modules = [
-        (ours, family.tables[ours], shape, ours in biased and family.has_bias(ours))
-        for ours, shape in before.items()
-        if shape[0]
-    ]
-    for block in range(architecture.depth):
-        for ours, theirs in architecture.modules(block).items():
-            modules.append((f"blocks.{block}.{ours}", theirs, shapes[ours], family.has_bias(ours)))
-    if pooler:
-        modules.append(("pooler", POOLER, (width, width), True))
-    tensors = {}
-    for ours, theirs, shape, has_bias in modules:
-        tensors[f"{ours}.weight"] = f"{theirs}.weight", shape
+    family = architecture.kind
+    width = architecture.width
+    narrow = architecture.embedding_width
+    before: dict[str, tuple[int, ...]] = {"words": (architecture.vocabulary, narrow)}  # the blocks
+    if not family.bases:
+        before["positions"] = (architecture.positions, narrow)
+    if "norm" in family.tables:
+        before["norm"] = (narrow,)
+    if architecture.types:
+        before["types"] = (architecture.types, narrow)
+    if narrow != width:
+        before["projection"] = (width, narrow)
+    if architecture.buckets:
+        before["relative"] = (architecture.buckets, architecture.heads)
+    tensors: dict[str, tuple[str, tuple[int, ...]]] = {}
+
+    def add(module: str, stored_name: str, shape: tuple[int, ...], *, has_bias: bool) -> None:
+        tensors[f"{module}.weight"] = f"{stored_name}.weight", shape
         if has_bias:
-            tensors[f"{ours}.bias"] = f"{theirs}.bias", shape[:1]
+            tensors[f"{module}.bias"] = f"{stored_name}.bias", shape[:1]
+
+    for module, shape in before.items():
+        has_bias = module in ("norm", "projection") and family.has_bias(module)
+        add(module, family.tables[module], shape, has_bias=has_bias)
+    shapes = architecture.shapes
+    for block in range(architecture.depth):
+        for module, stored_name in architecture.modules(block).items():
+            name = f"blocks.{block}.{module}"
+            add(name, stored_name, shapes[module], has_bias=family.has_bias(module))
+    if pooler:
+        add("pooler", POOLER, (width, width), has_bias=True)
     return tensors
 
 
@@ -474,11 +356,11 @@ def wanted_shapes(architecture: Architecture, names: Iterable[str]) -> dict[str,
 def canonical_names(stored: Iterable[str], architecture: Architecture) -> dict[str, str]:
     """Return the names in a file of the encoder's tensors, by their plain names of the family."""
     names = list(stored)
-    wanted = tensor_shapes(architecture, pooler=True)
     words = words_name(architecture)
     prefix = next((prefix for prefix in PREFIXES if prefix + words in names), "")
-    plain = {modern(name.removeprefix(prefix)): name for name in names if name.startswith(prefix)}
-    return {name: plain[name] for name in wanted if name in plain}
+    stored_names = {modern(name.removeprefix(prefix)): name for name in names if name.startswith(prefix)}
+    plain_names = tensor_shapes(architecture, pooler=True)
+    return {name: stored_names[name] for name in plain_names if name in stored_names}
 
 
 def modern(name: str) -> str:

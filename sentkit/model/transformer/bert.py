@@ -1,6 +1,6 @@
-"""One transformer for all families of `architecture.py`, over packed sentences.
+"""One transformer for all families of `families.py`, over packed sentences.
 
-The families differ only in the values of `Architecture` and the names in `architecture.py`. X(k) are the
+The families differ only in the values of `Architecture` and the names in `families.py`. X(k) are the
 token states after block k; X(0) are the states after the embeddings. Axes: b sentences, n tokens, d the
 width, h heads; in attention, c sentences of at most t tokens (`Groups`).
 """
@@ -25,40 +25,12 @@ from sentkit.model.transformer.attention import (
     windowed,
     with_bias,
 )
-from sentkit.model.transformer.device import Dropout
-from sentkit.model.transformer.gpu_kernels import HALF, by_head, packed_attention, works
-from sentkit.model.transformer.graphs import Graphs, Run
+from sentkit.model.transformer.kernels.gpu_kernels import HALF, by_head, packed_attention, works
+from sentkit.model.transformer.kernels.graphs import Graphs, Run
+from sentkit.model.transformer.layers import ACTIVATIONS, Dropout, gated, make_norm
 from sentkit.model.transformer.packed import Packed, ends_of, spare_tokens, with_rows
 from sentkit.model.transformer.readouts import Convolution
 from sentkit.model.transformer.weights import aligned
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),
-    "relu": F.relu,
-    "silu": F.silu,
-    "tanh": torch.tanh,  # for poolers
-}
-
-
-def gated(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    def gate(values: Tensor) -> Tensor:
-        inner, gates = values.chunk(2, -1)
-        return activation(inner) * gates
-
-    return gate
-
-
-class RMSNorm(nn.RMSNorm):
-    def forward(self, values: Tensor) -> Tensor:
-        return F.rms_norm(values, self.normalized_shape, self.weight.to(values.dtype), self.eps)
-
-
-def make_norm(architecture: Architecture, width: int) -> nn.Module:
-    family, epsilon = architecture.kind, architecture.norm_epsilon
-    if family.squares:
-        return RMSNorm(width, epsilon)
-    return nn.LayerNorm(width, epsilon, bias=family.has_bias("norm"))
 
 
 class Block(nn.Module):
@@ -66,24 +38,35 @@ class Block(nn.Module):
 
     def __init__(self, architecture: Architecture, number: int = 0) -> None:
         super().__init__()
-        modules, shapes = architecture.modules(number), architecture.shapes
+        modules = architecture.modules(number)
+        shapes = architecture.shapes
 
         def norm(name: str) -> nn.Module:
-            return make_norm(architecture, *shapes[name]) if name in modules else nn.Identity()
+            if name not in modules:
+                return nn.Identity()
+            [width] = shapes[name]
+            return make_norm(architecture, width)
 
         def linear(name: str) -> nn.Linear:
             outputs, inputs = shapes[name]
             return nn.Linear(inputs, outputs, bias=architecture.kind.has_bias(name))
 
-        self.heads, self.key_heads = architecture.heads, architecture.key_heads
+        self.heads = architecture.heads
+        self.key_heads = architecture.key_heads
         self.size = architecture.head_size
-        self.window = architecture.windows[number] if architecture.windows else 0
-        self.base = architecture.bases[number] if architecture.bases else 0.0
-        activation = ACTIVATIONS[architecture.activation]
-        self.activation = gated(activation) if architecture.kind.gated else activation
+        self.window = 0
+        self.base = 0.0  # of rotary positions
+        if architecture.windows:
+            self.window = architecture.windows[number]
+        if architecture.bases:
+            self.base = architecture.bases[number]
+        self.activation = ACTIVATIONS[architecture.activation]
+        if architecture.kind.gated:
+            self.activation = gated(self.activation)
         self.input_norm = norm("input_norm")
         self.qkv = linear("qkv")
-        self.query_norm, self.key_norm = norm("query_norm"), norm("key_norm")
+        self.query_norm = norm("query_norm")
+        self.key_norm = norm("key_norm")
         self.mix = linear("mix")
         self.mix_norm = norm("mix_norm")
         self.inner_norm = norm("inner_norm")
@@ -139,62 +122,68 @@ class Block(nn.Module):
         if only is not None:
             return self.attend_only(states, packed, only)
         values = F.linear(states, self.qkv.weight, self.qkv.bias)  # (n, (h + 2 g) e)
-        norms = (self.query_norm, self.heads), (self.key_norm, self.key_heads)
+        norms = [(self.query_norm, self.heads), (self.key_norm, self.key_heads)]
         values = turned(values, packed, self.base, self.size, norms)
-        counts = self.heads, self.key_heads, self.key_heads
         if self.without_padding(values, packed):
-            parts = by_head(values[: packed.tokens], self.size, *counts)
-            return with_rows(
-                packed_attention(parts, packed, dropout=self.attention_dropout * self.training), len(states)
-            )
+            heads = by_head(values[: packed.tokens], self.size, self.heads, self.key_heads, self.key_heads)
+            mixed = packed_attention(heads, packed, dropout=self.attention_dropout * self.training)
+            return with_rows(mixed, len(states))
         groups = packed.groups
-        padded = groups.pad(values)  # (c, t, (h + 2 g) e) of each group
-        parts = [
-            self.attention(mask, packed, by_head(qkv, self.size, *counts))
-            for qkv, mask in zip(padded, groups.masks, strict=True)
-        ]
-        return with_rows(groups.unpad(parts), len(states))
+        mixed_groups = []
+        for padded, mask in zip(groups.pad(values), groups.masks, strict=True):  # (c, t, (h + 2 g) e)
+            heads = by_head(padded, self.size, self.heads, self.key_heads, self.key_heads)
+            mixed_groups.append(self.attention(mask, packed, heads))
+        return with_rows(groups.unpad(mixed_groups), len(states))
 
     def attend_only(self, states: Tensor, packed: Packed, only: Tensor) -> Tensor:
-        query, pair = ends_of(self.qkv.weight, self.qkv.bias, self.heads * self.size)
-        queries, pairs = F.linear(states[only], *query), F.linear(states, *pair)  # (b, h e), (n, 2 g e)
+        query_weights, pair_weights = ends_of(self.qkv.weight, self.qkv.bias, self.heads * self.size)
+        queries = F.linear(states[only], *query_weights)  # (b, h e)
+        pairs = F.linear(states, *pair_weights)  # keys and values, (n, 2 g e)
         queries = turned(queries, packed, self.base, self.size, [(self.query_norm, self.heads)], only)
         pairs = turned(pairs, packed, self.base, self.size, [(self.key_norm, self.key_heads)])
-        counts = self.key_heads, self.key_heads
+
+        def by_heads(queries: Tensor, pairs: Tensor) -> list[Tensor]:
+            [query] = by_head(queries, self.size, self.heads)
+            key, value = by_head(pairs, self.size, self.key_heads, self.key_heads)
+            return [query, key, value]
+
         # The kernel would let the one query of a sentence attend to later tokens.
         if self.without_padding(pairs, packed) and not packed.causal:
-            rows = pairs[: packed.tokens]
-            own = [*by_head(queries, self.size, self.heads), *by_head(rows, self.size, *counts)]
-            return packed_attention(own, packed, single=True, dropout=self.attention_dropout * self.training)
+            heads = by_heads(queries, pairs[: packed.tokens])
+            return packed_attention(
+                heads, packed, single=True, dropout=self.attention_dropout * self.training
+            )
         groups = packed.groups
-        places = groups.split((only - packed.starts)[:, None])  # (c, 1, 1), in their sentences
-        parts = zip(groups.split(queries), groups.pad(pairs), groups.masks, places, strict=True)
-        mixed = []
-        for one, others, mask, place in parts:
-            heads = [*by_head(one, self.size, self.heads), *by_head(others, self.size, *counts)]
-            mixed.append(self.attention(mask, packed, heads, place.flatten()))
-        return groups.join(mixed)
+        queries_of_groups = groups.split(queries)
+        pairs_of_groups = groups.pad(pairs)
+        positions_of_groups = groups.split((only - packed.starts)[:, None])  # (c, 1, 1), in their sentences
+        mixed_groups = []
+        for number, mask in enumerate(groups.masks):
+            heads = by_heads(queries_of_groups[number], pairs_of_groups[number])
+            positions = positions_of_groups[number].flatten()
+            mixed_groups.append(self.attention(mask, packed, heads, positions))
+        return groups.join(mixed_groups)
 
     def without_padding(self, values: Tensor, packed: Packed) -> bool:
         """Whether the kernel can be used: it has no bias of relative positions and no window to add."""
-        whole = not self.window or (packed.causal and packed.longest <= self.window + 1)
-        return self.packs and packed.bias is None and whole and values.dtype in HALF
+        needs_no_window = not self.window or (packed.causal and packed.longest <= self.window + 1)
+        return self.packs and packed.bias is None and needs_no_window and values.dtype in HALF
 
     def attention(
-        self, mask: Tensor | None, packed: Packed, heads: Sequence[Tensor], places: Tensor | None = None
+        self, mask: Tensor | None, packed: Packed, heads: Sequence[Tensor], positions: Tensor | None = None
     ) -> Tensor:
         """Return the mixed values (c, q, h e) of queries (c, q, h, e), keys and values (c, t, g, e).
 
-        `places` (c,) are those of one query for each sentence.
+        `positions` (c,) are those of one query for each sentence.
         """
         # Depends on the mode, not on gradients: a training pass without gradients must draw the same dropout.
         if self.training:
             kernel: Attention = partial(plain_attention, dropout=self.attention_dropout)
         else:
             kernel = blockwise_attention
-        query, key, value = (each.transpose(1, 2) for each in heads)
-        mask = with_bias(mask, packed.bias, key.shape[2], places)
-        mixed = windowed(kernel, query, key, value, mask, self.window, places, causal=packed.causal)
+        query, key, value = (values.transpose(1, 2) for values in heads)
+        mask = with_bias(mask, packed.bias, key.shape[2], positions)
+        mixed = windowed(kernel, query, key, value, mask, self.window, positions, causal=packed.causal)
         return mixed.transpose(1, 2).flatten(2)
 
 
@@ -203,43 +192,59 @@ def attend_packed(model: nn.Module, device: torch.device) -> None:
 
     Short passes of blocks that use nothing else of a batch run as graphs.
     """
-    found = cache(partial(works, device=device, window=0, causal=(False, True), trains=True))
+    kernel_works = cache(partial(works, device=device, window=0, causal=(False, True), trains=True))
     for module in model.modules():
         if isinstance(module, Block):
-            module.packs = found((module.heads, module.key_heads, module.size))
+            module.packs = kernel_works((module.heads, module.key_heads, module.size))
     for module in model.modules():
         if isinstance(module, Bert):
-            shape, blocks = module.architecture, cast(Sequence[Block], module.blocks)
-            plain = not (shape.windows or shape.bases or shape.buckets)
-            if plain and all(block.packs for block in blocks):
+            architecture = module.architecture
+            blocks = cast(Sequence[Block], module.blocks)
+            uses_more = architecture.windows or architecture.bases or architecture.buckets
+            if not uses_more and all(block.packs for block in blocks):
                 module.graphs = Graphs(blocks)
 
 
 def stop_graphs(model: nn.Module) -> bool:
     """Run without graphs from now on. Return true if this frees memory."""
-    graphs = [each.graphs for each in model.modules() if isinstance(each, Bert) and each.graphs is not None]
-    active = [each for each in graphs if each.chains]
-    for each in active:
-        each.stop()
-    return bool(active)
+    frees_memory = False
+    for module in model.modules():
+        if isinstance(module, Bert) and module.graphs is not None and module.graphs.chains:
+            module.graphs.stop()
+            frees_memory = True
+    return frees_memory
 
 
 class Bert(nn.Module):
     def __init__(self, architecture: Architecture, *, pooler: bool = False) -> None:
         super().__init__()
-        narrow, width = architecture.embedding_width, architecture.width
+        narrow = architecture.embedding_width
+        width = architecture.width
         self.architecture = architecture
-        self.depth, self.width, self.max_tokens = architecture.depth, width, architecture.max_tokens
+        self.depth = architecture.depth
+        self.width = width
+        self.max_tokens = architecture.max_tokens
         self.words = table(architecture.vocabulary, narrow)
-        self.positions = None if architecture.bases else table(architecture.positions, narrow)
-        self.types = table(architecture.types, narrow) if architecture.types else None
-        has_norm = "norm" in architecture.kind.tables
-        self.norm = make_norm(architecture, narrow) if has_norm else nn.Identity()
+        self.positions: nn.Embedding | None = None
+        if not architecture.bases:
+            self.positions = table(architecture.positions, narrow)
+        self.types: nn.Embedding | None = None
+        if architecture.types:
+            self.types = table(architecture.types, narrow)
+        self.norm: nn.Module = nn.Identity()
+        if "norm" in architecture.kind.tables:
+            self.norm = make_norm(architecture, narrow)
         self.dropout = Dropout(architecture.dropout)
-        self.projection = nn.Linear(narrow, width) if narrow != width else None
-        self.relative = table(architecture.buckets, architecture.heads) if architecture.buckets else None
+        self.projection: nn.Linear | None = None
+        if narrow != width:
+            self.projection = nn.Linear(narrow, width)
+        self.relative: nn.Embedding | None = None
+        if architecture.buckets:
+            self.relative = table(architecture.buckets, architecture.heads)
         self.blocks = nn.ModuleList(Block(architecture, number) for number in range(architecture.depth))
-        self.pooler = nn.Linear(width, width) if pooler else None
+        self.pooler: nn.Linear | None = None
+        if pooler:
+            self.pooler = nn.Linear(width, width)
         self.convolution: Convolution | None = None
         self.graphs: Graphs | None = None  # for training on a GPU
 
@@ -260,27 +265,38 @@ class Bert(nn.Module):
         `disturb` changes X(0) before the first use. `only` selects one row of each sentence: the last block
         computes only these rows, and the last state is (b, d).
         """
-        blocks = self.blocks if deepest is None else self.blocks[:deepest]
+        blocks = self.blocks[:deepest]
         states = self.embed(packed)
         if disturb is not None:
             states = disturb(states)
         yield states
-        packed = whole = self.related(packed)
-        run: Run | None = None
-        lowered = torch.is_autocast_enabled(states.device.type)
-        if self.graphs is not None and lowered:
-            whole = packed.filled()
-            states = with_rows(states, whole.tokens)
-            run = self.graphs.runner(len(blocks) - (only is not None), whole, states)
-        elif states.device.type == "cpu" and lowered:
+        packed = self.related(packed)
+
+        # In bf16, more rows for fewer shapes of kernels: their values have no meaning.
+        filled = packed
+        run_graph: Run | None = None
+        is_bf16 = torch.is_autocast_enabled(states.device.type)
+        if self.graphs is not None and is_bf16:
+            filled = packed.filled()
+            states = with_rows(states, filled.tokens)
+            graph_blocks = len(blocks)
+            if only is not None:  # the last block computes few rows
+                graph_blocks -= 1
+            run_graph = self.graphs.runner(graph_blocks, filled, states)
+        elif states.device.type == "cpu" and is_bf16:
             states = with_rows(states, packed.tokens + spare_tokens(packed.tokens))
+
         for number, block in enumerate(blocks):
             if only is not None and number == len(blocks) - 1:
                 yield block(states, packed, only)
                 return
-            states = block(states, whole) if run is None else run(number, states)
-            result = states[: packed.tokens]
-            yield result if run is None or result.requires_grad else result.clone()
+            if run_graph is None:
+                states = block(states, filled)
+                yield states[: packed.tokens]
+            else:
+                states = run_graph(number, states)
+                result = states[: packed.tokens]
+                yield result if result.requires_grad else result.clone()  # the next pass overwrites it
 
     def embed(self, packed: Packed) -> Tensor:
         assert packed.longest <= self.max_tokens, "a sentence longer than the encoder's positions"
@@ -301,8 +317,8 @@ class Bert(nn.Module):
     def related(self, packed: Packed) -> Packed:
         """Return the batch with what all blocks use: the positions, and which tokens attend to which."""
         if self.architecture.bases:
-            size, bases = self.architecture.head_size, {*self.architecture.bases}
-            turns = {base: turns_of(packed.positions, base, size) for base in bases}
+            size = self.architecture.head_size
+            turns = {base: turns_of(packed.positions, base, size) for base in {*self.architecture.bases}}
             packed = replace(packed, turns=turns, causal=packed.causal or self.architecture.causal)
         if self.relative is None:
             return packed
@@ -317,18 +333,16 @@ class Bert(nn.Module):
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the weights and biases of all layers. A layer can compute its weight, as with LoRA."""
         for name, module in self.named_modules():
-            for kind in ("weight", "bias"):
-                value = getattr(module, kind, None)
+            for parameter_name in ("weight", "bias"):
+                value = getattr(module, parameter_name, None)
                 if value is not None:
-                    yield f"{name}.{kind}", value
+                    yield f"{name}.{parameter_name}", value
 
     def tensors(self) -> dict[str, Tensor]:
         """Return copies of the weights under the Hugging Face names that AutoModel reads."""
         state = split(dict(self.weights()), self.architecture)
-        return {
-            theirs: state[ours].detach().clone()
-            for ours, (theirs, _) in stored_tensors(self.architecture, pooler=self.has_pooler).items()
-        }
+        stored = stored_tensors(self.architecture, pooler=self.has_pooler)
+        return {stored_name: state[name].detach().clone() for name, (stored_name, _) in stored.items()}
 
 
 def table(rows: int, width: int) -> nn.Embedding:
@@ -340,26 +354,31 @@ def load_bert(tensors: Mapping[str, Tensor], architecture: Architecture) -> Bert
     """Return the encoder in evaluation mode, with weights from `canonical` that `fit` accepts."""
     pooler = any(name.startswith("pooler.") for name in tensors)
     stored = stored_tensors(architecture, pooler=pooler)
-    state = {ours: tensors[theirs] for ours, (theirs, _) in stored.items()}
+    state = {name: tensors[stored_name] for name, (stored_name, _) in stored.items()}
     for name in state.keys() & {"pooler.weight", "projection.weight"}:
         state[name] = aligned(state[name])
     with torch.device("meta"):  # the real weights follow, so allocate and draw nothing
         bert = Bert(architecture, pooler=pooler)
     for block in range(architecture.depth):
-        for module, parts in architecture.joined.items():
-            for kind in ("weight", "bias"):
-                names = [f"blocks.{block}.{part}.{kind}" for part in parts]
+        for joined_module, modules in architecture.joined.items():
+            for parameter in ("weight", "bias"):
+                names = [f"blocks.{block}.{module}.{parameter}" for module in modules]
                 if names[0] in state:
-                    state[f"blocks.{block}.{module}.{kind}"] = torch.cat([state.pop(name) for name in names])
+                    joined = torch.cat([state.pop(name) for name in names])
+                    state[f"blocks.{block}.{joined_module}.{parameter}"] = joined
     bert.load_state_dict(state, assign=True)
     return bert.requires_grad_().eval()
 
 
 def split(state: Mapping[str, Tensor], architecture: Architecture) -> dict[str, Tensor]:
-    """Return the same weights with the parts that `load_bert` has joined."""
-    found = dict(state)
-    for module, parts in architecture.joined.items():
-        for name in [name for name in state if f".{module}." in name and len(parts) > 1]:
-            pieces = found[name].split([*parts.values()])
-            found |= {name.replace(module, part): piece for part, piece in zip(parts, pieces, strict=True)}
-    return found
+    """Return the same weights, and the matrices that `load_bert` has joined."""
+    tensors = dict(state)
+    for joined_module, rows_of_modules in architecture.joined.items():
+        if len(rows_of_modules) == 1:
+            continue
+        for name, joined in state.items():
+            if f".{joined_module}." in name:
+                matrices = joined.split([*rows_of_modules.values()])
+                for module, matrix in zip(rows_of_modules, matrices, strict=True):
+                    tensors[name.replace(joined_module, module)] = matrix
+    return tensors

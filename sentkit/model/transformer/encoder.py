@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sentkit.arrays import Float32
 from sentkit.errors import DataError, UsageError, declared_in
 from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
 from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS
@@ -46,15 +47,15 @@ from sentkit.model.transformer.device import (
     to_host,
     torch_threads,
 )
-from sentkit.model.transformer.inference import prepare_for_cpu, prepare_for_cuda, use_int8
-from sentkit.model.transformer.packed import TILE, Packed, filler, pack_block, spare_tokens
-from sentkit.model.transformer.products import (
+from sentkit.model.transformer.kernels.inference import prepare_for_cpu, prepare_for_cuda, use_int8
+from sentkit.model.transformer.kernels.matmul import (
     FASTER_INT8,
     LARGEST_WEIGHTS,
-    faster_products,
+    faster_matmul,
     gain_of_int8,
     largest_weight,
 )
+from sentkit.model.transformer.packed import TILE, Packed, filler, pack_block, spare_tokens
 from sentkit.model.transformer.readouts import Convolution, apply_readouts, check_layers, width_of_vectors
 from sentkit.model.transformer.transformers_model import TransformersModel, load_transformers_model
 from sentkit.model.transformer.weights import canonical, fit, read_weights, weights_hash
@@ -65,25 +66,32 @@ ACTIVATION_NAMES = {path.rpartition(".")[2]: word for word, path in DENSE_ACTIVA
 
 
 def read_layer(folder: Path) -> Linear | Norm:
+    """Read a LayerNorm or a dense layer after the readout."""
     source = str(folder)
-    config, tensors = read_object(folder / "config.json"), read_weights(folder, source)
-    name, axes, activation = "norm", 1, None
-    if tensors.keys() != {"norm.weight", "norm.bias"}:
-        name, axes = "linear", 2
-        path = str(config.get("activation_function", DENSE_ACTIVATIONS["tanh"]))  # default of the library
-        class_name = path.rpartition(".")[2]
-        activation = ACTIVATION_NAMES.get(class_name) if path.startswith("torch.") else None
-        if activation is None:
-            problem = f"a dense layer with activation {class_name:.80} is not supported"
-            raise DataError(problem, source=source)
-        if "linear.weight" not in tensors or not tensors.keys() <= {"linear.weight", "linear.bias"}:
-            raise DataError("these are not the tensors of a dense layer", source=source)
+    config = read_object(folder / "config.json")
+    tensors = read_weights(folder, source)
+    if tensors.keys() == {"norm.weight", "norm.bias"}:
+        return Norm(*layer_arrays(tensors, "norm", axes=1, source=source))
+    path = str(config.get("activation_function", DENSE_ACTIVATIONS["tanh"]))  # default of the library
+    class_name = path.rpartition(".")[2]
+    activation = ACTIVATION_NAMES.get(class_name) if path.startswith("torch.") else None
+    if activation is None:
+        problem = f"a dense layer with activation {class_name:.80} is not supported"
+        raise DataError(problem, source=source)
+    if "linear.weight" not in tensors or not tensors.keys() <= {"linear.weight", "linear.bias"}:
+        raise DataError("these are not the tensors of a dense layer", source=source)
+    return Linear(*layer_arrays(tensors, "linear", axes=2, source=source), activation)
+
+
+def layer_arrays(
+    tensors: Mapping[str, Tensor], name: str, *, axes: int, source: str
+) -> tuple[Float32, Float32]:
+    """Return the weight and the bias of a layer; without a bias, zeros."""
     weight = tensors[f"{name}.weight"]
     bias = tensors.get(f"{name}.bias", torch.zeros(weight.shape[:1]))
     fits = weight.ndim == axes and 0 not in weight.shape and bias.shape == weight.shape[:1]
     check_layer(fits, (weight, bias), source)
-    arrays = weight.float().numpy(), bias.float().numpy()
-    return Norm(*arrays) if activation is None else Linear(*arrays, activation)
+    return weight.float().numpy(), bias.float().numpy()
 
 
 def check_layer(fits: bool, tensors: Iterable[Tensor], source: str) -> None:
@@ -99,7 +107,8 @@ def add_convolution(body: Bert | TransformersModel, checkpoint: Checkpoint) -> N
     if folder is None:
         return
     source = str(folder)
-    config, tensors = read_object(folder / "cnn_config.json"), read_weights(folder, source)
+    config = read_object(folder / "cnn_config.json")
+    tensors = read_weights(folder, source)
     numbers = range(len(tensors) // 2)
     if not tensors or tensors.keys() != {f"convs.{k}.{name}" for k in numbers for name in ("weight", "bias")}:
         raise DataError("these are not the tensors of a convolution", source=source)
@@ -107,10 +116,12 @@ def add_convolution(body: Bert | TransformersModel, checkpoint: Checkpoint) -> N
         raise DataError("a convolution with strides is not supported", source=source)
     kernels = [tensors[f"convs.{k}.weight"].shape[-1:].numel() for k in numbers]
     channels = tensors["convs.0.bias"].numel()
-    wanted = {f"convs.{k}.weight": [channels, body.width, kernel] for k, kernel in enumerate(kernels)}
-    wanted |= {f"convs.{k}.bias": [channels] for k in numbers}
+    expected_shapes = {}
+    for k, kernel in enumerate(kernels):
+        expected_shapes[f"convs.{k}.weight"] = [channels, body.width, kernel]
+        expected_shapes[f"convs.{k}.bias"] = [channels]
     shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
-    fits = shapes == wanted and channels > 0 and all(kernel % 2 for kernel in kernels)
+    fits = shapes == expected_shapes and channels > 0 and all(kernel % 2 for kernel in kernels)
     check_layer(fits, tensors.values(), source)
     body.convolution = Convolution(body.width, channels, kernels)
     body.convolution.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
@@ -137,7 +148,8 @@ class TransformerEncoder(TokenEncoder):
 
         With `own_threads`, a CPU computes in so many threads of this class, whatever the calling thread has.
         """
-        self.checkpoint, self.reading = checkpoint, reading
+        self.checkpoint = checkpoint
+        self.reading = reading
         self.device = pick_device(device)
         self.budget = BUDGETS[self.device.type]
         self.notes = []  # messages for the user
@@ -145,7 +157,9 @@ class TransformerEncoder(TokenEncoder):
         self.integers = precision == INT8
         if self.integers and self.device.type != "cpu":
             raise UsageError(f"--precision {INT8} needs --device cpu", advice="use bf16 on a GPU")
-        self.dtype = pick_precision("fp32" if self.integers else precision, self.device)
+        if self.integers:
+            precision = "fp32"  # of all that is not computed with integers
+        self.dtype = pick_precision(precision, self.device)
         self.preparing = ForkLock(PREPARING)  # see `network`
         self.prepared = False
         self.halved = 0  # number of times that a batch was halved to fit into memory
@@ -159,7 +173,11 @@ class TransformerEncoder(TokenEncoder):
                 self.integers = False
                 problem = "no fast products of integers on this CPU or in this torch"
                 self.notes.append(f"--precision {INT8}: {problem}; fp32 is used")
-            self.precision = INT8 if self.integers else "bf16" if self.dtype == torch.bfloat16 else "fp32"
+            self.precision = "fp32"
+            if self.integers:
+                self.precision = INT8
+            elif self.dtype == torch.bfloat16:
+                self.precision = "bf16"
             self.products = self._pick_products(body, products)
             add_convolution(body, checkpoint)
             self.kernels = ""  # the hash of the convolution
@@ -170,14 +188,16 @@ class TransformerEncoder(TokenEncoder):
                 Thread(target=lambda: self.network, daemon=True).start()
             with declared_in(place_of_declaration(checkpoint), unless=reading.options.readout is not None):
                 check_layers(self.body, reading.readouts)
-            before = width_of_vectors(self.body, reading.readouts)
-            self.steps = steps_of_checkpoint(checkpoint, reading, before, read_layer)
-            lost = self._use_integers() if self.integers else []
+            width_of_readout = width_of_vectors(self.body, reading.readouts)
+            self.steps = steps_of_checkpoint(checkpoint, reading, width_of_readout, read_layer)
+            losses: list[dict[str, float]] = []
+            if self.integers:
+                losses = self._use_integers()
             self.specs = [
                 self._spec(readout, weights.result()[readout.pooled], loss)
-                for readout, loss in zip_longest(reading.readouts, lost)
+                for readout, loss in zip_longest(reading.readouts, losses)
             ]
-        self.width = width_behind(self.steps, before)
+        self.width = width_behind(self.steps, width_of_readout)
 
     @property
     def batches_at_once(self) -> int:
@@ -189,9 +209,14 @@ class TransformerEncoder(TokenEncoder):
 
         Program, 1 on a GPU, and 0 on a CPU: Ctrl-C ends it.
         """
+        on_gpu = self.device.type != "cpu"
         if self.own_threads or not threads_of_command():
-            return 1 if self.device.type != "cpu" else 0
-        return 2 if self.threads or self.device.type != "cpu" else 0
+            if on_gpu:
+                return 1
+            return 0
+        if on_gpu or self.threads:
+            return 2
+        return 0
 
     def _load(self, pool: ThreadPoolExecutor) -> tuple[Bert | TransformersModel, "Future[dict[bool, str]]"]:
         """Return the body and the hashes of its tensors, which a thread computes in parallel."""
@@ -206,9 +231,10 @@ class TransformerEncoder(TokenEncoder):
             self.notes.append(f"{self.checkpoint.name}: {reason}: run through transformers")
             adapter = load_transformers_model(self.checkpoint.transformer)
             return adapter, pool.submit(self._hashes, adapter.tensors())
-        named = canonical(read_weights(self.checkpoint.transformer, self.checkpoint.name), architecture)
-        fit(named, architecture, source=self.checkpoint.name)
-        return load_bert(named, architecture), pool.submit(self._hashes, named)
+        stored_tensors = read_weights(self.checkpoint.transformer, self.checkpoint.name)
+        tensors = canonical(stored_tensors, architecture)
+        fit(tensors, architecture, source=self.checkpoint.name)
+        return load_bert(tensors, architecture), pool.submit(self._hashes, tensors)
 
     def _divide_cpu(self, body: Bert | TransformersModel) -> None:
         """Let each thread of a CPU compute batches of its own.
@@ -219,21 +245,23 @@ class TransformerEncoder(TokenEncoder):
         """
         if self.own_threads:
             return
-        of_command, alone = threads_of_command(), isinstance(body, Bert)
-        threads = of_command or torch.get_num_threads()
-        self.threads = threads if alone and threads > 1 else 0
-        if of_command is not None:
-            torch.set_num_threads(1 if alone else threads)
+        computes_alone = isinstance(body, Bert)
+        threads = threads_of_command() or torch.get_num_threads()
+        if computes_alone and threads > 1:
+            self.threads = threads
+        if threads_of_command() is not None:
+            torch.set_num_threads(1 if computes_alone else threads)
 
     def _pick_products(self, body: Bert | TransformersModel, products: str | None) -> str | None:
         """Return the kind of products of an encoder on a CPU, and None of others."""
         if self.integers:
-            bits, gain = largest_weight().bit_length() + 1, gain_of_int8()
+            bits = largest_weight().bit_length() + 1
+            gain = gain_of_int8()
             self.choices.append(f"products of integers, weights of {bits} bits: {gain:.2f} x as fast as fp32")
         if self.integers or self.device.type != "cpu" or not isinstance(body, Bert):
             return None
         if products is None:
-            products, gain = faster_products(body.to(self.dtype))
+            products, gain = faster_matmul(body.to(self.dtype))
             self.choices.append(f"{products} products: plain ones are {gain:.2f} x as fast as fused ones")
         return products
 
@@ -241,19 +269,21 @@ class TransformerEncoder(TokenEncoder):
         """Replace the blocks by those of int8 and return their loss for each readout."""
         assert isinstance(self.body, Bert), "other models are refused"
         run = partial(encode_texts, encoder=self, budget=self.budget)
-        found, texts = use_int8(self.body, self.checkpoint, self.reading.tokenizer, run)
-        lowest = min(each["lowest"] for each in found)
+        losses, texts = use_int8(self.body, self.checkpoint, self.reading.tokenizer, run)
+        lowest = min(loss["lowest"] for loss in losses)
         if not lowest >= WARN_BELOW:
             problem = f"the lowest cosine with fp32 on {texts} texts is {lowest:.4f}"
             self.notes.append(f"--precision {INT8}: {problem}; bf16 and fp32 are more precise")
         elif gain_of_bf16() > gain_of_int8():
             self.notes.append(f"--precision {INT8}: on this CPU, bf16 is faster and more precise")
-        return found
+        return losses
 
     def _hashes(self, tensors: Mapping[str, Tensor]) -> dict[bool, str]:
         """Return the weight hashes with and without the pooler, as the readouts require."""
-        wanted = {readout.pooled for readout in self.reading.readouts}
-        return {pooled: weights_hash(tensors, with_pooler=pooled) for pooled in wanted}
+        hashes = {}
+        for pooled in {readout.pooled for readout in self.reading.readouts}:
+            hashes[pooled] = weights_hash(tensors, with_pooler=pooled)
+        return hashes
 
     def _spec(self, readout: Readout, weights: str, loss: Mapping[str, float] | None) -> Spec:
         machine: dict[str, Any] = {"precision": self.precision}
@@ -266,7 +296,12 @@ class TransformerEncoder(TokenEncoder):
         if self.products == "plain":
             machine["products"] = self.products
         return spec_of_readout(
-            *(self.checkpoint, self.reading, readout, weights, rules_of(self.body), self.steps),
+            self.checkpoint,
+            self.reading,
+            readout,
+            weights,
+            rules_of(self.body),
+            self.steps,
             layers=readout.resolved(self.body.depth),
             kernels=self.kernels,
             machine=machine,
@@ -347,25 +382,37 @@ class TransformerEncoder(TokenEncoder):
         vocabulary = self.checkpoint.config.get("vocab_size")
         if isinstance(vocabulary, int):
             check_ids(batch, vocabulary, self.checkpoint.name)
-        parts, pads = list[Callable[[], Arrays]](), isinstance(self.body, TransformersModel)
-        for part in padded_parts(batch, self.device) if pads else [batch]:
-            done = halve_to_fit_memory(self._start_part, part, advice="use --max-length, or --device cpu")
-            self.halved += len(done) - 1
-            parts += done
-        return lambda: [np.concatenate(each) for each in zip(*(wait() for wait in parts), strict=True)]
+        chunks = [batch]
+        if isinstance(self.body, TransformersModel):
+            chunks = padded_parts(batch, self.device)
+        waits: list[Callable[[], Arrays]] = []
+        for chunk in chunks:
+            started = halve_to_fit_memory(
+                self._start_chunk, chunk, advice="use --max-length, or --device cpu"
+            )
+            self.halved += len(started) - 1
+            waits += started
 
-    def _start_part(self, batch: TokenBlock) -> Callable[[], Arrays]:
-        lengths, spare = batch.lengths.tolist(), list[int]()
-        skips = batch.skip is not None and batch.skip[0]  # that of all texts, see plan_batches
-        if isinstance(self.network, Bert) and not skips:
-            tokens, on_cpu = len(batch.ids), self.device.type == "cpu"
-            # The vectors of these sentences are dropped.
-            spare = filler(lengths, spare_tokens(tokens) if on_cpu else -tokens % TILE)
-        at = np.zeros(len(batch), np.int64) if batch.at is None else batch.at
-        packed = pack_block(replace(batch, at=at), self.device, spare)
+        def wait() -> Arrays:
+            arrays_of_chunks = [wait_for_chunk() for wait_for_chunk in waits]
+            return [np.concatenate(arrays) for arrays in zip(*arrays_of_chunks, strict=True)]
+
+        return wait
+
+    def _start_chunk(self, batch: TokenBlock) -> Callable[[], Arrays]:
+        # Sentences that fill the batch up to one of few numbers of tokens. Their vectors are dropped.
+        spare_lengths: list[int] = []
+        skips_tokens = batch.skip is not None and batch.skip[0]  # that of all texts, see plan_batches
+        if isinstance(self.network, Bert) and not skips_tokens:
+            tokens = len(batch.ids)
+            count = spare_tokens(tokens) if self.device.type == "cpu" else -tokens % TILE
+            spare_lengths = filler(batch.lengths.tolist(), count)
+        if batch.at is None:
+            batch = replace(batch, at=np.zeros(len(batch), np.int64))
+        packed = pack_block(batch, self.device, spare_lengths)
         with torch.inference_mode():
             vectors = apply_readouts(self.network, self.read_of(packed), self.reading.readouts)
-        return to_host([each[: len(each) - len(spare)] for each in vectors])
+        return to_host([tensor[: len(batch)] for tensor in vectors])
 
 
 def load_for_program(
@@ -416,4 +463,6 @@ def divided(batch: TokenBlock, most_tokens: int) -> list[TokenBlock]:
 
 def rules_of(body: Bert | TransformersModel) -> list[Any]:
     """Return the config values that change the vectors for equal tensors, such as the number of heads."""
-    return body.architecture.rules if isinstance(body, Bert) else body.rules
+    if isinstance(body, Bert):
+        return body.architecture.rules
+    return body.rules

@@ -74,11 +74,11 @@ class Packed:  # no slots: cached_property needs __dict__
         """The batch that readouts reduce: the tokens `read` of each sentence."""
         if self.kept is None:
             return self
-        ids, positions, lengths = self.ids[self.kept], self.positions[self.kept], self.lengths
-        counts = tuple(length - self.skip for length in lengths)
-        if self.read is not None:
-            counts = tuple(np.add.reduceat(self.read, first_tokens(lengths), dtype=np.int64).tolist())
-        return Packed(ids, positions, counts, skipped=self.skip)
+        if self.read is None:
+            counts = [length - self.skip for length in self.lengths]
+        else:
+            counts = np.add.reduceat(self.read, first_tokens(self.lengths), dtype=np.int64).tolist()
+        return Packed(self.ids[self.kept], self.positions[self.kept], tuple(counts), skipped=self.skip)
 
     @cached_property
     def kept(self) -> Tensor | None:
@@ -87,14 +87,14 @@ class Packed:  # no slots: cached_property needs __dict__
             return self.to_device(np.flatnonzero(self.read))
         if not self.skip:
             return None
-        own = np.arange(self.tokens) - np.repeat(first_tokens(self.lengths), self.lengths)
-        return self.to_device(np.flatnonzero(own >= self.skip))
+        positions = np.arange(self.tokens) - np.repeat(first_tokens(self.lengths), self.lengths)
+        return self.to_device(np.flatnonzero(positions >= self.skip))
 
     @cached_property
     def padded(self) -> Tensor:
         """(n,): row of each token in the padded (b * t). Uses lengths, as views can permute positions."""
-        spare = np.arange(len(self.lengths)) * self.longest - first_tokens(self.lengths)
-        return self.to_device(np.arange(self.tokens) + np.repeat(spare, self.lengths))
+        padding_before = np.arange(len(self.lengths)) * self.longest - first_tokens(self.lengths)
+        return self.to_device(np.arange(self.tokens) + np.repeat(padding_before, self.lengths))
 
     @cached_property
     def groups(self) -> "Groups":
@@ -107,13 +107,15 @@ class Packed:  # no slots: cached_property needs __dict__
         shape = (len(self.lengths), self.longest, *values.shape[1:])
         if self.equal:
             return values.view(shape)
-        room = values.new_full((shape[0] * shape[1], *shape[2:]), fill)
-        return room.index_copy_(0, self.padded, values).view(shape)
+        filled = values.new_full((shape[0] * shape[1], *shape[2:]), fill)
+        return filled.index_copy_(0, self.padded, values).view(shape)
 
     def unpad(self, values: Tensor) -> Tensor:
         """Convert (b, t, ...) to (n, ...), the inverse of `pad`."""
         flat = values.flatten(0, 1)
-        return flat if self.equal else flat.index_select(0, self.padded)
+        if self.equal:
+            return flat
+        return flat.index_select(0, self.padded)
 
     def filled(self) -> "Packed":
         """The batch with more sentences, for attention: without ids, up to one of few numbers of tokens.
@@ -121,8 +123,9 @@ class Packed:  # no slots: cached_property needs __dict__
         Empty sentences follow, because dropout of attention depends on the number of sentences.
         """
         lengths = (*self.lengths, *filler(self.lengths, -self.tokens % TILE))
-        most = len(self.lengths) + (TILE - 1) // self.longest + 1
-        empty = (0,) * (most + -most % SENTENCES - len(lengths))
+        largest_count = len(self.lengths) + (TILE - 1) // self.longest + 1
+        count = largest_count + -largest_count % SENTENCES
+        empty = (0,) * (count - len(lengths))
         return Packed(self.ids, self.positions, lengths + empty, causal=self.causal)
 
     def to_device(self, values: np.ndarray) -> Tensor:
@@ -142,49 +145,64 @@ class Groups:
     order: Tensor  # (b,): sentences in the order of the groups
     ranks: Tensor  # (b,): the inverse
     rows: Tensor  # (m,): row of each padded token
-    places: Tensor  # (n,): padded token of each row
+    padded: Tensor  # (n,): padded token of each row
 
     def pad(self, values: Tensor) -> list[Tensor]:
         """Convert (n, k) to (c, t, k) of each group. `values` can have more than n rows."""
         sizes = [count * longest for count, longest in self.shapes]
-        parts = values.index_select(0, self.rows).split(sizes)
-        return [part.view(*shape, -1) for part, shape in zip(parts, self.shapes, strict=True)]
+        groups = values.index_select(0, self.rows).split(sizes)
+        return [group.view(*shape, -1) for group, shape in zip(groups, self.shapes, strict=True)]
 
-    def unpad(self, parts: Sequence[Tensor]) -> Tensor:
+    def unpad(self, groups: Sequence[Tensor]) -> Tensor:
         """Convert (c, t, k) of each group to (n, k), the inverse of `pad`."""
-        return torch.cat([part.flatten(0, 1) for part in parts]).index_select(0, self.places)
+        return torch.cat([group.flatten(0, 1) for group in groups]).index_select(0, self.padded)
 
     def split(self, vectors: Tensor) -> list[Tensor]:
         """Convert (b, k), one vector for each sentence, to (c, 1, k) of each group."""
-        parts = vectors.index_select(0, self.order).split([count for count, _ in self.shapes])
-        return [part.unsqueeze(1) for part in parts]
+        groups = vectors.index_select(0, self.order).split([count for count, _ in self.shapes])
+        return [group.unsqueeze(1) for group in groups]
 
-    def join(self, parts: Sequence[Tensor]) -> Tensor:
+    def join(self, groups: Sequence[Tensor]) -> Tensor:
         """Convert (c, 1, k) of each group to (b, k), the inverse of `split`."""
-        return torch.cat([part.squeeze(1) for part in parts]).index_select(0, self.ranks)
+        return torch.cat([group.squeeze(1) for group in groups]).index_select(0, self.ranks)
 
 
 def groups_of(lengths: tuple[int, ...], causal: bool, device: torch.device, *, one: bool) -> Groups:
+    """Divide sentences into groups; into `one` with all of them in their order."""
     counts = np.array(lengths)
-    order = np.arange(len(counts)) if one else np.argsort(-counts, kind="stable")
-    sizes = [len(counts)] if one else sizes_of_groups(counts[order].tolist())
-    starts, ends = first_tokens(lengths), np.cumsum(sizes)
-    places, rows = np.empty(counts.sum(), np.int64), list[np.ndarray]()
-    shapes, masks, room = list[tuple[int, int]](), list[Tensor | None](), 0
-    for own in np.split(order, ends[:-1]):
-        own_counts, longest = counts[own, None], int(counts[own].max())
-        column = np.arange(longest)
-        real = column < own_counts  # (c, t)
-        own_rows = starts[own, None] + np.minimum(column, own_counts - 1)
-        places[own_rows[real]] = room + np.flatnonzero(real)
-        rows.append(own_rows.ravel())
-        shapes.append((len(own), longest))
-        room += real.size
+    starts = first_tokens(lengths)
+    if one:
+        order = np.arange(len(counts))
+        sizes = [len(counts)]
+    else:
+        order = np.argsort(-counts, kind="stable")
+        sizes = sizes_of_groups(counts[order].tolist())
+    shapes: list[tuple[int, int]] = []
+    masks: list[Tensor | None] = []
+    rows_of_groups: list[np.ndarray] = []
+    padded = np.empty(counts.sum(), np.int64)
+    padded_before = 0  # tokens of the groups before
+    for sentences in np.split(order, np.cumsum(sizes)[:-1]):
+        token_counts = counts[sentences, None]  # (c, 1)
+        longest = int(token_counts.max())
+        positions = np.arange(longest)
+        is_token = positions < token_counts  # (c, t)
+        rows = starts[sentences, None] + np.minimum(positions, token_counts - 1)
+        padded[rows[is_token]] = padded_before + np.flatnonzero(is_token)
+        padded_before += is_token.size
+        rows_of_groups.append(rows.ravel())
+        shapes.append((len(sentences), longest))
         # In causal attention, no token attends to the padding, which follows it.
-        none = real.all() or causal
-        masks.append(None if none else to_device(real[:, None, None, :], device))
-    indexes = order, np.argsort(order), np.concatenate(rows), places
-    return Groups(tuple(shapes), tuple(masks), *(to_device(each, device) for each in indexes))
+        needs_no_mask = is_token.all() or causal
+        masks.append(None if needs_no_mask else to_device(is_token[:, None, None, :], device))
+    return Groups(
+        tuple(shapes),
+        tuple(masks),
+        order=to_device(order, device),
+        ranks=to_device(np.argsort(order), device),
+        rows=to_device(np.concatenate(rows_of_groups), device),
+        padded=to_device(padded, device),
+    )
 
 
 def sizes_of_groups(lengths: Sequence[int]) -> list[int]:
@@ -193,11 +211,13 @@ def sizes_of_groups(lengths: Sequence[int]) -> list[int]:
     A group ends before a sentence with at most 3/4 of the tokens of its longest, and at least 16 fewer, if
     this and the shorter sentences then have LEAST_SAVED fewer tokens of padding. A group has a fixed cost.
     """
-    sizes = list[int]()
+    sizes: list[int] = []
     longest = 0
-    for place, length in enumerate(lengths):
-        fewer = longest - length
-        if not sizes or (fewer >= max(16, longest / 4) and fewer * (len(lengths) - place) >= LEAST_SAVED):
+    for index, length in enumerate(lengths):
+        padding = longest - length
+        saved_tokens = padding * (len(lengths) - index)
+        begins_group = padding >= max(16, longest / 4) and saved_tokens >= LEAST_SAVED
+        if not sizes or begins_group:
             sizes.append(0)
             longest = length
         sizes[-1] += 1
@@ -214,10 +234,14 @@ def pack(
 ) -> Packed:
     """Return the batch of these token ids. The others are columns of `TokenBlock`."""
     lengths = np.array([*map(len, sequences)])
-    ids = np.concatenate([np.asarray(sequence, dtype=np.int64) for sequence in sequences])
-    own_at, own_second = (None if each is None else np.array(each) for each in (at, second))
-    own_skip = np.full(len(lengths), skip) if skip else None
-    block = TokenBlock(ids, lengths, lengths, own_at, second=own_second, skip=own_skip)
+    block = TokenBlock(
+        ids=np.concatenate([np.asarray(sequence, dtype=np.int64) for sequence in sequences]),
+        lengths=lengths,
+        counts=lengths,
+        at=None if at is None else np.array(at),
+        second=None if second is None else np.array(second),
+        skip=np.full(len(lengths), skip) if skip else None,
+    )
     return pack_block(block, torch.device(device))
 
 
@@ -226,20 +250,29 @@ def pack_block(batch: TokenBlock, device: torch.device, spare: Sequence[int] = (
 
     Sentences are never empty, because they contain special tokens. All have the same `skip`.
     """
-    more, lengths = np.array(spare, np.int64), (*batch.lengths.tolist(), *spare)
+    lengths = (*batch.lengths.tolist(), *spare)
     skip = 0 if batch.skip is None else int(batch.skip[0])
     assert lengths, "an empty batch"
     assert min(lengths) > skip, "a sentence without tokens to read"
     ids = np.append(batch.ids, np.full(sum(spare), batch.ids[0])).astype(np.int64)
     positions = np.arange(len(ids)) - np.repeat(first_tokens(lengths), lengths)
-    at = types = None
+    at: Tensor | None = None
     if batch.at is not None:
-        at = to_device(np.append(batch.at, np.zeros(len(more), np.int64)), device)
-    if batch.second is not None:
-        second = np.append(np.where(batch.second > 0, batch.second, batch.lengths), more)
-        types = to_device((positions >= np.repeat(second, lengths)).astype(np.int64), device)
-    positions_on_device = to_device(positions, device)
-    return Packed(to_device(ids, device), positions_on_device, lengths, at=at, skip=skip, types=types)
+        at = to_device(np.append(batch.at, np.zeros(len(spare), np.int64)), device)
+    types: Tensor | None = None
+    if batch.second is not None:  # 0: the text has one segment
+        second_starts = np.where(batch.second > 0, batch.second, batch.lengths)
+        second_starts = np.append(second_starts, np.array(spare, np.int64))
+        is_second = positions >= np.repeat(second_starts, lengths)
+        types = to_device(is_second.astype(np.int64), device)
+    return Packed(
+        to_device(ids, device),
+        to_device(positions, device),
+        lengths,
+        at=at,
+        skip=skip,
+        types=types,
+    )
 
 
 def spare_tokens(tokens: int) -> int:
@@ -247,13 +280,16 @@ def spare_tokens(tokens: int) -> int:
 
     oneDNN compiles a kernel for each number of rows and keeps it, which takes milliseconds and memory.
     """
-    return -tokens % (1 << tokens.bit_length() - 5) if tokens >= SMALLEST_FILLED else 0
+    if tokens < SMALLEST_FILLED:
+        return 0
+    return -tokens % (1 << tokens.bit_length() - 5)
 
 
 def filler(lengths: Sequence[int], spare: int) -> list[int]:
     """Return the lengths of sentences of this number of tokens, none longer than the longest."""
-    full, rest = divmod(spare, max(lengths))
-    return [max(lengths)] * full + [rest] * (rest > 0)
+    longest = max(lengths)
+    full, remaining = divmod(spare, longest)
+    return [longest] * full + ([remaining] if remaining else [])
 
 
 def rounded(longest: int) -> int:
@@ -267,9 +303,12 @@ def first_tokens(lengths: tuple[int, ...]) -> np.ndarray:
 
 def ends_of(weight: Tensor, bias: Tensor | None, width: int) -> Iterator[tuple[Tensor, Tensor | None]]:
     """Yield weight and bias of the first `width` outputs, and of the others."""
-    for part in (slice(0, width), slice(width, None)):
-        yield weight[part], None if bias is None else bias[part]
+    for outputs in (slice(0, width), slice(width, None)):
+        yield weight[outputs], None if bias is None else bias[outputs]
 
 
 def with_rows(values: Tensor, rows: int) -> Tensor:
-    return F.pad(values, (0, 0, 0, rows - len(values))) if rows > len(values) else values
+    """Add rows of zeros to values (n, k), up to this number."""
+    if rows <= len(values):
+        return values
+    return F.pad(values, (0, 0, 0, rows - len(values)))

@@ -3,9 +3,8 @@
 Axes: b sentences, n tokens, d the width.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import Protocol
 
 import torch
@@ -69,15 +68,18 @@ class TokenModel(Protocol):
 def mean(states: Tensor, packed: Packed, *, root: bool = False) -> Tensor:
     """The sum divided by the number of tokens, or by its root."""
     dtype = wide(states.dtype)
-    counts = packed.counts.to(dtype)
-    return packed.pad(states).sum(1, dtype=dtype) / (counts.sqrt() if root else counts)[:, None]
+    divisors = packed.counts.to(dtype)
+    if root:
+        divisors = divisors.sqrt()
+    return packed.pad(states).sum(1, dtype=dtype) / divisors[:, None]
 
 
 def weighted_mean(states: Tensor, packed: Packed) -> Tensor:
     """The weight of a token is its position in the sentence: 1, 2, 3, ..."""
-    padded, counts = widened(packed.pad(states)), packed.counts
-    places = torch.arange(1, packed.longest + 1, dtype=padded.dtype, device=states.device)
-    weights = places + packed.skipped
+    padded = widened(packed.pad(states))
+    counts = packed.counts
+    positions = torch.arange(1, packed.longest + 1, dtype=padded.dtype, device=states.device)
+    weights = positions + packed.skipped
     totals = counts * (counts + 1 + 2 * packed.skipped) // 2  # (b,); `cumsum` is not deterministic on CUDA
     return (padded * weights[:, None]).sum(1) / totals.to(padded.dtype)[:, None]
 
@@ -96,25 +98,31 @@ def wk(layers: Sequence[Tensor], packed: Packed, *, clip: bool) -> Tensor:
     states = widened(torch.stack(list(layers), 1))  # (n, K, d)
     units = F.normalize(states.double(), dim=-1)
     cosines = units @ units.mT  # (n, K, K)
-    alignment, novelty = torch.empty_like(cosines[:, 0]), torch.empty_like(cosines[:, 0])  # (n, K)
+
+    # The weights of the layers of each token.
+    alignment = torch.empty_like(cosines[:, 0])  # (n, K)
+    novelty = torch.empty_like(cosines[:, 0])
     for k in range(len(layers)):
         near = neighbours(k, len(layers), clip=clip)
-        own = cosines[:, near, k]  # (n, m)
-        ridge = RIDGE * torch.eye(len(near), dtype=own.dtype, device=own.device)
+        cosines_of_layer = cosines[:, near, k]  # (n, m)
+        ridge = RIDGE * torch.eye(len(near), dtype=cosines.dtype, device=cosines.device)
         factor, _ = torch.linalg.cholesky_ex(cosines[:, near][:, :, near] + ridge)
-        solved = torch.cholesky_solve(own[..., None], factor)[..., 0]
-        share = (own * solved).sum(-1).clamp(0, 1)  # of the squared length, inside the span
-        beta = own.mean(-1) / share.sqrt().clamp_min(ROUNDING)
+        solved = torch.cholesky_solve(cosines_of_layer[..., None], factor)[..., 0]
+        share = (cosines_of_layer * solved).sum(-1).clamp(0, 1)  # of the squared length, inside the span
+        beta = cosines_of_layer.mean(-1) / share.sqrt().clamp_min(ROUNDING)
         beta = torch.where(beta.abs() < ROUNDING, ROUNDING, beta)
         alignment[:, k] = 1 / (2 * (len(near) + 1) * beta)
         novelty[:, k] = above_rounding((1 - share).sqrt(), ROUNDING)
-    every = torch.ones_like(novelty, dtype=torch.bool)
-    weights = (shares(alignment, every) + shares(novelty, every)) / 2
-    tokens = (weights[:, None].to(states.dtype) @ states)[:, 0]  # (n, d)
+    all_layers = torch.ones_like(novelty, dtype=torch.bool)
+    layer_weights = (shares(alignment, all_layers) + shares(novelty, all_layers)) / 2
+    tokens = (layer_weights[:, None].to(states.dtype) @ states)[:, 0]  # (n, d)
+
+    # The weights of the tokens of each sentence, without the last one, [SEP].
     variance = above_rounding(cosines.diagonal(1, -2, -1).var(-1, correction=0), ROUNDING**2)
-    counts = packed.counts - 1  # without the last token, [SEP]
-    read = torch.arange(packed.longest, device=states.device) < counts.clamp_min(1)[:, None]  # (b, t)
-    return (packed.pad(tokens) * shares(packed.pad(variance), read).to(states.dtype)[..., None]).sum(1)
+    counts = (packed.counts - 1).clamp_min(1)
+    is_read = torch.arange(packed.longest, device=states.device) < counts[:, None]  # (b, t)
+    token_weights = shares(packed.pad(variance), is_read).to(states.dtype)
+    return (packed.pad(tokens) * token_weights[..., None]).sum(1)
 
 
 ROUNDING = 1e-6  # a difference between layers that float32 states cannot express
@@ -127,8 +135,10 @@ def neighbours(k: int, count: int, *, clip: bool) -> list[int]:
     Near the end there are fewer. Near the start, `clip` also returns fewer; without it there are none before
     the layers 0 and 1, because the slice of the released code has a negative start and is empty.
     """
-    before = range(max(0, k - 2), k) if clip or k >= 2 else range(0)
-    return [*before, *range(k + 1, min(k + 3, count))]
+    after = range(k + 1, min(k + 3, count))
+    if clip or k >= 2:
+        return [*range(max(0, k - 2), k), *after]
+    return [*after]
 
 
 def above_rounding(values: Tensor, limit: float) -> Tensor:
@@ -137,7 +147,8 @@ def above_rounding(values: Tensor, limit: float) -> Tensor:
 
 def shares(values: Tensor, read: Tensor) -> Tensor:
     """Divide each row by its sum over the entries of `read`; equal shares if the sum is 0."""
-    values, equal = torch.where(read, values, 0.0), read.to(values.dtype)
+    values = torch.where(read, values, 0.0)
+    equal = read.to(values.dtype)
     totals = values.sum(-1, keepdim=True)
     return torch.where(totals == 0, equal / equal.sum(-1, keepdim=True), values / totals)
 
@@ -183,22 +194,20 @@ def apply_readouts(
 ) -> list[Tensor]:
     """Return one (b, d) for each readout, from one pass to the deepest layer. `disturb` changes X(0)."""
     check_layers(encoder, readouts)
-    parts = [part for readout in readouts for part in readout.parts]
-    layers = [part.resolved(encoder.depth) for part in parts]
-    wanted: dict[int, dict[str, None]] = {}  # layer -> ordered set of reductions
-    for part, own in zip(parts, layers, strict=True):
-        for layer in own:
-            wanted.setdefault(layer, {})[part.reduction] = None
-    vectors = reduce_layers(encoder, packed, wanted, disturb=disturb)
-    results = list[Tensor]()
-    for part, own in zip(parts, layers, strict=True):
-        found = [vectors[layer, part.reduction] for layer in own]
+    reductions: dict[int, dict[str, None]] = {}  # layer -> ordered set of reductions
+    for readout in readouts:
+        for part in readout.parts:
+            for layer in part.resolved(encoder.depth):
+                reductions.setdefault(layer, {})[part.reduction] = None
+    reduced = reduce_layers(encoder, packed, reductions, disturb=disturb)
+
+    def vectors_of(part: Readout) -> Tensor:
+        vectors = [reduced[layer, part.reduction] for layer in part.resolved(encoder.depth)]
         if part.reduction in WK:
-            results.append(wk(found, packed.read_part, clip=part.reduction == "wk-clip"))
-        else:
-            results.append(torch.stack(found).mean(0))
-    separate = iter(results)
-    return [torch.cat([*islice(separate, len(readout.parts))], 1) for readout in readouts]
+            return wk(vectors, packed.read_part, clip=part.reduction == "wk-clip")
+        return torch.stack(vectors).mean(0)
+
+    return [torch.cat([vectors_of(part) for part in readout.parts], 1) for readout in readouts]
 
 
 def width_of_vectors(encoder: TokenModel, readouts: Sequence[Readout]) -> int:
@@ -218,19 +227,22 @@ def check_layers(encoder: TokenModel, readouts: Sequence[Readout]) -> None:
 def reduce_layers(
     encoder: TokenModel,
     packed: Packed,
-    wanted: Mapping[int, Iterable[str]],
+    reductions: Mapping[int, Collection[str]],
     *,
     disturb: Disturb | None = None,
 ) -> dict[tuple[int, str], Tensor]:
     """Return (b, d) by layer and reduction, one after the other to save memory; (n, d) for WK."""
-    deepest = max(wanted)
-    single = {ROWS.get(name) for name in wanted[deepest]}
-    of = single.pop() if deepest and len(single) == 1 else None
-    only = None if of is None else of(packed)  # (b,), if all reductions read the same row of each sentence
+    deepest = max(reductions)
+    # (b,), if all reductions of the deepest layer read the same row of each sentence.
+    only: Tensor | None = None
+    row_functions = {ROWS.get(name) for name in reductions[deepest]}
+    if deepest and len(row_functions) == 1:
+        row_of_sentences = row_functions.pop()
+        only = None if row_of_sentences is None else row_of_sentences(packed)
     outputs = {}
     layers = encoder.states(packed, deepest=deepest, disturb=disturb, only=only)
     for layer, states in enumerate(layers):
-        for name in wanted.get(layer, ()):
+        for name in reductions.get(layer, ()):
             if layer == deepest and only is not None:
                 vectors = widened(states)  # only the required rows
             else:
@@ -238,7 +250,11 @@ def reduce_layers(
                 if name == CONV:
                     assert encoder.convolution is not None, "check_layers refuses this"
                     read = encoder.convolution(read, packed.read_part)
-                vectors = read if name in WK else REDUCTIONS[POOLED.get(name, name)](read, packed.read_part)
+                if name in WK:
+                    vectors = read
+                else:
+                    reduction = REDUCTIONS[POOLED.get(name, name)]
+                    vectors = reduction(read, packed.read_part)
             if name in POOLED:
                 vectors = widened(encoder.pooled(vectors.to(states.dtype)))
             outputs[layer, name] = vectors

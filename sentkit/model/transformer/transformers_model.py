@@ -26,8 +26,8 @@ UNSTORED = 1 << 20  # numbers that a model can have beside those of its checkpoi
 def check_sizes(config: Mapping[str, Any], source: str) -> None:
     """Refuse sizes with which transformers would not finish to build a model."""
     for name, value in config.items():
-        most = DEEPEST if "layer" in name else LARGEST
-        if isinstance(value, int) and value > most and "theta" not in name:
+        largest = DEEPEST if "layer" in name else LARGEST
+        if isinstance(value, int) and value > largest and "theta" not in name:
             raise invalid_value(name, value, source)
 
 
@@ -37,14 +37,17 @@ LOCAL = {"trust_remote_code": False, "local_files_only": True}
 def padding_id_of(model: Any) -> int:
     """The token that fills a batch; another one if the configuration has an unusable one, as it is masked."""
     number = model.config.pad_token_id
-    return number if number in range(model.get_input_embeddings().num_embeddings) else 0
+    if number in range(model.get_input_embeddings().num_embeddings):
+        return number
+    return 0
 
 
 class TransformersModel(nn.Module):
     def __init__(self, model: Any, *, has_pooler: bool, max_tokens: int, unused: Set[str]) -> None:
         """`unused`: the names of the stored tensors that the model does not have, such as those of a head."""
         super().__init__()
-        self.model, self.unused = model, unused
+        self.model = model
+        self.unused = unused
         self.has_pooler = has_pooler
         self.max_tokens = max_tokens
         self.convolution: Convolution | None = None
@@ -72,9 +75,11 @@ class TransformersModel(nn.Module):
         output = self.model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
         # Some models apply a norm after the last block, so the last hidden state differs from the output.
         layers = [*output.hidden_states[: self.depth], output.last_hidden_state]
-        for number, states in enumerate(layers[: last + 1]):
-            plain = packed.unpad(states)
-            yield plain[only] if only is not None and number == last else plain
+        for number, padded in enumerate(layers[: last + 1]):
+            states = packed.unpad(padded)
+            if only is not None and number == last:
+                states = states[only]
+            yield states
 
     def pooled(self, first: Tensor) -> Tensor:
         """Apply the pooler to the last states of the first tokens, (b, d) -> (b, d)."""
@@ -91,8 +96,11 @@ class TransformersModel(nn.Module):
         if config.model_type in ENCODER_HALVES:
             names += ["dense_act_fn", "is_gated_act", "layer_norm_epsilon", "relative_attention_max_distance"]
         rules = [getattr(config, name, None) for name in names]
-        more = {name: value for name in DECODER_RULES if (value := getattr(config, name, None)) is not None}
-        return [*rules, more] if more else rules
+        values = {name: getattr(config, name, None) for name in DECODER_RULES}
+        rules_of_decoder = {name: value for name, value in values.items() if value is not None}
+        if rules_of_decoder:
+            rules.append(rules_of_decoder)
+        return rules
 
     def tensors(self) -> dict[str, Tensor]:
         """Return copies of the weights under their AutoModel names, without a head."""
@@ -131,7 +139,9 @@ def load_classifier(folder: Path) -> Any:
 
 
 def load_model(folder: Path, make: Callable[[Any], Any]) -> tuple[Any, Any]:
-    transformers, source = quiet_transformers(), str(folder)
+    """Return the model that `make` creates from the configuration, with the weights, and a report on them."""
+    transformers = quiet_transformers()
+    source = str(folder)
     check_sizes(read_object(folder / "config.json"), str(folder / "config.json"))
     with transformers_errors(source):
         config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
@@ -139,7 +149,8 @@ def load_model(folder: Path, make: Callable[[Any], Any]) -> tuple[Any, Any]:
         tensors = read_weights(folder, source)
         with torch.device("meta"):
             model = make(config)
-        if model.num_parameters() > 2 * sum(map(Tensor.numel, tensors.values())) + UNSTORED:
+        stored = sum(tensor.numel() for tensor in tensors.values())
+        if model.num_parameters() > 2 * stored + UNSTORED:
             raise DataError("config.json: the model is larger than the stored weights", source=source)
         # transformers gets the tensors, so it reads no files of another size and no adapter.
         model, report = type(model).from_pretrained(
@@ -186,18 +197,27 @@ ABSOLUTE_ONLY = ("albert", "bert", "camembert", "electra", "roberta", "xlm-rober
 # Encoder-decoders with a separate class for the encoder.
 ENCODER_HALVES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
 DECODER_RULES = (
-    *("hidden_activation", "rms_norm_eps", "norm_eps", "num_key_value_heads", "rope_parameters"),
-    *("rope_theta", "layer_types", "sliding_window", "use_bidirectional_attention", "is_causal"),
-    *("query_pre_attn_scalar", "attn_logit_softcapping"),
+    "hidden_activation",
+    "rms_norm_eps",
+    "norm_eps",
+    "num_key_value_heads",
+    "rope_parameters",
+    "rope_theta",
+    "layer_types",
+    "sliding_window",
+    "use_bidirectional_attention",
+    "is_causal",
+    "query_pre_attn_scalar",
+    "attn_logit_softcapping",
 )
 
 
 def refuse(config: Any, source: str) -> None:
     """Raise a DataError for models that load but give meaningless or different vectors."""
-    kind = config.model_type
-    if config.is_encoder_decoder and kind not in ENCODER_HALVES:
+    model_type = config.model_type
+    if config.is_encoder_decoder and model_type not in ENCODER_HALVES:
         raise DataError(
-            f'"{kind}" is an encoder-decoder, which sentkit cannot read',
+            f'"{model_type}" is an encoder-decoder, which sentkit cannot read',
             source=source,
             advice="use an encoder, such as BERT, MPNet, DeBERTa or the encoder of T5",
         )
@@ -205,10 +225,10 @@ def refuse(config: Any, source: str) -> None:
         problem = "the model needs its own Python code; sentkit does not run code of models"
         raise DataError(problem, source=source)
     positions = getattr(config, "position_embedding_type", None) or "absolute"
-    if kind in ABSOLUTE_ONLY and positions != "absolute":
-        problem = f'"{kind}" with positions "{positions}": transformers would use absolute positions'
+    if model_type in ABSOLUTE_ONLY and positions != "absolute":
+        problem = f'"{model_type}" with positions "{positions}": transformers would use absolute positions'
         raise DataError(problem, source=source)
     if not isinstance(getattr(config, "num_hidden_layers", None), int):
-        raise DataError(f'"{kind}" is not a text encoder', source=source)
+        raise DataError(f'"{model_type}" is not a text encoder', source=source)
     if config.num_hidden_layers < 1:
         raise invalid_value("num_hidden_layers", config.num_hidden_layers, f"{source}/config.json")

@@ -17,7 +17,7 @@ from sentkit.formats.checkpoints.folders import is_adapter, read_lora_config, we
 from sentkit.model.checkpoint_reading import by, hash_of_weights
 from sentkit.model.transformer.architecture import Architecture, canonical_names, wanted_shapes
 
-NAMED = 3  # most names in one message
+LISTED = 3  # most names in one message
 
 
 def read_tensors(files: Sequence[Path]) -> dict[str, Tensor]:
@@ -27,12 +27,14 @@ def read_tensors(files: Sequence[Path]) -> dict[str, Tensor]:
 
     tensors: dict[str, Tensor] = {}
     for path in files:
-        usual = str(path).encode(errors="replace").decode() == str(path)  # the library cannot open others
+        is_unicode = str(path).encode(errors="replace").decode() == str(path)
         try:
-            if path.suffix == ".safetensors":
-                tensors |= load_file(path) if usual else load(path.read_bytes())
-            else:
+            if path.suffix != ".safetensors":
                 tensors |= read_pickle(path)
+            elif is_unicode:
+                tensors |= load_file(path)
+            else:  # the library cannot open such paths
+                tensors |= load(path.read_bytes())
         except SafetensorError as error:
             raise DataError(f"not a safetensors file, or incomplete ({error})", source=str(path)) from error
         except OSError as error:
@@ -42,7 +44,8 @@ def read_tensors(files: Sequence[Path]) -> dict[str, Tensor]:
 
 def read_pickle(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a `torch.save` file. The option `weights_only` prevents code execution."""
-    problem, advice = "not a checkpoint of plain tensors", "save it as safetensors, which cannot contain code"
+    problem = "not a checkpoint of plain tensors"
+    advice = "save it as safetensors, which cannot contain code"
     try:
         with warnings.catch_warnings(action="ignore"):  # errors are enough
             content = torch.load(path, weights_only=True, map_location="cpu")
@@ -72,15 +75,18 @@ def is_plain(value: object) -> bool:
 
 def aligned(weight: Tensor) -> Tensor:
     """Return the weight at a multiple of 64 bytes: elsewhere, as in mapped files, MKL rounds differently."""
-    return weight if weight.data_ptr() % 64 == 0 else weight.clone()
+    if weight.data_ptr() % 64 == 0:
+        return weight
+    return weight.clone()
 
 
 def canonical(tensors: Mapping[str, Tensor], architecture: Architecture) -> dict[str, Tensor]:
     """Return the tensors of the encoder and its pooler in float32, under the plain names of the family."""
-    named = {plain: tensors[stored] for plain, stored in canonical_names(tensors, architecture).items()}
-    return {
-        plain: tensor.float() if tensor.is_floating_point() else tensor for plain, tensor in named.items()
-    }
+    canonical_tensors: dict[str, Tensor] = {}
+    for name, stored_name in canonical_names(tensors, architecture).items():
+        tensor = tensors[stored_name]
+        canonical_tensors[name] = tensor.float() if tensor.is_floating_point() else tensor
+    return canonical_tensors
 
 
 def fit(tensors: Mapping[str, Tensor], architecture: Architecture, *, source: str) -> None:
@@ -113,13 +119,17 @@ def refuse_missing(names: Sequence[str], *, source: str, what: str = "weights") 
 
 
 def listed(names: list[str]) -> str:
-    rest = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    text = ", ".join(names[:LISTED])
+    if len(names) > LISTED:
+        text += f" and {len(names) - LISTED} more"
+    return text
 
 
 def form(tensor: Tensor) -> str:
-    kind = "" if tensor.is_floating_point() else f" of {str(tensor.dtype).removeprefix('torch.')}"
-    return by(tuple(tensor.shape)) + kind
+    shape = by(tuple(tensor.shape))
+    if tensor.is_floating_point():
+        return shape
+    return f"{shape} of {str(tensor.dtype).removeprefix('torch.')}"
 
 
 def weights_hash(tensors: Mapping[str, Tensor], *, with_pooler: bool = False) -> str:
@@ -131,7 +141,7 @@ def as_float32(tensor: Tensor) -> Float32:
     return tensor.detach().to("cpu", torch.float32).numpy()
 
 
-HALF = re.compile(r"base_model\.model\.(.+)\.lora_([AB])(?:\.default)?\.weight")
+LORA_NAME = re.compile(r"base_model\.model\.(.+)\.lora_([AB])(?:\.default)?\.weight")
 
 
 def read_weights(folder: Path, name: str) -> dict[str, Tensor]:
@@ -144,14 +154,15 @@ def read_weights(folder: Path, name: str) -> dict[str, Tensor]:
         weight_name = weight_of(module, tensors)
         if weight_name is None:
             raise DataError(f'the adapter changes "{module:.80}", which has no weights', source=str(folder))
-        weight, shape = tensors[weight_name], (len(b), a.shape[1])
-        if config.transposed:
-            shape = shape[::-1]
+        weight = tensors[weight_name]
+        shape = (a.shape[1], len(b)) if config.transposed else (len(b), a.shape[1])
         if weight.shape != shape or not weight.is_floating_point():  # the product can be larger than memory
             shapes = f"{by(shape)}, and the weight is {by(tuple(weight.shape))}"
             raise DataError(f'the adapter\'s "{module:.80}" is {shapes}', source=str(folder))
         change = config.scale(len(a)) * (b @ a)
-        tensors[weight_name] = weight.float() + (change.T if config.transposed else change)
+        if config.transposed:
+            change = change.T
+        tensors[weight_name] = weight.float() + change
     return tensors
 
 
@@ -160,16 +171,20 @@ def weight_of(module: str, names: Collection[str]) -> str | None:
 
     None if several of these fit, as those of an encoder and a decoder.
     """
-    own = f"{module}.weight"
-    longer = [name for name in names if name.endswith(f".{own}") or own.endswith(f".{name}")]
-    return own if own in names else longer[0] if len(longer) == 1 else None
+    weight = f"{module}.weight"
+    if weight in names:
+        return weight
+    matches = [name for name in names if name.endswith(f".{weight}") or weight.endswith(f".{name}")]
+    if len(matches) == 1:
+        return matches[0]
+    return None
 
 
 def read_halves(file: Path) -> dict[str, tuple[Tensor, Tensor]]:
     """Return A (rank, inputs) and B (outputs, rank) of each module that an adapter changes, by its name."""
     halves: dict[str, dict[str, Tensor]] = {}
     for name, tensor in read_tensors([file]).items():
-        match = HALF.fullmatch(name)
+        match = LORA_NAME.fullmatch(name)
         if match is None or tensor.ndim != 2 or not tensor.is_floating_point():
             problem = f'"{name:.80}": only LoRA adapters of linear layers are supported'
             raise DataError(problem, source=str(file))

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 import numpy as np
 
@@ -40,8 +41,10 @@ from sentkit.plots.reports import (
     value_of,
 )
 
-NEIGHBOURS, MOST = (3, 5, 7), 2000  # nearest tokens of a mean; drawn tokens
-DISTANCE, DOT = "distance", "dot product"
+NEIGHBOURS = (3, 5, 7)  # nearest tokens of a mean
+MOST_TOKENS = 2000  # drawn tokens
+DISTANCE = "distance"
+DOT = "dot product"
 AXES = {
     "norm": "length of the vector",
     DISTANCE: "distance of k nearest",
@@ -49,9 +52,10 @@ AXES = {
 }
 FREQUENT = 500  # ranks that are all drawn
 EDGES = (1, 100, 500, 5000)  # first ranks of the bins
-AT_ONCE, ROWS_PER_BLOCK = 256, 1024  # tokens whose distances are computed at once; rows
+TOKENS_PER_CHUNK = 256  # whose distances are computed at once
+ROWS_PER_BLOCK = 1024
 LEFT_OUT = re.compile(r"/out(\d+)(?=/|$)")  # in the label of a space
-FEW = 7  # at most so many numbers are ticks of a logarithmic axis
+MOST_TICKS = 7  # of a logarithmic axis, if each number is to have one
 
 
 def words(paths: Sequence[str], *, model: str = "nano") -> Picture:
@@ -62,43 +66,51 @@ def words(paths: Sequence[str], *, model: str = "nano") -> Picture:
     to rank 500 and a random sample of the others are drawn, with 3 nearest tokens. The JSON has the tokens
     with rank and count.
     """
-    vectors, counts, names = count_words(paths, model)
-    places = np.arange(len(names))
-    if len(names) > MOST:
+    vectors, counts, tokens = count_words(paths, model)
+
+    # The tokens that are drawn.
+    indices = np.arange(len(tokens))
+    if len(tokens) > MOST_TOKENS:
         random = np.random.Generator(np.random.Philox(0))
-        rest = random.choice(places[FREQUENT:], MOST - FREQUENT, replace=False)
-        places = np.concatenate([places[:FREQUENT], np.sort(rest)])
-    fields = {"token": [names[place] for place in places], "count": counts[places].tolist()}
-    ranks = places.astype(np.float64) + 1
-    values = by_neighbours(vectors, places)
+        rarer = random.choice(indices[FREQUENT:], MOST_TOKENS - FREQUENT, replace=False)
+        indices = np.concatenate([indices[:FREQUENT], np.sort(rarer)])
+    fields = {"token": [tokens[index] for index in indices], "count": counts[indices].tolist()}
+    ranks = indices.astype(np.float64) + 1
+
+    # A panel for each kind of value, with its points for the fewest neighbours.
+    values_by_name = by_neighbours(vectors, indices)
+    x_axis = Axis("rank", "rank of the token", log=True)
     panels = []
-    for name, label in AXES.items():
-        own = {key: each for key, each in values.items() if key.startswith(name)}
-        points = Series("", ranks, next(iter(own.values())), faint=True, fields=fields)
-        lines = [means(ranks, each, f"mean{key.removeprefix(name)}") for key, each in own.items()]
-        x = Axis("rank", "rank of the token", log=True)
-        panels.append(Panel(x, Axis(name, label), (points, *lines)))
+    for prefix, label in AXES.items():
+        names = [name for name in values_by_name if name.startswith(prefix)]
+        points = Series("", ranks, values_by_name[names[0]], faint=True, fields=fields)
+        lines = [means(ranks, values_by_name[name], f"mean{name.removeprefix(prefix)}") for name in names]
+        panels.append(Panel(x_axis, Axis(prefix, label), (points, *lines)))
     return Picture(tuple(panels), height=0.95, columns=3)
 
 
 def word_statistics(paths: Sequence[str], *, model: str = "nano") -> dict[str, list[float]]:
     """The means of all tokens by bin of ranks: the table of section 1."""
-    vectors, _, names = count_words(paths, model)
-    ranks = np.arange(1.0, len(names) + 1)
-    values = by_neighbours(vectors, np.arange(len(names)))
-    return {name: means(ranks, each).y.tolist() for name, each in values.items()}
+    vectors, _, _ = count_words(paths, model)
+    indices = np.arange(len(vectors))
+    ranks = np.arange(1.0, len(vectors) + 1)
+    values_by_name = by_neighbours(vectors, indices)
+    return {name: means(ranks, values).y.tolist() for name, values in values_by_name.items()}
 
 
 def count_words(paths: Sequence[str], model: str) -> tuple[Float32, Indices, list[str]]:
     """The tokens that occur in the texts, from the most frequent one: vectors, counts and names."""
-    checkpoint, inputs = read_checkpoint(model), rows_of(paths)
+    checkpoint = read_checkpoint(model)
+    inputs = rows_of(paths)
     tokenizer = plan_reading(checkpoint, ReadingOptions()).tokenizer
     counts = np.zeros(0, np.int64)
-    for block in blocks(inputs.read(TextParser(common_fields(inputs))), ROWS_PER_BLOCK):
-        tokens = tokenizer([text for _, texts in block for text in texts])
-        own = np.bincount(np.concatenate([each.ids for each in tokens]), minlength=len(counts))
-        own[: len(counts)] += counts
-        counts = own
+    parser = TextParser(common_fields(inputs))
+    for block in blocks(inputs.read(parser), ROWS_PER_BLOCK):
+        texts = [text for _, texts_of_row in block for text in texts_of_row]
+        ids = np.concatenate([text_tokens.ids for text_tokens in tokenizer(texts)])
+        block_counts = np.bincount(ids, minlength=len(counts))
+        block_counts[: len(counts)] += counts  # it is longer if the block has a higher id
+        counts = block_counts
     order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     if len(order) < 2:
         raise DataError(f"{len(order)} different tokens, expected 2 or more", source=together(paths))
@@ -106,8 +118,8 @@ def count_words(paths: Sequence[str], model: str) -> tuple[Float32, Indices, lis
     if order.max() >= len(table):
         problem = f"token {order.max()} of the tokenizer has no vector; the model has {len(table)}"
         raise DataError(problem, source=checkpoint.name)
-    names = {number: token for token, number in tokenizer.backend.get_vocab().items()}
-    return table[order], counts[order], [names[number] for number in order.tolist()]
+    token_of_id = {token_id: token for token, token_id in tokenizer.backend.get_vocab().items()}
+    return table[order], counts[order], [token_of_id[token_id] for token_id in order.tolist()]
 
 
 def word_table(checkpoint: Checkpoint) -> Float32:
@@ -123,33 +135,49 @@ def word_table(checkpoint: Checkpoint) -> Float32:
     return table.numpy(force=True).astype(np.float32, copy=False)
 
 
-def by_neighbours(vectors: Float32, places: Indices) -> dict[str, Float64]:
+def by_neighbours(vectors: Float32, indices: Indices) -> dict[str, Float64]:
     """The length of each of these tokens, and the means over its nearest tokens: distances, dot products."""
-    wide = vectors.astype(np.float64)
-    squares = np.vecdot(wide, wide)
-    counts = sorted({min(count, len(vectors) - 1) for count in NEIGHBOURS})
-    values = {f"{name}, k = {count}": np.empty(len(places)) for name in (DISTANCE, DOT) for count in counts}
-    for start in range(0, len(places), AT_ONCE):
-        own = places[start : start + AT_ONCE]
-        rows, part = np.arange(len(own)), slice(start, start + len(own))
-        dots = wide[own] @ wide.T
-        apart = squares[own, np.newaxis] + squares - 2 * dots
-        apart[rows, own], dots[rows, own] = np.inf, -np.inf  # not the token itself
-        near = np.sort(np.partition(apart, counts[-1] - 1, axis=1)[:, : counts[-1]], axis=1)
-        high = np.sort(np.partition(-dots, counts[-1] - 1, axis=1)[:, : counts[-1]], axis=1)
-        for count in counts:
-            values[f"{DISTANCE}, k = {count}"][part] = np.sqrt(np.maximum(near[:, :count], 0)).mean(axis=1)
-            values[f"{DOT}, k = {count}"][part] = -high[:, :count].mean(axis=1)
-    return {"norm": np.sqrt(squares[places]), **values}
+    all_vectors = vectors.astype(np.float64)
+    squares = np.vecdot(all_vectors, all_vectors)
+    neighbour_counts = sorted({min(k, len(vectors) - 1) for k in NEIGHBOURS})
+    distance_means = {k: np.empty(len(indices)) for k in neighbour_counts}
+    dot_means = {k: np.empty(len(indices)) for k in neighbour_counts}
+    for start in range(0, len(indices), TOKENS_PER_CHUNK):
+        chunk = indices[start : start + TOKENS_PER_CHUNK]
+        stop = start + len(chunk)
+        rows = np.arange(len(chunk))
+        dots = all_vectors[chunk] @ all_vectors.T
+        squared_distances = squares[chunk, np.newaxis] + squares - 2 * dots
+
+        # The values of the nearest tokens, without the token itself.
+        squared_distances[rows, chunk] = np.inf
+        dots[rows, chunk] = -np.inf
+        nearest = smallest(squared_distances, neighbour_counts[-1])
+        highest = -smallest(-dots, neighbour_counts[-1])
+        for k in neighbour_counts:
+            distances = np.sqrt(np.maximum(nearest[:, :k], 0))  # rounding can give less than 0
+            distance_means[k][start:stop] = distances.mean(axis=1)
+            dot_means[k][start:stop] = highest[:, :k].mean(axis=1)
+    return {
+        "norm": np.sqrt(squares[indices]),
+        **{f"{DISTANCE}, k = {k}": means_of_k for k, means_of_k in distance_means.items()},
+        **{f"{DOT}, k = {k}": means_of_k for k, means_of_k in dot_means.items()},
+    }
+
+
+def smallest(values: Float64, k: int) -> Float64:
+    """The k smallest values of each row in ascending order, (n, k)."""
+    return np.sort(np.partition(values, k - 1, axis=1)[:, :k], axis=1)
 
 
 def means(ranks: Float64, values: Float64, name: str = "mean") -> Series:
     """The mean of each bin of ranks, at the geometric centre of the bin."""
-    bins = np.searchsorted(EDGES, ranks, side="right") - 1
-    present = np.unique(bins)
-    last = [min(edge - 1, ranks.max()) for edge in (*EDGES[1:], np.inf)]
-    centres = np.array([np.sqrt(EDGES[each] * last[each]) for each in present])
-    return Series(name, centres, np.array([values[bins == each].mean() for each in present]), "line")
+    bin_of_token = np.searchsorted(EDGES, ranks, side="right") - 1
+    bins = np.unique(bin_of_token)
+    last_ranks = [min(edge - 1, ranks.max()) for edge in (*EDGES[1:], np.inf)]
+    centres = [np.sqrt(EDGES[number] * last_ranks[number]) for number in bins]
+    bin_means = [values[bin_of_token == number].mean() for number in bins]
+    return Series(name, np.array(centres), np.array(bin_means), "line")
 
 
 class WithoutTokens(TransformerEncoder):
@@ -166,30 +194,34 @@ class WithoutTokens(TransformerEncoder):
                 raise UsageError(problem, advice=f"it needs {', '.join(fitting)}, of any layer")
         self.left_out = read_tokens(tokens, reading.tokenizer)
         super().__init__(checkpoint, reading, device="auto", precision="fp32")
-        step = f"/out{len(self.left_out)}", digest(["left out", self.left_out])
-        self.specs = [spec.after(*step) for spec in self.specs]
+        suffix = f"/out{len(self.left_out)}"
+        step_hash = digest(["left out", self.left_out])
+        self.specs = [spec.after(suffix, step_hash) for spec in self.specs]
 
     def read_of(self, packed: Packed) -> Packed:
-        ids, starts = packed.ids.numpy(force=True), first_tokens(packed.lengths)
-        own = np.arange(len(ids)) - np.repeat(starts, packed.lengths) >= packed.skip
-        read = own & ~np.isin(ids, self.left_out)
-        empty = np.add.reduceat(read, starts, dtype=np.int64) == 0
-        return replace(packed, read=np.where(np.repeat(empty, packed.lengths), own, read))
+        ids = packed.ids.numpy(force=True)
+        starts = first_tokens(packed.lengths)
+        token_index = np.arange(len(ids)) - np.repeat(starts, packed.lengths)  # in its text
+        is_text = token_index >= packed.skip  # not of a prompt
+        is_read = is_text & ~np.isin(ids, self.left_out)
+        is_empty = np.add.reduceat(is_read, starts, dtype=np.int64) == 0  # for each text
+        return replace(packed, read=np.where(np.repeat(is_empty, packed.lengths), is_text, is_read))
 
 
 def read_tokens(path: str, tokenizer: Tokenizer) -> list[int]:
     """The ids of the tokens in a file: one per line, or rows with "token" as `words` writes them."""
 
-    def token_id(row: Row) -> int:
+    def id_in_row(row: Row) -> int:
         token = row.values.get("token" if "token" in row.values else "text")
         if not isinstance(token, str):
             raise wrong_field(row, "token", "a string")
-        number = tokenizer.backend.token_to_id(token)
-        if number is None:
+        token_id = tokenizer.backend.token_to_id(token)
+        if token_id is None:
             raise row.error(f'"{token}" is not a token of the model')
-        return number
+        return token_id
 
-    return sorted({*rows_of([path]).read(token_id)})
+    ids = rows_of([path]).read(id_in_row)
+    return sorted(set(ids))
 
 
 def encode_without(
@@ -202,11 +234,13 @@ def encode_without(
         encoder = TransformerEncoder(checkpoint, reading, device="auto", precision="fp32")
     else:
         encoder = WithoutTokens(checkpoint, reading, tokens)
-    inputs, texts = rows_of([path]), TextParser({})
-    groups = tokenized_groups(inputs.blocks(texts), reading.tokenizer, inputs.rejects)
+    inputs = rows_of([path])
+    parser = TextParser({})
+    groups = tokenized_groups(inputs.blocks(parser), reading.tokenizer, inputs.rejects)
     form = VectorOutput(force=True, replace=True)
-    encoding = Encoding(encoder, reading.tokenizer, texts, form)
-    paths = output_paths(output, [each.name for each in reading.readouts], form, force=True)
+    encoding = Encoding(encoder, reading.tokenizer, parser, form)
+    names = [readout.name for readout in reading.readouts]
+    paths = output_paths(output, names, form, force=True)
     encoding.to_outputs(groups, paths, lambda rows, tokens: None, inputs.rejects)
 
 
@@ -218,22 +252,26 @@ def masking(paths: Sequence[str], *, value: str = "spearman") -> Picture:
     """
 
     def score(row: Row) -> tuple[tuple[str, int], Value] | None:
-        if (report := report_of(row, value)) is None:
+        report = report_of(row, value)
+        if report is None:
             return None
-        found = LEFT_OUT.search(report[0])
-        return (LEFT_OUT.sub("", report[0]), int(found[1]) if found else 0), report[1]
+        label, number = report
+        match = LEFT_OUT.search(label)
+        left_out_count = int(match[1]) if match else 0
+        return (LEFT_OUT.sub("", label), left_out_count), number
 
-    scores = [each for each in rows_of(paths).read(score) if each is not None]
+    scores = [report for report in rows_of(paths).read(score) if report is not None]
     if not any(count for (_, count), _ in scores):
         advice = "encode_without in sentkit.papers.consert.figures leaves tokens out"
         raise DataError("no report has left out tokens", source=together(paths), advice=advice)
     means = means_of_sets(by_name(scores), lambda key: f"{key[0]} without {key[1]} tokens")
     series = []
     for encoder in dict.fromkeys(encoder for encoder, _ in means):
-        own = {count: each for (name, count), each in means.items() if name == encoder}
-        series.append(series_of(encoder, {count: own[count] for count in sorted(own)}))
-    axes = Axis("left_out", "tokens left out", whole=True), Axis(value, LABELS.get(value, value))
-    return Picture((Panel(*axes, tuple(series)),), height=0.7)
+        counts = sorted(count for name, count in means if name == encoder)
+        series.append(series_of(encoder, {count: means[encoder, count] for count in counts}))
+    x_axis = Axis("left_out", "tokens left out", whole=True)
+    y_axis = Axis(value, LABELS.get(value, value))
+    return Picture((Panel(x_axis, y_axis, tuple(series)),), height=0.7)
 
 
 def scale(paths: Sequence[str], *, x: str, value: str, name: str = "", log: bool = False) -> Picture:
@@ -246,23 +284,32 @@ def scale(paths: Sequence[str], *, x: str, value: str, name: str = "", log: bool
     """
 
     def point(row: Row) -> tuple[str, tuple[float, Value]] | None:
-        number = None if row.values.get(x) in MISSING else scored(row, x)
+        if row.values.get(x) in MISSING:
+            return None
+        number = scored(row, x)
         if number is None:
             return None
         if log and number <= 0:
             raise row.error(f'"{x}" is {number:g}, but --log needs numbers above 0')
-        return class_of(row, name) if name else "", (number, value_of(row, value))
+        line = class_of(row, name) if name else ""
+        return line, (number, value_of(row, value))
 
-    points = [each for each in rows_of(paths).read(point) if each is not None]
+    points = [row_point for row_point in rows_of(paths).read(point) if row_point is not None]
     if not points:
         raise DataError(f'no row has a number in "{x}"', source=together(paths))
     series = []
-    for line, own in by_name(points).items():
-        groups = by_name(sorted(own, key=lambda each: each[0]))
-        series.append(series_of(line, {number: merged(each) for number, each in groups.items()}))
-    numbers = sorted({number for _, (number, _) in points})
-    x_axis = Axis(x, x, log=log, ticks=tuple(numbers) if log and len(numbers) <= FEW else ())
-    return Picture((Panel(x_axis, Axis(value, LABELS.get(value, value)), tuple(series)),), height=0.7)
+    for line, line_points in by_name(points).items():
+        values_by_number = by_name(sorted(line_points, key=itemgetter(0)))
+        means = {number: merged(values) for number, values in values_by_number.items()}
+        series.append(series_of(line, means))
+    ticks: tuple[float, ...] = ()
+    if log:
+        numbers = sorted({number for _, (number, _) in points})
+        if len(numbers) <= MOST_TICKS:
+            ticks = tuple(numbers)
+    x_axis = Axis(x, x, log=log, ticks=ticks)
+    y_axis = Axis(value, LABELS.get(value, value))
+    return Picture((Panel(x_axis, y_axis, tuple(series)),), height=0.7)
 
 
 def views(paths: Sequence[str], *, value: str = "test") -> Picture:
@@ -278,14 +325,26 @@ def views(paths: Sequence[str], *, value: str = "test") -> Picture:
     cells = dict(rows_of(paths).read(cell))
     if not cells:
         raise DataError("no rows", source=together(paths))
-    first, second = (tuple(dict.fromkeys(pair[side] for pair in cells)) for side in (0, 1))
-    values = np.array([[cells.get((one, other), np.nan) for other in second] for one in first])
-    x, y = np.arange(len(second), dtype=np.float64), np.arange(len(first), dtype=np.float64)
-    if np.isnan(values).all():
+    first_views = tuple(dict.fromkeys(first for first, _ in cells))
+    second_views = tuple(dict.fromkeys(second for _, second in cells))
+    scores = np.array(
+        [[cells.get((first, second), np.nan) for second in second_views] for first in first_views]
+    )
+    if np.isnan(scores).all():
         raise DataError(f'no row has a number in "{value}"', source=together(paths))
-    grid = Grid(value, values, x, y, float(np.nanmin(values)), float(np.nanmax(values)), shown=True)
-    axes = Axis("view_b", "second view", names=second), Axis("view_a", "first view", names=first)
-    return Picture((Panel(*axes, grid=grid, note=LABELS.get(value, value), downward=True),), height=0.7)
+    grid = Grid(
+        value,
+        scores,
+        x=np.arange(len(second_views), dtype=np.float64),
+        y=np.arange(len(first_views), dtype=np.float64),
+        low=float(np.nanmin(scores)),
+        high=float(np.nanmax(scores)),
+        shown=True,
+    )
+    x_axis = Axis("view_b", "second view", names=second_views)
+    y_axis = Axis("view_a", "first view", names=first_views)
+    panel = Panel(x_axis, y_axis, grid=grid, note=LABELS.get(value, value), downward=True)
+    return Picture((panel,), height=0.7)
 
 
 if __name__ == "__main__":

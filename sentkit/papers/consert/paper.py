@@ -4,17 +4,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sentkit.errors import UsageError
-from sentkit.training.settings import (
-    Listing,
-    Paper,
-    Presets,
-    Recipe,
-    ours,
-    paper,
-    readout,
-    refuse_idle,
-    released,
-)
+from sentkit.training.listings import Listing, Paper
+from sentkit.training.recipe import Recipe
+from sentkit.training.settings import Presets, ours, paper, readout, refuse_idle, released
 
 VIEWS = ("none", "shuffle", "token-cutoff", "feature-cutoff", "span-cutoff", "dropout")
 FEATURES = ("uvd", "uvdm")  # features of a pair for the classifier: of the paper, and of the released code
@@ -116,13 +108,19 @@ class Settings(Recipe):
             raise UsageError(f"view_b=adversarial needs mode=joint, not mode={self.mode}")
         if self.view_b == ADVERSARIAL and self.view_a == "span-cutoff":
             raise UsageError("view_b=adversarial and view_a=span-cutoff cannot be used together")
-        idle = [name for kind, own in RATES.items() if kind not in self.views.values() for name in own]
-        refuse_idle(self, idle, " and ".join(f"view_{each}={kind}" for each, kind in self.views.items()))
+        unused_rates: list[str] = []
+        for augmentation, names in RATES.items():
+            if augmentation not in self.views.values():
+                unused_rates += names
+        views = [f"view_{view}={augmentation}" for view, augmentation in self.views.items()]
+        refuse_idle(self, unused_rates, " and ".join(views))
 
     @property
     def views(self) -> dict[str, str]:
         """The augmentation of each view that is encoded."""
-        return {"a": self.view_a} if self.mode == "sup" else {"a": self.view_a, "b": self.view_b}
+        if self.mode == "sup":
+            return {"a": self.view_a}
+        return {"a": self.view_a, "b": self.view_b}
 
 
 PAPER = Paper(

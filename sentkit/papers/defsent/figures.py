@@ -1,7 +1,6 @@
 """Figures of DefSent+: `python -m sentkit.papers.defsent.figures axes ENTRIES`; also `correlations`."""
 
 from collections.abc import Sequence
-from itertools import chain
 
 import numpy as np
 
@@ -11,12 +10,12 @@ from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.papers.figure_command import main, rows_of
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
 from sentkit.plots.reports import titles
-from sentkit.plots.vectors import sampled
+from sentkit.plots.space import sampled
 from sentkit.transforms.kinds import KINDS, FitOptions, ica, moments_of
 
-MOST = 2000  # rows
+MOST_ROWS = 2000
 ITERATIONS = 200  # of ICA
-SHOWN = 32  # axes of a panel with correlations
+MOST_AXES = 32  # of a panel with correlations
 VIEWS = {  # title, and name of an axis
     "svd": ("not centered", "singular vector"),
     "pca": ("centered", "component"),
@@ -34,7 +33,7 @@ def axes(paths: Sequence[str]) -> Picture:
     """
     panels = []
     for path in paths:
-        vectors, numbers = read_vectors(path)
+        vectors, row_numbers = read_vectors(path)
         moments = moments_of(vectors)
         for view, (title, label) in VIEWS.items():
             if view == "ica":
@@ -42,17 +41,20 @@ def axes(paths: Sequence[str]) -> Picture:
             else:
                 fit = KINDS[view](moments, FitOptions())
             values: Float64 = (vectors - fit.mean) @ fit.kernel
-            places = np.arange(values.shape[1])
+
+            # The two axes that are drawn.
+            order = np.arange(values.shape[1])
             if view == "ica":
                 skewness = ((values - values.mean(axis=0)) ** 3).mean(axis=0) / values.std(axis=0) ** 3
-                places = np.argsort(-np.abs(skewness), kind="stable")
-            if len(places) < 2:  # vectors on one line
-                values, places = np.pad(values, ((0, 0), (0, 1))), np.array([0, 1])
-            first, second = values[:, places[:2]].T
-            series = Series("", first, second, fields={"row": numbers})
-            names = [f"{label} {place + 1}" for place in places[:2]]
-            x, y = Axis("x", names[0]), Axis("y", names[1])
-            panels.append(Panel(x, y, (series,), title=title, square=True, origin=True))
+                order = np.argsort(-np.abs(skewness), kind="stable")
+            if len(order) < 2:  # vectors on one line
+                values = np.pad(values, ((0, 0), (0, 1)))
+                order = np.array([0, 1])
+            first, second = order[:2]
+            series = Series("", values[:, first], values[:, second], fields={"row": row_numbers})
+            x_axis = Axis("x", f"{label} {first + 1}")
+            y_axis = Axis("y", f"{label} {second + 1}")
+            panels.append(Panel(x_axis, y_axis, (series,), title=title, square=True, origin=True))
     return Picture(tuple(panels), height=1.0)
 
 
@@ -63,15 +65,28 @@ def correlations(paths: Sequence[str]) -> Picture:
         values = read_vectors(path)[0].astype(np.float64)
         deviations = values.std(axis=0)
         scaled = (values - values.mean(axis=0)) / np.where(deviations > 0, deviations, np.nan)
-        found = np.abs(scaled.T @ scaled / len(values))
-        others = found[~np.eye(len(found), dtype=bool)]
-        defined = others[np.isfinite(others)]
-        mean = f"mean {defined.mean():.3f}" if len(defined) else "undefined"
-        count = min(SHOWN, len(found))
-        places = np.arange(1.0, count + 1)
-        grid = Grid("correlation", found[:count, :count], places, places, 0.0, 1.0, label="correlation")
-        x, y = Axis("axis_a", "axis", whole=True), Axis("axis_b", "axis", whole=True)
-        panels.append(Panel(x, y, grid=grid, title=title, note=mean, downward=True))
+        correlations = np.abs(scaled.T @ scaled / len(values))  # (d, d)
+
+        # The mean over all pairs of axes.
+        is_pair = ~np.eye(len(correlations), dtype=bool)
+        is_defined = np.isfinite(correlations)
+        of_pairs = correlations[is_pair & is_defined]
+        note = f"mean {of_pairs.mean():.3f}" if len(of_pairs) else "undefined"
+
+        count = min(MOST_AXES, len(correlations))
+        numbers = np.arange(1.0, count + 1)
+        grid = Grid(
+            "correlation",
+            correlations[:count, :count],
+            x=numbers,
+            y=numbers,
+            low=0.0,
+            high=1.0,
+            label="correlation",
+        )
+        x_axis = Axis("axis_a", "axis", whole=True)
+        y_axis = Axis("axis_b", "axis", whole=True)
+        panels.append(Panel(x_axis, y_axis, grid=grid, title=title, note=note, downward=True))
     return Picture(tuple(panels), height=1.0)
 
 
@@ -85,12 +100,16 @@ def read_vectors(path: str) -> tuple[Float32, Sequence[int]]:
         return block
 
     blocks = reader.blocks(check, paths=[path])
-    items = (zip(each.rows.numbers, each.vectors[:, 0], strict=True) for each in blocks)
-    rows, _ = sampled(chain.from_iterable(items), MOST, seed=0)
-    vectors = np.array([vector for _, vector in rows])
+    numbered_vectors = (
+        (number, vector)
+        for block in blocks
+        for number, vector in zip(block.rows.numbers, block.vectors[:, 0], strict=True)
+    )
+    sample, _ = sampled(numbered_vectors, MOST_ROWS, seed=0)
+    vectors = np.array([vector for _, vector in sample])
     if len(vectors) < 3 or vectors.shape[1] < 2 or (vectors == vectors[0]).all():
         raise DataError("expected 3 or more vectors of 2 or more numbers, which differ", source=path)
-    return vectors, [number for number, _ in rows]
+    return vectors, [number for number, _ in sample]
 
 
 if __name__ == "__main__":

@@ -5,13 +5,12 @@ from typing import Any, ClassVar
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.training.listings import Listing, Paper
+from sentkit.training.recipe import Recipe
 from sentkit.training.settings import (
     AS_BASE,
-    Listing,
     Note,
-    Paper,
     Presets,
-    Recipe,
     chosen_readout,
     ours,
     paper,
@@ -21,7 +20,8 @@ from sentkit.training.settings import (
 )
 
 POOLINGS = ("cls", "mean")
-ROBERTA_BASE, ROBERTA_LARGE = "FacebookAI/roberta-base", "FacebookAI/roberta-large"
+ROBERTA_BASE = "FacebookAI/roberta-base"
+ROBERTA_LARGE = "FacebookAI/roberta-large"
 STEPS = ("", "-step2", "-step3", "-step4")
 
 
@@ -130,7 +130,8 @@ class PlusSettings(Recipe):
 
 
 def readouts_of(settings: PlusSettings) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for name in chosen_readout(settings).split(",")))
+    names = [name.strip() for name in chosen_readout(settings).split(",")]
+    return tuple(dict.fromkeys(names))
 
 
 PAPER = Paper(

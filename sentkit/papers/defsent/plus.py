@@ -28,9 +28,10 @@ from sentkit.formats.vectors.store import open_inputs
 from sentkit.formats.vectors.vector_file import BLOCK
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, one_vector
 from sentkit.model.checkpoint.heads import HEADS, read_head
-from sentkit.model.transformer.architecture import ROBERTA
-from sentkit.model.transformer.bert import ACTIVATIONS, Bert
+from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.device import to_device
+from sentkit.model.transformer.families import ROBERTA
+from sentkit.model.transformer.layers import ACTIVATIONS
 from sentkit.model.transformer.readouts import widened
 from sentkit.model.transformer.weights import aligned, canonical
 from sentkit.papers.defsent import paper
@@ -38,7 +39,8 @@ from sentkit.training.base import Base, open_base
 from sentkit.training.data.corpus import Batch
 from sentkit.training.data.examples import Reads
 from sentkit.training.method import Finished, Needs, Outputs, PackedMethod, Term, mean_of, own_tensors
-from sentkit.training.settings import SHORTEST, with_readout_of_base
+from sentkit.training.recipe import SHORTEST
+from sentkit.training.settings import with_readout_of_base
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sentkit.training.settings import Listing, Paper, Presets, Recipe, paper, readout, refuse_idle, released
+from sentkit.training.listings import Listing, Paper
+from sentkit.training.recipe import Recipe
+from sentkit.training.settings import Presets, paper, readout, refuse_idle, released
 
 OF_ALPHA = ("hard_negative_form", "detach_alpha")
 OF_CONTRAST = ("beta", "temperature", "hard_negatives", *OF_ALPHA, "id_average", "head_width")

@@ -20,13 +20,16 @@ def domains(paths: Sequence[str], *, name: str, domain: str, value: str = "spear
         return class_of(row, name), (class_of(row, domain), value_of(row, value))
 
     scores = list(rows_of(paths).read(score))
-    places = {each: float(place) for place, each in enumerate(dict.fromkeys(own for _, (own, _) in scores))}
+    domain_names = tuple(dict.fromkeys(domain_of_row for _, (domain_of_row, _) in scores))
     series = []
-    for encoder, own in by_name(scores).items():
-        values = {places[each]: merged(group) for each, group in by_name(own).items()}
-        series.append(series_of(encoder, values, "bars"))
-    axes = Axis("domain", "", names=tuple(places)), Axis(value, LABELS.get(value, value))
-    return Picture((Panel(*axes, tuple(series)),), height=0.7)
+    for encoder, encoder_scores in by_name(scores).items():
+        means = {}
+        for domain_name, values in by_name(encoder_scores).items():
+            means[float(domain_names.index(domain_name))] = merged(values)
+        series.append(series_of(encoder, means, "bars"))
+    x_axis = Axis("domain", "", names=domain_names)
+    y_axis = Axis(value, LABELS.get(value, value))
+    return Picture((Panel(x_axis, y_axis, tuple(series)),), height=0.7)
 
 
 if __name__ == "__main__":

@@ -5,17 +5,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sentkit.errors import UsageError
-from sentkit.training.settings import (
-    Listing,
-    Paper,
-    Presets,
-    Recipe,
-    ours,
-    paper,
-    readout,
-    refuse_idle,
-    released,
-)
+from sentkit.training.listings import Listing, Paper
+from sentkit.training.recipe import Recipe
+from sentkit.training.settings import Presets, ours, paper, readout, refuse_idle, released
 
 OBJECTIVES = ("base", "opt1", "opt2", "opt3")
 SAMPLERS = ("uniform", "upper", "lower")

@@ -21,8 +21,8 @@ from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import PAIR, POSITIVE, SENTENCE, TRIPLET
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_fields
-from sentkit.metrics.gold_pairs import EXCLUDED, SeenPairs
 from sentkit.metrics.retrieval import accuracy_of_triplets, mrr_of_pairs
+from sentkit.metrics.seen_pairs import EXCLUDED, SeenPairs
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.statistics import bootstrap, class_scores, number_scores, spearman
 from sentkit.model.encoding import BUDGETS, batches
@@ -31,9 +31,9 @@ from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch, Corpus, Ids
-from sentkit.training.data.examples import SAID_OF_PAIRS, Example, ExampleParser, Labels, Reads, Scores
+from sentkit.training.data.examples import FIELDS_OF_RELATIONS, Example, ExampleParser, Labels, Reads, Scores
 from sentkit.training.method import Method, dev_vectors, evaluating, template_of, using
-from sentkit.training.settings import Recipe
+from sentkit.training.recipe import Recipe
 
 SPEARMAN, MRR, ACCURACY = "Spearman", "MRR@10", "accuracy of triplets"
 
@@ -51,14 +51,18 @@ def computed(
     compute: Callable[[NDArray[np.intp]], Tensor],
     poll: Callable[[], None],
 ) -> NDArray[np.float32]:
-    """Return the values of all texts, which have these lengths, computed in batches in evaluation mode."""
-    parts, order = [], list[int]()
+    """Return the values of all texts, which have these lengths, computed in batches in evaluation mode.
+
+    `compute` returns the values of the texts with some indices. `poll` raises an error to interrupt.
+    """
+    values: list[NDArray[np.float32]] = []
+    order: list[int] = []  # the batches have texts of similar length
     with evaluating(method):
-        for places in batches(np.array(lengths), BUDGETS[method.device.type]):
+        for indices in batches(np.array(lengths), BUDGETS[method.device.type]):
             poll()
-            parts.append(compute(places).float().cpu().numpy())
-            order += places.tolist()
-    return np.concatenate(parts)[np.argsort(order)]
+            values.append(compute(indices).float().cpu().numpy())
+            order += indices.tolist()
+    return np.concatenate(values)[np.argsort(order)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,38 +80,49 @@ class Dev:
 
     @property
     def digest(self) -> str:
-        tokens = (*self.tokens, *self.templated, *self.declared)
-        texts = (np.array(each.ids, np.int64) for each in tokens)
-        return digest_of(self.gold, texts, "" if self.metric == SPEARMAN else self.metric)
+        texts = [*self.tokens, *self.templated, *self.declared]
+        ids = (np.array(text.ids, np.int64) for text in texts)
+        metric = ""  # of scored pairs, as in the records of existing runs
+        if self.metric != SPEARMAN:
+            metric = self.metric
+        return digest_of(self.gold, ids, metric)
 
     def leak(self) -> str | None:
         """Return a warning if pairs occur in the training rows, as a pair or as two texts."""
-        levels = list(map(self.texts.level, range(len(self.rows))))
-        first = next((pair for pair, level in enumerate(levels) if level >= EXCLUDED), None)
-        if first is None:
+        levels = [self.texts.level(pair) for pair in range(len(self.rows))]
+        leaked = [pair for pair, level in enumerate(levels) if level >= EXCLUDED]
+        if not leaked:
             return None
-        row, place = self.rows[first], self.texts.places(first)[0]
-        both, pairs = levels.count(EXCLUDED), levels.count(EXCLUDED + 1)
-        problem = f"the training rows contain {pairs} of {len(levels)} pairs, and both texts of {both} others"
-        return f"{row.source}: {problem}; the first is line {row.number}, in {place}"
+        as_two_texts = levels.count(EXCLUDED)
+        as_pair = levels.count(EXCLUDED + 1)
+        problem = (
+            f"the training rows contain {as_pair} of {len(levels)} pairs,"
+            f" and both texts of {as_two_texts} others"
+        )
+        row = self.rows[leaked[0]]
+        training_line = self.texts.places(leaked[0])[0]
+        return f"{row.source}: {problem}; the first is line {row.number}, in {training_line}"
 
     def score(self, method: Method, poll: Callable[[], None]) -> float:
         """Return the score with the readout for --dev, of the best encoder. NaN if undefined."""
         return max(self.scores(method, poll), key=nan_lowest)
 
     def scores(self, method: Method, poll: Callable[[], None]) -> list[float]:
-        result = []
+        """Return the score of each encoder, with the readout for --dev."""
+        scores: list[float] = []
         for body in method.encoders():
             with using(method, body):
-                result.append(self.score_as(None, method, poll))
-        return result
+                scores.append(self.score_as(None, method, poll))
+        return scores
 
     def score_as(self, readout: str | None, method: Method, poll: Callable[[], None]) -> float:
-        return self.measures(self.values(method, readout, poll), slice(None))[self.metric]
+        values = self.values(method, readout, poll)
+        return self.measures(values, slice(None))[self.metric]
 
     def score_base(self, declared: Readout, method: Method, poll: Callable[[], None]) -> float:
         """Return the score of the untrained encoder with the readout that the base declares."""
-        return replace(self, templated=self.declared).score_as(declared.name, method, poll)
+        with_declared_template = replace(self, templated=self.declared)
+        return with_declared_template.score_as(declared.name, method, poll)
 
     def intervals(self, values: NDArray) -> dict[str, list[float]]:
         """Return the 95 % interval of each measure."""
@@ -116,24 +131,28 @@ class Dev:
     def values(self, method: Method, readout: str | None, poll: Callable[[], None]) -> NDArray:
         """Return the similarity or the score of each row, (n,). None: with the readout for --dev."""
         chosen = parse_readout(readout or method.dev_readout(method.settings))
-        tokens = self.templated if chosen.reduction == "token" else self.tokens
+        texts = self.tokens
+        if chosen.reduction == "token":
+            texts = self.templated
 
-        def compute(places: NDArray[np.intp]) -> Tensor:
-            ids = [np.array(tokens[place].ids, np.int64) for place in places]
-            packed = pack(ids, method.device, at=[tokens[place].at for place in places])
+        def vectors_of(indices: NDArray[np.intp]) -> Tensor:
+            ids = [np.array(texts[index].ids, np.int64) for index in indices]
+            packed = pack(ids, method.device, at=[texts[index].at for index in indices])
             if readout is None:
                 return dev_vectors(method, packed)
             return apply_readouts(method.body, packed, [chosen])[0]
 
-        vectors = computed(method, [len(each.ids) for each in tokens], compute, poll)
+        lengths = [len(text.ids) for text in texts]
+        vectors = computed(method, lengths, vectors_of, poll)
         if not np.isfinite(vectors).all():
             return np.full(len(self.rows), np.nan)
         if self.metric == ACCURACY:
             return accuracy_of_triplets(*np.split(vectors, 3))
-        left, right = np.split(vectors, 2)
+        first, second = np.split(vectors, 2)
         if self.metric == MRR:
-            return mrr_of_pairs(left, right, *np.array(self.texts.pairs).T)
-        return SIMILARITIES["cosine"](left, right)
+            first_numbers, second_numbers = np.array(self.texts.pairs).T  # equal texts have equal numbers
+            return mrr_of_pairs(first, second, first_numbers, second_numbers)
+        return SIMILARITIES["cosine"](first, second)
 
     def measures(self, values: NDArray, rows: NDArray[np.intp] | slice) -> dict[str, float]:
         """Return each measure of these rows, x 100."""
@@ -144,13 +163,17 @@ class Dev:
 
 def nan_lowest(score: float) -> float:
     """Return a sort key. A correlation is NaN if all similarities are equal."""
-    return -math.inf if math.isnan(score) else score
+    if math.isnan(score):
+        return -math.inf
+    return score
 
 
 def read_examples(inputs: Inputs, parser: ExampleParser) -> tuple[str, list[Example], NDArray[np.float64]]:
     """Return the path of one file, its rows and their targets."""
     (path,) = inputs.paths
-    examples = [each for block in inputs.blocks(parser.rows) for (each,) in block.texts if each is not None]
+    examples: list[Example] = []
+    for block in inputs.blocks(parser.rows):
+        examples += [example for (example,) in block.texts if example is not None]
     targets = [example.target for example in examples if example.target is not None]
     return path, examples, np.array(targets, np.float64)
 
@@ -167,8 +190,8 @@ def read_dev(inputs: Inputs, base: Base, kind: type[Method], settings: Recipe) -
 
     Raise a DataError if their scores allow no correlation.
     """
-    kinds = Reads((PAIR, TRIPLET, POSITIVE))
-    parser = DevParser("--dev", kinds, common_fields(inputs), base.sides, base.sides)
+    reads = Reads((PAIR, TRIPLET, POSITIVE))
+    parser = DevParser("--dev", reads, common_fields(inputs), base.sides, base.sides)
     path, examples, gold = read_examples(inputs, parser)
     if parser.metric == SPEARMAN:
         if len(gold) < 2:
@@ -176,47 +199,65 @@ def read_dev(inputs: Inputs, base: Base, kind: type[Method], settings: Recipe) -
         check_varied(gold, path)
     if parser.metric == MRR and len({example.texts[:2] for example in examples}) < 2:
         raise DataError("MRR needs at least 2 different pairs", source=path)
-    texts = SeenPairs()
+
+    # The texts of the rows, to recognise them in the training rows.
+    seen_pairs = SeenPairs()
     for example in examples:
-        texts.add(*example.texts[:2])
-    names = (*kind.readouts(settings), kind.dev_readout(settings))
-    tokenizers: list[TextTokenizer | None] = [base.final_tokenizer, None, None]
-    if any(parse_readout(name).reduction == "token" for name in names):
-        tokenizers[1] = base.final_tokenizer_with(template_of(settings))
+        first, second = example.texts[:2]
+        seen_pairs.add(first, second)
+
+    # The tokens without a template, and those with the templates of the method and of the base.
+    tokens = tokens_of(examples, base.final_tokenizer, parser.prompts)
+    templated: list[Tokens] = []
+    readouts = [*kind.readouts(settings), kind.dev_readout(settings)]
+    if any(parse_readout(name).reduction == "token" for name in readouts):
+        tokenizer = base.final_tokenizer_with(template_of(settings))
+        templated = tokens_of(examples, tokenizer, parser.prompts)
+    declared: list[Tokens] = []
     if base.declared is not None and base.declared.reduction == "token":
-        tokenizers[2] = base.final_tokenizer_with(None)
-    tokens = [() if each is None else tokens_of(examples, each, parser.prompts) for each in tokenizers]
-    sides = parser.kind.sides if parser.kind else ()
+        declared = tokens_of(examples, base.final_tokenizer_with(None), parser.prompts)
+
+    sides: Sequence[str] = ()
+    if parser.kind is not None:
+        sides = parser.kind.sides
     rows = [example.row for example in examples]
-    return Dev(tokens[0], gold, tokens[1], tokens[2], texts, rows, parser.metric, sides)
+    return Dev(tokens, gold, templated, declared, seen_pairs, rows, parser.metric, sides)
 
 
 class DevParser(ExampleParser):
     """Converts rows to examples. The first row determines whether they are pairs with scores."""
 
     metric = SPEARMAN
-    begun = False
+    has_metric = False  # whether a row has determined it
 
     def __call__(self, row: Row) -> Example | None:
-        if self.begun:
+        if self.has_metric:
             return super().__call__(row)
-        related = {self.fields.get(name, name) for name in SAID_OF_PAIRS} & row.values.keys()
-        example, self.begun = super().__call__(row), True
-        if self.kind is PAIR and related:  # pairs with labels are not all positives
-            self.reads, self.kind = Reads((PAIR,), "score", Scores()), None
+        relations = [self.fields.get(field, field) for field in FIELDS_OF_RELATIONS]
+        example = super().__call__(row)
+        self.has_metric = True
+        if self.kind is PAIR and any(name in row.values for name in relations):
+            # Pairs with a label or a score are not all positive, so read the score.
+            self.reads = Reads((PAIR,), "score", Scores())
+            self.kind = None
             return super().__call__(row)
-        self.metric = ACCURACY if self.kind is TRIPLET else MRR
+        self.metric = MRR
+        if self.kind is TRIPLET:
+            self.metric = ACCURACY
         return example
 
 
 def tokens_of(examples: Sequence[Example], tokenizer: TextTokenizer, prompts: Sequence[str]) -> list[Tokens]:
-    tokens = list[Tokens]()
+    """Return the tokens of the first texts of all rows, then of the second ones, and so on."""
+    tokens: list[Tokens] = []
     for side in range(len(examples[0].texts)):
-        own = tokenizer.with_prompt(prompts[side]) if prompts else tokenizer
-        tokens += own([example.texts[side] for example in examples])
-    for place, each in enumerate(tokens):
-        if each.problem:
-            raise examples[place % len(examples)].row.error(each.problem)
+        side_tokenizer = tokenizer
+        if prompts:
+            side_tokenizer = tokenizer.with_prompt(prompts[side])
+        tokens += side_tokenizer([example.texts[side] for example in examples])
+    for index, text in enumerate(tokens):
+        if text.problem:
+            raise examples[index % len(examples)].row.error(text.problem)
     return tokens
 
 
@@ -232,20 +273,24 @@ class LabelledRows(Dev):
 
     def seen_in(self, corpus: Corpus) -> int:
         """Return the number of rows with the same tokens as a training row. Labels are not compared."""
-        own = Counter(tuple(text.tobytes() for text in row) for row in zip(*self.columns, strict=True))
-        return sum(
-            own.pop(tuple(corpus.text(row, column).tobytes() for column in range(corpus.columns)), 0)
-            for row in range(len(corpus))
-        )
+        counts: Counter[tuple[bytes, ...]] = Counter()  # tokens of a row -> rows that have them
+        for texts in zip(*self.columns, strict=True):
+            counts[tuple(text.tobytes() for text in texts)] += 1
+        seen = 0
+        for row in range(len(corpus)):
+            texts_of_row = [corpus.text(row, column) for column in range(corpus.columns)]
+            # A row that occurs again in the corpus counts once.
+            seen += counts.pop(tuple(text.tobytes() for text in texts_of_row), 0)
+        return seen
 
     def values(self, method: Method, readout: str | None, poll: Callable[[], None]) -> NDArray:
         """Return the outputs of the method, (n, k)."""
 
-        def compute(places: NDArray[np.intp]) -> Tensor:
-            batch = Batch(tuple([column[place] for place in places] for column in self.columns))
+        def logits_of(rows: NDArray[np.intp]) -> Tensor:
+            batch = Batch(tuple([column[row] for row in rows] for column in self.columns))
             return method.encode(batch)["logits"]
 
-        return computed(method, Batch(self.columns).row_tokens, compute, poll)
+        return computed(method, Batch(self.columns).row_tokens, logits_of, poll)
 
     def measures(self, values: NDArray, rows: NDArray[np.intp] | slice) -> dict[str, float]:
         if values.shape[1] == 1:
@@ -258,20 +303,27 @@ class LabelledRows(Dev):
 
 def read_labelled(flag: str, inputs: Inputs, reads: Reads, corpus: Corpus, metric: str) -> LabelledRows:
     """Read the rows of one file, of the kind of the training rows and with their labels."""
-    numbers = {label: number for number, label in enumerate(corpus.labels)}
-    target = Labels(numbers) if numbers else reads.target
-    kinds = (PAIR if corpus.columns == 2 else SENTENCE,)
-    parser = ExampleParser(flag, replace(reads, kinds=kinds, target=target), common_fields(inputs))
+    number_of_label = {label: number for number, label in enumerate(corpus.labels)}
+    target = reads.target
+    if number_of_label:
+        target = Labels(number_of_label)
+    kind = SENTENCE
+    if corpus.columns == 2:
+        kind = PAIR
+    parser = ExampleParser(flag, replace(reads, kinds=(kind,), target=target), common_fields(inputs))
     path, examples, gold = read_examples(inputs, parser)
     if not examples:
         raise DataError("no rows to evaluate", source=path)
-    if not numbers:
+    if not number_of_label:
         check_varied(gold, path)
+
+    # The tokens of each row, by the tokenizer of the method.
     assert reads.tokenize is not None, "a method that classifies tokenizes its rows"
     columns = reads.tokenize([example.texts for example in examples])
-    for example, *own in zip(examples, *columns, strict=True):
-        if wrong := next((each.problem for each in own if each.problem), None):
-            raise example.row.error(wrong)
-    texts = tuple([np.array(each.ids, np.int32) for each in column] for column in columns)
+    for example, *texts in zip(examples, *columns, strict=True):
+        for text in texts:
+            if text.problem:
+                raise example.row.error(text.problem)
+    ids = tuple([np.array(text.ids, np.int32) for text in column] for column in columns)
     rows = [example.row for example in examples]
-    return LabelledRows((), gold, rows=rows, metric=metric, columns=texts)
+    return LabelledRows((), gold, rows=rows, metric=metric, columns=ids)

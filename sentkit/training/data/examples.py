@@ -35,10 +35,12 @@ class Labels:
     def __call__(self, row: Row, name: str) -> float | None:
         label = class_of(row, name)
         if label not in self.numbers:
-            known = ", ".join(f'"{word}"' for word in [*self.numbers][:8])
-            raise row.error(f'"{name}" is "{label[:40]}"', advice=f"available: {known}")
+            labels = ", ".join(f'"{label}"' for label in list(self.numbers)[:8])
+            raise row.error(f'"{name}" is "{label[:40]}"', advice=f"available: {labels}")
         number = self.numbers[label]
-        return None if number is None else float(number)
+        if number is None:
+            return None
+        return float(number)
 
 
 @dataclass(slots=True)
@@ -49,19 +51,21 @@ class Classes:
     why: str = ""  # no row is omitted
 
     def __call__(self, row: Row, name: str) -> float | None:
-        return float(self.numbers.setdefault(class_of(row, name), len(self.numbers)))
+        label = class_of(row, name)
+        return float(self.numbers.setdefault(label, len(self.numbers)))
 
     def sort(self, targets: MutableSequence[float]) -> tuple[str, ...]:
         """Return the labels of these targets in order, and renumber the targets in that order."""
-        names = list(self.numbers)
-        labels = sorted({names[int(number)] for number in targets}, key=in_order)
-        places = {label: place for place, label in enumerate(labels)}
+        label_of_number = list(self.numbers)
+        used_labels = {label_of_number[int(number)] for number in targets}
+        sorted_labels = sorted(used_labels, key=sort_key_of_label)
+        new_numbers = {label: float(number) for number, label in enumerate(sorted_labels)}
         for row, number in enumerate(targets):
-            targets[row] = float(places[names[int(number)]])
-        return tuple(labels)
+            targets[row] = new_numbers[label_of_number[int(number)]]
+        return tuple(sorted_labels)
 
 
-def in_order(label: str) -> tuple[bool, int, str]:
+def sort_key_of_label(label: str) -> tuple[bool, int, str]:
     """Return a sort key: whole numbers by value, then other labels by alphabet."""
     try:
         return False, int(label), label
@@ -81,10 +85,12 @@ class Scores:
         if value is not None and self.limit is not None and abs(value) > self.limit:
             problem = f'"{name}" is {value:g}, outside the scale of {self.limit:g}'
             raise row.error(problem, advice=f"use --set scale={abs(value):g}")
-        return None if value is None else float(value)
+        if value is None:
+            return None
+        return float(value)
 
 
-SAID_OF_PAIRS = ("label", "score")  # fields with the relation of the two texts
+FIELDS_OF_RELATIONS = ("label", "score")  # how the two texts of a pair are related
 NLI = {"contradiction": 0, "entailment": 1, "neutral": 2}
 
 
@@ -129,70 +135,86 @@ class ExampleParser:
         self,
         method: str,
         reads: Reads,
-        fields: Mapping[str, str],
+        fields: Mapping[str, str],  # names of --field: field -> its name in the rows
         prompts: Mapping[str, str] | None = None,  # by side
-        others: Collection[str] = (),  # sides of the rows of --dev
+        dev_sides: Collection[str] = (),  # sides of the rows of --dev
     ) -> None:
-        self.method, self.reads, self.fields = method, reads, fields
-        self.by_side, self.others = prompts or {}, others
+        self.method = method
+        self.reads = reads
+        self.fields = fields
+        self.prompt_of_side = prompts or {}
+        self.dev_sides = dev_sides
         self.kind: Kind | None = None
-        self.prompts: tuple[str, ...] = ()  # of the texts of a row, if they differ; the last is of all others
-        self.unread: tuple[str, ...] = ()  # label or score fields of the first row that are ignored
+        # Of the texts of a row, if they differ. The last prompt is that of all further texts of a list.
+        self.prompts: tuple[str, ...] = ()
+        self.ignored_fields: tuple[str, ...] = ()  # label or score of the first row, which is not read
 
     def __call__(self, row: Row) -> Example | None:
         row.refuse_duplicates()
-        kind, field = self.kind or self._kind_of(row), self.reads.target_field
-        texts = tuple(text for name in kind.texts for text in self._texts(row, name, kind))
-        read = self.reads.target
-        target = None if read is None or field is None else read(row, self._theirs(field))
-        if self.kind is None:  # a rejected row determines nothing
-            self.prompts = prompts_of_sides(kind, self.by_side, self.others)
+        kind = self.kind or self._kind_of(row)
+        texts: list[str] = []
+        for text_field in kind.texts:
+            texts += self._texts(row, text_field, kind)
+        target_field = self.reads.target_field
+        predicts_target = self.reads.target is not None and target_field is not None
+        target = None
+        if self.reads.target is not None and target_field is not None:
+            target = self.reads.target(row, self._name_in_rows(target_field))
+
+        # Set the kind after all checks, because a rejected row determines nothing.
+        if self.kind is None:
+            self.prompts = prompts_of_sides(kind, self.prompt_of_side, self.dev_sides)
             self.kind = kind
-            if kind is PAIR and self.reads.target_field is None:
-                self.unread = tuple(name for name in map(self._theirs, SAID_OF_PAIRS) if name in row.values)
-        if read is None or field is None:
-            return Example(row, texts, None)
-        return None if target is None else Example(row, texts, target)
+            if kind is PAIR and target_field is None:
+                names = [self._name_in_rows(field) for field in FIELDS_OF_RELATIONS]
+                self.ignored_fields = tuple(name for name in names if name in row.values)
+        if predicts_target and target is None:
+            return None
+        return Example(row, tuple(texts), target)
 
     def rows(self, row: Row) -> tuple[Row, tuple[Example | None]]:
-        """The example as the text of a row, for `Inputs.blocks`."""
+        """Return the example as the text of a row, for `Inputs.blocks`."""
         return row, (self(row),)
 
     def with_vectors(self, block: VectorBlock) -> VectorBlock:
         """Mark bad rows, and set the example as the text of the others, for `VectorReader.blocks`."""
         one_vector(block)
-        for place in np.flatnonzero(~block.vectors.any(axis=(1, 2))).tolist():
-            block.rows.refuse(place, "the vector is 0, so it has no direction")
+        is_zero = ~block.vectors.any(axis=(1, 2))
+        for row in np.flatnonzero(is_zero).tolist():
+            block.rows.refuse(row, "the vector is 0, so it has no direction")
         block.rows.parse(self)
         return block
 
-    def _theirs(self, name: str) -> str:
-        return self.fields.get(name, name)
+    def _name_in_rows(self, field: str) -> str:
+        return self.fields.get(field, field)
 
     def _kind_of(self, row: Row) -> Kind:
         # Prefer kinds with a text field that --field renames.
-        meant = sorted(self.reads.kinds, key=lambda kind: not self.fields.keys() & set(kind.texts))
-        for kind in meant:
-            if all(self._theirs(name) in row.values for name in kind.texts):
+        kinds = sorted(self.reads.kinds, key=lambda kind: not self.fields.keys() & set(kind.texts))
+        for kind in kinds:
+            if all(self._name_in_rows(field) in row.values for field in kind.texts):
                 return kind
 
-        wants = ", or ".join(quoted(map(self._theirs, kind.texts)) for kind in meant)
-        missing = next(name for name in meant[0].texts if self._theirs(name) not in row.values)
+        # Name the texts of all kinds, and give advice for the first missing one of the likeliest kind.
+        needs = ", or ".join(quoted(map(self._name_in_rows, kind.texts)) for kind in kinds)
+        missing = next(field for field in kinds[0].texts if self._name_in_rows(field) not in row.values)
         advice = f"name the field, for example --field {missing}=title, which applies to all files"
         if missing in self.fields:
             advice = advice_on_missing(self.fields[missing], missing, tuple(row.values))
             advice = f"{advice}; --field applies to all files"
-        has = quoted([*row.values][:8]) or "nothing"
-        raise row.error(f"{self.method} needs {wants}; this row has {has}", advice=advice)
+        names = quoted(list(row.values)[:8]) or "nothing"
+        raise row.error(f"{self.method} needs {needs}; this row has {names}", advice=advice)
 
     def _texts(self, row: Row, field: str, kind: Kind) -> list[str]:
-        name = self._theirs(field)
-        if field not in LISTS:
-            return [filled(row, name) if kind is ENTRY else string_in(row, name)]
-        texts = row.values.get(name)
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise wrong_field(row, name, "a list of strings")
-        return texts
+        name = self._name_in_rows(field)
+        if field in LISTS:
+            texts = row.values.get(name)
+            if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+                raise wrong_field(row, name, "a list of strings")
+            return texts
+        if kind is ENTRY:
+            return [filled(row, name)]
+        return [string_in(row, name)]
 
 
 def quoted(names: Iterable[str]) -> str:

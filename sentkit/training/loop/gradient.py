@@ -50,14 +50,17 @@ class Gradient:
             parameter.grad = None
         share = self.processes.share(len(batch))
         # With fewer rows than processes, a process without rows encodes one row and discards it.
-        own = batch.part(share if share.stop > share.start else slice(0, 1))
+        encoded_rows = share
+        if share.start == share.stop:
+            encoded_rows = slice(0, 1)
+        local_batch = batch.take(encoded_rows)
         with keeping_casts(self.processes.device):
             if self.method.needs.row_wise:
-                terms = self._row_wise(own, share)
+                terms = self._row_wise(local_batch, share)
             else:
-                terms = self._contrast(own, share, len(batch))
+                terms = self._contrast(local_batch, share, len(batch))
         # On one process only, because gradients are summed over processes.
-        penalties = dict[str, Tensor]()
+        penalties: dict[str, Tensor] = {}
         if self.processes.first:
             penalties = checked_penalties(self.method, self.method.penalty())
         if penalties:
@@ -65,69 +68,108 @@ class Gradient:
         self.processes.sum_gradients(self.parameters)
         return terms | {name: value.detach() for name, value in penalties.items()}
 
-    def parts(self, own: Batch) -> list[slice]:
-        return chunks_of_tokens(own.row_tokens, self.tokens) if self.tokens else chunks(len(own), self.chunk)
+    def chunks_of(self, batch: Batch) -> list[slice]:
+        """Return the rows of each chunk of the batch of this process."""
+        if self.tokens:
+            return chunks_of_tokens(batch.row_tokens, self.tokens)
+        return chunks(len(batch), self.chunk)
 
-    def _contrast(self, own: Batch, share: slice, rows: int) -> dict[str, Tensor]:
-        parts, device = self.parts(own), self.processes.device
-        whole, restores = len(parts) == 1, list[Callable[[], None]]()
-        if whole:
-            outputs = self._encode(own)
+    def _contrast(self, local_batch: Batch, share: slice, rows: int) -> dict[str, Tensor]:
+        """Compute the gradient of a loss of all rows. `share` are those of this process."""
+        chunk_rows = self.chunks_of(local_batch)
+        in_one_pass = len(chunk_rows) == 1
+        restores: list[Callable[[], None]] = []  # for each chunk, to repeat its dropout
+        if in_one_pass:
+            outputs = self._encode(local_batch)
         else:
-            passes = list[Outputs]()
-            with torch.no_grad():
-                for part in parts:
-                    restores.append(random_state(device))
-                    passes.append(self._encode(own.part(part)))
-            torch.clear_autocast_cache()  # casts without gradient
-            outputs = {name: torch.cat([each[name] for each in passes]) for name in passes[0]}
-            del passes
+            outputs, restores = self._encode_without_gradient(local_batch, chunk_rows)
         for name, value in outputs.items():
-            if len(value) != len(own):
-                problem = f'the output "{name}" of encode() has {len(value)} rows, expected {len(own)}'
+            if len(value) != len(local_batch):
+                problem = (
+                    f'the output "{name}" of encode() has {len(value)} rows, expected {len(local_batch)}'
+                )
                 raise wrong_result(self.method.encode, problem, OF_ENCODE)
+
+        # The outputs of this process without the discarded row. With chunks, they are leaf tensors, which
+        # store the gradient of the loss. Slices of them would not.
         outputs = {name: value[: share.stop - share.start] for name, value in outputs.items()}
-        if not whole:
-            # Leaf tensors, which store the gradient of the loss. Slices of them would not.
-            outputs = {n: v.requires_grad_() if v.is_floating_point() else v for n, v in outputs.items()}
+        if not in_one_pass:
+            for value in outputs.values():
+                if value.is_floating_point():
+                    value.requires_grad_()
+
+        # The loss of the whole batch.
         gathered = self.processes.gather(outputs, rows)
         terms = terms_of(self.method, gathered)
         torch.stack([term.value for term in terms.values()]).sum().backward()
-        for part, restore in zip(parts, restores, strict=False):  # none if there is one part
-            restore()
-            again = self._encode(own.part(part))
-            live = [name for name, value in again.items() if value.requires_grad]
-            slopes = [outputs[name].grad for name in live]  # None: the loss does not use this output
-            gradients = [
-                torch.zeros_like(outputs[name][part]) if slope is None else slope[part]
-                for name, slope in zip(live, slopes, strict=True)
-            ]
-            used = [again[name][: len(each)] for name, each in zip(live, gradients, strict=True)]
-            torch.autograd.backward(used, gradients)
-            del again, used  # the memory of the pass is free for the next one
+        if not in_one_pass:
+            for chunk, restore in zip(chunk_rows, restores, strict=True):
+                restore()
+                self._backpropagate(local_batch.take(chunk), chunk, outputs)
         self.outputs = {name: value.detach() for name, value in gathered.items()}
         return {name: term.value.detach() for name, term in terms.items()}
 
-    def _row_wise(self, own: Batch, share: slice) -> dict[str, Tensor]:
-        sums, weight, empty = dict[str, Tensor](), 0.0, share.stop == share.start
-        for part in self.parts(own):
-            terms = terms_of(self.method, self._encode(own.part(part)))
+    def _encode_without_gradient(
+        self, batch: Batch, chunk_rows: Sequence[slice]
+    ) -> tuple[Outputs, list[Callable[[], None]]]:
+        """Return the outputs of the batch, and for each chunk a function that restores its random state."""
+        restores: list[Callable[[], None]] = []
+        outputs_of_chunks: list[Outputs] = []
+        with torch.no_grad():
+            for chunk in chunk_rows:
+                restores.append(random_state(self.processes.device))
+                outputs_of_chunks.append(self._encode(batch.take(chunk)))
+        torch.clear_autocast_cache()  # casts without gradient
+        joined: Outputs = {}
+        for name in outputs_of_chunks[0]:
+            joined[name] = torch.cat([outputs[name] for outputs in outputs_of_chunks])
+        return joined, restores
+
+    def _backpropagate(self, chunk_batch: Batch, chunk: slice, outputs: Outputs) -> None:
+        """Encode a chunk again, and pass the gradient of the loss for its outputs to the parameters.
+
+        `outputs` are those of the whole share, with this gradient. The memory of the pass is free at the end.
+        """
+        chunk_outputs: list[Tensor] = []
+        gradients: list[Tensor] = []
+        for name, value in self._encode(chunk_batch).items():
+            if not value.requires_grad:
+                continue
+            gradient = outputs[name].grad
+            if gradient is None:  # the loss does not use this output
+                gradient = torch.zeros_like(outputs[name])
+            gradients.append(gradient[chunk])
+            chunk_outputs.append(value[: len(gradients[-1])])  # without a discarded row
+        torch.autograd.backward(chunk_outputs, gradients)
+
+    def _row_wise(self, local_batch: Batch, share: slice) -> dict[str, Tensor]:
+        """Compute the gradient of a loss that is a mean over values of rows. Chunks add their sums."""
+        has_rows = share.stop > share.start
+        sums: dict[str, Tensor] = {}
+        weight = 0.0
+        for chunk in self.chunks_of(local_batch):
+            terms = terms_of(self.method, self._encode(local_batch.take(chunk)))
             weights = {term.weight for term in terms.values()}  # equal, so that one division is enough
             if len(weights) > 1:
                 problem = f"the terms of loss() have different numbers of values: {sorted(weights)}"
                 raise wrong_result(self.method.loss, problem, OF_ROW_WISE)
-            scaled = {name: term.sum * (0.0 if empty else term.factor) for name, term in terms.items()}
-            torch.stack(list(scaled.values())).sum().backward()
-            sums = {name: value.detach().double() + sums.get(name, 0.0) for name, value in scaled.items()}
-            weight += 0.0 if empty else weights.pop()
-            del terms, scaled  # the memory of the pass is free for the next one
-        whole = torch.full((), weight, dtype=torch.float64, device=self.processes.device)
-        *totals, whole = self.processes.reduced(torch.stack([*sums.values(), whole]), SUM).unbind()
-        whole = whole.clamp(min=1.0)
+            # No loop variable may keep a tensor of this pass: its memory is free for the next one.
+            chunk_sums = {name: term.sum * (term.factor if has_rows else 0.0) for name, term in terms.items()}
+            torch.stack(list(chunk_sums.values())).sum().backward()
+            sums = {name: value.detach().double() + sums.get(name, 0.0) for name, value in chunk_sums.items()}
+            if has_rows:
+                weight += weights.pop()
+            del terms, chunk_sums
+
+        # The sums and the weight of all processes.
+        local_weight = torch.full((), weight, dtype=torch.float64, device=self.processes.device)
+        reduced = self.processes.reduced(torch.stack([*sums.values(), local_weight]), SUM)
+        *totals, total_weight = reduced.unbind()
+        total_weight = total_weight.clamp(min=1.0)
         for parameter in self.parameters:
             if parameter.grad is not None:
-                parameter.grad /= whole
-        return {name: value / whole for name, value in zip(sums, totals, strict=True)}
+                parameter.grad /= total_weight
+        return {name: total / total_weight for name, total in zip(sums, totals, strict=True)}
 
     def _encode(self, batch: Batch) -> Outputs:
         with self.precision():
@@ -139,12 +181,16 @@ def keeping_casts(device: torch.device) -> AbstractContextManager[object]:
 
     Not on a CPU: the gradient of a weight that is used in several ways would be added in another order.
     """
-    return nullcontext() if device.type == "cpu" else torch.autocast(device.type, enabled=False)
+    if device.type == "cpu":
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)
 
 
 def random_state(device: torch.device) -> Callable[[], None]:
     """Return a function that restores the present state of the generators of dropout."""
-    on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    on_device: Tensor | None = None
+    if device.type == "cuda":
+        on_device = torch.cuda.get_rng_state(device)
     return partial(set_random_state, device, torch.get_rng_state(), on_device)
 
 
@@ -156,21 +202,33 @@ def set_random_state(device: torch.device, on_host: Tensor, on_device: Tensor | 
 
 def clip_gradient(parameters: Sequence[nn.Parameter], clip: float) -> Tensor:
     """Clip the gradient to the norm `clip` and return the norm before. 0 disables clipping."""
-    return nn.utils.clip_grad_norm_(parameters, clip if clip else float("inf"), foreach=True)
+    max_norm = clip if clip else float("inf")
+    return nn.utils.clip_grad_norm_(parameters, max_norm, foreach=True)
 
 
-MEASURED = (4, 16)  # rows of the two batches that are measured
-USED = 0.8  # share of the memory; its blocks have gaps, and batches differ
+MEASURED_ROWS = (4, 16)  # of the two batches that are measured
+USED_SHARE = 0.8  # of the memory; its blocks have gaps, and batches differ
 MOMENTS = 2  # numbers of the optimizer for each weight
 
 
-def memory_of(device: torch.device) -> tuple[int, int, int, int]:
-    """Bytes of a GPU: free, all, in use, and in use at most since the last call."""
-    free, total = torch.cuda.mem_get_info(device)
-    used, peak = torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device)
-    unused = torch.cuda.memory_reserved(device) - used
+@dataclass(frozen=True, slots=True)
+class GpuMemory:
+    """Bytes of a GPU."""
+
+    free: int  # not in use by tensors
+    total: int
+    used: int  # by tensors
+    peak: int  # most bytes that tensors used since the last call
+
+
+def memory_of(device: torch.device) -> GpuMemory:
+    """Return the memory of a GPU, and begin to measure the next peak."""
+    not_reserved, total = torch.cuda.mem_get_info(device)
+    used = torch.cuda.memory_allocated(device)
+    peak = torch.cuda.max_memory_allocated(device)
+    unused = torch.cuda.memory_reserved(device) - used  # of torch, for the next tensors
     torch.cuda.reset_peak_memory_stats(device)
-    return free + unused, total, used, peak
+    return GpuMemory(not_reserved + unused, total, used, peak)
 
 
 def tokens_that_fit(gradient: Gradient, batch: Batch, *, of_whole_memory: bool) -> int:
@@ -180,27 +238,40 @@ def tokens_that_fit(gradient: Gradient, batch: Batch, *, of_whole_memory: bool) 
     """
     device = gradient.processes.device
     restore = random_state(device)
-    needs = list[tuple[int, int]]()  # tokens and bytes
-    encoders = [(each, each.graphs) for each in gradient.method.modules() if isinstance(each, Bert)]
-    for encoder, _ in encoders:
+    encoders = [module for module in gradient.method.modules() if isinstance(module, Bert)]
+    graphs = [encoder.graphs for encoder in encoders]
+    for encoder in encoders:
         encoder.graphs = None  # a graph has its memory from its first pass on
-    for rows in MEASURED:
-        part = batch.part(slice(0, rows))
-        gradient.compute(part)  # the first pass of a shape needs more
+
+    # The bytes that the pass of a few rows and that of more rows need.
+    tokens: list[int] = []
+    bytes_needed: list[int] = []
+    for rows in MEASURED_ROWS:
+        measured_batch = batch.take(slice(0, rows))
+        gradient.compute(measured_batch)  # the first pass of a shape needs more
         gradient.method.zero_grad()
-        _, _, used, _ = memory_of(device)
-        gradient.compute(part)
-        _, _, _, peak = memory_of(device)
-        needs.append((part.tokens, peak - used))
+        before = memory_of(device)
+        gradient.compute(measured_batch)
+        after = memory_of(device)
         gradient.method.zero_grad()
-    for encoder, graphs in encoders:
-        encoder.graphs = graphs
+        tokens.append(measured_batch.tokens)
+        bytes_needed.append(after.peak - before.used)
+    for encoder, encoder_graphs in zip(encoders, graphs, strict=True):
+        encoder.graphs = encoder_graphs
     restore()
-    (few, least), (many, most) = needs
-    each = max(1.0, (most - least) / max(1, many - few))
-    free, total, used, _ = memory_of(device)
+
+    # A straight line through the two points: bytes = fixed + bytes_per_token * tokens.
+    bytes_per_token = max(1.0, (bytes_needed[1] - bytes_needed[0]) / max(1, tokens[1] - tokens[0]))
+    fixed_bytes = bytes_needed[0] - bytes_per_token * tokens[0]
+    memory = memory_of(device)
     weights = sum(weight.numel() for _, weight in trained(gradient.method))
-    room = USED * (total if of_whole_memory else free) - 4 * MOMENTS * weights
-    room -= used if of_whole_memory else 0
-    fit = max(1, int((room - (least - each * few)) / each))
-    return fit - fit % (1 << max(0, fit.bit_length() - 4))  # small differences do not matter
+    moment_bytes = 4 * MOMENTS * weights
+    if of_whole_memory:
+        room = USED_SHARE * memory.total - moment_bytes - memory.used
+    else:
+        room = USED_SHARE * memory.free - moment_bytes
+    fit = max(1, int((room - fixed_bytes) / bytes_per_token))
+
+    # Only the four highest bits, because small differences do not matter.
+    step = 1 << max(0, fit.bit_length() - 4)
+    return fit - fit % step

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 import torch
 from torch import Tensor, nn
 
-from sentkit.training.settings import Recipe
+from sentkit.training.recipe import Recipe
 
 
 def schedule_factor(name: str, step: int, total: int, warmup: int) -> float:
@@ -25,7 +25,9 @@ def schedule_factor(name: str, step: int, total: int, warmup: int) -> float:
         return 1.0
     if step < warmup:
         return step / warmup
-    return 1.0 if name == "warmup-constant" else max(0.0, (total - step) / max(1, total - warmup))
+    if name == "warmup-constant":
+        return 1.0
+    return max(0.0, (total - step) / max(1, total - warmup))
 
 
 def warmup_steps(fraction: float, total: int) -> int:
@@ -60,46 +62,53 @@ class Adam:
     epsilon: float
     late: bool = False
     bias_correction: bool = True
-    state: dict[Tensor, dict[str, Any]] = field(default_factory=dict)
+    state: dict[Tensor, dict[str, Any]] = field(default_factory=dict)  # its step and moments, by parameter
 
     @torch.no_grad()
     def step(self, skipped: Tensor | None = None) -> None:
         """Change the weights, unless `skipped`, a number on their device, is 1. The host does not wait."""
         for group in self.param_groups:
-            by_step = defaultdict(list)  # one list, unless some parameters skipped steps without gradient
+            # Parameters by their step: one list, unless some had no gradient in other steps.
+            parameters_of_step: defaultdict[int, list[Tensor]] = defaultdict(list)
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
                 state = self.state.setdefault(parameter, {"step": 0})
                 if not state["step"]:
-                    state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(parameter) for _ in range(2))
+                    state["exp_avg"] = torch.zeros_like(parameter)
+                    state["exp_avg_sq"] = torch.zeros_like(parameter)
                 state["step"] += 1
-                by_step[state["step"]].append(parameter)
-            for count, parameters in by_step.items():
-                self.update(parameters, count, group["lr"], group["weight_decay"], skipped)
+                parameters_of_step[state["step"]].append(parameter)
+            for step, parameters in parameters_of_step.items():
+                self.update(parameters, step, group["lr"], group["weight_decay"], skipped)
 
     def update(
-        self, parameters: list[Tensor], count: int, lr: float, weight_decay: float, skipped: Tensor | None
+        self, parameters: list[Tensor], step: int, lr: float, weight_decay: float, skipped: Tensor | None
     ) -> None:
         """Update parameters that have the same number of steps."""
         beta1, beta2 = self.betas
-        rate, epsilon = lr, self.epsilon
-        corrections = 1 - beta1**count, math.sqrt(1 - beta2**count)  # the kernel divides the moments by these
+        # The kernel divides the first moment and the root of the second one by these.
+        mean_correction = 1 - beta1**step
+        root_correction = math.sqrt(1 - beta2**step)
+        epsilon = self.epsilon
+        kernel_decay = weight_decay
         if self.late:
-            epsilon /= corrections[1]
+            epsilon /= root_correction
+            kernel_decay = 0.0
+        rate = lr
         if not self.bias_correction:
-            rate *= corrections[0] / corrections[1]
+            rate *= mean_correction / root_correction
         torch._fused_adamw_(
             parameters,
             [parameter.grad for parameter in parameters if parameter.grad is not None],
             [self.state[parameter]["exp_avg"] for parameter in parameters],
             [self.state[parameter]["exp_avg_sq"] for parameter in parameters],
             [],
-            list(torch.full((len(parameters),), float(count), device=parameters[0].device)),
+            list(torch.full((len(parameters),), float(step), device=parameters[0].device)),
             beta1=beta1,
             beta2=beta2,
             lr=rate,
-            weight_decay=0.0 if self.late else weight_decay,
+            weight_decay=kernel_decay,
             eps=epsilon,
             amsgrad=False,
             maximize=False,
@@ -107,51 +116,75 @@ class Adam:
         )
         if self.late and weight_decay:
             for parameter in parameters:
-                decayed = parameter if skipped is None else parameter * (1 - skipped)
+                decayed: Tensor = parameter
+                if skipped is not None:
+                    decayed = parameter * (1 - skipped)
                 parameter.add_(decayed, alpha=-lr * weight_decay)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the moments by the place of the parameter, and the groups with these places."""
-        places = self.places()
-        names = ("betas", "epsilon", "late", "bias_correction")
-        settings = {name: getattr(self, name) for name in names}
-        return {
-            "state": {place: self.state[each] for each, place in places.items() if each in self.state},
-            "param_groups": [
-                {**settings, **group, "params": [places[parameter] for parameter in group["params"]]}
-                for group in self.param_groups
-            ],
+        """Return the moments by the index of the parameter, and the groups with these indices."""
+        indices = self.indices()
+        settings = {
+            "betas": self.betas,
+            "epsilon": self.epsilon,
+            "late": self.late,
+            "bias_correction": self.bias_correction,
         }
+        groups: list[Group] = []
+        for group in self.param_groups:
+            group_indices = [indices[parameter] for parameter in group["params"]]
+            groups.append({**settings, **group, "params": group_indices})
+        states = {
+            index: self.state[parameter] for parameter, index in indices.items() if parameter in self.state
+        }
+        return {"state": states, "param_groups": groups}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Restore the moments of a checked state. The groups are those of this run."""
-        self.state = {
-            parameter: {
-                name: value.to(parameter, copy=True) if isinstance(value, Tensor) else value
-                for name, value in saved["state"][place].items()
-            }
-            for parameter, place in self.places().items()
-            if place in saved["state"]
-        }
+        self.state = {}
+        for parameter, index in self.indices().items():
+            if index not in saved["state"]:
+                continue
+            state = dict(saved["state"][index])
+            for name, value in state.items():
+                if isinstance(value, Tensor):
+                    state[name] = value.to(parameter, copy=True)
+            self.state[parameter] = state
 
-    def places(self) -> dict[Tensor, int]:
+    def indices(self) -> dict[Tensor, int]:
+        """Return the index of each parameter in all groups together."""
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
-        return {parameter: place for place, parameter in enumerate(parameters)}
+        return {parameter: index for index, parameter in enumerate(parameters)}
 
 
 def make_optimizer(recipe: Recipe, named_groups: Sequence[NamedGroup]) -> Adam:
     """Return the optimizer of these settings. Weight decay splits each group: with decay, then without."""
-    name, groups = recipe.optimizer, list[Group]()
-    for group in named_groups:
-        for decay in dict.fromkeys((recipe.weight_decay, 0.0)):
-            weights = [each for own, each in group["params"] if decay == recipe.weight_decay * decays(own)]
-            if weights:
-                groups.append({"params": weights, "lr": group["lr"], "weight_decay": decay})
+    groups: list[Group] = []
+    for named_group in named_groups:
+        with_decay: list[nn.Parameter] = []
+        without_decay: list[nn.Parameter] = []
+        for name, parameter in named_group["params"]:
+            if recipe.weight_decay and decays(name):
+                with_decay.append(parameter)
+            else:
+                without_decay.append(parameter)
+        lr = named_group["lr"]
+        if with_decay:
+            groups.append({"params": with_decay, "lr": lr, "weight_decay": recipe.weight_decay})
+        if without_decay:
+            groups.append({"params": without_decay, "lr": lr, "weight_decay": 0.0})
+
+    name = recipe.optimizer
+    epsilon = recipe.epsilon
+    if epsilon is None:
+        epsilon = 1e-6 if name in ("adamw-hf", "adamw-bert") else 1e-8
+    beta1 = recipe.beta1
+    if name == "rmsprop":  # Adam without the mean of the gradients and without bias correction
+        beta1 = 0.0
     return Adam(
         param_groups=groups,
-        # rmsprop is Adam without the mean of the gradients and without bias correction.
-        betas=(0.0 if name == "rmsprop" else recipe.beta1, recipe.beta2),
-        epsilon=recipe.epsilon or (1e-6 if name in ("adamw-hf", "adamw-bert") else 1e-8),
+        betas=(beta1, recipe.beta2),
+        epsilon=epsilon,
         late=name in ("adamw-hf", "adamw-bert", "rmsprop"),
         bias_correction=name not in ("adamw-bert", "rmsprop"),
     )
@@ -159,5 +192,5 @@ def make_optimizer(recipe: Recipe, named_groups: Sequence[NamedGroup]) -> Adam:
 
 def decays(name: str) -> bool:
     """Return true unless the name is that of a bias or of a norm."""
-    parts = name.split(".")
-    return parts[-1] != "bias" and not any(part.lower().endswith("norm") for part in parts)
+    words = name.split(".")
+    return words[-1] != "bias" and not any(word.lower().endswith("norm") for word in words)

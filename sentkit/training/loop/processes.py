@@ -27,7 +27,8 @@ from sentkit.training.data.corpus import shares
 RandomStates = tuple[list[Tensor], list[Tensor]]
 CPU = torch.device("cpu")
 SUM, MAX = dist.ReduceOp.SUM, dist.ReduceOp.MAX
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+M_TRIM_THRESHOLD = -1  # of malloc.h
+M_MMAP_THRESHOLD = -3
 PATIENCE = timedelta(minutes=30)  # timeout: other processes wait for the evaluation
 
 
@@ -51,61 +52,78 @@ class Processes:
         """Return the outputs of all processes in row order. Only the local outputs have a gradient."""
         if self.world == 1:
             return dict(outputs)
-        return {name: self._gathered(value, shares(rows, self.world)) for name, value in outputs.items()}
+        row_counts = [share.stop - share.start for share in shares(rows, self.world)]
+        return {name: self._gathered(output, row_counts) for name, output in outputs.items()}
 
-    def _gathered(self, own: Tensor, parts: Sequence[slice]) -> Tensor:
-        sizes = [part.stop - part.start for part in parts]
-        room = own.new_zeros((max(sizes), *own.shape[1:]))  # gloo requires equal shapes
-        room[: len(own)] = own.detach()
-        everyone = [torch.empty_like(room) for _ in parts]
+    def _gathered(self, local: Tensor, row_counts: Sequence[int]) -> Tensor:
+        """Return the rows of all processes: (b of this process, ...) -> (b of all, ...)."""
+        padded = local.new_zeros((max(row_counts), *local.shape[1:]))  # gloo requires equal shapes
+        padded[: len(local)] = local.detach()
+        gathered = [torch.empty_like(padded) for _ in row_counts]
         with process_errors():
-            dist.all_gather(everyone, room)
-        outputs = [each[:size] for each, size in zip(everyone, sizes, strict=True)]
-        outputs[self.rank] = own
+            dist.all_gather(gathered, padded)
+        outputs = [output[:count] for output, count in zip(gathered, row_counts, strict=True)]
+        outputs[self.rank] = local
         return torch.cat(outputs)
 
     def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         """Sum each gradient over all processes. A gradient that no process has stays None."""
         if self.world == 1:
             return
-        has, kind = np.array([parameter.grad is not None for parameter in parameters]), parameters[0].dtype
-        pieces = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-        pieces = [to_device(has, self.device).to(kind), *pieces]
-        flat = self.reduced(torch.cat([piece.reshape(-1) for piece in pieces]), SUM)
-        counts, *sums = flat.split([piece.numel() for piece in pieces])
-        exists = counts.tolist() if self.device.type == "cpu" else self.any(has.tolist())  # no wait for a GPU
-        for parameter, exist, total in zip(parameters, exists, sums, strict=True):
-            parameter.grad = total.view_as(parameter) if exist else None
+        # One tensor for all: whether this process has each gradient, then the gradients.
+        has_gradient = np.array([parameter.grad is not None for parameter in parameters])
+        tensors = [to_device(has_gradient, self.device).to(parameters[0].dtype)]
+        for parameter in parameters:
+            if parameter.grad is None:
+                tensors.append(torch.zeros_like(parameter))
+            else:
+                tensors.append(parameter.grad)
+        flat = self.reduced(torch.cat([tensor.reshape(-1) for tensor in tensors]), SUM)
+        counts, *sums = flat.split([tensor.numel() for tensor in tensors])
 
-    def reduced(self, values: Tensor, how: dist.ReduceOp.RedOpType) -> Tensor:
+        # On a GPU, ask the hosts of the processes, because reading `counts` would wait for the GPU.
+        if self.device.type == "cpu":
+            exists = [count > 0 for count in counts.tolist()]
+        else:
+            exists = self.any(has_gradient.tolist())
+        for parameter, some_process_has_it, total in zip(parameters, exists, sums, strict=True):
+            parameter.grad = None
+            if some_process_has_it:
+                parameter.grad = total.view_as(parameter)
+
+    def reduced(self, values: Tensor, operation: dist.ReduceOp.RedOpType) -> Tensor:
         """Return the SUM or MAX of a tensor over all processes. The host does not wait for it."""
         if self.world > 1:
             with process_errors():
-                dist.all_reduce(values, how)
+                dist.all_reduce(values, operation)
         return values
 
-    def on_host(self, values: Sequence[float], how: dist.ReduceOp.RedOpType) -> list[float]:
+    def on_host(self, values: Sequence[float], operation: dist.ReduceOp.RedOpType) -> list[float]:
+        """Return the SUM or MAX of each number over all processes."""
         if self.world == 1:
             return list(values)
-        return self.reduced(torch.tensor(values, dtype=torch.float64), how).tolist()
+        return self.reduced(torch.tensor(values, dtype=torch.float64), operation).tolist()
 
     def any(self, flags: Sequence[bool]) -> list[bool]:
         """Return for each flag whether it is true on at least one process."""
         return [value > 0 for value in self.on_host([float(flag) for flag in flags], MAX)]
 
-    def collect(self, own: Tensor) -> list[Tensor]:
+    def collect(self, local: Tensor) -> list[Tensor]:
         """Return the tensor of each process, on the host. All must have the same shape."""
         if self.world == 1:
-            return [own]
-        everyone = [torch.empty_like(own) for _ in range(self.world)]
+            return [local]
+        tensors = [torch.empty_like(local) for _ in range(self.world)]
         with process_errors():
-            dist.all_gather(everyone, own)
-        return everyone
+            dist.all_gather(tensors, local)
+        return tensors
 
     def random_states(self) -> RandomStates:
         """Return the generator states of all processes: on the host and, with CUDA, on the device."""
-        host, on_device = self.collect(torch.get_rng_state()), self.device.type == "cuda"
-        return host, self.collect(torch.cuda.get_rng_state(self.device)) if on_device else []
+        on_host = self.collect(torch.get_rng_state())
+        on_device: list[Tensor] = []
+        if self.device.type == "cuda":
+            on_device = self.collect(torch.cuda.get_rng_state(self.device))
+        return on_host, on_device
 
     def wait(self) -> None:
         if self.world > 1:
@@ -130,13 +148,16 @@ def open_processes(device: torch.device) -> Iterator[Processes]:
     if world == 1:
         yield Processes(device=device)
         return
-    rank, local = (int(os.environ.get(name, "0")) for name in ("RANK", "LOCAL_RANK"))
+    rank = int(os.environ.get("RANK", "0"))
+    backend = "gloo"
     if device.type == "cuda":
-        device = pick_device(f"cuda:{local}")  # the GPU with the number of this process on its machine
+        local_rank = os.environ.get("LOCAL_RANK", "0")
+        device = pick_device(f"cuda:{local_rank}")  # the GPU with the number of this process on its machine
         torch.cuda.set_device(device)
-    try:
         # Numbers of the host pass through gloo also beside NCCL: they do not wait for the GPU.
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+        backend = "cpu:gloo,cuda:nccl"
+    try:
+        dist.init_process_group(backend, timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
         raise UnavailableError(f"the processes cannot connect: {error}") from error
     try:
@@ -161,14 +182,14 @@ def environment(processes: Processes, precision: str) -> dict[str, Any]:
     }
 
 
-def use_threads(requested: int | None, saved: Mapping[str, Any] | None) -> None:
+def use_threads(requested: int | None, saved: Mapping[str, Any]) -> None:
     """Set the number of threads: the requested number, else that of the saved environment, else that of
     SENTKIT_THREADS, else all CPUs that the process may use.
 
     Environment variables of torch are ignored.
     """
-    recorded = min((saved or {}).get("threads") or 0, most_threads())
-    torch.set_num_threads(requested or recorded or threads_of_environment() or usable_cpus())
+    saved_threads = min(saved.get("threads") or 0, most_threads())
+    torch.set_num_threads(requested or saved_threads or threads_of_environment() or usable_cpus())
 
 
 def be_deterministic() -> None:
@@ -191,10 +212,15 @@ def keep_memory() -> None:
 
 def precision_name(name: str, device: torch.device) -> str:
     """Return the precision, with `auto` resolved for the device. The environment does not change training."""
-    return ("bf16" if has_fast_bf16(device) else "fp32") if name == "auto" else name
+    if name != "auto":
+        return name
+    if has_fast_bf16(device):
+        return "bf16"
+    return "fp32"
 
 
 def precision_of(name: str, device: torch.device) -> Context:
     """Return the context of the encoder: float32, or autocast to bfloat16."""
-    half = partial(torch.autocast, device.type, dtype=torch.bfloat16)
-    return half if precision_name(name, device) == "bf16" else nullcontext
+    if precision_name(name, device) == "bf16":
+        return partial(torch.autocast, device.type, dtype=torch.bfloat16)
+    return nullcontext

@@ -1,13 +1,12 @@
-"""A run and its files: its lock, its last two states and best weights, with digests, and its log."""
+"""The files of an unfinished run: its last two states and best weights, with digests, and its log."""
 
-import fcntl
 import hashlib
+import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
@@ -15,107 +14,14 @@ import orjson
 import torch
 from torch import Tensor
 
-from sentkit.errors import CannotCreateError, DataError
-from sentkit.formats.checkpoints.export import Input
+from sentkit.errors import DataError
 from sentkit.formats.outputs.temporary import MARK, replacing
-from sentkit.process import Stop
-from sentkit.training.base import Base
-from sentkit.training.catalogue import LoadedMethod
-from sentkit.training.data.corpus import Corpus
-from sentkit.training.data.dev import Dev, LabelledRows
-from sentkit.training.loop.processes import Processes
-from sentkit.training.method import Method
 from sentkit.training.settings import differences
 
 LOG = "steps.jsonl"  # in OUT.part, and then in OUT
 MAGIC = b"sentkit state 3 "  # increase the number if the fields of a state change: no reader checks them
 DIGEST = 32  # bytes
 HEADER = len(MAGIC) + 2 * DIGEST + 1
-
-
-@dataclass(slots=True)
-class Reporter:
-    """Receives the messages of a command and the records of its steps."""
-
-    say: Callable[[str], None] = lambda message: None  # automatic choices and their reasons
-    note: Callable[[str], None] = lambda message: None  # details, for verbose output
-    warn: Callable[[str], None] = lambda message: None
-    # A run begins: the work of the runs after it, in units of its own, and the number of all these runs.
-    begin: Callable[[float, int], None] = lambda later_work, runs: None
-    step: Callable[[Mapping[str, Any]], None] = lambda record: None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """One run of a command: a method with its settings and a seed, and what the command gives and reads.
-
-    Its folder is OUT, or OUT/seed-1 with several seeds; in a sweep OUT/NAME=VALUE,NAME=VALUE/seed-1.
-    """
-
-    method: LoadedMethod
-    settings: Any
-    seed: int = 0
-    root: Path  # OUT
-    several: bool = False  # runs in OUT
-    chosen: Mapping[str, str] = field(default_factory=dict)  # in a sweep, the settings with several values
-    words: Sequence[str] = ()  # of the command line
-    inputs: Sequence[Input] = ()
-    device: str = "auto"
-    threads: int | None = None  # None: the number in the resumed state, else all
-    deterministic: bool = False
-    save_every: int = 0  # steps; 0: save the state by time only. Signals also save it.
-    save_seconds: float = 300.0
-    resume: bool = False
-    force: bool = False
-    stop: Stop = field(default_factory=Stop)
-    reporter: Reporter = field(default_factory=Reporter)
-    # Set when the command has connected the processes and read the inputs.
-    processes: Processes = field(default_factory=Processes)
-    base: Base = field(default=None)  # type: ignore[assignment]
-    corpus: Corpus = field(default=None)  # type: ignore[assignment]
-    dev: Dev | None = None
-    test: LabelledRows | None = None
-    recorded: Mapping[str, Any] = field(default_factory=dict)  # `command_record`, for the checkpoint
-
-    @property
-    def kind(self) -> type[Method]:
-        return self.method.kind
-
-    def given(self, flag: str) -> str | None:
-        """Return the path that this flag of the command gives."""
-        return next((each.path for each in self.inputs if each.flag == flag), None)
-
-    @property
-    def output(self) -> Path:
-        folder = self.root / ",".join(map("=".join, self.chosen.items()))
-        return folder / f"seed-{self.seed}" if self.several else folder
-
-    @property
-    def part(self) -> Path:
-        """The folder for the state of an unfinished run."""
-        path = self.output if self.output.name not in ("", "..") else self.output.resolve()
-        return path.with_name(path.name + ".part")
-
-    @property
-    def rows(self) -> Path:
-        """The folder of the token files during the runs."""
-        return self.root / "rows.part" if self.several else self.part
-
-    @cached_property
-    def identity(self) -> dict[str, Any]:
-        """The fields that must be equal to resume a run."""
-        return {
-            "method": self.method.name,
-            "seed": self.seed,
-            "base": self.base.hash,
-            "data": self.corpus.digest,
-            "dev": None if self.dev is None else self.dev.digest,
-            **({} if self.method.digest is None else {"method_file": self.method.digest}),
-            **({} if self.test is None else {"test": self.test.digest}),
-            **({} if self.base.entries is None else {"entries": self.base.entries.hash}),
-            **self.kind.identity(self.base, self.settings),
-            **asdict(self.settings),
-        }
 
 
 class BadFile(Exception):
@@ -157,7 +63,8 @@ def read_sealed(path: Path) -> dict[str, Any]:
     return content
 
 
-STATE, BEST = re.compile(r"state-(\d+)\.pt"), re.compile(r"best-(\d+)\.pt")
+STATE = re.compile(r"state-(\d+)\.pt")
+BEST = re.compile(r"best-(\d+)\.pt")
 KEPT_STATES = 2
 ANOTHER_RUN = "use the same settings and rows, or start over with -f and without --resume"
 
@@ -181,30 +88,35 @@ class Position:
         if self.step == 0:
             self.first_score = score
             return False
-        better = score == score and (self.best_score is None or score > self.best_score)
+        is_best = not math.isnan(score) and (self.best_score is None or score > self.best_score)
         if cumulative:
             self.waited += self.last_score is not None and score < self.last_score
+        elif is_best:
+            self.waited = 0
         else:
-            self.waited = 0 if better else self.waited + 1
+            self.waited += 1
         self.last_score = score
-        if better:
-            self.best_score, self.best_step = score, self.step
-        return better
+        if is_best:
+            self.best_score = score
+            self.best_step = self.step
+        return is_best
 
 
-def check_identity(ours: Mapping[str, Any], theirs: Mapping[str, Any], source: str, advice: str) -> None:
-    """Raise a DataError if two runs differ. If our `eval_every` is not given, it is theirs."""
-    if ours["eval_every"] is None:
-        ours = {**ours, "eval_every": theirs.get("eval_every")}
-    changes = differences(ours, theirs)
+def check_identity(run: Mapping[str, Any], saved: Mapping[str, Any], source: str, advice: str) -> None:
+    """Raise a DataError if this run is not the saved one. If its `eval_every` is None, it is ignored."""
+    if run["eval_every"] is None:
+        run = {**run, "eval_every": saved.get("eval_every")}
+    changes = differences(run, saved)
     if changes:
         raise DataError(f"belongs to a different run: {', '.join(changes)}", source=source, advice=advice)
 
 
 @dataclass(slots=True)
-class Keeper:
+class Checkpointer:
+    """Writes and reads the files of an unfinished run."""
+
     folder: Path
-    kept: dict[int, int] = field(default_factory=dict)  # step of each kept state -> its best step
+    best_step_of_state: dict[int, int] = field(default_factory=dict)  # by the step of each valid state
     log: BinaryIO | None = None  # one JSON object per line, without times: all runs write the same bytes
 
     @contextmanager
@@ -214,9 +126,10 @@ class Keeper:
         At the end, the log is removed if no state continues it.
         """
         try:
-            with (self.folder / LOG).open("ab") as self.log:
-                self.log.truncate(min(length, self.log.tell()))
-                self.log.seek(0, os.SEEK_END)  # truncate does not change the position
+            with (self.folder / LOG).open("ab") as file:
+                file.truncate(min(length, file.tell()))
+                file.seek(0, os.SEEK_END)  # truncate does not change the position
+                self.log = file
                 yield
         finally:
             if not any(self.folder.glob("state-*.pt")):
@@ -242,20 +155,26 @@ class Keeper:
         identity: Mapping[str, Any],
         recorded: Mapping[str, Any],
     ) -> None:
-        content = {"position": asdict(position), "identity": dict(identity), "recorded": dict(recorded)}
-        content |= tensors
+        content = {
+            "position": asdict(position),
+            "identity": dict(identity),
+            "recorded": dict(recorded),
+            **tensors,
+        }
         with replacing(self.folder / f"state-{position.step}.pt") as file:
             write_sealed(file, content)
-        self.kept[position.step] = position.best_step
-        for step in sorted(self.kept)[:-KEPT_STATES]:
+        self.best_step_of_state[position.step] = position.best_step
+        for step in sorted(self.best_step_of_state)[:-KEPT_STATES]:
             (self.folder / f"state-{step}.pt").unlink(missing_ok=True)
-            del self.kept[step]
-        self._prune(position.best_step)
+            del self.best_step_of_state[step]
+        self._remove_old_best(position.best_step)
 
-    def _prune(self, best: int) -> None:
-        """Delete best weights that no kept state refers to."""
-        for step in set(self._steps(BEST)) - {best, *self.kept.values()}:
-            (self.folder / f"best-{step}.pt").unlink()
+    def _remove_old_best(self, best_step: int) -> None:
+        """Delete best weights that no state refers to."""
+        needed = {best_step, *self.best_step_of_state.values()}
+        for step in self._steps(BEST):
+            if step not in needed:
+                (self.folder / f"best-{step}.pt").unlink()
 
     def forget(self) -> None:
         for name in ("state-*.pt", "best-*.pt", LOG, f".*{MARK}*"):
@@ -274,35 +193,43 @@ class Keeper:
         With `keeps_best`, a state is valid only with its separate file of the best weights.
         Newer invalid states are reported. A state of a different run is an error.
         """
-        state, bad = None, dict[int, str]()
+        newest: dict[str, Any] | None = None
+        problems: dict[int, str] = {}  # of invalid states
         for step in sorted(self._steps(STATE)):
-            part = ""
             try:
                 content = read_sealed(self.folder / f"state-{step}.pt")
-                check_identity(identity, content["identity"]["run"], str(self.folder), ANOTHER_RUN)
-                best = content["position"]["best_step"]
-                if keeps_best and best >= 0:
-                    part = f"its best weights, best-{best}.pt: "
-                    read_sealed(self.folder / f"best-{best}.pt")
             except BadFile as error:
-                bad[step] = f"{part}{error}"
-            else:
-                state, self.kept[step] = content, best
-        if bad and state is None:
-            reasons = "; ".join(f"state-{step}.pt: {bad[step]}" for step in sorted(bad, reverse=True))
+                problems[step] = str(error)
+                continue
+            check_identity(identity, content["identity"]["run"], str(self.folder), ANOTHER_RUN)
+            best_step = content["position"]["best_step"]
+            if keeps_best and best_step >= 0:
+                try:
+                    read_sealed(self.folder / f"best-{best_step}.pt")
+                except BadFile as error:
+                    problems[step] = f"its best weights, best-{best_step}.pt: {error}"
+                    continue
+            newest = content
+            self.best_step_of_state[step] = best_step
+
+        if newest is None and problems:
+            newest_first = sorted(problems, reverse=True)
+            reasons = "; ".join(f"state-{step}.pt: {problems[step]}" for step in newest_first)
             advice = "start over with -f and without --resume"
             raise DataError(f"all states are invalid: {reasons}", source=str(self.folder), advice=advice)
-        if state is None:
+        if newest is None:
             return None
-        for step in (step for step in bad if step > max(self.kept)):
-            next_state = f"state-{max(self.kept)}.pt"
-            warn(f"{self.folder}/state-{step}.pt: {bad[step]}; the run continues from {next_state}")
-        return {**state, "position": Position(**state["position"])}
+        newest_step = max(self.best_step_of_state)
+        for step, problem in problems.items():
+            if step > newest_step:
+                next_state = f"state-{newest_step}.pt"
+                warn(f"{self.folder}/state-{step}.pt: {problem}; the run continues from {next_state}")
+        return {**newest, "position": Position(**newest["position"])}
 
     def save_best(self, step: int, tensors: Mapping[str, Tensor]) -> None:
         with replacing(self.folder / f"best-{step}.pt") as file:
             write_sealed(file, tensors)
-        self._prune(step)
+        self._remove_old_best(step)
 
     def load_best(self, step: int) -> dict[str, Tensor]:
         path = self.folder / f"best-{step}.pt"
@@ -313,40 +240,5 @@ class Keeper:
             raise DataError(str(error), source=str(path), advice=advice) from error
 
     def _steps(self, name: re.Pattern[str]) -> list[int]:
-        matches = (name.fullmatch(path.name) for path in self.folder.iterdir())
+        matches = [name.fullmatch(path.name) for path in self.folder.iterdir()]
         return [int(match[1]) for match in matches if match]
-
-
-@contextmanager
-def lock_folder(folder: Path, lock: str, *, first: bool, temporary: Sequence[str] = ()) -> Iterator[None]:
-    """Create and lock the folder on the first process.
-
-    At the end, remove the temporary files, the folder, and its parent if it was created here, if they are
-    empty.
-    """
-    if not first:
-        yield
-        return
-    new_parent, path = not folder.parent.exists(), folder / lock
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = path.open("ab")
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(os.fstat(file.fileno()), path.stat()):  # another process has removed it
-            raise BlockingIOError
-    except BlockingIOError as error:
-        problem = f"{folder}: another sentkit train uses this folder"
-        raise CannotCreateError(problem, advice="wait, or choose another -o") from error
-    except OSError as error:
-        trouble = (error.strerror or str(error)).lower()
-        raise CannotCreateError(f"{folder}: cannot be created and locked: {trouble}") from error
-    try:
-        yield
-    finally:
-        for name in (*temporary, lock):
-            (folder / name).unlink(missing_ok=True)
-        with suppress(OSError):  # it contains a state, or does not exist
-            folder.rmdir()
-            if new_parent:
-                folder.parent.rmdir()
-        file.close()

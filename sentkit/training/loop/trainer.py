@@ -8,7 +8,7 @@ uninterrupted run.
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -39,52 +39,72 @@ from sentkit.training.loop.processes import (
     precision_name,
     precision_of,
 )
-from sentkit.training.loop.state import Keeper, Position, Run
+from sentkit.training.loop.state import Checkpointer, Position
 from sentkit.training.method import Method, changing, checked_draws, restore, trained
-from sentkit.training.settings import AUTO, Recipe, limits_of
+from sentkit.training.recipe import AUTO, Recipe, limits_of
+from sentkit.training.run import Run
 
 NORM = "the gradient's norm"
-BEHIND = 2  # steps that a GPU may have before the host reads their values
+MAX_UNREAD = 2  # steps that a GPU may have before the host reads their values
 UNLIMITED = 1 << 31  # tokens of a chunk
-EVALUATIONS, RAREST = 10, 1000  # of eval_every=none: evaluations in a run, and most steps between two
+EVALUATIONS = 10  # in a run with eval_every=none
+MAX_INTERVAL = 1000  # steps between two of them
 LOWER_RATE = "use a lower --lr; because this is a different run, add -f and remove --resume"
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class UnreadStep:
     """A step with values that the host has not read, and what is needed to return to its beginning."""
 
-    number: int  # from 0
+    index: int  # from 0
     names: tuple[str, ...]  # of its values
-    wait: Callable[[], Arrays]  # returns the values, and 1 if this step or one before is broken
+    wait: Callable[[], Arrays]  # returns the values, and 1 if this step or one before is not finite
     record: dict[str, Any]  # of the log, without the values
-    began: float
+    start_time: float
     rewind: Callable[[], None]  # restores the random state
-    counts: Mapping[Tensor, int]  # steps of each parameter before this one
+    step_counts: Mapping[Tensor, int]  # steps of each parameter before this one
 
 
 class Trainer:
-    def __init__(self, run: Run, method: Method, keeper: Keeper) -> None:
-        self.run, self.method, self.keeper = run, method, keeper
-        self.processes, self.stop, self.reporter = run.processes, run.stop, run.reporter
-        self.position, self.saved_at = Position(), time.monotonic()
-        recipe, device, rows = self.recipe, self.processes.device, len(run.corpus)
+    def __init__(self, run: Run, method: Method, checkpointer: Checkpointer) -> None:
+        self.run = run
+        self.method = method
+        self.checkpointer = checkpointer
+        self.processes = run.processes
+        self.stop = run.stop
+        self.reporter = run.reporter
+        recipe = self.recipe
+        device = self.processes.device
         method.prepare(run.corpus)
-        least = 1 if method.needs.row_wise else 2
-        self.order = Order(rows, recipe.batch, recipe.epochs, run.seed, least, recipe.steps)
         if device.type == "cuda" and precision_name(recipe.precision, device) == "bf16":
             attend_packed(method, device)
+
+        # Rows, gradient and optimizer.
+        self.order = Order(
+            rows=len(run.corpus),
+            batch=recipe.batch,
+            epochs=recipe.epochs,
+            seed=run.seed,
+            smallest_batch=1 if method.needs.row_wise else 2,
+            max_steps=recipe.steps,
+        )
         precision = precision_of(recipe.precision, device)
         self.gradient = Gradient(method, self.processes, recipe.chunk, precision)
         self.optimizer = make_optimizer(recipe, method.groups())
-        self.position.limits = limits_of(recipe.chunk_tokens)
-        self.rates = [group["lr"] for group in self.optimizer.param_groups]  # the highest ones
-        # A step that is not applied must not change a method after it either, so its values are read before.
-        waits = type(method).after_step is not Method.after_step
-        self.behind = BEHIND if device.type == "cuda" and not waits else 0
-        self.unread = deque[Unread]()
-        self.read_at = 0.0  # when the values of the last step were read
-        self.broken = torch.zeros((), device=device)  # 1 after a step with a value that is not finite
+        self.highest_rates = [group["lr"] for group in self.optimizer.param_groups]
+
+        # Progress.
+        self.position = Position(limits=limits_of(recipe.chunk_tokens))
+        self.last_save = time.monotonic()
+
+        # Steps that the host has not read. A step that is not applied must not change a method after it
+        # either, so with `after_step` the values of a step are read before the step is applied.
+        self.unread = deque[UnreadStep]()
+        self.max_unread = 0
+        if device.type == "cuda" and type(method).after_step is Method.after_step:
+            self.max_unread = MAX_UNREAD
+        self.last_read = 0.0  # when the values of the last step were read
+        self.not_finite = torch.zeros((), device=device)  # 1 after a step with a value that is not finite
 
     @property
     def recipe(self) -> Recipe:
@@ -100,131 +120,180 @@ class Trainer:
         self.method.train()
         while not self._finished():
             self._step()
-        self._read()
-        self._refuse_broken()
+        self._read_steps()
+        self._check_weights()
         if self.recipe.final == "best" and self.position.best_step >= 0:
-            restore(self.method, self.keeper.load_best(self.position.best_step))
+            restore(self.method, self.checkpointer.load_best(self.position.best_step))
 
     def _finished(self) -> bool:
         """Evaluate, save or stop if due. Return true when the run is finished."""
-        if self.position.evaluated < self.position.step and self.evaluates(self.position.step):
-            self._read()
+        step = self.position.step
+        if self.position.evaluated < step and self.evaluates(step):
+            self._read_steps()
             self._evaluate()
-        step, run = self.position.step, self.run
-        due = time.monotonic() - self.saved_at >= run.save_seconds
-        due = step > 0 and (due or bool(run.save_every and step % run.save_every == 0))
-        stop, save = self.processes.any([self.stop.requested, due])
+        stop, save = self.processes.any([self.stop.requested, self._save_is_due(step)])
         if stop or save:
-            self._read()
-            self._refuse_broken()
+            self._read_steps()
+            self._check_weights()
             self.save()
         if stop:
-            where = f"step {self.position.step} of {self.order.steps}"
-            raise Stopped(f"stopped and saved at {where}", advice=RESUME)
-        exhausted = bool(self.recipe.patience) and self.position.waited >= self.recipe.patience
-        return exhausted or self.position.step >= self.order.steps
+            problem = f"stopped and saved at step {step} of {self.order.steps}"
+            raise Stopped(problem, advice=RESUME)
+        if self.recipe.patience and self.position.waited >= self.recipe.patience:
+            return True
+        return step >= self.order.steps
+
+    def _save_is_due(self, step: int) -> bool:
+        if step == 0:
+            return False
+        if time.monotonic() - self.last_save >= self.run.save_seconds:
+            return True
+        return self.run.save_every > 0 and step % self.run.save_every == 0
 
     # One step.
 
     def _step(self) -> None:
         """Take one step. On a GPU, the host does not wait for it, and reads its values some steps later."""
-        began, step = time.monotonic(), self.position.step
-        batch, factor = self.batch(step), self.factor(step)
+        start_time = time.monotonic()
+        step = self.position.step
+        batch = self.batch(step)
+        factor = self.factor(step)
+
+        # The terms of the loss, the gradient and its norm.
         rewind = random_state(self.processes.device)
         terms = self._gradient(batch, rewind)
         terms[NORM] = clip_gradient(self.gradient.parameters, self.recipe.clip)
         values = torch.stack([value.double() for value in terms.values()])
-        broken = self.processes.reduced((~values.isfinite().all()).to(self.broken), MAX)
-        self.broken = torch.maximum(self.broken, broken)  # no step after a broken one is applied
+        has_bad_value = (~values.isfinite().all()).to(self.not_finite)
+        has_bad_value = self.processes.reduced(has_bad_value, MAX)
+        self.not_finite = torch.maximum(self.not_finite, has_bad_value)  # also for all later steps
+
+        # Start to copy the values to the host.
         record = {
             "step": step + 1,
             "of": self.order.steps,
             "epoch": round((step + 1) / self.order.epoch_steps, 4),
             "loss": None,
             "terms": None,
-            "lr": list(dict.fromkeys(rate * factor for rate in self.rates)),
+            "lr": list(dict.fromkeys(rate * factor for rate in self.highest_rates)),
             "norm": None,
             "tokens": batch.tokens,
         }
-        wait = to_host([values, self.broken])
-        counts = {each: state["step"] for each, state in self.optimizer.state.items()}
-        self.unread.append(Unread(step, tuple(terms), wait, record, began, rewind, counts))
-        if not self.behind:
-            self._check(self.unread[0])
-        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+        self.unread.append(
+            UnreadStep(
+                index=step,
+                names=tuple(terms),
+                wait=to_host([values, self.not_finite]),
+                record=record,
+                start_time=start_time,
+                rewind=rewind,
+                step_counts={parameter: state["step"] for parameter, state in self.optimizer.state.items()},
+            )
+        )
+
+        # Apply the step. With unread steps, the optimizer applies it only if all values are finite.
+        skipped: Tensor | None = self.not_finite
+        if self.max_unread == 0:
+            self._values_of(self.unread[0])
+            skipped = None
+        for group, rate in zip(self.optimizer.param_groups, self.highest_rates, strict=True):
             group["lr"] = rate * factor
-        self.optimizer.step(self.broken if self.behind else None)
+        self.optimizer.step(skipped)
         self.method.after_step(self.gradient.outputs)
         self.position.step += 1
-        self._read(self.behind)
+        self._read_steps(self.max_unread)
 
     def _gradient(self, batch: Batch, rewind: Callable[[], None]) -> dict[str, Tensor]:
         """Compute the gradient in chunks that fit into the memory of the device."""
-        limits, step = self.position.limits, self.position.step
-        deterministic = self.run.deterministic
-        auto = self.recipe.chunk_tokens == AUTO
-        fixed = not auto or deterministic or self.processes.world > 1
-        if auto and not limits and self.processes.device.type == "cuda":
-            fit = tokens_that_fit(self.gradient, batch, of_whole_memory=deterministic)
-            limits.append([0, -int(self.processes.on_host([-float(fit)], MAX)[0])])  # the smallest
+        limits = self.position.limits
+        step = self.position.step
+        is_auto = self.recipe.chunk_tokens == AUTO
+        if is_auto and not limits and self.processes.device.type == "cuda":
+            fit = tokens_that_fit(self.gradient, batch, of_whole_memory=self.run.deterministic)
+            [negative] = self.processes.on_host([-float(fit)], MAX)  # of the process with the smallest limit
+            limits.append([0, -int(negative)])
             self.reporter.note(f"chunks of {limits[0][1]} tokens")
         while True:
-            self.gradient.tokens = next((most for first, most in reversed(limits) if first <= step), 0)
+            self.gradient.tokens = limit_at(limits, step)
             try:
                 return self.gradient.compute(batch)
             except torch.cuda.OutOfMemoryError as error:
-                limit, freed = self.gradient.tokens, stop_graphs(self.method)
-                if not freed and (fixed or len(self.gradient.parts(batch)) == len(batch)):
+                limit = self.gradient.tokens
+                freed_graphs = stop_graphs(self.method)
+                if not freed_graphs and not self._can_halve(batch):
                     problem = f"step {step + 1} does not fit into the memory of the device"
-                    smaller = f"use a smaller chunk_tokens than {limit}, or a smaller max_length"
-                    advice = smaller if limit else "use --set chunk_tokens=auto"
+                    advice = "use --set chunk_tokens=auto"
+                    if limit:
+                        advice = f"use a smaller chunk_tokens than {limit}, or a smaller max_length"
                     raise UnavailableError(problem, advice=advice) from error
+
             # The error refers to tensors of the failed pass, so free their memory after its handler.
             torch.cuda.empty_cache()
             rewind()
-            if freed:
+            if freed_graphs:
                 continue
-            fewer = max(1, min(limit or batch.tokens, batch.tokens) // 2)
-            limits[:] = [*(each for each in limits or [[0, UNLIMITED]] if each[0] < step), [step, fewer]]
+            halved = max(1, min(limit or batch.tokens, batch.tokens) // 2)
+            earlier = [entry for entry in limits or [[0, UNLIMITED]] if entry[0] < step]
+            limits[:] = [*earlier, [step, halved]]
             short = f"the memory of the device is short in step {step + 1}"
-            self.reporter.warn(f"{short}: chunks have {fewer} tokens from now on")
+            self.reporter.warn(f"{short}: chunks have {halved} tokens from now on")
 
-    def _read(self, left: int = 0) -> None:
-        """Check and report the steps with unread values, except the last `left`."""
-        while len(self.unread) > left:
-            step, [*terms, norm] = self.unread[0], self._check(self.unread[0])
+    def _can_halve(self, batch: Batch) -> bool:
+        """Return true if a smaller limit of tokens is allowed and would make smaller chunks of this batch.
+
+        With --deterministic the limit is fixed, and several processes would have to agree.
+        """
+        if self.recipe.chunk_tokens != AUTO or self.run.deterministic or self.processes.world > 1:
+            return False
+        return len(self.gradient.chunks_of(batch)) < len(batch)
+
+    def _read_steps(self, remaining: int = 0) -> None:
+        """Check and report the steps with unread values, except the last `remaining`."""
+        while len(self.unread) > remaining:
+            step = self.unread[0]
+            *terms, norm = self._values_of(step)
             self.unread.popleft()
-            began, self.read_at = max(step.began, self.read_at), time.monotonic()
-            seconds = max(self.read_at - began, 1e-9)
-            named = dict(zip(step.names, terms, strict=False))
-            record = {**step.record, "loss": sum(terms), "terms": named, "norm": norm}
+
+            # A step begins when the device has finished the one before.
+            start_time = max(step.start_time, self.last_read)
+            self.last_read = time.monotonic()
+            seconds = max(self.last_read - start_time, 1e-9)
+            term_of_name = dict(zip(step.names, terms, strict=False))  # the last name is that of the norm
+            record = {**step.record, "loss": sum(terms), "terms": term_of_name, "norm": norm}
             self._report(record, tokens_per_s=round(record["tokens"] / seconds))
 
-    def _check(self, step: Unread) -> list[float]:
+    def _values_of(self, step: UnreadStep) -> list[float]:
         """Return the terms of the loss and the norm of the gradient. Raise a DataError if one is not finite.
 
         The state before this step is then saved: neither this step nor one after it was applied.
         """
-        values, is_broken = step.wait()
-        if is_broken:
-            self.unread.clear()
-            step.rewind()
-            moments = self.optimizer.state
-            self.optimizer.state = {each: {**moments[each], "step": n} for each, n in step.counts.items()}
-            self.position.step = step.number
-            if self.recipe.chunk_tokens == AUTO:
-                self.position.limits = [each for each in self.position.limits if each[0] <= step.number]
-            self._refuse_broken()
-            if step.number:
-                self.save()
-            named = zip(step.names, values.tolist(), strict=True)
-            broken = [f"{name} is {value}" for name, value in named if not math.isfinite(value)]
-            what = ", ".join(broken) or "a term of the loss is not finite"
-            problem = f"{what} at step {step.number + 1}: the run cannot continue"
-            raise DataError(problem, source="training", advice=LOWER_RATE)
-        return values.tolist()
+        values, not_finite = step.wait()
+        if not not_finite:
+            return values.tolist()
 
-    def _refuse_broken(self) -> None:
+        # Return to the beginning of the step.
+        self.unread.clear()
+        step.rewind()
+        states = self.optimizer.state
+        self.optimizer.state = {
+            parameter: {**states[parameter], "step": count} for parameter, count in step.step_counts.items()
+        }
+        self.position.step = step.index
+        if self.recipe.chunk_tokens == AUTO:
+            self.position.limits = [entry for entry in self.position.limits if entry[0] <= step.index]
+        self._check_weights()
+        if step.index:
+            self.save()
+
+        problems: list[str] = []
+        for name, value in zip(step.names, values.tolist(), strict=True):
+            if not math.isfinite(value):
+                problems.append(f"{name} is {value}")
+        problem = ", ".join(problems) or "a term of the loss is not finite"  # of another process
+        problem = f"{problem} at step {step.index + 1}: the run cannot continue"
+        raise DataError(problem, source="training", advice=LOWER_RATE)
+
+    def _check_weights(self) -> None:
         """Raise a DataError if weights contain NaN or infinity. They must not be saved."""
         for name, parameter in trained(self.method):
             if not torch.isfinite(parameter).all():
@@ -232,60 +301,78 @@ class Trainer:
                 raise DataError(problem, source="training", advice=LOWER_RATE)
 
     def batch(self, step: int) -> Batch:
+        """Return the rows and random draws of a step."""
         batch = self.run.corpus.batch(self.order.at(step))
         draws = self.method.draw(batch, partial(stream, self.run.seed, step))
         return replace(batch, draws=checked_draws(self.method, draws, len(batch)))
 
     def factor(self, step: int) -> float:
+        """Return the factor of the learning rates in a step."""
         steps = self.order.steps
         warmup = warmup_steps(self.recipe.warmup, steps)
         return schedule_factor(self.recipe.schedule, step, steps, warmup)
 
     def _report(self, record: dict[str, Any], **shown: float | None) -> None:
         """Write a record to the log; the reporter also gets `shown`."""
-        if self.processes.first:
-            self.keeper.write(record)
-            seed = {"seed": self.run.seed} if self.run.several else {}
-            self.reporter.step({**seed, **record, **shown})
+        if not self.processes.first:
+            return
+        self.checkpointer.write(record)
+        seed = {}
+        if self.run.several:
+            seed = {"seed": self.run.seed}
+        self.reporter.step({**seed, **record, **shown})
 
     # Evaluation.
 
     def evaluates(self, step: int) -> bool:
         """Return true if --dev is scored after this step."""
-        every, steps = self.recipe.eval_every, self.order.steps
         if self.run.dev is None:
             return False
+        steps = self.order.steps
+        if step % self.order.epoch_steps == 0 or step == steps:
+            return True
+        every = self.recipe.eval_every
         if every is None:
-            every = 0 if self.recipe.patience else min(math.ceil(steps / EVALUATIONS), RAREST)
-        ends = step % self.order.epoch_steps == 0 or step == steps
-        return ends or bool(every and step % every == 0)
+            every = 0
+            if not self.recipe.patience:
+                every = min(math.ceil(steps / EVALUATIONS), MAX_INTERVAL)
+        return every > 0 and step % every == 0
 
     def _evaluate(self) -> None:
         """Evaluate on the first process. A stop cancels the evaluation, and the resumed run repeats it."""
-        score, interrupted = 0.0, False
+        score = 0.0
+        is_interrupted = False
         if self.processes.first and self.run.dev is not None:
             try:
                 score = self._score(self.run.dev)
             except Interrupted:
-                interrupted = True
-        interrupted, missing = self.processes.any([interrupted, math.isnan(score)])
+                is_interrupted = True
+
+        # All processes learn the score of the first one. The others add 0 to it.
+        is_interrupted, is_undefined = self.processes.any([is_interrupted, math.isnan(score)])
         [score] = self.processes.on_host([0.0 if math.isnan(score) else score], SUM)
-        if interrupted:
+        if is_interrupted:
             self.stop.requested = True
             return
-        score = math.nan if missing else score
-        best = self.position.add_score(score, cumulative=self.recipe.early_stop == "cumulative")
-        if best:
-            self._refuse_broken()
-        if best and self.processes.first:
-            self.keeper.save_best(self.position.step, changing(self.method))
+        if is_undefined:
+            score = math.nan
+
+        is_best = self.position.add_score(score, cumulative=self.recipe.early_stop == "cumulative")
+        if is_best:
+            self._check_weights()
+        if is_best and self.processes.first:
+            self.checkpointer.save_best(self.position.step, changing(self.method))
         self.position.evaluated = self.position.step
-        record = {"step": self.position.step, "dev": None if missing else score, "best": best}
+        record = {
+            "step": self.position.step,
+            "dev": None if is_undefined else score,
+            "best": is_best,
+        }
         self._report(record, before=self.position.first_score)
 
     def _score(self, dev: Dev) -> float:
         declared = self.run.base.declared
-        if self.position.step == 0 and declared is not None and not self.run.kind.needs.labels:
+        if self.position.step == 0 and declared is not None and not self.run.method_class.needs.labels:
             return dev.score_base(declared, self.method, self.stop.poll)
         return dev.score(self.method, self.stop.poll)
 
@@ -296,27 +383,46 @@ class Trainer:
 
         All processes must call this without `random_states`, because each has its own generators.
         """
-        random_states = random_states or self.processes.random_states()
+        if random_states is None:
+            random_states = self.processes.random_states()
         if self.processes.first:
-            self.position.log_bytes = self.keeper.log_length()
-            content = {
+            on_host, on_device = random_states
+            self.position.log_bytes = self.checkpointer.log_length()
+            tensors = {
                 "method": changing(self.method),
                 "optimizer": self.optimizer.state_dict(),
-                "random_states": random_states[0],
-                "device_random_states": random_states[1],
+                "random_states": on_host,
+                "device_random_states": on_device,
             }
-            here = environment(self.processes, self.recipe.precision)
-            identity = {"run": self.run.identity, "environment": here}
-            self.keeper.save(self.position, content, identity, self.run.recorded)
-        self.saved_at = time.monotonic()
+            identity = {
+                "run": self.run.identity,
+                "environment": environment(self.processes, self.recipe.precision),
+            }
+            self.checkpointer.save(self.position, tensors, identity, self.run.recorded)
+        self.last_save = time.monotonic()
 
     def resume_from(self, state: Mapping[str, Any]) -> None:
         """Continue from a checked state of `save`."""
         self.position = state["position"]
         restore(self.method, state["method"])
         self.optimizer.load_state_dict(state["optimizer"])
-        rank, device = self.processes.rank, self.processes.device
-        on_host, on_device = state["random_states"], state["device_random_states"]
+
+        # The generators of this process. A run with more processes than before has new ones.
+        rank = self.processes.rank
+        device = self.processes.device
+        on_host = state["random_states"]
+        on_device = state["device_random_states"]
         if rank < len(on_host):
-            kept = device.type == "cuda" and rank < len(on_device)
-            set_random_state(device, on_host[rank], on_device[rank] if kept else None)
+            device_state: Tensor | None = None
+            if device.type == "cuda" and rank < len(on_device):
+                device_state = on_device[rank]
+            set_random_state(device, on_host[rank], device_state)
+
+
+def limit_at(limits: Sequence[Sequence[int]], step: int) -> int:
+    """Return the limit of a chunk in tokens at this step, or 0. Each limit has its first step."""
+    limit = 0
+    for first_step, tokens in limits:
+        if first_step <= step:
+            limit = tokens
+    return limit

@@ -23,7 +23,7 @@ from sentkit.training.data.examples import NLI, Labels, Reads, Scores
 from sentkit.training.losses import cosine_regression, entailment_contrast, triplet_margin, unit
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of
 from sentkit.training.methods import recipes
-from sentkit.training.settings import widths_of
+from sentkit.training.recipe import widths_of
 
 
 def pair_features(u: Tensor, v: Tensor) -> Tensor:

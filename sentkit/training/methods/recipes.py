@@ -5,7 +5,8 @@ from itertools import chain
 from typing import ClassVar
 
 from sentkit.errors import UsageError
-from sentkit.training.settings import FORMS, Dims, Recipe, ours, paper, readout, refuse_idle, released
+from sentkit.training.recipe import FORMS, Dims, Recipe
+from sentkit.training.settings import ours, paper, readout, refuse_idle, released
 
 KEEP_ALL = "none"  # `guide` of `Contrast`: no filter
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from sentkit.model.checkpoint.heads import LanguageHead, read_head
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import Architecture
-from sentkit.model.transformer.device import Dropout
+from sentkit.model.transformer.layers import Dropout
 from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch, Ids
 from sentkit.training.method import Draw, Needs, Outputs, PackedMethod, Term

@@ -21,7 +21,7 @@ from sentkit.console import in_words
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.folders import Block, open_folder
 from sentkit.formats.vectors.vector_file import VectorFile, VectorFileWriter
-from sentkit.model import blocks
+from sentkit.model import folder_writer
 from sentkit.model.static.tokenizers import WordLookup
 
 TEXTS = st.sampled_from(["the cat", "dog", "", "the dog runs . the cat", "é " * 30])
@@ -180,7 +180,7 @@ def test_the_first_row_of_the_inputs_determines_the_kind_of_all_blocks(sentkit, 
 @pytest.mark.parametrize("names", [["in.jsonl"], ["-"], ["empty.jsonl", "in.jsonl"]])
 def test_a_block_without_rows_does_not_depend_on_time(sentkit, encode, monkeypatch, names):
     """The thread that reads the next block can find the kind of the rows before the block is written."""
-    raw, write = b'{"text":7}\n' + b'{"text_a":"the","text_b":"cat"}\n' * 20, blocks.BlockWriter.write
+    raw, write = b'{"text":7}\n' + b'{"text_a":"the","text_b":"cat"}\n' * 20, folder_writer.BlockWriter.write
     stdin = raw if names == ["-"] else b""
     Path("empty.jsonl").touch()
     Path("in.jsonl").write_bytes(raw)
@@ -192,7 +192,7 @@ def test_a_block_without_rows_does_not_depend_on_time(sentkit, encode, monkeypat
         return write(writer, *rest)
 
     encode(*flags, "-o", "early/", "--shard", "9/9", stdin=stdin)
-    monkeypatch.setattr(blocks.BlockWriter, "write", late)
+    monkeypatch.setattr(folder_writer.BlockWriter, "write", late)
     done = encode(*flags, "-o", "late/", "--shard", "9/9", stdin=stdin)
     assert done.code == 0, done.err
     first = "00000-000000000000.safetensors"
@@ -229,7 +229,7 @@ def test_a_full_disk_leaves_complete_blocks(shell, corpus, words, encode, folder
 def test_the_next_block_is_tokenized_before_the_vectors_of_a_block_are_known(sentkit, words, monkeypatch):
     """So a GPU does not wait between two blocks."""
     calls, second = itertools.count(), threading.Event()
-    tokenize, encode = WordLookup.__call__, blocks.encode_group
+    tokenize, encode = WordLookup.__call__, folder_writer.encode_group
 
     def counted(self, texts):
         if next(calls) == 1:
@@ -241,7 +241,7 @@ def test_the_next_block_is_tokenized_before_the_vectors_of_a_block_are_known(sen
         return encode(group, *others)
 
     monkeypatch.setattr(WordLookup, "__call__", counted)
-    monkeypatch.setattr(blocks, "encode_group", waiting)
+    monkeypatch.setattr(folder_writer, "encode_group", waiting)
     Path("two.txt").write_text("the cat\nthe dog\n")
 
     assert sentkit("encode", "two.txt", "-m", words, "-q", "-o", "two/", "--block-bytes", 8).err == ""

@@ -105,7 +105,7 @@ def test_other_processes_use_the_measurements_of_the_first_one(sentkit, corpus, 
 
     def measure(gain, kind):
         faster = "plain" if gain > 1 else "fused"
-        monkeypatch.setattr(encoder, "faster_products", lambda body: (faster, gain))
+        monkeypatch.setattr(encoder, "faster_matmul", lambda body: (faster, gain))
         monkeypatch.setattr(device, "has_fast_bf16", lambda device: kind == torch.bfloat16)
 
     monkeypatch.delenv("SENTKIT_PRECISION", raising=False)

@@ -13,7 +13,7 @@ import pytest
 
 from sentkit import cli
 from sentkit.formats.vectors.vector_file import VectorFileWriter
-from sentkit.model import blocks
+from sentkit.model import folder_writer
 from support import contents
 
 KILLS = 2  # of a history, or more
@@ -23,8 +23,8 @@ FAILPOINTS = [
     (Path, "replace"),
     (VectorFileWriter, "write"),
     (VectorFileWriter, "finish"),
-    (blocks, "copy_block"),
-    (blocks, "create_folder"),
+    (folder_writer, "copy_block"),
+    (folder_writer, "create_folder"),
 ]
 HISTORIES = ("plain", "shards", "reuse", "two writers")
 TEXTS = ["the cat", "a dog runs .", "cat cat dog", "the", "dog runs the cat runs", ""]

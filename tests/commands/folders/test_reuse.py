@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sentkit.formats.vectors import vector_file
-from sentkit.model import blocks, encoding
+from sentkit.model import encoding, folder_writer
 from support import contents, in_jsonl
 
 OLD = ["the cat", "a dog runs .", "cat cat dog", "the", "dog runs the cat runs"]
@@ -222,7 +222,7 @@ def test_a_folder_of_changed_inputs_is_that_of_a_fresh_run(run, encoded, change,
 
 def test_an_error_in_the_first_block_leaves_no_copied_block_without_settings(run, monkeypatch):
     """The next blocks, which are copied, are read while the first one is written."""
-    plain, flags = blocks.copy_block, ("--block-bytes", 200)
+    plain, flags = folder_writer.copy_block, ("--block-bytes", 200)
     run(*write_days("ab"), *flags, "-o", "days/")
     bad = write("bad.jsonl", ["the"], embedding=[1.0])  # the writer refuses this row
 
@@ -230,7 +230,7 @@ def test_an_error_in_the_first_block_leaves_no_copied_block_without_settings(run
         time.sleep(0.2)  # so that the error comes first
         plain(*values)
 
-    monkeypatch.setattr(blocks, "copy_block", late)
+    monkeypatch.setattr(folder_writer, "copy_block", late)
     done = run(bad, *write_days("ab"), *flags, "-o", "new/", "--reuse", "days")
     time.sleep(0.4)
 

@@ -90,7 +90,7 @@ def test_characters_that_the_usual_font_lacks_are_in_another_font():
 
 def figure(*panels, width=84.0, **picture):
     pytest.importorskip("matplotlib")
-    from sentkit.plots.picture import figure_of
+    from sentkit.plots.drawing import figure_of
 
     return figure_of(Picture(panels, **picture), width)
 

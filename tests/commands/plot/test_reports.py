@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sentkit.formats.rows.rows import Inputs
-from sentkit.plots.picture import figure_of
+from sentkit.plots.drawing import figure_of
 from sentkit.plots.reports import curve
 from support import in_jsonl
 

@@ -113,7 +113,7 @@ def test_a_large_file_is_sampled(sentkit):
 
 def test_every_row_is_drawn_equally_often():
     """Algorithm R: of 6 items each is in half of the samples of 3."""
-    from sentkit.plots.vectors import sampled
+    from sentkit.plots.space import sampled
 
     counts = np.zeros(6)
     for seed in range(2000):
@@ -125,7 +125,7 @@ def test_every_row_is_drawn_equally_often():
 def test_both_vectors_of_a_pair_are_numbered_if_they_are_not_close(tmp_path):
     """Of three pairs, the second has a distance of 1 in a picture that is 100 wide."""
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.plots import vectors as space
+    from sentkit.plots import space
 
     pairs = [((0, 0), (100, 3)), ((50, 5), (50, 6)), ((20, 0), (80, 9))]
     lines = [{"embedding_a": a, "embedding_b": b, "score": 1} for a, b in pairs]
@@ -163,7 +163,7 @@ def test_the_output_of_cluster_is_drawn(sentkit, plot):
     """With the vectors; without them, the error says how to keep them."""
     given = rows(VECTORS, text=[f"text {n}" for n in range(12)])
     without, kept = (sentkit("cluster", "-k", 3, *flags, stdin=given) for flags in ((), ("--keep-vectors",)))
-    failed = sentkit("plot", "space", "--label", "cluster", "--json", stdin=without.out)
+    failed = sentkit("plot", "space", "--label", "cluster", stdin=without.out)
     records = plot("space", "--label", "cluster", stdin=kept.out)
 
     assert {record["label"] for record in records} == {"0", "1", "2"}

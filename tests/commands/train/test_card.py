@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from commands.train.records import record_of
-from sentkit.formats.checkpoints.export import card
+from sentkit.formats.checkpoints.card import card
 from support import contents
 
 PAIRS = [("a man plays", "someone makes music", 3.0), ("rain", "the sea", 1.0), ("a cat", "a dog runs", 2.0)]

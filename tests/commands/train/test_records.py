@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from commands.train.records import record_of
-from sentkit.formats.checkpoints.export import quoted_command
+from sentkit.formats.checkpoints.command_record import quoted_command
 from sentkit.training.loop.state import read_sealed, write_sealed
 from support import PAIRS, ROOT, TEXTS, contents, in_jsonl
 from training.small import every_field
@@ -19,7 +19,7 @@ TITLES = "titles.txt -o made -q --epochs 1 --set warmup=0"
 OF_PAIRS = "pairs.jsonl -o made -q --epochs 1 --set warmup=0"
 ROWS = "rows.jsonl -o made -q --epochs 1 --batch 4"
 OF_DOCUMENTS = [
-    ("README.md", "sentkit train simcse examples/data/titles.txt -m nano -o out/run --epochs 2 --dev "
+    ("README.md", "sentkit train simcse examples/data/titles.txt -m nano -o out/run --epochs 10 --lr 3e-4 --dev "
      "examples/data/pairs.jsonl --resume", ""),
     ("examples/README.md", "sentkit distill-static examples/data/titles.txt -m nano --weights sif --dim 64 "
      "-o out/static", ""),

@@ -71,7 +71,7 @@ def test_a_full_disk_at_the_end_keeps_the_state(train, monkeypatch, tmp_path):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("sentkit.training.runs.run.write_folder", full)
+        patch.setattr("sentkit.training.runs.checkpoint.write_folder", full)
         done = train()
 
     assert (done.code, done.told) == (74, ["sentkit train: out: no space left on device"])

@@ -46,7 +46,7 @@ def test_a_line_contains_a_word_and_its_numbers(write, name, pack, content):
 @pytest.mark.parametrize("block", [1, 100, 1 << 20])
 def test_many_lines_agree_with_a_plain_loop(write, monkeypatch, block):
     """Every number is the float32 nearest to the written one, for any blocks of lines."""
-    monkeypatch.setattr(word_vectors, "BLOCK", block)
+    monkeypatch.setattr(word_vectors, "BYTES_PER_READ", block)
     numbers = np.random.default_rng(0).standard_normal((500, 7)) * 10.0 ** np.arange(-9, 5, 2)
     texts = [[f"{number:.6g}" for number in row] for row in numbers]
     lines = [" ".join([f"word{k}", *row]) for k, row in enumerate(texts)]

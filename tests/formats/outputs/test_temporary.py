@@ -13,7 +13,7 @@ import pytest
 from sentkit.console import Console
 from sentkit.errors import CannotCreateError
 from sentkit.flags.outputs import check_paths
-from sentkit.formats.checkpoints.export import new_folder
+from sentkit.formats.checkpoints.writing import new_folder
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.outputs.temporary import (
     HOST,

@@ -238,10 +238,11 @@ def test_rows_do_not_depend_on_the_boundaries_of_reads(write, parts, size, name)
 
     def read(size):
         rejects = Rejects(skip=True, file=io.BytesIO())
-        inputs = Inputs([path], rejects=rejects, longest=LONGEST, by_paragraph=True)
+        inputs = Inputs([path], rejects=rejects, by_paragraph=True)
         rows, problem = [], ""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("sentkit.formats.rows.lines.READ", size)
+            patch.setattr("sentkit.formats.rows.lines.MAX_LINE", LONGEST)
             try:
                 rows += ((row.number, row.line) for row in inputs.read(lambda row: row))
             except DataError as error:
@@ -253,10 +254,11 @@ def test_rows_do_not_depend_on_the_boundaries_of_reads(write, parts, size, name)
 
 @pytest.mark.parametrize("size", [7, 100, 65_536])
 def test_rows_before_a_long_record_of_csv_are_read(write, size, monkeypatch):
-    """`longest` is 100 bytes; the record over it begins in the fourth line."""
+    """The limit is 100 bytes; the record over it begins in the fourth line."""
     monkeypatch.setattr("sentkit.formats.rows.lines.READ", size)
+    monkeypatch.setattr("sentkit.formats.rows.lines.MAX_LINE", 100)
     path = write("a.csv", b'id,text\n1,"a ""cat"""\n2,dogs\n3,"' + b"x\n" * 60 + b'"\n4,birds\n')
-    rows = Inputs([path], longest=100).read(lambda row: row.values["text"])
+    rows = Inputs([path]).read(lambda row: row.values["text"])
 
     assert [next(rows), next(rows)] == ['a "cat"', "dogs"]
     with pytest.raises(DataError, match=r"a.csv:4: a row of more than 100 bytes") as caught:

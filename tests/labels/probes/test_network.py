@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from sentkit.labels.probes.classifiers import (
-    Adam,
+    NumpyAdam,
     held_out,
     layers_of,
     learn,
@@ -68,7 +68,7 @@ def test_adam_equals_torch():
     random = np.random.default_rng(3)
     ours = random.standard_normal(6)
     theirs = torch.tensor(ours.copy(), requires_grad=True)
-    adam, reference = Adam(ours), torch.optim.Adam([theirs], lr=1e-3, weight_decay=0.1)
+    adam, reference = NumpyAdam(ours), torch.optim.Adam([theirs], lr=1e-3, weight_decay=0.1)
     for _ in range(100):
         given = random.standard_normal(6)
         theirs.grad = torch.tensor(given)

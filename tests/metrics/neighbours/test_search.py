@@ -68,7 +68,7 @@ def devices(metric):
     rooms = (1 << 40, 0, 700) if metric in ("cosine", "dot") else ()
     found = [Device(torch.device("cpu")) for _ in rooms]
     for device, room in zip(found, rooms, strict=True):
-        device.room = room
+        device.free_bytes = room
     return [None, *found]
 
 
@@ -244,7 +244,7 @@ def test_memory_does_not_grow_with_the_pairs(monkeypatch):
     monkeypatch.setattr(of_pairs, "ROWS_PER_SEARCH", 128)
     vectors = normal_rows(800, 4)
     tracemalloc.start()
-    count = sum(len(part.left) for part in pairs_reaching(vectors, -1.0))
+    count = sum(len(part.rows_a) for part in pairs_reaching(vectors, -1.0))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
@@ -346,7 +346,7 @@ def test_a_dense_block_is_computed_in_full(bounded, monkeypatch):
     check = search.exact
     monkeypatch.setattr(search, "exact", lambda *args: verified.append(len(args[3][0])) or check(*args))
     corpus = uneven_rows(150, 64, seed=5)
-    count = sum(len(part.left) for part in pairs_reaching(corpus, 0.9))
+    count = sum(len(part.rows_a) for part in pairs_reaching(corpus, 0.9))
     alike = table(corpus, corpus, "cosine")
 
     assert count == np.count_nonzero(np.triu(alike, 1) >= 0.9)

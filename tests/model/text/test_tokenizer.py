@@ -425,7 +425,7 @@ def test_other_rules_need_the_whole_text(allows, change):
 def test_forgotten_words_have_the_same_ids(monkeypatch):
     by_words = rules.WordIds(tokenizer_of("nano").alone, rules_of_nano())
     before = by_words(["a cat", "a dog, a cat"])
-    monkeypatch.setattr(rules, "MOST_CHARACTERS", 0)
+    monkeypatch.setattr(rules, "LARGEST_CACHE", 0)
     monkeypatch.setattr(rules, "TEXTS_AT_ONCE", 1)
 
     after = by_words(["a cat", "a dog, a cat"])

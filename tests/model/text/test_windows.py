@@ -114,7 +114,7 @@ def test_the_first_window_is_the_truncated_text(make, how):
     assert truncated.truncated
     assert not tokens.truncated
     [located] = tokenizer.locate([text])
-    first, last = located.own
+    first, last = located.text_range
     for part in (tokens, *tokens.windows.others):
         own = len(part.ids) - located.around
         assert part.ids[:first] == located.ids[:first]
@@ -129,12 +129,12 @@ def test_windows_cover_the_text_and_contain_their_tokens(make, text, sizes, how)
     tokenizer, (size, stride) = make(how, max_length=10_000), sizes
     [whole], tokens = tokenizer([text]), split(tokenizer, text, size, stride, chunks=True)
     if whole.problem or whole.count <= size:
-        assert not tokens.windows or tokens.windows.places == ((0, len(text)),)
+        assert not tokens.windows or tokens.windows.characters == ((0, len(text)),)
         return
-    places = tokens.windows.places
+    places = tokens.windows.characters
     assert (places[0][0], places[-1][1]) == (0, len(text))
     [located] = tokenizer.locate([text])
-    first, last = located.own
+    first, last = located.text_range
     room = size - located.around
     for number, (start, end) in enumerate(places):
         low = number * min(stride, room)
@@ -142,7 +142,7 @@ def test_windows_cover_the_text_and_contain_their_tokens(make, text, sizes, how)
         ids = (tokens, *tokens.windows.others)[number].ids
         assert ids[first : len(ids) - (len(whole.ids) - last)] == [whole.ids[i] for i in own]
         for i in own:
-            low_character, high_character = located.places[i - first]
+            low_character, high_character = located.characters[i - first]
             assert low_character == high_character or start <= low_character < high_character <= end
     assert own.stop == last
 
@@ -153,8 +153,8 @@ def test_places_are_those_of_the_library(make, text):
     tokenizer = make("plain", max_length=10_000)
     [located], encoding = tokenizer.locate([text]), tokenizer.backend.encode(text)
 
-    first, last = located.own
-    pairs = zip(located.places, encoding.offsets[first:last], strict=True)
+    first, last = located.text_range
+    pairs = zip(located.characters, encoding.offsets[first:last], strict=True)
     assert [one for one, other in pairs if other[0] < other[1] and one != other] == []
 
 
@@ -165,9 +165,9 @@ def test_places_are_right_if_lower_case_is_longer(make, words):
 
     [located] = tokenizer.locate([text])
 
-    covered = {place for start, end in located.places for place in range(start, end)}
+    covered = {place for start, end in located.characters for place in range(start, end)}
     assert covered | {i for i, character in enumerate(text) if character == " "} == set(range(len(text)))
-    inside = [text[start:end].strip() for start, end in located.places]
+    inside = [text[start:end].strip() for start, end in located.characters]
     assert all(" " not in each for each in inside)
 
 
@@ -181,10 +181,10 @@ def test_a_chunk_of_words_has_the_words_of_its_characters(words, size):
 
     tokens = split(lookup, text, size, size, chunks=True)
 
-    inside = {place for start, end in tokens.windows.places for place in range(start, end)}
+    inside = {place for start, end in tokens.windows.characters for place in range(start, end)}
     outside = {character for place, character in enumerate(text) if place not in inside}
     assert outside <= set("\u2003:-)"), "only blanks, and marks without a vector"
     parts = tokens, *tokens.windows.others
-    for part, (start, end) in zip(parts, tokens.windows.places, strict=True):
+    for part, (start, end) in zip(parts, tokens.windows.characters, strict=True):
         [alone] = lookup([text[start:end]])
         assert (alone.ids, alone.unknown) == (part.ids, part.unknown)

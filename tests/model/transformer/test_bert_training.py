@@ -8,7 +8,7 @@ import torch
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.transformer.attention import plain_attention
 from sentkit.model.transformer.bert import Block
-from sentkit.model.transformer.device import drop
+from sentkit.model.transformer.layers import drop
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import apply_readouts
 

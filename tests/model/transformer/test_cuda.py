@@ -13,11 +13,12 @@ import sentkit
 from flash_kernel import kernel_on_cpu
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.text.tokens import TokenBlock
-from sentkit.model.transformer import encoder, gpu_kernels, inference
+from sentkit.model.transformer import encoder
 from sentkit.model.transformer.bert import Block
 from sentkit.model.transformer.device import to_device, to_host
-from sentkit.model.transformer.gpu_kernels import add_norm_for, adds_right
-from sentkit.model.transformer.inference import CudaBlock, prepare_for_cuda
+from sentkit.model.transformer.kernels import gpu_kernels, inference
+from sentkit.model.transformer.kernels.gpu_kernels import add_norm_for, adds_right
+from sentkit.model.transformer.kernels.inference import CudaBlock, prepare_for_cuda
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import apply_readouts
 
@@ -240,7 +241,8 @@ def test_copies_to_a_gpu_are_pinned_and_do_not_wait(monkeypatch):
 def nano():
     """The bundled encoder on a CPU, and a batch for each text."""
     model = sentkit.Encoder("nano", device="cpu", precision="fp32", readout="cls")
-    return model.loaded, [TokenBlock.of([each]) for each in model.tokenizer(TEXTS)]
+    model.loaded.own_threads = None  # the calling thread starts all batches, as on a GPU
+    return model.loaded, [TokenBlock.of([tokens]) for tokens in model.tokenizer(TEXTS)]
 
 
 def test_a_batch_starts_before_the_vectors_of_the_last_one_are_read(nano, monkeypatch):

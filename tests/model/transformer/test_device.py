@@ -146,7 +146,7 @@ def test_tensors_of_a_failed_run_are_freed_before_the_halves_run():
 
 def test_parts_of_a_model_that_pads_count_the_padding(monkeypatch):
     """The first fills 3 x 10 of 32 tokens, and a text of more tokens than a part is alone."""
-    monkeypatch.setitem(device.PADDED, "cpu", 32)
+    monkeypatch.setitem(device.PADDED_TOKENS, "cpu", 32)
     batch = TokenBlock.of([Tokens([5] * length, length) for length in (40, 10, 9, 2, 2, 1, 1, 1)])
 
     parts = padded_parts(batch, CPU)

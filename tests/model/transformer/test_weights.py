@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from sentkit.errors import DataError, NoInputError
 from sentkit.model.transformer.architecture import read_architecture
-from sentkit.model.transformer.inference import prepare_for_cpu
+from sentkit.model.transformer.kernels.inference import prepare_for_cpu
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.transformers_model import load_transformers_model
 from sentkit.model.transformer.weights import canonical, fit, read_tensors, weights_hash
@@ -50,7 +50,8 @@ def test_the_length_of_the_header_does_not_change_a_bit(
 
     other = family == "albert"
     if not fused:
-        monkeypatch.setattr("sentkit.model.transformer.inference.fused_products_work", lambda dtype: False)
+        inference = "sentkit.model.transformer.kernels.inference"
+        monkeypatch.setattr(f"{inference}.fused_matmul_works", lambda dtype: False)
     model = AlbertModel(config_of("albert", embedding_size=16)) if other else make(family)
     model.save_pretrained(tmp_path)
     file, found = tmp_path / "model.safetensors", set()

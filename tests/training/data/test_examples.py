@@ -27,7 +27,7 @@ def test_a_score_within_the_limit_is_a_target_and_a_pair_without_a_score_is_omit
 
 
 @pytest.mark.parametrize(
-    ("parse", "values", "unread"),
+    ("parse", "values", "ignored"),
     [
         (parser_of(SENTENCE, PAIR), TEXTS | {"label": "contradiction", "score": 1}, ("label", "score")),
         (parser_of(PAIR), TEXTS | {"score": None}, ("score",)),
@@ -46,8 +46,8 @@ def test_a_score_within_the_limit_is_a_target_and_a_pair_without_a_score_is_omit
         ),
     ],
 )
-def test_ignored_fields_of_a_pair_are_recorded(parse, values, unread):
-    assert parse.unread == ()
+def test_ignored_fields_of_a_pair_are_recorded(parse, values, ignored):
+    assert parse.ignored_fields == ()
     parse(row(**values))
 
-    assert parse.unread == unread
+    assert parse.ignored_fields == ignored

@@ -8,11 +8,11 @@ import torch
 
 from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.training.data.corpus import chunks_of_tokens
-from sentkit.training.loop.gradient import Gradient, tokens_that_fit
+from sentkit.training.loop.gradient import GpuMemory, Gradient, tokens_that_fit
 from sentkit.training.method import changing, trained
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.methods.tsdae import TSDAE
-from sentkit.training.settings import limits_of
+from sentkit.training.recipe import limits_of
 from training.small import equal, gradient_of, run_with_log, stop_after
 
 
@@ -106,8 +106,8 @@ def test_a_resumed_run_has_the_chunks_of_the_state(trainer_of, texts):
     torch.manual_seed(4)
     stop_after(cut, 3)
     rest = trainer_of(SimCSE, texts, chunk_tokens="auto", **SETTINGS)
-    rest.keeper = cut.keeper
-    rest.resume_from(cut.keeper.load(rest.run.identity))
+    rest.checkpointer = cut.checkpointer
+    rest.resume_from(cut.checkpointer.load(rest.run.identity))
     limited(rest, {0: 1000, 4: 11})
     rest.train()
 
@@ -146,7 +146,8 @@ def test_the_limit_is_measured(trainer_of, texts, monkeypatch):
     monkeypatch.setattr(Gradient, "compute", lambda *given: tokens.append(given[1].tokens) or compute(*given))
 
     def memory_of(device):
-        return 10**6 + 10 * weights, 2 * 10**6 + 10 * weights, 10, 5010 + 1000 * tokens[-1]
+        free = 10**6 + 10 * weights
+        return GpuMemory(free, total=free + 10**6, used=10, peak=5010 + 1000 * tokens[-1])
 
     monkeypatch.setattr("sentkit.training.loop.gradient.memory_of", memory_of)
     batch = trainer.batch(0)
@@ -157,13 +158,13 @@ def test_the_limit_is_measured(trainer_of, texts, monkeypatch):
     room = 0.8 * (2 * 10**6 + 10 * weights) - 8 * weights - 10
     assert int((room - 5000) / 1000) == 1594
     assert tokens_that_fit(trainer.gradient, batch, of_whole_memory=True) == 1536
-    assert [*dict.fromkeys(tokens)] == [batch.part(slice(0, 4)).tokens, batch.tokens]
+    assert [*dict.fromkeys(tokens)] == [batch.take(slice(0, 4)).tokens, batch.tokens]
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_a_broken_step_forgets_the_halving_after_it(trainer_of, texts, monkeypatch):
     trainer = trainer_of(SimCSE, texts, chunk_tokens="auto", **SETTINGS)
-    trainer.behind, trainer.position.limits = 2, [[0, 50], [2, 40]]
+    trainer.max_unread, trainer.position.limits = 2, [[0, 50], [2, 40]]
     step = type(trainer)._gradient
 
     def broken(self, batch, before):

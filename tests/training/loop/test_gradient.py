@@ -38,7 +38,7 @@ def test_chunks_leave_the_random_state_of_a_whole_batch(trainer_of, texts):
     trainer.method.train()
     torch.manual_seed(5)
     for rows in chunks(12, 4):
-        trainer.method.encode(trainer.batch(0).part(rows))
+        trainer.method.encode(trainer.batch(0).take(rows))
 
     assert torch.equal(torch.get_rng_state(), states[1])
 

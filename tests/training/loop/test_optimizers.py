@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from sentkit.training.loop.optimizers import Adam, decays, make_optimizer
-from sentkit.training.settings import Recipe
+from sentkit.training.recipe import Recipe
 
 SHAPES = [(3,), (2, 5), (2, 1, 4), ()]
 RATE = 1e-2

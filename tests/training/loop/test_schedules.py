@@ -60,6 +60,6 @@ def test_a_run_is_scored_at_the_ends_of_epochs_and_about_ten_times(small, settin
     """At least every thousand steps. An epoch of 22 rows has 11 steps."""
     trainer = small("contrast", epochs=3, **settings)
     trainer.run = replace(trainer.run, dev=object())
-    trainer.order = Order(rows, 2, 3, seed=0, most=trainer.recipe.steps)
+    trainer.order = Order(rows, 2, 3, seed=0, max_steps=trainer.recipe.steps)
 
     assert [n for n in range(trainer.order.steps + 1) if trainer.evaluates(n)] == steps

@@ -13,7 +13,7 @@ from sentkit.errors import DataError
 from sentkit.training.base import open_named
 from sentkit.training.catalogue import METHODS
 from sentkit.training.data.dev import Dev
-from sentkit.training.loop.state import Keeper, read_sealed, write_sealed
+from sentkit.training.loop.state import Checkpointer, read_sealed, write_sealed
 from sentkit.training.method import changing
 from training.small import equal, make_base, stop_after
 
@@ -35,22 +35,22 @@ def saved(trainer_of, texts, monkeypatch, one_layer):
     )
 
     stop_after(trainer, 3)
-    assert {path.name for path in trainer.keeper.folder.iterdir()} == {
+    assert {path.name for path in trainer.checkpointer.folder.iterdir()} == {
         f"{name}-{step}.pt" for name in ("state", "best") for step in (2, 3)
     }
     return trainer
 
 
 def load(trainer):
-    """With a new keeper, as a new process does; and the warnings."""
+    """With a new checkpointer, as a new process does; and the warnings."""
     warnings = []
-    trainer.keeper = Keeper(trainer.keeper.folder)
-    return trainer.keeper.load(trainer.run.identity, warnings.append, keeps_best=True), warnings
+    trainer.checkpointer = Checkpointer(trainer.checkpointer.folder)
+    return trainer.checkpointer.load(trainer.run.identity, warnings.append, keeps_best=True), warnings
 
 
 def test_flipped_and_lost_bytes_never_give_another_state(saved):
     """Anywhere in a state or in best weights: the older state is read as it was written, and one warning."""
-    folder, chance = saved.keeper.folder, random.Random(5)
+    folder, chance = saved.checkpointer.folder, random.Random(5)
     older = read_sealed(folder / "state-2.pt")
     assert equal(load(saved)[0]["method"], changing(saved.method))
     for name in ("state-3.pt", "best-3.pt"):
@@ -75,7 +75,7 @@ def test_flipped_and_lost_bytes_never_give_another_state(saved):
 
 
 def test_all_invalid_states_are_named(saved):
-    folder = saved.keeper.folder
+    folder = saved.checkpointer.folder
     (folder / "state-2.pt").write_bytes(b"PK\3\4 a state without a digest")
     (folder / "state-3.pt").unlink()
     (folder / "best-2.pt").unlink()
@@ -91,10 +91,10 @@ def test_all_invalid_states_are_named(saved):
 
 
 def test_damaged_best_weights_end_the_run_and_a_lost_file_of_them_is_named(saved):
-    path = saved.keeper.folder / "best-3.pt"
+    path = saved.checkpointer.folder / "best-3.pt"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(DataError, match=r"best-3\.pt: its digest does not match"):
-        saved.keeper.load_best(3)
+        saved.checkpointer.load_best(3)
     path.unlink()
 
     assert "its best weights, best-3.pt: cannot be read: no such file" in load(saved)[1][0]
@@ -117,15 +117,15 @@ def test_a_full_disk_is_the_error_of_a_save(room):
 @pytest.mark.parametrize("removed", [False, True])
 def test_a_resumed_run_removes_later_lines(tmp_path, removed):
     (tmp_path / "state-1.pt").touch()  # without a state, the log of a run that ends is removed
-    keeper = Keeper(tmp_path)
-    with keeper.logging():
-        keeper.write({"step": 1})
-        length = keeper.log_length()
-        keeper.write({"step": 2})
+    checkpointer = Checkpointer(tmp_path)
+    with checkpointer.logging():
+        checkpointer.write({"step": 1})
+        length = checkpointer.log_length()
+        checkpointer.write({"step": 2})
     if removed:
         (tmp_path / "steps.jsonl").unlink()
-    with keeper.logging(length):
-        keeper.write({"step": 3})
+    with checkpointer.logging(length):
+        checkpointer.write({"step": 3})
 
     steps = [json.loads(line)["step"] for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
     assert steps == ([3] if removed else [1, 3])
@@ -134,14 +134,14 @@ def test_a_resumed_run_removes_later_lines(tmp_path, removed):
 def test_the_saved_length_of_the_log_is_that_of_its_lines_after_each_resume(tmp_path):
     """Two runs that are killed between the same two saves leave lines that the next ones replace."""
     (tmp_path / "state-1.pt").touch()  # without a state, the log of a run that ends is removed
-    keeper, length = Keeper(tmp_path), 0
+    checkpointer, length = Checkpointer(tmp_path), 0
     for killed_after in (4, 3, 5):
-        with keeper.logging(length):
-            assert keeper.log_length() == length
-            keeper.write({"step": 2})
-            saved = keeper.log_length()
+        with checkpointer.logging(length):
+            assert checkpointer.log_length() == length
+            checkpointer.write({"step": 2})
+            saved = checkpointer.log_length()
             for step in range(3, killed_after):
-                keeper.write({"step": step})
+                checkpointer.write({"step": step})
         lines = (tmp_path / "steps.jsonl").read_bytes()
         steps = [json.loads(line)["step"] for line in lines.splitlines()]
 

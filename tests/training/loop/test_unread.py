@@ -49,7 +49,7 @@ def test_a_step_that_is_not_finite_is_not_applied(trainer_of, texts, monkeypatch
             SimCSE, texts, batch=4, epochs=3, lr=3e-3, optimizer=optimizer, weight_decay=0.1, dropout=0.1
         )
         lines, (weights, _), [message] = run_with_log(trainer, behind)
-        state = read_sealed(trainer.keeper.folder / f"state-{BROKEN}.pt")
+        state = read_sealed(trainer.checkpointer.folder / f"state-{BROKEN}.pt")
         assert next(calls) == BROKEN + 1 + behind  # so many steps were computed
         assert lines.count("\n") == BROKEN
         assert state["position"]["log_bytes"] == len(lines.encode())
@@ -76,14 +76,14 @@ def test_a_term_that_is_not_finite_ends_the_run_too(trainer_of, texts, monkeypat
 
 def test_the_log_is_complete_before_each_state_and_evaluation(trainer_of, texts, monkeypatch):
     trainer, complete = trainer_of(SimCSE, texts, batch=4, epochs=2, save_every=2), []
-    save = trainer.keeper.save
+    save = trainer.checkpointer.save
 
     def saved(position, *more):
-        lines = (trainer.keeper.folder / "steps.jsonl").read_bytes()
+        lines = (trainer.checkpointer.folder / "steps.jsonl").read_bytes()
         complete.append((position.step, lines.count(b"\n"), len(lines) == position.log_bytes))
         save(position, *more)
 
-    monkeypatch.setattr(type(trainer.keeper), "save", lambda keeper, *arguments: saved(*arguments))
+    monkeypatch.setattr(type(trainer.checkpointer), "save", lambda self, *arguments: saved(*arguments))
     run_with_log(trainer, 3)
 
     assert complete == [(2, 2, True), (4, 4, True), (6, 6, True)]

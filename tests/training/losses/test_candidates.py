@@ -9,7 +9,7 @@ from torch.autograd import gradcheck
 
 from sentkit.training import losses
 from sentkit.training.losses import Filter, Texts, candidate_contrast
-from sentkit.training.settings import FORMS
+from sentkit.training.recipe import FORMS
 from training.losses.formulas import cosine
 
 TAU = 0.05

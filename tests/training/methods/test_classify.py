@@ -7,7 +7,7 @@ from reference_steps import adamw
 from sentkit.model.checkpoint.heads import read_head
 from sentkit.training.base import open_named
 from sentkit.training.methods.classify import Classify
-from sentkit.training.runs.run import write_checkpoint
+from sentkit.training.runs.checkpoint import write_checkpoint
 from support import padded
 from training.small import changed_by
 

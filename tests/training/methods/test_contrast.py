@@ -17,7 +17,8 @@ from sentkit.training.methods.contrast import Contrast
 from sentkit.training.methods.pairs import SBERT, CoSENT
 from sentkit.training.methods.rank_encoder import RankEncoder
 from sentkit.training.methods.simcse import SupervisedSimCSE
-from sentkit.training.settings import Dims, build, widths_of
+from sentkit.training.recipe import Dims, widths_of
+from sentkit.training.settings import build
 from support import declare_modules
 from training.losses.formulas import attraction, without
 from training.methods.loops import RECIPE

@@ -24,7 +24,7 @@ from sentkit.training.base import open_named
 from sentkit.training.data.corpus import Batch
 from sentkit.training.method import changing, trained
 from sentkit.training.methods.simcse import SimCSE
-from sentkit.training.runs.run import write_checkpoint
+from sentkit.training.runs.checkpoint import write_checkpoint
 from support import padded
 from training.methods.loops import cross_entropy, every_family, theirs
 from training.small import changed_by, equal, make_base

@@ -11,12 +11,13 @@ from safetensors.torch import load_file, save_file
 from sentkit.errors import UsageError
 from sentkit.model.transformer.weights import read_weights
 from sentkit.papers.sg_bert.method import SelfGuided
-from sentkit.training.base import constant_tensors, open_named
+from sentkit.training.base import open_named
 from sentkit.training.catalogue import METHODS
+from sentkit.training.lora import constant_tensors
 from sentkit.training.method import changing
 from sentkit.training.methods.pairs import CoSENT
-from sentkit.training.runs.run import write_checkpoint
-from sentkit.training.settings import LORA_LAYERS, Recipe
+from sentkit.training.recipe import LORA_LAYERS, Recipe
+from sentkit.training.runs.checkpoint import write_checkpoint
 from training.losses.formulas import loop_ranked
 from training.methods.loops import RECIPE
 from training.small import changed_by

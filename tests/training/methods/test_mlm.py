@@ -20,7 +20,7 @@ from sentkit.training.data.corpus import Batch
 from sentkit.training.methods.clear import CLEAR
 from sentkit.training.methods.mlm import MaskedLanguageModel, vocabulary_of
 from sentkit.training.methods.tsdae import TSDAE, word_starts
-from sentkit.training.runs.run import write_checkpoint
+from sentkit.training.runs.checkpoint import write_checkpoint
 from support import padded
 from training.losses.formulas import loop_paired, mean
 from training.methods.loops import RECIPE, copies, draws_of, every_family, masked, theirs

@@ -16,7 +16,7 @@ from sentkit.training.method import changing, using
 from sentkit.training.methods.contrastive_tension import ContrastiveTension
 from sentkit.training.methods.is_bert import ISBERT
 from sentkit.training.methods.pairs import SBERT, AnglE, CoSENT
-from sentkit.training.runs.run import write_checkpoint
+from sentkit.training.runs.checkpoint import write_checkpoint
 from sentkit.training.settings import build
 from training.losses.formulas import (
     attraction,

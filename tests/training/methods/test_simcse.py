@@ -24,7 +24,7 @@ from sentkit.training.methods.esimcse import ESimCSE
 from sentkit.training.methods.promptbert import SNCSE, PromptBERT
 from sentkit.training.methods.rank_encoder import RankEncoder
 from sentkit.training.methods.simcse import SimCSE, SupervisedSimCSE
-from sentkit.training.runs.run import write_checkpoint
+from sentkit.training.runs.checkpoint import write_checkpoint
 from training.losses.formulas import loop_in_batch, loop_soft_negatives, loop_triplet, mean
 from training.methods.loops import RECIPE, copies, masked
 from training.small import changed_by, equal, gradient_of, make_base

@@ -25,13 +25,15 @@ from sentkit.model.query_encoder import encoded_texts
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import apply_readouts
-from sentkit.training.base import TokenTable, open_named, scaled
+from sentkit.training.base import open_named
 from sentkit.training.catalogue import METHODS
-from sentkit.training.data.corpus import map_corpus, write_corpus
+from sentkit.training.data.corpus import map_corpus
+from sentkit.training.data.corpus_writer import write_corpus
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.method import dev_vectors
 from sentkit.training.methods.distill import Distill
-from sentkit.training.runs.run import write_checkpoint
+from sentkit.training.runs.checkpoint import write_checkpoint
+from sentkit.training.static_body import TokenTable, scaled
 from training.losses.formulas import loop_relational, mean
 from training.methods.loops import RECIPE
 
@@ -284,7 +286,7 @@ def test_vectors_and_their_space_are_in_the_corpus(corpus_of, base, tmp_path, te
 
     np.testing.assert_array_equal(corpus.vectors, np.float32([row["embedding"] for row in rows]))
     np.testing.assert_array_equal(
-        corpus.batch(np.array([7, 2])).part(slice(1, 2)).vectors, corpus.vectors[[2]]
+        corpus.batch(np.array([7, 2])).take(slice(1, 2)).vectors, corpus.vectors[[2]]
     )
     assert corpus.teacher == map_corpus(tmp_path).teacher == EMB
     assert map_corpus(tmp_path).digest == corpus.digest

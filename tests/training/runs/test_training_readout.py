@@ -14,7 +14,7 @@ from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.base import open_named
 from sentkit.training.catalogue import METHODS
 from sentkit.training.method import dev_vectors
-from sentkit.training.runs.command import settle
+from sentkit.training.runs.readout import settle
 from sentkit.training.settings import build, described
 from training.small import make_base
 

@@ -1,7 +1,7 @@
-"""Finds the change of a checkpoint, or the two changes, that explain given vectors of texts.
+"""Finds the change of a checkpoint, or the two changes, that explain vectors from elsewhere, the target.
 
 A `Variant` is one change: other programs make it by mistake, or with other settings. One loop encodes some
-texts under each variant, on the CPU in float32, and compares the vectors with the given ones.
+texts under each variant, on the CPU in float32, and compares the vectors with the target.
 Axes: n texts, d the width.
 """
 
@@ -37,9 +37,10 @@ Network = Bert | TransformersModel
 # Limits of the distance, which is 0 for equal vectors; see `distances`. Measured with all-MiniLM-L6-v2: other
 # programs in float16 8e-7, in bfloat16 1e-5 to 5e-5; int8 4e-4 with a scale per row, 5e-2 with one scale.
 EQUAL = 2e-6
-EXPLAINED, CLOSE = 0.01, 5e-4  # of the distance without a change; and largest, as other programs also round
+EXPLAINED = 0.01  # of the distance without a change
+CLOSE = 5e-4  # and the largest distance, as other programs also round
 ROUNDED = 0.75  # of the distance without a change: other programs round other numbers too
-BASES = 3  # best changes of different kinds that are joined with each other change
+BASES = 3  # best changes of different settings that are joined with each other change
 LENGTHS = (16, 32, 64, 128, 256, 512)
 MOST_LENGTHS = 24  # limits that are tried between the longest equal text and the shortest other one
 SAME_FACTOR = 2e-3  # largest logarithm of a factor between lengths that rounding can explain
@@ -49,11 +50,16 @@ WEIGHTS = {
     "int8 by row": "weights in int8, a scale for each row",
     "int8": "weights in int8, a scale for each matrix",
 }
-PROMPTS = (  # of E5, Nomic, BGE and mxbai, GTE and Qwen, EmbeddingGemma
-    *("query: ", "passage: ", "search_query: ", "search_document: "),
-    "Represent this sentence for searching relevant passages: ",
+PROMPTS = (
+    "query: ",  # E5
+    "passage: ",
+    "search_query: ",  # Nomic
+    "search_document: ",
+    "Represent this sentence for searching relevant passages: ",  # BGE and mxbai
+    # GTE and Qwen
     "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:",
-    *("task: search result | query: ", "title: none | text: "),
+    "task: search result | query: ",  # EmbeddingGemma
+    "title: none | text: ",
 )
 
 
@@ -87,13 +93,14 @@ class Variant:
     changes: Mapping[str, Any]  # of `Settings`
 
     @property
-    def kind(self) -> str:
+    def setting(self) -> str:
+        """The first setting that changes."""
         return next(iter(self.changes))
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The agreement of the vectors under some variants with the given vectors.
+    """The agreement of the vectors under some variants with the target.
 
     A factor between the norms that is the same for all texts counts apart: it has no part in the distance.
     """
@@ -101,8 +108,8 @@ class Result:
     variants: tuple[Variant, ...]
     distances: Float64  # (n,)
     cosines: Float64  # (n,)
-    ratios: Float64  # (n,), of the norms: these by the given ones
-    factor: float | None  # of the given norms by these, if it is not 1
+    ratios: Float64  # (n,), of the norms: these by the target
+    factor: float | None  # of the target's norms by these, if it is not 1
 
     @property
     def distance(self) -> float:
@@ -110,21 +117,24 @@ class Result:
 
     @property
     def name(self) -> str:
-        return f"with {' and '.join(each.name for each in self.variants)}" if self.variants else "as declared"
+        if not self.variants:
+            return "as declared"
+        return "with " + " and ".join(variant.name for variant in self.variants)
 
     def record(self) -> dict[str, Any]:
         cosine = {"lowest": float(self.cosines.min()), "mean": float(self.cosines.mean())}
         ratio = {"lowest": float(self.ratios.min()), "highest": float(self.ratios.max())}
-        return {"changes": [each.name for each in self.variants], "cosine": cosine, "norm_ratio": ratio}
+        changes = [variant.name for variant in self.variants]
+        return {"changes": changes, "cosine": cosine, "norm_ratio": ratio}
 
 
-def compared(variants: tuple[Variant, ...], given: Float32, vectors: Float32) -> Result:
-    """Compare vectors (n, d) with the given ones.
+def compared(variants: tuple[Variant, ...], target: Float32, vectors: Float32) -> Result:
+    """Compare vectors (n, d) with the target ones.
 
     The distance of a and b is |a - b|^2 / (2 |a| |b|), so it is 0 only for equal vectors: unit length does
     not change a cosine. Before, b is multiplied by the median of |a| / |b|.
     """
-    a = given.astype(np.float64)
+    a = target.astype(np.float64)
     b = vectors.astype(np.float64)
     norms_of_a = np.maximum(np.linalg.norm(a, axis=1), 1e-8)
     norms_of_b = np.maximum(np.linalg.norm(b, axis=1), 1e-8)
@@ -139,39 +149,48 @@ def compared(variants: tuple[Variant, ...], given: Float32, vectors: Float32) ->
 
 
 def explain(
-    model: CheckpointModel, texts: Sequence[str], given: Float32
+    model: CheckpointModel, texts: Sequence[str], target: Float32
 ) -> tuple[bool, Result | None, list[Result]]:
     """Find the variant, or the two variants, with which the model gives these vectors (n, d) of the texts.
 
     Returns whether the best result explains them, this result, and all of them. The first one is without a
     change, unless the widths differ.
     """
-    encoder = VariantEncoder(model, texts, given)
-    declared = next(iter(encoder.results([()])), None)
-    if declared is not None:
+    encoder = VariantEncoder(model, texts, target)
+    without_change = encoder.results([()])
+    declared_distance = np.inf
+    if without_change:
+        [declared] = without_change
+        declared_distance = declared.distance
         encoder.variants += encoder.variants_of_length(declared)
-    singles = encoder.results((each,) for each in encoder.variants)
-    found = singles if declared is None else [declared, *singles]
-    if not found:
+
+    # One change.
+    singles = encoder.results((variant,) for variant in encoder.variants)
+    results = without_change + singles
+    if not results:
         return False, None, []
-    before = np.inf if declared is None else declared.distance
-    limit = max(EQUAL, min(EXPLAINED * before, CLOSE))
-    best = nearest(found)
-    of_weights = bool(best.variants) and best.variants[0].kind == "weights"
-    if best.distance <= limit or (of_weights and best.distance <= ROUNDED * before):
-        return True, best, found
-    by_kind = dict[str, Result]()
-    for each in sorted(singles, key=lambda each: each.distance):
-        if each.distance < before:
-            by_kind.setdefault(each.variants[0].kind, each)
-    pairs = dict[frozenset[str], tuple[Variant, ...]]()
-    for base in [result.variants[0] for result in by_kind.values()][:BASES]:
-        for other in encoder.variants:
-            if other.kind != base.kind:
-                pairs.setdefault(frozenset((base.name, other.name)), (base, other))
-    found += encoder.results(pairs.values())
-    best = nearest(found)
-    return best.distance <= limit, best, found
+    limit = max(EQUAL, min(EXPLAINED * declared_distance, CLOSE))
+    best = nearest(results)
+    if best.distance <= limit:
+        return True, best, results
+    changes_weights = bool(best.variants) and best.variants[0].setting == "weights"
+    if changes_weights and best.distance <= ROUNDED * declared_distance:
+        return True, best, results
+
+    # Two changes: the best ones of some settings, each with each change of another setting.
+    best_by_setting: dict[str, Variant] = {}
+    for result in sorted(singles, key=lambda result: result.distance):
+        [variant] = result.variants
+        if result.distance < declared_distance:
+            best_by_setting.setdefault(variant.setting, variant)
+    pairs: dict[frozenset[str], tuple[Variant, ...]] = {}
+    for a in list(best_by_setting.values())[:BASES]:
+        for b in encoder.variants:
+            if a.setting != b.setting:
+                pairs.setdefault(frozenset((a.name, b.name)), (a, b))
+    results += encoder.results(pairs.values())
+    best = nearest(results)
+    return best.distance <= limit, best, results
 
 
 def nearest(results: Sequence[Result]) -> Result:
@@ -180,114 +199,139 @@ def nearest(results: Sequence[Result]) -> Result:
 
 
 class VariantEncoder:
-    """Encodes the texts under variants, and compares the vectors with the given ones."""
+    """Encodes the texts under variants, and compares the vectors with the target."""
 
-    def __init__(self, model: CheckpointModel, texts: Sequence[str], given: Float32) -> None:
-        self.texts, self.given = texts, given
-        self.checkpoint, self.reading = model.checkpoint, model.reading
+    def __init__(self, model: CheckpointModel, texts: Sequence[str], target: Float32) -> None:
+        self.texts = texts
+        self.target = target
+        self.checkpoint = model.checkpoint
+        self.reading = model.reading
         encoder = TransformerEncoder(self.checkpoint, self.reading, device="cpu", precision="fp32")
-        self.body, self.steps, self.threads = encoder.body, encoder.steps, encoder.threads
+        self.body = encoder.body
+        self.steps = encoder.steps
+        self.threads = encoder.threads
         self.bodies = lru_cache(1)(self.rounded_body)
         self.tokens = cache(self.tokenized)
         unit = any(isinstance(step, Normalize) for step in self.steps)
-        self.base = Settings(self.reading.readouts[0].name, unit)
-        self.variants = [*self.variants_of_readout(), *self.variants_of_vectors(), *self.variants_of_texts()]
-        self.variants += self.variants_of_network()
+        self.declared = Settings(self.reading.readouts[0].name, unit)
+        self.variants = [
+            *self.variants_of_readout(),
+            *self.variants_of_vectors(),
+            *self.variants_of_texts(),
+            *self.variants_of_network(),
+        ]
 
     def variants_of_readout(self) -> Iterator[Variant]:
-        declared, depth = self.reading.readouts[0], self.body.depth
+        declared = self.reading.readouts[0]
+        depth = self.body.depth
         names = [name for name in NAMED if name not in ("prompt", "pooler:cls", CONV, *WK)]
         names += [f"L{layer}:{name}" for layer in range(depth) for name in ("mean", "cls")]
-        for each in map(parse_readout, names):
-            if not same(each, declared, depth) and (self.body.has_pooler or not each.pooled):
-                yield Variant(f"readout {each.name} instead of {declared.name}", {"readout": each.name})
+        for readout in map(parse_readout, names):
+            is_possible = self.body.has_pooler or not readout.pooled
+            if is_possible and not same(readout, declared, depth):
+                yield Variant(f"readout {readout.name} instead of {declared.name}", {"readout": readout.name})
 
     def variants_of_vectors(self) -> Iterator[Variant]:
-        yield Variant("no unit length" if self.base.unit else "unit length", {"unit": not self.base.unit})
+        yield Variant(
+            "no unit length" if self.declared.unit else "unit length", {"unit": not self.declared.unit}
+        )
         if any(isinstance(step, Linear | Norm) for step in self.steps):
             yield Variant("no layers behind the readout", {"dense": False})
         if any(isinstance(step, Truncate) for step in self.steps):
             yield Variant("all numbers", {"dim": 0})
-        dim, width = self.given.shape[1], width_of_vectors(self.body, self.reading.readouts)
-        if dim < width_behind(self.steps, width):
-            name, again = f"the first {dim} numbers", ", at unit length again" * self.base.unit
-            yield Variant(name + again, {"dim": dim})
-            if self.base.unit:
-                yield Variant(f"{name}, not at unit length again", {"dim": dim, "again": False})
+        dim = self.target.shape[1]
+        width = width_of_vectors(self.body, self.reading.readouts)
+        if dim >= width_behind(self.steps, width):
+            return
+        if self.declared.unit:
+            yield Variant(f"the first {dim} numbers, at unit length again", {"dim": dim})
+            changes = {"dim": dim, "again": False}
+            yield Variant(f"the first {dim} numbers, not at unit length again", changes)
+        else:
+            yield Variant(f"the first {dim} numbers", {"dim": dim})
 
     def variants_of_texts(self) -> Iterator[Variant]:
         """Changes of the tokens that change those of these texts."""
-        tokenizer, declared = self.reading.tokenizer, self.checkpoint.declared
-        most, prompt = tokenizer.max_length, tokenizer.prompt
-        instead = f" instead of {shown(prompt)}" if prompt else ""
-        prompts = [each for each in dict.fromkeys([*declared.prompts.values(), *PROMPTS]) if each != prompt]
-        possible = [Variant(f"prompt {shown(each)}{instead}", {"prompt": each}) for each in prompts if each]
-        possible += [Variant(f"no prompt{instead}", {"prompt": ""})]
-        possible += [Variant(f"at most {n} tokens instead of {most}", {"max_length": n}) for n in LENGTHS]
-        possible += [Variant("lower case", {"case": "lower"}), Variant("no lower case", {"case": "cased"})]
-        possible += [Variant("no special tokens", {"special": "absent"})]
+        tokenizer = self.reading.tokenizer
+        declared_prompt = tokenizer.prompt
+        instead = f" instead of {shown(declared_prompt)}" if declared_prompt else ""
+        possible = []
+        for prompt in dict.fromkeys([*self.checkpoint.declared.prompts.values(), *PROMPTS]):
+            if prompt and prompt != declared_prompt:
+                possible.append(Variant(f"prompt {shown(prompt)}{instead}", {"prompt": prompt}))
+        possible.append(Variant(f"no prompt{instead}", {"prompt": ""}))
+        for length in LENGTHS:
+            name = f"at most {length} tokens instead of {tokenizer.max_length}"
+            possible.append(Variant(name, {"max_length": length}))
+        possible.append(Variant("lower case", {"case": "lower"}))
+        possible.append(Variant("no lower case", {"case": "cased"}))
+        possible.append(Variant("no special tokens", {"special": "absent"}))
         return self.that_change_tokens(possible)
 
     def variants_of_length(self, declared: Result) -> Iterator[Variant]:
         """Limits of the length with which exactly those texts change that differ as declared."""
         tokenizer = self.reading.tokenizer
-        lengths = self.tokens(*self.base.of_texts).lengths
+        lengths = self.tokens(*self.declared.of_texts).lengths
         is_equal = 1.0 - declared.cosines <= CLOSE  # the factor of the lengths is one of the longer texts
         if is_equal.all() or not is_equal.any():
             return iter(())
         longest_equal = int(lengths[is_equal].max())
         shortest_other = int(lengths[~is_equal].min())
         limits = range(longest_equal, min(shortest_other, longest_equal + MOST_LENGTHS))
-        known = {variant.name for variant in self.variants}
+        names = {variant.name for variant in self.variants}
         possible = [
             Variant(f"at most {n} tokens instead of {tokenizer.max_length}", {"max_length": n})
             for n in limits
         ]
-        return self.that_change_tokens([variant for variant in possible if variant.name not in known])
+        return self.that_change_tokens([variant for variant in possible if variant.name not in names])
 
     def that_change_tokens(self, possible: Sequence[Variant]) -> Iterator[Variant]:
         """The variants that the model has, and under which these texts have other tokens."""
-        own = self.tokens(*self.base.of_texts).ids
+        declared_ids = self.tokens(*self.declared.of_texts).ids
         for variant in possible:
             try:
-                ids = self.tokens(*replace(self.base, **variant.changes).of_texts).ids
+                ids = self.tokens(*replace(self.declared, **variant.changes).of_texts).ids
             except SentkitError:  # such as a length that the model does not have
                 continue
-            if not np.array_equal(ids, own):
+            if not np.array_equal(ids, declared_ids):
                 yield variant
 
     def variants_of_network(self) -> Iterator[Variant]:
         yield Variant("special tokens left out of the readout", {"special": "unread"})
         if isinstance(self.body, Bert) and self.body.positions is not None:
-            offset = self.body.architecture.position_offset
-            shifts = [n for n in (1, -1, -2) if n + offset >= 0]
-            yield from (Variant(f"positions shifted by {n:+}", {"shift": n}) for n in shifts)
+            for shift in (1, -1, -2):
+                if self.body.architecture.position_offset + shift >= 0:
+                    yield Variant(f"positions shifted by {shift:+}", {"shift": shift})
         for weights, name in WEIGHTS.items():
             yield Variant(name, {"weights": weights})
 
     def results(self, combinations: Iterable[tuple[Variant, ...]]) -> list[Result]:
         """The results in the same order, without variants that are impossible or give another width."""
-        passes = dict[str, list[tuple[int, tuple[Variant, ...], Settings]]]()
+        # The combinations by what determines the states of the network: one pass has several readouts.
+        passes: dict[str, list[tuple[int, tuple[Variant, ...], Settings]]] = {}
         for number, variants in enumerate(combinations):
-            changes = {name: value for each in variants for name, value in each.changes.items()}
-            settings = replace(self.base, **changes)
-            # What determines the states of the network, which have several readouts.
+            settings = self.declared
+            for variant in variants:
+                settings = replace(settings, **variant.changes)
             of_states = repr([settings.weights, settings.of_texts, settings.special, settings.shift])
             passes.setdefault(of_states, []).append((number, variants, settings))
-        found = dict[int, Result]()
-        for _, own in sorted(passes.items()):  # passes with the same weights after each other
-            states = self.states(own[0][2], dict.fromkeys(settings.readout for _, _, settings in own))
-            for number, variants, settings in own:
-                vectors = self.vectors(states[settings.readout], settings)
+
+        results: dict[int, Result] = {}  # by the number of the combination
+        for _, combinations_of_pass in sorted(passes.items()):  # the same weights after each other
+            _, _, first_settings = combinations_of_pass[0]
+            readouts = dict.fromkeys(settings.readout for _, _, settings in combinations_of_pass)
+            vectors_of_readouts = self.states(first_settings, readouts)
+            for number, variants, settings in combinations_of_pass:
+                vectors = self.vectors(vectors_of_readouts[settings.readout], settings)
                 if vectors is not None:
-                    found[number] = compared(variants, self.given, vectors)
-        return [found[number] for number in sorted(found)]
+                    results[number] = compared(variants, self.target, vectors)
+        return [results[number] for number in sorted(results)]
 
     def vectors(self, readout: Float32, settings: Settings) -> Float32 | None:
-        """The vectors (n, d) of a readout, or None if they have another width than the given ones."""
+        """The vectors (n, d) of a readout, or None if they have another width than the target."""
         steps = self.steps_of(settings)
         try:
-            if width_behind(steps, readout.shape[1]) != self.given.shape[1]:
+            if width_behind(steps, readout.shape[1]) != self.target.shape[1]:
                 return None
         except UsageError:
             return None
@@ -296,11 +340,15 @@ class VariantEncoder:
         return readout
 
     def steps_of(self, settings: Settings) -> list[Step]:
-        left: tuple[type, ...] = () if settings.dense else (Linear, Norm)
-        left += () if settings.unit else (Normalize,)
-        left += (Truncate,) if settings.dim == 0 else ()
-        steps = [step for step in self.steps if not isinstance(step, left)]
-        if settings.unit and not self.base.unit:
+        omitted: list[type] = []
+        if not settings.dense:
+            omitted += [Linear, Norm]
+        if not settings.unit:
+            omitted.append(Normalize)
+        if settings.dim == 0:
+            omitted.append(Truncate)
+        steps = [step for step in self.steps if not isinstance(step, tuple(omitted))]
+        if settings.unit and not self.declared.unit:
             steps.append(Normalize())
         if not settings.again:
             return [*steps, Truncate(settings.dim or 0)]
@@ -320,30 +368,41 @@ class VariantEncoder:
         tokens = tokenizer(self.texts)
         if special != "absent":
             return tokens
-        own = own_tokens(tokens.lengths, tokenizer.before, tokenizer.after)
-        counts = np.add.reduceat(own, tokens.starts, dtype=np.int64)
-        at, skip = (
-            None if column is None else np.maximum(column - tokenizer.before, 0)
-            for column in (tokens.at, tokens.skip)
+        is_of_text = tokens_of_texts(tokens.lengths, tokenizer.before, tokenizer.after)
+        counts = np.add.reduceat(is_of_text, tokens.starts, dtype=np.int64)
+
+        def without_first_tokens(column: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
+            if column is None:
+                return None
+            return np.maximum(column - tokenizer.before, 0)
+
+        return TokenBlock(
+            tokens.ids[is_of_text],
+            counts,
+            counts,
+            at=without_first_tokens(tokens.at),
+            skip=without_first_tokens(tokens.skip),
         )
-        return TokenBlock(tokens.ids[own], counts, counts, at=at, skip=skip)
 
     def states(self, settings: Settings, names: Collection[str]) -> dict[str, Float32]:
         """The readouts (n, d) of one pass through the network."""
-        tokens, body = self.tokens(*settings.of_texts), self.bodies(settings.weights)
-        readouts = list(map(parse_readout, names))
+        tokens = self.tokens(*settings.of_texts)
+        body = self.bodies(settings.weights)
+        readouts = [parse_readout(name) for name in names]
         batches = np.array_split(np.argsort(tokens.lengths, kind="stable"), min(BATCHES, len(tokens)))
 
-        def run(batch: Any) -> list[Float32]:
+        def run(batch: NDArray[np.intp]) -> list[Float32]:
             with torch.inference_mode():
                 vectors = self.read(body, tokens.take(batch), readouts, settings)
-                return [each.float().numpy() for each in vectors]
+                return [tensor.float().numpy() for tensor in vectors]
 
-        mapped = one_thread_each(self.threads).map if self.threads else map
-        columns = zip(*mapped(run, batches), strict=True)
-        back = np.argsort(np.concatenate(batches))
-        arrays = [np.concatenate(column)[back] for column in columns]
-        return dict(zip(names, arrays, strict=True))
+        map_batches = one_thread_each(self.threads).map if self.threads else map
+        arrays_of_batches = list(map_batches(run, batches))
+        input_order = np.argsort(np.concatenate(batches))
+        vectors_by_name = {}
+        for name, arrays in zip(names, zip(*arrays_of_batches, strict=True), strict=True):
+            vectors_by_name[name] = np.concatenate(arrays)[input_order]
+        return vectors_by_name
 
     def read(
         self, body: Network, tokens: TokenBlock, readouts: Sequence[Readout], settings: Settings
@@ -356,8 +415,9 @@ class VariantEncoder:
             last = body.positions.num_embeddings - 1 - body.architecture.position_offset
             packed = replace(packed, positions=(packed.positions + settings.shift).clamp(max=last))
         if settings.special == "unread":
-            before, after = self.reading.tokenizer.before, self.reading.tokenizer.after
-            packed = replace(packed, read=own_tokens(tokens.lengths, max(before, packed.skip), after))
+            tokenizer = self.reading.tokenizer
+            before = max(tokenizer.before, packed.skip)
+            packed = replace(packed, read=tokens_of_texts(tokens.lengths, before, tokenizer.after))
         return apply_readouts(body, packed, readouts)
 
     def rounded_body(self, weights: str) -> Network:
@@ -365,26 +425,34 @@ class VariantEncoder:
         if weights == "fp32":
             return self.body
         body = deepcopy(self.body)
-        for value in body.parameters() if weights == "bf16" else ():
-            value.data = value.bfloat16().float()
-        layers = body.named_modules() if weights != "bf16" else ()
-        for name, layer in ((name, layer) for name, layer in layers if isinstance(layer, nn.Linear)):
-            parts, rows = [], [len(layer.weight)]
+        if weights == "bf16":
+            for parameter in body.parameters():
+                parameter.data = parameter.bfloat16().float()
+            return body
+        for name, layer in body.named_modules():
+            if not isinstance(layer, nn.Linear):
+                continue
+            rows = [len(layer.weight)]
             if isinstance(body, Bert) and name.endswith((".qkv", ".up")):
                 rows = body.architecture.matrices(name.rpartition(".")[2])
-            for part in layer.weight.data.split(rows):
-                largest = part.abs().amax(1, keepdim=True) if weights == "int8 by row" else part.abs().max()
-                scale = largest.clamp_min(1e-12) / 127
-                parts.append((part / scale).round() * scale)
-            layer.weight.data = torch.cat(parts)
+            by_row = weights == "int8 by row"
+            matrices = [int8_rounded(matrix, by_row=by_row) for matrix in layer.weight.data.split(rows)]
+            layer.weight.data = torch.cat(matrices)
         return body
 
 
-def own_tokens(lengths: NDArray[np.int64], before: int, after: int) -> NDArray[np.bool_]:
+def int8_rounded(matrix: Tensor, *, by_row: bool) -> Tensor:
+    """Return the values of a matrix (m, k) in int8, with a scale for each row or for all of it."""
+    largest = matrix.abs().amax(1, keepdim=True) if by_row else matrix.abs().max()
+    scale = largest.clamp_min(1e-12) / 127
+    return (matrix / scale).round() * scale
+
+
+def tokens_of_texts(lengths: NDArray[np.int64], before: int, after: int) -> NDArray[np.bool_]:
     """Whether each token is a token of its text; all tokens of a text that has no others."""
-    places = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    positions = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     counts = np.repeat(lengths, lengths)
-    return (places >= before) & (places < counts - after) | (counts <= before + after)
+    return (positions >= before) & (positions < counts - after) | (counts <= before + after)
 
 
 def cased(step: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -392,9 +460,11 @@ def cased(step: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if step is None or step["type"] == "Lowercase":
         return None
     if "normalizers" in step:
-        inner = map(cased, step["normalizers"])
-        return {**step, "normalizers": [each for each in inner if each is not None]}
-    return {**step, "lowercase": False} if "lowercase" in step else dict(step)
+        inner = [cased(normalizer) for normalizer in step["normalizers"]]
+        return {**step, "normalizers": [normalizer for normalizer in inner if normalizer is not None]}
+    if "lowercase" in step:
+        return {**step, "lowercase": False}
+    return dict(step)
 
 
 def shown(prompt: str) -> str:

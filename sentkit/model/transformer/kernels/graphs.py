@@ -19,10 +19,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from sentkit.model.transformer.kernels.torch_internals import copy_all
 from sentkit.model.transformer.packed import Packed, rounded
 
-LARGEST = 8192  # tokens of a pass; the host launches the kernels of longer passes in time
-MOST = 16  # kinds of passes; each keeps the states of its tokens in memory
+LARGEST_PASS = 8192  # tokens; the host launches the kernels of longer passes in time
+MOST_KINDS = 16  # of passes; each keeps the states of its tokens in memory
 
 Run = Callable[[int, Tensor], Tensor]  # number of a block from 0, and its input -> its output
 
@@ -65,49 +66,61 @@ class Graphs:
     def stop(self) -> None:
         """Run all passes without graphs from now on, in less memory."""
         self.works = False
-        for kept in (self.chains, self.copies, self.gradients):
-            kept.clear()
+        self.chains.clear()
+        self.copies.clear()
+        self.gradients.clear()
 
     def runner(self, blocks: int, packed: Packed, states: Tensor) -> Run | None:
         """Return a function that runs the first blocks for this filled batch, or None: without graphs.
 
         Its results are in memory that the next pass overwrites.
         """
-        learned = {weight.requires_grad for each in self.weights[:blocks] for weight in each}
-        training = {block.training for block in self.blocks[:blocks]}
-        gradient = torch.is_grad_enabled() and (states.requires_grad or True in learned)
-        if (
-            not self.works
-            or packed.tokens > LARGEST
-            or self.last() is not None
-            or len(training) != 1
-            or (gradient and learned != {True})
-        ):
+        # Blocks of one kind only: all or none learn, and all or none have dropout.
+        learns = {weight.requires_grad for weights in self.weights[:blocks] for weight in weights}
+        trains = {block.training for block in self.blocks[:blocks]}
+        needs_gradient = torch.is_grad_enabled() and (states.requires_grad or True in learns)
+        if len(trains) != 1 or (needs_gradient and learns != {True}):
             return None
-        sizes = len(packed.lengths), rounded(packed.longest), packed.causal
-        kind = Kind(blocks, packed.tokens, *sizes, training == {True}, gradient)
-        addresses = [weight.data_ptr() for each in self.weights for weight in each]
-        if addresses != self.addresses or (len(self.chains) == MOST and kind not in self.chains):
+        if not self.works or packed.tokens > LARGEST_PASS or self.last() is not None:
+            return None
+        kind = Kind(
+            blocks=blocks,
+            tokens=packed.tokens,
+            sentences=len(packed.lengths),
+            longest=rounded(packed.longest),
+            causal=packed.causal,
+            training=trains == {True},
+            gradient=needs_gradient,
+        )
+
+        # Recordings have the addresses of the weights, and share one pool of memory.
+        addresses = [weight.data_ptr() for weights in self.weights for weight in weights]
+        is_full = len(self.chains) == MOST_KINDS and kind not in self.chains
+        if addresses != self.addresses or is_full:
             self.chains.clear()
-            self.addresses, self.pool = addresses, torch.cuda.graph_pool_handle()
+            self.addresses = addresses
+            self.pool = torch.cuda.graph_pool_handle()
             self.stream = torch.cuda.Stream(states.device)
             self.copies = [copy_of(block) for block in self.blocks]
         if kind not in self.chains:
-            if gradient and not self.gradients:
-                self.gradients = [[torch.empty_like(weight) for weight in each] for each in self.weights]
-            if gradient:
+            if needs_gradient and not self.gradients:
+                self.gradients = [
+                    [torch.empty_like(weight) for weight in weights] for weights in self.weights
+                ]
+            if needs_gradient:
                 self.keep(0)  # a recording computes the first block
             try:
                 self.chains[kind] = Chain(self, kind, states.detach(), packed.bounds)
             except RuntimeError:  # too little memory
                 self.stop()
                 return None
-        chain, own_pass = self.chains[kind], Pass()
+        chain = self.chains[kind]
         chain.bounds.copy_(packed.bounds)
-        if not gradient:
+        if not needs_gradient:
             return chain.replay
-        self.last = ref(own_pass)
-        return lambda number, inputs: Replay.apply(chain, number, own_pass, inputs, *self.weights[number])
+        this_pass = Pass()
+        self.last = ref(this_pass)
+        return lambda number, inputs: Replay.apply(chain, number, this_pass, inputs, *self.weights[number])
 
     def keep(self, number: int) -> None:
         """Copy the gradients of a block from an earlier pass of this step: the next one overwrites them."""
@@ -128,22 +141,29 @@ class Chain:
     """The graphs of the first blocks for one kind of pass."""
 
     def __init__(self, graphs: Graphs, kind: Kind, states: Tensor, bounds: Tensor) -> None:
-        full, rest = divmod(kind.tokens, kind.longest)
-        lengths = (kind.longest,) * full + (rest,) * (rest > 0)
-        self.graphs, self.kind, self.bounds = graphs, kind, bounds.clone()
-        self.packed = Packed(ids=bounds, positions=bounds, lengths=lengths, causal=kind.causal)
+        self.graphs = graphs
+        self.kind = kind
+        self.bounds = bounds.clone()
+        # Only the number of tokens and the longest sentence have an effect on what is recorded.
+        full, remaining = divmod(kind.tokens, kind.longest)
+        lengths = [kind.longest] * full
+        if remaining:
+            lengths.append(remaining)
+        self.packed = Packed(ids=bounds, positions=bounds, lengths=tuple(lengths), causal=kind.causal)
         self.packed.__dict__["bounds"] = self.bounds  # of the sentences of a pass, at each replay
         self.states = [states.clone()]  # X(0), X(1) ..
         self.slopes = [torch.zeros_like(states) for _ in range(2)]  # of a block's output and input in turn
-        self.forward, self.backward = list[torch.cuda.CUDAGraph](), list[torch.cuda.CUDAGraph]()
+        self.forward: list[torch.cuda.CUDAGraph] = []
+        self.backward: list[torch.cuda.CUDAGraph] = []
         self.blocks = [block.train(kind.training) for block in graphs.copies[: kind.blocks]]
         self.record()
 
     def record(self) -> None:
-        stream, before = self.graphs.stream, torch.cuda.current_stream(self.bounds.device)
+        stream = self.graphs.stream
+        outer_stream = torch.cuda.current_stream(self.bounds.device)
         assert stream is not None, "the runner makes it"
-        stream.wait_stream(before)
-        collects = gc.isenabled()
+        stream.wait_stream(outer_stream)
+        was_enabled = gc.isenabled()
         gc.disable()  # it could free the graphs of another run, which ends a recording
         try:
             with (
@@ -154,21 +174,27 @@ class Chain:
             ):
                 self.record_blocks()
         finally:
-            if collects:
+            if was_enabled:
                 gc.enable()
-        before.wait_stream(stream)
+        outer_stream.wait_stream(stream)
 
     def record_blocks(self) -> None:
-        first, ends = self.output(0), list[tuple[Tensor, Tensor]]()
+        # One pass without a recording: kernels load at their first use.
+        inputs, output = self.output(0)
         if self.kind.gradient:
-            self.gradient(0, *first)  # kernels load at their first use
+            self.gradient(0, inputs, output)
+
+        inputs_and_outputs = []
         for number in range(self.kind.blocks):
             with recording(self.forward, self.graphs.pool):
-                ends.append(self.output(number))
-            self.states.append(ends[-1][1].detach())
-        for number in reversed(range(self.kind.blocks if self.kind.gradient else 0)):
+                inputs, output = self.output(number)
+            inputs_and_outputs.append((inputs, output))
+            self.states.append(output.detach())
+        if not self.kind.gradient:
+            return
+        for number in reversed(range(self.kind.blocks)):
             with recording(self.backward, self.graphs.pool):
-                self.gradient(number, *ends.pop())
+                self.gradient(number, *inputs_and_outputs.pop())
         self.backward.reverse()
 
     def output(self, number: int) -> tuple[Tensor, Tensor]:
@@ -178,10 +204,10 @@ class Chain:
 
     def gradient(self, number: int, inputs: Tensor, output: Tensor) -> None:
         """Write the gradients of the weights and of the input."""
-        wanted = [inputs, *self.blocks[number].parameters()]
-        slope, *gradients = torch.autograd.grad(output, wanted, self.slope(number + 1))
+        variables = [inputs, *self.blocks[number].parameters()]
+        slope, *gradients = torch.autograd.grad(output, variables, self.slope(number + 1))
         self.slope(number).copy_(slope)
-        torch._foreach_copy_(self.graphs.gradients[number], gradients)
+        copy_all(self.graphs.gradients[number], gradients)
 
     def replay(self, number: int, inputs: Tensor) -> Tensor:
         copy_to(self.states[number], inputs)
@@ -207,20 +233,26 @@ def recording(graphs: list[torch.cuda.CUDAGraph], pool: Any) -> Iterator[None]:
 class Replay(torch.autograd.Function):
     @staticmethod
     def forward(
-        context: Any, chain: Chain, number: int, own_pass: Pass, states: Tensor, *weights: Tensor
+        context: Any, chain: Chain, number: int, this_pass: Pass, states: Tensor, *weights: Tensor
     ) -> Tensor:
-        context.chain, context.number, context.own_pass = chain, number, own_pass
+        context.chain = chain
+        context.number = number
+        context.this_pass = this_pass  # lives until the backward pass
         return chain.replay(number, states)
 
     @staticmethod
     @once_differentiable
     def backward(context: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-        chain, number = context.chain, context.number
+        chain = context.chain
+        number = context.number
         copy_to(chain.slope(number + 1), slope)
         chain.graphs.keep(number)
         chain.backward[number].replay()
-        of_input = chain.slope(number).detach() if number else chain.slope(number).clone()
-        return None, None, None, of_input, *(each.detach() for each in chain.graphs.gradients[number])
+        slope_of_inputs = chain.slope(number).detach()
+        if number == 0:  # it leaves the graphs, and the next pass overwrites it
+            slope_of_inputs = slope_of_inputs.clone()
+        gradients = [gradient.detach() for gradient in chain.graphs.gradients[number]]
+        return None, None, None, slope_of_inputs, *gradients
 
 
 def copy_to(static: Tensor, values: Tensor) -> None:

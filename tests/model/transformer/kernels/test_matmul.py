@@ -4,16 +4,16 @@ import pytest
 import torch
 
 from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.model.transformer import products
-from sentkit.model.transformer.inference import Int8Block, factors_of, unsigned_scale, use_integers
-from sentkit.model.transformer.packed import pack
-from sentkit.model.transformer.products import (
+from sentkit.model.transformer.kernels import matmul
+from sentkit.model.transformer.kernels.inference import Int8Block, factors_of, unsigned_scale, use_integers
+from sentkit.model.transformer.kernels.matmul import (
     LARGEST_WEIGHTS,
-    Int8Product,
+    Int8Matmul,
     Integers,
+    int8_is_exact,
     largest_weight,
-    products_are_exact,
 )
+from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import apply_readouts
 
 needs_integers = pytest.mark.skipif(not largest_weight(), reason="this torch has no products of integers")
@@ -38,7 +38,7 @@ def by_integers(values, scale, zero, weight, bias):
 def test_a_product_is_that_of_integers(zero):
     values = torch.tensor([[0, 255, 3], [128, 128, 128], [255, 0, 255]], dtype=torch.uint8)
     expected = by_integers(values, 0.5, zero, WEIGHT, BIAS)
-    inputs, product = Integers(values, 0.5, zero), Int8Product(WEIGHT, BIAS)
+    inputs, product = Integers(values, 0.5, zero), Int8Matmul(WEIGHT, BIAS)
     residual = torch.tensor([[100.0, -7.0]]).expand(3, 2).contiguous()
 
     torch.testing.assert_close(product.to_float(inputs, torch.float32), expected)
@@ -49,7 +49,7 @@ def test_a_product_is_that_of_integers(zero):
 def test_integers_of_a_product_are_rounded_and_clipped_after_the_activation():
     values = torch.tensor([[0, 255, 3], [128, 128, 128], [255, 0, 255]], dtype=torch.uint8)
     exact = by_integers(values, 0.5, 128, WEIGHT, BIAS).relu()
-    found = Int8Product(WEIGHT, BIAS, "relu").to_integers(Integers(values, 0.5, 128), 0.75, 20)
+    found = Int8Matmul(WEIGHT, BIAS, "relu").to_integers(Integers(values, 0.5, 128), 0.75, 20)
 
     expected = [[min(255, round(x / 0.75) + 20) for x in row] for row in exact.tolist()]
     assert (found.values.int() - torch.tensor(expected)).abs().max() <= 1  # ties and last bits
@@ -59,21 +59,21 @@ def test_integers_of_a_product_are_rounded_and_clipped_after_the_activation():
 
 @pytest.mark.parametrize("fault", ["absent", "wrong"])
 def test_private_operations_that_are_absent_or_wrong_are_not_used(monkeypatch, fault):
-    class Faulty(Int8Product):
+    class Faulty(Int8Matmul):
         def run(self, inputs, scale, zero, dtype):
             if fault == "absent":
                 raise AttributeError("qlinear_pointwise")
             return super().run(inputs, scale, zero, dtype) + 1
 
-    monkeypatch.setattr(products, "Int8Product", Faulty)
+    monkeypatch.setattr(matmul, "Int8Matmul", Faulty)
 
-    assert not any(map(products_are_exact, LARGEST_WEIGHTS))
+    assert not any(map(int8_is_exact, LARGEST_WEIGHTS))
 
 
 def test_sums_that_do_not_fit_need_smaller_weights(monkeypatch):
     """As without VNNI: the sum of two products saturates at 16 bits."""
 
-    class Saturating(Int8Product):
+    class Saturating(Int8Matmul):
         def __init__(self, weight, bias, activation="none", largest=None):
             super().__init__(weight, bias, activation, largest)
             self.weight = (weight / self.scales[:, None]).round()
@@ -82,7 +82,7 @@ def test_sums_that_do_not_fit_need_smaller_weights(monkeypatch):
             pairs = inputs.values.float()[:, None] * self.weight  # (n, m, k)
             sums = pairs.unflatten(2, (-1, 2)).sum(3).clamp(-(2**15), 2**15 - 1).sum(2)
             result = (sums - inputs.zero * self.weight.sum(1)) * self.scales + self.bias
-            if self.activation[0] == "relu":
+            if self.activation == "relu":
                 result = result.relu()
             return result if residual is None else result + residual
 
@@ -90,9 +90,9 @@ def test_sums_that_do_not_fit_need_smaller_weights(monkeypatch):
             values = (self.to_float(inputs, None) / scale).round() + zero
             return Integers(values.clamp(0, 255).to(torch.uint8), scale, zero)
 
-    monkeypatch.setattr(products, "Int8Product", Saturating)
+    monkeypatch.setattr(matmul, "Int8Matmul", Saturating)
 
-    assert [products_are_exact(largest) for largest in LARGEST_WEIGHTS] == [False, True]
+    assert [int8_is_exact(largest) for largest in LARGEST_WEIGHTS] == [False, True]
 
 
 LENGTHS = [40, 33, 33, 20, 7, 7, 7, 2, 1]

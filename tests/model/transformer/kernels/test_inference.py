@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 import sentkit
 from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.model.transformer import products
-from sentkit.model.transformer.inference import LONGEST_RUN, prepare_for_cpu, short_attention
+from sentkit.model.transformer.kernels import matmul
+from sentkit.model.transformer.kernels.inference import LONGEST_RUN, prepare_for_cpu, short_attention
+from sentkit.model.transformer.kernels.matmul import faster_matmul, fused_matmul_works
 from sentkit.model.transformer.packed import SMALLEST_FILLED, filler, pack, spare_tokens
-from sentkit.model.transformer.products import faster_products, fused_products_work
 from sentkit.model.transformer.readouts import apply_readouts
 
 LENGTHS = [64, 33, 33, 20, 7, 7, 7, 2, 1, 1]  # sorted, as in a batch, with runs of several lengths
@@ -88,28 +88,28 @@ def test_bfloat16_stays_as_near_to_float32_as_before(saved, sentences, checkpoin
     assert (prepared - exact).norm() < 1.5 * (plain - exact).norm()
 
 
-def test_without_the_private_operations_plain_products_run(saved, sentences, checkpoint, monkeypatch, states):
+def test_without_the_private_operations_plain_matmuls_run(saved, sentences, checkpoint, monkeypatch, states):
     def absent(*arguments):
         raise AttributeError("_reorder_linear_weight")
 
     batch = sentences(LENGTHS, checkpoint.config.vocab_size)
     expected = states(saved(), pack(batch))
-    monkeypatch.setattr(products, "fused_product", absent)
+    monkeypatch.setattr(matmul, "fused_matmul", absent)
 
-    assert faster_products(saved()) == ("plain", math.inf)
+    assert faster_matmul(saved()) == ("plain", math.inf)
     assert largest_difference(states(prepare_for_cpu(saved()), pack(batch)), expected) < 1e-5
 
 
 def test_small_blocks_are_not_measured(saved, monkeypatch):
-    assert faster_products(saved()) == ("fused", 0)
-    monkeypatch.setattr(products, "MEASURED", 1)
+    assert faster_matmul(saved()) == ("fused", 0)
+    monkeypatch.setattr(matmul, "MEASURED_WEIGHTS", 1)
 
     def ratio(new, old):
         torch.testing.assert_close(new(), old())
         return 100.0
 
-    monkeypatch.setattr(products, "speed_ratio", ratio)
-    assert faster_products(saved()) == ("plain", 100.0)
+    monkeypatch.setattr(matmul, "speed_ratio", ratio)
+    assert faster_matmul(saved()) == ("plain", 100.0)
 
 
 @pytest.mark.parametrize(
@@ -121,19 +121,19 @@ def test_small_blocks_are_not_measured(saved, monkeypatch):
 )
 def test_noise_does_not_change_the_kind_of_products(bert, monkeypatch, capability, gain, kind):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    monkeypatch.setattr(products, "MEASURED", 1)
-    monkeypatch.setattr(products, "speed_ratio", lambda new, old: gain)
+    monkeypatch.setattr(matmul, "MEASURED_WEIGHTS", 1)
+    monkeypatch.setattr(matmul, "speed_ratio", lambda new, old: gain)
 
-    assert faster_products(bert) == (kind, gain)
+    assert faster_matmul(bert) == (kind, gain)
 
 
-def test_fused_products_with_other_results_are_not_used(monkeypatch):
+def test_fused_matmuls_with_other_results_are_not_used(monkeypatch):
     def without_bias(weight, bias, activation="none"):
         return lambda values, residual: values @ weight.T
 
-    monkeypatch.setattr(products, "fused_product", without_bias)
+    monkeypatch.setattr(matmul, "fused_matmul", without_bias)
 
-    assert not fused_products_work(torch.float32)
+    assert not fused_matmul_works(torch.float32)
 
 
 def attention_by_loops(query, key, value):

@@ -5,9 +5,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BytesIO
-from itertools import chain, takewhile
 from pathlib import Path
-from typing import Any
 
 from sentkit.errors import CannotCreateError, DataError, NoRowsError, UsageError
 from sentkit.formats.outputs.outputs import published_together
@@ -47,21 +45,21 @@ class BlockWriter:
         path: str,
         encoding: Encoding,
         inputs: Inputs,
-        wanted: Callable[[int], bool] | None,
+        in_shard: Callable[[int], bool] | None,
         *,
         block_bytes: int | None,
         resume: bool,
         existing: VectorFolder | None,
     ) -> None:
-        """Open or create a vector folder for the blocks whose index is `wanted`.
+        """Open or create a vector folder for the blocks whose index is `in_shard`.
 
         Without `block_bytes` and the tokens of a batch, an existing folder determines them. It may exist
-        only with `resume`, which keeps its blocks, or with `wanted`, if other processes write to it, too.
+        only with `resume`, which keeps its blocks, or with `in_shard`, if other processes write to it, too.
         """
         settings = {
             "block_bytes": block_bytes,
             "batch_tokens": encoding.batch_tokens,
-            "inputs": [describe_input(inputs, each) for each in inputs.paths],
+            "inputs": [describe_input(inputs, input_path) for input_path in inputs.paths],
             "store": encoding.form.store,
             "encoder": encoding.encoder.specs[0].full,
             "fields": dict(encoding.texts.fields),
@@ -75,61 +73,68 @@ class BlockWriter:
         defaults = {"block_bytes": BLOCK_BYTES, "batch_tokens": encoding.encoder.budget, "store": "float32"}
         self.folder, created = create_folder(path, settings, defaults, existing)
         self.keep = resume  # existing blocks; otherwise they are an error
-        if not (created or resume or wanted):
+        if not (created or resume or in_shard):
             raise CannotCreateError(f"{path}/: already exists", advice="--resume continues it")
-        self.alone = created and not resume and wanted is None  # no other process writes to the folder
-        self.wanted = wanted or (lambda index: True)
+        self.alone = created and not resume and in_shard is None  # no other process writes to the folder
+        self.in_shard = in_shard or (lambda index: True)
         form = replace(encoding.form, store=self.folder.store)
         self.encoding = replace(encoding, batch_tokens=self.folder.settings["batch_tokens"], form=form)
         self.inputs = replace(inputs, meter=Meter(()))  # a shard can have no rows
         self.existing, leftovers = self.folder.existing()  # names of the complete blocks
-        for each in leftovers:
-            remove(each)
+        for leftover in leftovers:
+            remove(leftover)
         self.texts = copy(encoding.texts)  # of all blocks, which have rows of one kind
         self.tally = Tally()
         self.bad = False  # the first row is bad, perhaps in a block of another shard
         self.first: VectorFile | None = None  # an existing block, to compare others with
-        self.written = self.copied = self.kept = 0  # blocks: new ones, of old folders, and existing ones
+        # Numbers of blocks.
+        self.written = 0
+        self.copied = 0  # from old folders
+        self.complete = 0  # that existed
         self.old = {} if encoding.old is None else encoding.old.blocks(self.folder)
 
     @cached_property
     def count(self) -> int | None:
         """The number of blocks of this shard; None if the length of an input is unknown."""
-        lengths = list(map(self.folder.length, range(len(self.folder.inputs))))
-        return None if None in lengths else sum(map(self.wanted, range(self.folder.offsets[-1])))
+        for number in range(len(self.folder.inputs)):
+            if self.folder.length(number) is None:
+                return None
+        return sum(self.in_shard(index) for index in range(self.folder.offsets[-1]))
 
     def share(self, rows: int) -> float | None:
         """The share of the blocks that are complete, for the progress."""
-        return (self.written + self.copied + self.kept) / self.count if self.count else None
+        if not self.count:
+            return None
+        return (self.written + self.copied + self.complete) / self.count
 
-    def counts(self, part: str) -> str:
-        """The message about the blocks; `part` names the shard, if there are several."""
-        if self.count == 0 and part:
-            return f"{part}no block belongs to it"
+    def counts(self, shard: str) -> str:
+        """The message about the blocks; `shard` names the shard, if there are several."""
+        if self.count == 0 and shard:
+            return f"{shard}no block belongs to it"
         copied = "" if self.encoding.old is None else f", copied: {self.copied}"
-        return f"{part}blocks written: {self.written}{copied}, already complete: {self.kept}"
+        return f"{shard}blocks written: {self.written}{copied}, already complete: {self.complete}"
 
     def run(self, report: Report, check_stop: Callable[[], None]) -> None:
         """Write all blocks that do not exist. `check_stop` is called before each block.
 
         The next block is read and tokenized while the model computes the last groups of a block.
         """
-        encoder, budget, old = self.encoding.encoder, self.encoding.budget, self.encoding.old
+        encoding = self.encoding
 
         def encode(item: tuple[NewBlock, RowGroup | None]) -> tuple[NewBlock, RowGroup | None]:
             new, group = item
-            return new, None if group is None else encode_group(group, encoder, budget, old)
+            if group is None:
+                return new, None
+            return new, encode_group(group, encoding.encoder, encoding.budget, encoding.old)
 
         try:
-            items = computed_ahead(encode, self.tokenized(check_stop), encoder.groups_at_once)
-            for new, first in items:
+            # The groups of all blocks in one sequence. `groups_of_block` reads on in it.
+            items = computed_ahead(encode, self.tokenized(check_stop), encoding.encoder.groups_at_once)
+            for new, first_group in items:
                 check_stop()
                 path = self.folder.file(new.block.name)
                 if new.old is None:
-                    # Up to None, the end of this block: nothing of the next one is asked for.
-                    rest = chain([first], (group for _, group in items))
-                    groups = (group for group in takewhile(bool, rest) if group)
-                    self.write(new, path, groups, report)
+                    self.write(new, path, groups_of_block(first_group, items), report)
                 else:
                     self.copy(new.block, new.old, path)
             if self.texts.kind is None and not self.bad:
@@ -152,11 +157,12 @@ class BlockWriter:
                 new = NewBlock(block, copy(self.texts), self.old_block(block), rejects)
                 if new.old is None:
                     rows = block.parsed(replace(self.inputs, rejects=rejects), self.texts)
-                    yield from ((new, group) for group in self.encoding.groups(rows, rejects))
+                    for group in self.encoding.groups(rows, rejects):
+                        yield new, group
                 yield new, None
             elif self.keep:
                 self.check_source(block)
-                self.kept += 1
+                self.complete += 1
             else:
                 path = self.folder.file(block.name)
                 raise CannotCreateError(f"{path}: already exists", advice="--resume keeps complete blocks")
@@ -173,26 +179,31 @@ class BlockWriter:
             for block in self.folder.read(self.inputs, number, path):
                 if is_stream:
                     self.find_kind([block])
-                if self.wanted(block.index):
+                if self.in_shard(block.index):
                     yield block
 
     def find_kind(self, blocks: Iterable[Block]) -> None:
         """Read rows until the kind is known. The writer of their block reports bad rows."""
+        if self.texts.kind is not None:
+            return
         quiet = replace(self.inputs, rejects=Rejects(skip=self.inputs.rejects.skip))
-        if self.texts.kind is None:
-            try:
-                rows = chain.from_iterable(block.parsed(quiet, self.texts) for block in blocks)
-                next(filter(len, rows), None)
-            except DataError:
-                self.bad = True
+        try:
+            for block in blocks:
+                for rows in block.parsed(quiet, self.texts):
+                    if len(rows):
+                        return
+        except DataError:
+            self.bad = True
 
     def check_source(self, block: Block) -> None:
         """Check an existing block, and compare a stream with its digest."""
-        path, made = self.folder.file(block.name), self.folder.inputs[block.input]
+        path = self.folder.file(block.name)
+        described = self.folder.inputs[block.input]
         self.first = self.folder.verified(block.name, self.first)
         if block.rows is None:
             return
-        if self.folder.by_line and made["path"] is None and made["format"]:  # a table in a named pipe
+        is_table_in_pipe = described["path"] is None and described["format"]
+        if self.folder.by_line and is_table_in_pipe:
             problem = "an older sentkit did not record the header of this input"
             raise DataError(problem, source=path, advice="encode it into another folder, with --reuse")
         if self.folder.record(block.name)["source"] != block.source:
@@ -202,8 +213,10 @@ class BlockWriter:
 
     def old_block(self, block: Block) -> VectorFile | None:
         """The file of --reuse with a block that was made from the same bytes, if there is one."""
-        old = self.old.get((*self.folder.place_of(block), self.texts.vectors), {})
-        return old.get(block.digest(self.inputs)) if old else None
+        files = self.old.get((*self.folder.place_of(block), self.texts.vectors))
+        if files:
+            return files.get(block.digest(self.inputs))
+        return None
 
     def copy(self, block: Block, old: VectorFile, path: str) -> None:
         assert self.encoding.old is not None
@@ -211,21 +224,31 @@ class BlockWriter:
         with published_together():
             copy_block(old, path, {**record, "input": block.input})
         self.encoding.old.needs(old)
-        rows, truncated = record["rows"], record["truncated"]
-        place = block.path if truncated else ""
-        self.tally.join(Tally(rows=rows, reused=rows, truncated=truncated, first=place))
+        rows = record["rows"]
+        truncated = record["truncated"]
+        first_truncated = block.path if truncated else ""
+        self.tally.join(Tally(rows=rows, reused=rows, truncated=truncated, first=first_truncated))
         self.copied += 1
 
     def write(self, new: NewBlock, path: str, groups: Iterator[RowGroup], report: Report) -> None:
-        encoding, names, tally, block = self.encoding, new.texts.vectors, Tally(), new.block
-        [own] = encoding.specs(new.texts)
-        spec = own | self.folder.settings["encoder"]  # with the loss of int8 of the first process
-        width, kind = encoding.encoder.width, self.folder.store
-        named: dict[str, Any] = {"width": width, "kind": kind, "force": True, "record": EMPTY_RECORD}
-        with published_together(), create_vector_file(path, spec, names, **named) as writer:
-            sink = StoreSink(writer, encoding.form)
+        tally = Tally()
+        block = new.block
+        names = new.texts.vectors
+        [spec] = self.encoding.specs(new.texts)
+        spec |= self.folder.settings["encoder"]  # with the loss of int8 of the first process
+        opened = create_vector_file(
+            path,
+            spec,
+            names,
+            width=self.encoding.encoder.width,
+            kind=self.folder.store,
+            force=True,
+            record=EMPTY_RECORD,
+        )
+        with published_together(), opened as writer:
+            sink = StoreSink(writer, self.encoding.form)
             for group in groups:
-                encoding.write(group, [sink], names, new.rejects, tally, report)
+                self.encoding.write(group, [sink], names, new.rejects, tally, report)
             writer.record = {
                 "input": block.input,
                 "start": block.start,
@@ -239,3 +262,13 @@ class BlockWriter:
         self.tally.join(tally)
         self.inputs.rejects.join(new.rejects)
         self.written += 1
+
+
+def groups_of_block(
+    first: RowGroup | None, items: Iterator[tuple[NewBlock, RowGroup | None]]
+) -> Iterator[RowGroup]:
+    """Yield groups up to None, the end of this block: nothing of the next one is asked for."""
+    group = first
+    while group is not None:
+        yield group
+        _, group = next(items)

@@ -1,0 +1,101 @@
+"""Runs a classification head: with the kernels of `encode`, or through transformers."""
+
+import inspect
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sentkit.arrays import Float32
+from sentkit.errors import UsageError
+from sentkit.formats.checkpoints.folders import Checkpoint, weight_files
+from sentkit.model.checkpoint.heads import LAYOUTS, ClassifierHead
+from sentkit.model.checkpoint_reading import Reading
+from sentkit.model.encoding import BUDGETS, Arrays, Tally, TokenEncoder
+from sentkit.model.text.tokens import TokenBlock, check_ids
+from sentkit.model.transformer.architecture import read_architecture
+from sentkit.model.transformer.device import halve_to_fit_memory, padded_parts, pick_device, pick_precision
+from sentkit.model.transformer.encoder import INT8, TransformerEncoder
+from sentkit.model.transformer.packed import pack_block
+from sentkit.model.transformer.transformers_model import load_classifier, padding_id_of
+from sentkit.model.transformer.weights import check_tensors, read_tensors
+from sentkit.process import threads_of_command
+from sentkit.transforms.steps import Linear, Norm, Step
+
+
+class PackedClassifier(TransformerEncoder):
+    """An encoder of the vector that the head reads, with the head as the operations after the readout."""
+
+    def __init__(self, checkpoint: Checkpoint, reading: Reading, *, device: str, precision: str) -> None:
+        super().__init__(checkpoint, reading, device=device, precision=precision)
+        architecture = read_architecture(checkpoint.config, checkpoint.config_file)
+        layout = LAYOUTS[architecture.family]
+        tensors = read_tensors(weight_files(checkpoint.transformer, checkpoint.name))
+        out_weight = tensors.get(f"{layout.out}.weight")  # (k, d)
+        self.width = 1
+        if out_weight is not None and out_weight.ndim > 0:
+            self.width = len(out_weight)
+        with torch.device("meta"):
+            head = ClassifierHead(architecture, self.width, dropout=0.0, scale=0.0)
+        shapes = {name: tuple(weight.shape) for name, weight in head.weights().items()}
+        check_tensors(tensors, shapes, source=checkpoint.name, what="weights of the classification head")
+        arrays = {name: tensors[name].float().numpy() for name in shapes}
+        zeros = np.zeros(architecture.width, np.float32)
+
+        def weight_and_bias(layer: str) -> tuple[Float32, Float32]:
+            return arrays[f"{layer}.weight"], arrays.get(f"{layer}.bias", zeros)
+
+        steps: list[Step] = [Linear(*weight_and_bias(layout.dense), layout.activation)]
+        if layout.norm:
+            steps.append(Norm(*weight_and_bias(layout.norm), architecture.norm_epsilon))
+        steps.append(Linear(*weight_and_bias(layout.out)))
+        self.steps = steps
+
+
+class TransformersClassifier(TokenEncoder):
+    """A model of transformers for sequence classification, with the interface of an encoder."""
+
+    def __init__(self, checkpoint: Checkpoint, reading: Reading, *, device: str, precision: str) -> None:
+        if precision == INT8:
+            problem = f"--precision {INT8}: {checkpoint.name} runs through transformers"
+            raise UsageError(problem, advice="use bf16 or fp32")
+        self.checkpoint = checkpoint
+        self.reading = reading
+        self.device = pick_device(device)
+        dtype = pick_precision(precision, self.device)
+        self.budget = BUDGETS[self.device.type]
+        self.precision = "bf16" if dtype == torch.bfloat16 else "fp32"
+        if self.device.type == "cpu":
+            torch.set_num_threads(threads_of_command() or torch.get_num_threads())
+        self.model = load_classifier(checkpoint.transformer).to(self.device, dtype)
+        self.notes = [f"{checkpoint.name}: run through transformers"]
+        self.specs = []
+        self.steps = []
+        self.width = int(self.model.config.num_labels)
+
+    def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]:
+        for batch in batches:
+            check_ids(batch, self.model.config.vocab_size, self.checkpoint.name)
+            outputs: list[np.ndarray] = []
+            for chunk in padded_parts(batch, self.device):
+                outputs += halve_to_fit_memory(
+                    self.outputs, chunk, advice="use --max-length, or --device cpu"
+                )
+            yield [np.concatenate(outputs)]
+
+    def outputs(self, batch: TokenBlock) -> np.ndarray:
+        """Return the logits (b, k) of a batch."""
+        packed = pack_block(batch, self.device)
+        arguments = {
+            "input_ids": packed.pad(packed.ids, fill=padding_id_of(self.model)),
+            "attention_mask": packed.pad(torch.ones_like(packed.ids)),
+        }
+        if packed.types is not None and "token_type_ids" in inspect.signature(self.model.forward).parameters:
+            arguments["token_type_ids"] = packed.pad(packed.types)
+        with torch.inference_mode():
+            logits: Tensor = self.model(**arguments).logits
+        return logits.float().cpu().numpy()
+
+    def remarks(self, tally: Tally) -> list[str]:
+        return tally.truncation(self.reading.tokenizer.max_length, "tokens")

@@ -1,0 +1,231 @@
+"""Counts what `encode` would do, and estimates bytes, time and memory: `encode --dry-run`.
+
+The number of rows is exact. Other counts of a large input are estimated from a sample of its rows.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from sentkit.formats.files import COMPRESSED, is_parquet, is_safetensors
+from sentkit.formats.rows.block import RowBlock, empty_block
+from sentkit.formats.rows.rows import Rejects
+from sentkit.formats.vectors.tensors import Storage
+from sentkit.formats.vectors.vectors import ENCODINGS
+from sentkit.model.encoding import (
+    AHEAD,
+    LAST_GROUP,
+    Report,
+    RowGroup,
+    Tally,
+    encode_groups,
+    plan_batches,
+)
+from sentkit.model.text.tokens import TokenBlock
+from sentkit.model.writing import Encoding
+
+MEASURED = 32  # rows of each group that are measured
+SECONDS = 5.0  # of the measurement
+EXACT = 2048  # first rows, all of which are tokenized
+EVERY = 100  # one of so many other rows is tokenized
+
+
+@dataclass(slots=True)
+class Plan(Tally):
+    batches: int = 0
+    line_bytes: int = 0  # of the rows without vectors, in the output
+
+
+@dataclass(slots=True)
+class ReadCounts:
+    """What has been read from the inputs until now."""
+
+    planned_blocks: int = 0
+    other_blocks: int = 0  # that are not to be written
+    sampled_from: int = 0  # rows after the first ones, of which some are tokenized
+
+
+def plan_of(
+    rows_of_blocks: Iterable[Iterator[RowBlock] | None],
+    encoding: Encoding,
+    rejects: Rejects,
+    path: str,
+    report: Report,
+) -> dict[str, Any]:
+    """The counts and estimates: the first rows are tokenized, and one of EVERY others counts for them.
+
+    The rows of a block are None if it is not to be written.
+    """
+    counts = ReadCounts()
+    rows = rows_to_plan(rows_of_blocks, counts)
+    every = 1 if encoding.tokenizer.whole else EVERY
+
+    # The first rows exactly, and the others by a sample.
+    first_rows: list[RowBlock] = []
+    unread = EXACT
+    after_first = empty_block()  # rows of the last block of the first rows
+    while unread:
+        block = next(rows, None)
+        if block is None:
+            break
+        first_rows.append(block.take(slice(0, unread)))
+        after_first = block.take(slice(unread, None))
+        unread -= len(first_rows[-1])
+    plan, groups = counted(first_rows, encoding, rejects, report)
+    exact_rows = plan.rows
+    sample = one_of(chain([after_first], rows), every, counts)
+    plan_of_others, groups_of_others = counted(sample, encoding, rejects, report)
+    plan_of_others.scale(counts.sampled_from / max(1, plan_of_others.rows))
+    plan_of_others.rows = counts.sampled_from
+    plan.join(plan_of_others)
+
+    record: dict[str, Any] = {
+        name: getattr(plan, name) for name in ("rows", "texts", "tokens", "truncated", "batches")
+    }
+    if plan.windows:
+        record["split_rows"] = plan.split
+        record["windows"] = plan.windows
+    if counts.sampled_from and every > 1:
+        record["sampled_rows"] = exact_rows + -(-counts.sampled_from // every)
+    if encoding.old is not None:
+        record["reused"] = plan.reused
+        record["encoded"] = plan.rows - plan.reused
+        if not counts.sampled_from:
+            encoding.old.count_unneeded()
+        record["no_longer_needed"] = encoding.old.unneeded
+    all_groups = groups + groups_of_others
+    if all_groups and not encoding.tokenizer.whole:
+        record |= estimates(plan, all_groups, encoding, path)
+    record["blocks"] = counts.planned_blocks
+    record["all_blocks"] = counts.planned_blocks + counts.other_blocks
+    return record
+
+
+def rows_to_plan(
+    rows_of_blocks: Iterable[Iterator[RowBlock] | None], counts: ReadCounts
+) -> Iterator[RowBlock]:
+    """Yield the rows of the planned blocks, and count all blocks."""
+    for rows in rows_of_blocks:
+        if rows is None:
+            counts.other_blocks += 1
+        else:
+            counts.planned_blocks += 1
+            yield from rows
+
+
+def one_of(blocks: Iterable[RowBlock], every: int, counts: ReadCounts) -> Iterator[RowBlock]:
+    """Yield the first of each `every` rows, and count all of them."""
+    for block in blocks:
+        indices = range(-counts.sampled_from % every, len(block), every)
+        counts.sampled_from += len(block)
+        if indices:
+            yield block.take(indices)
+
+
+def counted(
+    blocks: Iterable[RowBlock], encoding: Encoding, rejects: Rejects, report: Report
+) -> tuple[Plan, list[RowGroup]]:
+    """The counts of all rows, and some of them to measure."""
+    plan = Plan()
+    sample: list[RowGroup] = []
+    sample_tokens = 0  # the most of a group in the sample
+    tokens_of_threads = encoding.budget * encoding.encoder.batches_at_once
+    for group in encoding.groups(blocks, rejects):
+        tokens = group.tokens
+        report(len(group.rows), plan.add(group))
+        filled = tokens.take(np.flatnonzero(tokens.sizes))
+        other_windows = [window for windows in filled.windows.values() for window in windows.others]
+        plan.batches += len(plan_batches(filled, encoding.budget))
+        plan.batches += len(plan_batches(TokenBlock.of(other_windows), encoding.budget))
+        line_bytes = np.array([len(line) + 1 for line in group.rows.lines])
+        plan.line_bytes += int(tokens.vectors[group.index[:, 0]] @ line_bytes)
+
+        # Rows to encode come before those with old vectors.
+        is_old = np.isin(group.index, list(group.old)).all(axis=1)
+        order = np.argsort(is_old, kind="stable")
+        count = MEASURED
+        # Once, each thread gets a whole batch, because it determines the memory.
+        if sample_tokens < tokens_of_threads:
+            ends = np.cumsum(tokens.sizes[group.index].sum(axis=1)[order])
+            count = max(MEASURED, int(np.searchsorted(ends, tokens_of_threads)) + 1)
+            sample_tokens = max(sample_tokens, int(ends[:count][-1]))
+        sample.append(group.take(order[:count].tolist()))
+    return plan, sample
+
+
+def estimates(plan: Plan, sample: list[RowGroup], encoding: Encoding, path: str) -> dict[str, int | None]:
+    """The bytes of the output, the seconds and the memory for all rows."""
+    encoder = encoding.encoder
+    memory_before = peak_memory()
+    encode = partial(encode_groups, encoder=encoder, budget=encoding.budget, old=encoding.old)
+    [first_group] = encode(iter(sample[:1]))  # the first batch is slower
+
+    # Time and memory of the sample.
+    largest_first = sorted(sample, key=lambda group: int(group.tokens.sizes.sum()), reverse=True)
+    encoded = Tally()
+    start = monotonic()
+    for group in encode(iter(largest_first)):
+        encoded.add(group)
+        if monotonic() - start > SECONDS:
+            break
+    seconds = (monotonic() - start) * plan.encoded / max(1, encoded.encoded)
+    # Batches of several threads are largest at the same time in a long run, but not always in the sample.
+    slack = SLACK_OF_THREADS if encoder.batches_at_once > 1 else SLACK
+    memory_of_run = peak_memory() + slack * (peak_memory() - memory_before)
+    memory = round(memory_of_run) + memory_of_rows(plan, encoding)
+
+    total: int | None = None
+    is_compressed = is_parquet(path) or Path(path).suffix.lower() in COMPRESSED
+    if is_safetensors(path) or not is_compressed:
+        bytes_of_text = bytes_of_vector(first_group, encoding, path)
+        total = round(plan.line_bytes + bytes_of_text * plan.texts) * len(encoder.specs)
+    return {"bytes_estimate": total, "seconds_estimate": max(1, round(seconds)), "memory_estimate": memory}
+
+
+def bytes_of_vector(group: RowGroup, encoding: Encoding, path: str) -> float:
+    """Return the mean bytes that a vector adds to the output."""
+    encoder = encoding.encoder
+    if is_safetensors(path) or path.endswith("/") or len(encoder.specs) > 1:
+        storage = Storage(encoding.form.store or "float32", encoder.width)
+        return 8 + storage.columns * int(storage.dtype[-1])
+    encode = ENCODINGS[encoding.form.encoding]
+    texts = [encode(vector) for vector in chain.from_iterable(group.vectors[0])]
+    fields = f'"embedding":,"_emb":"{encoder.specs[0].emb}",'
+    return len(b"".join(texts)) / len(texts) + len(fields)
+
+
+def peak_memory() -> int:
+    """The largest memory of this process until now, in bytes."""
+    peak = getrusage(RUSAGE_SELF).ru_maxrss
+    if sys.platform == "darwin":
+        return peak
+    return 1024 * peak
+
+
+# Measured as the largest memory (VmHWM) of processes.
+SLACK = 0.1  # of the memory that the sample needs
+SLACK_OF_THREADS = 0.6
+BYTES_OF_ROW = 700  # of a row of one text in memory, besides its line and text: Python's objects, token ids
+BYTES_OF_WORDS = 80_000_000  # of the words that a tokenizer keeps at most
+
+
+def memory_of_rows(plan: Plan, encoding: Encoding) -> int:
+    """The bytes of the rows that a run has in memory at a time, besides those that the plan itself had.
+
+    A group is read ahead, tokenized, encoded by each of the threads, and written.
+    """
+    encoder = encoding.encoder
+    groups = encoder.groups_at_once + AHEAD + 2
+    rows = min(plan.rows, LAST_GROUP * groups)
+    vectors = 4 * encoder.width * len(encoder.specs)
+    line = plan.line_bytes // max(1, plan.rows)
+    words = min(BYTES_OF_WORDS, plan.line_bytes // 2)
+    return words + rows * (2 * vectors + 2 * line + BYTES_OF_ROW)

@@ -1,0 +1,240 @@
+"""Tokenises the rows of a run and writes them to the files that `map_corpus` maps.
+
+The files contain the token ids of all texts, the end of each text, the target of each row, and the vectors of
+a teacher. One process writes them.
+"""
+
+import hashlib
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from sentkit.formats.outputs.temporary import create
+from sentkit.formats.rows.block import RowBlock
+from sentkit.formats.rows.rows import Inputs, Rejects
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
+from sentkit.metrics.seen_pairs import SeenPairs
+from sentkit.model.text.tokens import TextTokenizer, TokenBlock, TokenizerByPrompt, Tokens
+from sentkit.training.data.corpus import CORPUS, ENDS, IDS, ROWS, TARGETS, VECTORS
+from sentkit.training.data.examples import Classes, Example, ExampleParser
+
+BLOCK_ROWS = 2048  # rows tokenised at once
+
+
+@dataclass(slots=True)
+class RowCounts:
+    """Counts of used, omitted and truncated rows, for the messages before the first step."""
+
+    used: int = 0
+    without_target: int = 0
+    why_no_target: str = ""
+    duplicates: int = 0  # omitted
+    truncated: int = 0  # used rows with a truncated text
+    ignored_fields: tuple[str, ...] = ()  # fields of a pair (label, score) that this method ignores
+
+    def warnings(self) -> Iterator[str]:
+        if self.without_target:
+            yield f"{self.without_target} rows skipped: {self.why_no_target}"
+        if self.duplicates:
+            yield f"{self.duplicates} rows skipped: duplicate texts (dedup=on)"
+        if self.ignored_fields:
+            names = " and ".join(f'"{name}"' for name in self.ignored_fields)
+            yield f"this method uses every pair as a positive pair and ignores {names}"
+        if self.truncated:
+            rows = f"{self.truncated} of {self.used} rows"
+            yield f"{rows} were truncated to the maximum length (--set max_length)"
+
+
+def write_corpus(
+    folder: Path,
+    inputs: Inputs,
+    parser: ExampleParser,
+    tokenizer: TextTokenizer,
+    *,
+    dedup: bool = False,
+    seen_pairs: SeenPairs | None = None,
+) -> RowCounts:
+    """Tokenise all rows and write the files of a corpus. `seen_pairs` takes the texts of each row."""
+    for name in CORPUS:
+        (folder / name).unlink(missing_ok=True)
+    row_counts = RowCounts()
+    reader = VectorReader(inputs)
+    if parser.reads.vectors:
+        all_blocks = reader.blocks(parser.with_vectors)
+    else:
+        all_blocks = without_vectors(inputs, parser)
+    used_blocks = used_rows(all_blocks, row_counts, seen_pairs, dedup=dedup)
+
+    # Arrays of the standard library grow in place, and need 4 or 8 bytes for a number.
+    text_ends = array("q")  # of all texts, in tokens from the start of the file
+    texts_of_row = array("i")
+    targets = array("d")
+    tokens_written = 0
+    with create(folder / IDS) as ids_file, create(folder / VECTORS) as vectors_file:
+        for block in resized(used_blocks, joined, BLOCK_ROWS):
+            examples = [example for (example,) in block.rows.texts]
+            good_rows = tokenised(block.rows, examples, parser, tokenizer, inputs.rejects)
+            for rows, tokens, row_of_text in good_rows:
+                ids_file.write(tokens.ids.data)
+                text_ends.extend((tokens_written + np.cumsum(tokens.lengths)).tolist())
+                tokens_written = text_ends[-1]
+                _, text_counts = np.unique(row_of_text, return_counts=True)
+                texts_of_row.extend(text_counts.tolist())
+                row_counts.used += len(text_counts)
+                row_counts.truncated += len(np.unique(row_of_text[tokens.truncated]))
+                targets.extend(targets_of(examples, rows))
+                vectors = block.vectors[rows].astype("<f4", copy=False)
+                vectors_file.write(vectors.tobytes())
+
+    row_counts.ignored_fields = parser.ignored_fields
+    labels: tuple[str, ...] = ()
+    target = parser.reads.target
+    if target is not None:
+        row_counts.why_no_target = target.why
+    if isinstance(target, Classes):
+        labels = target.sort(targets)
+    with create(folder / ENDS) as file:
+        np.save(file, ends_by_row(text_ends, texts_of_row))
+    with create(folder / TARGETS) as file:
+        np.save(file, np.array(targets))
+    with create(folder / ROWS) as file:
+        file.write(orjson.dumps({"labels": labels, "teacher": reader.emb or ""}))
+    return row_counts
+
+
+def targets_of(examples: Sequence[Example], rows: Sequence[int] | slice) -> list[float]:
+    """Return the targets of these rows. Without a target in the method, no example has one."""
+    indices = np.arange(len(examples))[rows]
+    targets = [examples[index].target for index in indices.tolist()]
+    return [target for target in targets if target is not None]
+
+
+def ends_by_row(text_ends: Sequence[int], texts_of_row: Sequence[int]) -> NDArray[np.int64]:
+    """Return the ends of the texts of each row: (texts,), (rows,) -> (rows, most texts of a row).
+
+    A row with fewer texts repeats its last end, so its other texts are empty.
+    """
+    counts = np.array(texts_of_row, np.int64)[:, None]
+    first_texts = np.cumsum(counts, 0) - counts
+    columns = np.arange(max(texts_of_row, default=1))
+    text_indices = first_texts + np.minimum(columns, counts - 1)
+    return np.array(text_ends, np.int64)[text_indices]
+
+
+def without_vectors(inputs: Inputs, parser: ExampleParser) -> Iterator[VectorBlock]:
+    for rows in inputs.blocks(parser.rows):
+        yield VectorBlock(rows, np.empty((len(rows), 0, 0), np.float32), ())
+
+
+def used_rows(
+    blocks: Iterable[VectorBlock], row_counts: RowCounts, seen_pairs: SeenPairs | None, *, dedup: bool
+) -> Iterator[VectorBlock]:
+    """Yield the rows of the blocks that are not omitted, and count the others."""
+    seen_texts: set[bytes] = set()  # hashes of the texts of a row
+    for block in blocks:
+        used: list[int] = []
+        for row, (example,) in enumerate(block.rows.texts):
+            if example is None:
+                row_counts.without_target += 1
+                continue
+            if seen_pairs is not None:
+                seen_pairs.take(example.row, example.texts)
+            if dedup:
+                texts = "\0".join(example.texts).encode()
+                texts_hash = hashlib.blake2b(texts, digest_size=12).digest()
+                if texts_hash in seen_texts:
+                    row_counts.duplicates += 1
+                    continue
+                seen_texts.add(texts_hash)
+            used.append(row)
+        if len(used) == len(block):
+            yield block
+        else:
+            yield block.take(used)
+
+
+def tokenised(
+    rows: RowBlock,
+    examples: Sequence[Example],
+    parser: ExampleParser,
+    tokenizer: TextTokenizer,
+    rejects: Rejects,
+) -> Iterator[tuple[Sequence[int] | slice, TokenBlock, NDArray[np.int64]]]:
+    """Yield the indices of good rows, the tokens of all their texts (t texts), and the row of each text (t,).
+
+    Rows with a text that has a problem are rejected. A column is a tokenizer's result for all texts. With
+    several columns, each text counts as several texts, one after the other: text 0 of column 0, text 0 of
+    column 1, text 1 of column 0, ...
+    """
+    columns = [as_block(column) for column in columns_of(examples, parser, tokenizer)]
+    column_length = len(columns[0])
+    if column_length == len(rows):  # each text of a row has its own column, or a row has one text
+        texts_of_row = [1] * len(rows)
+    else:
+        texts_of_row = [len(example.texts) for example in examples]
+    row_of_text = np.repeat(np.arange(len(rows)), texts_of_row)
+    row_of_text = np.repeat(row_of_text, len(columns))
+
+    # Refuse rows with a bad text. The first problem of a row is its message.
+    problems: list[tuple[int, int, str]] = []
+    for column_index, column in enumerate(columns):
+        for text, problem in column.problems.items():
+            problems.append((text, column_index, problem))
+    for text, _, problem in sorted(problems):
+        rows.refuse(int(row_of_text[text * len(columns)]), problem)
+
+    # The columns one after the other, and the order that puts the texts of a row together.
+    lengths = np.concatenate([column.lengths for column in columns])
+    truncated = np.concatenate([column.truncated for column in columns])
+    ids = np.concatenate([column.ids for column in columns])
+    tokens = TokenBlock(ids, lengths, lengths + truncated)
+    order = np.arange(column_length)[:, None] + column_length * np.arange(len(columns))
+    order = order.ravel()
+    for good_rows in rejects.good_places(rows):
+        is_good = np.zeros(len(rows), bool)
+        is_good[good_rows] = True
+        is_written = is_good[row_of_text]
+        yield good_rows, tokens.take(order[is_written]), row_of_text[is_written]
+
+
+def as_block(texts: Sequence[Tokens]) -> TokenBlock:
+    if isinstance(texts, TokenBlock):
+        return texts
+    return TokenBlock.of(texts)
+
+
+def columns_of(
+    examples: Sequence[Example], parser: ExampleParser, tokenizer: TextTokenizer
+) -> list[Sequence[Tokens]]:
+    """Return the columns of these rows. Each has one text of each row, or all texts of all rows."""
+    reads = parser.reads
+    prompts = parser.prompts
+    if reads.tokenize is not None:
+        return reads.tokenize([example.texts for example in examples])
+
+    # One text of each row in each column.
+    columns: list[Sequence[Tokens]] = []
+    if reads.columns:
+        for text_index, column_tokenizer in reads.columns:
+            if prompts:
+                column_tokenizer = column_tokenizer.with_prompt(prompts[text_index])
+            columns.append(column_tokenizer([example.texts[text_index] for example in examples]))
+        return columns
+
+    # All texts in one column.
+    texts = [text for example in examples for text in example.texts]
+    if prompts:
+        last = len(prompts) - 1  # its prompt is that of all texts of a list
+        prompt_of_text = [prompts[min(i, last)] for example in examples for i in range(len(example.texts))]
+        prompted = list(zip(prompt_of_text, texts, strict=True))
+        columns.append(TokenizerByPrompt(tokenizer, prompts)(prompted))
+    else:
+        columns.append(tokenizer(texts))
+    if reads.second is not None:  # the tokenizer of another model, with its own prompt
+        columns.append(reads.second(texts))
+    return columns
