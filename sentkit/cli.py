@@ -2,6 +2,7 @@
 
 import errno
 import functools
+import inspect
 import os
 import re
 import signal
@@ -16,12 +17,13 @@ from typing import Annotated, Any, Literal, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from sentkit import __version__, completion, manual
+from sentkit import __version__, completion
 from sentkit.console import Console, close_bar
 from sentkit.errors import NoInputError, NoVectorError, OtherSpaceError, SentkitError
 from sentkit.escaping import without_secrets
-from sentkit.flags import expand_flags
+from sentkit.flags import help_texts
 from sentkit.flags.removed import advice_of_removed
+from sentkit.flags.rules import check_values
 from sentkit.process import (
     is_first_process,
     leave,
@@ -41,9 +43,10 @@ COMMANDS = {  # heading of the help -> commands: a file in commands/
     "Files": ("cat", "inspect", "check"),
 }
 NAMES = tuple(chain.from_iterable(COMMANDS.values()))
-WITH_PAGES = {page.stem for page in manual.PAGES.iterdir()}
+WITH_PAGES = {page.stem for page in help_texts.PAGES.iterdir()}
 
-BUG, IO_FAILED = 70, 74
+BUG = 70  # exit codes
+IO_FAILED = 74
 OUT_OF_MEMORY = re.compile(  # in errors of torch, oneDNN, the dynamic loader and Python's threads
     "could not create a (primitive|memory)|DefaultCPUAllocator|can(no|')t allocate memory"
     "|failed to map segment|can't start new thread",
@@ -57,7 +60,8 @@ def module_of(name: str) -> ModuleType:
 
 def subcommands(name: str) -> dict[str, Callable[..., None]]:
     """The functions of a group that have a page, in their order in the file; empty for a command."""
-    return {word: each for word, each in vars(module_of(name)).items() if f"{name}-{word}" in WITH_PAGES}
+    functions = vars(module_of(name)).items()
+    return {word: function for word, function in functions if f"{name}-{word}" in WITH_PAGES}
 
 
 def groups(names: Sequence[str] = NAMES) -> dict[str, ModuleType]:
@@ -69,8 +73,11 @@ def every_command(names: Sequence[str] = NAMES) -> dict[str, Callable[..., None]
     """Every command by its words on the command line: `encode`, `whiten fit`."""
     commands: dict[str, Callable[..., None]] = {}
     for name in names:
-        inner = {f"{name} {word}": each for word, each in subcommands(name).items()}
-        commands |= inner or {name: getattr(module_of(name), name.replace("-", "_"))}
+        functions = subcommands(name)
+        if functions:
+            commands |= {f"{name} {word}": function for word, function in functions.items()}
+        else:
+            commands[name] = getattr(module_of(name), name.replace("-", "_"))
     return commands
 
 
@@ -78,13 +85,14 @@ def handle_errors(command: Callable[..., None], name: str) -> Callable[..., None
     """Wrap a command: an error becomes a message on standard error and an exit code."""
 
     @functools.wraps(command)
-    def run(*, quiet: bool, verbose: bool, **values: Any) -> None:
+    def run(*, context: typer.Context, quiet: bool, verbose: bool, **values: Any) -> None:
         from sentkit.formats.outputs.outputs import published_together
 
         console = Console(name, quiet, verbose)
         try:
             unwind_on_signals()
             check_working_folder()
+            check_values(context.command.params, values)
             limit_threads()
             with published_together():
                 command(console=console, **values)
@@ -97,6 +105,11 @@ def handle_errors(command: Callable[..., None], name: str) -> Callable[..., None
                 raise
             raise typer.Exit(code) from error
 
+    # The signature that typer reads: the context in place of the console.
+    signature = inspect.signature(command)
+    flags = [parameter for parameter in signature.parameters.values() if parameter.annotation is not Console]
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    run.__signature__ = signature.replace(parameters=[context, *flags])  # type: ignore[attr-defined]
     return run
 
 
@@ -111,36 +124,56 @@ def check_working_folder() -> None:
 
 def exit_code(error: BaseException, console: Console) -> int | None:
     """Print the error and return its exit code; return None for the exits of typer."""
-    cause = error if isinstance(error, OSError) else error.__cause__
-    many = isinstance(cause, OSError) and cause.errno == errno.EMFILE
-    advice = "raise the limit of open files, for example: ulimit -n 4096" if many else None
     if isinstance(error, SentkitError):
-        if isinstance(error, NoVectorError | OtherSpaceError):
-            from sentkit.flags.encode_first import advice_on_vectors
-
-            error.advice = advice_on_vectors(error, sys.argv[1:])
-        if is_first_process():
-            console.error(str(error), error.advice or advice)
-        return error.exit_code
+        return expected_error(error, console)
     if isinstance(error, BrokenPipeError):
         return 0  # `sentkit encode ... | head -3` is correct use
-    if isinstance(error, OSError | MemoryError) or (
-        isinstance(error, RuntimeError | ImportError) and OUT_OF_MEMORY.search(str(error))
-    ):
-        problem, name = "out of memory", None
-        if isinstance(error, OSError):
-            problem, name = (error.strerror or str(error)).lower(), error.filename
-        console.error(f"{name}: {problem}" if name else problem, advice)
-        return IO_FAILED
+    if isinstance(error, OSError) or is_out_of_memory(error):
+        return system_error(error, console)
     if isinstance(error, typer.Exit | typer.Abort):
         return None
     # An error of a library can replace the exception of a signal.
     stopped = signal.SIGINT if isinstance(error, KeyboardInterrupt) else raised_signal()
     if stopped is not None:
-        word = "Ctrl-C" if stopped == signal.SIGINT else stopped.name
-        console.error(f"stopped by {word}", next(iter(getattr(error, "__notes__", ())), None))
+        name = "Ctrl-C" if stopped == signal.SIGINT else stopped.name
+        notes = getattr(error, "__notes__", [])
+        console.error(f"stopped by {name}", notes[0] if notes else None)
         return 128 + stopped
     return report_bug(error, console) if isinstance(error, Exception) else None
+
+
+def expected_error(error: SentkitError, console: Console) -> int:
+    if isinstance(error, NoVectorError | OtherSpaceError):
+        from sentkit.flags.encode_first import advice_on_vectors
+
+        error.advice = advice_on_vectors(error, sys.argv[1:])
+    if is_first_process():
+        console.error(str(error), error.advice or advice_on_files(error.__cause__))
+    return error.exit_code
+
+
+def system_error(error: BaseException, console: Console) -> int:
+    problem = "out of memory"
+    cause = error.__cause__
+    if isinstance(error, OSError):
+        cause = error
+        problem = (error.strerror or str(error)).lower()
+        if error.filename:
+            problem = f"{error.filename}: {problem}"
+    console.error(problem, advice_on_files(cause))
+    return IO_FAILED
+
+
+def advice_on_files(cause: BaseException | None) -> str | None:
+    if isinstance(cause, OSError) and cause.errno == errno.EMFILE:
+        return "raise the limit of open files, for example: ulimit -n 4096"
+    return None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError):
+        return True
+    return isinstance(error, RuntimeError | ImportError) and OUT_OF_MEMORY.search(str(error)) is not None
 
 
 def report_bug(error: Exception, console: Console) -> int:
@@ -150,13 +183,15 @@ def report_bug(error: Exception, console: Console) -> int:
     if console.verbose:
         sys.stderr.write(without_secrets("".join(traceback.format_exception(error))))
         advice = "please report it with the traceback"
-    console.error(f"a bug in sentkit: {type(error).__name__}: {error}".partition("\n")[0], advice)
+    problem = f"{type(error).__name__}: {error}"
+    first_line, _, _ = problem.partition("\n")
+    console.error(f"a bug in sentkit: {first_line}", advice)
     return BUG
 
 
 def print_short_help(context: typer.Context, parameter: Any, given: bool) -> None:
     if given and not context.resilient_parsing:
-        typer.echo(manual.short_help(context.command_path, context.command))
+        typer.echo(help_texts.short_help(context.command_path, context.command))
         context.exit()
 
 
@@ -177,8 +212,8 @@ class Helpful:
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the text of `--help`."""
-        listed = [parameter for parameter in manual.parameters_of(self) if not parameter.hidden]
-        formatter.write(manual.long_help(ctx.command_path, self, listed) + "\n")
+        listed = [parameter for parameter in help_texts.parameters_of(self) if not parameter.hidden]
+        formatter.write(help_texts.long_help(ctx.command_path, self, listed) + "\n")
 
 
 class Command(Helpful, TyperCommand):
@@ -206,7 +241,9 @@ class Group(Helpful, TyperGroup):
     @property
     def headings(self) -> Mapping[str, Sequence[str]]:
         """The headings of the list of commands, with the commands below each."""
-        return COMMANDS if self.commands.keys() == {*NAMES} else {"Commands": tuple(self.commands)}
+        if self.commands.keys() == {*NAMES}:
+            return COMMANDS
+        return {"Commands": tuple(self.commands)}
 
 
 Shell = Literal["bash", "zsh", "fish"] | None
@@ -227,13 +264,15 @@ def sentkit(
     from typer.completion import install as install_script
 
     if version:  # from the metadata of the packages: importing torch takes a second
+        libraries = ("torch", "transformers", "tokenizers")
         typer.echo(f"sentkit {__version__}")
-        typer.echo(" ".join(f"{name} {version_of(name)}" for name in ("torch", "transformers", "tokenizers")))
+        typer.echo(" ".join(f"{name} {version_of(name)}" for name in libraries))
     elif show is not None:
-        names = {"prog_name": "sentkit", "complete_var": completion.VARIABLE}
-        typer.echo(get_completion_script(shell=show, **names))
+        script = get_completion_script(prog_name="sentkit", complete_var=completion.VARIABLE, shell=show)
+        typer.echo(script)
     elif install is not None:
-        typer.echo(f"written: {install_script(install, 'sentkit', completion.VARIABLE)[1]}")
+        _, path = install_script(install, "sentkit", completion.VARIABLE)
+        typer.echo(f"written: {path}")
         typer.echo(f"completion works in the next {install} that you start")
     else:
         help_alone(context)
@@ -244,7 +283,7 @@ def sentkit(
 def help_alone(context: typer.Context) -> None:
     """Without a subcommand, print the help and exit with 2."""
     if context.invoked_subcommand is None:
-        typer.echo(manual.short_help(context.command_path, context.command), err=True)
+        typer.echo(help_texts.short_help(context.command_path, context.command), err=True)
         raise typer.Exit(2)
 
 
@@ -269,8 +308,7 @@ def program(only: str | None = None) -> Any:
         app.add_typer(parents[name], name=name)
     for words, command in every_command(names).items():
         group, _, name = words.rpartition(" ")
-        flags = expand_flags(command, completion.VALUES)
-        parents[group].command(name, cls=Command)(handle_errors(flags, words))
+        parents[group].command(name, cls=Command)(handle_errors(command, words))
     return typer.main.get_command(app)
 
 
@@ -295,7 +333,9 @@ def main() -> NoReturn:
 
 def status(arguments: list[str]) -> int:
     """Run a command line and return its exit code; also for wrong usage."""
-    only = next((name for name in arguments[:1] if name in NAMES), None)
+    only = None  # building one command is faster than building all
+    if arguments and arguments[0] in NAMES:
+        only = arguments[0]
     try:
         code = program(only)(arguments, prog_name="sentkit", standalone_mode=False)
     except SystemExit as error:
@@ -303,16 +343,26 @@ def status(arguments: list[str]) -> int:
             return 0  # `sentkit encode --help | head -3`: typer turns this into exit code 1
         code = error.code if isinstance(error.code, int) else 1
     except Exception as error:
-        if hasattr(error, "format_message"):  # typer's errors about the command line
-            message, context = error.format_message(), getattr(error, "ctx", None)
-            command = context.command_path.partition(" ")[2] if context is not None else ""
-            advice = f"see: {' '.join(['sentkit', *command.split(), '--help'])}"
-            removed = advice_of_removed(command, arguments)
-            if removed is not None:
-                message, advice = f"{removed[0]} was removed", removed[1]
-            Console(command).error(f"{message[:1].lower()}{message[1:].rstrip('.')}", advice)
-            return int(getattr(error, "exit_code", 2))
+        if hasattr(error, "format_message"):
+            return usage_error(error, arguments)
         if isinstance(error, typer.Abort):
             return 128 + signal.SIGINT
         return exit_code(error, Console("")) or BUG
     return code if isinstance(code, int) else 0
+
+
+def usage_error(error: Any, arguments: list[str]) -> int:
+    """Print an error of typer about the command line, and return its exit code."""
+    message = error.format_message()
+    message = f"{message[:1].lower()}{message[1:].rstrip('.')}"
+    context = getattr(error, "ctx", None)
+    command = ""
+    if context is not None:
+        _, _, command = context.command_path.partition(" ")
+    advice = f"see: {f'sentkit {command}'.rstrip()} --help"
+    removed = advice_of_removed(command, arguments)
+    if removed is not None:
+        flag, advice = removed
+        message = f"{flag} was removed"
+    Console(command).error(message, advice)
+    return int(getattr(error, "exit_code", 2))

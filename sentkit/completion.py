@@ -3,9 +3,12 @@
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import fields
-from typing import Any
 
 VARIABLE = "_SENTKIT_COMPLETE"  # with it, the shell calls the program at each Tab
+
+
+def devices() -> Iterable[str]:
+    return ("auto", "cpu", "cuda")
 
 
 def readouts() -> Iterable[str]:
@@ -26,33 +29,37 @@ def methods() -> Iterable[tuple[str, str]]:
     return [(method, listing.summary) for method, listing in METHODS.items()]
 
 
-def settings_and_presets(context: Any) -> tuple[list[str], list[str]]:
-    """Those of the method or of the command on the line."""
-    from sentkit.commands import cluster, translate
-    from sentkit.training.catalogue import METHODS, names_of
+def method_on_the_line() -> str | None:
+    """The first word of the command line that is a method of `train`.
 
-    own = {"cluster": cluster.AlgorithmSettings, "translate": translate.SearchSettings}
-    if context.command.name in own:
-        return [each.name for each in fields(own[context.command.name])], []
-    # The line as bash, zsh and fish pass it, because typer does not parse a line that ends with a flag alone.
+    It is as bash, zsh and fish pass it: typer does not parse a line that ends with a flag alone.
+    """
+    from sentkit.training.catalogue import METHODS
+
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
-    method = next(filter(METHODS.__contains__, line.split()), None)
-    return ([], []) if method is None else names_of(method)
+    return next((word for word in line.split() if word in METHODS), None)
 
 
-def settings(ctx: Any) -> Iterable[str]:
-    return [f"{name}=" for name in settings_and_presets(ctx)[0]]
+def settings_of_method() -> Iterable[str]:
+    from sentkit.training.catalogue import names_of
+
+    method = method_on_the_line()
+    if method is None:
+        return []
+    settings, _ = names_of(method)
+    return [f"{name}=" for name in settings]
 
 
-def presets(ctx: Any) -> Iterable[str]:
-    return settings_and_presets(ctx)[1]
+def presets_of_method() -> Iterable[str]:
+    from sentkit.training.catalogue import names_of
+
+    method = method_on_the_line()
+    if method is None:
+        return []
+    _, presets = names_of(method)
+    return presets
 
 
-VALUES: dict[str, Callable[..., Any]] = {  # name of a parameter -> its values
-    "readout": readouts,
-    "template": templates,
-    "method": methods,
-    "set_": settings,
-    "preset": presets,
-    "device": lambda: ("auto", "cpu", "cuda"),
-}
+def settings_of(record: type) -> Callable[[], Iterable[str]]:
+    """The completion of --set NAME=VALUE, for a record of settings."""
+    return lambda: [f"{field.name}=" for field in fields(record)]

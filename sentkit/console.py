@@ -26,7 +26,8 @@ from sentkit.escaping import (
 ERASE = "\r\033[K"
 INTERVAL = {"bar": 0.1, "log": 60.0, "verbose log": 10.0}  # seconds between two reports
 SHORTEST = 0.1  # seconds of which a share is reported
-NAME_COLUMN, MEANING = 26, 30  # of `print_described`: largest name column, smallest text column
+NAME_COLUMN = 26  # of `print_described`: the largest width of the names
+MEANING = 30  # and the smallest width of the texts
 PAGE = 1000  # lines of a table below one header
 MINUS = "minus "  # before the name of a baseline, in the head of a column of differences
 
@@ -52,17 +53,22 @@ class Console:
             write_line(f"  {advice}")
 
     def warn(self, *messages: str) -> None:
-        for message in messages if not self.quiet else ():
+        if self.quiet:
+            return
+        for message in messages:
             self.say(f"warning: {message}")
 
     def note(self, *messages: str) -> None:
         """Print with -v, or on a terminal."""
-        for message in messages if self.verbose or (not self.quiet and on_terminal()) else ():
-            self.say(message)
+        if self.verbose or (not self.quiet and on_terminal()):
+            for message in messages:
+                self.say(message)
 
     def report(self, *messages: str) -> None:
         """Print, except with -q."""
-        for message in messages if not self.quiet else ():
+        if self.quiet:
+            return
+        for message in messages:
             self.say(message)
 
     def loading(self, name: str, notes: Iterable[str]) -> None:
@@ -73,12 +79,15 @@ class Console:
     def loaded(self, encoder: Any) -> None:
         """Print the notes and spaces of an encoder, and what it measured."""
         self.warn(*encoder.notes)
-        spaces = ", ".join(spec.emb for spec in encoder.specs[:3]) + " ..." * (len(encoder.specs) > 3)
+        spaces = ", ".join(spec.emb for spec in encoder.specs[:3])
+        if len(encoder.specs) > 3:
+            spaces += " ..."
         self.note(f"{spaces}: {encoder.width} numbers, {encoder.device}, {encoder.precision}")
         self.note(*getattr(encoder, "choices", ()))
 
     def say(self, message: str) -> None:
-        write_line(f"sentkit {self.command}: {message}" if self.command else f"sentkit: {message}")
+        program = f"sentkit {self.command}".rstrip()
+        write_line(f"{program}: {message}")
 
 
 def write_line(text: str) -> None:
@@ -123,10 +132,14 @@ class ProgressWriter:
     rows = 0
 
     def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
-        self.console, self.clock = console, clock
-        self.form = "" if console.quiet else "bar" if on_terminal() else "log"
-        detailed = "verbose " if console.verbose and self.form == "log" else ""
-        self.interval = INTERVAL.get(detailed + self.form, 0.0)
+        self.console = console
+        self.clock = clock
+        self.form = "bar" if on_terminal() else "log"
+        self.interval = INTERVAL[self.form]
+        if self.form == "log" and console.verbose:
+            self.interval = INTERVAL["verbose log"]
+        if console.quiet:
+            self.form = ""
         self.start = self.last = clock()
 
     def due(self) -> bool:
@@ -144,8 +157,8 @@ class ProgressWriter:
         if self.form == "log":
             self.say(", ".join(words))
             return
-        line, *others = words
-        for word in others:
+        line = words[0]
+        for word in words[1:]:
             if len(line) + len(word) + 2 < terminal_width():
                 line += f"  {word}"
         write_bar(line, terminal_width())
@@ -172,8 +185,10 @@ class RowProgress(ProgressWriter):
         self.tokens += tokens
         if self.due():
             words = [f"{self.rows} rows", f"{self.rows / self.seconds():.0f} rows/s"]
-            words += [f"{self.tokens / self.seconds():.0f} tokens/s"] if self.tokens else []
-            if (share := self.share(self.rows + self.skipped)) is not None:
+            if self.tokens:
+                words.append(f"{self.tokens / self.seconds():.0f} tokens/s")
+            share = self.share(self.rows + self.skipped)
+            if share is not None:
                 words = [f"{100 * share:.0f} %", *words, *time_left(share, self.seconds())]
             self.show(words)
 
@@ -199,7 +214,9 @@ class TaskProgress(ProgressWriter):
 
     def __init__(self, console: Console, unit: str, clock: Clock = time.monotonic) -> None:
         super().__init__(console, clock)
-        self.unit, self.tasks, self.of = unit, 0, 0
+        self.unit = unit
+        self.tasks = 0
+        self.of = 0
 
     def begin(self, of: int) -> None:
         """Add tasks to the total."""
@@ -240,12 +257,13 @@ def slow(console: Console, what: str) -> Iterator[None]:
 @contextlib.contextmanager
 def reading(console: Console, *inputs: Any) -> Iterator[None]:
     """Report files that the body reads as a whole: their rows, and on a terminal their names."""
-    with slow(console, f"reading {' '.join(path for each in inputs for path in each.paths)}"):
-        for each in inputs:
-            watch_rows(console, each)
+    paths = [path for files in inputs for path in files.paths]
+    with slow(console, f"reading {' '.join(paths)}"):
+        for files in inputs:
+            watch_rows(console, files)
         yield
-    for each in inputs:
-        each.counter.watch = None
+    for files in inputs:
+        files.counter.watch = None
 
 
 class StepProgress(ProgressWriter):
@@ -253,7 +271,7 @@ class StepProgress(ProgressWriter):
 
     dev = ""  # the last score
     first = (0.0, 0)  # time and number of the first step of this run
-    left: Sequence[str] = ()  # the time left at the last step
+    remaining: Sequence[str] = ()  # the time left at the last step
     later_work = 0.0  # of the runs after this one, in units of the work of this one
     runs = 1  # that are not finished, this one included
 
@@ -261,7 +279,7 @@ class StepProgress(ProgressWriter):
         """Begin another run."""
         self.dev = ""
         self.first = (0.0, 0)
-        self.left = ()
+        self.remaining = ()
         self.later_work = later_work
         self.runs = runs
 
@@ -274,12 +292,13 @@ class StepProgress(ProgressWriter):
             return
         if not self.first[1]:
             self.first = self.clock(), record["step"]
-        self.left = self._time_left(record["step"], record["of"])
+        self.remaining = self._time_left(record["step"], record["of"])
         if self.due():
             terms = [f"{name} {value:.4g}" for name, value in record["terms"].items()]
             speed = [f"{record['tokens_per_s']} tokens/s", f"lr {record['lr'][0]:.3g}"]
             step = f"{run}step {record['step']}/{record['of']}"
-            self.show([step, *self.left, *([self.dev] if self.dev else []), *terms, *speed])
+            score = [self.dev] if self.dev else []
+            self.show([step, *self.remaining, *score, *terms, *speed])
 
     def _report_score(self, run: str, record: Mapping[str, Any]) -> None:
         """Report a dev evaluation, and whether it is the best of this run and better than that of step 0."""
@@ -291,8 +310,10 @@ class StepProgress(ProgressWriter):
             remark = " (best so far)"
             if before is not None and before >= score:
                 remark = f" (best step, not better than the base: step 0 has {before:.2f})"
-        left = self.left if self.form == "log" else ()
-        self.say(f"{run}step {record['step']}:  " + ", ".join([f"{self.dev}{remark}", *left]))
+        words = [f"{self.dev}{remark}"]
+        if self.form == "log":
+            words += self.remaining
+        self.say(f"{run}step {record['step']}:  {', '.join(words)}")
 
     def _time_left(self, step: int, steps: int) -> list[str]:
         """The estimated time left for this run and all later ones, from the steps of this one."""
@@ -301,10 +322,10 @@ class StepProgress(ProgressWriter):
         remaining = steps - step + steps * self.later_work
         if not done or not remaining:
             return []
-        left = time_left(done / (done + remaining), self.clock() - start)
+        words = time_left(done / (done + remaining), self.clock() - start)
         if self.runs > 1:
-            left = [f"{words} for {self.runs} runs" for words in left]
-        return left
+            words = [f"{text} for {self.runs} runs" for text in words]
+        return words
 
 
 def terminal_width() -> int:
@@ -327,14 +348,7 @@ def show(
     `layout` are arguments of `print_table`: `labels`, `texts`, `optional` and `wrap`.
     """
     if as_table:
-        every_line, meanings = (line for record in records for line in lines(record)), list[str]()
-        names = {*layout.get("texts", ()), *layout.get("labels", ())}
-        while page := list(islice(every_line, PAGE)):
-            columns = list(dict.fromkeys(column for line in page for column in line))
-            print_table(columns, [[line.get(column, "") for column in columns] for line in page], **layout)
-            numbers = [column for column in columns if column not in names]
-            meanings += meaning_of_brackets(line.get(column, "") for line in page for column in numbers)
-        print_text(["; ".join(dict.fromkeys(meanings))] if meanings else [])
+        show_table((line for record in records for line in lines(record)), **layout)
         return
     from sentkit.formats.files import json_line
 
@@ -342,6 +356,20 @@ def show(
         out.write(json_line(record))
         if flush:
             out.flush()
+
+
+def show_table(lines: Iterator[Line], **layout: Any) -> None:
+    """Print a table with a header after each PAGE lines, and the meaning of brackets around numbers."""
+    names = {*layout.get("texts", ()), *layout.get("labels", ())}
+    meanings = list[str]()
+    while page := list(islice(lines, PAGE)):
+        columns = list(dict.fromkeys(column for line in page for column in line))
+        rows = [[line.get(column, "") for column in columns] for line in page]
+        print_table(columns, rows, **layout)
+        numbers = [column for column in columns if column not in names]
+        meanings += meaning_of_brackets(line.get(column, "") for line in page for column in numbers)
+    if meanings:
+        print_text(["; ".join(dict.fromkeys(meanings))])
 
 
 def print_table(
@@ -379,7 +407,9 @@ def print_table(
     look: Any = {"no_wrap": not wrap, "overflow": "fold" if wrap else "ellipsis"}
     shown_columns = list[Sequence[str]]()
     for i, width in widths.items():
-        justify: Literal["left", "right"] = "left" if is_name[i] else "right"
+        justify: Literal["left", "right"] = "right"
+        if is_name[i]:
+            justify = "left"
         head = heads[i]
         if head.startswith(MINUS) and cell_len(head) > width:
             head = short_head(head, width, {row[columns.index(name)] for row in cells for name in labels})
@@ -409,8 +439,10 @@ def in_words(value: Any, missing: str = "none") -> str:
         return missing
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int | float):
-        return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.6g}"
     if isinstance(value, list):
         value = ", ".join(map(str, value))
     return str(value or "none")
@@ -453,9 +485,15 @@ def print_text(lines: Iterable[str]) -> None:
 
 def print_described(items: Sequence[tuple[str, str]]) -> None:
     """Print names and their descriptions, wrapped to the width of the terminal."""
-    items = [(escape(name), escape(" ".join(words.split()))) for name, words in items]
-    column = min(max(len(name) for name, _ in items), NAME_COLUMN) + GAP
-    for name, words in items:
-        lines = textwrap.wrap(words, max(terminal_width() - column, MEANING), break_long_words=False)
-        first = name.ljust(column) if len(name) + GAP <= column else f"{name}\n{' ' * column}"
-        sys.stdout.write(first + f"\n{' ' * column}".join(lines) + "\n")
+    names = [escape(name) for name, _ in items]
+    column = min(max(map(len, names)), NAME_COLUMN) + GAP
+    width = max(terminal_width() - column, MEANING)
+    new_line = "\n" + " " * column
+    for name, (_, words) in zip(names, items, strict=True):
+        text = escape(" ".join(words.split()))
+        lines = textwrap.wrap(text, width, break_long_words=False)
+        if len(name) + GAP > column:  # the text begins below the name
+            sys.stdout.write(name + new_line)
+        else:
+            sys.stdout.write(name.ljust(column))
+        sys.stdout.write(new_line.join(lines) + "\n")

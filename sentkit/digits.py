@@ -18,26 +18,32 @@ def rounded(value: Any) -> Any:
     if isinstance(value, float):
         return significant(value)
     if isinstance(value, dict):
-        return {name: rounded(each) for name, each in value.items()}
+        return {name: rounded(element) for name, element in value.items()}
     if isinstance(value, list | tuple):
-        return [rounded(each) for each in value]
+        return [rounded(element) for element in value]
     return value
 
 
 def natural(name: str) -> tuple[str | tuple[int, str], ...]:
     """The key of an order in which "class 2" is before "class 10"."""
-    texts = re.split(r"([0-9]+)", name)  # text and numbers in turn
-    return tuple(
-        (len(each.lstrip("0")), each.lstrip("0")) if place % 2 else each for place, each in enumerate(texts)
-    )
+    key = list[str | tuple[int, str]]()
+    for text in re.split(r"([0-9]+)", name):  # text and digits in turn, which makes keys comparable
+        if len(key) % 2 == 0:
+            key.append(text)
+        else:
+            digits = text.lstrip("0")
+            key.append((len(digits), digits))  # the order of the numbers
+    return tuple(key)
 
 
 def decimals(value: float | None, digits: int = 2) -> str:
     """A number of a table."""
-    return "undefined" if value is None or math.isnan(value) else f"{value:.{digits}f}"
+    if value is None or math.isnan(value):
+        return "undefined"
+    return f"{value:.{digits}f}"
 
 
 def meaning_of_brackets(cells: Iterable[str]) -> list[str]:
     """The meaning of the brackets that cells with numbers have."""
-    together = "".join(cells)
-    return [meaning for sign, meaning in BRACKETS.items() if sign in together]
+    text = "".join(cells)
+    return [meaning for bracket, meaning in BRACKETS.items() if bracket in text]

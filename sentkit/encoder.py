@@ -38,9 +38,11 @@ def named_as_arguments() -> Iterator[None]:
     except ArgumentError:
         raise
     except UsageError as error:
-        problem = str(error) if error.advice is None else f"{error} ({error.advice})"
-        named = re.sub(r"--([a-z]+(?:-[a-z]+)*)", lambda flag: flag[1].replace("-", "_"), problem)
-        raise ArgumentError(named) from error
+        problem = str(error)
+        if error.advice is not None:
+            problem += f" ({error.advice})"
+        problem = re.sub(r"--([a-z]+(?:-[a-z]+)*)", lambda flag: flag[1].replace("-", "_"), problem)
+        raise ArgumentError(problem) from error
 
 
 def check_text(name: str, value: object, *, optional: bool = True) -> None:
@@ -123,7 +125,7 @@ class Encoder:
         if on_truncate != "window" and (window is not None or stride is not None):
             raise ArgumentError('window and stride need on_truncate="window"')
 
-        given: dict[str, Any] = {
+        named_arguments: dict[str, Any] = {
             **choices,
             **numbers,
             **windows,
@@ -131,7 +133,7 @@ class Encoder:
             "normalize": normalize,
             "threads": threads,
         }
-        self.arguments = model, given
+        self.arguments = (model, named_arguments)
         self.column = column
         with named_as_arguments():
             check_threads("threads", threads)
@@ -149,8 +151,8 @@ class Encoder:
         self._loading = ForkLock(LOADING)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        model, named = self.arguments
-        return partial(Encoder, **named), (model,)
+        model, named_arguments = self.arguments
+        return partial(Encoder, **named_arguments), (model,)
 
     @property
     def loaded(self) -> TokenEncoder:
@@ -185,18 +187,21 @@ class Encoder:
             return self._encode([texts])[0]
         if isinstance(texts, bytes):
             raise TypeError("texts is of type bytes, expected str or a sequence of str")
-        for place, text in enumerate(texts):
+        for index, text in enumerate(texts):
             if not isinstance(text, str):  # a missing value is None or NaN
-                raise TypeError(f"texts[{place}] is of type {type(text).__name__}, expected str")
+                raise TypeError(f"texts[{index}] is of type {type(text).__name__}, expected str")
         return self._encode(texts)
 
     def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        encoder, tally = self.loaded, Tally()
+        encoder = self.loaded
+        tally = Tally()
         vectors = np.empty((len(texts), encoder.width), np.float32)
         start = 0
-        for done in encode_list(prepare_list(texts, self.tokenizer), encoder, tally):
-            vectors[start : start + len(done.rows)] = done.vectors[0][:, 0]
-            start += len(done.rows)
+        groups = prepare_list(texts, self.tokenizer)
+        for group in encode_list(groups, encoder, tally):
+            end = start + len(group.rows)
+            vectors[start:end] = group.vectors[0][:, 0]
+            start = end
         for remark in encoder.remarks(tally):
             warnings.warn(remark, stacklevel=3)
         return vectors

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Collection, Sequence
-from itertools import takewhile
 
 GAP = 2  # columns between those of a table
-SHORTEST, LEGIBLE = 8, 14  # minimum width of a truncated name; width to preserve by omitting optional columns
+SHORTEST = 8  # columns of a name, at least, if it is truncated
+LEGIBLE = 14  # columns of a name, for which optional columns are left out
 # Control characters, line separators, bidirectional embeddings, overrides and isolates, lone surrogates.
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
@@ -26,7 +26,9 @@ def escape(text: str) -> str:
 
 def without_secrets(text: str) -> str:
     """Remove the account and the query from each URL in a text: they can have passwords and signatures."""
-    return QUERY.sub(r"\1...", ACCOUNT.sub("", text)) if "://" in text else text
+    if "://" not in text:
+        return text
+    return QUERY.sub(r"\1...", ACCOUNT.sub("", text))
 
 
 def _escaped(character: str) -> str:
@@ -35,7 +37,9 @@ def _escaped(character: str) -> str:
         return NAMED[character]
     if code in BYTES:
         return f"\\x{code - 0xDC00:02x}"
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}"
 
 
 def columns_of(text: str) -> int:
@@ -50,7 +54,9 @@ def fit(text: str, columns: int, *, right: bool = False) -> str:
     from rich.cells import set_cell_size
 
     room = columns - columns_of(text)
-    return " " * room + text if right and room > 0 else set_cell_size(text, max(0, columns))
+    if right and room > 0:
+        return " " * room + text
+    return set_cell_size(text, max(0, columns))
 
 
 def escape_json(line: str) -> str:
@@ -67,17 +73,17 @@ def widths_of(
     column of names shrinks until all columns fit or none can shrink.
     """
     widths = dict(enumerate(lengths))
-    for left_out in optional:
-        least = [min(width, LEGIBLE) if names[place] else width for place, width in widths.items()]
-        if sum(least) + GAP * (len(least) - 1) <= room:
+    for optional_column in optional:
+        legible_widths = [min(width, LEGIBLE) if names[column] else width for column, width in widths.items()]
+        if sum(legible_widths) + GAP * (len(widths) - 1) <= room:
             break
-        del widths[left_out]
+        del widths[optional_column]
     while sum(widths.values()) + GAP * (len(widths) - 1) > room:
-        shrinkable = ((width, place) for place, width in widths.items() if names[place])
-        widest, place = max(shrinkable, default=(0, 0))
+        shrinkable = [(width, column) for column, width in widths.items() if names[column]]
+        widest, column = max(shrinkable, default=(0, 0))
         if widest <= SHORTEST:
             break
-        widths[place] -= 1
+        widths[column] -= 1
     return widths
 
 
@@ -87,8 +93,10 @@ def shortened(text: str, width: int) -> str:
 
     if columns_of(text) <= width:
         return text
-    tail = (width - 1) * 2 // 3
-    return f"{set_cell_size(text, width - 1 - tail)}…{set_cell_size(text[::-1], tail)[::-1]}"
+    end_width = (width - 1) * 2 // 3
+    begin = set_cell_size(text, width - 1 - end_width)
+    reversed_end = set_cell_size(text[::-1], end_width)
+    return f"{begin}…{reversed_end[::-1]}"
 
 
 def label_cells(cells: Sequence[str], width: int) -> list[str]:
@@ -145,19 +153,27 @@ def without_shared_ends(names: Sequence[str], width: int, *, by_words: bool) -> 
             before -= 1
         while after and first[-after].isalnum():
             after -= 1
-    whole = {name: name for name in names}
+    whole_names = {name: name for name in names}
     kept_begin = {name: f"{name[: len(name) - after]}…" if after else name for name in names}
     kept_ends = [{name: f"…{name[start:]}" for name in names} for start in range(1, before + 1)]
-    for labels in (whole, kept_begin, *kept_ends):
+    for labels in (whole_names, kept_begin, *kept_ends):
         if all(columns_of(label) <= width for label in labels.values()):
             return labels
-    marks = ("…" if before else ""), ("…" if after else "")
-    room = width - len("".join(marks))
-    cores = {name: shortened(name[before : len(name) - after], room) for name in names}
-    return {name: f"{marks[0]}{core}{marks[1]}" for name, core in cores.items()}
+    mark_before = "…" if before else ""
+    mark_after = "…" if after else ""
+    room = width - len(mark_before) - len(mark_after)
+    labels = {}
+    for name in names:
+        middle = shortened(name[before : len(name) - after], room)
+        labels[name] = f"{mark_before}{middle}{mark_after}"
+    return labels
 
 
 def shared_letters(names: Sequence[str]) -> int:
     """The number of letters at the begin that all names share."""
-    columns = zip(*names, strict=False)
-    return sum(1 for _ in takewhile(lambda letters: len(set(letters)) == 1, columns))
+    count = 0
+    for letters in zip(*names, strict=False):
+        if len(set(letters)) > 1:
+            break
+        count += 1
+    return count

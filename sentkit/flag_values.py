@@ -10,42 +10,53 @@ from difflib import get_close_matches
 from sentkit.errors import UsageError
 
 RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?")
-MOST = 1000  # the longest range
+LONGEST_RANGE = 1000
 SIZE = re.compile(r"([0-9]{1,18})([KMG]?)", re.IGNORECASE)
 WINDOW = re.compile(r"([1-9][0-9]{0,8})(?::([1-9][0-9]{0,8}))?")
 SHARD = re.compile(r"(\d{1,9})/(\d{1,9})")
-CLOSE = 0.5  # minimum similarity of a suggested name: `temp` has half of `temperature`
+MIN_SIMILARITY = 0.5  # minimum similarity of a suggested name: `temp` has half of `temperature`
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def numbers(flag: str, text: str) -> list[int]:
     """Parse `7`, `1,2,3` or `0..9`; duplicates are removed."""
-    found: list[int] = []
-    for part in text.split(","):
-        match = RANGE.fullmatch(part.strip())
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if not first <= last < first + MOST:
-            raise UsageError(
-                f'{flag} "{text}"', advice=f"expected 7, or 1,2,3, or 0..9 (of up to {MOST} numbers)"
-            )
-        found += range(first, last + 1)
-    return list(dict.fromkeys(found))
+    values: list[int] = []
+    for range_text in text.split(","):
+        match = RANGE.fullmatch(range_text.strip())
+        values_of_range = range(0)
+        if match is not None:
+            first = int(match[1])
+            last = int(match[2] or match[1])
+            values_of_range = range(first, last + 1)
+        if not 0 < len(values_of_range) <= LONGEST_RANGE:
+            expected = f"7, or 1,2,3, or 0..9 (of up to {LONGEST_RANGE} numbers)"
+            raise UsageError(f'{flag} "{text}"', advice=f"expected {expected}")
+        values += values_of_range
+    return list(dict.fromkeys(values))
 
 
 def size(flag: str, text: str) -> int:
     """Parse a number of bytes: `1000`, or `64K`, `64M` and `2G` in powers of 1024."""
+    count = 0
     match = SIZE.fullmatch(text.strip())
-    if match is None or not 0 < (found := int(match[1]) * UNITS[match[2].upper()]) < sys.maxsize:
+    if match is not None:
+        count = int(match[1]) * UNITS[match[2].upper()]
+    if not 0 < count < sys.maxsize:
         raise UsageError(f'{flag} "{text}"', advice="expected a number of bytes, for example 500K, 64M or 2G")
-    return found
+    return count
 
 
-def window(text: str) -> tuple[int, int | None]:
+def window_sizes(text: str | None) -> tuple[int | None, int | None]:
     """Parse --window: the tokens of a window, and those to the next one, as in `128` or `128:64`."""
+    if text is None:
+        return None, None
     match = WINDOW.fullmatch(text.strip())
     if match is None:
         raise UsageError(f'--window "{text}"', advice="expected N or N:STRIDE, for example 128 or 128:64")
-    return int(match[1]), int(match[2]) if match[2] else None
+    size, stride = match.groups()
+    if stride is None:
+        return int(size), None
+    return int(size), int(stride)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,26 +99,62 @@ def shard_of_engine(environment: Mapping[str, str]) -> Shard:
             raise UsageError(f'--shard auto: {name} is "{value}", expected a number')
         return None if value is None else int(value)
 
-    place, count, local, known = 0, 1, None, False
-    task, tasks = number("SLURM_ARRAY_TASK_ID"), number("SLURM_ARRAY_TASK_COUNT")
+    index = 0
+    count = 1
+    local = None  # the number of the process on its machine
+    is_known = False
+    task = number("SLURM_ARRAY_TASK_ID")
+    tasks = number("SLURM_ARRAY_TASK_COUNT")
     if task is not None and tasks:
-        first, step = number("SLURM_ARRAY_TASK_MIN") or 0, number("SLURM_ARRAY_TASK_STEP") or 1
-        place, count, known = (task - first) // step, tasks, True
-        last = number("SLURM_ARRAY_TASK_MAX")
-        if (task - first) % step or place >= tasks or last not in (None, first + step * (tasks - 1)):
-            advice = "use --shard $SLURM_ARRAY_TASK_ID/N with the N of the whole array"
-            raise UsageError("--shard auto: the indices of the Slurm array have gaps", advice=advice)
+        index = index_in_array(
+            task,
+            tasks,
+            first=number("SLURM_ARRAY_TASK_MIN") or 0,
+            step=number("SLURM_ARRAY_TASK_STEP") or 1,
+            last=number("SLURM_ARRAY_TASK_MAX"),
+        )
+        count = tasks
+        is_known = True
+
     # SLURM_NTASKS is also set in a batch script that runs once; this variable only in tasks of srun.
-    inner, size = number("SLURM_PROCID"), number("SLURM_STEP_NUM_TASKS")
-    if inner is not None and size:
-        place, count, known, local = place * size + inner, count * size, True, number("SLURM_LOCALID")
-    rank, world = number("RANK"), number("WORLD_SIZE")
-    if not known and rank is not None and world:
-        place, count, known, local = rank, world, True, number("LOCAL_RANK")
-    if not known:
+    process = number("SLURM_PROCID")
+    processes = number("SLURM_STEP_NUM_TASKS")
+    if process is not None and processes:
+        index = index * processes + process
+        count *= processes
+        local = number("SLURM_LOCALID")
+        is_known = True
+
+    rank = number("RANK")
+    world = number("WORLD_SIZE")
+    if not is_known and rank is not None and world:
+        index = rank
+        count = world
+        local = number("LOCAL_RANK")
+        is_known = True
+    if not is_known:
         advice = "outside of Slurm and torchrun, name the shard: --shard 3/8"
         raise UsageError("--shard auto: no Slurm array, srun or torchrun", advice=advice)
-    return Shard(place + 1, count, local)
+    return Shard(index + 1, count, local)
+
+
+def index_in_array(task: int, tasks: int, *, first: int, step: int, last: int | None) -> int:
+    """The index of a task of a Slurm array, such as 2 for task 20 of --array=0-30:10."""
+    index, remainder = divmod(task - first, step)
+    if remainder or index >= tasks or last not in (None, first + step * (tasks - 1)):
+        advice = "use --shard $SLURM_ARRAY_TASK_ID/N with the N of the whole array"
+        raise UsageError("--shard auto: the indices of the Slurm array have gaps", advice=advice)
+    return index
+
+
+def classifier_head(text: str) -> tuple[str, int]:
+    """Parse --head of a classifier on vectors: its name, and its hidden units, as in `senteval:50`."""
+    name, colon, hidden = text.partition(":")
+    if name == "logreg" and not colon:
+        return name, 0
+    if name == "senteval" and (not colon or hidden.isdecimal()):
+        return name, int(hidden or 0)
+    raise UsageError(f'--head "{text}"', advice="available: logreg, senteval, senteval:N")
 
 
 def assignment(text: str) -> tuple[str, str]:
@@ -116,7 +163,9 @@ def assignment(text: str) -> tuple[str, str]:
     if not equals:
         raise UsageError(f'--set "{text}": expected name=value')
     name = name.strip().replace("-", "_")
-    return name, value if name == "prompt" else value.strip()  # a prompt can end with a space
+    if name == "prompt":
+        return name, value  # it can end with a space
+    return name, value.strip()
 
 
 def suggestion(name: str, known: Iterable[str], synonyms: Mapping[str, str] | None = None) -> str:
@@ -124,9 +173,9 @@ def suggestion(name: str, known: Iterable[str], synonyms: Mapping[str, str] | No
 
     `synonyms` are other names of known ones. The name that is similar to a synonym means the known one.
     """
-    known = list(known)
-    meanings = {**(synonyms or {}), **dict(zip(known, known, strict=True))}
-    similar = get_close_matches(name, meanings, n=1, cutoff=CLOSE)
+    known_names = list(known)
+    meanings = {**(synonyms or {}), **{known_name: known_name for known_name in known_names}}
+    similar = get_close_matches(name, meanings, n=1, cutoff=MIN_SIMILARITY)
     if not similar:
-        return f"available: {', '.join(known)}"
+        return f"available: {', '.join(known_names)}"
     return f'did you mean "{meanings[similar[0]]}"?'

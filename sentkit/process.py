@@ -180,11 +180,15 @@ def may_have_gpu() -> bool:
 
 def usable_cpus() -> int:
     """Return how many CPUs this process may use; processes of torchrun on one machine share them."""
-    task, local = (os.environ.get(name, "") for name in ("SLURM_CPUS_PER_TASK", "LOCAL_WORLD_SIZE"))
-    of_task = int(task) if task.isdecimal() else math.inf
-    processes = int(local) if local.isdecimal() else 1
-    fewest = math.ceil(min(len(os.sched_getaffinity(0)), cgroup_quota(), of_task))
-    return max(1, fewest // max(1, processes))
+    limits = [len(os.sched_getaffinity(0)), cgroup_quota()]
+    cpus_per_task = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    if cpus_per_task.isdecimal():
+        limits.append(int(cpus_per_task))
+    processes = 1
+    local_processes = os.environ.get("LOCAL_WORLD_SIZE", "")
+    if local_processes.isdecimal():
+        processes = max(1, int(local_processes))
+    return max(1, math.ceil(min(limits)) // processes)
 
 
 def cgroup_quota(root: str = "/sys/fs/cgroup") -> float:
@@ -192,7 +196,8 @@ def cgroup_quota(root: str = "/sys/fs/cgroup") -> float:
     # Version 2: quota or "max", and period. Version 1: -1 without a quota.
     for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
         with contextlib.suppress(OSError):
-            limits = " ".join(Path(root, name).read_text() for name in names).split()
+            texts = [Path(root, name).read_text() for name in names]
+            limits = " ".join(texts).split()
             if len(limits) == 2 and all(map(str.isdecimal, limits)):
                 return int(limits[0]) / int(limits[1])
     return math.inf
@@ -232,7 +237,8 @@ class Stop:
     """A requested stop after the current step of a training, or block of a vector folder."""
 
     def __init__(self, notice: Callable[[], None] = lambda: None, grace: float | None = None) -> None:
-        self.notice, self.grace = notice, grace  # seconds from the request to an interruption; None: no limit
+        self.notice = notice
+        self.grace = grace  # seconds from the request to an interruption; None: no limit
         self.requested = False
         self.interrupting = False  # raise in the signal handler, because a blocked read does not poll
         self.interrupts = 0  # number of Ctrl-C signals

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from sentkit.cli import every_command, groups
-from sentkit.manual import help_of
+from sentkit.flags.help_texts import help_of
 
 PACKAGE = Path(__file__).parent.parent / "sentkit"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "escaping": "",
     "flag_values": "errors",
     "console": "digits escaping errors formats",
-    "flags": "process flag_values errors console formats metrics model plots training",
+    "flags": "completion process flag_values errors console formats metrics model plots",
     "formats": "arrays digits escaping errors",
     "arrays": "",
     "transforms": "arrays digits errors formats",
@@ -31,12 +31,12 @@ MAY_IMPORT = {
     "augment": "errors flag_values",
     "model": "arrays errors formats process transforms",
     "training": "arrays errors flag_values formats metrics model papers process transforms",
-    "commands": "flags flag_values errors digits console process formats transforms metrics labels reports"
-    " plots augment model training",
+    "commands": "completion flags flag_values errors digits console process formats transforms metrics labels"
+    " reports plots augment model training",
     "process": "errors",
-    "cli": "flag_values escaping __init__ completion manual errors console flags commands process formats",
-    "manual": "__init__ cli",
-    "completion": "commands formats training",
+    "cli": "flag_values escaping __init__ completion errors console flags commands process formats",
+    "manual": "__init__ cli flags",
+    "completion": "formats training",
     "method": "formats training",
     "papers": "arrays console errors flags formats model plots training transforms",
     "__main__": "cli process",
@@ -69,7 +69,7 @@ ONLY_INSIDE_FUNCTIONS |= {"faiss", "matplotlib", "pyarrow", "fsspec", "httpx2"}
 LARGEST_FILE = 500  # lines
 LARGEST_FOLDER = 13  # files, without __init__; lists of one kind may be longer
 LISTS = {"commands", "training/methods"}
-WITH_TYPER = {"cli", "commands", "flags", "manual"}
+WITH_TYPER = {"cli", "commands", "flags"}
 FOLDERS = sorted({path.parent for path in FILES} - {PACKAGE})
 TREES = {path: ast.parse(path.read_text()) for path in FILES}
 OF_PAPERS = PACKAGE / "papers"

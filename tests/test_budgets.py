@@ -2,8 +2,8 @@
 
 import pytest
 
-from sentkit import manual
 from sentkit.cli import program
+from sentkit.flags import help_texts
 from support import ROOT
 
 
@@ -15,13 +15,13 @@ def leaves(command, path="sentkit"):
 
 
 COMMANDS = dict(leaves(program()))
-LEAVES = {path: each for path, each in COMMANDS.items() if not hasattr(each, "commands")}
+LEAVES = {path: command for path, command in COMMANDS.items() if not hasattr(command, "commands")}
 MOST = {"encode": 28, "train": 28, "score": 24, "search": 24, "cluster": 24}  # slots; others have 20
 
 
 @pytest.mark.parametrize("path", COMMANDS)
 def test_the_short_help_fits_on_a_screen(path):
-    lines = manual.short_help(path, COMMANDS[path]).splitlines()
+    lines = help_texts.short_help(path, COMMANDS[path]).splitlines()
 
     assert len(lines) <= 30
     assert max(map(len, lines)) <= 80
@@ -29,9 +29,10 @@ def test_the_short_help_fits_on_a_screen(path):
 
 @pytest.mark.parametrize("path", COMMANDS)
 def test_the_long_help_has_little_prose(path):
-    text, command = manual.help_of(path, COMMANDS[path].help), COMMANDS[path]
-    lines = manual.long_help(path, command, command.params).splitlines()
-    start = len(manual.opening(path, command, text))
+    command = COMMANDS[path]
+    text = help_texts.help_of(path, command.help)
+    lines = help_texts.long_help(path, command, command.params).splitlines()
+    start = len(help_texts.opening(path, command, text))
     prose = lines[start : next(n for n, line in enumerate(lines) if n > start and line.endswith(":"))]
 
     assert len(lines) <= 75
@@ -41,15 +42,19 @@ def test_the_long_help_has_little_prose(path):
 
 
 def test_every_flag_of_the_headings_exists():
-    parameters = [each for command in LEAVES.values() for each in manual.parameters_of(command)]
-    known = {name for parameter in parameters for name in parameter.opts}
+    flags = {
+        name
+        for command in LEAVES.values()
+        for parameter in help_texts.parameters_of(command)
+        for name in parameter.opts
+    }
 
-    assert manual.HEADING_OF.keys() <= known
+    assert help_texts.HEADING_OF.keys() <= flags
 
 
 def test_the_number_of_commands_and_slots():
     assert len(LEAVES) <= 26
-    assert sum(len(each.params) for each in LEAVES.values()) <= 355
+    assert sum(len(command.params) for command in LEAVES.values()) <= 355
 
 
 @pytest.mark.parametrize("path", LEAVES)

@@ -15,6 +15,7 @@ from typer._completion_classes import FishComplete
 
 from sentkit import completion
 from sentkit.cli import every_command, groups, program
+from sentkit.flags.help_texts import parameters_of
 from sentkit.formats.checkpoints.readout import NAMED
 from sentkit.training.catalogue import METHODS, names_of
 from support import with_program
@@ -26,7 +27,7 @@ def offered(*words):
     """The words that are offered for the last one."""
     shell = FishComplete(program(), {}, "sentkit", completion.VARIABLE)
     with patch.dict(os.environ, COMP_WORDS=" ".join(["sentkit", *words])):
-        return [each.value for each in shell.get_completions(list(words[:-1]), words[-1])]
+        return [item.value for item in shell.get_completions(list(words[:-1]), words[-1])]
 
 
 def test_commands_are_offered():
@@ -39,11 +40,13 @@ def test_commands_are_offered():
 
 @pytest.mark.parametrize("name", every_command())
 def test_every_flag_of_a_command_is_offered(name):
-    """In both spellings, as the parser has them."""
+    """In both spellings, as the parser has them; -q and -v, which every command has, too."""
     command = program()
-    for each in name.split():
-        command = command.commands[each]
-    names = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    for word in name.split():
+        command = command.commands[word]
+    names = set()
+    for parameter in parameters_of(command):
+        names |= {*parameter.opts, *parameter.secondary_opts}
     flags = {name for name in names if name.startswith("-")}
 
     assert set(offered(*name.split(), "-")) == flags | {"-h", "--help"}
@@ -76,7 +79,9 @@ def test_nothing_else_is_offered():
     lines = ("encode ", "encode -o ", "encode -m n", "encode -- --re", "train simcse ", "train --set ")
     lines += ("train simcse --preset none", "nothing --re", "encode --nothing x", "encode --nothing=x")
 
-    assert {line: found for line in lines if (found := offered(*line.split(" ")))} == {}
+    words_by_line = {line: offered(*line.split(" ")) for line in lines}
+
+    assert {line: words for line, words in words_by_line.items() if words} == {}
 
 
 def test_names_without_torch_are_those_of_the_classes():
@@ -84,9 +89,8 @@ def test_names_without_torch_are_those_of_the_classes():
         kind = listing.load()
         settings, presets = names_of(name)
 
-        assert (set(settings), presets) == ({each.name for each in fields(kind.Settings)}, [*kind.presets]), (
-            name
-        )
+        assert set(settings) == {field.name for field in fields(kind.Settings)}, name
+        assert presets == [*kind.presets], name
 
 
 def test_completion_imports_no_model_and_no_numpy(monkeypatch):
@@ -104,7 +108,7 @@ def test_completion_imports_no_model_and_no_numpy(monkeypatch):
         monkeypatch.setenv("_TYPER_COMPLETE_ARGS", f"sentkit {line}")
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-        assert word in [each.partition("\t")[0].strip() for each in done.stdout.splitlines()]
+        assert word in [line.partition("\t")[0].strip() for line in done.stdout.splitlines()]
         assert done.stderr == "\n"
 
 
@@ -120,24 +124,24 @@ def home(tmp_path, monkeypatch, forked_program):
 
 def on_screen(command, keys, expected):
     """Whether an interactive shell, ready for input, shows this after these keys."""
-    ours, theirs = pty.openpty()
+    terminal, screen = pty.openpty()
     environment = {**os.environ, "TERM": "dumb", "COLUMNS": "200", "LINES": "50"}
     shell = subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, env=environment
+        command, stdin=screen, stdout=screen, stderr=screen, start_new_session=True, env=environment
     )
-    os.close(theirs)
+    os.close(screen)
     shown = ""
     try:
         for awaited, then in (("READY>", keys), (expected, "")):
             while awaited not in shown:
-                if not select.select([ours], [], [], LIMIT)[0]:
+                if not select.select([terminal], [], [], LIMIT)[0]:
                     pytest.fail(f"{awaited!r} is not shown: {shown!r}")
-                shown += os.read(ours, 4096).decode()
-            os.write(ours, then.encode())
+                shown += os.read(terminal, 4096).decode()
+            os.write(terminal, then.encode())
     finally:
         shell.kill()
         shell.wait()
-        os.close(ours)
+        os.close(terminal)
 
 
 def needs(shell):
@@ -166,11 +170,12 @@ def install(shell):
 )
 def test_a_shell_completes(home, shell, options, setting, line, expected):
     (home / "titles.txt").touch()
-    told, rc = install(shell), home / f".{shell}rc"
+    message = install(shell)
+    rc = home / f".{shell}rc"
     rc.write_text(f"cd {shlex.quote(str(home))}; PS1='READY> '{setting}\n{rc.read_text()}")
     on_screen([shell, *options], line + "\t", expected)
 
-    assert told.startswith("written: ")
+    assert message.startswith("written: ")
 
 
 @needs("fish")

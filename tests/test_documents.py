@@ -18,7 +18,8 @@ import pytest
 from sentkit import Encoder
 from sentkit.cli import every_command, groups, program
 from sentkit.errors import UsageError
-from sentkit.manual import PAGES, help_of, pages
+from sentkit.flags.help_texts import PAGES, help_of
+from sentkit.manual import pages
 from sentkit.papers import PAPERS
 from sentkit.papers.published import published
 from sentkit.reports.suites import STS

@@ -126,11 +126,12 @@ def test_commands_without_a_transformer_import_no_torch(modules_after, model2vec
     assert {name for name, used in modules.items() if used & NOT_FOR_VECTORS} <= tokenizers
 
 
-def test_few_texts_are_encoded_without_torch(modules_after, tmp_path):
+def test_few_texts_are_encoded_without_torch(modules_after, tmp_path, monkeypatch):
+    monkeypatch.setenv("SENTKIT_PRECISION", "fp32")
     (tmp_path / "corpus.jsonl").write_text('{"text":"a cat"}\n')
-    exact = ["--precision", "fp32"]
-    encode, save = ["encode", *exact], ["encode", *exact, "-o", "corpus.safetensors", "corpus.jsonl"]
-    search = ["search", "a dog", *exact, "--corpus", "corpus.safetensors"]
+    encode = ["encode", "--precision", "fp32"]
+    save = [*encode, "-o", "corpus.safetensors", "corpus.jsonl"]
+    search = ["search", "a dog", "--corpus", "corpus.safetensors"]
     modules = modules_after(encode, save, search, stdin="a cat\n")
 
     for command in (encode, save, search):

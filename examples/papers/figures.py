@@ -8,7 +8,7 @@ from running import MissingError, run, sentkit
 from systems import ENTRIES, VIEWS
 
 from sentkit.console import Console
-from sentkit.flags.options import PlotFlags
+from sentkit.flags.outputs import PictureOutput
 from sentkit.plots.picture import Picture
 from sentkit.reports.suites import find_test_sets
 
@@ -34,9 +34,9 @@ def plot(runner, name, kind, *words):
 
 
 def write(runner, name, picture):
-    flags = PlotFlags(path=str(path_of(runner, name)), force=True)
-    flags.check()
-    flags.write(picture, Console("papers.py"))
+    output = PictureOutput(path=str(path_of(runner, name)), force=True)
+    output.check()
+    output.write(picture, Console("papers.py"))
 
 
 def rows_file(runner, name, rows):

@@ -3,43 +3,65 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
+from typer import Option
+
 from sentkit.console import Console
-from sentkit.flags import Range, options
-from sentkit.flags.rows import RowFlags
+from sentkit.flags import options
+from sentkit.flags.outputs import Output
+from sentkit.flags.rows import RowSource, input_paths
 
 if TYPE_CHECKING:
     from sentkit.augment.catalogue import RequestedOperation
     from sentkit.formats.rows.rewriting import Sentence, VariantRows
     from sentkit.formats.rows.rows import Inputs
 
-    Found = tuple[Sentence, Sequence[str], int | None]  # with the texts that may replace it, but for one
+    # A sentence, the texts that may replace it, and the index of the one that must not.
+    Source = tuple[Sentence, Sequence[str], int | None]
 
 
 def augment(
     *,
-    op: list[str] | None = None,
-    views: Annotated[int, Range(min=1)] = 1,
-    mark: str | None = None,
-    synonyms: list[str] | None = None,
-    paraphrases: str | None = None,
-    key: str | None = None,
+    op: Annotated[
+        list[str] | None,
+        Option("--op", metavar="NAME[=VALUE]", help="An operation; several run one after another."),
+    ] = None,
+    views: Annotated[
+        int,
+        Option("--views", metavar="N", min=1, help="Number of variants of each sentence, one row each."),
+    ] = 1,
+    mark: Annotated[
+        str | None,
+        Option("--mark", metavar="TOKEN", help="Text that replaces each run of deleted words."),
+    ] = None,
+    synonyms: Annotated[
+        list[str] | None,
+        Option("--synonyms", metavar="FILE", help="Synonyms for --op synonym; repeatable."),
+    ] = None,
+    paraphrases: Annotated[
+        str | None,
+        Option("--paraphrases", metavar="FILE", help="Paraphrases for --op paraphrase."),
+    ] = None,
+    key: Annotated[
+        str | None,
+        Option(
+            "--key",
+            metavar="NAME",
+            help="Field that connects a sentence and its paraphrases. [default: text]",
+        ),
+    ] = None,
     seed: options.Seed = 0,
-    output: options.OutputFlags,
-    replace: bool = False,
-    row_flags: RowFlags,
+    output_path: options.Output = "-",
+    force: options.Force = False,
+    replace: Annotated[
+        bool,
+        Option("--replace", help="Replace the sentence with the variant."),
+    ] = False,
+    field: options.Field = None,
+    rejects: options.Rejects = None,
+    files: options.Files = None,
     console: Console,
 ) -> None:
-    """Make variants of sentences.
-
-    Flags:
-      --op NAME[=VALUE]: An operation; several run one after another.
-      --views N: Number of variants of each sentence, one row each.
-      --mark TOKEN: Text that replaces each run of deleted words.
-      --synonyms FILE: Synonyms for --op synonym; repeatable.
-      --paraphrases FILE: Paraphrases for --op paraphrase.
-      --key NAME: Field that connects a sentence and its paraphrases. [default: text]
-      --replace: Replace the sentence with the variant.
-    """
+    """Make variants of sentences."""
     from sentkit.augment.catalogue import Chain, check_flags, parse_operations
     from sentkit.formats.lexicons.thesaurus import read_synonyms
     from sentkit.formats.rows.rewriting import VariantRows
@@ -48,48 +70,73 @@ def augment(
     operations = parse_operations(op or [])
     reads = {"--synonyms": synonyms or None, "--paraphrases": paraphrases}
     check_flags(operations, {**reads, "--mark": mark, "--key": key}, views)
+    output = Output(output_path, force)
     output.check_rows()
-    with row_flags.open(console, output, known=("text",), reads=reads) as inputs:
-        fields = common_fields(inputs)
-        rows = VariantRows(fields.get("text", "text"), replace=replace)
-        known = read_synonyms(synonyms) if synonyms else {}
-        chain = Chain(operations, seed, mark, known)
-        found = sentences(inputs, rows, operations[0], paraphrases, key or "text")
-        with output.open() as out:
-            for sentence, candidates, own in found:
+    rows = RowSource(input_paths(files), field, rejects)
+    with rows.open(console, output, field_names=("text",), reads=reads) as inputs:
+        variant_rows = VariantRows(common_fields(inputs).get("text", "text"), replace=replace)
+        synonyms_of = read_synonyms(synonyms) if synonyms else {}
+        chain = Chain(operations, seed, mark, synonyms_of)
+        sources = sentences(inputs, variant_rows, operations[0], paraphrases, key or "text")
+        with output.open() as file:
+            for sentence, candidates, excluded in sources:
                 for view in range(views):
-                    numbers = (*sentence.views, view)
-                    variant, notes = chain.vary(sentence.text, numbers, sentence.operations, candidates, own)
-                    out.write(rows.line(sentence, variant, {"seed": seed, "view": view, "ops": notes}))
+                    variant, notes = chain.vary(
+                        sentence.text,
+                        (*sentence.views, view),
+                        sentence.operations,
+                        candidates,
+                        excluded,
+                    )
+                    new_fields = {"seed": seed, "view": view, "ops": notes}
+                    file.write(variant_rows.line(sentence, variant, new_fields))
+
     for operation, unchanged in zip(operations, chain.unchanged, strict=True):
         if unchanged:
             console.warn(f"{operation.name} did not change {unchanged} of {chain.texts} texts")
-    if rows.with_vectors:
-        warning = f"{rows.with_vectors} rows contain vectors of the original texts"
+    if variant_rows.with_vectors:
+        warning = f"{variant_rows.with_vectors} rows contain vectors of the original texts"
         console.warn(f"{warning}; to replace them, use sentkit encode --replace")
 
 
 def sentences(
-    inputs: "Inputs", rows: "VariantRows", first: "RequestedOperation", paraphrases: str | None, key: str
-) -> "Iterator[Found]":
-    """Each sentence with the texts that may replace it in the first operation; usually none.
-
-    For texts of the rows with its label, all rows are kept in memory.
-    """
+    inputs: "Inputs",
+    rows: "VariantRows",
+    operation: "RequestedOperation",
+    paraphrases: str | None,
+    key: str,
+) -> "Iterator[Source]":
+    """Each sentence with the texts that may replace it in the first operation; usually none."""
     from sentkit.formats.lexicons.thesaurus import name_in, read_paraphrases
-    from sentkit.formats.rows.kinds import class_of, filled
+    from sentkit.formats.rows.kinds import filled
     from sentkit.formats.vectors.store import common_fields
 
-    name = first.field_name
     if paraphrases is not None:
-        known, theirs = read_paraphrases(paraphrases, key), common_fields(inputs).get(key, key)
-        return inputs.read(lambda row: (rows.read(row), known.get(name_in(row, theirs), ()), None))
-    if not first.kind.takes_all:
-        return inputs.read(lambda row: (rows.read(row), [filled(row, name)] if name else (), None))
-    found = list(inputs.read(lambda row: (rows.read(row), class_of(row, first.value))))
-    places: dict[str, dict[str, int]] = {}  # label -> text -> its place among the texts of the label
-    for sentence, name in found:
-        own = places.setdefault(name, {})
-        own.setdefault(sentence.text, len(own))
-    texts = {name: list(own) for name, own in places.items()}
-    return ((sentence, texts[name], places[name][sentence.text]) for sentence, name in found)
+        paraphrases_of = read_paraphrases(paraphrases, key)
+        key_field = common_fields(inputs).get(key, key)
+        return inputs.read(
+            lambda row: (rows.read(row), paraphrases_of.get(name_in(row, key_field), ()), None)
+        )
+    if operation.kind.takes_all:
+        return sentences_of_classes(inputs, rows, operation)
+    field = operation.field_name
+    if field:
+        return inputs.read(lambda row: (rows.read(row), [filled(row, field)], None))
+    return inputs.read(lambda row: (rows.read(row), (), None))
+
+
+def sentences_of_classes(
+    inputs: "Inputs", rows: "VariantRows", operation: "RequestedOperation"
+) -> "Iterator[Source]":
+    """Each sentence with the texts of its class. All rows are kept in memory."""
+    from sentkit.formats.rows.kinds import class_of
+
+    read_rows = inputs.read(lambda row: (rows.read(row), class_of(row, operation.value)))
+    labelled = list(read_rows)
+    index_of_text: dict[str, dict[str, int]] = {}  # label -> text -> its index among the texts of the label
+    for sentence, label in labelled:
+        indices = index_of_text.setdefault(label, {})
+        indices.setdefault(sentence.text, len(indices))
+    texts_of = {label: list(indices) for label, indices in index_of_text.items()}
+    for sentence, label in labelled:
+        yield sentence, texts_of[label], index_of_text[label][sentence.text]

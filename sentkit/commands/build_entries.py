@@ -1,69 +1,85 @@
 """`sentkit build-entries`: a vector for every entry of a dictionary."""
 
 from collections import Counter
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Option
 
 from sentkit.console import Console, RowProgress
 from sentkit.errors import NoRowsError, UsageError
 from sentkit.flags import options
-from sentkit.flags.rows import RowFlags
+from sentkit.flags.outputs import Output, model_paths
+from sentkit.flags.rows import RowSource, input_paths
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.kinds import EntryParser
     from sentkit.formats.rows.rows import Rejects
     from sentkit.model.encoding import RowGroup
 
+ENTRIES_PER_BLOCK = 1024
+
 
 def build_entries(
     *,
-    model: str = "nano",
-    reading: options.ReadoutFlags,
-    words_only: bool = False,
+    model: options.Model = "nano",
+    readout: options.Readout = None,
+    max_length: options.MaxLength = None,
+    words_only: Annotated[
+        bool,
+        Option("--words-only", help="Leave out entries that are not a single token of the model."),
+    ] = False,
     on_truncate: options.OnTruncate = "warn",
-    machine: options.ExactMachineFlags,
-    output: options.OutputFlags,
-    row_flags: RowFlags,
+    precision: options.PrecisionOfFloats = "fp32",
+    device: options.Device = "auto",
+    output_path: options.Output = "-",
+    force: options.Force = False,
+    field: options.Field = None,
+    rejects: options.Rejects = None,
+    files: options.Files = None,
     console: Console,
 ) -> None:
-    """Average the vectors of the definitions of each entry.
-
-    Flags:
-      --words-only: Leave out entries that are not a single token of the model.
-    """
+    """Average the vectors of the definitions of each entry."""
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.formats.files import readable
     from sentkit.formats.rows.kinds import EntryParser
     from sentkit.formats.vectors.store import common_fields
     from sentkit.model.checkpoint_reading import most_tokens, plan_reading
     from sentkit.model.encoding import Tally, encode_groups, tokenized_groups
+    from sentkit.model.reading import ReadingOptions
     from sentkit.model.text.tokenizer import OneToken
     from sentkit.model.transformer.encoder import TransformerEncoder
 
-    tally = Tally()
+    output = Output(output_path, force)
     checkpoint = read_checkpoint(model)
     # The default length is the maximum of the encoder, not that of the checkpoint.
-    length = reading.max_length or most_tokens(checkpoint.config, checkpoint.config_file)
-    plan = plan_reading(checkpoint, replace(reading, max_length=length).options())
+    length = max_length or most_tokens(checkpoint.config, checkpoint.config_file)
+    plan = plan_reading(checkpoint, ReadingOptions(readout=readout, max_length=length))
     if len(plan.readouts) > 1:
         raise UsageError("build-entries accepts only one readout; --readout has several")
     console.loading(checkpoint.name, plan.notes(checkpoint.name))
     output.vectors().check(output.path)
     output.check_creatable()
-    with row_flags.open(
-        console, output, known=EntryParser.FIELDS, reads={"-m": options.model_paths(model)}
-    ) as inputs:
+
+    rows = RowSource(input_paths(files), field, rejects)
+    reads = {"-m": model_paths(model)}
+    with rows.open(console, output, field_names=EntryParser.FIELDS, reads=reads) as inputs:
+        # Rows of definitions, then their tokens.
         progress = RowProgress(console, inputs=inputs)
         parser = EntryParser(common_fields(inputs))
-        rows, words = inputs.blocks(parser), OneToken(plan.tokenizer, parser.entry)
-        groups = tokenized_groups(
-            words.among(rows) if words_only else rows, plan.tokenizer, inputs.rejects, on_truncate=on_truncate
-        )
-        encoder = TransformerEncoder(checkpoint, plan, device=machine.device, precision=machine.precision)
+        blocks = inputs.blocks(parser)
+        words = OneToken(plan.tokenizer, parser.entry)
+        if words_only:
+            blocks = words.among(blocks)
+        groups = tokenized_groups(blocks, plan.tokenizer, inputs.rejects, on_truncate=on_truncate)
+
+        # The sum of the vectors of each entry.
+        encoder = TransformerEncoder(checkpoint, plan, device=device, precision=precision)
         console.loaded(encoder)
-        sums, counts = dict[str, Any](), Counter[str]()
+        tally = Tally()
+        sums = dict[str, Any]()
+        counts = Counter[str]()
         for group in encode_groups(groups, encoder, encoder.budget):
-            add(group, parser, sums, counts, inputs.rejects)
+            add_vectors(group, parser, sums, counts, inputs.rejects)
             progress.skipped = words.left_out
             progress.add(len(group.rows), tally.add(group))
         if words.left_out:
@@ -72,6 +88,7 @@ def build_entries(
         if not sums:
             raise NoRowsError(inputs.paths)
     progress.encoded(tally, encoder)
+
     note = {  # for the training of another model on the entries
         "definitions": tally.rows,
         "words_only": words_only,
@@ -81,25 +98,27 @@ def build_entries(
     write_entries(sums, counts, output, {**encoder.specs[0].full, "entries": note}, encoder.width)
 
 
-def add(
-    group: "RowGroup", parser: "EntryParser", sums: dict[str, Any], counts: Counter[str], rejects: "Rejects"
+def add_vectors(
+    group: "RowGroup",
+    parser: "EntryParser",
+    sums: dict[str, Any],
+    counts: Counter[str],
+    rejects: "Rejects",
 ) -> None:
     """Add the vector of each definition to the sum of its entry, in float64."""
     from sentkit.formats.vectors.vectors import refuse_not_finite
 
     [vectors] = group.vectors  # (n, 1, d), of the only readout
     refuse_not_finite(group.rows, vectors)
-    for places in rejects.good_places(group.rows):
-        own = group.take(places)
-        for row, vector in zip(own.rows, own.vectors[0], strict=True):
-            name = parser.entry(row)
-            sums[name] = sums.get(name, 0.0) + vector[0].astype("f8")
-            counts[name] += 1
+    for indices in rejects.good_places(group.rows):
+        good = group.take(indices)
+        for row, vector in zip(good.rows, good.vectors[0], strict=True):
+            entry = parser.entry(row)
+            sums[entry] = sums.get(entry, 0.0) + vector[0].astype("f8")
+            counts[entry] += 1
 
 
-def write_entries(
-    sums: dict[str, Any], counts: Counter[str], output: options.OutputFlags, spec: Any, width: int
-) -> None:
+def write_entries(sums: dict[str, Any], counts: Counter[str], output: Output, spec: Any, width: int) -> None:
     """Write the average of each entry, in the order of first occurrence."""
     import numpy as np
 
@@ -108,12 +127,13 @@ def write_entries(
     from sentkit.formats.rows.rows import blocks
     from sentkit.formats.vectors.writers import open_writers
 
-    number = 1
+    first_number = 1
     with open_writers([output.path], [spec], SENTENCE.vectors, width, output.vectors()) as [sink]:
-        for part in blocks(sums.items(), 1024):
-            values = [{"entry": name, "definitions": counts[name]} for name, _ in part]
-            rows = made_block(values, output.path, [*range(number, number + len(part))], [b""] * len(part))
-            means = np.stack([total / counts[name] for name, total in part])
+        for entries in blocks(sums.items(), ENTRIES_PER_BLOCK):
+            values = [{"entry": name, "definitions": counts[name]} for name, _ in entries]
+            numbers = list(range(first_number, first_number + len(entries)))
+            rows = made_block(values, output.path, numbers, [b""] * len(entries))
+            means = np.stack([total / counts[name] for name, total in entries])  # (n, d)
             sink.put(rows, means.astype(np.float32)[:, None])
-            number += len(part)
+            first_number += len(entries)
         sink.flush()

@@ -1,38 +1,98 @@
 """`sentkit cat`: joins rows and converts their format."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from typer import Option
 
 from sentkit.console import Console
-from sentkit.flags import Named, Range, Variable, options
-from sentkit.flags.rows import UnusualFlags
+from sentkit.errors import UsageError
+from sentkit.flags import options
+from sentkit.flags.outputs import Output
+from sentkit.flags.rows import RowSource, input_paths
+from sentkit.flags.rules import check_name
+
+if TYPE_CHECKING:
+    from sentkit.formats.rows.rows import Inputs
 
 
 def cat(
     *,
-    head: Annotated[int | None, Range(min=0)] = None,
-    name_field: str | None = None,
+    head: Annotated[
+        int | None,
+        Option("--head", metavar="N", min=0, help="Write only the first N rows."),
+    ] = None,
+    name_field: Annotated[
+        str | None,
+        Option("--name-field", metavar="NAME", help="Add a field with the file of each row, as for --group."),
+    ] = None,
     encoding: Annotated[
-        Literal["list", "base64"] | None, Named("--vectors"), Variable("SENTKIT_VECTORS")
+        Literal["list", "base64"] | None,
+        Option(
+            "--vectors",
+            envvar="SENTKIT_VECTORS",
+            help="Format of vectors in JSONL. [default: as in the input; list for vector files]",
+        ),
     ] = None,
     store: options.Store = None,
-    output: options.OutputFlags,
-    row_flags: UnusualFlags,
+    output_path: options.Output = "-",
+    force: options.Force = False,
+    field: options.Field = None,
+    rejects: options.Rejects = None,
+    files: options.FilesOrFolders = None,
+    format_: Annotated[
+        Literal["jsonl", "text", "paragraphs", "tsv", "csv", "parquet"] | None,
+        Option(
+            "--from",
+            metavar="FORMAT",
+            help="Input format: jsonl, text, paragraphs, tsv, csv or parquet. [default: by suffix]",
+        ),
+    ] = None,
+    quoting: Annotated[
+        Literal["none", "csv"] | None,
+        Option(
+            "--quoting",
+            help="For TSV and CSV. csv: fields may be quoted; none: a quote is text. [default: by format]",
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        Option(
+            "--columns",
+            metavar="A,B,...",
+            help="For TSV and CSV without a header: the names of the columns.",
+        ),
+    ] = None,
     console: Console,
 ) -> None:
-    """Join rows and vector files, and convert between them.
-
-    Flags:
-      --head N: Write only the first N rows.
-      --name-field NAME: Add a field with the file of each row, as for --group.
-      --vectors: Format of vectors in JSONL. [default: as in the input; list for vector files]
-    """
+    """Join rows and vector files, and convert between them."""
     from sentkit.formats.rows.kinds import LEARNED, VECTORS
     from sentkit.formats.vectors.conversion import convert
     from sentkit.formats.vectors.writers import VectorOutput
 
-    options.check_name("--name-field", name_field)
-    with row_flags.open(console, output, known=(*LEARNED, *VECTORS)) as inputs:
-        form = VectorOutput(force=output.force, replace=True, store=store)
-        rows = convert(inputs, output.path, form, head=head, encoding=encoding, name_field=name_field)
+    check_name("--name-field", name_field)
+    output = Output(output_path, force)
+    names = [] if columns is None else columns.split(",")
+    rows = RowSource(input_paths(files, folders=True), field, rejects, format_, quoting, names)
+    with rows.open(console, output, field_names=(*LEARNED, *VECTORS)) as inputs:
+        check_table_flags(inputs, quoting, columns)
+        count = convert(
+            inputs,
+            output.path,
+            VectorOutput(force=force, replace=True, store=store),
+            head=head,
+            encoding=encoding,
+            name_field=name_field,
+        )
     if len(inputs.paths) > 1:
-        console.report(f"joined {len(inputs.paths)} files, {rows} rows")
+        console.report(f"joined {len(inputs.paths)} files, {count} rows")
+
+
+def check_table_flags(inputs: "Inputs", quoting: str | None, columns: str | None) -> None:
+    """Refuse flags of TSV and CSV for other formats, and columns with an empty or a repeated name."""
+    has_tables = {"tsv", "csv"} & {inputs.format_of(path) for path in inputs.paths}
+    for flag, value in {"--quoting": quoting, "--columns": columns}.items():
+        if value is not None and not has_tables:
+            problem = f"{flag} can be used only with TSV and CSV input"
+            raise UsageError(problem, advice="to read TSV, use --from tsv")
+    if not all(inputs.columns) or len(set(inputs.columns)) < len(inputs.columns):
+        raise UsageError(f'--columns "{columns}": expected different names, such as text,label')

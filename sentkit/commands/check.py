@@ -5,81 +5,117 @@ from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
 
+from typer import Argument, Option
+
 from sentkit.console import Console, TaskProgress
 from sentkit.errors import AnswerIsNo, UsageError
-from sentkit.flags import Named, Needs, Range, options
+from sentkit.flags import options
+from sentkit.flags.outputs import Output
+from sentkit.flags.rules import is_given, needs
 
 
 def check(
     *,
-    path: Annotated[str, Named("PATH")],
-    shards: Annotated[int | None, Range(min=1)] = None,
-    deep: bool = False,
-    remove: Annotated[bool, Needs("--deep")] = False,
-    json: bool = False,
+    path: Annotated[
+        str,
+        Argument(metavar="PATH", help="A vector folder (from encode -o DIR/) or file."),
+    ],
+    shards: Annotated[
+        int | None,
+        Option("--shards", metavar="N", min=1, help="Also list the shards of N with missing blocks."),
+    ] = None,
+    deep: Annotated[
+        bool,
+        Option("--deep", help="Read all blocks and inputs, and compare their digests."),
+    ] = False,
+    remove: Annotated[
+        bool,
+        Option("--remove", help="Remove damaged blocks, which encode --resume writes again."),
+    ] = False,
+    json: options.Json = False,
     console: Console,
 ) -> None:
-    """Find missing blocks of a vector folder, or damage of a file.
+    """Find missing blocks of a vector folder, or damage of a file."""
+    from sentkit.formats.files import is_input_file
 
-    Flags:
-      PATH: A vector folder (from encode -o DIR/) or file.
-      --shards N: Also list the shards of N with missing blocks.
-      --deep: Read all blocks and inputs, and compare their digests.
-      --remove: Remove damaged blocks, which encode --resume writes again.
-    """
-    from sentkit.formats.files import is_input_file, readable
-    from sentkit.formats.vectors.folder_check import counts_of, problems
-    from sentkit.formats.vectors.folders import open_folder
-
-    output = options.ReportFlags(json=json)
+    needs({"--remove": remove}, {"--deep": deep})
     if is_input_file(path):
-        if shards is not None or remove:
-            flag = "--remove" if remove else "--shards"
-            raise UsageError(f"{flag} needs a vector folder, {path} is a file")
-        check_file(path, output)
-        return
-    folder = open_folder(path)
-    status = folder.status()
-    bad = defaultdict[str, list[str]](list)  # block -> problems; with an empty name, those of inputs
-    tasks = TaskProgress(console, "blocks")
-    tasks.begin(len(status.done))
-    for name, problem in problems(folder, status) if deep else ():
-        if problem is not None:
-            bad[name].append(problem)
-        tasks.add(1 if name else 0)
-    damaged = [name for name, texts in bad.items() if texts[0].startswith(f"{folder.file(name)}: damaged: ")]
-    if remove:
-        for name in damaged:
-            Path(folder.file(name)).unlink(missing_ok=True)
-    status.missing += [status.done.pop(name) for name in bad if name]
-    counts = counts_of(folder, status, shards)
-    defects = [text for texts in bad.values() for text in texts]
-    record: dict[str, Any] = {"folder": readable(path), **counts}
-    record |= {"problems": list(map(readable, defects))} if deep else {}
-    record |= {"removed": len(damaged)} if remove else {}
-    output.write(record)
-    if defects:
-        again = "encode --resume writes them again, encode --reuse those of changed inputs"
-        command = f"sentkit check {quote(path)} --deep --remove removes damaged blocks"
-        raise AnswerIsNo(
-            defects[0], advice=f"removed blocks: {len(damaged)}; {again}" if remove else f"{command}; {again}"
-        )
-    if status.unknown:
-        problem = f"{path}: {counts['blocks']} blocks are complete, others are missing"
-        raise AnswerIsNo(problem, advice="their number is unknown until the last one exists")
-    if missing := counts["missing"]:
-        raise AnswerIsNo(f"{path}: {missing} of {counts['blocks'] + missing} blocks are missing")
+        for flag, value in {"--remove": remove, "--shards": shards}.items():
+            if is_given(value):
+                raise UsageError(f"{flag} needs a vector folder, {path} is a file")
+        check_file(path, as_table=Output().on_terminal and not json)
+    else:
+        check_folder(path, shards, console, deep=deep, remove=remove, json=json)
 
 
-def check_file(path: str, output: options.ReportFlags) -> None:
+def check_file(path: str, *, as_table: bool) -> None:
     from sentkit.formats.files import readable
     from sentkit.formats.vectors.vector_file import VectorFile
 
     file = VectorFile(path)
     damage = file.damage()
-    record = {"file": readable(path), "rows": file.count, "problems": [] if damage is None else [damage]}
-    output.write(record)
-    if damage is not None:
-        has_none = "digest" not in file.header.metadata
-        advice = "sentkit cat FILE -o NEW.safetensors adds a digest" if has_none else None
-        raise AnswerIsNo(f"{path}: {damage}", advice=advice)
+    problems = [] if damage is None else [damage]
+    record = {"file": readable(path), "rows": file.count, "problems": problems}
+    Output().write_record(record, as_table=as_table)
+    if damage is None:
+        return
+    advice = None
+    if "digest" not in file.header.metadata:
+        advice = "sentkit cat FILE -o NEW.safetensors adds a digest"
+    raise AnswerIsNo(f"{path}: {damage}", advice=advice)
+
+
+def check_folder(
+    path: str, shards: int | None, console: Console, *, deep: bool, remove: bool, json: bool
+) -> None:
+    """Print the counts of a folder. The answer is no if blocks are damaged, missing, or of unknown number."""
+    from sentkit.formats.files import readable
+    from sentkit.formats.vectors.folder_check import counts_of, problems
+    from sentkit.formats.vectors.folders import open_folder
+
+    folder = open_folder(path)
+    status = folder.status()
+
+    # The problems of each block; with an empty name, those of the inputs.
+    problems_of = defaultdict[str, list[str]](list)
+    if deep:
+        progress = TaskProgress(console, "blocks")
+        progress.begin(len(status.done))
+        for block_name, problem in problems(folder, status):
+            if problem is not None:
+                problems_of[block_name].append(problem)
+            progress.add(1 if block_name else 0)
+
+    # Damaged blocks are missing ones, of which --remove also removes the files.
+    damaged = [
+        block_name
+        for block_name, texts in problems_of.items()
+        if texts[0].startswith(f"{folder.file(block_name)}: damaged: ")
+    ]
+    if remove:
+        for block_name in damaged:
+            Path(folder.file(block_name)).unlink(missing_ok=True)
+    status.missing += [status.done.pop(block_name) for block_name in problems_of if block_name]
+
+    counts = counts_of(folder, status, shards)
+    all_problems = [text for texts in problems_of.values() for text in texts]
+    record: dict[str, Any] = {"folder": readable(path), **counts}
+    if deep:
+        record["problems"] = [readable(text) for text in all_problems]
+    if remove:
+        record["removed"] = len(damaged)
+    output = Output()
+    output.write_record(record, as_table=output.on_terminal and not json)
+
+    if all_problems:
+        advice = f"sentkit check {quote(path)} --deep --remove removes damaged blocks"
+        if remove:
+            advice = f"removed blocks: {len(damaged)}"
+        repair = "encode --resume writes them again, encode --reuse those of changed inputs"
+        raise AnswerIsNo(all_problems[0], advice=f"{advice}; {repair}")
+    if status.unknown:
+        problem = f"{path}: {counts['blocks']} blocks are complete, others are missing"
+        raise AnswerIsNo(problem, advice="their number is unknown until the last one exists")
+    missing = counts["missing"]
+    if missing:
+        raise AnswerIsNo(f"{path}: {missing} of {counts['blocks'] + missing} blocks are missing")

@@ -5,19 +5,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal
 
+from typer import Option
+
+from sentkit import completion
 from sentkit.console import Console, TaskProgress, slow, watch_rows
 from sentkit.errors import UsageError
 from sentkit.flag_values import numbers
-from sentkit.flags import Excludes, Needs, Range, excludes, options
-from sentkit.flags.rows import RowFlags
+from sentkit.flags import options
+from sentkit.flags.comparing import find_device
+from sentkit.flags.outputs import Output
+from sentkit.flags.rows import RowSource, input_paths
+from sentkit.flags.rules import is_given, needs, refuse_together
 from sentkit.training.settings import ours, parsed
 
-DETERMINISTIC = Excludes("--algorithm agglomerative|hdbscan", ", which is deterministic")
-REPORTS = excludes("--truth", "--describe", because=", which writes a report")
 KEYWORDS = 10  # of a described cluster
+NEAREST = 3  # rows of a described cluster
 DEFAULT_SEEDS = {"counts": range(5), "stability": range(10)}  # of a form; other forms use only 0
-
-
 USERS = {  # setting -> the algorithms that have it
     "restarts": ("kmeans", "minibatch", "faiss"),
     "sample": ("kmeans",),
@@ -39,48 +42,152 @@ class AlgorithmSettings:
 def cluster(
     *,
     k: Annotated[
-        str | None, Excludes("--algorithm hdbscan", ", which chooses the number of clusters itself")
+        str | None,
+        Option(
+            "-k",
+            metavar="K|A..B",
+            help="Number of clusters; several give a report. [default: with --truth, the number of classes]",
+        ),
     ] = None,
-    algorithm: Literal["kmeans", "minibatch", "agglomerative", "hdbscan", "faiss"] = "kmeans",
-    truth: str | None = None,
-    describe: Annotated[bool, Excludes("--truth")] = False,
-    stability: Annotated[bool, DETERMINISTIC, excludes("--truth", "--describe")] = False,
-    seed: Annotated[str | None, DETERMINISTIC] = None,
-    set_: list[str] | None = None,
-    normalize: bool = False,
-    centroids: Annotated[str | None, Excludes("--truth", ", which makes several clusterings")] = None,
+    algorithm: Annotated[
+        Literal["kmeans", "minibatch", "agglomerative", "hdbscan", "faiss"],
+        Option("--algorithm", help="Clustering algorithm."),
+    ] = "kmeans",
+    truth: Annotated[
+        str | None,
+        Option(
+            "--truth",
+            metavar="NAME",
+            help="Report agreement with this field, a human class label.",
+        ),
+    ] = None,
+    describe: Annotated[
+        bool,
+        Option("--describe", help="Report the size, keywords and nearest rows of each cluster."),
+    ] = False,
+    stability: Annotated[
+        bool,
+        Option(
+            "--stability",
+            help='Add "stability" to each row: the share of the other seeds that agree.',
+        ),
+    ] = False,
+    seed: Annotated[
+        str | None,
+        Option(
+            "--seed",
+            metavar="N|A,B|A..B",
+            help="Random seed. Several are possible with --truth, several -k (0..4) and --stability (0..9).",
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        Option(
+            "--set",
+            metavar="NAME=VALUE",
+            autocompletion=completion.settings_of(AlgorithmSettings),
+            help="Change the algorithm; repeatable: restarts (10) and sample of kmeans, linkage (ward) "
+            "of agglomerative, min_size (5) of hdbscan.",
+        ),
+    ] = None,
+    normalize: options.Normalize = False,
+    centroids: Annotated[
+        str | None,
+        Option("--centroids", metavar="PATH", help="Also write the centroids, with descriptions."),
+    ] = None,
     from_centroids: Annotated[
         str | None,
-        excludes(*("-k", "--algorithm", "--set", "--seed", "--stability"), because=": it only assigns rows"),
+        Option(
+            "--from-centroids",
+            metavar="FILE",
+            help="Assign rows to these centroids; not with -k.",
+        ),
     ] = None,
-    keywords: Annotated[int | None, Range(min=0), Excludes("--truth")] = None,
-    nearest: Annotated[int, Range(min=0), Needs("--describe or --centroids")] = 3,
-    keep_vectors: Annotated[bool, REPORTS] = False,
-    output: options.TableFlags,
-    replace: Annotated[bool, REPORTS] = False,
-    row_flags: RowFlags,
-    comparing: options.ComparingFlags,
+    keywords: Annotated[
+        int | None,
+        Option(
+            "--keywords",
+            metavar="N",
+            min=0,
+            help="Keywords per described cluster [default: 10]; without --describe and --centroids, "
+            'add "keywords" to each row: a list of N keywords of its cluster.',
+        ),
+    ] = None,
+    nearest: Annotated[
+        int,
+        Option("--nearest", metavar="N", min=0, help="Nearest rows per described cluster."),
+    ] = NEAREST,
+    keep_vectors: Annotated[
+        bool,
+        Option("--keep-vectors", help="Keep the vectors in the rows."),
+    ] = False,
+    output_path: options.Output = "-",
+    force: options.Force = False,
+    json: Annotated[
+        bool | None,
+        Option(
+            "--json/--table",
+            help="Print a report as JSON, or as a table. [default: a table on a terminal]",
+        ),
+    ] = None,
+    replace: options.Replace = False,
+    field: options.Field = None,
+    rejects: options.Rejects = None,
+    files: options.Files = None,
+    device: options.ComparingDevice = "cpu",
     console: Console,
 ) -> None:
-    """Group rows with similar vectors into clusters.
+    """Group rows with similar vectors into clusters."""
+    is_truth = {"--truth": truth}
+    is_report = {"--truth": truth, "--describe": describe}
+    is_described = {"--describe": describe, "--centroids": centroids}
+    has_no_seed = algorithm in ("agglomerative", "hdbscan")
+    without_seed = {"--algorithm agglomerative or hdbscan": has_no_seed}
+    makes_clusters = {
+        "-k": k,
+        "--algorithm": algorithm != "kmeans",
+        "--set": set_,
+        "--seed": seed,
+        "--stability": stability,
+    }
+    refuse_together(
+        {"-k": k},
+        {"--algorithm hdbscan": algorithm == "hdbscan"},
+        ", which chooses the number of clusters itself",
+    )
+    refuse_together({"--describe": describe, "--keywords": keywords}, is_truth)
+    refuse_together({"--stability": stability}, is_report)
+    refuse_together({"--stability": stability, "--seed": seed}, without_seed, ", which is deterministic")
+    refuse_together({"--centroids": centroids}, is_truth, ", which makes several clusterings")
+    refuse_together({"--from-centroids": from_centroids}, makes_clusters, ": it only assigns rows")
+    needs({"--nearest": nearest != NEAREST}, is_described)
+    refuse_together(
+        {"--keep-vectors": keep_vectors, "--replace": replace}, is_report, ", which writes a report"
+    )
+    refuse_together({"--device": device != "cpu"}, without_seed, ", which runs on the CPU")
+    if json is False and output_path != "-":
+        raise UsageError("--table is for standard output", advice="use > FILE in place of -o FILE")
 
-    Flags:
-      -k K|A..B: Number of clusters; several give a report. [default: with --truth, the number of classes]
-      --algorithm: Clustering algorithm.
-      --truth NAME: Report agreement with this field, a human class label.
-      --describe: Report the size, keywords and nearest rows of each cluster.
-      --stability: Add "stability" to each row: the share of the other seeds that agree.
-      --seed N|A,B|A..B: Random seed. Several are possible with --truth, several -k (0..4) and --stability
-          (0..9).
-      --set NAME=VALUE: Change the algorithm; repeatable: restarts (10) and sample of kmeans, linkage (ward)
-          of agglomerative, min_size (5) of hdbscan.
-      --centroids PATH: Also write the centroids, with descriptions.
-      --from-centroids FILE: Assign rows to these centroids; not with -k.
-      --keywords N: Keywords per described cluster [default: 10]; without --describe and --centroids, add
-          "keywords" to each row: a list of N keywords of its cluster.
-      --nearest N: Nearest rows per described cluster.
-      --keep-vectors: Keep the vectors in the rows.
-    """
+    # What the command writes: clusters of rows, with --stability the agreement of seeds, or a report.
+    counts = None if k is None else numbers("-k", k)
+    form = "rows"
+    if truth is not None:
+        form = "truth"
+    elif describe:
+        form = "describe"
+    elif stability:
+        form = "stability"
+    if counts is not None and len(counts) > 1:
+        not_of_counts = {
+            **is_report,
+            "--stability": stability,
+            "--keywords": keywords,
+            "--keep-vectors": keep_vectors,
+            "--replace": replace,
+            "--centroids": centroids,
+        }
+        refuse_together(not_of_counts, {"several -k": True}, ", which write a report")
+        form = "counts"
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.labels import Watch
     from sentkit.labels.clusters import clustering_run as runs
@@ -88,81 +195,102 @@ def cluster(
     from sentkit.labels.clusters.points import read_centroids
     from sentkit.transforms.steps import Normalize
 
-    counts = None if k is None else numbers("-k", k)
-    form = "truth" if truth is not None else "describe" if describe else "stability" if stability else "rows"
-    if counts is not None and len(counts) > 1:
-        others = {"--truth": truth, "--describe": describe, "--stability": stability}
-        others |= {"--keywords": keywords is not None, "--keep-vectors": keep_vectors}
-        others |= {"--replace": replace, "--centroids": centroids}
-        if flag := next((flag for flag, value in others.items() if value), None):
-            raise UsageError(f"{flag} cannot be used with several -k, which write a report")
-        form = "counts"
-    is_report = form not in ("rows", "stability")
-    if output.json is not None and not is_report:
-        flag = "--json" if output.json else "--table"
-        raise UsageError(f"{flag} can be used only with reports; rows are always JSON")
-    output.check_rows(vectors=not is_report)
-    if centroids is not None:
-        options.OutputFlags(centroids, output.force).check_rows(vectors=True)
-    if counts is None and truth is None and from_centroids is None and ALGORITHMS[algorithm].counted:
+    output = Output(output_path, force)
+    check_outputs(output, centroids, form, json)
+    if k is None and truth is None and from_centroids is None and ALGORITHMS[algorithm].counted:
         raise UsageError("-k is missing", advice="for example -k 20, or -k 2..20 for a comparison")
-    seeds = numbers("--seed", seed) if seed is not None else DEFAULT_SEEDS.get(form, (0,))
-    given = parsed(AlgorithmSettings, set_ or [])
-    check_numbers(counts or (1,), seeds, form, algorithm, given)
-    with row_flags.open(
+    seeds = DEFAULT_SEEDS.get(form, (0,)) if seed is None else numbers("--seed", seed)
+    settings = parsed(AlgorithmSettings, set_ or [])
+    check_numbers(counts or (1,), seeds, form, algorithm, settings)
+    if from_centroids is not None or not ALGORITHMS[algorithm].random:
+        seeds = (0,)
+    clustering_options = ClusteringOptions(**settings, device=find_device(device))
+
+    rows = RowSource(input_paths(files), field, rejects)
+    with rows.open(
         console,
         output,
-        known=(*VECTOR_FIELDS, "entry", truth),
+        field_names=(*VECTOR_FIELDS, "entry", truth),
         reads={"--from-centroids": from_centroids},
         writes={"--centroids": centroids},
     ) as inputs:
         watch_rows(console, inputs)
         tasks = TaskProgress(console, "clusterings")
-        work = runs.ClusteringRun(
+        run = runs.ClusteringRun(
             inputs=inputs,
             warn=console.warn,
             algorithm=algorithm,
             counts=counts or (0,),
-            seeds=seeds if from_centroids is None and ALGORITHMS[algorithm].random else (0,),
-            options=ClusteringOptions(**given, device=comparing.find()),
+            seeds=seeds,
+            options=clustering_options,
             centroids=None if from_centroids is None else read_centroids(from_centroids),
             step=Normalize() if normalize else None,
             watch=Watch(tasks.begin, tasks.add, partial(slow, console)),
         )
+        as_table = output.on_terminal if json is None else not json
         if truth is not None:
-            optional = ["iterations", "inertia", "k"]
-            records = runs.agreement_records(work, row_flags.theirs(truth))
-            output.show(records, runs.agreement_line, labels=["seed"], optional=optional)
+            output.write_records(
+                runs.agreement_records(run, rows.theirs(truth)),
+                runs.agreement_line,
+                as_table=as_table,
+                labels=["seed"],
+                optional=["iterations", "inertia", "k"],
+            )
         elif form == "counts":
-            output.show(runs.count_records(work), runs.count_line)
+            output.write_records(runs.count_records(run), runs.count_line, as_table=as_table)
         else:
-            described = runs.write_clusters(
-                work,
+            descriptions = runs.write_clusters(
+                run,
                 form,
                 KEYWORDS if keywords is None else keywords,
                 nearest,
                 output.path,
                 centroids,
-                described=describe or centroids is not None,
+                described=any(map(is_given, is_described.values())),
                 with_keywords=keywords is not None and not describe and centroids is None,
                 keep=keep_vectors,
                 replace=replace,
-                force=output.force,
+                force=force,
             )
             if describe:
-                output.show(described, runs.description_line, texts=["keywords", "nearest"], wrap=True)
+                output.write_records(
+                    descriptions,
+                    runs.description_line,
+                    as_table=as_table,
+                    texts=["keywords", "nearest"],
+                    wrap=True,
+                )
+
+
+def check_outputs(output: Output, centroids: str | None, form: str, json: bool | None) -> None:
+    """Refuse an output that exists or does not fit what the command writes."""
+    if form in ("rows", "stability"):
+        if json is not None:
+            flag = "--json" if json else "--table"
+            raise UsageError(f"{flag} can be used only with reports; rows are always JSON")
+        output.check_rows_or_vectors()
+    else:
+        output.check_rows()
+    if centroids is not None:
+        Output(centroids, output.force).check_rows_or_vectors()
 
 
 def check_numbers(
-    counts: Sequence[int], seeds: Sequence[int], form: str, algorithm: str, given: Mapping[str, Any]
+    counts: Sequence[int],
+    seeds: Sequence[int],
+    form: str,
+    algorithm: str,
+    settings: Mapping[str, Any],
 ) -> None:
+    """Refuse settings of another algorithm, and numbers of clusters or seeds that do not fit."""
     from sentkit.labels.clusters.clustering_run import check_sample
 
-    if name := next((name for name in given if algorithm not in USERS[name]), None):
-        raise UsageError(f"--set {name} needs --algorithm {' or '.join(USERS[name])}")
+    for name in settings:
+        if algorithm not in USERS[name]:
+            raise UsageError(f"--set {name} needs --algorithm {' or '.join(USERS[name])}")
     if min(counts) < 1:
         raise UsageError(f"-k {min(counts)}: expected 1 or more")
-    check_sample(given.get("sample"), max(counts))
+    check_sample(settings.get("sample"), max(counts))
     if len(seeds) < 2 and form == "stability":
         raise UsageError("--stability needs several seeds, for example --seed 0..9")
     if len(seeds) > 1 and form in ("rows", "describe"):

@@ -2,13 +2,17 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Option
 
 from sentkit.console import Console, RowProgress, print_table, print_text, show, slow
 from sentkit.digits import significant
 from sentkit.errors import AnswerIsNo, UsageError
-from sentkit.flags import Excludes, Named, Needs, Range, options
-from sentkit.flags.rows import FieldFlags
+from sentkit.flags import options
+from sentkit.flags.outputs import Output
+from sentkit.flags.rows import RowSource
+from sentkit.flags.rules import needs, refuse_together
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
@@ -26,74 +30,116 @@ MEASURES = {"cosine": ("cosine", "lowest"), "neighbours": ("neighbours", "mean")
 
 def diff(
     *,
-    first: Annotated[str, Named("A")],
-    second: Annotated[str | None, Named("[B]"), Excludes("--model")] = None,
-    model: str | None = None,
-    precision: Annotated[Literal["auto", "fp32", "bf16"], Needs("--model")] = "fp32",
-    device: Annotated[str, Needs("--model")] = "auto",
-    texts: Annotated[str | None, Needs("--model")] = None,
-    key: Annotated[str | None, Excludes("--model")] = None,
-    top: Annotated[int, Range(min=1)] = 10,
-    worst: Annotated[int, Range(min=0)] = 0,
-    fail_under: list[str] | None = None,
-    json: bool = False,
-    field_flags: FieldFlags,
+    a: Annotated[
+        str,
+        Argument(metavar="A", help="Vector file or folder, rows with vectors, or .npy; '-' is stdin."),
+    ],
+    b: Annotated[
+        str | None,
+        Argument(metavar="[B]", help="The same rows, encoded in another way."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        Option(
+            "-m",
+            "--model",
+            metavar="MODEL",
+            help="Instead of B: the model that should give the vectors of A.",
+        ),
+    ] = None,
+    precision: options.PrecisionOfFloats = "fp32",
+    device: options.Device = "auto",
+    texts: Annotated[
+        str | None,
+        Option(
+            "--texts",
+            metavar="FILE",
+            help="The texts of the rows of A in the same order, if A has none, as .npy.",
+        ),
+    ] = None,
+    key: Annotated[
+        str | None,
+        Option("--key", metavar="FIELD", help="Match rows by this field. [default: by their order]"),
+    ] = None,
+    top: Annotated[
+        int,
+        Option("--top", metavar="K", min=1, help="Neighbours to compare."),
+    ] = 10,
+    worst: Annotated[
+        int,
+        Option("--worst", metavar="N", min=0, help="Also list the N rows that differ most."),
+    ] = 0,
+    fail_under: Annotated[
+        list[str] | None,
+        Option(
+            "--fail-under",
+            metavar="MEASURE=X",
+            help="Exit code 1 if the lowest cosine (cosine=0.99) or the mean overlap (neighbours=0.9) is "
+            "below X; repeatable.",
+        ),
+    ] = None,
+    json: options.Json = False,
+    field: options.Field = None,
     console: Console,
 ) -> None:
-    """Compare two encodings of the same texts, or one with a model.
-
-    Flags:
-      A: Vector file or folder, rows with vectors, or .npy; '-' is stdin.
-      [B]: The same rows, encoded in another way.
-      -m, --model MODEL: Instead of B: the model that should give the vectors of A.
-      --texts FILE: The texts of the rows of A in the same order, if A has none, as .npy.
-      --key FIELD: Match rows by this field. [default: by their order]
-      --top K: Neighbours to compare.
-      --worst N: Also list the N rows that differ most.
-      --fail-under MEASURE=X: Exit code 1 if the lowest cosine (cosine=0.99) or the mean overlap
-          (neighbours=0.9) is below X; repeatable.
-    """
+    """Compare two encodings of the same texts, or one with a model."""
+    refuse_together({"B": b, "--key": key}, {"--model": model})
+    flags_of_model = {
+        "--precision": precision != "fp32",
+        "--device": device != "auto",
+        "--texts": texts,
+    }
+    needs(flags_of_model, {"--model": model})
+    limits = parse_limits(fail_under or [])
+    if b is None and model is None:
+        raise UsageError("B or -m MODEL is missing")
+    if a == b == "-":
+        raise UsageError("A and B cannot both be standard input")
+    if a == texts == "-":
+        raise UsageError("A and --texts cannot both be standard input")
     if model is not None:
-        limit_threads(of_libraries=1)
+        limit_threads(of_libraries=1)  # each thread computes batches of its own
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.differences import difference
     from sentkit.metrics.matches import Sides
 
-    output = options.ReportFlags(json=json)
-    paths = [first] if second is None else [first, second]
-    limits = limits_of(fail_under or [])
-    if second is None and model is None:
-        raise UsageError("B or -m MODEL is missing")
-    if paths == ["-", "-"]:
-        raise UsageError("A and B cannot both be standard input")
-    if first == texts == "-":
-        raise UsageError("A and --texts cannot both be standard input")
-    for path in paths:
-        check_input(path)
-    rows_of_texts: Inputs | None = None
-    if texts is not None:
-        check_input(texts)
-        rows_of_texts = field_flags.inputs([texts], (*VECTOR_FIELDS, "entry"))
-    inputs = [field_flags.inputs([path], (*VECTOR_FIELDS, "entry")) for path in paths]
-    with output.open() as out:
-        with slow(console, f"comparing {first} and {second or model}"):
-            measures = {"top": top, "sample": SAMPLE, "worst": worst}
-            if model is None:
-                record = difference(Sides(*inputs), key, **measures).record
-            else:
-                record = compared_with(model, device, precision, inputs[0], rows_of_texts, measures, console)
-        show([record], lines, out, as_table=output.as_table, texts=("measure",))
-    if output.as_table:
-        if far := record.get("worst"):
-            columns = list(dict.fromkeys(name for each in far for name in each))
-            cells = [
-                [number(each[name]) if name in MEASURES else str(each.get(name, "")) for name in columns]
-                for each in far
-            ]
-            print_table(columns, cells, texts=[name for name in columns if name not in (*MEASURES, "row")])
-        print_text([record["explanation"]["text"]] if model else [])
+    field_names = (*VECTOR_FIELDS, "entry")
+    rows = RowSource((), field)
+    for path in (a, b, texts):
+        if path is not None:
+            check_input(path)
+    inputs_of_a = rows.inputs([a], field_names)
+
+    output = Output()
+    as_table = output.on_terminal and not json
+    sizes = {"top": top, "sample": SAMPLE, "worst": worst}
+    with output.open() as file:
+        with slow(console, f"comparing {a} and {b or model}"):
+            if model is not None:
+                texts_of_a = None if texts is None else rows.inputs([texts], field_names)
+                record = compared_with(model, device, precision, inputs_of_a, texts_of_a, sizes, console)
+            elif b is not None:
+                inputs_of_b = rows.inputs([b], field_names)
+                record = difference(Sides(inputs_of_a, inputs_of_b), key, **sizes).record
+        show([record], lines, file, as_table=as_table, texts=("measure",))
+    if as_table:
+        print_worst(record.get("worst") or [])
+        if model is not None:
+            print_text([record["explanation"]["text"]])
     check_limits(record, limits)
+
+
+def print_worst(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print a table of the rows that differ most."""
+    if not rows:
+        return
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    cells = list[list[str]]()
+    for row in rows:
+        cells.append([number(row[name]) if name in MEASURES else str(row.get(name, "")) for name in columns])
+    texts = [name for name in columns if name not in (*MEASURES, "row")]
+    print_table(columns, cells, texts=texts)
 
 
 def compared_with(
@@ -102,7 +148,7 @@ def compared_with(
     precision: str,
     inputs: "Inputs",
     texts: "Inputs | None",
-    measures: Mapping[str, int],
+    sizes: Mapping[str, int],
     console: Console,
 ) -> dict[str, Any]:
     """The report about the vectors of a file and those of a model, with the cause if they differ.
@@ -121,17 +167,20 @@ def compared_with(
 
     model = find_encoder(name, ReadingOptions(), device=device, precision=precision)
     console.warn(*model.notes)
-    encoder, tally, progress = model.encoder(), Tally(), RowProgress(console, inputs=inputs)
+    encoder = model.encoder()
+    tally = Tally()
+    progress = RowProgress(console, inputs=inputs)
     console.warn(*encoder.notes)
 
     def encode(rows: "RowBlock") -> Any:
         groups = tokenized_groups([rows], model.tokenizer, Rejects())
-        parts = [done.vectors[0] for done in encode_list(groups, encoder, tally, progress.add)]
-        return np.concatenate(parts)
+        encoded_groups = encode_list(groups, encoder, tally, progress.add)
+        return np.concatenate([group.vectors[0] for group in encoded_groups])
 
     sides = SidesOfModel(inputs, name, encode, texts)
-    sides.readers[1].emb, sides.readers[1].width = encoder.specs[0].emb, encoder.width
-    difference_of_model = difference(sides, None, **measures, examples=EXPLAINED)
+    sides.readers[1].emb = encoder.specs[0].emb
+    sides.readers[1].width = encoder.width
+    difference_of_model = difference(sides, None, **sizes, examples=EXPLAINED)
     console.warn(*encoder.remarks(tally))
     if sides.blank:
         console.warn(f"{sides.blank} rows with a blank text are left out")
@@ -182,7 +231,8 @@ def explained_by_changes(
     """The changes of the model that explain the difference, or that nothing does."""
     from sentkit.model.checkpoint.causes import explain
 
-    record, sample = difference.record, difference.examples
+    record = difference.record
+    sample = difference.examples
     console.note(f"the vectors differ: encoding {len(sample)} texts under each change, to find the cause")
     is_explained, best, results = explain(model, [label["text"] for label in sample.labels], sample.a)
     widths = f"A has {record['a']['width']} numbers, {model.name} has {record['b']['width']}"
@@ -223,33 +273,33 @@ def measured(result: "Result") -> str:
     return f"mean cosine {number(result.cosines.mean())}, mean norm ratio {number(result.ratios.mean())}"
 
 
-def limits_of(given: Sequence[str]) -> dict[str, float]:
+def parse_limits(flags: Sequence[str]) -> dict[str, float]:
+    """The limits of --fail-under MEASURE=X by measure."""
     limits = dict[str, float]()
-    for each in given:
-        name, _, value = each.partition("=")
+    for flag in flags:
+        name, _, value = flag.partition("=")
         if name in limits:
-            raise UsageError(f'--fail-under "{each}": {name} is given twice')
+            raise UsageError(f'--fail-under "{flag}": {name} is given twice')
         try:
             limits[name] = float(value)
         except ValueError:
             limits[name] = math.nan
         if name not in MEASURES or not math.isfinite(limits[name]):
-            raise UsageError(
-                f'--fail-under "{each}": expected cosine=X or neighbours=X, for example cosine=0.99'
-            )
+            expected = "cosine=X or neighbours=X, for example cosine=0.99"
+            raise UsageError(f'--fail-under "{flag}": expected {expected}')
     return limits
 
 
 def check_limits(record: Mapping[str, Any], limits: Mapping[str, float]) -> None:
     """Raise AnswerIsNo if a measure is below its limit or undefined."""
     for name, limit in limits.items():
-        part, kind = MEASURES[name]
-        value = record.get(part, {}).get(kind)
+        measure, statistic = MEASURES[name]
+        value = record.get(measure, {}).get(statistic)
         if value is None:
             because = "the widths differ" if name == "cosine" else "there is only one vector"
             raise AnswerIsNo(f"{name} is undefined: {because}")
         if not value >= limit:  # also NaN
-            raise AnswerIsNo(f"the {kind} {part} is {number(value)}, below {limit:g}")
+            raise AnswerIsNo(f"the {statistic} {measure} is {number(value)}, below {limit:g}")
 
 
 def number(value: float | None) -> str:
@@ -258,20 +308,32 @@ def number(value: float | None) -> str:
 
 def lines(record: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """The lines of the table: measure, value, and the vectors that it describes."""
-    cells = [(f"rows only in {side}", f"{record.get(f'only_{side.lower()}', 0)}", "") for side in "AB"]
-    cells = [each for each in cells if each[1] != "0"]
-    count, near, pairs = f"{record['vectors']} vectors", record["neighbours"], record["similarities"]
+    vectors = f"{record['vectors']} vectors"
+    for side in "AB":
+        count = record.get(f"only_{side.lower()}", 0)
+        if count:
+            yield line(f"rows only in {side}", str(count), "")
+
     if "cosine" in record:
-        cells.append(("equal to the bit", str(record["equal"]), count))
+        yield line("equal to the bit", str(record["equal"]), vectors)
         for name, label in {"lowest": "lowest", "p1": "1st percentile of the", "mean": "mean"}.items():
-            cells.append((f"{label} cosine", number(record["cosine"][name]), count))
-        cells.append(("largest difference of two numbers", number(record["largest_difference"]), count))
+            yield line(f"{label} cosine", number(record["cosine"][name]), vectors)
+        largest = number(record["largest_difference"])
+        yield line("largest difference of two numbers", largest, vectors)
         for name, value in record["norm_ratio"].items():
-            cells.append((f"{name} norm of B / norm of A", number(value), count))
+            yield line(f"{name} norm of B / norm of A", number(value), vectors)
     else:
-        cells.append(("width of A, B", f"{record['a']['width']}, {record['b']['width']}", count))
+        widths = f"{record['a']['width']}, {record['b']['width']}"
+        yield line("width of A, B", widths, vectors)
+
+    neighbours = record["neighbours"]
     for name in ("mean", "lowest"):
-        overlap = f"{name} overlap of {near['top']} neighbours"
-        cells.append((overlap, number(near[name]), f"{near['rows']} sampled"))
-    cells.append(("rank correlation of similarities", number(pairs["spearman"]), f"{pairs['pairs']} pairs"))
-    return (dict(zip(("measure", "value", "of"), each, strict=True)) for each in cells)
+        overlap = f"{name} overlap of {neighbours['top']} neighbours"
+        yield line(overlap, number(neighbours[name]), f"{neighbours['rows']} sampled")
+    similarities = record["similarities"]
+    pairs = f"{similarities['pairs']} pairs"
+    yield line("rank correlation of similarities", number(similarities["spearman"]), pairs)
+
+
+def line(measure: str, value: str, of: str) -> dict[str, str]:
+    return {"measure": measure, "value": value, "of": of}

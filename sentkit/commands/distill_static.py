@@ -5,11 +5,13 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from sentkit.commands.export import NewFolderFlags
+from typer import Option
+
 from sentkit.console import Console, RowProgress, TaskProgress
 from sentkit.errors import DataError, UsageError
-from sentkit.flags import Range, options
-from sentkit.flags.rows import RowFlags
+from sentkit.flags import options
+from sentkit.flags.outputs import Output, check_paths, model_paths
+from sentkit.flags.rows import RowSource, input_paths
 from sentkit.process import typed_words, version_of
 
 if TYPE_CHECKING:
@@ -28,21 +30,37 @@ ROWS_PER_BLOCK = 1024
 
 def distill_static(
     *,
-    model: str = "nano",
-    readout: str | None = None,
-    weights: Literal["zipf", "sif", "none"] = "zipf",
-    dim: Annotated[int | None, Range(min=1)] = None,
-    machine: options.ExactMachineFlags,
-    output: NewFolderFlags,
-    row_flags: RowFlags,
+    model: options.Model = "nano",
+    readout: options.Readout = None,
+    weights: Annotated[
+        Literal["zipf", "sif", "none"],
+        Option(
+            "--weights",
+            help="Weights of the tokens: by place in the vocabulary, by frequency in FILE, or none.",
+        ),
+    ] = "zipf",
+    dim: Annotated[
+        int | None,
+        Option(
+            "--dim",
+            metavar="K",
+            min=1,
+            help="Numbers of a vector. [default: 256, or those of the model]",
+        ),
+    ] = None,
+    precision: options.PrecisionOfFloats = "fp32",
+    device: options.Device = "auto",
+    output_path: options.NewFolder,
+    force: options.Force = False,
+    field: options.Field = None,
+    rejects: options.Rejects = None,
+    files: options.Files = None,
     console: Console,
 ) -> None:
-    """Make a static model from the token vectors of an encoder.
-
-    Flags:
-      --weights: Weights of the tokens: by place in the vocabulary, by frequency in FILE, or none.
-      --dim K: Numbers of a vector. [default: 256, or those of the model]
-    """
+    """Make a static model from the token vectors of an encoder."""
+    output = Output(output_path, force)
+    if weights != "sif" and (files or field or rejects is not None):
+        raise UsageError("FILE and the flags of rows need --weights sif")
     import numpy as np
 
     from sentkit.formats.checkpoints.folders import read_checkpoint
@@ -57,29 +75,35 @@ def distill_static(
     checkpoint = read_checkpoint(model)
     plan = reading_of_tokens(checkpoint, readout)
     console.loading(checkpoint.name, plan.notes(checkpoint.name))
-    tokenizer, reads = plan.tokenizer, {"-m": options.model_paths(model)}
+    tokenizer = plan.tokenizer
+    reads = {"-m": model_paths(model)}
     record: dict[str, Any] = {"method": "distill-static", "parents": [checkpoint.name, *checkpoint.parents]}
+
+    # The weight of each token, (v,).
     if weights == "sif":
-        with row_flags.open(console, output, known=FIELDS, reads=reads) as inputs:
+        rows = RowSource(input_paths(files), field, rejects)
+        with rows.open(console, output, field_names=FIELDS, reads=reads) as inputs:
             record["rows"], counts = count_tokens(inputs, tokenizer, RowProgress(console))
         factors = sif_weights(counts)
     else:
-        if row_flags != RowFlags():
-            raise UsageError("FILE and the flags of rows need --weights sif")
-        options.check_paths(console, {"-o": output.path}, reads)
-        factors = zipf_weights(tokenizer) if weights == "zipf" else np.ones(vocabulary_size(tokenizer))
-    with new_folder(Path(output.path), force=output.force) as part:
-        encoder = TransformerEncoder(checkpoint, plan, device=machine.device, precision=machine.precision)
+        check_paths(console, {"-o": output.path}, reads)
+        factors = np.ones(vocabulary_size(tokenizer))
+        if weights == "zipf":
+            factors = zipf_weights(tokenizer)
+
+    with new_folder(Path(output.path), force=force) as folder:
+        encoder = TransformerEncoder(checkpoint, plan, device=device, precision=precision)
         console.loaded(encoder)
         if dim is not None and dim > encoder.width:
             raise UsageError(f"--dim {dim}: the vectors have only {encoder.width} numbers")
         vectors = encode_vocabulary(encoder, tokenizer, TaskProgress(console, "batches"))
         table, warnings = token_table(vectors, factors, dim or min(USUAL_DIM, encoder.width))
-        console.warn(*(warnings if dim is not None else ()))
+        if dim is not None:
+            console.warn(*warnings)
         record |= {"weights": weights, "tokens": len(table), "dim": table.shape[1]}
-        write_model2vec(part, table, tokenizer.rules(), record | made_by(checkpoint, row_flags.files))
-    with open_output("-", force=False) as out:
-        out.write(json_line({"model": readable(output.path), **record}))
+        write_model2vec(folder, table, tokenizer.rules(), record | made_by(checkpoint, files))
+    with open_output("-", force=False) as file:
+        file.write(json_line({"model": readable(output.path), **record}))
 
 
 def reading_of_tokens(checkpoint: "Checkpoint", readout: str | None) -> "Reading":
@@ -119,14 +143,17 @@ def count_tokens(
     from sentkit.formats.vectors.store import common_fields
     from sentkit.model.static.distillation import vocabulary_size
 
-    rows, size, progress.share = 0, vocabulary_size(tokenizer), inputs.counter.share
+    size = vocabulary_size(tokenizer)
     counts = np.zeros(size, np.int64)
-    for block in blocks(inputs.read(TextParser(common_fields(inputs))), ROWS_PER_BLOCK):
-        ids = tokenizer.alone([text for _, texts in block for text in texts])
-        numbers = np.fromiter(chain.from_iterable(ids), np.int64)
-        counts += np.bincount(numbers, minlength=size)
+    rows = 0
+    progress.share = inputs.counter.share
+    rows_with_texts = inputs.read(TextParser(common_fields(inputs)))
+    for block in blocks(rows_with_texts, ROWS_PER_BLOCK):
+        ids_of_texts = tokenizer.alone([text for _, texts in block for text in texts])
+        ids = np.fromiter(chain.from_iterable(ids_of_texts), np.int64)
+        counts += np.bincount(ids, minlength=size)
         rows += len(block)
-        progress.add(len(block), len(numbers))
+        progress.add(len(block), len(ids))
     if not counts.any():
         raise DataError("the texts have no tokens", source=together(inputs.paths))
     return rows, counts
@@ -143,11 +170,11 @@ def encode_vocabulary(
 
     batches = list(token_batches(tokenizer))
     progress.begin(len(batches))
-    vectors = []
+    vectors_of_batches = []
     for arrays in encoder.encode(batches):
-        vectors += finish(arrays, encoder.steps)
+        vectors_of_batches += finish(arrays, encoder.steps)
         progress.add()
-    whole = np.concatenate(vectors)
-    if not np.isfinite(whole).all():
+    vectors = np.concatenate(vectors_of_batches)
+    if not np.isfinite(vectors).all():
         raise DataError("the vectors of tokens contain NaN or infinity", source=encoder.checkpoint.name)
-    return whole
+    return vectors

@@ -1,99 +1,147 @@
 """`sentkit duplicates`: rows of a file that are nearly the same."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from shlex import quote
 from typing import Annotated
 
+from typer import Argument, Option
+
 from sentkit.console import Console, RowProgress, reading, show
 from sentkit.errors import UsageError
-from sentkit.flags import Excludes, Named, Needs, excludes, options
-from sentkit.flags.rows import StreamFlags
+from sentkit.flags import options
+from sentkit.flags.comparing import check_device_of_metric, find_device
+from sentkit.flags.outputs import Output
+from sentkit.flags.rows import RowSource
+from sentkit.flags.rules import check_threshold, needs, refuse_together
 
-OWN = ("row", "similarity")  # names that every pair has, with _a and _b or without
-
-
-@dataclass(frozen=True)
-class FileFlags(StreamFlags):
-    """One file, because the output has the numbers of its rows.
-
-    [FILE]: Rows with vectors; '-' is standard input.
-    """
-
-    file: Annotated[str, Named("[FILE]")] = "-"
-
-    @property
-    def paths(self) -> list[str]:
-        return [self.file]
+FIELDS_OF_PAIRS = ("row", "similarity")  # every pair has them, with _a and _b or without
 
 
 def duplicates(
     *,
-    threshold: float,
-    against: Annotated[list[str] | None, Excludes("--groups")] = None,
-    metric: options.Metric = "cosine",
-    groups: Annotated[bool, Excludes("--unique")] = False,
-    unique: bool = False,
-    copied: Annotated[
+    threshold: Annotated[
+        float,
+        Option(
+            "--threshold",
+            metavar="X",
+            help="Minimum similarity of two rows that are duplicates, for example 0.95.",
+        ),
+    ],
+    against: Annotated[
         list[str] | None,
-        Named("--show"),
-        excludes("--groups", "--unique", because=", which writes all fields"),
+        Option(
+            "--against",
+            metavar="OTHER",
+            help="Compare the rows of FILE with those of OTHER instead; repeatable.",
+        ),
     ] = None,
-    output: options.ReportFlags,
-    replace: Annotated[bool, Needs("--groups")] = False,
-    rows: FileFlags,
-    comparing: options.ComparingFlags,
+    metric: options.Metric = "cosine",
+    groups: Annotated[
+        bool,
+        Option("--groups", help='Write all rows, with the first row of their group in "group".'),
+    ] = False,
+    unique: Annotated[
+        bool,
+        Option(
+            "--unique",
+            help="Write only the first row of each group; with --against, rows without a near row. "
+            "To a vector file, with their vectors.",
+        ),
+    ] = False,
+    shown_fields: Annotated[
+        list[str] | None,
+        Option(
+            "--show",
+            metavar="NAME",
+            help="A field to copy from both rows to a pair; repeatable. [default: text or entry]",
+        ),
+    ] = None,
+    output_path: options.Output = "-",
+    force: options.Force = False,
+    json: options.Json = False,
+    replace: options.Replace = False,
+    field: options.Field = None,
+    rejects: options.Rejects = None,
+    file_path: Annotated[
+        str,
+        Argument(metavar="[FILE]", help="Rows with vectors; '-' is standard input."),
+    ] = "-",
+    device: options.ComparingDevice = "cpu",
     console: Console,
 ) -> None:
-    """Find rows that are nearly the same.
-
-    Flags:
-      --show NAME: A field to copy from both rows to a pair; repeatable. [default: text or entry]
-      --threshold X: Minimum similarity of two rows that are duplicates, for example 0.95.
-      --against OTHER: Compare the rows of FILE with those of OTHER instead; repeatable.
-      --groups: Write all rows, with the first row of their group in "group".
-      --unique: Write only the first row of each group; with --against, rows without a near row.
-          To a vector file, with their vectors.
-    """
-    import orjson
-
+    """Find rows that are nearly the same."""
+    whole_rows = {"--groups": groups, "--unique": unique}
+    refuse_together({"--against": against}, {"--groups": groups})
+    refuse_together({"--groups": groups}, {"--unique": unique})
+    refuse_together({"--show": shown_fields}, whole_rows, ", which writes all fields")
+    refuse_together({"--json": json}, whole_rows, "; rows are always JSON")
+    needs({"--replace": replace}, {"--groups": groups})
+    check_device_of_metric(device, metric)
+    check_threshold(threshold, metric)
+    check_shown_fields(shown_fields or [])
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.metrics.neighbours.corpus import NAMING, columns_of_pair, json_of
+    from sentkit.metrics.neighbours.corpus import json_of
     from sentkit.metrics.neighbours.duplicates import Duplicates, fields_of_pairs, write_unique
 
-    options.check_threshold(threshold, metric)
-
-    def lines(pair: dict[str, bytes]) -> list[dict[str, str]]:
-        values = {name: orjson.loads(value) for name, value in pair.items()}
-        return [{metric: f"{values['similarity']:.4f}"} | columns_of_pair(values, copied or NAMING)]
-
-    check_form(copied or [], "--groups" if groups else "--unique" if unique else None, json=output.json)
-    output.check_rows(vectors=unique)
-    for path in against or []:
+    output = Output(output_path, force)
+    if unique:
+        output.check_rows_or_vectors()
+    else:
+        output.check_rows()
+    other_paths = against or []
+    for path in other_paths:
         check_input(path)
-    device = comparing.find()
-    shown, new = copied or [], ["group"] if groups and not replace else []
-    reads = {"--against": against or []}
-    with rows.open(console, output, known=(*VECTOR_FIELDS, "entry"), reads=reads) as inputs:
-        others = [inputs.other(path) for path in against or []]
-        with reading(console, *(others or [inputs])):
-            found = Duplicates(inputs, threshold, metric, device, shown, others, new)
-        console.warn(*(message for corpus in found.corpora for message in corpus.left_out))
-        found.compared = RowProgress(console, inputs=inputs if others else None).add
+    comparing_device = find_device(device)
+    new_fields = []
+    if groups and not replace:
+        new_fields = ["group"]
+    rows = RowSource([file_path], field, rejects)
+    field_names = (*VECTOR_FIELDS, "entry")
+    with rows.open(console, output, field_names=field_names, reads={"--against": other_paths}) as inputs:
+        inputs_of_others = [inputs.other(path) for path in other_paths]
+        with reading(console, *(inputs_of_others or [inputs])):
+            duplicates = Duplicates(
+                inputs,
+                threshold,
+                metric,
+                comparing_device,
+                shown_fields or [],
+                inputs_of_others,
+                new_fields,
+            )
+        for corpus in duplicates.corpora:
+            console.warn(*corpus.left_out)
+        # The rows of FILE are read again while they are compared with others, else they are in memory.
+        progress = RowProgress(console, inputs=inputs if other_paths else None)
+        duplicates.compared = progress.add
+
         if unique:
-            write_unique(found, inputs, output.path, force=output.force)
-        else:
-            with output.open() as out:
-                if groups:
-                    out.writelines(line + b"\n" for line in found.grouped(replace=replace))
-                elif output.as_table:
-                    show(fields_of_pairs(found), lines, out, as_table=True, texts=("a", "b"))
-                else:
-                    out.writelines(json_of(pair) + b"\n" for pair in fields_of_pairs(found))
+            write_unique(duplicates, inputs, output.path, force=force)
+            return
+        with output.open() as file:
+            if groups:
+                file.writelines(line + b"\n" for line in duplicates.grouped(replace=replace))
+            elif output.on_terminal and not json:
+                cells = (cells_of_pair(pair, metric, shown_fields) for pair in fields_of_pairs(duplicates))
+                show(cells, lambda line: [line], file, as_table=True, texts=("a", "b"))
+            else:
+                file.writelines(json_of(pair) + b"\n" for pair in fields_of_pairs(duplicates))
 
 
-def check_form(shown: list[str], form: str | None, *, json: bool) -> None:
-    if form is not None and json:
-        raise UsageError(f"--json cannot be used with {form}; rows are always JSON")
-    if own := next((name for name in shown if name in OWN), None):
-        raise UsageError(f"--show {own}: every pair has this field", advice=f"remove --show {quote(own)}")
+def check_shown_fields(names: Sequence[str]) -> None:
+    for name in names:
+        if name in FIELDS_OF_PAIRS:
+            advice = f"remove --show {quote(name)}"
+            raise UsageError(f"--show {name}: every pair has this field", advice=advice)
+
+
+def cells_of_pair(pair: dict[str, bytes], metric: str, shown_fields: Sequence[str] | None) -> dict[str, str]:
+    """The line of a table for a pair, of which the fields are JSON."""
+    import orjson
+
+    from sentkit.metrics.neighbours.corpus import NAMING, columns_of_pair
+
+    values = {name: orjson.loads(value) for name, value in pair.items()}
+    columns = columns_of_pair(values, shown_fields or NAMING)
+    return {metric: f"{values['similarity']:.4f}", **columns}

@@ -1,19 +1,29 @@
 """`sentkit encode`: a vector for every row."""
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from typer import Option
 
 from sentkit.console import Console, RowProgress, in_byte_units, in_clock_time, in_words
+from sentkit.flag_values import Shard, parse_shard, size
 from sentkit.flags import options
 from sentkit.flags.encode import (
-    FolderFlags,
-    LongTextFlags,
-    ReuseFlags,
+    FolderOptions,
+    earlier_encoder,
+    earlier_precision,
+    earlier_products,
+    existing_folder,
+    has_file_per_readout,
     old_vectors,
+    open_earlier,
     recorded_threads,
-    repeated,
+    stopping,
+    tokenizer_of,
 )
-from sentkit.flags.rows import TextFlags
+from sentkit.flags.outputs import Output, model_paths
+from sentkit.flags.rows import RowSource, input_paths
+from sentkit.flags.rules import needs
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
@@ -25,84 +35,222 @@ if TYPE_CHECKING:
 
 def encode(
     *,
-    model: str = "nano",
-    reading: options.ReadingFlags,
-    long_texts: LongTextFlags,
-    machine: options.MachineFlags,
-    threads: options.Count = None,
-    batch_tokens: options.Count = None,
-    dry_run: bool = False,
-    output: options.VectorOutputFlags,
-    folder: FolderFlags,
-    reuse: ReuseFlags,
-    replace: bool = False,
-    row_flags: TextFlags,
+    model: options.Model = "nano",
+    readout: options.Readout = None,
+    max_length: options.MaxLength = None,
+    prompt: Annotated[
+        str | None,
+        Option(
+            "--prompt",
+            metavar="TEXT",
+            help="Text to add before every input text, or by side: a='query: ',b='passage: '.",
+        ),
+    ] = None,
+    prompt_name: Annotated[
+        str | None,
+        Option(
+            "--prompt-name",
+            metavar="NAME",
+            help="A prompt of the checkpoint, such as query, or by side: a=query,b=document. "
+            "[default: as the checkpoint declares]",
+        ),
+    ] = None,
+    normalize: options.Normalize = False,
+    dim: Annotated[
+        int | None,
+        Option(
+            "--dim",
+            metavar="N",
+            min=1,
+            help="Keep the first N numbers, at unit length again if they had it (unlike truncate_dim).",
+        ),
+    ] = None,
+    on_truncate: Annotated[
+        Literal["warn", "mark", "error", "window", "chunks"],
+        Option(
+            "--on-truncate",
+            help="For too long texts: truncate and count them, also mark each row, fail, or encode "
+            "overlapping windows (window: their mean; chunks: a row for each).",
+        ),
+    ] = "warn",
+    window: Annotated[
+        str | None,
+        Option(
+            "--window",
+            metavar="N[:STRIDE]",
+            help="Tokens of a window, and to the next one. [default: the maximum length, half of its text]",
+        ),
+    ] = None,
+    precision: options.Precision = "auto",
+    device: options.Device = "auto",
+    threads: Annotated[
+        int | None,
+        Option(
+            "--threads",
+            metavar="N",
+            min=1,
+            help="CPU threads. [default: SENTKIT_THREADS, else all CPUs]",
+        ),
+    ] = None,
+    batch_tokens: Annotated[
+        int | None,
+        Option("--batch-tokens", metavar="N", min=1, help="Tokens per batch. [default: by device]"),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        Option(
+            "-n",
+            "--dry-run",
+            help="Only count rows; estimate tokens, bytes, time and memory.",
+        ),
+    ] = False,
+    output_path: options.Output = "-",
+    force: options.Force = False,
+    vector_format: Annotated[
+        Literal["list", "base64"],
+        Option("--vectors", envvar="SENTKIT_VECTORS", help="Format of vectors in JSONL."),
+    ] = "list",
+    store: options.Store = None,
+    resume: Annotated[
+        bool,
+        Option("--resume", help="With -o DIR/: write only the missing blocks."),
+    ] = False,
+    shard: Annotated[
+        str | None,
+        Option(
+            "--shard",
+            metavar="I/N|auto",
+            help="With -o DIR/: part I of N; auto: of Slurm, torchrun.",
+        ),
+    ] = None,
+    block_bytes: Annotated[
+        str | None,
+        Option(
+            "--block-bytes",
+            metavar="SIZE",
+            help="With -o DIR/: input of a block. [default: 512K]",
+        ),
+    ] = None,
+    reuse: Annotated[
+        list[str] | None,
+        Option(
+            "--reuse",
+            metavar="OLD",
+            help="Copy vectors of equal texts from a vector file or folder; repeatable.",
+        ),
+    ] = None,
+    replace: options.Replace = False,
+    field: options.Field = None,
+    rejects: options.Rejects = None,
+    files: options.FilesOrFolders = None,
     console: Console,
 ) -> None:
-    """Add a vector to every row.
+    """Add a vector to every row."""
+    with_windows = on_truncate in ("window", "chunks")
+    needs({"--window": window}, {"--on-truncate window or chunks": with_windows})
+    from sentkit.formats.files import read_run
 
-    Flags:
-      --batch-tokens N: Tokens per batch. [default: by device]
-      -n, --dry-run: Only count rows; estimate tokens, bytes, time and memory.
-    """
-    settings = folder.settings(output)
+    output = Output(output_path, force)
+    run = read_run(output.path)  # of an existing vector folder
     # Each thread computes batches of its own, so an operation of numpy or torch has one thread.
-    limit_threads(threads or recorded_threads(settings), of_libraries=1)
+    limit_threads(threads or recorded_threads(run), of_libraries=1)
     from sentkit.formats.rows.kinds import FIELDS, TextParser
     from sentkit.formats.vectors.store import common_fields, encoded_files
-    from sentkit.formats.vectors.writers import output_paths
+    from sentkit.formats.vectors.writers import VectorOutput, output_paths
     from sentkit.model import find_encoder
     from sentkit.model.encoding import tokenized_groups, whole_if_small
+    from sentkit.model.reading import ReadingOptions
     from sentkit.model.writing import Encoding
 
-    existing = folder.existing(output, settings)
+    folder_flags = {"--resume": resume, "--shard": shard, "--block-bytes": block_bytes}
+    existing = existing_folder(output, run, folder_flags)
     in_folder = existing is not None or output.path.endswith("/")
-    with folder.stopping(console, output.path, active=in_folder and not dry_run) as check_stop:
-        stores = reuse.open(output, row_flags.vector_file)
-        found = find_encoder(
+    folder_options = FolderOptions(
+        resume,
+        None if shard is None else parse_shard(shard),
+        None if block_bytes is None else size("--block-bytes", block_bytes),
+    )
+    reading = ReadingOptions(
+        readout=readout,
+        prompt=prompt,
+        prompt_name=prompt_name,
+        by_side=True,
+        max_length=max_length,
+        normalize=normalize,
+        dim=dim,
+    )
+    rows = RowSource(input_paths(files, folders=True), field, rejects)
+    with stopping(console, output.path, active=in_folder and not dry_run) as check_stop:
+        # The model: its tokenizer and configuration; `encoder` reads the weights.
+        stores = open_earlier(reuse or [], output, rows.vector_file)
+        earlier = earlier_encoder(run, stores)
+        text_model = find_encoder(
             model,
-            reading.options(),
-            device=folder.parsed_shard().device(machine.device),
-            precision=machine.precision,
-            **repeated(settings, stores, machine.precision),
+            reading,
+            device=(folder_options.shard or Shard()).device(device),
+            precision=precision,
+            recorded=earlier_precision(earlier, precision),
+            products=earlier_products(earlier),
         )
-        console.loading(found.name, found.notes)
-        in_folder = in_folder and not folder.is_sweep(existing, found)
-        form, paths = output.vectors(replace=replace), [output.path]
+        console.loading(text_model.name, text_model.notes)
+        tokenizer, windows = tokenizer_of(text_model, on_truncate, window)
+
+        # The outputs: blocks of a vector folder, or a file for each readout.
+        in_folder = in_folder and not has_file_per_readout(text_model, folder_options, existing)
+        vector_output = VectorOutput(vector_format, force=force, replace=replace, store=store)
+        paths = [output.path]
         if not in_folder:
-            paths = output_paths(output.path, found.readouts, form, force=form.force or dry_run)
-        tokenizer, windows = long_texts.tokenizer_of(found)
-        reads = {"-m": options.model_paths(model), "--reuse": reuse.reuse}
-        with row_flags.open(
-            console, output, known=FIELDS, reads=reads, writes={"-o": paths}, append=in_folder
-        ) as inputs:
+            may_exist = force or dry_run
+            paths = output_paths(output.path, text_model.readouts, vector_output, force=may_exist)
+
+        opened = rows.open(
+            console,
+            output,
+            field_names=FIELDS,
+            reads={"-m": model_paths(model), "--reuse": reuse},
+            writes={"-o": paths},
+            append=in_folder,
+        )
+        with opened as inputs:
+            # Rows with their texts, then tokens. A folder and a dry run read their own blocks of rows.
             one_text = "a chunk" if windows.get("chunks") else None
-            texts = TextParser(common_fields(inputs), one_text=one_text, prompts=found.sides)
+            texts = TextParser(common_fields(inputs), one_text=one_text, prompts=text_model.sides)
             groups: Iterator[RowGroup] = iter(())
-            tokens, rows, on_truncate = None, inputs.blocks(texts), long_texts.on_truncate
-            if not (in_folder or dry_run):  # these read the rows themselves
-                groups = tokenized_groups(rows, tokenizer, inputs.rejects, on_truncate=on_truncate)
+            tokens_of_small_input = None
+            if not in_folder and not dry_run:
+                blocks = inputs.blocks(texts)
+                groups = tokenized_groups(blocks, tokenizer, inputs.rejects, on_truncate=on_truncate)
                 if not stores:  # old and new vectors have the same precision
-                    groups, tokens = whole_if_small(groups)
-            encoder = found.encoder(tokens)
+                    groups, tokens_of_small_input = whole_if_small(groups)
+
+            # Vectors.
+            encoder = text_model.encoder(tokens_of_small_input)
+            dtype = store or ("float32" if existing is None else existing.store)
             encoding = Encoding(
                 encoder,
                 tokenizer,
                 texts,
-                form,
+                vector_output,
                 batch_tokens=batch_tokens,
                 on_truncate=on_truncate,
                 windows=windows,
                 encoded=encoded_files(inputs),
-                old=old_vectors(stores, found, encoder, windows, folder.store(output, existing), console),
+                old=old_vectors(stores, text_model, encoder, windows, dtype, console),
             )
+
+            # The writer.
             progress = RowProgress(console, inputs=inputs)
+            if dry_run and in_folder:
+                print_plan_of_folder(folder_options, existing, output.path, encoding, inputs, progress)
+                return
             if dry_run:
-                print_plan(folder if in_folder else None, existing, output.path, encoding, inputs, progress)
+                print_plan_of_files(output.path, encoding, inputs, progress)
                 return
             console.loaded(encoder)
             if in_folder:
-                tally = write_folder(folder, output.path, existing, encoding, inputs, progress, check_stop)
+                tally = write_folder(
+                    folder_options, existing, output.path, encoding, inputs, progress, check_stop
+                )
             else:
                 tally = encoding.to_outputs(groups, paths, progress.add, inputs.rejects)
     progress.done()
@@ -111,33 +259,42 @@ def encode(
         console.report(*encoding.counts(tally))
 
 
-def print_plan(
-    folder: FolderFlags | None,
+def print_plan_of_files(path: str, encoding: "Encoding", inputs: "Inputs", progress: RowProgress) -> None:
+    """Print the plan of --dry-run for an output that is no vector folder."""
+    from sentkit.model.plan import plan_of
+
+    blocks = [inputs.blocks(encoding.texts)]
+    plan = plan_of(blocks, encoding, inputs.rejects, path, progress.add)
+    del plan["blocks"], plan["all_blocks"]
+    progress.done()
+    print_plan(plan)
+
+
+def print_plan_of_folder(
+    options: FolderOptions,
     existing: "FolderRun | None",
     path: str,
     encoding: "Encoding",
     inputs: "Inputs",
     progress: RowProgress,
 ) -> None:
-    """Print the plan of --dry-run: a JSON object, or a table on a terminal.
-
-    `folder` are the flags of a vector folder, and `existing` is this folder if it exists.
-    """
+    """Print the plan of --dry-run for a vector folder; `existing` is this folder if it exists."""
     from sentkit.errors import NoRowsError
     from sentkit.model.plan import plan_of
 
-    if folder is None:
-        blocks = [inputs.blocks(encoding.texts)]
-        plan = plan_of(blocks, encoding, inputs.rejects, path, progress.add)
-        del plan["blocks"], plan["all_blocks"]
-    else:
-        parts = folder.parts(inputs, encoding.texts, existing)
-        plan = plan_of(parts, encoding, inputs.rejects, f"{path}/", progress.add)
-        whole = not (folder.shard or folder.resume)
-        if not plan["all_blocks"] or (whole and not plan["rows"]):
-            raise NoRowsError(inputs.paths)
-        warn_of_empty_shards(progress.console, plan["all_blocks"], folder.parsed_shard().count)
+    blocks = options.planned_blocks(inputs, encoding.texts, existing)
+    plan = plan_of(blocks, encoding, inputs.rejects, f"{path}/", progress.add)
+    writes_all = options.shard is None and not options.resume
+    if not plan["all_blocks"] or (writes_all and not plan["rows"]):
+        raise NoRowsError(inputs.paths)
+    if options.shard is not None:
+        warn_of_empty_shards(progress.console, plan["all_blocks"], options.shard.count)
     progress.done()
+    print_plan(plan)
+
+
+def print_plan(plan: dict[str, Any]) -> None:
+    """Print a JSON object, or a table on a terminal."""
     units: dict[str, Callable[[Any], str]] = {
         "bytes_estimate": in_byte_units,
         "memory_estimate": in_byte_units,
@@ -145,25 +302,27 @@ def print_plan(
     }
     pairs = list[tuple[str, str]]()
     for name, value in plan.items():
-        write = units.get(name) if value is not None else None
-        pairs.append((name, write(value) if write else in_words(value, "unknown")))
-    options.ReportFlags().write(plan, pairs)
+        if name in units and value is not None:
+            pairs.append((name, units[name](value)))
+        else:
+            pairs.append((name, in_words(value, "unknown")))
+    output = Output()
+    output.write_record(plan, as_table=output.on_terminal, pairs=pairs)
 
 
 def warn_of_empty_shards(console: Console, blocks: int, shards: int) -> None:
-    if blocks < shards:
-        have = "has" if shards - blocks == 1 else "have"
-        there = "is" if blocks == 1 else "are"
-        advice = f"use --shard I/{blocks}, or smaller --block-bytes"
-        console.warn(
-            f"{shards - blocks} of {shards} shards {have} no block: there {there} {blocks} ({advice})"
-        )
+    if blocks >= shards:
+        return
+    have = "has" if shards - blocks == 1 else "have"
+    are = "is" if blocks == 1 else "are"
+    advice = f"use --shard I/{blocks}, or smaller --block-bytes"
+    console.warn(f"{shards - blocks} of {shards} shards {have} no block: there {are} {blocks} ({advice})")
 
 
 def write_folder(
-    flags: FolderFlags,
-    path: str,
+    options: FolderOptions,
     existing: "FolderRun | None",
+    path: str,
     encoding: "Encoding",
     inputs: "Inputs",
     progress: RowProgress,
@@ -175,24 +334,26 @@ def write_folder(
     """
     from sentkit.model.folder_writer import BlockWriter
 
-    shard = flags.parsed_shard()
+    shard = options.shard or Shard()
     writer = BlockWriter(
         path.rstrip("/") or "/",
         encoding,
         inputs,
-        shard.has if flags.shard else None,
-        block_bytes=flags.size,
-        resume=flags.resume,
+        None if options.shard is None else shard.has,
+        block_bytes=options.block_bytes,
+        resume=options.resume,
         existing=existing,
     )
     progress.share = writer.share
-    if writer.folder.offsets[-1] == 1 and not writer.existing:
-        stopped = f"the input is one block, of up to {in_byte_units(writer.folder.block_bytes)}, so a stop"
+    blocks = writer.folder.offsets[-1]
+    if blocks == 1 and not writer.existing:
+        block_size = in_byte_units(writer.folder.block_bytes)
+        stopped = f"the input is one block, of up to {block_size}, so a stop"
         progress.console.note(f"{stopped} loses all of its rows; a smaller --block-bytes keeps more")
     writer.run(progress.add, check_stop)
     progress.console.report(writer.counts(f"shard {shard}: " if shard.count > 1 else ""))
     if writer.count == 0:
-        warn_of_empty_shards(progress.console, writer.folder.offsets[-1], shard.count)
+        warn_of_empty_shards(progress.console, blocks, shard.count)
     if encoding.old is not None and shard.count == 1 and not writer.complete:
         encoding.old.count_unneeded()
     return writer.tally

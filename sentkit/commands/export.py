@@ -1,53 +1,104 @@
 """`sentkit export`: a checkpoint that declares its readout."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from typer import Option
+
+from sentkit import completion
 from sentkit.console import Console
 from sentkit.errors import UsageError
-from sentkit.flags import Named, options
+from sentkit.flags import options
+from sentkit.flags.outputs import Output, check_paths, model_paths
 from sentkit.process import typed_words, version_of
 
 if TYPE_CHECKING:
     from sentkit.formats.checkpoints.folders import Checkpoint
-
-
-@dataclass(frozen=True)
-class NewFolderFlags(options.OutputFlags):
-    """The checkpoint that the command creates.
-
-    -o, --output DIR: The folder to create.
-    """
-
-    path: Annotated[str, Named("--output")] = field()
+    from sentkit.model.reading import ReadingOptions
 
 
 def export(
     *,
-    output: NewFolderFlags,
-    model: str = "nano",
-    reading: options.ExportFlags,
-    store: Literal["float32", "float16", "int8"] | None = None,
+    output_path: options.NewFolder,
+    force: options.Force = False,
+    model: options.Model = "nano",
+    readout: options.Readout = None,
+    max_length: options.MaxLength = None,
+    prompt: Annotated[
+        str | None,
+        Option("--prompt", metavar="TEXT", help="Text to add before every input text."),
+    ] = None,
+    prompt_name: Annotated[
+        str | None,
+        Option(
+            "--prompt-name",
+            metavar="NAME",
+            help="A prompt of the checkpoint, such as query. [default: as the checkpoint declares]",
+        ),
+    ] = None,
+    normalize: options.Normalize = False,
+    transform: Annotated[
+        str | None,
+        Option(
+            "--transform",
+            metavar="PATH",
+            help="A transform file to apply after all other operations.",
+        ),
+    ] = None,
+    template: Annotated[
+        str | None,
+        Option(
+            "--template",
+            metavar="NAME|TEXT",
+            autocompletion=completion.templates,
+            help="For the readout prompt: a template name, or text with [X] and [MASK].",
+        ),
+    ] = None,
+    full_stop: Annotated[
+        Literal["none", "promptbert", "sncse"] | None,
+        Option(
+            "--full-stop",
+            help="Rule that adds missing final punctuation. [default: as in the template's paper]",
+        ),
+    ] = None,
+    store: Annotated[
+        Literal["float32", "float16", "int8"] | None,
+        Option(
+            "--store",
+            help="Numbers of the weights; int8: only the table of a static model. [default: as they are]",
+        ),
+    ] = None,
     console: Console,
 ) -> None:
-    """Write a checkpoint that declares its readout.
-
-    Flags:
-      --store: Numbers of the weights; int8: only the table of a static model. [default: as they are]
-    """
+    """Write a checkpoint that declares its readout."""
     from sentkit.formats.checkpoints.command_record import command_record, inputs_of
     from sentkit.formats.checkpoints.folders import read_checkpoint
+    from sentkit.formats.rows.kinds import split_by_side
+    from sentkit.model.reading import ReadingOptions
 
+    output = Output(output_path, force)
+    if split_by_side(prompt or ""):
+        advice = "prompts by side are for encode, and for train --set prompt"
+        raise UsageError("--prompt: a checkpoint declares one prompt for all texts", advice=advice)
+    reading = ReadingOptions(
+        readout=readout,
+        template=template,
+        full_stop=full_stop,
+        prompt=prompt,
+        prompt_name=prompt_name,
+        max_length=max_length,
+        normalize=normalize,
+        transform=transform,
+    )
     checkpoint = read_checkpoint(model, static=True)
-    reads: dict[str, str | list[str] | None] = {"--transform": reading.transform}
+    reads: dict[str, str | list[str] | None] = {"--transform": transform}
     if Path(output.path).resolve() != checkpoint.folder.resolve():  # -f replaces the checkpoint
-        reads["-m"] = options.model_paths(model)
-    options.check_paths(console, {"-o": output.path}, reads)
-    inputs = inputs_of({"-m": model, "--transform": reading.transform})
+        reads["-m"] = model_paths(model)
+    check_paths(console, {"-o": output.path}, reads)
     lineage = {
         "parents": [model, *checkpoint.parents],
-        **command_record(typed_words(), inputs, checkpoint),
+        **command_record(typed_words(), inputs_of({"-m": model, "--transform": transform}), checkpoint),
         "made_with": {"sentkit": version_of("sentkit")},
     }
     if checkpoint.declared.static:
@@ -65,9 +116,9 @@ def lineage_without_command(checkpoint: "Checkpoint") -> dict[str, Any]:
 
 def export_static(
     checkpoint: "Checkpoint",
-    reading: options.ExportFlags,
+    reading: "ReadingOptions",
     store: str | None,
-    output: NewFolderFlags,
+    output: Output,
     lineage: dict[str, Any],
 ) -> None:
     """Write a static model with other numbers. It has no readout to declare."""
@@ -77,7 +128,7 @@ def export_static(
     from sentkit.model.static.models import WordTable, read_folder
     from sentkit.transforms.steps import Normalize
 
-    if store is None or reading != options.ExportFlags():
+    if store is None or reading != ReadingOptions():
         problem = f"{checkpoint.name} is a static model, for which export has only --store"
         raise UsageError(problem, advice="sentkit export -m MODEL --store float16 -o DIR")
     model = read_folder(checkpoint, ReadingOptions())
@@ -86,16 +137,16 @@ def export_static(
         raise UsageError(problem, advice="use --store float16")
     vectors = model.open_vectors()
     assert isinstance(vectors, WordTable), "a folder has a table"
-    with new_folder(Path(output.path), force=output.force) as part:
+    with new_folder(Path(output.path), force=output.force) as folder:
         table = stored_as(vectors.table, store)
-        write_static_folder(part, checkpoint, table, lineage_without_command(checkpoint) | lineage)
+        write_static_folder(folder, checkpoint, table, lineage_without_command(checkpoint) | lineage)
 
 
 def export_transformer(
     checkpoint: "Checkpoint",
-    reading: options.ExportFlags,
+    reading: "ReadingOptions",
     store: str | None,
-    output: NewFolderFlags,
+    output: Output,
     lineage: dict[str, Any],
     console: Console,
 ) -> None:
@@ -115,24 +166,27 @@ def export_transformer(
     if store == "int8":
         problem = "--store int8 is only for static models"
         raise UsageError(problem, advice="use --store float16, and encode --precision int8")
-    plan = plan_reading(checkpoint, reading.options())
+    plan = plan_reading(checkpoint, reading)
     console.warn(*plan.notes(checkpoint.name))
     encoder = TransformerEncoder(checkpoint, plan, device="cpu", precision="fp32")
     declaration = declare_encoder(encoder)
     adapted = store is None and is_adapter(checkpoint.transformer)  # its files are copied
     tensors = {} if adapted else read_weights(checkpoint.transformer, checkpoint.name)
-    kept = tensors
+    exported_tensors = tensors
     if declaration.inexpressible is None:
-        kept = without_language_head(tensors, encoder.body, checkpoint.config)
-    if len(kept) < len(tensors):
+        exported_tensors = without_language_head(tensors, encoder.body, checkpoint.config)
+    has_fewer_tensors = len(exported_tensors) < len(tensors)
+    if has_fewer_tensors:
         config = {**checkpoint.config, "architectures": [encoder_class(encoder.body)]}
         checkpoint = replace(checkpoint, config=config)
-    changed = kept if store is not None or len(kept) < len(tensors) else None
-    with new_folder(Path(output.path), force=output.force) as part:
-        write_folder(part, checkpoint, declaration, lineage, changed, store, documents=True)
+    changed_tensors = None  # the files are copied
+    if store is not None or has_fewer_tensors:
+        changed_tensors = exported_tensors
+    with new_folder(Path(output.path), force=output.force) as folder:
+        write_folder(folder, checkpoint, declaration, lineage, changed_tensors, store, documents=True)
         if "method" in checkpoint.lineage:  # the card of the base states another readout, prompt or length
             exported = {"parents": checkpoint.parents, "exported": True}
-            write_card(part, lineage_without_command(checkpoint) | lineage | exported, declaration)
+            write_card(folder, lineage_without_command(checkpoint) | lineage | exported, declaration)
     if declaration.inexpressible is not None:
         console.warn(
             f"modules.json was not written: {declaration.inexpressible},"

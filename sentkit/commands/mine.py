@@ -1,11 +1,16 @@
 """`sentkit mine`: hard negatives for pairs of texts."""
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Option
 
 from sentkit.console import Console, RowProgress, reading
 from sentkit.errors import DataError
-from sentkit.flags import Range, options
-from sentkit.flags.rows import RowFlags
+from sentkit.flags import options
+from sentkit.flags.comparing import check_device_of_metric, find_device
+from sentkit.flags.outputs import Output, model_paths
+from sentkit.flags.rows import RowSource, input_paths
 
 if TYPE_CHECKING:
     from sentkit.metrics.neighbours.negatives import Miner
@@ -13,73 +18,112 @@ if TYPE_CHECKING:
 
 def mine(
     *,
-    corpus: str,
-    top: Annotated[int, Range(min=1)] = 3,
-    skip: Annotated[int, Range(min=0)] = 0,
-    margin: float = 0.95,
-    judge: str | None = None,
+    corpus: Annotated[
+        str,
+        Option("--corpus", metavar="FILE", help="Texts with vectors; rows can also be pairs or triplets."),
+    ],
+    top: Annotated[
+        int,
+        Option("--top", metavar="K", min=1, help="Maximum number of negatives per pair."),
+    ] = 3,
+    skip: Annotated[
+        int,
+        Option("--skip", metavar="N", min=0, help="Do not use the N nearest texts below the margin."),
+    ] = 0,
+    margin: Annotated[
+        float,
+        Option(
+            "--margin",
+            metavar="X",
+            help="A negative is less similar to the anchor than s - (1 - X) |s|, with s of the positive "
+            "(X times s, if s > 0); a negative X: than s + X.",
+        ),
+    ] = 0.95,
+    judge: Annotated[
+        str | None,
+        Option(
+            "--judge",
+            metavar="CROSSENCODER",
+            help="Drop candidates whose score with the anchor is above the margin of that of the positive.",
+        ),
+    ] = None,
     metric: options.Metric = "cosine",
-    triplets: bool = False,
-    output: options.OutputFlags,
-    replace: bool = False,
-    row_flags: RowFlags,
-    comparing: options.ComparingFlags,
+    triplets: Annotated[
+        bool,
+        Option("--triplets", help='Write a row with "negative" for each negative.'),
+    ] = False,
+    output_path: options.Output = "-",
+    force: options.Force = False,
+    replace: options.Replace = False,
+    field: options.Field = None,
+    rejects: options.Rejects = None,
+    files: options.Files = None,
+    device: options.ComparingDevice = "cpu",
     console: Console,
 ) -> None:
-    """Find hard negatives in a corpus for pairs of texts.
-
-    Flags:
-      --corpus FILE: Texts with vectors; rows can also be pairs or triplets.
-      --top K: Maximum number of negatives per pair.
-      --skip N: Do not use the N nearest texts below the margin.
-      --margin X: A negative is less similar to the anchor than s - (1 - X) |s|, with s of the positive (X
-          times s, if s > 0); a negative X: than s + X.
-      --judge CROSSENCODER: Drop candidates whose score with the anchor is above the margin of that of the
-          positive.
-      --triplets: Write a row with "negative" for each negative.
-    """
+    """Find hard negatives in a corpus for pairs of texts."""
+    check_device_of_metric(device, metric)
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.neighbours.negatives import Candidates, Miner, lines, pair_blocks
 
+    output = Output(output_path, force)
     output.check_rows()
-    device, scores = comparing.find(), None
-    if judge is not None:  # without a device that compares vectors, it chooses one
-        from sentkit.model.checkpoint_model import ClassifierModel
-
-        own = "auto" if comparing.device == "cpu" else comparing.device
-        reranker = ClassifierModel(judge, own, "auto")
-        if classes := reranker.answers.classes:
-            problem = f"a classifier of {len(classes)} classes; a judge has one output, a score"
-            raise DataError(problem, source=judge)
-        scores = reranker.scorer()
-    reads = {"--corpus": corpus, "--judge": options.model_paths(judge) if judge else None}
-    with row_flags.open(console, output, known=(*VECTOR_FIELDS, "entry"), reads=reads) as inputs:
-        with reading(console, stored := inputs.other(corpus)):
+    comparing_device = find_device(device)
+    scores_of_judge = None
+    if judge is not None:
+        scores_of_judge = open_judge(judge, device)
+    rows = RowSource(input_paths(files), field, rejects)
+    field_names = (*VECTOR_FIELDS, "entry")
+    reads = {"--corpus": corpus, "--judge": model_paths(judge)}
+    with rows.open(console, output, field_names=field_names, reads=reads) as inputs:
+        corpus_inputs = inputs.other(corpus)
+        with reading(console, corpus_inputs):
             miner = Miner(
-                candidates=Candidates(stored),
+                candidates=Candidates(corpus_inputs),
                 top=top,
                 skip=skip,
                 margin=margin,
                 metric=metric,
-                judge=scores,
-                device=device,
+                judge=scores_of_judge,
+                device=comparing_device,
             )
         console.warn(*miner.candidates.left_out)
+
         progress = RowProgress(console, inputs=inputs)
-        with output.open() as out:
+        with output.open() as file:
             for block in pair_blocks(inputs, miner.candidates.table, miner.at_once, replace=replace):
                 for pair, negatives in miner.mine(block):
-                    out.writelines(lines(pair, negatives, triplets=triplets))
-                out.flush()  # the reader of a slow pipe gets each block immediately
+                    file.writelines(lines(pair, negatives, triplets=triplets))
+                file.flush()  # the reader of a slow pipe gets each block immediately
                 progress.add(len(block))
-    report(miner, console)
+    report_counts(miner, console)
 
 
-def report(miner: "Miner", console: Console) -> None:
-    unused = f"not used: {miner.own_texts} texts of the pair itself, {miner.above} above the margin"
-    unused += f", {miner.judged} above it for the judge" if miner.judge else ""
-    console.report(f"{miner.negatives} negatives for {miner.rows} pairs; {unused}")
-    if miner.short or miner.without:
-        few = {f"fewer than {miner.top} negatives": miner.short, "no negatives": miner.without}
-        problem = ", ".join(f"{pairs} pairs have {what}" for what, pairs in few.items() if pairs)
-        console.warn(f"{problem}; a larger --margin or a smaller --skip allows more")
+def open_judge(judge: str, device: str) -> Callable[..., Any]:
+    """The function that scores pairs of texts. It chooses its device if the CPU compares vectors."""
+    from sentkit.model.checkpoint_model import ClassifierModel
+
+    if device == "cpu":
+        device = "auto"
+    reranker = ClassifierModel(judge, device, "auto")
+    classes = reranker.answers.classes
+    if classes:
+        problem = f"a classifier of {len(classes)} classes; a judge has one output, a score"
+        raise DataError(problem, source=judge)
+    return reranker.scorer()
+
+
+def report_counts(miner: "Miner", console: Console) -> None:
+    unused = f"{miner.own_texts} texts of the pair itself, {miner.above} above the margin"
+    if miner.judge is not None:
+        unused += f", {miner.judged} above it for the judge"
+    console.report(f"{miner.negatives} negatives for {miner.rows} pairs; not used: {unused}")
+
+    problems = list[str]()
+    if miner.short:
+        problems.append(f"{miner.short} pairs have fewer than {miner.top} negatives")
+    if miner.without:
+        problems.append(f"{miner.without} pairs have no negatives")
+    if problems:
+        advice = "a larger --margin or a smaller --skip allows more"
+        console.warn(f"{', '.join(problems)}; {advice}")

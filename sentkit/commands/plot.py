@@ -1,130 +1,215 @@
 """Draw pictures of vectors, reports and logs."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from typer import Option
+
 from sentkit.console import Console, slow
-from sentkit.flags import Needs, Range, options
-from sentkit.flags.rows import RowFlags
+from sentkit.flags import options
+from sentkit.flags.outputs import PictureOutput
+from sentkit.flags.rows import FieldNames, RowSource, input_paths
+from sentkit.flags.rules import needs
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
     from sentkit.plots.picture import Picture
 
+PAIRS_OF_EACH_EXTREME = 20
+
 
 def space(
     *,
-    by: Literal["tsne", "pca", "svd"] = "tsne",
-    label: str | None = None,
-    gold: str | None = None,
-    each: Annotated[int | None, Range(min=1), Needs("--gold")] = None,
-    sample: Annotated[int, Range(min=3)] = 2000,
-    perplexity: Annotated[float | None, Range(min=1), Needs("--by tsne")] = None,
+    by: Annotated[
+        Literal["tsne", "pca", "svd"],
+        Option("--by", help="t-SNE, the first two principal components, or the same without centering."),
+    ] = "tsne",
+    label: Annotated[
+        str | None,
+        Option("--label", metavar="NAME", help="Field that determines the colour."),
+    ] = None,
+    gold: Annotated[
+        str | None,
+        Option(
+            "--gold",
+            metavar="NAME",
+            help="For pairs: draw those with the extreme scores in this field.",
+        ),
+    ] = None,
+    pairs_of_each_extreme: Annotated[
+        int | None,
+        Option("--each", metavar="N", min=1, help="With --gold: pairs of each extreme. [default: 20]"),
+    ] = None,
+    sample: Annotated[
+        int,
+        Option("--sample", metavar="N", min=3, help="Maximum number of rows."),
+    ] = 2000,
+    perplexity: Annotated[
+        float | None,
+        Option(
+            "--perplexity",
+            metavar="X",
+            min=1,
+            help="Of t-SNE. [default: 30, or a third of up to 30 vectors]",
+        ),
+    ] = None,
     seed: options.Seed = 0,
-    output: options.PlotFlags,
-    row_flags: RowFlags,
+    output_path: options.Picture = "-",
+    force: options.Force = False,
+    width: options.Width = None,
+    field: options.Field = None,
+    rejects: options.Rejects = None,
+    files: options.Files = None,
     console: Console,
 ) -> None:
-    """Draw vectors in two dimensions.
-
-    Flags:
-      --by: t-SNE, the first two principal components, or the same without centering.
-      --label NAME: Field that determines the colour.
-      --gold NAME: For pairs: draw those with the extreme scores in this field.
-      --each N: With --gold: pairs of each extreme. [default: 20]
-      --sample N: Maximum number of rows.
-      --perplexity X: Of t-SNE. [default: 30, or a third of up to 30 vectors]
-    """
+    """Draw vectors in two dimensions."""
+    needs({"--each": pairs_of_each_extreme}, {"--gold": gold})
+    needs({"--perplexity": perplexity}, {"--by tsne": by == "tsne"})
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.plots.space import SpaceOptions, space
 
-    fields = row_flags.theirs(label), row_flags.theirs(gold)
-    space_options = SpaceOptions(by, *fields, each or 20, sample, perplexity, seed)
-    known = (*VECTOR_FIELDS, label, gold)
-    draw(console, output, row_flags, known, lambda inputs: space(inputs, space_options, console.warn))
+    rows = RowSource(input_paths(files), field, rejects)
+    space_options = SpaceOptions(
+        by,
+        rows.theirs(label),
+        rows.theirs(gold),
+        pairs_of_each_extreme or PAIRS_OF_EACH_EXTREME,
+        sample,
+        perplexity,
+        seed,
+    )
+    draw(
+        lambda inputs: space(inputs, space_options, console.warn),
+        rows,
+        (*VECTOR_FIELDS, label, gold),
+        PictureOutput(output_path, force, width),
+        console,
+    )
 
 
 def pairs(
     *,
-    gold: str,
+    gold: Annotated[
+        str,
+        Option("--gold", metavar="NAME", help="Field with the gold score."),
+    ],
     metric: options.Metric = "cosine",
-    output: options.PlotFlags,
-    row_flags: RowFlags,
+    output_path: options.Picture = "-",
+    force: options.Force = False,
+    width: options.Width = None,
+    field: options.Field = None,
+    rejects: options.Rejects = None,
+    files: options.Files = None,
     console: Console,
 ) -> None:
-    """Draw the similarities of pairs over their gold scores.
-
-    Flags:
-      --gold NAME: Field with the gold score.
-    """
+    """Draw the similarities of pairs over their gold scores."""
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.plots.similarities import pairs
 
-    theirs, known = row_flags.theirs(gold), (*VECTOR_FIELDS, gold)
-    draw(console, output, row_flags, known, lambda inputs: pairs(inputs, theirs, metric))
+    rows = RowSource(input_paths(files), field, rejects)
+    draw(
+        lambda inputs: pairs(inputs, rows.theirs(gold), metric),
+        rows,
+        (*VECTOR_FIELDS, gold),
+        PictureOutput(output_path, force, width),
+        console,
+    )
 
 
 def heat(
     *,
     metric: options.Metric = "cosine",
-    output: options.PlotFlags,
-    row_flags: RowFlags,
+    output_path: options.Picture = "-",
+    force: options.Force = False,
+    width: options.Width = None,
+    field: options.Field = None,
+    rejects: options.Rejects = None,
+    files: options.Files = None,
     console: Console,
 ) -> None:
     """Draw the similarities of all sentences."""
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.plots.similarities import heat
 
-    draw(console, output, row_flags, VECTOR_FIELDS, lambda inputs: heat(inputs, metric))
+    draw(
+        lambda inputs: heat(inputs, metric),
+        RowSource(input_paths(files), field, rejects),
+        VECTOR_FIELDS,
+        PictureOutput(output_path, force, width),
+        console,
+    )
 
 
 def curve(
     *,
-    show: list[str] | None = None,
-    points: Annotated[int, Range(min=2)] = 100,
-    output: options.PlotFlags,
-    row_flags: RowFlags,
+    panels: Annotated[
+        list[str] | None,
+        Option(
+            "--show",
+            metavar="NAME",
+            help="A panel: loss, a term of it, lr, norm or dev; repeatable. [default: all but norm]",
+        ),
+    ] = None,
+    points: Annotated[
+        int,
+        Option("--points", metavar="N", min=2, help="Maximum number of points of a line."),
+    ] = 100,
+    output_path: options.Picture = "-",
+    force: options.Force = False,
+    width: options.Width = None,
+    field: options.Field = None,
+    rejects: options.Rejects = None,
+    files: options.Files = None,
     console: Console,
 ) -> None:
-    """Draw the loss, the learning rate and the dev scores of training runs.
-
-    Flags:
-      --show NAME: A panel: loss, a term of it, lr, norm or dev; repeatable. [default: all but norm]
-      --points N: Maximum number of points of a line.
-    """
+    """Draw the loss, the learning rate and the dev scores of training runs."""
     from sentkit.plots.reports import curve, logs_of
 
-    logs = replace(row_flags, files=[log for path in row_flags.paths for log in logs_of(path)])
-    draw(console, output, logs, (), lambda inputs: curve(inputs, show or [], points))
+    logs = [log for path in input_paths(files) for log in logs_of(path)]
+    draw(
+        lambda inputs: curve(inputs, panels or [], points),
+        RowSource(logs, field, rejects),
+        (),
+        PictureOutput(output_path, force, width),
+        console,
+    )
 
 
 def sweep(
     *,
-    value: Literal["spearman", "pearson"] = "spearman",
-    output: options.PlotFlags,
-    row_flags: RowFlags,
+    value: Annotated[
+        Literal["spearman", "pearson"],
+        Option("--value", help="Field of the reports to draw."),
+    ] = "spearman",
+    output_path: options.Picture = "-",
+    force: options.Force = False,
+    width: options.Width = None,
+    field: options.Field = None,
+    rejects: options.Rejects = None,
+    files: options.Files = None,
     console: Console,
 ) -> None:
-    """Draw scores by layer and readout.
-
-    Flags:
-      --value: Field of the reports to draw.
-    """
+    """Draw scores by layer and readout."""
     from sentkit.plots.reports import sweep
 
-    draw(console, output, row_flags, (), lambda inputs: sweep(inputs, value))
+    draw(
+        lambda inputs: sweep(inputs, value),
+        RowSource(input_paths(files), field, rejects),
+        (),
+        PictureOutput(output_path, force, width),
+        console,
+    )
 
 
 def draw(
+    picture_of: "Callable[[Inputs], Picture]",
+    rows: RowSource,
+    field_names: FieldNames,
+    output: PictureOutput,
     console: Console,
-    output: options.PlotFlags,
-    rows: RowFlags,
-    known: Sequence[str | None],
-    picture: "Callable[[Inputs], Picture]",
 ) -> None:
     """Write the picture of the rows."""
     output.check()
-    with rows.open(console, output, known=known) as inputs, slow(console, "reading the rows"):
-        made = picture(inputs)
-    output.write(made, console)
+    with rows.open(console, output, field_names=field_names) as inputs, slow(console, "reading the rows"):
+        picture = picture_of(inputs)
+    output.write(picture, console)

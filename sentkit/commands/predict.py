@@ -4,10 +4,14 @@ from collections.abc import Iterator
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
+from typer import Option
+
 from sentkit.console import Console, RowProgress
 from sentkit.errors import NoInputError, UsageError
-from sentkit.flags import Named, Needs, Range, options
-from sentkit.flags.rows import RowFlags
+from sentkit.flags import options
+from sentkit.flags.outputs import Output, model_paths
+from sentkit.flags.rows import RowSource, input_paths
+from sentkit.flags.rules import check_name, needs
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
     from sentkit.formats.vectors.vectors import VectorBlock
     from sentkit.labels.probes.classifiers import VectorClassifier
+    from sentkit.model.checkpoint_model import ClassifierModel
     from sentkit.model.encoding import TokenEncoder
     from sentkit.model.text.tokens import TextTokenizer
 
@@ -25,81 +30,135 @@ REST = "other"  # the label of rows that no class fits
 
 def predict(
     *,
-    model: str,
-    every: Annotated[bool, Named("--all")] = False,
-    name: str | None = None,
-    threshold: Annotated[float | None, Range(min=0.0, max=1.0)] = None,
-    rest: Annotated[str, Needs("--threshold")] = REST,
-    machine: options.MachineFlags,
-    output: options.OutputFlags,
-    replace: bool = False,
-    row_flags: RowFlags,
+    model: Annotated[
+        str,
+        Option(
+            "-m",
+            "--model",
+            metavar="CLASSIFIER",
+            help="A folder or hub name with a classification head, or a file of sentkit probe -o.",
+        ),
+    ],
+    every: Annotated[
+        bool,
+        Option("--all", help='Add "probabilities": that of each class, in place of "probability".'),
+    ] = False,
+    name: Annotated[
+        str | None,
+        Option(
+            "--name",
+            metavar="NAME",
+            help="Field of the class or the score. [default: label or score]",
+        ),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        Option(
+            "--threshold",
+            metavar="X",
+            min=0.0,
+            max=1.0,
+            help="A row whose most probable class has a probability below X gets the label of --rest.",
+        ),
+    ] = None,
+    rest: Annotated[
+        str,
+        Option(
+            "--rest",
+            metavar="LABEL",
+            help="The label of rows below --threshold; also one of the classes. [default: other]",
+        ),
+    ] = REST,
+    precision: options.Precision = "auto",
+    device: options.Device = "auto",
+    output_path: options.Output = "-",
+    force: options.Force = False,
+    replace: options.Replace = False,
+    field: options.Field = None,
+    rejects: options.Rejects = None,
+    files: options.Files = None,
     console: Console,
 ) -> None:
-    """Add the class or the score of a classifier to every row.
-
-    Flags:
-      --all: Add "probabilities": that of each class, in place of "probability".
-      -m, --model CLASSIFIER: A folder or hub name with a classification head, or a file of sentkit probe -o.
-      --name NAME: Field of the class or the score. [default: label or score]
-      --threshold X: A row whose most probable class has a probability below X gets the label of --rest.
-      --rest LABEL: The label of rows below --threshold; also one of the classes. [default: other]
-    """
+    """Add the class or the score of a classifier to every row."""
+    needs({"--rest": rest != REST}, {"--threshold": threshold})
+    check_name("--name", name)
     # As in `encode`, each thread computes batches of its own.
     limit_threads(None, of_libraries=1)
     import numpy as np
 
     from sentkit.formats.files import is_safetensors
     from sentkit.formats.rows.kinds import FIELDS
-    from sentkit.formats.vectors.store import common_fields
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.formats.vectors.writers import refuse_existing_fields, with_fields
 
-    options.check_name("--name", name)
+    output = Output(output_path, force)
     output.check_rows()
-    of_vectors = is_safetensors(model)
-    known = VECTOR_FIELDS if of_vectors else FIELDS
-    with row_flags.open(console, output, known=known, reads={"-m": options.model_paths(model)}) as inputs:
+    reads_vectors = is_safetensors(model)
+    rows = RowSource(input_paths(files), field, rejects)
+    field_names = VECTOR_FIELDS if reads_vectors else FIELDS
+    with rows.open(console, output, field_names=field_names, reads={"-m": model_paths(model)}) as inputs:
+        # The classifier, and the blocks of rows with its outputs (n, k).
         progress = RowProgress(console, inputs=inputs)
         groups: Iterator[tuple[VectorBlock, NDArray[Any]]]
-        if of_vectors:
+        if reads_vectors:
             from sentkit.labels.probes.classifiers import read_classifier
 
             classifier = read_classifier(model)
             answers = classifier.answers
-            groups = outputs_of_probe(classifier, inputs, machine, console)
+            groups = outputs_of_probe(classifier, inputs, console, device=device, precision=precision)
         else:
-            from sentkit.model.checkpoint_model import ClassifierModel, RowTexts
+            from sentkit.model.checkpoint_model import ClassifierModel
 
-            text_model = ClassifierModel(model, machine.device, machine.precision)
-            console.note(f"loading {text_model.name}")
-            answers, loaded = text_model.answers, text_model.load()
-            console.note(f"{loaded.width} outputs, {loaded.device}, {loaded.precision}")
-            texts = RowTexts(common_fields(inputs))
-            encoded = encoded_blocks(inputs, texts, text_model.tokenizer, loaded, console)
-            groups = ((block, block.vectors[:, 0]) for block in encoded)
+            text_model = ClassifierModel(model, device, precision)
+            answers = text_model.answers
+            groups = outputs_of_model(text_model, inputs, console)
         if answers.classes and name == ("probabilities" if every else "probability"):
             raise UsageError(f"--name {name}: this field is for the probability", advice="use another name")
         if threshold is not None and not answers.classes:
             raise UsageError(f"--threshold needs a classifier with classes; {model} gives a score")
-        with output.open() as out:
+
+        with output.open() as file:
             for block, outputs in groups:
+                # Bad rows: an output that is not finite, or a field that exists.
                 fields = answers.fields(
                     outputs, name, every=every, threshold=threshold or 0.0, label_below=rest
                 )
-                for place in np.flatnonzero(~np.isfinite(outputs).all(axis=1)).tolist():
-                    block.rows.refuse(place, "an output of the classifier is NaN or infinity")
-                refuse_existing_fields(block.rows, [key.decode() for key, _ in fields[0]], replace=replace)
-                for places in block.good_places(inputs.rejects):
-                    good = block.rows.take(places).without({*block.names, "_emb"} if block.names else ())
-                    new = fields[places] if isinstance(places, slice) else [fields[each] for each in places]
-                    out.writelines(line + b"\n" for line in with_fields(good, new))
-                out.flush()  # the reader of the pipe gets each group immediately
+                is_finite = np.isfinite(outputs).all(axis=1)
+                for index in np.flatnonzero(~is_finite).tolist():
+                    block.rows.refuse(index, "an output of the classifier is NaN or infinity")
+                names = [key.decode() for key, _ in fields[0]]
+                refuse_existing_fields(block.rows, names, replace=replace)
+
+                # The lines of the good rows, without vectors.
+                vector_fields = {*block.names, "_emb"} if block.names else set[str]()
+                for indices in block.good_places(inputs.rejects):
+                    good = block.rows.take(indices).without(vector_fields)
+                    if isinstance(indices, slice):
+                        new_fields = fields[indices]
+                    else:
+                        new_fields = [fields[index] for index in indices]
+                    file.writelines(line + b"\n" for line in with_fields(good, new_fields))
+                file.flush()  # the reader of the pipe gets each group immediately
                 progress.add(len(block))
 
 
+def outputs_of_model(
+    model: "ClassifierModel", inputs: "Inputs", console: Console
+) -> "Iterator[tuple[VectorBlock, NDArray[Any]]]":
+    """Yield blocks of rows with texts and their outputs (n, k)."""
+    from sentkit.formats.vectors.store import common_fields
+    from sentkit.model.checkpoint_model import RowTexts
+
+    console.note(f"loading {model.name}")
+    encoder = model.load()
+    console.note(f"{encoder.width} outputs, {encoder.device}, {encoder.precision}")
+    texts = RowTexts(common_fields(inputs))
+    for block in encoded_blocks(inputs, texts, model.tokenizer, encoder, console):
+        yield block, block.vectors[:, 0]
+
+
 def outputs_of_probe(
-    classifier: "VectorClassifier", inputs: "Inputs", machine: options.MachineFlags, console: Console
+    classifier: "VectorClassifier", inputs: "Inputs", console: Console, *, device: str, precision: str
 ) -> "Iterator[tuple[VectorBlock, NDArray[Any]]]":
     """Yield blocks of rows and their outputs (n, k). Rows without vectors are encoded."""
     from sentkit.formats.rows.kinds import TextParser
@@ -109,29 +168,35 @@ def outputs_of_probe(
     from sentkit.model.query_encoder import Recorded
     from sentkit.transforms.steps import check_fitted
 
-    with from_first_row(inputs) as (begun, has_vectors):
+    with from_first_row(inputs) as (all_rows, has_vectors):
         if has_vectors:
-            yield from classifier.outputs(begun)
+            yield from classifier.outputs(all_rows)
             return
         recorded = Recorded(classifier.path, classifier.spec)
         command = f"sentkit encode FILE -m MODEL | sentkit predict -m {quote(classifier.path)}"
         if recorded.model is None:
             problem = f"{classifier.path} does not name the model of its vectors, and the rows have none"
             raise NoInputError(problem, advice=command)
-        try:  # without a download, because a data file must not start it
-            model = find_encoder(recorded.model, recorded.options(), **vars(machine), download=False)
+        try:
+            model = find_encoder(
+                recorded.model,
+                recorded.options(),
+                device=device,
+                precision=precision,
+                download=False,  # a data file must not start one
+            )
         except NoInputError as error:
             advice = f"{classifier.path} was fitted on vectors of this model; if it has moved: {command}"
             raise NoInputError(str(error), advice=advice) from error
         readout = model.readouts[0]
         console.report(f"the rows have no vectors; they are encoded with {model.name}, readout {readout}")
-        texts = TextParser(common_fields(begun), prompts=model.sides)
+        texts = TextParser(common_fields(all_rows), prompts=model.sides)
         encoder = model.encoder()
         check_fitted(classifier.path, encoder.specs[0].emb)
         console.warn(*model.notes)
-        for block in encoded_blocks(begun, texts, model.tokenizer, encoder, console):
-            for places in classifier.checked(block).good_places(inputs.rejects):
-                good = block.take(places)
+        for block in encoded_blocks(all_rows, texts, model.tokenizer, encoder, console):
+            for indices in classifier.checked(block).good_places(inputs.rejects):
+                good = block.take(indices)
                 yield good, classifier.outputs_of(good)
 
 

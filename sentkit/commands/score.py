@@ -1,271 +1,427 @@
 """`sentkit score`: the similarity of vectors, and its correlation with gold scores."""
 
+import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from dataclasses import replace as replace_fields
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
+from typer import Option
+
 from sentkit.console import Console, show, slow
 from sentkit.errors import AnswerIsNo
-from sentkit.flags import Excludes, Needs, Range, excludes, options
-from sentkit.flags.rows import RowFlags
+from sentkit.flags import options
+from sentkit.flags.outputs import Output
+from sentkit.flags.rows import RowSource, input_paths
+from sentkit.flags.rules import check_threshold, needs, refuse_together
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
+    from sentkit.formats.rows.block import Row
     from sentkit.formats.rows.rows import Inputs
     from sentkit.formats.vectors.vectors import VectorBlock
+    from sentkit.metrics.gold_pairs import ScoreOptions
     from sentkit.metrics.reports import Record
 
 TOP = 10  # pairs, by default
-REPORTS = excludes("--gold", "--label", "--qrels", because=", which writes a report")
-
-
-ALONE = ", as its tests are against all numbers; encode both files with --dim N to compare them at one width"
-
-
-@dataclass(frozen=True)
-class GoldFlags:
-    """Gold scores, labels or judgements of hits, and the comparison with them.
-
-    --gold NAME: Report correlations with this field, a human score.
-    --label NAME: Report average precision, AUC and the threshold of the best F1 for this field, 0 or 1.
-    --precision-at P: With --label: the threshold with the highest recall at a precision of at least P.
-    --group NAME[:HOW]: With --gold: the field that names the group of a row. HOW: all: one correlation of all
-        pairs; mean: mean of the groups; weighted: mean weighted by the pairs of each group. [default: all]
-    --dim N: With --gold: also the correlations of the first N numbers, with tests against all numbers.
-    --baseline FILE: The same pairs, encoded by another model, or with --qrels other hits.
-    --fail-under X: Exit code 1 if Spearman, average precision or nDCG@10 (x 100) is below X.
-    --fail-if-worse X: Exit code 1 if the paired test finds this measure more than X below that of --baseline;
-        X can be 0.
-    --seen ROWS: With --gold: training rows; also report the correlation without the pairs that occur in them.
-        Repeatable.
-    --qrels FILE: For hits of search: report retrieval scores with these judgements (TREC, BEIR or rows).
-    --missing: With --qrels: how a query without hits counts.
-    --per-query PATH: With --qrels: write the scores of each query.
-    """
-
-    gold: str | None = None
-    label: Annotated[str | None, Excludes("--gold")] = None
-    precision_at: Annotated[float | None, Range(min=0, max=1), Needs("--label")] = None
-    group: Annotated[str | None, Needs("--gold")] = None
-    dim: Annotated[int | None, Range(min=1), Needs("--gold"), Excludes("--baseline", ALONE)] = None
-    baseline: Annotated[str | None, Needs("--gold or --label or --qrels")] = None
-    fail_under: Annotated[float | None, Needs("--gold or --label or --qrels")] = None
-    fail_if_worse: Annotated[float | None, Range(min=0), Needs("--baseline")] = None
-    seen: Annotated[list[str] | None, Needs("--gold")] = None
-    qrels: Annotated[str | None, Excludes("--gold"), Excludes("--label")] = None
-    missing: Annotated[Literal["error", "zero"], Needs("--qrels")] = "error"
-    per_query: Annotated[str | None, Needs("--qrels")] = None
-
-    @cached_property
-    def seen_paths(self) -> list[str]:
-        """The files of training rows; a pattern becomes the matching files."""
-        from sentkit.formats.files import expanded
-
-        return list(expanded(self.seen or []))
-
-    @property
-    def grouping(self) -> tuple[str | None, str]:
-        """The field of --group, and the aggregate."""
-        field, _, how = (self.group or "").rpartition(":")
-        return (field, how) if field and how in ("all", "mean", "weighted") else (self.group, "all")
-
-
-@dataclass(frozen=True)
-class PairFlags:
-    """The similarities of rows without gold scores.
-
-    --top K: For sentences: show the K closest pairs. [default: 10]
-    --matrix: For up to 20000 sentences: write all similarities.
-    --keep-vectors: For pairs: keep the vectors in the rows.
-    """
-
-    metric: Annotated[options.Metric, Excludes("--qrels")] = "cosine"
-    top: Annotated[int | None, Range(min=1), REPORTS] = None
-    threshold: Annotated[float | None, REPORTS] = None
-    matrix: Annotated[
-        bool, REPORTS, Excludes("--top"), Excludes("--threshold"), Excludes("--keep-vectors")
-    ] = False
-    keep_vectors: Annotated[bool, REPORTS, Excludes("--top"), Excludes("--threshold")] = False
+ONE_WIDTH = (
+    ", as its tests are against all numbers; encode both files with --dim N to compare them at one width"
+)
 
 
 def score(
     *,
-    gold_flags: GoldFlags,
-    pair_flags: PairFlags,
-    output: options.ReportFlags,
-    replace: Annotated[bool, REPORTS] = False,
-    row_flags: RowFlags,
+    gold: Annotated[
+        str | None,
+        Option("--gold", metavar="NAME", help="Report correlations with this field, a human score."),
+    ] = None,
+    label: Annotated[
+        str | None,
+        Option(
+            "--label",
+            metavar="NAME",
+            help="Report average precision, AUC and the threshold of the best F1 for this field, 0 or 1.",
+        ),
+    ] = None,
+    precision_at: Annotated[
+        float | None,
+        Option(
+            "--precision-at",
+            metavar="P",
+            min=0,
+            max=1,
+            help="With --label: the threshold with the highest recall at a precision of at least P.",
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        Option(
+            "--group",
+            metavar="NAME[:HOW]",
+            help="With --gold: the field that names the group of a row. HOW: all: one correlation of all "
+            "pairs; mean: mean of the groups; weighted: mean weighted by the pairs of each group. "
+            "[default: all]",
+        ),
+    ] = None,
+    dim: Annotated[
+        int | None,
+        Option(
+            "--dim",
+            metavar="N",
+            min=1,
+            help="With --gold: also the correlations of the first N numbers, with tests against all numbers.",
+        ),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        Option(
+            "--baseline",
+            metavar="FILE",
+            help="The same pairs, encoded by another model, or with --qrels other hits.",
+        ),
+    ] = None,
+    fail_under: Annotated[
+        float | None,
+        Option(
+            "--fail-under",
+            metavar="X",
+            help="Exit code 1 if Spearman, average precision or nDCG@10 (x 100) is below X.",
+        ),
+    ] = None,
+    fail_if_worse: Annotated[
+        float | None,
+        Option(
+            "--fail-if-worse",
+            metavar="X",
+            min=0,
+            help="Exit code 1 if the paired test finds this measure more than X below that of "
+            "--baseline; X can be 0.",
+        ),
+    ] = None,
+    seen: Annotated[
+        list[str] | None,
+        Option(
+            "--seen",
+            metavar="ROWS",
+            help="With --gold: training rows; also report the correlation without the pairs that occur "
+            "in them. Repeatable.",
+        ),
+    ] = None,
+    qrels: Annotated[
+        str | None,
+        Option(
+            "--qrels",
+            metavar="FILE",
+            help="For hits of search: report retrieval scores with these judgements (TREC, BEIR or rows).",
+        ),
+    ] = None,
+    missing: Annotated[
+        Literal["error", "zero"],
+        Option("--missing", help="With --qrels: how a query without hits counts."),
+    ] = "error",
+    per_query: Annotated[
+        str | None,
+        Option("--per-query", metavar="PATH", help="With --qrels: write the scores of each query."),
+    ] = None,
+    metric: options.Metric = "cosine",
+    top: Annotated[
+        int | None,
+        Option("--top", metavar="K", min=1, help="For sentences: show the K closest pairs. [default: 10]"),
+    ] = None,
+    threshold: options.Threshold = None,
+    matrix: Annotated[
+        bool,
+        Option("--matrix", help="For up to 20000 sentences: write all similarities."),
+    ] = False,
+    keep_vectors: Annotated[
+        bool,
+        Option("--keep-vectors", help="For pairs: keep the vectors in the rows."),
+    ] = False,
+    output_path: options.Output = "-",
+    force: options.Force = False,
+    json: options.Json = False,
+    replace: options.Replace = False,
+    field: options.Field = None,
+    rejects: options.Rejects = None,
+    files: options.Files = None,
     console: Console,
 ) -> None:
     """Score pairs or hits, or find the closest sentences."""
-    if gold_flags.gold or gold_flags.label or gold_flags.qrels:
+    reports = {"--gold": gold, "--label": label, "--qrels": qrels}
+    of_similarities = {
+        "--top": top,
+        "--threshold": threshold,
+        "--matrix": matrix,
+        "--keep-vectors": keep_vectors,
+        "--replace": replace,
+    }
+    refuse_together({"--label": label}, {"--gold": gold})
+    refuse_together({"--qrels": qrels}, {"--gold": gold, "--label": label})
+    needs({"--group": group, "--dim": dim, "--seen": seen}, {"--gold": gold})
+    needs({"--precision-at": precision_at}, {"--label": label})
+    needs({"--missing": missing == "zero", "--per-query": per_query}, {"--qrels": qrels})
+    needs({"--baseline": baseline, "--fail-under": fail_under}, reports)
+    needs({"--fail-if-worse": fail_if_worse}, {"--baseline": baseline})
+    refuse_together({"--dim": dim}, {"--baseline": baseline}, ONE_WIDTH)
+    refuse_together({"--metric": metric != "cosine"}, {"--qrels": qrels})
+    refuse_together(of_similarities, reports, ", which writes a report")
+    closest = {"--top": top, "--threshold": threshold}
+    refuse_together({"--matrix": matrix}, {**closest, "--keep-vectors": keep_vectors})
+    refuse_together({"--keep-vectors": keep_vectors}, closest)
+    check_threshold(threshold, metric)
+    if any(reports.values()):
         limit_threads(of_libraries=1)  # the products of resamples are too small for several
-    from sentkit.formats.files import check_input
+    from sentkit.formats.files import check_input, expanded
     from sentkit.formats.outputs.outputs import open_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
+    from sentkit.metrics.gold_pairs import ScoreOptions
+    from sentkit.metrics.reports import warnings
+    from sentkit.metrics.seen_pairs import SeenPairs
 
-    per_query = gold_flags.per_query
-    options.check_threshold(pair_flags.threshold, pair_flags.metric)
-    for path in filter(None, (output.path, per_query)):
-        options.OutputFlags(path, output.force).check_rows()
-    for path in gold_flags.seen_paths:  # they are read last
+    output = Output(output_path, force)
+    output.check_rows()
+    if per_query is not None:
+        Output(per_query, force).check_rows()
+    seen_paths = list(expanded(seen or []))
+    for path in seen_paths:  # they are read last
         check_input(path)
-    reads = {
-        "--baseline": gold_flags.baseline,
-        "--qrels": gold_flags.qrels,
-        "--seen": gold_flags.seen_paths,
-    }
-    fields = (*VECTOR_FIELDS, gold_flags.gold, gold_flags.label, gold_flags.grouping[0])
-    known = ("id", "similarity") if gold_flags.qrels else fields
-    problem = None
+
+    rows = RowSource(input_paths(files), field, rejects)
+    group_field, aggregate = parse_group(group)
+    field_names = (*VECTOR_FIELDS, gold, label, group_field)
+    if qrels is not None:
+        field_names = ("id", "similarity")
+    opened = rows.open(
+        console,
+        output,
+        field_names=field_names,
+        reads={"--baseline": baseline, "--qrels": qrels, "--seen": seen_paths},
+        writes={"--per-query": per_query},
+    )
     with (
-        row_flags.open(
-            console, output, known=known, reads=reads, writes={"--per-query": per_query}
-        ) as inputs,
-        nullcontext() if per_query is None else open_output(per_query, force=output.force) as queries_out,
-        output.open() as out,
+        opened as inputs,
+        nullcontext() if per_query is None else open_output(per_query, force=force) as queries_file,
+        output.open() as file,
     ):
-        if gold_flags.gold or gold_flags.label or gold_flags.qrels:
-            work = inputs, gold_flags, row_flags, pair_flags.metric, console
-            problem = report(*work, out, queries_out, as_table=output.as_table)
+        as_table = output.on_terminal and not json
+        score_options = ScoreOptions(
+            rows.theirs(gold or label or ""),
+            rows.theirs(group_field),
+            metric,
+            aggregate,
+            dim=dim,
+            seen=SeenPairs(seen_paths) if seen_paths else None,
+            binary=label is not None,
+        )
+        if qrels is not None:
+            evaluation = evaluate_hits(
+                inputs, qrels, baseline, queries_file, missing_is_zero=missing == "zero"
+            )
+        elif label is not None:
+            evaluation = evaluate_labels(inputs, score_options, baseline, precision_at)
+        elif gold is not None:
+            evaluation = evaluate_gold(inputs, score_options, baseline)
         else:
-            score_rows(inputs, out, console, pair_flags, replace=replace, as_table=output.as_table)
-    if problem:
+            write_similarities(
+                inputs,
+                file,
+                console,
+                metric=metric,
+                top=top,
+                threshold=threshold,
+                matrix=matrix,
+                keep_vectors=keep_vectors,
+                replace=replace,
+                as_table=as_table,
+            )
+            return
+        console.warn(*warnings(evaluation.records))
+        show(evaluation.records, evaluation.lines, file, as_table=as_table, **evaluation.layout)
+    check_limits(evaluation, fail_under, fail_if_worse)
+
+
+def parse_group(group: str | None) -> tuple[str | None, str]:
+    """The field of --group NAME[:HOW], and how the correlations of the groups are combined."""
+    name, _, aggregate = (group or "").rpartition(":")
+    if name and aggregate in ("all", "mean", "weighted"):
+        return name, aggregate
+    return group, "all"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The records of a report with their table, and the measure of --fail-under and --fail-if-worse."""
+
+    records: "Sequence[Record]"
+    lines: "Callable[[Record], Iterable[dict[str, str]]]"
+    measure: str  # its name in the records
+    measure_label: str
+    layout: Mapping[str, Any]
+
+
+def evaluate_gold(inputs: "Inputs", options: "ScoreOptions", baseline: str | None) -> Evaluation:
+    """The correlations of each file with the gold scores, and their average over the files."""
+    from sentkit.metrics.reports import average_records, reports, table_lines
+
+    records = list(reports(inputs, options, baseline))
+    records += average_records(records)
+    layout = {"labels": ["file", "encoder"], "optional": ["encoder"]}
+    return Evaluation(records, table_lines, "spearman", "spearman", layout)
+
+
+def evaluate_labels(
+    inputs: "Inputs", options: "ScoreOptions", baseline: str | None, precision_at: float | None
+) -> Evaluation:
+    """The average precision and the thresholds of each file with the labels 0 and 1."""
+    from sentkit.metrics.label_scores import label_lines, label_records
+
+    records = list(label_records(inputs, options, baseline, precision_at))
+    layout = {"labels": ["file"], "optional": ["interval", "threshold"]}
+    return Evaluation(records, label_lines, "average_precision", "average precision", layout)
+
+
+def evaluate_hits(
+    inputs: "Inputs",
+    qrels_path: str,
+    baseline: str | None,
+    queries_file: BinaryIO | None,
+    *,
+    missing_is_zero: bool,
+) -> Evaluation:
+    """The retrieval scores of each file of hits; `queries_file` gets those of each query."""
+    from sentkit.metrics import retrieval
+    from sentkit.metrics.reports import measure_lines
+
+    qrels = retrieval.read_qrels(inputs, qrels_path)
+    values_of = partial(retrieval.values_of, qrels_path=qrels_path, missing_is_zero=missing_is_zero)
+    baseline_run = None
+    if baseline is not None:
+        baseline_run = retrieval.read_run(inputs.other(baseline), baseline, qrels)
+
+    records = []
+    for path in inputs.paths:
+        run = retrieval.read_run(inputs, path, qrels)
+        if not any(run.relevant.values()):
+            advice = "do the ids agree? --field id=row uses the numbers of rows"
+            inputs.rejects.warn(f"{path}: no relevant document of {qrels_path} is a hit; {advice}")
+        values = values_of(run)
+        record = retrieval.record_of(run, values, qrels_path)
+        if baseline_run is not None:
+            changes = values - values_of(baseline_run)
+            record["against"] = retrieval.against(baseline_run, changes)
+        records.append(record)
+        if queries_file is not None:
+            with_file = len(inputs.paths) > 1
+            queries_file.writelines(retrieval.lines_of_queries(run, values, with_file=with_file))
+    lines = partial(measure_lines, measures=retrieval.MEASURES)
+    return Evaluation(records, lines, "ndcg@10", "nDCG@10", {"labels": ["file"]})
+
+
+def check_limits(evaluation: Evaluation, fail_under: float | None, fail_if_worse: float | None) -> None:
+    """Raise AnswerIsNo if a report fails --fail-under or --fail-if-worse."""
+    from sentkit.metrics.reports import below, worse
+
+    records = evaluation.records
+    problem = below(records, evaluation.measure, evaluation.measure_label, fail_under)
+    if problem is None:
+        problem = worse(records, evaluation.measure, evaluation.measure_label, fail_if_worse)
+    if problem is not None:
         raise AnswerIsNo(problem)
 
 
-def report(
+def write_similarities(
     inputs: "Inputs",
-    flags: GoldFlags,
-    rows: RowFlags,
-    metric: str,
+    file: BinaryIO,
     console: Console,
-    out: BinaryIO,
-    queries_out: BinaryIO | None,
     *,
+    metric: str,
+    top: int | None,
+    threshold: float | None,
+    matrix: bool,
+    keep_vectors: bool,
+    replace: bool,
     as_table: bool,
-) -> str | None:
-    """Print the reports of all files; returns a message if one fails --fail-under or --fail-if-worse."""
-    from sentkit.metrics import label_scores, reports
-    from sentkit.metrics.gold_pairs import ScoreOptions
-    from sentkit.metrics.seen_pairs import SeenPairs
-
-    lines: Callable[[Record], Iterable[dict[str, str]]]
-    layout: dict[str, Any] = {"labels": ["file"]}
-    group, aggregate = flags.grouping
-    scored = ScoreOptions(
-        rows.theirs(flags.gold or flags.label or ""),
-        rows.theirs(group),
-        metric,
-        aggregate,
-        dim=flags.dim,
-        seen=SeenPairs(flags.seen_paths) if flags.seen else None,
-        binary=flags.label is not None,
-    )
-    if flags.qrels is not None:
-        from sentkit.metrics.retrieval import MEASURES
-
-        records = report_retrieval(inputs, flags.qrels, flags, queries_out)
-        lines = partial(reports.measure_lines, measures=MEASURES)
-        measure = "ndcg@10", "nDCG@10"
-    elif flags.label is not None:
-        records = list(label_scores.label_records(inputs, scored, flags.baseline, flags.precision_at))
-        lines, measure = label_scores.label_lines, ("average_precision", "average precision")
-        layout["optional"] = ["interval", "threshold"]
-    else:
-        records = list(reports.reports(inputs, scored, flags.baseline))
-        records += reports.average_records(records)
-        lines, measure = reports.table_lines, ("spearman", "spearman")
-        layout = {"labels": ["file", "encoder"], "optional": ["encoder"]}
-    console.warn(*reports.warnings(records))
-    show(records, lines, out, as_table=as_table, **layout)
-    is_below = reports.below(records, *measure, flags.fail_under)
-    return is_below or reports.worse(records, *measure, flags.fail_if_worse)
-
-
-def report_retrieval(
-    inputs: "Inputs", path: str, flags: GoldFlags, queries_out: BinaryIO | None
-) -> "list[Record]":
-    """The reports of all files of hits. `path` has the judgements."""
-    from sentkit.metrics import retrieval
-
-    qrels, baseline = retrieval.read_qrels(inputs, path), flags.baseline
-    base = None if baseline is None else retrieval.read_run(inputs.other(baseline), baseline, qrels)
-    values_of = partial(retrieval.values_of, qrels_path=path, missing_is_zero=flags.missing == "zero")
-    records = []
-    for file in inputs.paths:
-        run = retrieval.read_run(inputs, file, qrels)
-        if not any(run.relevant.values()):
-            advice = "do the ids agree? --field id=row uses the numbers of rows"
-            inputs.rejects.warn(f"{file}: no relevant document of {path} is a hit; {advice}")
-        values = values_of(run)
-        records.append(retrieval.record_of(run, values, path))
-        if base is not None:
-            records[-1]["against"] = retrieval.against(base, values - values_of(base))
-        if queries_out is not None:
-            with_file = len(inputs.paths) > 1
-            queries_out.writelines(retrieval.lines_of_queries(run, values, with_file=with_file))
-    return records
-
-
-def score_rows(
-    inputs: "Inputs", out: BinaryIO, console: Console, flags: PairFlags, *, replace: bool, as_table: bool
 ) -> None:
-    """Score pairs or sentences, as the first row determines."""
+    """Write the similarity of each pair, or those of sentences; the first row determines which."""
     from sentkit.formats.vectors.vectors import VectorReader, as_list
     from sentkit.formats.vectors.writers import refuse_existing_fields
-    from sentkit.metrics.neighbours.corpus import columns_of_pair
-    from sentkit.metrics.neighbours.pairs import matrix
-
-    reader, metric = VectorReader(inputs), flags.metric
+    from sentkit.metrics.neighbours.pairs import matrix as rows_with_similarities
 
     def check(block: "VectorBlock") -> "VectorBlock":
-        new = ["similarities"] if flags.matrix else ["similarity"] if block.vectors.shape[1] == 2 else []
-        refuse_existing_fields(block.rows, new, replace=replace)
+        new_fields = []
+        if matrix:
+            new_fields = ["similarities"]
+        elif block.vectors.shape[1] == 2:
+            new_fields = ["similarity"]
+        refuse_existing_fields(block.rows, new_fields, replace=replace)
         return block
 
-    def lines(pair: dict[str, Any]) -> list[dict[str, str]]:
-        return [{metric: f"{pair['similarity']:.4f}"} | columns_of_pair(pair)]
-
+    reader = VectorReader(inputs)
     blocks = reader.blocks(check)
-    first = next(blocks)
-    blocks, count, row = chain([first], blocks), first.vectors.shape[1], first.rows.row(0)
-    if count == 2 and flags.top is None and flags.threshold is None and not flags.matrix:
+    first_block = next(blocks)
+    blocks = chain([first_block], blocks)
+    vectors_per_row = first_block.vectors.shape[1]
+    only_sentences = matrix or top is not None or threshold is not None
+    refuse_kind(
+        first_block.rows.row(0),
+        vectors_per_row,
+        only_sentences=only_sentences,
+        only_pairs=keep_vectors,
+    )
+
+    if vectors_per_row == 2:
         for block in blocks:
-            out.write(scored_pairs(block, metric, reader.emb, keep=flags.keep_vectors))
-    elif count == 2:
-        raise row.error("--top, --threshold and --matrix need sentences, but this row is a pair")
-    elif count != 1:
-        raise row.error("this row is a triplet; score reads pairs and sentences")
-    elif flags.keep_vectors:
-        raise row.error("--keep-vectors needs pairs, but this row is one sentence")
-    elif flags.matrix:
-        for row, similarities in matrix(blocks, metric=metric):
-            out.write(row.add([(b"similarities", as_list(similarities))], replace=replace) + b"\n")
+            file.write(scored_pairs(block, metric, reader.emb, keep=keep_vectors))
+    elif matrix:
+        for row, similarities in rows_with_similarities(blocks, metric=metric):
+            new_fields = [(b"similarities", as_list(similarities))]
+            file.write(row.add(new_fields, replace=replace) + b"\n")
     else:
-        pairs = closest(inputs, blocks, flags)
+        pairs = closest_of_sentences(inputs, blocks, metric, top, threshold)
         with slow(console, "reading the vectors and comparing all pairs"):
-            best = list(islice(pairs, 1))  # the iterator is lazy: the first pair starts the comparison
-        show(chain(best, pairs), lines, out, as_table=as_table, texts=("a", "b"), flush=False)
+            first_pair = list(islice(pairs, 1))  # the iterator is lazy: it starts the comparison
+        lines = partial(lines_of_pair, metric=metric)
+        all_pairs = chain(first_pair, pairs)
+        show(all_pairs, lines, file, as_table=as_table, texts=("a", "b"), flush=False)
 
 
-def closest(inputs: "Inputs", blocks: Iterable["VectorBlock"], flags: PairFlags) -> Iterator[dict[str, Any]]:
-    """The most similar pairs of sentences."""
+def refuse_kind(row: "Row", vectors: int, *, only_sentences: bool, only_pairs: bool) -> None:
+    """Refuse the first row if its kind does not fit the flags."""
+    if vectors > 2:
+        raise row.error("this row is a triplet; score reads pairs and sentences")
+    if vectors == 2 and only_sentences:
+        raise row.error("--top, --threshold and --matrix need sentences, but this row is a pair")
+    if vectors == 1 and only_pairs:
+        raise row.error("--keep-vectors needs pairs, but this row is one sentence")
+
+
+def closest_of_sentences(
+    inputs: "Inputs",
+    blocks: Iterable["VectorBlock"],
+    metric: str,
+    top: int | None,
+    threshold: float | None,
+) -> Iterator[dict[str, Any]]:
+    """The most similar pairs of sentences: the best, or without `top` all that reach the threshold."""
     from sentkit.metrics.neighbours.pairs import closest_pairs, pairs_reaching, records, whole
 
     rows, vectors = whole(blocks)
-    if flags.threshold is not None and flags.top is None:
-        for pairs in pairs_reaching(vectors, flags.threshold, flags.metric):
+    if threshold is not None and top is None:
+        for pairs in pairs_reaching(vectors, threshold, metric):
             yield from records(inputs, rows, pairs)
         return
-    least = -math.inf if flags.threshold is None else flags.threshold
-    found = records(inputs, rows, closest_pairs(vectors, flags.top or TOP, flags.metric))
-    yield from takewhile(lambda pair: pair["similarity"] >= least, found)
+    lowest = -math.inf if threshold is None else threshold
+    best_first = records(inputs, rows, closest_pairs(vectors, top or TOP, metric))
+    yield from takewhile(lambda pair: pair["similarity"] >= lowest, best_first)
+
+
+def lines_of_pair(pair: dict[str, Any], metric: str) -> list[dict[str, str]]:
+    from sentkit.metrics.neighbours.corpus import columns_of_pair
+
+    return [{metric: f"{pair['similarity']:.4f}", **columns_of_pair(pair)}]
 
 
 def scored_pairs(block: "VectorBlock", metric: str, emb: str | None, *, keep: bool) -> bytes:
@@ -274,10 +430,12 @@ def scored_pairs(block: "VectorBlock", metric: str, emb: str | None, *, keep: bo
     from sentkit.formats.vectors.writers import as_jsonl, with_fields
     from sentkit.metrics.similarity import SIMILARITIES
 
-    similarities = SIMILARITIES[metric](block.vectors[:, 0], block.vectors[:, 1]).tolist()
-    new = [[(b"similarity", repr(significant(each)).encode())] for each in similarities]
+    similarities = SIMILARITIES[metric](block.vectors[:, 0], block.vectors[:, 1])  # (n,)
+    new_fields = [
+        [(b"similarity", repr(significant(similarity)).encode())] for similarity in similarities.tolist()
+    ]
     if keep:
-        rows = replace_fields(block.rows, lines=as_jsonl(block, emb, None))
+        rows = dataclasses.replace(block.rows, lines=as_jsonl(block, emb, None))
     else:
         rows = block.rows.without({*block.names, "_emb"})
-    return b"\n".join([*with_fields(rows, new), b""])
+    return b"\n".join([*with_fields(rows, new_fields), b""])

@@ -1,175 +1,268 @@
 """`sentkit search`: the corpus rows most similar to each query."""
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from dataclasses import replace as replace_fields
-from functools import cached_property
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
+from typer import Argument, Option
+
+from sentkit import completion
 from sentkit.console import Console, RowProgress, print_table, reading
 from sentkit.digits import significant
 from sentkit.errors import UsageError
 from sentkit.flag_values import parse_shard
-from sentkit.flags import Excludes, Named, Needs, Range, excludes, options
-from sentkit.flags.rows import RowFlags, StreamFlags
+from sentkit.flags import options
+from sentkit.flags.comparing import find_device
+from sentkit.flags.outputs import Output, model_paths
+from sentkit.flags.rows import RowSource, input_paths
+from sentkit.flags.rules import check_threshold, needs, refuse_together
 
 if TYPE_CHECKING:
-    from sentkit.formats.outputs.outputs import Paths
     from sentkit.formats.rows.block import Row
     from sentkit.formats.rows.rows import Inputs
+    from sentkit.formats.vectors.vector_file import VectorSource
     from sentkit.metrics.neighbours.corpus import SearchCorpus
     from sentkit.metrics.neighbours.queries import Hits, Search
     from sentkit.model.query_encoder import EncodedRows
 
 TOP = 10  # hits, by default
-ONLY_PARTS = excludes(
-    *("--corpus", "--shard", "--top", "--threshold", "--metric", "--flat", "--json", "--replace"),
-    *("--rescore", "--candidates", "--field", "-m", "--device", "--rejects"),
-)
-
-
-@dataclass(frozen=True)
-class QueryFlags(StreamFlags):
-    """The queries, and the rows that are searched.
-
-    [TEXT]...: Query texts. Without --corpus: one text, then the files to search, or folders of text files.
-    --corpus FILE: Rows with vectors; only vector files are not kept in memory.
-    --queries FILE: Rows with vectors; '-' is standard input. [default: -, without TEXT]
-    """
-
-    texts: Annotated[list[str] | None, Named("[TEXT]...")] = None
-    corpus: str | None = None
-    queries: Annotated[str | None, Excludes("TEXT")] = None
-
-    def __post_init__(self) -> None:
-        if self.texts and self.corpus is not None and self.rejects is not None:
-            problem = "--rejects cannot be used with TEXT and --corpus: a bad row of a corpus is an error"
-            raise UsageError(problem)
-
-    @property
-    def paths(self) -> list[str]:
-        return [] if self.texts else [self.queries or "-"]
-
-    def sources(self) -> "Paths":
-        return {"FILE": [*self.paths, *self.files]}
-
-    @cached_property
-    def files(self) -> list[str]:
-        """The files after the first TEXT, which are searched without --corpus."""
-        from sentkit.formats.files import expanded
-
-        if self.corpus is not None:
-            return []
-        files = list(expanded((self.texts or [])[1:], folders=True))
-        if not files:
-            advice = "for the lines of files: sentkit search TEXT FILE..."
-            raise UsageError("--corpus FILE is missing", advice=advice)
-        for path in files:
-            if self.vector_file(path) is not None:
-                advice = f"sentkit search TEXT --corpus {quote(path)}"
-                raise UsageError(f"{path} has vectors", advice=advice)
-        return files
 
 
 def search(
     *,
-    query: QueryFlags,
-    shard: Annotated[str | None, Needs("--corpus"), excludes("--flat", "--replace", "--rejects")] = None,
-    merge: Annotated[bool, Needs("TEXT"), ONLY_PARTS] = False,
-    top: Annotated[int | None, Range(min=1)] = None,
-    threshold: float | None = None,
+    field: options.Field = None,
+    rejects: options.Rejects = None,
+    texts: Annotated[
+        list[str] | None,
+        Argument(
+            metavar="[TEXT]...",
+            help="Query texts. Without --corpus: one text, then the files to search, or folders of text "
+            "files.",
+        ),
+    ] = None,
+    corpus: Annotated[
+        str | None,
+        Option(
+            "--corpus",
+            metavar="FILE",
+            help="Rows with vectors; only vector files are not kept in memory.",
+        ),
+    ] = None,
+    queries: Annotated[
+        str | None,
+        Option(
+            "--queries",
+            metavar="FILE",
+            help="Rows with vectors; '-' is standard input. [default: -, without TEXT]",
+        ),
+    ] = None,
+    shard: Annotated[
+        str | None,
+        Option(
+            "--shard",
+            metavar="I/N|auto",
+            help="Search only part I of N of the vector folder --corpus.",
+        ),
+    ] = None,
+    merge: Annotated[
+        bool,
+        Option("--merge", help="Join the hits of all parts: each TEXT is an output of --shard."),
+    ] = False,
+    top: Annotated[
+        int | None,
+        Option("--top", metavar="K", min=1, help="Maximum number of hits per query. [default: 10]"),
+    ] = None,
+    threshold: options.Threshold = None,
     metric: options.Metric = "cosine",
-    candidates: options.Count = None,
-    rescore: str | None = None,
-    flat: bool = False,
-    output: options.ReportFlags,
-    replace: Annotated[bool, Excludes("--flat"), Excludes("TEXT")] = False,
-    model: Annotated[str | None, Needs("TEXT")] = None,
-    device: str | None = None,
+    candidates: Annotated[
+        int | None,
+        Option(
+            "--candidates",
+            metavar="N",
+            min=1,
+            help="For a binary corpus: rows by Hamming distance per query. [default: 40 x K]",
+        ),
+    ] = None,
+    rescore: Annotated[
+        str | None,
+        Option(
+            "--rescore",
+            metavar="FILE",
+            help="For a binary corpus: exact vectors of its rows, to compare candidates with.",
+        ),
+    ] = None,
+    flat: Annotated[
+        bool,
+        Option(
+            "--flat",
+            help="Write one row per hit: fields of the query with _a, of the hit with _b, rows and rank.",
+        ),
+    ] = False,
+    output_path: options.Output = "-",
+    force: options.Force = False,
+    json: options.Json = False,
+    replace: options.Replace = False,
+    model: Annotated[
+        str | None,
+        Option(
+            "-m",
+            "--model",
+            metavar="MODEL",
+            help="For TEXT: the model, for files or if the corpus does not name it, or if it has moved. "
+            "[default: as recorded; static for files]",
+        ),
+    ] = None,
+    device: Annotated[
+        str | None,
+        Option(
+            "--device",
+            metavar="auto|cpu|cuda[:N]",
+            autocompletion=completion.devices,
+            help="Device that compares vectors and runs the model of TEXT. "
+            "[default: cpu; for the model auto]",
+        ),
+    ] = None,
     console: Console,
 ) -> None:
-    """Find the most similar rows of a corpus for each query.
+    """Find the most similar rows of a corpus for each query."""
+    not_of_merge = {
+        "--corpus": corpus,
+        "--shard": shard,
+        "--top": top,
+        "--threshold": threshold,
+        "--metric": metric != "cosine",
+        "--flat": flat,
+        "--json": json,
+        "--replace": replace,
+        "--rescore": rescore,
+        "--candidates": candidates,
+        "--field": field,
+        "--model": model,
+        "--device": device,
+        "--rejects": rejects,
+    }
+    needs({"--merge": merge, "--model": model}, {"TEXT": texts})
+    refuse_together({"--merge": merge}, not_of_merge)
+    refuse_together({"--queries": queries}, {"TEXT": texts})
+    needs({"--shard": shard}, {"--corpus": corpus})
+    refuse_together({"--shard": shard}, {"--flat": flat, "--replace": replace, "--rejects": rejects})
+    refuse_together({"--replace": replace}, {"--flat": flat, "TEXT": texts})
+    if texts and corpus is not None and rejects is not None:
+        problem = "--rejects cannot be used with TEXT and --corpus: a bad row of a corpus is an error"
+        raise UsageError(problem)
+    check_threshold(threshold, metric)
+    if top is None and threshold is None:
+        top = TOP
+    check_candidates(candidates, top)
 
-    Flags:
-      --shard I/N|auto: Search only part I of N of the vector folder --corpus.
-      --merge: Join the hits of all parts: each TEXT is an output of --shard.
-      --candidates N: For a binary corpus: rows by Hamming distance per query. [default: 40 x K]
-      --rescore FILE: For a binary corpus: exact vectors of its rows, to compare candidates with.
-      --device auto|cpu|cuda[:N]: Device that compares vectors and runs the model of TEXT. [default: cpu; for
-          the model auto]
-      --top K: Maximum number of hits per query. [default: 10]
-      --flat: Write one row per hit: fields of the query with _a, of the hit with _b, rows and rank.
-      -m, --model MODEL: For TEXT: the model, for files or if the corpus does not name it, or if it has moved.
-          [default: as recorded; static for files]
-    """
+    output = Output(output_path, force)
+    if merge:
+        merge_parts(texts or [], output, console)
+        return
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS, VectorReader
     from sentkit.metrics.neighbours.corpus import read_search_corpus
     from sentkit.metrics.neighbours.queries import Search
-    from sentkit.metrics.neighbours.shard_union import union
 
-    if merge:
-        with RowFlags(files=query.texts).open(console, output, known=()) as inputs, output.open() as out:
-            out.writelines(row + b"\n" for row in union(inputs))
-        return
-    options.check_threshold(threshold, metric)
-    if top is None and threshold is None:
-        top = TOP
-    check_candidates(candidates, top)
-    part = None if shard is None else parse_shard(shard)
-    as_rows = not flat and (part is not None or not output.as_table)
-    part_of = (part.number or part.count, part.count) if part else None
-    compares = options.find_device(device or "cpu")
+    corpus_part = parse_part(shard)
+    as_table = output.on_terminal and not json and not flat and corpus_part is None
+    comparing_device = find_device(device or "cpu")
+    model_device = device or "auto"
     output.check_rows()
-    reads = {"--corpus": query.corpus, "--rescore": rescore}
-    stored_files = [path for path in reads.values() if path is not None]
-    for path in (*query.files, *stored_files):
+    rows = RowSource([] if texts else [queries or "-"], field, rejects)
+    searched_files = files_after_text(texts or [], rows.vector_file) if corpus is None else []
+    all_files = [*searched_files, corpus, rescore]
+    for path in filter(None, all_files):
         check_input(path)
-    of_model = device or "auto"
-    encoded = None
-    if query.texts and query.corpus is not None:
-        stored_corpus = query.vector_file(query.corpus)
-        recorded = {} if stored_corpus is None else stored_corpus.spec
-        encoded = query_texts(query.texts, model, query.corpus, recorded, of_model, console)
-        model = encoded.model.name
-    with (
-        query.open(
-            console,
-            output,
-            known=(*VECTOR_FIELDS, "entry", "id"),
-            reads={**reads, "-m": options.model_paths(model) if model else None},
-        ) as inputs,
-        output.open() as out,
-    ):
-        if query.corpus is None:
-            searched = replace_fields(inputs.other(*query.files), by_paragraph=True, rejects=inputs.rejects)
-            corpus, spec = encoded_corpus(searched, model, of_model, console)
-            encoded = query_texts((query.texts or [])[:1], model, corpus.path, spec, of_model, console)
+
+    # Query texts for a corpus of vectors; those for files are encoded after the files.
+    encoded_queries = None
+    if texts and corpus is not None:
+        store = rows.vector_file(corpus)
+        recorded = {} if store is None else store.spec
+        encoded_queries = query_texts(texts, model, corpus, recorded, model_device, console)
+        model = encoded_queries.model.name
+
+    opened = rows.open(
+        console,
+        output,
+        field_names=(*VECTOR_FIELDS, "entry", "id"),
+        reads={
+            "FILE": [*rows.paths, *searched_files],
+            "--corpus": corpus,
+            "--rescore": rescore,
+            "-m": model_paths(model),
+        },
+    )
+    with opened as inputs, output.open() as file:
+        if corpus is not None:
+            corpus_inputs = inputs.other(corpus)
+            with reading(console, corpus_inputs):
+                search_corpus = read_search_corpus(corpus_inputs, corpus_part)
         else:
-            with reading(console, stored := inputs.other(query.corpus)):
-                corpus = read_search_corpus(stored, part_of)
-        answered = Search(
-            queries=encoded or VectorReader(inputs),
-            corpus=corpus,
+            search_corpus, spec = encoded_corpus(inputs, searched_files, model, model_device, console)
+            [text, *_] = texts or []
+            encoded_queries = query_texts([text], model, search_corpus.path, spec, model_device, console)
+
+        new_fields = list[str]()
+        if not flat and not as_table and not replace:
+            new_fields = ["hits"] if corpus_part is None else ["hits", "part"]
+        progress = RowProgress(console, inputs=inputs)
+        search = Search(
+            queries=encoded_queries or VectorReader(inputs),
+            corpus=search_corpus,
             inputs=inputs,
-            source=[*query.paths, "TEXT"][0],
+            source=rows.paths[0] if rows.paths else "TEXT",
             metric=metric,
             top=top,
             threshold=threshold,
             exact=rescore,
             candidates=candidates,
-            new=["hits", "part"][: 1 + bool(part)] if as_rows and not replace else [],
-            shard=part_of,
-            device=compares,
+            new=new_fields,
+            shard=corpus_part,
+            device=comparing_device,
+            report=progress.add,
         )
-        progress = RowProgress(console, inputs=inputs)
-        answered.report = progress.add
-        if flat or as_rows:
-            write_hits(answered, out, answered.flat if flat else answered.nested)
+        if as_table:
+            print_hits(search, console)
         else:
-            print_hits(answered, console)
-    console.warn(*corpus.left_out, *(encoded.remarks if encoded else ()))
+            write_hits(search, file, search.flat if flat else search.nested)
+    console.warn(*search_corpus.left_out)
+    if encoded_queries is not None:
+        console.warn(*encoded_queries.remarks)
+
+
+def parse_part(shard: str | None) -> tuple[int, int] | None:
+    """The number of a part of the corpus, from 1, and the number of parts."""
+    if shard is None:
+        return None
+    parsed = parse_shard(shard)
+    return parsed.number or parsed.count, parsed.count
+
+
+def merge_parts(paths: list[str], output: Output, console: Console) -> None:
+    """Join the hits of the parts of a corpus."""
+    from sentkit.metrics.neighbours.shard_union import union
+
+    rows = RowSource(input_paths(paths))
+    with rows.open(console, output, field_names=()) as inputs, output.open() as file:
+        file.writelines(row + b"\n" for row in union(inputs))
+
+
+def files_after_text(texts: list[str], vector_file: "Callable[[str], VectorSource | None]") -> list[str]:
+    """The files after the first TEXT, which are searched without --corpus."""
+    from sentkit.formats.files import expanded
+
+    files = list(expanded(texts[1:], folders=True))
+    if not files:
+        advice = "for the lines of files: sentkit search TEXT FILE..."
+        raise UsageError("--corpus FILE is missing", advice=advice)
+    for path in files:
+        if vector_file(path) is not None:
+            advice = f"sentkit search TEXT --corpus {quote(path)}"
+            raise UsageError(f"{path} has vectors", advice=advice)
+    return files
 
 
 def check_candidates(candidates: int | None, top: int | None) -> None:
@@ -214,7 +307,7 @@ def query_texts(
 
 
 def encoded_corpus(
-    inputs: "Inputs", model: str | None, device: str, console: Console
+    inputs: "Inputs", paths: list[str], model: str | None, device: str, console: Console
 ) -> "tuple[SearchCorpus, Mapping[str, Any]]":
     """The rows of files with their vectors, and the record of their space."""
     from sentkit.formats.checkpoints.folders import STATIC
@@ -225,9 +318,10 @@ def encoded_corpus(
 
     # static ranks the texts of a few words better than nano, in less time.
     encoder = find_encoder(model or STATIC, ReadingOptions(), device=device, compares=True)
-    progress = RowProgress(console, inputs=inputs)
-    rows = encoded_files(inputs, encoder, progress.add)
-    table = in_memory(inputs, rows, with_files=True)
+    texts = dataclasses.replace(inputs.other(*paths), by_paragraph=True, rejects=inputs.rejects)
+    progress = RowProgress(console, inputs=texts)
+    rows = encoded_files(texts, encoder, progress.add)
+    table = in_memory(texts, rows, with_files=True)
     console.warn(*encoder.notes, *rows.remarks)
     return SearchCorpus(table, show_id=True), rows.record
 

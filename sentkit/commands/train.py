@@ -2,178 +2,278 @@
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from typer import Argument, Option
+
+from sentkit import completion
 from sentkit.console import Console, StepProgress, print_described, print_table, print_text, show, watch_rows
 from sentkit.errors import UsageError
 from sentkit.flag_values import assignment, numbers
-from sentkit.flags import Named, Range, options
-from sentkit.flags.rows import RowFlags
+from sentkit.flags import options
+from sentkit.flags.outputs import Output, model_paths
+from sentkit.flags.rows import RowSource, input_paths
 from sentkit.process import check_threads, handle_signals, is_first_process, typed_words
 
 if TYPE_CHECKING:
     from sentkit.training.run import Run
 
-
-FILES = ("dev", "test", "entries")
-# Flags of all runs, and options that differ between the runs of --list.
-SHARED = ("device", "threads", "deterministic", "resume", "force", "save_every", "save_seconds")
+# Options that differ between the runs of --list.
 OF_ONE_RUN = ("-o", "--output", "--seed", "--set", "--epochs", "--batch", "--lr")
-
-
-@dataclass(frozen=True)
-class BaseFlags:
-    """The checkpoint that a run starts with.
-
-    -m, --model MODEL: A folder, a hub name, NAME@REVISION, pkg:NAME, nano or static. [default: nano]
-    """
-
-    model: str | None = None
-
-
-@dataclass(frozen=True)
-class TrainFlags(options.OutputFlags, BaseFlags):
-    """The new checkpoint, with the state of its run in OUT.part; the settings of the runs and their data.
-
-    -o, --output DIR: The checkpoint folder to create.
-    --set NAME=VALUE: Change a setting; repeatable. Of equal names, the last value is used; flags such as
-        --lr have priority. A list, as in lr=1e-5,3e-5, trains a run for each value.
-    --preset NAME: Settings of a published recipe.
-    --epochs N: Same as --set epochs=N.
-    --batch N: Same as --set batch=N.
-    --lr X: Same as --set lr=X.
-    --dev ROWS: Pairs with or without scores or triplets, for classify labelled rows, to choose the best
-        step.
-    --test ROWS: For classify: labelled rows; print their metrics.
-    --entries PATH: For defsent-plus: the output of build-entries.
-    --seed N|A,B|A..B: Random seed. Several seeds: one run each, in OUT/seed-N.
-    --threads N: CPU threads. [default: as in the run to resume, else SENTKIT_THREADS, else all CPUs]
-    --deterministic: Also on CUDA, every run writes the same bytes; slower.
-    --resume: Continue the stopped run; if there is none, start one.
-    --save-every N: Also save the state every N steps; 0: only --save-seconds.
-    --save-seconds S: Save the state every S seconds; 0: after every step.
-    """
-
-    path: Annotated[str, Named("--output")] = ""
-    set_: list[str] | None = None
-    preset: str | None = None
-    epochs: str | None = None
-    batch: str | None = None
-    lr: str | None = None
-    dev: str | None = None
-    test: str | None = None
-    entries: str | None = None
-    seed: str = "0"
-    device: str = "auto"
-    threads: Annotated[int | None, Range(min=1)] = None
-    deterministic: bool = False
-    resume: bool = False
-    save_every: Annotated[int, Range(min=0)] = 0
-    save_seconds: Annotated[float, Range(min=0)] = 300.0
 
 
 def train(
     *,
-    method: Annotated[str | None, Named("METHOD")] = None,
-    flags: TrainFlags,
-    list_: bool = False,
-    row_flags: RowFlags,
+    method: Annotated[
+        str | None,
+        Argument(
+            metavar="METHOD",
+            autocompletion=completion.methods,
+            help="A name of --list, or FILE.py:CLASS; see sentkit-method(7).",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        Option(
+            "-m",
+            "--model",
+            metavar="MODEL",
+            help="A folder, a hub name, NAME@REVISION, pkg:NAME, nano or static. [default: nano]",
+        ),
+    ] = None,
+    output_path: Annotated[
+        str,
+        Option("-o", "--output", metavar="DIR", help="The checkpoint folder to create."),
+    ] = "",
+    force: options.Force = False,
+    set_: Annotated[
+        list[str] | None,
+        Option(
+            "--set",
+            metavar="NAME=VALUE",
+            autocompletion=completion.settings_of_method,
+            help="Change a setting; repeatable. Of equal names, the last value is used; flags such as "
+            "--lr have priority. A list, as in lr=1e-5,3e-5, trains a run for each value.",
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        Option(
+            "--preset",
+            metavar="NAME",
+            autocompletion=completion.presets_of_method,
+            help="Settings of a published recipe.",
+        ),
+    ] = None,
+    epochs: Annotated[
+        str | None,
+        Option("--epochs", metavar="N", help="Same as --set epochs=N."),
+    ] = None,
+    batch: Annotated[
+        str | None,
+        Option("--batch", metavar="N", help="Same as --set batch=N."),
+    ] = None,
+    lr: Annotated[
+        str | None,
+        Option("--lr", metavar="X", help="Same as --set lr=X."),
+    ] = None,
+    dev: Annotated[
+        str | None,
+        Option(
+            "--dev",
+            metavar="ROWS",
+            help="Pairs with or without scores or triplets, for classify labelled rows, to choose the "
+            "best step.",
+        ),
+    ] = None,
+    test: Annotated[
+        str | None,
+        Option("--test", metavar="ROWS", help="For classify: labelled rows; print their metrics."),
+    ] = None,
+    entries: Annotated[
+        str | None,
+        Option("--entries", metavar="PATH", help="For defsent-plus: the output of build-entries."),
+    ] = None,
+    seed: Annotated[
+        str,
+        Option(
+            "--seed",
+            metavar="N|A,B|A..B",
+            help="Random seed. Several seeds: one run each, in OUT/seed-N.",
+        ),
+    ] = "0",
+    device: options.Device = "auto",
+    threads: Annotated[
+        int | None,
+        Option(
+            "--threads",
+            metavar="N",
+            min=1,
+            help="CPU threads. [default: as in the run to resume, else SENTKIT_THREADS, else all CPUs]",
+        ),
+    ] = None,
+    deterministic: Annotated[
+        bool,
+        Option("--deterministic", help="Also on CUDA, every run writes the same bytes; slower."),
+    ] = False,
+    resume: Annotated[
+        bool,
+        Option("--resume", help="Continue the stopped run; if there is none, start one."),
+    ] = False,
+    save_every: Annotated[
+        int,
+        Option(
+            "--save-every",
+            metavar="N",
+            min=0,
+            help="Also save the state every N steps; 0: only --save-seconds.",
+        ),
+    ] = 0,
+    save_seconds: Annotated[
+        float,
+        Option(
+            "--save-seconds",
+            metavar="S",
+            min=0,
+            help="Save the state every S seconds; 0: after every step.",
+        ),
+    ] = 300.0,
+    list_: Annotated[
+        bool,
+        Option(
+            "--list",
+            help="Show the methods in groups; after METHOD, its settings and presets; with -o, the "
+            "command of each run.",
+        ),
+    ] = False,
+    field: options.Field = None,
+    rejects: options.Rejects = None,
+    files: options.Files = None,
     console: Console,
 ) -> None:
-    """Train an encoder.
-
-    Flags:
-      METHOD: A name of --list, or FILE.py:CLASS; see sentkit-method(7).
-      --list: Show the methods in groups; after METHOD, its settings and presets; with -o, the command of
-          each run.
-    """
+    """Train an encoder."""
     from sentkit.formats.checkpoints.command_record import METHOD, inputs_of
     from sentkit.formats.rows.kinds import LEARNED
     from sentkit.training.catalogue import METHODS, open_method
     from sentkit.training.settings import build, combinations, described
 
-    check_threads("--threads", flags.threads)
+    check_threads("--threads", threads)
     if method is None and list_:
         print_methods()
         return
     if method is None:
         raise UsageError("METHOD is missing", advice=f"available: {', '.join(METHODS)}")
-    if not flags.path and not list_:
+    if not output_path and not list_:
         raise UsageError("-o is missing: give the folder of the new checkpoint")
-    first = is_first_process()
-    if not first:
+    output = Output(output_path, force)
+    first_process = is_first_process()
+    if not first_process:
         console = replace(console, quiet=True)
-    # Opening the method imports torch.
+        if rejects is not None:
+            rejects = "/dev/null"  # the other processes read the same rows
+
+    # The method. Opening it imports torch.
     stopping = partial(console.report, "stops after this step and saves; Ctrl-C again exits at once")
     with handle_signals(stopping) as stop, open_method(method) as loaded:
         kind = loaded.method_class
-        if list_ and not flags.path:
+        if list_ and not output_path:
             print_described(described(kind.Settings, kind.presets))
             return
         from sentkit.training.run import Reporter, Run
         from sentkit.training.runs.command import perform
 
-        given = given_settings(flags, console)
-        grid, seeds = combinations(kind.Settings, given), numbers("--seed", flags.seed)
-        built = [build(kind.Settings, kind.presets, flags.preset, words_for(given | each)) for each in grid]
-        reads = {f"--{name}": getattr(flags, name) for name in FILES} | {METHOD: loaded.file}
-        reads |= kind.other_checkpoints(built[0])  # names of checkpoints are no settings with several values
-        base = flags.model or "nano"
-        inputs = inputs_of({"FILE": row_flags.paths, "-m": base, **reads})
-        bar = StepProgress(console)
-        one = Run(
+        # The settings of each combination of values of a sweep, which is one without lists of values.
+        assigned = settings_of_flags(set_ or [], {"epochs": epochs, "batch": batch, "lr": lr}, console)
+        if dev is None:
+            refuse_settings_of_dev(assigned)
+        sweep = combinations(kind.Settings, assigned)
+        settings_of_sweep = [
+            build(kind.Settings, kind.presets, preset, words_for(assigned | chosen)) for chosen in sweep
+        ]
+        seeds = numbers("--seed", seed)
+
+        # The inputs.
+        base = model or "nano"
+        reads = {"--dev": dev, "--test": test, "--entries": entries, METHOD: loaded.file}
+        reads |= kind.other_checkpoints(settings_of_sweep[0])  # settings with one value each
+        rows = RowSource(input_paths(files), field, rejects)
+
+        # A run for each combination and seed.
+        progress = StepProgress(console)
+        run = Run(
             method=loaded,
-            settings=built[0],
-            root=Path(flags.path),
-            several=len(seeds) > 1 or bool(grid[0]),
+            settings=settings_of_sweep[0],
+            root=Path(output_path),
+            several=len(seeds) > 1 or bool(sweep[0]),
             words=typed_words(),
-            inputs=inputs,
+            inputs=inputs_of({"FILE": rows.paths, "-m": base, **reads}),
             stop=stop,
-            reporter=Reporter(console.report, console.note, console.warn, bar.begin, bar.take),
-            **{name: getattr(flags, name) for name in SHARED},
+            reporter=Reporter(console.report, console.note, console.warn, progress.begin, progress.take),
+            device=device,
+            threads=threads,
+            deterministic=deterministic,
+            resume=resume,
+            force=force,
+            save_every=save_every,
+            save_seconds=save_seconds,
         )
-        sweep = list(zip(built, grid, strict=True))
-        runs = [replace(one, settings=a, chosen=b, seed=each) for a, b in sweep for each in seeds]
+        runs = [
+            replace(run, settings=settings, chosen=chosen, seed=run_seed)
+            for settings, chosen in zip(settings_of_sweep, sweep, strict=True)
+            for run_seed in seeds
+        ]
         if list_:
-            print_text(command_lines(typed_words(), given, runs))
+            print_text(command_lines(typed_words(), assigned, runs))
             return
-        folders = [str(each) for own in runs for each in (own.output, own.state_folder, own.rows_folder)]
-        others = row_flags.rejects and "/dev/null"  # of the other processes, which read the same rows
-        opened = (row_flags if first else replace(row_flags, rejects=others)).open(
+
+        # Rows -> examples -> steps -> a checkpoint for each run.
+        opened = rows.open(
             console,
-            flags,
-            known=(*LEARNED, "embedding"),
-            reads={"-m": options.model_paths(base), **reads},
-            writes={"-o": [*dict.fromkeys(folders)], "stdout": "-"},
+            output,
+            field_names=(*LEARNED, "embedding"),
+            reads={"-m": model_paths(base), **reads},
+            writes={"-o": folders_of(runs), "stdout": "-"},
         )
-        with opened as rows:
-            watch_rows(console, rows)
-            if perform(runs, rows):
-                bar.done()
+        with opened as inputs:
+            watch_rows(console, inputs)
+            if perform(runs, inputs):
+                progress.done()
                 print_results(runs, kind.Settings)
 
 
-def given_settings(flags: TrainFlags, console: Console) -> dict[str, str]:
+def settings_of_flags(
+    assignments: Sequence[str], flags: Mapping[str, str | None], console: Console
+) -> dict[str, str]:
     """The value of each setting that --set or another flag gives.
 
     The order of options on the command line is not available here, so a flag always overrides --set.
     """
+    of_flags = {name: value for name, value in flags.items() if value is not None}
+    of_set = dict[str, str]()
+    for text in assignments:
+        name, value = assignment(text)
+        of_set[name] = value
+        if name in of_flags and value != of_flags[name]:
+            console.warn(f"--set {text} has no effect: --{name} {of_flags[name]} overrides it")
+    return of_set | of_flags
+
+
+def refuse_settings_of_dev(assigned: Mapping[str, str]) -> None:
     from sentkit.training.recipe import OF_DEV
 
-    of_flags = {"epochs": flags.epochs, "batch": flags.batch, "lr": flags.lr}
-    given = {name: value for name, value in of_flags.items() if value is not None}
-    for each in flags.set_ or []:
-        name, value = assignment(each)
-        if name in given and value != given[name]:
-            console.warn(f"--set {each} has no effect: --{name} {given[name]} overrides it")
-    given = dict(map(assignment, flags.set_ or [])) | given
-    if flags.dev is None and (idle := next((name for name in given if name in OF_DEV), None)):
-        raise UsageError(f"{idle} has no effect without --dev")
-    return given
+    for name in assigned:
+        if name in OF_DEV:
+            raise UsageError(f"{name} has no effect without --dev")
+
+
+def folders_of(runs: "Sequence[Run]") -> list[str]:
+    """The folders that the runs write, without repetitions."""
+    folders = [folder for run in runs for folder in (run.output, run.state_folder, run.rows_folder)]
+    return list(dict.fromkeys(map(str, folders)))
 
 
 def print_results(runs: "Sequence[Run]", kind: type) -> None:
@@ -181,16 +281,20 @@ def print_results(runs: "Sequence[Run]", kind: type) -> None:
     from sentkit.training.runs.results import best_of, compared, result_line, results_of, sweep_line
     from sentkit.training.settings import parsed
 
-    with (table := options.OutputFlags()).open() as out:
+    output = Output()
+    as_table = output.on_terminal
+    with output.open() as file:
         if not runs[0].chosen:
-            show(results_of(runs), result_line, out, as_table=table.on_terminal, labels=["checkpoint"])
+            show(results_of(runs), result_line, file, as_table=as_table, labels=["checkpoint"])
             return
-        grid = [chosen for chosen, _ in groupby(run.chosen for run in runs)]
-        results = compared(runs, [parsed(kind, words_for(chosen)) for chosen in grid])
-        chosen = iter(grid)
-        layout: Any = {"as_table": table.on_terminal, "optional": ["step"]}
-        show(results, lambda record: sweep_line(record, next(chosen)), out, **layout)
-        if table.on_terminal:
+        sweep = [chosen for chosen, _ in groupby(run.chosen for run in runs)]
+        results = compared(runs, [parsed(kind, words_for(chosen)) for chosen in sweep])
+
+        def lines(record: dict[str, Any]) -> list[dict[str, str]]:
+            return sweep_line(record, sweep[results.index(record)])
+
+        show(results, lines, file, as_table=as_table, optional=["step"])
+        if as_table:
             print_text(best_of(results))
 
 
@@ -198,13 +302,16 @@ def words_for(settings: Mapping[str, str]) -> list[str]:
     return [f"{name}={value}" for name, value in settings.items()]
 
 
-def command_lines(typed: Sequence[str], given: Mapping[str, str], runs: "Sequence[Run]") -> Iterator[str]:
+def command_lines(typed: Sequence[str], assigned: Mapping[str, str], runs: "Sequence[Run]") -> Iterator[str]:
     """The command of each run: the typed words, with the settings, seed and output of this run."""
     end = typed.index("--") if "--" in typed else len(typed)  # the words after it are no options
     words = ["sentkit", *words_of_every_run(typed[:end])]
     for run in runs:
-        settings = [word for setting in words_for({**given, **run.chosen}) for word in ("--set", setting)]
-        yield shlex.join([*words, *settings, "--seed", str(run.seed), "-o", str(run.output), *typed[end:]])
+        of_run = list[str]()
+        for setting in words_for({**assigned, **run.chosen}):
+            of_run += ["--set", setting]
+        of_run += ["--seed", str(run.seed), "-o", str(run.output)]
+        yield shlex.join([*words, *of_run, *typed[end:]])
 
 
 def words_of_every_run(typed: Sequence[str]) -> Iterator[str]:
@@ -223,16 +330,17 @@ def print_methods() -> None:
     """Print a table for each group; their columns have the same widths."""
     from sentkit.training.catalogue import GROUPS, METHODS
 
-    known = [name for names in GROUPS.values() for name in names]
-    groups = {**GROUPS, "of papers": [name for name in METHODS if name not in known]}
-    longest = max(map(len, [*METHODS, *groups])), max(len(each.summary) for each in METHODS.values())
-    for number, (heading, names) in enumerate(groups.items()):
-        if number:
+    in_a_group = {name for names in GROUPS.values() for name in names}
+    groups = {**GROUPS, "of papers": [name for name in METHODS if name not in in_a_group]}
+    name_width = max(map(len, [*METHODS, *groups]))
+    summary_width = max(len(listing.summary) for listing in METHODS.values())
+    for index, (heading, names) in enumerate(groups.items()):
+        if index > 0:
             print_text([""])
-        columns = (heading.ljust(longest[0]), "description", "paper")
-        listings = {name: METHODS[name] for name in names}
-        rows = [
-            (name.ljust(longest[0]), each.summary.ljust(longest[1]), each.cite and f"arXiv {each.cite}")
-            for name, each in listings.items()
-        ]
+        columns = (heading.ljust(name_width), "description", "paper")
+        rows = list[tuple[str, str, str]]()
+        for name in names:
+            listing = METHODS[name]
+            paper = listing.cite and f"arXiv {listing.cite}"
+            rows.append((name.ljust(name_width), listing.summary.ljust(summary_width), paper))
         print_table(columns, rows, texts=columns, wrap=True)

@@ -1,13 +1,22 @@
 """`sentkit translate`: the texts of rows, translated by a sequence-to-sequence model."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
+from typer import Option
+
+from sentkit import completion
 from sentkit.console import Console, RowProgress
 from sentkit.errors import UsageError
-from sentkit.flags import Needs, Range, options
-from sentkit.flags.rows import RowFlags
+from sentkit.flags import options
+from sentkit.flags.outputs import Output, model_paths
+from sentkit.flags.rows import RowSource, input_paths
+from sentkit.flags.rules import check_name, needs
 from sentkit.training.settings import ours, parsed
+
+if TYPE_CHECKING:
+    from sentkit.model.encoding import Tally
+    from sentkit.model.translation import Translator
 
 GROUP = 1024  # rows; a translation takes a thousand times as long as a vector
 
@@ -27,54 +36,88 @@ OF_SAMPLES = ("temperature", "top_p")
 
 def translate(
     *,
-    model: str,
-    keep: str | None = None,
-    source_lang: str | None = None,
-    target_lang: str | None = None,
-    prefix: str = "",
-    sample: bool = False,
-    seed: Annotated[int, Range(min=0), Needs("--sample")] = 0,
-    max_length: options.Count = None,
-    set_: list[str] | None = None,
+    model: Annotated[
+        str,
+        Option("-m", "--model", metavar="SEQ2SEQ", help="A checkpoint folder, a hub name, or pkg:NAME."),
+    ],
+    keep: Annotated[
+        str | None,
+        Option("--keep", metavar="NAME", help="Field for the original text."),
+    ] = None,
+    source_lang: Annotated[
+        str | None,
+        Option(
+            "--source-lang",
+            metavar="CODE",
+            help="For multilingual models: the language of the input.",
+        ),
+    ] = None,
+    target_lang: Annotated[
+        str | None,
+        Option(
+            "--target-lang",
+            metavar="CODE",
+            help="For multilingual models: the language of the output.",
+        ),
+    ] = None,
+    prefix: Annotated[
+        str,
+        Option(
+            "--prefix",
+            metavar="TEXT",
+            help="Text to add before every input text, for example for T5.",
+        ),
+    ] = "",
+    sample: Annotated[
+        bool,
+        Option("--sample", help="Draw each token at random instead of a beam search."),
+    ] = False,
+    seed: Annotated[
+        int,
+        Option("--seed", metavar="N", min=0, help="With --sample: random seed."),
+    ] = 0,
+    max_length: options.MaxLength = None,
+    set_: Annotated[
+        list[str] | None,
+        Option(
+            "--set",
+            metavar="NAME=VALUE",
+            autocompletion=completion.settings_of(SearchSettings),
+            help="Change the search; repeatable: beams (as the model declares, else 4; 1 is greedy), "
+            "max_new_tokens, and with --sample temperature (1) and top_p.",
+        ),
+    ] = None,
     on_truncate: options.OnTruncate = "warn",
-    device: str = "auto",
-    output: options.OutputFlags,
-    replace: Annotated[bool, Needs("--keep")] = False,
-    row_flags: RowFlags,
+    device: options.Device = "auto",
+    output_path: options.Output = "-",
+    force: options.Force = False,
+    replace: options.Replace = False,
+    field: options.Field = None,
+    rejects: options.Rejects = None,
+    files: options.Files = None,
     console: Console,
 ) -> None:
-    """Translate texts with a sequence-to-sequence model.
-
-    Flags:
-      -m, --model SEQ2SEQ: A checkpoint folder, a hub name, or pkg:NAME.
-      --keep NAME: Field for the original text.
-      --source-lang CODE: For multilingual models: the language of the input.
-      --target-lang CODE: For multilingual models: the language of the output.
-      --prefix TEXT: Text to add before every input text, for example for T5.
-      --sample: Draw each token at random instead of a beam search.
-      --seed N: With --sample: random seed.
-      --set NAME=VALUE: Change the search; repeatable: beams (as the model declares, else 4; 1 is greedy),
-          max_new_tokens, and with --sample temperature (1) and top_p.
-    """
+    """Translate texts with a sequence-to-sequence model."""
+    needs({"--seed": seed != 0}, {"--sample": sample})
+    needs({"--replace": replace}, {"--keep": keep})
+    settings = parsed(SearchSettings, set_ or [])
+    if sample and (settings.get("beams") or 1) > 1:
+        raise UsageError("--sample cannot be used with several beams")
+    needs({f"--set {name}": name in settings for name in OF_SAMPLES}, {"--sample": sample})
+    check_name("--keep", keep)
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.formats.rows.kinds import holds_vectors
     from sentkit.formats.rows.rewriting import OneText
     from sentkit.formats.vectors.store import common_fields
 
-    settings = parsed(SearchSettings, set_ or [])
-    if sample and (settings.get("beams") or 1) > 1:
-        raise UsageError("--sample cannot be used with several beams")
-    if not sample and (name := next((name for name in settings if name in OF_SAMPLES), None)):
-        raise UsageError(f"--set {name} needs --sample")
-    options.check_name("--keep", keep)
+    output = Output(output_path, force)
     output.check_rows()  # before a model is loaded, which can take a minute
     checkpoint = read_checkpoint(model)
     from sentkit.model.encoding import Tally, tokenized_groups
     from sentkit.model.translation import Translator
 
-    with row_flags.open(
-        console, output, known=OneText.FIELDS, reads={"-m": options.model_paths(model)}
-    ) as inputs:
+    rows = RowSource(input_paths(files), field, rejects)
+    with rows.open(console, output, field_names=OneText.FIELDS, reads={"-m": model_paths(model)}) as inputs:
         texts = OneText(common_fields(inputs), keep, replace=replace)
         console.note(f"loading {checkpoint.name}")
         translator = Translator(
@@ -89,29 +132,53 @@ def translate(
             **settings,
         )
         console.warn(*translator.notes)
-        how = "sampled" if sample else f"{translator.beams} beams"
+        decoding = "sampled" if sample else f"{translator.beams} beams"
         lengths = f"reads {translator.read} tokens, writes {translator.written}"
-        console.note(f"{how}, {lengths}, {translator.device}, {translator.precision}")
+        console.note(f"{decoding}, {lengths}, {translator.device}, {translator.precision}")
+
         groups = tokenized_groups(
-            inputs.blocks(texts), translator.source, inputs.rejects, on_truncate=on_truncate, largest=GROUP
+            inputs.blocks(texts),
+            translator.source,
+            inputs.rejects,
+            on_truncate=on_truncate,
+            largest=GROUP,
         )
-        tally, progress, full, stale = Tally(), RowProgress(console, inputs=inputs), 0, 0
-        with output.open() as out:
-            for group, translated in translator.groups(groups):
-                for row, made in zip(group.rows, translated, strict=True):
-                    out.write(texts.put(row, None if made is None else made.text) + b"\n")
-                    full += made is not None and made.full
-                    stale += holds_vectors(row)
-                out.flush()  # the reader of the pipe gets each group immediately
+        tally = Tally()
+        progress = RowProgress(console, inputs=inputs)
+        truncated_translations = 0
+        old_vectors = 0  # of the original texts
+        with output.open() as file:
+            for group, translations in translator.groups(groups):
+                for row, translation in zip(group.rows, translations, strict=True):
+                    text = None
+                    if translation is not None:
+                        text = translation.text
+                        truncated_translations += translation.full
+                    file.write(texts.put(row, text) + b"\n")
+                    old_vectors += holds_vectors(row)
+                file.flush()  # the reader of the pipe gets each group immediately
                 progress.add(len(group.rows), tally.add(group))
-    for count, words in (
-        (tally.truncated, f"were truncated to {translator.read} tokens (--on-truncate error refuses them)"),
-        (full, f"have a translation truncated to {translator.written} tokens (--set max_new_tokens=N)"),
-        (tally.empty, "have an empty text, which was not translated"),
-        (stale, "have a vector of the original text (use sentkit encode --replace)"),
-    ):
+    warn_of_counts(console, translator, tally, truncated_translations, old_vectors)
+
+
+def warn_of_counts(
+    console: Console,
+    translator: "Translator",
+    tally: "Tally",
+    truncated_translations: int,
+    old_vectors: int,
+) -> None:
+    long_text = f"were truncated to {translator.read} tokens (--on-truncate error refuses them)"
+    long_translation = f"have a translation truncated to {translator.written} tokens (--set max_new_tokens=N)"
+    counts = {
+        long_text: tally.truncated,
+        long_translation: truncated_translations,
+        "have an empty text, which was not translated": tally.empty,
+        "have a vector of the original text (use sentkit encode --replace)": old_vectors,
+    }
+    for words, count in counts.items():
         if count:
             console.warn(f"{count} of {tally.rows} rows {words}")
     if translator.halved:
-        halved = f"batches were split in two {translator.halved} times because of the memory of the device"
-        console.warn(halved)
+        times = f"{translator.halved} times because of the memory of the device"
+        console.warn(f"batches were split in two {times}")

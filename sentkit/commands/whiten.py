@@ -1,130 +1,224 @@
 """Fit and apply transforms of a vector space."""
 
-import contextlib
 import math
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
+
+from typer import Option
 
 from sentkit.console import Console
 from sentkit.errors import UsageError
-from sentkit.flags import Excludes, Named, Needs, Range, options
-from sentkit.flags.rows import RowFlags
+from sentkit.flags import options
+from sentkit.flags.outputs import Output, check_paths
+from sentkit.flags.rows import RowSource, input_paths
+from sentkit.flags.rules import needs, refuse_together
 
 if TYPE_CHECKING:
     from sentkit.transforms.fitting import Fitted
 
-
-@dataclass(frozen=True)
-class TransformFlags(options.OutputFlags):
-    """The transform file that a command creates.
-
-    -o, --output PATH: The transform to create, .safetensors; '-' is stdout.
-    """
-
-    path: Annotated[str, Named("--output")] = field()
-
-    def check(self) -> None:
-        """Refuse an invalid or existing output, before any work."""
-        from sentkit.formats.files import is_safetensors
-
-        if self.path != "-" and not is_safetensors(self.path):
-            raise UsageError(f"{self.path}: the name of a transform ends in .safetensors")
-        self.check_creatable()
-
-    def write(self, fitted: "Fitted", console: Console) -> None:
-        with self.open() as out:
-            fitted.write(out, self.path)
-        console.warn(*fitted.sample.warnings, *fitted.fit.warnings)
-        note = fitted.note
-        console.note(f"{note['vectors']} vectors of {note['width']} numbers, {note['kept']} kept")
+ITERATIONS = 1000  # of ica, by default
+TOLERANCE = 1e-4
+EPOCHS = 1  # of flow, by default
+BATCH = 32
+LEARNING_RATE = 1e-3
 
 
 def fit(
     *,
-    output: TransformFlags,
-    kind: Literal[
-        "whitening", "zca", "pca", "svd", "center", "standardize", "abtt", "ica", "flow", "merge"
+    output_path: Annotated[
+        str,
+        Option(
+            "-o",
+            "--output",
+            metavar="PATH",
+            help="The transform to create, .safetensors; '-' is stdout.",
+        ),
+    ],
+    force: options.Force = False,
+    kind: Annotated[
+        Literal["whitening", "zca", "pca", "svd", "center", "standardize", "abtt", "ica", "flow", "merge"],
+        Option("--kind", help="Kind of transform; merge: add up the fits of shards."),
     ] = "whitening",
-    dim: Annotated[int | None, Range(min=1), Needs("--kind whitening|pca|svd|ica")] = None,
-    remove: Annotated[int | None, Range(min=1), Needs("--kind abtt")] = None,
-    scale: Annotated[str, Needs("--kind ica")] = "1",
-    variance: Annotated[Literal["unit", "arbitrary"], Needs("--kind ica"), Excludes("--scale auto")] = "unit",
-    seed: Annotated[int, Range(min=0, max=2**32 - 1), Needs("--kind ica|flow")] = 0,
-    iterations: Annotated[int, Range(min=1), Needs("--kind ica")] = 1000,
-    tolerance: Annotated[float, Needs("--kind ica")] = 1e-4,
-    keep_width: Annotated[bool, Needs("--kind ica")] = False,
-    keep_signs: Annotated[bool, Needs("--kind ica")] = False,
-    epochs: Annotated[int, Range(min=1), Needs("--kind flow")] = 1,
-    batch: Annotated[int, Range(min=1), Needs("--kind flow")] = 32,
-    lr: Annotated[float, Needs("--kind flow")] = 1e-3,
-    row_flags: RowFlags,
+    dim: Annotated[
+        int | None,
+        Option(
+            "--dim",
+            metavar="K",
+            min=1,
+            help="For whitening, pca, svd, ica: numbers to keep. [default: all]",
+        ),
+    ] = None,
+    remove: Annotated[
+        int | None,
+        Option(
+            "--remove",
+            metavar="N",
+            min=1,
+            help="For abtt: directions to remove. [default: one per 100 numbers]",
+        ),
+    ] = None,
+    scale: Annotated[
+        str,
+        Option(
+            "--scale",
+            metavar="NUMBER|auto",
+            help="For ica: factor of the result; auto: keep the mean deviation of the vectors.",
+        ),
+    ] = "1",
+    variance: Annotated[
+        Literal["unit", "arbitrary"],
+        Option("--variance", help="For ica, before --scale: 1, or 1 / rows as in scikit-learn < 1.3."),
+    ] = "unit",
+    seed: Annotated[
+        int,
+        Option("--seed", metavar="N", min=0, max=2**32 - 1, help="For ica, flow: random seed."),
+    ] = 0,
+    iterations: Annotated[
+        int,
+        Option("--iterations", metavar="N", min=1, help="For ica: maximum number of iterations."),
+    ] = ITERATIONS,
+    tolerance: Annotated[
+        float,
+        Option("--tolerance", metavar="X", help="For ica: convergence tolerance."),
+    ] = TOLERANCE,
+    keep_width: Annotated[
+        bool,
+        Option(
+            "--keep-width",
+            help="For ica: set components above the rank to 0 instead of removing them.",
+        ),
+    ] = False,
+    keep_signs: Annotated[
+        bool,
+        Option(
+            "--keep-signs",
+            help="For ica: keep the signs of scikit-learn instead of positive skewness.",
+        ),
+    ] = False,
+    epochs: Annotated[
+        int,
+        Option("--epochs", metavar="N", min=1, help="For flow: passes over the vectors."),
+    ] = EPOCHS,
+    batch: Annotated[
+        int,
+        Option("--batch", metavar="N", min=1, help="For flow: vectors per step."),
+    ] = BATCH,
+    lr: Annotated[
+        float,
+        Option("--lr", metavar="X", help="For flow: learning rate."),
+    ] = LEARNING_RATE,
+    field: options.Field = None,
+    rejects: options.Rejects = None,
+    files: options.Files = None,
     console: Console,
 ) -> None:
-    """Fit a transform to vectors.
-
-    Flags:
-      --kind: Kind of transform; merge: add up the fits of shards.
-      --dim K: For whitening, pca, svd, ica: numbers to keep. [default: all]
-      --remove N: For abtt: directions to remove. [default: one per 100 numbers]
-      --scale NUMBER|auto: For ica: factor of the result; auto: keep the mean deviation of the vectors.
-      --variance: For ica, before --scale: 1, or 1 / rows as in scikit-learn < 1.3.
-      --seed N: For ica, flow: random seed.
-      --iterations N: For ica: maximum number of iterations.
-      --tolerance X: For ica: convergence tolerance.
-      --keep-width: For ica: set components above the rank to 0 instead of removing them.
-      --keep-signs: For ica: keep the signs of scikit-learn instead of positive skewness.
-      --epochs N: For flow: passes over the vectors.
-      --batch N: For flow: vectors per step.
-      --lr X: For flow: learning rate.
-    """
-    from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.transforms.fitting import fit_transform, merge_transforms
-    from sentkit.transforms.kinds import FitOptions
-
+    """Fit a transform to vectors."""
+    flags_of_ica = {
+        "--scale": scale != "1",
+        "--variance": variance != "unit",
+        "--iterations": iterations != ITERATIONS,
+        "--tolerance": tolerance != TOLERANCE,
+        "--keep-width": keep_width,
+        "--keep-signs": keep_signs,
+    }
+    flags_of_flow = {
+        "--epochs": epochs != EPOCHS,
+        "--batch": batch != BATCH,
+        "--lr": lr != LEARNING_RATE,
+    }
+    with_dim = kind in ("whitening", "pca", "svd", "ica")
+    needs({"--dim": dim}, {"--kind whitening or pca or svd or ica": with_dim})
+    needs({"--remove": remove}, {"--kind abtt": kind == "abtt"})
+    needs(flags_of_ica, {"--kind ica": kind == "ica"})
+    needs(flags_of_flow, {"--kind flow": kind == "flow"})
+    needs({"--seed": seed != 0}, {"--kind ica or flow": kind in ("ica", "flow")})
+    refuse_together({"--variance": variance != "unit"}, {"--scale auto": scale == "auto"})
+    refuse_together({"--field": field, "--rejects": rejects}, {"--kind merge": kind == "merge"})
     if not 0 < tolerance < 1:
         raise UsageError(f"--tolerance {tolerance}: expected a number between 0 and 1")
     if lr <= 0:
         raise UsageError(f"--lr {lr}: expected a number above 0")
-    factor = scale_of(scale)
-    output.check()
+    factor = parse_scale(scale)
+    from sentkit.formats.vectors.vectors import VECTOR_FIELDS
+    from sentkit.transforms.fitting import fit_transform, merge_transforms
+    from sentkit.transforms.kinds import FitOptions
+
+    output = Output(output_path, force)
+    check_transform_output(output)
+    rows = RowSource(input_paths(files), field, rejects)
     if kind == "merge":
-        if "-" in row_flags.paths:
+        if "-" in rows.paths:
             raise UsageError("--kind merge needs files: transforms of sentkit whiten fit")
-        options.check_paths(console, {"-o": output.path}, {"FILE": row_flags.paths})
-        output.write(merge_transforms(row_flags.paths), console)
+        check_paths(console, {"-o": output.path}, {"FILE": rows.paths})
+        write_transform(merge_transforms(rows.paths), output, console)
         return
-    with row_flags.open(console, output, known=VECTOR_FIELDS) as inputs:
-        of_ica = (factor, variance, iterations, tolerance, keep_width, keep_signs)
-        wanted = FitOptions(dim, remove, seed, *of_ica, epochs=epochs, batch=batch, lr=lr)
-        fitted = fit_transform(inputs, kind, wanted)
-    output.write(fitted, console)
+    fit_options = FitOptions(
+        dim,
+        remove,
+        seed,
+        factor,
+        variance,
+        iterations,
+        tolerance,
+        keep_width,
+        keep_signs,
+        epochs=epochs,
+        batch=batch,
+        lr=lr,
+    )
+    with rows.open(console, output, field_names=VECTOR_FIELDS) as inputs:
+        fitted = fit_transform(inputs, kind, fit_options)
+    write_transform(fitted, output, console)
 
 
-def scale_of(text: str) -> float | Literal["auto"]:
+def parse_scale(text: str) -> float | Literal["auto"]:
     """Parse a number above 0, or `auto`."""
     if text == "auto":
         return "auto"
-    with contextlib.suppress(ValueError):
-        if 0 < float(text) < math.inf:
-            return float(text)
-    raise UsageError(f'--scale "{text}": expected a number above 0, or auto')
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise UsageError(f'--scale "{text}": expected a number above 0, or auto')
+    return number
+
+
+def check_transform_output(output: Output) -> None:
+    """Refuse an invalid or existing output, before any work."""
+    from sentkit.formats.files import is_safetensors
+
+    if output.path != "-" and not is_safetensors(output.path):
+        raise UsageError(f"{output.path}: the name of a transform ends in .safetensors")
+    output.check_creatable()
+
+
+def write_transform(fitted: "Fitted", output: Output, console: Console) -> None:
+    with output.open() as file:
+        fitted.write(file, output.path)
+    console.warn(*fitted.sample.warnings, *fitted.fit.warnings)
+    note = fitted.note
+    console.note(f"{note['vectors']} vectors of {note['width']} numbers, {note['kept']} kept")
 
 
 def apply(
     *,
-    transform: str,
-    output: options.OutputFlags,
-    row_flags: RowFlags,
+    transform: Annotated[
+        str,
+        Option("-t", "--transform", metavar="PATH", help="A transform from sentkit whiten fit or merge."),
+    ],
+    output_path: options.Output = "-",
+    force: options.Force = False,
+    field: options.Field = None,
+    rejects: options.Rejects = None,
+    files: options.Files = None,
     console: Console,
 ) -> None:
-    """Apply a transform to vectors.
-
-    Flags:
-      -t, --transform PATH: A transform from sentkit whiten fit or merge.
-    """
+    """Apply a transform to vectors."""
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.transforms.fitting import apply_transform
 
+    output = Output(output_path, force)
     output.check_creatable()
-    with row_flags.open(console, output, known=VECTOR_FIELDS, reads={"--transform": transform}) as inputs:
+    rows = RowSource(input_paths(files), field, rejects)
+    with rows.open(console, output, field_names=VECTOR_FIELDS, reads={"--transform": transform}) as inputs:
         apply_transform(inputs, transform, output.path, output.vectors(replace=True))

@@ -11,10 +11,11 @@ from sentkit.errors import NoVectorError, OtherSpaceError, SentkitError
 
 WRITES = ("-o", "--output", "--rejects", "--centroids")  # flags whose value is not an input
 LABEL = re.compile(r"(?P<model>[^/>]+)/(?P<readout>[^/>]+)(?P<steps>(?:/[^/>]+)*):[0-9a-f]+")
+FLAG_WITH_VALUE = re.compile("--[a-z-]+=")
 
 
 @dataclass(frozen=True)
-class Encoding:
+class EncodeCommand:
     """The flags of `sentkit encode` that give the vectors of a space, and the transform behind it."""
 
     flags: Sequence[str] = ()
@@ -22,71 +23,97 @@ class Encoding:
 
     def line(self, path: str | None, output: str | None = None) -> str:
         """The command line for a file, by default standard input, and for an output, by default a pipe."""
-        words = ["sentkit", "encode", *([] if path is None else [path]), *self.flags]
-        target = [] if output is None else ["-o", output]
+        encode = ["sentkit", "encode"]
+        if path is not None:
+            encode.append(path)
+        encode += self.flags
+        target = list[str]()
+        if output is not None:
+            target = ["-o", output]
         if self.transform is None:
-            return join([*words, *target])
-        return f"{join(words)} | {join(['sentkit', 'whiten', 'apply', '-t', self.transform, *target])}"
+            return join([*encode, *target])
+        apply = ["sentkit", "whiten", "apply", "-t", self.transform, *target]
+        return f"{join(encode)} | {join(apply)}"
 
-    def with_flags(self, *flags: str) -> "Encoding":
+    def with_flags(self, *flags: str) -> "EncodeCommand":
         return replace(self, flags=[*self.flags, *flags])
 
 
 def advice_on_vectors(error: NoVectorError | OtherSpaceError, words: Sequence[str]) -> str | None:
     """The advice of an error, from the words of the command line behind `sentkit`."""
-    fields = fields_of_texts(words)
     if isinstance(error, NoVectorError):
-        known = (encoding_of(path) for path in files_in(words))
-        encoding = next((each for each in known if each is not None), Encoding()).with_flags(*fields)
-        named = [] if error.field is None else ["--field", f"text={error.field}"]
-        return f"encode the texts first: {encoded_first(error.source, words, encoding, named)}"
+        return advice_on_texts(error, words)
     if error.advice is not None:
         return error.advice
     if error.wanted is None:
         return "rows without _emb have no known model; encode all rows with one model (-m)"
-    wanted = encoding_of(error.wanted_path) or encoding_of_label(error.wanted)
-    if wanted is None:
+    command = command_of(error.wanted_path) or command_of_label(error.wanted)
+    if command is None:
         return "encode all rows with one model (-m)"
     if error.source == "TEXT":
-        return f"leave out -m, or name the model of {error.wanted_path}: {join(wanted.flags[:2])}"
+        return f"leave out -m, or name the model of {error.wanted_path}: {join(command.flags[:2])}"
+    command = command.with_flags(*fields_of_texts(words))
     if not is_vector_file(error.source):
-        fields.append("--replace")  # of the vectors that its rows have
-    return f"use one model: {encoded_first(error.source, words, wanted.with_flags(*fields))}"
+        command = command.with_flags("--replace")  # of the vectors that its rows have
+    return f"use one model: {encoded_first(error.source, words, command)}"
+
+
+def advice_on_texts(error: NoVectorError, words: Sequence[str]) -> str:
+    """The command line with the texts encoded first, as the first vector file on the line was."""
+    command = EncodeCommand()
+    for path in files_in(words):
+        command_of_file = command_of(path)
+        if command_of_file is not None:
+            command = command_of_file
+            break
+    command = command.with_flags(*fields_of_texts(words))
+    field_of_source = list[str]()
+    if error.field is not None:
+        field_of_source = ["--field", f"text={error.field}"]
+    return f"encode the texts first: {encoded_first(error.source, words, command, field_of_source)}"
 
 
 def encoded_first(
-    source: str, words: Sequence[str], encoding: Encoding, of_source: Sequence[str] = ()
+    source: str, words: Sequence[str], command: EncodeCommand, of_source: Sequence[str] = ()
 ) -> str:
     """The command line with vectors of the file `source`, and of other files that have texts.
 
     `of_source` are further flags of `sentkit encode` for this file.
     """
-    first = encoding.with_flags(*of_source)
+    command_of_source = command.with_flags(*of_source)
     values = [value_of(word) for word in words]
     if source == "-":
-        return f"... | {first.line(None)} | {join(['sentkit', *words])}"
+        return f"... | {command_of_source.line(None)} | {join(['sentkit', *words])}"
     if source not in values:  # it matches a pattern, or is in a folder
-        return first.line(source, vectors_of(source))
-    paths = [source, *(path for path in files_in(words) if path != source and has_texts(path))]
-    if len(paths) == 1 and values.count(source) == 1 and "-" not in values:
-        return f"{first.line(source)} | {join(['sentkit', *renamed(words, {source: '-'})])}"
-    lines = [first.line(source, vectors_of(source))]
-    lines += [encoding.line(path, vectors_of(path)) for path in paths[1:]]
-    new = {path: vectors_of(path) for path in paths}
-    return " && ".join([*lines, join(["sentkit", *renamed(words, new)])])
+        return command_of_source.line(source, vectors_of(source))
+    texts = [path for path in files_in(words) if path != source and has_texts(path)]
+    if not texts and values.count(source) == 1 and "-" not in values:
+        words_of_pipe = ["sentkit", *renamed(words, {source: "-"})]
+        return f"{command_of_source.line(source)} | {join(words_of_pipe)}"
+
+    lines = [command_of_source.line(source, vectors_of(source))]
+    lines += [command.line(path, vectors_of(path)) for path in texts]
+    new_names = {path: vectors_of(path) for path in [source, *texts]}
+    lines.append(join(["sentkit", *renamed(words, new_names)]))
+    return " && ".join(lines)
 
 
 def value_of(word: str) -> str:
     """The value in a word such as --queries=FILE; other words are unchanged."""
-    return word.partition("=")[2] if re.match("--[a-z-]+=", word) else word
+    if FLAG_WITH_VALUE.match(word) is None:
+        return word
+    _, _, value = word.partition("=")
+    return value
 
 
-def renamed(words: Sequence[str], new: Mapping[str, str]) -> list[str]:
+def renamed(words: Sequence[str], new_names: Mapping[str, str]) -> list[str]:
     """The words with other names for some files."""
-    return [
-        word.removesuffix(value_of(word)) + new[value_of(word)] if value_of(word) in new else word
-        for word in words
-    ]
+    new_words = list[str]()
+    for word in words:
+        value = value_of(word)
+        flag = word.removesuffix(value)
+        new_words.append(flag + new_names.get(value, value))
+    return new_words
 
 
 def vectors_of(path: str) -> str:
@@ -102,22 +129,26 @@ def fields_of_texts(words: Sequence[str]) -> list[str]:
     from sentkit.formats.rows.kinds import FIELDS
 
     flags = list[str]()
-    for flag, value in zip(words, [*words[1:], ""], strict=True):
-        pair = flag.removeprefix("--field=") if flag.startswith("--field=") else value
-        if flag.partition("=")[0] == "--field" and pair.partition("=")[0] in FIELDS:
+    for word, next_word in zip(words, [*words[1:], ""], strict=True):
+        flag, equals, pair = word.partition("=")
+        if not equals:
+            pair = next_word
+        name, _, _ = pair.partition("=")
+        if flag == "--field" and name in FIELDS:
             flags += ["--field", pair]
     return flags
 
 
 def files_in(words: Sequence[str]) -> list[str]:
     """The words that are existing files or folders and no outputs, without repetitions."""
-    before = ["", *words]
-    paths = [
-        value_of(word)
-        for flag, word in zip(before, words, strict=False)
-        if flag not in WRITES and word.partition("=")[0] not in WRITES
-    ]
-    return [path for path in dict.fromkeys(paths) if path and Path(path).exists()]
+    paths = list[str]()
+    for previous_word, word in zip(["", *words], words, strict=False):
+        flag, _, _ = word.partition("=")
+        path = value_of(word)
+        is_output = previous_word in WRITES or flag in WRITES
+        if path and path not in paths and not is_output and Path(path).exists():
+            paths.append(path)
+    return paths
 
 
 def is_vector_file(path: str) -> bool:
@@ -140,7 +171,7 @@ def has_texts(path: str) -> bool:
         return False
 
 
-def encoding_of(path: str | None) -> Encoding | None:
+def command_of(path: str | None) -> EncodeCommand | None:
     """How a vector file was encoded; None for other files, and if it names no model."""
     from sentkit.formats.vectors.store import open_vectors
 
@@ -150,21 +181,21 @@ def encoding_of(path: str | None) -> Encoding | None:
         store = open_vectors(path)
         if store is None:
             return None
-        return encoding_of_record(store.spec)
+        return command_of_record(store.spec)
     except SentkitError:
         return None
 
 
-def encoding_of_label(emb: str) -> Encoding | None:
+def command_of_label(emb: str) -> EncodeCommand | None:
     """The same from the label of a space, which has only the last part of the name of the model."""
     match = LABEL.fullmatch(emb)
     if match is None:
         return None
     steps = [f"/{step}:" for step in match["steps"].split("/")[1:]]
-    return encoding_of_record({"model": match["model"], "readout": match["readout"], "steps": steps})
+    return command_of_record({"model": match["model"], "readout": match["readout"], "steps": steps})
 
 
-def encoding_of_record(record: Mapping[str, Any]) -> Encoding | None:
+def command_of_record(record: Mapping[str, Any]) -> EncodeCommand | None:
     from sentkit.model.query_encoder import Recorded
 
     recorded = Recorded("", record)
@@ -178,4 +209,4 @@ def encoding_of_record(record: Mapping[str, Any]) -> Encoding | None:
         flags += ["--dim", str(options.dim)]
     if options.normalize:
         flags += ["--normalize"]
-    return Encoding(flags, options.transform)
+    return EncodeCommand(flags, options.transform)

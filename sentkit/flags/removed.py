@@ -31,10 +31,10 @@ REMOVED: dict[str, str] = {  # "COMMAND --flag", or "COMMAND --flag VALUE" for o
 
 def advice_of_removed(command: str, words: Sequence[str]) -> tuple[str, str] | None:
     """The removed flag among the words of a command line, and the way that replaces it."""
-    for i, word in enumerate(words):
+    for word, next_word in zip(words, [*words[1:], ""], strict=True):
         flag, equals, value = word.partition("=")
         if not equals:
-            value = words[i + 1] if i + 1 < len(words) else ""
+            value = next_word
         for name in (flag, f"{flag} {value}"):
             if f"{command} {name}" in REMOVED:
                 return name, REMOVED[f"{command} {name}"]

@@ -1,40 +1,56 @@
-"""Flags of the commands that read rows: files, names of fields, and bad rows; for `cat`, also the format."""
+"""The rows that a command reads: files, names of fields, and the file of bad rows."""
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from sentkit.console import Console
 from sentkit.errors import NoInputError, NoRowsError, UsageError
-from sentkit.flags import Excludes, Named
-from sentkit.flags.options import OutputFlags, check_paths
+from sentkit.flags.outputs import Output, check_paths
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from sentkit.formats.outputs.outputs import Paths
     from sentkit.formats.rows.rows import Inputs
     from sentkit.formats.vectors.vector_file import VectorSource
 
 N = TypeVar("N", str, str | None)
-Known = Sequence[str | None]
+FieldNames = Sequence[str | None]  # the names that --field may map; None is ignored
+
+
+def input_paths(files: Sequence[str] | None, *, folders: bool = False) -> list[str]:
+    """The paths of FILE...: a pattern becomes its matches, and with `folders` a folder its text files."""
+    from sentkit.formats.files import expanded
+
+    return list(expanded(files or ["-"], folders=folders))
 
 
 @dataclass(frozen=True)
-class FieldFlags:
-    """The names of the fields. The suffix of a file determines its format, or else its first byte.
+class RowSource:
+    """The files of rows of a command line, and how they are read.
 
-    --field OURS=THEIRS: Read the field THEIRS as OURS; repeatable.
+    The suffix of a file determines its format, or else its first byte; `format`, `quoting` and `columns` are
+    for other files.
     """
 
-    field: Annotated[list[str] | None, Excludes("--kind merge")] = None
+    paths: Sequence[str] = ("-",)
+    field: Sequence[str] | None = None  # OURS=THEIRS
+    rejects: str | None = None  # the file of bad rows; None: a bad row is an error
+    format: str | None = None
+    quoting: str | None = None
+    columns: Sequence[str] = ()
 
     def theirs(self, name: N) -> N:
         """The name in the input of a field that another flag names, such as --gold."""
         names = dict(pair.split("=", 1) for pair in self.field or [] if "=" in pair)
-        return names.get(name, name) if name else name
+        if not name:
+            return name
+        return names.get(name, name)
 
     @cached_property
     def vector_file(self) -> "Callable[[str], VectorSource | None]":
@@ -43,49 +59,26 @@ class FieldFlags:
 
         return cache(open_vectors)
 
-    def inputs(self, paths: Sequence[str], known: Known) -> "Inputs":
-        """The rows of `paths`. `known` are the names that --field may map; None is ignored."""
+    def inputs(self, paths: Sequence[str], field_names: FieldNames) -> "Inputs":
+        """The rows of some paths, without the check of their outputs that `open` does."""
         from sentkit.formats.rows.rows import Inputs, parse_fields
 
-        fields = parse_fields(self.field or [], [name for name in known if name])
-        return Inputs(paths, fields=fields, vector_file=self.vector_file)
-
-
-@dataclass(frozen=True)
-class StreamFlags(FieldFlags):
-    """The names of the fields, and bad rows.
-
-    --rejects FILE: Write bad rows to FILE, with file, line and reason, and continue; /dev/null drops them.
-    """
-
-    rejects: Annotated[str | None, Excludes("--kind merge")] = None
-
-    @property
-    def paths(self) -> list[str]:
-        return ["-"]
-
-    def sources(self) -> "Paths":
-        """The input paths by flag."""
-        return {"FILE": self.paths}
-
-    def open_folders(self, read: "Paths") -> None:
-        """Open all vector folders among the inputs: an incomplete one is refused before any work."""
-        from sentkit.formats.files import is_folder
-
-        for paths in read.values():
-            if isinstance(paths, str):
-                paths = [paths]
-            for path in paths or ():
-                if is_folder(path):
-                    self.vector_file(path)
+        return Inputs(
+            paths,
+            format=self.format,
+            fields=parse_fields(self.field or [], [name for name in field_names if name]),
+            quoting=self.quoting,
+            columns=self.columns,
+            vector_file=self.vector_file,
+        )
 
     @contextmanager
     def open(
         self,
         console: Console,
-        output: OutputFlags,
+        output: Output,
         *,
-        known: Known,
+        field_names: FieldNames,
         reads: "Paths | None" = None,
         writes: "Paths | None" = None,
         append: bool = False,
@@ -94,107 +87,79 @@ class StreamFlags(FieldFlags):
 
         `reads` and `writes` are further paths, by flag. `append`: the file of --rejects may exist.
         """
-        from sentkit.formats.files import check_input, is_parquet
-        from sentkit.formats.outputs.outputs import open_appended, open_output
+        from sentkit.formats.files import check_input
         from sentkit.formats.rows.rows import Rejects
 
-        if self.rejects is not None and is_parquet(self.rejects):
-            raise UsageError("--rejects cannot be a Parquet file", advice="use a name with .jsonl")
-        written = {"-o": output.path, "--rejects": self.rejects, **(writes or {})}
-        read = {**self.sources(), **(reads or {})}
-        check_paths(console, written, read)
-        self.open_folders(read)
-        policy = Rejects(skip=self.rejects is not None, warn=console.warn, note=console.note)
-        inputs = replace(self.inputs(self.paths, known), rejects=policy)
-        counter = inputs.counter
-        for path in inputs.paths:
+        # All paths are checked before any work.
+        all_writes = {"-o": output.path, "--rejects": self.rejects, **(writes or {})}
+        all_reads = {"FILE": self.paths, **(reads or {})}
+        if self.rejects is not None:
+            refuse_parquet(self.rejects)
+        check_paths(console, all_writes, all_reads)
+        self.open_folders(all_reads)
+        for path in self.paths:
             try:
                 check_input(path)
             except NoInputError as error:
-                error.advice = error.advice or pipe_of(self.paths, console.command, known)
+                error.advice = error.advice or pipe_of(self.paths, console.command, field_names)
                 raise
-        if self.rejects is None:
-            out: AbstractContextManager[BinaryIO | None] = nullcontext()
-        elif append:
-            out = open_appended(self.rejects)
-        else:
-            out = open_output(self.rejects, force=output.force, has_rejects=True)
-        nothing: NoRowsError | None = None
-        with out as policy.file:
+
+        rejects = Rejects(skip=self.rejects is not None, warn=console.warn, note=console.note)
+        inputs = replace(self.inputs(self.paths, field_names), rejects=rejects)
+        counted = inputs.counter
+        no_rows: NoRowsError | None = None
+        with self.open_rejects(output, append=append) as rejects.file:
             try:
                 yield inputs
-                if policy.count - counter.bad >= counter.rows > 0:  # a later step has rejected all of them
+                if rejects.count - counted.bad >= counted.rows > 0:  # a later step has rejected all of them
                     raise NoRowsError(self.paths)
             except NoRowsError as error:
-                nothing = error
-        if policy.count:
-            place = "dropped" if self.rejects == "/dev/null" else f"written to {self.rejects}"
-            console.warn(f"bad rows {place}: {policy.count}; the first is {policy.first}")
-        if nothing is not None:
-            raise nothing
+                no_rows = error  # raised below, when the file of bad rows is complete
+
+        if rejects.count:
+            where = f"written to {self.rejects}"
+            if self.rejects == "/dev/null":
+                where = "dropped"
+            console.warn(f"bad rows {where}: {rejects.count}; the first is {rejects.first}")
+        if no_rows is not None:
+            raise no_rows
+
+    def open_folders(self, reads: "Mapping[str, str | Sequence[str] | None]") -> None:
+        """Open all vector folders among the inputs: an incomplete one is refused before any work."""
+        from sentkit.formats.files import is_folder
+
+        for paths in reads.values():
+            if isinstance(paths, str):
+                paths = [paths]
+            for path in paths or []:
+                if is_folder(path):
+                    self.vector_file(path)
+
+    def open_rejects(
+        self, output: Output, *, append: bool
+    ) -> "AbstractContextManager[BinaryIO] | AbstractContextManager[None]":
+        from sentkit.formats.outputs.outputs import open_appended, open_output
+
+        if self.rejects is None:
+            return nullcontext()
+        if append:
+            return open_appended(self.rejects)
+        return open_output(self.rejects, force=output.force, has_rejects=True)
 
 
-def pipe_of(names: Sequence[str], command: str, known: Known) -> str | None:
+def refuse_parquet(rejects: str) -> None:
+    from sentkit.formats.files import is_parquet
+
+    if is_parquet(rejects):
+        raise UsageError("--rejects cannot be a Parquet file", advice="use a name with .jsonl")
+
+
+def pipe_of(names: Sequence[str], command: str, field_names: FieldNames) -> str | None:
     """The pipe for texts that are given in place of files: names with blanks and without a suffix."""
     if not all(" " in name and not Path(name).suffix for name in names):
         return None
     steps = [f"printf '%s\\n' {' '.join(map(shlex.quote, names))}"]
-    steps += [f"sentkit {step}" for step in (["encode"] if "embedding" in known else []) + [command]]
-    return "a text is not a FILE; use: " + " | ".join(steps)
-
-
-@dataclass(frozen=True)
-class RowFlags(StreamFlags):
-    """The input of most commands: any number of files.
-
-    [FILE]...: JSONL, text, TSV, CSV or Parquet, also .gz or .zst. [default: standard input, also '-']
-    """
-
-    folders = False  # a folder is its text files
-    files: Annotated[list[str] | None, Named("[FILE]...")] = None
-
-    @cached_property
-    def paths(self) -> list[str]:
-        from sentkit.formats.files import expanded
-
-        return list(expanded(self.files or ["-"], folders=self.folders))
-
-
-@dataclass(frozen=True)
-class TextFlags(RowFlags):
-    """The input of `encode`.
-
-    [FILE]...: JSONL, text, TSV, CSV or Parquet, also .gz or .zst; a folder of text. [default: standard
-        input, also '-']
-    """
-
-    folders = True
-
-
-@dataclass(frozen=True)
-class UnusualFlags(TextFlags):
-    """The input of `cat`, also if it is unusual.
-
-    --from FORMAT: Input format: jsonl, text, paragraphs, tsv, csv or parquet. [default: by suffix]
-    --quoting: For TSV and CSV. csv: fields may be quoted; none: a quote is text. [default: by format]
-    --columns A,B,...: For TSV and CSV without a header: the names of the columns.
-    """
-
-    from_: Literal["jsonl", "text", "paragraphs", "tsv", "csv", "parquet"] | None = None
-    quoting: Literal["none", "csv"] | None = None
-    columns: str | None = None
-
-    def inputs(self, paths: Sequence[str], known: Known) -> "Inputs":
-        inputs = replace(
-            super().inputs(paths, known),
-            format=self.from_,
-            quoting=self.quoting,
-            columns=[] if self.columns is None else self.columns.split(","),
-        )
-        for flag, value in {"--quoting": self.quoting, "--columns": self.columns}.items():
-            if value is not None and not {"tsv", "csv"} & {*map(inputs.format_of, paths)}:
-                problem = f"{flag} can be used only with TSV and CSV input"
-                raise UsageError(problem, advice="to read TSV, use --from tsv")
-        if not all(inputs.columns) or len({*inputs.columns}) < len(inputs.columns):
-            raise UsageError(f'--columns "{self.columns}": expected different names, such as text,label')
-        return inputs
+    if "embedding" in field_names:
+        steps.append("sentkit encode")
+    steps.append(f"sentkit {command}")
+    return f"a text is not a FILE; use: {' | '.join(steps)}"

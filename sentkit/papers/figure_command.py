@@ -14,7 +14,7 @@ import numpy as np
 
 from sentkit.console import Console
 from sentkit.errors import SentkitError
-from sentkit.flags.options import PlotFlags, check_paths
+from sentkit.flags.outputs import PictureOutput, check_paths
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import open_inputs
 from sentkit.plots.picture import Picture
@@ -35,7 +35,7 @@ def main(*figures: Figure, arguments: Sequence[str] | None = None) -> None:
     [figure] = [figure for figure in figures if figure.__name__ == name]
     console = Console(f"{paper}.figures")
     try:
-        output = PlotFlags(path=values.pop("output"), force=True)
+        output = PictureOutput(path=values.pop("output"), force=True)
         files = values.pop("files")
         output.check()
         check_paths(console, {"-o": output.path}, {"FILE": files})

@@ -1,15 +1,14 @@
 """Every command compares every path that it writes with every path that it reads, before it does either."""
 
-import inspect
 import shutil
 from contextlib import chdir
 from pathlib import Path
 
 import pytest
 
-from sentkit.cli import every_command, status
-from sentkit.flags import expand_flags, options
-from sentkit.flags import rows as row_flags
+from sentkit.cli import every_command, program, status
+from sentkit.commands import distill_static, export, report, whiten
+from sentkit.flags import rows
 from sentkit.model import find_encoder
 from sentkit.model.reading import ReadingOptions
 from support import NANO
@@ -128,7 +127,7 @@ def test_a_command_compares_all_its_paths(files, sentkit, monkeypatch, call, rea
         compared.extend(paths)
         raise Compared
 
-    for module in (options, row_flags):
+    for module in (rows, distill_static, export, report, whiten):
         monkeypatch.setattr(module, "check_paths", compare)
     before = sorted(files.rglob("*"))
     with pytest.raises(Compared):
@@ -139,13 +138,14 @@ def test_a_command_compares_all_its_paths(files, sentkit, monkeypatch, call, rea
     assert sorted(files.rglob("*")) == before
 
 
-def paths_of(command):
+def paths_of(name):
     """The names of each path flag or argument of a command."""
-    for parameter in inspect.signature(expand_flags(command)).parameters.values():
-        for each in getattr(parameter.annotation, "__metadata__", ()):
-            if getattr(each, "metavar", None) in PATHS:  # rules such as Needs have none
-                names = {each.default, *(each.param_decls or ()), f"--{parameter.name.replace('_', '-')}"}
-                yield names if type(each).__name__ == "OptionInfo" else {"FILE"}
+    command = program()
+    for word in name.split():
+        command = command.commands[word]
+    for parameter in command.params:
+        if parameter.metavar in PATHS:
+            yield {*parameter.opts} if parameter.param_type_name == "option" else {"FILE"}
 
 
 @pytest.mark.parametrize("name", every_command())
@@ -153,6 +153,6 @@ def test_the_table_above_has_every_path_of_every_command(name):
     calls = [each for each in CALLS if each[0][: len(name.split())] == name.split()]
     known = {flag for call, reads, writes in calls for flag in (*reads, *writes, *call)}
 
-    paths = list(paths_of(every_command()[name]))
+    paths = list(paths_of(name))
     assert paths
     assert name in WRITE_NOTHING or [names for names in paths if not names & known] == []

@@ -152,7 +152,7 @@ def test_a_search_without_hits_says_so_on_a_terminal(
     (tmp_path / "c.jsonl").write_text(in_jsonl({"embedding": [0.8, 0.6]}, {"embedding": [-1, 0]}))
     (tmp_path / "q.jsonl").write_text(in_jsonl(*({"embedding": query} for query in queries)))
     monkeypatch.setattr("sentkit.console.on_terminal", lambda: True)
-    monkeypatch.setattr("sentkit.flags.options.ReportFlags.as_table", as_table)
+    monkeypatch.setattr("sentkit.flags.outputs.Output.on_terminal", as_table)
     done = sentkit("search", "--queries", "q.jsonl", "--corpus", "c.jsonl", *flags)
 
     told = [line for line in done.err.splitlines() if "no hits" in line]

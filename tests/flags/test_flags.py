@@ -1,16 +1,11 @@
-"""The flags of all commands: the rules between them, their values, records and choices."""
+"""The flags of all commands: the rules between them, their values and choices."""
 
-import inspect
-import math
 import re
-from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
-from sentkit.cli import every_command, program
-from sentkit.errors import UsageError
-from sentkit.flags import MAY_BE_EMPTY, Excludes, Flags, Needs, expand_flags, name_of, notes_of, rules_of
-from sentkit.flags.rows import FieldFlags
+from sentkit.cli import every_command, program, status
 from sentkit.formats.checkpoints.readout import FULL_STOPS
 from sentkit.formats.rows.rows import PARAGRAPHS, SUFFIXES
 from sentkit.formats.vectors.vectors import ENCODINGS
@@ -18,158 +13,122 @@ from sentkit.labels.clusters.clustering import ALGORITHMS
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.transforms.kinds import KINDS
 
-COMMANDS = {
-    name: list(inspect.signature(expand_flags(command)).parameters.values())
-    for name, command in every_command().items()
-}
-RULES = [
-    (parameters, name_of(each), rule)
-    for name, parameters in COMMANDS.items()
-    for each in parameters
-    for rule in rules_of(each)
-    if rule.other.split(" ")[0] in map(name_of, parameters)
-]
-TEXTS = [
-    (parameters, each)
-    for name, parameters in COMMANDS.items()
-    for each in parameters
-    if each.default != "" and "str" in str(each.annotation) and "Literal" not in str(each.annotation)
-]
+RULES = re.findall(r"^sentkit (.+)\n  (.+)$", (Path(__file__).parent / "rules.txt").read_text(), re.MULTILINE)
 
 
-class CommandLine:
-    """Values of flags: the defaults, and those that a test sets."""
-
-    def __init__(self, parameters):
-        self.parameters = parameters
-        self.by_name = {name_of(each): each for each in parameters}
-        self.values = {each.name: each.default for each in parameters}
-
-    def give(self, condition):
-        """Give a flag, or a flag with one of its values, and what it needs."""
-        name, _, values = condition.partition(" ")
-        self.values[self.by_name[name].name] = values.split("|")[0] or "given"
-        for rule in rules_of(self.by_name[name]):
-            if isinstance(rule, Needs) and self.holds(rule.other) not in (True, None):
-                self.give(rule.other)
-
-    def holds(self, condition):
-        return Flags(self.parameters, self.values).holds(condition)
-
-    def check(self):
-        Flags(self.parameters, self.values).check()
+def parameters_of(name):
+    command = program()
+    for word in name.split():
+        command = command.commands[word]
+    return command.params
 
 
-def words(condition):
-    return condition.replace("|", " or ")
+PARAMETERS = {name: parameters_of(name) for name in every_command()}
 
 
-def check_rule(parameters, flag, rule):
-    """The message names both flags. With what it needs, the flag is accepted."""
-    line = CommandLine(parameters)
-    line.give(flag)
-    line.check()
-    expected = [f"{flag} needs {words(rule.other)}"]
-    if isinstance(rule, Needs):
-        other = line.by_name[rule.other.split(" ")[0]]
-        line.values[other.name] = "another" if re.search(r" (?!or |--)", rule.other) else None
-    else:
-        line.give(rule.other)  # it can need flags that are excluded too
-        excluded = [each for each in rules_of(line.by_name[flag]) if isinstance(each, Excludes)]
-        expected = [f"{flag} cannot be used with {words(each.other)}{each.because}" for each in excluded]
-    with pytest.raises(UsageError) as caught:
-        line.check()
-
-    assert str(caught.value) in expected
+def words_of(parameter, value):
+    """The words of a command line that give a value to a flag or an argument."""
+    if parameter.param_type_name == "argument":
+        return [value]
+    return [parameter.opts[-1], value]
 
 
-def test_every_rule_is_enforced():
-    assert len(RULES) > 100
-    for parameters, flag, rule in RULES:
-        check_rule(parameters, flag, rule)
+def arguments_of(name):
+    return [parameter for parameter in PARAMETERS[name] if parameter.param_type_name == "argument"]
 
 
-def test_an_empty_value_is_wrong_usage():
-    """As of an unset variable of the shell; only a prompt can be empty."""
-    for parameters, parameter in TEXTS:
-        line = CommandLine(parameters)
-        line.give(name_of(parameter))
-        line.values[parameter.name] = [""] if "list" in str(parameter.annotation) else ""
-        refused = pytest.raises(UsageError, match="the value is empty")
-        with nullcontext() if MAY_BE_EMPTY in notes_of(parameter) else refused:
-            line.check()
+def is_float(parameter):
+    return parameter.type.name.startswith("float")
 
 
-def test_a_number_that_is_not_finite_is_wrong_usage():
-    floats = [
-        (parameters, each, value)
-        for parameters in COMMANDS.values()
-        for each in parameters
-        for value in (math.nan, math.inf, -math.inf)
-        if re.search(r"\bfloat\b", str(each.annotation))
-    ]
-    assert len(floats) > 30
-    for parameters, parameter, value in floats:
-        line = CommandLine(parameters)
-        line.values[parameter.name] = value
-        with pytest.raises(UsageError, match=f"^{name_of(parameter)} {value}: expected a finite number$"):
-            line.check()
+def line_with(name, parameter, value):
+    """A command line with all that the command requires, and this value of a flag or an argument."""
+    arguments = arguments_of(name)
+    if parameter in arguments:
+        arguments = arguments[: arguments.index(parameter)]
+    required = [other for other in PARAMETERS[name] if other.required and other not in arguments_of(name)]
+    required = [other for other in [*required, *arguments] if other is not parameter]
+    words = [word for other in required for word in words_of(other, "0.5" if is_float(other) else "x")]
+    return [*name.split(), *words, *words_of(parameter, value)]
 
 
-def test_defaults_break_no_rule():
-    for parameters in COMMANDS.values():
-        CommandLine(parameters).check()
+def name_of(parameter):
+    if parameter.param_type_name == "argument":
+        return parameter.metavar.strip("[].")
+    return parameter.opts[-1]
 
 
-def help_of(parameter):
-    return next((note.help for note in notes_of(parameter) if hasattr(note, "help")), "")
+@pytest.fixture
+def refusal(tmp_path, monkeypatch, capsys):
+    """The message of a command line, which is refused before any file is read."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(words):
+        code = status(list(words))
+        message = capsys.readouterr().err.splitlines()[0]
+        return code, message.partition(": ")[2]
+
+    return run
 
 
-WITH = [
-    (name, each, found[1])
-    for name, parameters in COMMANDS.items()
-    for each in parameters
-    if name_of(each) and (found := re.match(r"(?:With|For) (--[a-z-]+):", help_of(each)))
-]
+def test_every_rule_is_enforced(refusal):
+    assert len(RULES) > 120
+    messages = {line: refusal(line.split()) for line, _ in RULES}
+
+    assert messages == {line: (2, message) for line, message in RULES}
 
 
 def test_a_help_that_names_a_needed_flag_has_its_rule():
-    ruled = [(each, " or ".join(rule.other for rule in rules_of(each)).split(" or ")) for _, each, _ in WITH]
+    named = set()
+    for name, parameters in PARAMETERS.items():
+        for parameter in parameters:
+            match = re.match(r"(?:With|For) (--[a-z-]+):", parameter.help)
+            if match:
+                named.add((name, name_of(parameter), match[1]))
+    ruled = set()
+    for line, message in RULES:
+        match = re.match(r"(--[a-z-]+) (?:needs|cannot be used with) (.+)", message)
+        if match:
+            [name] = [name for name in PARAMETERS if f"{line} ".startswith(f"{name} ")]
+            ruled |= {(name, match[1], other) for other in match[2].split(" or ")}
 
-    assert WITH
-    assert [row for row, (_, others) in zip(WITH, ruled, strict=True) if row[2] not in others] == []
+    assert named
+    assert named - ruled == set()
 
 
-def test_the_rules_of_a_command():
-    """As its man page says: a literal table of one command."""
-    found = {name_of(each): [rule.other for rule in rules_of(each)] for each in COMMANDS["score"]}
-
-    assert {name: others for name, others in found.items() if others} == {
-        **{key: ["--gold"] for key in ("--group", "--seen", "--label")},
-        **{key: ["--gold or --label or --qrels"] for key in ("--baseline", "--fail-under")},
-        "--precision-at": ["--label"],
-        **{key: ["--qrels"] for key in ("--missing", "--per-query", "--metric")},
-        **{key: ["--gold", "--label", "--qrels"] for key in ("--top", "--threshold", "--replace")},
-        "--qrels": ["--gold", "--label"],
-        "--dim": ["--gold", "--baseline"],
-        "--matrix": ["--gold", "--label", "--qrels", "--top", "--threshold", "--keep-vectors"],
-        "--keep-vectors": ["--gold", "--label", "--qrels", "--top", "--threshold"],
-        "--field": ["--kind merge"],
-        "--rejects": ["TEXT", "--kind merge"],
+def test_an_empty_value_is_wrong_usage(refusal):
+    """As of an unset variable of the shell; only a prompt can be empty."""
+    texts = [
+        (name, parameter)
+        for name, parameters in PARAMETERS.items()
+        for parameter in parameters
+        if parameter.type.name == "str" and parameter.default != ""
+        if name_of(parameter) != "--prompt"
+    ]
+    messages = {
+        (name, name_of(parameter)): refusal(line_with(name, parameter, "")) for name, parameter in texts
     }
 
+    assert len(messages) > 150
+    assert messages == {(name, flag): (2, f'{flag} "": the value is empty') for name, flag in messages}
 
-def test_every_command_that_reads_rows_takes_them_by_one_record():
-    """`--field` comes with the record, so none of its flags can be forgotten in one command."""
-    with_field = {name for name, own in COMMANDS.items() if "--field" in map(name_of, own)}
-    with_record = set()
-    for name, command in every_command().items():
-        kinds = [each for each in command.__annotations__.values() if isinstance(each, type)]
-        if any(issubclass(each, FieldFlags) for each in kinds):
-            with_record.add(name)
 
-    assert with_field - {"report"} == with_record  # its --field is that of --pairs
-    assert {"encode", "score", "search", "probe", "train", "cat", "inspect", "whiten fit"} <= with_record
+def test_a_number_that_is_not_finite_is_wrong_usage(refusal):
+    floats = [
+        (name, parameter)
+        for name, parameters in PARAMETERS.items()
+        for parameter in parameters
+        if is_float(parameter)
+    ]
+    assert len(floats) > 12
+    for name, parameter in floats:
+        values = ["nan"]
+        if "range" not in parameter.type.name:  # infinity is outside of a range
+            values += ["inf", "-inf"]
+        for value in values:
+            expected = f"{name_of(parameter)} {value}: expected a finite number"
+
+            assert refusal(line_with(name, parameter, value)) == (2, expected)
 
 
 CHOICES = {  # flag -> the catalogue that has the same names
@@ -184,15 +143,15 @@ CHOICES = {  # flag -> the catalogue that has the same names
 
 def test_choices_of_flags_are_those_of_the_catalogues():
     """The flags repeat the names because the catalogues import numpy."""
-    found = set()
-    commands = [*program().commands.values()]
-    for each in commands:
-        commands += getattr(each, "commands", {}).values()
-        for parameter in each.params:
+    checked = set()
+    for name, parameters in PARAMETERS.items():
+        for parameter in parameters:
             for flag in CHOICES.keys() & {*parameter.opts}:
-                found.add(flag)
-                assert sorted(parameter.type.choices) == sorted(CHOICES[flag]), f"{each.name} {flag}"
+                checked.add(flag)
+                assert sorted(parameter.type.choices) == sorted(CHOICES[flag]), f"{name} {flag}"
 
-    assert found == CHOICES.keys()
-    shells = [set(p.type.choices) for p in program().params if hasattr(p.type, "choices")]
+    assert checked == CHOICES.keys()
+    shells = [
+        set(parameter.type.choices) for parameter in program().params if hasattr(parameter.type, "choices")
+    ]
     assert shells == [{"bash", "zsh", "fish"}] * 2

@@ -53,7 +53,7 @@ def test_without_matplotlib_a_picture_names_the_package(sentkit, monkeypatch):
 
 
 def test_a_terminal_shows_only_numbers(sentkit, monkeypatch):
-    monkeypatch.setattr("sentkit.flags.options.PlotFlags.on_terminal", True)
+    monkeypatch.setattr("sentkit.flags.outputs.PictureOutput.on_terminal", True)
     done = sentkit("plot", *SPACE, stdin=VECTORS)
 
     assert (done.code, done.out, done.told[0]) == (2, b"", "sentkit plot space: a terminal shows no picture")

@@ -12,7 +12,7 @@ import pytest
 
 from sentkit.console import Console
 from sentkit.errors import CannotCreateError
-from sentkit.flags.options import check_paths
+from sentkit.flags.outputs import check_paths
 from sentkit.formats.checkpoints.writing import new_folder
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.outputs.temporary import (

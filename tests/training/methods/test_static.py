@@ -13,13 +13,13 @@ from safetensors.numpy import load_file, save_file
 from torch.nn import functional as F
 
 from sentkit.errors import UsageError
+from sentkit.flags.help_texts import PAGES
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.files import write_json
 from sentkit.formats.lexicons.model2vec import Table
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.file_writer import create_vector_file
-from sentkit.manual import PAGES
 from sentkit.model import find_encoder
 from sentkit.model.query_encoder import encoded_texts
 from sentkit.model.reading import ReadingOptions
