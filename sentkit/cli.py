@@ -108,8 +108,8 @@ def handle_errors(command: Callable[..., None], name: str) -> Callable[..., None
     # The signature that typer reads: the context in place of the console.
     signature = inspect.signature(command)
     flags = [parameter for parameter in signature.parameters.values() if parameter.annotation is not Console]
-    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    run.__signature__ = signature.replace(parameters=[context, *flags])  # type: ignore[attr-defined]
+    context_parameter = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    run.__signature__ = signature.replace(parameters=[context_parameter, *flags])  # type: ignore[attr-defined]
     return run
 
 
