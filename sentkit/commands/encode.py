@@ -155,7 +155,9 @@ def warn_of_empty_shards(console: Console, blocks: int, shards: int) -> None:
         have = "has" if shards - blocks == 1 else "have"
         there = "is" if blocks == 1 else "are"
         advice = f"use --shard I/{blocks}, or smaller --block-bytes"
-        console.warn(f"{shards - blocks} of {shards} shards {have} no block: there {there} {blocks} ({advice})")
+        console.warn(
+            f"{shards - blocks} of {shards} shards {have} no block: there {there} {blocks} ({advice})"
+        )
 
 
 def write_folder(
