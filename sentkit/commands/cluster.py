@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from sentkit.console import Console, TaskProgress, slow, watch_rows
+from sentkit.console import Console, TaskProgress, print_text, slow, watch_rows
 from sentkit.errors import UsageError
 from sentkit.flag_values import numbers
 from sentkit.flags import Excludes, Needs, Range, excludes, options
@@ -15,6 +15,7 @@ from sentkit.training.settings import ours, parsed
 DETERMINISTIC = Excludes("--algorithm agglomerative|hdbscan", ", which is deterministic")
 REPORTS = excludes("--truth", "--describe", because=", which writes a report")
 KEYWORDS = 10  # of a described cluster
+CELLS = ("keywords", "classes", "nearest")  # columns of a description that are shortened
 DEFAULT_SEEDS = {"counts": range(5), "stability": range(10)}  # of a form; other forms use only 0
 
 
@@ -43,7 +44,7 @@ def cluster(
     ] = None,
     algorithm: Literal["kmeans", "minibatch", "agglomerative", "hdbscan", "faiss"] = "kmeans",
     truth: str | None = None,
-    describe: Annotated[bool, Excludes("--truth")] = False,
+    describe: bool = False,
     stability: Annotated[bool, DETERMINISTIC, excludes("--truth", "--describe")] = False,
     seed: Annotated[str | None, DETERMINISTIC] = None,
     set_: list[str] | None = None,
@@ -53,7 +54,7 @@ def cluster(
         str | None,
         excludes(*("-k", "--algorithm", "--set", "--seed", "--stability"), because=": it only assigns rows"),
     ] = None,
-    keywords: Annotated[int | None, Range(min=0), Excludes("--truth")] = None,
+    keywords: Annotated[int | None, Range(min=0)] = None,
     nearest: Annotated[int, Range(min=0), Needs("--describe or --centroids")] = 3,
     keep_vectors: Annotated[bool, REPORTS] = False,
     output: options.TableFlags,
@@ -68,7 +69,7 @@ def cluster(
       -k K|A..B: Number of clusters; several give a report. [default: with --truth, the number of classes]
       --algorithm: Clustering algorithm.
       --truth NAME: Report agreement with this field, a human class label.
-      --describe: Report the size, keywords and nearest rows of each cluster.
+      --describe: Report the size, keywords and nearest rows of each cluster; with --truth after its report.
       --stability: Add "stability" to each row: the share of the other seeds that agree.
       --seed N|A,B|A..B: Random seed. Several are possible with --truth, several -k (0..4) and --stability
           (0..9).
@@ -87,6 +88,8 @@ def cluster(
     from sentkit.labels.clusters.clustering import ALGORITHMS, ClusteringOptions
     from sentkit.transforms.steps import Normalize
 
+    if truth is not None and keywords is not None and not describe:
+        raise UsageError("--keywords cannot be used with --truth without --describe")
     counts = None if k is None else numbers("-k", k)
     form = "truth" if truth is not None else "describe" if describe else "stability" if stability else "rows"
     if counts is not None and len(counts) > 1:
@@ -130,8 +133,19 @@ def cluster(
         )
         if truth is not None:
             optional = ["iterations", "inertia", "k"]
-            records = runs.agreement_records(work, row_flags.theirs(truth))
+            description = None
+            if describe:
+                description = runs.Description(KEYWORDS if keywords is None else keywords, nearest)
+            records = runs.agreement_records(work, row_flags.theirs(truth), description)
+            clusters = list[runs.Record]()
+            if describe and output.as_table:  # two tables, of the agreement and of the clusters
+                every_record = list(records)
+                clusters = [record for record in every_record if "cluster" in record]
+                records = (record for record in every_record if "cluster" not in record)
             output.show(records, runs.agreement_line, labels=["seed"], optional=optional)
+            if clusters:
+                print_text([""])
+                output.show(clusters, runs.description_line, texts=CELLS, wrap=True)
         elif form == "counts":
             output.show(runs.count_records(work), runs.count_line)
         else:
@@ -149,7 +163,7 @@ def cluster(
                 force=output.force,
             )
             if describe:
-                output.show(described, runs.description_line, texts=["keywords", "nearest"], wrap=True)
+                output.show(described, runs.description_line, texts=CELLS, wrap=True)
 
 
 def check_numbers(
