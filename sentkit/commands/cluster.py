@@ -1,21 +1,23 @@
 """`sentkit cluster`: groups of similar rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from sentkit.console import Console, TaskProgress, print_text, slow, watch_rows
+from sentkit.console import Console, TaskProgress, print_text, show, slow, watch_rows
 from sentkit.errors import UsageError
 from sentkit.flag_values import numbers
 from sentkit.flags import Excludes, Needs, Range, excludes, options
 from sentkit.flags.rows import RowFlags
 from sentkit.training.settings import ours, parsed
 
+if TYPE_CHECKING:
+    from sentkit.labels.clusters.clustering_run import ClusteringRun, Description
+
 DETERMINISTIC = Excludes("--algorithm agglomerative|hdbscan", ", which is deterministic")
 REPORTS = excludes("--truth", "--describe", because=", which writes a report")
 KEYWORDS = 10  # of a described cluster
-CELLS = ("keywords", "classes", "nearest")  # columns of a description that are shortened
 DEFAULT_SEEDS = {"counts": range(5), "stability": range(10)}  # of a form; other forms use only 0
 
 
@@ -132,20 +134,8 @@ def cluster(
             watch=Watch(tasks.begin, tasks.add, partial(slow, console)),
         )
         if truth is not None:
-            optional = ["iterations", "inertia", "k"]
-            description = None
-            if describe:
-                description = runs.Description(KEYWORDS if keywords is None else keywords, nearest)
-            records = runs.agreement_records(work, row_flags.theirs(truth), description)
-            clusters = list[runs.Record]()
-            if describe and output.as_table:  # two tables, of the agreement and of the clusters
-                every_record = list(records)
-                clusters = [record for record in every_record if "cluster" in record]
-                records = (record for record in every_record if "cluster" not in record)
-            output.show(records, runs.agreement_line, labels=["seed"], optional=optional)
-            if clusters:
-                print_text([""])
-                output.show(clusters, runs.description_line, texts=CELLS, wrap=True)
+            description = runs.Description(KEYWORDS if keywords is None else keywords, nearest)
+            show_agreement(work, row_flags.theirs(truth), description if describe else None, output)
         elif form == "counts":
             output.show(runs.count_records(work), runs.count_line)
         else:
@@ -163,7 +153,33 @@ def cluster(
                 force=output.force,
             )
             if describe:
-                output.show(described, runs.description_line, texts=CELLS, wrap=True)
+                show_descriptions(described, output)
+
+
+def show_agreement(
+    work: "ClusteringRun", truth: str, description: "Description | None", output: options.TableFlags
+) -> None:
+    """Write the agreement with a field and, with a description, the clusters; on a terminal two tables."""
+    from sentkit.labels.clusters.clustering_run import agreement_line, agreement_records
+
+    records: Iterable[Mapping[str, Any]] = agreement_records(work, truth, description)
+    clusters: Sequence[Mapping[str, Any]] = ()
+    if description is not None and output.as_table:
+        every_record = list(records)
+        records = [record for record in every_record if "cluster" not in record]
+        clusters = [record for record in every_record if "cluster" in record]
+    output.show(records, agreement_line, labels=["seed"], optional=["iterations", "inertia", "k"])
+    if clusters:
+        print_text([""])
+        show_descriptions(clusters, output)
+
+
+def show_descriptions(records: Iterable[Mapping[str, Any]], output: options.TableFlags) -> None:
+    from sentkit.labels.clusters.clustering_run import description_lines
+
+    with output.open() as out:
+        texts = ["keywords", "classes", "nearest"]
+        show(records, description_lines, out, as_table=output.as_table, texts=texts)
 
 
 def check_numbers(

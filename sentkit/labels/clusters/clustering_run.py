@@ -1,10 +1,11 @@
 """The runs of a clustering: reads rows, clusters them once per seed, and writes the clusters or a report."""
 
+import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any
 
 import numpy as np
@@ -529,15 +530,25 @@ def count_line(record: Record) -> dict[str, str]:
     }
 
 
-def description_line(record: Record) -> dict[str, str]:
-    rows = [row.get("text", f"row {row['row']}") for row in record["nearest"]]
-    classes = {}
-    if "classes" in record:
-        classes["classes"] = ", ".join(f"{name} {count}" for name, count in record["classes"].items())
-    return {
-        "cluster": str(record["cluster"]),
-        "size": str(record["size"]),
-        **classes,
-        "keywords": " ".join(record["keywords"]),
-        "nearest": " | ".join(rows),
+def description_lines(record: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The rows of one cluster: one for each of its nearest rows, with a share of its keywords and classes."""
+    nearest = [row.get("text", f"row {row['row']}") for row in record["nearest"]]
+    classes = [f"{name} {count}" for name, count in record.get("classes", {}).items()]
+    count = max(1, len(nearest))
+    columns = {
+        "cluster": [str(record["cluster"])],
+        "size": [str(record["size"])],
+        "classes": [", ".join(classes[share]) for share in shares(len(classes), count)],
+        "keywords": [" ".join(record["keywords"][share]) for share in shares(len(record["keywords"]), count)],
+        "nearest": nearest,
     }
+    if "classes" not in record:
+        del columns["classes"]
+    lines = zip_longest(*columns.values(), fillvalue="")
+    return [dict(zip(columns, cells, strict=True)) for cells in lines]
+
+
+def shares(size: int, count: int) -> list[slice]:
+    """Divide `size` words into at most `count` slices, of which only the last one can be shorter."""
+    step = max(1, math.ceil(size / count))
+    return [slice(start, start + step) for start in range(0, size, step)]
