@@ -65,7 +65,7 @@ def report(
     """
     from sentkit.reports import tables
     from sentkit.reports.evaluate import Evaluator, find_baseline, find_models, rows_of
-    from sentkit.reports.measure import measure, with_training
+    from sentkit.reports.measure import measure, other_readouts, with_training
     from sentkit.reports.suites import Settings, find_tests, ignored_flags
 
     number = None if table is None else str(table)
@@ -106,6 +106,7 @@ def report(
     if not found:
         raise AnswerIsNo("all evaluations failed")
     measured = measure(rows, tests, found, intervals=intervals, baseline=compared)
+    console.warn(*other_readouts(measured, compared))
     if training:
         measured = with_training(measured, tests, found, training, evaluator, models)
     records = (each.record(compared) for each in measured)
