@@ -23,6 +23,16 @@ if TYPE_CHECKING:
     from sentkit.model.writing import Encoding
 
 
+# The names of a plan on a terminal, where they differ from those of the JSON. A task writes one block or more.
+PLAN_NAMES = {
+    "bytes_estimate": "disk",
+    "seconds_estimate": "time",
+    "memory_estimate": "memory",
+    "blocks": "blocks to write",
+    "all_blocks": "blocks (useful tasks)",
+}
+
+
 def encode(
     *,
     model: str = "nano",
@@ -146,7 +156,8 @@ def print_plan(
     pairs = list[tuple[str, str]]()
     for name, value in plan.items():
         write = units.get(name) if value is not None else None
-        pairs.append((name, write(value) if write else in_words(value, "unknown")))
+        shown_name = PLAN_NAMES.get(name, name.replace("_", " "))
+        pairs.append((shown_name, write(value) if write else in_words(value, "unknown")))
     options.ReportFlags().write(plan, pairs)
 
 
