@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from sentkit import __version__, completion, manual
-from sentkit.console import Console, close_bar
+from sentkit.console import Console, close_bar, erase_bar_before_output
 from sentkit.errors import NoInputError, NoVectorError, OtherSpaceError, SentkitError
 from sentkit.escaping import without_secrets
 from sentkit.flags import expand_flags
@@ -86,6 +86,7 @@ def handle_errors(command: Callable[..., None], name: str) -> Callable[..., None
             unwind_on_signals()
             check_working_folder()
             limit_threads()
+            erase_bar_before_output()
             with published_together():
                 command(console=console, **values)
                 if sys.stdout is not None:

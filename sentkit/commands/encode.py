@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sentkit.model.writing import Encoding
 
 
-# The names of a plan on a terminal, where they differ from those of the JSON. A task writes one block or more.
+# The names of a plan on a terminal, if those of the JSON differ. A useful task writes one block or more.
 PLAN_NAMES = {
     "bytes_estimate": "disk",
     "seconds_estimate": "time",
