@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from sentkit import __version__, completion
-from sentkit.console import Console, close_bar
+from sentkit.console import Console, close_bar, erase_bar_before_output
 from sentkit.errors import NoInputError, NoVectorError, OtherSpaceError, SentkitError
 from sentkit.escaping import without_secrets
 from sentkit.flags import help_texts
@@ -94,6 +94,7 @@ def handle_errors(command: Callable[..., None], name: str) -> Callable[..., None
             check_working_folder()
             check_values(context.command.params, values)
             limit_threads()
+            erase_bar_before_output()
             with published_together():
                 command(console=console, **values)
                 if sys.stdout is not None:

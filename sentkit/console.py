@@ -1,8 +1,10 @@
 """Messages and progress on standard error, tables and lists on standard output: all that people read."""
 
 import contextlib
+import io
 import os
 import shutil
+import stat
 import sys
 import textwrap
 import time
@@ -109,6 +111,31 @@ def close_bar() -> None:
     if _open_line:
         _write(ERASE)
         _open_line = False
+
+
+class BarErasingFile(io.FileIO):
+    """Standard output that erases the progress bar first: its reader may print on the same terminal."""
+
+    def write(self, data: Any, /) -> int:
+        close_bar()
+        return super().write(data)
+
+
+def erase_bar_before_output() -> None:
+    """Erase a progress bar whenever standard output is written to a terminal or a pipe."""
+    out = sys.stdout
+    if not on_terminal() or not isinstance(out, io.TextIOWrapper):
+        return
+    descriptor = out.fileno()
+    if not (out.isatty() or stat.S_ISFIFO(os.fstat(descriptor).st_mode)):
+        return
+    out.flush()
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(BarErasingFile(descriptor, "wb", closefd=False)),
+        encoding=out.encoding,
+        errors=out.errors,
+        line_buffering=out.line_buffering,
+    )
 
 
 def on_terminal() -> bool:

@@ -259,7 +259,9 @@ def test_the_documents_run_as_copied_from_a_bare_checkout(checkout):
     assert done.returncode == 0, errors[-1]
     for block, output, error in zip(blocks, outputs, errors, strict=True):
         assert output or " -o " in block
-        assert "layers.sh" not in block or output.count("\n") == 16  # five layers, three readouts; a gate
+        assert (
+            "layers.sh" not in block or output.count("\n") == 17
+        )  # five layers, three readouts; the default; a gate
         assert not [line for line in error.splitlines() if not expected(line)] or "first.sh" in block, error
     assert f". '{checkout}/.venv/bin/activate'" in errors[0]
     shown = re.search(r"```\n\n```\n(.*?)```", README, re.DOTALL)[1]

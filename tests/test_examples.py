@@ -78,6 +78,21 @@ def test_a_script_trains_and_prints_scores(example):
     assert made == ([("sg-bert", 1)], ["small/mean", "run/cls"])
 
 
+def test_each_layer_and_readout_is_compared_with_the_default(example):
+    """Of an encoder of two layers, which declares no readout, the mean of the last layer is the default."""
+    default, *lines = map(json.loads, example("layers", "dev.jsonl", "small", expected="undefined|declares"))
+    names = [f"L{layer:02}-{readout}.safetensors" for layer in range(3) for readout in ("cls", "max", "mean")]
+    difference = {line["file"]: line["against"]["spearman"]["difference"] for line in lines}
+
+    assert default["encoder"].startswith("small/mean:")
+    assert [line["file"] for line in lines] == names
+    assert {line["against"]["file"] for line in lines} == {"default.safetensors"}
+    assert difference["L02-mean.safetensors"] == 0
+    assert difference["L02-max.safetensors"] == pytest.approx(
+        lines[-2]["spearman"] - default["spearman"], abs=1e-4
+    )
+
+
 def test_distill_compares_student_and_teacher(example, tmp_path):
     """With the first eight principal directions of the teacher, which a second run takes from the first."""
     made = tables(example("distill", "texts.txt", "dev.jsonl", "dev.jsonl", "nano", "small", DIM="8"))

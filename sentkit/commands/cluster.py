@@ -1,14 +1,14 @@
 """`sentkit cluster`: groups of similar rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Option
 
 from sentkit import completion
-from sentkit.console import Console, TaskProgress, slow, watch_rows
+from sentkit.console import Console, TaskProgress, print_text, show, slow, watch_rows
 from sentkit.errors import UsageError
 from sentkit.flag_values import numbers
 from sentkit.flags import options
@@ -17,6 +17,9 @@ from sentkit.flags.outputs import Output
 from sentkit.flags.rows import RowSource, input_paths
 from sentkit.flags.rules import is_given, needs, refuse_together
 from sentkit.training.settings import ours, parsed
+
+if TYPE_CHECKING:
+    from sentkit.labels.clusters.clustering_run import ClusteringRun, Description
 
 KEYWORDS = 10  # of a described cluster
 NEAREST = 3  # rows of a described cluster
@@ -63,7 +66,10 @@ def cluster(
     ] = None,
     describe: Annotated[
         bool,
-        Option("--describe", help="Report the size, keywords and nearest rows of each cluster."),
+        Option(
+            "--describe",
+            help="Report the size, keywords and nearest rows of each cluster; with --truth after its report.",
+        ),
     ] = False,
     stability: Annotated[
         bool,
@@ -155,7 +161,8 @@ def cluster(
         {"--algorithm hdbscan": algorithm == "hdbscan"},
         ", which chooses the number of clusters itself",
     )
-    refuse_together({"--describe": describe, "--keywords": keywords}, is_truth)
+    if not describe:
+        refuse_together({"--keywords": keywords}, {"--truth without --describe": truth})
     refuse_together({"--stability": stability}, is_report)
     refuse_together({"--stability": stability, "--seed": seed}, without_seed, ", which is deterministic")
     refuse_together({"--centroids": centroids}, is_truth, ", which makes several clusterings")
@@ -170,13 +177,7 @@ def cluster(
 
     # What the command writes: clusters of rows, with --stability the agreement of seeds, or a report.
     counts = None if k is None else numbers("-k", k)
-    form = "rows"
-    if truth is not None:
-        form = "truth"
-    elif describe:
-        form = "describe"
-    elif stability:
-        form = "stability"
+    form = form_of(truth, describe=describe, stability=stability)
     if counts is not None and len(counts) > 1:
         not_of_counts = {
             **is_report,
@@ -229,13 +230,10 @@ def cluster(
         )
         as_table = output.on_terminal if json is None else not json
         if truth is not None:
-            output.write_records(
-                runs.agreement_records(run, rows.theirs(truth)),
-                runs.agreement_line,
-                as_table=as_table,
-                labels=["seed"],
-                optional=["iterations", "inertia", "k"],
-            )
+            description = None
+            if describe:
+                description = runs.Description(KEYWORDS if keywords is None else keywords, nearest)
+            show_agreement(run, rows.theirs(truth), description, output, as_table=as_table)
         elif form == "counts":
             output.write_records(runs.count_records(run), runs.count_line, as_table=as_table)
         else:
@@ -253,13 +251,50 @@ def cluster(
                 force=force,
             )
             if describe:
-                output.write_records(
-                    descriptions,
-                    runs.description_line,
-                    as_table=as_table,
-                    texts=["keywords", "nearest"],
-                    wrap=True,
-                )
+                show_descriptions(descriptions, output, as_table=as_table)
+
+
+def form_of(truth: str | None, *, describe: bool, stability: bool) -> str:
+    """What the command writes with one number of clusters."""
+    if truth is not None:
+        return "truth"
+    if describe:
+        return "describe"
+    if stability:
+        return "stability"
+    return "rows"
+
+
+def show_agreement(
+    run: "ClusteringRun", truth: str, description: "Description | None", output: Output, *, as_table: bool
+) -> None:
+    """Write the agreement with a field and, with a description, the clusters; on a terminal two tables."""
+    from sentkit.labels.clusters.clustering_run import agreement_line, agreement_records
+
+    records: Iterable[dict[str, Any]] = agreement_records(run, truth, description)
+    clusters: Sequence[dict[str, Any]] = ()
+    if description is not None and as_table:
+        every_record = list(records)
+        records = [record for record in every_record if "cluster" not in record]
+        clusters = [record for record in every_record if "cluster" in record]
+    output.write_records(
+        records,
+        agreement_line,
+        as_table=as_table,
+        labels=["seed"],
+        optional=["iterations", "inertia", "k"],
+    )
+    if clusters:
+        print_text([""])
+        show_descriptions(clusters, output, as_table=as_table)
+
+
+def show_descriptions(records: Iterable[dict[str, Any]], output: Output, *, as_table: bool) -> None:
+    from sentkit.labels.clusters.clustering_run import description_lines
+
+    with output.open() as file:
+        texts = ["keywords", "classes", "nearest"]
+        show(records, description_lines, file, as_table=as_table, texts=texts)
 
 
 def check_outputs(output: Output, centroids: str | None, form: str, json: bool | None) -> None:

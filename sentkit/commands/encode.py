@@ -33,6 +33,16 @@ if TYPE_CHECKING:
     from sentkit.model.writing import Encoding
 
 
+# The names of a plan on a terminal, if those of the JSON differ. A useful task writes one block or more.
+PLAN_NAMES = {
+    "bytes_estimate": "disk",
+    "seconds_estimate": "time",
+    "memory_estimate": "memory",
+    "blocks": "blocks to write",
+    "all_blocks": "blocks (useful tasks)",
+}
+
+
 def encode(
     *,
     model: options.Model = "nano",
@@ -302,10 +312,11 @@ def print_plan(plan: dict[str, Any]) -> None:
     }
     pairs = list[tuple[str, str]]()
     for name, value in plan.items():
+        shown_name = PLAN_NAMES.get(name, name.replace("_", " "))
         if name in units and value is not None:
-            pairs.append((name, units[name](value)))
+            pairs.append((shown_name, units[name](value)))
         else:
-            pairs.append((name, in_words(value, "unknown")))
+            pairs.append((shown_name, in_words(value, "unknown")))
     output = Output()
     output.write_record(plan, as_table=output.on_terminal, pairs=pairs)
 

@@ -45,6 +45,8 @@ from sentkit.reports.suites import FOLDS, MULTILINGUAL, STS, SUITES, Result, Tes
 Task = tuple[str, str]  # suite and key of a task
 STREAMS = {name: number for number, name in enumerate((*STS, *MULTILINGUAL))}  # of random numbers
 
+SET = "set"  # the only readout of words:binary
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -163,6 +165,21 @@ def measure(
             entry = replace(entry, interval=interval_of(entry, resamples))
         completed.append(entry)
     return completed
+
+
+def other_readouts(measured: Sequence[Measured], baseline: Row | None) -> list[str]:
+    """Warnings about rows whose readout differs from that of the baseline, if no argument chose either."""
+    readouts = {entry.row: entry.readout.partition("/")[0] for entry in measured}  # without later transforms
+    base_readout = readouts.get(baseline) if baseline is not None else None
+    if baseline is None or base_readout is None or baseline.readout is not None:
+        return []
+    warnings = []
+    for row, readout in readouts.items():
+        is_comparable = row.readout is None and SET not in (readout, base_readout)
+        if is_comparable and readout != base_readout:
+            problem = f"{row.label} has the readout {readout}, the baseline {baseline.label} {base_readout}"
+            warnings.append(f"{problem}; to compare equal ones, add #READOUT to both")
+    return warnings
 
 
 def interval_of(entry: Measured, resamples: Resampled) -> list[float | None]:

@@ -1,7 +1,12 @@
 """The program's own words: help, versions, wrong command lines, progress."""
 
+import os
+import pty
 import re
+import shlex
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -310,3 +315,32 @@ def test_long_commands_report_rows_tasks_and_steps(sentkit, tiny, monkeypatch, c
     assert list(map(int, re.findall(r"(\d+) rows,", told))) == counts
     assert [part for part in parts if part not in told] == []
     assert LOG not in sentkit(*arguments, "-q", *(["-f"] if "-o" in arguments else [])).err
+
+
+WITH_A_BAR = """
+from sentkit.cli import handle_errors
+from sentkit.console import write_bar
+
+def command(console):
+    write_bar("944 rows", 80)
+    print("a row")
+
+handle_errors(command, "cat")(quiet=False, verbose=False)
+"""
+
+
+@pytest.mark.parametrize("reader", ["", "| cat"])
+def test_the_bar_is_erased_before_output_to_a_terminal_or_a_pipe(tmp_path, reader):
+    """The program of the pipe writes to the same terminal; without it, the bar would be part of the row."""
+    (tmp_path / "bar.py").write_text(WITH_A_BAR)
+    ours, theirs = pty.openpty()
+    line = f"{shlex.quote(sys.executable)} bar.py {reader}"
+    environment = os.environ | {"TERM": "xterm", "PYTHONPATH": str(ROOT)}
+    subprocess.run(
+        ["bash", "-c", line], cwd=tmp_path, env=environment, stdout=theirs, stderr=theirs, check=True
+    )
+    os.close(theirs)
+    written = os.read(ours, 65536).decode()
+    os.close(ours)
+
+    assert written == "\r\033[K944 rows\r\033[Ka row\r\n"

@@ -232,17 +232,17 @@ def test_a_dry_run_of_an_input_without_rows_is_an_error(encode, tmp_path):
 def test_a_dry_run_has_units_of_people_on_a_terminal(on_terminal, sentkit, tmp_path):
     (tmp_path / "in.txt").write_text("a cat\na dog\n")
     plan = sentkit("encode", "in.txt", "-n", "-o", "v.safetensors").rows[0]
-    shown = dict(
-        line.split(maxsplit=1) for line in on_terminal("encode", "in.txt", "-n", "-o", "v.safetensors")
-    )
+    shown = dict(re.split("  +", line) for line in on_terminal("encode", "in.txt", "-n", "-o", "folder/"))
+    in_folder = sentkit("encode", "in.txt", "-n", "-o", "folder/").rows[0]
 
     assert {name: type(plan[name]) for name in plan if name.endswith("estimate")} == dict.fromkeys(
         ("bytes_estimate", "seconds_estimate", "memory_estimate"), int
     )
-    assert shown["bytes_estimate"] == in_byte_units(plan["bytes_estimate"])
-    assert re.fullmatch(r"\d+:\d\d", shown["seconds_estimate"])
-    assert re.fullmatch(r"\d+ MB", shown["memory_estimate"])
-    assert shown["rows"] == "2"
+    assert shown["disk"] == in_byte_units(in_folder["bytes_estimate"])
+    assert re.fullmatch(r"\d+:\d\d", shown["time"])
+    assert re.fullmatch(r"\d+ MB", shown["memory"])
+    assert (shown["rows"], shown["blocks to write"], shown["blocks (useful tasks)"]) == ("2", "1", "1")
+    assert not [name for name in shown if "_" in name]
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 """The runs of a clustering: reads rows, clusters them once per seed, and writes the clusters or a report."""
 
+import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any
 
 import numpy as np
@@ -315,13 +317,27 @@ def write_centroids(
         sink.put(rows, vectors[:, None])
 
 
-def agreement_records(run: ClusteringRun, truth: str) -> Iterator[Record]:
-    """A record for each seed, and one of their mean. Values x 100; noise counts as one additional cluster."""
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What is reported of a cluster: at most so many keywords and nearest rows."""
 
-    def lines_of(block: VectorBlock) -> list[bytes]:
+    keywords: int
+    nearest: int
+
+
+def agreement_records(
+    run: ClusteringRun, truth: str, description: Description | None = None
+) -> Iterator[Record]:
+    """A record for each seed, and one of their mean. Values x 100; noise counts as one additional cluster.
+
+    With a description, the records of the clusters follow: those of the best clustering, with their classes.
+    """
+
+    def only_classes(block: VectorBlock) -> list[bytes]:
         """Rows in memory keep only their class."""
         return [orjson.dumps({truth: name}) for (name,) in block.rows.texts]
 
+    lines_of = only_classes if description is None else None
     points = run.points(lambda rows: rows.parse(lambda row: class_of(row, truth)), lines_of)
     names = [class_of(row, truth) for row in points.table.every_row()]
     class_names, classes = np.unique(np.array(names, dtype=object), return_inverse=True)
@@ -333,7 +349,10 @@ def agreement_records(run: ClusteringRun, truth: str) -> Iterator[Record]:
     if not count and run.centroids is None and ALGORITHMS[run.algorithm].counted:
         count = len(class_names)
     records = []
+    clusterings = []
     for seed, clustering in zip(run.seeds, run.clusterings(points, count), strict=True):
+        if description is not None:
+            clusterings.append(clustering)
         values = measures(classes, clustering.labels)
         record = {
             **header,
@@ -353,6 +372,12 @@ def agreement_records(run: ClusteringRun, truth: str) -> Iterator[Record]:
             means[f"{name}_mean"] = statistics.fmean(values_of_seeds)
             means[f"{name}_sd"] = statistics.stdev(values_of_seeds)  # of the sample
         yield {**header, "k": count, "seeds": list(run.seeds), **means}
+    if description is not None:
+        best = best_of(clusterings)
+        described = descriptions(points, best, run.inputs, description.keywords, description.nearest)
+        for record in described:
+            names_in_cluster = class_names[classes[best.labels == record["cluster"]]].tolist()
+            yield {**record, "classes": dict(Counter(names_in_cluster).most_common())}
 
 
 def count_records(run: ClusteringRun) -> Iterator[Record]:
@@ -429,11 +454,25 @@ def count_line(record: Record) -> dict[str, str]:
     }
 
 
-def description_line(record: Record) -> dict[str, str]:
-    rows = [row.get("text", f"row {row['row']}") for row in record["nearest"]]
-    return {
-        "cluster": str(record["cluster"]),
-        "size": str(record["size"]),
-        "keywords": " ".join(record["keywords"]),
-        "nearest": " | ".join(rows),
+def description_lines(record: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The rows of one cluster: one for each of its nearest rows, with a share of its keywords and classes."""
+    nearest = [row.get("text", f"row {row['row']}") for row in record["nearest"]]
+    classes = [f"{name} {count}" for name, count in record.get("classes", {}).items()]
+    count = max(1, len(nearest))
+    columns = {
+        "cluster": [str(record["cluster"])],
+        "size": [str(record["size"])],
+        "classes": [", ".join(classes[share]) for share in shares(len(classes), count)],
+        "keywords": [" ".join(record["keywords"][share]) for share in shares(len(record["keywords"]), count)],
+        "nearest": nearest,
     }
+    if "classes" not in record:
+        del columns["classes"]
+    lines = zip_longest(*columns.values(), fillvalue="")
+    return [dict(zip(columns, cells, strict=True)) for cells in lines]
+
+
+def shares(size: int, count: int) -> list[slice]:
+    """Divide `size` words into at most `count` slices, of which only the last one can be shorter."""
+    step = max(1, math.ceil(size / count))
+    return [slice(start, start + step) for start in range(0, size, step)]

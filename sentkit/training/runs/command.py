@@ -204,6 +204,9 @@ def refuse_existing(run: Run) -> None:
                 raise CannotCreateError(f"{folder}: is a file or a checkpoint, not a folder of runs")
     if output.is_symlink():
         raise CannotCreateError(f"{output}: is a symbolic link; give the path of the folder")
+    if has_runs(output):
+        advice = "use another -o; the same command with several --seed adds runs"
+        raise CannotCreateError(f"{output}: is a folder of runs, not a checkpoint", advice=advice)
     if output.exists() and not (output / "sentkit.json").is_file():
         raise CannotCreateError(f"{output}: already exists and is not a checkpoint of sentkit")
     if output.exists() and not run.several and not replaces:
@@ -213,6 +216,12 @@ def refuse_existing(run: Run) -> None:
     if any(run.state_folder.glob("state-*.pt")) and not replaces:
         advice = "use --resume to continue this run, or -f to start a new run"
         raise CannotCreateError(f"{run.state_folder}: contains an unfinished run", advice=advice)
+
+
+def has_runs(folder: Path) -> bool:
+    """Return true for a folder of runs: one per seed, also for each combination of settings."""
+    seeds = [*folder.glob("seed-*"), *folder.glob("*=*/seed-*")]
+    return any((seed / "sentkit.json").is_file() or seed.suffix == ".part" for seed in seeds)
 
 
 def lock_rows(run: Run) -> AbstractContextManager[None]:
