@@ -107,7 +107,7 @@ def close_bar() -> None:
 class BarErasingFile(io.FileIO):
     """Standard output that erases the progress bar first: its reader may print on the same terminal."""
 
-    def write(self, data: Any, /) -> int | None:
+    def write(self, data: Any, /) -> int:
         close_bar()
         return super().write(data)
 

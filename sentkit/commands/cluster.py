@@ -162,7 +162,7 @@ def show_agreement(
     """Write the agreement with a field and, with a description, the clusters; on a terminal two tables."""
     from sentkit.labels.clusters.clustering_run import agreement_line, agreement_records
 
-    records: Iterable[Mapping[str, Any]] = agreement_records(work, truth, description)
+    records: Iterable[dict[str, Any]] = agreement_records(work, truth, description)
     clusters: Sequence[Mapping[str, Any]] = ()
     if description is not None and output.as_table:
         every_record = list(records)
