@@ -117,6 +117,8 @@ def erase_bar_before_output() -> None:
     out = sys.stdout
     if not on_terminal() or not isinstance(out, io.TextIOWrapper):
         return
+    if not isinstance(out.buffer, io.BufferedWriter):  # a buffer in memory has no descriptor
+        return
     descriptor = out.fileno()
     if not (out.isatty() or stat.S_ISFIFO(os.fstat(descriptor).st_mode)):
         return
