@@ -126,15 +126,22 @@ def erase_bar_before_output() -> None:
     out = sys.stdout
     if not on_terminal() or not isinstance(out, io.TextIOWrapper):
         return
+    is_unbuffered = isinstance(out.buffer, io.FileIO)  # by PYTHONUNBUFFERED
+    if not is_unbuffered and not isinstance(out.buffer, io.BufferedWriter):  # it is in memory
+        return
     descriptor = out.fileno()
     if not (out.isatty() or stat.S_ISFIFO(os.fstat(descriptor).st_mode)):
         return
     out.flush()
+    buffer: Any = BarErasingFile(descriptor, "wb", closefd=False)
+    if not is_unbuffered:
+        buffer = io.BufferedWriter(buffer)
     sys.stdout = io.TextIOWrapper(
-        io.BufferedWriter(BarErasingFile(descriptor, "wb", closefd=False)),
+        buffer,
         encoding=out.encoding,
         errors=out.errors,
         line_buffering=out.line_buffering,
+        write_through=out.write_through,
     )
 
 

@@ -325,9 +325,13 @@ def warn_of_empty_shards(console: Console, blocks: int, shards: int) -> None:
     if blocks >= shards:
         return
     have = "has" if shards - blocks == 1 else "have"
-    are = "is" if blocks == 1 else "are"
-    advice = f"use --shard I/{blocks}, or smaller --block-bytes"
-    console.warn(f"{shards - blocks} of {shards} shards {have} no block: there {are} {blocks} ({advice})")
+    console.warn(f"{shards - blocks} of {shards} shards {have} no block: {few_blocks(blocks)}")
+
+
+def few_blocks(blocks: int) -> str:
+    """The number of blocks, which is too small for the shards, with advice."""
+    there = "is" if blocks == 1 else "are"
+    return f"there {there} {blocks} (use --shard I/{blocks}, or smaller --block-bytes)"
 
 
 def write_folder(
@@ -362,9 +366,10 @@ def write_folder(
         stopped = f"the input is one block, of up to {block_size}, so a stop"
         progress.console.note(f"{stopped} loses all of its rows; a smaller --block-bytes keeps more")
     writer.run(progress.add, check_stop)
-    progress.console.report(writer.counts(f"shard {shard}: " if shard.count > 1 else ""))
+    counts = writer.counts(f"shard {shard}: " if shard.count > 1 else "")
     if writer.count == 0:
-        warn_of_empty_shards(progress.console, blocks, shard.count)
+        counts += f": {few_blocks(blocks)}"
+    progress.console.report(counts)
     if encoding.old is not None and shard.count == 1 and not writer.complete:
         encoding.old.count_unneeded()
     return writer.tally

@@ -329,13 +329,14 @@ handle_errors(command, "cat")(quiet=False, verbose=False)
 """
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("reader", ["", "| cat"])
-def test_the_bar_is_erased_before_output_to_a_terminal_or_a_pipe(tmp_path, reader):
+def test_the_bar_is_erased_before_output_to_a_terminal_or_a_pipe(tmp_path, reader, unbuffered):
     """The program of the pipe writes to the same terminal; without it, the bar would be part of the row."""
     (tmp_path / "bar.py").write_text(WITH_A_BAR)
     ours, theirs = pty.openpty()
     line = f"{shlex.quote(sys.executable)} bar.py {reader}"
-    environment = os.environ | {"TERM": "xterm", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"TERM": "xterm", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered}
     subprocess.run(
         ["bash", "-c", line], cwd=tmp_path, env=environment, stdout=theirs, stderr=theirs, check=True
     )
