@@ -3,7 +3,6 @@
 import contextlib
 import io
 import os
-import shutil
 import stat
 import sys
 import textwrap
@@ -13,14 +12,16 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, BinaryIO, Literal, TypeVar
 
-from sentkit.digits import meaning_of_brackets
+from sentkit.digits import in_clock_time, meaning_of_brackets
 from sentkit.escaping import (
     GAP,
     LEGIBLE,
+    MINUS,
     escape,
     label_cells,
-    labels_of,
+    short_head,
     shortened,
+    terminal_width,
     widths_of,
     without_secrets,
 )
@@ -31,7 +32,6 @@ SHORTEST = 0.1  # seconds of which a share is reported
 NAME_COLUMN = 26  # of `print_described`: the largest width of the names
 MEANING = 30  # and the smallest width of the texts
 PAGE = 1000  # lines of a table below one header
-MINUS = "minus "  # before the name of a baseline, in the head of a column of differences
 
 Clock = Callable[[], float]
 Share = Callable[[int], float | None]  # number of rows done -> share of the work done; None if unknown
@@ -362,10 +362,6 @@ class StepProgress(ProgressWriter):
         return words
 
 
-def terminal_width() -> int:
-    return shutil.get_terminal_size().columns
-
-
 def show(
     records: Iterable[R],
     lines: Callable[[R], Iterable[Line]],
@@ -460,13 +456,6 @@ def print_table(
     terminal.print(table)
 
 
-def short_head(head: str, width: int, names: set[str]) -> str:
-    """The head of the column "minus NAME", where the name differs from other names of the table."""
-    name = head.removeprefix(MINUS)
-    longer = {other for other in names if not other.startswith(" ") and len(other) > width - len(MINUS)}
-    return MINUS + labels_of(longer | {name}, width - len(MINUS))[name]
-
-
 def in_words(value: Any, missing: str = "none") -> str:
     """A value of a report for people; `missing` is the word for null."""
     if value is None:
@@ -480,30 +469,6 @@ def in_words(value: Any, missing: str = "none") -> str:
     if isinstance(value, list):
         value = ", ".join(map(str, value))
     return str(value or "none")
-
-
-def in_clock_time(seconds: float) -> str:
-    """A duration for people: 4:39, or 1:02:03 with hours."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours}:{minutes:02}:{seconds:02}"
-    return f"{minutes}:{seconds:02}"
-
-
-BYTE_UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
-
-
-def in_byte_units(count: int) -> str:
-    """A number of bytes for people, with three digits: 147 MB, 1.47 GB."""
-    value = float(count)
-    unit = 0
-    while value >= 999.5 and unit < len(BYTE_UNITS) - 1:
-        value /= 1000
-        unit += 1
-    if unit == 0 or value >= 99.95:
-        return f"{value:,.0f} {BYTE_UNITS[unit]}"
-    return f"{value:.{1 if value >= 9.995 else 2}f} {BYTE_UNITS[unit]}"
 
 
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:

@@ -1,11 +1,13 @@
 """Text for a terminal: unsafe characters are escaped, and widths are measured in columns."""
 
 import re
+import shutil
 from collections.abc import Collection, Sequence
 
 GAP = 2  # columns between those of a table
 SHORTEST = 8  # columns of a name, at least, if it is truncated
 LEGIBLE = 14  # columns of a name, for which optional columns are left out
+MINUS = "minus "  # before the name of a baseline, in the head of a column of differences
 # Control characters, line separators, bidirectional embeddings, overrides and isolates, lone surrogates.
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
@@ -177,3 +179,14 @@ def shared_letters(names: Sequence[str]) -> int:
             break
         count += 1
     return count
+
+
+def short_head(head: str, width: int, names: set[str]) -> str:
+    """The head of the column "minus NAME", where the name differs from other names of the table."""
+    name = head.removeprefix(MINUS)
+    longer = {other for other in names if not other.startswith(" ") and len(other) > width - len(MINUS)}
+    return MINUS + labels_of(longer | {name}, width - len(MINUS))[name]
+
+
+def terminal_width() -> int:
+    return shutil.get_terminal_size().columns

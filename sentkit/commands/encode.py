@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Option
 
-from sentkit.console import Console, RowProgress, in_byte_units, in_clock_time, in_words
+from sentkit.console import Console, RowProgress, in_words
+from sentkit.digits import in_byte_units, in_clock_time
 from sentkit.flag_values import Shard, parse_shard, size
 from sentkit.flags import options
 from sentkit.flags.encode import (

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
-from sentkit.console import Console, TaskProgress, terminal_width
+from sentkit.console import Console, TaskProgress
 from sentkit.errors import AnswerIsNo, UsageError
+from sentkit.escaping import terminal_width
 from sentkit.flag_values import classifier_head, numbers
 from sentkit.flags import options
 from sentkit.flags.outputs import Output, check_paths, model_paths

@@ -318,14 +318,17 @@ def test_long_commands_report_rows_tasks_and_steps(sentkit, tiny, monkeypatch, c
 
 
 WITH_A_BAR = """
+from types import SimpleNamespace
+
 from sentkit.cli import handle_errors
 from sentkit.console import write_bar
 
-def command(console):
+def command(*, console):
     write_bar("944 rows", 80)
     print("a row")
 
-handle_errors(command, "cat")(quiet=False, verbose=False)
+context = SimpleNamespace(command=SimpleNamespace(params=[]))
+handle_errors(command, "cat")(context=context, quiet=False, verbose=False)
 """
 
 

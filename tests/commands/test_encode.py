@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from sentkit.console import in_byte_units, in_clock_time
+from sentkit.digits import in_byte_units, in_clock_time
 from sentkit.formats.checkpoints.folders import find_model
 from support import in_jsonl, states_of
 
