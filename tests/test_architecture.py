@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "augment": "errors flag_values",
     "model": "arrays errors formats process transforms",
     "training": "arrays errors flag_values formats metrics model papers process transforms",
-    "commands": "completion flags flag_values errors digits console process formats transforms metrics labels"
+    "commands": "completion flags flag_values errors digits escaping console process formats transforms metrics labels"
     " reports plots augment model training",
     "process": "errors",
     "cli": "flag_values escaping __init__ completion errors console flags commands process formats",
