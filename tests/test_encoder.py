@@ -259,5 +259,15 @@ def test_the_import_of_the_package_loads_no_large_library():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout == "set()\n"
+
+
+def test_dir_lists_the_class_before_the_import_of_numpy():
+    code = "import sentkit, sys; print('Encoder' in dir(sentkit), {'numpy', 'torch'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "True set()\n"
+
+
+def test_an_attribute_that_the_package_does_not_have_is_an_error():
     with pytest.raises(AttributeError):
         sentkit.nothing  # noqa: B018
