@@ -161,6 +161,7 @@ GRID_WITH_TEST = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 GRID_OF_NETWORK = (1e-5, 1e-4, 1e-3, 1e-2)
 GRID_OF_FEW_SHOT = (1.0,)
 FEWEST_FOLDS = 3
+ROWS_OF_FOLD = 2  # rows of the largest class that a fold may remove from the folds within it
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,26 +265,40 @@ class Probe:
                 problem = f"--few-shot {shots} uses all {count} rows of TRAIN for training"
                 raise DataError(problem, source=path, advice=advice)
         elif needs_folds and folds > self.most_folds(smallest):
-            advice = self.advice_about_folds(smallest)
-            raise DataError(f"{problem} --folds {folds} needs", source=path, advice=advice)
+            problem = f"{problem} --folds {folds} needs"
+            if folds <= smallest:
+                problem = (
+                    f"--folds {folds} with several penalties needs a class with {folds + ROWS_OF_FOLD} "
+                    "rows, because folds of the other rows choose the penalty; the largest class has "
+                    f"{max(self.counts.values())}"
+                )
+            raise DataError(problem, source=path, advice=self.advice_about_folds(smallest))
 
     def advice_about_folds(self, smallest: int) -> str:
+        """Flags that work with these rows; or how many rows each class needs, with the flags for them."""
         most_folds = self.most_folds(smallest)
         if most_folds >= FEWEST_FOLDS:
             return f"use --folds {most_folds}"
         if smallest >= FEWEST_FOLDS:
             return f"use --folds {smallest} and one penalty, such as --penalties 1"
-        return f"give each class {FEWEST_FOLDS} rows or more, or leave this class out"
+        flags = []
+        if self.options.folds > FEWEST_FOLDS:
+            flags.append(f"--folds {FEWEST_FOLDS}")
+        if self.most_folds(FEWEST_FOLDS) < FEWEST_FOLDS:
+            flags.append("--penalties 1")
+        advice = f"give each class {FEWEST_FOLDS} rows or more"
+        if flags:
+            advice += f", and use {' '.join(flags)}"
+        if len(self.counts) > 2:
+            advice += ", or leave this class out"
+        return advice
 
     def most_folds(self, smallest: int) -> int:
-        """The largest number of folds; `smallest` is the number of rows of the smallest class.
-
-        A fold may remove two rows of each class from the folds within it.
-        """
+        """The largest number of folds; `smallest` is the number of rows of the smallest class."""
         is_nested = "test" not in self.paths and len(self.grid) > 1
         if not is_nested:
             return smallest
-        return min(smallest, max(self.counts.values()) - 2)
+        return min(smallest, max(self.counts.values()) - ROWS_OF_FOLD)
 
     def advice_about_shots(self, smallest: int) -> str:
         """The largest number of --few-shot; without --test some rows remain for the test."""
