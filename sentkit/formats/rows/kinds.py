@@ -55,6 +55,7 @@ SIDE = re.compile(rf"(?:\A|,)({'|'.join(SIDES)})=")
 EMBEDDED = frozenset(("_emb", *VECTORS))
 LISTS = ("negatives",)  # text fields that hold a list of any length
 LEARNED = (*FIELDS, *LISTS, "definition", "entry", "label", "score")  # fields that training can read
+Label = str | int  # the value of a class; also true and false
 
 
 def holds_vectors(row: Row) -> bool:
@@ -278,6 +279,11 @@ def class_of(row: Row, name: str) -> str:
         raise wrong_field(row, name, "a string or a whole number")
     if value == "":
         raise row.error(f'"{name}" is empty')
+    return class_name(value)
+
+
+def class_name(value: Label) -> str:
+    """The name of a class in reports: the string of its label, as in JSON."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value)

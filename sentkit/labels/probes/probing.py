@@ -16,7 +16,7 @@ import numpy as np
 from sentkit.arrays import Float32, Indices
 from sentkit.errors import DataError, NoRowsError
 from sentkit.formats.files import readable
-from sentkit.formats.rows.kinds import class_of
+from sentkit.formats.rows.kinds import Label, class_of
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import label_of
 from sentkit.formats.vectors.store import common_spec
@@ -29,6 +29,7 @@ from sentkit.labels.probes.classifiers import (
     Network,
     VectorClassifier,
     features_of,
+    label_of_class,
     logreg,
     quiet_and_single,
     refuse_without_features,
@@ -123,6 +124,14 @@ class Bench:
         return fits
 
 
+def labels_of(names: Sequence[str], values: Sequence[Any], classes: Sequence[str]) -> list[Label]:
+    """The label of each class, from the class and the value of each row."""
+    values_of: dict[str, list[Any]] = {name: [] for name in classes}
+    for name, value in zip(names, values, strict=True):
+        values_of[name].append(value)
+    return [label_of_class(name, values_of[name]) for name in classes]
+
+
 def best(shares: Sequence[Sequence[float]]) -> int:
     """The index of the penalty with the highest mean accuracy; the first of those equal to 0.01 %."""
     accuracies = [round(100 * np.mean(shares_of_folds), 2) for shares_of_folds in shares]
@@ -207,11 +216,12 @@ class Probe:
         self.codes = list[Indices]()
         self.rows = dict[str, Indices]()
         for split, path in self.paths.items():
-            features, names = self.read(path)
+            features, names, values = self.read(path)
             if split == "train":
                 classes, counts = np.unique(np.array(names, dtype=object), return_counts=True)
                 self.counts = dict(zip(classes.tolist(), counts.tolist(), strict=True))  # rows of each class
                 self.check()
+                self.labels = labels_of(names, values, list(self.counts))
             code_of_class = {name: code for code, name in enumerate(self.counts)}
             unknown = sorted(set(names) - code_of_class.keys())
             if unknown:
@@ -231,8 +241,8 @@ class Probe:
             return GRID_OF_NETWORK
         return GRID_WITH_TEST if "test" in self.paths and "dev" not in self.paths else GRID
 
-    def read(self, path: str) -> tuple[Float32, list[str]]:
-        """The features and classes of a file; all files must have one space and one shape."""
+    def read(self, path: str) -> tuple[Float32, list[str], list[Any]]:
+        """The features, classes and labels of a file; all files must have one space and one shape."""
 
         def check(block: VectorBlock) -> VectorBlock:
             refuse_without_features(block).rows.parse(lambda row: class_of(row, self.options.label))
@@ -242,7 +252,8 @@ class Probe:
         if not blocks:
             raise NoRowsError([path])
         names = [name for block in blocks for (name,) in block.rows.texts]
-        return np.concatenate([features_of(block) for block in blocks]), names
+        values = [fields[self.options.label] for block in blocks for fields in block.rows.values]
+        return np.concatenate([features_of(block) for block in blocks]), names, values
 
     def check(self) -> None:
         """Refuse a single class, and classes with too few rows, before any work."""
@@ -363,7 +374,7 @@ class Probe:
             weight, bias = weights_of(bench.data, Fit(train, no_rows, penalty))
         bench.unfinished += len(unfinished)
         spec = common_spec(self.reader.inputs.other(path))
-        classifier = VectorClassifier(path, tuple(self.counts), weight, bias, spec)
+        classifier = VectorClassifier(path, tuple(self.counts), weight, bias, spec, self.labels)
         record = {
             "_emb": self.reader.emb,
             "label": self.options.label,
