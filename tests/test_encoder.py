@@ -144,6 +144,11 @@ def test_one_text_has_one_vector(encoder):
         assert not encoder.encode("").any()
 
 
+def test_texts_of_unknown_tokens_are_counted_in_a_warning(encoder):
+    with pytest.warns(UserWarning, match=r"2 of 3 texts have only unknown tokens \(\[UNK\]\)"):
+        encoder.encode(["សួស្តី", "កម្ពុជា", "a cat"])
+
+
 def test_bytes_are_no_text(encoder):
     with pytest.raises(TypeError, match="texts is of type bytes, expected str or a sequence of str"):
         encoder.encode(b"a cat")
