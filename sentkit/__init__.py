@@ -24,3 +24,8 @@ def __getattr__(name: str) -> Any:
     from sentkit.encoder import Encoder
 
     return Encoder
+
+
+def __dir__() -> list[str]:
+    """The names of the module, with that of the class before its import."""
+    return sorted({*globals(), *__all__})

@@ -22,7 +22,7 @@ from sentkit.console import Console, close_bar, erase_bar_before_output
 from sentkit.errors import NoInputError, NoVectorError, OtherSpaceError, SentkitError
 from sentkit.escaping import without_secrets
 from sentkit.flags import help_texts
-from sentkit.flags.removed import advice_of_removed
+from sentkit.flags.removed import advice_of_cat, advice_of_removed
 from sentkit.flags.rules import check_values
 from sentkit.process import (
     is_first_process,
@@ -365,5 +365,16 @@ def usage_error(error: Any, arguments: list[str]) -> int:
     if removed is not None:
         flag, advice = removed
         message = f"{flag} was removed"
+    elif context is not None and reads_rows(context.command):
+        unknown_flag = getattr(error, "option_name", "")
+        pipe = advice_of_cat(command, arguments, unknown_flag)
+        if pipe is not None:
+            message = f"no such option: {unknown_flag}"
+            advice = f"sentkit cat has it: {pipe}"
     Console(command).error(message, advice)
     return int(getattr(error, "exit_code", 2))
+
+
+def reads_rows(command: Any) -> bool:
+    """Whether a command of typer has the flags of rows."""
+    return any("--field" in parameter.opts for parameter in command.params)

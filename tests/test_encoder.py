@@ -144,6 +144,11 @@ def test_one_text_has_one_vector(encoder):
         assert not encoder.encode("").any()
 
 
+def test_texts_of_unknown_tokens_are_counted_in_a_warning(encoder):
+    with pytest.warns(UserWarning, match=r"2 of 3 texts have only unknown tokens \(\[UNK\]\)"):
+        encoder.encode(["សួស្តី", "កម្ពុជា", "a cat"])
+
+
 def test_bytes_are_no_text(encoder):
     with pytest.raises(TypeError, match="texts is of type bytes, expected str or a sequence of str"):
         encoder.encode(b"a cat")
@@ -259,5 +264,15 @@ def test_the_import_of_the_package_loads_no_large_library():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout == "set()\n"
+
+
+def test_dir_lists_the_class_before_the_import_of_numpy():
+    code = "import sentkit, sys; print('Encoder' in dir(sentkit), {'numpy', 'torch'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "True set()\n"
+
+
+def test_an_attribute_that_the_package_does_not_have_is_an_error():
     with pytest.raises(AttributeError):
         sentkit.nothing  # noqa: B018

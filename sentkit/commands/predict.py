@@ -127,7 +127,9 @@ def predict(
                 for index in np.flatnonzero(~is_finite).tolist():
                     block.rows.refuse(index, "an output of the classifier is NaN or infinity")
                 names = [key.decode() for key, _ in fields[0]]
-                refuse_existing_fields(block.rows, names, replace=replace)
+                other_name = "another --name" if name else "--name predicted"
+                rename = {names[0]: other_name}  # that of the probabilities is fixed
+                refuse_existing_fields(block.rows, names, replace=replace, rename=rename)
 
                 # The lines of the good rows, without vectors.
                 vector_fields = {*block.names, "_emb"} if block.names else set[str]()

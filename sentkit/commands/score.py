@@ -321,15 +321,17 @@ def evaluate_hits(
 
 
 def check_limits(evaluation: Evaluation, fail_under: float | None, fail_if_worse: float | None) -> None:
-    """Raise AnswerIsNo if a report fails --fail-under or --fail-if-worse."""
+    """Raise AnswerIsNo if a report fails --fail-under or --fail-if-worse, or both."""
     from sentkit.metrics.reports import below, worse
 
     records = evaluation.records
-    problem = below(records, evaluation.measure, evaluation.measure_label, fail_under)
-    if problem is None:
-        problem = worse(records, evaluation.measure, evaluation.measure_label, fail_if_worse)
-    if problem is not None:
-        raise AnswerIsNo(problem)
+    results = [
+        below(records, evaluation.measure, evaluation.measure_label, fail_under),
+        worse(records, evaluation.measure, evaluation.measure_label, fail_if_worse),
+    ]
+    problems = [problem for problem in results if problem is not None]
+    if problems:
+        raise AnswerIsNo("; ".join(problems))
 
 
 def write_similarities(

@@ -176,13 +176,13 @@ def search(
     for path in filter(None, all_files):
         check_input(path)
 
-    # Query texts for a corpus of vectors; those for files are encoded after the files.
+    # Query texts for a vector file; those for rows and for files are encoded after the corpus is read.
     encoded_queries = None
     if texts and corpus is not None:
         store = rows.vector_file(corpus)
-        recorded = {} if store is None else store.spec
-        encoded_queries = query_texts(texts, model, corpus, recorded, model_device, console)
-        model = encoded_queries.model.name
+        if store is not None:
+            encoded_queries = query_texts(texts, model, corpus, store.spec, model_device, console)
+            model = encoded_queries.model.name
 
     opened = rows.open(
         console,
@@ -200,14 +200,14 @@ def search(
             corpus_inputs = inputs.other(corpus)
             with reading(console, corpus_inputs):
                 search_corpus = read_search_corpus(corpus_inputs, corpus_part)
+            if texts and encoded_queries is None:
+                encoded_queries = query_texts_for_rows(texts, model, search_corpus, model_device, console)
         else:
             search_corpus, spec = encoded_corpus(inputs, searched_files, model, model_device, console)
             [text, *_] = texts or []
             encoded_queries = query_texts([text], model, search_corpus.path, spec, model_device, console)
 
-        new_fields = list[str]()
-        if not flat and not as_table and not replace:
-            new_fields = ["hits"] if corpus_part is None else ["hits", "part"]
+        adds_fields = not (flat or as_table or replace)
         progress = RowProgress(console, inputs=inputs)
         search = Search(
             queries=encoded_queries or VectorReader(inputs),
@@ -219,7 +219,7 @@ def search(
             threshold=threshold,
             exact=rescore,
             candidates=candidates,
-            new=new_fields,
+            new=fields_of_hits(corpus_part) if adds_fields else [],
             shard=corpus_part,
             device=comparing_device,
             report=progress.add,
@@ -239,6 +239,13 @@ def parse_part(shard: str | None) -> tuple[int, int] | None:
         return None
     parsed = parse_shard(shard)
     return parsed.number or parsed.count, parsed.count
+
+
+def fields_of_hits(corpus_part: tuple[int, int] | None) -> list[str]:
+    """The fields that a query gets, which it must not have before."""
+    if corpus_part is None:
+        return ["hits"]
+    return ["hits", "part"]
 
 
 def merge_parts(paths: list[str], output: Output, console: Console) -> None:
@@ -281,10 +288,12 @@ def query_texts(
     spec: Mapping[str, Any],
     device: str,
     console: Console,
+    *,
+    label: str | None = None,
 ) -> "EncodedRows":
     """The queries as rows with vectors, which are computed when the search reads them.
 
-    `spec` is that of the corpus.
+    `spec` is that of the corpus, and `label` that of its space if the spec lacks the hash of the weights.
     """
     from sentkit.formats.files import is_there
     from sentkit.model.query_encoder import Recorded, encoded_texts, find_query_encoder
@@ -303,7 +312,17 @@ def query_texts(
         if is_there(text):
             advice = f"to read the file with this name, use --queries {quote(text)}"
             console.warn(f'"{text}" is used as a query text; {advice}')
-    return encoded_texts(texts, encoder, declared=declared, weights=spec.get("weights"))
+    return encoded_texts(texts, encoder, declared=declared, weights=spec.get("weights"), label=label)
+
+
+def query_texts_for_rows(
+    texts: list[str], model: str | None, corpus: "SearchCorpus", device: str, console: Console
+) -> "EncodedRows":
+    """The queries for a corpus of rows, which record only the label of their space."""
+    from sentkit.flags.encode_first import record_of_label
+
+    spec = record_of_label(corpus.emb or "")
+    return query_texts(texts, model, corpus.path, spec, device, console, label=corpus.emb)
 
 
 def encoded_corpus(

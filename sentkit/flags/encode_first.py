@@ -10,7 +10,10 @@ from typing import Any
 from sentkit.errors import NoVectorError, OtherSpaceError, SentkitError
 
 WRITES = ("-o", "--output", "--rejects", "--centroids")  # flags whose value is not an input
-LABEL = re.compile(r"(?P<model>[^/>]+)/(?P<readout>[^/>]+)(?P<steps>(?:/[^/>]+)*):[0-9a-f]+")
+# A label without transforms, which it names by "+whitening" and the like; "L1+L12:mean" is a readout.
+LABEL = re.compile(
+    r"(?!.*\+(?!L[0-9]))(?P<model>[^/>]+)/(?P<readout>[^/>]+)(?P<steps>(?:/[^/>]+)*):[0-9a-f]+"
+)
 FLAG_WITH_VALUE = re.compile("--[a-z-]+=")
 
 
@@ -48,14 +51,28 @@ def advice_on_vectors(error: NoVectorError | OtherSpaceError, words: Sequence[st
     if error.wanted is None:
         return "rows without _emb have no known model; encode all rows with one model (-m)"
     command = command_of(error.wanted_path) or command_of_label(error.wanted)
+    if error.source == "TEXT":
+        return advice_on_query(error.wanted_path or "-", command, words)
     if command is None:
         return "encode all rows with one model (-m)"
-    if error.source == "TEXT":
-        return f"leave out -m, or name the model of {error.wanted_path}: {join(command.flags[:2])}"
     command = command.with_flags(*fields_of_texts(words))
     if not is_vector_file(error.source):
         command = command.with_flags("--replace")  # of the vectors that its rows have
     return f"use one model: {encoded_first(error.source, words, command)}"
+
+
+def advice_on_query(corpus: str, command: EncodeCommand | None, words: Sequence[str]) -> str:
+    """The advice for a query TEXT that is not of the space of the corpus."""
+    from sentkit.formats.checkpoints.folders import NANO, STATIC
+
+    search = join(["sentkit", "search", "--corpus", corpus])
+    if command is None:
+        return f"use the model and the transform of {corpus}: ... | sentkit encode ... | {search}"
+    model = command.flags[1]
+    has_model = command_of(corpus) is not None or model in (NANO, STATIC)
+    if has_model and not {"-m", "--model"}.isdisjoint(words):
+        return f"leave out -m, or name the model of {corpus}: {join(['-m', model])}"
+    return f"name the model of {corpus} with -m, or use: ... | {command.line(None)} | {search}"
 
 
 def advice_on_texts(error: NoVectorError, words: Sequence[str]) -> str:
@@ -187,12 +204,20 @@ def command_of(path: str | None) -> EncodeCommand | None:
 
 
 def command_of_label(emb: str) -> EncodeCommand | None:
-    """The same from the label of a space, which has only the last part of the name of the model."""
+    """The same from the label of a space."""
+    return command_of_record(record_of_label(emb))
+
+
+def record_of_label(emb: str) -> dict[str, Any]:
+    """The model, readout and steps of a label, as a vector file records them; {} if it has none.
+
+    A label has only the last part of the name of the model.
+    """
     match = LABEL.fullmatch(emb)
     if match is None:
-        return None
+        return {}
     steps = [f"/{step}:" for step in match["steps"].split("/")[1:]]
-    return command_of_record({"model": match["model"], "readout": match["readout"], "steps": steps})
+    return {"model": match["model"], "readout": match["readout"], "steps": steps}
 
 
 def command_of_record(record: Mapping[str, Any]) -> EncodeCommand | None:

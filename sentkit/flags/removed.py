@@ -1,6 +1,10 @@
-"""Flags that sentkit had before its first release, with the way that replaces each; until that release."""
+"""Advice for flags that a command does not have: those of an older sentkit, and those of `sentkit cat`.
+
+The removed flags and the way that replaces each stay here until the first release.
+"""
 
 from collections.abc import Sequence
+from shlex import join
 
 BY_PRECISION = "set the variable SENTKIT_PRECISION=bf16 or fp32"
 BY_STORE = "pipe the rows to: sentkit cat --store KIND -o FILE.safetensors"
@@ -27,6 +31,7 @@ REMOVED: dict[str, str] = {  # "COMMAND --flag", or "COMMAND --flag VALUE" for o
     "whiten apply --store": BY_STORE,
     "whiten apply --vectors": BY_VECTORS,
 }
+FLAGS_OF_CAT = ("--columns", "--from", "--quoting")  # how rows are read
 
 
 def advice_of_removed(command: str, words: Sequence[str]) -> tuple[str, str] | None:
@@ -38,4 +43,16 @@ def advice_of_removed(command: str, words: Sequence[str]) -> tuple[str, str] | N
         for name in (flag, f"{flag} {value}"):
             if f"{command} {name}" in REMOVED:
                 return name, REMOVED[f"{command} {name}"]
+    return None
+
+
+def advice_of_cat(command: str, words: Sequence[str], unknown: str) -> str | None:
+    """For a command that reads rows: the pipe from `sentkit cat`, if cat has the unknown flag."""
+    if unknown not in FLAGS_OF_CAT:
+        return None
+    for i, word in enumerate(words):
+        if word == unknown:
+            return f"sentkit cat FILE {join(words[i : i + 2])} | sentkit {command}"
+        if word.startswith(f"{unknown}="):
+            return f"sentkit cat FILE {join([word])} | sentkit {command}"
     return None

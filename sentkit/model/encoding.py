@@ -186,6 +186,7 @@ class Tally:
     windows: int = 0  # windows of these texts
     unknown: int = 0  # words or tokens without a vector
     empty: int = 0  # texts or windows without tokens
+    only_unknown: int = 0  # texts or windows that have only unknown tokens
     reused: int = 0  # rows with only old vectors
     encoded: int = 0  # tokens of texts without an old vector
     seconds: float = 0.0  # in which the model encoded groups
@@ -196,7 +197,7 @@ class Tally:
         tokens = group.tokens
         index = group.index
 
-        # Columns (number of texts,): windows, words without a vector, and vectors without tokens.
+        # Columns (number of texts,): windows, words without a vector, and vectors without tokens or words.
         zeros = np.zeros(len(tokens), np.int64)
         windows = tokens.column(zeros, lambda windows: len(windows.characters))
         unknown = tokens.column(
@@ -209,6 +210,12 @@ class Tally:
         )
         # A mean is empty if all windows are.
         empty = np.where(tokens.vectors == 1, tokens.sizes == 0, empty_windows)
+        unknown_windows = tokens.column(
+            zeros if tokens.only_unknown is None else tokens.only_unknown,
+            lambda windows: sum(window.only_unknown for window in windows.others),
+        )
+        window_count = tokens.column(np.ones_like(zeros), lambda windows: len(windows.others))
+        only_unknown = np.where(tokens.vectors == 1, unknown_windows == window_count, unknown_windows)
 
         # Sums over the texts of all rows, (n, k).
         sizes = tokens.sizes[index]
@@ -229,6 +236,7 @@ class Tally:
         self.windows += int(windows_of_rows[windows_of_rows > 1].sum())
         self.unknown += int(unknown[index].sum())
         self.empty += int(empty[index].sum())
+        self.only_unknown += int(only_unknown[index].sum())
         self.seconds += group.seconds
         return added
 
@@ -245,6 +253,13 @@ class Tally:
         if not self.empty:
             return []
         return [f"{self.empty:,} of {self.texts:,} texts {problem}: their vectors are zero"]
+
+    def without_words(self, unknown_token: str) -> list[str]:
+        """Return the message about texts whose words the tokenizer does not know, if there are any."""
+        if not self.only_unknown:
+            return []
+        count = f"{self.only_unknown:,} of {self.texts:,} texts have only unknown tokens ({unknown_token})"
+        return [f"{count}: their vectors do not depend on the words; use a model of their language"]
 
     def scale(self, factor: float) -> None:
         """Multiply all counts."""
@@ -287,7 +302,9 @@ class TokenEncoder:
 
     def remarks(self, tally: Tally) -> list[str]:
         """Return the messages to print after the last row."""
-        return tally.truncation(self.reading.tokenizer.max_length, "tokens") + tally.without_tokens()
+        tokenizer = self.reading.tokenizer
+        messages = tally.truncation(tokenizer.max_length, "tokens") + tally.without_tokens()
+        return messages + tally.without_words(tokenizer.unknown_token)
 
 
 class StoredVectors(Protocol):

@@ -127,13 +127,15 @@ class EncodedRows:
         model: Model,
         declared: Model | None = None,
         weights: object = None,
+        label: str | None = None,
         report: Report = lambda rows, tokens: None,
     ) -> None:
-        """`declared` replaces the model if its weights do not have the hash `weights`."""
+        """`declared` replaces the model if it has neither the hash `weights` nor the space `label`."""
         self.rows = rows
         self.model = model
         self.declared = declared
         self.weights = weights
+        self.label = label
         self.report = report
         self.tally = Tally()
         self.emb: str | None = None
@@ -150,9 +152,11 @@ class EncodedRows:
     ) -> Iterator[VectorBlock]:
         """Yield the rows with their vectors. `check` can mark rows as bad."""
         groups, encoder = self.groups_for(self.model)
-        if self.declared is not None and encoder.specs[0].metadata.get("weights") != self.weights:
-            groups, encoder = self.groups_for(self.declared)
         [space, *_] = encoder.specs
+        is_recorded = space.metadata.get("weights") == self.weights or space.emb == self.label
+        if self.declared is not None and not is_recorded:
+            groups, encoder = self.groups_for(self.declared)
+            [space, *_] = encoder.specs
         self.emb = space.emb
         self.record = space.metadata
         for group in encode_list(groups, encoder, self.tally, self.report):

@@ -52,7 +52,8 @@ def answers_are_json(run, *flags):
 @given(data=st.data())
 def test_any_value_in_a_saved_probe(sentkit, tmp_path, data):
     """One or more changes of the note, of the tensors, or of bytes of the file."""
-    note = {"kind": "classifier", "classes": ["no", "yes"], "_emb": "m/cls:0a1b00000000", "rows": 3}
+    note = {"kind": "classifier", "classes": ["no", "1"], "labels": ["no", 1], "_emb": "m/cls:0a1b00000000"}
+    note["rows"] = 3
     if data.draw(st.booleans()):
         path = data.draw(st.sampled_from(places(note)))
         note = replaced(note, path, data.draw(ODD | st.sampled_from(["no", "yes", ["a", "b", "c"]])))

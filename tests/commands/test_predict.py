@@ -298,12 +298,19 @@ def test_other_vectors_are_refused(sentkit, reviews, row, problem):
     assert problem in done.err
 
 
+LABELS_DIFFER = "the classes and their labels do not match"
+
+
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
         ({"note": {"kind": "whitening"}}, "not a classifier"),
         ({"note": {"kind": "classifier", "classes": ["a", "a"]}}, "the classes and the weights do not match"),
         ({"note": {"kind": "classifier", "classes": 7}}, "the classes and the weights do not match"),
+        *(
+            ({"note": {"kind": "classifier", "classes": ["1", "true"], "labels": labels}}, LABELS_DIFFER)
+            for labels in (7, [1], [1, False], [1.0, True], [[1], True], [2, True])
+        ),
         ({"bias": np.zeros(3)}, "the classes and the weights do not match"),
         ({"bias": np.zeros((2, 1))}, "the classes and the weights do not match"),
         ({"bias": np.zeros(3), "weight": np.zeros((3, 1))}, "the classes and the weights do not match"),
@@ -320,6 +327,16 @@ def test_a_damaged_classifier_is_bad_data(sentkit, changed, problem):
     done = sentkit("predict", "-m", "c.safetensors", stdin='{"embedding":[1]}\n')
 
     assert (done.code, done.told[0]) == (65, f"sentkit predict: c.safetensors: {problem}")
+
+
+def test_the_file_of_an_older_probe_gives_strings(sentkit):
+    """It has no "labels"."""
+    note = {"kind": "classifier", "classes": ["0", "1"]}
+    tensors = {"weight": np.array([[-1.0], [1.0]]), "bias": np.zeros(2)}
+    save_file(tensors, "c.safetensors", {"sentkit": json.dumps(note)})
+    done = sentkit("predict", "-m", "c.safetensors", stdin='{"embedding":[1]}\n')
+
+    assert done.rows[0]["label"] == "1"
 
 
 UNUSABLE = "an output of the classifier is NaN or infinity"

@@ -146,6 +146,13 @@ def test_a_class_with_as_many_rows_as_folds_is_accepted(sentkit):
     assert (done.code, done.err) == (0, "")
 
 
+WITHIN_FOLDS = (
+    "--folds {folds} with several penalties needs a class with {rows} rows, because folds of the other rows "
+    "choose the penalty; the largest class has {largest}"
+)
+ONE_PENALTY_OF_4 = "--folds 4 and one penalty, such as --penalties 1"
+
+
 @pytest.mark.parametrize(
     ("count", "names", "flags", "problem", "advice"),
     [
@@ -162,10 +169,11 @@ def test_a_class_with_as_many_rows_as_folds_is_accepted(sentkit):
             6,
             ("no", "yes"),
             ("--folds", 3),
-            'class "no" has 3 rows, fewer than --folds 3 needs',
+            WITHIN_FOLDS.format(folds=3, rows=5, largest=3),
             "--folds 3 and one penalty, such as --penalties 1",
         ),
-        (5, ("no", "yes"), ("--folds", 3), 'class "yes" has 2 rows, fewer than --folds 3 needs', None),
+        (8, ("no", "yes"), (), 'class "no" has 4 rows, fewer than --folds 10 needs', ONE_PENALTY_OF_4),
+        (19, ("no", "yes"), ("--folds", 9), WITHIN_FOLDS.format(folds=9, rows=11, largest=10), "--folds 8"),
         (
             19,
             ("no", "yes"),
@@ -204,11 +212,30 @@ def test_too_few_rows_or_classes_are_refused(sentkit, held, count, names, flags,
     assert sentkit("probe", "a.jsonl", *LABEL, flag, int(number) + 1, *penalties).code == 65
 
 
-def test_a_class_without_rows_for_folds_is_named(sentkit, held):
-    held("a.jsonl", 1, 5)
-    done = sentkit("probe", "a.jsonl", *LABEL)
+@pytest.mark.parametrize(
+    ("counts", "flags", "advice"),
+    [
+        ((2, 2), ("--folds", 3), "give each class 3 rows or more, and use --penalties 1"),
+        ((2, 2), (), "give each class 3 rows or more, and use --folds 3 --penalties 1"),
+        ((2, 5), (), "give each class 3 rows or more, and use --folds 3"),
+        ((2, 5), ("--folds", 3), "give each class 3 rows or more"),
+        ((2, 4), ("--folds", 4, "--penalties", 2), "give each class 3 rows or more, and use --folds 3"),
+        ((1, 8, 9), (), "give each class 3 rows or more, and use --folds 3, or leave this class out"),
+    ],
+)
+def test_the_advice_for_a_class_with_two_rows_works(sentkit, counts, flags, advice):
+    """Classes with as many rows as it says, and its flags in place of the others."""
 
-    assert done.told[1:] == ["  give each class 3 rows or more, or leave this class out"]
+    def rows(counts):
+        classes = [kind for kind, count in enumerate(counts) for _ in range(count)]
+        return "".join(f'{{"embedding":[{n % 5}],"kind":"{kind}"}}\n' for n, kind in enumerate(classes))
+
+    done = sentkit("probe", *LABEL, *flags, stdin=rows(counts))
+    assert (done.code, done.told[1:]) == (65, [f"  {advice}"])
+
+    advised = advice.partition("use ")[2].partition(",")[0].split()
+    more = [max(3, count) for count in counts]
+    assert sentkit("probe", *LABEL, *flags, *advised, stdin=rows(more)).code == 0  # the last value counts
 
 
 def test_ctrl_c_ends_the_command(held, tmp_path):

@@ -44,6 +44,64 @@ def test_a_recorded_static_model_is_used(sentkit, encode, piped, model2vec):
     assert (done.code, done.out) == (0, piped(["cats"], ("-m", folder, "--readout", "max")).out)
 
 
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "-"])
+@pytest.mark.parametrize(
+    "flags", [("-m", "static"), ("-m", "nano", "--readout", "cls", "--dim", 8, "--normalize")]
+)
+def test_the_model_of_rows_is_that_of_their_label(sentkit, encode, piped, tmp_path, name, flags):
+    """Rows have no record: the label of the first one names the model, the readout and the steps."""
+    encode(*flags[1:], name="rows.jsonl")
+    sentkit("cat", "rows.jsonl", "-o", "rows.parquet")
+    rows = (tmp_path / "rows.jsonl").read_bytes()
+    expected = piped(["a cat"], flags, corpus="rows.jsonl")
+
+    for model in ((), flags[:2]):
+        done = sentkit("search", "a cat", "--corpus", name, *model, stdin=rows)
+        assert (done.code, done.err, done.out) == (0, "", expected.out)
+
+
+def test_a_label_of_a_model_that_is_not_here_asks_for_its_path(sentkit, encode, tiny):
+    encode(tiny, name="rows.jsonl")
+    done = sentkit("search", "a cat", "--corpus", "rows.jsonl")
+    with_model = sentkit("search", "a cat", "--corpus", "rows.jsonl", "-m", tiny)
+
+    assert (done.code, done.told[0]) == (
+        66,
+        f"sentkit search: {tiny.name}: no such folder, and not in the cache of the hub",
+    )
+    assert done.told[1:] == ["  rows.jsonl was encoded with this model; give its path with -m"]
+    assert (with_model.code, with_model.err) == (0, "")
+
+
+def test_rows_of_another_space_name_no_flag_that_changes_nothing(sentkit, encode):
+    """A transform is only a step of the label, so the text needs the pipe."""
+    encode("nano", name="rows.jsonl")
+    sentkit("whiten", "fit", "rows.jsonl", "-o", "T.safetensors")
+    rows = sentkit("whiten", "apply", "rows.jsonl", "-t", "T.safetensors").out
+    done = sentkit("search", "a cat", "--corpus", "-", stdin=rows)
+
+    assert done.code == 65
+    assert "the vectors of the query are nano/mean" in done.told[0]
+    advice = "use the model and the transform of -: ... | sentkit encode ... | sentkit search --corpus -"
+    assert done.told[1:] == [f"  {advice}"]
+
+
+def test_a_wrong_model_for_rows_of_an_included_one_may_be_left_out(sentkit, encode):
+    encode("static", name="rows.jsonl")
+    done = sentkit("search", "a cat", "--corpus", "rows.jsonl", "-m", "nano")
+
+    assert (done.code, done.told[1:]) == (65, ["  leave out -m, or name the model of rows.jsonl: -m static"])
+
+
+def test_a_wrong_model_for_rows_of_one_that_is_not_here(sentkit, encode, tiny):
+    encode(tiny, "--readout", "cls", name="rows.jsonl")
+    done = sentkit("search", "a cat", "--corpus", "rows.jsonl", "-m", "nano")
+
+    advice = "name the model of rows.jsonl with -m, or use: ... | "
+    advice += f"sentkit encode -m {tiny.name} --readout cls | sentkit search --corpus rows.jsonl"
+    assert (done.code, done.told[1:]) == (65, [f"  {advice}"])
+
+
 def test_a_declared_prompt_for_queries_is_used(sentkit, encode, piped, tiny, copy_of):
     """As encode_query of sentence-transformers does; the corpus has the prompt for documents."""
     folder = copy_of(tiny, "prompts")

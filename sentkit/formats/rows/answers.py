@@ -1,5 +1,6 @@
 """The outputs of a classifier as new fields of its rows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +9,7 @@ import orjson
 from sentkit.arrays import Float64, Floats
 from sentkit.digits import significant
 from sentkit.formats.rows.block import NewFields
+from sentkit.formats.rows.kinds import Label
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +18,7 @@ class Answers:
 
     classes: tuple[str, ...]  # empty: the output is one score
     function: str  # of the outputs: sigmoid, identity, softmax or tanh
+    labels: Sequence[Label] = ()  # of the classes, in place of their names
 
     def fields(
         self,
@@ -35,12 +38,15 @@ class Answers:
             name_of_score = (name or "score").encode()
             return [[(name_of_score, json_number(score))] for score in values[:, 0].tolist()]
         name_of_label = (name or "label").encode()
-        labels = list(map(orjson.dumps, self.classes))
+        names = list(map(orjson.dumps, self.classes))
+        labels = list(map(orjson.dumps, self.labels or self.classes))
+        label_of_class = dict(zip(self.classes, labels, strict=True))
+        json_below = label_of_class.get(label_below, orjson.dumps(label_below))
         fields = list[NewFields]()
         for best, row in zip(values.argmax(1).tolist(), values.tolist(), strict=True):
-            label = labels[best] if row[best] >= threshold else orjson.dumps(label_below)
+            label = labels[best] if row[best] >= threshold else json_below
             if every:
-                pairs = zip(labels, map(json_number, row), strict=True)
+                pairs = zip(names, map(json_number, row), strict=True)
                 members = b",".join(b"%b:%b" % pair for pair in pairs)
                 fields.append([(name_of_label, label), (b"probabilities", b"{%b}" % members)])
             else:

@@ -6,6 +6,7 @@ The fields of the first row determine the kind of a stream. All later rows must 
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -55,6 +56,9 @@ SIDE = re.compile(rf"(?:\A|,)({'|'.join(SIDES)})=")
 EMBEDDED = frozenset(("_emb", *VECTORS))
 LISTS = ("negatives",)  # text fields that hold a list of any length
 LEARNED = (*FIELDS, *LISTS, "definition", "entry", "label", "score")  # fields that training can read
+ROWS_OF_ADVICE = 100  # rows from which the field of a text is guessed
+LONGEST_WORD = 20  # characters
+Label = str | int  # the value of a class; also true and false
 
 
 def holds_vectors(row: Row) -> bool:
@@ -115,6 +119,7 @@ class TextParser:
         self.fields = fields
         self.one_text = one_text
         self.prompts = prompts or {}
+        self.likely_text: str | None = None  # for the advice, from the rows of the first error
         # Set by the first good row:
         self.kind: Kind | None = None
         self.names: tuple[str, ...] = ()  # of the text fields in these rows
@@ -132,9 +137,10 @@ class TextParser:
             return ()
         return self.kind.texts
 
-    def __call__(self, row: Row) -> tuple[Row, Texts]:
+    def __call__(self, row: Row, first_rows: Sequence[Mapping[str, Any]] = ()) -> tuple[Row, Texts]:
+        """Parse a row. `first_rows` have the fields among which the advice of an error selects one."""
         row.refuse_duplicates()
-        kind = self.kind or self._kind_of(row)
+        kind = self.kind or self._kind_of(row, first_rows or [row.values])
         names = self.names or tuple(self.fields.get(name, name) for name in kind.texts)
         texts = tuple(string_in(row, name) for name in names)
         if self.kind is None:  # a rejected row determines nothing
@@ -154,7 +160,7 @@ class TextParser:
             if index in block.bad:
                 continue
             try:
-                self(block.row(index))
+                self(block.row(index), block.values[index : index + ROWS_OF_ADVICE])
             except DataError as error:
                 block.bad[index] = error
         block.refuse_duplicates()
@@ -168,7 +174,7 @@ class TextParser:
             texts = [tuple(zip(self.text_prompts, row_texts, strict=True)) for row_texts in texts]
         block.texts = texts
 
-    def _kind_of(self, row: Row) -> Kind:
+    def _kind_of(self, row: Row, first_rows: Sequence[Mapping[str, Any]]) -> Kind:
         # Kinds with a field from --field come first.
         kinds = KINDS if self.one_text is None else (SENTENCE,)
         for kind in sorted(kinds, key=lambda kind: not self.fields.keys() & set(kind.texts)):
@@ -180,8 +186,9 @@ class TextParser:
         missing = 'no "text", no "text_a" and "text_b", no "anchor" and "positive"'
         if self.one_text is not None:
             missing = f'no "text", which {self.one_text} needs'
-        first_string = next((name for name, value in row.values.items() if isinstance(value, str)), "title")
-        advice = f"name the field, for example --field {quote(f'text={first_string}')}"
+        if self.likely_text is None:
+            self.likely_text = likely_text(first_rows) or "title"
+        advice = f"name the field, for example --field {quote(f'text={self.likely_text}')}"
         raise row.error(f"{missing}; this row has {quoted_names(row.values)}", advice=advice)
 
 
@@ -195,12 +202,31 @@ def refuse_other_types(block: RowBlock, name: str, column: Sequence[object]) -> 
 
 
 def field_of_text(row: Row, fields: Mapping[str, str]) -> str | None:
-    """The first field with a string, if the row has no field with a text and --field names none."""
+    """The field that is most like a text, if the row has no field with a text and --field names none."""
     if not fields.keys().isdisjoint(FIELDS):
         return None
     if any(all(name in row.values for name in kind.texts) for kind in KINDS):
         return None
-    return next((name for name, value in row.values.items() if isinstance(value, str)), None)
+    return likely_text([row.values])
+
+
+def likely_text(rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """The field whose strings have the most letters, and then the most characters; None without strings."""
+    letters: Counter[str] = Counter()
+    characters: Counter[str] = Counter()
+    for row in rows:
+        for name, value in row.items():
+            if isinstance(value, str) and name not in EMBEDDED:
+                letters[name] += letter_count(value)
+                characters[name] += len(value)
+    return max(characters, key=lambda name: (letters[name], characters[name]), default=None)
+
+
+def letter_count(text: str) -> int:
+    """The number of letters; 0 for a long word in ASCII, such as a URL, a hash or a vector in base64."""
+    if len(text) > LONGEST_WORD and text.isascii() and " " not in text:
+        return 0
+    return sum(map(str.isalpha, text))
 
 
 class EntryParser:
@@ -278,6 +304,11 @@ def class_of(row: Row, name: str) -> str:
         raise wrong_field(row, name, "a string or a whole number")
     if value == "":
         raise row.error(f'"{name}" is empty')
+    return class_name(value)
+
+
+def class_name(value: Label) -> str:
+    """The name of a class in reports: the string of its label, as in JSON."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value)

@@ -7,7 +7,7 @@ from itertools import chain
 
 from sentkit.errors import DataError, NoRowsError
 from sentkit.formats.rows.block import Row, RowBlock
-from sentkit.formats.rows.kinds import FIELDS, VECTOR_NAMES, TextParser
+from sentkit.formats.rows.kinds import FIELDS, ROWS_OF_ADVICE, VECTOR_NAMES, TextParser
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.vectors import is_array
 
@@ -52,7 +52,7 @@ def refuse_unreadable(block: RowBlock, fields: Mapping[str, str]) -> Row | None:
         if has_vectors(row, fields):
             return row
         try:
-            parse(row)
+            parse(row, block.values[i : i + ROWS_OF_ADVICE])
         except DataError as error:
             names_a_text = any(fields.get(name, name) in row.values for name in FIELDS)
             problem = error.problem if names_a_text else f"this row has no vector, {error.problem}"

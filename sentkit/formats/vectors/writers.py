@@ -125,15 +125,24 @@ def refuse_kind(rows: RowBlock, vectors: NDArray[np.float32], kind: str | None) 
         rows.refuse(index, problem, advice="use --store float32 or int8")
 
 
-def refuse_existing_fields(rows: RowBlock, names: Sequence[str], *, replace: bool) -> None:
-    """Mark rows that have one of these fields, unless they are replaced."""
+def refuse_existing_fields(
+    rows: RowBlock, names: Sequence[str], *, replace: bool, rename: Mapping[str, str] | None = None
+) -> None:
+    """Mark rows that have one of these fields, unless they are replaced.
+
+    `rename`: for some of the names, the flag that gives the new field another name.
+    """
     new_names = frozenset(names)
     if replace or not names or all(map(new_names.isdisjoint, rows.values)):
         return
     for index, values in enumerate(rows.values):
         present = next((name for name in names if name in values), None)
-        if present is not None:
-            rows.refuse(index, f'field "{present}" already exists', advice="use --replace to overwrite it")
+        if present is None:
+            continue
+        advice = "use --replace to overwrite it"
+        if rename is not None and present in rename:
+            advice = f"use {rename[present]} to keep it, or --replace to overwrite it"
+        rows.refuse(index, f'field "{present}" already exists', advice=advice)
 
 
 def with_fields(rows: RowBlock, new_fields: Sequence[NewFields]) -> list[bytes]:

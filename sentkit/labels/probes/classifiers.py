@@ -22,6 +22,7 @@ import orjson
 from sentkit.arrays import Float32, Float64, Floats, Indices
 from sentkit.errors import DataError
 from sentkit.formats.rows.answers import Answers
+from sentkit.formats.rows.kinds import Label, class_name
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.tensors import put_arrays, read_array
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
@@ -296,10 +297,11 @@ class VectorClassifier:
     weight: Float64  # (k, d), for the features of a row
     bias: Float64  # (k,)
     spec: Mapping[str, Any] = field(default_factory=dict)  # of the vectors, as far as it is known
+    labels: Sequence[Label] = ()  # of the classes, with the type of the training rows; empty: strings
 
     @property
     def answers(self) -> Answers:
-        return Answers(self.classes, "softmax")
+        return Answers(self.classes, "softmax", self.labels)
 
     def outputs(self, inputs: Inputs) -> Iterator[tuple[VectorBlock, Float64]]:
         """Yield blocks of rows, and their outputs (n, k)."""
@@ -339,7 +341,10 @@ def read_classifier(path: str) -> VectorClassifier:
     spec = note.get("spec")
     if not isinstance(spec, dict):
         spec = spec_of_label(note.get("_emb") or "")
-    return VectorClassifier(path, tuple(classes), weight, bias, spec)
+    labels: Any = note.get("labels", classes)  # a file of an older version has only strings
+    if not are_labels(labels, classes):
+        raise DataError("the classes and their labels do not match", source=path)
+    return VectorClassifier(path, tuple(classes), weight, bias, spec, labels)
 
 
 def are_classes(classes: Any) -> bool:
@@ -347,6 +352,26 @@ def are_classes(classes: Any) -> bool:
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
         return False
     return len(set(classes)) == len(classes)
+
+
+def are_labels(labels: Any, classes: Sequence[str]) -> bool:
+    """Whether these are strings, whole numbers, true or false whose strings are the classes."""
+    if not isinstance(labels, list) or not all(type(label) in (str, int, bool) for label in labels):
+        return False
+    return [class_name(label) for label in labels] == list(classes)
+
+
+def label_of_class(name: str, values: Sequence[Any]) -> Label:
+    """The label of a class, from the values of its rows: a number, true or false if all of them are.
+
+    A whole number that JSON libraries round (more than 64 bits) stays a string.
+    """
+    types = {type(value) for value in values}
+    if types == {bool}:
+        return name == "true"
+    if types <= {int, float} and -(2**63) <= int(name) < 2**64:
+        return int(name)
+    return name
 
 
 def are_weights(weight: Float64, bias: Float64, classes: int) -> bool:
@@ -373,5 +398,7 @@ def write_classifier(file: BinaryIO, classifier: VectorClassifier, record: dict[
     note = {"kind": KIND, "classes": list(classifier.classes), **record}
     if classifier.spec:
         note["spec"] = classifier.spec
+    if classifier.labels and tuple(classifier.labels) != classifier.classes:  # some are not strings
+        note["labels"] = list(classifier.labels)
     metadata = {"format": "np", "sentkit": orjson.dumps(note).decode()}
     put_arrays(file, {"weight": classifier.weight, "bias": classifier.bias}, metadata)

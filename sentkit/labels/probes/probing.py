@@ -16,7 +16,7 @@ import numpy as np
 from sentkit.arrays import Float32, Indices
 from sentkit.errors import DataError, NoRowsError
 from sentkit.formats.files import readable
-from sentkit.formats.rows.kinds import class_of
+from sentkit.formats.rows.kinds import Label, class_of
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import label_of
 from sentkit.formats.vectors.store import common_spec
@@ -29,6 +29,7 @@ from sentkit.labels.probes.classifiers import (
     Network,
     VectorClassifier,
     features_of,
+    label_of_class,
     logreg,
     quiet_and_single,
     refuse_without_features,
@@ -123,6 +124,14 @@ class Bench:
         return fits
 
 
+def labels_of(names: Sequence[str], values: Sequence[Any], classes: Sequence[str]) -> list[Label]:
+    """The label of each class, from the class and the value of each row."""
+    values_of: dict[str, list[Any]] = {name: [] for name in classes}
+    for name, value in zip(names, values, strict=True):
+        values_of[name].append(value)
+    return [label_of_class(name, values_of[name]) for name in classes]
+
+
 def best(shares: Sequence[Sequence[float]]) -> int:
     """The index of the penalty with the highest mean accuracy; the first of those equal to 0.01 %."""
     accuracies = [round(100 * np.mean(shares_of_folds), 2) for shares_of_folds in shares]
@@ -161,6 +170,7 @@ GRID_WITH_TEST = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 GRID_OF_NETWORK = (1e-5, 1e-4, 1e-3, 1e-2)
 GRID_OF_FEW_SHOT = (1.0,)
 FEWEST_FOLDS = 3
+ROWS_OF_FOLD = 2  # rows of the largest class that a fold may remove from the folds within it
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +216,12 @@ class Probe:
         self.codes = list[Indices]()
         self.rows = dict[str, Indices]()
         for split, path in self.paths.items():
-            features, names = self.read(path)
+            features, names, values = self.read(path)
             if split == "train":
                 classes, counts = np.unique(np.array(names, dtype=object), return_counts=True)
                 self.counts = dict(zip(classes.tolist(), counts.tolist(), strict=True))  # rows of each class
                 self.check()
+                self.labels = labels_of(names, values, list(self.counts))
             code_of_class = {name: code for code, name in enumerate(self.counts)}
             unknown = sorted(set(names) - code_of_class.keys())
             if unknown:
@@ -230,8 +241,8 @@ class Probe:
             return GRID_OF_NETWORK
         return GRID_WITH_TEST if "test" in self.paths and "dev" not in self.paths else GRID
 
-    def read(self, path: str) -> tuple[Float32, list[str]]:
-        """The features and classes of a file; all files must have one space and one shape."""
+    def read(self, path: str) -> tuple[Float32, list[str], list[Any]]:
+        """The features, classes and labels of a file; all files must have one space and one shape."""
 
         def check(block: VectorBlock) -> VectorBlock:
             refuse_without_features(block).rows.parse(lambda row: class_of(row, self.options.label))
@@ -241,7 +252,8 @@ class Probe:
         if not blocks:
             raise NoRowsError([path])
         names = [name for block in blocks for (name,) in block.rows.texts]
-        return np.concatenate([features_of(block) for block in blocks]), names
+        values = [fields[self.options.label] for block in blocks for fields in block.rows.values]
+        return np.concatenate([features_of(block) for block in blocks]), names, values
 
     def check(self) -> None:
         """Refuse a single class, and classes with too few rows, before any work."""
@@ -264,26 +276,40 @@ class Probe:
                 problem = f"--few-shot {shots} uses all {count} rows of TRAIN for training"
                 raise DataError(problem, source=path, advice=advice)
         elif needs_folds and folds > self.most_folds(smallest):
-            advice = self.advice_about_folds(smallest)
-            raise DataError(f"{problem} --folds {folds} needs", source=path, advice=advice)
+            problem = f"{problem} --folds {folds} needs"
+            if folds <= smallest:
+                problem = (
+                    f"--folds {folds} with several penalties needs a class with {folds + ROWS_OF_FOLD} "
+                    "rows, because folds of the other rows choose the penalty; the largest class has "
+                    f"{max(self.counts.values())}"
+                )
+            raise DataError(problem, source=path, advice=self.advice_about_folds(smallest))
 
     def advice_about_folds(self, smallest: int) -> str:
+        """Flags that work with these rows; or how many rows each class needs, with the flags for them."""
         most_folds = self.most_folds(smallest)
         if most_folds >= FEWEST_FOLDS:
             return f"use --folds {most_folds}"
         if smallest >= FEWEST_FOLDS:
             return f"use --folds {smallest} and one penalty, such as --penalties 1"
-        return f"give each class {FEWEST_FOLDS} rows or more, or leave this class out"
+        flags = []
+        if self.options.folds > FEWEST_FOLDS:
+            flags.append(f"--folds {FEWEST_FOLDS}")
+        if self.most_folds(FEWEST_FOLDS) < FEWEST_FOLDS:
+            flags.append("--penalties 1")
+        advice = f"give each class {FEWEST_FOLDS} rows or more"
+        if flags:
+            advice += f", and use {' '.join(flags)}"
+        if len(self.counts) > 2:
+            advice += ", or leave this class out"
+        return advice
 
     def most_folds(self, smallest: int) -> int:
-        """The largest number of folds; `smallest` is the number of rows of the smallest class.
-
-        A fold may remove two rows of each class from the folds within it.
-        """
+        """The largest number of folds; `smallest` is the number of rows of the smallest class."""
         is_nested = "test" not in self.paths and len(self.grid) > 1
         if not is_nested:
             return smallest
-        return min(smallest, max(self.counts.values()) - 2)
+        return min(smallest, max(self.counts.values()) - ROWS_OF_FOLD)
 
     def advice_about_shots(self, smallest: int) -> str:
         """The largest number of --few-shot; without --test some rows remain for the test."""
@@ -348,7 +374,7 @@ class Probe:
             weight, bias = weights_of(bench.data, Fit(train, no_rows, penalty))
         bench.unfinished += len(unfinished)
         spec = common_spec(self.reader.inputs.other(path))
-        classifier = VectorClassifier(path, tuple(self.counts), weight, bias, spec)
+        classifier = VectorClassifier(path, tuple(self.counts), weight, bias, spec, self.labels)
         record = {
             "_emb": self.reader.emb,
             "label": self.options.label,

@@ -34,6 +34,17 @@ ROWS_PER_BLOCK = 1024  # rows that are read at a time
 Fields = dict[str, bytes]  # JSON values by name
 
 
+def advice_on_fields(corpus: SearchCorpus) -> str:
+    """The fields that the rows of a corpus have, without those of vectors."""
+    names: dict[str, None] = {}  # in the order of the rows
+    for row in corpus.table.every_row():
+        names |= dict.fromkeys(row.values)
+    shown = [name for name in names if name not in corpus.hidden]
+    if not shown:
+        return "the rows have only vectors"
+    return f"the rows have: {', '.join(shown)}"
+
+
 @dataclass(frozen=True, slots=True)
 class RowNeighbours:
     """A row, and rows of one table that are near it, in their order."""
@@ -90,7 +101,8 @@ class Duplicates:
                 return
             missing -= self.corpus.shown(index).keys()
         if missing:
-            raise DataError(f'no row has "{min(missing)}"', source=self.corpus.path)
+            problem = f'no row has "{min(missing)}"'
+            raise DataError(problem, source=self.corpus.path, advice=advice_on_fields(self.corpus))
 
     def near(self) -> Iterator[RowNeighbours]:
         """Each row that has rows near it, with those of one file."""

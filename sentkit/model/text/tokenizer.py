@@ -4,6 +4,7 @@ Tokenizers that read each word by itself get the ids of a text from those of its
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -77,6 +78,9 @@ class Tokenizer(LongTextTokenizer):
         self.words: WordIds | None = None
         if len(special_ids) == self.before + self.after:
             self.words = word_ids(self.alone, self._rules)
+        self.unknown_id = next(iter(unknown_ids(self._rules["model"], self.backend)), None)
+        if self.unknown_id is not None:
+            self.unknown_token = str(self.backend.id_to_token(self.unknown_id))
         self.truncates_start = truncates_start(checkpoint, self._rules)
         # The characters at the start of a long text that are enough; None: the whole text is tokenized.
         self.head: int | None = None
@@ -186,7 +190,7 @@ class Tokenizer(LongTextTokenizer):
             encodings = self.backend.encode_batch(sentences)
         return TokenBlock.of(
             [
-                self._truncate_sentence(template, sentence, encoding)
+                self._marked(self._truncate_sentence(template, sentence, encoding))
                 for sentence, encoding in zip(sentences, encodings, strict=True)
             ]
         )
@@ -224,7 +228,7 @@ class Tokenizer(LongTextTokenizer):
 
     def tokens_of(self, ids: list[int]) -> Tokens:
         mask_index = 0 if self.template is None else ids.index(self.mask_id)
-        return Tokens(ids, len(ids), mask_index, skip=self.skip)
+        return self._marked(Tokens(ids, len(ids), mask_index, skip=self.skip))
 
     def locate(self, texts: Sequence[str]) -> list[LocatedTokens]:
         inputs = [self._prompted(text) for text in texts]
@@ -282,7 +286,44 @@ class Tokenizer(LongTextTokenizer):
         problems = dict.fromkeys(without_text, "the text has no tokens after the prompt")
         problems |= dict.fromkeys(without_tokens, "the text has no tokens")
         skip = np.full(len(counts), self.skip) if self.skip else None
-        return TokenBlock(ids, counts - excess, counts, skip=skip, problems=problems)
+        lengths = counts - excess
+        only_unknown = self._only_unknown(ids, lengths)
+        return TokenBlock(ids, lengths, counts, skip=skip, only_unknown=only_unknown, problems=problems)
+
+    def _only_unknown(self, ids: NDArray[np.int32], lengths: Ints) -> Ints | None:
+        """(n,), 1 for texts that have only unknown tokens besides those of all texts; None if there are none.
+
+        The special tokens and those of the prompt and the template are in all texts.
+        """
+        if self.unknown_id is None:
+            return None
+        positions = np.flatnonzero(ids == self.unknown_id)
+        if not len(positions):
+            return None
+
+        # Unknown tokens of each text.
+        text_of_position = np.searchsorted(np.cumsum(lengths), positions, side="right")
+        unknown = np.bincount(text_of_position, minlength=len(lengths))
+
+        # Tokens of all texts, and the unknown ones among them.
+        empty = self._prompted("")
+        if self.template is not None:
+            empty = self.template.around(empty)
+        with library_errors(self.source):
+            ids_around: list[int] = self.backend.encode(empty).ids
+        unknown_around = ids_around.count(self.unknown_id)
+
+        has_no_other = lengths - unknown == len(ids_around) - unknown_around
+        return ((unknown > unknown_around) & has_no_other).astype(np.int64)
+
+    def _marked(self, tokens: Tokens) -> Tokens:
+        """The same tokens of a text or a window, with `only_unknown`."""
+        if self.unknown_id not in tokens.ids:
+            return tokens
+        only_unknown = self._only_unknown(np.array(tokens.ids, np.int32), np.array([len(tokens.ids)]))
+        if only_unknown is None:
+            return tokens
+        return replace(tokens, only_unknown=int(only_unknown[0]))
 
     def _truncate_sentence(self, template: Template, input_text: str, encoding: "Encoding") -> Tokens:
         """Truncate only the sentence, so that the template stays complete."""

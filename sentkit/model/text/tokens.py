@@ -31,6 +31,7 @@ class Tokens:
     windows: "Windows | None" = None  # None: the text is read as a whole, or truncated
     second: int = 0  # index of the first token of the second segment, if it has another type
     skip: int = 0  # number of first ids, of the prompt, that readouts exclude
+    only_unknown: int = 0  # 1 if each token of the text itself is the unknown token
 
     @property
     def truncated(self) -> bool:
@@ -52,25 +53,26 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
     unknown: Ints | None = None
     second: Ints | None = None
     skip: Ints | None = None
+    only_unknown: Ints | None = None
     problems: Mapping[int, str] = field(default_factory=dict)
     windows: "Mapping[int, Windows]" = field(default_factory=dict)
 
     @classmethod
     def of(cls, texts: Sequence[Tokens]) -> "TokenBlock":
         columns: list[Any] = []
-        for name in ("at", "unknown", "second", "skip"):
+        for name in ("at", "unknown", "second", "skip", "only_unknown"):
             values = [getattr(text, name) for text in texts]
             columns.append(np.array(values, np.int64) if any(values) else None)
         problems = {number: text.problem for number, text in enumerate(texts) if text.problem}
         windows = {number: text.windows for number, text in enumerate(texts) if text.windows is not None}
         ids, lengths = flat([text.ids for text in texts])
         counts = np.array([text.count for text in texts], np.int64)
-        at, unknown, second, skip = columns
-        return cls(ids, lengths, counts, at, unknown, second, skip, problems, windows)
+        at, unknown, second, skip, only_unknown = columns
+        return cls(ids, lengths, counts, at, unknown, second, skip, only_unknown, problems, windows)
 
     @property
     def columns(self) -> "tuple[Ints | None, ...]":
-        return self.at, self.unknown, self.second, self.skip
+        return self.at, self.unknown, self.second, self.skip, self.only_unknown
 
     @property
     def by_text(self) -> tuple[Mapping[int, Any], ...]:
@@ -91,7 +93,8 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
         number = range(len(self))[number]
         start = int(self.starts[number])
         length = int(self.lengths[number])
-        at, unknown, second, skip = (0 if column is None else int(column[number]) for column in self.columns)
+        values = [0 if column is None else int(column[number]) for column in self.columns]
+        at, unknown, second, skip, only_unknown = values
         return Tokens(
             ids=self.ids[start : start + length].tolist(),
             count=int(self.counts[number]),
@@ -101,6 +104,7 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
             windows=self.windows.get(number),
             second=second,
             skip=skip,
+            only_unknown=only_unknown,
         )
 
     def __iter__(self) -> Iterator[Tokens]:
@@ -254,6 +258,7 @@ class TextTokenizer:
     whole = False  # all texts must be read before encoding starts
     outer = False  # calls another tokenizer through `tokenized`
     prompt = ""  # before every text
+    unknown_token = ""  # for messages about texts with `only_unknown`
     counts_all = False  # whether `count` is exact for truncated texts too, which takes time
 
     def __call__(self, texts: Sequence[Any]) -> TokenBlock:

@@ -19,6 +19,7 @@ from sentkit.training.runs.checkpoint import write_checkpoint
 from sentkit.training.settings import format_value
 
 NEW_FOLDER = "checkpoint"  # name of the new checkpoint in the folder of the state
+MOST_DECIMALS = 5  # of two scores in a message; train.json rounds to seven digits
 
 
 def finish(trainer: Trainer) -> None:
@@ -171,20 +172,23 @@ def worse_than_base(trainer: Trainer, before: float, score: float, readout: str,
         readout_of_base = run.base.declared.name
 
     # What is compared.
+    decimals = distinct_decimals(before, score)
     step = trainer.position.step
     if not every_step:
         problem = "the result is not better than the base on --dev"
-    elif before > score:
+    elif decimals is not None:
         problem = "every scored step is worse than the base on --dev"
     else:
         problem = "no scored step is better than the base on --dev"
     if every_step:
         step = trainer.position.best_step
+    score_before = f"{before:.{decimals or 2}f}"
+    score_kept = f"{score:.{decimals or 2}f}"
     if has_labels:
-        scores = f"{before:.2f} before training, {score:.2f} at step {step}, which is kept"
+        scores = f"{score_before} before training, {score_kept} at step {step}, which is kept"
     else:
         scores = (
-            f"{before:.2f} before training (readout {readout_of_base}), {score:.2f} at step {step},"
+            f"{score_before} before training (readout {readout_of_base}), {score_kept} at step {step},"
             f" which is kept (readout {readout})"
         )
 
@@ -197,6 +201,14 @@ def worse_than_base(trainer: Trainer, before: float, score: float, readout: str,
         advice.append(f"--set readout={readout_of_base}, that of the base")
     advice.append("more rows, or rows that are closer to those of --dev")
     return f"{problem}: {scores}; try {', '.join(advice[:-1])}, or {advice[-1]}; else keep the base"
+
+
+def distinct_decimals(a: float, b: float) -> int | None:
+    """The fewest decimals, 2 or more, with which two scores look different; None for equal scores."""
+    for decimals in range(2, MOST_DECIMALS + 1):
+        if f"{a:.{decimals}f}" != f"{b:.{decimals}f}":
+            return decimals
+    return None
 
 
 def publish(trainer: Trainer, lineage: Mapping[str, Any], readout: str | None) -> None:
