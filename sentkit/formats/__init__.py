@@ -1,1 +1,1 @@
-"""Takes files and streams and returns rows, vectors and checkpoints. Only this layer opens files."""
+"""Takes files and streams and returns rows, vectors and checkpoints."""

@@ -1,1 +1,1 @@
-"""Takes a batch of examples and returns a loss. Each paper or objective is one file."""
+"""Takes a batch of examples and returns a loss. A file has related methods; `papers/` has more."""
