@@ -80,20 +80,29 @@ def test_only_a_small_input_needs_no_torch(sentkit, tiny, opened, tmp_path, give
     assert opened == [kind]
 
 
-@pytest.mark.parametrize("reader", [["encode"], ["search", "the cat 1", "rows.txt", "--json"]])
 @pytest.mark.parametrize("chosen", ["fp32", "bf16"])
-def test_a_variable_selects_what_auto_is(sentkit, tiny, opened, monkeypatch, tmp_path, chosen, reader):
+def test_a_variable_selects_what_auto_is(sentkit, tiny, opened, monkeypatch, chosen):
     """In bf16 a small input needs torch too; without auto, the variable has no effect."""
     kind = small.SmallEncoder if chosen == "fp32" else TransformerEncoder
     monkeypatch.setenv("SENTKIT_PRECISION", chosen)
-    (tmp_path / "rows.txt").write_text(lines(2))
-    auto, exact = (
-        sentkit(*reader, "-m", tiny, *flags, stdin=lines(2)) for flags in ([], ["--precision", "fp32"])
-    )
+    auto = sentkit("encode", "-m", tiny, stdin=lines(2))
+    exact = sentkit("encode", "-m", tiny, "--precision", "fp32", stdin=lines(2))
 
     assert (auto.code, exact.code) == (0, 0)
     assert {*opened} == {kind, small.SmallEncoder}
     assert (auto.out == exact.out) == (chosen == "fp32")
+
+
+@pytest.mark.parametrize(("chosen", "kind"), [("fp32", small.SmallEncoder), ("bf16", TransformerEncoder)])
+def test_the_variable_selects_the_precision_of_a_search(
+    sentkit, tiny, opened, monkeypatch, tmp_path, chosen, kind
+):
+    monkeypatch.setenv("SENTKIT_PRECISION", chosen)
+    (tmp_path / "rows.txt").write_text(lines(2))
+    done = sentkit("search", "the cat 1", "rows.txt", "--json", "-m", tiny)
+
+    assert done.code == 0
+    assert {*opened} == {kind}
 
 
 def test_the_limit_depends_on_tokens_and_the_size_of_the_model(tiny, monkeypatch):

@@ -18,8 +18,8 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.files import write_json
 from sentkit.formats.lexicons.model2vec import Table
-from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.file_writer import create_vector_file
+from sentkit.formats.vectors.store import open_inputs
 from sentkit.model import find_encoder
 from sentkit.model.query_encoder import encoded_texts
 from sentkit.model.reading import ReadingOptions
@@ -281,7 +281,7 @@ def test_vectors_and_their_space_are_in_the_corpus(corpus_of, base, tmp_path, te
         for row in rows:
             store.write([json.dumps({"text": row["text"]}).encode()], np.float32([[row["embedding"]]]))
     parser = ExampleParser("distill", Distill.reads(base, Distill.Settings()), {})
-    write_corpus(tmp_path, Inputs([str(path)]), parser, base.training_tokenizer)
+    write_corpus(tmp_path, open_inputs([str(path)]), parser, base.training_tokenizer)
     changed = [*rows[:-1], rows[-1] | {"embedding": [1.0] * 5}]
 
     np.testing.assert_array_equal(corpus.vectors, np.float32([row["embedding"] for row in rows]))
