@@ -303,7 +303,7 @@ def test_a_factor_and_another_order_are_told_apart_from_changes(sentkit, of_mode
 
 
 @pytest.mark.parametrize(("place", "limit"), [(2, 16), (3, 13)])
-@pytest.mark.parametrize("factor", [1, 5])
+@pytest.mark.parametrize("factor", [1, pytest.param(5, marks=pytest.mark.slow)])
 def test_any_limit_of_tokens_is_found(sentkit, of_model, place, limit, factor):
     """Texts of up to 13 tokens are equal, so this is the limit that removes all other differences."""
     model = of_model[0]
@@ -314,7 +314,9 @@ def test_any_limit_of_tokens_is_found(sentkit, of_model, place, limit, factor):
     assert ("the factor 5.0" in found["text"]) == (factor == 5)
 
 
-@pytest.mark.parametrize("kind", ["noise", "other numbers", "lengths"])
+@pytest.mark.parametrize(
+    "kind", ["noise", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("other numbers", "lengths"))]
+)
 def test_no_cause_is_named_if_nothing_explains_the_difference(sentkit, of_model, kind):
     model, vectors, *_ = of_model
     random = np.random.default_rng(0)

@@ -94,7 +94,9 @@ def check_log(path):
     assert [record["step"] for record in records if "loss" in record] == list(range(1, STEPS + 1))
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "classify" else pytest.mark.slow) for name in METHODS]
+)
 def test_a_run_killed_twice_between_two_saves_has_the_bytes_of_a_whole_run(name, ends_of, tmp_path):
     """All files of the checkpoint, the log included, also if a kill leaves half a line of it."""
     whole, *killed = ends_of(METHODS[name], [[], TWICE, IN_A_LINE])
