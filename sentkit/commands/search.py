@@ -319,7 +319,7 @@ def query_texts_for_rows(
     texts: list[str], model: str | None, corpus: "SearchCorpus", device: str, console: Console
 ) -> "EncodedRows":
     """The queries for a corpus of rows, which record only the label of their space."""
-    from sentkit.flags.encode_first import record_of_label
+    from sentkit.formats.vectors.fingerprint import record_of_label
 
     spec = record_of_label(corpus.emb or "")
     return query_texts(texts, model, corpus.path, spec, device, console, label=corpus.emb)

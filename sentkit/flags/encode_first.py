@@ -10,10 +10,6 @@ from typing import Any
 from sentkit.errors import NoVectorError, OtherSpaceError, SentkitError
 
 WRITES = ("-o", "--output", "--rejects", "--centroids")  # flags whose value is not an input
-# A label without transforms, which it names by "+whitening" and the like; "L1+L12:mean" is a readout.
-LABEL = re.compile(
-    r"(?!.*\+(?!L[0-9]))(?P<model>[^/>]+)/(?P<readout>[^/>]+)(?P<steps>(?:/[^/>]+)*):[0-9a-f]+"
-)
 FLAG_WITH_VALUE = re.compile("--[a-z-]+=")
 
 
@@ -205,19 +201,9 @@ def command_of(path: str | None) -> EncodeCommand | None:
 
 def command_of_label(emb: str) -> EncodeCommand | None:
     """The same from the label of a space."""
+    from sentkit.formats.vectors.fingerprint import record_of_label
+
     return command_of_record(record_of_label(emb))
-
-
-def record_of_label(emb: str) -> dict[str, Any]:
-    """The model, readout and steps of a label, as a vector file records them; {} if it has none.
-
-    A label has only the last part of the name of the model.
-    """
-    match = LABEL.fullmatch(emb)
-    if match is None:
-        return {}
-    steps = [f"/{step}:" for step in match["steps"].split("/")[1:]]
-    return {"model": match["model"], "readout": match["readout"], "steps": steps}
 
 
 def command_of_record(record: Mapping[str, Any]) -> EncodeCommand | None:

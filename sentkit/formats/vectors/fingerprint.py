@@ -18,6 +18,10 @@ import orjson
 from sentkit.formats.rows.lines import json_type
 
 DIGITS = 12
+# A label without transforms, which it names by "+whitening" and the like; "L1+L12:mean" is a readout.
+MODEL_LABEL = re.compile(
+    r"(?!.*\+(?!L[0-9]))(?P<model>[^/>]+)/(?P<readout>[^/>]+)(?P<steps>(?:/[^/>]+)*):[0-9a-f]+"
+)
 HASH = rf"[0-9a-f]{{{DIGITS}}}"
 LABEL = r"[!-=?-~]+"  # printable ASCII without blanks; ">" only before a hash
 INT8_LOSS = "int8_cosine"  # in a record: cosines between vectors of --precision int8 and fp32
@@ -146,3 +150,15 @@ def edition_advice(emb: str | None, other: str | None) -> str | None:
         return None
     model = emb.partition("/")[0]
     return f"these are two editions of {model}: encode all rows with one of them (-m gives its folder)"
+
+
+def record_of_label(emb: str) -> dict[str, Any]:
+    """The model, readout and steps of a label, as a vector file records them; {} if it has none.
+
+    A label has only the last part of the name of the model.
+    """
+    match = MODEL_LABEL.fullmatch(emb)
+    if match is None:
+        return {}
+    steps = [f"/{step}:" for step in match["steps"].split("/")[1:]]
+    return {"model": match["model"], "readout": match["readout"], "steps": steps}

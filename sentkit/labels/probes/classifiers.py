@@ -24,6 +24,7 @@ from sentkit.errors import DataError
 from sentkit.formats.rows.answers import Answers
 from sentkit.formats.rows.kinds import Label, class_name
 from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.fingerprint import record_of_label
 from sentkit.formats.vectors.tensors import put_arrays, read_array
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.transforms.steps import check_fitted, read_fit_note
@@ -340,7 +341,7 @@ def read_classifier(path: str) -> VectorClassifier:
         raise DataError("the classes and the weights do not match", source=path)
     spec = note.get("spec")
     if not isinstance(spec, dict):
-        spec = spec_of_label(note.get("_emb") or "")
+        spec = record_of_label(note.get("_emb") or "")
     labels: Any = note.get("labels", classes)  # a file of an older version has only strings
     if not are_labels(labels, classes):
         raise DataError("the classes and their labels do not match", source=path)
@@ -381,16 +382,6 @@ def are_weights(weight: Float64, bias: Float64, classes: int) -> bool:
     if len(weight) != classes or bias.shape != (classes,):
         return False
     return bool(np.isfinite(weight).all() and np.isfinite(bias).all())
-
-
-def spec_of_label(emb: str) -> dict[str, Any]:
-    """What the label of a space says of it: model/readout/steps."""
-    label, _, _ = emb.rpartition(":")
-    model, *readout_and_steps = label.split("/")
-    if not readout_and_steps or ">" in label:
-        return {}
-    readout, *steps = readout_and_steps
-    return {"model": model, "readout": readout, "steps": [f"/{step}:" for step in steps]}
 
 
 def write_classifier(file: BinaryIO, classifier: VectorClassifier, record: dict[str, Any]) -> None:
