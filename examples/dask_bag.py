@@ -1,8 +1,8 @@
 """Encode rows with Dask Bag: python examples/dask_bag.py ROWS.jsonl OUT [MODEL]
 
-It needs `pip install dask`. A row has a "text". OUT is a folder of JSON lines with the vectors, one file
-for each part of the input. The parts are computed in any order, but a bag keeps the order of its rows: no
-id is necessary to restore it.
+It needs `pip install dask`. A row has a "text". OUT is a folder of JSON lines with the vectors, one
+file for each part of the input. The parts are computed in any order, but a bag keeps the order of
+its rows: no id is necessary to restore it.
 """
 
 import sys

@@ -3,12 +3,14 @@
 python examples/data_of_papers.py RAW... OUT
 sentkit report nano --data OUT --format text
 
-RAW: folders with the distributed files, at any depth. TABLE below has the files and counts of each set. If
-they are missing or refused, rows in the names of `report`, such as sickr.test.jsonl, are copied.
+RAW: folders with the distributed files, at any depth. TABLE below has the files and counts of each
+set. If they are missing or refused, rows in the names of `report`, such as sickr.test.jsonl, are
+copied.
 OUT: gets sts/, senteval/ and clustering/. It may already have rows, which are checked too.
 
-stdout: table 2 of PairSupCon, the statistics of the clustering sets. stderr: each missing set with the place
-where it is published, and each file that is refused because it is of another language or version.
+stdout: table 2 of PairSupCon, the statistics of the clustering sets. stderr: each missing set with
+the place where it is published, and each file that is refused because it is of another language or
+version.
 Exit codes: 0, 65 if a set was refused, 66 without any set, 73 if a file cannot be written.
 """
 
@@ -31,17 +33,21 @@ PLACES = {
     "senteval": "https://github.com/facebookresearch/SentEval",
     "short": "https://github.com/rashadulrakib/short-text-clustering-enhancement",
 }
-# Name; place; format; language; rows, and with labels the classes and the rows of the smallest and largest
-# class; file and its parts. Of two parts, the first one has the class 1, as in SentEval.
+# Name; place; format; language; rows, and with labels the classes and the rows of the smallest and
+# largest class; file and its parts. Of two parts, the first one has the class 1, as in SentEval.
 TABLE = """
-sts/sts12        sts pairs en 3108 STS12-en-test/STS.input.{}.txt MSRpar MSRvid SMTeuroparl surprise.OnWN \
+sts/sts12        sts pairs en 3108 STS12-en-test/STS.input.{}.txt MSRpar MSRvid SMTeuroparl \
+                 surprise.OnWN \
     surprise.SMTnews
 sts/sts13        sts pairs en 1500 STS13-en-test/STS.input.{}.txt FNWN headlines OnWN
-sts/sts14        sts pairs en 3750 STS14-en-test/STS.input.{}.txt deft-forum deft-news headlines images OnWN \
+sts/sts14        sts pairs en 3750 STS14-en-test/STS.input.{}.txt deft-forum deft-news headlines \
+                 images OnWN \
     tweet-news
-sts/sts15        sts pairs en 3000 STS15-en-test/STS.input.{}.txt answers-forums answers-students belief \
+sts/sts15        sts pairs en 3000 STS15-en-test/STS.input.{}.txt answers-forums \
+                 answers-students belief \
     headlines images
-sts/sts16        sts pairs en 1186 STS16-en-test/STS2016.input.{}.txt answer-answer headlines plagiarism \
+sts/sts16        sts pairs en 1186 STS16-en-test/STS2016.input.{}.txt answer-answer headlines \
+                 plagiarism \
     postediting question-question
 sts/stsb.train   sts stsb  en 5749 sts-train.csv
 sts/stsb.dev     sts stsb  en 1500 sts-dev.csv
@@ -77,17 +83,30 @@ TEXT, TEXTS = "(?P<text>.*)", "(?P<text_a>[^\t]+)\t(?P<text_b>[^\t]+)"
 FORMATS = {  # the pattern of a line, the start of the header, and the encoding
     "pairs": (f"{TEXTS}.*", "", "utf-8"),  # the scores are in STS.gs
     "stsb": (f"(?P<topic>(?:[^\t]+\t){{3}})[^\t]*\t(?P<score>[^\t]+)\t{TEXTS}.*", "", "utf-8"),
-    "sick": (f"[0-9]+\t{TEXTS}\t(?P<score>[^\t]+)\t[A-Z]+", "pair_ID\tsentence_A\tsentence_B\t", "utf-8"),
+    "sick": (
+        f"[0-9]+\t{TEXTS}\t(?P<score>[^\t]+)\t[A-Z]+",
+        "pair_ID\tsentence_A\tsentence_B\t",
+        "utf-8",
+    ),
     "text": (TEXT, "", "latin-1"),
     "sst": (f"{TEXT}\t(?P<label>[01])", "", "utf-8"),
     "trec": (f"(?P<label>[A-Z]+):[^ ]+ {TEXT}", "", "latin-1"),
-    "mrpc": (f"(?P<label>[01])\t[^\t]*\t[^\t]*\t{TEXTS}", "Quality\t#1 ID\t#2 ID\t#1 String\t", "utf-8-sig"),
+    "mrpc": (
+        f"(?P<label>[01])\t[^\t]*\t[^\t]*\t{TEXTS}",
+        "Quality\t#1 ID\t#2 ID\t#1 String\t",
+        "utf-8-sig",
+    ),
     "class": (f"(?P<label>[0-9]+)\t{TEXT}", "", "utf-8"),
-    "cluster": (f"[0-9]+\t(?P<label>[0-9]+)\t{TEXT}", "", "utf-8"),  # a predicted cluster, the true class
+    "cluster": (
+        f"[0-9]+\t(?P<label>[0-9]+)\t{TEXT}",
+        "",
+        "utf-8",
+    ),  # a predicted cluster, the true class
     "json": ("", "", ""),  # "text" and "cluster"
 }
 FIELDS = ("text", "text_a", "text_b", "label", "score", "topic")
-# Possible most frequent words. Some clustering sets lost their frequent words, so they have no language.
+# Possible most frequent words. Some clustering sets lost their frequent words, so they have no
+# language.
 WORDS = {"en": ("the", "a", "of", "what"), "es": ("de", "un", "la"), "ar": ("في",)}
 PRINTED = {"clustering/tweet": "5K"}  # texts in table 2 of PairSupCon, where they differ from TABLE
 
@@ -106,7 +125,10 @@ def parsed(table):
         name, place, form, language, counts, path, *parts = line.split()
         files = [path.format(part) for part in parts] or [path]
         pattern = path.format(f"{{{','.join(parts)}}}") if len(parts) > 1 else files[0]
-        yield name, Set(PLACES[place], form, language, tuple(map(int, counts.split("/"))), files, pattern)
+        yield (
+            name,
+            Set(PLACES[place], form, language, tuple(map(int, counts.split("/"))), files, pattern),
+        )
 
 
 SETS = dict(parsed(TABLE))
@@ -118,14 +140,18 @@ class Refused(Exception):
 
 def main():
     parser = argparse.ArgumentParser(description="Convert the test sets of the papers to rows.")
-    parser.add_argument("raw", nargs="+", metavar="RAW", help="a folder with distributed files, or rows")
+    parser.add_argument(
+        "raw", nargs="+", metavar="RAW", help="a folder with distributed files, or rows"
+    )
     parser.add_argument("out", metavar="OUT", help="a folder for `sentkit report --data`")
     given = parser.parse_args()
     for folder in given.raw:
         if not Path(folder).is_dir():
             return complain(f"{folder}: not a folder", 66)
     out = Path(given.out).resolve()
-    every = {path for folder in given.raw for path in Path(folder).resolve().rglob("*") if path.is_file()}
+    every = {
+        path for folder in given.raw for path in Path(folder).resolve().rglob("*") if path.is_file()
+    }
     own = {path for name in SETS for path in (out / name).parent.glob("*.jsonl*")}
     made, refused = {}, 0
     for name, each in SETS.items():
@@ -146,7 +172,8 @@ def main():
                 complain(f"missing: {name} ({each.pattern}), published at {each.place}")
         for problem in problems:
             complain(
-                f"{problem}; " + (f"instead: {source}" if name in made else f"published at {each.place}")
+                f"{problem}; "
+                + (f"instead: {source}" if name in made else f"published at {each.place}")
             )
     clusters = {name: rows for name, rows in made.items() if name.startswith("clustering/")}
     for row in statistics(clusters) if clusters else ():
@@ -212,7 +239,9 @@ def lines_of(path, form):
     lines = content(path, encoding)
     if not lines[0].startswith(header):
         found, expected = (", ".join(line.strip().split("\t")) for line in (lines[0], header))
-        raise Refused(f"{path}:1: the columns are not {expected}, but {found}; another language or version")
+        raise Refused(
+            f"{path}:1: the columns are not {expected}, but {found}; another language or version"
+        )
     for number, line in enumerate(lines[bool(header) :], 1 + bool(header)):
         match = re.fullmatch(pattern, line.removesuffix("\r"))
         if match is None:
@@ -230,7 +259,9 @@ def lines_of(path, form):
 def with_scores(rows, path, gold):
     """The pairs that have a score."""
     if gold is None:
-        raise Refused(f"{path}: the set is not complete; add {path.name.replace('.input.', '.gs.')}")
+        raise Refused(
+            f"{path}: the set is not complete; add {path.name.replace('.input.', '.gs.')}"
+        )
     scores = content(gold, "utf-8")
     if len(scores) != len(rows):
         raise Refused(f"{gold}: {len(scores):,} lines for {len(rows):,} pairs; another version")
@@ -257,7 +288,9 @@ def json_rows(path, kinds):
         except ValueError:
             row = None
         if not isinstance(row, dict) or not all(isinstance(row.get(k), kinds[k]) for k in kinds):
-            raise Refused(f"{path}:{number}: expected a row with {', '.join(kinds)}; another format")
+            raise Refused(
+                f"{path}:{number}: expected a row with {', '.join(kinds)}; another format"
+            )
         rows.append(row)
     return rows
 
@@ -298,13 +331,22 @@ def write(path, rows):
 
 
 def statistics(sets):
-    """Table 2 of PairSupCon: texts, classes, the largest class by the smallest, words, different words."""
+    """Table 2 of PairSupCon: texts, classes, the largest class by the smallest, words, different
+    words.
+    """
     yield "set", "texts", "published", "classes", "published", "ratio", "words", "vocabulary"
     for name, rows in sets.items():
-        expected, words = SETS[name].expected, [word for row in rows for word in row["text"].split()]
+        expected, words = (
+            SETS[name].expected,
+            [word for row in rows for word in row["text"].split()],
+        )
         sizes = Counter(row["label"] for row in rows).values()
         texts = f"{len(rows):,}", PRINTED.get(name, f"{expected[0]:,}"), len(sizes), expected[1]
-        numbers = f"{max(sizes) / min(sizes):.0f}", f"{len(words) / len(rows):.1f}", f"{len(set(words)):,}"
+        numbers = (
+            f"{max(sizes) / min(sizes):.0f}",
+            f"{len(words) / len(rows):.1f}",
+            f"{len(set(words)):,}",
+        )
         yield Path(name).name, *texts, *numbers
 
 

@@ -1,13 +1,15 @@
 """Merge dictionaries and write rows with "entry" and "definition".
 
 Input, each also as .gz:
-  data.noun, data.verb, data.adj, data.adv: WordNet. Each word of a synset gets the gloss without examples.
+  data.noun, data.verb, data.adj, data.adv: WordNet. Each word of a synset gets the gloss without
+  examples.
   .jsonl: rows with "entry" and "definition".
-  Other files have no header. With two columns they are those of DefSent and DefSent+, in UTF-8 or UTF-16:
-  the entry, and definitions with <|list_more_def|> between them. With four columns or more they are those of
+  Other files have no header. With two columns they are those of DefSent and DefSent+, in UTF-8 or
+  UTF-16: the entry, and definitions with <|list_more_def|> between them. With four columns or more
+  they are those of
   Ishiwatari et al.: WORD%SENSE, part of speech, source, definition. Its tokens are joined again.
-Output: JSONL. The definitions of an entry are adjacent, and the entries have the order of their first
-definitions. A repeated definition of an entry is skipped.
+Output: JSONL. The definitions of an entry are adjacent, and the entries have the order of their
+first definitions. A repeated definition of an entry is skipped.
 """
 
 import argparse
@@ -36,7 +38,9 @@ def main():
     parser = argparse.ArgumentParser(description="Merge dictionaries and write rows.")
     parser.add_argument("file", nargs="+", help="WordNet, Ishiwatari et al., DefSent, or JSONL")
     parser.add_argument(
-        "--single-tokens", metavar="TOKENIZER", help="keep only entries of one token; a folder or a hub name"
+        "--single-tokens",
+        metavar="TOKENIZER",
+        help="keep only entries of one token; a folder or a hub name",
     )
     arguments = parser.parse_args()
     dictionary = {}  # entry -> its definitions, in order

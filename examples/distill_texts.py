@@ -6,11 +6,13 @@ Usage: python examples/distill_texts.py WIKI NLI WORDNET [FIRST]
     WORDNET  rows with "entry", "definition", "pos" and "synset"
     FIRST    rows of an earlier output: writes the texts of a second stage
 
-The texts are the sentences, definitions and entries, and short and long texts made from them: questions,
-titles, key words, and paragraphs of several sentences. The sentences of NLI are there twice, because they are
-the only everyday language; all others once. Every fiftieth synset is left out, for the tests of `models.py`.
-The second stage has the pairs of NLI and WordNet whose texts are both in FIRST, and each sentence of WIKI in
-FIRST with a text made from it: a headline, a clause, a question, or a variant with another number or name.
+The texts are the sentences, definitions and entries, and short and long texts made from them:
+questions, titles, key words, and paragraphs of several sentences. The sentences of NLI are there
+twice, because they are the only everyday language; all others once. Every fiftieth synset is left
+out, for the tests of `models.py`. The second stage has the pairs of NLI and WordNet whose texts are
+both in FIRST, and each sentence of WIKI in
+FIRST with a text made from it: a headline, a clause, a question, or a variant with another number
+or name.
 """
 
 import gzip
@@ -24,21 +26,29 @@ from pathlib import Path
 STOP_WORDS = frozenset(
     re.findall(
         r"\w+",
-        """a an the and or but if of at by for with about to from in on is are was were be been being it its
-        this that these those he she they his her their who which what as has have had not no can will would
-        may also into than then there when where while some any such other more most only own same so too
-        very""",
+        """a an the and or but if of at by for with about to from in on is are was were be been
+        being it its this that these those he she they his her their who which what as has have
+        had not no can will would may also into than then there when where while some any such
+        other more most only own same so too very""",
     )
 )
-NOUN = "What is {}?|What does {} mean?|Who or what is called {}?|Where can I find {}?|what is the best {}"
-VERB = "How to {}?|How do I {} in this case?|When should one {}?|Why do people {}?|error when I try to {}"
+NOUN = (
+    "What is {}?|What does {} mean?|Who or what is called {}?|Where can I find {}?|what is the "
+    "best {}"
+)
+VERB = (
+    "How to {}?|How do I {} in this case?|When should one {}?|Why do people {}?|error when I "
+    "try to {}"
+)
 OTHER = "What is {} about it?|Why is it {}?|Is it {} or not?|How {} is it?|what makes something {}"
 QUESTIONS = {"n": NOUN.split("|"), "v": VERB.split("|"), "a": OTHER.split("|")}  # by part of speech
 SMALL_WORDS = frozenset(
     re.findall(r"\w+", "a an the is are was were be been being has had have also its their his her")
 )
 LONG, LONG_SHARE = 160, 0.15  # a long text takes the time of several short ones
-CLAUSE = re.compile(r"^(?P<subject>[A-Z][^,;:]{2,50}?) (?P<verb>is|was|are|were) (?P<rest>[^,;]{8,60}?)[.,;]")
+CLAUSE = re.compile(
+    r"^(?P<subject>[A-Z][^,;:]{2,50}?) (?P<verb>is|was|are|were) (?P<rest>[^,;]{8,60}?)[.,;]"
+)
 
 
 def lines(path: str) -> list[str]:
@@ -53,7 +63,9 @@ def question(sentence: str) -> str | None:
         return None
     subject, verb, rest = match.group("subject", "verb", "rest")
     kind = "Who" if re.match(r"(He|She|They)\b", subject) else "What"
-    if rest.startswith(("born", "found", "located", "built", "made", "held", "published", "released")):
+    if rest.startswith(
+        ("born", "found", "located", "built", "made", "held", "published", "released")
+    ):
         return f"{'Where' if 'located' in rest else 'When'} {verb} {subject} {rest.split()[0]}?"
     if rest.startswith(("a ", "an ", "the ", "one ")):
         return f"{kind} {verb} {rest}?" if len(rest) % 2 else f"{kind} {verb} {subject}?"
@@ -65,10 +77,14 @@ def is_held_out(row: dict[str, str]) -> bool:
 
 
 def content_words(text: str) -> list[str]:
-    return [word for word in re.findall(r"[a-z0-9][a-z0-9'-]*", text.lower()) if word not in STOP_WORDS]
+    return [
+        word for word in re.findall(r"[a-z0-9][a-z0-9'-]*", text.lower()) if word not in STOP_WORDS
+    ]
 
 
-def made(sentences: list[str], entries: list[tuple[str, str, str]], chance: random.Random) -> Iterator[str]:
+def made(
+    sentences: list[str], entries: list[tuple[str, str, str]], chance: random.Random
+) -> Iterator[str]:
     """Yield questions, titles, key words and paragraphs."""
     for sentence in chance.sample(sentences, min(len(sentences), 80_000)):
         asked = question(sentence)
@@ -82,7 +98,9 @@ def made(sentences: list[str], entries: list[tuple[str, str, str]], chance: rand
         yield " ".join(words[start : start + chance.randint(3, 9)])
     for _ in range(40_000):
         words = [
-            each for text in chance.sample(sentences, chance.randint(1, 2)) for each in content_words(text)
+            each
+            for text in chance.sample(sentences, chance.randint(1, 2))
+            for each in content_words(text)
         ]
         entry, definition, _ = chance.choice(entries)
         first = content_words(f"{entry} {definition}") if chance.random() < 0.5 else []
@@ -184,7 +202,9 @@ def main(wiki: str, nli: str, wordnet: str, first: str | None = None) -> None:
     if first is None:
         held_out = {row[key] for row in rows if is_held_out(row) for key in ("entry", "definition")}
         entries = [
-            (row["entry"], row["definition"], row["pos"]) for row in rows if row["entry"] not in held_out
+            (row["entry"], row["definition"], row["pos"])
+            for row in rows
+            if row["entry"] not in held_out
         ]
         texts = first_stage(sentences, pairs, entries, held_out)
     else:

@@ -2,9 +2,10 @@
 
     efficiency.py BASE TEXTS PAIRS [--train METHOD]... [--readout READOUT]... [--transform KIND]...
 
-The seconds of training are those of its steps, without loading and saving; those of a transform are the time
-of `sentkit whiten fit`. The seconds of encoding are the median of several rounds over the sentences of PAIRS,
-without loading. Each encoder has its turn in each round, so that all have the same load of the machine.
+The seconds of training are those of its steps, without loading and saving; those of a transform are
+the time of `sentkit whiten fit`. The seconds of encoding are the median of several rounds over the
+sentences of PAIRS, without loading. Each encoder has its turn in each round, so that all have the
+same load of the machine.
 
 BASE   an encoder
 TEXTS  rows for training, and to fit the transforms
@@ -30,17 +31,27 @@ def main():
 
 
 def parse(words):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("base")
     parser.add_argument("texts")
     parser.add_argument("pairs")
-    parser.add_argument("--train", action="append", default=[], metavar="METHOD", help="such as sg-bert")
+    parser.add_argument(
+        "--train", action="append", default=[], metavar="METHOD", help="such as sg-bert"
+    )
     parser.add_argument(
         "--readout", action="append", default=[], metavar="READOUT", help="such as mean or wk"
     )
-    parser.add_argument("--transform", action="append", default=[], metavar="KIND", help="such as flow")
-    parser.add_argument("--fitted", default="mean-last2", metavar="READOUT", help="readout of transforms")
-    parser.add_argument("--settings", default="", help="flags of sentkit train, such as '--epochs 1'")
+    parser.add_argument(
+        "--transform", action="append", default=[], metavar="KIND", help="such as flow"
+    )
+    parser.add_argument(
+        "--fitted", default="mean-last2", metavar="READOUT", help="readout of transforms"
+    )
+    parser.add_argument(
+        "--settings", default="", help="flags of sentkit train, such as '--epochs 1'"
+    )
     parser.add_argument("--precision", default="fp32", help="of encoding (default: fp32)")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: 1)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of encoding (default: 5)")
@@ -57,7 +68,11 @@ def measure(arguments, work):
     for kind in arguments.transform:
         path = work / f"{kind}.safetensors"
         trained[kind] = fit(arguments, kind, work, path), "-"
-        options = {"readout": arguments.fitted, "transform": str(path), "precision": arguments.precision}
+        options = {
+            "readout": arguments.fitted,
+            "transform": str(path),
+            "precision": arguments.precision,
+        }
         encoders[kind] = Encoder(arguments.base, **options)
     for method in arguments.train:
         trained[method] = train(arguments, method, work)
@@ -72,7 +87,10 @@ def measure(arguments, work):
                 seconds[name].append(time.perf_counter() - began)
     loaded = next(iter(encoders.values())).loaded
     show(trained, seconds, len(sentences))
-    print(f"\n{loaded.device}, {loaded.precision}, threads: {arguments.threads}, sentences: {len(sentences)}")
+    print(
+        f"\n{loaded.device}, {loaded.precision}, threads: {arguments.threads}, sentences: "
+        f"{len(sentences)}"
+    )
 
 
 def fit(arguments, kind, work, path):
@@ -87,7 +105,9 @@ def fit(arguments, kind, work, path):
 
 
 def train(arguments, method, work):
-    """The seconds of all steps of a run without its start, from a run of one step, and their number."""
+    """The seconds of all steps of a run without its start, from a run of one step, and their
+    number.
+    """
     took = []
     for name, limit in ((f"{method}-1", ["--set", "steps=1", "--set", "warmup=0"]), (method, [])):
         flags = ["-m", arguments.base, "-o", work / name, "--threads", arguments.threads]
@@ -107,11 +127,16 @@ def run(*words):
 
 def sentences_of(path):
     rows = subprocess.run(["sentkit", "cat", path], stdout=subprocess.PIPE, check=True).stdout
-    return [row[name] for row in map(json.loads, rows.splitlines()) for name in ("text_a", "text_b")]
+    return [
+        row[name] for row in map(json.loads, rows.splitlines()) for name in ("text_a", "text_b")
+    ]
 
 
 def show(trained, seconds, count):
-    print("| encoder | training, seconds | steps | encoding, seconds | sentences/s |\n|---|---|---|---|---|")
+    print(
+        "| encoder | training, seconds | steps | encoding, seconds | sentences/s "
+        "|\n|---|---|---|---|---|"
+    )
     for name, rounds in seconds.items():
         took, steps = trained.get(name, ("-", "-"))
         took = took if took == "-" else f"{took:.2f}"

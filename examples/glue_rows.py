@@ -1,16 +1,20 @@
-"""Convert the tasks SST-2, CoLA, MRPC, QNLI, RTE and STS-B of GLUE, as distributed, to rows for training.
+"""Convert the tasks SST-2, CoLA, MRPC, QNLI, RTE and STS-B of GLUE, as distributed, to rows for
+training.
 
 python examples/glue_rows.py SST-2/train.tsv > train.jsonl
 python examples/glue_rows.py --part validation SST-2/dev.tsv > dev.jsonl
 python examples/glue_rows.py --part test SST-2/dev.tsv > test.jsonl
-sentkit train classify train.jsonl --dev dev.jsonl --test test.jsonl --preset sg-bert-glue --seed 0..7 -o runs
+sentkit train classify train.jsonl --dev dev.jsonl --test test.jsonl \\
+    --preset sg-bert-glue --seed 0..7 -o runs
 
-Input: train.tsv or dev.tsv of a task, or msr_paraphrase_train.txt and msr_paraphrase_test.txt of MRPC. The
-header determines the task; a file without a header is CoLA. The files test.tsv have no labels.
+Input: train.tsv or dev.tsv of a task, or msr_paraphrase_train.txt and msr_paraphrase_test.txt of
+MRPC. The header determines the task; a file without a header is CoLA. The files test.tsv have no
+labels.
 Output: JSONL with "text" or "text_a" and "text_b", and "label", or for STS-B "score".
 
---part divides a file as SG-BERT does for its table 10: the first tenth of its rows is for validation and the
-rest for the test. The paper does not state how a tenth is rounded; here it is rounded down.
+--part divides a file as SG-BERT does for its table 10: the first tenth of its rows is for
+validation and the rest for the test. The paper does not state how a tenth is rounded; here it is
+rounded down.
 """
 
 import argparse
@@ -34,7 +38,9 @@ COLA = (3, 1)  # columns of the text and the label; the file has no header
 def main():
     parser = argparse.ArgumentParser(description="Convert a file of GLUE to rows.")
     parser.add_argument("file", help="train.tsv or dev.tsv of a task, as distributed")
-    parser.add_argument("--part", choices=("validation", "test"), help="the first tenth, or the rest")
+    parser.add_argument(
+        "--part", choices=("validation", "test"), help="the first tenth, or the rest"
+    )
     arguments = parser.parse_args()
     rows = list(read(arguments.file))
     tenth = len(rows) // 10

@@ -2,16 +2,17 @@
 
     main_table.py BASE DATA OUT [NAME...]
 
-Every row of main_table.jsonl is trained at its published learning rate with all seeds, and at each of RATES
-with one seed. The rate with the best score on STS-B dev is then trained with all seeds. STS-B test is read
-once for each of these two rates. The reports stay in OUT: a second call trains only missing runs, and prints
-the table. The column p compares each seed with the best untuned readout of the base, by a paired bootstrap.
+Every row of main_table.jsonl is trained at its published learning rate with all seeds, and at each
+of RATES with one seed. The rate with the best score on STS-B dev is then trained with all seeds.
+STS-B test is read once for each of these two rates. The reports stay in OUT: a second call trains
+only missing runs, and prints the table. The column p compares each seed with the best untuned
+readout of the base, by a paired bootstrap.
 
-A second table has the orderings of the papers on STS-B test, from orderings.jsonl. Each seed of the higher
-row is compared with the same seed of the lower row. The largest p-value of the seeds is that of the ordering,
-and Holm's method corrects it for the number of orderings in the table. An ordering holds if all seeds have a
-positive difference and the corrected p is below 0.05; it is reversed if all have a negative one; otherwise it
-is undecided.
+A second table has the orderings of the papers on STS-B test, from orderings.jsonl. Each seed of the
+higher row is compared with the same seed of the lower row. The largest p-value of the seeds is that
+of the ordering, and Holm's method corrects it for the number of orderings in the table. An ordering
+holds if all seeds have a positive difference and the corrected p is below 0.05; it is reversed if
+all have a negative one; otherwise it is undecided.
 
 BASE  an encoder without training for sentences, such as bert-base-uncased
 DATA  a folder with sts/stsb.{train,dev,test}.jsonl, nli/train.jsonl (text_a, text_b, label),
@@ -48,24 +49,38 @@ def main():
 def chosen_of(systems, names):
     known = {row["name"] for row in systems}
     return [
-        row for row in systems if any(n == row["name"] if n in known else n in row["name"] for n in names)
+        row
+        for row in systems
+        if any(n == row["name"] if n in known else n in row["name"] for n in names)
     ]
 
 
 def parse(words):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("base")
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument("--rows", type=int, default=30_000, help="rows of each run (default: 30000)")
-    parser.add_argument("--batch", type=int, help="batch of every method (default: that of the method)")
+    parser.add_argument(
+        "--rows", type=int, default=30_000, help="rows of each run (default: 30000)"
+    )
+    parser.add_argument(
+        "--batch", type=int, help="batch of every method (default: that of the method)"
+    )
     parser.add_argument("--seeds", type=int, default=3, help="seeds of each run (default: 3)")
-    parser.add_argument("--rates", default="3e-5,1e-4,3e-4", help="learning rates to compare on dev")
+    parser.add_argument(
+        "--rates", default="3e-5,1e-4,3e-4", help="learning rates to compare on dev"
+    )
     parser.add_argument("--eval-every", type=int, default=50, help="steps between scores on dev")
     parser.add_argument("--precision", default="fp32", help="precision of training (default: fp32)")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads of each run (default: 1)")
-    parser.add_argument("--print", action="store_true", help="train nothing, print the finished rows")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="CPU threads of each run (default: 1)"
+    )
+    parser.add_argument(
+        "--print", action="store_true", help="train nothing, print the finished rows"
+    )
     return parser.parse_intermixed_args(words)
 
 
@@ -105,7 +120,10 @@ def train(arguments, system, rate, seed):
             command += ["--batch", arguments.batch // texts]
         corpus = min(10_000, arguments.rows)  # of rank-encoder
         flags = system.get("flags", [])
-        values = {"corpus": corpus, "guide": guide_of(arguments) if "guide={guide}" in flags else None}
+        values = {
+            "corpus": corpus,
+            "guide": guide_of(arguments) if "guide={guide}" in flags else None,
+        }
         line = sentkit(*command, *(flag.format(**values) for flag in flags))
         report.write_text(line)
         print(f"{folder.parent.name}  lr {rate:g}  {line}", end="", file=sys.stderr, flush=True)
@@ -113,18 +131,34 @@ def train(arguments, system, rate, seed):
 
 
 def guide_of(arguments):
-    """Return the guide of rank-encoder: SimCSE from the same base and rows, the same for all runs."""
+    """Return the guide of rank-encoder: SimCSE from the same base and rows, the same for
+    all runs.
+    """
     folder = arguments.out / "guide"
     if not folder.exists():
         rows = rows_of(arguments, "sentences", arguments.rows)
-        command = ["train", "simcse", rows, "-m", arguments.base, "-o", folder, "--lr", 3e-5, "--epochs", 1]
+        command = [
+            "train",
+            "simcse",
+            rows,
+            "-m",
+            arguments.base,
+            "-o",
+            folder,
+            "--lr",
+            3e-5,
+            "--epochs",
+            1,
+        ]
         command += ["--dev", stsb(arguments, "dev"), "--set", f"eval_every={arguments.eval_every}"]
         sentkit(*command, "--set", f"precision={arguments.precision}", "--resume", "-q")
     return folder
 
 
 def score(arguments, system, rate):
-    """Score the seeds of a rate on STS-B test, and compare them with the best untuned readout of the base."""
+    """Score the seeds of a rate on STS-B test, and compare them with the best untuned readout of
+    the base.
+    """
     folder = folder_of(arguments, system, rate)
     report = folder / "test.jsonl"
     if report.exists():
@@ -132,7 +166,14 @@ def score(arguments, system, rate):
     files = []
     for seed in range(arguments.seeds):
         file = folder / f"seed-{seed}.safetensors"
-        command = ["encode", stsb(arguments, "test"), "-m", folder / f"seed-{seed}", "--precision", "fp32"]
+        command = [
+            "encode",
+            stsb(arguments, "test"),
+            "-m",
+            folder / f"seed-{seed}",
+            "--precision",
+            "fp32",
+        ]
         sentkit(*command, "-o", file, "-f", "-q")
         files.append(file)
     lines = sentkit("score", *files, "--gold", "score", "--baseline", untuned(arguments)["file"])
@@ -142,20 +183,31 @@ def score(arguments, system, rate):
 
 
 def untuned(arguments):
-    """Return the readout of the base that is best on dev, its scores, and the file of its test vectors."""
+    """Return the readout of the base that is best on dev, its scores, and the file of its test
+    vectors.
+    """
     report = arguments.out / "untuned.json"
     if not report.exists():
         scores = {}
         for part in ("dev", "test"):
             for readout in READOUTS:
                 file = arguments.out / f"untuned-{part}-{readout}.safetensors"
-                command = ["encode", stsb(arguments, part), "-m", arguments.base, "--precision", "fp32"]
+                command = [
+                    "encode",
+                    stsb(arguments, part),
+                    "-m",
+                    arguments.base,
+                    "--precision",
+                    "fp32",
+                ]
                 sentkit(*command, "--readout", readout, "-o", file, "-f", "-q")
                 [line] = sentkit("score", file, "--gold", "score").splitlines()
                 scores[readout, part] = json.loads(line)["spearman"]
         best = max(READOUTS, key=lambda readout: scores[readout, "dev"])
         record = {"readout": best, "dev": scores[best, "dev"], "test": scores[best, "test"]}
-        report.write_text(json.dumps(record | {"file": f"{arguments.out}/untuned-test-{best}.safetensors"}))
+        report.write_text(
+            json.dumps(record | {"file": f"{arguments.out}/untuned-test-{best}.safetensors"})
+        )
     return json.loads(report.read_text())
 
 
@@ -174,7 +226,15 @@ def rows_of(arguments, kind, count):
         else:
             marked = ("--mark", "[MASK]")  # in place of deleted words; BERT has no token [DEL]
             first = sentkit("augment", text, "--op", "delete", *marked)
-            second = ("augment", "--op", "span-delete", *marked, "--replace", "--field", "text=text_a")
+            second = (
+                "augment",
+                "--op",
+                "span-delete",
+                *marked,
+                "--replace",
+                "--field",
+                "text=text_a",
+            )
             lines = sentkit(*second, text=first)
     elif kind == "definitions":
         [dictionary] = (data / "dictionary").iterdir()
@@ -231,7 +291,8 @@ def stsb(arguments, part):
 
 def sentkit(*words, text=None):
     return output(
-        ["sentkit", *(f"{word:g}" if isinstance(word, float) else str(word) for word in words)], text
+        ["sentkit", *(f"{word:g}" if isinstance(word, float) else str(word) for word in words)],
+        text,
     )
 
 
@@ -259,9 +320,12 @@ def print_table(arguments, systems):
 
 
 def tested(arguments, system):
-    """Return the test reports of the published rate and of the best rate on dev; None for a missing one."""
+    """Return the test reports of the published rate and of the best rate on dev; None for a missing
+    one.
+    """
     found = {
-        float(path.parent.name): path for path in folder_of(arguments, system, 0).parent.glob("*/test.jsonl")
+        float(path.parent.name): path
+        for path in folder_of(arguments, system, 0).parent.glob("*/test.jsonl")
     }
     compared = [float(rate) for rate in arguments.rates.split(",") if float(rate) in found]
     best = max(compared, key=lambda rate: statistics.fmean(dev_scores(found[rate])), default=None)
@@ -281,7 +345,9 @@ def print_orderings(arguments, systems):
         higher, lower = (files_of(arguments, systems, row[side]) for side in ("higher", "lower"))
         if not any(higher) or not any(lower):
             continue
-        names.append([row["higher"], row["lower"], "{:.2f}, {:.2f}".format(*row["published"]), row["source"]])
+        names.append(
+            [row["higher"], row["lower"], "{:.2f}, {:.2f}".format(*row["published"]), row["source"]]
+        )
         compared.append(
             [
                 compare(ours, theirs) if ours and theirs else None
@@ -295,33 +361,44 @@ def print_orderings(arguments, systems):
         if line == 0:
             print("\n| higher | lower | published | source |", " | ".join(header), "|")
             print("|---" * 12 + "|")
-        cells = [cell for pair in pairs for cell in (verdict(*pair, next(corrected)) if pair else [""] * 4)]
+        cells = [
+            cell
+            for pair in pairs
+            for cell in (verdict(*pair, next(corrected)) if pair else [""] * 4)
+        ]
         print(f"| {' | '.join(names[line] + cells)} |")
 
 
 def files_of(arguments, systems, name):
-    """Return the vectors of the seeds, at the published rate and at the best; none without a report."""
+    """Return the vectors of the seeds, at the published rate and at the best; none without a
+    report.
+    """
     if name.startswith("base, "):
         file = arguments.out / f"untuned-test-{name.removeprefix('base, ')}.safetensors"
         return [[file] * arguments.seeds] * 2
     reports = tested(arguments, systems[name]) if name in systems else (None, None)
     seeds = range(arguments.seeds)
     return [
-        [report.with_name(f"seed-{n}.safetensors") for n in seeds] if report else [] for report in reports
+        [report.with_name(f"seed-{n}.safetensors") for n in seeds] if report else []
+        for report in reports
     ]
 
 
 def compare(higher, lower):
     """Return the differences and the p-values of the seeds."""
     found = [
-        json.loads(sentkit("score", ours, "--gold", "score", "--baseline", theirs))["against"]["spearman"]
+        json.loads(sentkit("score", ours, "--gold", "score", "--baseline", theirs))["against"][
+            "spearman"
+        ]
         for ours, theirs in zip(higher, lower, strict=True)
     ]
     return [row["difference"] for row in found], [row["p"] for row in found]
 
 
 def holm(ps):
-    """Return p-values corrected for their number n: the smallest times n, the next times n - 1, and so on."""
+    """Return p-values corrected for their number n: the smallest times n, the next times n - 1, and
+    so on.
+    """
     corrected, least = [1.0] * len(ps), 0.0
     for rank, place in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
         least = max(least, min(1.0, (len(ps) - rank) * ps[place]))
@@ -330,7 +407,9 @@ def holm(ps):
 
 
 def verdict(differences, ps, corrected):
-    """Return the mean difference, the p-values of the seeds, that of the ordering, and the verdict."""
+    """Return the mean difference, the p-values of the seeds, that of the ordering, and the
+    verdict.
+    """
     here = "undecided"
     if corrected < 0.05 and len({difference > 0 for difference in differences}) == 1:
         here = "holds" if differences[0] > 0 else "reversed"
@@ -342,7 +421,9 @@ def listed(ps):
 
 
 def dev_scores(report):
-    return [json.loads(path.read_text())["dev"] for path in sorted(report.parent.glob("seed-*.json"))]
+    return [
+        json.loads(path.read_text())["dev"] for path in sorted(report.parent.glob("seed-*.json"))
+    ]
 
 
 def spread(values):

@@ -1,8 +1,8 @@
 """Write the man page sentkit-methods.7: python -m examples.methods_page man/man7/sentkit-methods.7
 
-Sources: the catalogue of training methods with their settings and presets; systems.jsonl, the systems of the
-papers with their commands; the figures of the papers that `sentkit report` prints. A test compares the result
-with the committed page.
+Sources: the catalogue of training methods with their settings and presets; systems.jsonl, the
+systems of the papers with their commands; the figures of the papers that `sentkit report` prints. A
+test compares the result with the committed page.
 """
 
 import json
@@ -29,17 +29,25 @@ SOURCES = {
 }
 NOT_SUPPORTED = "Not supported: it requires the code or the weights of another program."
 DESCRIPTION = (
-    "This page lists the methods of sentkit train with their default settings, and every system that the "
-    "papers of SG-BERT, ConSERT, PairSupCon and DefSent+ name, with its command and its published figures. "
-    "It leaves out the rows of BERT-large, SBERT-large, DistilBERT and RoBERTa (all of table 11 of SG-BERT): "
+    "This page lists the methods of sentkit train with their default settings, and every system "
+    "that the "
+    "papers of SG-BERT, ConSERT, PairSupCon and DefSent+ name, with its command and its published "
+    "figures. "
+    "It leaves out the rows of BERT-large, SBERT-large, DistilBERT and RoBERTa (all of table 11 of "
+    "SG-BERT): "
     "their commands are those of BERT-base with another model and, if there is one, its preset. "
     "sentkit report --paper prints all rows.",
-    "Published figures are Spearman x 100 as the paper prints them, with BERT-base unless the system states "
-    "another model. Where no task is named, the figure is the mean of all tasks of the table, which are "
+    "Published figures are Spearman x 100 as the paper prints them, with BERT-base unless the "
+    "system states "
+    "another model. Where no task is named, the figure is the mean of all tasks of the table, "
+    "which are "
     "seven STS tasks unless a note names others.",
-    "Measured figures are Spearman x 100 on STS-B test. The trained systems start from a small raw language "
-    "model and use few steps, so measured and published figures cannot be compared. examples/README.md "
-    "and the README of each paper in sentkit/papers describe the measurements. The weights of BERT, STS12 to "
+    "Measured figures are Spearman x 100 on STS-B test. The trained systems start from a small raw "
+    "language "
+    "model and use few steps, so measured and published figures cannot be compared. "
+    "examples/README.md "
+    "and the README of each paper in sentkit/papers describe the measurements. The weights of "
+    "BERT, STS12 to "
     "STS16, GLUE, MR, MPQA, SST2 and six of eight clustering sets were not available.",
 )
 EXPLAINED = "sentkit train METHOD --list explains each setting."
@@ -80,7 +88,11 @@ def method(name, listing):
     for preset, values in kind.presets.items():
         changes = changes_of(kind.Settings, values).items()
         words = " ".join(f"{setting}={format_value(value)}" for setting, value in changes)
-        yield from (".TP", rf"\fB{escape(f'--preset {preset}')}\fR", *wrapped(words or "the defaults"))
+        yield from (
+            ".TP",
+            rf"\fB{escape(f'--preset {preset}')}\fR",
+            *wrapped(words or "the defaults"),
+        )
 
 
 def system(row, every_figure):
@@ -104,9 +116,15 @@ def figures(references, every_figure):
 
 
 def of_reference(reference, every_figure):
-    """PAPER/TABLE/BASE/SYSTEM[/READOUT]: the average, or each task where the paper has no average."""
+    """PAPER/TABLE/BASE/SYSTEM[/READOUT]: the average, or each task where the paper has no
+    average.
+    """
     wanted = dict(zip(KEYS, reference.split("/"), strict=False))
-    rows = [row for row in every_figure if all((row[key] or "-") == value for key, value in wanted.items())]
+    rows = [
+        row
+        for row in every_figure
+        if all((row[key] or "-") == value for key, value in wanted.items())
+    ]
     if not rows:
         raise ValueError(f"systems.jsonl: {reference}: no such published figures")
     averages = [row for row in rows if row["task"] in AVERAGES]

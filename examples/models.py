@@ -5,10 +5,10 @@ Usage: python examples/models.py DATA OUT [NAME=]MODEL...
     OUT    keeps the results; a second call computes only the results that are missing
     MODEL  a model as for `sentkit encode -m`; the others are compared with the first one
 
-The retrieval tests are made here. `definitions` finds the words of a definition among the entries of every
-fifth synset, for the synsets that `distill_texts.py` leaves out. `paraphrases` finds the paraphrase of a
-sentence of MRPC among all second sentences. `docstrings` finds the description of a function or class by the
-first line of its docstring, in the installed packages of PACKAGES.
+The retrieval tests are made here. `definitions` finds the words of a definition among the entries
+of every fifth synset, for the synsets that `distill_texts.py` leaves out. `paraphrases` finds the
+paraphrase of a sentence of MRPC among all second sentences. `docstrings` finds the description of a
+function or class by the first line of its docstring, in the installed packages of PACKAGES.
 """
 
 import ast
@@ -36,8 +36,13 @@ def write_set(folder: Path, corpus: list[str], relevant: dict[str, set[str]]) ->
     folder.mkdir(parents=True, exist_ok=True)
     numbers = {}
     for name, texts in (("corpus", corpus), ("queries", relevant)):
-        numbers[name] = {text: f"{name[0]}{number}" for number, text in enumerate(dict.fromkeys(texts))}
-        rows = [json.dumps({"_id": number, "text": text}) + "\n" for text, number in numbers[name].items()]
+        numbers[name] = {
+            text: f"{name[0]}{number}" for number, text in enumerate(dict.fromkeys(texts))
+        }
+        rows = [
+            json.dumps({"_id": number, "text": text}) + "\n"
+            for text, number in numbers[name].items()
+        ]
         (folder / f"{name}.jsonl").write_text("".join(rows))
     marks = [
         f"{numbers['queries'][query]}\t{numbers['corpus'][text]}\t1\n"
@@ -52,7 +57,9 @@ def write_retrieval(data: Path, out: Path) -> None:
     entries: dict[str, set[str]] = {}
     for row in filter(is_held_out, synsets):
         entries.setdefault(row["definition"], set()).add(row["entry"])
-    corpus = [r["entry"] for r in synsets if is_held_out(r) or int(r["synset"].partition("-")[0]) % 5 == 0]
+    corpus = [
+        r["entry"] for r in synsets if is_held_out(r) or int(r["synset"].partition("-")[0]) % 5 == 0
+    ]
     write_set(out / "definitions", corpus, entries)
     pairs = [json.loads(line) for line in lines(str(data / "senteval/mrpc.test.jsonl"))]
     same: dict[str, set[str]] = {}
@@ -64,7 +71,9 @@ def write_retrieval(data: Path, out: Path) -> None:
 
 
 def docstrings() -> Iterator[tuple[str, str]]:
-    """The first line and the text before the parameters of each docstring with 120 characters of text."""
+    """The first line and the text before the parameters of each docstring with 120 characters of
+    text.
+    """
     for package in PACKAGES:
         for file in sorted(Path(find_spec(package).origin).parent.rglob("*.py")):
             if "/tests/" in str(file) or "test_" in file.name:
@@ -74,12 +83,16 @@ def docstrings() -> Iterator[tuple[str, str]]:
             except SyntaxError:  # of a later Python
                 continue
             for node in ast.walk(tree):
-                if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):
+                if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith(
+                    "_"
+                ):
                     continue
                 first, *parts = re.split(r"\n\s*\n", (ast.get_docstring(node) or "").strip())
                 summary, text = " ".join(first.split()), list[str]()
                 for part in parts:
-                    if re.search(r"^\s*(-{3,}|={3,}|>>>|\.\. |Args:|Parameters|Returns)", part, re.M):
+                    if re.search(
+                        r"^\s*(-{3,}|={3,}|>>>|\.\. |Args:|Parameters|Returns)", part, re.M
+                    ):
                         break
                     text += part.split()
                 found = " ".join(text[:200])
@@ -88,7 +101,9 @@ def docstrings() -> Iterator[tuple[str, str]]:
 
 
 def write_docstrings(folder: Path) -> None:
-    """Write the test; only the first of several texts that begin alike, or with the same first line."""
+    """Write the test; only the first of several texts that begin alike, or with the same first
+    line.
+    """
     starts, relevant = set[str](), dict[str, set[str]]()
     for summary, text in docstrings():
         if text[:80] not in starts and summary not in relevant:
@@ -98,7 +113,9 @@ def write_docstrings(folder: Path) -> None:
 
 
 def speed_and_size(model: str, texts: list[str]) -> tuple[float, float]:
-    """Return the texts per second of one thread, after the first call, and megabytes of the weights."""
+    """Return the texts per second of one thread, after the first call, and megabytes of the
+    weights.
+    """
     import sentkit
     from sentkit.formats.checkpoints.folders import find_model, weight_files
 
@@ -119,14 +136,36 @@ def main(data: Path, out: Path, *models: str) -> None:
     for suite in ("sts", "clustering", "senteval"):
         if not (folder / suite).exists():
             (folder / suite).symlink_to((data / suite).resolve(), target_is_directory=True)
-    named = [model.partition("=")[::2] if "=" in model else (Path(model).name, model) for model in models]
+    named = [
+        model.partition("=")[::2] if "=" in model else (Path(model).name, model) for model in models
+    ]
     rows = [f"{name}={model}" for name, model in named]
-    flags = ["--data", folder, "--suites", SUITES, "--results", out / "results", "--baseline", named[0][0]]
+    flags = [
+        "--data",
+        folder,
+        "--suites",
+        SUITES,
+        "--results",
+        out / "results",
+        "--baseline",
+        named[0][0],
+    ]
     subprocess.run(
-        ["sentkit", "report", *rows, *map(str, flags), "--precision", "fp32", "--format", "markdown"],
+        [
+            "sentkit",
+            "report",
+            *rows,
+            *map(str, flags),
+            "--precision",
+            "fp32",
+            "--format",
+            "markdown",
+        ],
         check=True,
     )
-    texts = [json.loads(line)["text"] for line in lines(str(data / "clustering/stackoverflow.jsonl"))][:4000]
+    texts = [
+        json.loads(line)["text"] for line in lines(str(data / "clustering/stackoverflow.jsonl"))
+    ][:4000]
     print("\n| one thread | texts/s | MB |\n|---|---|---|")
     for name, model in named:
         speed, size = speed_and_size(model, texts)

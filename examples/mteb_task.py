@@ -1,7 +1,8 @@
-"""Evaluate a model with mteb on local pairs: python examples/mteb_task.py PAIRS.jsonl OUT.json [MODEL]
+"""Evaluate a model with mteb on local pairs: python examples/mteb_task.py PAIRS.jsonl OUT.json
+[MODEL]
 
-It needs `pip install mteb`. A pair has text_a, text_b and a score from 0 to 5. Model also runs the tasks of
-mteb.get_tasks(["STS12"]).
+It needs `pip install mteb`. A pair has text_a, text_b and a score from 0 to 5. Model also runs the
+tasks of mteb.get_tasks(["STS12"]).
 """
 
 import json
@@ -26,8 +27,14 @@ class Model(AbsEncoder):
 
 class Pairs(AbsTaskSTS):
     column_names = ("text_a", "text_b")
-    metadata = mteb.TaskMetadata(name="Pairs", description="local pairs", type="STS", eval_langs=["eng-Latn"],
-        main_score="cosine_spearman", dataset={"path": "", "revision": ""})  # fmt: skip
+    metadata = mteb.TaskMetadata(
+        name="Pairs",
+        description="local pairs",
+        type="STS",
+        eval_langs=["eng-Latn"],
+        main_score="cosine_spearman",
+        dataset={"path": "", "revision": ""},
+    )
 
 
 def main(pairs, out, model="nano"):

@@ -4,12 +4,13 @@ Input, each also as .gz:
   SNLI, MNLI  .jsonl, .txt or .tsv with gold_label, sentence1 and sentence2; also the copies of GLUE
   SimCSE      nli_for_simcse.csv: sent0, sent1, hard_neg
   PairSupCon  nli_train_posneg.csv: sentence1, sentence2, pairsimi (1: entailment, 0: contradiction)
-Output: JSONL pairs with "text_a", "text_b", "label"; or --triplets with "anchor", "positive", "negative".
+Output: JSONL pairs with "text_a", "text_b", "label"; or --triplets with "anchor", "positive",
+"negative".
 
-Pairs without a gold label ("-") or with an empty text are skipped. Duplicates stay, as in the papers. A
-triplet is a premise with its first entailed and its first contradicted hypothesis; the rows of SimCSE are
-triplets already. stderr shows the counts of each file. If a file has the name of a published file and other
-counts, the exit code is 1.
+Pairs without a gold label ("-") or with an empty text are skipped. Duplicates stay, as in the
+papers. A triplet is a premise with its first entailed and its first contradicted hypothesis; the
+rows of SimCSE are triplets already. stderr shows the counts of each file. If a file has the name of
+a published file and other counts, the exit code is 1.
 """
 
 import argparse
@@ -39,8 +40,12 @@ PUBLISHED = {  # of each label
 
 def main():
     parser = argparse.ArgumentParser(description="Convert natural language inference data to rows.")
-    parser.add_argument("file", nargs="+", help="a file of SNLI, MNLI, SimCSE or PairSupCon, as distributed")
-    parser.add_argument("--triplets", action="store_true", help="write triplets instead of labelled pairs")
+    parser.add_argument(
+        "file", nargs="+", help="a file of SNLI, MNLI, SimCSE or PairSupCon, as distributed"
+    )
+    parser.add_argument(
+        "--triplets", action="store_true", help="write triplets instead of labelled pairs"
+    )
     arguments = parser.parse_args()
     counts = {path: Counter() for path in arguments.file}
     rows = (row for path in counts for row in kept(path, counts[path]))
@@ -68,7 +73,9 @@ def triplets_of(rows):
             hypotheses.setdefault(row["text_a"], {}).setdefault(row["label"], row["text_b"])
     for premise, first in hypotheses.items():
         if {"entailment", "contradiction"} <= first.keys():
-            yield dict(zip(TRIPLET, (premise, first["entailment"], first["contradiction"]), strict=True))
+            yield dict(
+                zip(TRIPLET, (premise, first["entailment"], first["contradiction"]), strict=True)
+            )
 
 
 def kept(path, counts):
@@ -85,7 +92,10 @@ def read(path):
     """The pairs or triplets of a file, as they are."""
     number = 1
     suffix = Path(path.removesuffix(".gz")).suffix
-    opener, newline = gzip.open if path.endswith(".gz") else io.open, "" if suffix == ".csv" else "\n"
+    opener, newline = (
+        gzip.open if path.endswith(".gz") else io.open,
+        "" if suffix == ".csv" else "\n",
+    )
     try:
         with opener(path, "rt", encoding="utf-8", newline=newline) as file:
             for record in records(file, suffix):
@@ -115,9 +125,13 @@ def row_of(record):
             row = dict(zip(target, values, strict=True))
             break
     else:
-        raise ValueError(f"expected texts in {' or '.join(map(', '.join, (NLI, PAIRSUPCON, SIMCSE)))}")
+        raise ValueError(
+            f"expected texts in {' or '.join(map(', '.join, (NLI, PAIRSUPCON, SIMCSE)))}"
+        )
     if "label" in row:
-        row["label"] = SIMILAR.get(row["label"], row["label"]) if "pairsimi" in record else row["label"]
+        row["label"] = (
+            SIMILAR.get(row["label"], row["label"]) if "pairsimi" in record else row["label"]
+        )
         if row["label"] not in LABELS:
             raise ValueError(f'unknown label "{row["label"]}"')
     return row
@@ -126,7 +140,9 @@ def row_of(record):
 def report(path, counts):
     """Print the counts of a file; return 1 if they are not the published ones, else 0."""
     measured = tuple(counts[label] for label in LABELS)
-    published = PUBLISHED.get(re.sub(r"\.(jsonl|txt|tsv|csv)(\.gz)?$", "", Path(path).name), measured)
+    published = PUBLISHED.get(
+        re.sub(r"\.(jsonl|txt|tsv|csv)(\.gz)?$", "", Path(path).name), measured
+    )
     empty = f"{counts['empty']:,} with an empty text"
     print(f"nli_rows.py: {path}: {listed(measured)}, {empty}", file=sys.stderr)
     if measured != published:

@@ -1,13 +1,17 @@
-"""Writes the texts for a third stage of `distill.sh`: passages with their titles, and pairs of short texts.
+"""Writes the texts for a third stage of `distill.sh`: passages with their titles, and pairs of
+short texts.
 
 Usage: python examples/passage_texts.py WIKI NLI WORDNET PACKAGES DEV
     WIKI, NLI, WORDNET   as for distill_texts.py
-    PACKAGES             the descriptions of the packages of Debian: a decompressed file Translation-en
-    DEV                  a folder that gets a retrieval test: one of ten packages, which is not in the texts
+    PACKAGES             the descriptions of the packages of Debian: a decompressed file
+                         Translation-en
+    DEV                  a folder that gets a retrieval test: one of ten packages, which is not in
+                         the texts
 
-The texts are synopses and descriptions of packages, sentences of WIKI with others about the same topic in
-one passage, sentences with a text made from them, pairs of NLI, and entries with definitions of WORDNET. The
-test finds the description of a package by its synopsis; `sentkit report --data DEV/..` reads it.
+The texts are synopses and descriptions of packages, sentences of WIKI with others about the same
+topic in one passage, sentences with a text made from them, pairs of NLI, and entries with
+definitions of WORDNET. The test finds the description of a package by its synopsis; `sentkit report
+--data DEV/..` reads it.
 """
 
 import hashlib
@@ -27,11 +31,16 @@ import sentkit
 
 Package = tuple[str, str, list[str]]  # name, synopsis, paragraphs
 ASKED = ["how to {}", "what is {}?", "{} for Linux", "which program is a {}?", "I need a {}"]
-ANCHORS, NEAREST = 7_000, 8  # sentences of WIKI that become passages, and how many others can join them
+ANCHORS, NEAREST = (
+    7_000,
+    8,
+)  # sentences of WIKI that become passages, and how many others can join them
 
 
 def packages(content: str) -> Iterator[Package]:
-    """Packages with a first paragraph of 150 characters or more, of which no other has the same start."""
+    """Packages with a first paragraph of 150 characters or more, of which no other has the same
+    start.
+    """
     seen = set()
     for record in content.split("\n\n"):
         name = re.search(r"^Package: (\S+)", record, re.M)
@@ -75,7 +84,9 @@ def of_packages(known: list[Package], chance: random.Random) -> Iterator[str]:
 
 
 def passages(sentences: list[str], chance: random.Random) -> Iterator[str]:
-    """A sentence with its nearest others by `static`, and for half of them a question or a headline."""
+    """A sentence with its nearest others by `static`, and for half of them a question or a
+    headline.
+    """
     vectors = np.asarray(sentkit.Encoder("static").encode(sentences), np.float32)
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
     anchors = sampled(range(len(sentences)), ANCHORS, chance)
@@ -92,10 +103,15 @@ def passages(sentences: list[str], chance: random.Random) -> Iterator[str]:
 
 
 def short_texts(
-    sentences: list[str], pairs: list[dict[str, str]], synsets: list[dict[str, str]], chance: random.Random
+    sentences: list[str],
+    pairs: list[dict[str, str]],
+    synsets: list[dict[str, str]],
+    chance: random.Random,
 ) -> Iterator[str]:
     names = [name for sentence in sentences[:20_000] for name in names_in(sentence)]
-    for sentence in sampled([sentence for sentence in sentences if len(sentence) < 220], 20_000, chance):
+    for sentence in sampled(
+        [sentence for sentence in sentences if len(sentence) < 220], 20_000, chance
+    ):
         yield sentence
         yield partner(sentence, names, chance)
     for pair in sampled(pairs, 15_000, chance):
@@ -111,7 +127,9 @@ def short_texts(
 
 def main(wiki: str, nli: str, wordnet: str, descriptions: str, dev: str) -> None:
     known, chance = list(packages(Path(descriptions).read_text())), random.Random(4)
-    relevant = {package[1]: {cut(" ".join(package[2][:2]), 200)} for package in known if is_for_dev(package)}
+    relevant = {
+        package[1]: {cut(" ".join(package[2][:2]), 200)} for package in known if is_for_dev(package)
+    }
     write_set(Path(dev), [text for texts in relevant.values() for text in texts], relevant)
     sentences, rows = lines(wiki), [json.loads(line) for line in lines(wordnet)]
     held_out = {row[name] for row in rows if is_held_out(row) for name in ("entry", "definition")}

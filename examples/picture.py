@@ -1,7 +1,8 @@
 """Draw the pictures of README.md from real runs: python examples/picture.py [FOLDER]
 
-Writes session.svg and result.svg into FOLDER, by default the folder of this script. Each command runs in a
-temporary folder, and its output is a terminal of 92 columns. The last digits depend on the hardware.
+Writes session.svg and result.svg into FOLDER, by default the folder of this script. Each command
+runs in a temporary folder, and its output is a terminal of 92 columns. The last digits depend on
+the hardware.
 """
 
 import fcntl
@@ -35,7 +36,9 @@ SESSION = (
     "\n    sentkit search --corpus titles.safetensors --top 3",
     "sentkit cluster titles.safetensors -k 3 --describe --keywords 4",
 )
-RESULT = ("sentkit score cls.safetensors mean.safetensors --gold score --baseline mean.safetensors",)
+RESULT = (
+    "sentkit score cls.safetensors mean.safetensors --gold score --baseline mean.safetensors",
+)
 
 
 def main(folder, program=(sys.executable, "-m", "sentkit")):

@@ -1,8 +1,8 @@
 """Encode rows with Ray Data: python examples/ray_data.py ROWS.jsonl OUT [MODEL]
 
-It needs `pip install 'ray[data]'`. A row has a unique "id" and a "text". OUT is a folder of JSON lines with
-the vectors, in the order of the ids. Each actor loads the model once. Its batches do not follow the input
-order, so the result is sorted.
+It needs `pip install 'ray[data]'`. A row has a unique "id" and a "text". OUT is a folder of JSON
+lines with the vectors, in the order of the ids. Each actor loads the model once. Its batches do not
+follow the input order, so the result is sorted.
 """
 
 import sys

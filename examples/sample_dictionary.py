@@ -1,10 +1,12 @@
 """Draw entries of a dictionary at random, each with all of its definitions.
 
-Input: JSONL rows with "entry" and "definition", from a file (also .gz) or stdin; `sentkit cat` converts TSV
+Input: JSONL rows with "entry" and "definition", from a file (also .gz) or stdin; `sentkit cat`
+converts TSV
 and CSV. Output: the rows of the drawn entries, unchanged and in the order of the input.
 
-A sample of rows instead of entries would leave most entries with one definition, and nothing would teach an
-encoder that several definitions share an entry. The draw depends on --seed and the spelling of the entries,
+A sample of rows instead of entries would leave most entries with one definition, and nothing would
+teach an encoder that several definitions share an entry. The draw depends on --seed and the
+spelling of the entries,
 not on their order: a smaller sample with the same seed is a part of a larger one.
 """
 
@@ -35,7 +37,8 @@ def main() -> None:
     sys.stdout.buffer.writelines(kept)
     sys.stdout.buffer.flush()
     print(
-        f"sample_dictionary.py: {len(drawn)} of {len(sizes)} entries, {len(kept)} of {len(rows)} rows",
+        f"sample_dictionary.py: {len(drawn)} of {len(sizes)} entries, {len(kept)} of {len(rows)} "
+        f"rows",
         file=sys.stderr,
     )
 
@@ -48,7 +51,9 @@ def parse():
         "file", nargs="?", default="-", help='JSONL with "entry" and "definition"; default: stdin'
     )
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--entries", type=number, metavar="N", help="number of entries to draw; default: all")
+    size.add_argument(
+        "--entries", type=number, metavar="N", help="number of entries to draw; default: all"
+    )
     size.add_argument(
         "--rows", type=number, metavar="N", help="draw entries until the next would exceed N rows"
     )
@@ -81,7 +86,10 @@ def read(name):
     except (OSError, EOFError) as error:
         sys.exit(f"sample_dictionary.py: {name}: {getattr(error, 'strerror', None) or error}")
     except (ValueError, KeyError, TypeError):
-        sys.exit(f'sample_dictionary.py: {name}: line {place}: expected JSON with "entry" and "definition"')
+        sys.exit(
+            f'sample_dictionary.py: {name}: line {place}: expected JSON with "entry" and '
+            f'"definition"'
+        )
 
 
 def opener(name):

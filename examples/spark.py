@@ -1,8 +1,8 @@
 """Encode rows with Spark: python examples/spark.py ROWS.jsonl OUT [MODEL [PARTS]]
 
-It needs `pip install pyspark pandas pyarrow` and Java. A row has a unique "id" and a "text". OUT is a
-folder of JSON lines with the vectors, in the order of the ids. The rows are sorted before they are encoded,
-because a sort computes its input twice. OUT has PARTS files.
+It needs `pip install pyspark pandas pyarrow` and Java. A row has a unique "id" and a "text". OUT is
+a folder of JSON lines with the vectors, in the order of the ids. The rows are sorted before they
+are encoded, because a sort computes its input twice. OUT has PARTS files.
 """
 
 import os
@@ -15,7 +15,8 @@ import sentkit
 
 
 def main(rows, out, model="nano", parts=8):
-    # A task receives the arguments and loads the weights. In bf16, a vector depends slightly on its batch.
+    # A task receives the arguments and loads the weights. In bf16, a vector depends slightly on its
+    # batch.
     encoder = sentkit.Encoder(model, precision="fp32")
 
     def encode(frames):
@@ -26,7 +27,11 @@ def main(rows, out, model="nano", parts=8):
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the first python3 of PATH
     spark = SparkSession.builder.getOrCreate()
     table = spark.read.json(rows)
-    schema = StructType([*table.schema]).add("embedding", ArrayType(FloatType())).add("_emb", StringType())
+    schema = (
+        StructType([*table.schema])
+        .add("embedding", ArrayType(FloatType()))
+        .add("_emb", StringType())
+    )
     table = table.repartitionByRange(int(parts), "id").sortWithinPartitions("id")
     table.mapInPandas(encode, schema).write.json(out)
     spark.stop()

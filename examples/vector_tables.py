@@ -2,9 +2,10 @@
 
 python examples/vector_tables.py duckdb|polars|lancedb CORPUS.parquet QUERIES.parquet [TOP]
 
-Both tables come from `sentkit encode ROWS -o FILE.parquet`: "embedding" is a list of fixed size. The script
-prints a JSON line with the cosines and the texts for each query, best first. It needs `pip install` of the
-program, and pyarrow. `sentkit search` refuses vectors of another space; here, compare "_emb" yourself.
+Both tables come from `sentkit encode ROWS -o FILE.parquet`: "embedding" is a list of fixed size.
+The script prints a JSON line with the cosines and the texts for each query, best first. It needs
+`pip install` of the program, and pyarrow. `sentkit search` refuses vectors of another space; here,
+compare "_emb" yourself.
 """
 
 import json
@@ -42,7 +43,9 @@ def with_lancedb(corpus, queries, top):
 
     table = lancedb.connect("memory://").create_table("corpus", pq.read_table(corpus))
     for query in vectors(queries):
-        found = table.search(query, vector_column_name="embedding").distance_type("cosine").limit(top)
+        found = (
+            table.search(query, vector_column_name="embedding").distance_type("cosine").limit(top)
+        )
         yield [{"text": row["text"], "cosine": 1 - row["_distance"]} for row in found.to_list()]
 
 

@@ -2,10 +2,12 @@
 
 The public Python interface is one class:
 
-    encoder = sentkit.Encoder("nano", readout="mean", device="cpu")  # the weights load at the first use
+    # The weights load at the first use.
+    encoder = sentkit.Encoder("nano", readout="mean", device="cpu")
     encoder.encode(["a cat", "a dog"])  # (2, 256) float32, the vectors of `sentkit encode`
     encoder.space  # the field `_emb` of these vectors, such as "nano/mean:9d4f15b0f4f7"
-    dataset.map_batches(encoder, batch_size=4096)  # Ray Data: adds the columns "embedding" and "_emb"
+    dataset.map_batches(encoder, batch_size=4096)  # Ray Data: adds the columns "embedding" and
+    "_emb"
 """
 
 from typing import TYPE_CHECKING, Any

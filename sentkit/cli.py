@@ -1,4 +1,6 @@
-"""The `sentkit` program: its list of commands, and the conversion of errors to messages and exit codes."""
+"""The `sentkit` program: its list of commands, and the conversion of errors to messages and exit
+codes.
+"""
 
 import errno
 import functools
@@ -37,7 +39,18 @@ from sentkit.process import (
 COMMANDS = {  # heading of the help -> commands: a file in commands/
     "Texts": ("encode", "translate", "augment", "build-entries"),
     "Vectors": (
-        *("score", "diff", "search", "mine", "duplicates", "cluster", "probe", "predict", "whiten", "plot"),
+        *(
+            "score",
+            "diff",
+            "search",
+            "mine",
+            "duplicates",
+            "cluster",
+            "probe",
+            "predict",
+            "whiten",
+            "plot",
+        ),
     ),
     "Models": ("train", "report", "distill-static", "export"),
     "Files": ("cat", "inspect", "check"),
@@ -59,7 +72,9 @@ def module_of(name: str) -> ModuleType:
 
 
 def subcommands(name: str) -> dict[str, Callable[..., None]]:
-    """The functions of a group that have a page, in their order in the file; empty for a command."""
+    """The functions of a group that have a page, in their order in the file; empty for a
+    command.
+    """
     functions = vars(module_of(name)).items()
     return {word: function for word, function in functions if f"{name}-{word}" in WITH_PAGES}
 
@@ -108,14 +123,22 @@ def handle_errors(command: Callable[..., None], name: str) -> Callable[..., None
 
     # The signature that typer reads: the context in place of the console.
     signature = inspect.signature(command)
-    flags = [parameter for parameter in signature.parameters.values() if parameter.annotation is not Console]
-    context_parameter = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    flags = [
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.annotation is not Console
+    ]
+    context_parameter = inspect.Parameter(
+        "context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context
+    )
     run.__signature__ = signature.replace(parameters=[context_parameter, *flags])  # type: ignore[attr-defined]
     return run
 
 
 def check_working_folder() -> None:
-    """Refuse a deleted working folder. Without this check torch ends the process with an unclear message."""
+    """Refuse a deleted working folder. Without this check torch ends the process with an unclear
+    message.
+    """
     try:
         Path.cwd()
     except FileNotFoundError as error:
@@ -174,7 +197,10 @@ def advice_on_files(cause: BaseException | None) -> str | None:
 def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError):
         return True
-    return isinstance(error, RuntimeError | ImportError) and OUT_OF_MEMORY.search(str(error)) is not None
+    return (
+        isinstance(error, RuntimeError | ImportError)
+        and OUT_OF_MEMORY.search(str(error)) is not None
+    )
 
 
 def report_bug(error: Exception, console: Console) -> int:
@@ -254,7 +280,8 @@ def sentkit(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show versions and exit.")] = False,
     install: Annotated[
-        Shell, typer.Option("--install-completion", help="Install completion for this shell and exit.")
+        Shell,
+        typer.Option("--install-completion", help="Install completion for this shell and exit."),
     ] = None,
     show: Annotated[
         Shell, typer.Option("--show-completion", help="Show the completion script and exit.")
@@ -269,7 +296,9 @@ def sentkit(
         typer.echo(f"sentkit {__version__}")
         typer.echo(" ".join(f"{name} {version_of(name)}" for name in libraries))
     elif show is not None:
-        script = get_completion_script(prog_name="sentkit", complete_var=completion.VARIABLE, shell=show)
+        script = get_completion_script(
+            prog_name="sentkit", complete_var=completion.VARIABLE, shell=show
+        )
         typer.echo(script)
     elif install is not None:
         _, path = install_script(install, "sentkit", completion.VARIABLE)

@@ -1,4 +1,6 @@
-"""Shell completion by typer: the values of flags. Listing them imports neither a model nor numpy."""
+"""Shell completion by typer: the values of flags. Listing them imports neither a model nor
+numpy.
+"""
 
 import os
 from collections.abc import Callable, Iterable

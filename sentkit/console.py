@@ -1,4 +1,6 @@
-"""Messages and progress on standard error, tables and lists on standard output: all that people read."""
+"""Messages and progress on standard error, tables and lists on standard output: all that people
+read.
+"""
 
 import contextlib
 import io
@@ -34,7 +36,9 @@ MEANING = 30  # and the smallest width of the texts
 PAGE = 1000  # lines of a table below one header
 
 Clock = Callable[[], float]
-Share = Callable[[int], float | None]  # number of rows done -> share of the work done; None if unknown
+Share = Callable[
+    [int], float | None
+]  # number of rows done -> share of the work done; None if unknown
 R = TypeVar("R", bound=Mapping[str, Any])  # a record
 Line = Mapping[str, str]  # column -> cell
 
@@ -114,7 +118,9 @@ def close_bar() -> None:
 
 
 class BarErasingFile(io.FileIO):
-    """Standard output that erases the progress bar first: its reader may print on the same terminal."""
+    """Standard output that erases the progress bar first: its reader may print on the same
+    terminal.
+    """
 
     def write(self, data: Any, /) -> int:
         close_bar()
@@ -161,7 +167,9 @@ def _write(text: str) -> None:
 
 
 class ProgressWriter:
-    """A bar on a terminal, otherwise a line per minute, with -v more; and the time of the last report."""
+    """A bar on a terminal, otherwise a line per minute, with -v more; and the time of the last
+    report.
+    """
 
     rows = 0
 
@@ -210,7 +218,9 @@ class RowProgress(ProgressWriter):
     tokens = 0
     skipped = 0  # rows that were read and skipped
 
-    def __init__(self, console: Console, clock: Clock = time.monotonic, *, inputs: Any = None) -> None:
+    def __init__(
+        self, console: Console, clock: Clock = time.monotonic, *, inputs: Any = None
+    ) -> None:
         super().__init__(console, clock)
         self.share: Share = inputs.counter.share if inputs is not None else lambda rows: None
 
@@ -227,7 +237,9 @@ class RowProgress(ProgressWriter):
             self.show(words)
 
     def encoded(self, tally: Any, encoder: Any) -> None:
-        """Print the remarks of an encoder about all rows; with -v, the share of the time it worked."""
+        """Print the remarks of an encoder about all rows; with -v, the share of the time it
+        worked.
+        """
         self.console.warn(*encoder.remarks(tally))
         seconds = self.clock() - self.start
         if not self.console.verbose or seconds < SHORTEST:
@@ -237,14 +249,18 @@ class RowProgress(ProgressWriter):
 
 
 def time_left(share: float, seconds: float) -> list[str]:
-    """The estimated time left, if a share of the work took so many seconds; empty if nothing is done."""
+    """The estimated time left, if a share of the work took so many seconds; empty if nothing is
+    done.
+    """
     if share <= 0:
         return []
     return [f"{in_clock_time(seconds * (1 - share) / share)} left"]
 
 
 class TaskProgress(ProgressWriter):
-    """The number of finished tasks, such as clusterings or fits, their total, and the rows of all tasks."""
+    """The number of finished tasks, such as clusterings or fits, their total, and the rows of all
+    tasks.
+    """
 
     def __init__(self, console: Console, unit: str, clock: Clock = time.monotonic) -> None:
         super().__init__(console, clock)
@@ -318,7 +334,9 @@ class StepProgress(ProgressWriter):
         self.runs = runs
 
     def take(self, record: Mapping[str, Any]) -> None:
-        """Report a step or a dev evaluation. The record contains a seed if several runs are trained."""
+        """Report a step or a dev evaluation. The record contains a seed if several runs are
+        trained.
+        """
         seed = record.get("seed")
         run = "" if seed is None else f"seed {seed}: "
         if "dev" in record:
@@ -335,7 +353,9 @@ class StepProgress(ProgressWriter):
             self.show([step, *self.remaining, *score, *terms, *speed])
 
     def _report_score(self, run: str, record: Mapping[str, Any]) -> None:
-        """Report a dev evaluation, and whether it is the best of this run and better than that of step 0."""
+        """Report a dev evaluation, and whether it is the best of this run and better than that of
+        step 0.
+        """
         score = record["dev"]
         before = record["before"]
         self.dev = "dev -" if score is None else f"dev {score:.2f}"
@@ -373,9 +393,9 @@ def show(
 ) -> None:
     """Print records as a table, or write each one as a line of JSON as soon as it is computed.
 
-    `lines` converts a record to lines of the table. A long table repeats its header after each PAGE lines.
-    A line below it explains brackets around numbers.
-    `layout` are arguments of `print_table`: `labels`, `texts`, `optional` and `wrap`.
+    `lines` converts a record to lines of the table. A long table repeats its header after each PAGE
+    lines. A line below it explains brackets around numbers. `layout` are arguments of
+    `print_table`: `labels`, `texts`, `optional` and `wrap`.
     """
     if as_table:
         show_table((line for record in records for line in lines(record)), **layout)
@@ -389,7 +409,9 @@ def show(
 
 
 def show_table(lines: Iterator[Line], **layout: Any) -> None:
-    """Print a table with a header after each PAGE lines, and the meaning of brackets around numbers."""
+    """Print a table with a header after each PAGE lines, and the meaning of brackets around
+    numbers.
+    """
     names = {*layout.get("texts", ()), *layout.get("labels", ())}
     meanings = list[str]()
     while page := list(islice(lines, PAGE)):
@@ -411,10 +433,11 @@ def print_table(
     optional: Sequence[str] = (),
     wrap: bool = False,
 ) -> None:
-    """Print a table on standard output. Columns in `texts` are shortened, or wrapped if `wrap` is true.
+    """Print a table on standard output. Columns in `texts` are shortened, or wrapped if `wrap` is
+    true.
 
-    Columns in `labels` are shortened, too, so that different cells stay different. Columns in `optional` are
-    omitted, in this order, if the terminal is too narrow.
+    Columns in `labels` are shortened, too, so that different cells stay different. Columns in
+    `optional` are omitted, in this order, if the terminal is too narrow.
     """
     from rich.cells import cell_len
     from rich.console import Console as Terminal
@@ -442,7 +465,9 @@ def print_table(
             justify = "left"
         head = heads[i]
         if head.startswith(MINUS) and cell_len(head) > width:
-            head = short_head(head, width, {row[columns.index(name)] for row in cells for name in labels})
+            head = short_head(
+                head, width, {row[columns.index(name)] for row in cells for name in labels}
+            )
         table.add_column(Text(head), justify=justify, width=width, **look)
         column_cells = [row[i] for row in cells]
         if columns[i] in labels:

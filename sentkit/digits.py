@@ -1,4 +1,6 @@
-"""Numbers for people: rounded to the precision of float32, and names in the order of their numbers."""
+"""Numbers for people: rounded to the precision of float32, and names in the order of their
+numbers.
+"""
 
 import math
 import re

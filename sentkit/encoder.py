@@ -1,4 +1,6 @@
-"""The class `Encoder`: the vectors of `sentkit encode` in Python, for notebooks and engines such as Ray."""
+"""The class `Encoder`: the vectors of `sentkit encode` in Python, for notebooks and engines such as
+Ray.
+"""
 
 import re
 import warnings
@@ -66,11 +68,11 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
 class Encoder:
     """An encoder of texts. The arguments are the flags of `sentkit encode`; see sentkit-encoder(3).
 
-    The vectors are those of the command except for rounding, for any number of texts: "auto" is bf16 on a GPU
-    that supports it well, else fp32, or the value of the variable SENTKIT_PRECISION. The space is the same
-    in all precisions.
-    The weights are loaded at the first use. Threads can share the object, and so can a forked child. A copy
-    by pickle has the arguments and loads its own weights, so processes of an engine can share the object too.
+    The vectors are those of the command except for rounding, for any number of texts: "auto" is
+    bf16 on a GPU that supports it well, else fp32, or the value of the variable SENTKIT_PRECISION.
+    The space is the same in all precisions. The weights are loaded at the first use. Threads can
+    share the object, and so can a forked child. A copy by pickle has the arguments and loads its
+    own weights, so processes of an engine can share the object too.
     """
 
     def __init__(
@@ -96,8 +98,9 @@ class Encoder:
     ) -> None:
         """`column` is the field that a call reads.
 
-        `on_truncate` is "warn" or "window", which is the mean of windows for texts above the maximum length.
-        `threads` compute on a CPU. The default is SENTKIT_THREADS, else the number of threads that torch has.
+        `on_truncate` is "warn" or "window", which is the mean of windows for texts above the
+        maximum length. `threads` compute on a CPU. The default is SENTKIT_THREADS, else the number
+        of threads that torch has.
         """
         options: dict[str, Any] = {
             "readout": readout,
@@ -107,7 +110,12 @@ class Encoder:
             "prompt_name": prompt_name,
             "transform": transform,
         }
-        choices = {"on_truncate": on_truncate, "device": device, "precision": precision, "column": column}
+        choices = {
+            "on_truncate": on_truncate,
+            "device": device,
+            "precision": precision,
+            "column": column,
+        }
         numbers: dict[str, Any] = {"max_length": max_length, "dim": dim}
         windows = {"window": window, "stride": stride}
         for name, value in options.items():
@@ -121,7 +129,9 @@ class Encoder:
         check_choice("on_truncate", on_truncate, MODES)
         check_choice("precision", precision, PRECISIONS)
         if DEVICE.fullmatch(device) is None:
-            raise ArgumentError(f'device is "{device}", expected "cpu", "cuda", "cuda:<n>" or "auto"')
+            raise ArgumentError(
+                f'device is "{device}", expected "cpu", "cuda", "cuda:<n>" or "auto"'
+            )
         if on_truncate != "window" and (window is not None or stride is not None):
             raise ArgumentError('window and stride need on_truncate="window"')
 
@@ -143,7 +153,9 @@ class Encoder:
             if len(self.model.readouts) > 1:
                 raise ArgumentError("an Encoder has one readout, not several")
             if self.model.tokenizer.whole:
-                raise UsageError(f"{model}: the space depends on all texts", advice="use sentkit encode")
+                raise UsageError(
+                    f"{model}: the space depends on all texts", advice="use sentkit encode"
+                )
             self.tokenizer: TextTokenizer = self.model.tokenizer
             if on_truncate == "window":
                 self.tokenizer = self.model.window_tokenizer(WindowOptions(window, stride))
@@ -179,7 +191,8 @@ class Encoder:
         return self.loaded.width
 
     def encode(self, texts: str | Sequence[str]) -> NDArray[np.float32]:
-        """Return one vector per text, (n, width): zero for an empty or blank text. One text: (width,).
+        """Return one vector per text, (n, width): zero for an empty or blank text. One text:
+        (width,).
 
         Warnings count truncated and empty texts.
         """
@@ -208,7 +221,9 @@ class Encoder:
 
     @property
     def metric(self) -> str:
-        """The metric of `similarity`: what the model declares for sentence-transformers, else cosine."""
+        """The metric of `similarity`: what the model declares for sentence-transformers, else
+        cosine.
+        """
         declared = self.model.similarity
         if declared is None:
             return "cosine"
@@ -217,11 +232,14 @@ class Encoder:
             raise DataError(problem, source=self.model.name)
         return str(declared)
 
-    def similarity(self, a: ArrayLike, b: ArrayLike, *, metric: str | None = None) -> NDArray[np.float32]:
-        """Return the similarity of each vector of `a` and each of `b`: (n, width), (m, width) -> (n, m).
+    def similarity(
+        self, a: ArrayLike, b: ArrayLike, *, metric: str | None = None
+    ) -> NDArray[np.float32]:
+        """Return the similarity of each vector of `a` and each of `b`: (n, width), (m, width) ->
+        (n, m).
 
-        A vector (width,) is one row. The metric is "cosine", "dot", "euclidean" or "manhattan"; the last two
-        are negated distances, so that larger is more similar.
+        A vector (width,) is one row. The metric is "cosine", "dot", "euclidean" or "manhattan"; the
+        last two are negated distances, so that larger is more similar.
         """
         name = self.metric if metric is None else metric
         check_text("metric", name, optional=False)
@@ -230,7 +248,9 @@ class Encoder:
         rows_b = as_rows("b", b)
         if rows_a.shape[1] != rows_b.shape[1]:
             widths = f"{rows_a.shape[1]} and {rows_b.shape[1]}"
-            raise ArgumentError(f"a and b have vectors of {widths} numbers, expected the same width")
+            raise ArgumentError(
+                f"a and b have vectors of {widths} numbers, expected the same width"
+            )
         rule = BLOCKS[name]
         return rule.compare(rule.prepare(rows_a), rule.prepare(rows_b))
 
@@ -240,7 +260,9 @@ class Encoder:
         A missing text is a TypeError, so remove such rows before.
         """
         if self.column not in batch:
-            raise KeyError(f'unknown column "{self.column}"; available: {", ".join(map(str, batch))}')
+            raise KeyError(
+                f'unknown column "{self.column}"; available: {", ".join(map(str, batch))}'
+            )
         vectors = self.encode(list(batch[self.column]))
         return {**batch, "embedding": vectors, "_emb": np.full(len(vectors), self.space)}
 
@@ -249,7 +271,9 @@ def as_rows(name: str, vectors: ArrayLike) -> NDArray[np.float32]:
     """Return vectors as float32 (n, d); one vector is one row."""
     array = np.asarray(vectors)
     if array.dtype.kind not in "fiu":
-        raise TypeError(f"{name} has values of type {array.dtype}, expected numbers: vectors of encode")
+        raise TypeError(
+            f"{name} has values of type {array.dtype}, expected numbers: vectors of encode"
+        )
     if array.ndim not in (1, 2):
         raise ArgumentError(f"{name} has {array.ndim} axes, expected (n, width) or (width,)")
     return np.atleast_2d(array).astype(np.float32, copy=False)

@@ -1,4 +1,6 @@
-"""Errors that the user can fix. Each ends as a message on stderr and an exit code (see `cli.py`)."""
+"""Errors that the user can fix. Each ends as a message on stderr and an exit code (see
+`cli.py`).
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -34,7 +36,9 @@ class DataError(SentkitError):
 
 
 class NoVectorError(DataError):
-    """A row without a vector. `field` has its text, if no flag names the field and its name is not known."""
+    """A row without a vector. `field` has its text, if no flag names the field and its name is not
+    known.
+    """
 
     def __init__(self, problem: str, *, source: str, line: int, field: str | None = None) -> None:
         super().__init__(problem, source=source, line=line)
@@ -63,7 +67,9 @@ class OtherSpaceError(DataError):
 
 
 class NoRowsError(DataError):
-    """An input without rows, or without valid rows. It is an error because most commands need rows."""
+    """An input without rows, or without valid rows. It is an error because most commands
+    need rows.
+    """
 
     def __init__(self, paths: Sequence[str]) -> None:
         first = "standard input" if paths[0] == "-" else paths[0]

@@ -8,18 +8,22 @@ GAP = 2  # columns between those of a table
 SHORTEST = 8  # columns of a name, at least, if it is truncated
 LEGIBLE = 14  # columns of a name, for which optional columns are left out
 MINUS = "minus "  # before the name of a baseline, in the head of a column of differences
-# Control characters, line separators, bidirectional embeddings, overrides and isolates, lone surrogates.
+# Control characters, line separators, bidirectional embeddings, overrides and isolates, lone
+# surrogates.
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 ACCOUNT = re.compile(r"(?<=://)[^/\s]*@")  # in a URL, before the name of the server
 QUERY = re.compile(r"(://[^\s?]*\?)[^\s'\"]*?(?=['\"]|:\d+: |: |\s|$)")
-LEAD = re.compile(r" *(?:minus )?")  # before the name in a line below another one, or in the head of a column
+LEAD = re.compile(
+    r" *(?:minus )?"
+)  # before the name in a line below another one, or in the head of a column
 SHORTEST_CUT = 5  # columns of a name that lost both ends and its middle
 BYTES = range(0xDC80, 0xDD00)  # how Python represents bytes of a file name that are not UTF-8
 
 
 def escape(text: str) -> str:
-    r"""Escape text for messages and tables: the escape character becomes \x1b, a newline \n, U+202E \u202e.
+    r"""Escape text for messages and tables: the escape character becomes \x1b, a newline \n, U+202E
+    \u202e.
 
     A byte of a file name that is not UTF-8 becomes \xff.
     """
@@ -27,7 +31,9 @@ def escape(text: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """Remove the account and the query from each URL in a text: they can have passwords and signatures."""
+    """Remove the account and the query from each URL in a text: they can have passwords and
+    signatures.
+    """
     if "://" not in text:
         return text
     return QUERY.sub(r"\1...", ACCOUNT.sub("", text))
@@ -52,7 +58,9 @@ def columns_of(text: str) -> int:
 
 
 def fit(text: str, columns: int, *, right: bool = False) -> str:
-    """The text in exactly so many terminal columns: cut, or with blanks after it (before it if `right`)."""
+    """The text in exactly so many terminal columns: cut, or with blanks after it (before it if
+    `right`).
+    """
     from rich.cells import set_cell_size
 
     room = columns - columns_of(text)
@@ -71,12 +79,14 @@ def widths_of(
 ) -> dict[int, int]:
     """The width of each column that is shown, by its index. Columns of names can shrink.
 
-    Optional columns are left out until the others fit with names of LEGIBLE characters. Then the widest
-    column of names shrinks until all columns fit or none can shrink.
+    Optional columns are left out until the others fit with names of LEGIBLE characters. Then the
+    widest column of names shrinks until all columns fit or none can shrink.
     """
     widths = dict(enumerate(lengths))
     for optional_column in optional:
-        legible_widths = [min(width, LEGIBLE) if names[column] else width for column, width in widths.items()]
+        legible_widths = [
+            min(width, LEGIBLE) if names[column] else width for column, width in widths.items()
+        ]
         if sum(legible_widths) + GAP * (len(widths) - 1) <= room:
             break
         del widths[optional_column]
@@ -90,7 +100,9 @@ def widths_of(
 
 
 def shortened(text: str, width: int) -> str:
-    """The begin and the end of a text that is too long, because paths and texts differ at one of them."""
+    """The begin and the end of a text that is too long, because paths and texts differ at one of
+    them.
+    """
     from rich.cells import set_cell_size
 
     if columns_of(text) <= width:
@@ -146,7 +158,9 @@ def labels_of(names: Collection[str], width: int) -> dict[str, str]:
 
 
 def without_shared_ends(names: Sequence[str], width: int, *, by_words: bool) -> dict[str, str]:
-    """Labels without the end, the begin, or both, that all names share: the first way with enough room."""
+    """Labels without the end, the begin, or both, that all names share: the first way with enough
+    room.
+    """
     before = shared_letters(names)
     after = shared_letters([name[before:][::-1] for name in names])
     if by_words:
@@ -184,7 +198,9 @@ def shared_letters(names: Sequence[str]) -> int:
 def short_head(head: str, width: int, names: set[str]) -> str:
     """The head of the column "minus NAME", where the name differs from other names of the table."""
     name = head.removeprefix(MINUS)
-    longer = {other for other in names if not other.startswith(" ") and len(other) > width - len(MINUS)}
+    longer = {
+        other for other in names if not other.startswith(" ") and len(other) > width - len(MINUS)
+    }
     return MINUS + labels_of(longer | {name}, width - len(MINUS))[name]
 
 

@@ -42,17 +42,23 @@ def size(flag: str, text: str) -> int:
     if match is not None:
         count = int(match[1]) * UNITS[match[2].upper()]
     if not 0 < count < sys.maxsize:
-        raise UsageError(f'{flag} "{text}"', advice="expected a number of bytes, for example 500K, 64M or 2G")
+        raise UsageError(
+            f'{flag} "{text}"', advice="expected a number of bytes, for example 500K, 64M or 2G"
+        )
     return count
 
 
 def window_sizes(text: str | None) -> tuple[int | None, int | None]:
-    """Parse --window: the tokens of a window, and those to the next one, as in `128` or `128:64`."""
+    """Parse --window: the tokens of a window, and those to the next one, as in `128` or
+    `128:64`.
+    """
     if text is None:
         return None, None
     match = WINDOW.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f'--window "{text}"', advice="expected N or N:STRIDE, for example 128 or 128:64")
+        raise UsageError(
+            f'--window "{text}"', advice="expected N or N:STRIDE, for example 128 or 128:64"
+        )
     size, stride = match.groups()
     if stride is None:
         return int(size), None
@@ -91,7 +97,9 @@ def parse_shard(text: str, environment: Mapping[str, str] = os.environ) -> Shard
 
 
 def shard_of_engine(environment: Mapping[str, str]) -> Shard:
-    """The shard of this process: Slurm array, tasks of srun in each array task, or else torchrun."""
+    """The shard of this process: Slurm array, tasks of srun in each array task, or else
+    torchrun.
+    """
 
     def number(name: str) -> int | None:
         value = environment.get(name)
@@ -116,7 +124,8 @@ def shard_of_engine(environment: Mapping[str, str]) -> Shard:
         count = tasks
         is_known = True
 
-    # SLURM_NTASKS is also set in a batch script that runs once; this variable only in tasks of srun.
+    # SLURM_NTASKS is also set in a batch script that runs once; this variable only in tasks of
+    # srun.
     process = number("SLURM_PROCID")
     processes = number("SLURM_STEP_NUM_TASKS")
     if process is not None and processes:
@@ -148,7 +157,9 @@ def index_in_array(task: int, tasks: int, *, first: int, step: int, last: int | 
 
 
 def classifier_head(text: str) -> tuple[str, int]:
-    """Parse --head of a classifier on vectors: its name, and its hidden units, as in `senteval:50`."""
+    """Parse --head of a classifier on vectors: its name, and its hidden units, as in
+    `senteval:50`.
+    """
     name, colon, hidden = text.partition(":")
     if name == "logreg" and not colon:
         return name, 0
@@ -171,7 +182,8 @@ def assignment(text: str) -> tuple[str, str]:
 def suggestion(name: str, known: Iterable[str], synonyms: Mapping[str, str] | None = None) -> str:
     """Advice for an unknown name: the most similar known name, or all of them.
 
-    `synonyms` are other names of known ones. The name that is similar to a synonym means the known one.
+    `synonyms` are other names of known ones. The name that is similar to a synonym means the known
+    one.
     """
     known_names = list(known)
     meanings = {**(synonyms or {}), **{known_name: known_name for known_name in known_names}}

@@ -11,7 +11,14 @@ from sentkit.cli import program
 from sentkit.flags.help_texts import help_of, is_flag, meaning_of, names_of, parameters_of, value_of
 
 ONLY_ON = {
-    "1": ("sentkit", "sentkit score", "sentkit diff", "sentkit check", "sentkit report", "sentkit inspect"),
+    "1": (
+        "sentkit",
+        "sentkit score",
+        "sentkit diff",
+        "sentkit check",
+        "sentkit report",
+        "sentkit inspect",
+    ),
     "75": ("sentkit", "sentkit train", "sentkit encode"),
 }  # code -> its pages
 

@@ -1,4 +1,6 @@
-"""The names that a method of a user needs; `man 7 sentkit-method` explains them with a complete example."""
+"""The names that a method of a user needs; `man 7 sentkit-method` explains them with a complete
+example.
+"""
 
 from functools import partial
 
@@ -6,15 +8,50 @@ from sentkit.formats.rows.kinds import ENTRY, NEGATIVES, PAIR, POSITIVE, SENTENC
 from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch, Corpus
 from sentkit.training.data.examples import NLI, Classes, Labels, Reads, Scores
-from sentkit.training.method import Draw, Finished, Method, Needs, Outputs, PackedMethod, Term, mean_of
+from sentkit.training.method import (
+    Draw,
+    Finished,
+    Method,
+    Needs,
+    Outputs,
+    PackedMethod,
+    Term,
+    mean_of,
+)
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, released
 from sentkit.training.settings import readout as readout_with_source
 
-readout = partial(readout_with_source, of_paper=False)  # a method of a user has no paper unless it says so
+readout = partial(
+    readout_with_source, of_paper=False
+)  # a method of a user has no paper unless it says so
 
 __all__ = [
-    "ENTRY", "NEGATIVES", "NLI", "PAIR", "POSITIVE", "SENTENCE", "TRIPLET", "Base", "Batch", "Classes",
-    "Corpus", "Draw", "Finished", "Labels", "Method", "Needs", "Outputs", "PackedMethod", "Reads", "Recipe",
-    "Scores", "Term", "mean_of", "ours", "paper", "readout", "released",
-]  # fmt: skip
+    "ENTRY",
+    "NEGATIVES",
+    "NLI",
+    "PAIR",
+    "POSITIVE",
+    "SENTENCE",
+    "TRIPLET",
+    "Base",
+    "Batch",
+    "Classes",
+    "Corpus",
+    "Draw",
+    "Finished",
+    "Labels",
+    "Method",
+    "Needs",
+    "Outputs",
+    "PackedMethod",
+    "Reads",
+    "Recipe",
+    "Scores",
+    "Term",
+    "mean_of",
+    "ours",
+    "paper",
+    "readout",
+    "released",
+]

@@ -1,4 +1,6 @@
-"""The process: its standard streams, threads, signals and end. Imports little more than Python has loaded."""
+"""The process: its standard streams, threads, signals and end. Imports little more than Python has
+loaded.
+"""
 
 import contextlib
 import io
@@ -41,9 +43,10 @@ def prepare() -> None:
     """Prepare signals and streams. Call this before slow imports and before any file is opened."""
     if heeded(signal.SIGINT):
         signal.signal(signal.SIGINT, leave_at_once)
-    # A closed standard stream gets a substitute, or else the next opened file gets its number, and messages
-    # are written into it. Standard input cannot be read, and standard output cannot be written. Python has
-    # set `sys.stdin` or `sys.stdout` to None, so a command still detects the closed stream.
+    # A closed standard stream gets a substitute, or else the next opened file gets its number, and
+    # messages are written into it. Standard input cannot be read, and standard output cannot be
+    # written. Python has set `sys.stdin` or `sys.stdout` to None, so a command still detects the
+    # closed stream.
     for number, access in ((STDIN, os.O_WRONLY), (STDOUT, os.O_RDONLY), (STDERR, os.O_WRONLY)):
         try:
             os.fstat(number)
@@ -52,7 +55,9 @@ def prepare() -> None:
             os.set_inheritable(number, True)
     stream = io.BufferedWriter(LossyStderr(STDERR, "w", closefd=False))
     sys.stderr = io.TextIOWrapper(stream, errors="backslashreplace", line_buffering=True)
-    if not sys.warnoptions:  # sentkit refuses or reports results that are not finite or did not converge
+    if (
+        not sys.warnoptions
+    ):  # sentkit refuses or reports results that are not finite or did not converge
         warnings.filterwarnings("ignore", category=RuntimeWarning)  # of floating-point numbers
         warnings.filterwarnings("ignore", module=r"(numpy|scipy|sklearn|sentkit)\b")
 
@@ -63,7 +68,9 @@ def typed_words() -> list[str]:
 
 
 def heeded(number: int) -> bool:
-    """True unless the parent process ignores the signal, as `nohup` and background jobs of a shell do."""
+    """True unless the parent process ignores the signal, as `nohup` and background jobs of a shell
+    do.
+    """
     return signal.getsignal(number) is not signal.SIG_IGN
 
 
@@ -101,7 +108,9 @@ def unwind(number: int, frame: FrameType | None) -> None:
 
 
 def raised_signal() -> signal.Signals | None:
-    """The signal that raised an exception. A library in C can replace this exception by another one."""
+    """The signal that raised an exception. A library in C can replace this exception by another
+    one.
+    """
     return _raised
 
 
@@ -117,13 +126,16 @@ def limit_threads(requested: int | None = None, *, of_libraries: int | None = No
     Call this before importing numpy, torch or tokenizers: they read the variables once.
     """
     global _threads
-    nested = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # the first of nested regions
+    nested = (
+        os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    )  # the first of nested regions
     openmp = int(nested) if nested.isdecimal() else 0
     check_threads("--threads", requested)
     _threads = requested or threads_of_environment() or min(openmp, most_threads()) or usable_cpus()
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(of_libraries or _threads)))
     os.environ["RAYON_NUM_THREADS"] = str(_threads)  # of the tokenizers
-    # Waiting threads of OpenMP sleep: beside other work, a loop takes the CPU from the thread that works.
+    # Waiting threads of OpenMP sleep: beside other work, a loop takes the CPU from the thread that
+    # works.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
@@ -148,19 +160,26 @@ def threads_of_environment() -> int | None:
     if not value:
         return None
     if not value.isdecimal() or int(value) < 1:
-        raise UsageError(f'the variable SENTKIT_THREADS is "{value}", expected a whole number of 1 or more')
+        raise UsageError(
+            f'the variable SENTKIT_THREADS is "{value}", expected a whole number of 1 or more'
+        )
     check_threads("the variable SENTKIT_THREADS", int(value))
     return int(value)
 
 
 def most_threads() -> int:
-    """More threads than a few for each CPU only wait for each other, and a signal waits for their start."""
+    """More threads than a few for each CPU only wait for each other, and a signal waits for their
+    start.
+    """
     return 4 * usable_cpus()
 
 
 def check_threads(name: str, count: int | None) -> None:
     if count is not None and count > most_threads():
-        problem = f"{name} is {count}, at most {most_threads()}: four for each CPU that this process may use"
+        problem = (
+            f"{name} is {count}, at most {most_threads()}: four for each CPU that this "
+            f"process may use"
+        )
         raise UsageError(problem)
 
 
@@ -179,7 +198,9 @@ def may_have_gpu() -> bool:
 
 
 def usable_cpus() -> int:
-    """Return how many CPUs this process may use; processes of torchrun on one machine share them."""
+    """Return how many CPUs this process may use; processes of torchrun on one machine share
+    them.
+    """
     limits = [len(os.sched_getaffinity(0)), cgroup_quota()]
     cpus_per_task = os.environ.get("SLURM_CPUS_PER_TASK", "")
     if cpus_per_task.isdecimal():
@@ -205,7 +226,9 @@ def cgroup_quota(root: str = "/sys/fs/cgroup") -> float:
 
 @contextlib.contextmanager
 def without_signals() -> Iterator[None]:
-    """Ignore signals for a moment. After it, they end the process at once, because flushing can block."""
+    """Ignore signals for a moment. After it, they end the process at once, because flushing can
+    block.
+    """
     heard = [number for number in (*UNWINDING, signal.SIGALRM) if heeded(number)]
     for number in heard:
         signal.signal(number, signal.SIG_IGN)
@@ -230,17 +253,23 @@ class Stopped(SentkitError):
 
 
 class Interrupted(BaseException):
-    """A requested stop in a loop without a state to save. Handlers of an Exception must not catch it."""
+    """A requested stop in a loop without a state to save. Handlers of an Exception must not catch
+    it.
+    """
 
 
 class Stop:
     """A requested stop after the current step of a training, or block of a vector folder."""
 
-    def __init__(self, notice: Callable[[], None] = lambda: None, grace: float | None = None) -> None:
+    def __init__(
+        self, notice: Callable[[], None] = lambda: None, grace: float | None = None
+    ) -> None:
         self.notice = notice
         self.grace = grace  # seconds from the request to an interruption; None: no limit
         self.requested = False
-        self.interrupting = False  # raise in the signal handler, because a blocked read does not poll
+        self.interrupting = (
+            False  # raise in the signal handler, because a blocked read does not poll
+        )
         self.interrupts = 0  # number of Ctrl-C signals
 
     def poll(self) -> None:
@@ -249,7 +278,9 @@ class Stop:
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """A signal inside this context stops the command at once, because there is no state to save yet."""
+        """A signal inside this context stops the command at once, because there is no state to save
+        yet.
+        """
         try:
             self.poll()
             self.interrupting = True
@@ -277,11 +308,14 @@ class Stop:
 
 
 @contextlib.contextmanager
-def handle_signals(notice: Callable[[], None] = lambda: None, grace: float | None = None) -> Iterator[Stop]:
-    """Signals inside this context request a stop. `notice` reports the first Ctrl-C; a second one exits.
+def handle_signals(
+    notice: Callable[[], None] = lambda: None, grace: float | None = None
+) -> Iterator[Stop]:
+    """Signals inside this context request a stop. `notice` reports the first Ctrl-C; a second one
+    exits.
 
-    If the context does not end within `grace` seconds, it is interrupted. Signals that the parent process
-    ignores stay ignored.
+    If the context does not end within `grace` seconds, it is interrupted. Signals that the parent
+    process ignores stay ignored.
     """
     stop = Stop(notice, grace)
     signals = STOPPING if grace is None else (*STOPPING, signal.SIGALRM)

@@ -20,12 +20,15 @@ SHARED = "SENTKIT_FORKED_PROGRAM"  # an environment variable of the workers of x
 os.environ["OMP_NUM_THREADS"] = os.environ["SENTKIT_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each program that a test starts compiles all its imports
+os.environ.pop(
+    "PYTHONDONTWRITEBYTECODE", None
+)  # or each program that a test starts compiles all its imports
 
 # No test cuts the power, and some disks need 10 ms for a call. It still refuses a wrong file.
 os.fsync = os.fstat
 
-# A shell starts background jobs with SIGINT ignored, and the programs that tests start would inherit this.
+# A shell starts background jobs with SIGINT ignored, and the programs that tests start would
+# inherit this.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # On a busy machine, an example can take any time. Examples may share the fixtures of their test.
@@ -41,7 +44,8 @@ settings.load_profile("sentkit")
 
 
 def pytest_configure(config):
-    """Start the process that forks `sentkit` for all workers of xdist, while they collect the tests.
+    """Start the process that forks `sentkit` for all workers of xdist, while they collect the
+    tests.
 
     Only `-m gpu` shows a GPU: the numbers that other tests expect are those of a CPU.
     """
@@ -54,12 +58,16 @@ def pytest_configure(config):
 
 
 def pytest_make_parametrize_id(val, argname):
-    """Bytes are not in the name of a test: those of an archive contain the time, and workers would differ."""
+    """Bytes are not in the name of a test: those of an archive contain the time, and workers would
+    differ.
+    """
     return argname if isinstance(val, bytes) else None
 
 
 def pytest_collection_finish():
-    """What all tests share is no garbage; the collector need not walk through it again and again."""
+    """What all tests share is no garbage; the collector need not walk through it again and
+    again.
+    """
     gc.collect()
     gc.freeze()
 
@@ -83,7 +91,9 @@ def forked_program():
     """A command line that runs `sentkit` as a fork of one process: torch is imported once."""
     shared = os.environ.get(SHARED)
     with nullcontext(json.loads(shared)) if shared else forking() as program:
-        subprocess.run([*program, "--version"], check=True, capture_output=True)  # waits for the imports
+        subprocess.run(
+            [*program, "--version"], check=True, capture_output=True
+        )  # waits for the imports
         yield program
 
 
@@ -94,7 +104,12 @@ def execute(tmp_path_factory, forked_program):
 
     def run(command, folder, **variables):
         return subprocess.run(
-            command, cwd=folder, env=environment | variables, capture_output=True, text=True, check=False
+            command,
+            cwd=folder,
+            env=environment | variables,
+            capture_output=True,
+            text=True,
+            check=False,
         )
 
     return run
@@ -102,7 +117,9 @@ def execute(tmp_path_factory, forked_program):
 
 @pytest.fixture
 def model2vec(tmp_path):
-    """A folder of model2vec: thirteen word pieces, random vectors of five numbers if no others are given."""
+    """A folder of model2vec: thirteen word pieces, random vectors of five numbers if no others are
+    given.
+    """
     import numpy as np
     from safetensors.numpy import save_file
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -117,7 +134,9 @@ def model2vec(tmp_path):
         backend.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
         backend.save(str(folder / "tokenizer.json"))
         random = np.random.default_rng(0).standard_normal((len(PIECES), 5))
-        save_file(dict(arrays or {"embeddings": random.astype(np.float32)}), folder / "model.safetensors")
+        save_file(
+            dict(arrays or {"embeddings": random.astype(np.float32)}), folder / "model.safetensors"
+        )
         (folder / "config.json").write_text(json.dumps({"model_type": "model2vec"} | config))
         return folder
 
@@ -125,12 +144,22 @@ def model2vec(tmp_path):
 
 
 WORDS = (
-    "the a cat dog man woman sea plays runs sleeps sings makes music guitar small big old and is in on of to"
+    "the a cat dog man woman sea plays runs sleeps sings makes music guitar small big old and "
+    "is in on of to"
 )
 SIZES = {"d_model": 16, "max_position_embeddings": 48}
-SIZES |= {f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("layers", "attention_heads")}
+SIZES |= {
+    f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("layers", "attention_heads")
+}
 SIZES |= {"encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
-T5_SIZES = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2, "n_positions": 48}
+T5_SIZES = {
+    "d_model": 16,
+    "d_kv": 8,
+    "d_ff": 24,
+    "num_layers": 2,
+    "num_heads": 2,
+    "n_positions": 48,
+}
 # So that random weights write more than one token again and again, and end.
 LIVELY = {"no_repeat_ngram_size": 2, "exponential_decay_length_penalty": [4, 1.3], "num_beams": 3}
 
@@ -145,7 +174,9 @@ def word_pieces():
     special = ["<pad>", "</s>", "<unk>", "<s>"]
     trainer = trainers.BpeTrainer(vocab_size=120, special_tokens=special, show_progress=False)
     made.train_from_iterator([WORDS, letters], trainer)
-    made.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    made.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 1)]
+    )
     return made
 
 
@@ -154,7 +185,9 @@ def make_fsmt(ids):
 
     sizes = {"src_vocab_size": ids["vocab_size"], "tgt_vocab_size": ids["vocab_size"]}
     others = {name: value for name, value in ids.items() if name != "vocab_size"}
-    config = transformers.FSMTConfig(langs=["en", "de"], forced_eos_token_id=1, **SIZES, **sizes, **others)
+    config = transformers.FSMTConfig(
+        langs=["en", "de"], forced_eos_token_id=1, **SIZES, **sizes, **others
+    )
     return transformers.FSMTForConditionalGeneration(config)
 
 
@@ -175,7 +208,11 @@ def make_translator(kind, folder, seed=0):
     else:
         names = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
         tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=pieces, **names)
-    ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": int(kind in ("nllb", "fsmt"))}
+    ids = {
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+        "decoder_start_token_id": int(kind in ("nllb", "fsmt")),
+    }
     ids["vocab_size"] = len(tokenizer)
     torch.manual_seed(seed)
     if kind == "marian":
@@ -184,7 +221,9 @@ def make_translator(kind, folder, seed=0):
     elif kind == "fsmt":
         model = make_fsmt(ids)
     elif kind == "nllb":
-        model = transformers.M2M100ForConditionalGeneration(transformers.M2M100Config(**SIZES, **ids))
+        model = transformers.M2M100ForConditionalGeneration(
+            transformers.M2M100Config(**SIZES, **ids)
+        )
     else:
         model = transformers.T5ForConditionalGeneration(transformers.T5Config(**T5_SIZES, **ids))
     with torch.no_grad():

@@ -1,4 +1,6 @@
-"""The kernel of `_flash_attention_forward` and of its gradient for a CPU, with the checks of CUDA."""
+"""The kernel of `_flash_attention_forward` and of its gradient for a CPU, with the checks
+of CUDA.
+"""
 
 from contextlib import contextmanager
 from itertools import pairwise
@@ -7,16 +9,34 @@ import torch
 
 
 class Kernel:
-    """Plain attention in float64 in each sentence, also with dropout, which the backward pass draws again."""
+    """Plain attention in float64 in each sentence, also with dropout, which the backward pass draws
+    again.
+    """
 
     def __init__(self):
         self.calls, self.backward_calls, self.refuses, self.error = 0, 0, True, 0.0
-        self.repeats, self.drops = True, True  # whether the backward pass has the same dropout, if any
+        self.repeats, self.drops = (
+            True,
+            True,
+        )  # whether the backward pass has the same dropout, if any
 
     def forward(
-        self, query, key, value, starts, key_starts, longest, longest_key, dropout, causal, debug, **options
+        self,
+        query,
+        key,
+        value,
+        starts,
+        key_starts,
+        longest,
+        longest_key,
+        dropout,
+        causal,
+        debug,
+        **options,
     ):
-        if self.refuses and (query.dtype != torch.bfloat16 or query.shape[-1] % 8 or query.shape[-1] > 256):
+        if self.refuses and (
+            query.dtype != torch.bfloat16 or query.shape[-1] % 8 or query.shape[-1] > 256
+        ):
             raise RuntimeError("FlashAttention does not support this")
         for each in (query, key, value):
             assert each.stride(-1) == 1
@@ -33,15 +53,39 @@ class Kernel:
         after = 0 if causal else window
         assert options in ({}, {"window_size_left": window, "window_size_right": after})
         self.calls += 1
-        seed = torch.empty((), dtype=torch.int64).random_() if dropout else torch.zeros((), dtype=torch.int64)
+        seed = (
+            torch.empty((), dtype=torch.int64).random_()
+            if dropout
+            else torch.zeros((), dtype=torch.int64)
+        )
         tensors = (each.double() for each in (query, key, value))
         mixed = self.attention(*tensors, starts, key_starts, dropout, causal, seed, window)
-        return (mixed + self.error).to(query.dtype), seed.double(), seed, torch.empty(0), torch.empty(0)
+        return (
+            (mixed + self.error).to(query.dtype),
+            seed.double(),
+            seed,
+            torch.empty(0),
+            torch.empty(0),
+        )
 
     def backward(
-        self, slope, query, key, value, out, sums, starts, key_starts, longest, longest_key, dropout, causal,
-        seed, unused, **options
-    ):  # fmt: skip
+        self,
+        slope,
+        query,
+        key,
+        value,
+        out,
+        sums,
+        starts,
+        key_starts,
+        longest,
+        longest_key,
+        dropout,
+        causal,
+        seed,
+        unused,
+        **options,
+    ):
         self.backward_calls += 1
         if not self.repeats:
             seed = seed + 1
@@ -53,7 +97,9 @@ class Kernel:
 
     def attention(self, query, key, value, starts, key_starts, dropout, causal, seed, window=-1):
         random, parts = torch.Generator().manual_seed(int(seed)), []
-        for (start, end), (first, after) in zip(pairwise(starts), pairwise(key_starts), strict=True):
+        for (start, end), (first, after) in zip(
+            pairwise(starts), pairwise(key_starts), strict=True
+        ):
             q, shared = query[start:end], query.shape[1] // key.shape[1]
             k, v = (each[first:after].repeat_interleave(shared, 1) for each in (key, value))
             scores = torch.einsum("qhe,khe->hqk", q, k) / q.shape[-1] ** 0.5

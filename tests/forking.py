@@ -1,8 +1,9 @@
-"""A `sentkit` for tests that start it often: one process imports torch, and each command is a fork of it.
+"""A `sentkit` for tests that start it often: one process imports torch, and each command is a fork
+of it.
 
-python forking.py serve SOCKET, then any number of: python forking.py sentkit SOCKET ARGUMENTS. In place of
-sentkit, `python` runs Python with these arguments: -m MODULE, -c CODE, - or FILE; and `fork` begins another
-server, whose arguments are its socket and the folder of its sentkit.
+python forking.py serve SOCKET, then any number of: python forking.py sentkit SOCKET ARGUMENTS. In
+place of sentkit, `python` runs Python with these arguments: -m MODULE, -c CODE, - or FILE; and
+`fork` begins another server, whose arguments are its socket and the folder of its sentkit.
 """
 
 # A call imports as little as possible: the server imports what it needs in its functions.
@@ -39,7 +40,9 @@ def import_all():
 
 
 def serve(path):
-    """Print "ready", import, and answer calls until the socket is removed or the parent has ended."""
+    """Print "ready", import, and answer calls until the socket is removed or the parent has
+    ended.
+    """
     import gc
     import signal
     import socket

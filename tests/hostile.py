@@ -13,7 +13,22 @@ BAD_DATA = (DataError, NoInputError, UnavailableError)  # no flag is wrong: exit
 some = settings(max_examples=30)
 few = settings(some, max_examples=5)
 
-ODD_VALUES = [None, True, -1, 0, 1.5, 2**63, 1e300, "", "x", "../x", "/", "a\0b", "x" * 5000, "L9:cls"]
+ODD_VALUES = [
+    None,
+    True,
+    -1,
+    0,
+    1.5,
+    2**63,
+    1e300,
+    "",
+    "x",
+    "../x",
+    "/",
+    "a\0b",
+    "x" * 5000,
+    "L9:cls",
+]
 ODD_VALUES += [[], [None], {}, {"a": 1}]
 ODD = st.sampled_from(ODD_VALUES)
 
@@ -44,7 +59,13 @@ def is_read_or_bad_data(read):
 
 def places(value, path=()):
     """The path to each value in a JSON value, at any depth."""
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    pairs = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return [each for key, inner in pairs for each in ((*path, key), *places(inner, (*path, key)))]
 
 

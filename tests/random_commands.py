@@ -2,9 +2,9 @@
 
 python tests/random_commands.py --count 3000 --log FILE [--seed N] [--commands train,mine]
 
-A seed and a number give a command line. Each runs in a fork of this process, which has imported torch.
-The log has a line for each; with an existing log, its numbers are not run again, so that a stopped series
-continues. `--only N` runs one.
+A seed and a number give a command line. Each runs in a fork of this process, which has imported
+torch. The log has a line for each; with an existing log, its numbers are not run again, so that a
+stopped series continues. `--only N` runs one.
 """
 
 import argparse
@@ -32,7 +32,12 @@ from support import ROOT, TEXTS, in_jsonl, make_classifier, write_rows
 from training.small import FEWER, every_field, make_base
 
 OUT = "../out"  # the outputs, seen from the folder of the inputs
-WRONG_WORDS = (["--top", "0"], ["--no-such-flag"], ["nowhere.jsonl"], ["-q", "--field", "text=nothing"])
+WRONG_WORDS = (
+    ["--top", "0"],
+    ["--no-such-flag"],
+    ["nowhere.jsonl"],
+    ["-q", "--field", "text=nothing"],
+)
 BAD_FILES = ("empty.jsonl", "broken.jsonl", "nowhere.jsonl", "mine.py")
 FOR_ALL = {  # settings of all methods
     "optimizer": ("adamw", "adam", "rmsprop"),
@@ -61,10 +66,13 @@ SETTING_UP = (
     "encode corpus.jsonl -m small -o corpus.small.safetensors",
     "search --queries queries.safetensors --corpus corpus.safetensors --top 20 -o hits.jsonl",
     f"{SMALL_HITS} -o hits.small.jsonl",
-    "search --queries queries.safetensors --corpus corpus.safetensors --top 20 --flat -o flat.jsonl",
+    "search --queries queries.safetensors --corpus corpus.safetensors --top 20 --flat -o "
+    "flat.jsonl",
     "probe sentences.safetensors --label label --folds 3 --penalties 1 -o probe.safetensors",
-    "probe sentences.static.jsonl --label label --folds 3 --penalties 1 -o probe.static.safetensors",
-    "cluster sentences.safetensors -k 3 --seed 0 --centroids centroids.safetensors -o clustered.jsonl",
+    "probe sentences.static.jsonl --label label --folds 3 --penalties 1 -o "
+    "probe.static.safetensors",
+    "cluster sentences.safetensors -k 3 --seed 0 --centroids centroids.safetensors -o "
+    "clustered.jsonl",
     "train mlm rows.jsonl -m small --epochs 1 --batch 8 --set max_length=64 -o trained",
     "build-entries rows.jsonl -m small -o entries.safetensors",
     "whiten fit sentences.safetensors --kind whitening -o whitening.safetensors",
@@ -78,7 +86,9 @@ class CommandLine:
     outputs: list[str] = field(default_factory=list)
 
     def __str__(self):
-        return shlex.join(["sentkit", *self.words]) + (f" < {shlex.quote(self.stdin)}" if self.stdin else "")
+        return shlex.join(["sentkit", *self.words]) + (
+            f" < {shlex.quote(self.stdin)}" if self.stdin else ""
+        )
 
 
 @dataclass
@@ -101,7 +111,9 @@ def write_inputs(folder):
     words = sorted({word for text in TEXTS for word in text.split()})
 
     def sentence(label):
-        return " ".join([*random.sample(words, random.randrange(2, 8)), *[("sun", "war", "tea")[label]] * 2])
+        return " ".join(
+            [*random.sample(words, random.randrange(2, 8)), *[("sun", "war", "tea")[label]] * 2]
+        )
 
     labels = [number % 3 for number in range(60)]
     sentences = [
@@ -112,17 +124,28 @@ def write_inputs(folder):
     for number in range(40):
         score = number % 6
         first = sentence(number % 3)
-        second = first if score == 5 else " ".join([*first.split()[:score], sentence((number + 1) % 3)])
+        second = (
+            first if score == 5 else " ".join([*first.split()[:score], sentence((number + 1) % 3)])
+        )
         label = ("entailment", "neutral", "contradiction")[score % 3]
         pair = {"text_a": first, "text_b": second, "score": float(score), "same": int(score > 3)}
         pairs.append({"id": number, **pair, "label": label, "topic": "xyz"[number % 3]})
-    corpus = [{"_id": f"d{number}", "title": "", "text": row["text"]} for number, row in enumerate(sentences)]
+    corpus = [
+        {"_id": f"d{number}", "title": "", "text": row["text"]}
+        for number, row in enumerate(sentences)
+    ]
     queries = [{"_id": f"q{number}", "text": sentence(number % 3)} for number in range(15)]
     judgements = [(number, number % 3 + 3 * step) for number in range(15) for step in range(4)]
     files = {"sentences": sentences, "pairs": pairs, "corpus": corpus, "queries": queries}
     files |= {"rows": every_field(24), "empty": []}
-    files["qrels"] = [{"query-id": f"q{q}", "corpus-id": f"d{d}", "score": 1 + d % 2} for q, d in judgements]
-    files |= {"data/sts/stsb.test": pairs, "data/sts/sickr": pairs[:20], "data/clustering/own": sentences}
+    files["qrels"] = [
+        {"query-id": f"q{q}", "corpus-id": f"d{d}", "score": 1 + d % 2} for q, d in judgements
+    ]
+    files |= {
+        "data/sts/stsb.test": pairs,
+        "data/sts/sickr": pairs[:20],
+        "data/clustering/own": sentences,
+    }
     files |= {"data/senteval/cr": sentences, "data/senteval/sst2.train": sentences}
     files |= {"data/senteval/sst2.test": sentences[:12], "data/senteval/sst2.dev": sentences[12:24]}
     files |= {"data/retrieval/own/corpus": corpus, "data/retrieval/own/queries": queries}
@@ -215,7 +238,9 @@ class Builder:
     def make_mistake(self, words):
         """Add wrong words, or replace or repeat an input."""
         mistake = self.random.choice(["add", "replace", "repeat"])
-        inputs = [n for n, word in enumerate(words) if "." in word and not word.startswith((OUT, "-"))]
+        inputs = [
+            n for n, word in enumerate(words) if "." in word and not word.startswith((OUT, "-"))
+        ]
         if mistake == "add" or not inputs:
             words += self.random.choice(WRONG_WORDS)
             return
@@ -235,7 +260,12 @@ def predict(random):
         has_label = True
     else:
         name = line.choice(
-            "texts.txt", "sentences.jsonl", "pairs.jsonl", "table.tsv", "renamed.jsonl", "broken.jsonl"
+            "texts.txt",
+            "sentences.jsonl",
+            "pairs.jsonl",
+            "table.tsv",
+            "renamed.jsonl",
+            "broken.jsonl",
         )
         line.read(name)
         has_label = name not in ("texts.txt", "broken.jsonl") or model == "regressor"
@@ -292,7 +322,9 @@ def settings_of_train(random, method):
     settings = FEWER.get(method, {}) | {"max_length": random.choice([24, 64])}
     if method in ("mlm", "clear") and random.random() < 0.5:
         settings["head"] = "fresh"
-    settings |= {name: random.choice(values) for name, values in FOR_ALL.items() if random.random() < 0.1}
+    settings |= {
+        name: random.choice(values) for name, values in FOR_ALL.items() if random.random() < 0.1
+    }
     kind = METHODS[method].load().Settings if method in METHODS else None
     limits_of = {} if kind is None else notes(kind)
     for name in random.sample(sorted(limits_of), min(len(limits_of), random.choice([0, 0, 1, 2]))):
@@ -302,7 +334,11 @@ def settings_of_train(random, method):
         elif isinstance(default, bool):
             settings.setdefault(name, "off" if default else "on")
         elif isinstance(default, int | float):
-            limits = [limit for limit in (limits_of[name].least, limits_of[name].most) if limit is not None]
+            limits = [
+                limit
+                for limit in (limits_of[name].least, limits_of[name].most)
+                if limit is not None
+            ]
             settings.setdefault(name, random.choice([default, default * 2, *limits]))
     return settings
 
@@ -312,7 +348,9 @@ def train(random):
     method = random.choice([*METHODS, "mine.py:Uniform"])
     line.words += [method]
     line.read("rows.jsonl")
-    is_static = method in ("contrast", "sbert", "cosent", "angle", "pairsupcon") and random.random() < 0.2
+    is_static = (
+        method in ("contrast", "sbert", "cosent", "angle", "pairsupcon") and random.random() < 0.2
+    )
     model = "static" if is_static else line.choice("small", "small", "wide", "trained")
     if method == "defsent-plus":
         model = "small"
@@ -358,7 +396,10 @@ def score_hits(random):
     hits = ["hits.jsonl", "hits.small.jsonl", "flat.jsonl"]
     for path in random.sample(hits, line.choice(1, 1, 2)):
         line.words.append(path)
-    line.words += ["--qrels", line.choice("qrels.tsv", "qrels.jsonl", "data/retrieval/own/qrels.tsv")]
+    line.words += [
+        "--qrels",
+        line.choice("qrels.tsv", "qrels.jsonl", "data/retrieval/own/qrels.tsv"),
+    ]
     if line.add(0.4, "--baseline", *hits):
         line.add(0.4, "--fail-if-worse", "100", "50")
     line.add(0.2, "--missing", "zero", "error")
@@ -517,7 +558,9 @@ def digest_of(folder):
 
 
 def execute(line, folder, scratch):
-    """Run the command line in a fork in this folder: exit code (None if it hangs), output and messages."""
+    """Run the command line in a fork in this folder: exit code (None if it hangs), output and
+    messages.
+    """
     out, err = scratch / "stdout", scratch / "stderr"
     child = os.fork()
     if child == 0:
@@ -561,7 +604,11 @@ class Bench:
     """A folder of inputs that no command may change, and one for the outputs of each command."""
 
     def __init__(self, folder):
-        self.folder, self.inputs, self.out = folder, folder / "inputs", folder / OUT.removeprefix("../")
+        self.folder, self.inputs, self.out = (
+            folder,
+            folder / "inputs",
+            folder / OUT.removeprefix("../"),
+        )
         self.inputs.mkdir()
         import_all()
         write_inputs(self.inputs)
@@ -578,7 +625,13 @@ class Bench:
         shutil.rmtree(self.out)
         message = next(iter(err.splitlines()), "")
         return Outcome(
-            number, name, str(line), -999 if code is None else code, round(seconds, 2), faults, message
+            number,
+            name,
+            str(line),
+            -999 if code is None else code,
+            round(seconds, 2),
+            faults,
+            message,
         )
 
     def faults(self, line, code, out, err):
@@ -614,9 +667,13 @@ class Bench:
     def bad_lines(self, line, code, out):
         """Outputs of JSON lines that are not."""
         contents = {
-            name: (self.out / name).read_bytes() for name in line.outputs if (self.out / name).is_file()
+            name: (self.out / name).read_bytes()
+            for name in line.outputs
+            if (self.out / name).is_file()
         }
-        is_json = line.words[0] != "report" and "--list" not in line.words and "--table" not in line.words
+        is_json = (
+            line.words[0] != "report" and "--list" not in line.words and "--table" not in line.words
+        )
         if code == 0 and is_json and "-o" not in line.words:
             contents["stdout"] = out
         for name, content in contents.items():
@@ -650,7 +707,9 @@ def main():
     if options.log is not None and options.log.exists():
         done = {json.loads(line)["number"] for line in options.log.read_text().splitlines()}
     numbers = (
-        [options.only] if options.only is not None else [n for n in range(options.count) if n not in done]
+        [options.only]
+        if options.only is not None
+        else [n for n in range(options.count) if n not in done]
     )
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         log = sys.stdout if options.log is None else stack.enter_context(options.log.open("a"))

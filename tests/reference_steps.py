@@ -1,4 +1,6 @@
-"""Steps of optimizers, for tests that repeat a training with transformers, plain loops and torch."""
+"""Steps of optimizers, for tests that repeat a training with transformers, plain loops and
+torch.
+"""
 
 import math
 

@@ -5,8 +5,10 @@ A file has shared files, then cases. Each case runs in an empty folder with thes
     file NAME: TEXT         a file of one line; without TEXT, the indented lines below are its lines
     == TITLE                a case
     each WORD: A | B        run the case with each of these in place of WORD
-    $ ARGUMENTS             run sentkit; behind it > FILE for its output, < FILE or <<< TEXT (\\n: a newline)
-    $ ARGUMENTS !65 TEXT    exit code 65, and the message begins with TEXT, behind the name of the command
+    $ ARGUMENTS             run sentkit; behind it > FILE for its output, < FILE or <<< TEXT
+                            (\\n: a newline)
+    $ ARGUMENTS !65 TEXT    exit code 65, and the message begins with TEXT, behind the name of the
+                            command
     ! TEXT                  a further line of standard error
     = TEXT                  a line of standard output; [...] is any text
     = ...                   any output; ! ... any further messages
@@ -17,9 +19,9 @@ A file has shared files, then cases. Each case runs in an empty folder with thes
     rm NAME                 remove a file or folder
     set NAME=VALUE          a variable of the environment
 
-Without a line of output or of standard error, there is none. A command that fails (but 1 and 75) changes no
-file but that of --rejects, and its message has at most one line of advice. TINY, OTHER, CLASSIFIER and MARIAN
-are the models of conftest.py.
+Without a line of output or of standard error, there is none. A command that fails (but 1 and 75)
+changes no file but that of --rejects, and its message has at most one line of advice. TINY, OTHER,
+CLASSIFIER and MARIAN are the models of conftest.py.
 """
 
 import json
@@ -136,7 +138,9 @@ class Player:
         for step in case.steps:
             text, out, err = put(step.text), [*map(put, step.out)], [*map(put, step.err)]
             problems = self.checked(step.kind, text, out, err, case)
-            self.wrong += [f"line {step.number}: {step.kind} {text}\n    {each}" for each in problems]
+            self.wrong += [
+                f"line {step.number}: {step.kind} {text}\n    {each}" for each in problems
+            ]
         assert not self.wrong, "\n".join(self.wrong)
 
     def checked(self, kind, text, out, err, case):
@@ -175,7 +179,9 @@ class Player:
         stdin = Path(source).read_bytes() if source else unescaped(given or "")
         arguments, before = self.words(words), contents(Path())
         done = self.fixture("sentkit")(*arguments, stdin=stdin)
-        found, told = (self.with_names(each) for each in (done.out.decode("utf-8", "replace"), done.err))
+        found, told = (
+            self.with_names(each) for each in (done.out.decode("utf-8", "replace"), done.err)
+        )
         if output:
             Path(output).write_bytes(done.out)
         wanted = int(code or 0)
@@ -186,7 +192,9 @@ class Player:
         if wanted not in ANSWERED:
             bad = {arguments[n + 1] for n, word in enumerate(arguments) if word == "--rejects"}
             after = contents(Path())
-            changed = {name for name in {*before, *after} if before.get(name) != after.get(name)} - bad
+            changed = {
+                name for name in {*before, *after} if before.get(name) != after.get(name)
+            } - bad
             problems += [f"changed: {sorted(changed)}"] if changed else []
         return problems
 
@@ -200,7 +208,9 @@ class Player:
         start = f"sentkit {' '.join(arguments[:group])}: "
         wanted = [each if each.startswith("  ") else start + each for each in more if each != "..."]
         if message is not None:
-            first = next((n for n, line in enumerate(told) if fits(start + message, line, start=True)), None)
+            first = next(
+                (n for n, line in enumerate(told) if fits(start + message, line, start=True)), None
+            )
             if first is None:
                 return [f"told {told}"]
             told = told[first + 1 :]

@@ -21,8 +21,31 @@ NANO = ROOT / "sentkit/nano"
 SVG = "{http://www.w3.org/2000/svg}"  # namespace
 DATA = Path(os.environ.get("SENTKIT_DATA", ROOT.parent / "shared/data"))
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "the", "cat", "dog", "sat", ".", "play", "##ing", "##s"]
-FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "mpnet", "modernbert")
+PIECES = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "a",
+    "the",
+    "cat",
+    "dog",
+    "sat",
+    ".",
+    "play",
+    "##ing",
+    "##s",
+]
+FAMILIES = (
+    "bert",
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "distilbert",
+    "electra",
+    "mpnet",
+    "modernbert",
+)
 SMALL = {  # a BERT for nano's tokenizer
     "vocab_size": 16384,
     "hidden_size": 16,
@@ -32,15 +55,37 @@ SMALL = {  # a BERT for nano's tokenizer
     "max_position_embeddings": 128,
 }
 TEXTS = [
-    "a man plays a guitar", "someone makes music", "the cat sleeps", "a dog runs", "rain",
-    "two people walk along the river", "birds fly south", "the market fell", "she reads a book",
-]  # fmt: skip
+    "a man plays a guitar",
+    "someone makes music",
+    "the cat sleeps",
+    "a dog runs",
+    "rain",
+    "two people walk along the river",
+    "birds fly south",
+    "the market fell",
+    "she reads a book",
+]
 WORDS = {*" ".join(TEXTS).split()}
-WORDS |= {"animal", "ball", "cat", "children", "dog", "hill", "house", "park", "rain", "red", "river", "sea"}
+WORDS |= {
+    "animal",
+    "ball",
+    "cat",
+    "children",
+    "dog",
+    "hill",
+    "house",
+    "park",
+    "rain",
+    "red",
+    "river",
+    "sea",
+}
 WORDS |= {"train"}
 PAIRS = [
     {"text_a": one, "text_b": other, "score": score}
-    for one, other, score in zip(TEXTS, TEXTS[1:], (3.0, 1.0, 2.5, 0.0, 4.0, 1.5, 2.0, 0.5), strict=False)
+    for one, other, score in zip(
+        TEXTS, TEXTS[1:], (3.0, 1.0, 2.5, 0.0, 4.0, 1.5, 2.0, 0.5), strict=False
+    )
 ]
 
 READERS = {  # commands that read vectors
@@ -128,10 +173,17 @@ def make_bert(folder, kind="BertModel", **config):
 
 
 def declare_modules(folder, mode, width, last="2_Normalize", **files):
-    """Declare pooling and a step in the old schema of sentence-transformers, and write other files."""
+    """Declare pooling and a step in the old schema of sentence-transformers, and write
+    other files.
+    """
     kinds = {"": "Transformer", "1_Pooling": "Pooling", last: last[2:]}
     listing = [
-        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        {
+            "idx": place,
+            "name": str(place),
+            "path": path,
+            "type": f"sentence_transformers.models.{kind}",
+        }
         for place, (path, kind) in enumerate(kinds.items())
     ]
     pooling = {"word_embedding_dimension": width, f"pooling_mode_{mode}": True}
@@ -167,28 +219,43 @@ def make_classifier(kind, outputs, folder, **config):
 
 
 def write_small_tokenizer(folder):
-    """nano's tokenizer with few of its tokens, so that a model has a small vocabulary; the number of tokens.
+    """nano's tokenizer with few of its tokens, so that a model has a small vocabulary; the number
+    of tokens.
 
     They are the frequent ASCII ones and the words that tests take for single tokens.
     """
     tokenizer = json.loads((NANO / "tokenizer.json").read_text())
     ranks = tokenizer["model"]["vocab"]
-    kept = [token for token, rank in ranks.items() if token.isascii() and (rank < 1000 or token in WORDS)]
-    tokenizer["model"]["vocab"] = {token: number for number, token in enumerate(sorted(kept, key=ranks.get))}
+    kept = [
+        token
+        for token, rank in ranks.items()
+        if token.isascii() and (rank < 1000 or token in WORDS)
+    ]
+    tokenizer["model"]["vocab"] = {
+        token: number for number, token in enumerate(sorted(kept, key=ranks.get))
+    }
     folder.mkdir(exist_ok=True)
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    (folder / "vocab.txt").write_text("".join(token + "\n" for token in tokenizer["model"]["vocab"]))
+    (folder / "vocab.txt").write_text(
+        "".join(token + "\n" for token in tokenizer["model"]["vocab"])
+    )
     shutil.copy(NANO / "tokenizer_config.json", folder)
     return len(kept)
 
 
 def contents(folder):
     """The bytes of all files of a folder, by path."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def without_command(folder):
-    """The contents of checkpoints without the records of their commands, which have inputs and outputs."""
+    """The contents of checkpoints without the records of their commands, which have inputs and
+    outputs.
+    """
     files = contents(folder)
     for name, content in files.items():
         if name.endswith("README.md"):
@@ -213,7 +280,8 @@ def stored_rows(path_or_store):
 
 
 def with_program(folder, program=(sys.executable, "-m", "sentkit")):
-    """The environment of a shell in which `sentkit` runs this program, through a script in folder/bin.
+    """The environment of a shell in which `sentkit` runs this program, through a script in
+    folder/bin.
 
     With the program of `forking`, `python3` runs in forks, too.
     """
@@ -223,7 +291,10 @@ def with_program(folder, program=(sys.executable, "-m", "sentkit")):
     for name, words in programs.items():
         if not (folder / "bin" / name).exists():
             write_script(folder / "bin" / name, f'exec {shlex.join(map(str, words))} "$@"')
-    return {**os.environ, "PATH": f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    return {
+        **os.environ,
+        "PATH": f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
 
 
 def python_of(program):
@@ -232,7 +303,9 @@ def python_of(program):
 
 
 def heed_signals():
-    """For `preexec_fn`: a shell's background jobs ignore Ctrl-C, and so would the processes of tests."""
+    """For `preexec_fn`: a shell's background jobs ignore Ctrl-C, and so would the processes of
+    tests.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_DFL)
 
@@ -267,7 +340,9 @@ def padded(rows):
 
 
 def states_of(folder, sequences, layer=None):
-    """The last states, or those of a layer, of transformers for each of these sequences of token ids."""
+    """The last states, or those of a layer, of transformers for each of these sequences of token
+    ids.
+    """
     import torch
     from transformers import AutoModel
 
@@ -315,7 +390,9 @@ def write_output(path, content, *, force=False, fails=None):
 
 
 def read_alike(sentkit, name, *paths):
-    """The outputs of a command of READERS for each of these paths, with PATH in place of the path."""
+    """The outputs of a command of READERS for each of these paths, with PATH in place of
+    the path.
+    """
     outputs = []
     for path in paths:
         done = sentkit(*[path if word == "PATH" else word for word in READERS[name]])
@@ -331,7 +408,9 @@ def deleted(words, note):
     for place, word in enumerate(words):
         if place not in gone:
             left.append(word)
-        elif "mark" in note and (place in note["at"] if "length" in note else place - 1 not in gone):
+        elif "mark" in note and (
+            place in note["at"] if "length" in note else place - 1 not in gone
+        ):
             left.append(note["mark"])
     return left
 

@@ -47,7 +47,11 @@ def test_the_script_for_a_gpu_runs_on_a_cpu(tmp_path):
     first = {line.split(" | ")[0].removeprefix("| ") for line in lines if line.startswith("| ")}
 
     assert first > {
-        *("sentkit: texts to vectors", "`train simcse`, bf16, 4 x 8", "`train sg-bert`, bf16, 4 x 8"),
+        *(
+            "sentkit: texts to vectors",
+            "`train simcse`, bf16, 4 x 8",
+            "`train sg-bert`, bf16, 4 x 8",
+        ),
         "plain loop of transformers, bf16, 4 x 8",
     }
     assert [line for line in lines if " operations take " in line][1].startswith(

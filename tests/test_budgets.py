@@ -16,7 +16,13 @@ def leaves(command, path="sentkit"):
 
 COMMANDS = dict(leaves(program()))
 LEAVES = {path: command for path, command in COMMANDS.items() if not hasattr(command, "commands")}
-MOST = {"encode": 28, "train": 28, "score": 24, "search": 24, "cluster": 24}  # slots; others have 20
+MOST = {
+    "encode": 28,
+    "train": 28,
+    "score": 24,
+    "search": 24,
+    "cluster": 24,
+}  # slots; others have 20
 
 
 @pytest.mark.parametrize("path", COMMANDS)
@@ -33,7 +39,9 @@ def test_the_long_help_has_little_prose(path):
     text = help_texts.help_of(path, command.help)
     lines = help_texts.long_help(path, command, command.params).splitlines()
     start = len(help_texts.opening(path, command, text))
-    prose = lines[start : next(n for n, line in enumerate(lines) if n > start and line.endswith(":"))]
+    prose = lines[
+        start : next(n for n, line in enumerate(lines) if n > start and line.endswith(":"))
+    ]
 
     assert len(lines) <= 75
     assert len(text.examples) <= 4
@@ -65,10 +73,16 @@ def test_a_command_has_few_slots(path):
 
 
 def test_names_of_tests_depend_only_on_the_code(request):
-    """Not on time, hash seed or machine: workers that collect other tests, or in another order, stop."""
+    """Not on time, hash seed or machine: workers that collect other tests, or in another order,
+    stop.
+    """
     hook = request.config.hook.pytest_make_parametrize_id
-    markers = [(item, mark) for item in request.session.items for mark in item.iter_markers("parametrize")]
+    markers = [
+        (item, mark) for item in request.session.items for mark in item.iter_markers("parametrize")
+    ]
 
     assert hook(config=request.config, val=b"PK", argname="content") == "content"
-    assert [item.nodeid for item, mark in markers if isinstance(mark.args[1], set | frozenset)] == []
+    assert [
+        item.nodeid for item, mark in markers if isinstance(mark.args[1], set | frozenset)
+    ] == []
     assert [item.nodeid for item in request.session.items if str(ROOT) in item.name] == []

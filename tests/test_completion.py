@@ -57,7 +57,10 @@ def test_every_flag_of_a_command_is_offered(name):
     [
         (("encode", "--on-truncate", "e"), ["error"]),
         (("encode", "--readout", ""), list(NAMED)),
-        (("encode", "x.txt", "--readout", "mean-"), [name for name in NAMED if name.startswith("mean-")]),
+        (
+            ("encode", "x.txt", "--readout", "mean-"),
+            [name for name in NAMED if name.startswith("mean-")],
+        ),
         (("whiten", "fit", "--kind", "w"), ["whitening"]),
         (("train", ""), list(METHODS)),
         (("train", "-q", "sim"), ["simcse", "simcse-sup"]),
@@ -76,8 +79,20 @@ def test_values_are_offered(words, expected):
 
 def test_nothing_else_is_offered():
     """The shell then completes names of files."""
-    lines = ("encode ", "encode -o ", "encode -m n", "encode -- --re", "train simcse ", "train --set ")
-    lines += ("train simcse --preset none", "nothing --re", "encode --nothing x", "encode --nothing=x")
+    lines = (
+        "encode ",
+        "encode -o ",
+        "encode -m n",
+        "encode -- --re",
+        "train simcse ",
+        "train --set ",
+    )
+    lines += (
+        "train simcse --preset none",
+        "nothing --re",
+        "encode --nothing x",
+        "encode --nothing=x",
+    )
 
     words_by_line = {line: offered(*line.split(" ")) for line in lines}
 
@@ -95,8 +110,10 @@ def test_names_without_torch_are_those_of_the_classes():
 
 def test_completion_imports_no_model_and_no_numpy(monkeypatch):
     code = (
-        "import sys\nfrom sentkit import cli\ncli.leave = sys.exit\ntry:\n    cli.main()\nfinally:\n"
-        "    print(*{'numpy', 'torch', 'transformers', 'tokenizers'} & sys.modules.keys(), file=sys.stderr)"
+        "import sys\nfrom sentkit import cli\ncli.leave = sys.exit\ntry:\n    "
+        "cli.main()\nfinally:\n"
+        "    print(*{'numpy', 'torch', 'transformers', 'tokenizers'} & sys.modules.keys(), "
+        "file=sys.stderr)"
     )
     for line, word in (
         ("encode --readout ", "cls"),
@@ -106,7 +123,9 @@ def test_completion_imports_no_model_and_no_numpy(monkeypatch):
         monkeypatch.setenv(completion.VARIABLE, "complete_fish")
         monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
         monkeypatch.setenv("_TYPER_COMPLETE_ARGS", f"sentkit {line}")
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
 
         assert word in [line.partition("\t")[0].strip() for line in done.stdout.splitlines()]
         assert done.stderr == "\n"
@@ -156,7 +175,9 @@ LINES = [
 
 
 def install(shell):
-    done = subprocess.run(["sentkit", "--install-completion", shell], check=True, capture_output=True)
+    done = subprocess.run(
+        ["sentkit", "--install-completion", shell], check=True, capture_output=True
+    )
     return done.stdout.decode()
 
 

@@ -1,4 +1,6 @@
-"""examples/data_of_papers.py: small files in the distributed formats, and the real files where they exist."""
+"""examples/data_of_papers.py: small files in the distributed formats, and the real files where they
+exist.
+"""
 
 import importlib.util
 import json
@@ -14,7 +16,10 @@ from sentkit.reports.suites import MULTILINGUAL, STS, find_test_sets
 from support import DATA, ROOT, in_jsonl, load_script
 
 RAW = DATA / "raw"
-SEMEVAL, SENTEVAL = "https://alt.qcri.org/semeval2014/task10", "https://github.com/facebookresearch/SentEval"
+SEMEVAL, SENTEVAL = (
+    "https://alt.qcri.org/semeval2014/task10",
+    "https://github.com/facebookresearch/SentEval",
+)
 EN, ES = (
     ("a cat sat", "the cat sat", 'the "dog"', "the café", "a bird", "the sea"),
     ("un gato de la casa", "un niño"),
@@ -26,7 +31,10 @@ HEADERS = {
     "mrpc": "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n",
 }
 FORMS = {  # a line of two texts and a label or score, and these of three lines
-    "pairs": ("{0}\t{1}\tsource\tof both", (3.25, 1.0, "")),  # the scores are in another file, one is blank
+    "pairs": (
+        "{0}\t{1}\tsource\tof both",
+        (3.25, 1.0, ""),
+    ),  # the scores are in another file, one is blank
     "stsb": ("news\tMSRpar\t2012test\t0001\t{2}\t{0}\t{1}\tlicence", (3.25, 1.0, 0.0)),
     "sick": ("12\t{0}\t{1}\t{2}\tNEUTRAL", (3.25, 1.0, 5.0)),
     "text": ("{0} ", ()),  # the labels are the places of the files
@@ -96,7 +104,9 @@ def converter(monkeypatch, tmp_path, capsys):
 
 def rows_in(folder):
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.jsonl")}
-    return {name[:-6]: [*map(json.loads, path.open(encoding="utf-8"))] for name, path in files.items()}
+    return {
+        name[:-6]: [*map(json.loads, path.open(encoding="utf-8"))] for name, path in files.items()
+    }
 
 
 def test_every_distributed_set_becomes_rows(converter, tmp_path):
@@ -107,7 +117,16 @@ def test_every_distributed_set_becomes_rows(converter, tmp_path):
     assert (code, err) == (0, "")
     assert rows_in(tmp_path / "raw/out") == expected
     lines = [line.split() for line in out.splitlines()]
-    assert lines[1] == ["agnews", "3", "3", "2", "2", "2", "2.3", "6"]  # a cat sat, the "dog", a bird
+    assert lines[1] == [
+        "agnews",
+        "3",
+        "3",
+        "2",
+        "2",
+        "2",
+        "2.3",
+        "6",
+    ]  # a cat sat, the "dog", a bird
     assert lines[5] == ["tweet", "3", "5K", "2", "2", "2", "2.3", "6"]
     assert len(lines) == 9
     assert converter("raw", "raw/out") == (0, out, "")
@@ -118,7 +137,10 @@ def test_every_distributed_set_becomes_rows(converter, tmp_path):
     assert unused == []
     assert {test.name for test in tests if "sts" in test.suite} == {*STS, *MULTILINGUAL}
     for suite in ("sts", "senteval", "clustering"):
-        assert missing_tasks(suite, {"avg", *(test.task for test in tests if test.suite == suite)}) == []
+        assert (
+            missing_tasks(suite, {"avg", *(test.task for test in tests if test.suite == suite)})
+            == []
+        )
     page = (ROOT / "sentkit/pages/report.txt").read_text()
     assert {test.name for test in tests} - set(re.findall(r"\w+", page)) == set()
 
@@ -148,24 +170,72 @@ GOLD, INPUT = "STS12-en-test/STS.gs.MSRvid.txt", "STS12-en-test/STS.input.MSRvid
 @pytest.mark.parametrize(
     ("name", "path", "old", "new", "problem"),
     [
-        ("sts/sickr.test", SICK, b"_A", b"_a", ":1: the columns are not pair_ID, .*; another language"),
+        (
+            "sts/sickr.test",
+            SICK,
+            b"_A",
+            b"_a",
+            ":1: the columns are not pair_ID, .*; another language",
+        ),
         ("sts/sickr.test", SICK, b"3.25", b"9", ":2: the score '9' is not a number from 0 to 5"),
-        ("sts/sickr.test", SICK, b"3.25", b"nan", ":2: the score 'nan' is not a number from 0 to 5"),
+        (
+            "sts/sickr.test",
+            SICK,
+            b"3.25",
+            b"nan",
+            ":2: the score 'nan' is not a number from 0 to 5",
+        ),
         ("sts/sickr.test", SICK, b"\t3.25", b"", ":2: not a line of this set: .*; another version"),
-        ("sts/stsb.dev", STSB, b"the ", b"um ", ': the most frequent word is "um"; another language'),
+        (
+            "sts/stsb.dev",
+            STSB,
+            b"the ",
+            b"um ",
+            ': the most frequent word is "um"; another language',
+        ),
         ("sts/stsb.dev", STSB, b"a", b"\xff", ": 'utf-8' codec can't decode byte 0xff"),
         ("sts/sts12", GOLD, b"1.0\n", b"1.0\n\n", ": 4 lines for 3 pairs; another version"),
         ("sts/sts12", GOLD, b"1.0", b"good", ":2: the score 'good' is not a number"),
         ("sts/sts12", GOLD, None, None, ": the set is not complete; add STS.gs.MSRvid.txt"),
         ("sts/sts12", INPUT, None, None, f": the set is not complete; add {INPUT}"),
-        ("sts/sts12", f"other/{INPUT}", None, b"", f": .*other/{INPUT} has the same name; remove one"),
-        ("senteval/cr", "CR/custrev.pos", b"a bird", b"a\nbird", ": 7 rows .* instead of 6 rows in 2"),
-        ("clustering/tweet", TWEET, b"65", b"96", ": 3 rows in 1 classes of 3 to 3 instead of 3 rows in 2"),
-        ("clustering/tweet", TWEET, b"65", b"no", ":1: expected a row with text, cluster; another format"),
-        ("clustering/tweet", "tweet.jsonl", None, b'{"text": 1}', ":1: expected a row with text, label"),
+        (
+            "sts/sts12",
+            f"other/{INPUT}",
+            None,
+            b"",
+            f": .*other/{INPUT} has the same name; remove one",
+        ),
+        (
+            "senteval/cr",
+            "CR/custrev.pos",
+            b"a bird",
+            b"a\nbird",
+            ": 7 rows .* instead of 6 rows in 2",
+        ),
+        (
+            "clustering/tweet",
+            TWEET,
+            b"65",
+            b"96",
+            ": 3 rows in 1 classes of 3 to 3 instead of 3 rows in 2",
+        ),
+        (
+            "clustering/tweet",
+            TWEET,
+            b"65",
+            b"no",
+            ":1: expected a row with text, cluster; another format",
+        ),
+        (
+            "clustering/tweet",
+            "tweet.jsonl",
+            None,
+            b'{"text": 1}',
+            ":1: expected a row with text, label",
+        ),
         ("sts/stsb.dev", "stsb.dev.jsonl.gz", None, b"no", ": Not a gzipped file"),
     ],
-)  # fmt: skip
+)
 def test_a_file_of_another_set_is_refused(converter, tmp_path, name, path, old, new, problem):
     """The other sets are converted. Rows in the name of `report` replace the file."""
     raw, expected = tmp_path / "raw/deep", converter.small_sets("senteval/mr", name)
@@ -196,7 +266,12 @@ def test_a_file_of_another_set_is_refused(converter, tmp_path, name, path, old, 
 
 def test_missing_sets_are_named(converter, tmp_path):
     converter.small_sets("sts/sts12", "sts/sts14_es", "senteval/mr")
-    for path in ("MR/rt-polarity.pos", "MR/rt-polarity.neg", "STS.input.news.txt", "STS.input.wikipedia.txt"):
+    for path in (
+        "MR/rt-polarity.pos",
+        "MR/rt-polarity.neg",
+        "STS.input.news.txt",
+        "STS.input.wikipedia.txt",
+    ):
         (tmp_path / "raw/deep" / path).unlink()
     (tmp_path / "empty").mkdir()
     code, _, err = converter("raw", "out")
@@ -211,7 +286,10 @@ def test_missing_sets_are_named(converter, tmp_path):
     assert converter("none", "out") == (66, "", "data_of_papers.py: none: not a folder\n")
     (tmp_path / "file").write_text("")
     code, _, err = converter("raw", "file")
-    assert (code, err) == (73, f"data_of_papers.py: {tmp_path}/file/sts/sts12.jsonl: Not a directory\n")
+    assert (code, err) == (
+        73,
+        f"data_of_papers.py: {tmp_path}/file/sts/sts12.jsonl: Not a directory\n",
+    )
 
 
 @pytest.mark.skipif(not RAW.is_dir(), reason="needs the distributed files")

@@ -40,7 +40,12 @@ from support import (
 
 DOCUMENTS = {
     name: (ROOT / name).read_text()
-    for name in ("README.md", "examples/README.md", "tests/benchmarks/README.md", "sentkit/README.md")
+    for name in (
+        "README.md",
+        "examples/README.md",
+        "tests/benchmarks/README.md",
+        "sentkit/README.md",
+    )
 }
 OF_PAPERS = {paper.key: f"sentkit/papers/{paper.folder}/README.md" for paper in PAPERS.values()}
 DOCUMENTS |= {name: (ROOT / name).read_text() for name in OF_PAPERS.values()}
@@ -92,21 +97,41 @@ def furnished(tmp_path_factory, marian, execute):
         shutil.copytree(marian, folder / name)
         settings = json.loads((marian / "generation_config.json").read_text()) | {"max_length": 6}
         (folder / name / "generation_config.json").write_text(json.dumps(settings))
-    rows = [{"text_a": a, "text_b": b, "score": x, "topic": t, "same": x > 3} for a, b, x, t in PAIRS]
-    reviews = [{"text": f"{word} {n}", "label": word} for n in range(12) for word in ("good", "bad")]
+    rows = [
+        {"text_a": a, "text_b": b, "score": x, "topic": t, "same": x > 3} for a, b, x, t in PAIRS
+    ]
+    reviews = [
+        {"text": f"{word} {n}", "label": word} for n in range(12) for word in ("good", "bad")
+    ]
     news = [{"text": text, "label": topic} for *texts, _, topic in PAIRS for text in texts]
     synonyms = {"cat": ["kitten"], "dog": ["hound"], "sea": ["ocean"]}
     thesaurus = [{"word": word, "synonyms": others} for word, others in synonyms.items()]
-    files = {"pairs": rows, "reviews": reviews, "more": reviews, "thesaurus": thesaurus, "news": news}
+    files = {
+        "pairs": rows,
+        "reviews": reviews,
+        "more": reviews,
+        "thesaurus": thesaurus,
+        "news": news,
+    }
     write_rows(folder, files | {f"data/sts/{name}": rows for name in STS})
     (folder / "a.csv").write_text("sent1,sent2\na,b\n")
     (folder / "titles.csv").write_text('id,title\n1,A cat\n2,"A dog, running"\n3,The sea\n')
     (folder / "titles.txt").write_text("A cat\nA dog\nThe sea\n")
     (folder / "table.csv").write_text("id,text\n1,A cat\n")
-    (folder / "words.tsv").write_text("entry\tdefinition\ncat\ta small animal\ncat\ta pet that purrs\n")
+    (folder / "words.tsv").write_text(
+        "entry\tdefinition\ncat\ta small animal\ncat\ta pet that purrs\n"
+    )
     for words in (
-        *("pairs.jsonl -o new.jsonl", "pairs.jsonl -o a.safetensors", "titles.txt -o titles.safetensors"),
-        *("titles.txt -o signs.safetensors --store binary", "titles.txt -o q.jsonl", "titles.txt -o titles/"),
+        *(
+            "pairs.jsonl -o new.jsonl",
+            "pairs.jsonl -o a.safetensors",
+            "titles.txt -o titles.safetensors",
+        ),
+        *(
+            "titles.txt -o signs.safetensors --store binary",
+            "titles.txt -o q.jsonl",
+            "titles.txt -o titles/",
+        ),
         *("reviews.jsonl -o reviews.safetensors", "news.jsonl -o news.safetensors"),
     ):
         execute(["sentkit", "encode", *words.split()], folder)
@@ -114,21 +139,35 @@ def furnished(tmp_path_factory, marian, execute):
     write_models(folder, execute)
     encoder = '{"encoder":"nano/%s:%012d","spearman":%d}\n'
     for name, form in (("layers", "L%d:mean"), ("masked", "mean/out%d")):
-        (folder / f"{name}.jsonl").write_text("".join(encoder % (form % n, n, 50 + n) for n in range(5)))
-    table = "method\tdata\tbatch\ttest\ttest_sd\nsimcse\tnews\t16\t50.1\t0.5\nct\tnews\t16\t48.5\t-\n"
+        (folder / f"{name}.jsonl").write_text(
+            "".join(encoder % (form % n, n, 50 + n) for n in range(5))
+        )
+    table = (
+        "method\tdata\tbatch\ttest\ttest_sd\nsimcse\tnews\t16\t50.1\t0.5\nct\tnews\t16\t48.5\t-\n"
+    )
     (folder / "table.tsv").write_text(table)
-    step = '{"step":%d,"loss":%d,"terms":{"contrast":%d},"lr":[0.1]}\n{"step":%d,"dev":%d,"best":false}\n'
+    step = (
+        '{"step":%d,"loss":%d,"terms":{"contrast":%d},"lr":[0.1]}\n'
+        '{"step":%d,"dev":%d,"best":false}\n'
+    )
     log = "".join(step % (n, 9 - n, 9 - n, n, 50 + n) for n in range(5))
     for name in ("ckpt", "run1", "run2"):
         (folder / name).mkdir()
         (folder / name / "steps.jsonl").write_text(log)
     for made, copy in (
-        *(("new.jsonl", "old.jsonl"), ("new.jsonl", "part1.jsonl"), ("a.safetensors", "b.safetensors")),
+        *(
+            ("new.jsonl", "old.jsonl"),
+            ("new.jsonl", "part1.jsonl"),
+            ("a.safetensors", "b.safetensors"),
+        ),
         *(("a.safetensors", "part2.safetensors"), ("reviews.safetensors", "more.safetensors")),
     ):
         shutil.copy(folder / made, folder / copy)
     for name, rows in (("shard1", "new.jsonl"), ("shard2", "titles.safetensors")):
-        execute(["sentkit", "whiten", "fit", rows, "--kind", "center", "-o", f"{name}.safetensors"], folder)
+        execute(
+            ["sentkit", "whiten", "fit", rows, "--kind", "center", "-o", f"{name}.safetensors"],
+            folder,
+        )
     directions, mean = np.eye(256, 8, dtype=np.float32), np.zeros(256, np.float32)
     write_affine(folder / "whitening.safetensors", directions, mean, {"kind": "whitening"})
     return folder
@@ -147,26 +186,37 @@ def test_the_committed_man_pages_are_the_generated_ones():
     generated = {f"man1/{name}": page for name, page in pages(program()).items()}
     generated["man7/sentkit-methods.7"] = load_script(ROOT / "examples/methods_page.py").page()
 
-    assert [name for name, page in generated.items() if (ROOT / "man" / name).read_text() != page] == []
+    assert [
+        name for name, page in generated.items() if (ROOT / "man" / name).read_text() != page
+    ] == []
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "man").rglob("*.[1-9]")), ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "man").rglob("*.[1-9]")), ids=lambda page: page.name
+)
 def test_a_man_page_fits_into_80_columns(page):
-    """Unfilled lines begin at column 7, or where `.in` says; `man` leaves 2 columns at the right empty."""
+    """Unfilled lines begin at column 7, or where `.in` says; `man` leaves 2 columns at the right
+    empty.
+    """
     indent, unfilled, long = 7, False, []
     for line in page.read_text().splitlines():
         if line in (".nf", ".fi"):
             unfilled = line == ".nf"
         elif line.startswith(".in"):
             indent = int(line[4:-1] or 7)
-        elif unfilled and indent + len(re.sub(r"\\f.|\\&|\\(?=-)", "", line).replace(r"\e", "/")) > 80:
+        elif (
+            unfilled
+            and indent + len(re.sub(r"\\f.|\\&|\\(?=-)", "", line).replace(r"\e", "/")) > 80
+        ):
             long.append(line)
 
     assert long == []
 
 
 def test_the_manual_page_of_the_class_is_that_of_the_class(execute, tmp_path):
-    """Its synopsis is the signature, each method is listed, and the example prints what the page says."""
+    """Its synopsis is the signature, each method is listed, and the example prints what the page
+    says.
+    """
     page = (ROOT / "man/man3/sentkit-encoder.3").read_text().replace("\\-", "-")
     synopsis, example, output, *_ = re.findall(r"\.nf\n(.*?)\n\.fi", page, re.DOTALL)
     constructor = re.search(r"Encoder(\(.*?\))\n", synopsis, re.DOTALL)[1]
@@ -205,8 +255,12 @@ def test_every_page_of_text_belongs_to_a_command():
 
 
 def test_every_man_page_is_installed():
-    """The build copies the folder man/ as it is, so each page must be in the folder of its section."""
-    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    """The build copies the folder man/ as it is, so each page must be in the folder of its
+    section.
+    """
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"][
+        "targets"
+    ]["wheel"]
     files = [path.relative_to(ROOT / "man") for path in (ROOT / "man").rglob("*") if path.is_file()]
 
     assert build["shared-data"] == {"man": "share/man"}
@@ -241,13 +295,17 @@ def checkout(tmp_path, forked_program):
 
 
 def test_the_documents_run_as_copied_from_a_bare_checkout(checkout):
-    """Run every block of all documents, in order, in one shell that starts without sentkit on its PATH."""
+    """Run every block of all documents, in order, in one shell that starts without sentkit on its
+    PATH.
+    """
     blocks = [
         text if kind == "sh" else f"python - <<'END'\n{text}END\n"
         for document in DOCUMENTS.values()
         for kind, text in re.findall(r"```(sh|python)\n(.*?)```", document, re.DOTALL)
     ]
-    script = "".join(f"echo BLOCK {n}; echo BLOCK {n} >&2\n{block}" for n, block in enumerate(blocks))
+    script = "".join(
+        f"echo BLOCK {n}; echo BLOCK {n} >&2\n{block}" for n, block in enumerate(blocks)
+    )
     folders = os.environ["PATH"].split(":")
     path = ":".join(folder for folder in folders if not Path(folder, "sentkit").exists())
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(checkout), "HF_HUB_OFFLINE": "1"}
@@ -262,15 +320,21 @@ def test_the_documents_run_as_copied_from_a_bare_checkout(checkout):
         assert (
             "layers.sh" not in block or output.count("\n") == 17
         )  # five layers, three readouts; the default; a gate
-        assert not [line for line in error.splitlines() if not expected(line)] or "first.sh" in block, error
+        assert (
+            not [line for line in error.splitlines() if not expected(line)] or "first.sh" in block
+        ), error
     assert f". '{checkout}/.venv/bin/activate'" in errors[0]
     shown = re.search(r"```\n\n```\n(.*?)```", README, re.DOTALL)[1]
     # Similarities differ in their last digits from machine to machine.
     assert re.sub(r"(\d\.\d{4})\d+", r"\1…", outputs[0]).splitlines() == shown.splitlines()
     assert outputs[1] == outputs[0]
     assert_recipes_show_what_they_say(dict(zip(blocks, outputs, strict=True)))
-    tracked = set(subprocess.check_output(["git", "-C", str(ROOT), "ls-files"], text=True).splitlines())
-    new = {str(path.relative_to(checkout)) for path in checkout.rglob("*") if path.is_file()} - tracked
+    tracked = set(
+        subprocess.check_output(["git", "-C", str(ROOT), "ls-files"], text=True).splitlines()
+    )
+    new = {
+        str(path.relative_to(checkout)) for path in checkout.rglob("*") if path.is_file()
+    } - tracked
     ignored = r"out/|\.venv/|.*__pycache__/"
     assert [name for name in sorted(new) if not re.match(ignored, name)] == []
 
@@ -317,7 +381,9 @@ def test_the_command_for_machines_without_a_gpu_is_shown_before_the_installation
 
 
 def expected(line):
-    """At layer 0 [CLS] is the same for every text. A run reports its readout and its scores on --dev."""
+    """At layer 0 [CLS] is the same for every text. A run reports its readout and its scores on
+    --dev.
+    """
     return "L00-cls" in line or re.match(
         r"sentkit train: ([-\d]+ [:\d]+  )?(seed \d+: )?(step|readout) ", line
     )
@@ -336,9 +402,12 @@ def test_an_example_of_the_help_runs(name, line, workplace, execute):
     line = line.removeprefix("watch ")  # it ends with a key of a person
     base = "SMALL" if name == "distill-static" else "nano"  # a table has a row for each token
     for old, new in {
-        "CHECKPOINT": base, "-m BASE": f"-m {base}", "--fail-under 80": "", "--dim 64": f"-m {base} --dim 8",
+        "CHECKPOINT": base,
+        "-m BASE": f"-m {base}",
+        "--fail-under 80": "",
+        "--dim 64": f"-m {base} --dim 8",
         "sentkit probe": "sentkit probe --penalties 1",
-    }.items():  # fmt: skip
+    }.items():
         line = line.replace(old, new)
     if "titles.safetensors" in line and " -o titles" in line:
         (workplace / "titles.safetensors").unlink()
@@ -347,7 +416,8 @@ def test_an_example_of_the_help_runs(name, line, workplace, execute):
     if " -o ckpt" in line:
         shutil.rmtree(workplace / "ckpt")
     done = execute(["sh", "-ec", line], workplace)
-    # Two steps on three titles do not improve nano; `cat` and `mine` count; b.safetensors is a copy.
+    # Two steps on three titles do not improve nano; `cat` and `mine` count; b.safetensors is a
+    # copy.
     reported = (
         "sentkit train: warning: the result is not better than the base on --dev",
         "sentkit train: warning: every scored step is worse than the base on --dev",
@@ -356,7 +426,8 @@ def test_an_example_of_the_help_runs(name, line, workplace, execute):
         "sentkit cat: joined",
         "sentkit whiten fit: warning: the vectors of b.safetensors are counted 2 times",
         "sentkit mine: ",
-        "sentkit translate: warning: ",  # most translations of a small model are longer than its limit
+        # most translations of a small model are longer than its limit
+        "sentkit translate: warning: ",
         "sentkit encode: shard 1/4: no block belongs to it",
         "sentkit encode: 0 of 3 rows were split",
         "sentkit encode: blocks written",
@@ -376,20 +447,26 @@ def test_the_recipe_of_a_reranker_runs(workplace, execute):
     rows = [*map(json.loads, done.stdout.splitlines())]
     for report, field in zip(reports, ("similarity", "score"), strict=True):
         ordered = sorted(rows, key=lambda row: -row[field])
-        hits = [[row["id_b"] for row in ordered if row["id_a"] == f"q{n}"] for n in range(len(PAIRS))]
+        hits = [
+            [row["id_b"] for row in ordered if row["id_a"] == f"q{n}"] for n in range(len(PAIRS))
+        ]
         ranks = [1 + documents.index(f"d{n}") for n, documents in enumerate(hits)]
         assert report["mrr@10"] == pytest.approx(np.mean([100 / rank for rank in ranks]), rel=1e-6)
 
 
 def test_the_recipe_of_a_server_runs_on_its_answer(workplace, execute):
-    """The answer has any order, as `curl` would write it; the vectors are those of another readout."""
+    """The answer has any order, as `curl` would write it; the vectors are those of another
+    readout.
+    """
     texts = (workplace / "titles.txt").read_text().splitlines()
     page = (ROOT / "sentkit/pages/diff.txt").read_text().partition("the texts:\n\n  ")[2]
     recipe = re.sub(r"( \\)?\n    ", " ", page.partition("\n\n")[0])
     request, curl, compare = recipe.replace("MODEL", "nano").split("\n  ")
     done = execute(["sentkit", "encode", "titles.txt", "-m", "nano", "--readout", "cls"], workplace)
     vectors = [json.loads(line)["embedding"] for line in done.stdout.splitlines()]
-    items = [{"object": "embedding", "index": n, "embedding": each} for n, each in enumerate(vectors)]
+    items = [
+        {"object": "embedding", "index": n, "embedding": each} for n, each in enumerate(vectors)
+    ]
     answer = {"object": "list", "model": "nano", "data": items[::-1], "usage": {"prompt_tokens": 1}}
     (workplace / "answer.json").write_text(json.dumps(answer))
     assert execute(["sh", "-ec", request], workplace).returncode == 0
@@ -409,18 +486,30 @@ def test_the_whitening_example_runs(workplace, execute):
 
     assert done.returncode == 0, done.stderr
     assert [Path(row["file"]).stem for row in rows] == [
-        "none", "center", "standardize", "abtt", "whitening", "whiteningdim3", "flow",
-    ]  # fmt: skip
+        "none",
+        "center",
+        "standardize",
+        "abtt",
+        "whitening",
+        "whiteningdim3",
+        "flow",
+    ]
     assert len({row["spearman"] for row in rows}) > 3
     assert all(row["against"]["encoder"] == rows[0]["encoder"] for row in rows)
 
 
 def test_the_gate_example_fails(workplace, execute):
-    """Below a floor, or if the new model is worse by more than a margin. Documents run one that passes."""
+    """Below a floor, or if the new model is worse by more than a margin. Documents run one that
+    passes.
+    """
     gate = ["sh", str(ROOT / "examples/gate.sh"), str(ROOT / "examples/data/pairs.jsonl")]
     floor, worse, margin = (
         execute([*gate, *words], workplace)
-        for words in (("nano", "nano", "100.1"), ("nano", "words:binary"), ("nano", "words:binary", "", "99"))
+        for words in (
+            ("nano", "nano", "100.1"),
+            ("nano", "words:binary"),
+            ("nano", "words:binary", "", "99"),
+        )
     )
 
     assert (floor.returncode, worse.returncode, margin.returncode) == (1, 1, 0)
@@ -471,10 +560,16 @@ def test_the_readme_is_short_and_lists_every_command():
 
 
 def test_the_links_of_the_documents_lead_to_files():
-    found = [(name, link) for name, text in DOCUMENTS.items() for link in re.findall(r"\]\(([^)]+)\)", text)]
+    found = [
+        (name, link)
+        for name, text in DOCUMENTS.items()
+        for link in re.findall(r"\]\(([^)]+)\)", text)
+    ]
     links = [each for each in found if not each[1].startswith("https://")]
 
-    assert [(name, link) for name, link in links if not (ROOT / name).parent.joinpath(link).is_file()] == []
+    assert [
+        (name, link) for name, link in links if not (ROOT / name).parent.joinpath(link).is_file()
+    ] == []
 
 
 def inline_commands():
@@ -494,7 +589,10 @@ def test_every_command_in_the_text_exists_with_its_flags():
         words = shlex.split(command)
         try:
             for path in words:
-                assert not path.startswith(("examples/", "sentkit/", "tests/")) or (ROOT / path).exists()
+                assert (
+                    not path.startswith(("examples/", "sentkit/", "tests/"))
+                    or (ROOT / path).exists()
+                )
             if words[0] == "sentkit" and words[1] != "COMMAND":
                 check_flags(words[1:])
         except (AssertionError, UsageError) as error:
@@ -528,26 +626,44 @@ def test_the_pictures_show_the_output_of_their_commands(tmp_path, forked_program
 
 def text_of(picture):
     """The words of a picture, with one decimal of each number."""
-    words = [element.text for element in ElementTree.parse(picture).iter() if element.tag.endswith("}text")]
+    words = [
+        element.text
+        for element in ElementTree.parse(picture).iter()
+        if element.tag.endswith("}text")
+    ]
     return [re.sub(r"(\d\.\d)\d+", r"\1", word) for word in words]
 
 
 @pytest.mark.parametrize(("code", "requeued"), [(0, False), (65, False), (75, True)])
 def test_the_job_script_of_train_requeues_a_saved_run(code, requeued, tmp_path):
-    """`srun` is a stand-in that exits with the code of train; `scontrol` is one that reports its use."""
+    """`srun` is a stand-in that exits with the code of train; `scontrol` is one that reports its
+    use.
+    """
     clusters = HELP["train"].sections["CLUSTERS"]
     script = next(text for text in clusters if text.startswith("#!"))
     write_script(tmp_path / "srun", f"exit {code}")
     write_script(tmp_path / "scontrol", 'echo "$@"')
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "12"}
-    done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["sh", "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
 
     assert (done.returncode, done.stdout) == (code, "requeue 12\n" if requeued else "")
 
 
 def test_the_job_array_of_a_sweep_makes_the_runs_of_its_table(workplace, execute):
     """Each task of the script runs the command in its line of the list; `srun` is a stand-in."""
-    flags = ["titles.txt", "--dev", "pairs.jsonl", "--set", "lr=1e-5,3e-5", "--seed", "0,1", "-qo", "a grid"]
+    flags = [
+        "titles.txt",
+        "--dev",
+        "pairs.jsonl",
+        "--set",
+        "lr=1e-5,3e-5",
+        "--seed",
+        "0,1",
+        "-qo",
+        "a grid",
+    ]
     command = ["sentkit", "train", "simcse", *flags, "--batch", "3", "--threads", "1"]
     command += ["--set", "max_length=8"]
     listed = execute([*command, "--list"], workplace)
@@ -556,17 +672,24 @@ def test_the_job_array_of_a_sweep_makes_the_runs_of_its_table(workplace, execute
     script = 'PATH="$PWD:$PATH" sh "$1" runs.txt'
     job = ["sh", "-c", script, "sh", str(ROOT / "examples/slurm/sweep.sbatch")]
     for task in "1234":
-        done = execute(job, workplace, SLURM_ARRAY_TASK_ID=task, SLURM_CPUS_PER_TASK="1", SLURM_JOB_ID="1")
+        done = execute(
+            job, workplace, SLURM_ARRAY_TASK_ID=task, SLURM_CPUS_PER_TASK="1", SLURM_JOB_ID="1"
+        )
         assert done.returncode == 0, done.stderr
     table = execute(command, workplace)
 
     assert listed.stdout.count("\n") == 4
-    assert sorted(path.parent.name for path in workplace.glob("a grid/*/seed-1")) == ["lr=1e-5", "lr=3e-5"]
+    assert sorted(path.parent.name for path in workplace.glob("a grid/*/seed-1")) == [
+        "lr=1e-5",
+        "lr=3e-5",
+    ]
     assert [json.loads(line)["seeds"] for line in table.stdout.splitlines()] == [[0, 1], [0, 1]]
 
 
 def test_the_job_array_of_report_fills_the_folder_of_results(workplace, execute):
-    """`srun` is a stand-in. The last command adds no result, and has the bytes of a report of its own."""
+    """`srun` is a stand-in. The last command adds no result, and has the bytes of a report of its
+    own.
+    """
     clusters = HELP["report"].sections["CLUSTERS"]
     script = next(text for text in clusters if text.startswith("#!"))
     (workplace / "job.sh").write_text(script)
@@ -577,9 +700,21 @@ def test_the_job_array_of_report_fills_the_folder_of_results(workplace, execute)
         done = execute(job, workplace, SLURM_ARRAY_TASK_ID=task, SLURM_CPUS_PER_TASK="1")
         assert done.returncode == 0, done.stderr
     kept = {path: path.stat().st_mtime_ns for path in (workplace / "kept").iterdir()}
-    command = ["sentkit", "report", "nano", "static", "--data", "data", "--baseline", "nano", "--intervals"]
+    command = [
+        "sentkit",
+        "report",
+        "nano",
+        "static",
+        "--data",
+        "data",
+        "--baseline",
+        "nano",
+        "--intervals",
+    ]
     joined, alone = execute([*command, "--results", "kept"], workplace), execute(command, workplace)
 
-    assert len(kept) == 2 * len({json.loads(line)["task"] for line in alone.stdout.splitlines()} - {"avg"})
+    assert len(kept) == 2 * len(
+        {json.loads(line)["task"] for line in alone.stdout.splitlines()} - {"avg"}
+    )
     assert {path: path.stat().st_mtime_ns for path in (workplace / "kept").iterdir()} == kept
     assert (joined.returncode, joined.stdout) == (0, alone.stdout)

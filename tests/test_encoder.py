@@ -31,7 +31,15 @@ def test_vectors_equal_those_of_the_command(encoder, tmp_path):
     texts = [f"{text} {number}" for number in range(4) for text in TEXTS]
     (tmp_path / "texts.txt").write_text("".join(text + "\n" for text in texts))
     output = tmp_path / "vectors.safetensors"
-    command = ["encode", str(tmp_path / "texts.txt"), "--precision", "fp32", "-q", "-o", str(output)]
+    command = [
+        "encode",
+        str(tmp_path / "texts.txt"),
+        "--precision",
+        "fp32",
+        "-q",
+        "-o",
+        str(output),
+    ]
     assert status(command) == 0
 
     vectors = encoder.encode(texts)
@@ -41,7 +49,9 @@ def test_vectors_equal_those_of_the_command(encoder, tmp_path):
 
 
 @pytest.mark.parametrize("rows", [3, 40])
-def test_by_default_any_number_of_rows_has_the_vectors_of_the_command(monkeypatch, capfdbinary, rows):
+def test_by_default_any_number_of_rows_has_the_vectors_of_the_command(
+    monkeypatch, capfdbinary, rows
+):
     """The errors of some 60 sums of 256 or 1,024 terms add up."""
     monkeypatch.delenv("SENTKIT_PRECISION", raising=False)
     texts = [f"{text} {number}" for number in range(9) for text in TEXTS][:rows]
@@ -59,19 +69,36 @@ def test_by_default_any_number_of_rows_has_the_vectors_of_the_command(monkeypatc
 @pytest.mark.parametrize("name", ["max_length", "dim", "window", "stride"])
 @pytest.mark.parametrize("value", [0, 2.5, "8"])
 def test_numbers_below_one_are_refused_as_by_the_command(name, value):
-    with pytest.raises(UsageError, match=f"{name} is {value!r}, expected a whole number of 1 or more"):
+    with pytest.raises(
+        UsageError, match=f"{name} is {value!r}, expected a whole number of 1 or more"
+    ):
         sentkit.Encoder("nano", on_truncate="window", **{name: value})
 
 
 @pytest.mark.usefixtures("with_torch")
 def test_long_texts_can_have_the_mean_of_windows(capfdbinary, monkeypatch):
     """As with the flags of the command, also after a copy by pickle."""
-    flags = {"precision": "fp32", "max_length": 8, "on_truncate": "window", "window": 7, "stride": 4}
+    flags = {
+        "precision": "fp32",
+        "max_length": 8,
+        "on_truncate": "window",
+        "window": 7,
+        "stride": 4,
+    }
     text = "a man plays a guitar and the cat sleeps by the river"
     copy = pickle.loads(pickle.dumps(sentkit.Encoder("nano", **flags)))
     vectors = copy.encode(["a dog", text])
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"a dog\n{text}".encode())))
-    names = ["--precision", "fp32", "--max-length", "8", "--on-truncate", "window", "--window", "7:4"]
+    names = [
+        "--precision",
+        "fp32",
+        "--max-length",
+        "8",
+        "--on-truncate",
+        "window",
+        "--window",
+        "7:4",
+    ]
     assert status(["encode", "-q", *names]) == 0
 
     rows = [json.loads(line)["embedding"] for line in capfdbinary.readouterr().out.splitlines()]
@@ -108,7 +135,9 @@ def test_threads_load_and_prepare_the_weights_once(encoder, monkeypatch):
 
         return call
 
-    monkeypatch.setattr(shared.model, "encoder_of_program", watched(shared.model.encoder_of_program))
+    monkeypatch.setattr(
+        shared.model, "encoder_of_program", watched(shared.model.encoder_of_program)
+    )
     monkeypatch.setattr(module, "prepare_for_cpu", watched(module.prepare_for_cpu))
     with ThreadPoolExecutor(2) as pool:
         vectors = list(pool.map(shared.encode, [["a cat"], ["a cat"]]))
@@ -150,7 +179,9 @@ def test_texts_of_unknown_tokens_are_counted_in_a_warning(encoder):
 
 
 def test_bytes_are_no_text(encoder):
-    with pytest.raises(TypeError, match="texts is of type bytes, expected str or a sequence of str"):
+    with pytest.raises(
+        TypeError, match="texts is of type bytes, expected str or a sequence of str"
+    ):
         encoder.encode(b"a cat")
 
 
@@ -168,8 +199,10 @@ def test_similarities_of_vectors(encoder, metric):
     queries = encoder.encode(TEXTS[:2])
     corpus = encoder.encode(TEXTS[2:5])
     found = encoder.similarity(queries, corpus, metric=metric)
-    expected = [[METRICS[metric](*pair) for pair in zip([a] * 3, corpus.astype(float), strict=True)]
-                for a in queries.astype(float)]  # fmt: skip
+    expected = [
+        [METRICS[metric](*pair) for pair in zip([a] * 3, corpus.astype(float), strict=True)]
+        for a in queries.astype(float)
+    ]
 
     assert (found.shape, found.dtype) == ((2, 3), np.float32)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
@@ -195,9 +228,19 @@ def test_by_default_similarity_is_that_of_sentence_transformers(encoder, tmp_pat
 @pytest.mark.parametrize(
     ("a", "metric", "kind", "problem"),
     [
-        (["a cat"], None, TypeError, "a has values of type <U5, expected numbers: vectors of encode"),
+        (
+            ["a cat"],
+            None,
+            TypeError,
+            "a has values of type <U5, expected numbers: vectors of encode",
+        ),
         ([[[1, 2]]], None, ValueError, r"a has 3 axes, expected \(n, width\) or \(width,\)"),
-        ([1, 2, 3], None, ValueError, "a and b have vectors of 3 and 2 numbers, expected the same width"),
+        (
+            [1, 2, 3],
+            None,
+            ValueError,
+            "a and b have vectors of 3 and 2 numbers, expected the same width",
+        ),
         (
             [1, 2],
             "angle",
@@ -212,7 +255,15 @@ def test_wrong_vectors_and_metrics_are_refused(encoder, a, metric, kind, problem
         encoder.similarity(a, [[1, 2]], metric=metric)
 
 
-TEXT_ARGUMENTS = ("readout", "template", "full_stop", "prompt", "prompt_name", "transform", "column")
+TEXT_ARGUMENTS = (
+    "readout",
+    "template",
+    "full_stop",
+    "prompt",
+    "prompt_name",
+    "transform",
+    "column",
+)
 TEXT_ARGUMENTS += ("on_truncate", "device", "precision")
 
 
@@ -228,13 +279,29 @@ def test_texts_of_another_type_are_refused(name):
         ({"model": None}, TypeError, "model is of type NoneType, expected str"),
         ({"normalise": True}, TypeError, "unexpected keyword argument 'normalise'"),
         ({"normalize": "yes"}, TypeError, "normalize is of type str, expected bool"),
-        ({"device": "gpu"}, ValueError, 'device is "gpu", expected "cpu", "cuda", "cuda:<n>" or "auto"'),
-        ({"precision": "fp16"}, ValueError, 'precision is "fp16", expected "auto", "fp32", "bf16" or "int8"'),
+        (
+            {"device": "gpu"},
+            ValueError,
+            'device is "gpu", expected "cpu", "cuda", "cuda:<n>" or "auto"',
+        ),
+        (
+            {"precision": "fp16"},
+            ValueError,
+            'precision is "fp16", expected "auto", "fp32", "bf16" or "int8"',
+        ),
         ({"readout": "sum"}, ValueError, r'unknown readout "sum" \(available: cls, max, mean'),
-        ({"prompt": "a", "prompt_name": "b"}, ValueError, "^prompt and prompt_name cannot be used together"),
+        (
+            {"prompt": "a", "prompt_name": "b"},
+            ValueError,
+            "^prompt and prompt_name cannot be used together",
+        ),
         ({"max_length": 4096}, ValueError, "^max_length 4096: the maximum of this encoder is"),
         ({"dim": 1000}, ValueError, "^dim 1000: the vectors have only 256 numbers"),
-        ({"model": "static", "device": "cuda"}, ValueError, "^device cuda: a static model runs on the CPU"),
+        (
+            {"model": "static", "device": "cuda"},
+            ValueError,
+            "^device cuda: a static model runs on the CPU",
+        ),
         ({"max_length": True}, ValueError, "max_length is True, expected a whole number"),
     ],
 )
@@ -267,7 +334,10 @@ def test_the_import_of_the_package_loads_no_large_library():
 
 
 def test_dir_lists_the_class_before_the_import_of_numpy():
-    code = "import sentkit, sys; print('Encoder' in dir(sentkit), {'numpy', 'torch'} & set(sys.modules))"
+    code = (
+        "import sentkit, sys; print('Encoder' in dir(sentkit), {'numpy', 'torch'} & "
+        "set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout == "True set()\n"

@@ -1,4 +1,6 @@
-"""`sentkit.Encoder` in forked children, and its threads: os.fork, multiprocessing, the DataLoader, Ctrl-C."""
+"""`sentkit.Encoder` in forked children, and its threads: os.fork, multiprocessing, the DataLoader,
+Ctrl-C.
+"""
 
 import os
 import subprocess
@@ -10,7 +12,8 @@ from sentkit.errors import UsageError
 from support import make_bert, python_of
 
 SECONDS = 100  # until a program that hangs is killed
-# OpenMP has two threads, and has used them in the main thread. A child that waits for them is killed.
+# OpenMP has two threads, and has used them in the main thread. A child that waits for them is
+# killed.
 START = """
 import multiprocessing, os, signal, sys, threading, time, warnings
 import numpy as np
@@ -20,8 +23,11 @@ import sentkit
 signal.alarm(90)
 torch.set_num_threads(2)
 (torch.ones(2000, 2000) + 1).exp().sum()
-texts = [f"the {word} sleeps by the river {'and runs ' * (number % 30)}" for number, word in enumerate(
-    ["cat", "dog", "man", "woman", "sea", "rain"] * 40)]
+words = ["cat", "dog", "man", "woman", "sea", "rain"] * 40
+texts = [
+    f"the {word} sleeps by the river {'and runs ' * (number % 30)}"
+    for number, word in enumerate(words)
+]
 options = {"device": "cpu", "precision": "fp32"}
 
 def succeeds(function):
@@ -67,7 +73,9 @@ class Texts(torch.utils.data.Dataset):
     def __getitem__(self, index):
         return encoder.encode(texts[index * 60 : index * 60 + 60])
 
-loader = torch.utils.data.DataLoader(Texts(), batch_size=None, num_workers=2, multiprocessing_context="fork")
+loader = torch.utils.data.DataLoader(
+    Texts(), batch_size=None, num_workers=2, multiprocessing_context="fork"
+)
 rows = np.concatenate([np.asarray(batch) for batch in loader])
 assert np.allclose(rows, vectors, atol=1e-5), np.abs(rows - vectors).max()
 """,
@@ -183,7 +191,9 @@ assert encoder.encode(texts).shape == (len(texts), 256)
 
 
 def test_the_threads_of_an_encoder(run_program):
-    """The argument, else the variable, else the number that torch has, which stays. Equal vectors."""
+    """The argument, else the variable, else the number that torch has, which stays. Equal
+    vectors.
+    """
     run_program(
         """
 from sentkit.model.transformer.encoder import TransformerEncoder
@@ -245,7 +255,9 @@ assert len(met) >= 2, met
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "2", True])
 def test_wrong_numbers_of_threads_are_refused(value):
-    with pytest.raises(ValueError, match=f"threads is {value!r}, expected a whole number of 1 or more"):
+    with pytest.raises(
+        ValueError, match=f"threads is {value!r}, expected a whole number of 1 or more"
+    ):
         sentkit.Encoder("nano", threads=value)
 
 

@@ -1,4 +1,6 @@
-"""The examples for several processes and for Ray Data, Dask, Spark and mteb: the vectors of the command."""
+"""The examples for several processes and for Ray Data, Dask, Spark and mteb: the vectors of the
+command.
+"""
 
 import json
 import os
@@ -21,12 +23,23 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, execute):
-    """Rows in random order and in the order of their ids, and the latter with vectors of the command."""
+    """Rows in random order and in the order of their ids, and the latter with vectors of the
+    command.
+    """
     folder = tmp_path_factory.mktemp("engines")
     (folder / "rows.jsonl").write_text(in_jsonl(*random.Random(0).sample(ROWS, len(ROWS))))
     (folder / "sorted.jsonl").write_text(in_jsonl(*ROWS))
     (folder / "pairs.jsonl").write_text(in_jsonl(*PAIRS))
-    command = ["sentkit", "encode", "--precision", "fp32", "-q", "sorted.jsonl", "-o", "expected.jsonl"]
+    command = [
+        "sentkit",
+        "encode",
+        "--precision",
+        "fp32",
+        "-q",
+        "sorted.jsonl",
+        "-o",
+        "expected.jsonl",
+    ]
     assert execute(command, folder).returncode == 0
     return folder
 
@@ -35,7 +48,9 @@ def run(script, *arguments, folder):
     """Run an example in another process, because the engines start threads and servers."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
     command = [sys.executable, str(ROOT / "examples" / script), *map(str, arguments)]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
 
 
@@ -55,15 +70,21 @@ def vectors(rows):
         ("spark.py", "pyspark", "rows.jsonl", ["nano", 3]),
     ],
 )
-def test_an_engine_gives_the_rows_and_vectors_of_the_command(script, engine, rows, parts, folder, tmp_path):
-    """In the order of the ids. The batches are not those of the command, so the last bits may differ."""
+def test_an_engine_gives_the_rows_and_vectors_of_the_command(
+    script, engine, rows, parts, folder, tmp_path
+):
+    """In the order of the ids. The batches are not those of the command, so the last bits may
+    differ.
+    """
     if not find_spec(engine):
         pytest.skip(f"{engine} is not installed")
     if engine == "pyspark" and not shutil.which("java"):
         pytest.skip("Spark needs a Java runtime")
     run(script, rows, tmp_path / "out", *parts, folder=folder)
 
-    files = sorted(path for path in (tmp_path / "out").iterdir() if path.suffix in (".json", ".jsonl"))
+    files = sorted(
+        path for path in (tmp_path / "out").iterdir() if path.suffix in (".json", ".jsonl")
+    )
     encoded, expected = read(*files), read(folder / "expected.jsonl")
     assert len(files) == (parts[1] if parts else 1)
     np.testing.assert_allclose(vectors(encoded), vectors(expected), rtol=0, atol=1e-6)
@@ -85,7 +106,9 @@ def test_a_table_has_the_nearest_rows_of_search(program, folder, execute):
     expected = execute(["sentkit", "search", *flags], folder).stdout.splitlines()
     for found, hits in zip(done.stdout.splitlines(), expected, strict=True):
         theirs, ours = json.loads(found)["hits"], json.loads(hits)["hits"]
-        assert [hit["cosine"] for hit in theirs] == pytest.approx([h["similarity"] for h in ours], abs=1e-6)
+        assert [hit["cosine"] for hit in theirs] == pytest.approx(
+            [h["similarity"] for h in ours], abs=1e-6
+        )
         assert [hit["text"] for hit in theirs] == [hit["text"] for hit in ours]
 
 
@@ -102,7 +125,10 @@ def test_jq_makes_requests_of_an_embedding_api_and_rows_of_its_answers(tmp_path,
     asked = read(tmp_path / "requests.jsonl")
     assert [each["body"]["input"] for each in asked] == ['a "cat"', "a dog"]
     answer = [
-        {"custom_id": each["custom_id"], "response": {"body": {"data": [{"embedding": [1.0, number]}]}}}
+        {
+            "custom_id": each["custom_id"],
+            "response": {"body": {"data": [{"embedding": [1.0, number]}]}},
+        }
         for number, each in enumerate(asked)
     ]
     (tmp_path / "answers.jsonl").write_text(in_jsonl(*answer))
@@ -138,6 +164,12 @@ def test_several_processes_give_the_vector_folder_of_one(folder, tmp_path, execu
     assert len(blocks) > 3
     assert again == {blocks[1].name}
     line = f"sentkit encode rows.jsonl -o one/ {' '.join(flags)}"
-    for step in (line, "sentkit cat one -o one.safetensors", "sentkit cat vectors -o many.safetensors"):
+    for step in (
+        line,
+        "sentkit cat one -o one.safetensors",
+        "sentkit cat vectors -o many.safetensors",
+    ):
         assert execute(["sh", "-ec", step], tmp_path).returncode == 0
-    assert (tmp_path / "one.safetensors").read_bytes() == (tmp_path / "many.safetensors").read_bytes()
+    assert (tmp_path / "one.safetensors").read_bytes() == (
+        tmp_path / "many.safetensors"
+    ).read_bytes()

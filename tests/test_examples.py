@@ -44,7 +44,9 @@ def furnished(tmp_path_factory):
 
 @pytest.fixture
 def example(furnished, tmp_path, execute):
-    """`example("simcse", "texts.txt", OUT="runs")` returns the lines of stdout and checks stderr."""
+    """`example("simcse", "texts.txt", OUT="runs")` returns the lines of stdout and checks
+    stderr.
+    """
 
     def run(name, *arguments, expected="declares no readout", **variables):
         given = {"SETTINGS": FEW, "OUT": str(tmp_path / "out"), "SEEDS": "1", **variables}
@@ -63,7 +65,9 @@ def tables(lines):
     runs = [(row["method"], row["seed"]) for row in rows if "seed" in row]
     scored = [row for row in rows if "spearman" in row]
 
-    assert all(row["n"] == 8 and row["against"]["encoder"] == scored[0]["encoder"] for row in scored)
+    assert all(
+        row["n"] == 8 and row["against"]["encoder"] == scored[0]["encoder"] for row in scored
+    )
     return runs, [row["encoder"].partition(":")[0] for row in scored]
 
 
@@ -73,15 +77,25 @@ def times(folder):
 
 def test_a_script_trains_and_prints_scores(example):
     settings = FEW + " --set head_width=8"
-    made = tables(example("sg-bert", "texts.txt", "dev.jsonl", "dev.jsonl", "small", SETTINGS=settings))
+    made = tables(
+        example("sg-bert", "texts.txt", "dev.jsonl", "dev.jsonl", "small", SETTINGS=settings)
+    )
 
     assert made == ([("sg-bert", 1)], ["small/mean", "run/cls"])
 
 
 def test_each_layer_and_readout_is_compared_with_the_default(example):
-    """Of an encoder of two layers, which declares no readout, the mean of the last layer is the default."""
-    default, *lines = map(json.loads, example("layers", "dev.jsonl", "small", expected="undefined|declares"))
-    names = [f"L{layer:02}-{readout}.safetensors" for layer in range(3) for readout in ("cls", "max", "mean")]
+    """Of an encoder of two layers, which declares no readout, the mean of the last layer is the
+    default.
+    """
+    default, *lines = map(
+        json.loads, example("layers", "dev.jsonl", "small", expected="undefined|declares")
+    )
+    names = [
+        f"L{layer:02}-{readout}.safetensors"
+        for layer in range(3)
+        for readout in ("cls", "max", "mean")
+    ]
     difference = {line["file"]: line["against"]["spearman"]["difference"] for line in lines}
 
     assert default["encoder"].startswith("small/mean:")
@@ -94,13 +108,21 @@ def test_each_layer_and_readout_is_compared_with_the_default(example):
 
 
 def test_distill_compares_student_and_teacher(example, tmp_path):
-    """With the first eight principal directions of the teacher, which a second run takes from the first."""
-    made = tables(example("distill", "texts.txt", "dev.jsonl", "dev.jsonl", "nano", "small", DIM="8"))
+    """With the first eight principal directions of the teacher, which a second run takes from the
+    first.
+    """
+    made = tables(
+        example("distill", "texts.txt", "dev.jsonl", "dev.jsonl", "nano", "small", DIM="8")
+    )
     given = {"SVD": str(tmp_path / "out/svd.safetensors"), "OUT": str(tmp_path / "again")}
-    again = tables(example("distill", "texts.txt", "dev.jsonl", "dev.jsonl", "nano", "small", **given))
+    again = tables(
+        example("distill", "texts.txt", "dev.jsonl", "dev.jsonl", "nano", "small", **given)
+    )
 
     assert made == again == ([("distill", 1)], ["small/mean", "nano/mean", "run/mean+dense"])
-    files = (tmp_path / f"{name}.safetensors" for name in ("out/texts", "out/texts-8", "again/texts-svd"))
+    files = (
+        tmp_path / f"{name}.safetensors" for name in ("out/texts", "out/texts-8", "again/texts-svd")
+    )
     vectors, projected, taken = (load_file(file)["embeddings"] for file in files)
     assert (vectors.shape[1], projected.shape[1]) == (256, 8)
     assert (projected == taken).all()
@@ -131,14 +153,19 @@ def test_finished_runs_are_not_trained_again(example, tmp_path):
     before = times(tmp_path)
     again = example(*rows, SEEDS="0..2")
 
-    assert tables(first) == ([("simcse", n) for n in range(2)], ["small/mean", "seed-0/cls", "seed-1/cls"])
+    assert tables(first) == (
+        [("simcse", n) for n in range(2)],
+        ["small/mean", "seed-0/cls", "seed-1/cls"],
+    )
     assert tables(again)[0] == [("simcse", n) for n in range(3)]
     assert len(before) == 2
     assert before.items() < times(tmp_path).items()
 
 
 def test_the_main_table(furnished, tmp_path, execute):
-    """Two seeds at the published rate and at the best of two rates; a second call only prints the table."""
+    """Two seeds at the published rate and at the best of two rates; a second call only prints the
+    table.
+    """
     data, out = tmp_path / "data", tmp_path / "out"
     (data / "sts").mkdir(parents=True)
     for part in ("train", "dev", "test"):
@@ -153,7 +180,9 @@ def test_the_main_table(furnished, tmp_path, execute):
     assert lines[3][:3] == ["`consert`", "texts", "5e-07"]
     best = lines[3][6]
     rates = ("0.001", "0.01")
-    dev = {rate: json.loads((out / f"consert/{rate}/seed-0.json").read_text())["dev"] for rate in rates}
+    dev = {
+        rate: json.loads((out / f"consert/{rate}/seed-0.json").read_text())["dev"] for rate in rates
+    }
     assert best == max(rates, key=dev.get)
     tests = [json.loads(line)["spearman"] for line in (out / f"consert/{best}/test.jsonl").open()]
     deviation = abs(tests[0] - tests[1]) / 2**0.5
@@ -202,7 +231,9 @@ def test_the_orderings_of_the_main_table():
         row = json.loads(line)
         paper, _, table = row["source"].lower().replace("+", "-plus").partition(", table ")
         names_of = ("paper", "table", "task")
-        own = [each for each in published() if [each[n] for n in names_of] == [paper, table, "STS-B"]]
+        own = [
+            each for each in published() if [each[n] for n in names_of] == [paper, table, "STS-B"]
+        ]
         assert {row["higher"], row["lower"]} <= names
         assert set(row["published"]) <= {each["value"] for each in own}
         assert row["published"][0] > row["published"][1]
@@ -251,7 +282,9 @@ def test_domain_shift_has_a_line_for_each_domain_and_seed(example, furnished, tm
     table = list(csv.DictReader(example(*words, SEEDS="0..1"), delimiter="\t"))
 
     names = ["base", "short", "short", "long", "long"]
-    assert [(row["trained"], row["domain"]) for row in table] == [(n, d) for n in names for d in "ab"]
+    assert [(row["trained"], row["domain"]) for row in table] == [
+        (n, d) for n in names for d in "ab"
+    ]
     assert {row["n"] for row in table} == {"4"}
     assert all(-100 <= float(row["spearman"]) <= 100 for row in table)
     assert "short" in (tmp_path / "out/domains.svg").read_text()
@@ -278,8 +311,12 @@ def test_the_pictures_of_the_readme_show_the_numbers_of_their_commands(tmp_path,
     assert all(f"draw {name} {command}\n" in script.read_text() for name, command in shown)
     for path in pictures:
         made = tmp_path / "made" / path.name
-        for row, other in zip(*(each.with_suffix(".jsonl").open() for each in (made, path)), strict=True):
-            assert json.loads(row) == {name: near(value) for name, value in json.loads(other).items()}
+        for row, other in zip(
+            *(each.with_suffix(".jsonl").open() for each in (made, path)), strict=True
+        ):
+            assert json.loads(row) == {
+                name: near(value) for name, value in json.loads(other).items()
+            }
         assert words_in(made) == words_in(path)
         assert path.stat().st_size < 40_000
 
@@ -287,7 +324,9 @@ def test_the_pictures_of_the_readme_show_the_numbers_of_their_commands(tmp_path,
 def near(value):
     """Equal, except for the rounding of similarities."""
     numbers = [each for each in (value if isinstance(value, list) else [value]) if each is not None]
-    return pytest.approx(value, abs=0.01) if numbers and isinstance(numbers[0], float | int) else value
+    return (
+        pytest.approx(value, abs=0.01) if numbers and isinstance(numbers[0], float | int) else value
+    )
 
 
 def test_efficiency_measures_training_and_encoding(furnished, execute):
@@ -295,11 +334,17 @@ def test_efficiency_measures_training_and_encoding(furnished, execute):
     encoders = ["--readout", "mean", "--transform", "center", "--train", "simcse"]
     command = ["python3", EXAMPLES / "efficiency.py", "small", "texts.txt", "dev.jsonl"]
     done = execute([*command, *encoders, *settings], furnished)
-    cells = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()]
+    cells = [
+        [cell.strip(" `") for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()
+    ]
 
     assert done.returncode == 0, done.stderr
     assert [row[0] for row in cells[2:5]] == ["mean", "center", "simcse"]
-    assert [row[2] for row in cells[2:5]] == ["-", "-", "2"]  # the last of nine texts has no negative
+    assert [row[2] for row in cells[2:5]] == [
+        "-",
+        "-",
+        "2",
+    ]  # the last of nine texts has no negative
     assert cells[2][1] == "-"
     assert all(float(row[n]) >= 0 for row in cells[3:5] for n in (1, 3))
     assert done.stdout.endswith("cpu, fp32, threads: 1, sentences: 16\n")
@@ -314,7 +359,8 @@ def test_pairsupcon_keeps_the_last_weights(example, tmp_path):
 
 
 def test_defsent_plus_runs_three_steps(example, tmp_path):
-    """Each starts from the base and uses the entries of the previous step; the last one has ICA axes.
+    """Each starts from the base and uses the entries of the previous step; the last one has ICA
+    axes.
 
     By default, these axes have the deviation of the entries.
     """
@@ -328,7 +374,9 @@ def test_defsent_plus_runs_three_steps(example, tmp_path):
     assert len({each["run"]["base"] for each in made}) == 1
     assert len({each["run"]["entries"] for each in made}) == 3
     assert [each["entries"]["readout"] for each in made] == ["mean"] * 6
-    assert [str(each["entries"].get("steps"))[:7] for each in made] == ["None"] * 4 + ["['+ica:"] * 2
+    assert [str(each["entries"].get("steps"))[:7] for each in made] == ["None"] * 4 + [
+        "['+ica:"
+    ] * 2
     for step in (1, 2):
         scores = [each["dev"] for each in made[2 * step - 2 : 2 * step]]
         best = made[2 * step]["entries"]["entries"]["parents"][0]
@@ -343,20 +391,37 @@ def test_defsent_plus_runs_three_steps(example, tmp_path):
     ("script", "needed"), [("defsent_plus", "PRESET=bert-base"), ("consert", "SIZE=base")]
 )
 def test_a_base_of_another_size_needs_a_recipe(script, needed, furnished, execute):
-    words = ["unsup"] * (script == "consert") + ["dictionary.jsonl", "dev.jsonl", "dev.jsonl", "small"]
-    done = execute(["sh", EXAMPLES / f"{script}.sh", *words], furnished, OUT=str(furnished / "none"))
+    words = ["unsup"] * (script == "consert") + [
+        "dictionary.jsonl",
+        "dev.jsonl",
+        "dev.jsonl",
+        "small",
+    ]
+    done = execute(
+        ["sh", EXAMPLES / f"{script}.sh", *words], furnished, OUT=str(furnished / "none")
+    )
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert "small: the papers have no settings for an encoder of this family and size" in done.stderr
+    assert (
+        "small: the papers have no settings for an encoder of this family and size" in done.stderr
+    )
     assert needed in done.stderr
 
 
 SHARED = [
-    ("dog", "an animal that barks"), ("dog", "a  Hot sausage"), ("dog", "a bad thing"),
-    ("frank", "a hot sausage"), ("frank", "honest and open"),
-    ("pup", "a young seal"), ("pup", "an animal that barks"), ("pup", "a small shark"),
-    ("cat", "an animal that purrs"), ("cat", "a jazz fan"), ("cat", "a whip"), ("cat", "a boat"),
-]  # fmt: skip
+    ("dog", "an animal that barks"),
+    ("dog", "a  Hot sausage"),
+    ("dog", "a bad thing"),
+    ("frank", "a hot sausage"),
+    ("frank", "honest and open"),
+    ("pup", "a young seal"),
+    ("pup", "an animal that barks"),
+    ("pup", "a small shark"),
+    ("cat", "an animal that purrs"),
+    ("cat", "a jazz fan"),
+    ("cat", "a whip"),
+    ("cat", "a boat"),
+]
 
 
 def test_a_definition_of_two_entries_is_not_held_out(example, furnished, tmp_path):
@@ -367,7 +432,9 @@ def test_a_definition_of_two_entries_is_not_held_out(example, furnished, tmp_pat
     known, held = (tmp_path / f"out/{name}.jsonl" for name in ("known", "held"))
 
     assert held.read_text() == in_jsonl({"entry": "cat", "definition": "an animal that purrs"})
-    assert sorted([*known.read_text().splitlines(), held.read_text().strip()]) == sorted(rows.splitlines())
+    assert sorted([*known.read_text().splitlines(), held.read_text().strip()]) == sorted(
+        rows.splitlines()
+    )
     assert [json.loads(line)["n"] for line in lines] == [1, 1]
 
 

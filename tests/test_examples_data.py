@@ -1,4 +1,6 @@
-"""The examples that convert data, on small files in the distributed format; expected rows are by hand."""
+"""The examples that convert data, on small files in the distributed format; expected rows are by
+hand.
+"""
 
 import base64
 import gzip
@@ -20,7 +22,11 @@ def snli(label, annotators, premise, hypothesis):
     """A line of snli_1.0_train.jsonl, with short parses."""
     kinds = {"1_binary": "( A )", "1": "(ROOT)", "2_binary": "( A )", "2": "(ROOT)"}
     parses = {f"sentence{kind}_parse": parse for kind, parse in kinds.items()}
-    names = {"annotator_labels": annotators, "captionID": "1.jpg#4", "pairID": f"1.jpg#4r1{label[0]}"}
+    names = {
+        "annotator_labels": annotators,
+        "captionID": "1.jpg#4",
+        "pairID": f"1.jpg#4r1{label[0]}",
+    }
     texts = {"sentence1": premise, "sentence2": hypothesis, "gold_label": label}
     return json.dumps(dict(sorted((names | texts | parses).items()))) + "\n"
 
@@ -29,38 +35,61 @@ RIDER, OUT = "A person on a horse.", "A person is outdoors."
 SNLI = (
     snli("neutral", ["neutral"], RIDER, 'A "race" is on.')
     + snli("contradiction", ["contradiction"], RIDER, "A person at a diner.")
-    + snli("-", ["entailment", "neutral", "neutral", "entailment"], "Two women embrace.", "The sisters hug.")
+    + snli(
+        "-",
+        ["entailment", "neutral", "neutral", "entailment"],
+        "Two women embrace.",
+        "The sisters hug.",
+    )
     + snli("entailment", ["entailment"], RIDER, OUT)
 )
-# As in multinli_1.0_train.txt: quotes are text, empty columns of annotators end a line, or are missing.
+# As in multinli_1.0_train.txt: quotes are text, empty columns of annotators end a line, or are
+# missing.
 MNLI = (
     "gold_label\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse"
     "\tsentence1\tsentence2\tpromptID\tpairID\tgenre\tlabel1\tlabel2\tlabel3\tlabel4\tlabel5\n"
-    'entailment\t( A )\t( A )\t(ROOT)\t(ROOT)\t"Well, yes.\tHe agrees.\t3\t3e\tfiction\tentailment\t\t\t\t\n'
-    "entailment\t( A )\t( A )\t(ROOT)\t(ROOT)\tI don\u2019t go.\tI stay.\t7\t7e\ttelephone\tentailment\n"
-    "contradiction\t( A )\t( A )\t(ROOT)\t(ROOT)\tI don\u2019t go.\tn/a\t7\t7c\ttelephone\tcontradiction\n"
-    "entailment\t( A )\t( A )\t(ROOT)\t(ROOT)\tI don\u2019t go.\tI stay.\t7\t7e\ttelephone\tentailment\n"
+    'entailment\t( A )\t( A )\t(ROOT)\t(ROOT)\t"Well, yes.\tHe '
+    "agrees.\t3\t3e\tfiction\tentailment\t\t\t\t\n"
+    "entailment\t( A )\t( A )\t(ROOT)\t(ROOT)\tI don\u2019t go.\tI "
+    "stay.\t7\t7e\ttelephone\tentailment\n"
+    "contradiction\t( A )\t( A )\t(ROOT)\t(ROOT)\tI don\u2019t "
+    "go.\tn/a\t7\t7c\ttelephone\tcontradiction\n"
+    "entailment\t( A )\t( A )\t(ROOT)\t(ROOT)\tI don\u2019t go.\tI "
+    "stay.\t7\t7e\ttelephone\tentailment\n"
     "neutral\t( A )\t( A )\t(ROOT)\t(ROOT)\tI don\u2019t go.\t \t7\t7n\ttelephone\tneutral\n"
 )
 # As in nli_for_simcse.csv and, of its first row, nli_train_posneg.csv.
 SIMCSE = (
-    'sent0,sent1,hard_neg\nyou know,"You ""know"", yes.","No, never."\nFun for adults.,Fun for all.,Dull.\n'
+    'sent0,sent1,hard_neg\nyou know,"You ""know"", yes.","No, never."\nFun for adults.,Fun '
+    "for all.,Dull.\n"
 )
-PAIRSUPCON = 'sentence1,sentence2,pairsimi\nyou know,"No, never.",0\nyou know,"You ""know"", yes.",1\n'
+PAIRSUPCON = (
+    'sentence1,sentence2,pairsimi\nyou know,"No, never.",0\nyou know,"You ""know"", yes.",1\n'
+)
 
 AGREES, UNKNOWN, DIFFERS = "entailment", "neutral", "contradiction"
 STAY = ("I don\u2019t go.", "I stay.")
 YES, NO = ("you know", 'You "know", yes.', AGREES), ("you know", "No, never.", DIFFERS)
 FUN = ("Fun for adults.", "Fun for all.", "Dull.")
-NLI = {  # a file, its pairs and triplets, and its rows: of the three labels, of none, and with an empty text
+# a file, its pairs and triplets, and its rows: of the three labels, of none, and with an empty text
+NLI = {
     "SNLI": (
         *("part.jsonl", SNLI),
-        [(RIDER, 'A "race" is on.', UNKNOWN), (RIDER, "A person at a diner.", DIFFERS), (RIDER, OUT, AGREES)],
+        [
+            (RIDER, 'A "race" is on.', UNKNOWN),
+            (RIDER, "A person at a diner.", DIFFERS),
+            (RIDER, OUT, AGREES),
+        ],
         *([(RIDER, OUT, "A person at a diner.")], (1, 1, 1, 1, 0)),
     ),
     "MNLI": (
         *("part.txt", MNLI),
-        [('"Well, yes.', "He agrees.", AGREES), (*STAY, AGREES), (STAY[0], "n/a", DIFFERS), (*STAY, AGREES)],
+        [
+            ('"Well, yes.', "He agrees.", AGREES),
+            (*STAY, AGREES),
+            (STAY[0], "n/a", DIFFERS),
+            (*STAY, AGREES),
+        ],
         *([(*STAY, "n/a")], (3, 1, 1, 0, 1)),
     ),
     "SimCSE": (
@@ -74,7 +103,9 @@ NLI = {  # a file, its pairs and triplets, and its rows: of the three labels, of
 @pytest.fixture
 def run(execute, tmp_path):
     def call(name, *arguments):
-        return execute(["sh" if name.endswith(".sh") else "python3", EXAMPLES / name, *arguments], tmp_path)
+        return execute(
+            ["sh" if name.endswith(".sh") else "python3", EXAMPLES / name, *arguments], tmp_path
+        )
 
     return call
 
@@ -128,16 +159,21 @@ def test_the_triplets_of_real_pairs_are_those_of_another_program(run, tmp_path):
     assert sorted(values(done.stdout)) == expected
 
 
-# Lines of WordNet 3.0 with fewer pointers: the license, an adjective with a marker, a quote in a gloss.
+# Lines of WordNet 3.0 with fewer pointers: the license, an adjective with a marker, a quote in a
+# gloss.
 WORDNET = {
     "data.verb": (
         "  1 This software and database is being provided to you, the LICENSEE, by  \n"
-        "00001740 29 v 04 breathe 0 take_a_breath 0 respire 0 suspire 3 001 * 00005041 v 0000 01 + 02 00 "
-        '| draw air into, and expel out of, the lungs; "I can breathe better"; "The patient is respiring"  \n'
+        "00001740 29 v 04 breathe 0 take_a_breath 0 respire 0 suspire 3 001 * 00005041 v 0000 01 + "
+        "02 00 "
+        '| draw air into, and expel out of, the lungs; "I can breathe better"; "The patient is '
+        'respiring"  \n'
     ),
     "data.adj": (
-        '00013662 00 s 01 galore(ip) 0 001 & 00013160 a 0000 | existing in abundance; "whiskey galore"  \n'
-        '00002312 00 a 02 abaxial 0 dorsal 4 001 ;c 06037666 n 0000 | facing away; from the "axis"  \n'
+        '00013662 00 s 01 galore(ip) 0 001 & 00013160 a 0000 | existing in abundance; "whiskey '
+        'galore"  \n'
+        '00002312 00 a 02 abaxial 0 dorsal 4 001 ;c 06037666 n 0000 | facing away; from the "axis" '
+        " \n"
     ),
 }
 BREATH = "draw air into, and expel out of, the lungs"
@@ -149,7 +185,8 @@ WORDNET_ROWS = [
 ]
 # Of the Oxford and the WordNet data of Ishiwatari et al.
 ISHIWATARI = (
-    "dorsal%oxford.0\tpos\toxford\ton the upper side ( of a dog , say ) ; it is n't `` below ''\t[]\t[]\n"
+    "dorsal%oxford.0\tpos\toxford\ton the upper side ( of a dog , say ) ; it is n't `` below "
+    "''\t[]\t[]\n"
     "dorsal%oxford.1\tpos\toxford\ta fish 's fin .\t[]\t[]\n"
     "dorsal%oxford.1\tpos\toxford\ta fish 's fin .\t[]\t[]\n"
     "take_a_breath%2:29:00::\tv\twordnet\tto breathe\n"
@@ -160,7 +197,11 @@ ISHIWATARI_ROWS = [
     ("take a breath", "to breathe"),
 ]
 DEFSENT_PLUS = "caf\u00e9\ta small restaurant<|list_more_def|>a bar\ndorsal\ton the back\n"
-DEFSENT_PLUS_ROWS = [("caf\u00e9", "a small restaurant"), ("caf\u00e9", "a bar"), ("dorsal", "on the back")]
+DEFSENT_PLUS_ROWS = [
+    ("caf\u00e9", "a small restaurant"),
+    ("caf\u00e9", "a bar"),
+    ("dorsal", "on the back"),
+]
 
 
 @pytest.mark.parametrize(
@@ -178,7 +219,9 @@ def test_a_dictionary_becomes_rows(run, tmp_path, files, rows):
     done = run("dictionary_rows.py", *files)
 
     assert (done.returncode, values(done.stdout)) == (0, rows)
-    assert all(list(json.loads(line)) == ["entry", "definition"] for line in done.stdout.splitlines())
+    assert all(
+        list(json.loads(line)) == ["entry", "definition"] for line in done.stdout.splitlines()
+    )
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-8-sig"])
@@ -195,13 +238,18 @@ def test_merged_dictionaries_have_the_definitions_of_an_entry_together(run, tmp_
     done = run("dictionary_rows.py", "data.adj", "train.txt", "b.tsv")
 
     assert values(done.stdout) == [
-        *WORDNET_ROWS[4:], *ISHIWATARI_ROWS[:2], ("dorsal", "on the back"), ISHIWATARI_ROWS[2],
-    ]  # fmt: skip
+        *WORDNET_ROWS[4:],
+        *ISHIWATARI_ROWS[:2],
+        ("dorsal", "on the back"),
+        ISHIWATARI_ROWS[2],
+    ]
     assert done.stderr.splitlines()[1] == "dictionary_rows.py: train.txt: 4 definitions"
 
 
 def test_a_dictionary_has_a_table(tmp_path, execute):
-    """Lengths by hand with the pieces of nano: [CLS] and [SEP], and a token for each word and sign."""
+    """Lengths by hand with the pieces of nano: [CLS] and [SEP], and a token for each word
+    and sign.
+    """
     lines = ("dog\tan animal<|list_more_def|>a bad thing.", "cat\tan animal", "old dog\tit is old")
     (tmp_path / "a.tsv").write_text("".join(f"{line}\n" for line in lines))
     command = ["sh", EXAMPLES / "dictionary.sh", "out.jsonl", "a.tsv"]
@@ -211,21 +259,31 @@ def test_a_dictionary_has_a_table(tmp_path, execute):
         assert done.returncode == 0, done.stderr
         tables.append(done.stdout.splitlines()[1].split("\t"))
 
-    assert done.stdout.splitlines()[0] == "definitions\tentries\tper entry\tmean tokens\tmost tokens"
+    assert (
+        done.stdout.splitlines()[0] == "definitions\tentries\tper entry\tmean tokens\tmost tokens"
+    )
     assert tables == [
         ["4", "3", "1.33", "4.75", "6"],  # 4, 6, 4, 5
         ["3", "2", "1.50", "4.67", "6"],
         ["2", "1", "2.00", "5.00", "6"],
     ]
-    assert values((tmp_path / "out.jsonl").read_text()) == [("dog", "an animal"), ("dog", "a bad thing.")]
+    assert values((tmp_path / "out.jsonl").read_text()) == [
+        ("dog", "an animal"),
+        ("dog", "a bad thing."),
+    ]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tsv", "out.jsonl"]
 
 
-# The files of GLUE as distributed: quotes are text, SST-2 has blanks at the end, MRPC has a byte order mark.
+# The files of GLUE as distributed: quotes are text, SST-2 has blanks at the end, MRPC has a byte
+# order mark.
 GLUE = {
     "SST-2": (
-        'sentence\tlabel\nhide new secretions from the parental units \t0\nthat "loves" its characters \t1\n',
-        [("hide new secretions from the parental units ", "0"), ('that "loves" its characters ', "1")],
+        'sentence\tlabel\nhide new secretions from the parental units \t0\nthat "loves" its '
+        "characters \t1\n",
+        [
+            ("hide new secretions from the parental units ", "0"),
+            ('that "loves" its characters ', "1"),
+        ],
     ),
     "CoLA": (
         'gj04\t1\t\tOur friends won\'t buy this analysis.\nks08\t0\t*\tThem love "us".\n',
@@ -237,11 +295,13 @@ GLUE = {
         [('He called "the witness" .', 'He said " witness .', "1")],
     ),
     "QNLI": (
-        'index\tquestion\tsentence\tlabel\n0\tWhat?\tThat "came".\tentailment\n1\tWho?\tI.\tnot_entailment\n',
+        "index\tquestion\tsentence\tlabel\n0\tWhat?\tThat "
+        '"came".\tentailment\n1\tWho?\tI.\tnot_entailment\n',
         [("What?", 'That "came".', "entailment"), ("Who?", "I.", "not_entailment")],
     ),
     "RTE": (
-        "index\tsentence1\tsentence2\tlabel\n0\tNo weapons found.\tWeapons found.\tnot_entailment\n",
+        "index\tsentence1\tsentence2\tlabel\n0\tNo weapons found.\tWeapons "
+        "found.\tnot_entailment\n",
         [("No weapons found.", "Weapons found.", "not_entailment")],
     ),
     "STS-B": (
@@ -261,7 +321,10 @@ def test_glue_becomes_rows(run, tmp_path, task):
 
     assert (done.returncode, done.stderr) == (0, "")
     assert values(done.stdout) == rows
-    assert list(json.loads(done.stdout.splitlines()[0])) == [*texts, "score" if task == "STS-B" else "label"]
+    assert list(json.loads(done.stdout.splitlines()[0])) == [
+        *texts,
+        "score" if task == "STS-B" else "label",
+    ]
 
 
 def test_glue_is_divided_after_the_first_tenth(run, tmp_path):
@@ -278,7 +341,10 @@ def test_glue_is_divided_after_the_first_tenth(run, tmp_path):
 
 def write_sources(folder, sentences):
     """Sentences, pairs of which one has equal texts, and nouns of WordNet; `raft` is held out."""
-    pairs = [{"text_a": "A man sails.", "text_b": "A man moves."}, {"text_a": "Same.", "text_b": "Same."}]
+    pairs = [
+        {"text_a": "A man sails.", "text_b": "A man moves."},
+        {"text_a": "Same.", "text_b": "Same."},
+    ]
     synsets = [
         {"entry": entry, "definition": f"a kind of {entry}", "pos": "n", "synset": f"{n}-n"}
         for n, entry in ((50, "boat"), (57, "raft"), (60, "ship"))
@@ -287,22 +353,42 @@ def write_sources(folder, sentences):
     write_rows(folder, {"nli": pairs, "wordnet": synsets})
 
 
-def test_the_second_stage_of_distillation_has_a_similar_text_beside_each_known_sentence(run, tmp_path):
-    sentences = [f"The city of Rome has {n} old bridges, which cross two rivers." for n in range(10, 90)]
+def test_the_second_stage_of_distillation_has_a_similar_text_beside_each_known_sentence(
+    run, tmp_path
+):
+    sentences = [
+        f"The city of Rome has {n} old bridges, which cross two rivers." for n in range(10, 90)
+    ]
     write_sources(tmp_path, sentences)
     inputs = ("distill_texts.py", "wiki.txt", "nli.jsonl", "wordnet.jsonl")
 
     first = [text for (text,) in values(run(*inputs).stdout)]
-    assert set(first) & {"boat", "a kind of boat", "raft", "a kind of raft"} == {"boat", "a kind of boat"}
+    assert set(first) & {"boat", "a kind of boat", "raft", "a kind of raft"} == {
+        "boat",
+        "a kind of boat",
+    }
 
-    known = [*sentences[:60], "A man sails.", "A man moves.", "Same.", "boat", "a kind of boat", "ship"]
+    known = [
+        *sentences[:60],
+        "A man sails.",
+        "A man moves.",
+        "Same.",
+        "boat",
+        "a kind of boat",
+        "ship",
+    ]
     write_rows(tmp_path, {"first": [{"text": text} for text in known]})
     done = run(*inputs, "first.jsonl")
     second = [text for (text,) in values(done.stdout)]
     assert run(*inputs, "first.jsonl").stdout == done.stdout
 
-    assert 110 < len(second) <= 60 * 2 + 2 + 2  # a variant can be equal to its sentence, and is left out
-    assert set(known[60:]) - set(second) == {"Same.", "ship"}  # equal texts, and one without its definition
+    assert (
+        110 < len(second) <= 60 * 2 + 2 + 2
+    )  # a variant can be equal to its sentence, and is left out
+    assert set(known[60:]) - set(second) == {
+        "Same.",
+        "ship",
+    }  # equal texts, and one without its definition
     made = set(second) - set(known)
     assert {f"city of Rome {n} old bridges" for n in range(10, 70)} & made  # a headline
     assert {f"The city of Rome has {n} old bridges" for n in range(10, 70)} & made  # a clause
@@ -312,7 +398,10 @@ def test_the_second_stage_of_distillation_has_a_similar_text_beside_each_known_s
 
 def test_passages_of_distillation_and_their_retrieval_test(run, tmp_path):
     """A tenth of the packages is only in the test; `is_held_out` words of WordNet are nowhere."""
-    about = "is a program that shows the rows of a table in a terminal, and that sorts them by some columns."
+    about = (
+        "is a program that shows the rows of a table in a terminal, and that sorts them by "
+        "some columns."
+    )
     about += " It is small, and it needs no other program."
     packages = [
         f"Package: tool{n}\nDescription-md5: 0\nDescription-en: viewer of tables {n}\n"
@@ -320,7 +409,9 @@ def test_passages_of_distillation_and_their_retrieval_test(run, tmp_path):
         for n in range(30)
     ]
     (tmp_path / "packages").write_text("\n".join([*packages, packages[0], "Package: bare\n"]))
-    sentences = [f"The city of Rome has {n} old bridges, which cross two rivers." for n in range(10, 30)]
+    sentences = [
+        f"The city of Rome has {n} old bridges, which cross two rivers." for n in range(10, 30)
+    ]
     write_sources(tmp_path, sentences)
     inputs = ("passage_texts.py", "wiki.txt", "nli.jsonl", "wordnet.jsonl", "packages", "dev")
 
@@ -330,19 +421,28 @@ def test_passages_of_distillation_and_their_retrieval_test(run, tmp_path):
     corpus, queries = ([json.loads(line)["text"] for line in file.open()] for file in files)
     marks = (tmp_path / "dev/qrels.tsv").read_text().splitlines()[1:]
 
-    held = [n for n in range(30) if int(hashlib.sha256(f"tool{n}".encode()).hexdigest(), 16) % 10 == 3]
+    held = [
+        n for n in range(30) if int(hashlib.sha256(f"tool{n}".encode()).hexdigest(), 16) % 10 == 3
+    ]
     described = [f"The tool with the number {n} {about}" for n in range(30)]
     assert 0 < len(held) < 30
     assert queries == [f"viewer of tables {n}" for n in held]
     assert corpus == [f"{described[n]} Second part {n}." for n in held]
     assert marks == [f"q{place}\tc{place}\t1" for place in range(len(held))]
     others = [n for n in range(30) if n not in held]
-    assert texts & {f"viewer of tables {n}" for n in range(30)} == {f"viewer of tables {n}" for n in others}
+    assert texts & {f"viewer of tables {n}" for n in range(30)} == {
+        f"viewer of tables {n}" for n in others
+    }
     assert sum(text.startswith("The tool") for text in texts) == len(others)
-    assert texts & {"boat", "a kind of boat", "raft", "a kind of raft"} == {"boat", "a kind of boat"}
+    assert texts & {"boat", "a kind of boat", "raft", "a kind of raft"} == {
+        "boat",
+        "a kind of boat",
+    }
     passages = [text for text in texts if text.count("The city of Rome has") > 1]
     assert len(passages) > 10
-    assert all(set(re.findall(r"[^.]+\.", text.replace(". ", "."))) <= set(sentences) for text in passages)
+    assert all(
+        set(re.findall(r"[^.]+\.", text.replace(". ", "."))) <= set(sentences) for text in passages
+    )
     assert run(*inputs).stdout == done.stdout
 
 
@@ -350,7 +450,12 @@ def test_passages_of_distillation_and_their_retrieval_test(run, tmp_path):
     ("script", "name", "content", "problem"),
     [
         ("nli_rows.py", "a.jsonl", SNLI + "{\n", "row 5: Expecting property name"),
-        ("nli_rows.py", "a.jsonl", SNLI.replace('": "neutral', '": "maybe'), "row 1: unknown label"),
+        (
+            "nli_rows.py",
+            "a.jsonl",
+            SNLI.replace('": "neutral', '": "maybe'),
+            "row 1: unknown label",
+        ),
         ("nli_rows.py", "a.csv", PAIRSUPCON + "a,b,2\n", 'row 3: unknown label "2"'),
         ("nli_rows.py", "a.txt", MNLI + "neutral\t( A )\n", "row 6: expected texts in "),
         ("nli_rows.py", "snli_1.0_train.jsonl", SNLI, None),
@@ -360,11 +465,26 @@ def test_passages_of_distillation_and_their_retrieval_test(run, tmp_path):
             "00001740 03 n 01 entity 0 003 ~ 0001\n",
             "line 1: not of a known",
         ),
-        ("dictionary_rows.py", "a.jsonl", '{"entry": 1, "definition": "b"}\n', "line 1: not of a known"),
+        (
+            "dictionary_rows.py",
+            "a.jsonl",
+            '{"entry": 1, "definition": "b"}\n',
+            "line 1: not of a known",
+        ),
         ("dictionary_rows.py", "a.txt", "a\tb\nc\n", "line 2: not of a known format"),
-        ("glue_rows.py", "test.tsv", "index\tsentence\n0\tuneasy .\n", "1: not a labelled file of SST-2"),
+        (
+            "glue_rows.py",
+            "test.tsv",
+            "index\tsentence\n0\tuneasy .\n",
+            "1: not a labelled file of SST-2",
+        ),
         ("glue_rows.py", "test.tsv", "sentence\tlabel\na \t1\nb\n", "3: too few columns"),
-        ("glue_rows.py", "test.tsv", "sentence1\tsentence2\tscore\na\tb\tx\n", "2: could not convert"),
+        (
+            "glue_rows.py",
+            "test.tsv",
+            "sentence1\tsentence2\tscore\na\tb\tx\n",
+            "2: could not convert",
+        ),
     ],
 )
 def test_a_bad_file_is_named(run, tmp_path, script, name, content, problem):
@@ -390,7 +510,10 @@ def test_two_teachers_have_the_mean_of_their_cosines(run, tmp_path):
             rows = own if part == "pairs" else own[:count]
             vectors = np.asarray(encoder.encode(rows), np.float64)
             lines = in_jsonl(*({"text": text} for text in rows)).encode()
-            tensors = {"embeddings": vectors.astype(np.float32), "rows": np.frombuffer(lines, np.uint8)}
+            tensors = {
+                "embeddings": vectors.astype(np.float32),
+                "rows": np.frombuffer(lines, np.uint8),
+            }
             save_file(tensors, tmp_path / f"{part}-{name}")
             for text, vector in zip(rows, vectors, strict=True):
                 cosines[name, text] = vector / np.linalg.norm(vector)
@@ -404,7 +527,11 @@ def test_two_teachers_have_the_mean_of_their_cosines(run, tmp_path):
     assert sorted(found) == sorted(texts)
     for one in texts[:19]:
         for other in texts[:19]:
-            expected = np.mean([cosines[name, one] @ cosines[name, other] for name in ("nano", "static")])
+            expected = np.mean(
+                [cosines[name, one] @ cosines[name, other] for name in ("nano", "static")]
+            )
             assert found[one] @ found[other] == pytest.approx(expected, abs=1e-4)
     assert all(np.linalg.norm(vector) == pytest.approx(1, abs=1e-4) for vector in found.values())
-    assert np.mean([found[text] @ cosines["nano", text] for text in texts]) > 0.5  # turned to the student
+    assert (
+        np.mean([found[text] @ cosines["nano", text] for text in texts]) > 0.5
+    )  # turned to the student

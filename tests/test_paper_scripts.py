@@ -33,7 +33,17 @@ SCRIPT = ROOT / "examples/papers/papers.py"
 ENTRIES = sorted(WORDS)[:12]
 SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "sts14_es")
 STSB = ("stsb.train", "stsb.dev", "stsb.test")
-SENTEVAL = ("mr", "cr", "subj", "mpqa", "trec.train", "trec.test", "sst2.train", "sst2.dev", "sst2.test")
+SENTEVAL = (
+    "mr",
+    "cr",
+    "subj",
+    "mpqa",
+    "trec.train",
+    "trec.test",
+    "sst2.train",
+    "sst2.dev",
+    "sst2.test",
+)
 TRACKS = ("sts17_track1_arar", "sts17_track3_eses", "sts17_track5_enen")
 CLUSTERS = ("agnews", "searchsnippets", "stackoverflow", "biomedical", "tweet")
 GOOGLE = ("googlenews_ts", "googlenews_s", "googlenews_t")
@@ -71,7 +81,10 @@ def furnished(tmp_path_factory):
     files |= {f"senteval/{name}": two for name in SENTEVAL}
     files |= {f"senteval/mrpc.{part}": pairs for part in ("train", "test")}
     for task, paired in GLUE.items():
-        files |= {f"glue/{task}.{part}": (pairs if paired else two)[:12] for part in ("train", "dev", "test")}
+        files |= {
+            f"glue/{task}.{part}": (pairs if paired else two)[:12]
+            for part in ("train", "dev", "test")
+        }
     write_rows(folder / "data", files)
     make_bert(folder / "base", "BertForMaskedLM", num_hidden_layers=4)
     return folder
@@ -79,7 +92,9 @@ def furnished(tmp_path_factory):
 
 @pytest.fixture
 def run(furnished, forked_program, tmp_path_factory, tmp_path):
-    """`run("consert", "--collect")`: the finished script; `sentkit` and `python3` are forked programs."""
+    """`run("consert", "--collect")`: the finished script; `sentkit` and `python3` are forked
+    programs.
+    """
     environment = with_program(tmp_path_factory.mktemp("program"), forked_program)
 
     def call(paper, *flags):
@@ -98,7 +113,17 @@ def runner(furnished, tmp_path, monkeypatch):
     monkeypatch.chdir(furnished)
 
     def plan(paper, base, *flags):
-        words = (paper, "--base", "base", "--preset", base, "--data", "data", "--out", str(tmp_path / "out"))
+        words = (
+            paper,
+            "--base",
+            "base",
+            "--preset",
+            base,
+            "--data",
+            "data",
+            "--out",
+            str(tmp_path / "out"),
+        )
         monkeypatch.setattr(sys.modules["running"], "run", lambda *words, **options: "")
         return papers.Runner(papers.parse([*words, *flags]))
 
@@ -106,7 +131,9 @@ def runner(furnished, tmp_path, monkeypatch):
 
 
 def rows_of(paper, base):
-    """The published rows in the tables of a base: table, system and readout; also those without a base."""
+    """The published rows in the tables of a base: table, system and readout; also those without a
+    base.
+    """
     names = {base, "bert" if base == "bert-base" else base}
     own = [row for row in published() if row["paper"] == paper]
     tables = {row["table"] for row in own if row["base"] in names}
@@ -118,10 +145,16 @@ def rows_of(paper, base):
 def test_every_published_row_is_made_or_impossible(runner, paper, base):
     """Nothing is trained without a row, and each system that is not made has a reason."""
     own = runner(paper, base)
-    made = {(row.table, row.name, row.readout or None) for rows in own.rows.values() for row in rows}
+    made = {
+        (row.table, row.name, row.readout or None) for rows in own.rows.values() for row in rows
+    }
     for table, system, readout in rows_of(paper, base):
         known = made & {(table, system, readout), (table, system, None)}
-        assert known or system in own.paper.impossible or table in own.paper.notes, (table, system, readout)
+        assert known or system in own.paper.impossible or table in own.paper.notes, (
+            table,
+            system,
+            readout,
+        )
     assert all(
         own.rows[each.name] or each.tables or any(each in own.before(other) for other in own.needed)
         for each in own.needed
@@ -135,13 +168,17 @@ def test_every_figure_is_made_or_impossible(paper, count):
     parts = ", ".join(own.figures.values()).split(", ")
     ranges = [re.fullmatch(r"(\d)(?: to (\d))?", part) for part in parts]
     made = {n for each in ranges if each for n in range(int(each[1]), int(each[2] or each[1]) + 1)}
-    impossible = {int(name.removeprefix("figure ")) for name in own.impossible if name.startswith("figure ")}
+    impossible = {
+        int(name.removeprefix("figure ")) for name in own.impossible if name.startswith("figure ")
+    }
 
     assert sorted([*made, *impossible]) == [*range(1, count + 1)]
 
 
 def test_every_base_of_a_published_row_has_a_recipe():
-    bases = {(row["paper"], row["base"]) for row in published() if row["base"] not in (None, "bert")}
+    bases = {
+        (row["paper"], row["base"]) for row in published() if row["base"] not in (None, "bert")
+    }
 
     assert bases <= {*EVERY}
 
@@ -175,13 +212,17 @@ def test_the_recipe_follows_the_base(runner, base, first, last, entry, senteval,
 def test_pairsupcon_keeps_the_last_step_except_in_table_8():
     """The paper selects no model. The trainings of the script always have --dev."""
     kind = METHODS["pairsupcon"].load()
-    systems = [each for each in papers.PAPERS["pairsupcon"].systems if each.train.startswith("pairsupcon")]
+    systems = [
+        each for each in papers.PAPERS["pairsupcon"].systems if each.train.startswith("pairsupcon")
+    ]
     kept = {}
     for system in systems:
         _, _, *words = system.train.split()
         flags = dict(zip(words[::2], words[1::2], strict=True))
         own = [flags["--set"]] if "--set" in flags else []
-        kept[system.name] = build(kind.Settings, kind.presets, flags.get("--preset", "paper"), own).final
+        kept[system.name] = build(
+            kind.Settings, kind.presets, flags.get("--preset", "paper"), own
+        ).final
 
     assert kept.pop("pairsupcon-stsb-dev") == "best"
     assert len(kept) == 9
@@ -192,17 +233,24 @@ def test_rows_have_the_order_and_the_readouts_of_the_paper(runner, tmp_path):
     """In table 4 of DefSent+, a checkpoint that declares `prompt` has the readout of SentEval."""
     batches = [row.name for _, row in runner("consert", "bert-base").rows_of("4")]
     base = runner("sg-bert", "bert-base")
-    untuned = [each for system, row in base.rows_of("1")[:4] for each in base.arguments(system, row)]
+    untuned = [
+        each for system, row in base.rows_of("1")[:4] for each in base.arguments(system, row)
+    ]
     plan = runner("defsent-plus", "bert-base", "--seeds", "0")
     run = tmp_path / "out/runs/defsent-plus-3-a-ica/seed-0"
     run.mkdir(parents=True)
     (run / "sentkit.json").write_text('{"readout": "prompt"}')
     ours = plan.systems["defsent-plus-3-a-ica"]
-    places = [[*plan.arguments(ours, row)] for row in plan.rows[ours.name] if row.table in ("2", "4")]
+    places = [
+        [*plan.arguments(ours, row)] for row in plan.rows[ours.name] if row.table in ("2", "4")
+    ]
 
     assert batches == [f"consert-batch{size}" for size in (16, 48, 96, 192, 288)]
     assert untuned == [f"no-tuning=base#{each}" for each in ("cls", "mean", "L0+L1+L2+L3+L4:wk")]
-    assert [each.removeprefix(f"{ours.name}=") for [each] in places[:2]] == [str(run), f"{run}#mean"]
+    assert [each.removeprefix(f"{ours.name}=") for [each] in places[:2]] == [
+        str(run),
+        f"{run}#mean",
+    ]
 
 
 def test_rows_have_the_seeds_and_the_best_on_dev(runner, tmp_path):
@@ -227,12 +275,33 @@ def test_rows_have_the_seeds_and_the_best_on_dev(runner, tmp_path):
     ("flags", "code", "problem"),
     [
         (("--preset", "bert-tiny"), 2, "--preset bert-tiny: unknown"),
-        ((), 2, "pairsupcon has settings for distilbert-base, bert-base, bert-large, but base is another"),
+        (
+            (),
+            2,
+            "pairsupcon has settings for distilbert-base, bert-base, bert-large, but base is "
+            "another",
+        ),
         ((), 2, "\n  choose whose settings it gets, such as --preset distilbert-base\n"),
-        (("--preset", "bert-base", "--table", "9"), 2, "\n  choose one of 1, 2, 3, 4, 5, 6, 7, 8\n"),
-        (("--preset", "bert-base", "--only", "none"), 2, "--only none: the systems are no-tuning, "),
-        (("--preset", "bert-base", "--only", "simcse-sup", "--seed", "0"), 66, "nli/triplets: no such file"),
-        (("--preset", "bert-base", "--only", "sbert"), 2, "--only sbert --seed None: its seeds are 0"),
+        (
+            ("--preset", "bert-base", "--table", "9"),
+            2,
+            "\n  choose one of 1, 2, 3, 4, 5, 6, 7, 8\n",
+        ),
+        (
+            ("--preset", "bert-base", "--only", "none"),
+            2,
+            "--only none: the systems are no-tuning, ",
+        ),
+        (
+            ("--preset", "bert-base", "--only", "simcse-sup", "--seed", "0"),
+            66,
+            "nli/triplets: no such file",
+        ),
+        (
+            ("--preset", "bert-base", "--only", "sbert"),
+            2,
+            "--only sbert --seed None: its seeds are 0",
+        ),
         (("--preset", "bert-base", "--given", "x=nano"), 2, "--given x: the systems are no-tuning"),
         (("--preset", "bert-base", "--data", "none"), 66, "none: not a folder of data"),
         (("--preset", "bert-base", "--data", "base"), 66, "base/sts/stsb.dev: no such file"),
@@ -250,7 +319,9 @@ def test_wrong_use_is_refused(run, furnished, tmp_path, flags, code, problem):
 
 
 def test_one_table_needs_only_its_runs(run, runner, tmp_path):
-    """Other tables, figures and their systems are not made, and a call for all tables evaluates again."""
+    """Other tables, figures and their systems are not made, and a call for all tables evaluates
+    again.
+    """
     flags = ("--preset", "bert-base", "--quick", "--figures", "jsonl")
     listed = run("consert", *flags, "--table", "1", "--list")
     done = run("consert", *flags, "--table", "1", "--given", "sbert-nli=base")
@@ -258,7 +329,10 @@ def test_one_table_needs_only_its_runs(run, runner, tmp_path):
 
     assert listed.stdout.splitlines() == ["--only no-tuning", "--only sbert-nli --seed 1"]
     assert done.returncode == 0, done.stderr
-    assert {path.name for path in (tmp_path / "out/tables").iterdir()} == {"table-1.jsonl", "table-1.txt"}
+    assert {path.name for path in (tmp_path / "out/tables").iterdir()} == {
+        "table-1.jsonl",
+        "table-1.txt",
+    }
     assert not (tmp_path / "out/figures").exists()
     assert run("consert", *flags, "--table", "1", "--list").stdout == "--only sbert-nli --seed 1\n"
     assert run("consert", *flags, "--list").stdout.startswith("--only no-tuning\n")
@@ -266,7 +340,8 @@ def test_one_table_needs_only_its_runs(run, runner, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("paper", "number", "flags"), [("consert", "1", ("--given", "sbert-nli=base")), ("pairsupcon", "2", ())]
+    ("paper", "number", "flags"),
+    [("consert", "1", ("--given", "sbert-nli=base")), ("pairsupcon", "2", ())],
 )
 def test_a_table_fits_the_terminal(run, furnished, tmp_path, paper, number, flags):
     """The file has all columns in a line. The terminal has them in parts, one below the other."""
@@ -319,11 +394,18 @@ def not_made(out, paper, base):
         for path in out.glob("tables/table-*.jsonl")
         for line in path.open()
     }
-    texts = {path.stem.removeprefix("table-").replace("-", " "): path for path in out.glob("tables/*.txt")}
+    texts = {
+        path.stem.removeprefix("table-").replace("-", " "): path
+        for path in out.glob("tables/*.txt")
+    }
     for table in plan.notes.keys() & texts.keys():
         lines = [line.split() for line in texts[table].read_text().splitlines()]
         found |= {(table, line[1]) for line in lines if line[:1] == ["here"]}
-    rows = {(table, system) for table, system, _ in rows_of(paper, base) if system not in plan.impossible}
+    rows = {
+        (table, system)
+        for table, system, _ in rows_of(paper, base)
+        if system not in plan.impossible
+    }
     rows |= {(each.added, each.name) for each in plan.systems if each.added}
     pictures = {name for name in plan.figures if not list(out.glob(f"figures/{name}.*"))}
     return rows - found, plan.notes.keys() - texts.keys(), pictures
@@ -335,7 +417,9 @@ FAST = ("--preset", "bert-base", "--figures", "jsonl", "--settings", SETTINGS)
 
 @pytest.mark.slow
 def test_a_quick_run_makes_tables_and_figures(run, furnished, tmp_path, execute):
-    """The runs are listed; the second is task 2 of a job array, the others are made by the next call."""
+    """The runs are listed; the second is task 2 of a job array, the others are made by the next
+    call.
+    """
     listed = run("pairsupcon", *FAST, "--quick", "--list")
     (tmp_path / "runs.txt").write_text(listed.stdout)
     write_script(tmp_path / "srun", 'exec "$@"')
@@ -365,8 +449,12 @@ def test_a_quick_run_makes_tables_and_figures(run, furnished, tmp_path, execute)
     }
     assert (notes, pictures) == (set(), set())
     assert "not made: table 7: " in done.stderr
-    sizes = [line.split() for line in (tmp_path / "out/tables/table-2.txt").read_text().splitlines()]
-    assert " ".join(sizes[2][:5]) == "agnews 8 8,000 2 4"  # rows and classes beside the published numbers
+    sizes = [
+        line.split() for line in (tmp_path / "out/tables/table-2.txt").read_text().splitlines()
+    ]
+    assert (
+        " ".join(sizes[2][:5]) == "agnews 8 8,000 2 4"
+    )  # rows and classes beside the published numbers
 
 
 GIVEN = {
@@ -396,7 +484,9 @@ def test_a_stopped_run_is_finished_by_the_next_call(furnished, tmp_path):
     words = [sys.executable, SCRIPT, "pairsupcon", "--out", tmp_path / "out", "--base", "base"]
     words += ["--data", "data", "--preset", "bert-base", "--only", "pairsupcon", "--seed", "0"]
     words += ["--settings", "--threads 1 --set steps=400 --set epochs=500 --batch 8 --save-every 5"]
-    with subprocess.Popen(words, cwd=furnished, env=environment, preexec_fn=heed_signals) as process:
+    with subprocess.Popen(
+        words, cwd=furnished, env=environment, preexec_fn=heed_signals
+    ) as process:
         part = tmp_path / "out/runs/pairsupcon/seed-0.part"
         while not list(part.glob("state*")):
             assert process.poll() is None
@@ -406,4 +496,7 @@ def test_a_stopped_run_is_finished_by_the_next_call(furnished, tmp_path):
     done = subprocess.run(words, cwd=furnished, env=environment, check=False)
 
     assert done.returncode == 0
-    assert json.loads((tmp_path / "out/runs/pairsupcon/seed-0/sentkit.json").read_text())["step"] == 400
+    assert (
+        json.loads((tmp_path / "out/runs/pairsupcon/seed-0/sentkit.json").read_text())["step"]
+        == 400
+    )

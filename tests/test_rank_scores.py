@@ -19,7 +19,12 @@ def test_correlations_are_those_of_loops(tmp_path, execute, weight):
     left, right, corpus = (normal_rows(count, 6, seed) for seed, count in enumerate((80, 80, 30)))
     gold = [n % 7 for n in range(80)]
     pairs = [
-        {"embedding_a": a.tolist(), "embedding_b": b.tolist(), "_emb": "m:100000000000", "score": score}
+        {
+            "embedding_a": a.tolist(),
+            "embedding_b": b.tolist(),
+            "_emb": "m:100000000000",
+            "score": score,
+        }
         for a, b, score in zip(left, right, gold, strict=True)
     ]
     (tmp_path / "pairs.jsonl").write_text(in_jsonl(*pairs))
@@ -28,7 +33,8 @@ def test_correlations_are_those_of_loops(tmp_path, execute, weight):
     script = ROOT / "examples/rank_scores.py"
     line = "for n in pairs corpus; do sentkit cat $n.jsonl -o $n.safetensors; done; "
     done = execute(
-        ["sh", "-ec", line + f"python3 {script} pairs.safetensors corpus.safetensors {weight}"], tmp_path
+        ["sh", "-ec", line + f"python3 {script} pairs.safetensors corpus.safetensors {weight}"],
+        tmp_path,
     )
     found = json.loads(done.stdout)
     plain = [cosine(a, b) for a, b in zip(left, right, strict=True)]

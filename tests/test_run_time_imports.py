@@ -12,7 +12,8 @@ from sentkit.labels.probes.classifiers import VectorClassifier, write_classifier
 
 HEAVY = {"torch", "transformers", "sklearn", "scipy"}
 NOT_FOR_VECTORS = HEAVY | {"tokenizers", "huggingface_hub", "rich", "safetensors", "fsspec"}
-# Import typer and the command line, and run each command of the list in a fork, which reports its modules.
+# Import typer and the command line, and run each command of the list in a fork, which reports its
+# modules.
 PROGRAM = """
 import json, os, sys, typer, typer.main
 def modules():
@@ -36,19 +37,26 @@ for arguments in json.loads(sys.argv[1]):
 
 @pytest.fixture
 def modules_after(tmp_path, monkeypatch):
-    """The modules that each of these commands imports, by command; those of typer alone under "typer"."""
+    """The modules that each of these commands imports, by command; those of typer alone under
+    "typer".
+    """
     monkeypatch.chdir(tmp_path)
 
     def run(*commands, stdin="", expected=0):
         (tmp_path / "stdin").write_text(stdin)
         split = [[str(word) for word in command] for command in commands]
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, json.dumps(split)], capture_output=True, text=True, check=True
+            [sys.executable, "-c", PROGRAM, json.dumps(split)],
+            capture_output=True,
+            text=True,
+            check=True,
         )
         reports = [json.loads(line) for line in done.stdout.splitlines()]
         names = ["typer", *map(" ".join, split)]
         assert {
-            name: code for name, (code, _) in zip(names, reports, strict=True) if code not in (0, expected)
+            name: code
+            for name, (code, _) in zip(names, reports, strict=True)
+            if code not in (0, expected)
         } == {}, done.stderr
         return {name: set(modules) for name, (_, modules) in zip(names, reports, strict=True)}
 
@@ -73,7 +81,10 @@ def test_a_missing_output_is_found_before_torch_is_imported(modules_after, comma
     assert modules[" ".join([command, *method])] & HEAVY == set()
 
 
-PAIRS = '{"embedding_a":[1,0],"embedding_b":[1,0],"g":5}\n{"embedding_a":[1,0],"embedding_b":[0,1],"g":1}\n'
+PAIRS = (
+    '{"embedding_a":[1,0],"embedding_b":[1,0],"g":5}\n'
+    '{"embedding_a":[1,0],"embedding_b":[0,1],"g":1}\n'
+)
 
 
 def test_commands_on_vectors_run_on_numpy_alone(modules_after, tmp_path):
@@ -106,11 +117,15 @@ def test_commands_on_vectors_run_on_numpy_alone(modules_after, tmp_path):
         stdin=PAIRS,
     )
 
-    assert {name: used & NOT_FOR_VECTORS for name, used in modules.items() if used & NOT_FOR_VECTORS} == {}
+    assert {
+        name: used & NOT_FOR_VECTORS for name, used in modules.items() if used & NOT_FOR_VECTORS
+    } == {}
 
 
 def test_commands_without_a_transformer_import_no_torch(modules_after, model2vec, tmp_path):
-    """Word vectors and `augment` need numpy alone; a folder of model2vec or a summary needs its tokenizer."""
+    """Word vectors and `augment` need numpy alone; a folder of model2vec or a summary needs its
+    tokenizer.
+    """
     (tmp_path / "words.txt").write_text("a 1 0\ncat 0 1\n")
     folder = model2vec()
     plain = [["augment", "--op", "delete"]]
@@ -158,7 +173,12 @@ def test_encode_and_train_import_neither_the_compiler_of_torch_nor_transformers(
     train = "train simcse texts.txt --batch 2 -q -o out --set precision=bf16"
     done = subprocess.run(
         [sys.executable, "-c", IMPORTS, encode, train],
-        capture_output=True, text=True, check=False, cwd=tmp_path,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
 
-    assert (done.stdout.splitlines()[:1], done.stdout.splitlines()[-1]) == ([""], "[0, 0]"), done.stderr
+    assert (done.stdout.splitlines()[:1], done.stdout.splitlines()[-1]) == ([""], "[0, 0]"), (
+        done.stderr
+    )

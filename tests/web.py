@@ -1,4 +1,6 @@
-"""A web server on the loopback for tests. It can break connections, be busy, and answer as the hub does."""
+"""A web server on the loopback for tests. It can break connections, be busy, and answer as the hub
+does.
+"""
 
 import json
 import re
@@ -23,7 +25,9 @@ def forget():
 
 
 class Web:
-    """`files` are the contents by path. The hub has commits: repository -> commit -> path -> content."""
+    """`files` are the contents by path. The hub has commits: repository -> commit -> path ->
+    content.
+    """
 
     def __init__(self, address):
         self.address = address
@@ -65,12 +69,17 @@ class Web:
             return {"id": repository, "sha": sha, "private": False, "siblings": []}
         start = f"{folder}/" if folder else ""
         names = [name for name in self.tree(repository, tree) if name.startswith(start)]
-        folders = {f"{start}{name.removeprefix(start).partition('/')[0]}" for name in names} - {*names}
+        folders = {f"{start}{name.removeprefix(start).partition('/')[0]}" for name in names} - {
+            *names
+        }
         inside = [name for name in names if "/" not in name.removeprefix(start)]
-        sizes = {name: len(self.tree(repository, tree)[name]) for name in inside} | dict.fromkeys(folders, 0)
+        sizes = {name: len(self.tree(repository, tree)[name]) for name in inside} | dict.fromkeys(
+            folders, 0
+        )
         kinds = {name: "directory" if name in folders else "file" for name in sizes}
         return [
-            {"type": kinds[name], "oid": "0" * 40, "size": size, "path": name} for name, size in sizes.items()
+            {"type": kinds[name], "oid": "0" * 40, "size": size, "path": name}
+            for name, size in sizes.items()
         ] or None
 
 
@@ -112,7 +121,9 @@ class Handler(BaseHTTPRequestHandler):
         if self.command == "HEAD":
             return
         if end == "chunks":
-            self.wfile.write(b"%x\r\n%b\r\n" % (len(sent), sent) + (b"" if broken else b"0\r\n\r\n"))
+            self.wfile.write(
+                b"%x\r\n%b\r\n" % (len(sent), sent) + (b"" if broken else b"0\r\n\r\n")
+            )
         else:
             self.wfile.write(sent)
 

@@ -80,7 +80,9 @@ def layers(runner):
     rows = scored(runner, *sorted(folder.glob("*.safetensors")))
     model = rows[0]["encoder"].partition("/")[0]
     for name in ("sg", "sg-opt"):
-        [row] = scored(runner, runner.encoded(f"layers-{name}", checkpoint(runner, name), runner.pairs))
+        [row] = scored(
+            runner, runner.encoded(f"layers-{name}", checkpoint(runner, name), runner.pairs)
+        )
         rows.append(row | {"encoder": f"{model}/{name}:{row['encoder'].rpartition(':')[2]}"})
     plot(runner, "layers", "sweep", rows_file(runner, "layers", rows))
 
@@ -100,7 +102,9 @@ def domains(runner):
         test = {"STS-B": "STS-B", "avg": "average"}.get(record["task"])
         if test:
             domain = f"{test}, texts of {texts}"
-            rows += [{"system": system, "domain": domain, "spearman": each} for each in record["values"]]
+            rows += [
+                {"system": system, "domain": domain, "spearman": each} for each in record["values"]
+            ]
     rows.sort(key=lambda row: (row["domain"].startswith("average"), row["domain"].endswith("NLI")))
     path = rows_file(runner, "domains", rows)
     write(runner, "domains", bars([path], name="system", domain="domain"))
@@ -187,7 +191,9 @@ def bars_of(runner, name, records):
     from sentkit.papers.sg_bert.figures import domains as bars
 
     panels = []
-    records = [[record[key] for key in ("suite", "row", "task", "value", "sd")] for record in records]
+    records = [
+        [record[key] for key in ("suite", "row", "task", "value", "sd")] for record in records
+    ]
     for suite, metric in (("sts", "Spearman x 100"), ("clustering", "accuracy x 100")):
         rows = [
             {"system": row.partition("#")[0], "task": task, metric: value, f"{metric}_sd": sd}
@@ -211,7 +217,10 @@ def clusters(runner):
     questions = next((test.path for test in sets if test.name == "stackoverflow"), None)
     if questions is None:
         raise MissingError(f"{runner.tests}/clustering/stackoverflow: no such file")
-    models = {"base": runner.base, **{name: checkpoint(runner, name) for name in ("sbert", "pairsupcon")}}
+    models = {
+        "base": runner.base,
+        **{name: checkpoint(runner, name) for name in ("sbert", "pairsupcon")},
+    }
     paths = [runner.encoded(f"space/{name}", model, questions) for name, model in models.items()]
     plot(runner, "space", "space", *paths, "--label", "label")
 

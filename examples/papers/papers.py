@@ -2,21 +2,23 @@
 
     python examples/papers/papers.py sg-bert --base bert-base-uncased --data DATA --out OUT
 
-It makes all runs one after the other, and then the tables and figures. A run is the training of a system with
-one seed, and its values; systems.py has the systems. To make several runs at a time:
+It makes all runs one after the other, and then the tables and figures. A run is the training of a
+system with one seed, and its values; systems.py has the systems. To make several runs at a time:
 
     set -- sg-bert --base BASE --data DATA --out OUT
-    python examples/papers/papers.py "$@" --list | xargs -P 4 -L 1 python examples/papers/papers.py "$@"
+    python examples/papers/papers.py "$@" --list |
+        xargs -P 4 -L 1 python examples/papers/papers.py "$@"
     python examples/papers/papers.py "$@" --collect
 
---list prints the runs that can be made now. Repeat it until it prints nothing: a step of DefSent+ needs all
-seeds of the step before. A stopped run continues with the next call. Exit status: that of the sentkit command
-that failed; 75: stopped and saved.
+--list prints the runs that can be made now. Repeat it until it prints nothing: a step of DefSent+
+needs all seeds of the step before. A stopped run continues with the next call. Exit status: that of
+the sentkit command that failed; 75: stopped and saved.
 
-DATA is a folder as for `sentkit report --data`, with sts/stsb.{train,dev,test}. It can have nli/train,
-nli/triplets, paraphrases/stsb, glue/TASK.{train,dev,test}, dictionary/ and corpora/. Files end with .jsonl or
-.txt, also .gz. In dictionary/, the names of files of the Oxford dictionary begin with oxford. Lines with "not
-made" name the missing rows and figures. OUT keeps rows/, runs/, entries/, results/, tables/ and figures/.
+DATA is a folder as for `sentkit report --data`, with sts/stsb.{train,dev,test}. It can have
+nli/train, nli/triplets, paraphrases/stsb, glue/TASK.{train,dev,test}, dictionary/ and corpora/.
+Files end with .jsonl or .txt, also .gz. In dictionary/, the names of files of the Oxford dictionary
+begin with oxford. Lines with "not made" name the missing rows and figures. OUT keeps rows/, runs/,
+entries/, results/, tables/ and figures/.
 
 --table 1 makes only table 1, and only the runs that it needs.
 """
@@ -81,11 +83,15 @@ class Runner:
         self.seeds = numbers("--seeds", options.seeds or self.paper.seeds)
         if options.quick and not options.seeds:
             self.seeds = self.seeds[:1]
-        self.systems = {each.name: each for each in self.paper.systems if each.trial or not options.quick}
+        self.systems = {
+            each.name: each for each in self.paper.systems if each.trial or not options.quick
+        }
         if unknown := self.given.keys() - self.systems.keys() - {"bert", "roberta"}:
             raise UsageError(f"--given {unknown.pop()}: the systems are {', '.join(self.systems)}")
         tokenizer = self.tokenizers()["bert"]
-        self.prepared = Rows(self.data, self.out / "rows", self.paper.rows, tokenizer, quick=options.quick)
+        self.prepared = Rows(
+            self.data, self.out / "rows", self.paper.rows, tokenizer, quick=options.quick
+        )
         self.dev, self.pairs = map(self.prepared.file, ("sts/stsb.dev", "sts/stsb.test"))
         self.rows = self.planned_rows()
 
@@ -96,7 +102,8 @@ class Runner:
             return self.options.preset
         if self.options.preset:
             raise UsageError(
-                f"--preset {self.options.preset}: unknown", advice=f"choose one of {', '.join(known)}"
+                f"--preset {self.options.preset}: unknown",
+                advice=f"choose one of {', '.join(known)}",
             )
         recipe = published_base(self.base)
         if recipe in known:
@@ -109,7 +116,8 @@ class Runner:
     def say(self, text):
         print(f"papers.py: {text}", file=sys.stderr, flush=True)
 
-    # The plan: the values of the recipe, the rows of each system, and the systems that are needed for them.
+    # The plan: the values of the recipe, the rows of each system, and the systems that are needed
+    # for them.
 
     @cached_property
     def values(self):
@@ -138,9 +146,13 @@ class Runner:
 
     @cached_property
     def published(self):
-        """The lines of the tables of the base: table, name and readout -> whether with a deviation."""
+        """The lines of the tables of the base: table, name and readout -> whether with a
+        deviation.
+        """
         own = [
-            row for row in published() if row["paper"] == self.name and same_base(row["base"], self.recipe)
+            row
+            for row in published()
+            if row["paper"] == self.name and same_base(row["base"], self.recipe)
         ]
         of_base = {row["table"] for row in own if row["base"]}
         found = {}
@@ -170,24 +182,33 @@ class Runner:
                         rows.append(Row(table, name + MEAN, readout))
             rows += [Row(system.added, system.name)] if system.added in known else []
             rows += [Row(figure, name) for figure, name in system.figures.items()]
-        self.numbers = {row.table for rows in found.values() for row in rows} | self.paper.notes.keys()
+        self.numbers = {
+            row.table for rows in found.values() for row in rows
+        } | self.paper.notes.keys()
         self.numbers = sorted(filter(str.isdecimal, self.numbers), key=int)
         if self.options.table is None:
             return found
         if self.options.table not in self.numbers:
             advice = f"choose one of {', '.join(self.numbers)}"
-            raise UsageError(f"--table {self.options.table}: not made by this script", advice=advice)
+            raise UsageError(
+                f"--table {self.options.table}: not made by this script", advice=advice
+            )
         return {
-            name: [row for row in rows if row.table == self.options.table] for name, rows in found.items()
+            name: [row for row in rows if row.table == self.options.table]
+            for name, rows in found.items()
         }
 
     @cached_property
     def needed(self):
-        """The systems with rows, those of the tables of tables.py, and those that they start from."""
+        """The systems with rows, those of the tables of tables.py, and those that they
+        start from.
+        """
         noted = {table for table, *_ in self.published} & self.paper.notes.keys()
         if self.options.table is not None:
             noted &= {self.options.table}
-        own = [each for each in self.systems.values() if self.rows[each.name] or noted & {*each.tables}]
+        own = [
+            each for each in self.systems.values() if self.rows[each.name] or noted & {*each.tables}
+        ]
         names = {each.name for system in own for each in (system, *self.before(system))}
         return [each for each in self.systems.values() if each.name in names]
 
@@ -217,7 +238,9 @@ class Runner:
         if own:
             return {None: self.base if own == "base" else own}
         paths = {seed: self.folder(system, seed) for seed in self.seeds_of(system)}
-        return {seed: str(path) for seed, path in paths.items() if path.exists() and seed is not None}
+        return {
+            seed: str(path) for seed, path in paths.items() if path.exists() and seed is not None
+        }
 
     def best(self, system):
         """The checkpoint with the highest score on the dev pairs."""
@@ -245,8 +268,12 @@ class Runner:
 
         def write(part):
             if spec.ica:
-                plain, fitted = self.entries(replace(spec, ica=False)), path.with_name(f"fit-{path.name}")
-                # auto: the deviation that the entries had. The factor of the paper depends on their number.
+                plain, fitted = (
+                    self.entries(replace(spec, ica=False)),
+                    path.with_name(f"fit-{path.name}"),
+                )
+                # auto: the deviation that the entries had. The factor of the paper depends on their
+                # number.
                 scale = ("--scale", "auto", "--keep-width", "--seed", 42)
                 sentkit("whiten", "fit", plain, "--kind", "ica", *scale, "-o", fitted, "-f")
                 sentkit("whiten", "apply", plain, "-t", fitted, "-o", part, "-f")
@@ -274,14 +301,21 @@ class Runner:
     def mark(self, system, seed):
         """A file that exists if the run is made with its values, or with those of --table."""
         table = self.options.table
-        return self.out / ("done" if table is None else f"done-table-{table}") / run_name(system, seed)
+        return (
+            self.out / ("done" if table is None else f"done-table-{table}") / run_name(system, seed)
+        )
 
     def is_made(self, system, seed):
         """Whether the run is made; one with all of its values has those of each table, too."""
-        return self.mark(system, seed).exists() or (self.out / "done" / run_name(system, seed)).exists()
+        return (
+            self.mark(system, seed).exists()
+            or (self.out / "done" / run_name(system, seed)).exists()
+        )
 
     def missing_runs(self, system, seed):
-        """The runs that must be done before: with the same seed, or all seeds, of which the best is used."""
+        """The runs that must be done before: with the same seed, or all seeds, of which the best is
+        used.
+        """
         for each in self.starts(system):
             seeds = self.seeds_of(each)
             for own in seeds if self.paper.best_seed or seed not in seeds else [seed]:
@@ -317,7 +351,12 @@ class Runner:
         path.parent.mkdir(parents=True, exist_ok=True)
         if system.train:
             method, *words = self.words(system.train)
-            words = [method, *self.trial, *words, *(() if "--dev" in words else ("--dev", self.dev))]
+            words = [
+                method,
+                *self.trial,
+                *words,
+                *(() if "--dev" in words else ("--dev", self.dev)),
+            ]
             words += ["--entries", self.entries(system.entries)] if system.entries else []
             words += ["-m", self.start_of(system, seed), "--seed", seed, "-o", path, "--resume"]
             path.with_suffix(".json").write_text(sentkit("train", *words, *self.settings))
@@ -356,7 +395,9 @@ class Runner:
             return self.data
 
         def write(part, path):
-            part.write_text("".join(spread(sentkit("cat", path).splitlines(keepends=True), FEW_TESTS)))
+            part.write_text(
+                "".join(spread(sentkit("cat", path).splitlines(keepends=True), FEW_TESTS))
+            )
 
         for path in (*self.data.glob("sts/*.jsonl*"), *self.data.glob("clustering/*.jsonl*")):
             copy = self.out / "rows/tests" / str(path.relative_to(self.data)).removesuffix(".gz")
@@ -372,7 +413,9 @@ class Runner:
         """Why no value of a table or figure can be measured, or an empty string."""
         suites = self.suites_of(table)
         try:
-            sets = [each for suite in suites for each in find_test_sets(str(self.tests), [suite])[0]]
+            sets = [
+                each for suite in suites for each in find_test_sets(str(self.tests), [suite])[0]
+            ]
         except NoInputError as error:
             return str(error)
         if table.isdecimal() and not has_task(self.name, table, sets):
@@ -380,7 +423,9 @@ class Runner:
         return ""
 
     def arguments(self, system, row, seeds=None):
-        """The arguments of `sentkit report` for a row: all finished runs, or those of some seeds."""
+        """The arguments of `sentkit report` for a row: all finished runs, or those of some
+        seeds.
+        """
         made = self.checkpoints(system)
         if seeds is not None:
             made = {seed: path for seed, path in made.items() if seed in seeds}
@@ -406,20 +451,33 @@ class Runner:
         return str(copy)
 
     def report(self, arguments, suites, *flags, stdout=subprocess.PIPE):
-        where = ("--data", self.tests, "--suites", ",".join(suites), "--results", self.out / "results")
+        where = (
+            "--data",
+            self.tests,
+            "--suites",
+            ",".join(suites),
+            "--results",
+            self.out / "results",
+        )
         return sentkit("report", *arguments, *where, "--precision", "fp32", *flags, stdout=stdout)
 
     def flags(self, table):
         """Those that change values, which are not --baseline."""
         flags = self.paper.flags.get(table, ())
-        return () if "--baseline" in flags else tuple(each.format_map(self.values) for each in flags)
+        return (
+            () if "--baseline" in flags else tuple(each.format_map(self.values) for each in flags)
+        )
 
     def evaluate(self, system, seed):
-        """Keep the values of a run in results/: one call for all rows with the same suites and flags."""
+        """Keep the values of a run in results/: one call for all rows with the same suites and
+        flags.
+        """
         calls = {}
         for row in self.rows[system.name]:
             if not self.missing_sets(row.table):
-                own = calls.setdefault((tuple(self.suites_of(row.table)), self.flags(row.table)), set())
+                own = calls.setdefault(
+                    (tuple(self.suites_of(row.table)), self.flags(row.table)), set()
+                )
                 own |= {*self.arguments(system, row, [seed])}
         for (suites, flags), arguments in calls.items():
             if arguments:
@@ -431,13 +489,17 @@ class Runner:
         found = [(self.systems[name], row) for name in self.rows for row in self.rows[name]]
         found = [(system, row) for system, row in found if row.table == table]
         last = len(places)
-        return sorted(found, key=lambda each: places.get((table, each[1].name.partition(MEAN)[0]), last))
+        return sorted(
+            found, key=lambda each: places.get((table, each[1].name.partition(MEAN)[0]), last)
+        )
 
     def arguments_of(self, table):
         """Those of all rows of a table or figure."""
         if problem := self.missing_sets(table):
             raise MissingError(problem)
-        found = [each for system, row in self.rows_of(table) for each in self.arguments(system, row)]
+        found = [
+            each for system, row in self.rows_of(table) for each in self.arguments(system, row)
+        ]
         if not found:
             raise MissingError("none of its runs is there")
         return found
@@ -448,7 +510,9 @@ class Runner:
         (self.out / "tables").mkdir(parents=True, exist_ok=True)
         for system in self.needed:
             if problem := self.problem(system):
-                places = dict.fromkeys([*(row.table for row in self.rows[system.name]), *system.tables])
+                places = dict.fromkeys(
+                    [*(row.table for row in self.rows[system.name]), *system.tables]
+                )
                 self.say(f"not made: {system.name} ({', '.join(places)}): {problem}")
         if self.options.table is not None:
             return self.attempt(f"table {self.options.table}", self.table, self.options.table)
@@ -491,14 +555,20 @@ class Runner:
         else:
             arguments, suites = self.arguments_of(number), self.suites_of(number)
             words = (*self.flags(number), "--paper", self.name, "--table", number)
-            path.with_suffix(".jsonl").write_text(self.report(arguments, suites, "--format", "json", *words))
+            path.with_suffix(".jsonl").write_text(
+                self.report(arguments, suites, "--format", "json", *words)
+            )
             compared = self.paper.flags.get(number, ())
-            if "--baseline" in compared and any(each.startswith(f"{compared[1]}=") for each in arguments):
+            if "--baseline" in compared and any(
+                each.startswith(f"{compared[1]}=") for each in arguments
+            ):
                 words += compared
             text = self.report(arguments, suites, "--format", self.options.format, *words)
             shown = text
             if fits_terminal:
-                self.report(arguments, suites, *words, stdout=sys.stdout)  # from the results that it keeps
+                self.report(
+                    arguments, suites, *words, stdout=sys.stdout
+                )  # from the results that it keeps
                 shown = ""
         path.with_suffix(FORMATS[self.options.format]).write_text(text)
         print(shown, flush=True)
@@ -519,11 +589,17 @@ def parse(words):
     add("--out", required=True, help="folder to create, or to continue")
     add("--preset", help="the recipe of this encoder of the paper (default: as --base)")
     add("--seeds", help="0..7 or 1,2,3 (default: those of the paper)")
-    add("--settings", default="", help="flags of sentkit train for all runs, such as '--device cuda'")
+    add(
+        "--settings",
+        default="",
+        help="flags of sentkit train for all runs, such as '--device cuda'",
+    )
     given = "use this instead of training"
     add("--given", action="append", default=[], metavar="SYSTEM=CHECKPOINT", help=given)
     add("--format", default="text", choices=FORMATS, help="of tables")
-    add("--figures", default="svg", choices=("svg", "png", "pdf", "jsonl"), help="format of figures")
+    add(
+        "--figures", default="svg", choices=("svg", "png", "pdf", "jsonl"), help="format of figures"
+    )
     add("--table", metavar="N", help="make only this table, and only the runs that it needs")
     add("--quick", action="store_true", help="try it: few rows and steps; the values mean nothing")
     action = parser.add_mutually_exclusive_group()
@@ -550,7 +626,9 @@ def main(words):
             raise UsageError(f"--only {options.only}: the systems are {', '.join(runner.systems)}")
         if options.seed not in (seeds := runner.seeds_of(system)):
             expected = ", ".join(map(str, seeds)) if seeds != [None] else "not used"
-            raise UsageError(f"--only {system.name} --seed {options.seed}: its seeds are {expected}")
+            raise UsageError(
+                f"--only {system.name} --seed {options.seed}: its seeds are {expected}"
+            )
         runner.make(system, options.seed)
         return 0
     if not options.collect:
@@ -568,7 +646,9 @@ if __name__ == "__main__":
         code = main(sys.argv[1:])
         sys.stdout.flush()
         sys.exit(code)
-    except BrokenPipeError:  # `--list | head`: close stdout where Python's exit cannot fail on it again
+    except (
+        BrokenPipeError
+    ):  # `--list | head`: close stdout where Python's exit cannot fail on it again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except FailedError as error:
         sys.exit(error.code)
@@ -576,5 +656,7 @@ if __name__ == "__main__":
         print(f"papers.py: {error}", file=sys.stderr)
         sys.exit(66)
     except SentkitError as error:
-        print(f"papers.py: {error}" + (f"\n  {error.advice}" if error.advice else ""), file=sys.stderr)
+        print(
+            f"papers.py: {error}" + (f"\n  {error.advice}" if error.advice else ""), file=sys.stderr
+        )
         sys.exit(error.exit_code)

@@ -1,4 +1,6 @@
-"""Rows that systems are trained on, made from the data. `rows` of a paper has the names and functions."""
+"""Rows that systems are trained on, made from the data. `rows` of a paper has the names and
+functions.
+"""
 
 import fcntl
 import json

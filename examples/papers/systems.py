@@ -1,12 +1,12 @@
 """The systems of the four papers: how each is trained, and which rows and figures it belongs to.
 
-The name of a system is that of its rows in the published tables. A system has all published rows of the base
-with this name, with the readout of its checkpoint, or for the base and the tables of `read_out` that of the
-row. A row is the mean of all seeds. In a paper with `best_seed`, a published row without a deviation is of
-the seed that is best on the dev pairs, and the mean is another row.
+The name of a system is that of its rows in the published tables. A system has all published rows of
+the base with this name, with the readout of its checkpoint, or for the base and the tables of
+`read_out` that of the row. A row is the mean of all seeds. In a paper with `best_seed`, a published
+row without a deviation is of the seed that is best on the dev pairs, and the mean is another row.
 
-A word in braces is a value of the recipe of the base (`recipes`), or a file of rows: one that `rows` of the
-paper prepares, or one of the data, such as {nli/train}.
+A word in braces is a value of the recipe of the base (`recipes`), or a file of rows: one that
+`rows` of the paper prepares, or one of the data, such as {nli/train}.
 """
 
 from dataclasses import dataclass, field
@@ -54,7 +54,9 @@ class Paper:
     figures: dict[str, str]  # function of figures.py -> number of the figure
     notes: dict[str, str]  # table that `report` does not make -> function of tables.py
     impossible: dict[str, str]  # row, figure or table -> the reason
-    flags: dict[str, tuple[str, ...]] = field(default_factory=dict)  # table -> more flags of `sentkit report`
+    flags: dict[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # table -> more flags of `sentkit report`
     best_seed: bool = False  # a run starts from the seed that is best on the dev pairs
     read_out: tuple[str, ...] = ()  # tables whose readouts the checkpoints do not declare
 
@@ -62,11 +64,17 @@ class Paper:
 SG = "sg-bert {stsb} --set readout=cls"
 NLI_TEXTS = SG.replace("stsb", "nli-texts")
 BT = "sg-bert {paraphrases/stsb} --set readout=cls --preset"
-GLUE = "classify {glue/TASK.train} --dev {glue/TASK.dev} --test {glue/TASK.test} --preset sg-bert-glue"
+GLUE = (
+    "classify {glue/TASK.train} --dev {glue/TASK.dev} --test {glue/TASK.test} --preset sg-bert-glue"
+)
 
 SG_BERT = Paper(
     seeds="1,2,3,4,1234,2345,3456,7890",
-    recipes={f"{family}-{size}": {} for family in ("bert", "sbert", "roberta") for size in ("base", "large")}
+    recipes={
+        f"{family}-{size}": {}
+        for family in ("bert", "sbert", "roberta")
+        for size in ("base", "large")
+    }
     | {"mbert": {}},
     rows={
         "stsb": ("texts", "sts/stsb.train", "sts/stsb.dev", "sts/stsb.test"),
@@ -75,7 +83,9 @@ SG_BERT = Paper(
     systems=(
         System("glove"),
         System("cosine-baseline", checkpoint="words:binary"),
-        System("sg-opt-senteval", f"{NLI_TEXTS} --preset senteval", also=("sg-opt",), tables=("4",)),
+        System(
+            "sg-opt-senteval", f"{NLI_TEXTS} --preset senteval", also=("sg-opt",), tables=("4",)
+        ),
         System(
             "efficiency",
             script="efficiency.py {model} {stsb} {sts/stsb.train} --readout mean --readout {wk}"
@@ -86,17 +96,23 @@ SG_BERT = Paper(
             System(
                 f"{start}-{task}",
                 GLUE.replace("TASK", task) + "-cola" * (task == "cola"),
-                start={"no-tuning": "base"}.get(start, start),  # appendix A.4 names no other than table 1
+                start={"no-tuning": "base"}.get(
+                    start, start
+                ),  # appendix A.4 names no other than table 1
                 tables=("10",),
             )
-            for task, start in product(("qnli", "sst2", "cola", "mrpc", "rte"), ("no-tuning", "sg-opt"))
+            for task, start in product(
+                ("qnli", "sst2", "cola", "mrpc", "rte"), ("no-tuning", "sg-opt")
+            )
         ),
         System("no-tuning", checkpoint="base"),
         System("flow", flow="stsb", figures={"domains": "flow,STS-B"}),
         System("flow-nli", flow="nli-texts", figures={"domains": "flow,NLI"}),
         System("bt", f"{BT} bt"),
         System("sg", f"{SG} --set objective=base"),
-        System("sg-opt", SG, also=("sg-opt-tau0.01-lambda0.1",), figures={"domains": "SG-OPT,STS-B"}),
+        System(
+            "sg-opt", SG, also=("sg-opt-tau0.01-lambda0.1",), figures={"domains": "SG-OPT,STS-B"}
+        ),
         System("sg-opt-nli", NLI_TEXTS, figures={"domains": "SG-OPT,NLI"}),
         System("bt+sg-opt", f"{BT} bt-sg-opt"),
         System("sg-opt-loss-opt2", f"{SG} --set objective=opt2"),
@@ -135,14 +151,20 @@ CT, CONSERT_STS = "ct {sts}", "consert {sts} --preset unsup-{size}"
 CONSERT = Paper(
     seeds="1",
     recipes={
-        f"{family}-{size}": {"size": size} for family in ("bert", "roberta") for size in ("base", "large")
+        f"{family}-{size}": {"size": size}
+        for family in ("bert", "roberta")
+        for size in ("base", "large")
     },
     rows={
         "sts": ("texts", "sts/sts1[2-6]", "sts/stsb.*", "sts/sickr.*"),
         "premises": ("texts", "nli/train"),
         "corpus": ("texts", "corpora/*"),  # the paper counts words of Wikipedia
         "deleted": ("augmented", "premises", "--op delete --mark [MASK]"),
-        "variants": ("augmented", "deleted", "--op span-delete --mark [MASK] --replace --field text=text_a"),
+        "variants": (
+            "augmented",
+            "deleted",
+            "--op span-delete --mark [MASK] --replace --field text=text_a",
+        ),
         **{f"sts-{count}": ("sample", "sts", count) for count in (10, 100, 1000, 10000)},
     },
     systems=(
@@ -164,7 +186,11 @@ CONSERT = Paper(
         System("consert-sup", "consert {nli/train} --preset sup-{size}"),
         System("consert-joint", "consert {nli/train} --preset joint-{size}"),
         System("consert-sup-unsup", "consert {sts} --preset sup-unsup-{size}", start="consert-sup"),
-        System("consert-joint-unsup", "consert {sts} --preset joint-unsup-{size}", start="consert-joint"),
+        System(
+            "consert-joint-unsup",
+            "consert {sts} --preset joint-unsup-{size}",
+            start="consert-joint",
+        ),
         *(
             System(
                 f"consert-batch{size}",
@@ -235,7 +261,9 @@ PAIRSUPCON = Paper(
         System("sbert", "sbert {nli/train} --set final=last"),
         System("simcse-sup", "simcse-sup {nli/triplets}"),
         System("pairsupcon", PSC, figures={"abilities": "PairSupCon"}),
-        System("pairsupcon-cls-only", f"{PSC} --preset cls", figures={"abilities": "Classification"}),
+        System(
+            "pairsupcon-cls-only", f"{PSC} --preset cls", figures={"abilities": "Classification"}
+        ),
         System("pairsupcon-id-only", f"{PSC} --preset id", figures={"abilities": "InstanceDisc"}),
         System("pairsupcon-id-only-no-hard-neg", f"{PSC} --preset id-plain", trial=False),
         System("pairsupcon-no-hard-neg", f"{PSC} --preset plain", trial=False),
@@ -316,10 +344,16 @@ DEFSENT_PLUS = Paper(
         System("defsent-plus-2-a", STEPS[1], entries=Entries("defsent-plus-1-a")),
         System("defsent-plus-3-a", STEPS[2], entries=Entries("defsent-plus-2-a")),
         System("defsent-plus-3-a-ica", STEPS[2], entries=Entries("defsent-plus-2-a", ica=True)),
-        # The text of the paper: a fourth step is worse; so is ICA at the first step, and at the second.
+        # The text of the paper: a fourth step is worse; so is ICA at the first step, and at the
+        # second.
         System("defsent-plus-4-a", STEPS[3], added="2", entries=Entries("defsent-plus-3-a")),
         System("defsent-plus-1-a-ica", STEPS[0], added="2", entries=Entries("base", ica=True)),
-        System("defsent-plus-2-a-ica", STEPS[1], added="2", entries=Entries("defsent-plus-1-a", ica=True)),
+        System(
+            "defsent-plus-2-a-ica",
+            STEPS[1],
+            added="2",
+            entries=Entries("defsent-plus-1-a", ica=True),
+        ),
         System("simcse-unsup", "simcse {corpus} --preset {base}"),
         System("sncse", "sncse {negated} --preset {base}"),
         *(
@@ -357,4 +391,9 @@ DEFSENT_PLUS = Paper(
     read_out=("4",),  # SentEval
 )
 
-PAPERS = {"sg-bert": SG_BERT, "consert": CONSERT, "pairsupcon": PAIRSUPCON, "defsent-plus": DEFSENT_PLUS}
+PAPERS = {
+    "sg-bert": SG_BERT,
+    "consert": CONSERT,
+    "pairsupcon": PAIRSUPCON,
+    "defsent-plus": DEFSENT_PLUS,
+}

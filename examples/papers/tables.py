@@ -18,7 +18,9 @@ from sentkit.reports.tables import HERE, Line, Table, published_table, shown, ta
 from sentkit.training.catalogue import METHODS
 from sentkit.training.settings import format_value
 
-METRICS = dict.fromkeys(("qnli", "sst2", "cola", "mrpc", "rte"), "accuracy") | {"cola": "matthews"}  # GLUE
+METRICS = dict.fromkeys(("qnli", "sst2", "cola", "mrpc", "rte"), "accuracy") | {
+    "cola": "matthews"
+}  # GLUE
 DICTIONARIES = {  # table 1 of DefSent+: definitions, entries, most tokens for BERT and RoBERTa
     "dictionary": ("a, Oxford and WordNet", "331472", "150518", "138", "141"),
     "oxford": ("b, Oxford", "122209", "36767", "108", "113"),
@@ -40,10 +42,14 @@ def beside(runner, number, lines, suite=None):
 
 
 def glue(runner, number):
-    """SG-BERT, table 10: the mean and the deviation of the seeds on the test part of the dev sets."""
+    """SG-BERT, table 10: the mean and the deviation of the seeds on the test part of the
+    dev sets.
+    """
     lines = []
     for start in ("no-tuning", "sg-opt"):
-        cells = tuple(glue_cell(runner, runner.systems[f"{start}-{task}"], METRICS[task]) for task in METRICS)
+        cells = tuple(
+            glue_cell(runner, runner.systems[f"{start}-{task}"], METRICS[task]) for task in METRICS
+        )
         lines += [Line((HERE, start, ""), cells, here=True)]
     if not any(cell for line in lines for cell in line.cells):
         raise MissingError("none of its runs is there")
@@ -79,7 +85,8 @@ def settings(runner, number):
     if number == "8":
         title, kind = "training", METHODS["sg-bert"].load().Settings()
         names = (
-            "objective temperature drift_weight guide_pool head_width epochs batch lr optimizer beta1 beta2"
+            "objective temperature drift_weight guide_pool head_width epochs batch lr optimizer "
+            "beta1 beta2"
             " weight_decay schedule warmup max_length eval_every patience"
         )
         rows = [(name, format_value(getattr(kind, name))) for name in names.split()]
@@ -155,10 +162,13 @@ def words(runner, number):
 def statistics_of_sets(runner, number):
     """PairSupCon, table 2: the clustering sets."""
     paths = {
-        f"clustering/{each.name}": each.path for each in find_test_sets(str(runner.tests), ["clustering"])[0]
+        f"clustering/{each.name}": each.path
+        for each in find_test_sets(str(runner.tests), ["clustering"])[0]
     }
     sets = {
-        name: [*map(json.loads, sentkit("cat", paths[name]).splitlines())] for name in SETS if name in paths
+        name: [*map(json.loads, sentkit("cat", paths[name]).splitlines())]
+        for name in SETS
+        if name in paths
     }
     (first, *columns), *rows = statistics(sets)
     return plain("PairSupCon, table 2: the clustering sets", (first,), columns, rows)
@@ -185,10 +195,14 @@ def dictionaries(runner, number):
             records = [json.loads(line) for line in path.open()]
             texts = [record["definition"] for record in records]
             most = [
-                max(map(len, tokenizers[family](texts)["input_ids"])) if family in tokenizers else ""
+                max(map(len, tokenizers[family](texts)["input_ids"]))
+                if family in tokenizers
+                else ""
                 for family in ("bert", "roberta")
             ]
-            rows.append((HERE, title, len(records), len({record["entry"] for record in records}), *most))
+            rows.append(
+                (HERE, title, len(records), len({record["entry"] for record in records}), *most)
+            )
         rows.append(("published", title, *published))
     columns = ("definitions", "entries", "most tokens, BERT", "most tokens, RoBERTa")
     return plain("DefSent+, table 1: the dictionaries", ("", "dictionary"), columns, rows)
@@ -198,6 +212,9 @@ def readouts(runner, number):
     """DefSent+, table 7: the readout of each suite."""
     starts = (("step 3", ""), ("simcse", "-simcse"), ("sncse", "-sncse"))
     rows = [
-        (name, *(runner.values[f"{suite}{end}"] for suite in ("sts", "senteval"))) for name, end in starts
+        (name, *(runner.values[f"{suite}{end}"] for suite in ("sts", "senteval")))
+        for name, end in starts
     ]
-    return plain(f"DefSent+, table 7: readouts of {runner.recipe}", ("start",), ("STS", "SentEval"), rows)
+    return plain(
+        f"DefSent+, table 7: readouts of {runner.recipe}", ("start",), ("STS", "SentEval"), rows
+    )

@@ -6,7 +6,15 @@ from functools import lru_cache, partial
 from typing import Any
 
 from sentkit.augment import operations
-from sentkit.augment.operations import Changed, Draw, Note, Operation, Synonyms, parse_share, parse_spans
+from sentkit.augment.operations import (
+    Changed,
+    Draw,
+    Note,
+    Operation,
+    Synonyms,
+    parse_share,
+    parse_spans,
+)
 from sentkit.errors import UsageError
 from sentkit.flag_values import suggestion
 
@@ -20,8 +28,8 @@ class Kind:
     takes_all: bool = False  # needs all rows, and a value
 
 
-# The default shares are those of the papers: CLEAR (arXiv:2012.15466), and ESimCSE (arXiv:2109.04380) for
-# repeat.
+# The default shares are those of the papers: CLEAR (arXiv:2012.15466), and ESimCSE
+# (arXiv:2109.04380) for repeat.
 OPERATIONS: Mapping[str, Kind] = {
     "delete": Kind(operations.delete, parse_share, "0.7", marks=True),
     "span-delete": Kind(operations.span_delete, parse_spans, "5x0.05", marks=True),
@@ -62,7 +70,9 @@ class RequestedOperation:
         return None
 
     def bind(self, mark: str | None, synonyms: Synonyms) -> tuple[Operation | None, Note]:
-        """The work, or None if another text replaces the sentence, and the notes equal for all texts."""
+        """The work, or None if another text replaces the sentence, and the notes equal for all
+        texts.
+        """
         if self.field_name is not None:
             return None, {"from": self.field_name}
         note: Note = {}
@@ -87,7 +97,9 @@ def parse_operations(written: Sequence[str]) -> list[RequestedOperation]:
     operations = [parse_operation(text) for text in written]
     for operation in operations[1:]:
         if operation.kind.work is None or operation.field_name is not None:
-            problem = f"--op {operation.name} replaces the whole sentence, so it has to be the first --op"
+            problem = (
+                f"--op {operation.name} replaces the whole sentence, so it has to be the first --op"
+            )
             raise UsageError(problem)
     return operations
 
@@ -96,7 +108,9 @@ def parse_operation(written: str) -> RequestedOperation:
     name, equals, text = written.partition("=")
     kind = OPERATIONS.get(name)
     if kind is None:
-        raise UsageError(f'--op "{written}": unknown operation "{name}"', advice=suggestion(name, OPERATIONS))
+        raise UsageError(
+            f'--op "{written}": unknown operation "{name}"', advice=suggestion(name, OPERATIONS)
+        )
     if kind.takes_all and not text:
         raise UsageError(f'--op "{written}": {name} needs a field, for example {name}=label')
     if not equals and kind.default is None:
@@ -115,7 +129,9 @@ def parse_operation(written: str) -> RequestedOperation:
         raise UsageError(f'--op "{written}": {error}, for example {example}') from error
 
 
-def check_flags(operations: Sequence[RequestedOperation], given: Mapping[str, object], views: int) -> None:
+def check_flags(
+    operations: Sequence[RequestedOperation], given: Mapping[str, object], views: int
+) -> None:
     """Refuse a missing flag that an operation requires, and a flag that no operation uses."""
     names = {operation.name for operation in operations}
     for flag, users in FLAGS.items():
@@ -126,7 +142,8 @@ def check_flags(operations: Sequence[RequestedOperation], given: Mapping[str, ob
             raise UsageError(f"{flag} can be used only with --op {' or --op '.join(users)}")
     if views > 1 and names <= FIXED:
         problem = (
-            f"--views {views}: no random choices in {' and '.join(sorted(names))}, so all variants are equal"
+            f"--views {views}: no random choices in {' and '.join(sorted(names))}, so all "
+            f"variants are equal"
         )
         raise UsageError(problem, advice="use --views 1")
     mark = given["--mark"]
@@ -138,7 +155,11 @@ class Chain:
     """Turns sentences into variants; counts the texts that each operation leaves unchanged."""
 
     def __init__(
-        self, operations: Sequence[RequestedOperation], seed: int, mark: str | None, synonyms: Synonyms
+        self,
+        operations: Sequence[RequestedOperation],
+        seed: int,
+        mark: str | None,
+        synonyms: Synonyms,
     ) -> None:
         self.steps = [(operation.name, *operation.bind(mark, synonyms)) for operation in operations]
         self.seed = seed
@@ -155,9 +176,10 @@ class Chain:
     ) -> tuple[str, list[Note]]:
         """Return the variant, and one note per operation.
 
-        Draws depend only on the seed, the text, the numbers of its views (several if the text was varied
-        before) and the number of the operation. `before` is the number of earlier operations. A step that
-        replaces the text draws one of the `candidates`, except for that with the index `excluded`.
+        Draws depend only on the seed, the text, the numbers of its views (several if the text was
+        varied before) and the number of the operation. `before` is the number of earlier
+        operations. A step that replaces the text draws one of the `candidates`, except for that
+        with the index `excluded`.
         """
         raw = text.encode()
         words: Sequence[str] = text.split()

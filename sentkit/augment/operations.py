@@ -1,4 +1,5 @@
-"""The operations on words: delete, move, repeat, replace (CLEAR, arXiv:2012.15466), change case, negate.
+"""The operations on words: delete, move, repeat, replace (CLEAR, arXiv:2012.15466), change case,
+negate.
 
 A `Draw` makes the random choices of one operation on one text.
 """
@@ -16,7 +17,9 @@ NUMBERS = Struct("<16I")  # in a digest of 64 bytes
 
 
 def numbers(key: bytes) -> Iterator[int]:
-    """Endless numbers of 32 bits: from the digest of the key, the digest of that digest, and so on."""
+    """Endless numbers of 32 bits: from the digest of the key, the digest of that digest,
+    and so on.
+    """
     digest = blake2b(key).digest()
     while True:
         yield from NUMBERS.unpack(digest)
@@ -24,7 +27,9 @@ def numbers(key: bytes) -> Iterator[int]:
 
 
 class Draw:
-    """Random choices by integers only: equal keys give equal draws on every machine and Python version."""
+    """Random choices by integers only: equal keys give equal draws on every machine and Python
+    version.
+    """
 
     __slots__ = ("_next",)
 
@@ -39,7 +44,9 @@ class Draw:
         return self._drawn_and_remaining(n, n)[0]
 
     def sorted(self, n: int, k: int) -> list[int]:
-        """Draw k different numbers of 0 .. n - 1 in ascending order; if 2 k > n, draw the excluded ones."""
+        """Draw k different numbers of 0 .. n - 1 in ascending order; if 2 k > n, draw the excluded
+        ones.
+        """
         if 2 * k > n:
             return sorted(self._drawn_and_remaining(n, n - k)[1])
         return sorted(self._drawn_and_remaining(n, k)[0])
@@ -123,7 +130,9 @@ SPOKEN = frozenset("#%&@")  # Unicode calls these punctuation, but they are read
 
 
 def bare(word: str) -> tuple[str, str, str]:
-    """Split `("don't),` into the punctuation before the word, the word, and the punctuation after it."""
+    """Split `("don't),` into the punctuation before the word, the word, and the punctuation after
+    it.
+    """
     if word.isalnum():
         return "", word, ""
     start = 0
@@ -175,7 +184,9 @@ def delete(words: Sequence[str], draw: Draw, amount: Amount, mark: str | None = 
     return without(words, deleted, starts_of_runs, mark), {"at": indices}
 
 
-def span_delete(words: Sequence[str], draw: Draw, amount: Amount, mark: str | None = None) -> Changed:
+def span_delete(
+    words: Sequence[str], draw: Draw, amount: Amount, mark: str | None = None
+) -> Changed:
     """Delete disjoint spans, as many as leave at least one word; replace each by one mark."""
     count, length = amount.fit(len(words), max(len(words) - 1, 0))
     starts = draw.spans(len(words), count, length)
@@ -183,8 +194,12 @@ def span_delete(words: Sequence[str], draw: Draw, amount: Amount, mark: str | No
     return without(words, deleted, set(starts), mark), {"length": length, "at": starts}
 
 
-def without(words: Sequence[str], deleted: set[int], marked: set[int], mark: str | None) -> list[str]:
-    """The words without those at the indices `deleted`, with the mark, if any, at those of `marked`."""
+def without(
+    words: Sequence[str], deleted: set[int], marked: set[int], mark: str | None
+) -> list[str]:
+    """The words without those at the indices `deleted`, with the mark, if any, at those of
+    `marked`.
+    """
     remaining = []
     for index, word in enumerate(words):
         if index not in deleted:
@@ -238,7 +253,9 @@ def synonym(words: Sequence[str], draw: Draw, amount: Amount, synonyms: Synonyms
     """Replace this share of the words, or all that have a synonym if there are fewer."""
     # A word that contains punctuation, such as U.S., is looked up whole first.
     split_words = [("", word, "") if plain(word) in synonyms else bare(word) for word in words]
-    replaceable = [index for index, (_, core, _) in enumerate(split_words) if plain(core) in synonyms]
+    replaceable = [
+        index for index, (_, core, _) in enumerate(split_words) if plain(core) in synonyms
+    ]
     count = min(amount.of(len(words)), len(replaceable))
     indices = [replaceable[i] for i in draw.sorted(len(replaceable), count)]
 
@@ -248,7 +265,9 @@ def synonym(words: Sequence[str], draw: Draw, amount: Amount, synonyms: Synonyms
         before, core, after = split_words[index]
         choices = synonyms[plain(core)]
         model = core
-        if not plain(core).replace("'", "").isalpha():  # such as U.S., whose synonyms are no acronyms
+        if (
+            not plain(core).replace("'", "").isalpha()
+        ):  # such as U.S., whose synonyms are no acronyms
             model = core[:1]
         replacement = written_like(model, choices[draw.below(len(choices))])
         changed[index] = f"{before}{replacement}{after}"
@@ -262,16 +281,24 @@ def listed(words: str) -> frozenset[str]:
 
 
 AUXILIARIES = listed("""
-    am is are was were do does did have has had can could may might must shall should will would ought
+    am is are was were do does did have has had can could may might must shall should will would
+    ought
 """)
 NAMES_TOO = listed("may will")  # with a capital usually names (May, Will), except in a question
-ASKED = listed("i you he she it we they this that these those there the a an my your his her our their")
+ASKED = listed(
+    "i you he she it we they this that these those there the a an my your his her our their"
+)
 CONTRACTED = ("'m", "'re", "'ll", "'ve", "'d")
 WITH_IS = listed("""
     he's she's it's that's this's there's here's what's who's where's how's let's
 """)  # after other words, 's is often a genitive
 WITH_NOT = {"can't": "can", "cannot": "can", "won't": "will", "shan't": "shall", "ain't": "is"}
-CUT = {"ca": "can", "wo": "will", "sha": "shall", "ai": "is"}  # from "ca n't", the spelling of treebanks
+CUT = {
+    "ca": "can",
+    "wo": "will",
+    "sha": "shall",
+    "ai": "is",
+}  # from "ca n't", the spelling of treebanks
 
 # These words are capitalised only at the beginning of a sentence.
 SMALL = listed("""
@@ -286,8 +313,8 @@ NT = "n't"
 def negate(words: Sequence[str], draw: Draw) -> Changed:
     """Remove a "not"; else insert one after an auxiliary; else put "Not" before the sentence.
 
-    These are the rules of SNCSE (arXiv:2201.05979) by word lists, without a parser: "like" never becomes
-    "does not like", and "has" and "did" always count as auxiliaries.
+    These are the rules of SNCSE (arXiv:2201.05979) by word lists, without a parser: "like" never
+    becomes "does not like", and "has" and "did" always count as auxiliaries.
     """
     changed = without_not(words) or with_not(words)
     if changed is None and words:

@@ -27,7 +27,9 @@ def augment(
     ] = None,
     views: Annotated[
         int,
-        Option("--views", metavar="N", min=1, help="Number of variants of each sentence, one row each."),
+        Option(
+            "--views", metavar="N", min=1, help="Number of variants of each sentence, one row each."
+        ),
     ] = 1,
     mark: Annotated[
         str | None,
@@ -133,7 +135,9 @@ def sentences_of_classes(
 
     read_rows = inputs.read(lambda row: (rows.read(row), class_of(row, operation.value)))
     labelled = list(read_rows)
-    index_of_text: dict[str, dict[str, int]] = {}  # label -> text -> its index among the texts of the label
+    index_of_text: dict[
+        str, dict[str, int]
+    ] = {}  # label -> text -> its index among the texts of the label
     for sentence, label in labelled:
         indices = index_of_text.setdefault(label, {})
         indices.setdefault(sentence.text, len(indices))

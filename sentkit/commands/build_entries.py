@@ -118,7 +118,9 @@ def add_vectors(
             counts[entry] += 1
 
 
-def write_entries(sums: dict[str, Any], counts: Counter[str], output: Output, spec: Any, width: int) -> None:
+def write_entries(
+    sums: dict[str, Any], counts: Counter[str], output: Output, spec: Any, width: int
+) -> None:
     """Write the average of each entry, in the order of first occurrence."""
     import numpy as np
 

@@ -23,7 +23,11 @@ def cat(
     ] = None,
     name_field: Annotated[
         str | None,
-        Option("--name-field", metavar="NAME", help="Add a field with the file of each row, as for --group."),
+        Option(
+            "--name-field",
+            metavar="NAME",
+            help="Add a field with the file of each row, as for --group.",
+        ),
     ] = None,
     encoding: Annotated[
         Literal["list", "base64"] | None,
@@ -51,7 +55,8 @@ def cat(
         Literal["none", "csv"] | None,
         Option(
             "--quoting",
-            help="For TSV and CSV. csv: fields may be quoted; none: a quote is text. [default: by format]",
+            help="For TSV and CSV. csv: fields may be quoted; none: a quote is text. [default: by "
+            "format]",
         ),
     ] = None,
     columns: Annotated[
@@ -88,7 +93,9 @@ def cat(
 
 
 def check_table_flags(inputs: "Inputs", quoting: str | None, columns: str | None) -> None:
-    """Refuse flags of TSV and CSV for other formats, and columns with an empty or a repeated name."""
+    """Refuse flags of TSV and CSV for other formats, and columns with an empty or a
+    repeated name.
+    """
     has_tables = {"tsv", "csv"} & {inputs.format_of(path) for path in inputs.paths}
     for flag, value in {"--quoting": quoting, "--columns": columns}.items():
         if value is not None and not has_tables:

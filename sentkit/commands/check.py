@@ -22,7 +22,9 @@ def check(
     ],
     shards: Annotated[
         int | None,
-        Option("--shards", metavar="N", min=1, help="Also list the shards of N with missing blocks."),
+        Option(
+            "--shards", metavar="N", min=1, help="Also list the shards of N with missing blocks."
+        ),
     ] = None,
     deep: Annotated[
         bool,
@@ -68,7 +70,9 @@ def check_file(path: str, *, as_table: bool) -> None:
 def check_folder(
     path: str, shards: int | None, console: Console, *, deep: bool, remove: bool, json: bool
 ) -> None:
-    """Print the counts of a folder. The answer is no if blocks are damaged, missing, or of unknown number."""
+    """Print the counts of a folder. The answer is no if blocks are damaged, missing, or of unknown
+    number.
+    """
     from sentkit.formats.files import readable
     from sentkit.formats.vectors.folder_check import counts_of, problems
     from sentkit.formats.vectors.folders import open_folder

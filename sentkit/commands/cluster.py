@@ -49,7 +49,8 @@ def cluster(
         Option(
             "-k",
             metavar="K|A..B",
-            help="Number of clusters; several give a report. [default: with --truth, the number of classes]",
+            help="Number of clusters; several give a report. [default: with --truth, the number of "
+            "classes]",
         ),
     ] = None,
     algorithm: Annotated[
@@ -68,7 +69,8 @@ def cluster(
         bool,
         Option(
             "--describe",
-            help="Report the size, keywords and nearest rows of each cluster; with --truth after its report.",
+            help="Report the size, keywords and nearest rows of each cluster; with --truth after "
+            "its report.",
         ),
     ] = False,
     stability: Annotated[
@@ -83,7 +85,8 @@ def cluster(
         Option(
             "--seed",
             metavar="N|A,B|A..B",
-            help="Random seed. Several are possible with --truth, several -k (0..4) and --stability (0..9).",
+            help="Random seed. Several are possible with --truth, several -k (0..4) and "
+            "--stability (0..9).",
         ),
     ] = None,
     set_: Annotated[
@@ -92,7 +95,8 @@ def cluster(
             "--set",
             metavar="NAME=VALUE",
             autocompletion=completion.settings_of(AlgorithmSettings),
-            help="Change the algorithm; repeatable: restarts (10) and sample of kmeans, linkage (ward) "
+            help="Change the algorithm; repeatable: restarts (10) and sample of kmeans, linkage "
+            "(ward) "
             "of agglomerative, min_size (5) of hdbscan.",
         ),
     ] = None,
@@ -115,7 +119,8 @@ def cluster(
             "--keywords",
             metavar="N",
             min=0,
-            help="Keywords per described cluster [default: 10]; without --describe and --centroids, "
+            help="Keywords per described cluster [default: 10]; without --describe and "
+            "--centroids, "
             'add "keywords" to each row: a list of N keywords of its cluster.',
         ),
     ] = None,
@@ -164,7 +169,9 @@ def cluster(
     if not describe:
         refuse_together({"--keywords": keywords}, {"--truth without --describe": truth})
     refuse_together({"--stability": stability}, is_report)
-    refuse_together({"--stability": stability, "--seed": seed}, without_seed, ", which is deterministic")
+    refuse_together(
+        {"--stability": stability, "--seed": seed}, without_seed, ", which is deterministic"
+    )
     refuse_together({"--centroids": centroids}, is_truth, ", which makes several clusterings")
     refuse_together({"--from-centroids": from_centroids}, makes_clusters, ": it only assigns rows")
     needs({"--nearest": nearest != NEAREST}, is_described)
@@ -175,7 +182,8 @@ def cluster(
     if json is False and output_path != "-":
         raise UsageError("--table is for standard output", advice="use > FILE in place of -o FILE")
 
-    # What the command writes: clusters of rows, with --stability the agreement of seeds, or a report.
+    # What the command writes: clusters of rows, with --stability the agreement of seeds, or a
+    # report.
     counts = None if k is None else numbers("-k", k)
     form = form_of(truth, describe=describe, stability=stability)
     if counts is not None and len(counts) > 1:
@@ -266,9 +274,16 @@ def form_of(truth: str | None, *, describe: bool, stability: bool) -> str:
 
 
 def show_agreement(
-    run: "ClusteringRun", truth: str, description: "Description | None", output: Output, *, as_table: bool
+    run: "ClusteringRun",
+    truth: str,
+    description: "Description | None",
+    output: Output,
+    *,
+    as_table: bool,
 ) -> None:
-    """Write the agreement with a field and, with a description, the clusters; on a terminal two tables."""
+    """Write the agreement with a field and, with a description, the clusters; on a terminal two
+    tables.
+    """
     from sentkit.labels.clusters.clustering_run import agreement_line, agreement_records
 
     records: Iterable[dict[str, Any]] = agreement_records(run, truth, description)

@@ -32,7 +32,9 @@ def diff(
     *,
     a: Annotated[
         str,
-        Argument(metavar="A", help="Vector file or folder, rows with vectors, or .npy; '-' is stdin."),
+        Argument(
+            metavar="A", help="Vector file or folder, rows with vectors, or .npy; '-' is stdin."
+        ),
     ],
     b: Annotated[
         str | None,
@@ -59,7 +61,9 @@ def diff(
     ] = None,
     key: Annotated[
         str | None,
-        Option("--key", metavar="FIELD", help="Match rows by this field. [default: by their order]"),
+        Option(
+            "--key", metavar="FIELD", help="Match rows by this field. [default: by their order]"
+        ),
     ] = None,
     top: Annotated[
         int,
@@ -74,7 +78,8 @@ def diff(
         Option(
             "--fail-under",
             metavar="MEASURE=X",
-            help="Exit code 1 if the lowest cosine (cosine=0.99) or the mean overlap (neighbours=0.9) is "
+            help="Exit code 1 if the lowest cosine (cosine=0.99) or the mean overlap "
+            "(neighbours=0.9) is "
             "below X; repeatable.",
         ),
     ] = None,
@@ -118,7 +123,9 @@ def diff(
         with slow(console, f"comparing {a} and {b or model}"):
             if model is not None:
                 texts_of_a = None if texts is None else rows.inputs([texts], field_names)
-                record = compared_with(model, device, precision, inputs_of_a, texts_of_a, sizes, console)
+                record = compared_with(
+                    model, device, precision, inputs_of_a, texts_of_a, sizes, console
+                )
             elif b is not None:
                 inputs_of_b = rows.inputs([b], field_names)
                 record = difference(Sides(inputs_of_a, inputs_of_b), key, **sizes).record
@@ -137,7 +144,9 @@ def print_worst(rows: Sequence[Mapping[str, Any]]) -> None:
     columns = list(dict.fromkeys(name for row in rows for name in row))
     cells = list[list[str]]()
     for row in rows:
-        cells.append([number(row[name]) if name in MEASURES else str(row.get(name, "")) for name in columns])
+        cells.append(
+            [number(row[name]) if name in MEASURES else str(row.get(name, "")) for name in columns]
+        )
     texts = [name for name in columns if name not in (*MEASURES, "row")]
     print_table(columns, cells, texts=texts)
 
@@ -204,15 +213,29 @@ def explained(difference: "Difference", model: "Model", console: Console) -> dic
     same_direction = cosine is not None and 1 - cosine["lowest"] <= EQUAL
     if same_direction:
         ratios = record["norm_ratio"]  # of the model by A
-        if all(abs(math.log(ratios[name])) <= math.sqrt(2 * EQUAL) for name in ("lowest", "highest")):
-            return {"equal": True, "text": f"{file} has the vectors that {model.name} gives as declared"}
+        if all(
+            abs(math.log(ratios[name])) <= math.sqrt(2 * EQUAL) for name in ("lowest", "highest")
+        ):
+            return {
+                "equal": True,
+                "text": f"{file} has the vectors that {model.name} gives as declared",
+            }
         factor = common_factor(1 / ratios["highest"], 1 / ratios["lowest"])
         if factor is not None and len(difference.sample) > 1:
             text = f"{file} has the directions of {model.name} as declared{with_factor(factor)}"
-            return {"equal": False, "explained": True, "text": text, "changes": [], "factor": factor}
+            return {
+                "equal": False,
+                "explained": True,
+                "text": text,
+                "changes": [],
+                "factor": factor,
+            }
     order = row_order(difference.sample, difference.rows)
     if order is not None:
-        text = f"{file} has the vectors of {model.name} as declared, with its {order.name}: {order.example}"
+        text = (
+            f"{file} has the vectors of {model.name} as declared, with its {order.name}: "
+            f"{order.example}"
+        )
         explanation = {"equal": False, "explained": True, "text": text, "changes": [order.name]}
         if order.factor is not None and abs(math.log(order.factor)) > math.sqrt(2 * EQUAL):
             explanation |= {"text": text + with_factor(order.factor), "factor": order.factor}
@@ -226,15 +249,24 @@ def explained(difference: "Difference", model: "Model", console: Console) -> dic
 
 
 def explained_by_changes(
-    difference: "Difference", model: "CheckpointModel", file: str, console: Console, *, same_direction: bool
+    difference: "Difference",
+    model: "CheckpointModel",
+    file: str,
+    console: Console,
+    *,
+    same_direction: bool,
 ) -> dict[str, Any]:
     """The changes of the model that explain the difference, or that nothing does."""
     from sentkit.model.checkpoint.causes import explain
 
     record = difference.record
     sample = difference.examples
-    console.note(f"the vectors differ: encoding {len(sample)} texts under each change, to find the cause")
-    is_explained, best, results = explain(model, [label["text"] for label in sample.labels], sample.a)
+    console.note(
+        f"the vectors differ: encoding {len(sample)} texts under each change, to find the cause"
+    )
+    is_explained, best, results = explain(
+        model, [label["text"] for label in sample.labels], sample.a
+    )
     widths = f"A has {record['a']['width']} numbers, {model.name} has {record['b']['width']}"
     declared = f"width {record['b']['width']}"
     if results and not results[0].variants:
@@ -266,11 +298,17 @@ def with_factor(factor: float) -> str:
 
 
 def lengths_only(file: str, model: str) -> str:
-    return f"{file} has the directions of {model} as declared, but other lengths, which nothing explains"
+    return (
+        f"{file} has the directions of {model} as declared, but other lengths, which nothing "
+        f"explains"
+    )
 
 
 def measured(result: "Result") -> str:
-    return f"mean cosine {number(result.cosines.mean())}, mean norm ratio {number(result.ratios.mean())}"
+    return (
+        f"mean cosine {number(result.cosines.mean())}, mean norm ratio "
+        f"{number(result.ratios.mean())}"
+    )
 
 
 def parse_limits(flags: Sequence[str]) -> dict[str, float]:
@@ -316,7 +354,11 @@ def lines(record: Mapping[str, Any]) -> Iterator[dict[str, str]]:
 
     if "cosine" in record:
         yield line("equal to the bit", str(record["equal"]), vectors)
-        for name, label in {"lowest": "lowest", "p1": "1st percentile of the", "mean": "mean"}.items():
+        for name, label in {
+            "lowest": "lowest",
+            "p1": "1st percentile of the",
+            "mean": "mean",
+        }.items():
             yield line(f"{label} cosine", number(record["cosine"][name]), vectors)
         largest = number(record["largest_difference"])
         yield line("largest difference of two numbers", largest, vectors)

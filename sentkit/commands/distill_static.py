@@ -36,7 +36,8 @@ def distill_static(
         Literal["zipf", "sif", "none"],
         Option(
             "--weights",
-            help="Weights of the tokens: by place in the vocabulary, by frequency in FILE, or none.",
+            help="Weights of the tokens: by place in the vocabulary, by frequency in FILE, or "
+            "none.",
         ),
     ] = "zipf",
     dim: Annotated[
@@ -69,7 +70,12 @@ def distill_static(
     from sentkit.formats.lexicons.model2vec import write_model2vec
     from sentkit.formats.outputs.outputs import open_output
     from sentkit.formats.rows.kinds import FIELDS
-    from sentkit.model.static.distillation import sif_weights, token_table, vocabulary_size, zipf_weights
+    from sentkit.model.static.distillation import (
+        sif_weights,
+        token_table,
+        vocabulary_size,
+        zipf_weights,
+    )
     from sentkit.model.transformer.encoder import TransformerEncoder
 
     checkpoint = read_checkpoint(model)
@@ -77,7 +83,10 @@ def distill_static(
     console.loading(checkpoint.name, plan.notes(checkpoint.name))
     tokenizer = plan.tokenizer
     reads = {"-m": model_paths(model)}
-    record: dict[str, Any] = {"method": "distill-static", "parents": [checkpoint.name, *checkpoint.parents]}
+    record: dict[str, Any] = {
+        "method": "distill-static",
+        "parents": [checkpoint.name, *checkpoint.parents],
+    }
 
     # The weight of each token, (v,).
     if weights == "sif":
@@ -107,13 +116,18 @@ def distill_static(
 
 
 def reading_of_tokens(checkpoint: "Checkpoint", readout: str | None) -> "Reading":
-    """How single tokens are read: by one readout, without a template, and with vectors of any length."""
+    """How single tokens are read: by one readout, without a template, and with vectors of any
+    length.
+    """
     from sentkit.model.checkpoint_reading import plan_reading
     from sentkit.model.reading import ReadingOptions
 
     plan = plan_reading(checkpoint, ReadingOptions(readout=readout))
     if plan.tokenizer.template is not None:
-        problem = "the readout prompt needs a text in a template, and distill-static encodes single tokens"
+        problem = (
+            "the readout prompt needs a text in a template, and distill-static encodes "
+            "single tokens"
+        )
         raise UsageError(problem, advice="use another --readout")
     if len(plan.readouts) > 1:
         raise UsageError("distill-static accepts only one readout; --readout has several")
@@ -176,5 +190,7 @@ def encode_vocabulary(
         progress.add()
     vectors = np.concatenate(vectors_of_batches)
     if not np.isfinite(vectors).all():
-        raise DataError("the vectors of tokens contain NaN or infinity", source=encoder.checkpoint.name)
+        raise DataError(
+            "the vectors of tokens contain NaN or infinity", source=encoder.checkpoint.name
+        )
     return vectors

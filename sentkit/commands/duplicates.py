@@ -98,7 +98,9 @@ def duplicates(
         new_fields = ["group"]
     rows = RowSource([file_path], field, rejects)
     field_names = (*VECTOR_FIELDS, "entry")
-    with rows.open(console, output, field_names=field_names, reads={"--against": other_paths}) as inputs:
+    with rows.open(
+        console, output, field_names=field_names, reads={"--against": other_paths}
+    ) as inputs:
         inputs_of_others = [inputs.other(path) for path in other_paths]
         with reading(console, *(inputs_of_others or [inputs])):
             duplicates = Duplicates(
@@ -112,7 +114,8 @@ def duplicates(
             )
         for corpus in duplicates.corpora:
             console.warn(*corpus.left_out)
-        # The rows of FILE are read again while they are compared with others, else they are in memory.
+        # The rows of FILE are read again while they are compared with others, else they are in
+        # memory.
         progress = RowProgress(console, inputs=inputs if other_paths else None)
         duplicates.compared = progress.add
 
@@ -123,7 +126,10 @@ def duplicates(
             if groups:
                 file.writelines(line + b"\n" for line in duplicates.grouped(replace=replace))
             elif output.on_terminal and not json:
-                cells = (cells_of_pair(pair, metric, shown_fields) for pair in fields_of_pairs(duplicates))
+                cells = (
+                    cells_of_pair(pair, metric, shown_fields)
+                    for pair in fields_of_pairs(duplicates)
+                )
                 show(cells, lambda line: [line], file, as_table=True, texts=("a", "b"))
             else:
                 file.writelines(json_of(pair) + b"\n" for pair in fields_of_pairs(duplicates))
@@ -136,7 +142,9 @@ def check_shown_fields(names: Sequence[str]) -> None:
             raise UsageError(f"--show {name}: every pair has this field", advice=advice)
 
 
-def cells_of_pair(pair: dict[str, bytes], metric: str, shown_fields: Sequence[str] | None) -> dict[str, str]:
+def cells_of_pair(
+    pair: dict[str, bytes], metric: str, shown_fields: Sequence[str] | None
+) -> dict[str, str]:
     """The line of a table for a pair, of which the fields are JSON."""
     import orjson
 

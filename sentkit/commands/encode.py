@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from sentkit.model.writing import Encoding
 
 
-# The names of a plan on a terminal, if those of the JSON differ. A useful task writes one block or more.
+# The names of a plan on a terminal, if those of the JSON differ. A useful task writes one block or
+# more.
 PLAN_NAMES = {
     "bytes_estimate": "disk",
     "seconds_estimate": "time",
@@ -73,7 +74,8 @@ def encode(
             "--dim",
             metavar="N",
             min=1,
-            help="Keep the first N numbers, at unit length again if they had it (unlike truncate_dim).",
+            help="Keep the first N numbers, at unit length again if they had it (unlike "
+            "truncate_dim).",
         ),
     ] = None,
     on_truncate: Annotated[
@@ -89,7 +91,8 @@ def encode(
         Option(
             "--window",
             metavar="N[:STRIDE]",
-            help="Tokens of a window, and to the next one. [default: the maximum length, half of its text]",
+            help="Tokens of a window, and to the next one. [default: the maximum length, half of "
+            "its text]",
         ),
     ] = None,
     precision: options.Precision = "auto",
@@ -223,14 +226,17 @@ def encode(
             append=in_folder,
         )
         with opened as inputs:
-            # Rows with their texts, then tokens. A folder and a dry run read their own blocks of rows.
+            # Rows with their texts, then tokens. A folder and a dry run read their own blocks of
+            # rows.
             one_text = "a chunk" if windows.get("chunks") else None
             texts = TextParser(common_fields(inputs), one_text=one_text, prompts=text_model.sides)
             groups: Iterator[RowGroup] = iter(())
             tokens_of_small_input = None
             if not in_folder and not dry_run:
                 blocks = inputs.blocks(texts)
-                groups = tokenized_groups(blocks, tokenizer, inputs.rejects, on_truncate=on_truncate)
+                groups = tokenized_groups(
+                    blocks, tokenizer, inputs.rejects, on_truncate=on_truncate
+                )
                 if not stores:  # old and new vectors have the same precision
                     groups, tokens_of_small_input = whole_if_small(groups)
 
@@ -252,7 +258,9 @@ def encode(
             # The writer.
             progress = RowProgress(console, inputs=inputs)
             if dry_run and in_folder:
-                print_plan_of_folder(folder_options, existing, output.path, encoding, inputs, progress)
+                print_plan_of_folder(
+                    folder_options, existing, output.path, encoding, inputs, progress
+                )
                 return
             if dry_run:
                 print_plan_of_files(output.path, encoding, inputs, progress)
@@ -270,7 +278,9 @@ def encode(
         console.report(*encoding.counts(tally))
 
 
-def print_plan_of_files(path: str, encoding: "Encoding", inputs: "Inputs", progress: RowProgress) -> None:
+def print_plan_of_files(
+    path: str, encoding: "Encoding", inputs: "Inputs", progress: RowProgress
+) -> None:
     """Print the plan of --dry-run for an output that is no vector folder."""
     from sentkit.model.plan import plan_of
 
@@ -365,7 +375,9 @@ def write_folder(
     if blocks == 1 and not writer.existing:
         block_size = in_byte_units(writer.folder.block_bytes)
         stopped = f"the input is one block, of up to {block_size}, so a stop"
-        progress.console.note(f"{stopped} loses all of its rows; a smaller --block-bytes keeps more")
+        progress.console.note(
+            f"{stopped} loses all of its rows; a smaller --block-bytes keeps more"
+        )
     writer.run(progress.add, check_stop)
     counts = writer.counts(f"shard {shard}: " if shard.count > 1 else "")
     if writer.count == 0:

@@ -66,7 +66,8 @@ def export(
         Literal["float32", "float16", "int8"] | None,
         Option(
             "--store",
-            help="Numbers of the weights; int8: only the table of a static model. [default: as they are]",
+            help="Numbers of the weights; int8: only the table of a static model. [default: as "
+            "they are]",
         ),
     ] = None,
     console: Console,
@@ -98,7 +99,9 @@ def export(
     check_paths(console, {"-o": output.path}, reads)
     lineage = {
         "parents": [model, *checkpoint.parents],
-        **command_record(typed_words(), inputs_of({"-m": model, "--transform": transform}), checkpoint),
+        **command_record(
+            typed_words(), inputs_of({"-m": model, "--transform": transform}), checkpoint
+        ),
         "made_with": {"sentkit": version_of("sentkit")},
     }
     if checkpoint.declared.static:
@@ -139,7 +142,9 @@ def export_static(
     assert isinstance(vectors, WordTable), "a folder has a table"
     with new_folder(Path(output.path), force=output.force) as folder:
         table = stored_as(vectors.table, store)
-        write_static_folder(folder, checkpoint, table, lineage_without_command(checkpoint) | lineage)
+        write_static_folder(
+            folder, checkpoint, table, lineage_without_command(checkpoint) | lineage
+        )
 
 
 def export_transformer(
@@ -183,10 +188,16 @@ def export_transformer(
     if store is not None or has_fewer_tensors:
         changed_tensors = exported_tensors
     with new_folder(Path(output.path), force=output.force) as folder:
-        write_folder(folder, checkpoint, declaration, lineage, changed_tensors, store, documents=True)
-        if "method" in checkpoint.lineage:  # the card of the base states another readout, prompt or length
+        write_folder(
+            folder, checkpoint, declaration, lineage, changed_tensors, store, documents=True
+        )
+        if (
+            "method" in checkpoint.lineage
+        ):  # the card of the base states another readout, prompt or length
             exported = {"parents": checkpoint.parents, "exported": True}
-            write_card(folder, lineage_without_command(checkpoint) | lineage | exported, declaration)
+            write_card(
+                folder, lineage_without_command(checkpoint) | lineage | exported, declaration
+            )
     if declaration.inexpressible is not None:
         console.warn(
             f"modules.json was not written: {declaration.inexpressible},"

@@ -15,10 +15,28 @@ from sentkit.flags.rules import needs, refuse_together
 MAX_LINES = 10
 HIGH_SCORE = 4.0  # of gold scores from 0 to 5
 IMPORTANT = (  # in this order, if present
-    *("file", "rows", "numbers", "store", "spec._emb", "spec.model", "spec.readout", "spec.precision"),
+    *(
+        "file",
+        "rows",
+        "numbers",
+        "store",
+        "spec._emb",
+        "spec.model",
+        "spec.readout",
+        "spec.precision",
+    ),
     *("spec.int8_cosine.lowest", "spec.int8_cosine.mean"),
     *("geometry.alignment", "nan_or_infinite", "duplicates", "geometry.mean_cosine"),
-    *("model", "architecture", "layers", "width", "parameters", "readout", "declared_by", "max_length"),
+    *(
+        "model",
+        "architecture",
+        "layers",
+        "width",
+        "parameters",
+        "readout",
+        "declared_by",
+        "max_length",
+    ),
     *("tokenizer.tokens", "sentence_transformers"),
 )
 COMMAND = re.compile(r"lineage\.(bases\.\d+\.)?(model|command|this_run\.\w+)")
@@ -44,7 +62,9 @@ def inspect(
     ] = None,
     no_geometry: Annotated[
         bool,
-        Option("--no-geometry", help="Only count vectors. The geometry of wide vectors takes seconds."),
+        Option(
+            "--no-geometry", help="Only count vectors. The geometry of wide vectors takes seconds."
+        ),
     ] = False,
     json: options.Json = False,
     field: options.Field = None,
@@ -70,7 +90,9 @@ def inspect(
 
 
 def lines_of(lines: list[tuple[str, Any]], *, verbose: bool) -> list[tuple[str, str]]:
-    """The most important lines first, then the commands of a checkpoint; the others only with -v."""
+    """The most important lines first, then the commands of a checkpoint; the others only
+    with -v.
+    """
     commands = [(name, in_words(value)) for name, value in lines if COMMAND.fullmatch(name)]
     measures = [(name, in_words(value)) for name, value in lines if not COMMAND.fullmatch(name)]
     rank = {name: index for index, name in enumerate(IMPORTANT)}
@@ -84,7 +106,9 @@ def lines_of(lines: list[tuple[str, Any]], *, verbose: bool) -> list[tuple[str, 
 
 
 def has_vectors(rows: RowSource, path: str) -> bool:
-    """Whether the path is a file of rows, or a vector file or folder; otherwise it is a checkpoint."""
+    """Whether the path is a file of rows, or a vector file or folder; otherwise it is a
+    checkpoint.
+    """
     from sentkit.formats.files import is_folder, is_there, local_path
     from sentkit.formats.lexicons.word_vectors import holds_word_vectors
 

@@ -20,7 +20,11 @@ def mine(
     *,
     corpus: Annotated[
         str,
-        Option("--corpus", metavar="FILE", help="Texts with vectors; rows can also be pairs or triplets."),
+        Option(
+            "--corpus",
+            metavar="FILE",
+            help="Texts with vectors; rows can also be pairs or triplets.",
+        ),
     ],
     top: Annotated[
         int,
@@ -28,14 +32,17 @@ def mine(
     ] = 3,
     skip: Annotated[
         int,
-        Option("--skip", metavar="N", min=0, help="Do not use the N nearest texts below the margin."),
+        Option(
+            "--skip", metavar="N", min=0, help="Do not use the N nearest texts below the margin."
+        ),
     ] = 0,
     margin: Annotated[
         float,
         Option(
             "--margin",
             metavar="X",
-            help="A negative is less similar to the anchor than s - (1 - X) |s|, with s of the positive "
+            help="A negative is less similar to the anchor than s - (1 - X) |s|, with s of the "
+            "positive "
             "(X times s, if s > 0); a negative X: than s + X.",
         ),
     ] = 0.95,
@@ -44,7 +51,8 @@ def mine(
         Option(
             "--judge",
             metavar="CROSSENCODER",
-            help="Drop candidates whose score with the anchor is above the margin of that of the positive.",
+            help="Drop candidates whose score with the anchor is above the margin of that of the "
+            "positive.",
         ),
     ] = None,
     metric: options.Metric = "cosine",
@@ -91,7 +99,9 @@ def mine(
 
         progress = RowProgress(console, inputs=inputs)
         with output.open() as file:
-            for block in pair_blocks(inputs, miner.candidates.table, miner.at_once, replace=replace):
+            for block in pair_blocks(
+                inputs, miner.candidates.table, miner.at_once, replace=replace
+            ):
                 for pair, negatives in miner.mine(block):
                     file.writelines(lines(pair, negatives, triplets=triplets))
                 file.flush()  # the reader of a slow pipe gets each block immediately
@@ -100,7 +110,9 @@ def mine(
 
 
 def open_judge(judge: str, device: str) -> Callable[..., Any]:
-    """The function that scores pairs of texts. It chooses its device if the CPU compares vectors."""
+    """The function that scores pairs of texts. It chooses its device if the CPU compares
+    vectors.
+    """
     from sentkit.model.checkpoint_model import ClassifierModel
 
     if device == "cpu":

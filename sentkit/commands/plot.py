@@ -22,7 +22,9 @@ def space(
     *,
     by: Annotated[
         Literal["tsne", "pca", "svd"],
-        Option("--by", help="t-SNE, the first two principal components, or the same without centering."),
+        Option(
+            "--by", help="t-SNE, the first two principal components, or the same without centering."
+        ),
     ] = "tsne",
     label: Annotated[
         str | None,
@@ -38,7 +40,9 @@ def space(
     ] = None,
     pairs_of_each_extreme: Annotated[
         int | None,
-        Option("--each", metavar="N", min=1, help="With --gold: pairs of each extreme. [default: 20]"),
+        Option(
+            "--each", metavar="N", min=1, help="With --gold: pairs of each extreme. [default: 20]"
+        ),
     ] = None,
     sample: Annotated[
         int,
@@ -147,7 +151,8 @@ def curve(
         Option(
             "--show",
             metavar="NAME",
-            help="A panel: loss, a term of it, lr, norm or dev; repeatable. [default: all but norm]",
+            help="A panel: loss, a term of it, lr, norm or dev; repeatable. [default: all but "
+            "norm]",
         ),
     ] = None,
     points: Annotated[
@@ -210,6 +215,9 @@ def draw(
 ) -> None:
     """Write the picture of the rows."""
     output.check()
-    with rows.open(console, output, field_names=field_names) as inputs, slow(console, "reading the rows"):
+    with (
+        rows.open(console, output, field_names=field_names) as inputs,
+        slow(console, "reading the rows"),
+    ):
         picture = picture_of(inputs)
     output.write(picture, console)

@@ -58,7 +58,8 @@ def predict(
             metavar="X",
             min=0.0,
             max=1.0,
-            help="A row whose most probable class has a probability below X gets the label of --rest.",
+            help="A row whose most probable class has a probability below X gets the label of "
+            "--rest.",
         ),
     ] = None,
     rest: Annotated[
@@ -96,7 +97,9 @@ def predict(
     reads_vectors = is_safetensors(model)
     rows = RowSource(input_paths(files), field, rejects)
     field_names = VECTOR_FIELDS if reads_vectors else FIELDS
-    with rows.open(console, output, field_names=field_names, reads={"-m": model_paths(model)}) as inputs:
+    with rows.open(
+        console, output, field_names=field_names, reads={"-m": model_paths(model)}
+    ) as inputs:
         # The classifier, and the blocks of rows with its outputs (n, k).
         progress = RowProgress(console, inputs=inputs)
         groups: Iterator[tuple[VectorBlock, NDArray[Any]]]
@@ -105,7 +108,9 @@ def predict(
 
             classifier = read_classifier(model)
             answers = classifier.answers
-            groups = outputs_of_probe(classifier, inputs, console, device=device, precision=precision)
+            groups = outputs_of_probe(
+                classifier, inputs, console, device=device, precision=precision
+            )
         else:
             from sentkit.model.checkpoint_model import ClassifierModel
 
@@ -113,7 +118,9 @@ def predict(
             answers = text_model.answers
             groups = outputs_of_model(text_model, inputs, console)
         if answers.classes and name == ("probabilities" if every else "probability"):
-            raise UsageError(f"--name {name}: this field is for the probability", advice="use another name")
+            raise UsageError(
+                f"--name {name}: this field is for the probability", advice="use another name"
+            )
         if threshold is not None and not answers.classes:
             raise UsageError(f"--threshold needs a classifier with classes; {model} gives a score")
 
@@ -160,7 +167,12 @@ def outputs_of_model(
 
 
 def outputs_of_probe(
-    classifier: "VectorClassifier", inputs: "Inputs", console: Console, *, device: str, precision: str
+    classifier: "VectorClassifier",
+    inputs: "Inputs",
+    console: Console,
+    *,
+    device: str,
+    precision: str,
 ) -> "Iterator[tuple[VectorBlock, NDArray[Any]]]":
     """Yield blocks of rows and their outputs (n, k). Rows without vectors are encoded."""
     from sentkit.formats.rows.kinds import TextParser
@@ -177,7 +189,9 @@ def outputs_of_probe(
         recorded = Recorded(classifier.path, classifier.spec)
         command = f"sentkit encode FILE -m MODEL | sentkit predict -m {quote(classifier.path)}"
         if recorded.model is None:
-            problem = f"{classifier.path} does not name the model of its vectors, and the rows have none"
+            problem = (
+                f"{classifier.path} does not name the model of its vectors, and the rows have none"
+            )
             raise NoInputError(problem, advice=command)
         try:
             model = find_encoder(
@@ -188,10 +202,14 @@ def outputs_of_probe(
                 download=False,  # a data file must not start one
             )
         except NoInputError as error:
-            advice = f"{classifier.path} was fitted on vectors of this model; if it has moved: {command}"
+            advice = (
+                f"{classifier.path} was fitted on vectors of this model; if it has moved: {command}"
+            )
             raise NoInputError(str(error), advice=advice) from error
         readout = model.readouts[0]
-        console.report(f"the rows have no vectors; they are encoded with {model.name}, readout {readout}")
+        console.report(
+            f"the rows have no vectors; they are encoded with {model.name}, readout {readout}"
+        )
         texts = TextParser(common_fields(all_rows), prompts=model.sides)
         encoder = model.encoder()
         check_fitted(classifier.path, encoder.specs[0].emb)

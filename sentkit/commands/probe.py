@@ -49,7 +49,8 @@ def probe(
         Option(
             "--head",
             metavar="NAME",
-            help="logreg: regression; senteval: network of SentEval; senteval:50 has 50 hidden units.",
+            help="logreg: regression; senteval: network of SentEval; senteval:50 has 50 hidden "
+            "units.",
         ),
     ] = "logreg",
     penalties: Annotated[
@@ -70,7 +71,9 @@ def probe(
     ] = None,
     samples: Annotated[
         int | None,
-        Option("--samples", metavar="N", min=1, help="With --few-shot: number of draws. [default: 5]"),
+        Option(
+            "--samples", metavar="N", min=1, help="With --few-shot: number of draws. [default: 5]"
+        ),
     ] = None,
     seed: Annotated[
         int,
@@ -83,7 +86,9 @@ def probe(
 ) -> None:
     """Train a classifier on frozen vectors and test it."""
     needs({"--dev": dev}, {"--test": test})
-    refuse_together({"--dev": dev, "--penalties": penalties, "--folds": folds}, {"--few-shot": few_shot})
+    refuse_together(
+        {"--dev": dev, "--penalties": penalties, "--folds": folds}, {"--few-shot": few_shot}
+    )
     refuse_together({"--folds": folds}, {"--dev": dev})
     needs({"--few-shot": few_shot}, {"--head logreg": head == "logreg"})
     needs({"--samples": samples}, {"--few-shot": few_shot})
@@ -127,7 +132,9 @@ def probe(
 
     field_names = (*VECTOR_FIELDS, label)
     with (
-        rows.open(console, output, field_names=field_names, reads={"--test": test, "--dev": dev}) as inputs,
+        rows.open(
+            console, output, field_names=field_names, reads={"--test": test, "--dev": dev}
+        ) as inputs,
         output.open() if writes_classifier else nullcontext() as classifier_file,
     ):
         watch_rows(console, inputs)
@@ -139,7 +146,9 @@ def probe(
                 probe = Probe(inputs, path, probe_options, test=test, dev=dev, watch=watch)
                 record = probe.report(classifier_file)
                 if "not_converged" in record:
-                    console.warn(f"{record['file']}: {record['not_converged']} fits did not converge")
+                    console.warn(
+                        f"{record['file']}: {record['not_converged']} fits did not converge"
+                    )
                 yield record
 
         report_output.write_records(
@@ -158,5 +167,7 @@ def parse_penalties(text: str) -> list[float]:
     except ValueError:
         penalties = []
     if not penalties or not all(math.isfinite(penalty) and penalty > 0 for penalty in penalties):
-        raise UsageError(f'--penalties "{text}"', advice="expected positive numbers, for example 0.5,1,2")
+        raise UsageError(
+            f'--penalties "{text}"', advice="expected positive numbers, for example 0.5,1,2"
+        )
     return list(dict.fromkeys(penalties))

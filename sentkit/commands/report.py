@@ -33,7 +33,8 @@ def report(
         list[str] | None,
         Argument(
             metavar="[ROW]...",
-            help="[NAME=]CHECKPOINT[#READOUT[@TRANSFORM]]: a row; CHECKPOINT as for -m, a pattern, or a "
+            help="[NAME=]CHECKPOINT[#READOUT[@TRANSFORM]]: a row; CHECKPOINT as for -m, a pattern, "
+            "or a "
             "folder of seeds.",
         ),
     ] = None,
@@ -51,7 +52,9 @@ def report(
     ] = None,
     field: Annotated[
         list[str] | None,
-        Option("--field", metavar="OURS=THEIRS", help="For --pairs: read the field THEIRS as OURS."),
+        Option(
+            "--field", metavar="OURS=THEIRS", help="For --pairs: read the field THEIRS as OURS."
+        ),
     ] = None,
     suites: Annotated[
         str | None,
@@ -80,7 +83,8 @@ def report(
         Option(
             "--baseline",
             metavar="NAME",
-            help="For pairs with scores, and retrieval: compare all rows with this one, with intervals "
+            help="For pairs with scores, and retrieval: compare all rows with this one, with "
+            "intervals "
             "and p.",
         ),
     ] = None,
@@ -111,7 +115,8 @@ def report(
         Option(
             "--head",
             metavar="NAME",
-            help="Classifier of senteval: logreg, or its network: senteval; senteval:50 has 50 hidden units.",
+            help="Classifier of senteval: logreg, or its network: senteval; senteval:50 has 50 "
+            "hidden units.",
         ),
     ] = HEAD,
     seed: Annotated[
@@ -127,7 +132,8 @@ def report(
         Option(
             "--train",
             metavar="FILE[:X]",
-            help="Training rows; also report the values without the rows that occur there; with :0.9, or "
+            help="Training rows; also report the values without the rows that occur there; with "
+            ":0.9, or "
             "that have a cosine of at least 0.9 (of static). Repeatable.",
         ),
     ] = None,
@@ -224,7 +230,9 @@ def given(flags: Mapping[str, bool]) -> list[str]:
     return [name for name, is_given in flags.items() if is_given]
 
 
-def check_tasks(paper: str, table: str | None, tests: "Sequence[TestSet]", data: str | None) -> None:
+def check_tasks(
+    paper: str, table: str | None, tests: "Sequence[TestSet]", data: str | None
+) -> None:
     """Refuse test sets without a task of the tables."""
     from sentkit.reports.tables import has_task
 
@@ -286,7 +294,9 @@ def check_all_paths(
     output.check_creatable()
 
 
-def write(tables: "Sequence[Table]", records: Iterable[dict[str, Any]], style: str, output: Output) -> None:
+def write(
+    tables: "Sequence[Table]", records: Iterable[dict[str, Any]], style: str, output: Output
+) -> None:
     from sentkit.formats.files import json_line
     from sentkit.reports.tables import rendered
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 TOP = 10  # pairs, by default
 ONE_WIDTH = (
-    ", as its tests are against all numbers; encode both files with --dim N to compare them at one width"
+    ", as its tests are against all numbers; encode both files with --dim N to compare "
+    "them at one width"
 )
 
 
@@ -36,14 +37,17 @@ def score(
     *,
     gold: Annotated[
         str | None,
-        Option("--gold", metavar="NAME", help="Report correlations with this field, a human score."),
+        Option(
+            "--gold", metavar="NAME", help="Report correlations with this field, a human score."
+        ),
     ] = None,
     label: Annotated[
         str | None,
         Option(
             "--label",
             metavar="NAME",
-            help="Report average precision, AUC and the threshold of the best F1 for this field, 0 or 1.",
+            help="Report average precision, AUC and the threshold of the best F1 for this field, 0 "
+            "or 1.",
         ),
     ] = None,
     precision_at: Annotated[
@@ -53,7 +57,8 @@ def score(
             metavar="P",
             min=0,
             max=1,
-            help="With --label: the threshold with the highest recall at a precision of at least P.",
+            help="With --label: the threshold with the highest recall at a precision of at least "
+            "P.",
         ),
     ] = None,
     group: Annotated[
@@ -61,7 +66,8 @@ def score(
         Option(
             "--group",
             metavar="NAME[:HOW]",
-            help="With --gold: the field that names the group of a row. HOW: all: one correlation of all "
+            help="With --gold: the field that names the group of a row. HOW: all: one correlation "
+            "of all "
             "pairs; mean: mean of the groups; weighted: mean weighted by the pairs of each group. "
             "[default: all]",
         ),
@@ -72,7 +78,8 @@ def score(
             "--dim",
             metavar="N",
             min=1,
-            help="With --gold: also the correlations of the first N numbers, with tests against all numbers.",
+            help="With --gold: also the correlations of the first N numbers, with tests against "
+            "all numbers.",
         ),
     ] = None,
     baseline: Annotated[
@@ -106,7 +113,8 @@ def score(
         Option(
             "--seen",
             metavar="ROWS",
-            help="With --gold: training rows; also report the correlation without the pairs that occur "
+            help="With --gold: training rows; also report the correlation without the pairs that "
+            "occur "
             "in them. Repeatable.",
         ),
     ] = None,
@@ -115,7 +123,8 @@ def score(
         Option(
             "--qrels",
             metavar="FILE",
-            help="For hits of search: report retrieval scores with these judgements (TREC, BEIR or rows).",
+            help="For hits of search: report retrieval scores with these judgements (TREC, BEIR or "
+            "rows).",
         ),
     ] = None,
     missing: Annotated[
@@ -129,7 +138,12 @@ def score(
     metric: options.Metric = "cosine",
     top: Annotated[
         int | None,
-        Option("--top", metavar="K", min=1, help="For sentences: show the K closest pairs. [default: 10]"),
+        Option(
+            "--top",
+            metavar="K",
+            min=1,
+            help="For sentences: show the K closest pairs. [default: 10]",
+        ),
     ] = None,
     threshold: options.Threshold = None,
     matrix: Annotated[
@@ -253,7 +267,9 @@ def parse_group(group: str | None) -> tuple[str | None, str]:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The records of a report with their table, and the measure of --fail-under and --fail-if-worse."""
+    """The records of a report with their table, and the measure of --fail-under and
+    --fail-if-worse.
+    """
 
     records: "Sequence[Record]"
     lines: "Callable[[Record], Iterable[dict[str, str]]]"
@@ -320,7 +336,9 @@ def evaluate_hits(
     return Evaluation(records, lines, "ndcg@10", "nDCG@10", {"labels": ["file"]})
 
 
-def check_limits(evaluation: Evaluation, fail_under: float | None, fail_if_worse: float | None) -> None:
+def check_limits(
+    evaluation: Evaluation, fail_under: float | None, fail_if_worse: float | None
+) -> None:
     """Raise AnswerIsNo if a report fails --fail-under or --fail-if-worse, or both."""
     from sentkit.metrics.reports import below, worse
 
@@ -407,7 +425,9 @@ def closest_of_sentences(
     top: int | None,
     threshold: float | None,
 ) -> Iterator[dict[str, Any]]:
-    """The most similar pairs of sentences: the best, or without `top` all that reach the threshold."""
+    """The most similar pairs of sentences: the best, or without `top` all that reach the
+    threshold.
+    """
     from sentkit.metrics.neighbours.pairs import closest_pairs, pairs_reaching, records, whole
 
     rows, vectors = whole(blocks)
@@ -434,7 +454,8 @@ def scored_pairs(block: "VectorBlock", metric: str, emb: str | None, *, keep: bo
 
     similarities = SIMILARITIES[metric](block.vectors[:, 0], block.vectors[:, 1])  # (n,)
     new_fields = [
-        [(b"similarity", repr(significant(similarity)).encode())] for similarity in similarities.tolist()
+        [(b"similarity", repr(significant(similarity)).encode())]
+        for similarity in similarities.tolist()
     ]
     if keep:
         rows = dataclasses.replace(block.rows, lines=as_jsonl(block, emb, None))

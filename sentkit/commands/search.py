@@ -37,7 +37,8 @@ def search(
         list[str] | None,
         Argument(
             metavar="[TEXT]...",
-            help="Query texts. Without --corpus: one text, then the files to search, or folders of text "
+            help="Query texts. Without --corpus: one text, then the files to search, or folders of "
+            "text "
             "files.",
         ),
     ] = None,
@@ -96,7 +97,8 @@ def search(
         bool,
         Option(
             "--flat",
-            help="Write one row per hit: fields of the query with _a, of the hit with _b, rows and rank.",
+            help="Write one row per hit: fields of the query with _a, of the hit with _b, rows and "
+            "rank.",
         ),
     ] = False,
     output_path: options.Output = "-",
@@ -109,7 +111,8 @@ def search(
             "-m",
             "--model",
             metavar="MODEL",
-            help="For TEXT: the model, for files or if the corpus does not name it, or if it has moved. "
+            help="For TEXT: the model, for files or if the corpus does not name it, or if it has "
+            "moved. "
             "[default: as recorded; static for files]",
         ),
     ] = None,
@@ -146,10 +149,14 @@ def search(
     refuse_together({"--merge": merge}, not_of_merge)
     refuse_together({"--queries": queries}, {"TEXT": texts})
     needs({"--shard": shard}, {"--corpus": corpus})
-    refuse_together({"--shard": shard}, {"--flat": flat, "--replace": replace, "--rejects": rejects})
+    refuse_together(
+        {"--shard": shard}, {"--flat": flat, "--replace": replace, "--rejects": rejects}
+    )
     refuse_together({"--replace": replace}, {"--flat": flat, "TEXT": texts})
     if texts and corpus is not None and rejects is not None:
-        problem = "--rejects cannot be used with TEXT and --corpus: a bad row of a corpus is an error"
+        problem = (
+            "--rejects cannot be used with TEXT and --corpus: a bad row of a corpus is an error"
+        )
         raise UsageError(problem)
     check_threshold(threshold, metric)
     if top is None and threshold is None:
@@ -176,7 +183,8 @@ def search(
     for path in filter(None, all_files):
         check_input(path)
 
-    # Query texts for a vector file; those for rows and for files are encoded after the corpus is read.
+    # Query texts for a vector file; those for rows and for files are encoded after the corpus is
+    # read.
     encoded_queries = None
     if texts and corpus is not None:
         store = rows.vector_file(corpus)
@@ -201,11 +209,17 @@ def search(
             with reading(console, corpus_inputs):
                 search_corpus = read_search_corpus(corpus_inputs, corpus_part)
             if texts and encoded_queries is None:
-                encoded_queries = query_texts_for_rows(texts, model, search_corpus, model_device, console)
+                encoded_queries = query_texts_for_rows(
+                    texts, model, search_corpus, model_device, console
+                )
         else:
-            search_corpus, spec = encoded_corpus(inputs, searched_files, model, model_device, console)
+            search_corpus, spec = encoded_corpus(
+                inputs, searched_files, model, model_device, console
+            )
             [text, *_] = texts or []
-            encoded_queries = query_texts([text], model, search_corpus.path, spec, model_device, console)
+            encoded_queries = query_texts(
+                [text], model, search_corpus.path, spec, model_device, console
+            )
 
         adds_fields = not (flat or as_table or replace)
         progress = RowProgress(console, inputs=inputs)
@@ -257,7 +271,9 @@ def merge_parts(paths: list[str], output: Output, console: Console) -> None:
         file.writelines(row + b"\n" for row in union(inputs))
 
 
-def files_after_text(texts: list[str], vector_file: "Callable[[str], VectorSource | None]") -> list[str]:
+def files_after_text(
+    texts: list[str], vector_file: "Callable[[str], VectorSource | None]"
+) -> list[str]:
     """The files after the first TEXT, which are searched without --corpus."""
     from sentkit.formats.files import expanded
 
@@ -293,7 +309,8 @@ def query_texts(
 ) -> "EncodedRows":
     """The queries as rows with vectors, which are computed when the search reads them.
 
-    `spec` is that of the corpus, and `label` that of its space if the spec lacks the hash of the weights.
+    `spec` is that of the corpus, and `label` that of its space if the spec lacks the hash of the
+    weights.
     """
     from sentkit.formats.files import is_there
     from sentkit.model.query_encoder import Recorded, encoded_texts, find_query_encoder
@@ -305,14 +322,18 @@ def query_texts(
     prompt = getattr(encoder.tokenizer, "prompt", "")
     if prompt and prompt == recorded.prompt:
         problem = f'the prompt of the corpus, "{prompt}", is added to TEXT'
-        console.warn(f"{problem}; for another one, pipe: sentkit encode --prompt ... | sentkit search")
+        console.warn(
+            f"{problem}; for another one, pipe: sentkit encode --prompt ... | sentkit search"
+        )
     elif prompt:
         console.note(f'the prompt "{prompt}" is added to TEXT')
     for text in texts:
         if is_there(text):
             advice = f"to read the file with this name, use --queries {quote(text)}"
             console.warn(f'"{text}" is used as a query text; {advice}')
-    return encoded_texts(texts, encoder, declared=declared, weights=spec.get("weights"), label=label)
+    return encoded_texts(
+        texts, encoder, declared=declared, weights=spec.get("weights"), label=label
+    )
 
 
 def query_texts_for_rows(
@@ -345,7 +366,9 @@ def encoded_corpus(
     return SearchCorpus(table, show_id=True), rows.record
 
 
-def write_hits(search: "Search", out: BinaryIO, lines: "Callable[[Row, Hits], Iterable[bytes]]") -> None:
+def write_hits(
+    search: "Search", out: BinaryIO, lines: "Callable[[Row, Hits], Iterable[bytes]]"
+) -> None:
     """Write the lines of each query with its hits."""
     for queries, hits_of_queries in search.blocks():
         for query, hits in zip(queries, hits_of_queries, strict=True):
@@ -373,6 +396,8 @@ def print_hits(search: "Search", console: Console) -> None:
     elif table:
         print_table(columns, table, texts=["query", "hit"])
     elif misses:
-        console.note(f"no hits: the best similarity is {significant(max(misses))}, below --threshold")
+        console.note(
+            f"no hits: the best similarity is {significant(max(misses))}, below --threshold"
+        )
     else:
         console.note("no hits: the vectors of all queries are zero, as those of empty texts are")

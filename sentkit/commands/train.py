@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from sentkit import completion
-from sentkit.console import Console, StepProgress, print_described, print_table, print_text, show, watch_rows
+from sentkit.console import (
+    Console,
+    StepProgress,
+    print_described,
+    print_table,
+    print_text,
+    show,
+    watch_rows,
+)
 from sentkit.errors import UsageError
 from sentkit.flag_values import assignment, numbers
 from sentkit.flags import options
@@ -56,7 +64,8 @@ def train(
             "--set",
             metavar="NAME=VALUE",
             autocompletion=completion.settings_of_method,
-            help="Change a setting; repeatable. Of equal names, the last value is used; flags such as "
+            help="Change a setting; repeatable. Of equal names, the last value is used; flags such "
+            "as "
             "--lr have priority. A list, as in lr=1e-5,3e-5, trains a run for each value.",
         ),
     ] = None,
@@ -86,7 +95,8 @@ def train(
         Option(
             "--dev",
             metavar="ROWS",
-            help="Pairs with or without scores or triplets, for classify labelled rows, to choose the "
+            help="Pairs with or without scores or triplets, for classify labelled rows, to choose "
+            "the "
             "best step.",
         ),
     ] = None,
@@ -113,7 +123,8 @@ def train(
             "--threads",
             metavar="N",
             min=1,
-            help="CPU threads. [default: as in the run to resume, else SENTKIT_THREADS, else all CPUs]",
+            help="CPU threads. [default: as in the run to resume, else SENTKIT_THREADS, else all "
+            "CPUs]",
         ),
     ] = None,
     deterministic: Annotated[
@@ -177,7 +188,9 @@ def train(
             rejects = "/dev/null"  # the other processes read the same rows
 
     # The method. Opening it imports torch.
-    stopping = partial(console.report, "stops after this step and saves; Ctrl-C again exits at once")
+    stopping = partial(
+        console.report, "stops after this step and saves; Ctrl-C again exits at once"
+    )
     with handle_signals(stopping) as stop, open_method(method) as loaded:
         kind = loaded.method_class
         if list_ and not output_path:
@@ -186,13 +199,17 @@ def train(
         from sentkit.training.run import Reporter, Run
         from sentkit.training.runs.command import perform
 
-        # The settings of each combination of values of a sweep, which is one without lists of values.
-        assigned = settings_of_flags(set_ or [], {"epochs": epochs, "batch": batch, "lr": lr}, console)
+        # The settings of each combination of values of a sweep, which is one without lists of
+        # values.
+        assigned = settings_of_flags(
+            set_ or [], {"epochs": epochs, "batch": batch, "lr": lr}, console
+        )
         if dev is None:
             refuse_settings_of_dev(assigned)
         sweep = combinations(kind.Settings, assigned)
         settings_of_sweep = [
-            build(kind.Settings, kind.presets, preset, words_for(assigned | chosen)) for chosen in sweep
+            build(kind.Settings, kind.presets, preset, words_for(assigned | chosen))
+            for chosen in sweep
         ]
         seeds = numbers("--seed", seed)
 
@@ -212,7 +229,9 @@ def train(
             words=typed_words(),
             inputs=inputs_of({"FILE": rows.paths, "-m": base, **reads}),
             stop=stop,
-            reporter=Reporter(console.report, console.note, console.warn, progress.begin, progress.take),
+            reporter=Reporter(
+                console.report, console.note, console.warn, progress.begin, progress.take
+            ),
             device=device,
             threads=threads,
             deterministic=deterministic,
@@ -250,7 +269,8 @@ def settings_of_flags(
 ) -> dict[str, str]:
     """The value of each setting that --set or another flag gives.
 
-    The order of options on the command line is not available here, so a flag always overrides --set.
+    The order of options on the command line is not available here, so a flag always overrides
+    --set.
     """
     of_flags = {name: value for name, value in flags.items() if value is not None}
     of_set = dict[str, str]()
@@ -302,7 +322,9 @@ def words_for(settings: Mapping[str, str]) -> list[str]:
     return [f"{name}={value}" for name, value in settings.items()]
 
 
-def command_lines(typed: Sequence[str], assigned: Mapping[str, str], runs: "Sequence[Run]") -> Iterator[str]:
+def command_lines(
+    typed: Sequence[str], assigned: Mapping[str, str], runs: "Sequence[Run]"
+) -> Iterator[str]:
     """The command of each run: the typed words, with the settings, seed and output of this run."""
     end = typed.index("--") if "--" in typed else len(typed)  # the words after it are no options
     words = ["sentkit", *words_of_every_run(typed[:end])]

@@ -38,7 +38,9 @@ def translate(
     *,
     model: Annotated[
         str,
-        Option("-m", "--model", metavar="SEQ2SEQ", help="A checkpoint folder, a hub name, or pkg:NAME."),
+        Option(
+            "-m", "--model", metavar="SEQ2SEQ", help="A checkpoint folder, a hub name, or pkg:NAME."
+        ),
     ],
     keep: Annotated[
         str | None,
@@ -83,7 +85,8 @@ def translate(
             "--set",
             metavar="NAME=VALUE",
             autocompletion=completion.settings_of(SearchSettings),
-            help="Change the search; repeatable: beams (as the model declares, else 4; 1 is greedy), "
+            help="Change the search; repeatable: beams (as the model declares, else 4; 1 is "
+            "greedy), "
             "max_new_tokens, and with --sample temperature (1) and top_p.",
         ),
     ] = None,
@@ -117,7 +120,9 @@ def translate(
     from sentkit.model.translation import Translator
 
     rows = RowSource(input_paths(files), field, rejects)
-    with rows.open(console, output, field_names=OneText.FIELDS, reads={"-m": model_paths(model)}) as inputs:
+    with rows.open(
+        console, output, field_names=OneText.FIELDS, reads={"-m": model_paths(model)}
+    ) as inputs:
         texts = OneText(common_fields(inputs), keep, replace=replace)
         console.note(f"loading {checkpoint.name}")
         translator = Translator(
@@ -169,7 +174,9 @@ def warn_of_counts(
     old_vectors: int,
 ) -> None:
     long_text = f"were truncated to {translator.read} tokens (--on-truncate error refuses them)"
-    long_translation = f"have a translation truncated to {translator.written} tokens (--set max_new_tokens=N)"
+    long_translation = (
+        f"have a translation truncated to {translator.written} tokens (--set max_new_tokens=N)"
+    )
     counts = {
         long_text: tally.truncated,
         long_translation: truncated_translations,

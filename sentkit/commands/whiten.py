@@ -35,7 +35,18 @@ def fit(
     ],
     force: options.Force = False,
     kind: Annotated[
-        Literal["whitening", "zca", "pca", "svd", "center", "standardize", "abtt", "ica", "flow", "merge"],
+        Literal[
+            "whitening",
+            "zca",
+            "pca",
+            "svd",
+            "center",
+            "standardize",
+            "abtt",
+            "ica",
+            "flow",
+            "merge",
+        ],
         Option("--kind", help="Kind of transform; merge: add up the fits of shards."),
     ] = "whitening",
     dim: Annotated[
@@ -66,7 +77,9 @@ def fit(
     ] = "1",
     variance: Annotated[
         Literal["unit", "arbitrary"],
-        Option("--variance", help="For ica, before --scale: 1, or 1 / rows as in scikit-learn < 1.3."),
+        Option(
+            "--variance", help="For ica, before --scale: 1, or 1 / rows as in scikit-learn < 1.3."
+        ),
     ] = "unit",
     seed: Annotated[
         int,
@@ -204,7 +217,12 @@ def apply(
     *,
     transform: Annotated[
         str,
-        Option("-t", "--transform", metavar="PATH", help="A transform from sentkit whiten fit or merge."),
+        Option(
+            "-t",
+            "--transform",
+            metavar="PATH",
+            help="A transform from sentkit whiten fit or merge.",
+        ),
     ],
     output_path: options.Output = "-",
     force: options.Force = False,
@@ -220,5 +238,7 @@ def apply(
     output = Output(output_path, force)
     output.check_creatable()
     rows = RowSource(input_paths(files), field, rejects)
-    with rows.open(console, output, field_names=VECTOR_FIELDS, reads={"--transform": transform}) as inputs:
+    with rows.open(
+        console, output, field_names=VECTOR_FIELDS, reads={"--transform": transform}
+    ) as inputs:
         apply_transform(inputs, transform, output.path, output.vectors(replace=True))

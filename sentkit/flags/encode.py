@@ -1,4 +1,6 @@
-"""What `encode` needs beside its flags: earlier vectors, vector folders and the tokenizer of long texts."""
+"""What `encode` needs beside its flags: earlier vectors, vector folders and the tokenizer of long
+texts.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -58,7 +60,9 @@ def old_vectors(
     dtype: str,
     console: Console,
 ) -> "OldVectors | None":
-    """The vectors of --reuse that can replace those of the encoder. `dtype` is that of the new numbers."""
+    """The vectors of --reuse that can replace those of the encoder. `dtype` is that of the new
+    numbers.
+    """
     if not stores:
         return None
     if len(model.readouts) > 1:
@@ -91,7 +95,9 @@ def recorded_threads(run: RunRecord | None) -> int | None:
 
 
 def earlier_encoder(run: RunRecord | None, stores: "Stores") -> Mapping[str, Any]:
-    """The record of the encoder of earlier vectors: of run.json, or of the first file of --reuse."""
+    """The record of the encoder of earlier vectors: of run.json, or of the first file of
+    --reuse.
+    """
     specs = [store.spec for store in stores.values() if store is not None]
     return recorded_encoder(run) or next(iter(specs), {})
 
@@ -116,7 +122,9 @@ def earlier_products(earlier: Mapping[str, Any]) -> str | None:
 def existing_folder(
     output: Output, run: RunRecord | None, folder_flags: Mapping[str, object]
 ) -> "FolderRun | None":
-    """The output, if it is a vector folder. Refuses the flags of a vector folder for other outputs."""
+    """The output, if it is a vector folder. Refuses the flags of a vector folder for other
+    outputs.
+    """
     from sentkit.formats.vectors.folders import folder_of
 
     folder = folder_of(output.path.rstrip("/") or "/", run)
@@ -128,7 +136,9 @@ def existing_folder(
     if output.force:
         remove = f"rm -r {quote(output.path.rstrip('/'))}"
         advice = f"--resume writes the missing blocks; to start again, remove it: {remove}"
-        raise UsageError(f"--force does not work with a vector folder, {output.path}", advice=advice)
+        raise UsageError(
+            f"--force does not work with a vector folder, {output.path}", advice=advice
+        )
     return folder
 
 
@@ -143,7 +153,8 @@ class FolderOptions:
     def planned_blocks(
         self, inputs: "Inputs", texts: "TextParser", existing: "FolderRun | None"
     ) -> "Iterator[Iterator[RowBlock] | None]":
-        """The rows of each block that the command would write, of this size or as the folder has it.
+        """The rows of each block that the command would write, of this size or as the folder has
+        it.
 
         None: a block of another shard, or one that is complete.
         """
@@ -156,7 +167,9 @@ class FolderOptions:
             block_bytes = block_bytes or existing.block_bytes
             if self.resume:
                 complete, *_ = existing.existing()
-        grid = Grid([describe_input(inputs, path) for path in inputs.paths], block_bytes or BLOCK_BYTES)
+        grid = Grid(
+            [describe_input(inputs, path) for path in inputs.paths], block_bytes or BLOCK_BYTES
+        )
         shard = self.shard or Shard()
         inputs = replace(inputs, counter=ReadCounter(()))  # a shard can have no rows
         for input_number, path in enumerate(inputs.paths):
@@ -167,8 +180,12 @@ class FolderOptions:
                     yield None
 
 
-def has_file_per_readout(model: "Model", options: FolderOptions, existing: "FolderRun | None") -> bool:
-    """Whether DIR/ gets a vector file for each of several readouts. Refuses flags of a vector folder."""
+def has_file_per_readout(
+    model: "Model", options: FolderOptions, existing: "FolderRun | None"
+) -> bool:
+    """Whether DIR/ gets a vector file for each of several readouts. Refuses flags of a vector
+    folder.
+    """
     if len(model.readouts) == 1:
         if model.tokenizer.whole:
             problem = f"{model.name} needs all rows at once, so it cannot write a vector folder"
@@ -184,7 +201,8 @@ def has_file_per_readout(model: "Model", options: FolderOptions, existing: "Fold
 def stopping(console: Console, path: str, *, active: bool) -> Iterator[Callable[[], None]]:
     """Yield a function that stops the command after a signal. A slow block is dropped.
 
-    Without a vector folder (`active`), the message about the signal names it as a way to keep the work.
+    Without a vector folder (`active`), the message about the signal names it as a way to keep the
+    work.
     """
     from sentkit.process import RESUME, Interrupted, Stopped, handle_signals
 

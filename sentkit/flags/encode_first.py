@@ -1,4 +1,6 @@
-"""Advice for rows without vectors, or of another space: the command line again, behind `sentkit encode`."""
+"""Advice for rows without vectors, or of another space: the command line again, behind `sentkit
+encode`.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,13 +17,17 @@ FLAG_WITH_VALUE = re.compile("--[a-z-]+=")
 
 @dataclass(frozen=True)
 class EncodeCommand:
-    """The flags of `sentkit encode` that give the vectors of a space, and the transform behind it."""
+    """The flags of `sentkit encode` that give the vectors of a space, and the transform
+    behind it.
+    """
 
     flags: Sequence[str] = ()
     transform: str | None = None
 
     def line(self, path: str | None, output: str | None = None) -> str:
-        """The command line for a file, by default standard input, and for an output, by default a pipe."""
+        """The command line for a file, by default standard input, and for an output, by default a
+        pipe.
+        """
         encode = ["sentkit", "encode"]
         if path is not None:
             encode.append(path)

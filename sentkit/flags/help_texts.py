@@ -8,7 +8,8 @@ from typing import Any
 
 WIDTH = 80  # columns of a line
 NAME_COLUMN = 26  # columns of the names of flags
-HEADINGS = {  # heading -> flags of several commands below it; a flag in no list belongs to "Options"
+# heading -> flags of several commands below it; a flag in no list belongs to "Options"
+HEADINGS = {
     "Input": "field rejects from quoting columns queries",
     "Options": "",
     "Model": (
@@ -67,7 +68,9 @@ def is_flag(parameter: Any) -> bool:
 
 
 def names_of(parameter: Any) -> list[str]:
-    return [*parameter.opts, *parameter.secondary_opts] if is_flag(parameter) else [parameter.metavar]
+    return (
+        [*parameter.opts, *parameter.secondary_opts] if is_flag(parameter) else [parameter.metavar]
+    )
 
 
 def value_of(parameter: Any) -> str:
@@ -98,7 +101,9 @@ def short_help(path: str, command: Any) -> str:
         usage_and_summary = lines[:3]
         example = f"Example: {text.examples[0]}"
         return "\n".join([*usage_and_summary, *list_of_commands(command, blank=[]), example, more])
-    by_name = {name: parameter for parameter in parameters_of(command) for name in names_of(parameter)}
+    by_name = {
+        name: parameter for parameter in parameters_of(command) for name in names_of(parameter)
+    }
     most_used = [by_name[name] for name in text.most_used]
     return "\n".join([*lines, "", MOST_USED, *list_of_flags(most_used), "", more])
 

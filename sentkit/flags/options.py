@@ -11,7 +11,8 @@ Files = Annotated[
     list[str] | None,
     Argument(
         metavar="[FILE]...",
-        help="JSONL, text, TSV, CSV or Parquet, also .gz or .zst. [default: standard input, also '-']",
+        help="JSONL, text, TSV, CSV or Parquet, also .gz or .zst. [default: standard input, also "
+        "'-']",
     ),
 ]
 FilesOrFolders = Annotated[
@@ -31,7 +32,8 @@ Rejects = Annotated[
     Option(
         "--rejects",
         metavar="FILE",
-        help="Write bad rows to FILE, with file, line and reason, and continue; /dev/null drops them.",
+        help="Write bad rows to FILE, with file, line and reason, and continue; /dev/null drops "
+        "them.",
     ),
 ]
 

@@ -1,4 +1,6 @@
-"""The outputs of commands: rows, vectors, reports and pictures; and the check of all paths of a command."""
+"""The outputs of commands: rows, vectors, reports and pictures; and the check of all paths of a
+command.
+"""
 
 import os
 import sys
@@ -35,7 +37,9 @@ def check_paths(console: Console, writes: "Paths", reads: "Paths") -> None:
 
 
 def model_paths(model: str | None) -> str | list[str] | None:
-    """The paths that -m names; None for an included model, even if a file or folder has its name."""
+    """The paths that -m names; None for an included model, even if a file or folder has its
+    name.
+    """
     from sentkit.formats.checkpoints.folders import INCLUDED
 
     if model is None or model in INCLUDED:
@@ -97,7 +101,9 @@ class Output:
 
         encoding = os.environ.get("SENTKIT_VECTORS") or "list"
         if encoding not in ("list", "base64"):
-            raise UsageError(f'the variable SENTKIT_VECTORS is "{encoding}", expected list or base64')
+            raise UsageError(
+                f'the variable SENTKIT_VECTORS is "{encoding}", expected list or base64'
+            )
         return VectorOutput(encoding, force=self.force, replace=replace)
 
     def write_records(
@@ -119,7 +125,9 @@ class Output:
         as_table: bool,
         pairs: Sequence[tuple[str, str]] | None = None,
     ) -> None:
-        """Write the record, or print the pairs of a name and a value; by default, those of the record."""
+        """Write the record, or print the pairs of a name and a value; by default, those of the
+        record.
+        """
         if as_table:
             if pairs is None:
                 pairs = [(name, in_words(value, "unknown")) for name, value in record.items()]
@@ -178,6 +186,7 @@ class PictureOutput(Output):
         if missing:
             examples = " ".join(sorted(missing)[:FEW_CHARACTERS])
             console.warn(
-                f"{readable(self.path)}: characters that no installed font has are boxes: {examples}."
+                f"{readable(self.path)}: characters that no installed font has are boxes: "
+                f"{examples}."
                 " Use -o with .svg, whose texts remain texts, or install fonts such as Noto"
             )

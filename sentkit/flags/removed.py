@@ -1,4 +1,5 @@
-"""Advice for flags that a command does not have: those of an older sentkit, and those of `sentkit cat`.
+"""Advice for flags that a command does not have: those of an older sentkit, and those of `sentkit
+cat`.
 
 The removed flags and the way that replaces each stay here until the first release.
 """
@@ -10,12 +11,15 @@ BY_PRECISION = "set the variable SENTKIT_PRECISION=bf16 or fp32"
 BY_STORE = "pipe the rows to: sentkit cat --store KIND -o FILE.safetensors"
 BY_VECTORS = "set the variable SENTKIT_VECTORS=base64"
 BY_TRANSFORMERS = "write a base with transformers (see sentkit-train(1)), and use -m"
-REMOVED: dict[str, str] = {  # "COMMAND --flag", or "COMMAND --flag VALUE" for one value of a flag that stays
+REMOVED: dict[
+    str, str
+] = {  # "COMMAND --flag", or "COMMAND --flag VALUE" for one value of a flag that stays
     "build-entries --store": BY_STORE,
     "build-entries --vectors": BY_VECTORS,
     "cat --files-from": "use xargs: find FOLDER -name '*.jsonl' -print0 | xargs -0 sentkit cat",
     "cat --max-line": "the limit is 64 MiB; shorten or divide longer rows, for example with jq",
-    "cat --partial": "encode --resume writes missing blocks; the complete ones are DIR/*.safetensors",
+    "cat --partial": "encode --resume writes missing blocks; the complete ones are "
+    "DIR/*.safetensors",
     "cluster --threads": "set the variable SENTKIT_THREADS=N",
     "encode --on-truncate late": "use --on-truncate chunks, or window for the mean",
     "inspect --replay": "inspect prints the command of a checkpoint and those of its bases",

@@ -24,7 +24,9 @@ FieldNames = Sequence[str | None]  # the names that --field may map; None is ign
 
 
 def input_paths(files: Sequence[str] | None, *, folders: bool = False) -> list[str]:
-    """The paths of FILE...: a pattern becomes its matches, and with `folders` a folder its text files."""
+    """The paths of FILE...: a pattern becomes its matches, and with `folders` a folder its text
+    files.
+    """
     from sentkit.formats.files import expanded
 
     return list(expanded(files or ["-"], folders=folders))
@@ -34,8 +36,8 @@ def input_paths(files: Sequence[str] | None, *, folders: bool = False) -> list[s
 class RowSource:
     """The files of rows of a command line, and how they are read.
 
-    The suffix of a file determines its format, or else its first byte; `format`, `quoting` and `columns` are
-    for other files.
+    The suffix of a file determines its format, or else its first byte; `format`, `quoting` and
+    `columns` are for other files.
     """
 
     paths: Sequence[str] = ("-",)
@@ -54,7 +56,9 @@ class RowSource:
 
     @cached_property
     def vector_file(self) -> "Callable[[str], VectorSource | None]":
-        """Opens a vector file or folder, once; None for other files. So all reads see the same blocks."""
+        """Opens a vector file or folder, once; None for other files. So all reads see the same
+        blocks.
+        """
         from sentkit.formats.vectors.store import open_vectors
 
         return cache(open_vectors)
@@ -111,7 +115,9 @@ class RowSource:
         with self.open_rejects(output, append=append) as rejects.file:
             try:
                 yield inputs
-                if rejects.count - counted.bad >= counted.rows > 0:  # a later step has rejected all of them
+                if (
+                    rejects.count - counted.bad >= counted.rows > 0
+                ):  # a later step has rejected all of them
                     raise NoRowsError(self.paths)
             except NoRowsError as error:
                 no_rows = error  # raised below, when the file of bad rows is complete
@@ -125,7 +131,9 @@ class RowSource:
             raise no_rows
 
     def open_folders(self, reads: "Mapping[str, str | Sequence[str] | None]") -> None:
-        """Open all vector folders among the inputs: an incomplete one is refused before any work."""
+        """Open all vector folders among the inputs: an incomplete one is refused before any
+        work.
+        """
         from sentkit.formats.files import is_folder
 
         for paths in reads.values():
@@ -155,7 +163,9 @@ def refuse_parquet(rejects: str) -> None:
 
 
 def pipe_of(names: Sequence[str], command: str, field_names: FieldNames) -> str | None:
-    """The pipe for texts that are given in place of files: names with blanks and without a suffix."""
+    """The pipe for texts that are given in place of files: names with blanks and without a
+    suffix.
+    """
     if not all(" " in name and not Path(name).suffix for name in names):
         return None
     steps = [f"printf '%s\\n' {' '.join(map(shlex.quote, names))}"]

@@ -1,4 +1,6 @@
-"""The rules between the flags of a command, and rules for their values. An error names the flags."""
+"""The rules between the flags of a command, and rules for their values. An error names the
+flags.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +10,8 @@ from sentkit.errors import UsageError
 
 MAY_BE_EMPTY = ("--prompt",)
 
-# A flag, or a flag and its value, as the user types it -> the value, or whether the flag has this value.
+# A flag, or a flag and its value, as the user types it -> the value, or whether the flag has this
+# value.
 Values = Mapping[str, object]
 
 
@@ -26,7 +29,9 @@ def needs(flags: Values, conditions: Values) -> None:
 
 
 def refuse_together(flags: Values, conditions: Values, because: str = "") -> None:
-    """Refuse each of `flags` that is given together with a condition. `because` ends the message."""
+    """Refuse each of `flags` that is given together with a condition. `because` ends the
+    message.
+    """
     for flag, value in flags.items():
         for condition, condition_value in conditions.items():
             if is_given(value) and is_given(condition_value):
@@ -34,7 +39,8 @@ def refuse_together(flags: Values, conditions: Values, because: str = "") -> Non
 
 
 def check_values(parameters: Sequence[Any], values: Mapping[str, Any]) -> None:
-    """Refuse an empty text, as of an unset variable of the shell, and a number that is NaN or infinite.
+    """Refuse an empty text, as of an unset variable of the shell, and a number that is NaN or
+    infinite.
 
     `parameters` are those of typer; `values` are by the name of the parameter.
     """

@@ -1,4 +1,5 @@
-"""Open input files, decompress them by suffix, and compress outputs. The path "-" is standard input.
+"""Open input files, decompress them by suffix, and compress outputs. The path "-" is standard
+input.
 
 Small JSON files of a checkpoint are read and written whole.
 
@@ -30,7 +31,8 @@ from sentkit.formats.urls import is_url, local_copy, with_commit
 COMPRESSED = (".gz", ".zst")
 MARKS = frozenset("*?[")  # of a pattern
 WITH_COMMIT = re.compile("hf://[^@]+@([0-9a-f]{40})/")
-PACKED = 1024  # compressed bytes per call: limits the memory that a malicious file can use to a few megabytes
+# compressed bytes per call: limits the memory that a malicious file can use to a few megabytes
+PACKED = 1024
 
 
 def readable(path: str) -> str:
@@ -82,9 +84,12 @@ def together(paths: Sequence[str]) -> str:
 
 @contextmanager
 def open_input(
-    path: str, watch: Callable[[BinaryIO], AbstractContextManager[None]] = lambda file: nullcontext()
+    path: str,
+    watch: Callable[[BinaryIO], AbstractContextManager[None]] = lambda file: nullcontext(),
 ) -> Iterator[BinaryIO]:
-    """Yield the decompressed bytes of a file; "-" is standard input, refused if it is a terminal."""
+    """Yield the decompressed bytes of a file; "-" is standard input, refused if it is a
+    terminal.
+    """
     if path == "-":
         check_input(path)
         with watch(sys.stdin.buffer):
@@ -97,7 +102,8 @@ def open_input(
 def check_input(path: str) -> None:
     """Raise an error if the path cannot be opened.
 
-    A named pipe is not tested, because it can open only once. A vector folder is opened by its reader.
+    A named pipe is not tested, because it can open only once. A vector folder is opened by its
+    reader.
     """
     if path != "-":
         if not is_pipe(path) and run_of(path) is None:
@@ -105,7 +111,9 @@ def check_input(path: str) -> None:
     elif sys.stdin is None:
         raise NoInputError("standard input is closed")
     elif sys.stdin.isatty():
-        raise UsageError("standard input is a terminal", advice="name a FILE, or pipe rows into the command")
+        raise UsageError(
+            "standard input is a terminal", advice="name a FILE, or pipe rows into the command"
+        )
 
 
 def is_pipe(path: str) -> bool:
@@ -126,7 +134,9 @@ def open_file(path: str) -> BinaryIO:
 
 
 def local_path(path: str) -> str:
-    """The path of the file on this machine: that of the copy of a URL, and any other path as it is."""
+    """The path of the file on this machine: that of the copy of a URL, and any other path
+    as it is.
+    """
     return local_copy(path) if is_url(path) else path
 
 
@@ -167,7 +177,9 @@ def _decompressed(path: str, file: BinaryIO) -> Iterator[BinaryIO]:
 
 
 class ZstdFrames(io.RawIOBase):
-    """Decompresses a sequence of frames. Unlike the reader of the library, it refuses a truncated frame."""
+    """Decompresses a sequence of frames. Unlike the reader of the library, it refuses a truncated
+    frame.
+    """
 
     def __init__(self, file: BinaryIO, library: ModuleType) -> None:
         self.file = file
@@ -247,7 +259,8 @@ TEXTS = (".txt", ".text", ".md", ".markdown", ".rst")  # suffixes of the text fi
 def expanded(paths: Sequence[str], *, folders: bool = False) -> Iterator[str]:
     """The paths; for a pattern that is not the name of a file, the matching files in sorted order.
 
-    A pattern matches no folders except vector folders. With `folders`, any other folder is its text files.
+    A pattern matches no folders except vector folders. With `folders`, any other folder is its text
+    files.
     """
     for path in paths:
         if folders and is_folder(path) and not is_there(Path(path, "run.json")):
@@ -267,10 +280,14 @@ def expanded(paths: Sequence[str], *, folders: bool = False) -> Iterator[str]:
 
 
 def text_files(folder: str) -> list[str]:
-    """The text files in a folder and in the folders below it, in sorted order, without hidden ones."""
+    """The text files in a folder and in the folders below it, in sorted order, without
+    hidden ones.
+    """
     paths: list[str] = []
     for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]  # os.walk enters only these
+        folders[:] = [
+            name for name in folders if not name.startswith(".")
+        ]  # os.walk enters only these
         for name in names:
             if not name.startswith(".") and bare_suffix(name) in TEXTS:
                 paths.append(os.path.join(parent, name))  # noqa: PTH118  # Path drops a leading "./"
@@ -301,7 +318,9 @@ def read_json(path: Path | str) -> Any:
         try:
             return orjson.loads(file.read())
         except orjson.JSONDecodeError as error:
-            raise DataError(f"not JSON: {error.msg}", source=str(path), line=error.lineno) from error
+            raise DataError(
+                f"not JSON: {error.msg}", source=str(path), line=error.lineno
+            ) from error
 
 
 def read_object(path: Path | str) -> dict[str, Any]:

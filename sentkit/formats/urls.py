@@ -1,4 +1,6 @@
-"""Files at URLs: a process copies each to this machine once, as a whole, before it reads the first byte."""
+"""Files at URLs: a process copies each to this machine once, as a whole, before it reads the first
+byte.
+"""
 
 import os
 import re
@@ -11,7 +13,9 @@ from sentkit.errors import NoInputError, SentkitError, UnavailableError
 from sentkit.formats.outputs.temporary import attempt, remove_leftovers
 
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-HUB = re.compile(r"^hf://(?!buckets/)((?:datasets/|spaces/)?)([^/@]+/[^/@]+)(?:@(refs/\w+/[^/]+|[^/]+))?/")
+HUB = re.compile(
+    r"^hf://(?!buckets/)((?:datasets/|spaces/)?)([^/@]+/[^/@]+)(?:@(refs/\w+/[^/]+|[^/]+))?/"
+)
 
 
 def is_url(path: str) -> bool:  # a local file with such a name stays a local file
@@ -20,7 +24,9 @@ def is_url(path: str) -> bool:  # a local file with such a name stays a local fi
 
 @cache
 def local_copy(url: str) -> str:
-    """The path of a temporary file with the content. `remove_all` removes it when the process ends."""
+    """The path of a temporary file with the content. `remove_all` removes it when the
+    process ends.
+    """
     target = Path(gettempdir(), "input")
     remove_leftovers(target)
     copy = attempt(target, str(target), lambda path: path.mkdir(0o700))[0] / "content"
@@ -40,7 +46,9 @@ def fetch_http(url: str, copy: Path) -> None:
         answer.raise_for_status()
         # With one of these, the library detects an incomplete answer.
         if not answer.headers.keys() & {"content-length", "transfer-encoding"}:
-            problem = "the server states no length, so that a broken connection would not be detected"
+            problem = (
+                "the server states no length, so that a broken connection would not be detected"
+            )
             raise NoInputError(f"{url}: {problem}", advice="download it, and name the local file")
         with copy.open("wb") as file:
             file.writelines(answer.iter_raw())
@@ -60,21 +68,36 @@ def fetch_with_fsspec(url: str, copy: Path) -> None:  # hf:// through huggingfac
 
 def with_commit(url: str) -> str:
     """A URL of the hub with the commit in place of a branch or tag; any other URL as it is."""
-    return HUB.sub(lambda match: f"hf://{match[1]}{match[2]}@{commit_of(*match.groups('main'))}/", url)
+    return HUB.sub(
+        lambda match: f"hf://{match[1]}{match[2]}@{commit_of(*match.groups('main'))}/", url
+    )
 
 
 @cache
 def commit_of(folder: str, name: str, revision: str) -> str:  # at the first look
     from huggingface_hub import HfApi
 
-    return str(HfApi().repo_info(name, revision=unquote(revision), repo_type=folder[:-2] or "model").sha)
+    return str(
+        HfApi().repo_info(name, revision=unquote(revision), repo_type=folder[:-2] or "model").sha
+    )
 
 
-def error_for_people(url: str, error: Exception) -> SentkitError:  # the given text can contain secrets
+def error_for_people(
+    url: str, error: Exception
+) -> SentkitError:  # the given text can contain secrets
     status = getattr(getattr(error, "response", None), "status_code", None)
     if isinstance(error, SentkitError):
         return error
-    if isinstance(error, FileNotFoundError | PermissionError | ValueError) or status in (401, 403, 404, 410):
+    if isinstance(error, FileNotFoundError | PermissionError | ValueError) or status in (
+        401,
+        403,
+        404,
+        410,
+    ):
         return NoInputError(f"{url}: no such file, or access is denied")
-    reason = f"status {status}" if status else getattr(error, "strerror", None) or type(error).__name__
-    return UnavailableError(f"{url}: cannot be read: {error if isinstance(error, ImportError) else reason}")
+    reason = (
+        f"status {status}" if status else getattr(error, "strerror", None) or type(error).__name__
+    )
+    return UnavailableError(
+        f"{url}: cannot be read: {error if isinstance(error, ImportError) else reason}"
+    )

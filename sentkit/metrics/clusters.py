@@ -42,7 +42,8 @@ def measures(classes: Indices, clusters: Indices) -> dict[str, float]:
 
 
 def matching(classes: Indices, clusters: Indices) -> tuple[Indices, Indices, int]:
-    """The one-to-one assignment of classes and clusters that covers most rows (Kuhn, 1955); their number.
+    """The one-to-one assignment of classes and clusters that covers most rows (Kuhn, 1955); their
+    number.
 
     Class i of the first array is assigned to the cluster of the second array at the same index.
     """
@@ -72,7 +73,9 @@ def agreement(clusterings: Sequence[Indices]) -> float | None:
 
 
 def agreeing(labels: Indices, clusterings: Sequence[Indices]) -> Float64:
-    """For each row, (n,): the share of `clusterings` in which its cluster matches the one in `labels`."""
+    """For each row, (n,): the share of `clusterings` in which its cluster matches the one in
+    `labels`.
+    """
     clusters = np.unique(labels, return_inverse=True)[1]  # numbered from 0
     counts = np.zeros(len(labels))
     for other_labels in clusterings:
@@ -90,7 +93,9 @@ SAMPLE_ROWS = 4000  # rows; all their distances are held in memory
 class Silhouette:
     """A sample of rows with their distances, which are reused for many clusterings."""
 
-    def __init__(self, rows: Float32, random: np.random.Generator, max_rows: int = SAMPLE_ROWS) -> None:
+    def __init__(
+        self, rows: Float32, random: np.random.Generator, max_rows: int = SAMPLE_ROWS
+    ) -> None:
         from sklearn.metrics import pairwise_distances
 
         self.row_indices = np.arange(len(rows))  # of the sample
@@ -112,24 +117,26 @@ class Silhouette:
 RATIO = 2.0  # lowest frequency of a keyword in its cluster, relative to that in the others
 STOP_WORDS = frozenset(
     """
-    about after again all also am an and any are as at be because been before being but by can could did
-    do does doing down each few for from further get had has have having he her here hers him his how if
-    in into is it its itself just me more most my no nor not now of off on once only or other our ours
-    out over own same she should so some such than that the their theirs them then there these they this
-    those through to too under until up us use using very was we were what when where which while who
-    whom why will with would you your yours
+    about after again all also am an and any are as at be because been before being but by can
+    could did do does doing down each few for from further get had has have having he her here
+    hers him his how if in into is it its itself just me more most my no nor not now of off on
+    once only or other our ours out over own same she should so some such than that the their
+    theirs them then there these they this those through to too under until up us use using very
+    was we were what when where which while who whom why will with would you your yours
     """.split()  # noqa: SIM905
 )
 
 
 def keywords(texts: Iterable[tuple[int, str]], clusters: int, count: int) -> list[list[str]]:
-    """The `count` words with the highest weight in each cluster; texts come with their cluster number.
+    """The `count` words with the highest weight in each cluster; texts come with their cluster
+    number.
 
-    This is class-based tf-idf (Grootendorst, arXiv 2203.05794). The weight is sqrt(tf) log(1 + A / f). tf is
-    the frequency of the word within the words of the cluster, f its count in all clusters, and A the mean
-    number of words per cluster. The square root is BERTopic's: without it, common words rank first. A keyword
-    is at least RATIO times as frequent in the cluster as in the others: this leaves out the stop words of any
-    language. STOP_WORDS are those of English, for few texts. Ties are in alphabetical order.
+    This is class-based tf-idf (Grootendorst, arXiv 2203.05794). The weight is sqrt(tf) log(1 + A /
+    f). tf is the frequency of the word within the words of the cluster, f its count in all
+    clusters, and A the mean number of words per cluster. The square root is BERTopic's: without it,
+    common words rank first. A keyword is at least RATIO times as frequent in the cluster as in the
+    others: this leaves out the stop words of any language. STOP_WORDS are those of English, for few
+    texts. Ties are in alphabetical order.
     """
     counts_of_clusters: list[Counter[str]] = [Counter() for _ in range(clusters)]
     for cluster, text in texts:
@@ -142,7 +149,9 @@ def keywords(texts: Iterable[tuple[int, str]], clusters: int, count: int) -> lis
     return [keywords_of(counts, all_counts, clusters, count) for counts in counts_of_clusters]
 
 
-def keywords_of(counts: Counter[str], all_counts: Counter[str], clusters: int, count: int) -> list[str]:
+def keywords_of(
+    counts: Counter[str], all_counts: Counter[str], clusters: int, count: int
+) -> list[str]:
     """The keywords of a cluster from the counts of its words and of those of all clusters."""
     total = counts.total()
     other_total = all_counts.total() - total
@@ -159,6 +168,8 @@ def keywords_of(counts: Counter[str], all_counts: Counter[str], clusters: int, c
 
 @cache
 def word() -> re.Pattern[str]:
-    """A word: two letters or more, as in scikit-learn, and combining marks, which many scripts need."""
+    """A word: two letters or more, as in scikit-learn, and combining marks, which many scripts
+    need.
+    """
     marks = "".join(chr(n) for n in range(0x110000) if unicodedata.category(chr(n)) in ("Mn", "Mc"))
     return re.compile(rf"\w[\w{marks}]+")

@@ -1,22 +1,28 @@
-"""Products of rows with queries or centres on a GPU. They only select candidates; float64 on the CPU decides.
+"""Products of rows with queries or centres on a GPU. They only select candidates; float64 on the
+CPU decides.
 
 Rows pass through the device in blocks. Blocks that fit into its memory stay there.
 
-Letters in shapes: n rows, d dimensions, b queries, m rows of a block, k centres, c candidates of a query.
+Letters in shapes: n rows, d dimensions, b queries, m rows of a block, k centres, c candidates of a
+query.
 
-Rounding errors of a product of half precision. Let q and r be a query and a row, divided by their lengths (or
-by a larger number), so |q|, |r| <= 1. Let q' and r' be these vectors in half precision.
+Rounding errors of a product of half precision. Let q and r be a query and a row, divided by their
+lengths (or by a larger number), so |q|, |r| <= 1. Let q' and r' be these vectors in half precision.
 1. The length of q' - q is computed in float64 for each query: e.
-2. A number in half precision has an error of at most 2^-11 of itself, or 2^-25 if it is below 2^-14, so
+2. A number in half precision has an error of at most 2^-11 of itself, or 2^-25 if it is below
+  2^-14, so
    |r' - r| <= ROW = 2^-11 + 2^-25 sqrt(d). By the inequality of Cauchy and Schwarz,
    |q' r' - q r| <= |q' - q| |r'| + |q| |r' - r| <= e (1 + ROW) + ROW.
-3. Products of two such numbers are exact in float32. A tensor core adds t of them (4 to 32) to the sum at a
-   time and cuts off what is below 2^-23 of the largest of these t + 1 numbers (Fasi and others, Numerical
-   behavior of NVIDIA tensor cores, 2021). No number or partial sum exceeds A = sum |q'_i r'_i| <= |q'| |r'|,
-   so the d / t + 1 steps have errors of at most (d / t + 1) (t + 2) 2^-23 A <= (d + 32) 2^-22 A. This is also
-   more than the error of sums in float32 that round to nearest, in any order: (d + 1) 2^-24 A.
-4. Half precision of the sum, which is at most |q'| |r'| <= (1 + e) (1 + ROW), adds 2^-11 of it and 2^-25.
-SLACK is more than all products of these errors, and the errors of float64 and of comparisons in float32.
+3. Products of two such numbers are exact in float32. A tensor core adds t of them (4 to 32) to the
+  sum at a
+   time and cuts off what is below 2^-23 of the largest of these t + 1 numbers (Fasi and others,
+   Numerical behavior of NVIDIA tensor cores, 2021). No number or partial sum exceeds A = sum |q'_i
+   r'_i| <= |q'| |r'|, so the d / t + 1 steps have errors of at most (d / t + 1) (t + 2) 2^-23 A <=
+   (d + 32) 2^-22 A. This is also more than the error of sums in float32 that round to nearest, in
+   any order: (d + 1) 2^-24 A.
+4. Half precision of the sum, which is at most |q'| |r'| <= (1 + e) (1 + ROW), adds 2^-11 of it and
+  2^-25. SLACK is more than all products of these errors, and the errors of float64 and of
+  comparisons in float32.
 """
 
 import sys
@@ -71,7 +77,9 @@ class Device:
         return DevicePoints(rows, mean, self)
 
     def copy(self, values: np.ndarray) -> Tensor:
-        """Copy values to the device. The host does not wait for the work that the device still has."""
+        """Copy values to the device. The host does not wait for the work that the device
+        still has.
+        """
         tensor = tensor_of(values)
         if self.device.type == "cpu":
             return tensor
@@ -79,7 +87,9 @@ class Device:
 
 
 def tensor_of(values: np.ndarray) -> Tensor:
-    """The same memory as a tensor; a copy of an array that is not writable, of which torch warns."""
+    """The same memory as a tensor; a copy of an array that is not writable, of which torch
+    warns.
+    """
     return torch.from_numpy(np.require(values, requirements="W"))
 
 
@@ -107,7 +117,9 @@ def exact_sums() -> Iterator[None]:
 
 
 class Blocks:
-    """Rows in blocks on a device. The next block is copied while the device computes with this one."""
+    """Rows in blocks on a device. The next block is copied while the device computes with
+    this one.
+    """
 
     def __init__(self, rows: Rows, device: Device, prepare: Callable[[Tensor], Block]) -> None:
         """`prepare` gets the rows of a block in float64, which it may change."""
@@ -203,8 +215,12 @@ def bytes_of(block: Block) -> int:
     return sum(tensor.nbytes for tensor in block)
 
 
-def codes_of(rows: Rows, span: slice) -> Iterator[tuple[np.ndarray, Indices | None, np.ndarray | None]]:
-    """The stored numbers of a span, file by file, the selected rows (None: all), the scales of int8."""
+def codes_of(
+    rows: Rows, span: slice
+) -> Iterator[tuple[np.ndarray, Indices | None, np.ndarray | None]]:
+    """The stored numbers of a span, file by file, the selected rows (None: all), the scales of
+    int8.
+    """
     if isinstance(rows, SelectedVectors):
         indices = rows.indices[span]
         start = int(indices[0])
@@ -247,7 +263,9 @@ class DeviceCandidates:
 
 
 class DeviceCorpus:
-    """Rows of half precision, divided by their lengths; for "dot", by the largest length of the block."""
+    """Rows of half precision, divided by their lengths; for "dot", by the largest length of the
+    block.
+    """
 
     def __init__(self, rows: Rows, metric: str, device: Device) -> None:
         assert metric in ("cosine", "dot"), "other metrics are no products"
@@ -257,7 +275,8 @@ class DeviceCorpus:
         self.count, self.width = rows.shape
 
     def _queries(self, queries: Float32) -> tuple[Tensor, Float64, Float64]:
-        """Queries of length 1 in half precision, (b, d), the errors of their products, and their factors.
+        """Queries of length 1 in half precision, (b, d), the errors of their products, and their
+        factors.
 
         The errors are those of the module's docstring: `query_errors` is e, `row_error` is ROW.
         """
@@ -281,7 +300,9 @@ class DeviceCorpus:
     def reaching(
         self, queries: Float32, thresholds: float | Float64, first: int, limit: int | None
     ) -> IndexPairs | None:
-        """Queries and rows from `first` on that may reach the threshold; None if more than `limit`."""
+        """Queries and rows from `first` on that may reach the threshold; None if more than
+        `limit`.
+        """
         halves, errors, factors = self._queries(queries)
         device_floors = self.device.copy((thresholds / factors)[:, None])
         device_errors = self.device.copy(errors[:, None])
@@ -300,10 +321,12 @@ class DeviceCorpus:
         return np.concatenate(query_indices), np.concatenate(row_indices)
 
     def best(self, queries: Float32, top: int, limits: Float64 | None = None) -> DeviceCandidates:
-        """Candidates for the `top` best rows of each query; with limits, for the best ones below them.
+        """Candidates for the `top` best rows of each query; with limits, for the best ones below
+        them.
 
-        With the error of a query, each product gives an upper and a lower limit of the similarity. The
-        `top`-th lower limit is a floor: rows with an upper limit below it are not among the best.
+        With the error of a query, each product gives an upper and a lower limit of the similarity.
+        The `top`-th lower limit is a floor: rows with an upper limit below it are not among the
+        best.
         """
         halves, errors, factors = self._queries(queries)
         if limits is not None:
@@ -321,7 +344,9 @@ class DeviceCorpus:
 
         # A query is open if rows that are no candidates may be better than its floor.
         lowest_upper = upper.min(axis=1)  # no other row has a larger upper limit
-        is_open = (lowest_upper >= floors) & (lowest_upper > -np.inf) & (candidate_count < self.count)
+        is_open = (
+            (lowest_upper >= floors) & (lowest_upper > -np.inf) & (candidate_count < self.count)
+        )
         is_candidate = (upper >= floors[:, None]) & (upper > -np.inf) & ~is_open[:, None]
         query_indices, columns = np.nonzero(is_candidate)
         open_queries = np.flatnonzero(is_open)
@@ -335,7 +360,9 @@ class DeviceCorpus:
     def _largest(
         self, halves: Tensor, errors: Float64, limits: Float64 | None, count: int
     ) -> tuple[Float64, Float64, Indices, Indices]:
-        """Limits of the `count` largest products, (b, c), their rows, and the number above `limits`, (b,)."""
+        """Limits of the `count` largest products, (b, c), their rows, and the number above
+        `limits`, (b,).
+        """
         margins = self.device.copy(errors[:, None])
         device_limits = None if limits is None else self.device.copy(limits[:, None])
         with exact_sums():
@@ -360,17 +387,20 @@ class DeviceCorpus:
 
 
 def largest(products: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest numbers of each row, or all, (b, m) -> (b, c), and their columns; in any order.
+    """The `count` largest numbers of each row, or all, (b, m) -> (b, c), and their columns; in any
+    order.
 
-    As `topk`, in less time: each of the largest numbers is in one of the `count` groups with the largest
-    maxima, or is not above any of these maxima.
+    As `topk`, in less time: each of the largest numbers is in one of the `count` groups with the
+    largest maxima, or is not above any of these maxima.
     """
     width = products.shape[1]
     count = min(count, width)
     group_count = width // GROUP
     if width % GROUP or 2 * count > group_count:
         return products.topk(count, sorted=False)
-    groups = products.view(len(products), GROUP, group_count)  # column i is in group i % group_count
+    groups = products.view(
+        len(products), GROUP, group_count
+    )  # column i is in group i % group_count
     chosen = groups.amax(1).topk(count, sorted=False).indices  # (b, c)
     members = groups.gather(2, chosen[:, None].expand(-1, GROUP, -1)).flatten(1)  # (b, GROUP * c)
     values, indices = members.topk(count, sorted=False)
@@ -381,7 +411,8 @@ def largest(products: Tensor, count: int) -> tuple[Tensor, Tensor]:
 class DevicePoints:
     """Rows in float32, compared with centres.
 
-    The nearest centre c of a row r has the largest r c - |c|^2 / 2, for vectors minus the mean of the rows.
+    The nearest centre c of a row r has the largest r c - |c|^2 / 2, for vectors minus the mean of
+    the rows.
     """
 
     def __init__(self, rows: Float32, mean: Float64, device: Device) -> None:
@@ -392,8 +423,8 @@ class DevicePoints:
     def nearest(self, centres: Float64) -> tuple[Indices, Indices]:
         """The nearest centre of each row (n,), and the rows for which another one may be nearer.
 
-        `centres` (k, d) are those minus the mean. Errors are those of the formula above, with SINGLE in place
-        of HALF, and those of |c|^2 / 2 and of the difference.
+        `centres` (k, d) are those minus the mean. Errors are those of the formula above, with
+        SINGLE in place of HALF, and those of |c|^2 / 2 and of the difference.
         """
         singles = centres.astype(np.float32)
         squares = np.vecdot(centres, centres)
@@ -408,7 +439,9 @@ class DevicePoints:
         is_certain = list[Tensor]()
         with exact_sums():
             for _, (block, lengths_of_block) in self.blocks():
-                for rows, lengths in zip(block.split(size), lengths_of_block.split(size), strict=True):
+                for rows, lengths in zip(
+                    block.split(size), lengths_of_block.split(size), strict=True
+                ):
                     values = rows @ weights.T - offsets
                     best, label = values.max(1)
                     values.scatter_(1, label[:, None], -torch.inf)

@@ -1,4 +1,5 @@
-"""How two encodings of the same rows differ: row by row, and in their neighbours. The widths may differ.
+"""How two encodings of the same rows differ: row by row, and in their neighbours. The widths may
+differ.
 
 Letters in shapes: d and e dimensions of both sides, s sampled rows, k neighbours, p pairs.
 """
@@ -50,7 +51,9 @@ class Lowest:
 
 
 class RowByRow:
-    """The differences of vectors of one width; in memory are a cosine and a ratio of lengths for each."""
+    """The differences of vectors of one width; in memory are a cosine and a ratio of lengths for
+    each.
+    """
 
     def __init__(self, worst: int) -> None:
         """`worst` is the number of the rows that differ most, which stay in memory."""
@@ -83,7 +86,11 @@ class RowByRow:
         percentile = 1.0 - float(np.partition(distances, rank)[rank])
         return {
             "equal": self.equal,
-            "cosine": {"lowest": float(cosines.min()), "p1": percentile, "mean": float(cosines.mean())},
+            "cosine": {
+                "lowest": float(cosines.min()),
+                "p1": percentile,
+                "mean": float(cosines.mean()),
+            },
             "largest_difference": self.largest,
             "norm_ratio": {
                 "lowest": float(ratios.min()),
@@ -111,8 +118,8 @@ def neighbours(vectors: Float32, top: int) -> tuple[Indices, Float64]:
 def overlaps(a: Float32, b: Float32, top: int) -> Float64:
     """The share of common neighbours of each row, (s,).
 
-    A neighbour on one side is common if it is at least as close as the last neighbour on the other side, so
-    ties do not count as differences. The smaller share of both sides decides.
+    A neighbour on one side is common if it is at least as close as the last neighbour on the other
+    side, so ties do not count as differences. The smaller share of both sides decides.
     """
     rows_a, cosines_a = neighbours(a, top)
     rows_b, cosines_b = neighbours(b, top)
@@ -178,7 +185,9 @@ def difference(
         record |= row_by_row.record()
     record |= sample_fields
     if worst:
-        record["worst"] = [{**different.labels[i], measure: float(values[i])} for i in order[:worst]]
+        record["worst"] = [
+            {**different.labels[i], measure: float(values[i])} for i in order[:worst]
+        ]
 
     most_different = different[order[: examples // 2 if row_by_row else 0]]
     random_rows = spread_rows(sampled, most_different, examples - len(most_different))
@@ -229,11 +238,12 @@ class RowOrder:
 
 
 def row_order(sample: Matches, count: int) -> RowOrder | None:
-    """The other order in which the rows of A are, found by the nearest row of B; None if there is none.
+    """The other order in which the rows of A are, found by the nearest row of B; None if there is
+    none.
 
-    `sample` are random ones of `count` rows. A row of B counts only if no other row is as near to it, because
-    equal texts have equal vectors. Of the rows of a sample, those of both sides have a match by chance, so
-    that an order of many rows is found, too.
+    `sample` are random ones of `count` rows. A row of B counts only if no other row is as near to
+    it, because equal texts have equal vectors. Of the rows of a sample, those of both sides have a
+    match by chance, so that an order of many rows is found, too.
     """
     if sample.a.shape != sample.b.shape or len(sample) < FEWEST_MOVED:
         return None
@@ -265,7 +275,9 @@ def row_order(sample: Matches, count: int) -> RowOrder | None:
     first = np.flatnonzero(moved)[a[moved].argmin()]
     if kind == "shifted":
         first = commonest_first(a - b, moved)
-    ratios = lengths(sample.a[matched]) / np.maximum(lengths(sample.b[nearest[matched]]), SMALLEST_NORM)
+    ratios = lengths(sample.a[matched]) / np.maximum(
+        lengths(sample.b[nearest[matched]]), SMALLEST_NORM
+    )
     before = ~moved & (a < a[first])
     return RowOrder(
         kind=kind,
@@ -291,7 +303,9 @@ SAME_LENGTH = 2e-3  # largest difference of the logarithms of lengths, by roundi
 
 
 def common_factor(lowest: float, highest: float) -> float | None:
-    """The factor between lengths whose ratios are from `lowest` to `highest`; None if they differ."""
+    """The factor between lengths whose ratios are from `lowest` to `highest`; None if they
+    differ.
+    """
     if lowest <= 0 or math.log(highest / lowest) > SAME_LENGTH:
         return None
     return math.sqrt(lowest * highest)

@@ -1,10 +1,13 @@
-"""The report of `inspect` about a vector file, rows with vectors, or a transform, and about their geometry.
+"""The report of `inspect` about a vector file, rows with vectors, or a transform, and about their
+geometry.
 
-The geometry of a vector space needs one pass and constant memory: directions, alignment, covariance, axes.
+The geometry of a vector space needs one pass and constant memory: directions, alignment,
+covariance, axes.
 
-Wang and Isola (arXiv:2005.10242) define uniformity on the unit sphere, so vectors are scaled to length 1. The
-moments of an axis are sums of centred rows, because a mean far from zero would lose precision. Higher sums
-are combined by the formulas of Pebay (2008). The result of a measure is None if it is undefined.
+Wang and Isola (arXiv:2005.10242) define uniformity on the unit sphere, so vectors are scaled to
+length 1. The moments of an axis are sums of centred rows, because a mean far from zero would lose
+precision. Higher sums are combined by the formulas of Pebay (2008). The result of a measure is None
+if it is undefined.
 Letters in shapes: n rows, d dimensions.
 """
 
@@ -60,16 +63,21 @@ class Directions:
         if len(fitting):
             self.sample = np.concatenate([self.sample, fitting.astype(np.float32)])
         self.count += len(fitting)
-        # From here on, row number k replaces a random sampled row with probability SAMPLE_VECTORS / k.
+        # From here on, row number k replaces a random sampled row with probability SAMPLE_VECTORS /
+        # k.
         remaining = units[len(fitting) :]
         numbers = np.arange(self.count, self.count + len(remaining)) + 1
         indices = self.random.integers(0, numbers)
         chosen = np.flatnonzero(indices < len(self.sample))
-        self.sample[indices[chosen]] = remaining[chosen]  # of two rows at one index the later one is kept
+        self.sample[indices[chosen]] = remaining[
+            chosen
+        ]  # of two rows at one index the later one is kept
         self.count += len(remaining)
 
     def mean_cosine(self) -> float | None:
-        """The mean over all pairs of two rows: the squared sum of unit vectors, minus each row's own 1."""
+        """The mean over all pairs of two rows: the squared sum of unit vectors, minus each row's
+        own 1.
+        """
         if self.count < 2:
             return None
         mean = (self.total @ self.total - self.count) / (self.count * (self.count - 1))
@@ -77,7 +85,9 @@ class Directions:
 
 
 def uniformity(units: Float32) -> float | None:
-    """Log mean exp(-2 |x - y|^2) over all pairs of rows (n, d), equal rows included; lower is more even."""
+    """Log mean exp(-2 |x - y|^2) over all pairs of rows (n, d), equal rows included; lower is more
+    even.
+    """
     count = len(units)
     if count < 2:
         return None
@@ -163,7 +173,8 @@ class AxisMoments:
         third = (squares * centred).sum(axis=0)
         fourth = (squares * squares).sum(axis=0)
 
-        # Pebay's formulas: p is the share of the rows before, q that of these rows, delta their distance.
+        # Pebay's formulas: p is the share of the rows before, q that of these rows, delta their
+        # distance.
         n_before = float(self.axes.count)
         n_all = float(self.axes.count + new.count)
         p = n_before / n_all
@@ -178,7 +189,9 @@ class AxisMoments:
         self.axes += new
 
     def shapes(self) -> tuple[Indices, Float64, Float64]:
-        """The non-constant axes (v,), their skewness and their excess kurtosis (population formulas)."""
+        """The non-constant axes (v,), their skewness and their excess kurtosis (population
+        formulas).
+        """
         count = self.axes.count
         axes = np.flatnonzero(self.axes.squares)  # the sum of a constant axis is exactly zero
         variance = self.axes.squares[axes] / count
@@ -195,14 +208,20 @@ def eigenvalues(scatter: Float64) -> Float64:
 def spectrum(values: Float64) -> dict[str, Any]:
     """Measures of the eigenvalues of a covariance, of which only the ratios matter.
 
-    IsoScore (arXiv:2108.07344) is 1 for equal variance in all directions, and 0 for variance in one direction
-    only. In closed form it is (p - 1) / (d - 1), with the participation ratio p = (sum l)^2 / sum l^2.
-    The effective rank is the number of equal eigenvalues with the same entropy (Roy and Vetterli, 2007).
+    IsoScore (arXiv:2108.07344) is 1 for equal variance in all directions, and 0 for variance in one
+    direction only. In closed form it is (p - 1) / (d - 1), with the participation ratio p = (sum
+    l)^2 / sum l^2. The effective rank is the number of equal eigenvalues with the same entropy (Roy
+    and Vetterli, 2007).
     """
     rank = int((values > FLOOR * values.max(initial=0.0)).sum())
     if not rank:
         component_share = dict.fromkeys(("first", "first_3", "first_10"))
-        return {"isoscore": None, "effective_rank": None, "rank": 0, "component_share": component_share}
+        return {
+            "isoscore": None,
+            "effective_rank": None,
+            "rank": 0,
+            "component_share": component_share,
+        }
     width = len(values)
     shares = values / (values.sum() or 1.0)
     positive = shares[shares > 0]
@@ -243,9 +262,11 @@ SEED = 0  # of the sample for the uniformity
 def geometry_of(
     blocks: Iterator[Float32], counter: "VectorCounter", alignment: Alignment | None
 ) -> dict[str, Any]:
-    """The report about finite vectors; None for values that too few or equal vectors leave undefined.
+    """The report about finite vectors; None for values that too few or equal vectors leave
+    undefined.
 
-    `blocks` have one size, so that those of the input do not affect the result. `counter` counts them all.
+    `blocks` have one size, so that those of the input do not affect the result. `counter` counts
+    them all.
     """
     first = next(blocks, None)  # the counter knows the width when a block has been read
     width = counter.width
@@ -388,7 +409,11 @@ def describe_vectors(
         if names and "embeddings" not in names:
             if {"kernel", "bias"} <= names or names == {PARAMETERS}:
                 return describe_transform(path)
-            return {"file": readable(path), "tensors": shapes(header), "metadata": dict(header.metadata)}
+            return {
+                "file": readable(path),
+                "tensors": shapes(header),
+                "metadata": dict(header.metadata),
+            }
 
     store: VectorSource | None = inputs.vector_file(path)
     if store is None:
@@ -409,8 +434,12 @@ def describe_vectors(
     }
 
 
-def measured(blocks: Iterable[Float32], alignment: Alignment | None, *, geometry: bool) -> dict[str, Any]:
-    """Count the vectors of blocks (n, k, d), and measure their geometry if requested, in one pass."""
+def measured(
+    blocks: Iterable[Float32], alignment: Alignment | None, *, geometry: bool
+) -> dict[str, Any]:
+    """Count the vectors of blocks (n, k, d), and measure their geometry if requested, in
+    one pass.
+    """
     counter = VectorCounter()
     if not geometry:
         for block in blocks:

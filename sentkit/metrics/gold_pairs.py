@@ -35,7 +35,9 @@ class ScoreOptions:
 
 @dataclass(frozen=True, slots=True)
 class GoldPairs:
-    """Similarities of n pairs by one encoder, and gold scores; `groups[k]` is an index in `names`."""
+    """Similarities of n pairs by one encoder, and gold scores; `groups[k]` is an index in
+    `names`.
+    """
 
     similarities: Float64
     gold: Float64  # or labels, 0.0 and 1.0
@@ -68,7 +70,9 @@ class GoldPairs:
 
 
 def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired: bool) -> GoldPairs:
-    """Compute the similarities of a file. `paired`: its pairs will be compared with those of another file."""
+    """Compute the similarities of a file. `paired`: its pairs will be compared with those of
+    another file.
+    """
     reader = VectorReader(inputs)
     fields = fields_of(inputs, path)
     text_fields = [fields.get(name, name) for name in ("text_a", "text_b")]
@@ -113,7 +117,9 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
     gold_scores = np.concatenate(gold)
     if len(gold_scores) < 2 or gold_scores.min() == gold_scores.max():
         # Equal similarities are no error: [CLS] at layer 0 has them.
-        problem = f'"{options.gold}" has no two different values in {len(gold_scores)} rows that have it'
+        problem = (
+            f'"{options.gold}" has no two different values in {len(gold_scores)} rows that have it'
+        )
         raise DataError(problem, source=path)
     # Groups with scores come first, in their order, which is equal in compared files.
     codes = {name: code for code, name in enumerate(dict.fromkeys([*groups, *group_names]))}
@@ -130,7 +136,9 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
     )
     if options.dim is None:
         return pairs
-    cut = replace(pairs, similarities=np.concatenate(similarities_of_first_numbers), dim=options.dim)
+    cut = replace(
+        pairs, similarities=np.concatenate(similarities_of_first_numbers), dim=options.dim
+    )
     return replace(pairs, cut=cut)
 
 
@@ -146,7 +154,9 @@ def first_numbers(vectors: NDArray[np.float32], dim: int) -> NDArray[np.float32]
     return short / scales
 
 
-def check_rows(block: VectorBlock, options: ScoreOptions, text_fields: Sequence[str]) -> VectorBlock:
+def check_rows(
+    block: VectorBlock, options: ScoreOptions, text_fields: Sequence[str]
+) -> VectorBlock:
     """Mark bad rows; the text of the others is their score (None: skipped) and group."""
     rows = block.rows
     vector_count = block.vectors.shape[1]

@@ -1,6 +1,7 @@
 """The report of `score --label`: scores of similarities as predictions of labels, 0 and 1.
 
-Letters in shapes: n pairs, v distinct similarities, b resamples in one block, r resamples, c scores.
+Letters in shapes: n pairs, v distinct similarities, b resamples in one block, r resamples, c
+scores.
 """
 
 from collections.abc import Iterator
@@ -16,7 +17,12 @@ from sentkit.metrics import statistics
 from sentkit.metrics.gold_pairs import GoldPairs, ScoreOptions, check_same_pairs, read_gold_pairs
 from sentkit.metrics.reports import Record, differences, header, measure_lines, with_intervals
 
-MEASURES = {"average_precision": "average precision", "auc": "AUC", "f1": "best F1", "recall": "recall"}
+MEASURES = {
+    "average_precision": "average precision",
+    "auc": "AUC",
+    "f1": "best F1",
+    "recall": "recall",
+}
 
 
 def factors_of(precision: float | None) -> dict[str, float]:
@@ -30,9 +36,9 @@ def factors_of(precision: float | None) -> dict[str, float]:
 class Ranking:
     """Pairs with labels in descending order of similarity.
 
-    A threshold is a similarity that occurs, rounded as `score` writes it. A pair is predicted to be 1 if its
-    similarity is at least the threshold, so equal similarities are predicted together. Of several thresholds
-    with the same F1 or the same recall, the highest counts.
+    A threshold is a similarity that occurs, rounded as `score` writes it. A pair is predicted to be
+    1 if its similarity is at least the threshold, so equal similarities are predicted together. Of
+    several thresholds with the same F1 or the same recall, the highest counts.
     """
 
     def __init__(self, pairs: GoldPairs) -> None:
@@ -45,8 +51,11 @@ class Ranking:
         self.labels = pairs.gold[self.order]
 
     def scores(self, times: NDArray, precision: float | None) -> Float64:
-        """The columns of each resample, (b, c); `times` (b, n) counts each pair. NaN if undefined."""
-        # Pairs from each threshold on, (b, v): those with label 1, all of them, and those with label 0.
+        """The columns of each resample, (b, c); `times` (b, n) counts each pair. NaN if
+        undefined.
+        """
+        # Pairs from each threshold on, (b, v): those with label 1, all of them, and those with
+        # label 0.
         counts = times[:, self.order]
         positives = np.cumsum(counts * self.labels, axis=1)[:, self.last]
         predicted = np.cumsum(counts, axis=1)[:, self.last]
@@ -57,7 +66,9 @@ class Ranking:
         # Pairs of each similarity, (b, v).
         new_positives = np.diff(positives, axis=1, prepend=0.0)
         new_negatives = np.diff(negatives, axis=1, prepend=0.0)
-        negatives_below = all_negatives[:, None] - negatives + new_negatives / 2.0  # half of the equal ones
+        negatives_below = (
+            all_negatives[:, None] - negatives + new_negatives / 2.0
+        )  # half of the equal ones
         precisions = positives / np.maximum(predicted, 1.0)
         with np.errstate(invalid="ignore"):  # 0 / 0 if a resample has one class
             average_precision = (new_positives * precisions).sum(axis=1) / all_positives
@@ -92,7 +103,9 @@ def scores_of(pairs: GoldPairs, precision: float | None) -> tuple[Float64, Float
 def label_records(
     inputs: Inputs, options: ScoreOptions, baseline: str | None, precision: float | None
 ) -> Iterator[Record]:
-    """The report of each file, with its differences to the baseline by a paired bootstrap, if any."""
+    """The report of each file, with its differences to the baseline by a paired bootstrap,
+    if any.
+    """
     names = list(factors_of(precision))
     base = None
     if baseline is not None:

@@ -31,7 +31,9 @@ from sentkit.metrics.neighbours.corpus import read_table
 
 VECTORS_PER_BLOCK = 1024
 ENCODED_ROWS = 8192  # of a block that the model of `SidesOfModel` encodes
-TEXT_OF = {vector: text for kind in KINDS for vector, text in zip(kind.vectors, kind.texts, strict=True)}
+TEXT_OF = {
+    vector: text for kind in KINDS for vector, text in zip(kind.vectors, kind.texts, strict=True)
+}
 
 Record = dict[str, Any]
 
@@ -73,7 +75,9 @@ class Sides:
         if key is not None:
             yield from self.by_key(key)
             return
-        streams = [resized(reader.blocks(), joined_rows, VECTORS_PER_BLOCK) for reader in self.readers]
+        streams = [
+            resized(reader.blocks(), joined_rows, VECTORS_PER_BLOCK) for reader in self.readers
+        ]
         rows = 0
         for a, b in zip_longest(*streams, fillvalue=()):
             size = min(len(a), len(b))
@@ -125,7 +129,9 @@ class Sides:
         count_a = a.vectors.shape[1]
         count_b = b.vectors.shape[1]
         if count_a != count_b:
-            problem = f"this row has {count_b} vectors, row {a.rows.numbers[0]} of {self.paths[0]} has"
+            problem = (
+                f"this row has {count_b} vectors, row {a.rows.numbers[0]} of {self.paths[0]} has"
+            )
             raise b.rows.row(0).error(f"{problem} {count_a}")
         texts = {name: self.common_texts(a.rows, b.rows, name) for name in (*FIELDS, "entry")}
 
@@ -147,7 +153,9 @@ class Sides:
         )
 
     def common_texts(self, a: RowBlock, b: RowBlock, name: str) -> list[str | None]:
-        """The values of a field in the rows of A, or in those of B; an error if both have it and differ."""
+        """The values of a field in the rows of A, or in those of B; an error if both have it and
+        differ.
+        """
         fields_a, fields_b = self.fields
         column_a = [values.get(fields_a.get(name, name)) for values in a.values]
         column_b = [values.get(fields_b.get(name, name)) for values in b.values]
@@ -163,7 +171,9 @@ class Sides:
 
 
 def without_vector_fields(inputs: Inputs) -> Inputs:
-    """The inputs; without names of vector fields if they are a file of vectors, which has none to map."""
+    """The inputs; without names of vector fields if they are a file of vectors, which has none to
+    map.
+    """
     path = inputs.paths[0]
     if inputs.vector_file(path) is None and not is_array(path):
         return inputs
@@ -183,7 +193,8 @@ class SidesOfModel(Sides):
     ) -> None:
         """`encode` gets rows with their texts and returns the vectors (n, k, e).
 
-        `texts` are rows with the texts of A in the same order; without them, the rows of A have their texts.
+        `texts` are rows with the texts of A in the same order; without them, the rows of A have
+        their texts.
         """
         super().__init__(a, a)
         self.paths[1] = name
@@ -222,7 +233,9 @@ class SidesOfModel(Sides):
                 problem = f"fewer rows than {self.paths[0]}"
                 raise DataError(problem, source=self.texts.paths[0])
             if len(texts_of_row) != len(names):
-                problem = f"this row has {len(texts_of_row)} texts, row {row.number} of {row.source} has"
+                problem = (
+                    f"this row has {len(texts_of_row)} texts, row {row.number} of {row.source} has"
+                )
                 raise text_row.error(f"{problem} {len(names)} vectors")
             values = row.values | dict(zip(names_in_rows, texts_of_row, strict=True))
             new_rows.append(Row(row.line, values, row.source, row.number, row.raw))

@@ -1,7 +1,9 @@
-"""The reports of `score`: correlations with gold scores, comparisons of two encoders, and the tables of all.
+"""The reports of `score`: correlations with gold scores, comparisons of two encoders, and the
+tables of all.
 
-All values are x 100. The aggregates are those of the papers: `all` concatenates the pairs of all groups,
-`mean` is the mean of the groups' correlations, `weighted` weights it by the number of pairs.
+All values are x 100. The aggregates are those of the papers: `all` concatenates the pairs of all
+groups, `mean` is the mean of the groups' correlations, `weighted` weights it by the number of
+pairs.
 Letters in shapes: r resamples, c measures.
 """
 
@@ -94,13 +96,17 @@ def resampled(groups: WeightedGroups, *, count: int, seed: Seed) -> Float64:
     total = np.zeros((2, count))
     for number, (weight, group) in enumerate(groups):
         group_seed = seed_of(seed, number)
-        correlations = statistics.resample(group.similarities, group.gold, count=count, seed=group_seed)
+        correlations = statistics.resample(
+            group.similarities, group.gold, count=count, seed=group_seed
+        )
         total += weight * correlations
     return 100.0 * total
 
 
 def seed_of(seed: Seed, number: int) -> Seed:
-    """A different seed for each group, so that resamples of groups of equal size are independent."""
+    """A different seed for each group, so that resamples of groups of equal size are
+    independent.
+    """
     if number == 0:
         return seed
     if isinstance(seed, int):
@@ -129,8 +135,8 @@ def header(pairs: GoldPairs, options: ScoreOptions) -> Record:
 def report(pairs: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -> Record:
     """The report of one encoder; undefined values are None.
 
-    Only the chosen aggregate has an interval, because resampling is slow. "undefined" names the groups that
-    are too small or constant; any makes `mean` and `weighted` undefined.
+    Only the chosen aggregate has an interval, because resampling is slow. "undefined" names the
+    groups that are too small or constant; any makes `mean` and `weighted` undefined.
     """
     record: Record = {
         **header(pairs, options),
@@ -154,14 +160,22 @@ def report(pairs: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -
 
 
 def compare(a: GoldPairs, b: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -> Record:
-    """The paired bootstrap of two encoders on the same pairs, a minus b; FEWER_RESAMPLES for many pairs."""
+    """The paired bootstrap of two encoders on the same pairs, a minus b; FEWER_RESAMPLES for many
+    pairs.
+    """
     count = statistics.resamples_for(len(a), count)
     groups_a = weighted_groups(a, options.aggregate)
     groups_b = weighted_groups(b, options.aggregate)
     changes = np.subtract(average(groups_a), average(groups_b)).tolist()
     resampled_changes = resampled(groups_a, count=count, seed=options.seed)
-    resampled_changes -= resampled(groups_b, count=count, seed=options.seed)  # same rows: see `resample`
-    return {**header(b, options), **differences(KINDS, changes, resampled_changes), "resamples": count}
+    resampled_changes -= resampled(
+        groups_b, count=count, seed=options.seed
+    )  # same rows: see `resample`
+    return {
+        **header(b, options),
+        **differences(KINDS, changes, resampled_changes),
+        "resamples": count,
+    }
 
 
 def reports(inputs: Inputs, options: ScoreOptions, baseline: str | None) -> Iterator[Record]:
@@ -231,7 +245,9 @@ def table_lines(record: Record) -> Iterator[dict[str, str]]:
     file = record["file"]
     encoder = label_of(record["encoder"])
     against = record.get("against")
-    is_cut = against is not None and "dim" in against  # compared by the first numbers of the vectors
+    is_cut = (
+        against is not None and "dim" in against
+    )  # compared by the first numbers of the vectors
     if is_cut:
         file = f"  dim {record['dim']}"
         encoder = ""
@@ -241,7 +257,9 @@ def table_lines(record: Record) -> Iterator[dict[str, str]]:
         rows.append([f"  {name}{chosen}", "", "", *correlations(average)])
     for name, group in record.get("groups", {}).items():
         rows.append([f"  {name}", "", str(group["n"]), *correlations(group)])
-    if "seen" in record:  # how many pairs occur in the training rows, and the correlation without them
+    if (
+        "seen" in record
+    ):  # how many pairs occur in the training rows, and the correlation without them
         seen = record["seen"]
         without = seen["without"]
         for level, label in SEEN.items():
@@ -276,7 +294,8 @@ def with_interval(value: float | None, interval: list[float] | None, digits: int
 
 
 def measure_lines(record: Record, measures: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """A line for each measure by its label; the first one has the file, the second one the number of rows.
+    """A line for each measure by its label; the first one has the file, the second one the number
+    of rows.
 
     A baseline is not compared with itself.
     """
@@ -295,7 +314,9 @@ def measure_lines(record: Record, measures: Mapping[str, str]) -> Iterator[dict[
         if has_thresholds:
             cell = ""
             if f"{name}_threshold" in record:
-                cell = with_interval(record[f"{name}_threshold"], record[f"{name}_threshold_ci95"], 4)
+                cell = with_interval(
+                    record[f"{name}_threshold"], record[f"{name}_threshold_ci95"], 4
+                )
             line["threshold"], _, line["interval"] = cell.partition(" ")
         if baseline is not None:
             change = baseline[name]
@@ -305,7 +326,9 @@ def measure_lines(record: Record, measures: Mapping[str, str]) -> Iterator[dict[
 
 
 def warnings(records: Sequence[Record]) -> Iterator[str]:
-    """Warn about skipped rows, undefined correlations, and a precision that no threshold reaches."""
+    """Warn about skipped rows, undefined correlations, and a precision that no threshold
+    reaches.
+    """
     for record in records:
         file = record["file"]
         if record.get("skipped"):
@@ -314,13 +337,16 @@ def warnings(records: Sequence[Record]) -> Iterator[str]:
         if record.get("spearman", 0) is None and not record.get("undefined"):
             yield f"{file}: the correlation is undefined: all pairs have the same similarity"
         for name in record.get("undefined", ()):
-            yield f'{file}: the correlation of group "{name}" is undefined: too few pairs, or equal values'
+            reason = "too few pairs, or equal values"
+            yield f'{file}: the correlation of group "{name}" is undefined: {reason}'
         if record.get("recall", 0) is None:
             yield f"{file}: no threshold has a precision of {record['precision_at']:g} or more"
 
 
 def below(records: Sequence[Record], name: str, label: str, limit: float | None) -> str | None:
-    """A message about the first record with this measure undefined or below the limit; None if all pass."""
+    """A message about the first record with this measure undefined or below the limit; None if all
+    pass.
+    """
     if limit is None:
         return None
     for record in records:
@@ -331,9 +357,11 @@ def below(records: Sequence[Record], name: str, label: str, limit: float | None)
 
 
 def worse(records: Sequence[Record], name: str, label: str, margin: float | None) -> str | None:
-    """A message about the first record that is significantly worse than the baseline by more than `margin`.
+    """A message about the first record that is significantly worse than the baseline by more than
+    `margin`.
 
-    It is if the whole 95 % interval of the difference is below -margin, or if the test is undefined.
+    It is if the whole 95 % interval of the difference is below -margin, or if the test is
+    undefined.
     """
     if margin is None:
         return None

@@ -1,7 +1,9 @@
-"""Scores of a search with judgements of relevance (qrels), by the definitions of trec_eval; their report.
+"""Scores of a search with judgements of relevance (qrels), by the definitions of trec_eval; their
+report.
 
-The hits of a query are in the order of their list, or with one row per hit in that of their similarity; ties
-keep their order. A document that occurs several times counts once, at its best rank.
+The hits of a query are in the order of their list, or with one row per hit in that of their
+similarity; ties keep their order. A document that occurs several times counts once, at its best
+rank.
 """
 
 import math
@@ -43,7 +45,9 @@ Relevant = list[tuple[int, float]]  # rank and relevance of the relevant hits of
 
 
 def read_qrels(inputs: Inputs, path: str) -> Qrels:
-    """Read TREC (4 columns), or rows or a table with query-id, corpus-id and score, as BEIR has it."""
+    """Read TREC (4 columns), or rows or a table with query-id, corpus-id and score, as BEIR
+    has it.
+    """
     first_line = b""
     if inputs.format_of(path) not in ("parquet", "csv"):
         with open_input(path) as file:
@@ -130,7 +134,9 @@ def read_run(inputs: Inputs, path: str, qrels: Qrels) -> Run:
 
 
 def hits_of(row: Row, inputs: Inputs) -> tuple[Row, str, list[tuple[float, str]]]:
-    """The query of a row, and its hits with their similarities, which a list of hits does not need."""
+    """The query of a row, and its hits with their similarities, which a list of hits does
+    not need.
+    """
     row.refuse_duplicates()
     if "hits" not in row.values:
         similarity = inputs.fields.get("similarity", "similarity")
@@ -148,7 +154,9 @@ def hits_of(row: Row, inputs: Inputs) -> tuple[Row, str, list[tuple[float, str]]
         raise wrong_field(row, "hits", "a list of objects")
     lines: Iterable[bytes] = repeat(b"", len(hits))
     if any(isinstance(hit.get(name), float) for hit in hits for name in names_of_ids(inputs)):
-        lines = items_of(row.line, row.spans()["hits"].value)  # for whole numbers of more than 64 bits
+        lines = items_of(
+            row.line, row.spans()["hits"].value
+        )  # for whole numbers of more than 64 bits
     query = id_of(row, inputs, "query")
     documents = list[tuple[float, str]]()
     for hit, line in zip(hits, lines, strict=True):
@@ -175,7 +183,9 @@ def id_of(row: Row, inputs: Inputs, role: str, side: str = "") -> str:
 def scores_of(relevant: Relevant, judged: Mapping[str, float]) -> list[float]:
     """The measures of a query, from 0 to 1."""
     ideal = sorted(judged.values(), reverse=True)[:CUT]
-    unit = math.frexp(ideal[0])[1]  # a power of two divides exactly, and no sum of large grades overflows
+    unit = math.frexp(ideal[0])[
+        1
+    ]  # a power of two divides exactly, and no sum of large grades overflows
 
     def discounted(hits: Iterable[tuple[int, float]]) -> float:
         return sum(math.ldexp(score, -unit) / math.log2(rank + 1) for rank, score in hits)
@@ -193,13 +203,17 @@ def scores_of(relevant: Relevant, judged: Mapping[str, float]) -> list[float]:
 
 
 def values_of(run: Run, qrels_path: str, *, missing_is_zero: bool) -> Float64:
-    """The measures x 100 of all queries with relevant documents, (n, m), in the order of the qrels."""
+    """The measures x 100 of all queries with relevant documents, (n, m), in the order of
+    the qrels.
+    """
     judged = {query: relevant for query, relevant in run.qrels.items() if relevant}
     missing = [query for query in judged if query not in run.relevant]
     if missing and not missing_is_zero:
         problem = f'no hits for {len(missing)} queries of {qrels_path}, such as "{missing[0]}"'
         raise DataError(problem, source=run.file, advice="--missing zero counts such queries as 0")
-    return 100.0 * np.array([scores_of(run.relevant.get(query, []), judged[query]) for query in judged])
+    return 100.0 * np.array(
+        [scores_of(run.relevant.get(query, []), judged[query]) for query in judged]
+    )
 
 
 def resampled(values: Float64, seed: Seed = 0) -> Float64:
@@ -251,8 +265,9 @@ def lines_of_queries(run: Run, values: Float64, *, with_file: bool) -> Iterator[
 def mrr_of_pairs(a: Float32, b: Float32, anchors: Indices, positives: Indices) -> Float64:
     """For each pair (a[i], b[i]), RR@10 x 100 by cosine among the texts b of all pairs, (n,).
 
-    `anchors` and `positives` are the numbers of the texts. Other positives of the same anchor and equal texts
-    do not compete. A tie (1e-6) counts as better, so a collapsed encoder has no high score.
+    `anchors` and `positives` are the numbers of the texts. Other positives of the same anchor and
+    equal texts do not compete. A tie (1e-6) counts as better, so a collapsed encoder has no high
+    score.
     """
     blocks = BLOCKS["cosine"]
     corpus = blocks.prepare(b)
@@ -268,6 +283,8 @@ def mrr_of_pairs(a: Float32, b: Float32, anchors: Indices, positives: Indices) -
 
 
 def accuracy_of_triplets(anchors: Float32, positives: Float32, negatives: Float32) -> Float64:
-    """100 for each triplet whose anchor is closer to the positive by cosine, else 0; a tie is wrong, (n,)."""
+    """100 for each triplet whose anchor is closer to the positive by cosine, else 0; a tie is
+    wrong, (n,).
+    """
     cosine = SIMILARITIES["cosine"]
     return np.where(cosine(anchors, positives) > cosine(anchors, negatives), 100.0, 0.0)

@@ -21,7 +21,9 @@ ENDS = ".!?\u3002\u061f\u06d4\u0964"  # full stops and question marks that NFKC 
 
 
 def normal_form(text: str) -> str:
-    """The text without differences of Unicode form, case, final punctuation and (all) white space."""
+    """The text without differences of Unicode form, case, final punctuation and (all) white
+    space.
+    """
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
     text = "".join(text.casefold().split())
@@ -29,7 +31,9 @@ def normal_form(text: str) -> str:
 
 
 class SeenPairs:
-    """Pairs of texts by normal form, and the first place in training rows of each text and of each pair."""
+    """Pairs of texts by normal form, and the first place in training rows of each text and of each
+    pair.
+    """
 
     def __init__(self, paths: Sequence[str] = ()) -> None:
         """`paths` are the training rows for `read`."""
@@ -100,7 +104,9 @@ class SeenPairs:
 
 
 def texts_of(row: Row, fields: Mapping[str, str]) -> list[str]:
-    """All texts of a training row of any kind. A field has its name in `fields`, or its standard name."""
+    """All texts of a training row of any kind. A field has its name in `fields`, or its standard
+    name.
+    """
     row.refuse_duplicates()
     texts: list[str] = []
     for standard in (*TEXTS, *LISTS):
@@ -117,5 +123,7 @@ def texts_of(row: Row, fields: Mapping[str, str]) -> list[str]:
         else:
             texts.append(string_in(row, name))
     if not texts:
-        raise row.error("no text in this row", advice="name the field, for example --field text=title")
+        raise row.error(
+            "no text in this row", advice="name the field, for example --field text=title"
+        )
     return texts

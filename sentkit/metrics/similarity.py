@@ -34,7 +34,9 @@ def _manhattan(a: Float64, b: Float64) -> Float64:
 
 
 def _chunked(rule: Callable[[Float64, Float64], Float64]) -> Callable[[Float32, Float32], Float64]:
-    """Compute a metric in float64, a few rows at a time: as exact as all rows at once, in half the time."""
+    """Compute a metric in float64, a few rows at a time: as exact as all rows at once, in half the
+    time.
+    """
 
     def similarity(a: Float32, b: Float32) -> Float64:
         size = max(1, CONVERTED_ELEMENTS // max(1, a.shape[1]))
@@ -75,7 +77,9 @@ def _cosine_blocks(a: Float32, b: Float32) -> Float32:
 
 
 def _euclidean_blocks(a: Float64, b: Float64) -> Float32:
-    """|a|^2 + |b|^2 - 2ab in float64: float32 is too imprecise for small distances between long rows."""
+    """|a|^2 + |b|^2 - 2ab in float64: float32 is too imprecise for small distances between long
+    rows.
+    """
     squares = a @ b.T
     squares *= -2.0
     squares += np.vecdot(a, a)[:, None]
@@ -104,8 +108,8 @@ BLOCKS: dict[str, BlockMetric] = {
 }
 
 
-# A matrix product of float32 rounds equal rows differently at different positions. So its values only select
-# candidates, within `margins`, and exact values in float64 decide.
+# A matrix product of float32 rounds equal rows differently at different positions. So its values
+# only select candidates, within `margins`, and exact values in float64 decide.
 
 ROUNDING = 1e-5  # relative error of a product in float32, by its magnitude
 UNDERFLOW = 1e-37  # smaller products of float32 may become zero
@@ -118,7 +122,9 @@ def lengths(vectors: Float32 | Float64) -> Float64:
 
 
 def margins(magnitudes: Float64, underflow: float = 0.0) -> Float64:
-    """A larger difference between two values is certain: both may be rounded, and lose `underflow`."""
+    """A larger difference between two values is certain: both may be rounded, and lose
+    `underflow`.
+    """
     return 2.0 * (ROUNDING * magnitudes + underflow)
 
 

@@ -1,4 +1,5 @@
-"""Correlations, their 95 % intervals by bootstrap or by Fisher's z, and scores of predicted classes.
+"""Correlations, their 95 % intervals by bootstrap or by Fisher's z, and scores of predicted
+classes.
 
 Letters in shapes: n pairs, v distinct values, b resamples in one block.
 """
@@ -16,7 +17,9 @@ Seed = int | tuple[int, ...]
 
 KINDS = ("spearman", "pearson")
 RESAMPLES = 1000
-FEWER_RESAMPLES = 200  # above the limit, for statistics without a formula, such as paired differences
+FEWER_RESAMPLES = (
+    200  # above the limit, for statistics without a formula, such as paired differences
+)
 BOOTSTRAP_LIMIT = 50_000  # pairs; with 1000 resamples about two seconds
 CANCELLED = 1e-6  # a variance below this share of the squares has lost digits
 RESAMPLED_ELEMENTS = 16_384  # at a time: short columns share a call, a long column gets several
@@ -24,7 +27,9 @@ QUANTILE = 1.959963984540054  # of the normal distribution, at 97.5 %
 
 
 def ranks(values: ArrayLike) -> Float64:
-    """Ranks from 1; tied values share their average rank. scipy.stats has this, but its import takes long."""
+    """Ranks from 1; tied values share their average rank. scipy.stats has this, but its import
+    takes long.
+    """
     order, _, sizes = runs(np.asarray(values))
     n = len(order)
     ranks_of_runs = (double_ranks(sizes, n) + (n + 1)) * 0.5
@@ -34,7 +39,9 @@ def ranks(values: ArrayLike) -> Float64:
 
 
 def double_ranks(counts: NDArray[np.intp], n: int) -> Float64:
-    """Twice the average rank of each distinct value around the mean, from the counts of all, (..., v)."""
+    """Twice the average rank of each distinct value around the mean, from the counts of all, (...,
+    v).
+    """
     doubled = np.cumsum(counts, axis=-1)
     doubled += doubled
     doubled -= counts
@@ -43,7 +50,9 @@ def double_ranks(counts: NDArray[np.intp], n: int) -> Float64:
 
 
 def runs(values: NDArray) -> tuple[Indices, Indices, Indices]:
-    """The order (n,) of the values, and where equal ones begin, and how many they are, (v,), as np.unique."""
+    """The order (n,) of the values, and where equal ones begin, and how many they are, (v,), as
+    np.unique.
+    """
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     is_begin = np.append(np.ones(min(1, len(order)), bool), ordered[1:] != ordered[:-1])
@@ -52,7 +61,9 @@ def runs(values: NDArray) -> tuple[Indices, Indices, Indices]:
 
 
 def centred(values: ArrayLike) -> Float64:
-    """The values around their mean, largest magnitude about 1; zeros if constant, NaN if not finite."""
+    """The values around their mean, largest magnitude about 1; zeros if constant, NaN if not
+    finite.
+    """
     column = np.asarray(values, dtype=np.float64)
     if not (len(column) and np.isfinite(column).all()):
         return np.full(column.shape, np.nan)
@@ -74,14 +85,18 @@ def pearson(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def spearman(a: ArrayLike, b: ArrayLike) -> float:
-    """Rank correlation in [-1, 1] with average ranks for ties; NaN in the same cases as `pearson`."""
+    """Rank correlation in [-1, 1] with average ranks for ties; NaN in the same cases as
+    `pearson`.
+    """
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         return math.nan
     return pearson(ranks(a), ranks(b))
 
 
 def multiplicities(n: int, count: int, seed: Seed) -> Iterator[NDArray[np.intp]]:
-    """The count of each row in each resample, in blocks (b, n); the arguments determine it completely."""
+    """The count of each row in each resample, in blocks (b, n); the arguments determine it
+    completely.
+    """
     generator = np.random.Generator(np.random.Philox(seed))
     size = resamples_at_once(n)
     # One call of bincount for a block: row i of resample k has the bin k n + i.
@@ -97,13 +112,14 @@ def resamples_at_once(n: int) -> int:
 
 
 def resample(a: ArrayLike, b: ArrayLike, *, count: int = RESAMPLES, seed: Seed) -> Float64:
-    """Both KINDS of correlation of `count` resamples, (2, r), ranked exactly, with one sort for all of them.
+    """Both KINDS of correlation of `count` resamples, (2, r), ranked exactly, with one sort for all
+    of them.
 
     A resample with one constant side has NaN.
 
-    The rows of a resample depend only on the seed and the number of pairs. So the paired bootstrap of two
-    encoders is the difference of two results: `resample(a, gold, seed=seed) - resample(b, gold, seed=seed)`.
-    Besides the result it needs the memory of a few columns.
+    The rows of a resample depend only on the seed and the number of pairs. So the paired bootstrap
+    of two encoders is the difference of two results: `resample(a, gold, seed=seed) - resample(b,
+    gold, seed=seed)`. Besides the result it needs the memory of a few columns.
     """
     # The pairs in the order of `a`, so that equal values of it are neighbours.
     order, begins_a, sizes_a = runs(np.asarray(a))
@@ -122,7 +138,9 @@ def resample(a: ArrayLike, b: ArrayLike, *, count: int = RESAMPLES, seed: Seed) 
 
     powers = np.stack([centred_a, centred_b, centred_a**2, centred_b**2, centred_a * centred_b])
     sums = np.empty((5, count))  # of the powers
-    rank_sums = np.empty((3, count))  # of the squares of the ranks of a and of b, and of their product
+    rank_sums = np.empty(
+        (3, count)
+    )  # of the squares of the ranks of a and of b, and of their product
     done = 0
     for counts_of_rows in multiplicities(n, count, seed):
         size = len(counts_of_rows)
@@ -182,8 +200,12 @@ def percentile_interval(statistics: Float64) -> list[float]:
     return np.interp(positions, np.arange(len(defined)), defined).tolist()
 
 
-def bootstrap(statistics: Callable[[Indices], Mapping[str, float]], rows: int) -> dict[str, list[float]]:
-    """The limits of each statistic, which gets the indices of resampled rows, the same as in `resample`."""
+def bootstrap(
+    statistics: Callable[[Indices], Mapping[str, float]], rows: int
+) -> dict[str, list[float]]:
+    """The limits of each statistic, which gets the indices of resampled rows, the same as in
+    `resample`.
+    """
     values: dict[str, list[float]] = {}  # of each statistic, one for each resample
     for counts in chain.from_iterable(multiplicities(rows, resamples_for(rows), 0)):
         for name, value in statistics(np.repeat(np.arange(rows), counts)).items():
@@ -192,7 +214,9 @@ def bootstrap(statistics: Callable[[Indices], Mapping[str, float]], rows: int) -
 
 
 def two_sided_p(differences: Float64) -> float:
-    """Twice the share of resampled differences on the rarer side of zero; at least 1 / resamples."""
+    """Twice the share of resampled differences on the rarer side of zero; at least 1 /
+    resamples.
+    """
     defined = differences[~np.isnan(differences)]
     if not len(defined):
         return math.nan
@@ -202,12 +226,16 @@ def two_sided_p(differences: Float64) -> float:
 
 
 def fisher_interval(kind: str, correlation: float, pairs: int) -> list[float]:
-    """Fisher's interval x 100, from four pairs on; Spearman's as Bonett and Wright (2000) have it."""
+    """Fisher's interval x 100, from four pairs on; Spearman's as Bonett and Wright (2000)
+    have it.
+    """
     numerator = 1.0
     if kind == "spearman":
         numerator += correlation**2 / 2.0
     variance = numerator / (pairs - 3)
-    with np.errstate(divide="ignore"):  # a perfect correlation becomes infinite, and tanh reverses it
+    with np.errstate(
+        divide="ignore"
+    ):  # a perfect correlation becomes infinite, and tanh reverses it
         middle = np.arctanh(correlation)
     reach = QUANTILE * math.sqrt(variance)
     return [100.0 * math.tanh(middle - reach), 100.0 * math.tanh(middle + reach)]
@@ -216,7 +244,8 @@ def fisher_interval(kind: str, correlation: float, pairs: int) -> list[float]:
 def resampled_mean(
     columns: Sequence[Float64], gold: Float64, kind: str, *, count: int = RESAMPLES, seed: Seed
 ) -> Float64:
-    """The mean x 100 over several seeds of a method in each resample of the same pairs, one column for each.
+    """The mean x 100 over several seeds of a method in each resample of the same pairs, one column
+    for each.
 
     `kind` is spearman or pearson. The mean is NaN if it is undefined for one of the seeds.
     """
@@ -236,7 +265,9 @@ def class_scores(predicted: Indices, truth: Indices, classes: int) -> dict[str, 
 
 
 def matthews(predicted: Indices, truth: Indices, classes: int) -> float:
-    """The correlation of Matthews, for several classes that of Gorodkin (2004); 0 if all are of one class."""
+    """The correlation of Matthews, for several classes that of Gorodkin (2004); 0 if all are of one
+    class.
+    """
     rows = len(truth)
     correct = np.sum(predicted == truth)
     predicted_counts = np.bincount(predicted, minlength=classes)

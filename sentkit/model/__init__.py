@@ -1,4 +1,6 @@
-"""Takes texts and a model name and returns vectors. Its entry point, `find_encoder`, imports no torch."""
+"""Takes texts and a model name and returns vectors. Its entry point, `find_encoder`, imports no
+torch.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
@@ -31,8 +33,8 @@ def find_encoder(
 ) -> Model:
     """Return the static or transformer model with this name, without loading transformer weights.
 
-    `recorded` is the precision of earlier vectors. It replaces that of a transformer. `compares`: the device
-    also compares vectors, so it need not run a static model.
+    `recorded` is the precision of earlier vectors. It replaces that of a transformer. `compares`:
+    the device also compares vectors, so it need not run a static model.
     """
     is_file = name not in INCLUDED and exists(Path(name)) and not is_folder(Path(name))
     if not is_file and Path(name).suffix in WORD_FILES:

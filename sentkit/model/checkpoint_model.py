@@ -1,4 +1,5 @@
-"""A checkpoint and its reading options, without weights: encoders, and models that classify texts and pairs.
+"""A checkpoint and its reading options, without weights: encoders, and models that classify texts
+and pairs.
 
 Only `encoder` and `load` import torch and load the weights.
 """
@@ -27,7 +28,13 @@ from sentkit.formats.rows.answers import Answers
 from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.vectors.tensors import read_header
-from sentkit.model.checkpoint_reading import Reading, default_readout, depth_of, plan_reading, width_of
+from sentkit.model.checkpoint_reading import (
+    Reading,
+    default_readout,
+    depth_of,
+    plan_reading,
+    width_of,
+)
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.rules import library_errors
 from sentkit.model.text.tokenizer import Tokenizer
@@ -74,7 +81,9 @@ def summarize_weights(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def stock(checkpoint: Checkpoint, reading: Reading) -> str:
-    """Return whether sentence-transformers reads this folder in the same way, and the reason if not."""
+    """Return whether sentence-transformers reads this folder in the same way, and the reason if
+    not.
+    """
     reason = inexpressible(reading.readouts[0])
     if reason is not None:
         return f"no: {reason}"
@@ -110,7 +119,9 @@ class CheckpointModel:
         return WindowTokenizer(self.tokenizer, options)
 
     def encoder(self, tokens: int | None = None) -> "SmallEncoder | TransformerEncoder":
-        """Load the weights. A whole input of few `tokens` is encoded without torch, if that is faster."""
+        """Load the weights. A whole input of few `tokens` is encoded without torch, if that is
+        faster.
+        """
         precision = precision_of_environment() if self.precision == "auto" else self.precision
         may_be_bf16 = precision is None and self.device == "auto" and may_have_gpu()
         is_fp32 = precision in (None, "fp32") and not may_be_bf16
@@ -205,18 +216,24 @@ class SegmentTokenizer:
         return [*zip(*map(self.segments, encodings), strict=True)]
 
     def segments(self, encoding: "Encoding") -> tuple[Tokens, Tokens]:
-        """Truncate both texts, the longer one first, and split the sequence before the second text."""
+        """Truncate both texts, the longer one first, and split the sequence before the
+        second text.
+        """
         text_numbers = encoding.sequence_ids  # 0 or 1; None for special tokens
         counts = (text_numbers.count(0), text_numbers.count(1))
         special = len(text_numbers) - sum(counts)
         room = self.plain.max_length - special  # for the tokens of both texts
         if room < 2:
-            problem = f"a maximum length of {self.plain.max_length} tokens leaves no room for two texts"
+            problem = (
+                f"a maximum length of {self.plain.max_length} tokens leaves no room for two texts"
+            )
             raise UsageError(problem)
         rooms = counts
         if sum(counts) > room:  # the longer text is truncated first
             shorter = min(*counts, room // 2)
-            rooms = (shorter, room - shorter) if counts[0] <= counts[1] else (room - shorter, shorter)
+            rooms = (
+                (shorter, room - shorter) if counts[0] <= counts[1] else (room - shorter, shorter)
+            )
 
         second_start = text_numbers.index(1) if counts[1] else len(text_numbers) - 1
 
@@ -300,13 +317,21 @@ class ClassifierModel:
         """The classes and the function that config.json and sentence-transformers declare."""
         config = self.checkpoint.config
         source = self.checkpoint.config_file
-        names = config.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})  # the default of transformers
-        if not isinstance(names, dict) or not names or names.keys() != {*map(str, range(len(names)))}:
+        names = config.get(
+            "id2label", {"0": "LABEL_0", "1": "LABEL_1"}
+        )  # the default of transformers
+        if (
+            not isinstance(names, dict)
+            or not names
+            or names.keys() != {*map(str, range(len(names)))}
+        ):
             raise DataError('"id2label" is not an object of numbers and labels', source=source)
         classes = tuple(str(names[str(number)]) for number in range(len(names)))
         are_labels = all(isinstance(label, str | int) for label in names.values())
         if len({*classes}) < len(classes) or not are_labels:
-            raise DataError('"id2label" has equal labels, or one that is not a string', source=source)
+            raise DataError(
+                '"id2label" has equal labels, or one that is not a string', source=source
+            )
         declared = self.declared_function()
         if len(classes) == 1:
             usual = "identity" if config.get("problem_type") == "regression" else "sigmoid"
@@ -335,7 +360,9 @@ class ClassifierModel:
         from sentkit.model.checkpoint.classifiers import PackedClassifier, TransformersClassifier
 
         classifier = PackedClassifier if self.packed else TransformersClassifier
-        loaded = classifier(self.checkpoint, self.reading, device=self.device, precision=self.precision)
+        loaded = classifier(
+            self.checkpoint, self.reading, device=self.device, precision=self.precision
+        )
         names = max(1, len(self.answers.classes))
         if loaded.width != names:
             problem = f"the head has {loaded.width} outputs, but config.json names {names}"
@@ -343,7 +370,9 @@ class ClassifierModel:
         return loaded
 
     def scorer(self) -> Callable[[Sequence[tuple[str, str]]], Float64]:
-        """Return a function from pairs of texts to the score of each one; the model has one output."""
+        """Return a function from pairs of texts to the score of each one; the model has one
+        output.
+        """
         from sentkit.model.encoding import encode_texts
 
         head = self.load()
@@ -361,7 +390,9 @@ class ClassifierModel:
 def classifier_in(name: str) -> Checkpoint:
     """Read a checkpoint with a classification head; raise a DataError for other models."""
     folder = find_model(name)
-    advice = "use one of `sentkit train classify`, a CrossEncoder, or a classifier of `sentkit probe -o`"
+    advice = (
+        "use one of `sentkit train classify`, a CrossEncoder, or a classifier of `sentkit probe -o`"
+    )
     if is_cross_encoder(folder):
         config = read_object(folder / "config.json")
         checkpoint = Checkpoint(name, folder, folder, config, StoredDeclaration(), {})
@@ -370,14 +401,19 @@ def classifier_in(name: str) -> Checkpoint:
     if checkpoint.declared.static:
         raise DataError("a static model has no classification head", source=name, advice=advice)
     class_names = checkpoint.config.get("architectures")
-    class_name = str(class_names[0]) if isinstance(class_names, list) and class_names else "no architecture"
+    class_name = (
+        str(class_names[0]) if isinstance(class_names, list) and class_names else "no architecture"
+    )
     if not class_name.endswith("ForSequenceClassification"):
-        raise DataError(f"not a classifier: config.json has {class_name[:80]}", source=name, advice=advice)
+        raise DataError(
+            f"not a classifier: config.json has {class_name[:80]}", source=name, advice=advice
+        )
     return checkpoint
 
 
 def is_cross_encoder(folder: Path) -> bool:
-    """Whether sentence-transformers declares a CrossEncoder; versions before 6 declare it in config.json.
+    """Whether sentence-transformers declares a CrossEncoder; versions before 6 declare it in
+    config.json.
 
     One with modules after the transformer, or with a prompt before its pairs, is a DataError.
     """
@@ -391,5 +427,7 @@ def is_cross_encoder(folder: Path) -> bool:
     if not are_objects or [module.get("path") for module in modules] not in ([], [""]):
         raise DataError("a CrossEncoder with several modules is not supported", source=str(listing))
     if declaration.get("default_prompt_name") is not None:
-        raise DataError("a CrossEncoder with a prompt is not supported", source=str(folder / DECLARATION))
+        raise DataError(
+            "a CrossEncoder with a prompt is not supported", source=str(folder / DECLARATION)
+        )
     return True

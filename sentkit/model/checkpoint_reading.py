@@ -51,7 +51,9 @@ class Reading:
 
 
 def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
-    """Return how a checkpoint is read. Errors must appear before encoding starts and in a dry run."""
+    """Return how a checkpoint is read. Errors must appear before encoding starts and in a
+    dry run.
+    """
     declared = checkpoint.declared
     depth = depth_of(checkpoint.config)
     if options.readout is not None:
@@ -92,9 +94,13 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
 def check_readouts(
     readouts: Sequence[Readout], declared: StoredDeclaration, options: ReadingOptions, prompt: str
 ) -> None:
-    """Refuse readouts that cannot be combined with each other, with the prompt or with a template."""
+    """Refuse readouts that cannot be combined with each other, with the prompt or with a
+    template.
+    """
     through_template = [readout.reduction == "token" for readout in readouts]
-    need_prompt = any(readout.pooled or readout.reduction in ("token", CONV) for readout in readouts)
+    need_prompt = any(
+        readout.pooled or readout.reduction in ("token", CONV) for readout in readouts
+    )
     if prompt and not declared.prompt_is_read and need_prompt:
         problem = "the readout of this checkpoint does not use the tokens of the prompt (--prompt),"
         problem += " but the readouts pooler, prompt and conv need them"
@@ -115,7 +121,8 @@ def check_readouts(
 
 
 def default_readout(config: Mapping[str, Any]) -> Readout:
-    """Return the readout of a checkpoint without a declaration, as sentence-transformers chooses it.
+    """Return the readout of a checkpoint without a declaration, as sentence-transformers chooses
+    it.
 
     In a causal language model, only the last token attends to the whole text.
     """
@@ -127,17 +134,23 @@ def default_readout(config: Mapping[str, Any]) -> Readout:
 
 
 def same(readout: Readout, other: Readout, depth: int) -> bool:
-    """Return true if both names select the same readout: `mean` is `L6:mean` if there are six layers."""
+    """Return true if both names select the same readout: `mean` is `L6:mean` if there are six
+    layers.
+    """
     same_layers = set(readout.resolved(depth)) == set(other.resolved(depth))
     return same_layers and readout.reduction == other.reduction
 
 
-def plan_tokens(checkpoint: Checkpoint, options: ReadingOptions, prompt: str, in_template: bool) -> Tokenizer:
+def plan_tokens(
+    checkpoint: Checkpoint, options: ReadingOptions, prompt: str, in_template: bool
+) -> Tokenizer:
     declared = checkpoint.declared
     source = str(checkpoint.folder / declared.source)
     length = max_length(checkpoint, options.max_length)
     with declared_in(source, unless=options.max_length is not None):
-        tokenizer = Tokenizer(checkpoint, max_length=length, prompt=prompt, lowercase=declared.lowercase)
+        tokenizer = Tokenizer(
+            checkpoint, max_length=length, prompt=prompt, lowercase=declared.lowercase
+        )
         if not declared.prompt_is_read:
             tokenizer.skip_prompt()
     if in_template:
@@ -172,7 +185,9 @@ def width_of(config: Mapping[str, Any]) -> int:
 
 
 def max_length(checkpoint: Checkpoint, chosen: int | None) -> int:
-    """Return the length limit in tokens, including special tokens; `chosen` is the value of the flag."""
+    """Return the length limit in tokens, including special tokens; `chosen` is the value of the
+    flag.
+    """
     maximum = most_tokens(checkpoint.config, checkpoint.config_file)
     if chosen is not None:
         if maximum is not None and chosen > maximum:
@@ -185,7 +200,9 @@ def max_length(checkpoint: Checkpoint, chosen: int | None) -> int:
 
 
 def most_tokens(config: Mapping[str, Any], source: str) -> int | None:
-    """Return the largest number of tokens that the encoder has positions for, or None if unknown."""
+    """Return the largest number of tokens that the encoder has positions for, or None if
+    unknown.
+    """
     try:
         return read_architecture(config, source).max_tokens
     except UnsupportedArchitecture:
@@ -199,9 +216,15 @@ def most_tokens(config: Mapping[str, Any], source: str) -> int | None:
 
 
 def hash_of_weights(
-    weights: Mapping[str, Any], as_float32: Callable[[Any], Float32], *, with_pooler: bool, threads: int
+    weights: Mapping[str, Any],
+    as_float32: Callable[[Any], Float32],
+    *,
+    with_pooler: bool,
+    threads: int,
 ) -> str:
-    """Return 32 hex digits that depend only on names, shapes and values; tensors are converted one by one."""
+    """Return 32 hex digits that depend only on names, shapes and values; tensors are converted one
+    by one.
+    """
     names = sorted(name for name in weights if with_pooler or not name.startswith("pooler."))
 
     def digest_of(name: str) -> bytes:
@@ -221,12 +244,17 @@ def by(shape: Sequence[int]) -> str:
 
 
 def steps_of_checkpoint(
-    checkpoint: Checkpoint, reading: Reading, width_of_readout: int, read_layer: Callable[[Path], Step]
+    checkpoint: Checkpoint,
+    reading: Reading,
+    width_of_readout: int,
+    read_layer: Callable[[Path], Step],
 ) -> list[Step]:
     """Return the steps of a checkpoint and of the flags."""
     declared: list[Step] = []
     for name in reading.steps:
-        declared.append(Normalize() if name == "normalise" else read_layer(checkpoint.folder / name))
+        declared.append(
+            Normalize() if name == "normalise" else read_layer(checkpoint.folder / name)
+        )
     if reading.declared_dim is not None:
         declared.append(Truncate(reading.declared_dim))
     with declared_in(place_of_declaration(checkpoint)):
@@ -252,8 +280,9 @@ def spec_of_readout(
 ) -> Space:
     """Return the origin of the vectors behind the steps.
 
-    `weights` and `kernels` are hashes of the encoder and of its convolution, `rules` the config values that
-    change the vectors for equal weights, `layers` those of the readout. `machine` is recorded, not hashed.
+    `weights` and `kernels` are hashes of the encoder and of its convolution, `rules` the config
+    values that change the vectors for equal weights, `layers` those of the readout. `machine` is
+    recorded, not hashed.
     """
     tokenizer = reading.tokenizer
     pooler = checkpoint.declared.pooler
@@ -280,6 +309,8 @@ def spec_of_readout(
         record["full_stop"] = tokenizer.template.full_stop
     label = f"{name_for_label(checkpoint.name)}/{readout.name}"
     if pooler.lands_in and readout.reduction == parse_readout(pooler.readout).reduction:
-        label += f">{pooler.lands_in}"  # the pooler was trained with this readout to match another space
+        label += (
+            f">{pooler.lands_in}"  # the pooler was trained with this readout to match another space
+        )
     spec = Space(label, digest([weights, rules, tokenizer.hash, read_as]), record)
     return spec_behind(steps, spec, reading.options.transform)

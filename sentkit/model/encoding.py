@@ -1,9 +1,9 @@
 """Rows become vectors, in input order and constant memory.
 
-Blocks of rows are joined to groups. The texts of a group are tokenized, each distinct text once, and encoded
-in batches of similar length. The first groups are small, so that output starts early; later groups are large,
-so that they batch efficiently. Groups and batches depend only on the texts, not on the reads of a pipe, time
-or threads. The windows of a long text can be in several batches.
+Blocks of rows are joined to groups. The texts of a group are tokenized, each distinct text once,
+and encoded in batches of similar length. The first groups are small, so that output starts early;
+later groups are large, so that they batch efficiently. Groups and batches depend only on the texts,
+not on the reads of a pipe, time or threads. The windows of a long text can be in several batches.
 """
 
 from collections import deque
@@ -47,9 +47,15 @@ class RowGroup:
     rows: RowBlock
     index: Ints  # (n, k), for each row the numbers of its texts in `tokens`
     tokens: TokenBlock  # of the distinct texts
-    old: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # --reuse: places of vectors, by text
-    vectors: Arrays = field(default_factory=list)  # (m, k, d): a vector for each text; [] before encoding
-    owners: Ints | None = None  # (m,), with chunks: the rows of the windows, each of which has a vector
+    old: Mapping[int, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # --reuse: places of vectors, by text
+    vectors: Arrays = field(
+        default_factory=list
+    )  # (m, k, d): a vector for each text; [] before encoding
+    owners: Ints | None = (
+        None  # (m,), with chunks: the rows of the windows, each of which has a vector
+    )
     seconds: float = 0.0  # in which the model encoded the group
 
     @property
@@ -105,7 +111,9 @@ def whole_if_small(groups: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], int 
     first_groups = list(islice(groups, 1))
     if first_groups and len(first_groups[0].rows) >= FIRST_GROUP:
         return chain(first_groups, groups), None
-    first_groups += islice(groups, 1)  # waits for input only if the first group had bad or very long rows
+    first_groups += islice(
+        groups, 1
+    )  # waits for input only if the first group had bad or very long rows
     if len(first_groups) > 1:
         return chain(first_groups, groups), None
     tokens_of_groups = [group.tokens.take(group.used) for group in first_groups]
@@ -113,7 +121,9 @@ def whole_if_small(groups: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], int 
 
 
 def grouped(blocks: Iterable[RowBlock], largest: int = LAST_GROUP) -> Iterator[RowBlock]:
-    """Group rows into blocks of 32, 128, 512, 2048, 8192, 8192 ... rows, or fewer if the texts are long."""
+    """Group rows into blocks of 32, 128, 512, 2048, 8192, 8192 ... rows, or fewer if the texts are
+    long.
+    """
     size = FIRST_GROUP
     characters_left = MAX_GROUP_CHARACTERS
     group = empty_block()
@@ -140,7 +150,9 @@ def grouped(blocks: Iterable[RowBlock], largest: int = LAST_GROUP) -> Iterator[R
 
 
 def characters_of_rows(rows: RowBlock) -> Ints:
-    """Return the characters of all texts of each row, (n,). A text can be a tuple of a prompt and a text."""
+    """Return the characters of all texts of each row, (n,). A text can be a tuple of a prompt and a
+    text.
+    """
     texts: Iterable[Any] = chain.from_iterable(rows.texts)
     if not isinstance(rows.texts[0][0], str):
         texts = map("".join, texts)
@@ -153,7 +165,9 @@ def tokenize_group(
 ) -> Iterator[RowGroup]:
     """Tokenize the distinct texts of some rows. Rows before one that is an error come first."""
     numbers: dict[Any, int] = {}  # of the distinct texts
-    number_of_text = [numbers.setdefault(text, len(numbers)) for texts in rows.texts for text in texts]
+    number_of_text = [
+        numbers.setdefault(text, len(numbers)) for texts in rows.texts for text in texts
+    ]
     index = np.array(number_of_text, np.int64).reshape(len(rows), -1)
     tokens = tokenized(tokenizer, list(numbers))
 
@@ -163,7 +177,9 @@ def tokenize_group(
         for number in np.flatnonzero(tokens.truncated).tolist():
             count = tokens.counts[number]
             maximum = tokens.lengths[number]
-            problems.setdefault(number, f"text too long: {count} {tokenizer.unit}, maximum {maximum}")
+            problems.setdefault(
+                number, f"text too long: {count} {tokenizer.unit}, maximum {maximum}"
+            )
     if problems:
         for row, numbers_of_row in enumerate(index.tolist()):
             problems_of_row = [problems[number] for number in numbers_of_row if number in problems]
@@ -197,7 +213,8 @@ class Tally:
         tokens = group.tokens
         index = group.index
 
-        # Columns (number of texts,): windows, words without a vector, and vectors without tokens or words.
+        # Columns (number of texts,): windows, words without a vector, and vectors without tokens or
+        # words.
         zeros = np.zeros(len(tokens), np.int64)
         windows = tokens.column(zeros, lambda windows: len(windows.characters))
         unknown = tokens.column(
@@ -215,7 +232,9 @@ class Tally:
             lambda windows: sum(window.only_unknown for window in windows.others),
         )
         window_count = tokens.column(np.ones_like(zeros), lambda windows: len(windows.others))
-        only_unknown = np.where(tokens.vectors == 1, unknown_windows == window_count, unknown_windows)
+        only_unknown = np.where(
+            tokens.vectors == 1, unknown_windows == window_count, unknown_windows
+        )
 
         # Sums over the texts of all rows, (n, k).
         sizes = tokens.sizes[index]
@@ -255,10 +274,15 @@ class Tally:
         return [f"{self.empty:,} of {self.texts:,} texts {problem}: their vectors are zero"]
 
     def without_words(self, unknown_token: str) -> list[str]:
-        """Return the message about texts whose words the tokenizer does not know, if there are any."""
+        """Return the message about texts whose words the tokenizer does not know, if there
+        are any.
+        """
         if not self.only_unknown:
             return []
-        count = f"{self.only_unknown:,} of {self.texts:,} texts have only unknown tokens ({unknown_token})"
+        count = (
+            f"{self.only_unknown:,} of {self.texts:,} texts have only unknown tokens "
+            f"({unknown_token})"
+        )
         return [f"{count}: their vectors do not depend on the words; use a model of their language"]
 
     def scale(self, factor: float) -> None:
@@ -293,7 +317,9 @@ class TokenEncoder:
 
     @property
     def groups_at_once(self) -> int:
-        """The number of groups that threads encode while the caller writes; 0: the caller encodes them."""
+        """The number of groups that threads encode while the caller writes; 0: the caller encodes
+        them.
+        """
         return 0
 
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]:
@@ -317,7 +343,9 @@ class StoredVectors(Protocol):
 def encode_groups(
     groups: Iterator[RowGroup], encoder: TokenEncoder, budget: int, old: StoredVectors | None = None
 ) -> Iterator[RowGroup]:
-    """Encode each group. Threads may encode the next groups while the caller writes the last one."""
+    """Encode each group. Threads may encode the next groups while the caller writes the
+    last one.
+    """
     encode = partial(encode_group, encoder=encoder, budget=budget, old=old)
     return computed_ahead(encode, groups, encoder.groups_at_once)
 
@@ -325,7 +353,9 @@ def encode_groups(
 def computed_ahead(
     function: Callable[[Item], Output], items: Iterator[Item], threads: int
 ) -> Iterator[Output]:
-    """Yield the results for items in order. A thread reads items ahead; with `threads`, these compute."""
+    """Yield the results for items in order. A thread reads items ahead; with `threads`, these
+    compute.
+    """
     if not threads:
         yield from map(function, ahead(items, AHEAD))
         return
@@ -337,7 +367,9 @@ def computed_ahead(
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def encode_group(group: RowGroup, encoder: TokenEncoder, budget: int, old: StoredVectors | None) -> RowGroup:
+def encode_group(
+    group: RowGroup, encoder: TokenEncoder, budget: int, old: StoredVectors | None
+) -> RowGroup:
     start = monotonic()
     tokens = group.tokens
 
@@ -351,7 +383,8 @@ def encode_group(group: RowGroup, encoder: TokenEncoder, budget: int, old: Store
         places = chain.from_iterable(group.old[text] for text in old_texts.tolist())
         vectors = [np.concatenate([*vectors, old.read([*places])])]
 
-    # The index of the vector of each text of each row, (n, k). A text has the vectors after its first one.
+    # The index of the vector of each text of each row, (n, k). A text has the vectors after its
+    # first one.
     texts = np.concatenate([new_texts, old_texts])
     first_of_text = np.zeros(len(tokens), np.int64)
     first_of_text[texts] = np.cumsum(tokens.vectors[texts]) - tokens.vectors[texts]
@@ -362,8 +395,12 @@ def encode_group(group: RowGroup, encoder: TokenEncoder, budget: int, old: Store
         owners = np.repeat(np.arange(len(counts)), counts)
         indices = indices_of_ranges(indices[:, 0], counts)[:, None]
 
-    is_in_order = indices.shape[1] == 1 and np.array_equal(indices[:, 0], np.arange(len(vectors[0])))
-    selection: Any = (slice(None), None) if is_in_order else indices  # in order, views instead of copies
+    is_in_order = indices.shape[1] == 1 and np.array_equal(
+        indices[:, 0], np.arange(len(vectors[0]))
+    )
+    selection: Any = (
+        (slice(None), None) if is_in_order else indices
+    )  # in order, views instead of copies
     vectors = [array[selection] for array in vectors]
     return replace(group, vectors=vectors, owners=owners, seconds=monotonic() - start)
 
@@ -377,7 +414,9 @@ def ahead(items: Iterator[Item], depth: int) -> Iterator[Item]:
             pending.append(pool.submit(next, items, None))
             yield item
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # the thread may wait for input that never arrives
+        pool.shutdown(
+            wait=False, cancel_futures=True
+        )  # the thread may wait for input that never arrives
 
 
 def encode_texts(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Arrays:
@@ -402,9 +441,10 @@ def encode_texts(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Arra
 def encode_windows(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Arrays:
     """Do the same for texts of which some have windows.
 
-    The first windows are in the batches that the truncated texts would have. So, if the windows have the
-    maximum length, long texts do not change the vectors of other texts, not even by rounding. The operations
-    after the readout apply to the mean of windows, so that it has unit length if the space requires it.
+    The first windows are in the batches that the truncated texts would have. So, if the windows
+    have the maximum length, long texts do not change the vectors of other texts, not even by
+    rounding. The operations after the readout apply to the mean of windows, so that it has unit
+    length if the space requires it.
     """
     windows_of_texts = tokens.windows.values()
     others = [*chain.from_iterable(windows.others for windows in windows_of_texts)]
@@ -422,10 +462,16 @@ def encode_windows(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Ar
         put(finished, batch, finish(arrays, encoder.steps), len(all_windows))
 
     # All windows of a text, one after the other.
-    texts_of_others = np.repeat([*tokens.windows], [len(windows.others) for windows in windows_of_texts])
+    texts_of_others = np.repeat(
+        [*tokens.windows], [len(windows.others) for windows in windows_of_texts]
+    )
     texts = np.append(np.arange(len(tokens)), texts_of_others)
     order = np.argsort(texts, kind="stable")
-    weights = {text: np.array(windows.weights) for text, windows in tokens.windows.items() if windows.weights}
+    weights = {
+        text: np.array(windows.weights)
+        for text, windows in tokens.windows.items()
+        if windows.weights
+    }
     if not weights:
         return [vectors[order] for vectors in finished]
 
@@ -439,7 +485,9 @@ def encode_windows(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Ar
             means_of_texts.append(shares @ vectors[indices] / (shares.sum() or 1.0))
         means.append(np.array(means_of_texts, np.float32))
     vectors_of_texts = [vectors[: len(tokens)] for vectors in finished]
-    for vectors, vectors_of_means in zip(vectors_of_texts, finish(means, encoder.steps), strict=True):
+    for vectors, vectors_of_means in zip(
+        vectors_of_texts, finish(means, encoder.steps), strict=True
+    ):
         vectors[[*weights]] = vectors_of_means
     return vectors_of_texts
 
@@ -471,7 +519,9 @@ def plan_batches(tokens: TokenBlock, budget: int) -> list[Ints]:
 
 
 def batches(lengths: Ints, budget: int) -> list[Ints]:
-    """Return batches of indexes, longest first, of at most `budget` tokens; a longer text is one batch."""
+    """Return batches of indexes, longest first, of at most `budget` tokens; a longer text is one
+    batch.
+    """
     order = np.argsort(-lengths, kind="stable")
     ends = np.cumsum(lengths[order])
     planned = []

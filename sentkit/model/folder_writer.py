@@ -1,4 +1,6 @@
-"""Writes the blocks of a vector folder, which it resumes, and copies those of the folders of --reuse."""
+"""Writes the blocks of a vector folder, which it resumes, and copies those of the folders of
+--reuse.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
@@ -33,7 +35,9 @@ class NewBlock:
 
 
 class BlockWriter:
-    """Writes the blocks of one shard. The bytes of a block depend only on its input and the settings."""
+    """Writes the blocks of one shard. The bytes of a block depend only on its input and the
+    settings.
+    """
 
     def __init__(
         self,
@@ -48,8 +52,9 @@ class BlockWriter:
     ) -> None:
         """Open or create a vector folder for the blocks whose index is `in_shard`.
 
-        Without `block_bytes` and the tokens of a batch, an existing folder determines them. It may exist
-        only with `resume`, which keeps its blocks, or with `in_shard`, if other processes write to it, too.
+        Without `block_bytes` and the tokens of a batch, an existing folder determines them. It may
+        exist only with `resume`, which keeps its blocks, or with `in_shard`, if other processes
+        write to it, too.
         """
         settings = {
             "block_bytes": block_bytes,
@@ -65,15 +70,23 @@ class BlockWriter:
             "quoting": inputs.quoting or "by format",
             "replace": encoding.form.replace,
         }
-        defaults = {"block_bytes": BLOCK_BYTES, "batch_tokens": encoding.encoder.budget, "store": "float32"}
+        defaults = {
+            "block_bytes": BLOCK_BYTES,
+            "batch_tokens": encoding.encoder.budget,
+            "store": "float32",
+        }
         self.folder, created = create_folder(path, settings, defaults, existing)
         self.keep = resume  # existing blocks; otherwise they are an error
         if not (created or resume or in_shard):
             raise CannotCreateError(f"{path}/: already exists", advice="--resume continues it")
-        self.alone = created and not resume and in_shard is None  # no other process writes to the folder
+        self.alone = (
+            created and not resume and in_shard is None
+        )  # no other process writes to the folder
         self.in_shard = in_shard or (lambda index: True)
         form = replace(encoding.form, store=self.folder.store)
-        self.encoding = replace(encoding, batch_tokens=self.folder.settings["batch_tokens"], form=form)
+        self.encoding = replace(
+            encoding, batch_tokens=self.folder.settings["batch_tokens"], form=form
+        )
         self.inputs = replace(inputs, counter=ReadCounter(()))  # a shard can have no rows
         self.existing, leftovers = self.folder.existing()  # names of the complete blocks
         for leftover in leftovers:
@@ -124,7 +137,9 @@ class BlockWriter:
 
         try:
             # The groups of all blocks in one sequence. `groups_of_block` reads on in it.
-            items = computed_ahead(encode, self.tokenized(check_stop), encoding.encoder.groups_at_once)
+            items = computed_ahead(
+                encode, self.tokenized(check_stop), encoding.encoder.groups_at_once
+            )
             for new, first_group in items:
                 check_stop()
                 path = self.folder.file(new.block.name)
@@ -140,8 +155,11 @@ class BlockWriter:
                 Path(self.folder.source).unlink()
             raise
 
-    def tokenized(self, check_stop: Callable[[], None]) -> Iterator[tuple[NewBlock, RowGroup | None]]:
-        """The groups of all new blocks, and None at the end of each block; a block to copy has no groups.
+    def tokenized(
+        self, check_stop: Callable[[], None]
+    ) -> Iterator[tuple[NewBlock, RowGroup | None]]:
+        """The groups of all new blocks, and None at the end of each block; a block to copy has no
+        groups.
 
         Existing blocks are checked.
         """
@@ -160,10 +178,13 @@ class BlockWriter:
                 self.complete += 1
             else:
                 path = self.folder.file(block.name)
-                raise CannotCreateError(f"{path}: already exists", advice="--resume keeps complete blocks")
+                raise CannotCreateError(
+                    f"{path}: already exists", advice="--resume keeps complete blocks"
+                )
 
     def blocks(self) -> Iterator[Block]:
-        """The blocks of this shard. A stream is read once, so its blocks exist only during the iteration.
+        """The blocks of this shard. A stream is read once, so its blocks exist only during the
+        iteration.
 
         The first row of all inputs determines the kind, also if it is in a block of another shard.
         """
@@ -200,9 +221,14 @@ class BlockWriter:
         is_table_in_pipe = described["path"] is None and described["format"]
         if self.folder.by_line and is_table_in_pipe:
             problem = "an older sentkit did not record the header of this input"
-            raise DataError(problem, source=path, advice="encode it into another folder, with --reuse")
+            raise DataError(
+                problem, source=path, advice="encode it into another folder, with --reuse"
+            )
         if self.folder.record(block.name)["source"] != block.source:
-            problem = f"its rows {block.start + 1} to {block.stop} are not those of the block {block.name}"
+            problem = (
+                f"its rows {block.start + 1} to {block.stop} are not those of the block "
+                f"{block.name}"
+            )
             advice = "the input has changed; encode it into another folder"
             raise DataError(problem, source=block.path, advice=advice)
 

@@ -1,7 +1,8 @@
 """Locks that a fork waits for, so that a forked child can go on with the objects of its parent.
 
-A fork copies only the thread that calls it. A lock that another thread holds would stay locked in the child
-for ever, and what it protects half done. `multiprocessing`, gunicorn and the DataLoader of PyTorch fork.
+A fork copies only the thread that calls it. A lock that another thread holds would stay locked in
+the child for ever, and what it protects half done. `multiprocessing`, gunicorn and the DataLoader
+of PyTorch fork.
 """
 
 import os
@@ -29,7 +30,10 @@ class ForkLock:
         self._lock.acquire()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._lock.release()
 

@@ -60,7 +60,8 @@ def plan_of(
     path: str,
     report: Report,
 ) -> dict[str, Any]:
-    """The counts and estimates: the first rows are tokenized, and one of EVERY others counts for them.
+    """The counts and estimates: the first rows are tokenized, and one of EVERY others counts for
+    them.
 
     The rows of a block are None if it is not to be written.
     """
@@ -161,7 +162,9 @@ def counted(
     return plan, sample
 
 
-def estimates(plan: Plan, sample: list[RowGroup], encoding: Encoding, path: str) -> dict[str, int | None]:
+def estimates(
+    plan: Plan, sample: list[RowGroup], encoding: Encoding, path: str
+) -> dict[str, int | None]:
     """The bytes of the output, the seconds and the memory for all rows."""
     encoder = encoding.encoder
     memory_before = peak_memory()
@@ -177,7 +180,8 @@ def estimates(plan: Plan, sample: list[RowGroup], encoding: Encoding, path: str)
         if monotonic() - start > SECONDS:
             break
     seconds = (monotonic() - start) * plan.encoded / max(1, encoded.encoded)
-    # Batches of several threads are largest at the same time in a long run, but not always in the sample.
+    # Batches of several threads are largest at the same time in a long run, but not always in the
+    # sample.
     slack = SLACK_OF_THREADS if encoder.batches_at_once > 1 else SLACK
     memory_of_run = peak_memory() + slack * (peak_memory() - memory_before)
     memory = round(memory_of_run) + memory_of_rows(plan, encoding)
@@ -187,7 +191,11 @@ def estimates(plan: Plan, sample: list[RowGroup], encoding: Encoding, path: str)
     if is_safetensors(path) or not is_compressed:
         bytes_of_text = bytes_of_vector(first_group, encoding, path)
         total = round(plan.line_bytes + bytes_of_text * plan.texts) * len(encoder.specs)
-    return {"bytes_estimate": total, "seconds_estimate": max(1, round(seconds)), "memory_estimate": memory}
+    return {
+        "bytes_estimate": total,
+        "seconds_estimate": max(1, round(seconds)),
+        "memory_estimate": memory,
+    }
 
 
 def bytes_of_vector(group: RowGroup, encoding: Encoding, path: str) -> float:
@@ -213,12 +221,15 @@ def peak_memory() -> int:
 # Measured as the largest memory (VmHWM) of processes.
 SLACK = 0.1  # of the memory that the sample needs
 SLACK_OF_THREADS = 0.6
-BYTES_OF_ROW = 700  # of a row of one text in memory, besides its line and text: Python's objects, token ids
+BYTES_OF_ROW = (
+    700  # of a row of one text in memory, besides its line and text: Python's objects, token ids
+)
 BYTES_OF_WORDS = 80_000_000  # of the words that a tokenizer keeps at most
 
 
 def memory_of_rows(plan: Plan, encoding: Encoding) -> int:
-    """The bytes of the rows that a run has in memory at a time, besides those that the plan itself had.
+    """The bytes of the rows that a run has in memory at a time, besides those that the plan itself
+    had.
 
     A group is read ahead, tokenized, encoded by each of the threads, and written.
     """

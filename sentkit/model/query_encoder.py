@@ -1,4 +1,6 @@
-"""Encodes a list of texts, query texts with the options that a vector file records, and rows in memory."""
+"""Encodes a list of texts, query texts with the options that a vector file records, and rows in
+memory.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -77,11 +79,13 @@ class Recorded:
         return replace(options, readout=readout, template=template, full_stop=full_stop)
 
 
-def find_query_encoder(model: str | None, recorded: Recorded, *, device: str) -> "tuple[Model, Model | None]":
+def find_query_encoder(
+    model: str | None, recorded: Recorded, *, device: str
+) -> "tuple[Model, Model | None]":
     """Return the model for the queries, read as the record says, and the same model as it declares.
 
-    The second one replaces the first if its weights are not the recorded ones. A recorded model is not
-    downloaded, because a data file must not start a download.
+    The second one replaces the first if its weights are not the recorded ones. A recorded model is
+    not downloaded, because a data file must not start a download.
     """
 
     find = partial(find_encoder, device=device, compares=True)
@@ -96,7 +100,9 @@ def find_query_encoder(model: str | None, recorded: Recorded, *, device: str) ->
         except SentkitError:  # such as a readout or a width that this model does not have
             return declared, None
     try:
-        return with_query_prompt(partial(find, download=False), recorded.model, options, prompt), None
+        return with_query_prompt(
+            partial(find, download=False), recorded.model, options, prompt
+        ), None
     except NoInputError as error:
         advice = f"{recorded.path} was encoded with this model; give its path with -m"
         if str(error).startswith(f"{options.transform}:"):
@@ -107,7 +113,9 @@ def find_query_encoder(model: str | None, recorded: Recorded, *, device: str) ->
 def with_query_prompt(
     find: Callable[[str, ReadingOptions], Model], name: str, options: ReadingOptions, prompt: str
 ) -> Model:
-    """The model with its declared prompt for queries, if it has one; `prompt` is that of the corpus."""
+    """The model with its declared prompt for queries, if it has one; `prompt` is that of the
+    corpus.
+    """
     model = find(name, options)
     checkpoint = getattr(model, "checkpoint", None)
     prompts = checkpoint.declared.prompts if checkpoint is not None else {}
@@ -130,7 +138,9 @@ class EncodedRows:
         label: str | None = None,
         report: Report = lambda rows, tokens: None,
     ) -> None:
-        """`declared` replaces the model if it has neither the hash `weights` nor the space `label`."""
+        """`declared` replaces the model if it has neither the hash `weights` nor the space
+        `label`.
+        """
         self.rows = rows
         self.model = model
         self.declared = declared

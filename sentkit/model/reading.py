@@ -35,7 +35,9 @@ class ReadingOptions:
 
 
 def prompts_of(declared: StoredDeclaration, options: ReadingOptions) -> tuple[str, dict[str, str]]:
-    """Return the prompt that is added before every text, or that of the first side, and those by side."""
+    """Return the prompt that is added before every text, or that of the first side, and those by
+    side.
+    """
     name = options.prompt_name
     text = options.prompt
     if name is not None and text is not None:
@@ -44,7 +46,9 @@ def prompts_of(declared: StoredDeclaration, options: ReadingOptions) -> tuple[st
     if options.by_side and name not in declared.prompts:
         by_side = split_by_side(text or "") or split_by_side(name or "")
     if name is not None and by_side:
-        by_side = {side: declared_prompt(declared, name_of_side) for side, name_of_side in by_side.items()}
+        by_side = {
+            side: declared_prompt(declared, name_of_side) for side, name_of_side in by_side.items()
+        }
     if by_side:
         return next(iter(by_side.values())), by_side
     if name is not None:
@@ -61,9 +65,11 @@ def declared_prompt(declared: StoredDeclaration, name: str) -> str:
 
 
 def all_steps(declared: Sequence[Step], options: ReadingOptions) -> list[Step]:
-    """Return the declared steps, truncation to `dim`, normalization and the transform, in this order.
+    """Return the declared steps, truncation to `dim`, normalization and the transform, in this
+    order.
 
-    A final declared normalization moves after the truncation, so that truncated vectors have unit length.
+    A final declared normalization moves after the truncation, so that truncated vectors have unit
+    length.
     """
     steps = list(declared)
     is_normalized = bool(steps) and isinstance(steps[-1], Normalize)

@@ -1,6 +1,7 @@
 """The vectors of earlier vector files and folders, which `encode --reuse` copies for equal texts.
 
-A text is found by a hash of 16 bytes. The search needs about 25 bytes per text, and 50 while it is built.
+A text is found by a hash of 16 bytes. The search needs about 25 bytes per text, and 50 while it is
+built.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +25,13 @@ from sentkit.model.encoding import RowGroup
 from sentkit.model.text.tokens import TokenBlock
 
 RECORDED = ("_emb", "prompt", "max_length", "precision")  # a record must have these
-SPACE = ("readout", "template", "full_stop", "steps", "_emb")  # the first that differs names another space
+SPACE = (
+    "readout",
+    "template",
+    "full_stop",
+    "steps",
+    "_emb",
+)  # the first that differs names another space
 SETTINGS = (
     "prompt",
     "max_length",
@@ -42,7 +49,9 @@ MISSING = -1  # instead of a place
 
 
 def difference(old: VectorSource, spec: Mapping[str, Any], kind: str) -> str | None:
-    """The first setting that differs between old and new vectors; None if the old ones can be copied."""
+    """The first setting that differs between old and new vectors; None if the old ones can be
+    copied.
+    """
     new = spec_of_signs(spec) if old.kind == "binary" else spec
     same_space = space_of(str(old.emb)) == space_of(new["_emb"])
     compared = SETTINGS if same_space else SPACE
@@ -68,17 +77,25 @@ def check_old(path: str, store: VectorSource | None) -> VectorSource:
     if store is None:
         if path != "-":
             open_file(path).close()
-        advice = "rows record the space, but not prompt, length and precision: use -o FILE.safetensors"
-        raise UsageError(f"--reuse {path}: expected a vector file or a vector folder", advice=advice)
+        advice = (
+            "rows record the space, but not prompt, length and precision: use -o FILE.safetensors"
+        )
+        raise UsageError(
+            f"--reuse {path}: expected a vector file or a vector folder", advice=advice
+        )
     for name in RECORDED:
         if name not in store.spec:
             problem = f'its record has no "{name}", so its vectors cannot be reused'
-            raise DataError(problem, source=path, advice="use a vector file or folder of sentkit encode")
+            raise DataError(
+                problem, source=path, advice="use a vector file or folder of sentkit encode"
+            )
     return store
 
 
 class OldVectors:
-    """The vectors of all files and folders of --reuse. A place is the number of a text in all of them."""
+    """The vectors of all files and folders of --reuse. A place is the number of a text in all of
+    them.
+    """
 
     def __init__(
         self,
@@ -92,7 +109,9 @@ class OldVectors:
         self.width = width
         self.chunks = bool(spec.get("chunks"))
         self.copies = not spec.get("window")  # whole blocks; windows are counted by row
-        self.unneeded: int | None = None  # rows; known at the end of a process that reads all of the input
+        self.unneeded: int | None = (
+            None  # rows; known at the end of a process that reads all of the input
+        )
         self.stores: list[VectorSource] = []
         for path, opened in files.items():
             store = check_old(path, opened)
@@ -103,7 +122,10 @@ class OldVectors:
             if store.count and store.width != width:
                 raise DataError(f"its vectors have {store.width} numbers, not {width}", source=path)
             if store.kind == "int8":  # the scales depend on all rows of a file
-                warn(f'--reuse {path}: "store" is "int8", so only whole blocks of a folder are reused')
+                warn(
+                    f'--reuse {path}: "store" is "int8", so only whole blocks of a folder are '
+                    f"reused"
+                )
             self.stores.append(store)
         self.files = [file for store in self.stores for file in store.files]
         # The first place of each file, and the end of the last.
@@ -142,8 +164,11 @@ class OldVectors:
         if not len(stored_keys):
             return group
 
-        # A text has one key. With chunks it has one for each chunk, made of the text and the characters.
-        texts = dict(zip(group.index.ravel().tolist(), chain.from_iterable(group.rows.texts), strict=True))
+        # A text has one key. With chunks it has one for each chunk, made of the text and the
+        # characters.
+        texts = dict(
+            zip(group.index.ravel().tolist(), chain.from_iterable(group.rows.texts), strict=True)
+        )
         numbers: list[int] = []
         keys: list[bytes] = []
         for number, text in texts.items():
@@ -155,7 +180,11 @@ class OldVectors:
         places_of_text: dict[int, list[int]] = {}
         for number, place in zip(numbers, self.places_of_keys(keys), strict=True):
             places_of_text.setdefault(number, []).append(place)
-        old = {number: tuple(places) for number, places in places_of_text.items() if MISSING not in places}
+        old = {
+            number: tuple(places)
+            for number, places in places_of_text.items()
+            if MISSING not in places
+        }
         return replace(group, old=old)
 
     def spans_of(self, tokens: TokenBlock, number: int) -> Sequence[Sequence[int]]:
@@ -167,7 +196,9 @@ class OldVectors:
         return tokens.windows[number].characters
 
     def places_of_keys(self, keys: Sequence[bytes]) -> list[int]:
-        """The first place of each key, or MISSING. All stored keys are needed, also those in int8."""
+        """The first place of each key, or MISSING. All stored keys are needed, also those
+        in int8.
+        """
         stored_keys, order = self.index
         array = np.frombuffer(b"".join(keys), KEY)
         indices = np.minimum(np.searchsorted(stored_keys, array), len(stored_keys) - 1)
@@ -200,7 +231,9 @@ class OldVectors:
         return vectors
 
     def blocks(self, folder: FolderRun) -> dict[tuple[Any, ...], dict[str, VectorFile]]:
-        """The files of folders with the settings of this one: place of a block -> digest -> file."""
+        """The files of folders with the settings of this one: place of a block -> digest ->
+        file.
+        """
         blocks: dict[tuple[Any, ...], dict[str, VectorFile]] = {}
         if not self.copies:
             return blocks
@@ -214,7 +247,8 @@ class OldVectors:
                 block = before.block(file.record["input"], file.record["start"])
                 block.stop = file.record["stop"]
                 block.last = file.record["last"]
-                # The digests of an older folder can omit the header. --rejects gets the bad rows again.
+                # The digests of an older folder can omit the header. --rejects gets the bad rows
+                # again.
                 is_stream = before.length(block.input) is None
                 if not (before.by_line and is_stream) and not file.record["skipped"]:
                     files = blocks.setdefault((*before.place_of(block), file.names), {})
@@ -244,6 +278,8 @@ class OldVectors:
 
 
 def key_of(text: str | tuple[str, ...], span: Iterable[object]) -> bytes:
-    """The hash of a text, with its prompt if there are several, or of the chunk with these characters."""
+    """The hash of a text, with its prompt if there are several, or of the chunk with these
+    characters.
+    """
     words = [text] if isinstance(text, str) else text
     return blake2b("\0".join([*words, *map(str, span)]).encode(), digest_size=16).digest()

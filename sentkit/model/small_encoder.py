@@ -17,7 +17,12 @@ from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
 from sentkit.formats.checkpoints.readout import POOLED, Readout
 from sentkit.formats.vectors.tensors import NUMPY, Entry, read_header
-from sentkit.model.checkpoint_reading import Reading, hash_of_weights, spec_of_readout, steps_of_checkpoint
+from sentkit.model.checkpoint_reading import (
+    Reading,
+    hash_of_weights,
+    spec_of_readout,
+    steps_of_checkpoint,
+)
 from sentkit.model.encoding import Arrays, TokenEncoder
 from sentkit.model.reading import width_behind
 from sentkit.model.text.tokens import TokenBlock, check_ids
@@ -40,7 +45,8 @@ FLOATS = {kind: NUMPY[kind] for kind in ("F16", "F32", "F64")} | {"BF16": "<u2"}
 def read_arrays(checkpoint: Checkpoint, architecture: Architecture) -> dict[str, Float32] | None:
     """Return the encoder and its pooler under the plain names of the family.
 
-    None if the files are not complete safetensors, do not fit the architecture or have a LoRA adapter.
+    None if the files are not complete safetensors, do not fit the architecture or have a LoRA
+    adapter.
     """
     files = checkpoint.weights()
     if is_adapter(checkpoint.transformer) or any(path.suffix != ".safetensors" for path in files):
@@ -62,7 +68,10 @@ def read_arrays(checkpoint: Checkpoint, architecture: Architecture) -> dict[str,
     if shapes != wanted_shapes(architecture, stored_names):
         return None
     contents = {path: np.memmap(path, np.uint8, "r") for path in files}
-    return {name: as_float32(contents, *entries[stored_name]) for name, stored_name in stored_names.items()}
+    return {
+        name: as_float32(contents, *entries[stored_name])
+        for name, stored_name in stored_names.items()
+    }
 
 
 def as_float32(
@@ -82,8 +91,13 @@ LARGEST = 6  # above it, the distribution function is 1 in float32
 
 @cache
 def normal() -> tuple[Float32, Float32]:
-    """The distribution function of the normal distribution and its slope, from -LARGEST to LARGEST."""
-    points = [step / STEPS_OF_UNIT for step in range(-LARGEST * STEPS_OF_UNIT, LARGEST * STEPS_OF_UNIT + 1)]
+    """The distribution function of the normal distribution and its slope, from -LARGEST to
+    LARGEST.
+    """
+    points = [
+        step / STEPS_OF_UNIT
+        for step in range(-LARGEST * STEPS_OF_UNIT, LARGEST * STEPS_OF_UNIT + 1)
+    ]
     values = np.array([math.erf(point / math.sqrt(2)) for point in points])
     slopes = np.exp(-0.5 * np.square(points)) / math.sqrt(2 * math.pi) / STEPS_OF_UNIT
     return (0.5 + 0.5 * values).astype(np.float32), slopes.astype(np.float32)
@@ -105,7 +119,9 @@ def gelu(values: Float32) -> Float32:
 
 
 def gelu_tanh(values: Float32) -> Float32:
-    inner = np.float32(math.sqrt(2 / math.pi)) * (values + np.float32(0.044715) * values * values * values)
+    inner = np.float32(math.sqrt(2 / math.pi)) * (
+        values + np.float32(0.044715) * values * values * values
+    )
     return np.float32(0.5) * values * (1 + np.tanh(inner))
 
 
@@ -176,7 +192,9 @@ class SmallBert:
             query = rotated(self.norm(f"{name}.query_norm", query), positions, base)
             key = rotated(self.norm(f"{name}.key_norm", key), positions, base)
         window = architecture.windows[number] if architecture.windows else 0
-        attended = [self.attend(query[rows], key[rows], value[rows], bias, window) for rows in sentences]
+        attended = [
+            self.attend(query[rows], key[rows], value[rows], bias, window) for rows in sentences
+        ]
         mixed = self.linear(f"{name}.mix", np.concatenate(attended))
         states = self.norm(f"{name}.mix_norm", mixed + states)
 
@@ -201,7 +219,8 @@ class SmallBert:
         """Attention in one sentence: (t, h, e) -> (t, h e)."""
         tokens = len(query)
         queries_of_key = self.architecture.heads // self.architecture.key_heads
-        # (h, t, e), all of them copies: the layout of an array can change the rounding of a product.
+        # (h, t, e), all of them copies: the layout of an array can change the rounding of a
+        # product.
         query = query.swapaxes(0, 1).repeat(1, 0)
         key = key.swapaxes(0, 1).repeat(queries_of_key, 0)
         value = value.swapaxes(0, 1).repeat(queries_of_key, 0)
@@ -242,8 +261,8 @@ FARTHEST = 128  # tokens; all tokens at this distance or farther have the same b
 def buckets_of(longest: int) -> NDArray[np.int64]:
     """Return the row of each query and key, (t, t), in a table of relative positions.
 
-    Half of the rows are for keys behind the query. In each half, half of the rows are for one distance each,
-    and the others for logarithms of distances.
+    Half of the rows are for keys behind the query. In each half, half of the rows are for one
+    distance each, and the others for logarithms of distances.
     """
     half = BUCKETS // 2
     exact = half // 2
@@ -256,7 +275,9 @@ def buckets_of(longest: int) -> NDArray[np.int64]:
 
 
 def rotated(values: Float32, positions: NDArray[np.int64], base: float) -> Float32:
-    """Rotate the two halves of each head (n, h, e) by rotary positions, as `turned` of `attention.py`."""
+    """Rotate the two halves of each head (n, h, e) by rotary positions, as `turned` of
+    `attention.py`.
+    """
     size = values.shape[2]
     exponents = np.arange(0, size, 2, dtype=np.float32) / np.float32(size)
     speeds = np.float32(1) / np.float32(base) ** exponents
@@ -271,7 +292,9 @@ def rotated(values: Float32, positions: NDArray[np.int64], base: float) -> Float
 LARGEST_WORK = 1 << 34
 LARGEST_WINDOWED = 4096  # tokens; for more, the windows of local attention would be wasted
 BATCH_TOKENS = 512  # larger arrays do not fit into the caches of a CPU
-REDUCTIONS: Mapping[str, Callable[[Float32, int], Float32]] = {  # of states (t, d) and their first position
+REDUCTIONS: Mapping[
+    str, Callable[[Float32, int], Float32]
+] = {  # of states (t, d) and their first position
     "cls": lambda states, first: states[0],
     "mean": lambda states, first: states.mean(0, np.float64),
     "max": lambda states, first: states.max(0),
@@ -283,8 +306,12 @@ REDUCTIONS: Mapping[str, Callable[[Float32, int], Float32]] = {  # of states (t,
 }
 
 
-def open_small_encoder(checkpoint: Checkpoint, reading: Reading, tokens: int) -> "SmallEncoder | None":
-    """Return an encoder for an input of so many tokens; None: torch is faster, needed, or has the error."""
+def open_small_encoder(
+    checkpoint: Checkpoint, reading: Reading, tokens: int
+) -> "SmallEncoder | None":
+    """Return an encoder for an input of so many tokens; None: torch is faster, needed, or has the
+    error.
+    """
     try:
         architecture = architecture_of(checkpoint)
     except UnsupportedArchitecture:
@@ -307,7 +334,9 @@ def is_small(architecture: Architecture, tokens: int) -> bool:
     """Whether an input of so many tokens is encoded before torch is imported."""
     if architecture.windows and tokens > LARGEST_WINDOWED:
         return False
-    weights_of_block = [math.prod(architecture.shapes[name]) for name in ("qkv", "mix", "up", "down")]
+    weights_of_block = [
+        math.prod(architecture.shapes[name]) for name in ("qkv", "mix", "up", "down")
+    ]
     return tokens * architecture.depth * sum(weights_of_block) <= LARGEST_WORK
 
 
@@ -315,7 +344,11 @@ class SmallEncoder(TokenEncoder):
     budget = BATCH_TOKENS
 
     def __init__(
-        self, checkpoint: Checkpoint, reading: Reading, body: SmallBert, arrays: Mapping[str, Float32]
+        self,
+        checkpoint: Checkpoint,
+        reading: Reading,
+        body: SmallBert,
+        arrays: Mapping[str, Float32],
     ) -> None:
         self.checkpoint = checkpoint
         self.reading = reading
@@ -323,7 +356,9 @@ class SmallEncoder(TokenEncoder):
         self.notes = []
         architecture = body.architecture
         width_of_readout = architecture.width * len(reading.readouts[0].parts)
-        self.steps = steps_of_checkpoint(checkpoint, reading, width_of_readout, lambda folder: Normalize())
+        self.steps = steps_of_checkpoint(
+            checkpoint, reading, width_of_readout, lambda folder: Normalize()
+        )
         self.width = width_behind(self.steps, width_of_readout)
         threads = threads_of_command() or 1
         weights = {  # their hash with and without the pooler, as the readouts require
@@ -357,7 +392,9 @@ class SmallEncoder(TokenEncoder):
                 arrays.append(np.stack(vectors))
             return arrays
 
-    def vector(self, layers: Sequence[Float32], batch: TokenBlock, text: int, readout: Readout) -> Float32:
+    def vector(
+        self, layers: Sequence[Float32], batch: TokenBlock, text: int, readout: Readout
+    ) -> Float32:
         """Reduce the states (n, d) of each layer to the vector of one text."""
         skip = 0 if batch.skip is None else int(batch.skip[text])
         token_index = 0 if batch.at is None else int(batch.at[text])

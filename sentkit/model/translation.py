@@ -2,7 +2,8 @@
 
 Without sampling, a translation does not depend on the other texts.
 
-The import of transformers takes seconds, so it is inside the functions. Code from a checkpoint is never run.
+The import of transformers takes seconds, so it is inside the functions. Code from a checkpoint is
+never run.
 """
 
 import warnings
@@ -34,7 +35,9 @@ from sentkit.model.transformer.weights import refuse_missing
 
 UNBOUNDED = 1 << 30  # transformers sets 1e30 if a tokenizer declares no length
 BEAMS = 4  # default if a checkpoint declares no number
-MIN_LENGTH = 16  # tokens: shorter texts are not cheaper, because each step scores the whole vocabulary
+MIN_LENGTH = (
+    16  # tokens: shorter texts are not cheaper, because each step scores the whole vocabulary
+)
 # The target language is either the first output token or the start token of the decoder.
 FIRST = "forced_bos_token_id"
 START = "decoder_start_token_id"
@@ -44,27 +47,38 @@ MAX_SHOWN = 5  # languages in an error
 
 
 def languages_of(tokenizer: Any) -> tuple[str, dict[str, int]]:
-    """The `generate` argument that selects a language, and the languages with their tokens; empty if none."""
+    """The `generate` argument that selects a language, and the languages with their tokens; empty
+    if none.
+    """
     class_names = [base.__name__ for base in type(tokenizer).__mro__]
-    argument = next((LANGUAGE_ARGUMENTS[name] for name in class_names if name in LANGUAGE_ARGUMENTS), "")
+    argument = next(
+        (LANGUAGE_ARGUMENTS[name] for name in class_names if name in LANGUAGE_ARGUMENTS), ""
+    )
     if not argument:
         return "", {}
     codes = getattr(tokenizer, "lang_code_to_id", None)
     if codes is None:
-        codes = {code: tokenizer.convert_tokens_to_ids(code) for code in tokenizer.extra_special_tokens}
+        codes = {
+            code: tokenizer.convert_tokens_to_ids(code) for code in tokenizer.extra_special_tokens
+        }
     unknown_tokens = (None, tokenizer.unk_token_id)
     return argument, {code: token for code, token in codes.items() if token not in unknown_tokens}
 
 
-def set_languages(tokenizer: Any, source: str | None, target: str | None, declared: Any) -> dict[str, int]:
-    """Set the source language of the tokenizer; return the `generate` arguments for the target language.
+def set_languages(
+    tokenizer: Any, source: str | None, target: str | None, declared: Any
+) -> dict[str, int]:
+    """Set the source language of the tokenizer; return the `generate` arguments for the target
+    language.
 
     `declared` is the configuration of `generate`, which can have one target language.
     """
     argument, languages = languages_of(tokenizer)
     if not argument:
         if source is not None or target is not None:
-            raise UsageError("this model is not multilingual; remove --source-lang and --target-lang")
+            raise UsageError(
+                "this model is not multilingual; remove --source-lang and --target-lang"
+            )
         return {}
     missing_flags = []
     if source is None:
@@ -90,7 +104,9 @@ def similar(code: str, languages: Mapping[str, int]) -> str:
 
 
 def load(checkpoint: Checkpoint) -> tuple[Any, Any, list[str]]:
-    """Return the tokenizer, the model in float32 and evaluation mode, and the warnings of the tokenizer."""
+    """Return the tokenizer, the model in float32 and evaluation mode, and the warnings of the
+    tokenizer.
+    """
     transformers = quiet_transformers()
     source = checkpoint.name
     check_sizes(checkpoint.config, checkpoint.config_file)
@@ -113,7 +129,9 @@ def load(checkpoint: Checkpoint) -> tuple[Any, Any, list[str]]:
     refuse_missing(sorted(report["missing_keys"]), source=source)
     if not all(weight.isfinite().all() for weight in model.parameters()):
         raise DataError("its weights contain NaN or infinity", source=source)
-    notes = [f"{source}: {warning.message}" for warning in caught if warning.category is UserWarning]
+    notes = [
+        f"{source}: {warning.message}" for warning in caught if warning.category is UserWarning
+    ]
     return tokenizer, model.eval(), notes
 
 
@@ -140,16 +158,22 @@ class Source(TextTokenizer):
             raise UsageError(f"a maximum length of {max_length} tokens is too small: {reason}")
 
     def __call__(self, texts: Sequence[str]) -> TokenBlock:
-        sequences: list[list[int]] = self.tokenizer([self.prefix + text for text in texts]).input_ids
+        sequences: list[list[int]] = self.tokenizer(
+            [self.prefix + text for text in texts]
+        ).input_ids
         tokens = [Tokens([], 0)] * len(texts)
         for index, (text, ids) in enumerate(zip(texts, sequences, strict=True)):
             if ids != self.empty and text.strip():
-                tokens[index] = truncate(ids, self.max_length, (0, len(ids) - self.after), at_start=False)
+                tokens[index] = truncate(
+                    ids, self.max_length, (0, len(ids) - self.after), at_start=False
+                )
         return TokenBlock.of(tokens)
 
 
 class Translator:
-    """Converts tokens to translations. A sample also depends on the texts before it and in its batch."""
+    """Converts tokens to translations. A sample also depends on the texts before it and in its
+    batch.
+    """
 
     def __init__(
         self,
@@ -192,12 +216,13 @@ class Translator:
         self.read = max_length or min(longest, positions or longest)
         self.source = Source(self.tokenizer, prefix, self.read)
 
-        # The longest output. "max_length" includes the start token of the decoder. The default output limit
-        # is the input limit.
+        # The longest output. "max_length" includes the start token of the decoder. The default
+        # output limit is the input limit.
         declared_limit = declared.max_new_tokens or (declared.max_length or 0) - 1
         limit = max_new_tokens or (declared_limit if declared_limit > 0 else self.read)
         self.written = min(limit, positions or limit)
-        # Some models force an end token at the limit. This token does not mean that the text is complete.
+        # Some models force an end token at the limit. This token does not mean that the text is
+        # complete.
         self.room = self.written - (declared.forced_eos_token_id is not None)
         end_tokens = declared.eos_token_id
         self.ends = set(end_tokens) if isinstance(end_tokens, list) else {end_tokens}
@@ -218,7 +243,9 @@ class Translator:
         translations: list[Translation | None] = [None] * len(tokens)
         filled = np.flatnonzero(tokens.lengths)
         advice = "use --max-length, --set beams=N with a smaller N, or --device cpu"
-        for indices in batches(np.maximum(tokens.lengths[filled], MIN_LENGTH), budget // self.beams):
+        for indices in batches(
+            np.maximum(tokens.lengths[filled], MIN_LENGTH), budget // self.beams
+        ):
             texts = filled[indices]
             batch = tokens.take(texts)
             check_ids(batch, self.model.get_input_embeddings().num_embeddings, self.name)
@@ -232,7 +259,9 @@ class Translator:
     def _generate(self, batch: TokenBlock) -> list[list[int]]:
         """Return the output ids of each text, padded to the longest output."""
         rows = [torch.tensor(tokens.ids) for tokens in batch]
-        ids = pad_sequence(rows, batch_first=True, padding_value=self.tokenizer.pad_token_id or 0)  # (b, t)
+        ids = pad_sequence(
+            rows, batch_first=True, padding_value=self.tokenizer.pad_token_id or 0
+        )  # (b, t)
         mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
         output = self.model.generate(
             input_ids=ids.to(self.device),
@@ -244,7 +273,9 @@ class Translator:
             **self.sampling,
             **self.languages,
         )
-        outputs: list[list[int]] = output[:, 1:].tolist()  # the first id is the start token of the decoder
+        outputs: list[list[int]] = output[
+            :, 1:
+        ].tolist()  # the first id is the start token of the decoder
         return outputs
 
     def _read(self, ids: list[int]) -> Translation:
@@ -253,7 +284,9 @@ class Translator:
         text: str = self.tokenizer.decode(words, skip_special_tokens=True)
         return Translation(text, full=end >= self.room)
 
-    def groups(self, prepared: Iterator[RowGroup]) -> Iterator[tuple[RowGroup, list[Translation | None]]]:
+    def groups(
+        self, prepared: Iterator[RowGroup]
+    ) -> Iterator[tuple[RowGroup, list[Translation | None]]]:
         """Rows with one text each, in order, with a translation for each."""
         for group in ahead(prepared, AHEAD):
             distinct_translations = self(group.tokens.take(group.used), BUDGETS[self.device.type])

@@ -10,7 +10,12 @@ from sentkit.formats.rows.block import NewFields, RowBlock
 from sentkit.formats.rows.kinds import EMBEDDED, TextParser
 from sentkit.formats.rows.rows import Rejects
 from sentkit.formats.vectors.store import recorded_fields
-from sentkit.formats.vectors.writers import VectorOutput, VectorWriter, open_writers, refuse_existing_fields
+from sentkit.formats.vectors.writers import (
+    VectorOutput,
+    VectorWriter,
+    open_writers,
+    refuse_existing_fields,
+)
 from sentkit.model.encoding import (
     Report,
     RowGroup,
@@ -38,8 +43,12 @@ class Encoding:
     form: VectorOutput
     batch_tokens: int | None = None  # None: the budget of the encoder
     on_truncate: str = "warn"  # "mark" adds the fields of MARKS
-    windows: Mapping[str, Any] = field(default_factory=dict)  # recorded settings; empty without windows
-    encoded: Set[str] = frozenset()  # the inputs that store `_emb` and the vectors of their rows separately
+    windows: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # recorded settings; empty without windows
+    encoded: Set[str] = (
+        frozenset()
+    )  # the inputs that store `_emb` and the vectors of their rows separately
     old: "OldVectors | None" = None  # of --reuse
 
     @property
@@ -49,7 +58,9 @@ class Encoding:
 
     def groups(self, blocks: Iterable[RowBlock], rejects: Rejects) -> Iterator[RowGroup]:
         """The rows in groups, with their tokens, and with the places of their old vectors."""
-        return self.known(tokenized_groups(blocks, self.tokenizer, rejects, on_truncate=self.on_truncate))
+        return self.known(
+            tokenized_groups(blocks, self.tokenizer, rejects, on_truncate=self.on_truncate)
+        )
 
     def known(self, groups: Iterator[RowGroup]) -> Iterator[RowGroup]:
         """The same groups with the places of their old vectors."""
@@ -76,7 +87,9 @@ class Encoding:
                 split += f", {tally.texts} rows were written"
             yield f"{split} (--window {self.windows['window']}:{self.windows['stride']})"
         if self.old is not None:
-            unneeded = "" if self.old.unneeded is None else f", no longer needed: {self.old.unneeded:,}"
+            unneeded = (
+                "" if self.old.unneeded is None else f", no longer needed: {self.old.unneeded:,}"
+            )
             yield f"reused rows: {tally.reused:,}, encoded: {tally.rows - tally.reused:,}{unneeded}"
 
     def to_outputs(
@@ -85,9 +98,13 @@ class Encoding:
         """Write all rows, with one output for each readout. Returns their counts."""
         tally = Tally()
         encoded_groups = encode_groups(self.known(groups), self.encoder, self.budget, self.old)
-        first_group = list(islice(encoded_groups, 1))  # the first row determines the names of the vectors
+        first_group = list(
+            islice(encoded_groups, 1)
+        )  # the first row determines the names of the vectors
         names = self.texts.vectors
-        with open_writers(paths, self.specs(self.texts), names, self.encoder.width, self.form) as writers:
+        with open_writers(
+            paths, self.specs(self.texts), names, self.encoder.width, self.form
+        ) as writers:
             for group in chain(first_group, encoded_groups):
                 self.write(group, writers, names, rejects, tally, report)
         if self.old is not None:
@@ -103,7 +120,9 @@ class Encoding:
         tally: Tally,
         report: Report,
     ) -> None:
-        """Write a group to all sinks, and count the rows that were written. All sinks get the same rows."""
+        """Write a group to all sinks, and count the rows that were written. All sinks get the same
+        rows.
+        """
         rows = self.without_old(group.rows, names)
         fields = self.new_fields(group)
         field_names = [name.decode() for name, _ in fields[0]] if fields else []
@@ -133,7 +152,9 @@ class Encoding:
 
     def without_old(self, rows: RowBlock, names: Sequence[str]) -> RowBlock:
         """The rows without the fields of old vectors. Old vectors of other names make a row bad."""
-        other_vectors = EMBEDDED.difference(names, ["_emb"])  # that the new `_emb` would not describe
+        other_vectors = EMBEDDED.difference(
+            names, ["_emb"]
+        )  # that the new `_emb` would not describe
         are_stored = not self.encoded.isdisjoint(rows.sources)
         if not are_stored and all(EMBEDDED.isdisjoint(values) for values in rows.values):
             return rows

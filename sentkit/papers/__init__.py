@@ -1,8 +1,9 @@
-"""Takes the name of a paper and returns its methods, settings and figures; one folder for each paper.
+"""Takes the name of a paper and returns its methods, settings and figures; one folder for each
+paper.
 
-`paper.py` has name, citation, settings and presets, without torch; `method.py` the method and its own losses;
-`published.jsonl` the figures of the paper, which `published.py` reads. Code that exists only because of one
-paper is in its folder.
+`paper.py` has name, citation, settings and presets, without torch; `method.py` the method and its
+own losses; `published.jsonl` the figures of the paper, which `published.py` reads. Code that exists
+only because of one paper is in its folder.
 """
 
 from sentkit.papers.consert.paper import PAPER as CONSERT

@@ -1,6 +1,8 @@
-"""The command line of a paper's figures: `python -m sentkit.papers.NAME.figures FIGURE FILE... [-o PICTURE]`.
+"""The command line of a paper's figures: `python -m sentkit.papers.NAME.figures FIGURE FILE... [-o
+PICTURE]`.
 
-Each figure is a function from paths, and keyword arguments, to a picture. Without -o, the output is JSON.
+Each figure is a function from paths, and keyword arguments, to a picture. Without -o, the output is
+JSON.
 """
 
 import argparse
@@ -50,7 +52,9 @@ def add_figure(subparsers: Any, figure: Figure) -> None:
     text = inspect.getdoc(figure) or ""
     parser = subparsers.add_parser(figure.__name__, help=text.splitlines()[0], description=text)
     parser.add_argument("files", nargs="+", metavar="FILE")
-    parser.add_argument("-o", "--output", metavar="PICTURE", default="-", help=".svg, .png, .pdf or .jsonl")
+    parser.add_argument(
+        "-o", "--output", metavar="PICTURE", default="-", help=".svg, .png, .pdf or .jsonl"
+    )
     _, *keywords = inspect.signature(figure).parameters.values()  # without the paths
     for keyword in keywords:
         flag = f"--{keyword.name}"

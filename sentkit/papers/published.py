@@ -1,4 +1,6 @@
-"""The published tables of the papers: published.jsonl in the folder of a paper has a line for each figure."""
+"""The published tables of the papers: published.jsonl in the folder of a paper has a line for each
+figure.
+"""
 
 import re
 from collections import defaultdict
@@ -47,10 +49,11 @@ class PaperTable:
         return self.suite, key
 
     def systems(self) -> Iterator[tuple[tuple[str, str, str], dict[str, Figure], int]]:
-        """Base, system and readout with their figures by task and decimals, in the order of the paper.
+        """Base, system and readout with their figures by task and decimals, in the order of the
+        paper.
 
-        (?) marks systems whose names were inferred. The figures have the decimals of the paper: those of
-        their line, or of the table if the line is short.
+        (?) marks systems whose names were inferred. The figures have the decimals of the paper:
+        those of their line, or of the table if the line is short.
         """
         systems: dict[tuple[str, str, str], dict[str, Figure]] = defaultdict(dict)
         for figure in self.figures:
@@ -128,14 +131,17 @@ def missing_tasks(suite: str, present: Collection[str]) -> list[str]:
     return [name for key, name in names.items() if key not in present]
 
 
-# Which encoder of the papers a checkpoint is: their recipes follow the family and the size of the base.
+# Which encoder of the papers a checkpoint is: their recipes follow the family and the size of the
+# base.
 SIZES = {(12, 768): "base", (24, 1024): "large"}  # layers and width
 DISTILLED = {(6, 768): "base"}
 MULTILINGUAL = 100_000  # mBERT has more tokens than any BERT of one language
 
 
 def published_base(model: str) -> str | None:
-    """The name in the published tables, such as roberta-large; None for an encoder that no paper has."""
+    """The name in the published tables, such as roberta-large; None for an encoder that no paper
+    has.
+    """
     checkpoint = read_checkpoint(model)
     name = name_of(checkpoint.config)
     method = read_object_if_there(checkpoint.folder / "sentkit.json").get("method")
@@ -145,7 +151,9 @@ def published_base(model: str) -> str | None:
 
 
 def same_base(published: str | None, base: str) -> bool:
-    """Whether a published row is of this encoder, or of none; table 1 of ConSERT names only the family."""
+    """Whether a published row is of this encoder, or of none; table 1 of ConSERT names only the
+    family.
+    """
     return published in (None, "", base) or (published, base) == ("bert", "bert-base")
 
 

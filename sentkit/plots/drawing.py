@@ -38,7 +38,12 @@ FILLS = ("#0b3c6f", "#9ecae1", "#d55e00", "#f0e0b0", "#555555", "#cccccc")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
 FAINT = "#b8b8b8"
-RING: Mapping[str, Any] = {"linestyle": "", "marker": "o", "fillstyle": "none", "markeredgewidth": 0.9}
+RING: Mapping[str, Any] = {
+    "linestyle": "",
+    "marker": "o",
+    "fillstyle": "none",
+    "markeredgewidth": 0.9,
+}
 RING_SIZES = (6.5, 9.0, 11.5)
 STYLE = {
     "font.size": TEXT,
@@ -99,7 +104,9 @@ def draw(picture: Picture, file: BinaryIO, form: str, width: float) -> set[str]:
 
 
 def figure_of(picture: Picture, width: float) -> Any:
-    """The figure with all panels. Equal names of series have equal colours, and one entry of the legend."""
+    """The figure with all panels. Equal names of series have equal colours, and one entry of the
+    legend.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -126,7 +133,9 @@ def figure_of(picture: Picture, width: float) -> Any:
     # The legend, for which the figure grows.
     names = dict.fromkeys(series.name for series in every_series if series.name)
     handles = {}
-    if len(names) > 1 or any(series.name and series.form in ("bars", "level") for series in every_series):
+    if len(names) > 1 or any(
+        series.name and series.form in ("bars", "level") for series in every_series
+    ):
         handles = {name: artists[name] for name in names}
     if any(any(series.ringed) for series in every_series):
         handles[picture.ring] = ring_handle()
@@ -151,8 +160,8 @@ def ring_handle() -> Any:
 def set_equal_units(figure: Any, square_axes: Sequence[Any]) -> None:
     """Give a unit the same length on both axes of each panel, with limits close to the data.
 
-    matplotlib's equal aspect alone widens the limits in each pass of the layout, so that the points are
-    drawn in a part of the panel.
+    matplotlib's equal aspect alone widens the limits in each pass of the layout, so that the points
+    are drawn in a part of the panel.
     """
     figure.get_layout_engine().execute(figure)
     for axes in square_axes:
@@ -164,11 +173,15 @@ def set_equal_units(figure: Any, square_axes: Sequence[Any]) -> None:
         half_height = units_per_dot * box.height / 2
         axes.set_xlim((low_x + high_x) / 2 - half_width, (low_x + high_x) / 2 + half_width)
         axes.set_ylim((low_y + high_y) / 2 - half_height, (low_y + high_y) / 2 + half_height)
-        axes.set_aspect("equal", adjustable="datalim")  # after this, the widths of numbers change little
+        axes.set_aspect(
+            "equal", adjustable="datalim"
+        )  # after this, the widths of numbers change little
 
 
 def panel_height(panel: Panel, picture: Picture, width: float) -> float:
-    """The height in inches: enough for the names beside the panel, and for slanted names below it."""
+    """The height in inches: enough for the names beside the panel, and for slanted names
+    below it.
+    """
     beside = min(name_line(panel) * (len(panel.y.names) + 4), HIGHEST * width)
     below = 0
     if is_slanted(panel, width):
@@ -203,7 +216,9 @@ def letters_beside(width: float) -> int:
     return max(8, min(MOST_LETTERS, int(NAME_SHARE * width / LETTER)))
 
 
-def draw_panel(axes: Any, panel: Panel, style_indices: Mapping[str, int], width: float) -> dict[str, Any]:
+def draw_panel(
+    axes: Any, panel: Panel, style_indices: Mapping[str, int], width: float
+) -> dict[str, Any]:
     """Draw a panel of this width in inches. Returns one artist for each name of a series."""
     # The title; of a long one, its end. The note is its second line.
     letters = int(width / LETTER) - 8
@@ -259,7 +274,9 @@ def set_names_below(axes: Any, panel: Panel, width: float) -> None:
 
 
 def set_names_beside(axes: Any, panel: Panel, width: float) -> None:
-    """Write the names of the rows; if there is no room for all, those of every second or third row."""
+    """Write the names of the rows; if there is no room for all, those of every second or
+    third row.
+    """
     needed = name_line(panel) * len(panel.y.names)
     step = math.ceil(needed / (HIGHEST * width))
     letters = letters_beside(width)
@@ -346,7 +363,9 @@ def draw_marked(axes: Any, series: Series, style_index: int, look: Mapping[str, 
             color=colour,
             zorder=3,
             **RING,
-            markersize=RING_SIZES[style_index % len(RING_SIZES)],  # two runs can have the same point
+            markersize=RING_SIZES[
+                style_index % len(RING_SIZES)
+            ],  # two runs can have the same point
         )
     for x, y, mark in zip(series.x, series.y, series.marks, strict=False):
         if mark and np.isfinite(y):
@@ -362,7 +381,9 @@ def draw_marked(axes: Any, series: Series, style_index: int, look: Mapping[str, 
 
 
 def draw_bars(axes: Any, series: Series, bars: list[Series], style_index: int, width: float) -> Any:
-    """Draw one bar of each group, with its interval, and with its value if the bars are wide enough."""
+    """Draw one bar of each group, with its interval, and with its value if the bars are wide
+    enough.
+    """
     thickness = 0.8 / len(bars)
     [bar_index] = [index for index, other in enumerate(bars) if other is series]
     distance = bar_index - (len(bars) - 1) / 2  # from the centre of the group, in bars
@@ -416,7 +437,9 @@ def draw_grid(axes: Any, grid: Grid) -> None:
         if grid.log:
             powers = [factor * 10**power for power in range(12) for factor in (1, 3)]
             ticks = [tick for tick in powers if tick <= grid.high]
-        bar = axes.figure.colorbar(mesh, ax=axes, format="{x:,.4g}", aspect=40, fraction=0.05, ticks=ticks)
+        bar = axes.figure.colorbar(
+            mesh, ax=axes, format="{x:,.4g}", aspect=40, fraction=0.05, ticks=ticks
+        )
         bar.set_label(escape(grid.label))
 
 

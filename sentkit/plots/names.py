@@ -1,4 +1,6 @@
-"""The names in a picture: short enough, distinct, in fonts that have their characters; and the legend."""
+"""The names in a picture: short enough, distinct, in fonts that have their characters; and the
+legend.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,10 +10,14 @@ from typing import Any
 from sentkit.escaping import escape, labels_of
 
 MOST_LETTERS = 34  # of a name beside an axis or in the legend
-ENTRY_LETTERS = 29  # of a name in a legend with many entries, so that 84 millimetres have two columns
+ENTRY_LETTERS = (
+    29  # of a name in a legend with many entries, so that 84 millimetres have two columns
+)
 FEW_ENTRIES = 8  # of a legend; more are in the small font
 TEXT_FONT = "DejaVu Sans"  # a part of matplotlib
-LAST_RESORT = "Last Resort High-Efficiency"  # a part of matplotlib; it draws boxes for all characters
+LAST_RESORT = (
+    "Last Resort High-Efficiency"  # a part of matplotlib; it draws boxes for all characters
+)
 POINT_WIDTH = 1.0  # of a legend, in font sizes: the width of the sample of points,
 LINE_WIDTH = 2.4  # of a line, which shows its dashes,
 HANDLE_GAP = 0.5  # from there to the name,
@@ -45,7 +51,9 @@ def fonts_for(texts: Sequence[str]) -> tuple[list[str], set[str]]:
     missing -= characters_of(font_manager.findfont(TEXT_FONT))
     families = [TEXT_FONT]
     if missing:
-        entries = sorted(font_manager.fontManager.ttflist, key=lambda entry: (entry.name, entry.fname))
+        entries = sorted(
+            font_manager.fontManager.ttflist, key=lambda entry: (entry.name, entry.fname)
+        )
         for entry in entries:
             if entry.name == LAST_RESORT:
                 continue
@@ -85,8 +93,12 @@ def draw_legend(
     )
 
 
-def legend_columns(figure: Any, labels: Sequence[str], font_size: float, sample_width: float) -> int:
-    """The number of columns of the legend with the fewest lines that fits into the width of the figure."""
+def legend_columns(
+    figure: Any, labels: Sequence[str], font_size: float, sample_width: float
+) -> int:
+    """The number of columns of the legend with the fewest lines that fits into the width of the
+    figure.
+    """
     from matplotlib.font_manager import FontProperties
 
     renderer = figure.canvas.get_renderer()

@@ -1,4 +1,6 @@
-"""Reports of `sentkit score` by layer and readout, logs of training runs, and tables of the examples."""
+"""Reports of `sentkit score` by layer and readout, logs of training runs, and tables of the
+examples.
+"""
 
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
@@ -44,7 +46,9 @@ class Value:
 
 
 def report_of(row: Row, name: str) -> tuple[str, Value] | None:
-    """The encoder's label and the value in a report of `sentkit score`; None for an average of files."""
+    """The encoder's label and the value in a report of `sentkit score`; None for an average of
+    files.
+    """
     if row.values.get("file") == "average":
         return None
     value = value_of(row, name)
@@ -55,7 +59,9 @@ def report_of(row: Row, name: str) -> tuple[str, Value] | None:
 
 
 def value_of(row: Row, name: str) -> Value:
-    """The value of a field, and its interval NAME_ci95 or deviation NAME_sd, if the row has them."""
+    """The value of a field, and its interval NAME_ci95 or deviation NAME_sd, if the row has
+    them.
+    """
     row.refuse_duplicates()
     if name in row.values and row.values[name] in MISSING:
         return Value(row, np.nan)
@@ -72,7 +78,9 @@ def value_of(row: Row, name: str) -> Value:
 
 
 def means_of_sets(groups: Mapping[K, list[Value]], name: Callable[[K], str]) -> dict[K, Value]:
-    """The mean of the scores on several data sets, without an interval; NaN if one score is undefined."""
+    """The mean of the scores on several data sets, without an interval; NaN if one score is
+    undefined.
+    """
     count = max(len(scores) for scores in groups.values())
     for key, scores in groups.items():
         if len(scores) < count:
@@ -87,7 +95,9 @@ def means_of_sets(groups: Mapping[K, list[Value]], name: Callable[[K], str]) -> 
     return means
 
 
-def series_of(name: str, values: Mapping[float, Value], form: Literal["line", "bars"] = "line") -> Series:
+def series_of(
+    name: str, values: Mapping[float, Value], form: Literal["line", "bars"] = "line"
+) -> Series:
     """Values by x, with their intervals if a value has one."""
     x = np.array([*values], np.float64)
     y = np.array([value.value for value in values.values()])
@@ -106,12 +116,15 @@ def by_name(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
 
 
 def titles(paths: Sequence[str]) -> list[str]:
-    """The title of each file: its name without suffix, or its path if two names are equal; none for one."""
+    """The title of each file: its name without suffix, or its path if two names are equal; none for
+    one.
+    """
     if len(paths) < 2:
         return [""] * len(paths)
     stems = [Path(path).stem for path in paths]
     return [
-        readable(stem if stems.count(stem) == 1 else path) for stem, path in zip(stems, paths, strict=True)
+        readable(stem if stems.count(stem) == 1 else path)
+        for stem, path in zip(stems, paths, strict=True)
     ]
 
 
@@ -119,7 +132,9 @@ LayerKey = tuple[str, int | None]  # a readout, and its layer if it reads one
 
 
 def sweep(inputs: Inputs, name: str) -> Picture:
-    """Figure 1 of SG-BERT: one panel per model, one line per readout; a report without a layer is a level."""
+    """Figure 1 of SG-BERT: one panel per model, one line per readout; a report without a layer is a
+    level.
+    """
     scores = [score for score in inputs.read(lambda row: score_of(row, name)) if score is not None]
     scores_by_model = by_name(scores)
     layered_readouts = {readout for _, ((readout, layer), _) in scores if layer is not None}
@@ -207,7 +222,9 @@ def log_entry(row: Row) -> LogEntry:
     if terms is None and "dev" in row.values:
         score = scored(row, "dev")
         return LogEntry(step, [("dev", score)], is_best=row.values.get("best") is True)
-    if not isinstance(terms, dict) or not all(isinstance(term, int | float) for term in terms.values()):
+    if not isinstance(terms, dict) or not all(
+        isinstance(term, int | float) for term in terms.values()
+    ):
         raise wrong_field(row, "terms", "the terms of a loss, as in a log of sentkit train")
     values = [(name, scored(row, name)) for name in MEASURED if name in row.values]
     values += [(name, float(value)) for name, value in terms.items()]
@@ -269,7 +286,9 @@ def read_log(inputs: Inputs, path: str, name: str) -> Log:
     log = Log(name)
     for entry in inputs.read(log_entry, path):
         log.add(entry)
-    if Path(path).name == LOG:  # the record of the run knows better: with --set final=last, it is the last
+    if (
+        Path(path).name == LOG
+    ):  # the record of the run knows better: with --set final=last, it is the last
         record = read_object_if_there(Path(path).parent / "sentkit.json")
         log.best_step = record.get("step", log.best_step)
     if not log.values:

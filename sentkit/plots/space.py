@@ -86,7 +86,9 @@ def read_items(inputs: Inputs, path: str, options: SpaceOptions, warn: Warn) -> 
     return chosen
 
 
-def items_of(reader: VectorReader, inputs: Inputs, path: str, options: SpaceOptions) -> Iterator[Item]:
+def items_of(
+    reader: VectorReader, inputs: Inputs, path: str, options: SpaceOptions
+) -> Iterator[Item]:
     """The rows of a file; with --gold, those that have a score."""
     fields = fields_of(inputs, path)
     text_fields = [fields.get(name, name) for name in ("text", "entry")]
@@ -115,7 +117,9 @@ def items_of(reader: VectorReader, inputs: Inputs, path: str, options: SpaceOpti
         return block
 
     for block in reader.blocks(check, paths=[path]):
-        rows = zip(block.vectors.astype(np.float64), block.rows.numbers, block.rows.texts, strict=True)
+        rows = zip(
+            block.vectors.astype(np.float64), block.rows.numbers, block.rows.texts, strict=True
+        )
         for vectors, number, [(label, gold, text)] in rows:
             if gold is not None:
                 yield Item(vectors, number, label, gold, text)
@@ -125,7 +129,9 @@ T = TypeVar("T")
 
 
 def sampled(items: Iterable[T], size: int, seed: int) -> tuple[list[T], int]:
-    """A uniform random sample of so many items (algorithm R), in their order, and the number of all items."""
+    """A uniform random sample of so many items (algorithm R), in their order, and the number of all
+    items.
+    """
     random = np.random.Generator(np.random.Philox(seed))
     sample: list[tuple[int, T]] = []
     count = 0
@@ -141,7 +147,8 @@ def sampled(items: Iterable[T], size: int, seed: int) -> tuple[list[T], int]:
 
 
 def extremes(items: Iterable[Item], count: int, seed: int, *, has_labels: bool) -> list[Item]:
-    """The pairs with the highest and the lowest scores, in their order; of equal scores, random pairs.
+    """The pairs with the highest and the lowest scores, in their order; of equal scores, random
+    pairs.
 
     Without labels, the scores of each of the two groups become its label.
     """
@@ -176,7 +183,9 @@ def with_scores_as_label(items: Sequence[Item]) -> list[Item]:
     return [replace(item, label=label) for item in items]
 
 
-def draw_items(path: str, title: str, items: Sequence[Item], options: SpaceOptions, warn: Warn) -> Panel:
+def draw_items(
+    path: str, title: str, items: Sequence[Item], options: SpaceOptions, warn: Warn
+) -> Panel:
     """The panel of a file: a series of points for each label."""
     points, axis_labels = project(path, items, options)
     names = {}
@@ -190,7 +199,10 @@ def draw_items(path: str, title: str, items: Sequence[Item], options: SpaceOptio
         distances = np.hypot(*(points[:, -1] - points[:, 0]).T)
         picture_width = np.ptp(points, axis=(0, 1)).max()
         is_close = distances < CLOSE * picture_width
-        marks = [("" if is_close[index] else f"{index + 1}", f"{index + 1}") for index in range(len(items))]
+        marks = [
+            ("" if is_close[index] else f"{index + 1}", f"{index + 1}")
+            for index in range(len(items))
+        ]
 
     series = []
     for label, indices in group_by_label([item.label for item in items], path, warn):
@@ -218,12 +230,16 @@ def draw_items(path: str, title: str, items: Sequence[Item], options: SpaceOptio
     return Panel(x_axis, y_axis, tuple(series), title=title, square=True)
 
 
-def project(path: str, items: Sequence[Item], options: SpaceOptions) -> tuple[Float64, tuple[str, str]]:
+def project(
+    path: str, items: Sequence[Item], options: SpaceOptions
+) -> tuple[Float64, tuple[str, str]]:
     """The points of the vectors, (items, vectors of an item, 2), and the labels of the axes."""
     no_vectors = np.empty((0, 1))  # if there are no items
     vectors = np.concatenate([item.vectors for item in items] or [no_vectors])
     if len(vectors) < FEWEST_VECTORS or (vectors == vectors[0]).all():
-        problem = f"{len(vectors)} vectors, expected {FEWEST_VECTORS} or more that are not all equal"
+        problem = (
+            f"{len(vectors)} vectors, expected {FEWEST_VECTORS} or more that are not all equal"
+        )
         raise DataError(problem, source=readable(path))
     if options.by == "tsne":
         points = tsne(vectors, path, options)
@@ -246,7 +262,9 @@ def cluster_names(items: Sequence[Item]) -> dict[str, str]:
 
 
 def group_by_label(labels: Sequence[str], path: str, warn: Warn) -> Iterator[tuple[str, list[int]]]:
-    """The rows of each label. Rare labels are one group if there are too many labels for a picture."""
+    """The rows of each label. Rare labels are one group if there are too many labels for a
+    picture.
+    """
     counts = Counter(labels)
     common = [*counts]
     if len(counts) > MOST_LABELS:
@@ -254,7 +272,8 @@ def group_by_label(labels: Sequence[str], path: str, warn: Warn) -> Iterator[tup
     rare_count = len(counts) - len(common)
     if rare_count:
         warn(
-            f"{readable(path)}: {len(counts)} labels: the {rare_count} rarest ones are drawn as one, in grey"
+            f"{readable(path)}: {len(counts)} labels: the {rare_count} rarest ones are drawn as "
+            f"one, in grey"
         )
     for name in sorted(common, key=natural):
         yield name, [index for index, label in enumerate(labels) if label == name]
@@ -266,7 +285,9 @@ def group_by_label(labels: Sequence[str], path: str, warn: Warn) -> Iterator[tup
 
 
 def linear(vectors: Float64, *, centred: bool) -> tuple[Float64, tuple[str, str]]:
-    """The first two principal components (n, 2), or those of the vectors without subtraction of the mean."""
+    """The first two principal components (n, 2), or those of the vectors without subtraction of the
+    mean.
+    """
     moments = moments_of(vectors)
     directions = principal(
         moments, 2, "drawn", centred=centred

@@ -1,4 +1,6 @@
-"""The rows of a table, each with its checkpoints; a checkpoint and a test set -> a result, which is kept."""
+"""The rows of a table, each with its checkpoints; a checkpoint and a test set -> a result, which is
+kept.
+"""
 
 import glob
 import re
@@ -50,7 +52,9 @@ class Row:
 
 
 def rows_of(arguments: Sequence[str]) -> list[Row]:
-    """Parse [NAME=]CHECKPOINT[#READOUT[@TRANSFORM]]. Those with the same name and readout are one row."""
+    """Parse [NAME=]CHECKPOINT[#READOUT[@TRANSFORM]]. Those with the same name and readout are one
+    row.
+    """
     rows: dict[tuple[str, str | None], Row] = {}
     for argument in arguments:
         given_name, model, readout, transform = split_argument(argument)
@@ -65,7 +69,9 @@ def rows_of(arguments: Sequence[str]) -> list[Row]:
         earlier = rows.get((name, readout))
         if earlier is not None and not given_name and not are_seeds:
             problem = f'two rows have the name "{earlier.label}"'
-            raise UsageError(problem, advice=f"give each a name, for example first={earlier.models[0]}")
+            raise UsageError(
+                problem, advice=f"give each a name, for example first={earlier.models[0]}"
+            )
         transforms = (transform,) * len(models)
         row = Row(name, readout, tuple(models), transforms)
         if earlier is not None:
@@ -86,7 +92,9 @@ def split_argument(argument: str) -> tuple[str | None, str, str | None, str | No
 
 
 def checkpoints_of(model: str) -> list[str]:
-    """The checkpoint itself, those that a pattern matches, or the folders seed-N of a folder of runs."""
+    """The checkpoint itself, those that a pattern matches, or the folders seed-N of a folder of
+    runs.
+    """
     folder = Path(model)
     if not MARKS.isdisjoint(model) and not exists(folder):
         matches = by_seed(path for path in glob.glob(model) if is_folder(Path(path)))  # noqa: PTH207
@@ -126,7 +134,9 @@ def find_models(rows: Sequence[Row], **machine: str) -> Models:
         for name, transform in zip(row.models, row.transforms, strict=True):
             options = ReadingOptions(readout=row.readout, transform=transform)
 
-            def find(prompt: str | None, name: str = name, options: ReadingOptions = options) -> Model:
+            def find(
+                prompt: str | None, name: str = name, options: ReadingOptions = options
+            ) -> Model:
                 options = replace(options, prompt_name=prompt)
                 return find_encoder(name, options, **machine)  # type: ignore[arg-type]
 
@@ -159,7 +169,9 @@ class Evaluator:
         failed: Callable[[str, str | None], None],
         done: Callable[[], None],
     ) -> tuple[Results, int]:
-        """The results of all checkpoints, and the number of evaluations that failed, each with a message."""
+        """The results of all checkpoints, and the number of evaluations that failed, each with a
+        message.
+        """
         results: Results = {}
         failed_count = 0
         for label, find in models:
@@ -178,7 +190,9 @@ class Evaluator:
                 done()
         return results, failed_count
 
-    def evaluate(self, encoder: TokenEncoder | None, model: Model, test: TestSet, find: FindModel) -> Result:
+    def evaluate(
+        self, encoder: TokenEncoder | None, model: Model, test: TestSet, find: FindModel
+    ) -> Result:
         """The result: that in the folder, or a new one, which is stored there.
 
         Without `encoder`, the space depends on the texts, and no result is stored.
@@ -198,7 +212,8 @@ class Evaluator:
     def key(self, encoder: TokenEncoder, test: TestSet, prompts: Mapping[str, str]) -> str:
         """The hash of all that determines a result.
 
-        The number of threads changes only the last bits of a vector, so it is not a part of the key.
+        The number of threads changes only the last bits of a vector, so it is not a part of the
+        key.
         """
         suite = SUITES[test.suite]
         space = encoder.specs[0].full
@@ -219,12 +234,16 @@ class Evaluator:
             self.digests[path] = file_hash.hexdigest()
         return self.digests[path]
 
-    def compute(self, encoder: TokenEncoder | None, model: Model, test: TestSet, find: FindModel) -> Result:
+    def compute(
+        self, encoder: TokenEncoder | None, model: Model, test: TestSet, find: FindModel
+    ) -> Result:
         """Encode the files of the test set, and evaluate their vectors."""
         suite = SUITES[test.suite]
         sources = {"rows": test.path, **test.parts}
         with TemporaryDirectory(prefix="sentkit-report-") as folder:
-            vector_files = {name: f"{folder}/{name}.safetensors" for name in sources if name != "qrels"}
+            vector_files = {
+                name: f"{folder}/{name}.safetensors" for name in sources if name != "qrels"
+            }
             labels = []
             for name, vector_file in vector_files.items():
                 model_with_prompt = model
@@ -232,7 +251,9 @@ class Evaluator:
                     if prompt in prompts_of(model):
                         model_with_prompt = find(prompt)
                         break
-                labels.append(self.encode(encoder, model_with_prompt, sources[name], vector_file, test))
+                labels.append(
+                    self.encode(encoder, model_with_prompt, sources[name], vector_file, test)
+                )
             try:
                 return replace(suite.evaluate(vector_files, test, self.settings), encoder=labels[0])
             except DataError as error:
@@ -244,7 +265,9 @@ class Evaluator:
     def encode(
         self, encoder: TokenEncoder | None, model: Model, source: str, path: str, test: TestSet
     ) -> str:
-        """Write a vector file of the rows, after a check of their scores or classes. Return its label."""
+        """Write a vector file of the rows, after a check of their scores or classes. Return its
+        label.
+        """
         inputs = open_inputs([source], fields=test.fields)
         parser = TextParser(test.fields)
         suite = SUITES[test.suite]
@@ -269,7 +292,11 @@ class Evaluator:
         return label_of(encoder.specs[0].emb)
 
 
-REQUIRED = {"value": float | int | None, "deviations": dict, "encoder": str}  # in the file of a result
+REQUIRED = {
+    "value": float | int | None,
+    "deviations": dict,
+    "encoder": str,
+}  # in the file of a result
 
 
 def record_of(result: Result) -> dict[str, Any]:
@@ -289,10 +316,14 @@ def record_of(result: Result) -> dict[str, Any]:
 
 
 def read_result(path: Path) -> Result:
-    """A stored result. Any other JSON object is an error, because the folder is only for results."""
+    """A stored result. Any other JSON object is an error, because the folder is only for
+    results.
+    """
     record = read_object(path)
     if not all(isinstance(record.get(name, ...), types) for name, types in REQUIRED.items()):
-        raise DataError("not a result of sentkit report", source=str(path), advice="remove the file")
+        raise DataError(
+            "not a result of sentkit report", source=str(path), advice="remove the file"
+        )
     names = ("similarities", "gold", "queries")
     arrays = {name: np.array(record[name], np.float64) for name in names if name in record}
     n = record.get("n")

@@ -1,4 +1,5 @@
-"""Results of checkpoints -> the values of rows: mean, deviation, interval, difference to a baseline.
+"""Results of checkpoints -> the values of rows: mean, deviation, interval, difference to a
+baseline.
 
 Also without the rows of test sets that occur in training files, or nearly do.
 """
@@ -72,7 +73,9 @@ class Measured:
 
     @property
     def sd(self) -> float | None:
-        """That over the seeds, as in the papers, or over what is drawn again; never that over the folds."""
+        """That over the seeds, as in the papers, or over what is drawn again; never that over the
+        folds.
+        """
         for name, deviation in self.deviations.items():
             if name != FOLDS:
                 return deviation
@@ -115,7 +118,9 @@ def task_of(test: TestSet) -> Task:
 
 
 def deviations_of(values: Sequence[float | None], results: Sequence[Result]) -> dict[str, float]:
-    """Over the checkpoints (of a sample; none for one value), and the mean of those of each checkpoint."""
+    """Over the checkpoints (of a sample; none for one value), and the mean of those of each
+    checkpoint.
+    """
     deviations = {}
     defined_values = [value for value in values if value is not None]
     if len(defined_values) == len(values) > 1:
@@ -150,7 +155,9 @@ def measure(
     for row, suite in product(rows, SUITES):
         measured += measure_suite(row, suite, tests, results, needs_resamples=needs_resamples)
 
-    of_baseline = {entry.task: (entry, resamples) for entry, resamples in measured if entry.row == baseline}
+    of_baseline = {
+        entry.task: (entry, resamples) for entry, resamples in measured if entry.row == baseline
+    }
     completed = []
     for entry, resamples in measured:
         if resamples is not None and entry.row != baseline:
@@ -168,8 +175,12 @@ def measure(
 
 
 def other_readouts(measured: Sequence[Measured], baseline: Row | None) -> list[str]:
-    """Warnings about rows whose readout differs from that of the baseline, if no argument chose either."""
-    readouts = {entry.row: entry.readout.partition("/")[0] for entry in measured}  # without later transforms
+    """Warnings about rows whose readout differs from that of the baseline, if no argument chose
+    either.
+    """
+    readouts = {
+        entry.row: entry.readout.partition("/")[0] for entry in measured
+    }  # without later transforms
     base_readout = readouts.get(baseline) if baseline is not None else None
     if baseline is None or base_readout is None or baseline.readout is not None:
         return []
@@ -177,7 +188,10 @@ def other_readouts(measured: Sequence[Measured], baseline: Row | None) -> list[s
     for row, readout in readouts.items():
         is_comparable = row.readout is None and SET not in (readout, base_readout)
         if is_comparable and readout != base_readout:
-            problem = f"{row.label} has the readout {readout}, the baseline {baseline.label} {base_readout}"
+            problem = (
+                f"{row.label} has the readout {readout}, the baseline {baseline.label} "
+                f"{base_readout}"
+            )
             warnings.append(f"{problem}; to compare equal ones, add #READOUT to both")
     return warnings
 
@@ -195,7 +209,9 @@ def interval_of(entry: Measured, resamples: Resampled) -> list[float | None]:
 def measure_suite(
     row: Row, suite: str, tests: Sequence[TestSet], results: Results, *, needs_resamples: bool
 ) -> Iterator[tuple[Measured, Resampled | None]]:
-    """A row in the tasks of a suite, and the mean over those of the papers, if all of them are present."""
+    """A row in the tasks of a suite, and the mean over those of the papers, if all of them are
+    present.
+    """
     names = task_names()[suite]
     metric = SUITES[suite].value
     entries_of_papers: list[Measured] = []
@@ -227,7 +243,9 @@ def measure_suite(
 
     if "avg" in names and len(entries_of_papers) >= len(names) - 1:
         values_of_entries = [entry.values for entry in entries_of_papers]
-        values = tuple(mean_if_known(of_checkpoint) for of_checkpoint in zip(*values_of_entries, strict=True))
+        values = tuple(
+            mean_if_known(of_checkpoint) for of_checkpoint in zip(*values_of_entries, strict=True)
+        )
         average = Measured(
             row=row,
             task=(suite, "avg"),
@@ -245,7 +263,8 @@ def measure_suite(
 
 
 def draw_of(results: Sequence[Result], metric: str) -> Draw | None:
-    """Draws pairs or queries again, the same ones for each checkpoint; None if a result has only its value.
+    """Draws pairs or queries again, the same ones for each checkpoint; None if a result has only
+    its value.
 
     The value of a resample is the mean over the checkpoints.
     """
@@ -272,7 +291,9 @@ def with_training(
     evaluator: Evaluator,
     models: Models,
 ) -> list[Measured]:
-    """Add the number of rows that occur in the training files, or nearly do, and the values without them."""
+    """Add the number of rows that occur in the training files, or nearly do, and the values without
+    them.
+    """
     with TemporaryDirectory(prefix="sentkit-report-") as folder:
 
         def failed(problem: str, _: str | None) -> None:
@@ -283,7 +304,8 @@ def with_training(
         reduced_tests = [reduction.test for reduction in reductions if reduction.near]
         reduced_results, _ = evaluator.evaluate_all(models, reduced_tests, failed, lambda: None)
 
-    # The values without these rows: the results of a reduced test set replace those of the whole one.
+    # The values without these rows: the results of a reduced test set replace those of the whole
+    # one.
     reduced_names = {(test.suite, test.name) for test in reduced_tests}
     other_results = {
         (label, suite, name): result
@@ -323,8 +345,9 @@ def without_seen(
 ) -> list[Reduction]:
     """Each test set without the rows that occur in the files, or nearly do.
 
-    A row occurs if all of its texts do, in any rows. With a test part, only this part counts, and of
-    retrieval only the queries. Test sets that cannot be read are left out. `folder` gets the changed files.
+    A row occurs if all of its texts do, in any rows. With a test part, only this part counts, and
+    of retrieval only the queries. Test sets that cannot be read are left out. `folder` gets the
+    changed files.
     """
     # The texts of each row of each test set.
     forms_of_rows: list[tuple[TestSet, list[Forms]]] = []
@@ -372,7 +395,9 @@ def without_rows(test: TestSet, forms: set[str], path: Path) -> TestSet:
 
 
 def near_texts(path: str, test_texts: Forms, threshold: float) -> set[str]:
-    """The forms whose texts have a cosine of the threshold or more with a text of the file, by static."""
+    """The forms whose texts have a cosine of the threshold or more with a text of the file, by
+    static.
+    """
     if not test_texts:
         return set()
     model = find_encoder("static", ReadingOptions(normalize=True))
@@ -392,7 +417,9 @@ def near_texts(path: str, test_texts: Forms, threshold: float) -> set[str]:
 
 
 def texts_of_rows(test: TestSet) -> Iterator[tuple[list[dict[str, Any]], Forms]]:
-    """Rows that have a value, or judgements of queries, each with its texts; a blank one occurs nowhere."""
+    """Rows that have a value, or judgements of queries, each with its texts; a blank one occurs
+    nowhere.
+    """
     parser = TextParser(test.fields)
 
     def parse(row: FileRow) -> tuple[FileRow, Forms]:

@@ -35,7 +35,8 @@ SHOTS = 16  # rows of each class, as in PairSupCon
 TOP = 100  # hits of a query
 FOLDS = "folds"  # the name of a deviation that no paper prints
 ENDS = (".jsonl", ".jsonl.gz")
-TASKS = {  # names of files -> names of the papers, where they differ by more than case and punctuation
+# names of files -> names of the papers, where they differ by more than case and punctuation
+TASKS = {
     "sts17_track1_arar": "sts17ar",
     "sts17_track3_eses": "sts17es",
     "sts17_track5_enen": "sts17en",
@@ -46,7 +47,8 @@ TASKS = {  # names of files -> names of the papers, where they differ by more th
 class TestSet:
     suite: str
     name: str  # of the file
-    path: str  # the rows to test on; for transfer tasks the rows to train on, or all rows; or the corpus
+    # the rows to test on; for transfer tasks the rows to train on, or all rows; or the corpus
+    path: str
     # Further files: test and dev of a transfer task; queries and qrels of a corpus.
     parts: Mapping[str, str] = field(default_factory=dict)
     fields: Mapping[str, str] = field(default_factory=dict)  # standard name -> name in the file
@@ -84,7 +86,9 @@ class Settings:
     warn: Callable[[str], None]
 
 
-Files = Mapping[str, str]  # part of a test set -> its vector file; "rows" are those of `TestSet.path`
+Files = Mapping[
+    str, str
+]  # part of a test set -> its vector file; "rows" are those of `TestSet.path`
 
 
 def correlation_of(
@@ -121,7 +125,9 @@ def probed(
     options_of_probes: Sequence[ProbeOptions],
     deviation_name: str,
 ) -> Result:
-    """The mean accuracy of several probes. `deviation_name` is that of the deviation within each of them."""
+    """The mean accuracy of several probes. `deviation_name` is that of the deviation within each of
+    them.
+    """
     path = files["rows"]
     inputs = inputs_of(path)
     records = []
@@ -166,7 +172,12 @@ def inputs_of(path: str) -> Inputs:
 
 
 def named_files(
-    suite: str, folder: Path, names: Sequence[str], *, split: str, further_splits: Sequence[str] = ()
+    suite: str,
+    folder: Path,
+    names: Sequence[str],
+    *,
+    split: str,
+    further_splits: Sequence[str] = (),
 ) -> Iterator[TestSet]:
     """NAME.SPLIT or NAME, and the files of further splits that are there."""
     for name in names:
@@ -195,7 +206,9 @@ def folders_with_queries(suite: str, folder: Path, names: Sequence[str]) -> Iter
         queries = first_file(test_folder, "queries")
         qrels = test_folder / "qrels.tsv"
         if corpus and queries and qrels.is_file():
-            yield TestSet(suite, test_folder.name, corpus, {"queries": queries, "qrels": str(qrels)})
+            yield TestSet(
+                suite, test_folder.name, corpus, {"queries": queries, "qrels": str(qrels)}
+            )
 
 
 def first_file(folder: Path, *names: str) -> str | None:
@@ -223,9 +236,12 @@ class Suite:
     # Raises an error for a row without a value.
     check: Callable[[Row, Mapping[str, str]], object] = lambda row, fields: None
     settings: Callable[[Settings], dict[str, Any]] = lambda settings: {}  # that change the result
-    # Part -> the names of its prompt; the first that the checkpoint declares is used. Titles are read, too.
+    # Part -> the names of its prompt; the first that the checkpoint declares is used. Titles are
+    # read, too.
     prompts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    has_intervals: bool = False  # whether its results have the values of pairs or queries, to resample them
+    has_intervals: bool = (
+        False  # whether its results have the values of pairs or queries, to resample them
+    )
 
 
 STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
@@ -305,7 +321,8 @@ def find_tests(
 ) -> tuple[list[TestSet], list[str]]:
     """The test sets of --data and --pairs, and the files that are not used.
 
-    The suites in --data are those of --suites, otherwise those that a table needs, otherwise all of them.
+    The suites in --data are those of --suites, otherwise those that a table needs, otherwise all of
+    them.
     """
     suites: Sequence[str] = suites_of_table or IN_FOLDERS
     if suite_names is not None:
@@ -348,7 +365,9 @@ def find_test_sets(data: str, suites: Collection[str]) -> tuple[list[TestSet], l
     # Files that no suite uses: a name may be misspelt. Those of other splits are expected.
     used = {Path(path) for test in all_tests for path in test.files}
     used |= {path.parent for path in used}  # folders of retrieval
-    splits = {f"{name}.{split}" for name in (*STS, *MULTILINGUAL) for split in ("train", "dev", "trial")}
+    splits = {
+        f"{name}.{split}" for name in (*STS, *MULTILINGUAL) for split in ("train", "dev", "trial")
+    }
     unused = []
     for folder in sorted({SUITES[name].folder for name in suites}):
         for path in sorted(Path(data, folder).glob("*")):
@@ -359,7 +378,9 @@ def find_test_sets(data: str, suites: Collection[str]) -> tuple[list[TestSet], l
         problem = f"{data}: no test set of {', '.join(suites)}"
         if unused:
             problem += f"; {readable(unused[0])} has another name"
-        advice = "expected files such as sts/stsb.test.jsonl; for other pairs, use --pairs NAME=FILE"
+        advice = (
+            "expected files such as sts/stsb.test.jsonl; for other pairs, use --pairs NAME=FILE"
+        )
         raise NoInputError(problem, advice=advice)
     return tests, unused
 

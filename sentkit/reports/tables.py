@@ -93,7 +93,9 @@ def has_task(paper: str, number: str | None, tests: Sequence[TestSet]) -> bool:
     for suite in {test.suite for test in tests}:
         if not tasks_without_test(suite, tests):
             tasks.add((suite, "avg"))
-    return any(table.source(task) in tasks for table in tables_of(paper, number) for task in table.tasks)
+    return any(
+        table.source(task) in tasks for table in tables_of(paper, number) for task in table.tasks
+    )
 
 
 def tasks_without_test(suite: str, tests: Sequence[TestSet]) -> list[str]:
@@ -110,8 +112,12 @@ def unaveraged(tests: Sequence[TestSet]) -> Iterator[str]:
             yield f"{suite} has no average: no test set of {', '.join(missing)}"
 
 
-def published_table(table: PaperTable, added: Sequence[Line] = (), bases: Collection[str] = ()) -> Table:
-    """Measured lines, and published ones: of these bases, else of BERT-base or the first one; or all."""
+def published_table(
+    table: PaperTable, added: Sequence[Line] = (), bases: Collection[str] = ()
+) -> Table:
+    """Measured lines, and published ones: of these bases, else of BERT-base or the first one; or
+    all.
+    """
     title = f"{table.name}: {table.suite}, {UNITS[table.suite]}"
     lines = []
     for names, figures, decimals in table.systems():
@@ -145,7 +151,9 @@ def chosen_bases(table_bases: Sequence[str], bases: Collection[str]) -> list[str
 def measured_tables(
     measured: Sequence[Measured], baseline: Row | None, paper: str | None, number: str | None
 ) -> list[Table]:
-    """One table of all values, then those of the paper; with a number, only that one, own lines first."""
+    """One table of all values, then those of the paper; with a number, only that one, own lines
+    first.
+    """
     # The encoders of the papers whose family and size the checkpoints have.
     bases: dict[str, None] = {}
     for name in dict.fromkeys(name for entry in measured for name in entry.row.models):
@@ -190,10 +198,14 @@ def measured_table(measured: Sequence[Measured], baseline: Row | None) -> Table:
     has_seeds = any(len(entry.values) > 1 for entry in measured)
     lines = []
     for line in lines_of(tasks, measured, baseline):
-        names_of_line = (line.name, line.seeds, line.readout) if has_seeds else (line.name, line.readout)
+        names_of_line = (
+            (line.name, line.seeds, line.readout) if has_seeds else (line.name, line.readout)
+        )
         lines.append(Line(names_of_line, line.cells, here=True))
 
-    units = [f"{suite}: {SUITES[suite].unit}" for suite in dict.fromkeys(suite for suite, _ in tasks)]
+    units = [
+        f"{suite}: {SUITES[suite].unit}" for suite in dict.fromkeys(suite for suite, _ in tasks)
+    ]
     headers = ("row", "seeds", "readout") if has_seeds else ("row", "readout")
     return Table("; ".join(units), headers, tuple(columns), tuple(lines))
 
@@ -281,7 +293,9 @@ def shown(value: float | None, sd: float | None = None, decimals: int = 2) -> st
 
 
 def text_lines(table: Table, width: int) -> Iterator[str]:
-    """Columns separated by blanks. A table that is too wide is printed in parts that repeat the names."""
+    """Columns separated by blanks. A table that is too wide is printed in parts that repeat the
+    names.
+    """
     yield from textwrap.wrap(escape(table.caption), width)
     rows = [(*table.names, *table.columns), *((*line.names, *line.cells) for line in table.lines)]
     cells = [[escape(cell) for cell in row] for row in rows]
@@ -303,13 +317,17 @@ def text_lines(table: Table, width: int) -> Iterator[str]:
     start = name_count
     while start < len(widths):
         stop = start + 1
-        while stop < len(widths) and sum(widths[start : stop + 1]) + GAP * (stop + 1 - start) <= room:
+        while (
+            stop < len(widths) and sum(widths[start : stop + 1]) + GAP * (stop + 1 - start) <= room
+        ):
             stop += 1
         if start > name_count:
             yield ""
         for row in cells:
             names = [fit(row[column], widths[column]) for column in range(name_count)]
-            numbers = [fit(row[column], widths[column], right=True) for column in range(start, stop)]
+            numbers = [
+                fit(row[column], widths[column], right=True) for column in range(start, stop)
+            ]
             yield (" " * GAP).join([*names, *numbers]).rstrip()
         start = stop
 
@@ -341,7 +359,9 @@ def latex_lines(table: Table) -> Iterator[str]:
     yield rf"\begin{{tabular}}{{{'l' * len(table.names)}{'r' * len(table.columns)}}}"
     yield r"\toprule"
     yield row((*table.names, *table.columns))
-    for _, lines in groupby(table.lines, key=lambda line: line.here):  # measured, then published ones
+    for _, lines in groupby(
+        table.lines, key=lambda line: line.here
+    ):  # measured, then published ones
         yield r"\midrule"
         for line in lines:
             yield row((*line.names, *line.cells))

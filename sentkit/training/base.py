@@ -1,7 +1,7 @@
 """The base of a run: tensors and tokenizer of a checkpoint, encoders built from them, and entries.
 
-An encoder of the base is a copy of its transformer, also with low-rank updates (LoRA), or its table of token
-vectors.
+An encoder of the base is a copy of its transformer, also with low-rank updates (LoRA), or its table
+of token vectors.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,11 @@ from sentkit.model.reading import ReadingOptions
 from sentkit.model.static.models import WordTable, read_folder
 from sentkit.model.static.tokenizers import WordPieces
 from sentkit.model.text.tokenizer import Tokenizer
-from sentkit.model.transformer.architecture import Architecture, UnsupportedArchitecture, architecture_of
+from sentkit.model.transformer.architecture import (
+    Architecture,
+    UnsupportedArchitecture,
+    architecture_of,
+)
 from sentkit.model.transformer.bert import Bert, load_bert
 from sentkit.model.transformer.encoder import add_convolution, rules_of
 from sentkit.model.transformer.families import WITH_POOLER
@@ -37,20 +41,30 @@ Body = Bert | TransformersModel | TokenTable
 @dataclass(frozen=True, slots=True)
 class Base:
     checkpoint: Checkpoint
-    hash: str  # of weights, tokenizer, convolution, and the values of the config that change the training
+    # of weights, tokenizer, convolution, and the values of the config that change the training
+    hash: str
     training_tokenizer: Tokenizer | KnownTexts  # truncates to the length used in training
     final_tokenizer: Tokenizer | KnownTexts  # truncates to the length of the finished checkpoint
     why_not_packed: str  # why sentkit cannot run this encoder itself; "" if it can
     parents: tuple[str, ...]  # this checkpoint and its ancestors
     # The tensors of the checkpoint, with the names of its files; empty without an architecture.
     stored: Mapping[str, Tensor] = field(default_factory=dict)
-    architecture: Architecture | None = None  # None for a static model, and if transformers runs the model
-    sides: Mapping[str, str] = field(default_factory=dict)  # prompts of sides; none: that of the tokenizers
-    dropped_steps: str = ""  # declared steps after the readout; the new checkpoint does not have them
-    # Prediction targets, as `needs.entries` of the method reads them: with the hash that must be equal to
-    # resume a run, the lineage for the checkpoint, and `mismatch(tokenizer, family)`, a warning or "".
+    architecture: Architecture | None = (
+        None  # None for a static model, and if transformers runs the model
+    )
+    sides: Mapping[str, str] = field(
+        default_factory=dict
+    )  # prompts of sides; none: that of the tokenizers
+    dropped_steps: str = (
+        ""  # declared steps after the readout; the new checkpoint does not have them
+    )
+    # Prediction targets, as `needs.entries` of the method reads them: with the hash that must be
+    # equal to resume a run, the lineage for the checkpoint, and `mismatch(tokenizer, family)`, a
+    # warning or "".
     entries: Any = None
-    labels: tuple[str, ...] = ()  # prediction targets, for methods that classify by the labels of the rows
+    labels: tuple[
+        str, ...
+    ] = ()  # prediction targets, for methods that classify by the labels of the rows
 
     @property
     def declared(self) -> Readout | None:
@@ -75,7 +89,9 @@ class Base:
     @property
     def transformer_tokenizer(self) -> Tokenizer:
         """The training tokenizer of a base that is not static."""
-        assert isinstance(self.training_tokenizer, Tokenizer), "methods that use it refuse static models"
+        assert isinstance(self.training_tokenizer, Tokenizer), (
+            "methods that use it refuse static models"
+        )
         return self.training_tokenizer
 
     @property
@@ -93,11 +109,15 @@ class Base:
             return
         for name in ("dropout", "lora"):
             if getattr(settings, name) is not None:
-                problem = f"not supported, because transformers runs this model ({self.why_not_packed})"
+                problem = (
+                    f"not supported, because transformers runs this model ({self.why_not_packed})"
+                )
                 raise UsageError(f"{name}: {problem}", advice=f"use {name}=none")
 
     def body(self, settings: Recipe | None) -> Body:
-        """Return a new encoder with a copy of the base's weights, and with the LoRA of the settings."""
+        """Return a new encoder with a copy of the base's weights, and with the LoRA of the
+        settings.
+        """
         if self.architecture is None:
             model = load_transformers_model(self.checkpoint.transformer)
             add_convolution(model, self.checkpoint)
@@ -114,7 +134,9 @@ class Base:
         return body
 
     def check_pooler(self) -> None:
-        """Raise a UsageError if the family of this base has no pooler, which would store a method's head."""
+        """Raise a UsageError if the family of this base has no pooler, which would store a method's
+        head.
+        """
         if self.architecture is None:
             reason = self.why_not_packed
         elif self.architecture.family not in WITH_POOLER:
@@ -126,15 +148,22 @@ class Base:
     def training_tokenizer_with(self, template: str) -> Tokenizer:
         return self.final_tokenizer_with(template, self.transformer_tokenizer.max_length)
 
-    def final_tokenizer_with(self, template: str | None, max_length: int | None = None) -> Tokenizer:
+    def final_tokenizer_with(
+        self, template: str | None, max_length: int | None = None
+    ) -> Tokenizer:
         """Return the tokenizer with this template; None: that of the checkpoint."""
         prompt = self.transformer_tokenizer.prompt
-        options = ReadingOptions(readout="prompt", template=template, max_length=max_length, prompt=prompt)
+        options = ReadingOptions(
+            readout="prompt", template=template, max_length=max_length, prompt=prompt
+        )
         return plan_reading(self.checkpoint, options).tokenizer
 
 
 def open_base(
-    checkpoint: Checkpoint, max_length: int, prompt: str | None = None, prompt_name: str | None = None
+    checkpoint: Checkpoint,
+    max_length: int,
+    prompt: str | None = None,
+    prompt_name: str | None = None,
 ) -> Base:
     """Read a transformer. `max_length` is that of texts in training."""
     longest = most_tokens(checkpoint.config, checkpoint.config_file)
@@ -169,7 +198,9 @@ def open_base(
     else:
         stored = read_weights(checkpoint.transformer, checkpoint.name)
         fit(canonical(stored, architecture), architecture, source=checkpoint.name)
-        hash_of_weights = weights_hash(stored, with_pooler=True)  # with heads, which methods may train
+        hash_of_weights = weights_hash(
+            stored, with_pooler=True
+        )  # with heads, which methods may train
         rules = [
             *architecture.rules,
             architecture.dropout,
@@ -214,15 +245,23 @@ class StaticBase(Base):
     def check_settings(self, settings: Recipe) -> None:
         for name, value in STATIC_SETTINGS.items():
             if getattr(settings, name, value) != value:
-                problem = f"{name}={getattr(settings, name)}: {self.checkpoint.name} is a static model"
-                raise UsageError(f"{problem}, which has only {name}={'none' if value is None else value}")
+                problem = (
+                    f"{name}={getattr(settings, name)}: {self.checkpoint.name} is a static model"
+                )
+                raise UsageError(
+                    f"{problem}, which has only {name}={'none' if value is None else value}"
+                )
 
     def body(self, settings: Recipe | None) -> TokenTable:
         return TokenTable(self.table, normalize=self.normalize)
 
 
-def open_named(name: str, max_length: int, prompt: str | None = None, prompt_name: str | None = None) -> Base:
-    """Read a transformer with these prompts, or a static model. `max_length` is that of texts in training."""
+def open_named(
+    name: str, max_length: int, prompt: str | None = None, prompt_name: str | None = None
+) -> Base:
+    """Read a transformer with these prompts, or a static model. `max_length` is that of texts in
+    training.
+    """
     checkpoint = read_checkpoint(name, static=True)
     if checkpoint.declared.static:
         return open_static(checkpoint, max_length)

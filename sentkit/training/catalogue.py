@@ -1,7 +1,7 @@
 """The methods of `sentkit train`: those of the papers, general ones, and those of users.
 
-`./mine.py:MyMethod` is a class in a file, `package.module:MyMethod` one of a package. An error of the class
-is a DataError with its file and line. Importing this module does not import torch.
+`./mine.py:MyMethod` is a class in a file, `package.module:MyMethod` one of a package. An error of
+the class is a DataError with its file and line. Importing this module does not import torch.
 """
 
 import ast
@@ -45,71 +45,85 @@ GENERAL = {
         "contrast copies of a sentence; positive pairs",
         "simcse:SimCSE",
         "2104.08821",
-        "With mlm_weight, the released code masks both copies of a sentence. This method masks one of them.",
+        "With mlm_weight, the released code masks both copies of a sentence. This method masks one "
+        "of them.",
     ),
     "esimcse": general(
         "SimCSE with repeated tokens and a queue",
         "esimcse:ESimCSE",
         "2109.04380",
-        "The momentum encoder starts as a copy of the base. In the released code it starts with random "
+        "The momentum encoder starts as a copy of the base. In the released code it starts with "
+        "random "
         "weights, because it is copied before the weights are loaded.",
     ),
     "promptbert": general(
         "contrast two templates without their bias",
         "promptbert:PromptBERT",
         "2201.04337",
-        "The paper evaluates its supervised encoders through the head and without the bias of the template, "
-        "which depends on the length of the text. No readout computes this. So --dev and the checkpoint use "
-        "the state of [MASK], as the paper does for transfer tasks and without labels. The full stop of a "
+        "The paper evaluates its supervised encoders through the head and without the bias of the "
+        "template, "
+        "which depends on the length of the text. No readout computes this. So --dev and the "
+        "checkpoint use "
+        "the state of [MASK], as the paper does for transfer tasks and without labels. The full "
+        "stop of a "
         "template is also added in training; the released code adds it only in the evaluation.",
     ),
     "ct": general(
         "contrast the products of two encoders",
         "contrastive_tension:ContrastiveTension",
-        note="As in the text of the paper, all pairs of a row have the same first sentence. The released "
+        note="As in the text of the paper, all pairs of a row have the same first sentence. The "
+        "released "
         "code draws both sentences of a negative pair. The loss is that of the released code.",
     ),
     "is-bert": general(
         "match a sentence with its n-grams",
         "is_bert:ISBERT",
         "2009.12061",
-        "As in the released code, no activation follows the convolution. Reviews of the paper have a ReLU.",
+        "As in the released code, no activation follows the convolution. Reviews of the paper have "
+        "a ReLU.",
     ),
     "tsdae": general(
         "restore a sentence from its vector",
         "tsdae:TSDAE",
         "2104.06979",
-        "The cross-attention has one key, so its weight is 1. The released code applies dropout to it; "
+        "The cross-attention has one key, so its weight is 1. The released code applies dropout to "
+        "it; "
         "this method does not.",
     ),
     "rank-encoder": general(
         "SimCSE, and ranks by a frozen encoder",
         "rank_encoder:RankEncoder",
         "2209.04333",
-        "The paper ranks 100,000 sentences, as the preset does; the released script ranks 10,000. The script "
+        "The paper ranks 100,000 sentences, as the preset does; the released script ranks 10,000. "
+        "The script "
         "selects the step by the mean of STS-B and SICK-R dev; here --dev does.",
     ),
     # pairs and triplets
-    "contrast": general("contrast pairs, with any number of negatives", "contrast:Contrast", "1807.03748"),
+    "contrast": general(
+        "contrast pairs, with any number of negatives", "contrast:Contrast", "1807.03748"
+    ),
     "simcse-sup": general("contrast triplets", "simcse:SupervisedSimCSE", "2104.08821"),
     "clear": general("contrast two variants; predict masked tokens", "clear:CLEAR", "2012.15466"),
     "sncse": general(
         "PromptBERT, with negations",
         "promptbert:SNCSE",
         "2201.05979",
-        "The released script saves a checkpoint every 125 steps and evaluates none; here --dev chooses one.",
+        "The released script saves a checkpoint every 125 steps and evaluates none; here --dev "
+        "chooses one.",
     ),
     # labels and scores
     "sbert": general(
         "learn labels or scores of pairs, or triplets",
         "pairs:SBERT",
         "1908.10084",
-        "The library of the paper has AdamW without bias correction, as --set optimizer=adamw-bert.",
+        "The library of the paper has AdamW without bias correction, as --set "
+        "optimizer=adamw-bert.",
     ),
     "cosent": general(
         "rank the cosines of pairs by their scores",
         "pairs:CoSENT",
-        note="Batch and learning rate are those of the released code. Its 5 epochs, constant rate, length 64 "
+        note="Batch and learning rate are those of the released code. Its 5 epochs, constant rate, "
+        "length 64 "
         "and [CLS] are not followed.",
     ),
     "angle": general(
@@ -117,23 +131,37 @@ GENERAL = {
         "pairs:AnglE",
         "2309.12871",
         "The weights are those of the README of the released code; the code of later releases has "
-        "cosine_weight=0. The contrast is divided by all rows of both columns, as in the code. Batch, "
-        "rate and length are those of the README; its 5 epochs, no warm-up and [CLS] are not followed.",
+        "cosine_weight=0. The contrast is divided by all rows of both columns, as in the code. "
+        "Batch, "
+        "rate and length are those of the README; its 5 epochs, no warm-up and [CLS] are not "
+        "followed.",
     ),
     "classify": general(
         "predict labels or scores of texts or pairs",
         "classify:Classify",
         "1810.04805",
-        "The released code has AdamW without bias correction and epsilon 1e-6: --set optimizer=adamw-bert.",
+        "The released code has AdamW without bias correction and epsilon 1e-6: --set "
+        "optimizer=adamw-bert.",
     ),
     # teachers
     "distill": general("learn the vectors of a teacher", "distill:Distill"),
 }
 GROUPS = {  # of --list; the other methods are those of single papers
     "for products": ("contrast", "distill", "classify", "sbert", "cosent", "angle"),
-    "without labels": ("simcse", "tsdae", "mlm", "esimcse", "promptbert", "ct", "is-bert", "rank-encoder"),
+    "without labels": (
+        "simcse",
+        "tsdae",
+        "mlm",
+        "esimcse",
+        "promptbert",
+        "ct",
+        "is-bert",
+        "rank-encoder",
+    ),
 }
-METHODS = {name: listing for paper in PAPERS.values() for name, listing in paper.methods.items()} | GENERAL
+METHODS = {
+    name: listing for paper in PAPERS.values() for name, listing in paper.methods.items()
+} | GENERAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,19 +185,29 @@ def load(name: str) -> LoadedMethod:
 
 
 def advice_for_unknown(name: str) -> str:
-    """Advice for a first word that is no method: a file without its class, rows, or a typing error."""
+    """Advice for a first word that is no method: a file without its class, rows, or a
+    typing error.
+    """
     if not Path(name).is_file():
         return suggestion(name, METHODS)
     if not name.endswith(".py"):
-        return f"the method is the first word: sentkit train METHOD {quote(name)}; see sentkit train --list"
+        return (
+            f"the method is the first word: sentkit train METHOD {quote(name)}; see sentkit "
+            f"train --list"
+        )
     classes = classes_in(name)
     if not classes:
-        return f"a method of your own is FILE.py:CLASS, but {name} has no class that can be one; {MANUAL}"
+        return (
+            f"a method of your own is FILE.py:CLASS, but {name} has no class that can be one; "
+            f"{MANUAL}"
+        )
     return f"add the class: {' or '.join(quote(f'{name}:{class_name}') for class_name in classes)}"
 
 
 def classes_in(path: str) -> list[str]:
-    """Return the classes of a file that are a subclass of Method by name, else all. The file is not run."""
+    """Return the classes of a file that are a subclass of Method by name, else all. The file is not
+    run.
+    """
     try:
         statements = ast.parse(Path(path).read_bytes()).body
     except (SyntaxError, ValueError, OSError):
@@ -227,7 +265,9 @@ def load_user_method(name: str) -> LoadedMethod:
             try:
                 module = import_module(source)
             except ModuleNotFoundError as error:
-                if not f"{source}.".startswith(f"{error.name}."):  # a module that the user's module imports
+                if not f"{source}.".startswith(
+                    f"{error.name}."
+                ):  # a module that the user's module imports
                     raise
                 raise UsageError(f"{name}: no module {error.name}", advice=advice) from error
         method_class = getattr(module, class_name, None)
@@ -264,7 +304,11 @@ def methods_in(module: ModuleType) -> list[str]:
 
     names: list[str] = []
     for name, value in vars(module).items():
-        if isinstance(value, type) and issubclass(value, Method) and value.__module__ == module.__name__:
+        if (
+            isinstance(value, type)
+            and issubclass(value, Method)
+            and value.__module__ == module.__name__
+        ):
             names.append(name)
     return names
 
@@ -283,7 +327,8 @@ def module_of(path: str) -> ModuleType:
 
 @contextmanager
 def errors_in(path: str) -> Iterator[None]:
-    """Turn an error into a message with the line of this file that it passes through; also `sys.exit`.
+    """Turn an error into a message with the line of this file that it passes through; also
+    `sys.exit`.
 
     An error that does not pass through it, such as one in a gradient, has the place that raises it.
     """
@@ -293,7 +338,9 @@ def errors_in(path: str) -> Iterator[None]:
         raise
     except BaseException as error:
         # The lines of all files that the error passes through; the last one raises it.
-        frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+        frames = [
+            (frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)
+        ]
         if isinstance(error, SyntaxError) and error.filename:
             frames.append((error.filename, error.lineno))
         lines = [line for file, line in frames if Path(file).resolve() == Path(path).resolve()]
@@ -314,10 +361,14 @@ def errors_in(path: str) -> Iterator[None]:
 
 
 def complete(method_class: "type[Method]") -> None:
-    """Add the setting `readout` if the class has only the default readouts; check settings and presets."""
+    """Add the setting `readout` if the class has only the default readouts; check settings and
+    presets.
+    """
     from sentkit.training.method import Method
 
-    has_default_readouts = inspect.getattr_static(method_class, "readouts") is vars(Method)["readouts"]
+    has_default_readouts = (
+        inspect.getattr_static(method_class, "readouts") is vars(Method)["readouts"]
+    )
     if has_default_readouts and "readout" not in method_class.Settings.__dataclass_fields__:
         method_class.Settings = make_dataclass(
             "Settings",

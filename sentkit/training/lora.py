@@ -1,7 +1,8 @@
-"""LoRA (arXiv 2106.09685): low-rank updates of linear layers, and no other trained weights of an encoder.
+"""LoRA (arXiv 2106.09685): low-rank updates of linear layers, and no other trained weights of an
+encoder.
 
-The weight of a layer is W + scale * B A. W is constant, and B is 0 at the start. The checkpoint contains the
-sums, so it is an ordinary checkpoint.
+The weight of a layer is W + scale * B A. W is constant, and B is 0 at the start. The checkpoint
+contains the sums, so it is an ordinary checkpoint.
 """
 
 from collections.abc import Sequence
@@ -19,13 +20,19 @@ TRAINED = ("lora_a", "lora_b")
 class LowRank(nn.Module):
     """A linear layer with low-rank updates of some of its matrices.
 
-    The weight of the layer has several matrices, one below the other, such as those of queries, keys and
-    values. `matrix_rows` are their numbers of rows, and `updated` the indices of those with an update.
+    The weight of the layer has several matrices, one below the other, such as those of queries,
+    keys and values. `matrix_rows` are their numbers of rows, and `updated` the indices of those
+    with an update.
     Axes: u updated matrices, r the rank, i inputs, o most rows of an updated matrix.
     """
 
     def __init__(
-        self, layer: nn.Linear, rank: int, scale: float, updated: Sequence[int], matrix_rows: Sequence[int]
+        self,
+        layer: nn.Linear,
+        rank: int,
+        scale: float,
+        updated: Sequence[int],
+        matrix_rows: Sequence[int],
     ) -> None:
         super().__init__()
         self.constant = layer.weight
@@ -35,13 +42,17 @@ class LowRank(nn.Module):
         self.matrix_rows = list(matrix_rows)
         most_rows = max(matrix_rows[index] for index in updated)
         self.lora_a = nn.Parameter(torch.empty(len(updated), rank, layer.in_features))  # (u, r, i)
-        self.lora_b = nn.Parameter(torch.zeros(len(updated), most_rows, rank))  # (u, o, r), with unused rows
+        self.lora_b = nn.Parameter(
+            torch.zeros(len(updated), most_rows, rank)
+        )  # (u, o, r), with unused rows
         limit = layer.in_features**-0.5  # as in the released code
         nn.init.uniform_(self.lora_a, -limit, limit)
 
     @property
     def weight(self) -> Tensor:
-        with torch.autocast(self.lora_a.device.type, enabled=False):  # the checkpoint has the exact sum
+        with torch.autocast(
+            self.lora_a.device.type, enabled=False
+        ):  # the checkpoint has the exact sum
             updates = self.scale * (self.lora_b @ self.lora_a)  # (u, o, i)
         matrices = list(self.constant.split(self.matrix_rows))
         for index, update in zip(self.updated, updates, strict=True):
@@ -62,7 +73,8 @@ def add_lora(body: Bert, settings: Recipe) -> None:
         alpha = settings.lora_alpha
     scale = alpha / rank
 
-    # Queries, keys and values are matrices of one layer. All matrices of the other layers are updated.
+    # Queries, keys and values are matrices of one layer. All matrices of the other layers are
+    # updated.
     names = LORA_LAYERS[settings.lora_layers]
     updated: dict[str, Sequence[int]] = {}  # layer -> indices of its matrices
     updated["qkv"] = [index for index, name in enumerate(QKV) if name in names]

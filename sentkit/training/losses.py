@@ -1,7 +1,8 @@
-"""Losses in float32 or float64. Axes: b sentences, d dimensions, l layers; m candidates of an anchor.
+"""Losses in float32 or float64. Axes: b sentences, d dimensions, l layers; m candidates of an
+anchor.
 
-A docstring states the shapes of input and output. Most losses return one value for each anchor or pair.
-Losses of one method are in its file or folder.
+A docstring states the shapes of input and output. Most losses return one value for each anchor or
+pair. Losses of one method are in its file or folder.
 """
 
 import math
@@ -56,7 +57,8 @@ def in_batch_contrast(
 ) -> Tensor:
     """Contrast of query i with key i against all keys: (b, d), (b, d) -> (b,).
 
-    SimCSE eq. 1, arXiv 2104.08821. ESimCSE, arXiv 2109.04380, has more `negatives` (m, d) for all queries.
+    SimCSE eq. 1, arXiv 2104.08821. ESimCSE, arXiv 2109.04380, has more `negatives` (m, d) for all
+    queries.
     """
     if negatives is not None:
         keys = torch.cat([keys, negatives])
@@ -64,12 +66,17 @@ def in_batch_contrast(
 
 
 def triplet_contrast(
-    anchors: Tensor, positives: Tensor, negatives: Tensor, temperature: float, negative_weight: float = 0.0
+    anchors: Tensor,
+    positives: Tensor,
+    negatives: Tensor,
+    temperature: float,
+    negative_weight: float = 0.0,
 ) -> Tensor:
-    """Contrast of anchor i with positive i against all positives and negatives: three (b, d) -> (b,).
+    """Contrast of anchor i with positive i against all positives and negatives: three (b, d) ->
+    (b,).
 
-    Supervised SimCSE, arXiv 2104.08821. `negative_weight` is added to the logit of negative i, as in the
-    released code. This multiplies that term of the denominator by exp(negative_weight).
+    Supervised SimCSE, arXiv 2104.08821. `negative_weight` is added to the logit of negative i, as
+    in the released code. This multiplies that term of the denominator by exp(negative_weight).
     """
     agreeing = cosines(anchors, positives) / temperature  # (b, b)
     opposing = cosines(anchors, negatives) / temperature
@@ -78,7 +85,8 @@ def triplet_contrast(
 
 
 def paired_contrast(a: Tensor, b: Tensor, temperature: float) -> Tensor:
-    """Contrast of each row with its partner against all 2b - 1 others: (b, d), (b, d) -> (2b,), a first.
+    """Contrast of each row with its partner against all 2b - 1 others: (b, d), (b, d) -> (2b,), a
+    first.
 
     NT-Xent: the loss of ConSERT, arXiv 2105.11741, and the base loss of SG-BERT, arXiv 2106.07345.
     """
@@ -90,25 +98,36 @@ def paired_contrast(a: Tensor, b: Tensor, temperature: float) -> Tensor:
 
 
 def negative_log_share(positive: Tensor, negative: Tensor) -> Tensor:
-    """Return -log(e^positive / (e^positive + e^negative)). It is 0 for negative = -inf (no negatives)."""
+    """Return -log(e^positive / (e^positive + e^negative)). It is 0 for negative = -inf (no
+    negatives).
+    """
     return -F.logsigmoid(positive - negative)  # softplus is only a linear approximation above 20
 
 
 def entailment_contrast(
-    a: Tensor, b: Tensor, is_positive: Tensor, temperature: float, *, weighting: str, detach: bool = False
+    a: Tensor,
+    b: Tensor,
+    is_positive: Tensor,
+    temperature: float,
+    *,
+    weighting: str,
+    detach: bool = False,
 ) -> Tensor:
-    """Contrast of each text of p positive pairs with its partner: two (b, d), (b,) -> (2p,), a first.
+    """Contrast of each text of p positive pairs with its partner: two (b, d), (b,) -> (2p,), a
+    first.
 
-    PairSupCon, arXiv 2109.05424: eq. 1 and 2 with `weighting` "none", eq. 3 with the others. The rows of all
-    other pairs are negatives of an anchor. Their weight is alpha = e^similarity / (mean of e^similarity over
-    the negatives). As in the authors' code, alpha has a gradient unless `detach` is true.
+    PairSupCon, arXiv 2109.05424: eq. 1 and 2 with `weighting` "none", eq. 3 with the others. The
+    rows of all other pairs are negatives of an anchor. Their weight is alpha = e^similarity / (mean
+    of e^similarity over the negatives). As in the authors' code, alpha has a gradient unless
+    `detach` is true.
     """
     rows = torch.cat([a, b])
     count = len(a)
     anchors_on_host = is_positive.cpu().repeat(2).nonzero()
     anchors = to_device(anchors_on_host.numpy(), rows.device)  # (2p, 1)
     similarities = cosines(rows[anchors[:, 0]], rows) / temperature  # (2p, 2b)
-    # The partner is b positions after the anchor. All rows except the anchor and the partner are negatives.
+    # The partner is b positions after the anchor. All rows except the anchor and the partner are
+    # negatives.
     before_partner = torch.arange(1, count, device=rows.device)
     after_partner = torch.arange(count + 1, 2 * count, device=rows.device)
     steps = torch.cat([before_partner, after_partner])
@@ -123,7 +142,9 @@ def entailment_contrast(
 
 
 def cosine_regression(a: Tensor, b: Tensor, targets: Tensor) -> Tensor:
-    """Squared error of the cosine of each pair: (b, d), (b, d), (b,) -> (b,). SBERT, arXiv 1908.10084."""
+    """Squared error of the cosine of each pair: (b, d), (b, d), (b,) -> (b,). SBERT, arXiv
+    1908.10084.
+    """
     return ((unit(a) * unit(b)).sum(1) - targets).square()
 
 
@@ -133,9 +154,11 @@ def squared_error(vectors: Tensor, targets: Tensor) -> Tensor:
 
 
 def relational_divergence(vectors: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-    """KL divergence of the similarities of row i with all other rows, teacher from student: -> (b,).
+    """KL divergence of the similarities of row i with all other rows, teacher from student: ->
+    (b,).
 
-    The similarities of a row are the softmax of its cosines with the other rows, divided by the temperature.
+    The similarities of a row are the softmax of its cosines with the other rows, divided by the
+    temperature.
     """
 
     def similarities(rows: Tensor) -> Tensor:
@@ -151,7 +174,8 @@ def triplet_margin(anchors: Tensor, positives: Tensor, negatives: Tensor, margin
 
     SBERT's triplet objective, arXiv 1908.10084, with Euclidean distances.
     """
-    # The gradient of vector_norm at 0 is 0. F.triplet_margin_loss would add 1e-6 to each difference.
+    # The gradient of vector_norm at 0 is 0. F.triplet_margin_loss would add 1e-6 to each
+    # difference.
     near = torch.linalg.vector_norm(widened(anchors) - widened(positives), dim=1)
     far = torch.linalg.vector_norm(widened(anchors) - widened(negatives), dim=1)
     return F.relu(near - far + margin)
@@ -190,13 +214,19 @@ class Filter:
     """Which candidates are no negatives, although they belong to another row or another text."""
 
     equal_texts: bool = True  # leave out candidates with the text of the anchor or of its positive
-    margin: float = 0.0  # of the cosine of the pair by the guide, above which a candidate is left out
+    margin: float = (
+        0.0  # of the cosine of the pair by the guide, above which a candidate is left out
+    )
     relative: bool = False
 
 
-def false_negatives(anchors: Texts, positives: Texts, side: Texts, candidates: Texts, drop: Filter) -> Tensor:
+def false_negatives(
+    anchors: Texts, positives: Texts, side: Texts, candidates: Texts, drop: Filter
+) -> Tensor:
     """Return which candidates are no negatives of one side of these pairs, (n, m)."""
-    is_false = torch.zeros(len(anchors.ids), len(candidates.ids), dtype=torch.bool, device=anchors.ids.device)
+    is_false = torch.zeros(
+        len(anchors.ids), len(candidates.ids), dtype=torch.bool, device=anchors.ids.device
+    )
     if drop.equal_texts:
         is_false |= anchors.ids[:, None] == candidates.ids
         is_false |= positives.ids[:, None] == candidates.ids
@@ -212,16 +242,21 @@ def false_negatives(anchors: Texts, positives: Texts, side: Texts, candidates: T
 
 
 def candidate_contrast(
-    anchors: Texts, positives: Texts, negatives: Texts | None, temperature: float, form: str, drop: Filter
+    anchors: Texts,
+    positives: Texts,
+    negatives: Texts | None,
+    temperature: float,
+    form: str,
+    drop: Filter,
 ) -> Tensor:
     """Return one value per anchor: the cross entropy of its positive among all candidates, (b,).
 
-    one-way: InfoNCE. symmetric: the mean with the contrast of each positive with all anchors. full: all
-    anchors are candidates too, and the positive is contrasted with all texts of other rows, in one sum as
-    in GTE (arXiv 2308.03281), which counts the cosine of the pair twice.
+    one-way: InfoNCE. symmetric: the mean with the contrast of each positive with all anchors. full:
+    all anchors are candidates too, and the positive is contrasted with all texts of other rows, in
+    one sum as in GTE (arXiv 2308.03281), which counts the cosine of the pair twice.
 
-    A large batch is divided into spans of anchors. The backward pass computes the cosines of a span again, so
-    memory has those of one span only.
+    A large batch is divided into spans of anchors. The backward pass computes the cosines of a span
+    again, so memory has those of one span only.
     """
     candidates = positives
     if negatives is not None:
@@ -272,5 +307,7 @@ def candidate_contrast(
     values: list[Tensor] = []
     for start in range(0, count, at_once):
         stop = min(start + at_once, count)
-        values.append(checkpoint(of_span, start, stop, use_reentrant=False, preserve_rng_state=False))
+        values.append(
+            checkpoint(of_span, start, stop, use_reentrant=False, preserve_rng_state=False)
+        )
     return torch.cat(values)

@@ -1,12 +1,14 @@
-"""The interface between a method and the trainer. `man 7 sentkit-method` explains it with an example.
+"""The interface between a method and the trainer. `man 7 sentkit-method` explains it with an
+example.
 
-A method implements one paper. It defines the rows to read, the modules that exist only in training (heads,
-a frozen guide), the outputs for each row and the loss of the whole batch. The trainer sums the terms of the
-loss. It has no code for any particular method.
+A method implements one paper. It defines the rows to read, the modules that exist only in training
+(heads, a frozen guide), the outputs for each row and the loss of the whole batch. The trainer sums
+the terms of the loss. It has no code for any particular method.
 
-- `draw` generates all random numbers except dropout, on the CPU, for the whole batch of all processes.
-- `encode` computes output i from row i alone and uses all parameters. The trainer can therefore encode in
-  chunks and on several processes, and then concatenate the outputs.
+- `draw` generates all random numbers except dropout, on the CPU, for the whole batch of all
+  processes.
+- `encode` computes output i from row i alone and uses all parameters. The trainer can therefore
+  encode in chunks and on several processes, and then concatenate the outputs.
 - `loss` takes the outputs of the whole batch and uses no parameters.
 - `penalty` depends only on parameters and is added once per step.
 """
@@ -43,7 +45,9 @@ from sentkit.transforms.steps import Step
 OF_LOSS = 'a dictionary of terms, such as {"contrast": mean_of(values)}'
 OF_TERM = "mean_of(values) of a value for each row, or Term(sum, number, factor)"
 OF_SUM = "mean_of(values) of a value for each row; the sum of a Term is a tensor without dimensions"
-OF_ENCODE = 'a dictionary of tensors with a row for each row of the batch, such as {"vectors": vectors}'
+OF_ENCODE = (
+    'a dictionary of tensors with a row for each row of the batch, such as {"vectors": vectors}'
+)
 OF_PENALTY = 'a dictionary of tensors without dimensions, such as {"decay": weights.square().sum()}'
 OF_READS = "Reads((SENTENCE,)), or with other kinds of rows"
 OF_DRAW = 'a dictionary of lists with a value for each row of the batch, such as {"masks": masks}'
@@ -81,7 +85,12 @@ class Needs:
 
     packed: str = ""  # a feature that models of transformers lack
     head: bool = False  # this feature is a head or a pooler, so decoders lack it too
-    reductions: Collection[str] = ("cls", "mean", "max", "last")  # of the readouts that it can train
+    reductions: Collection[str] = (
+        "cls",
+        "mean",
+        "max",
+        "last",
+    )  # of the readouts that it can train
     row_wise: bool = False  # each row has a separate loss: one term, nothing is gathered
     static: bool = False  # needs only the vectors of texts, so it can train a static model
     entries: Callable[[str], Any] | None = None  # reads the file of --entries
@@ -94,12 +103,20 @@ class Needs:
 class Finished:
     """The parts of a finished checkpoint besides the trained encoder."""
 
-    heads: dict[str, Tensor]  # tensors that exist only in training; they are saved in a separate file
+    heads: dict[
+        str, Tensor
+    ]  # tensors that exist only in training; they are saved in a separate file
     tensors: dict[str, Tensor] = field(default_factory=dict)  # more tensors of the checkpoint
-    whole: bool = False  # `tensors` are all tensors, and those of the encoder and the base are not added
-    config: dict[str, Any] = field(default_factory=dict)  # fields of config.json that differ from the base
+    whole: bool = (
+        False  # `tensors` are all tensors, and those of the encoder and the base are not added
+    )
+    config: dict[str, Any] = field(
+        default_factory=dict
+    )  # fields of config.json that differ from the base
     pooler: nn.Linear | None = None  # the layer to save as the pooler
-    pooler_note: Pooler = field(default_factory=lambda: Pooler(readout="pooler:cls"))  # its description
+    pooler_note: Pooler = field(
+        default_factory=lambda: Pooler(readout="pooler:cls")
+    )  # its description
     steps: Sequence[Step] = ()  # steps after the readout
 
 
@@ -122,7 +139,9 @@ class Method(nn.Module):
 
     @classmethod
     def build(cls, base: Base, settings: Any) -> Self:
-        """Build the method on a copy of the base's encoder. Override it to use other parts of the base."""
+        """Build the method on a copy of the base's encoder. Override it to use other parts of the
+        base.
+        """
         return cls(base.body(settings), settings)
 
     @classmethod
@@ -131,11 +150,15 @@ class Method(nn.Module):
 
     @classmethod
     def check_rows(cls, corpus: Corpus, settings: Any, source: str) -> None:
-        """Raise a DataError for rows that this method cannot learn from. `source` names their files."""
+        """Raise a DataError for rows that this method cannot learn from. `source` names their
+        files.
+        """
 
     @classmethod
     def identity(cls, base: Base, settings: Any) -> dict[str, Any]:
-        """Return further fields that must be equal to resume a run, such as the hash of a second model."""
+        """Return further fields that must be equal to resume a run, such as the hash of a second
+        model.
+        """
         return {}
 
     @classmethod
@@ -145,7 +168,9 @@ class Method(nn.Module):
 
     @classmethod
     def readouts(cls, settings: Any) -> tuple[str, ...]:
-        """Return the candidate readouts of the checkpoint. --dev selects one, else it is the first."""
+        """Return the candidate readouts of the checkpoint. --dev selects one, else it is
+        the first.
+        """
         return (chosen_readout(settings),)
 
     @classmethod
@@ -168,10 +193,14 @@ class Method(nn.Module):
         return self
 
     def prepare(self, corpus: Corpus) -> None:
-        """Run once before the optimizer is made, for methods that draw other rows or add a layer."""
+        """Run once before the optimizer is made, for methods that draw other rows or add a
+        layer.
+        """
 
     def encoders(self) -> Sequence[Body]:
-        """Return the trained encoders. --dev selects one of several, else the checkpoint has the first."""
+        """Return the trained encoders. --dev selects one of several, else the checkpoint has the
+        first.
+        """
         return (self.body,)
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:
@@ -190,7 +219,8 @@ class Method(nn.Module):
     def after_step(self, outputs: Outputs) -> None:
         """Run after the optimizer's step.
 
-        `outputs` are those of the whole batch, without gradient. They are empty for row-wise methods.
+        `outputs` are those of the whole batch, without gradient. They are empty for row-wise
+        methods.
         """
 
     def groups(self) -> list[NamedGroup]:
@@ -198,7 +228,9 @@ class Method(nn.Module):
         return [{"params": list(trained(self)), "lr": self.settings.lr}]
 
     def finished(self) -> Finished:
-        """Return the parts of the checkpoint besides the encoder. By default, new modules are heads."""
+        """Return the parts of the checkpoint besides the encoder. By default, new modules are
+        heads.
+        """
         return Finished(heads=own_tensors(self))
 
     @property
@@ -209,7 +241,9 @@ class Method(nn.Module):
         return pack(texts, self.device)
 
     def vectors(self, packed: Packed, readout: str | None = None, **more: Any) -> Tensor:
-        """Return vectors (b, d) of the encoder in training, by default with the checkpoint's readout."""
+        """Return vectors (b, d) of the encoder in training, by default with the checkpoint's
+        readout.
+        """
         name = readout or self.readouts(self.settings)[0]
         return apply_readouts(self.body, packed, [parse_readout(name)], **more)[0]
 
@@ -237,7 +271,9 @@ def readout_of(method: Method) -> str:
 
 
 def first_readout(kind: type[Method], base: Base, settings: Any) -> str:
-    """Return the readout of a checkpoint, unless --dev selects one. A classifier has that of its base."""
+    """Return the readout of a checkpoint, unless --dev selects one. A classifier has that of its
+    base.
+    """
     if kind.needs.labels:
         return base.packed.pooling
     return kind.readouts(settings)[0]
@@ -283,8 +319,12 @@ def terms_of(method: Method, outputs: Outputs) -> dict[str, Term]:
     """Return the terms of the loss, and those at each width of the setting `dims`."""
     terms = checked_terms(method, method.loss(outputs))
     for width in widths_of(method.settings):
-        cut = outputs | {name: outputs[name][..., :width] for name in method.needs.vectors if name in outputs}
-        terms |= {f"{name}_{width}": term for name, term in method.loss(cut).items() if term.of_vectors}
+        cut = outputs | {
+            name: outputs[name][..., :width] for name in method.needs.vectors if name in outputs
+        }
+        terms |= {
+            f"{name}_{width}": term for name, term in method.loss(cut).items() if term.of_vectors
+        }
     return terms
 
 
@@ -294,7 +334,9 @@ def checked_terms(method: Method, terms: Any) -> dict[str, Term]:
         raise wrong_result(method.loss, f"loss() returns {named_type(terms)}", OF_LOSS)
     for name, term in terms.items():
         if not isinstance(term, Term):
-            raise wrong_result(method.loss, f'the term "{name}" of loss() is {named_type(term)}', OF_TERM)
+            raise wrong_result(
+                method.loss, f'the term "{name}" of loss() is {named_type(term)}', OF_TERM
+            )
         if not isinstance(term.sum, Tensor) or term.sum.dim():
             problem = f'the sum of the term "{name}" of loss() is {named_type(term.sum)}'
             raise wrong_result(method.loss, problem, OF_SUM)
@@ -331,7 +373,9 @@ def checked_reads(kind: type[Method], reads: Any) -> Reads:
 
 
 def checked_draws(method: Method, draws: Any, rows: int) -> Mapping[str, Sequence[Any]]:
-    """Return what `draw` returns. Raise a DataError if that is not a value for each row, by name."""
+    """Return what `draw` returns. Raise a DataError if that is not a value for each row, by
+    name.
+    """
     if not isinstance(draws, Mapping):
         raise wrong_result(method.draw, f"draw() returns {named_type(draws)}", OF_DRAW)
     for name, values in draws.items():
@@ -346,7 +390,9 @@ def checked_draws(method: Method, draws: Any, rows: int) -> Mapping[str, Sequenc
 def checked_finished(method: Method, finished: Any) -> Finished:
     """Return what `finished` returns. Raise a DataError if that is not a record Finished."""
     if not isinstance(finished, Finished):
-        raise wrong_result(method.finished, f"finished() returns {named_type(finished)}", OF_FINISHED)
+        raise wrong_result(
+            method.finished, f"finished() returns {named_type(finished)}", OF_FINISHED
+        )
     return finished
 
 
@@ -370,14 +416,18 @@ def named_type(value: Any) -> str:
 
 
 def trained(method: Method, prefix: str = "") -> Iterator[tuple[str, nn.Parameter]]:
-    return ((n, p) for n, p in method.named_parameters() if p.requires_grad and n.startswith(prefix))
+    return (
+        (n, p) for n, p in method.named_parameters() if p.requires_grad and n.startswith(prefix)
+    )
 
 
 def own_tensors(method: Method, prefix: str = "") -> dict[str, Tensor]:
     """Return the tensors outside of the encoder and of constant modules."""
     apart = ("body.", *method.needs.constant)
     state = method.state_dict()
-    return {n: value for n, value in state.items() if n.startswith(prefix) and not n.startswith(apart)}
+    return {
+        n: value for n, value in state.items() if n.startswith(prefix) and not n.startswith(apart)
+    }
 
 
 def changing(method: Method) -> dict[str, Tensor]:
@@ -395,7 +445,9 @@ def restore(method: Method, tensors: Mapping[str, Tensor]) -> None:
     missing, unknown = method.load_state_dict(dict(tensors), strict=False)
     assert not unknown, unknown
     constant = constant_tensors(method)
-    assert all(name.startswith(method.needs.constant) or name in constant for name in missing), missing
+    assert all(name.startswith(method.needs.constant) or name in constant for name in missing), (
+        missing
+    )
 
 
 def embedding_modules(body: Bert, *, projection: bool = True) -> list[nn.Module]:

@@ -24,12 +24,15 @@ SCHEDULES = ("constant", "linear", "warmup-constant", "ct")
 class Recipe:
     presets: ClassVar[Presets] = {}
     epochs: int = ours(1, "number of passes over the rows", least=1)
-    steps: int | None = ours(None, "maximum number of steps, also for the schedule; none: no limit", least=1)
+    steps: int | None = ours(
+        None, "maximum number of steps, also for the schedule; none: no limit", least=1
+    )
     batch: int = ours(64, "rows per step, of all processes together", least=1)
     lr: float = ours(3e-5, "highest learning rate", above=0)
     optimizer: str = ours(
         "adamw",
-        "adamw-hf: of transformers 4; adamw-bert: the same without bias correction; rmsprop uses beta2 only",
+        "adamw-hf: of transformers 4; adamw-bert: the same without bias correction; rmsprop uses "
+        "beta2 only",
         choices=OPTIMIZERS,
     )
     epsilon: float | None = ours(
@@ -38,27 +41,37 @@ class Recipe:
         above=0,
     )
     beta1: float = ours(0.9, "decay rate of the mean of the gradients", least=0, most=0.99999)
-    beta2: float = ours(0.999, "decay rate of the mean of the squared gradients", least=0, most=0.99999)
+    beta2: float = ours(
+        0.999, "decay rate of the mean of the squared gradients", least=0, most=0.99999
+    )
     weight_decay: float = ours(0.0, "weight decay; not for biases and norms", least=0)
     schedule: str = ours(
-        "linear", "schedule of the learning rate; ct: five rates, each for 500 steps", choices=SCHEDULES
+        "linear",
+        "schedule of the learning rate; ct: five rates, each for 500 steps",
+        choices=SCHEDULES,
     )
     warmup: float = ours(0.0, "share of the steps with a rising learning rate", least=0, most=1)
     clip: float = ours(1.0, "maximum norm of the gradient; 0: no limit", least=0)
     max_length: int = ours(32, "maximum tokens of a text, including special tokens", least=SHORTEST)
     prompt: str | None = ours(
         None,
-        "text to add before every text, or by side: a=query: ,b=passage: (also before those of --dev); the"
+        "text to add before every text, or by side: a=query: ,b=passage: (also before those of "
+        "--dev); the"
         " checkpoint declares it; none: as the base declares",
     )
     prompt_name: str | None = ours(None, "a prompt of the base, or by side: a=query,b=document")
-    chunk: int = ours(0, "rows to encode at once; fewer need less memory; 0: the whole batch", least=0)
+    chunk: int = ours(
+        0, "rows to encode at once; fewer need less memory; 0: the whole batch", least=0
+    )
     chunk_tokens: str | None = ours(
         None,
-        "tokens of the rows to encode at once, in place of chunk; auto: from the free memory of a GPU, halved"
+        "tokens of the rows to encode at once, in place of chunk; auto: from the free memory of a "
+        "GPU, halved"
         " when it is short; none: see chunk",
     )
-    dropout: float | None = ours(None, "dropout of the encoder; none: as in its config", least=0, most=0.99)
+    dropout: float | None = ours(
+        None, "dropout of the encoder; none: as in its config", least=0, most=0.99
+    )
     lora: int | None = ours(
         None,
         "train only low-rank updates of the encoder's matrices, with this rank; none: all weights",
@@ -75,17 +88,21 @@ class Recipe:
     )
     precision: str = ours(
         "auto",
-        "precision of matrix products; weights are fp32; auto: bf16 on a GPU that has it, fp32 on a CPU",
+        "precision of matrix products; weights are fp32; auto: bf16 on a GPU that has it, fp32 on "
+        "a CPU",
         choices=("fp32", "bf16", "auto"),
     )
     dedup: bool = ours(False, "skip rows with texts that occurred before")
     eval_every: int | None = ours(
         None,
-        "steps between two evaluations on --dev, which the end of an epoch adds; 0: only these ends; none: a"
+        "steps between two evaluations on --dev, which the end of an epoch adds; 0: only these "
+        "ends; none: a"
         " tenth of the run, at most 1000 steps, or with patience 0",
         least=0,
     )
-    patience: int = ours(0, "evaluations without a better score before the run ends; 0: no limit", least=0)
+    patience: int = ours(
+        0, "evaluations without a better score before the run ends; 0: no limit", least=0
+    )
     early_stop: str = ours(
         "patience",
         "patience: count since the best score; cumulative: count all scores below the previous one",
@@ -105,7 +122,9 @@ class Recipe:
                 off = format_value(getattr(self, note.needs))
                 refuse_idle(self, (name,), f"{note.needs}={off}")
         if self.optimizer in ("adam", "rmsprop") and self.weight_decay:
-            raise UsageError(f"optimizer={self.optimizer} has no weight decay", advice="use optimizer=adamw")
+            raise UsageError(
+                f"optimizer={self.optimizer} has no weight decay", advice="use optimizer=adamw"
+            )
         if self.optimizer == "rmsprop":
             refuse_idle(self, ("beta1",), "optimizer=rmsprop")
         if self.schedule in ("constant", "ct") and self.warmup:
@@ -114,7 +133,9 @@ class Recipe:
 
 
 def limits_of(text: str | None) -> list[list[int]]:
-    """Return the first limit of a chunk in tokens, with its step 0; nothing for no limit, or for `auto`."""
+    """Return the first limit of a chunk in tokens, with its step 0; nothing for no limit, or for
+    `auto`.
+    """
     if text in (None, AUTO):
         return []
     try:
@@ -133,7 +154,8 @@ class Dims(Recipe):
 
     dims: str | None = ours(
         None,
-        "widths such as 256,128,64: also add the loss of the vectors cut to each width; for encode --dim",
+        "widths such as 256,128,64: also add the loss of the vectors cut to each width; for encode "
+        "--dim",
     )
 
     def __post_init__(self) -> None:
@@ -161,5 +183,7 @@ def widths_of(settings: Any) -> list[int]:
 def check_widths(settings: Any, width: int) -> None:
     """Raise a UsageError for widths that are not smaller than that of the encoder."""
     if any(trained_width >= width for trained_width in widths_of(settings)):
-        problem = f"dims={settings.dims}: the vectors have {width} dimensions, which are always trained"
+        problem = (
+            f"dims={settings.dims}: the vectors have {width} dimensions, which are always trained"
+        )
         raise UsageError(problem, advice="give smaller widths only")

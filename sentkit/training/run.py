@@ -23,16 +23,19 @@ class Reporter:
     say: Callable[[str], None] = lambda message: None  # automatic choices and their reasons
     note: Callable[[str], None] = lambda message: None  # details, for verbose output
     warn: Callable[[str], None] = lambda message: None
-    # A run begins: the work of the runs after it, in units of its own, and the number of all these runs.
+    # A run begins: the work of the runs after it, in units of its own, and the number of all these
+    # runs.
     begin: Callable[[float, int], None] = lambda later_work, runs: None
     step: Callable[[Mapping[str, Any]], None] = lambda record: None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run of a command: a method with its settings and a seed, and what the command gives and reads.
+    """One run of a command: a method with its settings and a seed, and what the command gives and
+    reads.
 
-    Its folder is OUT, or OUT/seed-1 with several seeds; in a sweep OUT/NAME=VALUE,NAME=VALUE/seed-1.
+    Its folder is OUT, or OUT/seed-1 with several seeds; in a sweep
+    OUT/NAME=VALUE,NAME=VALUE/seed-1.
     """
 
     method: LoadedMethod
@@ -40,7 +43,9 @@ class Run:
     seed: int = 0
     root: Path  # OUT
     several: bool = False  # runs in OUT
-    chosen: Mapping[str, str] = field(default_factory=dict)  # in a sweep, the settings with several values
+    chosen: Mapping[str, str] = field(
+        default_factory=dict
+    )  # in a sweep, the settings with several values
     words: Sequence[str] = ()  # of the command line
     inputs: Sequence[Input] = ()
     device: str = "auto"
@@ -58,7 +63,9 @@ class Run:
     corpus: Corpus = field(default=None)  # type: ignore[assignment]
     dev: Dev | None = None
     test: LabelledRows | None = None
-    recorded: Mapping[str, Any] = field(default_factory=dict)  # `command_record`, for the checkpoint
+    recorded: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # `command_record`, for the checkpoint
 
     @property
     def method_class(self) -> type[Method]:

@@ -1,6 +1,7 @@
 """How settings are declared and parsed. `recipe.py` has those of the trainer. No torch.
 
-A setting is a field of a dataclass. It has a default, the source of the default and the valid values.
+A setting is a field of a dataclass. It has a default, the source of the default and the valid
+values.
 """
 
 import math
@@ -79,7 +80,9 @@ SYNONYMS = {  # names of other libraries and of papers -> our setting or flag
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Meaning and limits of a setting. The meaning is empty if a method only changes the default."""
+    """Meaning and limits of a setting. The meaning is empty if a method only changes the
+    default.
+    """
 
     source: str
     meaning: str = ""
@@ -87,7 +90,9 @@ class Note:
     above: float | None = None
     most: float | None = None
     choices: tuple[str, ...] = ()
-    needs: str = ""  # a setting; if that is 0, off or none, this one has no effect and must not be changed
+    needs: str = (
+        ""  # a setting; if that is 0, off or none, this one has no effect and must not be changed
+    )
 
     @property
     def limits(self) -> str:
@@ -132,7 +137,9 @@ def readout(usual: str, *, of_paper: bool = True, **limits: Any) -> Any:
 
 
 def with_readout_of_base(settings: S, declared: str | None) -> S:
-    """Fill in the settings that follow the readout of the base, if it is one of their choices `of_base`."""
+    """Fill in the settings that follow the readout of the base, if it is one of their choices
+    `of_base`.
+    """
     values: dict[str, str] = {}
     for setting in fields(settings):  # type: ignore[arg-type]
         choices = setting.metadata.get("of_base")
@@ -159,7 +166,9 @@ def chosen_readout(settings: Any) -> str:
 
 
 def changes_of(settings_class: type, preset: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a preset. Presets reproduce a paper, so they include the paper's readout."""
+    """Return the values of a preset. Presets reproduce a paper, so they include the paper's
+    readout.
+    """
     changes: dict[str, Any] = {}
     if "readout" in settings_class.__dataclass_fields__:  # type: ignore[attr-defined]
         usual, of_paper = usual_readout(settings_class)
@@ -171,7 +180,8 @@ def changes_of(settings_class: type, preset: Mapping[str, Any]) -> dict[str, Any
 def notes(settings_class: type) -> dict[str, Note]:
     """Return the note of each setting.
 
-    The source is that of the last class. The meaning and limits are from the last class with a meaning.
+    The source is that of the last class. The meaning and limits are from the last class with a
+    meaning.
     """
     merged: dict[str, Note] = {}
     for base_class in reversed(settings_class.__mro__):
@@ -192,7 +202,9 @@ def build(
     preset: str | None,
     assignments: Sequence[str],
 ) -> S:
-    """Return the defaults, changed by the preset and then by each `name=value`. The last value wins."""
+    """Return the defaults, changed by the preset and then by each `name=value`. The last value
+    wins.
+    """
     changes: dict[str, Any] = {}
     if preset is not None:
         if preset not in presets:
@@ -203,10 +215,11 @@ def build(
 
 
 def combinations(settings_class: type, assignments: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return each combination of values of the settings with a list; the last setting varies fastest.
+    """Return each combination of values of the settings with a list; the last setting varies
+    fastest.
 
-    A comma separates numbers, `on` and `off`, words with choices, and readouts. In another text, and in a
-    readout that is a list by default, it is part of the value.
+    A comma separates numbers, `on` and `off`, words with choices, and readouts. In another text,
+    and in a readout that is a list by default, it is part of the value.
     """
     settings = {setting.name: setting for setting in fields(settings_class)}
     setting_notes = notes(settings_class)
@@ -225,16 +238,25 @@ def combinations(settings_class: type, assignments: Mapping[str, str]) -> list[d
             value = value_of(name, setting_type, word.strip())
             text_of_value.setdefault(value, word.strip())
         texts_of_setting[name] = list(text_of_value.values())
-    return [dict(zip(texts_of_setting, texts, strict=True)) for texts in product(*texts_of_setting.values())]
+    return [
+        dict(zip(texts_of_setting, texts, strict=True))
+        for texts in product(*texts_of_setting.values())
+    ]
 
 
 def synonyms_of(settings: Collection[str]) -> dict[str, str]:
     """Return the synonyms of these settings, and of flags."""
-    return {synonym: name for synonym, name in SYNONYMS.items() if name in settings or name.startswith("--")}
+    return {
+        synonym: name
+        for synonym, name in SYNONYMS.items()
+        if name in settings or name.startswith("--")
+    }
 
 
 def parsed(settings_class: type, assignments: Iterable[str]) -> dict[str, Any]:
-    """Return the value of each `name=value`. Raise a UsageError for an unknown setting or a bad value."""
+    """Return the value of each `name=value`. Raise a UsageError for an unknown setting or a bad
+    value.
+    """
     types = {setting.name: setting.type for setting in fields(settings_class)}
     setting_notes = notes(settings_class)
     values: dict[str, Any] = {}
@@ -257,7 +279,9 @@ def value_of(name: str, setting_type: Any, text: str) -> Any:
     if NoneType in alternatives:
         if text.lower() == "none":
             return None
-        setting_type = next(alternative for alternative in alternatives if alternative is not NoneType)
+        setting_type = next(
+            alternative for alternative in alternatives if alternative is not NoneType
+        )
     try:
         value = WORDS[text.lower()] if setting_type is bool else setting_type(text)
     except (KeyError, ValueError) as error:
@@ -288,7 +312,9 @@ def format_value(value: Any) -> str:
 
 
 def differences(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[str]:
-    """Return the fields that differ from those of an earlier record, as `name (value, was value)`."""
+    """Return the fields that differ from those of an earlier record, as `name (value, was
+    value)`.
+    """
     changes: list[str] = []
     for name in dict.fromkeys([*earlier, *record]):
         value = record.get(name)
@@ -298,7 +324,9 @@ def differences(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[s
     return changes
 
 
-def described(settings_class: type, presets: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+def described(
+    settings_class: type, presets: Mapping[str, Mapping[str, Any]]
+) -> list[tuple[str, str]]:
     """Return each setting with default, meaning, limits and source, and then the presets."""
     setting_notes = notes(settings_class)
     lines: list[tuple[str, str]] = []

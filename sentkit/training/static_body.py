@@ -1,4 +1,6 @@
-"""A static model in training: a table of token vectors with the interface of an encoder; its tokenizer."""
+"""A static model in training: a table of token vectors with the interface of an encoder; its
+tokenizer.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +22,8 @@ NO_TOKENS = "the text has no known tokens"
 class TokenTable(nn.Module):
     """Returns the vector of each token, with the interface of `Bert`. It has no layers after X(0).
 
-    With `normalize`, the vectors of a text are divided by the length of their mean. The readout `mean` is
-    then the vector of unit length that `encode` writes.
+    With `normalize`, the vectors of a text are divided by the length of their mean. The readout
+    `mean` is then the vector of unit length that `encode` writes.
     """
 
     depth = 0
@@ -81,9 +83,11 @@ class TokenTable(nn.Module):
 
 
 def scaled(table: Table) -> np.ndarray:
-    """Return the rows divided by a power of two, so that the vectors of tokens have a length of about 1.
+    """Return the rows divided by a power of two, so that the vectors of tokens have a length of
+    about 1.
 
-    This changes no vector of unit length, not even its last bit. Tables of different models have lengths from
+    This changes no vector of unit length, not even its last bit. Tables of different models have
+    lengths from
     0.1 to 1000, and a learning rate is then right for all of them.
     """
     vectors = table.rows
@@ -100,7 +104,9 @@ def scaled(table: Table) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class KnownTexts(TextTokenizer):
-    """The tokenizer of a static model. A text without known tokens is a problem: its vector is always 0."""
+    """The tokenizer of a static model. A text without known tokens is a problem: its vector is
+    always 0.
+    """
 
     pieces: WordPieces
 

@@ -1,7 +1,8 @@
-"""Transforms of rows: fitted to a stream of vectors, or merged from fits to shards, and applied to vectors.
+"""Transforms of rows: fitted to a stream of vectors, or merged from fits to shards, and applied to
+vectors.
 
-The moments of the shards are added. The result is the transform that one fit to all vectors would give. An
-application replaces the vectors, renames their space, and keeps other fields.
+The moments of the shards are added. The result is the transform that one fit to all vectors would
+give. An application replaces the vectors, renames their space, and keeps other fields.
 """
 
 import hashlib
@@ -72,7 +73,9 @@ class Sample:
 
 
 def read_sample(inputs: Inputs, keep: Callable[[Float32], None]) -> Sample:
-    """Read the rows once. `keep` receives every block (n, d); the vectors of one row are adjacent."""
+    """Read the rows once. `keep` receives every block (n, d); the vectors of one row are
+    adjacent.
+    """
     reader = VectorReader(inputs)
     total: Moments | None = None
     records = []
@@ -117,7 +120,9 @@ class Fitted:
 
     @property
     def note(self) -> dict[str, Any]:
-        """The metadata of the file. It has no time and no path, so equal vectors give equal bytes."""
+        """The metadata of the file. It has no time and no path, so equal vectors give equal
+        bytes.
+        """
         width = self.sample.moments.width
         result_width = width
         if isinstance(self.fit, Fit):
@@ -140,7 +145,9 @@ class Fitted:
             arrays = {PARAMETERS: self.fit.parameters}
         else:
             bias = 0.0 - self.fit.mean
-            dense_layer(self.fit.kernel, bias, kind=self.kind, source=source)  # raises if not finite
+            dense_layer(
+                self.fit.kernel, bias, kind=self.kind, source=source
+            )  # raises if not finite
             arrays = {"kernel": self.fit.kernel, "bias": bias[np.newaxis]}
         if self.kind in KINDS:  # which can be merged
             count = np.array([moments.count], np.float64)
@@ -165,7 +172,9 @@ def fit_transform(inputs: Inputs, kind: str, options: FitOptions) -> Fitted:
 
 
 def check_varied(kind: str, sample: Sample, paths: Sequence[str]) -> None:
-    """Refuse vectors with nothing to fit: equal vectors, or for svd zero vectors. A mean always exists."""
+    """Refuse vectors with nothing to fit: equal vectors, or for svd zero vectors. A mean always
+    exists.
+    """
     if kind == "center":
         return
     are_equal = not sample.moments.deviations.any()
@@ -174,7 +183,12 @@ def check_varied(kind: str, sample: Sample, paths: Sequence[str]) -> None:
         raise DataError("all vectors are equal, so there is nothing to fit", source=together(paths))
 
 
-ALIKE = ("kind", "dim", "remove", "width")  # transforms can be merged only if these fields are equal
+ALIKE = (
+    "kind",
+    "dim",
+    "remove",
+    "width",
+)  # transforms can be merged only if these fields are equal
 
 
 def merge_transforms(paths: Sequence[str]) -> Fitted:
@@ -188,7 +202,9 @@ def merge_transforms(paths: Sequence[str]) -> Fitted:
                 problem = f"{name} is {note.get(name)}, but {first_note.get(name)} in {paths[0]}"
                 raise DataError(problem, source=path, advice=advice)
         if not is_same_space(sample.emb, total.emb):
-            raise DataError(f"fitted on {named(sample.emb)}, {paths[0]} on {named(total.emb)}", source=path)
+            raise DataError(
+                f"fitted on {named(sample.emb)}, {paths[0]} on {named(total.emb)}", source=path
+            )
         total = Sample(total.moments + sample.moments, total.emb, total.inputs + sample.inputs)
     kind = first_note["kind"]
     check_varied(kind, total, paths)
@@ -206,9 +222,15 @@ def read_fitted_sample(path: str) -> tuple[Mapping[str, Any], Sample]:
     """The note of a transform, and the moments that it was fitted to."""
     note = read_fit_note(path)
     kind = note.get("kind")
-    if not isinstance(kind, str) or kind not in KINDS or not read_header(path).entries.keys() >= set(MOMENTS):
+    if (
+        not isinstance(kind, str)
+        or kind not in KINDS
+        or not read_header(path).entries.keys() >= set(MOMENTS)
+    ):
         problem = "contains no moments, so it cannot be merged"
-        raise DataError(problem, source=path, advice="run sentkit whiten fit on all vectors together")
+        raise DataError(
+            problem, source=path, advice="run sentkit whiten fit on all vectors together"
+        )
     count, mean, scatter = (read_array(path, name).astype(np.float64) for name in MOMENTS)
     # The note comes from a file of any origin: each access may fail.
     try:
@@ -290,8 +312,12 @@ def write_transformed(
     sink.flush()
 
 
-def transformed_metadata(inputs: Inputs, emb: str | None, step: Step, transform: str) -> dict[str, Any]:
-    """The metadata of the output: what all vector files say, plus this step; for JSONL only `_emb`."""
+def transformed_metadata(
+    inputs: Inputs, emb: str | None, step: Step, transform: str
+) -> dict[str, Any]:
+    """The metadata of the output: what all vector files say, plus this step; for JSONL only
+    `_emb`.
+    """
     common = {name: value for name, value in common_spec(inputs).items() if name not in BARE}
     steps_before = common_steps(inputs)
     label, _, space = (emb or UNNAMED.emb).rpartition(":")

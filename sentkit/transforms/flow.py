@@ -1,8 +1,9 @@
 """The normalizing flow of BERT-flow (arXiv:2011.05864, named l3_d3_w32 there), and its fit.
 
-A vector passes 3 levels of 3 steps. A step shifts and scales each number (ActNorm), reverses the order of the
-numbers, and adds a function of the first half to the second half (additive coupling). After each of the first
-two levels the second half leaves the flow. All numbers that leave, together, are the result.
+A vector passes 3 levels of 3 steps. A step shifts and scales each number (ActNorm), reverses the
+order of the numbers, and adds a function of the first half to the second half (additive coupling).
+After each of the first two levels the second half leaves the flow. All numbers that leave,
+together, are the result.
 """
 
 import math
@@ -45,7 +46,9 @@ def widths_of(width: int) -> list[int]:
 
 
 def parameter_count(width: int) -> int:
-    return sum(math.prod(shape) for step_width in widths_of(width) for shape in shapes(step_width).values())
+    return sum(
+        math.prod(shape) for step_width in widths_of(width) for shape in shapes(step_width).values()
+    )
 
 
 def blocks_of(parameters: Any, width: int) -> list[Block]:
@@ -85,7 +88,9 @@ class Pass:
         return (x + self.block[f"shift{layer}"]) * np.exp(SCALE * self.block[f"scale{layer}"])
 
     def backward(self, d_result: Any, gradient: Block) -> Any:
-        """Receive the gradient of the result; write that of the parameters and return that of the input."""
+        """Receive the gradient of the result; write that of the parameters and return that of the
+        input.
+        """
         d_first = d_result[:, : self.half]
         d_second = d_result[:, self.half :]
         d_hidden = d_second  # of the output of a layer, from the last to the first
@@ -224,7 +229,9 @@ def diverged(source: str) -> DataError:
 
 def initialise(parameters: Float64, x: Float64, random: np.random.Generator) -> None:
     """Draw the weights. Each ActNorm gives the numbers of the first batch mean 0 and variance 1."""
-    smallest = ROUNDING * x.std(axis=0).max()  # deviation of the vectors; all later numbers vary by about 1
+    smallest = (
+        ROUNDING * x.std(axis=0).max()
+    )  # deviation of the vectors; all later numbers vary by about 1
     for index, block in enumerate(blocks_of(parameters, x.shape[1])):
         if is_new_level(index):
             x = x[:, : x.shape[1] // 2]
@@ -266,7 +273,9 @@ def loss(parameters: Float64, x: Float64, gradient: Float64 | None = None) -> fl
     if gradient is not None:
         d_result = np.empty((count, 0))  # of the first half of a level, from the level after it
         for step, block in zip(passes[::-1], blocks_of(gradient, width)[::-1], strict=True):
-            if step.result.shape[1] > d_result.shape[1]:  # the end of a level: the other numbers leave
+            if (
+                step.result.shape[1] > d_result.shape[1]
+            ):  # the end of a level: the other numbers leave
                 leaving = step.result[:, d_result.shape[1] :]
                 d_result = np.concatenate([d_result, leaving * (bit / count)], axis=1)
             d_result = step.backward(d_result, block)

@@ -1,9 +1,11 @@
-"""Moments of vectors, and the transforms that are computed from them, each affine: (x - mean) @ kernel.
+"""Moments of vectors, and the transforms that are computed from them, each affine: (x - mean) @
+kernel.
 
-The moments are count, mean, and scatter around the mean. Those of two sets can be added. Independent
-components also need the vectors. They are those of FastICA of scikit-learn (Hyvärinen 1999): symmetric, with
-log cosh. Only the signs differ: the skewness of each component is positive, unless the signs are kept. For
-60,000 vectors of 128 numbers, one thread takes 2.3 s of CPU time and 126 MB besides the input.
+The moments are count, mean, and scatter around the mean. Those of two sets can be added.
+Independent components also need the vectors. They are those of FastICA of scikit-learn (Hyvärinen
+1999): symmetric, with log cosh. Only the signs differ: the skewness of each component is positive,
+unless the signs are kept. For 60,000 vectors of 128 numbers, one thread takes 2.3 s of CPU time and
+126 MB besides the input.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,14 +18,18 @@ import numpy as np
 from sentkit.arrays import Float32, Float64, Floats
 from sentkit.errors import UsageError
 
-MAX_SCATTER_WIDTH = 4096  # maximum vector width with a full scatter: 128 MiB, and seconds for its eigenvalues
+MAX_SCATTER_WIDTH = (
+    4096  # maximum vector width with a full scatter: 128 MiB, and seconds for its eigenvalues
+)
 MOMENTS = ("count", "mean", "scatter")  # the names of their tensors in a file
 CONSTANT = 1e-12  # relative to the mean; a smaller deviation is a rounding error
 
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Moments in float64. The scatter is centred: sums of raw squares lose precision if the mean is large."""
+    """Moments in float64. The scatter is centred: sums of raw squares lose precision if the mean is
+    large.
+    """
 
     count: int
     mean: Float64  # (d,)
@@ -40,7 +46,9 @@ class Moments:
 
     @property
     def deviations(self) -> Float64:
-        """The population standard deviation of each number, (d,); exactly 0 if the number is constant."""
+        """The population standard deviation of each number, (d,); exactly 0 if the number is
+        constant.
+        """
         deviations: Float64 = np.sqrt(self.squares / self.count)
         return np.where(deviations <= CONSTANT * np.abs(self.mean), 0.0, deviations)
 
@@ -81,8 +89,8 @@ class FitOptions:
     tolerance: float = 1e-4
     keep_width: bool = False  # pad with zeros if the rank is below the requested number
     keep_signs: bool = False  # the signs of scikit-learn instead of positive skewness
-    # flow: the values of BERT-flow. Its code takes a step for 32 pairs of texts, which it encodes with
-    # dropout. This fit has fixed vectors.
+    # flow: the values of BERT-flow. Its code takes a step for 32 pairs of texts, which it encodes
+    # with dropout. This fit has fixed vectors.
     epochs: int = 1
     batch: int = 32
     lr: float = 1e-3
@@ -106,10 +114,11 @@ class Principal:
 
 
 def principal(moments: Moments, max_dim: int, done: str, *, centred: bool = True) -> Principal:
-    """The first `max_dim` principal directions, or fewer if the vectors have fewer independent ones.
+    """The first `max_dim` principal directions, or fewer if the vectors have fewer independent
+    ones.
 
-    If not `centred`, they are the right singular vectors of the vectors. The largest number of each is
-    positive. `done` says in the warning what happens to them.
+    If not `centred`, they are the right singular vectors of the vectors. The largest number of each
+    is positive. `done` says in the warning what happens to them.
     """
     count = moments.count
     if centred:
@@ -135,7 +144,8 @@ def principal(moments: Moments, max_dim: int, done: str, *, centred: bool = True
     warnings: tuple[str, ...] = ()
     if dim < max_dim:
         warnings = (
-            f"{count} vectors of {moments.width} numbers have only {rank} independent directions{after}:"
+            f"{count} vectors of {moments.width} numbers have only {rank} independent "
+            f"directions{after}:"
             f" {dim} of {max_dim} are {done}",
         )
     return Principal(axes[:, :dim], scatters[:dim], warnings)
@@ -150,10 +160,14 @@ def requested_dim(moments: Moments, options: FitOptions) -> int:
     return options.dim
 
 
-def rotated(moments: Moments, options: FitOptions, *, scaled: bool = False, centred: bool = True) -> Fit:
-    """Rotate the vectors to their principal directions, or if not `centred`, to right singular vectors.
+def rotated(
+    moments: Moments, options: FitOptions, *, scaled: bool = False, centred: bool = True
+) -> Fit:
+    """Rotate the vectors to their principal directions, or if not `centred`, to right singular
+    vectors.
 
-    `scaled`: to sample covariance I, by U / sqrt(eigenvalues), as in BERT-whitening (arXiv:2103.15316).
+    `scaled`: to sample covariance I, by U / sqrt(eigenvalues), as in BERT-whitening
+    (arXiv:2103.15316).
     """
     dim = requested_dim(moments, options)
     directions = principal(moments, dim, "kept", centred=centred)
@@ -165,9 +179,13 @@ def rotated(moments: Moments, options: FitOptions, *, scaled: bool = False, cent
 
 
 def zca(moments: Moments, options: FitOptions) -> Fit:
-    """Whitening, then the rotation back to the old axes: of all whitenings, the nearest to the vectors."""
+    """Whitening, then the rotation back to the old axes: of all whitenings, the nearest to the
+    vectors.
+    """
     directions = principal(moments, moments.width, "scaled, and the rest are 0")
-    kernel = directions.axes / np.sqrt(directions.scatters / (moments.count - 1)) @ directions.axes.T
+    kernel = (
+        directions.axes / np.sqrt(directions.scatters / (moments.count - 1)) @ directions.axes.T
+    )
     return Fit(kernel, moments.mean, warnings=directions.warnings)
 
 
@@ -178,7 +196,8 @@ def center(moments: Moments, options: FitOptions) -> Fit:
 def standardize(moments: Moments, options: FitOptions) -> Fit:
     """Scale each number to population standard deviation 1. A constant number becomes 0.
 
-    Division by a small floor instead would let the slightest change in later vectors dominate the result.
+    Division by a small floor instead would let the slightest change in later vectors dominate the
+    result.
     """
     deviations = moments.deviations
     is_constant = deviations == 0
@@ -186,17 +205,23 @@ def standardize(moments: Moments, options: FitOptions) -> Fit:
     warnings: tuple[str, ...] = ()
     if is_constant.any():
         warnings = (
-            f"{is_constant.sum()} of {moments.width} numbers are the same in all vectors and become 0",
+            f"{is_constant.sum()} of {moments.width} numbers are the same in all vectors and "
+            f"become 0",
         )
     return Fit(np.diag(factors), moments.mean, warnings=warnings)
 
 
 def abtt(moments: Moments, options: FitOptions) -> Fit:
-    """All-but-the-top (arXiv:1702.01417): remove the mean and the first directions; by default 1 per 100."""
+    """All-but-the-top (arXiv:1702.01417): remove the mean and the first directions; by default 1
+    per 100.
+    """
     default_count = max(1, round(moments.width / 100))
     removed_count = default_count if options.remove is None else options.remove
     if removed_count >= moments.width:
-        problem = f"--remove {removed_count}: expected less than {moments.width}, the length of the vectors"
+        problem = (
+            f"--remove {removed_count}: expected less than {moments.width}, the length of "
+            f"the vectors"
+        )
         raise UsageError(problem)
     directions = principal(moments, removed_count, "removed")
     kernel = np.eye(moments.width) - directions.axes @ directions.axes.T
@@ -264,7 +289,9 @@ def ica(blocks: Sequence[Float32], moments: Moments, options: FitOptions) -> Fit
 
 
 def fast_ica(whitened: Float64, options: FitOptions) -> tuple[Float64, int, bool]:
-    """Return the orthogonal matrix (k, k) with a component in each row, the iterations, and convergence."""
+    """Return the orthogonal matrix (k, k) with a component in each row, the iterations, and
+    convergence.
+    """
     import warnings
 
     from sklearn.decomposition import fastica
@@ -283,5 +310,7 @@ def fast_ica(whitened: Float64, options: FitOptions) -> tuple[Float64, int, bool
             return_n_iter=True,
             compute_sources=False,
         )
-    converged = not any(issubclass(raised.category, ConvergenceWarning) for raised in raised_warnings)
+    converged = not any(
+        issubclass(raised.category, ConvergenceWarning) for raised in raised_warnings
+    )
     return matrix, iterations, converged

@@ -1,8 +1,9 @@
-"""Steps: vectors -> vectors, and the files of transforms. Each step has a hash, which identifies its space.
+"""Steps: vectors -> vectors, and the files of transforms. Each step has a hash, which identifies
+its space.
 
-The `suffix` of a step is added to the label of the space. Its `hash` is combined with the hash of the space.
-A transform in a file is affine or a flow. An affine file has a kernel and a bias, applied as
-(x + bias) @ kernel, and a note about the fitted space.
+The `suffix` of a step is added to the label of the space. Its `hash` is combined with the hash of
+the space. A transform in a file is affine or a flow. An affine file has a kernel and a bias,
+applied as (x + bias) @ kernel, and a note about the fitted space.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,13 @@ import numpy as np
 
 from sentkit.arrays import Float32, Float64
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.vectors.fingerprint import digest, edition_advice, emb_problem, short_label, space_of
+from sentkit.formats.vectors.fingerprint import (
+    digest,
+    edition_advice,
+    emb_problem,
+    short_label,
+    space_of,
+)
 from sentkit.formats.vectors.tensors import read_array, read_note
 
 if TYPE_CHECKING:
@@ -104,17 +111,23 @@ class Linear:
 
     @cached_property
     def hash(self) -> str:
-        """The hash of the layer only: a whitening has the same hash in its file and in a checkpoint."""
+        """The hash of the layer only: a whitening has the same hash in its file and in a
+        checkpoint.
+        """
         activation: str | bool = self.activation
         if activation == "identity":
             activation = False  # these two are hashed as the flag for tanh that they once were
         elif activation == "tanh":
             activation = True
-        return digest(["linear", *self.weight.shape, in_hex(self.weight), in_hex(self.bias), activation])
+        return digest(
+            ["linear", *self.weight.shape, in_hex(self.weight), in_hex(self.bias), activation]
+        )
 
     def width(self, before: int) -> int:
         if self.takes != before:
-            raise UsageError(f"{self.kind} takes vectors of {self.takes} numbers, these have {before}")
+            raise UsageError(
+                f"{self.kind} takes vectors of {self.takes} numbers, these have {before}"
+            )
         return self.weight.shape[0]
 
     def __call__(self, vectors: Float32) -> Float32:
@@ -127,7 +140,9 @@ def in_hex(array: Float32) -> str:
 
 
 def activated(values: Float32, name: str) -> Float32:
-    """Apply the activation of this name; "gelu" is the exact function, not the tanh approximation."""
+    """Apply the activation of this name; "gelu" is the exact function, not the tanh
+    approximation.
+    """
     if name == "identity":
         return values
     if name == "tanh":
@@ -145,7 +160,9 @@ def activated(values: Float32, name: str) -> Float32:
 
 @dataclass(frozen=True)
 class Norm:
-    """Layer normalization: mean 0 and variance 1 over the numbers of a vector, then x * weight + bias."""
+    """Layer normalization: mean 0 and variance 1 over the numbers of a vector, then x * weight +
+    bias.
+    """
 
     weight: Float32  # (d,)
     bias: Float32  # (d,)
@@ -161,7 +178,9 @@ class Norm:
 
     def width(self, before: int) -> int:
         if len(self.weight) != before:
-            raise UsageError(f"norm takes vectors of {len(self.weight)} numbers, these have {before}")
+            raise UsageError(
+                f"norm takes vectors of {len(self.weight)} numbers, these have {before}"
+            )
         return before
 
     def __call__(self, vectors: Float32) -> Float32:
@@ -207,7 +226,9 @@ def dense_layer(kernel: Float64, bias: Float64, *, kind: str, source: str) -> Li
 
 
 def check_fitted(path: str, emb: str | None) -> None:
-    """Refuse a transform of another space. No `_emb` in the file fits all, null only vectors without."""
+    """Refuse a transform of another space. No `_emb` in the file fits all, null only vectors
+    without.
+    """
     note = read_fit_note(path)
     fitted = note.get("_emb")
     if "_emb" not in note or fitted == emb:

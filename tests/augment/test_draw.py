@@ -1,4 +1,6 @@
-"""Draws, by their definitions and by counting; tests/commands/test_augment.py computes some from digests."""
+"""Draws, by their definitions and by counting; tests/commands/test_augment.py computes some from
+digests.
+"""
 
 from collections import Counter
 from itertools import combinations

@@ -1,4 +1,6 @@
-"""The operations on words: how many words change, which, and where the mark is; and one after another."""
+"""The operations on words: how many words change, which, and where the mark is; and one after
+another.
+"""
 
 from decimal import ROUND_FLOOR, Decimal
 from itertools import chain
@@ -61,7 +63,13 @@ def test_a_share_of_words_is_exact():
         ("5x0.05", 100, 100, 2, (5, 5)),  # five pairs
         ("5x0.05", 9, 9, 2, (4, 1)),  # eight words in four pairs
         ("5x0.05", 1, 1, 2, (0, 0)),
-        ("1x0.5", 7, 7, 2, (1, 3)),  # half of seven words is three, and a pair of such spans has six
+        (
+            "1x0.5",
+            7,
+            7,
+            2,
+            (1, 3),
+        ),  # half of seven words is three, and a pair of such spans has six
         ("3x1", 7, 6, 1, (1, 6)),
         ("5x0", 10, 9, 1, (0, 0)),
     ],
@@ -82,7 +90,8 @@ CHANGES = {  # the number of places that an operation draws in n words, and the 
 
 @pytest.mark.parametrize("mark", [None, "#"])
 @pytest.mark.parametrize(
-    ("operation", "written"), [(each, value) for each, (values, _) in CHANGES.items() for value in values]
+    ("operation", "written"),
+    [(each, value) for each, (values, _) in CHANGES.items() for value in values],
 )
 def test_the_places_that_change(operation, written, mark):
     """As many as fit, disjoint and in order. The result is that of plain loops over the record."""
@@ -91,7 +100,11 @@ def test_the_places_that_change(operation, written, mark):
     marks = {"mark": mark} if operation in (delete, span_delete) else {}
     for n in range(60):
         made, note = operation(words(n), draw(n), value, **marks)
-        shown = {"op": operation.__name__.replace("_", "-"), **note, **({"mark": mark} if mark else {})}
+        shown = {
+            "op": operation.__name__.replace("_", "-"),
+            **note,
+            **({"mark": mark} if mark else {}),
+        }
         number, length = count(value, n)
         starts = [*chain.from_iterable(note["at"])] if operation is reorder else note["at"]
         covered = {start + place for start in starts for place in range(length)}
@@ -105,7 +118,13 @@ def test_the_places_that_change(operation, written, mark):
 
 def test_case_and_punctuation():
     """Punctuation goes around words and alone; a text of punctuation only is unchanged."""
-    texts = ["Well , he said: “don't!”", "A 3.5 % rise - (big).", '«Straße» 50% ("a-b"), $5,', "... !", ""]
+    texts = [
+        "Well , he said: “don't!”",
+        "A 3.5 % rise - (big).",
+        '«Straße» 50% ("a-b"), $5,',
+        "... !",
+        "",
+    ]
     found = [" ".join(no_punctuation(text.split(), draw())[0]) for text in texts]
 
     assert found == ["Well he said don't", "A 3.5 % rise big", "Straße 50% a-b $5", "... !", ""]
@@ -138,7 +157,13 @@ def test_number_of_synonyms(rate, count):
 
 @pytest.mark.parametrize(
     ("word", "expected"),
-    [("DOG", "HOUND"), ("Dog,", "Hound,"), ("U.S.", "America"), ("Don\u2019t", "Never"), ("...", "...")],
+    [
+        ("DOG", "HOUND"),
+        ("Dog,", "Hound,"),
+        ("U.S.", "America"),
+        ("Don\u2019t", "Never"),
+        ("...", "..."),
+    ],
 )
 def test_lookup_of_synonyms(word, expected):
     """A word that contains punctuation is looked up whole first; apostrophes are normalized."""
@@ -190,7 +215,8 @@ PREFIXED = {
 
 
 @pytest.mark.parametrize(
-    ("rule", "pairs"), [("drop", DROPPED), ("insert", INSERTED), ("prefix", PREFIXED), ("none", {"": ""})]
+    ("rule", "pairs"),
+    [("drop", DROPPED), ("insert", INSERTED), ("prefix", PREFIXED), ("none", {"": ""})],
 )
 def test_the_first_rule_that_applies(rule, pairs):
     for text, negation in pairs.items():

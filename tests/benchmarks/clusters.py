@@ -1,7 +1,9 @@
-"""k-means against scikit-learn's and faiss's, which is to be installed beside sentkit: clusters.py [SEEDS]
+"""k-means against scikit-learn's and faiss's, which is to be installed beside sentkit: clusters.py
+[SEEDS]
 
-Fifty iterations each, as faiss makes them all, and as many restarts. faiss looks at 256 rows for a cluster,
-so a separate line lets it use all rows, as the other two do. Inertias are of all rows; seconds are CPU time.
+Fifty iterations each, as faiss makes them all, and as many restarts. faiss looks at 256 rows for a
+cluster, so a separate line lets it use all rows, as the other two do. Inertias are of all rows;
+seconds are CPU time.
 """
 
 import os
@@ -34,7 +36,9 @@ def ours(rows, seed):
 def scikit_learn(rows, seed):
     from sklearn.cluster import KMeans
 
-    model = KMeans(CLUSTERS, n_init=RESTARTS, max_iter=ITERATIONS, tol=0.0, random_state=seed).fit(rows)
+    model = KMeans(CLUSTERS, n_init=RESTARTS, max_iter=ITERATIONS, tol=0.0, random_state=seed).fit(
+        rows
+    )
     return model.cluster_centers_.astype(np.float64)
 
 
@@ -70,7 +74,9 @@ def main():
     for name, own in seconds.items():
         relative = (f"{ratio:.2f}" for ratio in ratios(own, seconds["faiss"]))
         inertia, theirs = (statistics.fmean(inertias[each]) for each in (name, "faiss"))
-        rows.append([name, f"{min(own):.1f} s", *relative, f"{inertia:.1f}", f"{inertia / theirs:.4f}"])
+        rows.append(
+            [name, f"{min(own):.1f} s", *relative, f"{inertia:.1f}", f"{inertia / theirs:.4f}"]
+        )
     columns = "CPU time | relative to faiss: least | median | inertia | relative to faiss"
     print_table(f"what | {columns}", rows)
 

@@ -1,4 +1,5 @@
-"""encode against sentence-transformers: equal weights and texts, without loading, CPU seconds of one thread.
+"""encode against sentence-transformers: equal weights and texts, without loading, CPU seconds of
+one thread.
 
 python tests/benchmarks/encode.py TEXTS.txt [COUNT]
 """
@@ -57,7 +58,8 @@ def main():
     full, reference = ways["sentkit fp32"](), ways["sentence-transformers fp32"]()
     near, rough = least_cosine(full, reference), least_cosine(full, ways["sentkit bf16"]())
     print(
-        f"{len(texts)} sentences of {words:.1f} words. Lowest cosine of sentkit with sentence-transformers,"
+        f"{len(texts)} sentences of {words:.1f} words. Lowest cosine of sentkit with "
+        f"sentence-transformers,"
         f" fp32: {near:.6f}; of bf16 with fp32: {rough:.5f}. Matrix products take"
         f" {100 * product_share(ways['sentkit fp32']):.0f} % of the time of sentkit fp32."
     )

@@ -2,12 +2,13 @@
 
 python tests/benchmarks/gpu.py LIMIT TEXTS.txt[.gz] [--count 20000] [--length 128] [--size base]
 
-LIMIT is the speed of the GPU in TFLOP/s for dense products in bf16, from its data sheet. Only the products of
-the network and of its attention are counted. With `--device cpu --size tiny` it runs to its end on a CPU;
-those figures have no meaning.
+LIMIT is the speed of the GPU in TFLOP/s for dense products in bf16, from its data sheet. Only the
+products of the network and of its attention are counted. With `--device cpu --size tiny` it runs to
+its end on a CPU; those figures have no meaning.
 
-The tables: encode beside sentence-transformers, steps of training beside a plain loop over a model of
-transformers, and the kernels that take the most time, with the share of the time in which the GPU works.
+The tables: encode beside sentence-transformers, steps of training beside a plain loop over a model
+of transformers, and the kernels that take the most time, with the share of the time in which the
+GPU works.
 """
 
 import argparse
@@ -22,7 +23,14 @@ import numpy as np
 import torch
 from encode import least_cosine
 from runtimes import write_families
-from timing import make_model, print_table, read_texts, rounds_of, sentence_transformers, write_texts
+from timing import (
+    make_model,
+    print_table,
+    read_texts,
+    rounds_of,
+    sentence_transformers,
+    write_texts,
+)
 from torch import nn
 from torch.nn import functional as F
 
@@ -64,7 +72,9 @@ class Machine:
 
 def trainer_in(own, machine, texts, name, settings):
     rows = write_texts(Path(own, "texts.txt"), texts)
-    return trainer_of(str(machine.folder), name, rows, Path(own), [*settings, "epochs=1"], machine.device)
+    return trainer_of(
+        str(machine.folder), name, rows, Path(own), [*settings, "epochs=1"], machine.device
+    )
 
 
 def seconds_of_plain_step(machine, texts, batch, length):
@@ -96,7 +106,9 @@ def seconds_of_plain_step(machine, texts, batch, length):
 
 
 def seconds_of_own_step(machine, trainer):
-    """Take all steps. The values of a step are read after the start of later ones, which are not counted."""
+    """Take all steps. The values of a step are read after the start of later ones, which are not
+    counted.
+    """
     started = []  # time, and the steps until then
     reads = 0
 
@@ -132,14 +144,18 @@ def profile(machine, what, work):
     busy = sum(times.values()) / wall / 1e3
     print(f"{what}: {1e3 * wall:.0f} ms, {calls} {kernels} take {busy:.0%} of it\n")
     slowest = sorted(events, key=times.get, reverse=True)[:KERNELS]
-    rows = [[event.key[:80].replace("|", "/"), f"{times[event]:.2f}", event.count] for event in slowest]
+    rows = [
+        [event.key[:80].replace("|", "/"), f"{times[event]:.2f}", event.count] for event in slowest
+    ]
     print_table(f"{kernels} | ms | calls", rows)
 
 
 def encode(machine, texts, length, batch, limit):
     folder = str(machine.folder)
     half, full = (
-        sentkit.Encoder(folder, device=machine.device, precision=kind, readout="mean", max_length=length)
+        sentkit.Encoder(
+            folder, device=machine.device, precision=kind, readout="mean", max_length=length
+        )
         for kind in ("bf16", "fp32")
     )
     tokens = half.tokenizer(texts)
@@ -166,7 +182,9 @@ def encode(machine, texts, length, batch, limit):
         rows.append([what, f"{len(texts) / seconds:.0f} texts/s", *counted])
     print_table("encode | texts | products | of LIMIT", rows)
     some = texts[: 4 * batch]
-    print(f"lowest cosine of bf16 with fp32: {least_cosine(half.encode(some), full.encode(some)):.5f}")
+    print(
+        f"lowest cosine of bf16 with fp32: {least_cosine(half.encode(some), full.encode(some)):.5f}"
+    )
     packed = any(isinstance(module, CudaBlock) for module in half.loaded.network.modules())
     print(f"attention: {'one kernel without padding' if packed else 'not the kernel for GPUs'}\n")
     some_batches = batches[: max(1, len(batches) // 4)]
@@ -212,7 +230,8 @@ def train(machine, texts, shapes, limit):
                 seconds = seconds_of_own_step(machine, trainer)
             else:
                 seconds = seconds_of_plain_step(machine, some, batch, length)
-        # Two passes over each text, and a backward pass that takes twice the operations of a forward pass.
+        # Two passes over each text, and a backward pass that takes twice the operations of a
+        # forward pass.
         speed = 6 * machine.flops(lengths) / trainer.order.steps / seconds / 1e12
         memory = torch.cuda.max_memory_allocated() / 2**30 if machine.device != "cpu" else 0.0
         cells = [f"{1e3 * seconds:.1f} ms", f"{speed:.3g} TFLOP/s", f"{speed / limit:.1%}"]
@@ -228,24 +247,36 @@ def train(machine, texts, shapes, limit):
     with TemporaryDirectory() as own:
         wanted = [f"batch={batch}", f"max_length={length}", "precision=bf16"]
         trainer = trainer_in(own, machine, texts[: 8 * batch], "simcse", wanted)
-        profile(machine, f"train simcse, {trainer.order.steps} steps of {batch} x {length}", trainer.train)
+        profile(
+            machine,
+            f"train simcse, {trainer.order.steps} steps of {batch} x {length}",
+            trainer.train,
+        )
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("limit", type=float, metavar="LIMIT", help="TFLOP/s of the GPU in bf16")
-    parser.add_argument("texts", metavar="TEXTS", help="a file with one text in each line, also .gz")
+    parser.add_argument(
+        "texts", metavar="TEXTS", help="a file with one text in each line, also .gz"
+    )
     parser.add_argument("--count", type=int, default=20_000, help="texts to encode")
     parser.add_argument("--length", type=int, default=128, help="most tokens of a text to encode")
     parser.add_argument("--batch", type=int, default=512, help="texts of sentence-transformers")
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--rounds", type=int, default=5, help="of encode; twice as many steps of training")
-    parser.add_argument("--families", action="store_true", help="compare only other families, in encode")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="of encode; twice as many steps of training"
+    )
+    parser.add_argument(
+        "--families", action="store_true", help="compare only other families, in encode"
+    )
     wanted = parser.parse_args(arguments)
     on_gpu = wanted.device != "cpu"
     if on_gpu and not torch.cuda.is_available():
-        parser.error("no CUDA device; --device cpu --size tiny runs the script without meaningful figures")
+        parser.error(
+            "no CUDA device; --device cpu --size tiny runs the script without meaningful figures"
+        )
     name = torch.cuda.get_device_name(wanted.device) if on_gpu else "CPU"
     print(f"{name}, torch {torch.__version__}, sentkit {sentkit.__version__}, model {wanted.size}")
     with TemporaryDirectory() as temporary:

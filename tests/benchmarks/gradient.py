@@ -1,8 +1,10 @@
 """Memory and CPU time of one gradient, each measured in separate processes with one thread.
 
-python tests/benchmarks/gradient.py TEXTS.txt [BATCH]: SimCSE at batch 1024, whole and in chunks of 64
-python tests/benchmarks/gradient.py ROWS.jsonl [BATCH [MODEL]]: `train contrast` and the cached loss of
-sentence-transformers, 64 texts at a time, on rows of `sentkit mine` that have equal numbers of negatives
+python tests/benchmarks/gradient.py TEXTS.txt [BATCH]
+    SimCSE at batch 1024, whole and in chunks of 64
+python tests/benchmarks/gradient.py ROWS.jsonl [BATCH [MODEL]]
+    `train contrast` and the cached loss of sentence-transformers, 64 texts at a time, on rows of
+    `sentkit mine` that have equal numbers of negatives
 
 The memory of the loaded model is subtracted.
 """
@@ -48,7 +50,9 @@ def theirs(path, model):
     encoder = SentenceTransformer(modules=[body, pooling], device="cpu").train()
     loss = CachedMultipleNegativesRankingLoss(encoder, scale=20.0, mini_batch_size=TEXTS)
     rows = map(json.loads, path.read_text().splitlines())
-    columns = zip(*([row["anchor"], row["positive"], *row["negatives"]] for row in rows), strict=True)
+    columns = zip(
+        *([row["anchor"], row["positive"], *row["negatives"]] for row in rows), strict=True
+    )
     features = [encoder.tokenize(list(column)) for column in columns]
     return lambda: loss(features, None).backward()
 
@@ -88,7 +92,9 @@ def main():
             return map(float, subprocess.check_output(command, text=True, env=environment).split())
 
         least = least_of({side: partial(run, side) for side in SIDES if side.startswith(method)})
-    rows = [(side, f"{memory:.0f} MB", f"{seconds:.1f} s") for side, (memory, seconds) in least.items()]
+    rows = [
+        (side, f"{memory:.0f} MB", f"{seconds:.1f} s") for side, (memory, seconds) in least.items()
+    ]
     print_table(f"one gradient at batch {batch} | memory | CPU time", rows)
 
 

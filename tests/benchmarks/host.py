@@ -1,13 +1,16 @@
 """CPU time of each row besides network and tokenizer: host.py TEXTS.txt[.gz] [MODEL]
 
-The network is replaced by vectors of ones. The command runs in this process with one thread, for few and for
-all rows, so that its start is not counted; the time of the tokenizer alone is subtracted.
+The network is replaced by vectors of ones. The command runs in this process with one thread, for
+few and for all rows, so that its start is not counted; the time of the tokenizer alone is
+subtracted.
 """
 
 import os
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = os.environ["SENTKIT_THREADS"] = "1"
+os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = os.environ["SENTKIT_THREADS"] = (
+    "1"
+)
 
 import json
 import sys
@@ -58,13 +61,17 @@ def main():
         write_texts(Path(f"{size}.jsonl"), rows)
         works[alone, size] = partial(tokenize, tokenizer, texts[:size])
         for what, (suffix, output) in OUTPUTS.items():
-            works[what, size] = partial(run, ["encode", f"{size}.{suffix}", "-m", model, "-q", *output])
+            works[what, size] = partial(
+                run, ["encode", f"{size}.{suffix}", "-m", model, "-q", *output]
+            )
     least = {key: min(own) for key, own in rounds_of(works, clock=time.process_time).items()}
     per_row = {
         what: 1e6 * (least[what, len(texts)] - least[what, FEW]) / (len(texts) - FEW)
         for what in (alone, *OUTPUTS)
     }
-    table = [(what, f"{own - per_row[alone] * (what != alone):.1f}") for what, own in per_row.items()]
+    table = [
+        (what, f"{own - per_row[alone] * (what != alone):.1f}") for what, own in per_row.items()
+    ]
     print_table("what | microseconds of CPU for each row", table)
 
 

@@ -1,4 +1,6 @@
-"""Peak memory of encode and score over ten times the rows: the high-water mark of a separate process."""
+"""Peak memory of encode and score over ten times the rows: the high-water mark of a separate
+process.
+"""
 
 import json
 import subprocess

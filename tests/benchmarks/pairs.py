@@ -1,4 +1,6 @@
-"""score over JSONL pairs with base64 vectors, against the least that any program must do: CPU seconds."""
+"""score over JSONL pairs with base64 vectors, against the least that any program must do: CPU
+seconds.
+"""
 
 import base64
 import io

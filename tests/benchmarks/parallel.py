@@ -15,7 +15,18 @@ from tempfile import TemporaryDirectory
 from timing import least_of, print_table, process_seconds, read_texts, write_texts
 
 BUSY = [sys.executable, "-c", "while True: pass"]
-ENCODE = [sys.executable, "-m", "sentkit", "encode", "rows.txt", "--precision", "fp32", "-q", "-f", "-m"]
+ENCODE = [
+    sys.executable,
+    "-m",
+    "sentkit",
+    "encode",
+    "rows.txt",
+    "--precision",
+    "fp32",
+    "-q",
+    "-f",
+    "-m",
+]
 SCRIPT = Path(__file__).parents[2] / "examples/parallel.sh"
 
 
@@ -47,7 +58,9 @@ def shards(folder, model, rows):
     folders = (sorted((folder / f"vectors-{number}").glob("*.safetensors")) for number in (0, 2))
     first, last = ([path.read_bytes() for path in own] for own in folders)
     assert first == last, "the blocks of one and of four processes are different"
-    table = [(jobs, f"{rows / elapsed:,.0f}", f"{cpu:.1f}") for jobs, (elapsed, cpu) in least.items()]
+    table = [
+        (jobs, f"{rows / elapsed:,.0f}", f"{cpu:.1f}") for jobs, (elapsed, cpu) in least.items()
+    ]
     print_table("processes | rows/s | CPU seconds", table)
 
 

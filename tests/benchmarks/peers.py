@@ -1,7 +1,7 @@
 """Other runtimes of all-MiniLM-L6-v2: functions from texts to unit vectors.
 
-All of them get the same tokens and the same batches: sorted by length, 32 texts, padded to the longest.
-sentence-transformers and fastembed do this themselves.
+All of them get the same tokens and the same batches: sorted by length, 32 texts, padded to the
+longest. sentence-transformers and fastembed do this themselves.
 """
 
 import shutil
@@ -118,7 +118,11 @@ def openvino(onnx, precision, threads, calibration):
             network = nncf.quantize(core.read_model(onnx), data, model_type=kind, subset_size=count)
             openvino.save_model(network, path, compress_to_fp16=False)
     hint = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}[precision]
-    settings = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
+    settings = {
+        "INFERENCE_PRECISION_HINT": hint,
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": 1,
+    }
     compiled = core.compile_model(path, "CPU", settings)
     return lambda inputs: compiled(inputs)[0]
 
@@ -134,7 +138,9 @@ def ctranslate2(model, folder, precision, threads):
 
     def run(inputs):
         lengths = inputs["attention_mask"].sum(1)
-        ids = [row[:length].tolist() for row, length in zip(inputs["input_ids"], lengths, strict=True)]
+        ids = [
+            row[:length].tolist() for row, length in zip(inputs["input_ids"], lengths, strict=True)
+        ]
         return np.array(encoder.forward_batch(ids).last_hidden_state)
 
     return run
@@ -147,14 +153,21 @@ def fastembed(folder, threads):
     name = "local/all-MiniLM-L6-v2"
     source = ModelSource(hf=name)
     TextEmbedding.add_custom_model(
-        name, PoolingType.MEAN, normalization=True, sources=source, dim=384, model_file="onnx/model.onnx"
+        name,
+        PoolingType.MEAN,
+        normalization=True,
+        sources=source,
+        dim=384,
+        model_file="onnx/model.onnx",
     )
     loaded = TextEmbedding(name, specific_model_path=str(folder), threads=threads)
     return lambda texts: np.array(list(loaded.embed(texts, batch_size=BATCH)))
 
 
 def makers(model, folder, calibration, threads):
-    """A function for each runtime and precision that loads it. Exported models are kept in the folder."""
+    """A function for each runtime and precision that loads it. Exported models are kept in the
+    folder.
+    """
     tokenizer_file = model / "tokenizer.json"
 
     def with_openvino(precision):
@@ -171,14 +184,19 @@ def makers(model, folder, calibration, threads):
         return batched(tokenizer_file, onnx_runtime(export(model, folder), precision, threads))
 
     def with_ctranslate2(precision):
-        return batched(tokenizer_file, ctranslate2(model, folder / "ctranslate2", precision, threads))
+        return batched(
+            tokenizer_file, ctranslate2(model, folder / "ctranslate2", precision, threads)
+        )
 
     def with_fastembed():
         export(model, folder)
         return fastembed(folder, threads)
 
     ways = {
-        "sentence-transformers": (partial(sentence_transformers, model, batch_size=BATCH), ("fp32", "bf16")),
+        "sentence-transformers": (
+            partial(sentence_transformers, model, batch_size=BATCH),
+            ("fp32", "bf16"),
+        ),
         "OpenVINO": (with_openvino, ("fp32", "bf16", "int8")),
         "ONNX Runtime": (with_onnx_runtime, ("fp32", "int8")),
         "CTranslate2": (with_ctranslate2, ("fp32", "int8")),

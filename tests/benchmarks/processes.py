@@ -1,11 +1,13 @@
 """CPU seconds of whole processes with one thread, relative to those of `python -c 'import torch'`.
 
-python tests/benchmarks/processes.py: the start of commands
-python tests/benchmarks/processes.py TEXTS.txt [PYTHON STATIC ONNX]: processes that start, load, encode 1, 10
-and 1,000 lines, and print all numbers as text
+python tests/benchmarks/processes.py
+    the start of commands
+python tests/benchmarks/processes.py TEXTS.txt [PYTHON STATIC ONNX]
+    processes that start, load, encode 1, 10 and 1,000 lines, and print all numbers as text
 
-PYTHON is an interpreter with model2vec and fastembed, STATIC a folder of model2vec, and ONNX a folder with
-onnx/model.onnx, an export of all-MiniLM-L6-v2 whose output is the last layer, and its tokenizer.
+PYTHON is an interpreter with model2vec and fastembed, STATIC a folder of model2vec, and ONNX a
+folder with onnx/model.onnx, an export of all-MiniLM-L6-v2 whose output is the last layer, and its
+tokenizer.
 """
 
 import os
@@ -27,12 +29,20 @@ STARTS = {
     "sentkit --version": ["-m", "sentkit", "--version"],
     "sentkit encode --dry-run, one sentence": ["-m", "sentkit", "encode", "-n"],
     "sentkit encode, one sentence": ["-m", "sentkit", "encode"],
-    "sentkit encode --precision bf16, one sentence": ["-m", "sentkit", "encode", "--precision", "bf16"],
+    "sentkit encode --precision bf16, one sentence": [
+        "-m",
+        "sentkit",
+        "encode",
+        "--precision",
+        "bf16",
+    ],
     TORCH: ["-c", "import torch"],
 }
 COUNTS = (1, 10, 1000)
 ROUNDS = 2
-PRINT = "\nimport json\nfor vector in vectors: print(json.dumps([float(number) for number in vector]))"
+PRINT = (
+    "\nimport json\nfor vector in vectors: print(json.dumps([float(number) for number in vector]))"
+)
 SENTENCE_TRANSFORMERS = """import sys
 from sentence_transformers import SentenceTransformer
 vectors = SentenceTransformer(sys.argv[1], device="cpu").encode(sys.stdin.read().splitlines())"""
@@ -42,7 +52,9 @@ vectors = StaticModel.from_pretrained(sys.argv[1]).encode(sys.stdin.read().split
 FASTEMBED = """import sys
 from fastembed import TextEmbedding
 from fastembed.common.model_description import ModelSource, PoolingType
-TextEmbedding.add_custom_model("local/minilm", PoolingType.MEAN, True, ModelSource("local/minilm"), 384)
+TextEmbedding.add_custom_model(
+    "local/minilm", PoolingType.MEAN, True, ModelSource("local/minilm"), 384
+)
 model = TextEmbedding("local/minilm", specific_model_path=sys.argv[1])
 vectors = model.embed(sys.stdin.read().splitlines())"""
 
@@ -56,7 +68,12 @@ def commands(other):
         "sentkit, all-MiniLM-L6-v2": [*encode, "-m", minilm],
         "the same with `--precision bf16`": [*encode, "-m", minilm, "--precision", "bf16"],
         "sentence-transformers, all-MiniLM-L6-v2": [
-            *(sys.executable, "-c", SENTENCE_TRANSFORMERS + PRINT, str(read_checkpoint(minilm).folder))
+            *(
+                sys.executable,
+                "-c",
+                SENTENCE_TRANSFORMERS + PRINT,
+                str(read_checkpoint(minilm).folder),
+            )
         ],
     }
     if other:
@@ -69,7 +86,9 @@ def commands(other):
 
 def starts():
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    run = partial(subprocess.run, input=b"a cat\n", capture_output=True, check=True, env=environment)
+    run = partial(
+        subprocess.run, input=b"a cat\n", capture_output=True, check=True, env=environment
+    )
     ways = {name: partial(run, [sys.executable, *arguments]) for name, arguments in STARTS.items()}
     seconds = rounds_of(ways, clock=cpu_of_children)
     rows = [
@@ -89,8 +108,17 @@ def main():
         for count in COUNTS:
             ways[name, count] = command, "".join(f"{text}\n" for text in texts[:count]).encode()
     with TemporaryDirectory() as cache:  # an installed package has its bytecode
-        settings = {"HF_HUB_OFFLINE": "1", "PYTHONPYCACHEPREFIX": cache, "PYTHONPATH": str(Path.cwd())}
-        environment = {**os.environ, **settings, "PYTHONDONTWRITEBYTECODE": "", "OMP_NUM_THREADS": "1"}
+        settings = {
+            "HF_HUB_OFFLINE": "1",
+            "PYTHONPYCACHEPREFIX": cache,
+            "PYTHONPATH": str(Path.cwd()),
+        }
+        environment = {
+            **os.environ,
+            **settings,
+            "PYTHONDONTWRITEBYTECODE": "",
+            "OMP_NUM_THREADS": "1",
+        }
         run = partial(subprocess.run, capture_output=True, check=True, env=environment)
         calls = {key: partial(run, command, input=stdin) for key, (command, stdin) in ways.items()}
         seconds = rounds_of(calls, ROUNDS, cpu_of_children)
@@ -98,7 +126,9 @@ def main():
     for name in dict.fromkeys(name for name, _ in seconds):
         found = [ratio for count in COUNTS for ratio in ratios(seconds[name, count], base)]
         rows.append([name, *(f"{ratio:.2f}" for ratio in found)])
-    print_table("process | " + " | ".join(f"{count:,} lines: least | median" for count in COUNTS), rows)
+    print_table(
+        "process | " + " | ".join(f"{count:,} lines: least | median" for count in COUNTS), rows
+    )
     print(f"`{TORCH}` took {min(base):.2f} s.")
 
 

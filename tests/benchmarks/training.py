@@ -1,8 +1,11 @@
-"""`train simcse` against sentence-transformers' trainer: the same model, texts, batch and length, one thread.
+"""`train simcse` against sentence-transformers' trainer: the same model, texts, batch and length,
+one thread.
 
-python tests/benchmarks/training.py TEXTS.txt[.gz] [STEPS [LENGTH]]; needs `pip install accelerate datasets`,
-which sentence-transformers' trainer asks for. LENGTH is the maximum number of tokens, 32 by default. The
-figures are CPU seconds, without loading and the first steps of both sides.
+python tests/benchmarks/training.py TEXTS.txt[.gz] [STEPS [LENGTH]]
+
+It needs `pip install accelerate datasets`: the trainer of sentence-transformers asks for them.
+LENGTH is the maximum number of tokens, 32 by default. The figures are CPU seconds, without loading
+and the first steps of both sides.
 """
 
 import sys
@@ -47,9 +50,15 @@ def trainer_of(model, name, rows, folder, settings, device="cpu"):
     parser = ExampleParser(name, kind.reads(base, wanted), {})
     write_corpus(folder, Inputs([str(rows)]), parser, base.training_tokenizer)
     method = kind.build(base, wanted).to(device)
-    read = {"base": base, "corpus": map_corpus(folder), "processes": Processes(device=torch.device(device))}
+    read = {
+        "base": base,
+        "corpus": map_corpus(folder),
+        "processes": Processes(device=torch.device(device)),
+    }
     return Trainer(
-        Run(method=loaded, settings=wanted, root=folder / "out", **read), method, Checkpointer(folder)
+        Run(method=loaded, settings=wanted, root=folder / "out", **read),
+        method,
+        Checkpointer(folder),
     )
 
 
@@ -85,10 +94,17 @@ def theirs(texts, precision, length):
     rows = Dataset.from_dict({"anchor": texts, "positive": texts})
     with TemporaryDirectory() as temporary:
         arguments = Arguments(
-            temporary, num_train_epochs=1, per_device_train_batch_size=BATCH, learning_rate=3e-5,
-            bf16=precision == "bf16", use_cpu=True, save_strategy="no", logging_strategy="no",
-            report_to="none", disable_tqdm=True,
-        )  # fmt: skip
+            temporary,
+            num_train_epochs=1,
+            per_device_train_batch_size=BATCH,
+            learning_rate=3e-5,
+            bf16=precision == "bf16",
+            use_cpu=True,
+            save_strategy="no",
+            logging_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+        )
         SentenceTransformerTrainer(
             model, arguments, rows, loss=MultipleNegativesRankingLoss(model), callbacks=[Tick()]
         ).train()
@@ -114,13 +130,21 @@ def main():
         corpus = trainer_of(MODEL, "simcse", rows, folder, [f"max_length={length}"]).run.corpus
         factor = padding_factor(corpus)
         words = len(corpus.ids) / len(corpus)
-        print(f"{len(texts)} texts, {words:.1f} tokens each, batch {BATCH}, padding factor {factor:.2f}")
+        print(
+            f"{len(texts)} texts, {words:.1f} tokens each, batch {BATCH}, padding factor "
+            f"{factor:.2f}"
+        )
         for precision in ("fp32", "bf16") if gain_of_bf16() > 1.3 else ("fp32",):
             sides = {"ours": partial(ours, rows), "theirs": partial(theirs, texts)}
-            least = least_of({name: partial(side, precision, length) for name, side in sides.items()})
+            least = least_of(
+                {name: partial(side, precision, length) for name, side in sides.items()}
+            )
             [one], [two] = least.values()
             ratio = two / one
-            print(f"| train simcse, {precision} | {BATCH / one:.0f} sentences/s, theirs {BATCH / two:.0f} |")
+            print(
+                f"| train simcse, {precision} | {BATCH / one:.0f} sentences/s, theirs "
+                f"{BATCH / two:.0f} |"
+            )
             print(f"| | {ratio:.2f} x theirs, {ratio / factor:.2f} of the padding factor |")
 
 

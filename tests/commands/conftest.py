@@ -39,7 +39,15 @@ CONFIG = SMALL | {
 
 
 # Variables of users, terminals and launchers that change outputs.
-INHERITED = {"SENTKIT_VECTORS", "COLUMNS", "LINES", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}
+INHERITED = {
+    "SENTKIT_VECTORS",
+    "COLUMNS",
+    "LINES",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+}
 
 
 class Left(BaseException):
@@ -74,8 +82,12 @@ def plain_environment(monkeypatch, tmp_path):
         if name in INHERITED or name.startswith("SLURM_"):
             monkeypatch.delenv(name)
     # On a busy machine, a command can take minutes, and would report its progress.
-    monkeypatch.setattr(console, "INTERVAL", dict.fromkeys(console.INTERVAL, float("inf")) | {"bar": 0.1})
-    monkeypatch.setattr(console, "_open_line", False)  # an earlier test may have left a progress bar
+    monkeypatch.setattr(
+        console, "INTERVAL", dict.fromkeys(console.INTERVAL, float("inf")) | {"bar": 0.1}
+    )
+    monkeypatch.setattr(
+        console, "_open_line", False
+    )  # an earlier test may have left a progress bar
 
 
 @pytest.fixture
@@ -121,11 +133,15 @@ def program(tmp_path):
 
 @pytest.fixture
 def shell(tmp_path):
-    """Run a line of bash in which `sentkit` is this program, and a pipe fails where any part of it fails."""
+    """Run a line of bash in which `sentkit` is this program, and a pipe fails where any part of it
+    fails.
+    """
 
     def run(line, program=(sys.executable, "-m", "sentkit")):
         script = f'set -o pipefail; sentkit() {{ {shlex.join(program)} "$@"; }}; {line}'
-        done = subprocess.run(["bash", "-c", script], cwd=tmp_path, check=False, capture_output=True)
+        done = subprocess.run(
+            ["bash", "-c", script], cwd=tmp_path, check=False, capture_output=True
+        )
         return Ended(done.returncode, done.stdout, done.stderr.decode())
 
     return run
@@ -139,13 +155,17 @@ def forked_shell(shell, forked_program):
 
 @pytest.fixture
 def on_terminal(tmp_path, forked_program):
-    """The lines that `sentkit ARGUMENTS` writes on a terminal of this width, without their colours."""
+    """The lines that `sentkit ARGUMENTS` writes on a terminal of this width, without their
+    colours.
+    """
 
     def run(*arguments, width=80):
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
         command = [*forked_program, *map(str, arguments)]
-        environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+        environment = {
+            name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")
+        }
         process = subprocess.Popen(
             command,
             cwd=tmp_path,
@@ -186,7 +206,9 @@ def stop_at(monkeypatch):
 
 
 def make_checkpoint(folder, seed, *, scale=0.5):
-    """A BERT of three layers and 16 numbers with random weights and nano's tokenizer; declares nothing."""
+    """A BERT of three layers and 16 numbers with random weights and nano's tokenizer; declares
+    nothing.
+    """
     folder.mkdir()
     copy_tokenizer(folder)
     (folder / "config.json").write_text(json.dumps(CONFIG))
@@ -227,7 +249,9 @@ def copy_of(tmp_path):
     """A checkpoint's copy, to be spoilt."""
 
     def copy(checkpoint, name="copy", *, without=()):
-        return Path(shutil.copytree(checkpoint, tmp_path / name, ignore=shutil.ignore_patterns(*without)))
+        return Path(
+            shutil.copytree(checkpoint, tmp_path / name, ignore=shutil.ignore_patterns(*without))
+        )
 
     return copy
 

@@ -17,7 +17,9 @@ TEXTS = [
     "The quick brown fox does not jump over the lazy dog today.",
     *(" ".join(f"w{place}" for place in range(n)) for n in (5, 19, 20, 33, 60, 101)),
 ]
-THESAURUS = '{"word":"large","synonyms":["big","huge"]}\n{"word":"quick","synonyms":["fast","rapid one"]}\n'
+THESAURUS = (
+    '{"word":"large","synonyms":["big","huge"]}\n{"word":"quick","synonyms":["fast","rapid one"]}\n'
+)
 OPERATIONS = (
     ["delete=0.3"],
     ["delete", "--mark", "[DEL]"],
@@ -47,7 +49,9 @@ def thesaurus(tmp_path):
 def test_the_record_reproduces_the_variant(sentkit, lines, operation):
     """By plain loops. The same for the same seed; other variants for another seed."""
     flags = ("augment", "-q", "--op", *operation, "--views", 3)
-    done, again, other = (sentkit(*flags, *seed, stdin=lines) for seed in ((), ("--seed", 0), ("--seed", 4)))
+    done, again, other = (
+        sentkit(*flags, *seed, stdin=lines) for seed in ((), ("--seed", 0), ("--seed", 4))
+    )
 
     assert done.code == 0
     assert done.out == again.out
@@ -66,14 +70,19 @@ def test_variants_do_not_depend_on_shard_and_order(sentkit, lines, operation):
     whole = sentkit("augment", "-q", "--op", *operation, stdin=lines)
     rows = lines.splitlines(keepends=True)
     random.Random(1).shuffle(rows)
-    shards = [sentkit("augment", "-q", "--op", *operation, stdin=b"".join(rows[i::3])).out for i in range(3)]
+    shards = [
+        sentkit("augment", "-q", "--op", *operation, stdin=b"".join(rows[i::3])).out
+        for i in range(3)
+    ]
 
     assert sorted(b"".join(shards).splitlines()) == sorted(whole.out.splitlines())
     assert whole.rows[0]["text_b"] == whole.rows[5]["text_b"]
 
 
 def test_draws_never_change_between_versions(sentkit):
-    """Eighteen of sixty places by Fisher-Yates, from the digest of the key and then from its own digest."""
+    """Eighteen of sixty places by Fisher-Yates, from the digest of the key and then from its own
+    digest.
+    """
     text = " ".join(f"w{place}" for place in range(60))
     digest = blake2b(b"5/1/0:" + text.encode()).digest()
     numbers, left, drawn = digest + blake2b(digest).digest(), list(range(60)), []
@@ -117,12 +126,20 @@ def test_paraphrases_are_found_by_their_key(sentkit, jsonl, tmp_path):
 
 
 def test_texts_of_the_same_label(sentkit, jsonl):
-    """Each row gets each other text of its label in some view, never its own, unless it is alone."""
+    """Each row gets each other text of its label in some view, never its own, unless it is
+    alone.
+    """
     labels = ["a", "b", "a", "c", "a", "b", 1, 1.0]
     rows = [{"text": f"t{n}", "label": label} for n, label in enumerate(labels)]
     rows.append({"text": "t0", "label": "a"})  # a repeated text is one candidate
     made = sentkit("augment", "--op", "same-label=label", "--views", 40, stdin=jsonl(*rows))
-    others = {"t0": {"t2", "t4"}, "t1": {"t5"}, "t2": {"t0", "t4"}, "t3": {"t3"}, "t4": {"t0", "t2"}}
+    others = {
+        "t0": {"t2", "t4"},
+        "t1": {"t5"},
+        "t2": {"t0", "t4"},
+        "t3": {"t3"},
+        "t4": {"t0", "t2"},
+    }
     others |= {"t5": {"t1"}, "t6": {"t7"}, "t7": {"t6"}}
     found = {}
     for row in made.rows:

@@ -55,7 +55,9 @@ def expected(sentkit, tiny):
 
 @pytest.mark.parametrize("readout", ["cls", "mean-last2", "pooler", "prompt"])
 def test_an_entry_is_the_average_of_what_encode_gives(build, expected, readout):
-    """In the order of first sight; an entry may come again anywhere, and one definition is its vector."""
+    """In the order of first sight; an entry may come again anywhere, and one definition is its
+    vector.
+    """
     done = build("--readout", readout)
 
     assert done.code == 0

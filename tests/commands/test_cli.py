@@ -17,7 +17,18 @@ from sentkit.console import INTERVAL, Console, RowProgress, StepProgress, slow
 from support import ROOT, in_jsonl
 
 NAMES = (
-    *("encode", "check", "score", "diff", "search", "mine", "duplicates", "cluster", "probe", "predict"),
+    *(
+        "encode",
+        "check",
+        "score",
+        "diff",
+        "search",
+        "mine",
+        "duplicates",
+        "cluster",
+        "probe",
+        "predict",
+    ),
     *("train", "report", "translate", "build-entries", "augment", "cat", "inspect"),
     *("export", "distill-static", "whiten", "plot"),
 )
@@ -44,7 +55,9 @@ def test_help_lists_every_command_below_a_heading(sentkit, words):
     headings = ["Texts:", "Vectors:", "Models:", "Files:"]
     assert [line for line in lines if line[:-1] in cli.COMMANDS] == headings
     assert sorted(line.split()[0] for line in listed) == sorted(NAMES)
-    assert len({line.index(line.split()[1], 14) for line in listed}) == 1  # one column of descriptions
+    assert (
+        len({line.index(line.split()[1], 14) for line in listed}) == 1
+    )  # one column of descriptions
 
 
 @pytest.mark.parametrize("command", cli.every_command())
@@ -79,7 +92,11 @@ MORE_FILES = "raise the limit of open files, for example: ulimit -n 4096"
         (OSError(28, "No space left on device"), 74, "no space left on device"),
         (PermissionError(13, "Permission denied", "x.bin"), 74, "x.bin: permission denied"),
         (RuntimeError("could not create a primitive"), 74, "out of memory"),
-        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), 74, "out of memory"),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+            74,
+            "out of memory",
+        ),
         (ImportError("libx.so: failed to map segment from shared object"), 74, "out of memory"),
         (OSError(24, "Too many open files", "x"), 74, f"x: too many open files\n  {MORE_FILES}"),
         (KeyboardInterrupt(), 130, "stopped by Ctrl-C"),
@@ -148,7 +165,8 @@ def told(form, capsys):
 
 
 @pytest.mark.parametrize(
-    ("flags", "lines"), [({}, [6]), ({"quiet": True, "verbose": True}, []), ({"verbose": True}, range(1, 8))]
+    ("flags", "lines"),
+    [({}, [6]), ({"quiet": True, "verbose": True}, []), ({"verbose": True}, range(1, 8))],
 )
 def test_a_log_has_a_line_a_minute_and_with_v_every_ten_seconds(capsys, flags, lines):
     """With a file as stderr. Ten seconds pass before each row."""
@@ -194,7 +212,9 @@ STEP = {"of": 100, "terms": {"loss": 0.5}, "lr": [1e-5], "tokens_per_s": 9}
 
 @pytest.mark.parametrize("seed", [None, 7])
 def test_steps_name_the_seed_and_the_time_left(seed, clock, capsys):
-    """Steps 1 to 31 take one minute, so 69 more take 138 seconds. The best step can be worse than step 0."""
+    """Steps 1 to 31 take one minute, so 69 more take 138 seconds. The best step can be worse than
+    step 0.
+    """
     progress = StepProgress(Console("train"), clock)
     run = {} if seed is None else {"seed": seed}
     progress.take({**run, "step": 0, "dev": 56.25, "best": False, "before": 56.25})
@@ -219,7 +239,8 @@ def test_steps_name_the_seed_and_the_time_left(seed, clock, capsys):
 
 @pytest.mark.parametrize(("later_work", "runs", "left"), [(2.0, 3, "8:58"), (0.5, 2, "3:58")])
 def test_the_time_left_is_that_of_all_runs(later_work, runs, left, clock, capsys):
-    """Steps 1 to 31 of 100 take one minute: 69 and the steps of the later runs remain, 2 seconds each.
+    """Steps 1 to 31 of 100 take one minute: 69 and the steps of the later runs remain, 2 seconds
+    each.
 
     The next run starts again, whatever its seed is.
     """
@@ -238,9 +259,15 @@ def test_the_time_left_is_that_of_all_runs(later_work, runs, left, clock, capsys
         assert f"seed 7: step 31/100, {left} left for {runs} runs, dev 56.25, loss 0.5" in told[-1]
 
 
-@pytest.mark.parametrize(("seconds", "verbose", "terminal", "said"), [
-    (2.0, True, False, True), (2.0, False, True, False), (0.0, True, True, False), (0.04, True, False, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("seconds", "verbose", "terminal", "said"),
+    [
+        (2.0, True, False, True),
+        (2.0, False, True, False),
+        (0.0, True, True, False),
+        (0.04, True, False, False),
+    ],
+)
 def test_the_share_of_the_model_is_reported_with_v_unless_the_time_is_short(
     seconds, verbose, terminal, said, clock, capsys, monkeypatch
 ):
@@ -287,21 +314,40 @@ READ = [1, 12]  # of twelve rows: the first alone, because it determines what th
     ("command", "counts", "parts"),
     [
         ("encode gold.jsonl -m static", [12], ["12 rows"]),
-        ("cluster v.jsonl -k 2..3 --seed 0..2", READ, [f"{n} of 6 clusterings" for n in range(1, 7)]),
-        ("probe v.jsonl --label c --folds 3 --penalties 1", READ, [f"{n} of 3 fits" for n in (1, 2, 3)]),
+        (
+            "cluster v.jsonl -k 2..3 --seed 0..2",
+            READ,
+            [f"{n} of 6 clusterings" for n in range(1, 7)],
+        ),
+        (
+            "probe v.jsonl --label c --folds 3 --penalties 1",
+            READ,
+            [f"{n} of 3 fits" for n in (1, 2, 3)],
+        ),
         ("duplicates v.jsonl --threshold 0.9", [*READ, 11, 12], ["left"]),
         ("duplicates v.jsonl --threshold 0.9 --against v.jsonl", [*READ, 12], ["left"]),
         ("search --queries v.jsonl --corpus v.jsonl", [*READ, 12], ["left"]),
         ("mine pairs.jsonl --corpus v.jsonl", [*READ, 12], ["100 %"]),
         ("report w=words:binary --pairs p=gold.jsonl", [12, 12], ["0 of 1 evaluations", "1 of 1"]),
-        ("train simcse v.jsonl -m TINY -o out --batch 6 --threads 1", [12], ["step 1/2", "step 2/2"]),
+        (
+            "train simcse v.jsonl -m TINY -o out --batch 6 --threads 1",
+            [12],
+            ["step 1/2", "step 2/2"],
+        ),
     ],
 )
-def test_long_commands_report_rows_tasks_and_steps(sentkit, tiny, monkeypatch, command, counts, parts):
-    """With a clock that advances a minute at each call, each possible line is written, and with -q none."""
+def test_long_commands_report_rows_tasks_and_steps(
+    sentkit, tiny, monkeypatch, command, counts, parts
+):
+    """With a clock that advances a minute at each call, each possible line is written, and with -q
+    none.
+    """
     for kind in ("ProgressWriter", "RowProgress", "TaskProgress"):
         monkeypatch.setattr(f"sentkit.console.{kind}.__init__.__defaults__", (Clock(60),))
-    numbers = [{"embedding": [1 + n % 2, n * n % 7], "c": "ab"[n % 2], "text": f"cat {n}"} for n in range(12)]
+    numbers = [
+        {"embedding": [1 + n % 2, n * n % 7], "c": "ab"[n % 2], "text": f"cat {n}"}
+        for n in range(12)
+    ]
     both = [{f"embedding_{name}": row["embedding"] for name in "ab"} for row in numbers]
     texts = [{"text_a": f"cat {n}", "text_b": f"dog {n % 5}"} for n in range(12)]
     Path("v.jsonl").write_text(in_jsonl(*numbers))
@@ -335,13 +381,24 @@ handle_errors(command, "cat")(context=context, quiet=False, verbose=False)
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("reader", ["", "| cat"])
 def test_the_bar_is_erased_before_output_to_a_terminal_or_a_pipe(tmp_path, reader, unbuffered):
-    """The program of the pipe writes to the same terminal; without it, the bar would be part of the row."""
+    """The program of the pipe writes to the same terminal; without it, the bar would be part of the
+    row.
+    """
     (tmp_path / "bar.py").write_text(WITH_A_BAR)
     ours, theirs = pty.openpty()
     line = f"{shlex.quote(sys.executable)} bar.py {reader}"
-    environment = os.environ | {"TERM": "xterm", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered}
+    environment = os.environ | {
+        "TERM": "xterm",
+        "PYTHONPATH": str(ROOT),
+        "PYTHONUNBUFFERED": unbuffered,
+    }
     subprocess.run(
-        ["bash", "-c", line], cwd=tmp_path, env=environment, stdout=theirs, stderr=theirs, check=True
+        ["bash", "-c", line],
+        cwd=tmp_path,
+        env=environment,
+        stdout=theirs,
+        stderr=theirs,
+        check=True,
     )
     os.close(theirs)
     written = os.read(ours, 65536).decode()

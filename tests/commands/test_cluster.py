@@ -85,7 +85,9 @@ def test_noise_is_minus_one(sentkit, rows, vectors, tmp_path, jsonl):
 
 @pytest.fixture
 def mixed(tmp_path, jsonl):
-    """Eighty rows with classes that agree with the vectors partly; a class is a number or a string."""
+    """Eighty rows with classes that agree with the vectors partly; a class is a number or a
+    string.
+    """
     random = np.random.default_rng(3)
     classes = random.integers(4, size=80)
     found = np.where(random.random(80) < 0.3, random.integers(4, size=80), classes)
@@ -108,7 +110,9 @@ MEASURES = {
 
 @pytest.mark.parametrize("normalize", [False, True])
 def test_truth_reports_the_agreement_of_scikit_learn(sentkit, mixed, normalize):
-    """x 100, for the same labels as in the rows. Without -k, there are as many clusters as classes."""
+    """x 100, for the same labels as in the rows. Without -k, there are as many clusters as
+    classes.
+    """
     flags = ("mixed.jsonl", "--seed", 3, *(["--normalize"] if normalize else []))
     (found,) = sentkit("cluster", *flags, "--truth", "class").rows
     labels = clusters(sentkit("cluster", *flags, "-k", 4))
@@ -134,13 +138,17 @@ def test_several_seeds_have_one_report_each_and_a_mean(sentkit, mixed):
 
 
 def test_comparison_of_several_k(sentkit, rows, vectors):
-    """At the true number of groups all seeds agree, and the silhouette of scikit-learn is highest."""
+    """At the true number of groups all seeds agree, and the silhouette of scikit-learn is
+    highest.
+    """
     found = sentkit("cluster", rows, "-k", "2..5").rows
     labels = clusters(sentkit("cluster", rows, "-k", 3))
 
     assert [each["k"] for each in found] == [2, 3, 4, 5]
     assert [(each["seeds"], each["sample"]) for each in found] == [([0, 1, 2, 3, 4], 60)] * 4
-    assert found[1]["silhouette"] == pytest.approx(metrics.silhouette_score(vectors, labels), abs=1e-6)
+    assert found[1]["silhouette"] == pytest.approx(
+        metrics.silhouette_score(vectors, labels), abs=1e-6
+    )
     assert max(found, key=lambda each: each["silhouette"])["k"] == 3
     assert found[1]["agreement"] == 100.0
     assert [a["inertia"] > b["inertia"] for a, b in pairwise(found)] == [True] * 3
@@ -149,7 +157,9 @@ def test_comparison_of_several_k(sentkit, rows, vectors):
 def test_stability_is_the_share_of_agreeing_seeds(sentkit, rows):
     """Every seed finds the three distant groups; five clusters differ between seeds."""
     three = sentkit("cluster", rows, "-k", 3, "--stability").rows
-    five = sentkit("cluster", rows, "-k", 5, "--stability", "--set", "restarts=1", "--seed", "0..4").rows
+    five = sentkit(
+        "cluster", rows, "-k", 5, "--stability", "--set", "restarts=1", "--seed", "0..4"
+    ).rows
     shares = {row["stability"] for row in five}
 
     assert [list(row) for row in three] == [["text", "label", "cluster", "stability"]] * 60
@@ -174,8 +184,13 @@ def test_describe(sentkit, rows, vectors):
 
 
 def test_rows_have_the_keywords_of_their_cluster(sentkit, rows):
-    """Those of --describe, as JSONL and in a vector file, and with other new fields; not beside centroids."""
-    words = {row["cluster"]: row["keywords"] for row in sentkit("cluster", rows, "-k", 3, "--describe").rows}
+    """Those of --describe, as JSONL and in a vector file, and with other new fields; not beside
+    centroids.
+    """
+    words = {
+        row["cluster"]: row["keywords"]
+        for row in sentkit("cluster", rows, "-k", 3, "--describe").rows
+    }
     flags = ("cluster", rows, "-k", 3, "--keywords")
     done = sentkit(*flags, 10)
     sentkit(*flags, 10, "-o", "v.safetensors")
@@ -194,7 +209,9 @@ def test_rows_have_the_keywords_of_their_cluster(sentkit, rows):
 @pytest.mark.parametrize("name", ["c.safetensors", "c.jsonl"])
 @pytest.mark.parametrize("normalize", [(), ("--normalize",)])
 def test_centroids_label_rows(sentkit, rows, vectors, name, normalize):
-    """The same rows get the same clusters; a centroid is a row with the mean vector and a description."""
+    """The same rows get the same clusters; a centroid is a row with the mean vector and a
+    description.
+    """
     made = sentkit("cluster", rows, "-k", 4, "--centroids", name, *normalize)
     again = sentkit("cluster", rows, "--from-centroids", name, *normalize)
     seen = sentkit("cat", name)
@@ -211,7 +228,9 @@ def test_centroids_label_rows(sentkit, rows, vectors, name, normalize):
 
 
 def test_algorithms_with_quadratic_memory_have_a_limit(sentkit, rows, monkeypatch):
-    monkeypatch.setitem(ALGORITHMS, "agglomerative", replace(ALGORITHMS["agglomerative"], max_rows=59))
+    monkeypatch.setitem(
+        ALGORITHMS, "agglomerative", replace(ALGORITHMS["agglomerative"], max_rows=59)
+    )
     done = sentkit("cluster", rows, "-k", 3, "--algorithm", "agglomerative")
 
     problem = "sentkit cluster: rows.jsonl: 60 rows, agglomerative accepts up to 59"

@@ -37,7 +37,9 @@ class Case:
     @property
     def words(self):
         """What messages begin with."""
-        return " ".join(self.command[:2] if self.command[0] in ("whiten", "plot") else self.command[:1])
+        return " ".join(
+            self.command[:2] if self.command[0] in ("whiten", "plot") else self.command[:1]
+        )
 
 
 TEXT = '{"text":"a cat"}\n'
@@ -48,7 +50,10 @@ NO_VECTOR = (
     '{"embedding":[1,"x"]}',
     '"embedding" is a list, expected a vector: a list of numbers, or base64',
 )
-NULL = ('{"embedding":[1,null]}', '"embedding" is a list, expected a vector: a list of numbers, or base64')
+NULL = (
+    '{"embedding":[1,null]}',
+    '"embedding" is a list, expected a vector: a list of numbers, or base64',
+)
 MINED = '{"text_a":"a","text_b":%s,"embedding_a":[1,0],"embedding_b":[1,1]}\n'
 NOT_MINED = ((MINED % 7).strip(), '"text_b" is a number, expected a string')
 ENTRY = '{"entry":"cat","definition":"an animal"}\n'
@@ -56,7 +61,10 @@ NO_ENTRY = ('{"entry":"cat","definition":["x"]}', '"definition" is a list, expec
 HITS = '{"id":"q1","hits":[{"row":1,"id":"d1"}]}\n'
 NO_HITS = ('{"id":"q2","hits":7}', '"hits" is a number, expected a list of objects')
 NO_GOLD = ((PAIR % '"many"').strip(), '"score" is a string, expected a number')
-NO_LABEL = ('{"embedding":[1,0],"label":null}', '"label" is null, expected a string or a whole number')
+NO_LABEL = (
+    '{"embedding":[1,0],"label":null}',
+    '"label" is null, expected a string or a whole number',
+)
 STEP = '{"step":1,"loss":2.5,"terms":{"contrast":2.5},"lr":[0.1]}\n'
 REPORT = '{"encoder":"m/L1:cls:100000000000","%s":50.5}'
 CASES = (
@@ -70,7 +78,12 @@ CASES = (
     Case("diff-model", "diff -m static", '{"text":"a","embedding":[1,2]}\n', *NO_VECTOR),
     Case("search", "search --corpus corpus.jsonl", '{"text":"a","embedding":[1,0]}\n', *NO_VECTOR),
     Case("qrels", "score --qrels qrels.tsv", HITS, *NO_HITS),
-    Case("duplicates", "duplicates --threshold 0.5", '{"text":"a","embedding":[1,2]}\n' * 2, *NO_VECTOR),
+    Case(
+        "duplicates",
+        "duplicates --threshold 0.5",
+        '{"text":"a","embedding":[1,2]}\n' * 2,
+        *NO_VECTOR,
+    ),
     Case("mine", "mine --corpus corpus.jsonl", MINED % '"b"', *NOT_MINED),
     Case("probe", "probe --label label --folds 3 --penalties 1", LABELLED, *NO_LABEL),
     Case("predict", "predict -m C", VECTOR, *NO_VECTOR),
@@ -82,7 +95,13 @@ CASES = (
     Case("cat", "cat", '{"a":1}\n', '{"a":', "not JSON: unexpected end of data (column 6)"),
     Case("space", "plot space --by pca", VECTORS, *NO_VECTOR),
     Case("curve", "plot curve", STEP, '{"step":2,"loss":2.5}', '"terms" is missing'),
-    Case("sweep", "plot sweep", REPORT % "spearman" + "\n", REPORT % "pearson", '"spearman" is missing'),
+    Case(
+        "sweep",
+        "plot sweep",
+        REPORT % "spearman" + "\n",
+        REPORT % "pearson",
+        '"spearman" is missing',
+    ),
     Case("inspect", "inspect", VECTOR, *NO_VECTOR),
 )
 READERS = {  # a command for each class or function that reads rows
@@ -91,7 +110,11 @@ READERS = {  # a command for each class or function that reads rows
 }
 NO_OBJECT = "this row is a list, expected an object"
 every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-WRITING = [case for case in CASES if "out" not in case.command and case.command[0] not in ("diff", "inspect")]
+WRITING = [
+    case
+    for case in CASES
+    if "out" not in case.command and case.command[0] not in ("diff", "inspect")
+]
 READING = [case for case in CASES if case.name in READERS]
 readers = pytest.mark.parametrize("case", READING, ids=lambda case: case.name)
 rejecting = pytest.mark.parametrize(
@@ -101,7 +124,9 @@ rejecting = pytest.mark.parametrize(
 
 @pytest.fixture
 def run(sentkit, tiny, marian, classifier, tmp_path_factory):
-    """The command of a case, and the small checkpoint, transform or classifier where it wants one."""
+    """The command of a case, and the small checkpoint, transform or classifier where it
+    wants one.
+    """
     transform = tmp_path_factory.mktemp("transforms") / "t.safetensors"
     write_affine(transform, np.eye(2), np.zeros(2), {})
     of_vectors = VectorClassifier("", ("no", "yes"), np.eye(2), np.zeros(2))
@@ -137,7 +162,9 @@ def problems(done):
 
 @every
 def test_a_good_stream_is_taken(run, case):
-    """Rows on standard input end with 0, output on stdout, the same each time, and no problem on stderr."""
+    """Rows on standard input end with 0, output on stdout, the same each time, and no problem on
+    stderr.
+    """
     done, again = (run(case, "-", stdin=case.good) for _ in range(2))
 
     assert done.code == 0
@@ -148,7 +175,9 @@ def test_a_good_stream_is_taken(run, case):
 
 @every
 def test_a_bad_row_is_reported_with_file_and_line(run, case, tmp_path):
-    """`sentkit COMMAND: file:line: problem`, at most one more line, exit code 65, and no traceback."""
+    """`sentkit COMMAND: file:line: problem`, at most one more line, exit code 65, and no
+    traceback.
+    """
     (tmp_path / "rows.jsonl").write_text(case.good + case.bad + "\n" + case.good)
     line = case.good.count("\n") + 1
     done = run(case, "rows.jsonl")
@@ -163,7 +192,11 @@ def test_a_bad_row_is_reported_with_file_and_line(run, case, tmp_path):
 @every
 def test_missing_files_unknown_flags_and_empty_input_are_refused(run, case):
     """No output, and one line of the problem, so that a script notices an empty pipe."""
-    missing, unknown, empty = run(case, "./rows.jsonl"), run(case, "--nonsense"), run(case, "-", stdin=b"")
+    missing, unknown, empty = (
+        run(case, "./rows.jsonl"),
+        run(case, "--nonsense"),
+        run(case, "-", stdin=b""),
+    )
 
     assert (missing.code, unknown.code, empty.code) == (66, 2, 65)
     assert missing.told[-1].startswith(f"sentkit {case.words}: ./rows.jsonl: no such ")
@@ -208,7 +241,9 @@ def in_zst(content):
 def in_parquet(content):
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     file = io.BytesIO()
-    parquet.write_table(arrow.Table.from_pylist([json.loads(line) for line in content.splitlines()]), file)
+    parquet.write_table(
+        arrow.Table.from_pylist([json.loads(line) for line in content.splitlines()]), file
+    )
     return file.getvalue()
 
 
@@ -217,7 +252,11 @@ def test_compressed_files_and_parquet_are_read(run, case):
     """By suffix; the same comes out as of the plain file."""
     Path("rows.jsonl").write_text(case.good)
     plain = run(case, "rows.jsonl")
-    for suffix, pack in ((".jsonl.gz", gzip.compress), (".jsonl.zst", in_zst), (".parquet", in_parquet)):
+    for suffix, pack in (
+        (".jsonl.gz", gzip.compress),
+        (".jsonl.zst", in_zst),
+        (".parquet", in_parquet),
+    ):
         Path(f"rows{suffix}").write_bytes(pack(case.good.encode()))
         packed = run(case, f"rows{suffix}")
         assert (packed.code, problems(packed)) == (0, [])
@@ -278,7 +317,8 @@ def test_a_bug_is_one_line_and_70(run, case, monkeypatch):
 
 @rejecting
 def test_bad_rows_can_be_rejected(run, case, tmp_path):
-    """The result is that of the good rows, and --rejects gets the others with file, line and reason.
+    """The result is that of the good rows, and --rejects gets the others with file, line and
+    reason.
 
     It is also written if there are no good rows, which is an error.
     """
@@ -288,7 +328,9 @@ def test_bad_rows_can_be_rejected(run, case, tmp_path):
     line = 2 + case.good.count("\n")
 
     assert done.code == 0
-    assert done.out == run(case, "-", stdin=f"\n{case.good}\n{case.good}").out  # with the same line numbers
+    assert (
+        done.out == run(case, "-", stdin=f"\n{case.good}\n{case.good}").out
+    )  # with the same line numbers
     assert first == {"file": "-", "line": 1, "reason": NO_OBJECT, "row": "[1]"}
     assert second == {"file": "-", "line": line, "reason": case.problem, "row": case.bad}
     counted = f"bad rows written to bad.jsonl: 2; the first is -:1: {NO_OBJECT}"

@@ -18,11 +18,15 @@ def saved(name, vectors):
 
 
 def numbered(vectors):
-    return [{"id": n, "text": f"t{n}", "embedding": each.tolist()} for n, each in enumerate(vectors)]
+    return [
+        {"id": n, "text": f"t{n}", "embedding": each.tolist()} for n, each in enumerate(vectors)
+    ]
 
 
 def by_loop(left, right, top):
-    sides = [[[COSINE(a, b) for b in side] for a in side] for side in (left.tolist(), right.tolist())]
+    sides = [
+        [[COSINE(a, b) for b in side] for a in side] for side in (left.tolist(), right.tolist())
+    ]
     shares = []
     for n in range(len(left)):
         others = [m for m in range(len(left)) if m != n]
@@ -61,7 +65,9 @@ def test_the_report_equals_a_loop(sentkit, tmp_path, form):
     assert record["neighbours"] == {"rows": 60, "top": 5, **overlap}
     assert record["similarities"]["pairs"] == 60 * 59 // 2
     assert record["similarities"]["spearman"] == pytest.approx(np.corrcoef(ranks)[0, 1], rel=1e-6)
-    assert [(each["row"], each["text"]) for each in record["worst"]] == [(n + 1, f"t{n}") for n in order[:4]]
+    assert [(each["row"], each["text"]) for each in record["worst"]] == [
+        (n + 1, f"t{n}") for n in order[:4]
+    ]
 
 
 def test_a_file_with_itself_is_exactly_1(sentkit, tmp_path):
@@ -83,17 +89,24 @@ def test_a_rotation_keeps_neighbours(sentkit, extra):
     vectors = np.repeat(normal_rows(40, 8), 2, axis=0)
     rotation, _ = np.linalg.qr(np.random.default_rng(1).standard_normal((8, 8)))
     rotated = np.hstack([vectors @ rotation, np.zeros((80, extra))])
-    done = sentkit("diff", saved("a.npy", vectors), saved("b.npy", rotated), "--top", 3, "--worst", 2)
+    done = sentkit(
+        "diff", saved("a.npy", vectors), saved("b.npy", rotated), "--top", 3, "--worst", 2
+    )
     (record,) = done.rows
 
-    assert (record["neighbours"]["lowest"], record["similarities"]["spearman"]) == (1, pytest.approx(1))
+    assert (record["neighbours"]["lowest"], record["similarities"]["spearman"]) == (
+        1,
+        pytest.approx(1),
+    )
     assert ("cosine" in record) == (not extra)
     assert extra or record["cosine"]["lowest"] < 0
     assert record["worst"] == [] if extra else len(record["worst"]) == 2
 
 
 def test_the_sample_is_a_part_of_all_rows(sentkit, monkeypatch):
-    """Each row is equally often in it: here within five standard deviations of 1000 samples of 5 of 20."""
+    """Each row is equally often in it: here within five standard deviations of 1000 samples of 5 of
+    20.
+    """
     monkeypatch.setattr(differences, "PAIRS", 50)
     monkeypatch.setattr("sentkit.commands.diff.SAMPLE", 20)
     left, right = normal_rows(100, 4), normal_rows(100, 4, seed=2)
@@ -130,7 +143,9 @@ def test_rows_match_by_a_field(sentkit, tmp_path, form):
     assert (record["vectors"], record["only_a"], record["only_b"]) == (8, 2, 2)
     assert record["cosine"]["mean"] == pytest.approx(sum(cosines.values()) / 8, abs=1e-6)
     cosine = pytest.approx(cosines[worst], abs=1e-6)
-    assert record["worst"] == [{"row": worst + 1, "id": worst, "text": f"t{worst}", "cosine": cosine}]
+    assert record["worst"] == [
+        {"row": worst + 1, "id": worst, "text": f"t{worst}", "cosine": cosine}
+    ]
 
 
 CUBE = "an array of float64 and shape (2, 2, 2), expected numbers (rows, width)"
@@ -182,7 +197,9 @@ def test_limits_and_refusals(sentkit, tmp_path, flags, code, problem):
     done = sentkit("diff", first, *flags.split())
 
     assert done.code == code
-    assert done.told == [] if problem is None else done.told[0].startswith(f"sentkit diff: {problem}")
+    assert (
+        done.told == [] if problem is None else done.told[0].startswith(f"sentkit diff: {problem}")
+    )
     assert bool(done.out) == (code in (0, 1))
 
 
@@ -191,4 +208,8 @@ def test_arrays_become_rows_and_vector_files(sentkit):
     rows = sentkit("cat", "a.npy").rows
     assert sentkit("cat", "a.npy", "-o", "a.safetensors").code == 0
 
-    assert rows == [{"embedding": [1, 2]}, {"embedding": [3, 4]}] == sentkit("cat", "a.safetensors").rows
+    assert (
+        rows
+        == [{"embedding": [1, 2]}, {"embedding": [3, 4]}]
+        == sentkit("cat", "a.safetensors").rows
+    )

@@ -1,4 +1,6 @@
-"""`diff -m`: vectors of transformers and plain torch with one planted cause, and the name of this cause."""
+"""`diff -m`: vectors of transformers and plain torch with one planted cause, and the name of this
+cause.
+"""
 
 import json
 from importlib.util import find_spec
@@ -42,12 +44,23 @@ def weights(request, tmp_path_factory):
 
 
 def declared(weights, folder, pooling="mean", prompt="", lower=False):
-    """The same model with a declaration of sentence-transformers: pooling, unit length, 256 tokens."""
+    """The same model with a declaration of sentence-transformers: pooling, unit length, 256
+    tokens.
+    """
     folder.mkdir()
-    for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+    for name in (
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "vocab.txt",
+    ):
         (folder / name).symlink_to(weights / name)
     kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
-    modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
+    modules = [
+        {"path": path, "type": f"sentence_transformers.models.{kind}"}
+        for path, kind in kinds.items()
+    ]
     files = {"modules.json": modules, "1_Pooling/config.json": {f"pooling_mode_{pooling}": True}}
     files["sentence_bert_config.json"] = {"max_seq_length": 256, "do_lower_case": lower}
     prompts = {"prompts": {"query": prompt}, "default_prompt_name": "query" if prompt else None}
@@ -58,8 +71,12 @@ def declared(weights, folder, pooling="mean", prompt="", lower=False):
     return folder
 
 
-def states_of(folder, texts, *, prompt="", most=256, first=None, special=True, change=None, **tokenizer):
-    """The states of all layers (layers, n, t, d), and the tokens to reduce (n, t, 1), by transformers."""
+def states_of(
+    folder, texts, *, prompt="", most=256, first=None, special=True, change=None, **tokenizer
+):
+    """The states of all layers (layers, n, t, d), and the tokens to reduce (n, t, 1), by
+    transformers.
+    """
     import transformers
 
     tokenize = transformers.AutoTokenizer.from_pretrained(folder, **tokenizer)
@@ -74,10 +91,15 @@ def states_of(folder, texts, *, prompt="", most=256, first=None, special=True, c
         return_tensors="pt",
         return_special_tokens_mask=True,
     )
-    positions = None if first is None else torch.arange(first, first + tokens["input_ids"].shape[1])[None]
+    positions = (
+        None if first is None else torch.arange(first, first + tokens["input_ids"].shape[1])[None]
+    )
     with torch.no_grad():
         output = model(
-            tokens["input_ids"], tokens["attention_mask"], position_ids=positions, output_hidden_states=True
+            tokens["input_ids"],
+            tokens["attention_mask"],
+            position_ids=positions,
+            output_hidden_states=True,
         )
     read = tokens["attention_mask"] if special else 1 - tokens["special_tokens_mask"]
     return torch.stack(output.hidden_states), read[..., None]
@@ -128,7 +150,10 @@ CAUSES = {  # a cause -> the declaration, how the vectors were made, and the nam
 
 
 def explained(sentkit, texts, vectors, *arguments):
-    rows = [{"text": text, "embedding": each.tolist()} for text, each in zip(texts, vectors, strict=True)]
+    rows = [
+        {"text": text, "embedding": each.tolist()}
+        for text, each in zip(texts, vectors, strict=True)
+    ]
     Path("vectors.jsonl").write_text(in_jsonl(*rows))
     done = sentkit("diff", "vectors.jsonl", *arguments)
     assert done.code == 0, done.err
@@ -143,7 +168,11 @@ def test_a_planted_cause_is_named(sentkit, tmp_path, weights, cause):
     found = record["explanation"]
     named = next(each for each in found["variants"] if set(each["changes"]) == set(changes))
 
-    assert (found["equal"], found["explained"], sorted(found["changes"])) == (False, True, sorted(changes))
+    assert (found["equal"], found["explained"], sorted(found["changes"])) == (
+        False,
+        True,
+        sorted(changes),
+    )
     assert found["text"].startswith(f"vectors.jsonl has what {folder} with ")
     assert named["cosine"]["lowest"] > 0.9999
     assert named["norm_ratio"]["highest"] == pytest.approx(1, abs=1e-2)
@@ -178,7 +207,9 @@ def test_other_vectors_have_no_explanation(sentkit, tiny_model):
     assert found["text"].startswith("nothing explains the difference (mean cosine ")
     assert found["changes"] == []
     assert {len(each["changes"]) for each in found["variants"]} == {0, 1, 2}
-    assert len({tuple(each["changes"]) for each in found["variants"]}) == len(found["variants"]) > 50
+    assert (
+        len({tuple(each["changes"]) for each in found["variants"]}) == len(found["variants"]) > 50
+    )
     assert highest["cosine"]["mean"] < 0.5
 
 
@@ -186,7 +217,9 @@ def test_other_vectors_have_no_explanation(sentkit, tiny_model):
 def test_positions_of_roberta_that_begin_too_early(sentkit, tmp_path, first):
     """The first position is that of the padding token plus 1, here 2."""
     folder = declared(made(tmp_path / "weights", "roberta"), tmp_path / "model")
-    found = explained(sentkit, TEXTS, encode(folder, TEXTS, first=first), "-m", folder)["explanation"]
+    found = explained(sentkit, TEXTS, encode(folder, TEXTS, first=first), "-m", folder)[
+        "explanation"
+    ]
 
     assert (found["explained"], found["changes"]) == (True, [f"positions shifted by {first - 2}"])
 
@@ -194,9 +227,14 @@ def test_positions_of_roberta_that_begin_too_early(sentkit, tmp_path, first):
 def test_another_family_runs_through_transformers(sentkit, tmp_path):
     """It has no packed encoder, so its special tokens are read in another way."""
     folder = declared(made(tmp_path / "weights", "albert"), tmp_path / "model")
-    found = explained(sentkit, TEXTS, encode(folder, TEXTS, special=False), "-m", folder)["explanation"]
+    found = explained(sentkit, TEXTS, encode(folder, TEXTS, special=False), "-m", folder)[
+        "explanation"
+    ]
 
-    assert (found["explained"], found["changes"]) == (True, ["special tokens left out of the readout"])
+    assert (found["explained"], found["changes"]) == (
+        True,
+        ["special tokens left out of the readout"],
+    )
 
 
 def test_a_readout_with_a_template_is_one_of_the_readouts(sentkit, tiny, tmp_path):
@@ -213,7 +251,9 @@ def test_a_truncated_text_among_many_is_in_the_sample(sentkit, tiny_model):
     """Half of the sample are the vectors that differ most."""
     texts = [f"{TEXTS[n % 9]} {n}" for n in range(300)]
     texts[217] = LONG
-    found = explained(sentkit, texts, encode(tiny_model, texts, most=128), "-m", tiny_model)["explanation"]
+    found = explained(sentkit, texts, encode(tiny_model, texts, most=128), "-m", tiny_model)[
+        "explanation"
+    ]
 
     assert (found["texts"], found["changes"]) == (64, ["at most 128 tokens instead of 256"])
 
@@ -255,7 +295,8 @@ def minilm():
 
 
 SENTENCES = [
-    f"{one} and {other}, {' '.join(WORDS[(i * j) % len(WORDS)] for j in range(2 + (7 * i + j0) % 23))}"
+    f"{one} and {other}, "
+    f"{' '.join(WORDS[(i * j) % len(WORDS)] for j in range(2 + (7 * i + j0) % 23))}"
     for j0, one in enumerate(TEXTS[:6])
     for i, other in enumerate(TEXTS, 3)
 ]  # of 9 to 40 tokens, with [CLS] and [SEP]
@@ -267,17 +308,36 @@ def of_model(request):
     """A model, and its vectors of the sentences: as declared, with 16 tokens and with 13."""
     name = "nano" if request.param == "nano" else minilm()
     readings = ({}, {"max_length": 16}, {"max_length": 13})
-    vectors = [np.array(Encoder(name, precision="fp32", **reading).encode(SENTENCES)) for reading in readings]
+    vectors = [
+        np.array(Encoder(name, precision="fp32", **reading).encode(SENTENCES))
+        for reading in readings
+    ]
     return name, *vectors
 
 
 ORDER = np.random.default_rng(1).permutation(N)
-WRONG = {  # what was done to the vectors -> the vectors, what the text says, the factor and the changes
+# what was done to the vectors -> the vectors, what the text says, the factor and the changes
+WRONG = {
     "times 3.7": (lambda v: 3.7 * v, "; the length differs by the factor 3.7", 3.7, []),
     "times 0.01": (lambda v: v / 100, "; the length differs by the factor 0.01", 0.01, []),
-    "reversed": (lambda v: v[::-1], f"row 1 has the vector of row {N}", None, ["rows in reversed order"]),
-    "shifted": (lambda v: np.roll(v, 1, 0), "row 2 has the vector of row 1", None, ["rows shifted by +1"]),
-    "back": (lambda v: np.roll(v, -2, 0), "row 1 has the vector of row 3", None, ["rows shifted by -2"]),
+    "reversed": (
+        lambda v: v[::-1],
+        f"row 1 has the vector of row {N}",
+        None,
+        ["rows in reversed order"],
+    ),
+    "shifted": (
+        lambda v: np.roll(v, 1, 0),
+        "row 2 has the vector of row 1",
+        None,
+        ["rows shifted by +1"],
+    ),
+    "back": (
+        lambda v: np.roll(v, -2, 0),
+        "row 1 has the vector of row 3",
+        None,
+        ["rows shifted by -2"],
+    ),
     "inserted": (
         lambda v: np.insert(v, 20, v[0], axis=0)[:-1],
         "row 22 has the vector of row 21; the rows before it are in order",
@@ -305,17 +365,25 @@ def test_a_factor_and_another_order_are_told_apart_from_changes(sentkit, of_mode
 @pytest.mark.parametrize(("place", "limit"), [(2, 16), (3, 13)])
 @pytest.mark.parametrize("factor", [1, pytest.param(5, marks=pytest.mark.slow)])
 def test_any_limit_of_tokens_is_found(sentkit, of_model, place, limit, factor):
-    """Texts of up to 13 tokens are equal, so this is the limit that removes all other differences."""
+    """Texts of up to 13 tokens are equal, so this is the limit that removes all other
+    differences.
+    """
     model = of_model[0]
     found = explained(sentkit, SENTENCES, factor * of_model[place], "-m", model)["explanation"]
 
     assert found["explained"]
-    assert [change.partition(" instead")[0] for change in found["changes"]] == [f"at most {limit} tokens"]
+    assert [change.partition(" instead")[0] for change in found["changes"]] == [
+        f"at most {limit} tokens"
+    ]
     assert ("the factor 5.0" in found["text"]) == (factor == 5)
 
 
 @pytest.mark.parametrize(
-    "kind", ["noise", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("other numbers", "lengths"))]
+    "kind",
+    [
+        "noise",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("other numbers", "lengths")),
+    ],
 )
 def test_no_cause_is_named_if_nothing_explains_the_difference(sentkit, of_model, kind):
     model, vectors, *_ = of_model
@@ -327,11 +395,15 @@ def test_no_cause_is_named_if_nothing_explains_the_difference(sentkit, of_model,
         "lengths": vectors * random.uniform(0.5, 3, (N, 1)),
     }[kind]
     found = explained(sentkit, SENTENCES, wrong, "-m", model)["explanation"]
-    lengths = f"vectors.jsonl has the directions of {model} as declared, but other lengths, which nothing"
+    lengths = (
+        f"vectors.jsonl has the directions of {model} as declared, but other lengths, which nothing"
+    )
 
     assert (found["equal"], found["explained"], found["changes"]) == (False, False, [])
     assert " with " not in found["text"]
-    assert found["text"].startswith(lengths if kind == "lengths" else "nothing explains the difference (")
+    assert found["text"].startswith(
+        lengths if kind == "lengths" else "nothing explains the difference ("
+    )
 
 
 def test_a_static_model_has_an_order_and_a_factor(sentkit):
@@ -339,7 +411,10 @@ def test_a_static_model_has_an_order_and_a_factor(sentkit):
     order = explained(sentkit, SENTENCES, vectors[::-1], "-m", "static")["explanation"]
     factor = explained(sentkit, SENTENCES, 3.7 * vectors, "-m", "static")["explanation"]
 
-    assert (order["changes"], factor["factor"]) == (["rows in reversed order"], pytest.approx(3.7, rel=1e-3))
+    assert (order["changes"], factor["factor"]) == (
+        ["rows in reversed order"],
+        pytest.approx(3.7, rel=1e-3),
+    )
 
 
 def test_equal_texts_have_no_order(sentkit):
@@ -356,7 +431,9 @@ def test_the_texts_can_be_in_another_file(sentkit, tmp_path, name):
     np.save("v.npy", vectors)
     Path("v.jsonl").write_text(in_jsonl(*({"embedding": vector.tolist()} for vector in vectors)))
     Path("t.txt").write_text("".join(f"{text}\n" for text in TEXTS))
-    Path("t.csv").write_text("id,title\n" + "".join(f'{i},"{text}"\n' for i, text in enumerate(TEXTS)))
+    Path("t.csv").write_text(
+        "id,title\n" + "".join(f'{i},"{text}"\n' for i, text in enumerate(TEXTS))
+    )
     Path("few.txt").write_text("a\n")
     Path("many.txt").write_text("a\n" * 20)
     Path("pairs.jsonl").write_text(in_jsonl({"text_a": "a", "text_b": "b"}))

@@ -28,7 +28,10 @@ def test_no_report_prints_more(sentkit, tmp_path, arguments):
     random = np.random.default_rng(3)
     vectors = random.standard_normal((48, 5)).round(3).tolist()
     rows = [{"embedding": v, "g": n, "c": "xyz"[n % 3]} for n, v in enumerate(vectors)]
-    pairs = [{"embedding_a": a, "embedding_b": b, "g": n % 7} for n, (a, b) in enumerate(pairwise(vectors))]
+    pairs = [
+        {"embedding_a": a, "embedding_b": b, "g": n % 7}
+        for n, (a, b) in enumerate(pairwise(vectors))
+    ]
     write_rows(tmp_path, {"sentences": rows, "pairs": pairs})
     done = sentkit(*arguments)
     digits = [match[1].replace(".", "").strip("0") for match in NUMBER.finditer(done.out.decode())]

@@ -1,4 +1,6 @@
-"""`distill-static`: the same vectors as plain loops over transformers' model, and as other libraries read."""
+"""`distill-static`: the same vectors as plain loops over transformers' model, and as other
+libraries read.
+"""
 
 import json
 from collections import Counter
@@ -32,7 +34,9 @@ def several_batches(monkeypatch):
 
 @pytest.fixture(scope="module")
 def token_vectors(tiny):
-    """The mean of the states of each token alone, between [CLS] and [SEP], and the ids of a text."""
+    """The mean of the states of each token alone, between [CLS] and [SEP], and the ids of a
+    text.
+    """
     import transformers
 
     model = transformers.AutoModel.from_pretrained(tiny, dtype=torch.float64).eval()
@@ -45,7 +49,9 @@ def token_vectors(tiny):
 
 
 def unit_means(table, ids, factors):
-    vectors = np.stack([sum(factors[n] * table[n] for n in each) / len(each) for each in map(ids, TEXTS)])
+    vectors = np.stack(
+        [sum(factors[n] * table[n] for n in each) / len(each) for each in map(ids, TEXTS)]
+    )
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
@@ -76,17 +82,26 @@ def test_fewer_components_are_those_of_a_decomposition(sentkit, tiny, token_vect
     done = sentkit("distill-static", "-m", tiny, "--weights", "none", "--dim", 3, "-o", "table")
     found = encoded(sentkit, "table")
     expected = unit_means((left * values)[:, :3], ids, np.ones(len(table)))
-    report = {"model": "table", "method": "distill-static", "weights": "none", "tokens": len(table), "dim": 3}
+    report = {
+        "model": "table",
+        "method": "distill-static",
+        "weights": "none",
+        "tokens": len(table),
+        "dim": 3,
+    }
 
     assert done.rows[0] == {**report, "parents": done.rows[0]["parents"]}
     np.testing.assert_allclose(found @ found.T, expected @ expected.T, rtol=0, atol=2e-4)
 
 
 def test_a_last_normalization_is_left_out(sentkit, tiny, tmp_path):
-    """The lengths of token vectors are information; a folder with unit vectors gives the same table."""
+    """The lengths of token vectors are information; a folder with unit vectors gives the same
+    table.
+    """
     sentkit("export", "-q", "-m", tiny, "--readout", "mean", "--normalize", "-o", "unit")
     done = [
-        sentkit("distill-static", "-m", model, "-o", f"from_{n}") for n, model in enumerate((tiny, "unit"))
+        sentkit("distill-static", "-m", model, "-o", f"from_{n}")
+        for n, model in enumerate((tiny, "unit"))
     ]
     one, other = (tmp_path / f"from_{n}/model.safetensors" for n in range(2))
 
@@ -107,7 +122,9 @@ def test_other_libraries_give_the_same_vectors(sentkit, tiny, library):
 
 
 def test_a_checkpoint_in_lower_case_makes_a_tokenizer_in_lower_case(sentkit, tiny, tmp_path):
-    """sentence-transformers declares it beside the tokenizer; a model2vec folder has only the tokenizer."""
+    """sentence-transformers declares it beside the tokenizer; a model2vec folder has only the
+    tokenizer.
+    """
     sentkit("export", "-q", "-m", tiny, "--readout", "mean", "-o", "small")
     declared = json.loads((tmp_path / "small/sentkit.json").read_text())
     (tmp_path / "small/sentkit.json").write_text(json.dumps(declared | {"lowercase": True}))

@@ -21,7 +21,9 @@ OMITTED = "2 of 6 rows have a zero vector, as empty texts do, and are left out"
 def rows(tmp_path, monkeypatch):
     """rows.jsonl with all texts, and full.jsonl with those that are not blank."""
     monkeypatch.chdir(tmp_path)
-    Path("rows.jsonl").write_text(in_jsonl(*({"text": text, "id": n} for n, text in enumerate(TEXTS, 1))))
+    Path("rows.jsonl").write_text(
+        in_jsonl(*({"text": text, "id": n} for n, text in enumerate(TEXTS, 1)))
+    )
     Path("full.jsonl").write_text(in_jsonl(*({"text": TEXTS[n], "id": n + 1} for n in FULL)))
 
 
@@ -41,7 +43,9 @@ def vectors_of(path):
     ids=" ".join,
 )
 def test_a_blank_text_has_a_zero_vector_in_every_space(sentkit, rows, flags):
-    """The model does not read it: other texts have the vectors that they have without blank ones."""
+    """The model does not read it: other texts have the vectors that they have without blank
+    ones.
+    """
     done = sentkit("encode", "rows.jsonl", *flags, "-o", "rows.safetensors")
     sentkit("encode", "full.jsonl", *flags, "-qo", "full.safetensors")
     counted = COUNTED.replace("are empty", "have no known token") if "static" in flags else COUNTED
@@ -61,7 +65,9 @@ def test_transforms_keep_zero_vectors(sentkit, rows):
     sentkit("encode", "rows.jsonl", "--precision", "fp32", "-qo", "rows.safetensors")
     for kind in ("center", "flow"):
         sentkit("whiten", "fit", "rows.safetensors", "--kind", kind, "-qfo", "t.safetensors")
-        sentkit("whiten", "apply", "rows.safetensors", "-t", "t.safetensors", "-fo", "moved.safetensors")
+        sentkit(
+            "whiten", "apply", "rows.safetensors", "-t", "t.safetensors", "-fo", "moved.safetensors"
+        )
         found = vectors_of("moved.safetensors")
         with pytest.warns(UserWarning, match="2 of 6 texts are empty"):
             own = Encoder(transform="t.safetensors", precision="fp32").encode(TEXTS)
@@ -104,14 +110,16 @@ def test_commands_that_compare_all_rows_omit_them(sentkit, rows, store, folder):
     near = sentkit("duplicates", path, "--threshold", "-1")
     assert len(near.rows) == 6  # pairs of four rows
     assert near.told == [f"sentkit duplicates: warning: {path}: {OMITTED}"]
-    assert [row["group"] for row in sentkit("duplicates", path, "--threshold", "0.99", "--groups").rows] == [
-        *(1, 2, 3, 4, 5, 1)
-    ]
+    assert [
+        row["group"] for row in sentkit("duplicates", path, "--threshold", "0.99", "--groups").rows
+    ] == [*(1, 2, 3, 4, 5, 1)]
     blank = {"anchor": " ", "positive": "a cat"}  # has no negatives
     Path("pairs.jsonl").write_text(in_jsonl({"anchor": "a dog", "positive": "a small dog"}, blank))
     sentkit("encode", "pairs.jsonl", "-qo", "pairs.safetensors")
     if store != "binary":
-        mined = sentkit("mine", "pairs.safetensors", "--corpus", path, "--margin", "1.5", "--top", "9")
+        mined = sentkit(
+            "mine", "pairs.safetensors", "--corpus", path, "--margin", "1.5", "--top", "9"
+        )
         assert set(mined.rows[0]["negatives"]) == {"a cat", "the market fell"}
         assert mined.rows[1]["negatives"] == []
         assert f"sentkit mine: warning: {path}: {OMITTED}" in mined.told
@@ -126,7 +134,16 @@ def test_no_metric_finds_a_zero_vector(sentkit, rows, metric):
         "search", "--corpus", "rows.safetensors", "--metric", metric, "--top", "9", stdin=queries
     ).rows
     against = sentkit(
-        *("duplicates", "-", "--against", "rows.safetensors", "--metric", metric, "--threshold", "-1e-4"),
+        *(
+            "duplicates",
+            "-",
+            "--against",
+            "rows.safetensors",
+            "--metric",
+            metric,
+            "--threshold",
+            "-1e-4",
+        ),
         stdin=queries,
     )
 
@@ -142,12 +159,15 @@ def test_clusters_omit_zero_vectors(sentkit, rows):
     both = [sentkit("cluster", f"{name}.safetensors", "-k", "3") for name in ("rows", "full")]
     labels = [[row["cluster"] for row in done.rows] for done in both]
     counts = [
-        sentkit("cluster", f"{name}.safetensors", "-k", "2..3", "--json").rows for name in ("rows", "full")
+        sentkit("cluster", f"{name}.safetensors", "-k", "2..3", "--json").rows
+        for name in ("rows", "full")
     ]
 
     assert both[0].told == [f"sentkit cluster: warning: rows.safetensors: {OMITTED}"]
     assert [labels[0][n] for n in BLANK] == [-1, -1]
     assert [labels[0][n] for n in FULL] == labels[1]
     for name in ("silhouette", "inertia", "agreement"):
-        assert [row[name] for row in counts[0]] == pytest.approx([row[name] for row in counts[1]], rel=1e-6)
+        assert [row[name] for row in counts[0]] == pytest.approx(
+            [row[name] for row in counts[1]], rel=1e-6
+        )
     assert sentkit("cluster", "rows.safetensors", "-k", "5").code == 65

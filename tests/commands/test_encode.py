@@ -1,4 +1,6 @@
-"""`encode`: vectors of other libraries, published scores, spaces, plans, and checkpoints that are broken."""
+"""`encode`: vectors of other libraries, published scores, spaces, plans, and checkpoints that are
+broken.
+"""
 
 import gzip
 import json
@@ -43,7 +45,9 @@ def unit(vectors):
 
 
 def test_minilm_has_the_vectors_of_transformers(sentkit, minilm, sentences):
-    """The declared pipeline of the real all-MiniLM-L6-v2: mean over the mask, cut at 256, unit length."""
+    """The declared pipeline of the real all-MiniLM-L6-v2: mean over the mask, cut at 256, unit
+    length.
+    """
     expected = unit(masked_means(str(find_model(minilm)), sentences, 256))
     done = sentkit("encode", "-m", minilm, "--precision", "fp32", stdin="\n".join(sentences))
 
@@ -73,11 +77,17 @@ def test_a_row_has_the_same_vector_alone_and_in_a_batch(sentkit, sentences, mode
 
 
 def test_bf16_stays_near_fp32(sentkit, sts):
-    """The lowest cosine on nano, of vectors as they are and centred by the mean of fp32; in one space."""
+    """The lowest cosine on nano, of vectors as they are and centred by the mean of fp32; in one
+    space.
+    """
     lines = (sts / "stsb.dev.jsonl").read_bytes().splitlines(keepends=True)[::15]
-    runs = [sentkit("encode", "--precision", each, stdin=b"".join(lines)) for each in ("fp32", "bf16")]
+    runs = [
+        sentkit("encode", "--precision", each, stdin=b"".join(lines)) for each in ("fp32", "bf16")
+    ]
     exact, rough = (
-        np.concatenate([done.vectors("embedding_a"), done.vectors("embedding_b")]).astype(np.float64)
+        np.concatenate([done.vectors("embedding_a"), done.vectors("embedding_b")]).astype(
+            np.float64
+        )
         for done in runs
     )
     for centre in (0, exact.mean(0)):
@@ -105,7 +115,8 @@ def potion(sts):
         pytest.param("minilm", "sickr.test", "spearman", 77.15, 0.005, marks=slow),
         ("potion", "stsb.test", "spearman", 74.3, 0.05),
         ("potion", "sickr.test", "spearman", 63.8, 0.05),
-        # The baseline of SemEval 2017 (arXiv 1708.00055) does not say how it cuts a text into words.
+        # The baseline of SemEval 2017 (arXiv 1708.00055) does not say how it cuts a text into
+        # words.
         ("words:binary", "sts17_track5_enen.test", "pearson", 72.78, 0.15),
         ("words:binary", "sts17_track1_arar.test", "pearson", 60.45, 0.15),
     ],
@@ -139,9 +150,16 @@ def test_the_space_is_of_what_changes_the_vectors(sentkit, tiny, other, copy_of)
     (heads / "config.json").write_text(json.dumps(config | {"num_attention_heads": 4}))
 
     def space(*flags, model=tiny):
-        return sentkit("encode", "-q", "-m", model, *flags, stdin="a cat").rows[0]["_emb"].partition(":")[2]
+        return (
+            sentkit("encode", "-q", "-m", model, *flags, stdin="a cat")
+            .rows[0]["_emb"]
+            .partition(":")[2]
+        )
 
-    same = {space(*flags) for flags in ((), ("--prompt", "x "), ("--max-length", 9), ("--batch-tokens", 7))}
+    same = {
+        space(*flags)
+        for flags in ((), ("--prompt", "x "), ("--max-length", 9), ("--batch-tokens", 7))
+    }
     changed = (("--readout", "cls"), ("--readout", "pooler"), ("--normalize",), ("--dim", 4))
     others = {space(model=model) for model in (other, heads)} | {space(*flags) for flags in changed}
 
@@ -150,7 +168,9 @@ def test_the_space_is_of_what_changes_the_vectors(sentkit, tiny, other, copy_of)
 
 
 def test_a_sweep_writes_the_files_of_separate_runs(encode, sentkit, tmp_path, sentences):
-    """Twelve files of four layers and three readouts: the same rows, numbers and space as one by one."""
+    """Twelve files of four layers and three readouts: the same rows, numbers and space as one by
+    one.
+    """
     texts = sentences[::9]
     exact = ("--precision", "fp32")
     encode(*exact, "--readout", "L*:cls,L*:mean,L*:max", "-o", "sweep", stdin="\n".join(texts))
@@ -168,8 +188,15 @@ def test_a_sweep_writes_the_files_of_separate_runs(encode, sentkit, tmp_path, se
 
 def test_wk_and_its_windows_are_different_spaces(sentkit):
     """The order of the layers changes neither label nor vectors."""
-    readouts = ["L0+L1+L2+L3+L4:wk", "L4+L3+L2+L1+L0:wk", "L0+L1+L2+L3+L4:wk-clip", "L0+L1+L2+L3+L4:mean"]
-    done = [sentkit("encode", "--readout", each, stdin="a cat\nthe dog runs home") for each in readouts]
+    readouts = [
+        "L0+L1+L2+L3+L4:wk",
+        "L4+L3+L2+L1+L0:wk",
+        "L0+L1+L2+L3+L4:wk-clip",
+        "L0+L1+L2+L3+L4:mean",
+    ]
+    done = [
+        sentkit("encode", "--readout", each, stdin="a cat\nthe dog runs home") for each in readouts
+    ]
     labels, hashes = zip(*(each.rows[0]["_emb"].rsplit(":", 1) for each in done), strict=True)
 
     assert done[0].out == done[1].out
@@ -193,8 +220,12 @@ def test_a_dry_run_of_a_vector_folder_predicts_blocks_and_bytes(encode, tmp_path
     blocks = list((tmp_path / "D").glob("0*"))
 
     assert plan["blocks"] == len(blocks) == 9
-    data = sum(path.stat().st_size - 8 - int.from_bytes(path.read_bytes()[:8], "little") for path in blocks)
-    assert abs(plan["bytes_estimate"] - data) <= len(blocks) * (8 + 8 + 256 * 4)  # offsets, padding, scales
+    data = sum(
+        path.stat().st_size - 8 - int.from_bytes(path.read_bytes()[:8], "little") for path in blocks
+    )
+    assert abs(plan["bytes_estimate"] - data) <= len(blocks) * (
+        8 + 8 + 256 * 4
+    )  # offsets, padding, scales
     blocks[0].unlink()
     assert encode(*command, "-n", "--resume").rows[0]["blocks"] == 1
 
@@ -205,13 +236,17 @@ def test_a_dry_run_of_a_shard_without_blocks_says_so(sentkit, tmp_path, name):
 
     A compressed file has blocks of 1,000 / 64 = 15 rows: 200 rows are 14.
     """
-    content = "".join(f"a man number {n:03} plays a guitar in the park\n" for n in range(200)).encode()
+    content = "".join(
+        f"a man number {n:03} plays a guitar in the park\n" for n in range(200)
+    ).encode()
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
     command = ("encode", name, "-n", "-m", "static", "-o", "D/", "--block-bytes", 1000)
     blocks = 14 if name.endswith("gz") else 9
     done = sentkit(*command, "--shard", "90/100")
 
-    assert {"rows": 0, "tokens": 0, "blocks": 0, "all_blocks": blocks}.items() <= done.rows[0].items()
+    assert {"rows": 0, "tokens": 0, "blocks": 0, "all_blocks": blocks}.items() <= done.rows[
+        0
+    ].items()
     assert f"{100 - blocks} of 100 shards have no block: there are {blocks}" in done.err
     assert f"use --shard I/{blocks}, or smaller --block-bytes" in done.err
     one_more = sentkit(*command, "--shard", f"1/{blocks + 1}")
@@ -232,7 +267,9 @@ def test_a_dry_run_of_an_input_without_rows_is_an_error(encode, tmp_path):
 def test_a_dry_run_has_units_of_people_on_a_terminal(on_terminal, sentkit, tmp_path):
     (tmp_path / "in.txt").write_text("a cat\na dog\n")
     plan = sentkit("encode", "in.txt", "-n", "-o", "v.safetensors").rows[0]
-    shown = dict(re.split("  +", line) for line in on_terminal("encode", "in.txt", "-n", "-o", "folder/"))
+    shown = dict(
+        re.split("  +", line) for line in on_terminal("encode", "in.txt", "-n", "-o", "folder/")
+    )
     in_folder = sentkit("encode", "in.txt", "-n", "-o", "folder/").rows[0]
 
     assert {name: type(plan[name]) for name in plan if name.endswith("estimate")} == dict.fromkeys(
@@ -241,7 +278,11 @@ def test_a_dry_run_has_units_of_people_on_a_terminal(on_terminal, sentkit, tmp_p
     assert shown["disk"] == in_byte_units(in_folder["bytes_estimate"])
     assert re.fullmatch(r"\d+:\d\d", shown["time"])
     assert re.fullmatch(r"\d+ MB", shown["memory"])
-    assert (shown["rows"], shown["blocks to write"], shown["blocks (useful tasks)"]) == ("2", "1", "1")
+    assert (shown["rows"], shown["blocks to write"], shown["blocks (useful tasks)"]) == (
+        "2",
+        "1",
+        "1",
+    )
     assert not [name for name in shown if "_" in name]
 
 
@@ -250,7 +291,12 @@ def test_a_dry_run_has_units_of_people_on_a_terminal(on_terminal, sentkit, tmp_p
     [
         *((0, "0 bytes"), (999, "999 bytes"), (1000, "1.00 kB"), (146_813_762, "147 MB")),
         *((1_468_137_620, "1.47 GB"), (14_681_376_200, "14.7 GB"), (999_499_999, "999 MB")),
-        *((999_500_000, "1.00 GB"), (9_994_999, "9.99 MB"), (9_995_000, "10.0 MB"), (10**18, "1,000 PB")),
+        *(
+            (999_500_000, "1.00 GB"),
+            (9_994_999, "9.99 MB"),
+            (9_995_000, "10.0 MB"),
+            (10**18, "1,000 PB"),
+        ),
     ],
 )
 def test_bytes_have_three_digits_for_people(count, shown):
@@ -280,9 +326,22 @@ def test_a_dry_run_estimates_the_memory_of_the_run(tmp_path, model, rows):
     (tmp_path / "in.txt").write_text("".join(lines))
 
     def run(*flags):
-        command = [sys.executable, "-m", "sentkit", "encode", "in.txt", "-q", "-m", model, "--threads", "1"]
+        command = [
+            sys.executable,
+            "-m",
+            "sentkit",
+            "encode",
+            "in.txt",
+            "-q",
+            "-m",
+            model,
+            "--threads",
+            "1",
+        ]
         with (tmp_path / "out").open("wb") as out:
-            process = subprocess.Popen([*command, "-o", "v.safetensors", *flags], cwd=tmp_path, stdout=out)
+            process = subprocess.Popen(
+                [*command, "-o", "v.safetensors", *flags], cwd=tmp_path, stdout=out
+            )
             _, status, usage = os.wait4(process.pid, 0)
         process.returncode = status
         assert status == 0
@@ -296,7 +355,9 @@ def test_a_dry_run_estimates_the_memory_of_the_run(tmp_path, model, rows):
 
 
 def test_a_dry_run_of_many_rows_tokenizes_a_sample(encode, monkeypatch):
-    """Each row has four tokens. Of 300 rows, the first 100 and each tenth of the others are tokenized."""
+    """Each row has four tokens. Of 300 rows, the first 100 and each tenth of the others are
+    tokenized.
+    """
     monkeypatch.setattr("sentkit.model.plan.EXACT", 100)
     monkeypatch.setattr("sentkit.model.plan.EVERY", 10)
     [plan] = encode("-n", stdin="a cat\n" * 300).rows
@@ -306,7 +367,12 @@ def test_a_dry_run_of_many_rows_tokenizes_a_sample(encode, monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "output"),
-    [("in.jsonl", "out.jsonl"), ("in.safetensors", "out/"), ("in/", "out.safetensors"), ("in/", "out/")],
+    [
+        ("in.jsonl", "out.jsonl"),
+        ("in.safetensors", "out/"),
+        ("in/", "out.safetensors"),
+        ("in/", "out/"),
+    ],
 )
 def test_rows_of_chunks_become_rows_of_texts(encode, sentkit, name, output):
     """Their vectors are those of whole texts, so they have no place in the text."""
@@ -337,17 +403,27 @@ def remove_tokenizer(folder):
 @pytest.mark.parametrize(
     ("spoil", "code", "problem"),
     [
-        (lambda folder: (folder / WEIGHTS).unlink(), 66, "has no model.safetensors and no pytorch_model.bin"),
+        (
+            lambda folder: (folder / WEIGHTS).unlink(),
+            66,
+            "has no model.safetensors and no pytorch_model.bin",
+        ),
         (remove_tokenizer, 65, "copy: no tokenizer in this folder"),
         (spoil_tokenizer, 65, "do not match: token id [0-9]+, but the model has 200 tokens$"),
         (("config.json", "{"), 65, "config.json:1: not JSON"),
         (("config.json", "[]"), 65, "config.json: expected a JSON object"),
-        (("config.json", '{"model_type":"bert","vocab_size":"many"}'), 65, "\"vocab_size\" cannot be 'many'"),
+        (
+            ("config.json", '{"model_type":"bert","vocab_size":"many"}'),
+            65,
+            "\"vocab_size\" cannot be 'many'",
+        ),
         (("sentkit.json", '{"readout":"median"}'), 65, 'sentkit.json: unknown readout "median"'),
         ((WEIGHTS, "short"), 65, "not a safetensors file, or incomplete"),
     ],
 )
-def test_what_is_broken_in_a_checkpoint_is_named(encode, sentkit, copy_of, tiny, spoil, code, problem):
+def test_what_is_broken_in_a_checkpoint_is_named(
+    encode, sentkit, copy_of, tiny, spoil, code, problem
+):
     """One line and at most one of advice, no traceback."""
     folder = copy_of(tiny)
     if isinstance(spoil, tuple):
@@ -374,7 +450,9 @@ def test_vectors_of_broken_weights_are_refused(encode, copy_of, tiny, name):
     assert done.err == "sentkit encode: -:2: a vector contains NaN or infinity\n"
 
 
-@pytest.mark.parametrize("command", ["encode --prompt", "export -o o --prompt", "export -o o --template"])
+@pytest.mark.parametrize(
+    "command", ["encode --prompt", "export -o o --prompt", "export -o o --template"]
+)
 def test_a_text_that_is_not_utf_8_is_wrong_usage(sentkit, tiny, command):
     """Python passes such a byte of the command line as a lone surrogate."""
     words = command.split()
@@ -388,7 +466,9 @@ WORDS = "the 1 0 0\ncat 0 2 0\n. 0 0 3\ndog -1 -1 -1\n"
 
 
 def test_an_array_of_word_vectors_is_the_same_space(sentkit):
-    """Also one in which a word is repeated; the words are in the text file beside it, which is an input."""
+    """Also one in which a word is repeated; the words are in the text file beside it, which is an
+    input.
+    """
     names = [line.split()[0] for line in WORDS.splitlines()]
     rows = np.array([[float(part) for part in line.split()[1:]] for line in WORDS.splitlines()])
     Path("words.txt").write_text(WORDS)

@@ -46,9 +46,11 @@ def run_line(sentkit):
 
 
 WITHOUT = {  # command lines with texts in place of vectors -> the advice
-    "duplicates notes.txt --threshold 0.9": "encode notes.txt | sentkit duplicates - --threshold 0.9",
+    "duplicates notes.txt --threshold "
+    "0.9": "encode notes.txt | sentkit duplicates - --threshold 0.9",
     "cluster titles.jsonl -k 2 --field text=title --describe": (
-        "encode titles.jsonl --field text=title | sentkit cluster - -k 2 --field text=title --describe"
+        "encode titles.jsonl --field text=title | sentkit cluster - -k 2 --field text=title "
+        "--describe"
     ),
     "cluster titles.jsonl -k 2": "encode titles.jsonl --field text=title | sentkit cluster - -k 2",
     "cluster notes.txt more.txt -k 2": (
@@ -149,12 +151,20 @@ def test_rows_without_the_name_of_a_space_have_no_known_model(sentkit, tmp_path,
     ("command", "field", "advice"),
     [
         ("encode titles.jsonl --field text=titel", "titel", "--field text=title?"),
-        ("duplicates titles.jsonl --field text=titel --threshold 0.9", "titel", "--field text=title?"),
+        (
+            "duplicates titles.jsonl --field text=titel --threshold 0.9",
+            "titel",
+            "--field text=title?",
+        ),
         ("score tiny.jsonl --field embedding=embeding", "embeding", "--field embedding=embedding?"),
         ("probe tiny.jsonl --label txt --folds 3", "txt", '"text"?'),
         ("augment titles.jsonl --op delete --field text=titel", "titel", "--field text=title?"),
         ("search dog titles.jsonl --field text=titel", "titel", "--field text=title?"),
-        ("train simcse titles.jsonl -m TINY -o m --field text=titel", "titel", "--field text=title?"),
+        (
+            "train simcse titles.jsonl -m TINY -o m --field text=titel",
+            "titel",
+            "--field text=title?",
+        ),
         ("encode titles.jsonl --field text=xyz", "xyz", 'this row has "title", "label"'),
     ],
 )

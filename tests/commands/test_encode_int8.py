@@ -1,4 +1,6 @@
-"""`encode --precision int8`: near fp32, recorded with its loss, refused or replaced if it does not work."""
+"""`encode --precision int8`: near fp32, recorded with its loss, refused or replaced if it does not
+work.
+"""
 
 import json
 
@@ -95,7 +97,10 @@ def test_a_model_with_nan_is_refused(sentkit, copy_of, tiny):
 
 def test_other_models_are_refused(sentkit, tmp_path, model2vec):
     folder = make_bert(tmp_path / "other", hidden_act="quick_gelu")
-    for model, problem in ((folder, "runs through transformers"), (model2vec(), "a static model computes")):
+    for model, problem in (
+        (folder, "runs through transformers"),
+        (model2vec(), "a static model computes"),
+    ):
         done = sentkit("encode", "-m", model, "--precision", "int8", stdin=TEXTS)
 
         assert done.code == 2
@@ -121,5 +126,7 @@ def test_the_blocks_of_a_vector_folder_have_the_measured_loss_of_run_json(sentki
     for block in others:
         assert VectorFile(str(block)).spec["int8_cosine"] == settings["encoder"]["int8_cosine"]
     assert VectorFile(str(first)).spec["int8_cosine"]["lowest"] != 0.9
-    assert len(sentkit("cat", folder).rows) == len(TEXTS.splitlines())  # despite the loss in the first block
+    assert len(sentkit("cat", folder).rows) == len(
+        TEXTS.splitlines()
+    )  # despite the loss in the first block
     assert sentkit(*run, "--precision", "fp32", "--resume").code == 65

@@ -9,10 +9,18 @@ import pytest
 from sentkit.formats.rows.kinds import split_by_side
 from support import in_jsonl
 
-PAIRS = [("a cat", "the sea"), ("the sea", "a cat"), ("a dog runs",) * 2, ("ships", "a cat sat on it")]
+PAIRS = [
+    ("a cat", "the sea"),
+    ("the sea", "a cat"),
+    ("a dog runs",) * 2,
+    ("ships", "a cat sat on it"),
+]
 PROMPTS = {"a": "query: ", "b": "the passage = 1, b: "}
 GIVEN = "a=query: ,b=the passage = 1, b: "
-DECLARED = {"readout": "mean", "prompts": {"query": "query: ", "document": "passage: ", "a=x": "odd "}}
+DECLARED = {
+    "readout": "mean",
+    "prompts": {"query": "query: ", "document": "passage: ", "a=x": "odd "},
+}
 
 
 def write(name, pairs=PAIRS, **more):
@@ -42,7 +50,9 @@ def words(tmp_path):
     text = "a b c d q 1 cat the sea dog runs ships sat on it query passage and"
     names = text.split()
     numbers = np.random.default_rng(0).standard_normal((len(names), 4)).round(3)
-    lines = (f"{name} {' '.join(map(str, row))}\n" for name, row in zip(names, numbers, strict=True))
+    lines = (
+        f"{name} {' '.join(map(str, row))}\n" for name, row in zip(names, numbers, strict=True)
+    )
     (tmp_path / "words.txt").write_text("".join(lines))
     return "words.txt"
 
@@ -103,7 +113,9 @@ def test_old_vectors_are_reused_only_with_the_same_prompts(sentkit, words, kind)
     given = ("--prompt", GIVEN)
     sentkit(*run, old, *given, "-o", "old.safetensors")
     fresh = sentkit(*run, new, *given, "-o", "fresh.safetensors", "--store", kind)
-    made = sentkit(*run, new, *given, "-o", "made.safetensors", "--store", kind, "--reuse", "old.safetensors")
+    made = sentkit(
+        *run, new, *given, "-o", "made.safetensors", "--store", kind, "--reuse", "old.safetensors"
+    )
     swapped = ("--prompt", "b=query: ,a=x", "-o", "o.safetensors", "--reuse", "old.safetensors")
     other = sentkit(*run, new, *swapped)
     sentkit(*run, new, "-o", "plain.safetensors")

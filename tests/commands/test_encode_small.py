@@ -1,4 +1,6 @@
-"""A small whole input is encoded without torch: the same vectors up to rounding, in the same space."""
+"""A small whole input is encoded without torch: the same vectors up to rounding, in the
+same space.
+"""
 
 import numpy as np
 import pytest
@@ -14,7 +16,9 @@ FEW = 31  # rows: one less than the first group of a stream
 
 @pytest.fixture
 def opened(monkeypatch):
-    """The classes of the encoders that commands open. Auto is fp32 in tests that do not set the variable."""
+    """The classes of the encoders that commands open. Auto is fp32 in tests that do not set the
+    variable.
+    """
     monkeypatch.setenv("SENTKIT_PRECISION", "fp32")
     found = []
 
@@ -35,8 +39,14 @@ def lines(count):
 
 
 READINGS = [
-    *({"readout": name} for name in ("cls,mean,max", "mean-sqrt", "weighted-mean", "last", "L*:cls,L*:mean")),
-    *({"readout": name} for name in ("mean-first-last", "mean-emb-last", "L1+L3:last", "concat:max:mean")),
+    *(
+        {"readout": name}
+        for name in ("cls,mean,max", "mean-sqrt", "weighted-mean", "last", "L*:cls,L*:mean")
+    ),
+    *(
+        {"readout": name}
+        for name in ("mean-first-last", "mean-emb-last", "L1+L3:last", "concat:max:mean")
+    ),
     *({"readout": name} for name in ("pooler", "pooler:mean", "prompt", "pooler,mean")),
     {"readout": "mean", "normalize": True, "dim": 5},
     {"readout": "mean", "max_length": 6, "prompt": "query: "},
@@ -55,8 +65,11 @@ def test_vectors_and_spaces_are_those_of_torch(tiny, sentences, reading):
     encoded = (encode_texts(tokens, own, 60), encode_texts(tokens, theirs, 4096))
     for found, expected in zip(*encoded, strict=True):
         assert found.dtype == np.float32
-        # Some twenty sums of 16 terms or more follow each other, in an order that depends on the CPU.
-        assert found == pytest.approx(expected, abs=20 * 16 * 2**-24 * float(np.abs(expected).max()))
+        # Some twenty sums of 16 terms or more follow each other, in an order that depends on the
+        # CPU.
+        assert found == pytest.approx(
+            expected, abs=20 * 16 * 2**-24 * float(np.abs(expected).max())
+        )
 
 
 @pytest.mark.parametrize(
@@ -68,7 +81,11 @@ def test_vectors_and_spaces_are_those_of_torch(tiny, sentences, reading):
         ([], FEW + 1, TransformerEncoder),
         (["--precision", "bf16"], 1, TransformerEncoder),
         (["-m", "nano", "--readout", "L0+L1+L2+L3+L4:wk"], 1, TransformerEncoder),
-        (["rows.txt", "-o", "folder/"], 1, TransformerEncoder),  # another process can write many rows into it
+        (
+            ["rows.txt", "-o", "folder/"],
+            1,
+            TransformerEncoder,
+        ),  # another process can write many rows into it
     ],
 )
 def test_only_a_small_input_needs_no_torch(sentkit, tiny, opened, tmp_path, given, count, kind):
@@ -93,7 +110,9 @@ def test_a_variable_selects_what_auto_is(sentkit, tiny, opened, monkeypatch, cho
     assert (auto.out == exact.out) == (chosen == "fp32")
 
 
-@pytest.mark.parametrize(("chosen", "kind"), [("fp32", small.SmallEncoder), ("bf16", TransformerEncoder)])
+@pytest.mark.parametrize(
+    ("chosen", "kind"), [("fp32", small.SmallEncoder), ("bf16", TransformerEncoder)]
+)
 def test_the_variable_selects_the_precision_of_a_search(
     sentkit, tiny, opened, monkeypatch, tmp_path, chosen, kind
 ):

@@ -62,15 +62,25 @@ def by_hand(folder, text, size, stride, reduce):
     """The mean over the tokens of the mean of their windows' vectors."""
     ids = ids_of(folder, text)
     own = windows(len(ids), size - 2, stride) if len(ids) > 18 else [(0, len(ids))]
-    vectors = [reduce(states) for states in states_of(folder, [ids[start:end] for start, end in own])]
+    vectors = [
+        reduce(states) for states in states_of(folder, [ids[start:end] for start, end in own])
+    ]
     total = np.zeros(len(vectors[0]))
     for token in range(len(ids)):
-        having = [vector for vector, (start, end) in zip(vectors, own, strict=True) if start <= token < end]
+        having = [
+            vector
+            for vector, (start, end) in zip(vectors, own, strict=True)
+            if start <= token < end
+        ]
         total += sum(having) / len(having)
     return total / len(ids)
 
 
-REDUCE = {"mean": lambda states: states.mean(0), "cls": lambda states: states[0], "max": lambda s: s.max(0)}
+REDUCE = {
+    "mean": lambda states: states.mean(0),
+    "cls": lambda states: states[0],
+    "max": lambda s: s.max(0),
+}
 
 
 # One vector for each text
@@ -79,7 +89,10 @@ REDUCE = {"mean": lambda states: states.mean(0), "cls": lambda states: states[0]
 @pytest.mark.parametrize(
     ("model", "readout", "sizes"),
     [
-        *(("tiny", *each) for each in (("mean", ()), ("mean", (13, 4)), ("cls", (20, 18)), ("max", ()))),
+        *(
+            ("tiny", *each)
+            for each in (("mean", ()), ("mean", (13, 4)), ("cls", (20, 18)), ("max", ()))
+        ),
         ("other", "mean", (13, 4)),
     ],
 )
@@ -97,26 +110,40 @@ def test_texts_under_the_limit_have_the_same_bytes(encode):
     """In one input with long texts, which have another vector, and without them the same output."""
     texts = [words(1 + number % 6, number) + LONGER * (number % 7 == 0) for number in range(60)]
     plain, split = (
-        encode("--max-length", 20, *flags, "-q", texts=texts) for flags in ((), ("--on-truncate", "window"))
+        encode("--max-length", 20, *flags, "-q", texts=texts)
+        for flags in ((), ("--on-truncate", "window"))
     )
     pairs = list(zip(plain.out.splitlines(), split.out.splitlines(), strict=True))
-    assert [number for number, (one, other) in enumerate(pairs) if one != other] == [*range(0, 60, 7)]
+    assert [number for number, (one, other) in enumerate(pairs) if one != other] == [
+        *range(0, 60, 7)
+    ]
 
     short = [text for number, text in enumerate(texts) if number % 7]
-    assert encode(*FLAGS, "-q", texts=short).out == encode("--max-length", 20, "-q", texts=short).out
+    assert (
+        encode(*FLAGS, "-q", texts=short).out == encode("--max-length", 20, "-q", texts=short).out
+    )
 
 
 def test_the_closing_line_counts_rows_and_windows(encode, tiny):
     done = encode(*FLAGS, "--readout", "mean")
     counts = [len(windows(len(ids_of(tiny, text)), 18, 9)) for text in (LONGER, LONGEST)]
 
-    assert done.told == [f"sentkit encode: 2 of 4 rows were split into {sum(counts)} windows (--window 20:9)"]
+    assert done.told == [
+        f"sentkit encode: 2 of 4 rows were split into {sum(counts)} windows (--window 20:9)"
+    ]
     assert encode(*FLAGS, "--readout", "mean", "-q").told == []
     [planned] = encode(*FLAGS, "-n", "--readout", "mean").rows
-    assert {"rows": 4, "split_rows": 2, "windows": sum(counts), "truncated": 0}.items() <= planned.items()
+    assert {
+        "rows": 4,
+        "split_rows": 2,
+        "windows": sum(counts),
+        "truncated": 0,
+    }.items() <= planned.items()
 
 
-@pytest.mark.parametrize("flags", [("--readout", "mean", "--prompt", "a cat: "), ("--readout", "prompt")])
+@pytest.mark.parametrize(
+    "flags", [("--readout", "mean", "--prompt", "a cat: "), ("--readout", "prompt")]
+)
 def test_a_prompt_and_a_template_are_in_each_window(encode, flags):
     """A window that begins and ends between words has the vector of its characters as a text."""
     done = encode(*CHUNKS, *flags, texts=[LONGER])
@@ -146,7 +173,9 @@ def test_chunks_are_rows_with_all_other_fields(encode, tiny):
 
     ids = ids_of(tiny, LONGER)
     own = windows(len(ids), 18, 9)
-    expected = [states.mean(0) for states in states_of(tiny, [ids[start:end] for start, end in own])]
+    expected = [
+        states.mean(0) for states in states_of(tiny, [ids[start:end] for start, end in own])
+    ]
     found = done.rows
     assert [row["chunk"] for row in found] == [*range(len(own)), 0]
     assert np.abs(done.vectors()[:-1] - expected).max() < CLOSE
@@ -157,6 +186,7 @@ def test_chunks_are_rows_with_all_other_fields(encode, tiny):
         inside = ids_of(tiny, LONGER[each["start"] : each["end"]])
         assert inside[-1] == ids[end - 1] or inside[0] == ids[start]
     assert done.told[-1] == (
-        f"sentkit encode: 1 of 2 rows were split into {len(own)} windows, {len(own) + 1} rows were written"
+        f"sentkit encode: 1 of 2 rows were split into {len(own)} windows, {len(own) + 1} rows were "
+        f"written"
         " (--window 20:9)"
     )

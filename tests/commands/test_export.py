@@ -1,4 +1,6 @@
-"""`export`: folders that transformers, sentence-transformers and sentkit itself read to the same vectors."""
+"""`export`: folders that transformers, sentence-transformers and sentkit itself read to the same
+vectors.
+"""
 
 import json
 from pathlib import Path
@@ -51,7 +53,9 @@ def stock():
     def run(folder, texts):
         from sentence_transformers import SentenceTransformer
 
-        model = SentenceTransformer(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
+        model = SentenceTransformer(
+            str(folder), device="cpu", model_kwargs={"dtype": torch.float32}
+        )
         return model.encode(texts)
 
     return run
@@ -68,7 +72,10 @@ def few(sentences):
     "flags",
     [
         *(pytest.param(("--readout", readout), id=readout) for readout in READOUTS),
-        *(pytest.param(("--readout", "mean", *given), id=f"mean {name}") for name, given in FLAGS.items()),
+        *(
+            pytest.param(("--readout", "mean", *given), id=f"mean {name}")
+            for name, given in FLAGS.items()
+        ),
         pytest.param(("--readout", "mean-last2", *FLAGS["all"]), id="mean-last2 all"),
         pytest.param(("--readout", "pooler"), id="pooler"),
         pytest.param(("--readout", "pooler", *FLAGS["all"]), id="pooler all"),
@@ -76,7 +83,8 @@ def few(sentences):
 )
 @pytest.mark.usefixtures("with_torch")
 def test_a_folder_gives_the_same_vectors_everywhere(exported, sentkit, stock, few, flags, tmp_path):
-    """In sentkit with the flags and by the folder, in sentence-transformers, and by modules.json alone.
+    """In sentkit with the flags and by the folder, in sentence-transformers, and by modules.json
+    alone.
 
     To others, a pooler is a dense layer, so modules.json alone makes another space of it.
     """
@@ -100,7 +108,9 @@ def test_the_schema_is_the_old_one(exported, tmp_path):
     pooling = json.loads((tmp_path / "made/1_Pooling/config.json").read_text())
     modules = json.loads((tmp_path / "made/modules.json").read_text())
 
-    types = [f"sentence_transformers.models.{kind}" for kind in ("Transformer", "Pooling", "Normalize")]
+    types = [
+        f"sentence_transformers.models.{kind}" for kind in ("Transformer", "Pooling", "Normalize")
+    ]
     assert [key for key, value in pooling.items() if value is True] == ["pooling_mode_max_tokens"]
     assert sum(key.startswith("pooling_mode_") for key in pooling) == 6
     assert [module["type"] for module in modules] == types
@@ -108,11 +118,15 @@ def test_the_schema_is_the_old_one(exported, tmp_path):
 
 @pytest.mark.parametrize("readout", ["mean", "pooler"])
 def test_an_export_of_an_export_keeps_the_other_declarations(sentkit, exported, few, readout):
-    """Steps and prefix pass on; another readout leaves the steps and the pooler of the old one behind."""
+    """Steps and prefix pass on; another readout leaves the steps and the pooler of the old one
+    behind.
+    """
     exported("--readout", readout, "--normalize", "--prompt", "query: ")
     sentkit("export", "-q", "-m", "made", "-o", "again")
     sentkit("export", "-q", "-m", "made", "--readout", "cls", "-o", "changed")
-    made, again = (sentkit("encode", "-m", name, stdin="\n".join(few)) for name in ("made", "again"))
+    made, again = (
+        sentkit("encode", "-m", name, stdin="\n".join(few)) for name in ("made", "again")
+    )
     told, changed = (sentkit("inspect", name).rows[0] for name in ("made", "changed"))
     listing = json.loads(Path("changed/modules.json").read_text())
 
@@ -134,20 +148,31 @@ def test_an_export_of_an_export_keeps_the_other_declarations(sentkit, exported, 
         ("gelu", "prompt", "the readout uses the mask token of a template"),
     ],
 )
-def test_what_stock_modules_cannot_say_is_not_said(sentkit, tiny, copy_of, activation, readout, reason):
-    """No modules.json that lies: a warning, and inspect says why; sentkit reads the folder rightly."""
+def test_what_stock_modules_cannot_say_is_not_said(
+    sentkit, tiny, copy_of, activation, readout, reason
+):
+    """No modules.json that lies: a warning, and inspect says why; sentkit reads the folder
+    rightly.
+    """
     model = copy_of(tiny)  # with mish, transformers runs it, and keeps its pooler to itself
-    (model / "config.json").write_text((tiny / "config.json").read_text().replace("gelu", activation))
+    (model / "config.json").write_text(
+        (tiny / "config.json").read_text().replace("gelu", activation)
+    )
     done = sentkit("export", "-m", model, "--readout", readout, "-o", "made")
     inspected = sentkit("inspect", "made").rows[0]
     by_folder = sentkit("encode", "-m", "made", stdin="a cat").rows[0]
     by_flags = sentkit("encode", "-m", model, "--readout", readout, stdin="a cat").rows[0]
 
-    warning = f"sentkit export: warning: modules.json was not written: {reason}, and sentence-transformers"
+    warning = (
+        f"sentkit export: warning: modules.json was not written: {reason}, and "
+        f"sentence-transformers"
+    )
     assert (done.code, done.told) == (0, [f"{warning} has no module for this"])
     assert not Path("made/modules.json").exists()
     assert inspected["readout"] == readout
-    assert inspected["sentence_transformers"].startswith(f"no: {reason}" if readout == "prompt" else "no: ")
+    assert inspected["sentence_transformers"].startswith(
+        f"no: {reason}" if readout == "prompt" else "no: "
+    )
     assert by_folder["embedding"] == by_flags["embedding"]
     assert by_folder["_emb"].rpartition(":")[2] == by_flags["_emb"].rpartition(":")[2]
 
@@ -157,7 +182,10 @@ LANGUAGE_MODELS = {  # the class, and settings that nano's tokenizer and a small
     "distilbert": ("ForMaskedLM", {"dim": 16, "hidden_dim": 24, "n_layers": 2, "n_heads": 2}),
     "modernbert": ("ForMaskedLM", {"pad_token_id": 0}),
     "albert": ("ForMaskedLM", {"embedding_size": 16}),
-    "qwen3": ("ForCausalLM", {"num_key_value_heads": 2, "head_dim": 8, "tie_word_embeddings": False}),
+    "qwen3": (
+        "ForCausalLM",
+        {"num_key_value_heads": 2, "head_dim": 8, "tie_word_embeddings": False},
+    ),
 }
 
 
@@ -178,15 +206,22 @@ def test_a_head_of_a_language_model_is_left_out(sentkit, few, kind, tmp_path):
     copy_tokenizer(tmp_path / "base")
     done = sentkit("export", "-m", "base", "--readout", "mean", "-o", "made", "-q")
     options = json.loads(Path("made/sentence_bert_config.json").read_text()).get("model_args", {})
-    model, report = transformers.AutoModel.from_pretrained("made", output_loading_info=True, **options)
+    model, report = transformers.AutoModel.from_pretrained(
+        "made", output_loading_info=True, **options
+    )
     before, after = (
-        sentkit("encode", "-m", each, "--readout", "mean", stdin="\n".join(few)) for each in ("base", "made")
+        sentkit("encode", "-m", each, "--readout", "mean", stdin="\n".join(few))
+        for each in ("base", "made")
     )
 
     assert done.code == 0
     assert report["unexpected_keys"] == set()
-    assert {name for name in report["missing_keys"] if (kind, name[:7]) != ("albert", "pooler.")} == set()
-    assert json.loads(Path("made/config.json").read_text())["architectures"] == [type(model).__name__]
+    assert {
+        name for name in report["missing_keys"] if (kind, name[:7]) != ("albert", "pooler.")
+    } == set()
+    assert json.loads(Path("made/config.json").read_text())["architectures"] == [
+        type(model).__name__
+    ]
     assert {str(each.dtype) for each in load_file("made/model.safetensors").values()} == {"float16"}
     assert np.array_equal(before.vectors(), after.vectors())
     assert before.rows[0]["_emb"].rpartition(":")[2] == after.rows[0]["_emb"].rpartition(":")[2]
@@ -196,12 +231,16 @@ def test_the_heads_of_templates_and_of_classifiers_are_kept(sentkit, classifier,
     """The first one can be trained further, and `predict` reads the other one."""
     make_bert(Path("base"), "BertForMaskedLM")
     for model, readout in (("base", "prompt"), (classifier, "mean")):
-        assert sentkit("export", "-m", model, "--readout", readout, "-o", "made", "-f", "-q").code == 0
+        assert (
+            sentkit("export", "-m", model, "--readout", readout, "-o", "made", "-f", "-q").code == 0
+        )
         weights = (Path(name, "model.safetensors").read_bytes() for name in (model, "made"))
         assert len({*weights}) == 1
 
 
-def test_stored_as_float32_and_float16_the_weights_are_the_same(sentkit, tmp_path, bundled, stock, few):
+def test_stored_as_float32_and_float16_the_weights_are_the_same(
+    sentkit, tmp_path, bundled, stock, few
+):
     """As without --store. Every number of float16 is one of float32."""
     sentkit("export", "--readout", "mean-last2", "-o", "made")
     sentkit("export", "--store", "float32", "-o", "whole")
@@ -223,7 +262,9 @@ def test_a_static_model_is_stored_in_fewer_bytes(sentkit, tiny, tmp_path, stock,
         assert sentkit("export", "-m", "table", "--store", store, "-o", store).code == 0
         made = load_file(tmp_path / store / "model.safetensors")["embeddings"]
         factor = 127 / max(abs(float(x)) for x in whole.reshape(-1)) if store == "int8" else 1
-        expected = [[round(float(x) * factor) if store == "int8" else x for x in row] for row in whole]
+        expected = [
+            [round(float(x) * factor) if store == "int8" else x for x in row] for row in whole
+        ]
         assert made.dtype == store
         near = {"atol": 1, "rtol": 0} if store == "int8" else {"atol": 2**-24, "rtol": 2**-11}
         np.testing.assert_allclose(made.astype(float), expected, **near)

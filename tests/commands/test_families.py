@@ -1,4 +1,6 @@
-"""MPNet, ModernBERT and decoders through the commands, as other packed families: readouts, training."""
+"""MPNet, ModernBERT and decoders through the commands, as other packed families: readouts,
+training.
+"""
 
 import json
 import subprocess
@@ -17,9 +19,21 @@ SETTINGS = {
     "mistral": {"num_key_value_heads": 2, "head_dim": 6, "sliding_window": 4},
     "qwen3": {"num_key_value_heads": 1, "head_dim": 10},
 }
-DECODERS = ("llama", "mistral", "qwen3")  # for qwen2, transformers changes the rules of nano's tokenizer
-TEXTS = ["a man plays a guitar", "the cat sleeps", "two people walk along the river and the market fell"]
-REDUCE = {"mean": lambda states: states.mean(0), "cls": lambda states: states[0], "last": lambda x: x[-1]}
+DECODERS = (
+    "llama",
+    "mistral",
+    "qwen3",
+)  # for qwen2, transformers changes the rules of nano's tokenizer
+TEXTS = [
+    "a man plays a guitar",
+    "the cat sleeps",
+    "two people walk along the river and the market fell",
+]
+REDUCE = {
+    "mean": lambda states: states.mean(0),
+    "cls": lambda states: states[0],
+    "last": lambda x: x[-1],
+}
 
 
 @pytest.fixture(params=SETTINGS)
@@ -65,7 +79,19 @@ def test_a_trained_model_is_read_by_both_libraries(sentkit, family, folder, tmp_
     (tmp_path / "texts.txt").write_text(stdin(TEXTS * 4))
     readout = "last" if family in DECODERS else "cls"
     settings = (*settings, "--set", f"readout={readout}")
-    command = ("train", "simcse", "texts.txt", "-m", folder, "-q", "--batch", 4, "--threads", 1, *settings)
+    command = (
+        "train",
+        "simcse",
+        "texts.txt",
+        "-m",
+        folder,
+        "-q",
+        "--batch",
+        4,
+        "--threads",
+        1,
+        *settings,
+    )
     assert sentkit(*command, "-o", "out", "--set", "dropout=0.1", "--lr", 0.01).code == 0
     flags = ("--readout", readout, "--precision", "fp32", "-q")
     found, before = (
@@ -83,7 +109,9 @@ def test_a_trained_model_is_read_by_both_libraries(sentkit, family, folder, tmp_
 def test_a_classifier_is_read_by_transformers_and_a_stopped_run_resumes(
     sentkit, folder, family, pooling, tmp_path, stop_at
 ):
-    """To the same bytes. `predict` gives its probabilities. An MPNet always reads the first token."""
+    """To the same bytes. `predict` gives its probabilities. An MPNet always reads the first
+    token.
+    """
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"classifier_pooling": pooling}))
     rows = [{"text": text, "label": str(place)} for place, text in enumerate(TEXTS)]
@@ -113,14 +141,30 @@ def test_a_classifier_is_read_by_transformers_and_a_stopped_run_resumes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", [("mlm", "--set", "head=fresh"), ("tsdae",), ("consert",)], ids=" ".join)
-def test_methods_with_a_head_a_decoder_or_other_views_learn(sentkit, family, folder, tmp_path, method):
+@pytest.mark.parametrize(
+    "method", [("mlm", "--set", "head=fresh"), ("tsdae",), ("consert",)], ids=" ".join
+)
+def test_methods_with_a_head_a_decoder_or_other_views_learn(
+    sentkit, family, folder, tmp_path, method
+):
     """The loss of the last steps is below the first one. Decoders have no head."""
     if family in DECODERS and method[0] != "consert":
         pytest.skip("refused")
     rows = tmp_path / "texts.txt"
     rows.write_text(stdin(TEXTS * 10))
-    flags = ("--batch", 10, "--threads", 1, "--epochs", 8, "--lr", 0.01, "-q", "--set", "max_length=32")
+    flags = (
+        "--batch",
+        10,
+        "--threads",
+        1,
+        "--epochs",
+        8,
+        "--lr",
+        0.01,
+        "-q",
+        "--set",
+        "max_length=32",
+    )
     done = sentkit("train", method[0], rows, *method[1:], "-m", folder, "-o", "out", *flags)
     assert done.code == 0, done.err
     steps = [json.loads(line) for line in (tmp_path / "out/steps.jsonl").read_text().splitlines()]
@@ -139,7 +183,9 @@ def test_methods_with_a_head_a_decoder_or_other_views_learn(sentkit, family, fol
 def test_xlm_roberta_with_long_positions_has_the_vectors_of_sentence_transformers(
     sentkit, tmp_path, mode, prompts
 ):
-    """As both declare it: 8,194 rows of positions, cls or mean, and unit length; a text has 2,002 tokens."""
+    """As both declare it: 8,194 rows of positions, cls or mean, and unit length; a text has 2,002
+    tokens.
+    """
     import transformers
     from sentence_transformers import SentenceTransformer
 
@@ -184,7 +230,8 @@ def test_a_text_of_8192_tokens_needs_little_memory(kind, settings, tmp_path):
     code = (
         "import resource, sys, numpy as np, torch; from sentkit import Encoder\n"
         "torch.set_num_threads(1)\n"
-        "encoder = Encoder('base', device='cpu', precision='bf16', max_length=8192, readout='mean')\n"
+        "encoder = Encoder('base', device='cpu', precision='bf16', max_length=8192, "
+        "readout='mean')\n"
         "encoder.encode(['a cat'])\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "vectors = encoder.encode(['cat ' * 9000])\n"

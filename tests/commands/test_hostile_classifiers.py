@@ -1,4 +1,6 @@
-"""Saved probes with any values: `predict` gives rows that are JSON, or an error that blames the files."""
+"""Saved probes with any values: `predict` gives rows that are JSON, or an error that blames the
+files.
+"""
 
 import json
 from functools import partial
@@ -26,7 +28,9 @@ def arrays(draw, plain):
     """A tensor with one other value, or with another shape or type."""
     changed = np.array(plain)
     if draw(st.booleans()):
-        shape = draw(st.sampled_from([(), (0,), (1,), (2,), (3,), (2, 1), (2, 3), (3, 3), (2, 0), (1, 2, 3)]))
+        shape = draw(
+            st.sampled_from([(), (0,), (1,), (2,), (3,), (2, 1), (2, 3), (3, 3), (2, 0), (1, 2, 3)])
+        )
         changed = np.resize(changed, shape)
     if changed.size and draw(st.booleans()):
         changed.flat[draw(st.integers(0, changed.size - 1))] = draw(NUMBERS)
@@ -36,7 +40,9 @@ def arrays(draw, plain):
 
 
 def answers_are_json(run, *flags):
-    """Exit code 0 with rows that are JSON objects without equal names, or 65 or 66 with a message."""
+    """Exit code 0 with rows that are JSON objects without equal names, or 65 or 66 with a
+    message.
+    """
     done = run("predict", "-m", *flags)
 
     assert done.code in (0, 65, 66), done.err
@@ -52,11 +58,18 @@ def answers_are_json(run, *flags):
 @given(data=st.data())
 def test_any_value_in_a_saved_probe(sentkit, tmp_path, data):
     """One or more changes of the note, of the tensors, or of bytes of the file."""
-    note = {"kind": "classifier", "classes": ["no", "1"], "labels": ["no", 1], "_emb": "m/cls:0a1b00000000"}
+    note = {
+        "kind": "classifier",
+        "classes": ["no", "1"],
+        "labels": ["no", 1],
+        "_emb": "m/cls:0a1b00000000",
+    }
     note["rows"] = 3
     if data.draw(st.booleans()):
         path = data.draw(st.sampled_from(places(note)))
-        note = replaced(note, path, data.draw(ODD | st.sampled_from(["no", "yes", ["a", "b", "c"]])))
+        note = replaced(
+            note, path, data.draw(ODD | st.sampled_from(["no", "yes", ["a", "b", "c"]]))
+        )
     tensors = {name: data.draw(arrays(plain) | st.just(plain)) for name, plain in WEIGHTS.items()}
     if data.draw(st.integers(0, 9)) == 0:
         del tensors[data.draw(st.sampled_from(sorted(tensors)))]
@@ -73,14 +86,17 @@ def test_any_value_in_a_saved_probe(sentkit, tmp_path, data):
 FIELDS = ["model", "readout", "prompt", "max_length", "steps", "transform", "template", "full_stop"]
 FIELDS += ["vectors"]
 ODD_RECORDS = json.loads(
-    '[null, true, 0, -1, 1000000000, 1e400, 1.5, NaN, "", "/", "nano/zz", "../nano", [], [[]], {}, {"a": 1},'
+    '[null, true, 0, -1, 1000000000, 1e400, 1.5, NaN, "", "/", "nano/zz", "../nano", [], [[]], {}, '
+    '{"a": 1},'
     ' ["/dim=0:"], ["/dim=99999:x"], ["/n:", "/n:"]]'
 )
 
 
 @pytest.mark.parametrize("field", [*FIELDS, "spec", "_emb"])
 def test_a_wrong_record_is_an_error_of_the_user(tmp_path, field):
-    """It may name another model, because `predict` compares the spaces. Another exception is a bug."""
+    """It may name another model, because `predict` compares the spaces. Another exception
+    is a bug.
+    """
     usual = {"model": "nano", "readout": "mean", "prompt": "", "max_length": 512, "steps": []}
     path = tmp_path / "p.safetensors"
     for value in ODD_RECORDS:

@@ -19,11 +19,15 @@ REDUCE = {
 @pytest.fixture
 def encode(sentkit, tiny, tmp_path):
     """Encode without the tokens of a file; return the vectors and their space."""
-    (tmp_path / "tokens.jsonl").write_text(in_jsonl(*({"token": token, "rank": 1} for token in LEFT_OUT)))
+    (tmp_path / "tokens.jsonl").write_text(
+        in_jsonl(*({"token": token, "rank": 1} for token in LEFT_OUT))
+    )
 
     def run(readout="mean", *, left_out="tokens.jsonl", texts=TEXTS, model=tiny):
         (tmp_path / "texts.txt").write_text("\n".join(texts))
-        encode_without("texts.txt", left_out, model=str(model), readout=readout, output="v.safetensors")
+        encode_without(
+            "texts.txt", left_out, model=str(model), readout=readout, output="v.safetensors"
+        )
         return VectorFile("v.safetensors")
 
     return run
@@ -41,7 +45,9 @@ def by_hand(folder, layer, reduce):
     sequences = tokenizer(TEXTS)["input_ids"]
     vectors = []
     for own, sequence in zip(states_of(folder, sequences, layer), sequences, strict=True):
-        kept = [n for n, i in enumerate(sequence) if tokenizer.convert_ids_to_tokens(i) not in LEFT_OUT]
+        kept = [
+            n for n, i in enumerate(sequence) if tokenizer.convert_ids_to_tokens(i) not in LEFT_OUT
+        ]
         vectors.append(reduce(own[kept] if kept else own))
     return np.array(vectors)
 
@@ -57,7 +63,11 @@ def test_vectors_are_those_of_a_loop(encode, tiny, readout, layer):
 
 def test_the_space_depends_on_the_tokens(encode, sentkit, tiny, tmp_path):
     """Not on their order, and not on the form of the file."""
-    for name, tokens in (("one", ["the", "cat"]), ("same", ["cat", "the", "the"]), ("other", ["the", "dog"])):
+    for name, tokens in (
+        ("one", ["the", "cat"]),
+        ("same", ["cat", "the", "the"]),
+        ("other", ["the", "dog"]),
+    ):
         (tmp_path / name).write_text("".join(f"{token}\n" for token in tokens))
     one, same, other = (encode(left_out=name).emb for name in ("one", "same", "other"))
     plain = sentkit("encode", "-m", tiny, "--readout", "mean", stdin="a cat").rows[0]["_emb"]

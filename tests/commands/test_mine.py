@@ -9,7 +9,9 @@ FIELDS = ("anchor", "positive")
 
 
 def loop(pairs, corpus, *, top=3, skip=0, metric="cosine", limit=lambda own: own - 0.05 * abs(own)):
-    """For each pair (anchor, vector, positive, vector) the negatives, and the two counts of the report."""
+    """For each pair (anchor, vector, positive, vector) the negatives, and the two counts of the
+    report.
+    """
     lists, own_texts, above = [], 0, 0
     first = {}
     for text, vector in corpus:
@@ -50,19 +52,25 @@ def corpus(tmp_path, texts, jsonl):
 def rows(pairs, jsonl):
     names = (*FIELDS, "embedding_anchor", "embedding_positive")
     values = ((a, p, x, y) for a, x, p, y in pairs)
-    return jsonl(*({"id": n, **dict(zip(names, each, strict=True))} for n, each in enumerate(values)))
+    return jsonl(
+        *({"id": n, **dict(zip(names, each, strict=True))} for n, each in enumerate(values))
+    )
 
 
 @pytest.mark.parametrize("metric", BY_HAND)
 @pytest.mark.parametrize(("top", "skip"), [(3, 0), (1, 2), (40, 1)])
 def test_negatives_equal_those_of_a_loop(sentkit, corpus, rows, pairs, texts, metric, top, skip):
-    done = sentkit("mine", "--corpus", corpus, "--metric", metric, "--top", top, "--skip", skip, stdin=rows)
+    done = sentkit(
+        "mine", "--corpus", corpus, "--metric", metric, "--top", top, "--skip", skip, stdin=rows
+    )
     lists, own_texts, above = loop(pairs, texts, metric=metric, top=top, skip=skip)
 
     assert done.code == 0
     assert [list(row) for row in done.rows] == [["id", "anchor", "positive", "negatives"]] * 10
     assert [row["negatives"] for row in done.rows] == lists
-    assert [(row["anchor"], row["positive"]) for row in done.rows] == [(a, p) for a, _, p, _ in pairs]
+    assert [(row["anchor"], row["positive"]) for row in done.rows] == [
+        (a, p) for a, _, p, _ in pairs
+    ]
     assert done.told[0] == (
         f"sentkit mine: {sum(map(len, lists))} negatives for 10 pairs;"
         f" not used: {own_texts} texts of the pair itself, {above} above the margin"
@@ -90,7 +98,18 @@ def test_margins(sentkit, corpus, rows, pairs, texts, flags, limit):
     assert [row["negatives"] for row in done.rows] == loop(pairs, texts, limit=limit)[0]
 
 
-WORDS = ["a cat", "a dog", "the sea", "a tree", "the sun", "rain", "a red cat", "a house", "music", "a man"]
+WORDS = [
+    "a cat",
+    "a dog",
+    "the sea",
+    "a tree",
+    "the sun",
+    "rain",
+    "a red cat",
+    "a house",
+    "music",
+    "a man",
+]
 
 
 @pytest.fixture
@@ -105,7 +124,9 @@ def judge(tmp_path):
 
     def score(one, other):
         with torch.inference_mode():
-            return torch.sigmoid(model(**tokenizer(one, other, return_tensors="pt")).logits[0, 0]).item()
+            return torch.sigmoid(
+                model(**tokenizer(one, other, return_tensors="pt")).logits[0, 0]
+            ).item()
 
     return score
 
@@ -114,14 +135,18 @@ def judge(tmp_path):
 @pytest.mark.parametrize(
     ("margin", "limit"), [(0.95, lambda own: 0.95 * own), (-0.02, lambda own: own - 0.02)]
 )
-def test_a_judge_drops_candidates_as_a_loop_does(sentkit, judge, jsonl, tmp_path, top, skip, margin, limit):
+def test_a_judge_drops_candidates_as_a_loop_does(
+    sentkit, judge, jsonl, tmp_path, top, skip, margin, limit
+):
     """Those of four times the negatives that are nearest to the anchor, after --skip."""
     random = np.random.default_rng(6)
     vectors = dict(zip(WORDS, random.standard_normal((10, 4)).round(2).tolist(), strict=True))
     rows = jsonl(*({"text": word, "embedding": vector} for word, vector in vectors.items()))
     (tmp_path / "c.jsonl").write_bytes(rows)
     given = [(WORDS[n], WORDS[(n + 3) % 10]) for n in range(10)]
-    near = [[0.9 * x + 0.1 * y for x, y in zip(vectors[a], vectors[b], strict=True)] for a, b in given]
+    near = [
+        [0.9 * x + 0.1 * y for x, y in zip(vectors[a], vectors[b], strict=True)] for a, b in given
+    ]
     pairs = jsonl(
         *(
             {"text_a": a, "text_b": b, "embedding_a": vectors[a], "embedding_b": right}
@@ -157,16 +182,21 @@ def test_all_forms_of_inputs_give_the_same_negatives(sentkit, tiny, tmp_path, js
     field = ("--field", "anchor=q", "--field", "positive=d")
     for name, flags in {"texts.txt": (), "ab.jsonl": (), "ap.jsonl": (), "qd.jsonl": field}.items():
         stem = name.partition(".")[0]
-        assert sentkit("encode", name, "-q", "-m", tiny, *flags, "-o", f"{stem}.safetensors").code == 0
+        assert (
+            sentkit("encode", name, "-q", "-m", tiny, *flags, "-o", f"{stem}.safetensors").code == 0
+        )
         assert sentkit("cat", f"{stem}.safetensors", "-o", f"{stem}.v.jsonl").code == 0
     found = [
         sentkit("mine", left, "--corpus", right, "-q", "--margin", 0.999, "--top", 2, *flags)
         for left, flags in [
-            ("ab.safetensors", ()), ("ap.safetensors", ()), ("qd.safetensors", ()),
-            ("ap.v.jsonl", ()), ("qd.v.jsonl", field),
+            ("ab.safetensors", ()),
+            ("ap.safetensors", ()),
+            ("qd.safetensors", ()),
+            ("ap.v.jsonl", ()),
+            ("qd.v.jsonl", field),
         ]
         for right in ("texts.safetensors", "texts.v.jsonl", "ab.safetensors")
-    ]  # fmt: skip
+    ]
 
     assert {(done.code, done.err) for done in found} == {(0, "")}
     assert any(row["negatives"] for row in found[0].rows)

@@ -21,14 +21,18 @@ def texts_with(vectors):
 
 def ranked(values):
     """(number from 1, similarity), the most similar first, ties in the order of the rows."""
-    return sorted(((n, round(x, 9)) for n, x in enumerate(values, 1)), key=lambda hit: (-hit[1], hit[0]))
+    return sorted(
+        ((n, round(x, 9)) for n, x in enumerate(values, 1)), key=lambda hit: (-hit[1], hit[0])
+    )
 
 
 @metrics
 def test_pairs_get_their_similarity(sentkit, metric):
     vectors = numbers(12, 7, 5)
     pairs = [*zip(vectors[::2], vectors[1::2], strict=True)]
-    rows = in_jsonl(*({"id": n, "embedding_a": a, "embedding_b": b} for n, (a, b) in enumerate(pairs)))
+    rows = in_jsonl(
+        *({"id": n, "embedding_a": a, "embedding_b": b} for n, (a, b) in enumerate(pairs))
+    )
     done = sentkit("score", "--metric", metric, stdin=rows)
 
     assert (done.code, [list(row) for row in done.rows]) == (0, [["id", "similarity"]] * 6)
@@ -38,7 +42,9 @@ def test_pairs_get_their_similarity(sentkit, metric):
 
 @metrics
 def test_the_closest_sentences_those_above_a_threshold_and_the_matrix(sentkit, metric, monkeypatch):
-    """Of all pairs, each once; ten pairs are the default. Above a threshold, they have the order of rows."""
+    """Of all pairs, each once; ten pairs are the default. Above a threshold, they have the order of
+    rows.
+    """
     monkeypatch.setattr("sentkit.metrics.neighbours.pairs.MATRIX_ELEMENTS", 60)
     vectors = numbers(12, 7, 5)
     every = [
@@ -53,7 +59,9 @@ def test_the_closest_sentences_those_above_a_threshold_and_the_matrix(sentkit, m
 
     closest = found("--top", 4)
     assert [(row["row_a"], row["row_b"]) for row in closest] == [pair[1:] for pair in best[:4]]
-    assert [row["similarity"] for row in closest] == pytest.approx([pair[0] for pair in best[:4]], abs=1e-5)
+    assert [row["similarity"] for row in closest] == pytest.approx(
+        [pair[0] for pair in best[:4]], abs=1e-5
+    )
     assert [row["text_a"] for row in closest] == [f"t{i}" for _, i, _ in best[:4]]
     assert len(found()) == 10
     assert best[19][0] - best[20][0] > 1e-9
@@ -87,7 +95,9 @@ def test_hits_equal_those_of_loops(sentkit, tmp_path, metric):
     below, above = values[len(values) // 2 :][:2]
 
     def search(*flags):
-        return sentkit("search", "--corpus", "corpus.jsonl", "--metric", metric, *flags, stdin=stdin)
+        return sentkit(
+            "search", "--corpus", "corpus.jsonl", "--metric", metric, *flags, stdin=stdin
+        )
 
     for top in (1, 3, 1000):
         done = search("--top", top)
@@ -95,14 +105,18 @@ def test_hits_equal_those_of_loops(sentkit, tmp_path, metric):
         for row, hits in zip(done.rows, ranks, strict=True):
             assert [hit["row"] for hit in row["hits"]] == [number for number, _ in hits[:top]]
             similarities = [value for _, value in hits[:top]]
-            assert [hit["similarity"] for hit in row["hits"]] == pytest.approx(similarities, rel=1e-6)
+            assert [hit["similarity"] for hit in row["hits"]] == pytest.approx(
+                similarities, rel=1e-6
+            )
             assert [hit["text"] for hit in row["hits"]] == [f"t{n}" for n, _ in hits[:top]]
     assert above - below > 1e-8
     reached = [[row for row, value in hits if value >= (below + above) / 2] for hits in ranks]
     assert max(map(len, reached)) > 10
     for flags, top in (((), None), (("--top", 4), 4)):
         rows = search("--threshold", (below + above) / 2, *flags).rows
-        assert [[hit["row"] for hit in row["hits"]] for row in rows] == [each[:top] for each in reached]
+        assert [[hit["row"] for hit in row["hits"]] for row in rows] == [
+            each[:top] for each in reached
+        ]
 
 
 @pytest.fixture
@@ -126,20 +140,30 @@ def groups_of(vectors, metric):
 
 
 @metrics
-def test_duplicates_groups_and_first_rows_equal_those_of_a_loop(sentkit, repeated, metric, monkeypatch):
+def test_duplicates_groups_and_first_rows_equal_those_of_a_loop(
+    sentkit, repeated, metric, monkeypatch
+):
     """The pairs of seven rows at a time join groups."""
     monkeypatch.setattr("sentkit.metrics.neighbours.pairs.ROWS_PER_SEARCH", 7)
     monkeypatch.setattr("sentkit.metrics.neighbours.duplicates.ROWS_PER_BLOCK", 7)
     rows = texts_with(repeated)
     flags = ("duplicates", "--metric", metric, "--threshold", THRESHOLDS[metric])
-    done, groups, unique = (sentkit(*flags, *more, stdin=rows) for more in ((), ["--groups"], ["--unique"]))
+    done, groups, unique = (
+        sentkit(*flags, *more, stdin=rows) for more in ((), ["--groups"], ["--unique"])
+    )
     expected, first = near_pairs(repeated, metric), groups_of(repeated, metric)
     texts = [{"id": n, "text": f"t{n}"} for n in range(1, 41)]
 
     assert 10 < len(expected) < 300
     assert 1 < len(set(first)) < 30
     assert done.rows == [
-        {"text_a": f"t{i}", "text_b": f"t{j}", "row_a": i, "row_b": j, "similarity": pytest.approx(value)}
+        {
+            "text_a": f"t{i}",
+            "text_b": f"t{j}",
+            "row_a": i,
+            "row_b": j,
+            "similarity": pytest.approx(value),
+        }
         for i, j in expected
         for value in [BY_HAND[metric](repeated[i - 1], repeated[j - 1])]
     ]
@@ -149,7 +173,9 @@ def test_duplicates_groups_and_first_rows_equal_those_of_a_loop(sentkit, repeate
 
 @pytest.mark.parametrize("store", [None, "float32", "float16"])
 @pytest.mark.parametrize("against", [False, True])
-def test_a_vector_file_of_unique_rows_has_their_vectors(sentkit, repeated, tmp_path, store, against):
+def test_a_vector_file_of_unique_rows_has_their_vectors(
+    sentkit, repeated, tmp_path, store, against
+):
     """From JSONL and from vector files; the numbers are exact in float16."""
     (tmp_path / "rows.jsonl").write_text(texts_with(repeated))
     (tmp_path / "other.jsonl").write_text(texts_with(repeated[:10]))
@@ -176,7 +202,9 @@ def test_rows_near_rows_of_others_equal_those_of_a_loop(sentkit, repeated, tmp_p
     for number, part in enumerate(parts):
         (tmp_path / f"{number}.jsonl").write_text(texts_with(part))
         flags += ["--against", f"{number}.jsonl"]
-    found, new = (sentkit("duplicates", *flags, *more, stdin=texts_with(own)) for more in ((), ["--unique"]))
+    found, new = (
+        sentkit("duplicates", *flags, *more, stdin=texts_with(own)) for more in ((), ["--unique"])
+    )
     expected = [
         (f"t{i}", f"{number}.jsonl", row)
         for i, vector in enumerate(own, 1)
@@ -186,7 +214,11 @@ def test_rows_near_rows_of_others_equal_those_of_a_loop(sentkit, repeated, tmp_p
     ]
 
     assert 5 < len(expected) < 150
-    assert [(row["text_a"], row.get("file_b", "0.jsonl"), row["row_b"]) for row in found.rows] == expected
+    assert [
+        (row["text_a"], row.get("file_b", "0.jsonl"), row["row_b"]) for row in found.rows
+    ] == expected
     near = {text for text, *_ in expected}
-    assert [row["text"] for row in new.rows] == [f"t{n}" for n in range(1, 16) if f"t{n}" not in near]
+    assert [row["text"] for row in new.rows] == [
+        f"t{n}" for n in range(1, 16) if f"t{n}" not in near
+    ]
     assert all("embedding" not in row for row in new.rows)

@@ -14,7 +14,9 @@ pytestmark = pytest.mark.filterwarnings("error::UserWarning")  # of torch
 
 @pytest.fixture
 def blocks(monkeypatch):
-    """The flag --device cuda selects the CPU of torch, with blocks of 16 rows; the blocks that are copied."""
+    """The flag --device cuda selects the CPU of torch, with blocks of 16 rows; the blocks that are
+    copied.
+    """
     copies, usual = [], Blocks._copy
     for module in ("device", "encoder"):
         where = f"sentkit.model.transformer.{module}.pick_device"
@@ -29,9 +31,13 @@ def blocks(monkeypatch):
 def files(sentkit, tmp_path, jsonl):
     """Rows in clusters, some equal, one of them zero, as JSONL and as vector files; and pairs."""
     random = np.random.default_rng(0)
-    vectors = np.repeat(random.standard_normal((12, 8)), 10, axis=0) + 0.3 * random.standard_normal((120, 8))
+    vectors = np.repeat(random.standard_normal((12, 8)), 10, axis=0) + 0.3 * random.standard_normal(
+        (120, 8)
+    )
     vectors[40:55], vectors[7] = vectors[3], 0
-    rows = [{"text": f"t{n}", "embedding": v} for n, v in enumerate(vectors.astype(np.float32).tolist())]
+    rows = [
+        {"text": f"t{n}", "embedding": v} for n, v in enumerate(vectors.astype(np.float32).tolist())
+    ]
     (tmp_path / "rows.jsonl").write_bytes(jsonl(*rows))
     for store in ("float32", "float16", "int8", "binary"):
         done = sentkit("cat", "rows.jsonl", "--store", store, "-o", f"{store}.safetensors")
@@ -69,7 +75,8 @@ SEARCH = "search --queries rows.jsonl --corpus"
         "duplicates float16.safetensors --threshold 0.9",
         "duplicates rows.jsonl --threshold 2 --metric dot --groups",
         "duplicates float32.safetensors --threshold 0.95 --unique",
-        "duplicates rows.jsonl --against float16.safetensors --against int8.safetensors --threshold 0.8",
+        "duplicates rows.jsonl --against float16.safetensors --against int8.safetensors "
+        "--threshold 0.8",
         "cluster float16.safetensors -k 5",
         "cluster rows.jsonl -k 2..4 --seed 0,1",
         "cluster rows.jsonl -k 5 --set sample=60 --normalize",
@@ -86,7 +93,12 @@ def test_the_output_has_the_bytes_of_the_cpu(sentkit, blocks, words):
 
 
 def test_rows_are_assigned_to_centroids(sentkit, files, blocks):
-    assert sentkit("cluster", "rows.jsonl", "-k", "5", "--centroids", "c.jsonl", "-o", "one.jsonl").code == 0
+    assert (
+        sentkit(
+            "cluster", "rows.jsonl", "-k", "5", "--centroids", "c.jsonl", "-o", "one.jsonl"
+        ).code
+        == 0
+    )
     there = sentkit("cluster", "rows.jsonl", "--from-centroids", "c.jsonl", "--device", "cuda")
 
     assert blocks
@@ -97,14 +109,23 @@ def test_rows_are_assigned_to_centroids(sentkit, files, blocks):
 def test_texts_and_parts_of_a_folder_are_compared(sentkit, tmp_path, blocks, monkeypatch):
     """The model runs on the same device. The blocks of the folder are not those of the device."""
     monkeypatch.setenv("SENTKIT_PRECISION", "fp32")
-    words = [f"{a} {b} {c}" for a in ("a", "the") for b in ("cat", "dog", "man") for c in ("runs", "eats")]
-    (tmp_path / "texts.txt").write_text("".join(f"{text} {n}\n" for n in range(9) for text in words))
+    words = [
+        f"{a} {b} {c}"
+        for a in ("a", "the")
+        for b in ("cat", "dog", "man")
+        for c in ("runs", "eats")
+    ]
+    (tmp_path / "texts.txt").write_text(
+        "".join(f"{text} {n}\n" for n in range(9) for text in words)
+    )
     folder = ["-o", "vectors/", "--block-bytes", "1000", "--store", "float16"]
     assert sentkit("encode", "texts.txt", *folder).code == 0
     search = ["search", "a cat", "two men", "--corpus", "vectors/"]
 
     for more in ([], ["--top", "100"], ["--shard", "2/2"], ["--threshold", "0.3"]):
-        assert sentkit(*search, *more, "--device", "cuda") == sentkit(*search, *more, "--device", "cpu")
+        assert sentkit(*search, *more, "--device", "cuda") == sentkit(
+            *search, *more, "--device", "cpu"
+        )
     assert blocks
 
 
@@ -114,7 +135,9 @@ def test_signs_and_distances_are_compared_on_the_cpu(sentkit, tmp_path, blocks, 
     monkeypatch.setenv("SENTKIT_PRECISION", "fp32")
     (tmp_path / "texts.txt").write_text("a cat\na dog\nrain\n")
     for store in ("binary", "float16"):
-        assert sentkit("encode", "texts.txt", "--store", store, "-o", f"{store}.safetensors").code == 0
+        assert (
+            sentkit("encode", "texts.txt", "--store", store, "-o", f"{store}.safetensors").code == 0
+        )
     for words in (["binary.safetensors"], ["float16.safetensors", "--metric", "manhattan"]):
         command = ["search", "two cats", "--corpus", *words]
         assert sentkit(*command, "--device", "cuda") == sentkit(*command)

@@ -1,4 +1,6 @@
-"""Every command compares every path that it writes with every path that it reads, before it does either."""
+"""Every command compares every path that it writes with every path that it reads, before it does
+either.
+"""
 
 import shutil
 from contextlib import chdir
@@ -24,72 +26,204 @@ TRAIN = ["train", "simcse", "in.jsonl", "-o", "out", *BAD]
 
 # A call, its inputs and its outputs: by flag, or by "FILE" for an argument.
 CALLS = [
-    (["encode", "in.jsonl", "-m", "model", "--reuse", "b.safetensors", *OUT],
-     {"FILE": ["in.jsonl"], "-m": "model", "--reuse": ["b.safetensors"]},
-     WRITES | {"-o": ["out.jsonl"]}),
-    (["search", "--queries", "in.jsonl", "--corpus", "b.jsonl", *OUT],
-     {"FILE": ["in.jsonl"], "--corpus": "b.jsonl"}, WRITES),
-    (["search", "--queries", "in.jsonl", "--corpus", "b.safetensors", "--rescore", "c.jsonl", *OUT],
-     {"FILE": ["in.jsonl"], "--corpus": "b.safetensors", "--rescore": "c.jsonl"}, WRITES),
-    (["search", "a", "--corpus", "b.jsonl", "-m", "model", "-o", "out.jsonl"],
-     {"--corpus": "b.jsonl", "-m": "model"}, {"-o": "out.jsonl"}),
-    (["search", "a", "b.jsonl", "c.jsonl", "-m", "model", "-o", "out.jsonl"],
-     {"FILE": ["b.jsonl", "c.jsonl"], "-m": "model"}, {"-o": "out.jsonl"}),
-    (["duplicates", "in.jsonl", "--threshold", "1", "--against", "b.jsonl", *OUT],
-     {"FILE": ["in.jsonl"], "--against": ["b.jsonl"]}, WRITES),
-    (["mine", "in.jsonl", "--corpus", "b.jsonl", *OUT],
-     {"FILE": ["in.jsonl"], "--corpus": "b.jsonl"}, WRITES),
-    (["cluster", "in.jsonl", "--from-centroids", "k.jsonl", "--centroids", "new.jsonl", *OUT],
-     {"FILE": ["in.jsonl"], "--from-centroids": "k.jsonl"}, WRITES | {"--centroids": "new.jsonl"}),
-    (["probe", "in.jsonl", "--label", "g", "--test", "b.jsonl", "--dev", "c.jsonl", *OUT],
-     {"FILE": ["in.jsonl"], "--test": "b.jsonl", "--dev": "c.jsonl"}, WRITES),
-    ([*TRAIN, "-m", "model", "--dev", "b.jsonl", "--entries", "c.jsonl"],
-     {"FILE": ["in.jsonl"], "-m": "model", "--dev": "b.jsonl", "--entries": "c.jsonl"},
-     {"-o": ["out", "out.part"], "--rejects": "bad", "stdout": "-"}),
-    (["train", "classify", *TRAIN[2:], "-m", "model", "--test", "b.jsonl"],
-     {"FILE": ["in.jsonl"], "-m": "model", "--test": "b.jsonl"},
-     {"-o": ["out", "out.part"], "--rejects": "bad", "stdout": "-"}),
-    ([*TRAIN, "--seed", "3,5", "-m", "nano"],
-     {"FILE": ["in.jsonl"]},
-     {"-o": ["out/seed-3", "out/seed-3.part", "out/rows.part", "out/seed-5", "out/seed-5.part"],
-      "--rejects": "bad", "stdout": "-"}),
+    (
+        ["encode", "in.jsonl", "-m", "model", "--reuse", "b.safetensors", *OUT],
+        {"FILE": ["in.jsonl"], "-m": "model", "--reuse": ["b.safetensors"]},
+        WRITES | {"-o": ["out.jsonl"]},
+    ),
+    (
+        ["search", "--queries", "in.jsonl", "--corpus", "b.jsonl", *OUT],
+        {"FILE": ["in.jsonl"], "--corpus": "b.jsonl"},
+        WRITES,
+    ),
+    (
+        [
+            "search",
+            "--queries",
+            "in.jsonl",
+            "--corpus",
+            "b.safetensors",
+            "--rescore",
+            "c.jsonl",
+            *OUT,
+        ],
+        {"FILE": ["in.jsonl"], "--corpus": "b.safetensors", "--rescore": "c.jsonl"},
+        WRITES,
+    ),
+    (
+        ["search", "a", "--corpus", "b.jsonl", "-m", "model", "-o", "out.jsonl"],
+        {"--corpus": "b.jsonl", "-m": "model"},
+        {"-o": "out.jsonl"},
+    ),
+    (
+        ["search", "a", "b.jsonl", "c.jsonl", "-m", "model", "-o", "out.jsonl"],
+        {"FILE": ["b.jsonl", "c.jsonl"], "-m": "model"},
+        {"-o": "out.jsonl"},
+    ),
+    (
+        ["duplicates", "in.jsonl", "--threshold", "1", "--against", "b.jsonl", *OUT],
+        {"FILE": ["in.jsonl"], "--against": ["b.jsonl"]},
+        WRITES,
+    ),
+    (
+        ["mine", "in.jsonl", "--corpus", "b.jsonl", *OUT],
+        {"FILE": ["in.jsonl"], "--corpus": "b.jsonl"},
+        WRITES,
+    ),
+    (
+        ["cluster", "in.jsonl", "--from-centroids", "k.jsonl", "--centroids", "new.jsonl", *OUT],
+        {"FILE": ["in.jsonl"], "--from-centroids": "k.jsonl"},
+        WRITES | {"--centroids": "new.jsonl"},
+    ),
+    (
+        ["probe", "in.jsonl", "--label", "g", "--test", "b.jsonl", "--dev", "c.jsonl", *OUT],
+        {"FILE": ["in.jsonl"], "--test": "b.jsonl", "--dev": "c.jsonl"},
+        WRITES,
+    ),
+    (
+        [*TRAIN, "-m", "model", "--dev", "b.jsonl", "--entries", "c.jsonl"],
+        {"FILE": ["in.jsonl"], "-m": "model", "--dev": "b.jsonl", "--entries": "c.jsonl"},
+        {"-o": ["out", "out.part"], "--rejects": "bad", "stdout": "-"},
+    ),
+    (
+        ["train", "classify", *TRAIN[2:], "-m", "model", "--test", "b.jsonl"],
+        {"FILE": ["in.jsonl"], "-m": "model", "--test": "b.jsonl"},
+        {"-o": ["out", "out.part"], "--rejects": "bad", "stdout": "-"},
+    ),
+    (
+        [*TRAIN, "--seed", "3,5", "-m", "nano"],
+        {"FILE": ["in.jsonl"]},
+        {
+            "-o": [
+                "out/seed-3",
+                "out/seed-3.part",
+                "out/rows.part",
+                "out/seed-5",
+                "out/seed-5.part",
+            ],
+            "--rejects": "bad",
+            "stdout": "-",
+        },
+    ),
     (["predict", "in.jsonl", "-m", "model", *OUT], {"FILE": ["in.jsonl"], "-m": "model"}, WRITES),
     (["translate", "in.jsonl", "-m", "model", *OUT], {"FILE": ["in.jsonl"], "-m": "model"}, WRITES),
-    (["build-entries", "in.jsonl", "-m", "model", *OUT], {"FILE": ["in.jsonl"], "-m": "model"}, WRITES),
-    (["augment", "in.jsonl", "--op", "synonym", "--synonyms", "b.jsonl", "--synonyms", "c.jsonl", *OUT],
-     {"FILE": ["in.jsonl"], "--synonyms": ["b.jsonl", "c.jsonl"]}, WRITES),
-    (["augment", "in.jsonl", "--op", "paraphrase", "--paraphrases", "b.jsonl", *OUT],
-     {"FILE": ["in.jsonl"], "--paraphrases": "b.jsonl"}, WRITES),
+    (
+        ["build-entries", "in.jsonl", "-m", "model", *OUT],
+        {"FILE": ["in.jsonl"], "-m": "model"},
+        WRITES,
+    ),
+    (
+        [
+            "augment",
+            "in.jsonl",
+            "--op",
+            "synonym",
+            "--synonyms",
+            "b.jsonl",
+            "--synonyms",
+            "c.jsonl",
+            *OUT,
+        ],
+        {"FILE": ["in.jsonl"], "--synonyms": ["b.jsonl", "c.jsonl"]},
+        WRITES,
+    ),
+    (
+        ["augment", "in.jsonl", "--op", "paraphrase", "--paraphrases", "b.jsonl", *OUT],
+        {"FILE": ["in.jsonl"], "--paraphrases": "b.jsonl"},
+        WRITES,
+    ),
     (["cat", "in.jsonl", "b.jsonl", *OUT], {"FILE": ["in.jsonl", "b.jsonl"]}, WRITES),
     (["cat"], {"FILE": ["-"]}, {"-o": "-"}),
-    (["score", "in.jsonl", "--gold", "g", "--baseline", "b.jsonl", *OUT],
-     {"FILE": ["in.jsonl"], "--baseline": "b.jsonl"}, WRITES),
-    (["score", "in.jsonl", "--gold", "g", "--seen", "b.jsonl", *OUT],
-     {"FILE": ["in.jsonl"], "--seen": ["b.jsonl"]}, WRITES),
-    (["score", "in.jsonl", "--qrels", "c.jsonl", "--baseline", "b.jsonl", "--per-query", "new.jsonl", *OUT],
-     {"FILE": ["in.jsonl"], "--baseline": "b.jsonl", "--qrels": "c.jsonl"},
-     WRITES | {"--per-query": "new.jsonl"}),
-    (["report", "nano", "own=model", "--data", "data", "--pairs", "x=b.jsonl", "--results", "kept",
-      "--train", "in.jsonl", "-o", "out.md"],
-     {"ROW": ["model"], "--data": ["data/sts/stsb.jsonl"], "--pairs": ["b.jsonl"], "--train": ["in.jsonl"]},
-     {"-o": "out.md", "--results": "kept"}),
-    (["export", "-m", "model", "--transform", "t.safetensors", "-o", "out"],
-     {"-m": "model", "--transform": "t.safetensors"}, {"-o": "out"}),
-    (["distill-static", "in.jsonl", "--weights", "sif", "-m", "model", "-o", "out", *BAD],
-     {"FILE": ["in.jsonl"], "-m": "model"}, {"-o": "out", "--rejects": "bad"}),
+    (
+        ["score", "in.jsonl", "--gold", "g", "--baseline", "b.jsonl", *OUT],
+        {"FILE": ["in.jsonl"], "--baseline": "b.jsonl"},
+        WRITES,
+    ),
+    (
+        ["score", "in.jsonl", "--gold", "g", "--seen", "b.jsonl", *OUT],
+        {"FILE": ["in.jsonl"], "--seen": ["b.jsonl"]},
+        WRITES,
+    ),
+    (
+        [
+            "score",
+            "in.jsonl",
+            "--qrels",
+            "c.jsonl",
+            "--baseline",
+            "b.jsonl",
+            "--per-query",
+            "new.jsonl",
+            *OUT,
+        ],
+        {"FILE": ["in.jsonl"], "--baseline": "b.jsonl", "--qrels": "c.jsonl"},
+        WRITES | {"--per-query": "new.jsonl"},
+    ),
+    (
+        [
+            "report",
+            "nano",
+            "own=model",
+            "--data",
+            "data",
+            "--pairs",
+            "x=b.jsonl",
+            "--results",
+            "kept",
+            "--train",
+            "in.jsonl",
+            "-o",
+            "out.md",
+        ],
+        {
+            "ROW": ["model"],
+            "--data": ["data/sts/stsb.jsonl"],
+            "--pairs": ["b.jsonl"],
+            "--train": ["in.jsonl"],
+        },
+        {"-o": "out.md", "--results": "kept"},
+    ),
+    (
+        ["export", "-m", "model", "--transform", "t.safetensors", "-o", "out"],
+        {"-m": "model", "--transform": "t.safetensors"},
+        {"-o": "out"},
+    ),
+    (
+        ["distill-static", "in.jsonl", "--weights", "sif", "-m", "model", "-o", "out", *BAD],
+        {"FILE": ["in.jsonl"], "-m": "model"},
+        {"-o": "out", "--rejects": "bad"},
+    ),
     (["distill-static", "-m", "model", "-o", "out"], {"-m": "model"}, {"-o": "out"}),
-    (["whiten", "fit", "in.jsonl", "-o", "out.safetensors", *BAD],
-     {"FILE": ["in.jsonl"]}, {"-o": "out.safetensors", "--rejects": "bad"}),
-    (["whiten", "apply", "in.jsonl", "-t", "t.safetensors", *OUT],
-     {"FILE": ["in.jsonl"], "--transform": "t.safetensors"}, WRITES),
+    (
+        ["whiten", "fit", "in.jsonl", "-o", "out.safetensors", *BAD],
+        {"FILE": ["in.jsonl"]},
+        {"-o": "out.safetensors", "--rejects": "bad"},
+    ),
+    (
+        ["whiten", "apply", "in.jsonl", "-t", "t.safetensors", *OUT],
+        {"FILE": ["in.jsonl"], "--transform": "t.safetensors"},
+        WRITES,
+    ),
     (["plot", "space", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["plot", "pairs", "in.jsonl", "--gold", "g", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["plot", "heat", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["plot", "curve", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["plot", "sweep", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
-    (["whiten", "fit", "--kind", "merge", "t.safetensors", "u.safetensors", "-o", "out.safetensors"],
-     {"FILE": ["t.safetensors", "u.safetensors"]}, {"-o": "out.safetensors"}),
-]  # fmt: skip
+    (
+        [
+            "whiten",
+            "fit",
+            "--kind",
+            "merge",
+            "t.safetensors",
+            "u.safetensors",
+            "-o",
+            "out.safetensors",
+        ],
+        {"FILE": ["t.safetensors", "u.safetensors"]},
+        {"-o": "out.safetensors"},
+    ),
+]
 WRITE_NOTHING = {"diff", "inspect", "check"}
 
 
@@ -112,13 +246,18 @@ def files(tmp_path_factory):
         Path("data/sts").mkdir(parents=True)
         shutil.copy("in.jsonl", "data/sts/stsb.jsonl")
         assert status(["whiten", "fit", "in.jsonl", "--kind", "center", "-o", "t.safetensors"]) == 0
-        assert status(["cluster", "in.jsonl", "-k", "1", "-q", "-o", "x", "--centroids", "k.jsonl"]) == 0
+        assert (
+            status(["cluster", "in.jsonl", "-k", "1", "-q", "-o", "x", "--centroids", "k.jsonl"])
+            == 0
+        )
         shutil.copy("t.safetensors", "u.safetensors")
         assert status(["cat", "in.jsonl", "-o", "b.safetensors", "--store", "binary"]) == 0
     return folder
 
 
-@pytest.mark.parametrize(("call", "reads", "writes"), CALLS, ids=[" ".join(call) for call, *_ in CALLS])
+@pytest.mark.parametrize(
+    ("call", "reads", "writes"), CALLS, ids=[" ".join(call) for call, *_ in CALLS]
+)
 def test_a_command_compares_all_its_paths(files, sentkit, monkeypatch, call, reads, writes):
     monkeypatch.chdir(files)
     compared = []

@@ -1,4 +1,6 @@
-"""The readouts through a pooler: their activation, their space, and the space in which they land."""
+"""The readouts through a pooler: their activation, their space, and the space in which they
+land.
+"""
 
 import itertools
 import json
@@ -68,11 +70,16 @@ def test_the_activation_is_that_of_sentkit_json(sentkit, tiny, saying, few, pool
     done = sentkit("encode", "-m", folder, *flags, stdin="\n".join(few))
 
     assert done.code == 0
-    assert np.abs(done.vectors() - worked(folder, few, pooling or "cls", activation or "tanh")).max() < 1e-5
+    assert (
+        np.abs(done.vectors() - worked(folder, few, pooling or "cls", activation or "tanh")).max()
+        < 1e-5
+    )
 
 
 def spaces_of(sentkit, folder, readout):
-    sentkit("encode", "-m", folder, "--readout", readout, "-o", "v.safetensors", "-f", stdin="a cat\n")
+    sentkit(
+        "encode", "-m", folder, "--readout", readout, "-o", "v.safetensors", "-f", stdin="a cat\n"
+    )
     spec = VectorFile("v.safetensors").spec
     return spec["_emb"].rpartition(":")[2], spec
 
@@ -87,12 +94,18 @@ def test_spaces_of_poolers(sentkit, tiny, saying):
     rules = [2, "gelu", 1e-12, 0]  # heads, activation, epsilon of the norms, first position
     said = saying({"activation": "tanh", "readout": "pooler:cls", "lands_in": LANDING})
     gelu = saying({"activation": "gelu"}, "gelu")
-    others = [spaces_of(sentkit, model, f"pooler:{p}")[0] for model in (tiny, gelu) for p in ("cls", "mean")]
+    others = [
+        spaces_of(sentkit, model, f"pooler:{p}")[0]
+        for model in (tiny, gelu)
+        for p in ("cls", "mean")
+    ]
     sentkit("encode", "-m", tiny, "--readout", "cls,pooler", "-o", "both", stdin="a cat\n")
 
     assert spec["weights"] == weights
     assert space == digest([weights, rules, spec["tokenizer"], [[3], "pooler"]])
-    assert space == spaces_of(sentkit, tiny, "pooler:cls")[0] == spaces_of(sentkit, said, "pooler")[0]
+    assert (
+        space == spaces_of(sentkit, tiny, "pooler:cls")[0] == spaces_of(sentkit, said, "pooler")[0]
+    )
     assert len(set(others)) == 4
     assert spaces_of(sentkit, tiny, "mean")[0] == spaces_of(sentkit, gelu, "mean")[0]
     alone = (spaces_of(sentkit, tiny, "cls")[0], space)
@@ -140,7 +153,9 @@ def test_an_export_is_read_alike_by_sentence_transformers(
         sentkit("encode", "-m", model, *more, "--precision", "fp32", stdin="\n".join(few))
         for model, more in ((folder, ("--readout", readout)), ("made", ()))
     )
-    theirs = SentenceTransformer("made", device="cpu", model_kwargs={"dtype": torch.float32}).encode(few)
+    theirs = SentenceTransformer(
+        "made", device="cpu", model_kwargs={"dtype": torch.float32}
+    ).encode(few)
     own = json.loads((tmp_path / "made/sentkit.json").read_text())
     (tmp_path / "made/sentkit.json").unlink()
     bare = sentkit("encode", "-m", "made", "--precision", "fp32", stdin="\n".join(few))
@@ -149,7 +164,9 @@ def test_an_export_is_read_alike_by_sentence_transformers(
     assert own["pooler"] == note
     assert own["steps"] == []
     assert np.array_equal(by_flags.vectors(), by_folder.vectors())
-    assert by_flags.rows[0]["_emb"].rpartition(">")[2] == by_folder.rows[0]["_emb"].rpartition(">")[2]
+    assert (
+        by_flags.rows[0]["_emb"].rpartition(">")[2] == by_folder.rows[0]["_emb"].rpartition(">")[2]
+    )
     assert np.abs(theirs - by_flags.vectors()).max() < 1e-5
     assert np.abs(bare.vectors() - theirs).max() < 1e-5
 

@@ -1,4 +1,6 @@
-"""`sentkit predict`: classes and scores beside transformers, sentence-transformers and scikit-learn."""
+"""`sentkit predict`: classes and scores beside transformers, sentence-transformers and
+scikit-learn.
+"""
 
 import json
 import tracemalloc
@@ -14,7 +16,9 @@ from sentkit.formats.vectors.first_row import from_first_row
 from support import PAIRS, TEXTS, in_jsonl, logits_of, make_classifier
 
 LABELS = ["entailment", "contradiction", "neutral"]
-NLI = [{"text_a": a, "text_b": b, "gold": LABELS[n % 3]} for n, (a, b) in enumerate(pairwise(TEXTS))]
+NLI = [
+    {"text_a": a, "text_b": b, "gold": LABELS[n % 3]} for n, (a, b) in enumerate(pairwise(TEXTS))
+]
 
 
 def shares_of(done):
@@ -26,7 +30,11 @@ def shares_of(done):
     [
         *(("bert", 1, {}), ("modernbert", 1, {})),
         *((kind, 2, {}) for kind in ("roberta", "distilbert", "mpnet", "deberta-v2")),
-        ("modernbert", 2, {"classifier_pooling": "mean", "classifier_bias": True, "norm_eps": 1e-3}),
+        (
+            "modernbert",
+            2,
+            {"classifier_pooling": "mean", "classifier_bias": True, "norm_eps": 1e-3},
+        ),
     ],
 )
 def test_probabilities_are_those_of_transformers(sentkit, tmp_path, kind, columns, config):
@@ -48,14 +56,19 @@ def test_probabilities_are_those_of_transformers(sentkit, tmp_path, kind, column
     [
         ({}, lambda x: 1 / (1 + np.exp(-x))),
         ({"problem_type": "regression"}, lambda x: x),
-        ({"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}, lambda x: x),
+        (
+            {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}},
+            lambda x: x,
+        ),
         ({"sbert_ce_default_activation_function": "torch.nn.modules.activation.Tanh"}, np.tanh),
     ],
     ids=["sigmoid", "regression", "identity", "tanh"],
 )
 def test_one_output_is_a_score(sentkit, tmp_path, config, function):
     folder = make_classifier("bert", 1, tmp_path / "model", **config)
-    done = sentkit("predict", "-m", folder, "--precision", "fp32", "--name", "s", stdin=in_jsonl(*PAIRS))
+    done = sentkit(
+        "predict", "-m", folder, "--precision", "fp32", "--name", "s", stdin=in_jsonl(*PAIRS)
+    )
 
     expected = [function(value) for value in logits_of(folder, PAIRS)[:, 0]]
     assert [row["s"] for row in done.rows] == pytest.approx(expected, abs=1e-5)
@@ -69,7 +82,9 @@ def test_a_cross_encoder_gives_its_scores(sentkit, tmp_path, declared):
     base = make_classifier("bert", 1, tmp_path / "base")
     model = CrossEncoder(str(base), device="cpu", activation_fn=getattr(torch.nn, declared)())
     model.save_pretrained(str(tmp_path / "ce"))
-    done = sentkit("predict", "-m", "ce", "--precision", "fp32", "--replace", stdin=in_jsonl(*PAIRS))
+    done = sentkit(
+        "predict", "-m", "ce", "--precision", "fp32", "--replace", stdin=in_jsonl(*PAIRS)
+    )
     expected = model.predict([(row["text_a"], row["text_b"]) for row in PAIRS]).ravel().tolist()
 
     assert done.code == 0
@@ -77,7 +92,9 @@ def test_a_cross_encoder_gives_its_scores(sentkit, tmp_path, declared):
 
 
 def test_the_classes_of_several_labels_have_independent_probabilities(sentkit, tmp_path):
-    folder = make_classifier("bert", 3, tmp_path / "model", problem_type="multi_label_classification")
+    folder = make_classifier(
+        "bert", 3, tmp_path / "model", problem_type="multi_label_classification"
+    )
     done = sentkit("predict", "-m", folder, "--all", "--precision", "fp32", stdin=in_jsonl(*NLI))
 
     expected = 1 / (1 + np.exp(-logits_of(folder, NLI)))
@@ -88,7 +105,9 @@ def test_the_accuracy_is_that_of_the_test_of_its_training(sentkit, tiny, tmp_pat
     rows = [{**row, "label": row["gold"]} for row in NLI] * 3
     (tmp_path / "nli.jsonl").write_text(in_jsonl(*rows))
     flags = ("--set", "steps=4", "--lr", 0.01, "--batch", 4, "--threads", 1, "-q")
-    trained = sentkit("train", "classify", "nli.jsonl", "-m", tiny, "-o", "c", "--test", "nli.jsonl", *flags)
+    trained = sentkit(
+        "train", "classify", "nli.jsonl", "-m", tiny, "-o", "c", "--test", "nli.jsonl", *flags
+    )
     done = sentkit("predict", "nli.jsonl", "-m", "c", "--name", "p", "--precision", "fp32", "-q")
     right = sum(row["p"] == row["label"] for row in done.rows)
 
@@ -103,7 +122,9 @@ def reviews(tmp_path):
 
     def write(name, count, classes):
         names = [LABELS[n % classes] for n in range(count)]
-        vectors = random.standard_normal((count, 4)) + [[LABELS.index(label), 0, 0, 0] for label in names]
+        vectors = random.standard_normal((count, 4)) + [
+            [LABELS.index(label), 0, 0, 0] for label in names
+        ]
         rows = (
             {"id": n, "label": label, "embedding": vector, "_emb": "m/cls:0a1b00000000"}
             for n, (label, vector) in enumerate(zip(names, vectors.tolist(), strict=True))
@@ -125,14 +146,18 @@ def test_a_saved_probe_predicts_as_scikit_learn(sentkit, reviews, classes):
     done = sentkit("predict", test, "-m", "c.safetensors", "--all", "--name", "p")
     read = [sentkit("cat", name) for name in (train, test)]
     fitted, tested = (each.vectors().astype(float) for each in read)
-    model = LogisticRegression(C=0.5, max_iter=1000).fit(fitted, [row["label"] for row in read[0].rows])
+    model = LogisticRegression(C=0.5, max_iter=1000).fit(
+        fitted, [row["label"] for row in read[0].rows]
+    )
     expected = model.predict_proba(tested)
 
     assert (probed.code, done.code) == (0, 0)
     assert [row["p"] for row in done.rows] == model.predict(tested).tolist()
     assert {*map(tuple, done.rows)} == {("id", "label", "p", "probabilities")}
     for row, shares in zip(done.rows, expected, strict=True):
-        assert [row["probabilities"][name] for name in model.classes_] == pytest.approx(shares, abs=1e-6)
+        assert [row["probabilities"][name] for name in model.classes_] == pytest.approx(
+            shares, abs=1e-6
+        )
     right = np.mean([row["p"] == row["label"] for row in done.rows])
     assert probed.rows[0]["accuracy"] == pytest.approx(100 * right)
 
@@ -155,7 +180,9 @@ def labelled(tmp_path):
     def write(kind):
         fields = {"pair": ("text_a", "text_b"), "sentence": ("text",)}[kind]
         rows = [
-            {**dict.fromkeys(fields, f"{word} number {n}"), "label": word} for n in range(10) for word in "ab"
+            {**dict.fromkeys(fields, f"{word} number {n}"), "label": word}
+            for n in range(10)
+            for word in "ab"
         ]
         (tmp_path / "train.jsonl").write_text(in_jsonl(*rows))
         return [{name: row[name] for name in fields} for row in rows]
@@ -166,15 +193,30 @@ def labelled(tmp_path):
 @pytest.mark.parametrize("kind", ["sentence", "pair"])
 @pytest.mark.parametrize("train", ["v.safetensors", "v.jsonl"])
 def test_texts_are_encoded_with_the_model_of_the_probe(sentkit, tiny, labelled, kind, train):
-    """A vector file names its model and all options; of other rows, only the label of the space is known."""
+    """A vector file names its model and all options; of other rows, only the label of the space is
+    known.
+    """
     new = labelled(kind)
-    model = (tiny, "--readout", "cls", "--prompt", "in a: ", "--max-length", 8, "--dim", 12, "--normalize")
+    model = (
+        tiny,
+        "--readout",
+        "cls",
+        "--prompt",
+        "in a: ",
+        "--max-length",
+        8,
+        "--dim",
+        12,
+        "--normalize",
+    )
     reading = ("-m", *(model if train == "v.safetensors" else ("nano", "--normalize")))
     sentkit("encode", "train.jsonl", *reading, "-o", train)
     flags = ("--label", "label", "--folds", 3, "--penalties", 1)
     assert sentkit("probe", train, *flags, "-o", "p.safetensors").code == 0
     done = sentkit("predict", "-m", "p.safetensors", "--all", stdin=in_jsonl(*new))
-    twice = sentkit("predict", "train.jsonl", "train.jsonl", "-m", "p.safetensors", "--name", "p", "-q")
+    twice = sentkit(
+        "predict", "train.jsonl", "train.jsonl", "-m", "p.safetensors", "--name", "p", "-q"
+    )
     encoded = sentkit("encode", *reading, stdin=in_jsonl(*new))
     expected = sentkit("predict", "-m", "p.safetensors", "--all", stdin=encoded.out)
 
@@ -195,14 +237,21 @@ def test_a_model_of_a_probe_that_is_not_there_or_has_changed_is_refused(
     for source, probe in (("train.jsonl", "p.safetensors"), ("v.jsonl", "q.safetensors")):
         sentkit("encode", source, "-m", "m", "--replace", "-o", "v.safetensors", "-f")
         sentkit("cat", "v.safetensors", "-o", "v.jsonl", "-f")
-        sentkit("probe", "v.safetensors" if source == "train.jsonl" else "v.jsonl", *flags, "-o", probe)
+        sentkit(
+            "probe", "v.safetensors" if source == "train.jsonl" else "v.jsonl", *flags, "-o", probe
+        )
     rows = [json.loads(line) for line in Path("v.jsonl").read_text().splitlines()]
-    Path("v.jsonl").write_text(in_jsonl(*({n: v for n, v in row.items() if n != "_emb"} for row in rows)))
+    Path("v.jsonl").write_text(
+        in_jsonl(*({n: v for n, v in row.items() if n != "_emb"} for row in rows))
+    )
     sentkit("probe", "v.jsonl", *flags, "-o", "r.safetensors")
     Path("m").rename("moved")
     for probe in ("p", "q"):
         done = sentkit("predict", "-m", f"{probe}.safetensors", stdin='{"text":"a cat"}')
-        advice = f"if it has moved: sentkit encode FILE -m MODEL | sentkit predict -m {probe}.safetensors"
+        advice = (
+            f"if it has moved: sentkit encode FILE -m MODEL | sentkit predict -m "
+            f"{probe}.safetensors"
+        )
         assert (done.code, done.out) == (66, b"")
         assert done.told[0].startswith("sentkit predict: m: ")
         assert done.told[1].endswith(advice)
@@ -228,7 +277,16 @@ def probe_of_two_topics(sentkit, labelled):
     rows = labelled("sentence")[:2]
     sentkit("encode", "train.jsonl", "-m", "nano", "-o", "v.safetensors")
     sentkit(
-        "probe", "v.safetensors", "--label", "label", "--folds", 3, "--penalties", 1, "-o", "p.safetensors"
+        "probe",
+        "v.safetensors",
+        "--label",
+        "label",
+        "--folds",
+        3,
+        "--penalties",
+        1,
+        "-o",
+        "p.safetensors",
     )
     return rows
 
@@ -251,7 +309,11 @@ def test_the_first_good_row_decides_whether_rows_have_vectors(
     strict = sentkit("predict", *paths, "-m", "p.safetensors", "-q", stdin=leading + good)
     count = LEADING[leading] * len(paths)
 
-    assert (done.code, len(bad), len({(row["file"], row["line"]) for row in bad})) == (0, count, count)
+    assert (done.code, len(bad), len({(row["file"], row["line"]) for row in bad})) == (
+        0,
+        count,
+        count,
+    )
     assert [row["label"] for row in done.rows] == [row["label"] for row in expected]
     assert strict.code == (65 if count else 0)
 
@@ -259,7 +321,9 @@ def test_the_first_good_row_decides_whether_rows_have_vectors(
 def test_a_header_may_arrive_before_its_rows(sentkit, probe_of_two_topics, monkeypatch):
     """A read of a pipe returns the bytes that it has: here, seven."""
     monkeypatch.setattr("sentkit.formats.rows.lines.READ", 7)
-    Path("a.csv").write_text("id,text\n" + "".join(f"0,{row['text']}\n" for row in probe_of_two_topics))
+    Path("a.csv").write_text(
+        "id,text\n" + "".join(f"0,{row['text']}\n" for row in probe_of_two_topics)
+    )
     done = sentkit("predict", "a.csv", "-m", "p.safetensors", "-q")
 
     assert (done.code, [row["label"] for row in done.rows]) == (0, ["a", "b"])
@@ -305,15 +369,27 @@ LABELS_DIFFER = "the classes and their labels do not match"
     ("changed", "problem"),
     [
         ({"note": {"kind": "whitening"}}, "not a classifier"),
-        ({"note": {"kind": "classifier", "classes": ["a", "a"]}}, "the classes and the weights do not match"),
-        ({"note": {"kind": "classifier", "classes": 7}}, "the classes and the weights do not match"),
+        (
+            {"note": {"kind": "classifier", "classes": ["a", "a"]}},
+            "the classes and the weights do not match",
+        ),
+        (
+            {"note": {"kind": "classifier", "classes": 7}},
+            "the classes and the weights do not match",
+        ),
         *(
-            ({"note": {"kind": "classifier", "classes": ["1", "true"], "labels": labels}}, LABELS_DIFFER)
+            (
+                {"note": {"kind": "classifier", "classes": ["1", "true"], "labels": labels}},
+                LABELS_DIFFER,
+            )
             for labels in (7, [1], [1, False], [1.0, True], [[1], True], [2, True])
         ),
         ({"bias": np.zeros(3)}, "the classes and the weights do not match"),
         ({"bias": np.zeros((2, 1))}, "the classes and the weights do not match"),
-        ({"bias": np.zeros(3), "weight": np.zeros((3, 1))}, "the classes and the weights do not match"),
+        (
+            {"bias": np.zeros(3), "weight": np.zeros((3, 1))},
+            "the classes and the weights do not match",
+        ),
         ({"weight": np.array([[1.0], [np.nan]])}, "the classes and the weights do not match"),
         ({"weight": np.zeros((2, 0))}, "the classes and the weights do not match"),
     ],
@@ -352,7 +428,10 @@ def test_outputs_of_a_probe_that_overflow_are_bad_rows(sentkit):
     rows = in_jsonl({"embedding": [10]}, {"embedding": [1]})
     done = sentkit("predict", "-m", "c.safetensors", "--all", "--rejects", "bad.jsonl", stdin=rows)
 
-    assert (done.code, done.rows) == (0, [{"label": "no", "probabilities": {"no": 1.0, "yes": 0.0}}])
+    assert (done.code, done.rows) == (
+        0,
+        [{"label": "no", "probabilities": {"no": 1.0, "yes": 0.0}}],
+    )
     assert done.told[0].endswith("bad.jsonl: 1; the first is -:1: " + UNUSABLE)
 
 
@@ -365,12 +444,16 @@ def test_outputs_of_a_probe_that_overflow_are_bad_rows(sentkit):
         ("deberta-v2", "fp32", 3e38),
     ],
 )
-def test_outputs_of_a_checkpoint_that_are_not_finite_are_bad_rows(sentkit, tmp_path, kind, value, precision):
+def test_outputs_of_a_checkpoint_that_are_not_finite_are_bad_rows(
+    sentkit, tmp_path, kind, value, precision
+):
     folder = make_classifier(kind, 3, tmp_path / "model")
     tensors = load_file(folder / "model.safetensors")
     tensors["classifier.weight"][:] = value
     save_file(tensors, folder / "model.safetensors")
-    done = sentkit("predict", "-m", folder, "--precision", precision, "-q", stdin='{"text":"a cat"}\n')
+    done = sentkit(
+        "predict", "-m", folder, "--precision", precision, "-q", stdin='{"text":"a cat"}\n'
+    )
 
     assert (done.code, done.out, done.told) == (65, b"", [f"sentkit predict: -:1: {UNUSABLE}"])
 
@@ -381,24 +464,35 @@ def test_labels_of_a_checkpoint_are_different_strings(sentkit, tmp_path, labels)
     path.write_text(json.dumps(json.loads(path.read_text()) | {"id2label": labels}))
     done = sentkit("predict", "-m", tmp_path / "model", "-q", stdin='{"text":"a cat"}\n')
 
-    assert (done.code, '"id2label" has equal labels, or one that is not a string' in done.err) == (65, True)
+    assert (done.code, '"id2label" has equal labels, or one that is not a string' in done.err) == (
+        65,
+        True,
+    )
 
 
 @pytest.mark.parametrize("source", ["v.jsonl", "v.safetensors"])
-@pytest.mark.parametrize(("flags", "number"), [
-    (["predict", "-m", "c.safetensors", "--name", "more"], 0),  # the field exists
-    (["whiten", "apply", "-t", "t.safetensors"], 1),  # another vector
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flags", "number"),
+    [
+        (["predict", "-m", "c.safetensors", "--name", "more"], 0),  # the field exists
+        (["whiten", "apply", "-t", "t.safetensors"], 1),  # another vector
+    ],
+)
 def test_a_row_that_the_writer_rejects_has_its_vector(sentkit, source, flags, number):
     """Also the row of a vector file, which stores its vector separately."""
     emb = {"_emb": "m/cls:0a1b00000000"}
-    rows = [{"label": "x", **emb, "embedding": [0.5, -2.25]}, {"label": "y", **emb, "embedding": [1e-3, 7]}]
+    rows = [
+        {"label": "x", **emb, "embedding": [0.5, -2.25]},
+        {"label": "y", **emb, "embedding": [1e-3, 7]},
+    ]
     rows[number]["more" if number == 0 else "embedding_a"] = 1
     Path("v.jsonl").write_text(in_jsonl(*rows))
     sentkit("cat", "v.jsonl", "-o", "v.safetensors")
     tensors = {"weight": np.eye(2), "bias": np.zeros(2)}
     save_file(
-        tensors, "c.safetensors", {"sentkit": json.dumps({"kind": "classifier", "classes": [*"ab"], **emb})}
+        tensors,
+        "c.safetensors",
+        {"sentkit": json.dumps({"kind": "classifier", "classes": [*"ab"], **emb})},
     )
     affine = {"kernel": np.eye(2, dtype="f4"), "bias": np.zeros((1, 2), "f4")}
     save_file(affine, "t.safetensors", {"sentkit": json.dumps({"kind": "pca", **emb})})
@@ -423,7 +517,9 @@ def two_classes():
         "c.safetensors",
         {"sentkit": json.dumps({"kind": "classifier", "classes": ["no", "yes"]})},
     )
-    return in_jsonl({"embedding": [2]}, {"embedding": [0.5]}, {"embedding": [-1]}, {"embedding": [0]})
+    return in_jsonl(
+        {"embedding": [2]}, {"embedding": [0.5]}, {"embedding": [-1]}, {"embedding": [0]}
+    )
 
 
 @pytest.mark.parametrize(

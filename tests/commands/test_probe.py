@@ -26,7 +26,11 @@ def held(tmp_path, jsonl):
         vectors = vectors.astype(np.float32)
         names_of_vectors = ("embedding_a", "embedding_b") if pairs else ("embedding",)
         rows = [
-            dict(zip(names_of_vectors, each.tolist(), strict=True), kind=names[code], _emb="m:100000000000")
+            dict(
+                zip(names_of_vectors, each.tolist(), strict=True),
+                kind=names[code],
+                _emb="m:100000000000",
+            )
             for each, code in zip(vectors, codes, strict=True)
         ]
         (tmp_path / name).write_bytes(jsonl(*rows))
@@ -45,10 +49,12 @@ def folds(features, codes, count, seed=1111):
 
 def chosen(features, codes, penalties, count, seed=1111):
     shares = [
-        [model(c).fit(features[a], codes[a]).score(features[b], codes[b]) for a, b in
-         folds(features, codes, count, seed)]
+        [
+            model(c).fit(features[a], codes[a]).score(features[b], codes[b])
+            for a, b in folds(features, codes, count, seed)
+        ]
         for c in penalties
-    ]  # fmt: skip
+    ]
     return penalties[int(np.argmax([round(100 * np.mean(each), 2) for each in shares]))]
 
 
@@ -77,7 +83,8 @@ def test_a_test_file(sentkit, held):
     given = ("probe", "train.jsonl", "--test", "test.jsonl", *LABEL, "--folds", "3")
     (found,) = sentkit(*given).rows
     train, test = (
-        np.hstack([abs(u - v), u * v]).astype(float) for u, v in (x.swapaxes(0, 1) for x in (train, test))
+        np.hstack([abs(u - v), u * v]).astype(float)
+        for u, v in (x.swapaxes(0, 1) for x in (train, test))
     )
     penalty = chosen(train, codes, [0.5, 1, 2, 4, 8, 16, 32], 3)
     predicted = model(penalty).fit(train, codes).predict(test)
@@ -90,9 +97,9 @@ def test_a_test_file(sentkit, held):
 
 def test_dev_rows_choose_the_penalty(sentkit, held):
     (train, codes), (dev, of_dev), (test, truth) = [
-        held(f"{name}.jsonl", seed, names=("a", "b", "c")) for name, seed in
-        (("train", 1), ("dev", 2), ("test", 3))
-    ]  # fmt: skip
+        held(f"{name}.jsonl", seed, names=("a", "b", "c"))
+        for name, seed in (("train", 1), ("dev", 2), ("test", 3))
+    ]
     files = ("train.jsonl", "--dev", "dev.jsonl", "--test", "test.jsonl")
     (found,) = sentkit("probe", *files, *LABEL, "--penalties", "0.001,0.1,1").rows
     models = [model(c).fit(train, codes) for c in (0.001, 0.1, 1)]
@@ -100,7 +107,9 @@ def test_dev_rows_choose_the_penalty(sentkit, held):
 
     assert found["penalties"] == [0.001, 0.1, 1]
     assert found["chosen"] == [0.001, 0.1, 1][int(np.argmax(shares))]
-    assert found["accuracy"] == pytest.approx(100 * models[int(np.argmax(shares))].score(test, truth))
+    assert found["accuracy"] == pytest.approx(
+        100 * models[int(np.argmax(shares))].score(test, truth)
+    )
     assert "f1" not in found
 
 
@@ -113,7 +122,9 @@ def test_few_shot(sentkit, held):
     assert len(found["accuracies"]) == 3
     assert len(other["accuracies"]) == 5
     assert other["accuracies"][:3] != found["accuracies"]
-    assert all(round(each * 44 / 100, 4).is_integer() for each in found["accuracies"])  # of the other 44
+    assert all(
+        round(each * 44 / 100, 4).is_integer() for each in found["accuracies"]
+    )  # of the other 44
     assert (found["penalties"], found["chosen"]) == ([1], [1, 1, 1])
 
 
@@ -135,7 +146,9 @@ def test_fits_of_a_network_that_diverges_are_a_warning(sentkit, jsonl):
     rows = [{"embedding": [1e30 * (n % 5), -1e30 * (n % 3)], "kind": n % 2} for n in range(60)]
     done = sentkit("probe", *LABEL, "--head", "senteval", "--folds", 3, stdin=jsonl(*rows))
     [found] = done.rows
-    assert done.told == [f"sentkit probe: warning: -: {found['not_converged']} fits did not converge"]
+    assert done.told == [
+        f"sentkit probe: warning: -: {found['not_converged']} fits did not converge"
+    ]
 
 
 def test_a_class_with_as_many_rows_as_folds_is_accepted(sentkit):
@@ -147,7 +160,8 @@ def test_a_class_with_as_many_rows_as_folds_is_accepted(sentkit):
 
 
 WITHIN_FOLDS = (
-    "--folds {folds} with several penalties needs a class with {rows} rows, because folds of the other rows "
+    "--folds {folds} with several penalties needs a class with {rows} rows, because folds of the "
+    "other rows "
     "choose the penalty; the largest class has {largest}"
 )
 ONE_PENALTY_OF_4 = "--folds 4 and one penalty, such as --penalties 1"
@@ -172,8 +186,20 @@ ONE_PENALTY_OF_4 = "--folds 4 and one penalty, such as --penalties 1"
             WITHIN_FOLDS.format(folds=3, rows=5, largest=3),
             "--folds 3 and one penalty, such as --penalties 1",
         ),
-        (8, ("no", "yes"), (), 'class "no" has 4 rows, fewer than --folds 10 needs', ONE_PENALTY_OF_4),
-        (19, ("no", "yes"), ("--folds", 9), WITHIN_FOLDS.format(folds=9, rows=11, largest=10), "--folds 8"),
+        (
+            8,
+            ("no", "yes"),
+            (),
+            'class "no" has 4 rows, fewer than --folds 10 needs',
+            ONE_PENALTY_OF_4,
+        ),
+        (
+            19,
+            ("no", "yes"),
+            ("--folds", 9),
+            WITHIN_FOLDS.format(folds=9, rows=11, largest=10),
+            "--folds 8",
+        ),
         (
             19,
             ("no", "yes"),
@@ -219,8 +245,16 @@ def test_too_few_rows_or_classes_are_refused(sentkit, held, count, names, flags,
         ((2, 2), (), "give each class 3 rows or more, and use --folds 3 --penalties 1"),
         ((2, 5), (), "give each class 3 rows or more, and use --folds 3"),
         ((2, 5), ("--folds", 3), "give each class 3 rows or more"),
-        ((2, 4), ("--folds", 4, "--penalties", 2), "give each class 3 rows or more, and use --folds 3"),
-        ((1, 8, 9), (), "give each class 3 rows or more, and use --folds 3, or leave this class out"),
+        (
+            (2, 4),
+            ("--folds", 4, "--penalties", 2),
+            "give each class 3 rows or more, and use --folds 3",
+        ),
+        (
+            (1, 8, 9),
+            (),
+            "give each class 3 rows or more, and use --folds 3, or leave this class out",
+        ),
     ],
 )
 def test_the_advice_for_a_class_with_two_rows_works(sentkit, counts, flags, advice):
@@ -228,14 +262,18 @@ def test_the_advice_for_a_class_with_two_rows_works(sentkit, counts, flags, advi
 
     def rows(counts):
         classes = [kind for kind, count in enumerate(counts) for _ in range(count)]
-        return "".join(f'{{"embedding":[{n % 5}],"kind":"{kind}"}}\n' for n, kind in enumerate(classes))
+        return "".join(
+            f'{{"embedding":[{n % 5}],"kind":"{kind}"}}\n' for n, kind in enumerate(classes)
+        )
 
     done = sentkit("probe", *LABEL, *flags, stdin=rows(counts))
     assert (done.code, done.told[1:]) == (65, [f"  {advice}"])
 
     advised = advice.partition("use ")[2].partition(",")[0].split()
     more = [max(3, count) for count in counts]
-    assert sentkit("probe", *LABEL, *flags, *advised, stdin=rows(more)).code == 0  # the last value counts
+    assert (
+        sentkit("probe", *LABEL, *flags, *advised, stdin=rows(more)).code == 0
+    )  # the last value counts
 
 
 def test_ctrl_c_ends_the_command(held, tmp_path):

@@ -1,4 +1,6 @@
-"""The program as the shell sees it: pipes, signals, terminals, full disks, closed streams, hostile names."""
+"""The program as the shell sees it: pipes, signals, terminals, full disks, closed streams, hostile
+names.
+"""
 
 import os
 import pty
@@ -22,7 +24,9 @@ COMMANDS = {"encode": ROW, "build-entries": ENTRY, "score": PAIR, "cat": ROW}
 
 @pytest.fixture
 def started(tmp_path):
-    """A process of the program with word vectors, its streams as pipes; ended with the test at the latest."""
+    """A process of the program with word vectors, its streams as pipes; ended with the test at the
+    latest.
+    """
     (tmp_path / "words").mkdir()
     (tmp_path / "words/w.txt").write_text("a 1 0\ncat 0 1\n")
     running = []
@@ -56,7 +60,9 @@ def write_a_row(tmp_path, process):
 # Pipes and full disks.
 
 
-@pytest.mark.parametrize(("command", "reader"), [*zip(COMMANDS, ["head -1", "true"] * 2, strict=True)])
+@pytest.mark.parametrize(
+    ("command", "reader"), [*zip(COMMANDS, ["head -1", "true"] * 2, strict=True)]
+)
 def test_a_reader_that_closes_the_pipe_is_no_error(forked_shell, tmp_path, command, reader):
     """`| head -1` is quiet and 0, also where the whole pipe must succeed."""
     (tmp_path / "rows.jsonl").write_bytes(COMMANDS[command] * 20_000)
@@ -69,7 +75,12 @@ def test_a_reader_that_closes_the_pipe_is_no_error(forked_shell, tmp_path, comma
 def test_a_reader_that_leaves_at_once_does_not_wait_for_a_slow_writer(forked_shell, tmp_path):
     """A small result is written at the end, into a pipe without a reader; the side output stays."""
     (tmp_path / "v.jsonl").write_bytes(b'{"text":"a cat","embedding":[1,2]}\n' * 3)
-    commands = ("inspect nano", "--version", "encode --help", "cluster -k 1 v.jsonl --centroids c.jsonl")
+    commands = (
+        "inspect nano",
+        "--version",
+        "encode --help",
+        "cluster -k 1 v.jsonl --centroids c.jsonl",
+    )
     done = forked_shell("; ".join(f"sentkit {command} | true" for command in commands))
 
     assert (done.code, done.err) == (0, "")
@@ -77,13 +88,17 @@ def test_a_reader_that_leaves_at_once_does_not_wait_for_a_slow_writer(forked_she
 
 
 NUMBERED = (
-    b'{"embedding_a":[1,0],"embedding_b":[0,1],"g":1}\n{"embedding_a":[1,0],"embedding_b":[1,0],"g":2}\n'
+    b'{"embedding_a":[1,0],"embedding_b":[0,1],"g":1}\n'
+    b'{"embedding_a":[1,0],"embedding_b":[1,0],"g":2}\n'
 )
 
 
 FULL, CLOSED = (74, b"", "no space left on device"), (73, b"", "standard output is closed")
 LINES = {  # a line of bash -> exit code, output, and the end of the message
-    **{f"sentkit {command} > /dev/full": FULL for command in ("encode row", "score pairs", "inspect nano")},
+    **{
+        f"sentkit {command} > /dev/full": FULL
+        for command in ("encode row", "score pairs", "inspect nano")
+    },
     **{f"sentkit {command} >&-": CLOSED for command in ("cat row", "score --gold g pairs")},
     "sentkit score --gold g pairs > /dev/full": FULL,
     "sentkit cat -q <(cat row) <(cat row)": (
@@ -91,7 +106,11 @@ LINES = {  # a line of bash -> exit code, output, and the end of the message
         ROW * 2,
         "",
     ),  # which is not used up by a look whether it is there
-    "mkfifo pipe; (sentkit cat -o pipe < row &); cat pipe": (0, ROW, ""),  # nothing is renamed over it
+    "mkfifo pipe; (sentkit cat -o pipe < row &); cat pipe": (
+        0,
+        ROW,
+        "",
+    ),  # nothing is renamed over it
 }
 
 
@@ -172,11 +191,16 @@ def test_a_terminal_on_standard_input_is_wrong_usage(started):
 
     problem = "sentkit encode: standard input is a terminal"
     assert process.returncode == 2
-    assert told.decode().splitlines()[-2:] == [problem, "  name a FILE, or pipe rows into the command"]
+    assert told.decode().splitlines()[-2:] == [
+        problem,
+        "  name a FILE, or pipe rows into the command",
+    ]
 
 
 def test_rows_come_out_before_the_input_ends(started, tmp_path):
-    """The first group is small: the first rows of a slow writer are answered while it still writes."""
+    """The first group is small: the first rows of a slow writer are answered while it still
+    writes.
+    """
     (tmp_path / "c.jsonl").write_bytes(b'{"embedding":[1,0]}\n')
     for words, rows, answer in (
         (("encode", "-m", "words/w.txt"), ROW * 32, b'{"text":"a cat","_emb":"w.txt/mean:'),
@@ -215,13 +239,21 @@ sys.meta_path.insert(0, Finder())
     ],
 )
 def test_ctrl_c_while_the_program_is_imported(tmp_path, module, start):
-    """One line and 130, with `python -m` and with the installed script, which imports the same `main`."""
+    """One line and 130, with `python -m` and with the installed script, which imports the same
+    `main`.
+    """
     (tmp_path / "sitecustomize.py").write_text(INTERRUPTER.format(module=module))
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, *start, "cat"]
-    done = subprocess.run(command, input=ROW, env=environment, capture_output=True, preexec_fn=heed_signals)
+    done = subprocess.run(
+        command, input=ROW, env=environment, capture_output=True, preexec_fn=heed_signals
+    )
 
-    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"sentkit: stopped by Ctrl-C\n")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        130,
+        b"",
+        b"sentkit: stopped by Ctrl-C\n",
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -232,7 +264,10 @@ def test_a_signal_leaves_no_temporary_file(started, tmp_path, number):
     _, told = process.communicate()
 
     word = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-    assert (process.returncode, told.decode()) == (128 + number, f"sentkit cat: stopped by {word}\n")
+    assert (process.returncode, told.decode()) == (
+        128 + number,
+        f"sentkit cat: stopped by {word}\n",
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["words"]
 
 
@@ -262,7 +297,9 @@ def test_an_ignored_signal_stays_ignored(started, tmp_path, number):
 
 
 def test_a_signal_within_an_import_waits_for_its_end(tmp_path):
-    """An import that breaks off may half succeed, and an exit from within it would leave a half file."""
+    """An import that breaks off may half succeed, and an exit from within it would leave a half
+    file.
+    """
     (tmp_path / "slow.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n")
     program = """
 import time
@@ -274,7 +311,9 @@ with open_output("out.jsonl", force=False):
     time.sleep(60)
 """
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, check=False
+    )
 
     assert done.returncode == 143
     assert [path.name for path in tmp_path.iterdir()] == ["slow.py"]
@@ -335,7 +374,9 @@ def test_stderr_changes_neither_output_nor_exit_code(program, sentkit, tmp_path,
 
     assert usual.code == code
     for state in STATES if code == 0 else STATES[code % 3 :][:1]:
-        done = program(*arguments, **given, capture_output=False, stdout=subprocess.PIPE, **states(state))
+        done = program(
+            *arguments, **given, capture_output=False, stdout=subprocess.PIPE, **states(state)
+        )
         assert (state, done.code, done.out) == (state, code, usual.out)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["kept.jsonl", "tmp"]
 
@@ -361,7 +402,10 @@ def test_a_stop_is_75_and_a_bug_is_70_with_any_stderr(started, tmp_path):
         environment = {**os.environ, "TMPDIR": str(tmp_path)}
         command = [sys.executable, "-c", program, "cat"]
         assert (
-            subprocess.run(command, input=ROW, env=environment, check=False, **states(state)).returncode == 70
+            subprocess.run(
+                command, input=ROW, env=environment, check=False, **states(state)
+            ).returncode
+            == 70
         )
 
 
@@ -408,8 +452,17 @@ OF_DATA = PAIRED % (1, r"x\u001b[31m\u202e\u009b\ny\u2028") + PAIRED % (
 @pytest.mark.parametrize(
     "command",
     [  # places of a command line that a message repeats, and values of rows
-        *(["encode", HOSTILE], ["encode", "--field", f"{HOSTILE}=x"], ["cluster", "-k", HOSTILE], [HOSTILE]),
-        *(["cat", f"--{HOSTILE}"], ["score", "--gold", NAME], ["score", "--gold", "g", "--group", "t"]),
+        *(
+            ["encode", HOSTILE],
+            ["encode", "--field", f"{HOSTILE}=x"],
+            ["cluster", "-k", HOSTILE],
+            [HOSTILE],
+        ),
+        *(
+            ["cat", f"--{HOSTILE}"],
+            ["score", "--gold", NAME],
+            ["score", "--gold", "g", "--group", "t"],
+        ),
     ],
     ids=lambda words: " ".join(word for word in words if "x" not in word),
 )
@@ -424,8 +477,12 @@ def test_a_hostile_name_is_escaped_in_every_message(sentkit, command):
     assert r"x\x1b[31m" in done.err
 
 
-def test_warnings_of_libraries_are_hidden_and_a_broken_stream_is_ignored(program, jsonl, monkeypatch):
-    """1e-320 is too small for L-BFGS: no fit converges, neither those of three folds nor that of all rows."""
+def test_warnings_of_libraries_are_hidden_and_a_broken_stream_is_ignored(
+    program, jsonl, monkeypatch
+):
+    """1e-320 is too small for L-BFGS: no fit converges, neither those of three folds nor that of
+    all rows.
+    """
     rows = [{"embedding": [n, -n], "label": n % 2} for n in range(12)]
     flags = ("--label", "label", "--folds", 3, "--penalties", 1e-320, "-o", "c.safetensors")
     done = program("probe", *flags, stdin=jsonl(*rows))

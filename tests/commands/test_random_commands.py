@@ -1,4 +1,5 @@
-"""Random command lines with inputs that fit: no crash, no changed input, no output of a command that failed.
+"""Random command lines with inputs that fit: no crash, no changed input, no output of a command
+that failed.
 
 A number of a seed is one command line: python tests/random_commands.py --seed 0 --only 17
 """
@@ -35,7 +36,9 @@ def test_random_commands_do_not_crash_and_most_succeed(tmp_path):
     assert sum(map(len, codes.values())) == LINES
     assert sum(of_command.count(0) for of_command in codes.values()) >= LINES / 2
     assert {
-        name: of_command for name, of_command in codes.items() if 3 * of_command.count(0) < len(of_command)
+        name: of_command
+        for name, of_command in codes.items()
+        if 3 * of_command.count(0) < len(of_command)
     } == {}
 
 
@@ -47,9 +50,13 @@ def test_a_fault_of_a_command_is_found(tmp_path):
     bench.out.mkdir()
     (bench.out / "other").write_text("x")
     (bench.inputs / "pairs.jsonl").write_text("")
-    all_faults = [*bench.faults(line, 70, b"", "Traceback (most recent call last):\nValueError: x\n")]
+    all_faults = [
+        *bench.faults(line, 70, b"", "Traceback (most recent call last):\nValueError: x\n")
+    ]
     restored = [
-        *bench.faults(CommandLine(["cat", "pairs.jsonl"], outputs=["other"]), 65, b"", "sentkit: bad\n")
+        *bench.faults(
+            CommandLine(["cat", "pairs.jsonl"], outputs=["other"]), 65, b"", "sentkit: bad\n"
+        )
     ]
 
     assert all_faults == [

@@ -18,7 +18,9 @@ def test_sizes_are_powers_of_1024(text, bytes_):
     assert size("--block-bytes", text) == bytes_
 
 
-@pytest.mark.parametrize("text", ["", "0", "0K", "-1", "1.5M", "64MB", "M", "1T", "9" * 18 + "G", "\u0663"])
+@pytest.mark.parametrize(
+    "text", ["", "0", "0K", "-1", "1.5M", "64MB", "M", "1T", "9" * 18 + "G", "\u0663"]
+)
 def test_other_sizes_are_refused(text):
     with pytest.raises(UsageError, match="--block-bytes"):
         size("--block-bytes", text)
@@ -64,7 +66,11 @@ def test_flags_that_name_a_field_take_our_names(sentkit, command, names):
 
 
 # Lines 3, 6 and 7 are the accepted rows.
-LINES = ["[1]", "", *([json.dumps({"embedding": v}) for v in ([1, 0], [1, "x"], [], [1, 0], [2, 0.5])])]
+LINES = [
+    "[1]",
+    "",
+    *([json.dumps({"embedding": v}) for v in ([1, 0], [1, "x"], [], [1, 0], [2, 0.5])]),
+]
 
 
 def test_skipped_rows_and_blank_lines_count(sentkit, tmp_path):

@@ -26,7 +26,12 @@ def rows():
     vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
     scores = (vectors[:, 0, 5:] * vectors[:, 1, 5:]).sum(-1) + 0.02 * random.standard_normal(N)
     return [
-        {"text_a": f"a{n}", "text_b": f"b{n}", "score": round(float(score), 4), "topic": "xy"[n % 2]}
+        {
+            "text_a": f"a{n}",
+            "text_b": f"b{n}",
+            "score": round(float(score), 4),
+            "topic": "xy"[n % 2],
+        }
         | {"embedding_a": one.tolist(), "embedding_b": other.tolist()}
         for n, (score, (one, other)) in enumerate(zip(scores, vectors, strict=True))
     ]
@@ -37,7 +42,9 @@ def cut(rows, dim):
     short = []
     for row in rows:
         both = {name: np.array(row[name])[:dim] for name in ("embedding_a", "embedding_b")}
-        short.append(row | {name: (each / np.linalg.norm(each)).tolist() for name, each in both.items()})
+        short.append(
+            row | {name: (each / np.linalg.norm(each)).tolist() for name, each in both.items()}
+        )
     return short
 
 
@@ -55,7 +62,9 @@ def test_each_width_is_scored_as_vectors_of_this_width(sentkit, rows, metric, tm
         record = done.rows[1]
         short = cut(rows, record["dim"])
         found = [BY_HAND[metric](row["embedding_a"], row["embedding_b"]) for row in short]
-        assert record["spearman"] == pytest.approx(100 * stats.spearmanr(found, gold).statistic, abs=1e-3)
+        assert record["spearman"] == pytest.approx(
+            100 * stats.spearmanr(found, gold).statistic, abs=1e-3
+        )
         (tmp_path / "cut.jsonl").write_text(in_jsonl(*short))
         [alone] = sentkit("score", "cut.jsonl", *flags, "--baseline", "whole.jsonl").rows
         for kind in ("spearman", "pearson"):
@@ -69,7 +78,9 @@ def test_each_width_is_scored_as_vectors_of_this_width(sentkit, rows, metric, tm
 def test_vectors_of_other_lengths_stay_cut(sentkit, rows):
     """Their lengths matter to the dot product, as for encode --dim."""
     doubled = [row | {"embedding_a": [2 * x for x in row["embedding_a"]]} for row in rows]
-    done = sentkit("score", "--gold", "score", "--metric", "dot", "--dim", 5, stdin=in_jsonl(*doubled))
+    done = sentkit(
+        "score", "--gold", "score", "--metric", "dot", "--dim", 5, stdin=in_jsonl(*doubled)
+    )
     found = [
         BY_HAND["dot"](row["embedding_a"][:5], (np.array(row["embedding_b"])[:5]).tolist())
         / np.linalg.norm(row["embedding_b"][:5])
@@ -163,7 +174,14 @@ def rows_of(similarities, labels, **rest):
     """Rows whose dot product is the similarity."""
     return in_jsonl(
         *(
-            {"text_a": f"a{n}", "text_b": "b", "embedding_a": [s], "embedding_b": [1], "same": y, **rest}
+            {
+                "text_a": f"a{n}",
+                "text_b": "b",
+                "embedding_a": [s],
+                "embedding_b": [1],
+                "same": y,
+                **rest,
+            }
             for n, (s, y) in enumerate(zip(similarities.tolist(), labels.tolist(), strict=True))
         )
     )
@@ -194,7 +212,9 @@ def test_resamples_equal_sklearn(precision):
     found = Ranking(GoldPairs(similarities, labels.astype(float))).scores(times, precision)
 
     assert np.isnan(found[1]).all()
-    for row, counts in zip(found[[0, *range(2, 40)]], times[[0, *range(2, 40)]].astype(int), strict=True):
+    for row, counts in zip(
+        found[[0, *range(2, 40)]], times[[0, *range(2, 40)]].astype(int), strict=True
+    ):
         drawn = np.repeat(similarities, counts), np.repeat(labels, counts)
         np.testing.assert_allclose(row, by_sklearn(*drawn, precision), rtol=1e-12)
 
@@ -202,7 +222,9 @@ def test_resamples_equal_sklearn(precision):
 def test_the_report_has_the_scores_of_sklearn(sentkit, tmp_path):
     similarities, labels = labelled(2)
     (tmp_path / "p.jsonl").write_text(rows_of(similarities, labels))
-    (record,) = sentkit("score", "p.jsonl", "--label", "same", "--metric", "dot", "--precision-at", 0.8).rows
+    (record,) = sentkit(
+        "score", "p.jsonl", "--label", "same", "--metric", "dot", "--precision-at", 0.8
+    ).rows
     names = ("average_precision", "auc", "f1", "f1_threshold", "recall", "recall_threshold")
     factors = np.array([100, 100, 100, 1, 100, 1])
     expected = by_sklearn(similarities, labels, 0.8) * factors
@@ -210,7 +232,9 @@ def test_the_report_has_the_scores_of_sklearn(sentkit, tmp_path):
     assert [record[name] for name in names] == pytest.approx(expected, rel=1e-6)
     assert (record["n"], record["positives"], record["precision_at"]) == (120, labels.sum(), 0.8)
     draws = np.random.default_rng(3).integers(0, 120, (300, 120))
-    others = np.array([by_sklearn(similarities[draw], labels[draw], 0.8) for draw in draws]) * factors
+    others = (
+        np.array([by_sklearn(similarities[draw], labels[draw], 0.8) for draw in draws]) * factors
+    )
     for name, column in zip(names, others.T, strict=True):
         low, high = np.nanpercentile(column, [2.5, 97.5])
         assert record[f"{name}_ci95"] == pytest.approx([low, high], abs=0.3 * (high - low) + 0.032)
@@ -232,7 +256,16 @@ def test_a_baseline_is_compared_on_the_same_resamples(sentkit, tmp_path):
     for name, skill in {"same": 0, "better": 0.4}.items():
         (tmp_path / f"{name}.jsonl").write_text(rows_of(similarities + skill * labels, labels))
     (tmp_path / "other.jsonl").write_text(rows_of(similarities, 1 - labels))
-    flags = ("--label", "same", "--metric", "dot", "--precision-at", 0.75, "--baseline", "same.jsonl")
+    flags = (
+        "--label",
+        "same",
+        "--metric",
+        "dot",
+        "--precision-at",
+        0.75,
+        "--baseline",
+        "same.jsonl",
+    )
     same, better = sentkit("score", "same.jsonl", "better.jsonl", *flags).rows
     changes = {name: each for name, each in better["against"].items() if isinstance(each, dict)}
 
@@ -252,9 +285,12 @@ NAMES = ("ndcg@10", "recall@10", "recall@100", "map", "mrr@10")
 def random_qrels(random, queries=40, documents=300):
     """Graded judgements 0 to 3, several relevant documents per query."""
     chosen = {
-        f"q{n}": random.choice(documents, random.integers(3, 40), replace=False) for n in range(queries)
+        f"q{n}": random.choice(documents, random.integers(3, 40), replace=False)
+        for n in range(queries)
     }
-    qrels = {q: {f"d{each}": int(random.integers(0, 4)) for each in some} for q, some in chosen.items()}
+    qrels = {
+        q: {f"d{each}": int(random.integers(0, 4)) for each in some} for q, some in chosen.items()
+    }
     for judged in qrels.values():
         judged[next(iter(judged))] = 2
     return qrels
@@ -264,15 +300,22 @@ def random_hits(random, qrels, depth=150, documents=300, skill=0.0):
     """Hits without ties; `skill` moves relevant documents up."""
     hits = {}
     for query, judged in qrels.items():
-        scores = {f"d{n}": random.random() + skill * judged.get(f"d{n}", 0) for n in range(documents)}
+        scores = {
+            f"d{n}": random.random() + skill * judged.get(f"d{n}", 0) for n in range(documents)
+        }
         best = sorted(scores, key=scores.get, reverse=True)[: random.integers(1, depth)]
-        hits[query] = [(each, 1 - rank / 1024) for rank, each in enumerate(best)]  # no ties in float32
+        hits[query] = [
+            (each, 1 - rank / 1024) for rank, each in enumerate(best)
+        ]  # no ties in float32
     return hits
 
 
 def hits_in(hits):
     return in_jsonl(
-        *({"id": q, "hits": [{"id": d, "similarity": x} for d, x in some]} for q, some in hits.items())
+        *(
+            {"id": q, "hits": [{"id": d, "similarity": x} for d, x in some]}
+            for q, some in hits.items()
+        )
     )
 
 
@@ -284,7 +327,9 @@ def by_loop(judged, ranked):
     """The five measures of a query, x 100, from their definitions."""
     relevance = [max(0, judged.get(d, 0)) for d in ranked]
     ideal = sorted(judged.values(), reverse=True)
-    dcg, best = (sum(x / math.log2(n + 2) for n, x in enumerate(each[:10])) for each in (relevance, ideal))
+    dcg, best = (
+        sum(x / math.log2(n + 2) for n, x in enumerate(each[:10])) for each in (relevance, ideal)
+    )
     total = sum(x > 0 for x in judged.values())
     found = [n for n, x in enumerate(relevance, start=1) if x > 0]
     recalls = [sum(n <= depth for n in found) / total for depth in (10, 100)]
@@ -312,7 +357,10 @@ def test_scores_equal_a_loop(sentkit, tmp_path, data, form):
         rows = ({"id_a": q, "id_b": d, "similarity": x} for q, d, x in each)
         (tmp_path / "hits.jsonl").write_text(in_jsonl(*rows))
     done = sentkit("score", "hits.jsonl", "--qrels", "qrels.txt", "--per-query", "each.jsonl")
-    each = {row["query"]: row for row in map(json.loads, (tmp_path / "each.jsonl").read_text().splitlines())}
+    each = {
+        row["query"]: row
+        for row in map(json.loads, (tmp_path / "each.jsonl").read_text().splitlines())
+    }
     expected = {query: by_loop(qrels[query], [d for d, _ in some]) for query, some in hits.items()}
     (record,) = done.rows
 
@@ -320,7 +368,9 @@ def test_scores_equal_a_loop(sentkit, tmp_path, data, form):
     for query, values in expected.items():
         assert [each[query][name] for name in NAMES] == pytest.approx(values, rel=1e-6)
         assert each[query]["relevant"] == sum(x > 0 for x in qrels[query].values())
-    assert [record[name] for name in NAMES] == pytest.approx(np.mean([*expected.values()], axis=0), rel=1e-6)
+    assert [record[name] for name in NAMES] == pytest.approx(
+        np.mean([*expected.values()], axis=0), rel=1e-6
+    )
     assert (record["n"], record["missing"], record["without_relevant"]) == (40, 0, 0)
     assert record["depth"] == max(map(len, hits.values()))
 
@@ -341,11 +391,22 @@ def test_intervals_are_those_of_a_bootstrap_of_the_queries(sentkit, data):
 @pytest.mark.parametrize("form", ["trec", "beir", "jsonl", "csv", "parquet"])
 def test_the_formats_of_judgements_are_equal(sentkit, tmp_path, data, form):
     qrels, _ = data
-    rows = [{"query-id": q, "corpus-id": d, "score": x} for q, some in qrels.items() for d, x in some.items()]
+    rows = [
+        {"query-id": q, "corpus-id": d, "score": x}
+        for q, some in qrels.items()
+        for d, x in some.items()
+    ]
     table = "".join("\t".join(map(str, each.values())) + "\n" for each in rows)
     table = "query-id\tcorpus-id\tscore\n" + table
-    texts = {"trec": trec(qrels), "beir": table, "jsonl": in_jsonl(*rows), "csv": table.replace("\t", ",")}
-    name = {"trec": "q.tsv", "beir": "q.tsv", "jsonl": "q", "csv": "q.csv", "parquet": "q.parquet"}[form]
+    texts = {
+        "trec": trec(qrels),
+        "beir": table,
+        "jsonl": in_jsonl(*rows),
+        "csv": table.replace("\t", ","),
+    }
+    name = {"trec": "q.tsv", "beir": "q.tsv", "jsonl": "q", "csv": "q.csv", "parquet": "q.parquet"}[
+        form
+    ]
     (tmp_path / name).write_text(texts.get(form, ""))
     if form == "parquet":
         sentkit("cat", "-o", "q.parquet", "-f", stdin=texts["jsonl"])

@@ -20,13 +20,16 @@ SPACE, CLS = "m/mean:0a0000000000", "m/cls:0b0000000000"
 def stored_signs(*parts, width):
     storage = Storage("binary", width)
     files = [
-        SimpleNamespace(count=len(each), storage=storage, codes=partial(np.asarray, each)) for each in parts
+        SimpleNamespace(count=len(each), storage=storage, codes=partial(np.asarray, each))
+        for each in parts
     ]
     return StoredVectors(files)
 
 
 def lines(jsonl, vectors, emb=SPACE, name="text"):
-    return jsonl(*({name: f"t{n}", "_emb": emb, "embedding": v} for n, v in enumerate(vectors.tolist(), 1)))
+    return jsonl(
+        *({name: f"t{n}", "_emb": emb, "embedding": v} for n, v in enumerate(vectors.tolist(), 1))
+    )
 
 
 @pytest.fixture
@@ -65,14 +68,18 @@ def test_hits_equal_those_of_loops(
     monkeypatch.setattr(sign_search, "CANDIDATES_PER_HIT", 4)
     flags = ["--candidates", candidates] if candidates else []
     flags += ["--rescore", rescore] if rescore else []
-    done = sentkit("search", "--corpus", corpus, "--top", 3, "--metric", metric, *flags, stdin=queries[1])
+    done = sentkit(
+        "search", "--corpus", corpus, "--top", 3, "--metric", metric, *flags, stdin=queries[1]
+    )
     second = vectors if rescore else np.where(vectors > 0, 1.0, -1.0)
 
     assert (done.code, done.err) == (0, "")
     for query, row in zip(queries[0], done.rows, strict=True):
         hits = expected(query, vectors, second, metric, candidates or 12)[:3]
         assert [hit["row"] for hit in row["hits"]] == [number for number, _ in hits]
-        assert [hit["similarity"] for hit in row["hits"]] == pytest.approx([x for _, x in hits], rel=1e-6)
+        assert [hit["similarity"] for hit in row["hits"]] == pytest.approx(
+            [x for _, x in hits], rel=1e-6
+        )
         assert [hit["text"] for hit in row["hits"]] == [f"t{number}" for number, _ in hits]
 
 
@@ -118,7 +125,17 @@ def test_texts_are_encoded_as_recorded(sentkit, tiny):
     """The vectors of a text are compared with the signs, and with the vectors."""
     texts = "a cat\na dog\nthe sea\n"
     for name, flags in (("signs", ["--store", "binary"]), ("exact", [])):
-        sentkit("encode", "-q", "-m", tiny, "--normalize", "-o", f"{name}.safetensors", *flags, stdin=texts)
+        sentkit(
+            "encode",
+            "-q",
+            "-m",
+            tiny,
+            "--normalize",
+            "-o",
+            f"{name}.safetensors",
+            *flags,
+            stdin=texts,
+        )
     search = ("search", "the sea", "--corpus", "signs.safetensors", "-q")
     done, alone = sentkit(*search, "--rescore", "exact.safetensors"), sentkit(*search)
 
@@ -138,4 +155,7 @@ def test_exact_vectors_of_other_rows_are_refused(sentkit, corpus, vectors, queri
         done = sentkit("search", "--corpus", corpus, "--rescore", f"{name}.jsonl", stdin=queries[1])
         assert done.code == 65
         assert re.fullmatch(f"sentkit search: {name}.jsonl{problem}", done.told[0])
-    assert sentkit("search", "--corpus", corpus, "--rescore", "none.jsonl", stdin=queries[1]).code == 66
+    assert (
+        sentkit("search", "--corpus", corpus, "--rescore", "none.jsonl", stdin=queries[1]).code
+        == 66
+    )

@@ -49,7 +49,9 @@ def test_a_recorded_static_model_is_used(sentkit, encode, piped, model2vec):
     "flags", [("-m", "static"), ("-m", "nano", "--readout", "cls", "--dim", 8, "--normalize")]
 )
 def test_the_model_of_rows_is_that_of_their_label(sentkit, encode, piped, tmp_path, name, flags):
-    """Rows have no record: the label of the first one names the model, the readout and the steps."""
+    """Rows have no record: the label of the first one names the model, the readout and the
+    steps.
+    """
     encode(*flags[1:], name="rows.jsonl")
     sentkit("cat", "rows.jsonl", "-o", "rows.parquet")
     rows = (tmp_path / "rows.jsonl").read_bytes()
@@ -82,7 +84,9 @@ def test_rows_of_another_space_name_no_flag_that_changes_nothing(sentkit, encode
 
     assert done.code == 65
     assert "the vectors of the query are nano/mean" in done.told[0]
-    advice = "use the model and the transform of -: ... | sentkit encode ... | sentkit search --corpus -"
+    advice = (
+        "use the model and the transform of -: ... | sentkit encode ... | sentkit search --corpus -"
+    )
     assert done.told[1:] == [f"  {advice}"]
 
 
@@ -90,7 +94,10 @@ def test_a_wrong_model_for_rows_of_an_included_one_may_be_left_out(sentkit, enco
     encode("static", name="rows.jsonl")
     done = sentkit("search", "a cat", "--corpus", "rows.jsonl", "-m", "nano")
 
-    assert (done.code, done.told[1:]) == (65, ["  leave out -m, or name the model of rows.jsonl: -m static"])
+    assert (done.code, done.told[1:]) == (
+        65,
+        ["  leave out -m, or name the model of rows.jsonl: -m static"],
+    )
 
 
 def test_a_wrong_model_for_rows_of_one_that_is_not_here(sentkit, encode, tiny):
@@ -133,13 +140,16 @@ def test_files_are_encoded_and_searched(sentkit, encode, tmp_path, tiny, copy_of
     (expected,) = sentkit("search", "a cat", "--corpus", "c.safetensors").rows
     names = ("file", "row", "text", "similarity")
     hits = [
-        dict(zip(names, (*rows[hit["row"] - 1], hit["similarity"]), strict=True)) for hit in expected["hits"]
+        dict(zip(names, (*rows[hit["row"] - 1], hit["similarity"]), strict=True))
+        for hit in expected["hits"]
     ]
     lines = on_terminal("search", "a cat", *notes, "-m", folder, "--top", 5)
 
     assert (done.code, done.err) == (0, "")
     assert [{name: hit[name] for name in hits[0]} for hit in done.rows[0]["hits"]] == hits
-    assert [(row["file_b"], row["row_b"]) for row in flat] == [(hit["file"], hit["row"]) for hit in hits]
+    assert [(row["file_b"], row["row_b"]) for row in flat] == [
+        (hit["file"], hit["row"]) for hit in hits
+    ]
     for line, hit in zip(lines[-5:], hits, strict=True):
         place = f"{hit['file']}:{hit['row']}"
         assert line.strip().split(maxsplit=2) == [f"{hit['similarity']:.4f}", place, hit["text"]]
@@ -147,7 +157,9 @@ def test_files_are_encoded_and_searched(sentkit, encode, tmp_path, tiny, copy_of
 
 @pytest.mark.parametrize("first", ["sentkit.cli", "huggingface_hub"])
 def test_a_recorded_hub_model_is_not_fetched(encode, tiny, tmp_path, first):
-    """In any order of imports. The name is looked up only in the cache; nothing listens at this address."""
+    """In any order of imports. The name is looked up only in the cache; nothing listens at this
+    address.
+    """
     encode(tiny)
     raw = (tmp_path / "c.safetensors").read_bytes()
     name = VectorFile("c.safetensors").spec["model"].encode()
@@ -167,10 +179,15 @@ def test_two_editions_of_a_model_have_advice(sentkit, encode, tiny, other, copy_
     edition = copy_of(other, f"new/{tiny.name}")
     rows = sentkit("encode", "-m", edition, stdin="a cat\n").out
     (tmp_path / "rows.jsonl").write_bytes(rows)
-    for command in (("search", "--corpus", "c.safetensors"), ("cat", "c.safetensors", "rows.jsonl")):
+    for command in (
+        ("search", "--corpus", "c.safetensors"),
+        ("cat", "c.safetensors", "rows.jsonl"),
+    ):
         done = sentkit(*command, stdin=rows)
         assert done.code == 65
-        assert done.told[-1].startswith(f"  these are two editions of {tiny.name}: encode all rows with one")
+        assert done.told[-1].startswith(
+            f"  these are two editions of {tiny.name}: encode all rows with one"
+        )
 
 
 def test_paragraphs_of_text_files_come_from_cat(sentkit, tmp_path):
@@ -181,7 +198,11 @@ def test_paragraphs_of_text_files_come_from_cat(sentkit, tmp_path):
     hits = sentkit("search", "rain", "-", "--flat", stdin=rows).rows
     lines = sentkit("search", "rain", "a.txt", "b.txt").rows[0]["hits"]
 
-    paragraphs = {("a.txt", "the night train to Rome"), ("a.txt", "an espresso"), ("b.txt", "a cat sleeps")}
+    paragraphs = {
+        ("a.txt", "the night train to Rome"),
+        ("a.txt", "an espresso"),
+        ("b.txt", "a cat sleeps"),
+    }
     assert {(hit["file_b"], hit["text_b"]) for hit in hits} == paragraphs
     assert len(lines) == 5
 
@@ -195,8 +216,16 @@ def test_paragraphs_of_text_files_come_from_cat(sentkit, tmp_path):
             ["--threshold", 0.9, "--top", 2],
             "no hits: the best similarity is 0.8, below --threshold",
         ),
-        ([[0, 1], [1, 0]], ["--threshold", 0.95], "no hits: the best similarity is 0.8, below --threshold"),
-        ([[1, 0]], ["--threshold", -0.1, "--metric", "euclidean"], "no hits: the best similarity is -0.632"),
+        (
+            [[0, 1], [1, 0]],
+            ["--threshold", 0.95],
+            "no hits: the best similarity is 0.8, below --threshold",
+        ),
+        (
+            [[1, 0]],
+            ["--threshold", -0.1, "--metric", "euclidean"],
+            "no hits: the best similarity is -0.632",
+        ),
         ([[0, 0]], [], "no hits: the vectors of all queries are zero, as those of empty texts are"),
         ([[1, 0]], ["--threshold", 0.7], ""),
         ([[1, 0], [0, 1]], ["--threshold", 0.7], ""),
@@ -206,7 +235,9 @@ def test_paragraphs_of_text_files_come_from_cat(sentkit, tmp_path):
 def test_a_search_without_hits_says_so_on_a_terminal(
     sentkit, tmp_path, monkeypatch, queries, flags, note, as_table
 ):
-    """The corpus has the vectors (0.8, 0.6) and (-1, 0), whose distances to (1, 0) are sqrt(0.4) and 2."""
+    """The corpus has the vectors (0.8, 0.6) and (-1, 0), whose distances to (1, 0) are sqrt(0.4)
+    and 2.
+    """
     (tmp_path / "c.jsonl").write_text(in_jsonl({"embedding": [0.8, 0.6]}, {"embedding": [-1, 0]}))
     (tmp_path / "q.jsonl").write_text(in_jsonl(*({"embedding": query} for query in queries)))
     monkeypatch.setattr("sentkit.console.on_terminal", lambda: True)

@@ -58,7 +58,9 @@ def test_encode_and_cat_write_each_kind(sentkit, tiny, kind):
     """The numbers are those of the float32 file, stored; a pair has two vectors."""
     for texts in ('{"text":"a cat"}\n{"text":"b"}', '{"text_a":"a cat","text_b":"b"}'):
         sentkit("encode", "-qf", "-m", tiny, "-o", "plain.safetensors", stdin=texts)
-        sentkit("encode", "-qf", "-m", tiny, "-o", "encoded.safetensors", "--store", kind, stdin=texts)
+        sentkit(
+            "encode", "-qf", "-m", tiny, "-o", "encoded.safetensors", "--store", kind, stdin=texts
+        )
         sentkit("cat", "-f", "plain.safetensors", "-o", "copied.safetensors", "--store", kind)
 
         assert content("encoded.safetensors") == content("copied.safetensors")

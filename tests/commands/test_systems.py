@@ -1,6 +1,8 @@
-"""The commands of examples/systems.jsonl: all published rows of their bases, and the values of the papers.
+"""The commands of examples/systems.jsonl: all published rows of their bases, and the values of the
+papers.
 
-tests/test_documents.py checks the flags and settings of every command; tests/training runs every method.
+tests/test_documents.py checks the flags and settings of every command; tests/training runs every
+method.
 """
 
 import itertools
@@ -17,12 +19,20 @@ from support import ROOT
 SYSTEMS = [json.loads(line) for line in (ROOT / "examples/systems.jsonl").open()]
 COMMANDS = sorted({command for system in SYSTEMS for command in system["commands"]})
 SCRIPTS = ["sh examples/consert.sh joint-unsup", "sh examples/consert.sh sup-unsup"]
-LISTED = ("bert", "bert-base", "sbert-base", "mbert", None)  # the page says that it leaves out other bases
+LISTED = (
+    "bert",
+    "bert-base",
+    "sbert-base",
+    "mbert",
+    None,
+)  # the page says that it leaves out other bases
 
 
 def test_every_system_is_supported_with_a_command_or_not_at_all():
     assert [command for command in COMMANDS if not command.startswith("sentkit ")] == SCRIPTS
-    assert [row["system"] for row in SYSTEMS if (row["status"] == "yes") != bool(row["commands"])] == []
+    assert [
+        row["system"] for row in SYSTEMS if (row["status"] == "yes") != bool(row["commands"])
+    ] == []
     assert {row["status"] for row in SYSTEMS} == {"yes", "no"}
 
 
@@ -43,8 +53,14 @@ def test_the_list_has_every_published_row_of_its_bases():
     [  # from the papers: readout and learning rates; the second step exists only for RoBERTa-large
         ("SG-OPT", [("cls", 5e-5)]),
         ("SBERT, then back-translation, SG or SG-OPT", [("cls", 5e-5)] * 3),
-        ("SimCSE, then DefSent+, one or two steps", [("mean,cls,prompt", 3e-5), ("mean,cls,prompt", 2e-5)]),
-        ("SNCSE, then DefSent+, one or two steps", [("mean,cls,prompt", 2e-5), ("mean,cls,prompt", 1e-6)]),
+        (
+            "SimCSE, then DefSent+, one or two steps",
+            [("mean,cls,prompt", 3e-5), ("mean,cls,prompt", 2e-5)],
+        ),
+        (
+            "SNCSE, then DefSent+, one or two steps",
+            [("mean,cls,prompt", 2e-5), ("mean,cls,prompt", 1e-6)],
+        ),
         ("DefSent+, steps 1, 2 and 3", [("mean,cls,prompt", rate) for rate in (5e-5, 4e-5, 3e-5)]),
     ],
 )

@@ -21,7 +21,12 @@ def reports(tmp_path, jsonl):
         x = gold + 0.3 * random.random()
         pair = {"embedding_a": [1, 0], "embedding_b": [x, 1]}
         rows.append(
-            {**pair, "_emb": "ckpt/mean:0123456789ab", "score": gold, "topic": ["even", "odd"][n % 2]}
+            {
+                **pair,
+                "_emb": "ckpt/mean:0123456789ab",
+                "score": gold,
+                "topic": ["even", "odd"][n % 2],
+            }
         )
     for name in ("a.jsonl", LONG):
         (tmp_path / name).write_bytes(jsonl(*rows))
@@ -29,7 +34,9 @@ def reports(tmp_path, jsonl):
 
 @pytest.mark.usefixtures("reports")
 def test_a_report_is_legible_at_80_columns(on_terminal, sentkit):
-    """Every number of the JSON report stands whole in the table; the names give way; no line is broken."""
+    """Every number of the JSON report stands whole in the table; the names give way; no line is
+    broken.
+    """
     flags = ("--gold", "score", "--group", "topic", "--baseline", "a.jsonl")
     lines = on_terminal("score", LONG, *flags)
     record = sentkit("score", LONG, *flags).rows[0]
@@ -103,7 +110,11 @@ SEEDS = ["runs/consert/seed-1", "runs/consert/seed-10"]
         ([MEANS[1], f"  minus {MEANS[0]}"], 16, ["mlm-layers-10…", "  minus …0…"]),
         (SEEDS, 8, ["…seed-1", "…seed-10"]),
         (SEEDS, 12, ["…ert/seed-1", "…ert/seed-10"]),
-        (["ab-" + 9 * "x" + y + 9 * "x" for y in "12"], 8, ["…1…", "…2…"]),  # the difference is in a word
+        (
+            ["ab-" + 9 * "x" + y + 9 * "x" for y in "12"],
+            8,
+            ["…1…", "…2…"],
+        ),  # the difference is in a word
         (["a1" + 9 * "-", "a1" + 9 * "-" + "b"], 6, ["…----", "…----b"]),
     ],
 )
@@ -112,11 +123,15 @@ def test_names_in_a_column_lose_what_they_share(cells, width, expected):
 
 
 def test_labels_differ_whatever_the_names_share():
-    """Names of few characters, so that they share much, of one and of two columns; and nearly no room."""
+    """Names of few characters, so that they share much, of one and of two columns; and nearly no
+    room.
+    """
     random = Random(3)
     for number in range(1500):
         letters = random.choice(["ab", "ab-./", "a北b"])
-        begin, *middles = ("".join(random.choices(letters, k=random.randrange(25))) for _ in range(9))
+        begin, *middles = (
+            "".join(random.choices(letters, k=random.randrange(25))) for _ in range(9)
+        )
         names = {begin + middle + ".jsonl" * (number % 2) for middle in middles}
         width = random.randrange(5, 30)
         labels = labels_of(names, width)
@@ -127,13 +142,22 @@ def test_labels_differ_whatever_the_names_share():
 
 
 def test_hits_of_two_models_have_different_labels_at_80_columns(on_terminal, tmp_path, jsonl):
-    """The baseline has no comparison, and the head of the differences names it, however long its name is."""
-    names = ["runs/with-a-long-name/hits-of-nano.jsonl", "runs/with-a-long-name/hits-of-static.jsonl"]
+    """The baseline has no comparison, and the head of the differences names it, however long its
+    name is.
+    """
+    names = [
+        "runs/with-a-long-name/hits-of-nano.jsonl",
+        "runs/with-a-long-name/hits-of-static.jsonl",
+    ]
     (tmp_path / "runs/with-a-long-name").mkdir(parents=True)
     (tmp_path / "q.tsv").write_text("".join(f"{query} 0 a 1\n" for query in range(20)))
     for step, name in enumerate(names):
-        hits = [[{"id": document} for document in "ab"[:: 1 - 2 * (n * step % 2)]] for n in range(20)]
-        (tmp_path / name).write_bytes(jsonl(*({"id": n, "hits": own} for n, own in enumerate(hits))))
+        hits = [
+            [{"id": document} for document in "ab"[:: 1 - 2 * (n * step % 2)]] for n in range(20)
+        ]
+        (tmp_path / name).write_bytes(
+            jsonl(*({"id": n, "hits": own} for n, own in enumerate(hits)))
+        )
     head, *lines = on_terminal("score", *names, "--qrels", "q.tsv", "--baseline", names[0])
     baseline, other = lines[:5], lines[5:10]
 
@@ -143,7 +167,9 @@ def test_hits_of_two_models_have_different_labels_at_80_columns(on_terminal, tmp
     assert [line.split()[0] for line in (baseline[0], other[0])] == ["…nano…", "…static…"]
     assert [len(line.split()) for line in (baseline[0], other[0])] == [5, 9]
     assert " 0.00 [" not in " ".join(baseline)
-    assert other[4].split()[-4] == "-25.00"  # half of the queries have the relevant document at rank 2
+    assert (
+        other[4].split()[-4] == "-25.00"
+    )  # half of the queries have the relevant document at rank 2
 
 
 @pytest.mark.parametrize("flag", ["--label", "--qrels"])
@@ -181,7 +207,9 @@ def test_long_texts_that_begin_alike_differ_in_the_table(on_terminal, tmp_path, 
         line = on_terminal(words[0], "t.jsonl", *words[1:])[1]
         assert "cat" in line
         assert "dog" in line
-    (tmp_path / "t.jsonl").write_bytes(jsonl(*({"text": t, "embedding": [1, n]} for n, t in enumerate(wide))))
+    (tmp_path / "t.jsonl").write_bytes(
+        jsonl(*({"text": t, "embedding": [1, n]} for n, t in enumerate(wide)))
+    )
     assert len(on_terminal("score", "t.jsonl")) == 2
 
 

@@ -49,7 +49,9 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def threads(folder):
-    """The largest pool that a command leaves, run as a process with these variables; and all its threads."""
+    """The largest pool that a command leaves, run as a process with these variables; and all its
+    threads.
+    """
 
     def run(*arguments, **variables):
         unset = (*THREAD_VARIABLES, "SENTKIT_THREADS")
@@ -74,7 +76,8 @@ ONE = {"SENTKIT_THREADS": "1", "OMP_NUM_THREADS": "8"}
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_one_thread_is_one_everywhere(threads, command):
-    """Also where the environment of other programs allows more, so that many processes share a machine.
+    """Also where the environment of other programs allows more, so that many processes share a
+    machine.
 
     The process has a thread that computes, one that reads ahead, and what Python itself starts: the
     tokenizer starts no further ones.
@@ -95,7 +98,9 @@ def test_the_environment_decides_without_the_flag(threads):
 
 @pytest.mark.usefixtures("with_torch")
 def test_encode_computes_a_batch_in_each_thread(sentkit, monkeypatch):
-    """Two batches meet, and torch has one thread: no thread waits for another one within a layer."""
+    """Two batches meet, and torch has one thread: no thread waits for another one within a
+    layer.
+    """
     import torch
 
     from sentkit.model.transformer.encoder import TransformerEncoder
@@ -143,7 +148,9 @@ def test_the_cpus_of_a_task(monkeypatch, variables, count):
     assert usable_cpus() == count
 
     monkeypatch.setattr(process, "cgroup_quota", lambda: 1.5)
-    assert usable_cpus() == (2 if count > 2 and "LOCAL_WORLD_SIZE" not in variables else usable_cpus())
+    assert usable_cpus() == (
+        2 if count > 2 and "LOCAL_WORLD_SIZE" not in variables else usable_cpus()
+    )
 
 
 @pytest.mark.parametrize(
@@ -167,13 +174,23 @@ def test_the_quota_of_the_container(tmp_path, files, quota):
 @pytest.mark.usefixtures("with_torch")
 @pytest.mark.parametrize("output", ["v.safetensors", "v/"])
 def test_vectors_do_not_depend_on_the_number_of_threads(sentkit, output):
-    """Blocks, batches and threads: 100 texts of 1 to 40 words, in the groups of 32, 128 ... rows."""
+    """Blocks, batches and threads: 100 texts of 1 to 40 words, in the groups of 32, 128 ...
+    rows.
+    """
     texts = "".join(f"{'cat ' * (1 + n * 7 % 40)}{n}\n" for n in range(100))
     Path("texts.txt").write_text(texts)
     written = []
     for count in (1, 3):
         done = sentkit(
-            "encode", "texts.txt", "-q", "-o", f"{count}{output}", "--threads", count, "--batch-tokens", 500
+            "encode",
+            "texts.txt",
+            "-q",
+            "-o",
+            f"{count}{output}",
+            "--threads",
+            count,
+            "--batch-tokens",
+            500,
         )
         assert (done.code, done.err) == (0, "")
         path = Path(f"{count}{output}")
@@ -181,7 +198,9 @@ def test_vectors_do_not_depend_on_the_number_of_threads(sentkit, output):
     assert written[0] == written[1]
 
 
-@pytest.mark.parametrize(("flags", "recorded", "used"), [((), 3, 3), ((), 4096, 4), (("--threads", 1), 3, 1)])
+@pytest.mark.parametrize(
+    ("flags", "recorded", "used"), [((), 3, 3), ((), 4096, 4), (("--threads", 1), 3, 1)]
+)
 def test_a_vector_folder_keeps_its_number_of_threads(sentkit, monkeypatch, flags, recorded, used):
     """It has one if the vectors depend on it: for a model that runs through transformers.
 

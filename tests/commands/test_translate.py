@@ -1,4 +1,6 @@
-"""`translate`: texts replaced by their translations, rows kept, flags that go together, pipes of two."""
+"""`translate`: texts replaced by their translations, rows kept, flags that go together, pipes of
+two.
+"""
 
 import json
 from pathlib import Path
@@ -16,7 +18,10 @@ def generated(folder, texts, **how):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     inputs = (tokenizer(text, return_tensors="pt") for text in texts)
-    return [tokenizer.decode(model.generate(**each, **how)[0], skip_special_tokens=True) for each in inputs]
+    return [
+        tokenizer.decode(model.generate(**each, **how)[0], skip_special_tokens=True)
+        for each in inputs
+    ]
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +32,9 @@ def in_fp32(monkeypatch):
 @pytest.fixture
 def short():
     """Forty texts of one to eight words, some of them equal; more than the first group."""
-    return [" ".join(WORDS[(3 * n + k * (n % 5 + 1)) % 11] for k in range(n % 8 + 1)) for n in range(40)]
+    return [
+        " ".join(WORDS[(3 * n + k * (n % 5 + 1)) % 11] for k in range(n % 8 + 1)) for n in range(40)
+    ]
 
 
 def test_lines_of_text_become_rows_of_translations(sentkit, marian, short):
@@ -40,7 +47,9 @@ def test_lines_of_text_become_rows_of_translations(sentkit, marian, short):
 
 def test_a_bad_row_can_be_left_out_of_its_group(sentkit, marian):
     """One that is found bad when it is read, one when it is cut."""
-    stdin = b'{"text":"a cat"}\n{"text":1}\n{"text":"%b"}\n{"text":"a dog"}\n' % (b"a cat runs " * 40)
+    stdin = b'{"text":"a cat"}\n{"text":1}\n{"text":"%b"}\n{"text":"a dog"}\n' % (
+        b"a cat runs " * 40
+    )
     flags = ("--rejects", "bad.jsonl", "--on-truncate", "error")
     done = sentkit(*TRANSLATE, marian, *flags, stdin=stdin)
 

@@ -57,7 +57,9 @@ def first_look(monkeypatch, tmp_path_factory):
 
 @pytest.fixture
 def hub(hub):
-    hub.commit("org/name", FIRST, {"data/b.jsonl": CONTENT, "data/a.txt": b"a cat\n", "c.jsonl": CONTENT})
+    hub.commit(
+        "org/name", FIRST, {"data/b.jsonl": CONTENT, "data/a.txt": b"a cat\n", "c.jsonl": CONTENT}
+    )
     return hub
 
 
@@ -70,7 +72,11 @@ def test_a_url_has_the_rows_of_the_local_file(sentkit, hub, memory, tmp_path, ki
     (tmp_path / "far" / name).write_bytes(FORMS[name])
     hub.files[f"/{name}"] = FORMS[name]
     hub.commit("org/name", FIRST, {name: FORMS[name]})
-    folders = {"memory": "memory://bucket", "file": f"file://{tmp_path}/far", "hub": "hf://datasets/org/name"}
+    folders = {
+        "memory": "memory://bucket",
+        "file": f"file://{tmp_path}/far",
+        "hub": "hf://datasets/org/name",
+    }
     done = sentkit("cat", f"{folders.get(kind, hub.address)}/{name}")
 
     assert (done.code, done.rows) == (0, ROWS), done.err
@@ -94,7 +100,9 @@ def test_all_reads_of_a_command_see_the_same_commit(hub):
 
     assert open_file("hf://datasets/org/name/c.jsonl").read() == first == CONTENT
     assert open_file("hf://datasets/org/name/d.jsonl").read() == b"first"
-    assert readable("hf://datasets/org/name@main/d.jsonl") == f"hf://datasets/org/name@{FIRST}/d.jsonl"
+    assert (
+        readable("hf://datasets/org/name@main/d.jsonl") == f"hf://datasets/org/name@{FIRST}/d.jsonl"
+    )
     assert readable("hf://datasets/org/name/d.jsonl") == f"hf://datasets/org/name@{FIRST}/d.jsonl"
     assert open_file(f"hf://datasets/org/name@{SECOND}/c.jsonl").read() == b"second"
 
@@ -157,11 +165,15 @@ def test_a_short_file_of_fsspec_is_an_error(sentkit, memory, monkeypatch):
     """The file system states a size, and sends half of the bytes."""
     memory.pipe("/bucket/rows.jsonl", CONTENT)
     half = CONTENT[: len(CONTENT) // 2]
-    monkeypatch.setattr(type(memory), "get_file", lambda self, path, copy: Path(copy).write_bytes(half))
+    monkeypatch.setattr(
+        type(memory), "get_file", lambda self, path, copy: Path(copy).write_bytes(half)
+    )
     done = sentkit("cat", "memory://bucket/rows.jsonl")
 
     assert (done.code, done.out) == (69, b"")
-    assert done.told[-1].endswith("memory://bucket/rows.jsonl: is incomplete, or changed while it was read")
+    assert done.told[-1].endswith(
+        "memory://bucket/rows.jsonl: is incomplete, or changed while it was read"
+    )
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -171,7 +183,10 @@ def test_a_server_that_does_not_answer_is_an_error(sentkit, hub, kind, status):
     url = "hf://datasets/org/name/c.jsonl" if kind == "hub" else f"{hub.address}/c.jsonl"
     done = sentkit("cat", url)
 
-    assert (done.code, done.told[-1]) == (69, f"sentkit cat: {url}: cannot be read: status {status}")
+    assert (done.code, done.told[-1]) == (
+        69,
+        f"sentkit cat: {url}: cannot be read: status {status}",
+    )
 
 
 def test_all_reads_of_a_command_see_the_same_content(web):
@@ -266,7 +281,9 @@ def test_others_cannot_read_a_copy_and_the_process_removes_it(hub, first_look, t
     copy = Path(urls.local_copy(f"{hub.address}/rows.jsonl"))
     of_hub = Path(urls.local_copy("hf://datasets/org/name/c.jsonl"))
     command = [sys.executable, "-m", "sentkit", "cat", f"{hub.address}/rows.jsonl"]
-    done = subprocess.run(command, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE)
+    done = subprocess.run(
+        command, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE
+    )
 
     assert {path.parent.stat().st_mode & 0o777 for path in (copy, of_hub)} == {0o700}
     assert {copy.parent.parent, of_hub.parent.parent} == {first_look}
@@ -283,13 +300,17 @@ def test_no_secret_is_printed_or_recorded(sentkit, web):
         sentkit("cat", url),
         sentkit("cat", url, "--rejects", "bad.jsonl"),
         sentkit("cat", url.replace("rows", "none")),
-        sentkit("encode", "-v", "-m", "words.txt", url, "-o", "vectors/", "--rejects", "worse.jsonl"),
+        sentkit(
+            "encode", "-v", "-m", "words.txt", url, "-o", "vectors/", "--rejects", "worse.jsonl"
+        ),
         sentkit("search", "row", url.replace("rows", "none")),
         sentkit("score", url),
     ]
 
     assert [run.code for run in runs] == [65, 0, 66, 0, 66, 65]
-    assert sentkit("check", "vectors", "--deep").code == 0  # which cannot read an input without its query
+    assert (
+        sentkit("check", "vectors", "--deep").code == 0
+    )  # which cannot read an input without its query
     assert web.authorizations[0] == "Basic dXNlcjpoaWRkZW4="
     shown = f"{web.address}/rows.jsonl?..."
     assert runs[0].told[0].startswith(f"sentkit cat: {shown}:41: ")

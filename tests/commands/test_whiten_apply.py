@@ -13,7 +13,10 @@ from sentkit.formats.vectors.fingerprint import digest
 from sentkit.formats.vectors.tensors import write_arrays
 from support import write_affine
 
-KERNEL, BIAS = np.array([[2.0, 1], [0, 3]]), np.array([-1.0, 1])  # (x + bias) @ kernel: (2, 1) -> (2, 7)
+KERNEL, BIAS = (
+    np.array([[2.0, 1], [0, 3]]),
+    np.array([-1.0, 1]),
+)  # (x + bias) @ kernel: (2, 1) -> (2, 7)
 
 
 @pytest.fixture
@@ -68,7 +71,8 @@ def test_the_filter_is_an_encoder_with_the_same_transform(sentkit, tiny, fit, ro
     names = [name for name in plain.rows[0] if name.startswith("embedding")]
     # In 20 sums of 16 terms, one behind the other, a rounding is at most 2**-24 of the largest one.
     # Independent errors add up as a root of squares, also of a vector times a kernel column: one
-    # error times the norm, 26. This is 7e-5; a transform that is wrong by 1e-4 has an error of 2e-3.
+    # error times the norm, 26. This is 7e-5; a transform that is wrong by 1e-4 has an error of
+    # 2e-3.
     largest = max(np.abs(plain.vectors(name)).max() for name in names)
     norm = np.linalg.norm(load_file(fitted).get("kernel", np.zeros((1, 1))), axis=0).max()
     close = (20 * 16) ** 0.5 * 2**-24 * largest * norm or 1e-5
@@ -85,7 +89,9 @@ def test_the_filter_is_an_encoder_with_the_same_transform(sentkit, tiny, fit, ro
 
 
 def test_a_vector_file_keeps_its_metadata(sentkit, tiny, fitted):
-    """All of its record, with this step behind the others: as that of an `Encoder` with the transform."""
+    """All of its record, with this step behind the others: as that of an `Encoder` with the
+    transform.
+    """
     encode = ("encode", "-q", "-m", tiny, "--precision", "fp32", "--prompt", "q: ")
     sentkit(*encode, "-o", "v.safetensors", stdin="a cat\na dog")
     sentkit("whiten", "apply", "-t", fitted, "v.safetensors", "-o", "made.safetensors")

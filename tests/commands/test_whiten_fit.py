@@ -34,7 +34,9 @@ def note_of(path):
 
 
 def test_the_file_has_the_transform_and_its_origin(sentkit, written):
-    """X = [[2,1],[0,1],[1,3],[3,0]]. The hash is blake2b, 16 bytes, of the float32 numbers in order."""
+    """X = [[2,1],[0,1],[1,3],[3,0]]. The hash is blake2b, 16 bytes, of the float32 numbers in
+    order.
+    """
     written("x.jsonl", FOUR)
     done = sentkit("whiten", "fit", "./x.jsonl", "-o", "t.safetensors")
     held, note = load_file("t.safetensors"), note_of("t.safetensors")
@@ -48,13 +50,18 @@ def test_the_file_has_the_transform_and_its_origin(sentkit, written):
     assert held["scatter"].tolist() == [[5, -2.5], [-2.5, 4.75]]
     sizes = {"rows": 4, "vectors": 4, "width": 2, "kept": 2, "dim": 2}
     digest = blake2b(np.array(FOUR, "<f4").tobytes(), digest_size=16).hexdigest()
-    origin = {"_emb": "m/cls:0a1b00000000", "inputs": [{"file": "x.jsonl", "rows": 4, "blake2b": digest}]}
+    origin = {
+        "_emb": "m/cls:0a1b00000000",
+        "inputs": [{"file": "x.jsonl", "rows": 4, "blake2b": digest}],
+    }
     assert note == {"kind": "whitening"} | origin | sizes
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "ica", "flow"])
 def test_every_kind_is_deterministic(sentkit, written, kind, tmp_path):
-    """The folder of the input does not matter; a vector file gives the same numbers. `inspect` shows each."""
+    """The folder of the input does not matter; a vector file gives the same numbers. `inspect`
+    shows each.
+    """
     vectors = np.random.default_rng(0).laplace(size=(300, 6)) @ np.diag([1, 2, 3, 4, 5, 6]) + 2
     many = written("many.jsonl", vectors.astype(np.float32))
     (tmp_path / "folder").mkdir()
@@ -70,7 +77,11 @@ def test_every_kind_is_deterministic(sentkit, written, kind, tmp_path):
     assert note_of(a)["kind"] == kind
     assert note_of(a)["inputs"][0]["blake2b"] == note_of(c)["inputs"][0]["blake2b"]
     record = sentkit("inspect", "a.safetensors").rows[0]
-    origin = {"kind": kind, "fitted_on": "m/cls:0a1b00000000", "mergeable": kind not in ("ica", "flow")}
+    origin = {
+        "kind": kind,
+        "fitted_on": "m/cls:0a1b00000000",
+        "mergeable": kind not in ("ica", "flow"),
+    }
     expected = {**origin, "rows": 300, "width": 6, "kept": 6}
     assert {name: record[name] for name in expected} == expected
     assert record["inputs"][0]["file"] == many
@@ -82,14 +93,22 @@ def test_all_vectors_of_a_row_are_used(sentkit, jsonl, tmp_path):
     """Pairs and triplets are equal to rows in sequence."""
     vectors = np.random.default_rng(1).normal(size=(24, 2)).astype(np.float32).tolist()
     names = ("embedding_anchor", "embedding_positive", "embedding_negative")
-    triplets = [dict(zip(names, three, strict=True)) for three in zip(*[iter(vectors)] * 3, strict=True)]
-    pairs = [{"embedding_a": a, "embedding_b": b} for a, b in zip(*[iter(vectors)] * 2, strict=True)]
+    triplets = [
+        dict(zip(names, three, strict=True)) for three in zip(*[iter(vectors)] * 3, strict=True)
+    ]
+    pairs = [
+        {"embedding_a": a, "embedding_b": b} for a, b in zip(*[iter(vectors)] * 2, strict=True)
+    ]
     for rows in (triplets, pairs, [{"embedding": vector} for vector in vectors]):
         sentkit("whiten", "fit", "-o", f"{len(rows)}.safetensors", stdin=jsonl(*rows))
     notes = {rows: note_of(f"{rows}.safetensors") for rows in (8, 12, 24)}
 
     assert len({load_file(f"{rows}.safetensors")["kernel"].tobytes() for rows in notes}) == 1
-    assert [(note["rows"], note["vectors"]) for note in notes.values()] == [(8, 24), (12, 24), (24, 24)]
+    assert [(note["rows"], note["vectors"]) for note in notes.values()] == [
+        (8, 24),
+        (12, 24),
+        (24, 24),
+    ]
     assert notes[8]["_emb"] is None
     assert notes[8]["inputs"][0]["file"] == "-"
 
@@ -115,9 +134,14 @@ def test_a_merge_equals_one_fit(sentkit, written, kind):
 
 def test_shards_of_low_rank_merge_to_full_rank(sentkit, written):
     """Each of three shards spans one direction, with a warning; together they span both."""
-    for n, part in enumerate(np.split(np.array([[1, 0], [2, 0.5], [0, 3], [1, 1], [5, 5], [7, 1]]), 3)):
+    for n, part in enumerate(
+        np.split(np.array([[1, 0], [2, 0.5], [0, 3], [1, 1], [5, 5], [7, 1]]), 3)
+    ):
         done = sentkit("whiten", "fit", written(f"{n}.jsonl", part), "-o", f"{n}.safetensors")
-        problem = "2 vectors of 2 numbers have only 1 independent directions after centering: 1 of 2 are kept"
+        problem = (
+            "2 vectors of 2 numbers have only 1 independent directions after centering: 1 of "
+            "2 are kept"
+        )
         assert done.told == [f"sentkit whiten fit: warning: {problem}"]
     done = sentkit(*MERGE, *(f"{n}.safetensors" for n in range(3)), "-o", "all.safetensors")
 
@@ -161,4 +185,6 @@ def test_too_wide_vectors_are_refused(sentkit, kind):
     done = sentkit("whiten", "fit", "--kind", kind, "-o", "t.safetensors", stdin=row)
 
     assert done.code == 65
-    assert done.told == ["sentkit whiten fit: -: vectors of 20000 numbers: a transform accepts at most 4096"]
+    assert done.told == [
+        "sentkit whiten fit: -: vectors of 20000 numbers: a transform accepts at most 4096"
+    ]

@@ -13,7 +13,9 @@ from sentkit.labels.clusters.clustering import ALGORITHMS
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.transforms.kinds import KINDS
 
-RULES = re.findall(r"^sentkit (.+)\n  (.+)$", (Path(__file__).parent / "rules.txt").read_text(), re.MULTILINE)
+RULES = re.findall(
+    r"^sentkit (.+)\n  (.+)$", (Path(__file__).parent / "rules.txt").read_text(), re.MULTILINE
+)
 
 
 def parameters_of(name):
@@ -42,13 +44,19 @@ def is_float(parameter):
 
 
 def line_with(name, parameter, value):
-    """A command line with all that the command requires, and this value of a flag or an argument."""
+    """A command line with all that the command requires, and this value of a flag or an
+    argument.
+    """
     arguments = arguments_of(name)
     if parameter in arguments:
         arguments = arguments[: arguments.index(parameter)]
-    required = [other for other in PARAMETERS[name] if other.required and other not in arguments_of(name)]
+    required = [
+        other for other in PARAMETERS[name] if other.required and other not in arguments_of(name)
+    ]
     required = [other for other in [*required, *arguments] if other is not parameter]
-    words = [word for other in required for word in words_of(other, "0.5" if is_float(other) else "x")]
+    words = [
+        word for other in required for word in words_of(other, "0.5" if is_float(other) else "x")
+    ]
     return [*name.split(), *words, *words_of(parameter, value)]
 
 
@@ -106,11 +114,14 @@ def test_an_empty_value_is_wrong_usage(refusal):
         if name_of(parameter) != "--prompt"
     ]
     messages = {
-        (name, name_of(parameter)): refusal(line_with(name, parameter, "")) for name, parameter in texts
+        (name, name_of(parameter)): refusal(line_with(name, parameter, ""))
+        for name, parameter in texts
     }
 
     assert len(messages) > 150
-    assert messages == {(name, flag): (2, f'{flag} "": the value is empty') for name, flag in messages}
+    assert messages == {
+        (name, flag): (2, f'{flag} "": the value is empty') for name, flag in messages
+    }
 
 
 def test_a_number_that_is_not_finite_is_wrong_usage(refusal):
@@ -152,6 +163,8 @@ def test_choices_of_flags_are_those_of_the_catalogues():
 
     assert checked == CHOICES.keys()
     shells = [
-        set(parameter.type.choices) for parameter in program().params if hasattr(parameter.type, "choices")
+        set(parameter.type.choices)
+        for parameter in program().params
+        if hasattr(parameter.type, "choices")
     ]
     assert shells == [{"bash", "zsh", "fish"}] * 2

@@ -45,7 +45,12 @@ def base(tmp_path_factory):
     from transformers import BertConfig, BertModel, BertTokenizer
 
     folder = tmp_path_factory.mktemp("base")
-    sizes = {"hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 16}
+    sizes = {
+        "hidden_size": 8,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+    }
     config = BertConfig(vocab_size=len(WORDS.split()), max_position_embeddings=32, **sizes)
     BertModel(config).save_pretrained(folder)
     (folder / "vocab.txt").write_text("\n".join(WORDS.split()))
@@ -55,7 +60,9 @@ def base(tmp_path_factory):
 
 @pytest.fixture
 def saved(base, tmp_path):
-    """A folder that sentence-transformers saves: the random BERT, and what `build` puts behind it."""
+    """A folder that sentence-transformers saves: the random BERT, and what `build` puts
+    behind it.
+    """
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Transformer
 

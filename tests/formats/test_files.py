@@ -123,7 +123,9 @@ def test_the_share_counts_bytes(tmp_path, monkeypatch):
 
 
 def test_the_share_counts_compressed_bytes(tmp_path):
-    """Random letters compress evenly, so the share is that of the rows, except for bytes read in advance."""
+    """Random letters compress evenly, so the share is that of the rows, except for bytes read in
+    advance.
+    """
     random = np.random.default_rng(0)
     lines = ["".join(map(chr, random.integers(97, 123, 1000))) for _ in range(1000)]
     path = tmp_path / "a.txt.gz"

@@ -1,4 +1,6 @@
-"""Any bytes at every reader: a value comes out, or an error that names the place, and never anything else."""
+"""Any bytes at every reader: a value comes out, or an error that names the place, and never
+anything else.
+"""
 
 import gzip
 import json
@@ -33,13 +35,16 @@ VECTORS = {
     "row_offsets": np.array([0, 3, 6]),
     "rows": np.frombuffer(b"{}\n{}\n", np.uint8),
 }
-STORE = safetensors.numpy.save(VECTORS, {"sentkit": '{"vectors":["embedding"],"_emb":"m:010000000000"}'})
+STORE = safetensors.numpy.save(
+    VECTORS, {"sentkit": '{"vectors":["embedding"],"_emb":"m:010000000000"}'}
+)
 AFFINE = safetensors.numpy.save(
     {"kernel": np.eye(2, dtype=np.float32), "bias": np.ones((1, 2), np.float32)},
     {"sentkit": '{"kind":"pca"}'},
 )
 JSONL = (
-    b'\xef\xbb\xbf{"text":"a \\u00e9 b","id":1.10,"embedding":[0.5,-1e3],"_emb":"m:010000000000"}\r\n'
+    b'\xef\xbb\xbf{"text":"a \\u00e9 '
+    b'b","id":1.10,"embedding":[0.5,-1e3],"_emb":"m:010000000000"}\r\n'
     b'\n{"text":"x"}\n'
 )
 TABLE = b'text,score,embedding\r\n"a, ""b""\nc",1.5,AACAPw==\r\nd\t,2,\n'
@@ -102,7 +107,9 @@ def test_joined_rows_have_one_line_each(write, content):
     out.unlink(missing_ok=True)
 
     survives(
-        lambda: convert(open_inputs([path]), str(out), VectorOutput(replace=True), head=None, encoding=None)
+        lambda: convert(
+            open_inputs([path]), str(out), VectorOutput(replace=True), head=None, encoding=None
+        )
     )
 
     lines = out.read_bytes().split(b"\n")[:-1] if out.exists() else []

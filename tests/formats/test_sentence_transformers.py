@@ -1,4 +1,6 @@
-"""Folders of sentence-transformers: the same vectors as that library gives, or a refusal by name."""
+"""Folders of sentence-transformers: the same vectors as that library gives, or a refusal by
+name.
+"""
 
 import json
 
@@ -78,7 +80,9 @@ def static(base, tmp_path):
         tokenizer = Tokenizer.from_file(str(base / "tokenizer.json"))
         if truncation is not None:
             tokenizer.enable_truncation(truncation)
-        table = torch.randn(tokenizer.get_vocab_size(), 6, generator=torch.Generator().manual_seed(0))
+        table = torch.randn(
+            tokenizer.get_vocab_size(), 6, generator=torch.Generator().manual_seed(0)
+        )
         embedding = modules().StaticEmbedding(tokenizer, embedding_weights=table)
         model = SentenceTransformer(modules=[embedding, *behind], device="cpu", **how)
         model.save(str(tmp_path / "static"), create_model_card=False)
@@ -117,7 +121,9 @@ def test_a_static_embedding_that_normalises_truncates_and_has_a_prompt(static):
 
 
 def test_a_static_embedding_with_a_dense_layer_is_refused(static):
-    with pytest.raises(DataError, match='sentkit cannot run the module "1_Dense" after a StaticEmbedding'):
+    with pytest.raises(
+        DataError, match='sentkit cannot run the module "1_Dense" after a StaticEmbedding'
+    ):
         vectors_of(static(modules().Dense(6, 3)))
 
 
@@ -163,7 +169,12 @@ def test_a_cross_encoder_is_refused_by_name(base, tmp_path):
     "note",
     [
         {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"},
-        {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.0.1"}},
+        {
+            "sentence_transformers": {
+                "activation_fn": "torch.nn.modules.linear.Identity",
+                "version": "4.0.1",
+            }
+        },
     ],
 )
 def test_a_cross_encoder_of_an_older_version_is_refused_by_name(pooled, note):
@@ -182,7 +193,9 @@ def test_a_sparse_encoder_is_refused_by_name(base, tmp_path):
     write_json(declaration, {"model_type": "MultiVectorEncoder"})
     assert refused(tmp_path / "sparse") == "a MultiVectorEncoder is not supported"
     declaration.unlink()
-    assert refused(tmp_path / "sparse") == ("2_SparseAutoEncoder: module SparseAutoEncoder is not supported")
+    assert refused(tmp_path / "sparse") == (
+        "2_SparseAutoEncoder: module SparseAutoEncoder is not supported"
+    )
 
 
 def test_a_transformer_without_token_states_is_refused(pooled):
@@ -198,7 +211,9 @@ def test_a_transformer_without_token_states_is_refused(pooled):
 @pytest.mark.parametrize("kind", ["Router", "CLIPModel", "BoW", "MLMTransformer"])
 def test_an_unknown_first_module_is_refused_by_name(tmp_path, kind):
     """In a folder without config.json, as these kinds have none."""
-    write_json(tmp_path / "modules.json", [{"idx": 0, "name": "0", "path": "0_First", "type": f"x.{kind}"}])
+    write_json(
+        tmp_path / "modules.json", [{"idx": 0, "name": "0", "path": "0_First", "type": f"x.{kind}"}]
+    )
 
     assert refused(tmp_path) == f"0_First: module {kind} is not supported"
 
@@ -221,7 +236,9 @@ def sentence_t5(base, tmp_path):
     encoder = modules().Transformer(str(tmp_path / "t5"), max_seq_length=20)
     dense = modules().Dense(8, 4, bias=False, activation_function=torch.nn.Identity())
     steps = [encoder, modules().Pooling(8), dense, modules().Normalize()]
-    SentenceTransformer(modules=steps, device="cpu").save(str(tmp_path / "saved"), create_model_card=False)
+    SentenceTransformer(modules=steps, device="cpu").save(
+        str(tmp_path / "saved"), create_model_card=False
+    )
     return tmp_path / "saved"
 
 
@@ -273,14 +290,22 @@ def test_the_old_schema_joins_poolings_in_its_order(pooled):
     write_json(pooled / "1_Pooling/config.json", config)
 
     assert are_equal(pooled)
-    assert np.allclose(vectors_of(pooled), vectors_of(pooled, readout="concat:cls:max:mean"), atol=0)
+    assert np.allclose(
+        vectors_of(pooled), vectors_of(pooled, readout="concat:cls:max:mean"), atol=0
+    )
 
 
 def test_an_invalid_joined_readout_is_refused(pooled):
     for how, problem in (
-        ({"readout": "cls,concat:cls:mean"}, "the readout concat:cls:mean cannot be combined with others"),
+        (
+            {"readout": "cls,concat:cls:mean"},
+            "the readout concat:cls:mean cannot be combined with others",
+        ),
         ({"readout": "concat:cls:mean", "dim": 17}, "--dim 17: the vectors have only 16 numbers"),
-        *(({"readout": name}, "unknown readout") for name in ("concat:cls", "concat:cls:prompt", "concat")),
+        *(
+            ({"readout": name}, "unknown readout")
+            for name in ("concat:cls", "concat:cls:prompt", "concat")
+        ),
     ):
         with pytest.raises(UsageError, match=problem):
             vectors_of(pooled, **how)
@@ -347,18 +372,30 @@ def averaged(start, mode="mean"):
 @pytest.mark.parametrize(
     ("build", "states", "problem"),
     [
-        (averaged(2, ("cls", "mean")), True, f"2_Pooling: pooling cls + mean of averaged layers {NOT}"),
+        (
+            averaged(2, ("cls", "mean")),
+            True,
+            f"2_Pooling: pooling cls + mean of averaged layers {NOT}",
+        ),
         (averaged(2, "max"), True, f"2_Pooling: pooling max of averaged layers {NOT}"),
         (averaged(1), False, f"1_WeightedLayerPooling: {NO_STATES}"),
         *(
             (with_dense(**how), False, f"2_Dense: module Dense with these settings {NOT}")
-            for how in ({"module_input_name": "tokens"}, {"module_output_name": "x"}, {"use_residual": True})
+            for how in (
+                {"module_input_name": "tokens"},
+                {"module_output_name": "x"},
+                {"use_residual": True},
+            )
         ),
         (lambda: layers("cls"), False, f"2_Pooling: pooling cls of a convolution {NOT}: only mean"),
         (lambda: layers("max"), False, f"2_Pooling: pooling max of a convolution {NOT}: only mean"),
         (lambda: layers()[::-1], False, f"2_CNN: module CNN with these settings {NOT}"),
         (lambda: layers(stride_sizes=[1, 2, 1]), False, f"1_CNN: a convolution with strides {NOT}"),
-        (lambda: layers(kernel_sizes=[1, 2]), False, "1_CNN: the weight or the bias has a wrong shape"),
+        (
+            lambda: layers(kernel_sizes=[1, 2]),
+            False,
+            "1_CNN: the weight or the bias has a wrong shape",
+        ),
     ],
 )
 def test_modules_that_cannot_run_are_refused(saved, build, states, problem):
@@ -416,7 +453,9 @@ def test_spaces_of_earlier_versions_are_unchanged():
         assert Linear(weight, bias, word).hash == blake2b(parts.encode(), digest_size=6).hexdigest()
 
 
-@pytest.mark.parametrize("mode", ["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"])
+@pytest.mark.parametrize(
+    "mode", ["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+)
 def test_each_pooling_gives_the_same_vectors_also_without_its_prompt(saved, tmp_path, mode):
     """The prompt is declared, given by a flag, and given as nothing; after an export, declared."""
     assert are_equal(saved(lambda: [modules().Pooling(8, mode)]))
@@ -465,7 +504,15 @@ def test_training_refuses_a_prompt_that_the_readout_excludes(saved, tmp_path):
     folder = saved(lambda: [modules().Pooling(8, include_prompt=False)], **PROMPTS)
     (tmp_path / "texts.txt").write_text("a cat\na dog\n")
 
-    run = ["train", "simcse", str(tmp_path / "texts.txt"), "-m", str(folder), "-o", str(tmp_path / "out")]
+    run = [
+        "train",
+        "simcse",
+        str(tmp_path / "texts.txt"),
+        "-m",
+        str(folder),
+        "-o",
+        str(tmp_path / "out"),
+    ]
     assert status(run) == UsageError.exit_code
 
 
@@ -516,7 +563,11 @@ def test_a_damaged_convolution_is_refused(saved):
     path = folder / "1_CNN/model.safetensors"
     tensors = safetensors.numpy.load_file(path)
     for name, tensor, problem in (
-        ("convs.1.weight", np.zeros((4, 7, 3), np.float32), "the weight or the bias has a wrong shape"),
+        (
+            "convs.1.weight",
+            np.zeros((4, 7, 3), np.float32),
+            "the weight or the bias has a wrong shape",
+        ),
         ("convs.1.bias", np.zeros(3, np.float32), "the weight or the bias has a wrong shape"),
         ("convs.0.weight", np.zeros((), np.float32), "the weight or the bias has a wrong shape"),
         ("convs.0.bias", np.zeros((), np.float32), "the weight or the bias has a wrong shape"),

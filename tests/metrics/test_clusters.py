@@ -62,7 +62,9 @@ def test_the_silhouette_is_that_of_scikit_learn(rows, clusters, most):
     """Among forty clusters some have one row."""
     found = Silhouette(rows, random(), max_rows=most)
     labels = (clusters * np.random.default_rng(2).random(300) ** 3).astype(int)
-    expected = silhouette_score(rows[found.row_indices].astype(np.float64), labels[found.row_indices])
+    expected = silhouette_score(
+        rows[found.row_indices].astype(np.float64), labels[found.row_indices]
+    )
 
     assert len(np.unique(found.row_indices)) == most
     assert found.of(labels) == pytest.approx(expected, abs=1e-6)
@@ -98,7 +100,9 @@ def distinguishes(word, cluster):
 
 
 def test_the_words_of_the_highest_weight_come_first():
-    """Equal to a loop; without words of one letter, noise and stop words; ties in alphabetical order."""
+    """Equal to a loop; without words of one letter, noise and stop words; ties in alphabetical
+    order.
+    """
     words = [[word for word in {*WORDS[c]} if distinguishes(word, c)] for c in (0, 1)]
     expected = [sorted(words[c], key=lambda word: (-weight(word, c), word))[:4] for c in (0, 1)]
 

@@ -19,7 +19,9 @@ pytestmark = pytest.mark.filterwarnings("error")  # on stderr they would be nois
 
 def rows(n, d, seed=0):
     random = np.random.default_rng(seed)
-    return (random.standard_normal((n, d)) @ random.standard_normal((d, d)) + 0.5).astype(np.float32)
+    return (random.standard_normal((n, d)) @ random.standard_normal((d, d)) + 0.5).astype(
+        np.float32
+    )
 
 
 def record(*blocks):
@@ -45,7 +47,9 @@ def directions_of(vectors):
 
 
 def test_a_space_of_random_vectors_agrees_with_the_libraries():
-    """Every member, from numpy and scipy, in float64 on all rows at once. The means of the blocks differ."""
+    """Every member, from numpy and scipy, in float64 on all rows at once. The means of the blocks
+    differ.
+    """
     wide = np.sort(rows(1500, 12), axis=0).astype(np.float64)
     vectors, exactly = wide.astype(np.float32), partial(pytest.approx, rel=1e-10)
     found = record(vectors)
@@ -158,7 +162,9 @@ def test_all_pairs_are_taken_once(monkeypatch, blocks):
     vectors[7] = vectors[20]
     found = record(vectors)
 
-    assert (found["mean_cosine"], found["uniformity"]) == pytest.approx(directions_of(vectors), abs=1e-6)
+    assert (found["mean_cosine"], found["uniformity"]) == pytest.approx(
+        directions_of(vectors), abs=1e-6
+    )
 
 
 def test_beyond_the_limit_uniformity_is_of_a_sample(monkeypatch):
@@ -221,7 +227,9 @@ def filled(*blocks, seed=0):
 
 
 def test_every_row_is_as_likely_in_the_sample(monkeypatch):
-    """Over 2000 seeds each of 12 rows comes 500 times among 3, within five standard deviations (19 each)."""
+    """Over 2000 seeds each of 12 rows comes 500 times among 3, within five standard deviations (19
+    each).
+    """
     monkeypatch.setattr(geometry, "SAMPLE_VECTORS", 3)
     vectors = np.column_stack([np.arange(12.0), np.ones(12)])
     seen = np.zeros(12)
@@ -236,7 +244,10 @@ def test_every_row_is_as_likely_in_the_sample(monkeypatch):
 
 def test_a_mean_cosine_is_never_beyond_one():
     """Rounding makes the sum of equal vectors too long."""
-    found = [filled(np.tile(rows(1, 300, seed=n), (n, 1)).astype(float)).mean_cosine() for n in range(2, 40)]
+    found = [
+        filled(np.tile(rows(1, 300, seed=n), (n, 1)).astype(float)).mean_cosine()
+        for n in range(2, 40)
+    ]
 
     assert found == pytest.approx([1] * 38)
     assert max(found) <= 1
@@ -260,7 +271,10 @@ def test_vectors_of_two_values_have_no_false_duplicates(values):
     vectors[-3:] = vectors[:3]
     distinct = len({row.tobytes() for row in vectors})
 
-    assert measured(np.split(vectors, 200), None, geometry=False)["duplicates"] == len(vectors) - distinct
+    assert (
+        measured(np.split(vectors, 200), None, geometry=False)["duplicates"]
+        == len(vectors) - distinct
+    )
 
 
 def test_equal_vectors_in_different_places_of_blocks_are_duplicates():

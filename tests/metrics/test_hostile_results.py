@@ -1,4 +1,6 @@
-"""Odd values in parts of a search, hits and judgements: they are read, or an error blames the file."""
+"""Odd values in parts of a search, hits and judgements: they are read, or an error blames
+the file.
+"""
 
 import json
 from functools import partial
@@ -21,7 +23,9 @@ VALUE = st.recursive(
     ODDER, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner)
 )
 JUDGED = [{"query-id": "q", "corpus-id": each, "score": 1} for each in (1, "b", 2)]
-NESTED = [{"id": "q", "hits": [{"id": 1, "row": 1, "similarity": 0.5}, {"id": "b", "similarity": 0.25}]}]
+NESTED = [
+    {"id": "q", "hits": [{"id": 1, "row": 1, "similarity": 0.5}, {"id": "b", "similarity": 0.25}]}
+]
 FLAT = [{"id_a": "q", "id_b": each, "rank": 1, "similarity": 0.5} for each in (1, "b")]
 
 
@@ -33,7 +37,13 @@ def part(number):
 
 
 BLANKS = (" ,\t", " : ")
-SWAPS = [("", "")] * 5 + [("0.5", "1e999"), ("0.5", "5e-1"), ('"id"', '"hits"'), (":", " :\t"), ("}", "")]
+SWAPS = [("", "")] * 5 + [
+    ("0.5", "1e999"),
+    ("0.5", "5e-1"),
+    ('"id"', '"hits"'),
+    (":", " :\t"),
+    ("}", ""),
+]
 
 
 @st.composite
@@ -51,7 +61,9 @@ def damaged(draw, samples):
 GRADES = ["0", "1", "-1", "2.5", "1e308", "1.7e308", "1e-320", "inf", "nan", "1_0", "x", "\u0661"]
 JUDGEMENT = st.tuples(*map(st.sampled_from, ("qr", "1b2", GRADES)))
 JUDGEMENTS = st.lists(JUDGEMENT, min_size=1, max_size=6, unique_by=lambda each: each[:2])
-TREC = JUDGEMENTS.map(lambda rows: "".join(f"{query} 0 {hit} {grade}\n" for query, hit, grade in rows))
+TREC = JUDGEMENTS.map(
+    lambda rows: "".join(f"{query} 0 {hit} {grade}\n" for query, hit, grade in rows)
+)
 TABLE = JUDGEMENTS.map(lambda rows: "\n".join(map("\t".join, [JUDGED[0], *rows])))
 
 
@@ -67,7 +79,9 @@ def test_parts(tmp_path, examples):
 
     def read(content):
         one.write_text(content)
-        separators = BLANKS if " : " in content else (",", ":")  # the bytes of equal queries are equal
+        separators = (
+            BLANKS if " : " in content else (",", ":")
+        )  # the bytes of equal queries are equal
         two.write_text("".join(json.dumps(row, separators=separators) + "\n" for row in part(2)))
         for line in union(Inputs([str(one), str(two)])):
             json.loads(line)
@@ -87,7 +101,9 @@ def test_hits_and_judgements(tmp_path, examples):
         record = record_of(run, values_of(run, qrels, missing_is_zero=True), qrels)
         assert all(0 <= record[name] <= 100 for name in ("ndcg@10", "recall@10", "map", "mrr@10"))
 
-    valid = st.sampled_from(["".join(f"{json.dumps(row)}\n" for row in rows) for rows in (NESTED, FLAT)])
+    valid = st.sampled_from(
+        ["".join(f"{json.dumps(row)}\n" for row in rows) for rows in (NESTED, FLAT)]
+    )
     judged = TREC | TABLE | damaged([JUDGED])
     check(examples, st.tuples(valid | damaged([NESTED, FLAT]), judged), read)
 

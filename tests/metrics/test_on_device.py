@@ -41,7 +41,9 @@ def gpu():
 
 @pytest.fixture(params=[1 << 40, 0, 700], ids=["kept", "copied", "some kept"])
 def small(request, monkeypatch, device):
-    """Blocks of 16 rows, groups of 2, few spare rows; all blocks stay on the device, none, or some."""
+    """Blocks of 16 rows, groups of 2, few spare rows; all blocks stay on the device, none,
+    or some.
+    """
     monkeypatch.setattr(module, "ROWS_PER_BLOCK", 16)
     monkeypatch.setattr(module, "GROUP", 2)
     monkeypatch.setattr(module, "SPARE", 2)
@@ -94,7 +96,9 @@ def test_errors_of_products_are_within_their_bound(device, metric, width, scale,
 
 
 def test_the_bound_is_needed(device):
-    """All numbers of a query and a row, and their product, are rounded down by almost half a unit."""
+    """All numbers of a query and a row, and their product, are rounded down by almost half
+    a unit.
+    """
     low, width, used = 2.0**-4 * (1 + 0.999 * 2.0**-11), 256, 240
     query, row, longest = np.full(width, low), np.full(width, low), np.eye(width)[-1]
     query[used:] = np.sqrt((1 - used * low**2) / (width - used))  # so its length is 1
@@ -105,7 +109,9 @@ def test_the_bound_is_needed(device):
     with exact_sums():
         (_, (block, factor)), *_ = corpus.blocks()
         found = float((halves @ block.T)[0, 0] * factor)
-    lost = np.sqrt(used) * low * 2.0**-11  # of the query, about as much as of the row and of the product
+    lost = (
+        np.sqrt(used) * low * 2.0**-11
+    )  # of the query, about as much as of the row and of the product
 
     assert errors[0] - 0.9 * lost < query @ row - found < errors[0]
 
@@ -113,11 +119,15 @@ def test_the_bound_is_needed(device):
 SEEDS = st.integers(0, 9)
 
 
-@given(st.integers(1, 60), st.sampled_from([1, 2, 4, 8]), st.integers(1, 20), st.integers(0, 3), SEEDS)
+@given(
+    st.integers(1, 60), st.sampled_from([1, 2, 4, 8]), st.integers(1, 20), st.integers(0, 3), SEEDS
+)
 def test_the_largest_numbers_are_those_of_a_sort(groups, size, count, different, seed):
     """Also of numbers that are mostly equal, and of those that are minus infinity."""
     columns = groups * size
-    numbers = np.random.default_rng(seed).integers(0, 2 + 10**different, (5, columns)).astype(np.float16)
+    numbers = (
+        np.random.default_rng(seed).integers(0, 2 + 10**different, (5, columns)).astype(np.float16)
+    )
     numbers[numbers == 1] = -np.inf
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "GROUP", size)
@@ -133,8 +143,12 @@ def test_the_largest_numbers_are_those_of_a_sort(groups, size, count, different,
 @metrics
 @pytest.mark.parametrize("top", [10, 1950, 5000])
 def test_random_rows_need_no_second_search(device, metric, top, monkeypatch):
-    """With rows in clusters and equal rows among them, the spare rows suffice; and for all rows, or more."""
-    corpus = np.repeat(normal_rows(40, 64), 50, axis=0) + normal_rows(2000, 64, seed=1) * np.float32(0.3)
+    """With rows in clusters and equal rows among them, the spare rows suffice; and for all rows, or
+    more.
+    """
+    corpus = np.repeat(normal_rows(40, 64), 50, axis=0) + normal_rows(
+        2000, 64, seed=1
+    ) * np.float32(0.3)
     corpus[100:120] = corpus[77]
     queries = np.concatenate([corpus[::100], normal_rows(20, 64, seed=2)])
     expected = nearest(Searcher(corpus, metric), queries, top)
@@ -175,16 +189,25 @@ def test_few_rows_are_left_to_the_cpu(device, monkeypatch):
 
 @pytest.mark.parametrize("sample", [None, 100])
 def test_clusters_are_those_of_the_cpu(small, sample):
-    rows = np.repeat(normal_rows(9, 16), 60, axis=0) + normal_rows(540, 16, seed=1) * np.float32(0.7)
+    rows = np.repeat(normal_rows(9, 16), 60, axis=0) + normal_rows(540, 16, seed=1) * np.float32(
+        0.7
+    )
     found, expected = (
-        kmeans(rows, ClusteringOptions(9, restarts=3, sample=sample, device=each), np.random.RandomState(4))
+        kmeans(
+            rows,
+            ClusteringOptions(9, restarts=3, sample=sample, device=each),
+            np.random.RandomState(4),
+        )
         for each in (small, None)
     )
 
     assert found.labels.tolist() == expected.labels.tolist()
     assert found.centres.tobytes() == expected.centres.tobytes()
     assert (found.inertia, found.iterations) == (expected.inertia, expected.iterations)
-    assert clustering.of_centres(rows, found.centres, small).labels.tolist() == expected.labels.tolist()
+    assert (
+        clustering.of_centres(rows, found.centres, small).labels.tolist()
+        == expected.labels.tolist()
+    )
 
 
 def test_the_room_of_blocks_is_used_again(small):
@@ -229,7 +252,8 @@ def test_errors_of_products_are_within_their_bound_on_a_gpu(gpu, width, made):
         (_, (block, _)), *_ = corpus.blocks()
         found = (halves @ block.T).double().cpu().numpy()
     units = [
-        each / np.linalg.norm(each.astype(np.float64), axis=1, keepdims=True) for each in (queries, rows)
+        each / np.linalg.norm(each.astype(np.float64), axis=1, keepdims=True)
+        for each in (queries, rows)
     ]
 
     assert (np.abs(found - units[0] @ units[1].T) <= errors[:, None]).all()
@@ -250,12 +274,16 @@ def test_rows_and_similarities_are_those_of_the_cpu(gpu, metric, room, dtype, mo
     storage = Storage(np.dtype(dtype).name, 128)
     parts = [SimpleNamespace(count=len(rows), storage=storage, codes=lambda: rows.astype(dtype))]
     corpus = StoredVectors(parts)
-    queries = np.concatenate([corpus[70:90], normal_rows(100, 128, seed=2), np.zeros((1, 128), np.float32)])
+    queries = np.concatenate(
+        [corpus[70:90], normal_rows(100, 128, seed=2), np.zeros((1, 128), np.float32)]
+    )
     there, here = Searcher(corpus, metric, gpu), Searcher(corpus, metric)
     limits = SIMILARITIES[metric](queries, corpus[:121]) * 0.9
     below = [Best(each, queries, 5, limits) for each in (there, here)]
     threshold = 0.6 if metric == "cosine" else 100.0
-    reached = [[row.rows.tolist() for row in each.reaching(queries, threshold)] for each in (there, here)]
+    reached = [
+        [row.rows.tolist() for row in each.reaching(queries, threshold)] for each in (there, here)
+    ]
 
     assert nearest(there, queries, 10) == nearest(here, queries, 10)
     assert reached[0] == reached[1]
@@ -279,7 +307,9 @@ def test_clusters_are_those_of_the_cpu_on_a_gpu(gpu):
 @pytest.mark.gpu
 @no_cuda
 def test_the_host_does_not_wait_within_a_block(gpu, monkeypatch):
-    """torch raises an error for an operation that waits, from the products of the first block to the last."""
+    """torch raises an error for an operation that waits, from the products of the first block to
+    the last.
+    """
     monkeypatch.setattr(module, "ROWS_PER_BLOCK", 1024)
     calls = []
 

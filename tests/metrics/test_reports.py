@@ -46,12 +46,17 @@ def test_a_mean_is_resampled_within_each_group():
 
 
 @pytest.mark.parametrize(
-    ("extra", "gold"), [([], []), ([0.3], [1.0]), ([0.3, 0.4], [1.0, 1.0]), ([0.3, 0.3], [1.0, 2.0])]
+    ("extra", "gold"),
+    [([], []), ([0.3], [1.0]), ([0.3, 0.4], [1.0, 1.0]), ([0.3, 0.3], [1.0, 2.0])],
 )
 def test_an_undefined_group_is_never_skipped(extra, gold):
-    """An empty, single or constant group makes both means NaN; the value of all pairs is defined."""
+    """An empty, single or constant group makes both means NaN; the value of all pairs is
+    defined.
+    """
     groups = np.array([0, 0, 0, 1, 1, 1] + [2] * len(gold))
-    pairs = GoldPairs(np.array([*SCORES, *extra]), np.array([*GOLD, *gold]), groups, ("A", "B", "odd"))
+    pairs = GoldPairs(
+        np.array([*SCORES, *extra]), np.array([*GOLD, *gold]), groups, ("A", "B", "odd")
+    )
 
     found = report(pairs, ScoreOptions("score", aggregate="mean"), count=20)
 
@@ -73,7 +78,9 @@ def test_few_pairs_are_accepted(n, aggregate):
 
 
 def test_many_pairs_use_fishers_interval(monkeypatch):
-    """Groups below the limit, means and comparisons use the bootstrap; only groups with 1000 resamples."""
+    """Groups below the limit, means and comparisons use the bootstrap; only groups with 1000
+    resamples.
+    """
     monkeypatch.setattr(intervals, "BOOTSTRAP_LIMIT", 50)
     pairs = noisy(90, 1.0)
     comparison = compare(noisy(60, 1.0), noisy(60, 2.0, seed=1), ALL)
@@ -112,7 +119,9 @@ def test_a_better_encoder_has_a_significant_difference(aggregate):
 def test_the_comparison_is_paired():
     """Interval and p are those of the differences on the same resampled rows."""
     one, other = noisy(60, 2.0), noisy(60, 2.2, seed=5)
-    drawn = [100 * resample(each.similarities, each.gold, count=300, seed=2)[1] for each in (one, other)]
+    drawn = [
+        100 * resample(each.similarities, each.gold, count=300, seed=2)[1] for each in (one, other)
+    ]
 
     found = compare(one, other, ScoreOptions("score", seed=2), count=300)
 

@@ -25,7 +25,8 @@ def test_case_space_form_and_final_punctuation_do_not_matter(text):
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [("a cat", "a cats"), ("is it", "it is"), ("C++", "C"), ("?", "!"), ("a.b", "ab")]
+    ("one", "other"),
+    [("a cat", "a cats"), ("is it", "it is"), ("C++", "C"), ("?", "!"), ("a.b", "ab")],
 )
 def test_other_differences_matter(one, other):
     assert normal_form(one) != normal_form(other)
@@ -61,7 +62,13 @@ def test_a_blank_text_is_never_seen():
 def test_a_row_gives_all_its_texts():
     """The names of --field come first, and the standard names are valid too."""
     values = {"anchor": "a", "q": "b", "positive": "c", "negatives": ["d", "e"], "label": "x"}
-    assert texts_of(Row(b"{}", values, "f", 1), {"text": "q", "anchor": "x"}) == ["b", "a", "c", "d", "e"]
+    assert texts_of(Row(b"{}", values, "f", 1), {"text": "q", "anchor": "x"}) == [
+        "b",
+        "a",
+        "c",
+        "d",
+        "e",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,8 @@ def test_blocks_agree_with_a_loop(metric, shape):
 
     expected = np.array([[by_loop(metric, a, b) for b in right] for a in left]).reshape(shape[0], 9)
     assert found.dtype == np.float32
-    # A sum of d products in float32, in any order, differs by at most d * 2**-24 of the sum of their sizes.
-    # Rounding of the inputs (cosine) and of the result adds three more.
+    # A sum of d products in float32, in any order, differs by at most d * 2**-24 of the sum of
+    # their sizes. Rounding of the inputs (cosine) and of the result adds three more.
     sizes = np.abs(left.astype(np.float64)) @ np.abs(right.astype(np.float64)).T
     if metric == "cosine":
         lengths = [np.linalg.norm(side.astype(np.float64), axis=1) for side in (left, right)]

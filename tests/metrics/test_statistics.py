@@ -68,10 +68,15 @@ def test_a_perfect_line_is_exactly_one(correlation):
     assert correlation(values, -values) == -1.0
 
 
-@pytest.mark.parametrize(("scale", "offset"), [(1e-310, 0), (1e-300, 0), (1e-12, 0), (1e300, 0), (1, 1e9)])
+@pytest.mark.parametrize(
+    ("scale", "offset"), [(1e-310, 0), (1e-300, 0), (1e-12, 0), (1e300, 0), (1, 1e9)]
+)
 def test_scale_and_offset_do_not_matter(scale, offset):
     """Nothing overflows or vanishes: this example has r = 5 / sqrt(28)."""
-    left, right = np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 6.0])  # sums of products 5, 2 and 14
+    left, right = (
+        np.array([1.0, 2.0, 3.0]),
+        np.array([1.0, 2.0, 6.0]),
+    )  # sums of products 5, 2 and 14
 
     found = pearson(left * scale + offset, right * scale)
     assert found == pytest.approx(5 / math.sqrt(28), abs=1e-12)
@@ -84,13 +89,16 @@ def tied_pairs(n, seed=0):
 
 
 def drawn_rows(n, count, seed):
-    """The rows of each resample, drawn as the module says it draws them: one resample after another."""
+    """The rows of each resample, drawn as the module says it draws them: one resample after
+    another.
+    """
     generator = np.random.Generator(np.random.Philox(seed))
     return np.array([generator.integers(0, n, size=n) for _ in range(count)])
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=12), st.integers(0, 2**32)
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=12),
+    st.integers(0, 2**32),
 )
 def test_resamples_equal_the_correlations_of_the_drawn_rows(drawn, seed):
     left, right = np.array(drawn, dtype=float).T
@@ -108,7 +116,9 @@ def two_passes(left, right):
     """Pearson's correlation by the definition: first the means, then the sums around them."""
     middle, other = math.fsum(left) / len(left), math.fsum(right) / len(right)
     products = math.fsum((a - middle) * (b - other) for a, b in zip(left, right, strict=True))
-    squares = math.fsum((a - middle) ** 2 for a in left) * math.fsum((b - other) ** 2 for b in right)
+    squares = math.fsum((a - middle) ** 2 for a in left) * math.fsum(
+        (b - other) ** 2 for b in right
+    )
     return products / math.sqrt(squares) if squares else math.nan
 
 
@@ -142,7 +152,9 @@ def test_block_size_does_not_matter(n, monkeypatch):
 
 
 def test_two_pairs_are_defined_where_both_are_drawn():
-    """Of two pairs a resample holds both or is constant; the interval leaves out the constant ones."""
+    """Of two pairs a resample holds both or is constant; the interval leaves out the
+    constant ones.
+    """
     found = resample([1.0, 2.0], [5.0, 7.0], count=400, seed=0)
     interval = percentile_interval(found[1])
 
@@ -159,11 +171,16 @@ def test_the_interval_is_that_of_scipy(statistic):
     of_scipy = {"spearman": scipy.stats.spearmanr, "pearson": scipy.stats.pearsonr}[statistic]
     how = {"paired": True, "vectorized": False, "n_resamples": 1000, "method": "percentile"}
     correlation, random = (lambda a, b: of_scipy(a, b).statistic), np.random.default_rng(0)
-    expected = scipy.stats.bootstrap((left, right), correlation, **how, rng=random).confidence_interval
+    expected = scipy.stats.bootstrap(
+        (left, right), correlation, **how, rng=random
+    ).confidence_interval
 
-    found = percentile_interval(resample(left, right, count=4000, seed=0)[statistics.KINDS.index(statistic)])
+    found = percentile_interval(
+        resample(left, right, count=4000, seed=0)[statistics.KINDS.index(statistic)]
+    )
 
-    # The standard deviation is about .06; that of a 2.5 % quantile of 1000, .06 * 2.7 / sqrt(1000) = .005.
+    # The standard deviation is about .06; that of a 2.5 % quantile of 1000, .06 * 2.7 / sqrt(1000)
+    # = .005.
     assert found == pytest.approx([expected.low, expected.high], abs=0.02)
 
 
@@ -177,7 +194,9 @@ def test_fisher_pearson_is_that_of_scipy():
 
 
 def test_fisher_spearman_by_hand():
-    """At r = .6 and n = 103 the standard error of z is sqrt(1.18 / 100). At r = 1 there is no width."""
+    """At r = .6 and n = 103 the standard error of z is sqrt(1.18 / 100). At r = 1 there is no
+    width.
+    """
     reach = 1.959963984540054 * math.sqrt(1.18 / 100)
 
     found, perfect = fisher_interval("spearman", 0.6, 103), fisher_interval("spearman", 1.0, 100)
@@ -212,7 +231,8 @@ def rows():
 
 
 @pytest.mark.parametrize(
-    ("kind", "correlation"), [("spearman", scipy.stats.spearmanr), ("pearson", scipy.stats.pearsonr)]
+    ("kind", "correlation"),
+    [("spearman", scipy.stats.spearmanr), ("pearson", scipy.stats.pearsonr)],
 )
 def test_a_difference_of_means_over_seeds_equals_plain_loops(rows, kind, correlation):
     gold, first, second = rows
@@ -223,7 +243,9 @@ def test_a_difference_of_means_over_seeds_equals_plain_loops(rows, kind, correla
             total += correlation([column[i] for i in pairs], [gold[i] for i in pairs])[0]
         return 100 * total / len(columns)
 
-    one, other = (resampled_mean(each, gold, kind, count=COUNT, seed=(7, 2)) for each in (first, second))
+    one, other = (
+        resampled_mean(each, gold, kind, count=COUNT, seed=(7, 2)) for each in (first, second)
+    )
     interval = percentile_interval(one - other)
 
     rows_of = drawn_rows(N, COUNT, (7, 2))

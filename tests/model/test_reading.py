@@ -66,7 +66,9 @@ def test_another_readout_drops_the_declared_steps(read):
         (None, {"model_type": "t5", "num_layers": 2}, 2000, 2000),
     ],
 )
-def test_the_length_is_that_of_the_flag_or_declared_within_the_positions(read, own, config, wish, length):
+def test_the_length_is_that_of_the_flag_or_declared_within_the_positions(
+    read, own, config, wish, length
+):
     """If the number of positions is unknown, there is a default."""
     assert read(own, config, max_length=wish).tokenizer.max_length == length
 
@@ -91,7 +93,9 @@ def test_a_wrong_config_is_an_error_that_names_its_folder(read, tmp_path):
     incomplete = {name: value for name, value in BERT.items() if name != "hidden_size"}
     with pytest.raises(DataError, match=f'^{tmp_path}/config.json: "hidden_size" is missing$'):
         read(config=incomplete)
-    with pytest.raises(DataError, match=f'^{tmp_path}/config.json: "hidden_dropout_prob" cannot be 2$'):
+    with pytest.raises(
+        DataError, match=f'^{tmp_path}/config.json: "hidden_dropout_prob" cannot be 2$'
+    ):
         read(config=BERT | {"hidden_dropout_prob": 2})
 
 
@@ -102,7 +106,10 @@ def test_a_wrong_config_is_an_error_that_names_its_folder(read, tmp_path):
         ({"n_layer": 2}, 2),
         ({}, 0),
         ({"num_hidden_layers": "12"}, 0),
-        ({"num_hidden_layers": 10**18}, 0),  # every layer of these would fill memory before any is read
+        (
+            {"num_hidden_layers": 10**18},
+            0,
+        ),  # every layer of these would fill memory before any is read
     ],
 )
 def test_the_depth_has_several_names(config, depth):
@@ -111,9 +118,21 @@ def test_the_depth_has_several_names(config, depth):
 
 def test_the_prompt_is_that_of_the_flag_or_the_declared_one(read):
     own = {"readout": "cls", "prompt": "a ", "prompts": {"query": "query: ", "document": ""}}
-    wishes = {}, {"prompt": "b "}, {"prompt": ""}, {"prompt_name": "query"}, {"prompt_name": "document"}
+    wishes = (
+        {},
+        {"prompt": "b "},
+        {"prompt": ""},
+        {"prompt_name": "query"},
+        {"prompt_name": "document"},
+    )
 
-    assert [read(own, **wish).tokenizer.prompt for wish in wishes] == ["a ", "b ", "", "query: ", ""]
+    assert [read(own, **wish).tokenizer.prompt for wish in wishes] == [
+        "a ",
+        "b ",
+        "",
+        "query: ",
+        "",
+    ]
     assert read(own | {"lowercase": True}).tokenizer.lowercase
     unknown = 'the model declares no prompt with the name "q"'
     for declared, wish, problem, advice in (
@@ -128,7 +147,10 @@ def test_the_prompt_is_that_of_the_flag_or_the_declared_one(read):
 
 def test_tokens_of_an_excluded_prompt_are_counted(read):
     modules = {
-        "modules.json": [{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "1_Pooling"}],
+        "modules.json": [
+            {"type": "x.Transformer", "path": ""},
+            {"type": "x.Pooling", "path": "1_Pooling"},
+        ],
         "1_Pooling/config.json": {"pooling_mode": "mean", "include_prompt": False},
     }
 

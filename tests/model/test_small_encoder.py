@@ -58,7 +58,9 @@ def test_other_types_are_converted_as_torch_does(make, tmp_path, dtype):
     assert all((arrays[name] == expected[name].numpy()).all() for name in arrays)
 
 
-@pytest.mark.parametrize("change", ["missing", "shape", "integers", "pickle", "incomplete", "adapter"])
+@pytest.mark.parametrize(
+    "change", ["missing", "shape", "integers", "pickle", "incomplete", "adapter"]
+)
 def test_other_files_are_left_to_torch(make, tmp_path, change):
     make("bert").save_pretrained(tmp_path)
     path = tmp_path / "model.safetensors"

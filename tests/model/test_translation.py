@@ -96,7 +96,9 @@ def test_batches_of_mixed_lengths_equal_generate_for_one_text(folder, kind, beam
 )
 def test_a_sample_is_that_of_generate_with_the_seed(folder, kind, options):
     """For one text. The probability of each token is that of the model: there is no top-k."""
-    found = translated(opened(folder(kind), kind, sample=True, max_new_tokens=8, **options), TEXTS[1:2])
+    found = translated(
+        opened(folder(kind), kind, sample=True, max_new_tokens=8, **options), TEXTS[1:2]
+    )
     how = {name: value for name, value in options.items() if name != "seed"}
     how |= {"do_sample": True, "num_beams": 1, "top_k": 0, "max_new_tokens": 8}
     expected = generated(folder(kind), kind, TEXTS[1:2], options["seed"] % 2**64, **how)
@@ -257,7 +259,9 @@ def test_a_declared_target_language_needs_no_flag(romance, languages):
     assert set_languages(romance, "en_XX", None, transformers.GenerationConfig(**romanian)) == {}
     assert set_languages(languages, "eng_Latn", None, transformers.GenerationConfig(**german)) == {}
     with pytest.raises(UsageError, match=r"give --target-lang$"):
-        set_languages(romance, "en_XX", None, transformers.GenerationConfig(decoder_start_token_id=2))
+        set_languages(
+            romance, "en_XX", None, transformers.GenerationConfig(decoder_start_token_id=2)
+        )
 
 
 @pytest.mark.parametrize(
@@ -265,7 +269,11 @@ def test_a_declared_target_language_needs_no_flag(romance, languages):
     [
         (None, None, "^this model has 202 languages: give --source-lang and --target-lang$"),
         ("eng_Latn", None, "^this model has 202 languages: give --target-lang$"),
-        (None, "eng_Latn", "^this model has 202 languages: give --source-lang$"),  # English is no default
+        (
+            None,
+            "eng_Latn",
+            "^this model has 202 languages: give --source-lang$",
+        ),  # English is no default
         ("eng_Latn", "deu", '--target-lang "deu": unknown language'),
         ("<mask>", "deu_Latn", '--source-lang "<mask>": unknown language'),  # another special token
     ],
@@ -310,9 +318,14 @@ SIX_BEAMS = {"max_length": 20, "num_beams": 6}
     ],
 )
 def test_limits(plain, kind, declared, length, options, expected):
-    """Of the flags, else of the checkpoint, within the 48 positions of Marian; `length`: of the tokenizer."""
+    """Of the flags, else of the checkpoint, within the 48 positions of Marian; `length`: of the
+    tokenizer.
+    """
     path = plain(kind)
-    for name, values in (("generation_config", declared), ("tokenizer_config", {"model_max_length": length})):
+    for name, values in (
+        ("generation_config", declared),
+        ("tokenizer_config", {"model_max_length": length}),
+    ):
         file = path / f"{name}.json"
         file.write_text(json.dumps(json.loads(file.read_text()) | values))
     translator = opened(path, kind, **options)
@@ -330,11 +343,17 @@ def damaged(marian, tmp_path):
     ("config", "problem"),
     [
         ({"model_type": "no-such"}, "transformers cannot load the model: "),
-        ({"model_type": "bert"}, "transformers cannot load the model: Unrecognized configuration class"),
+        (
+            {"model_type": "bert"},
+            "transformers cannot load the model: Unrecognized configuration class",
+        ),
         ({"d_model": "x"}, "transformers cannot load the model: "),
         ({"decoder_ffn_dim": 23}, "transformers cannot load the model: "),
         ({"decoder_layers": 9}, 'missing "model'),
-        *(({name: 10**9}, f'"{name}" cannot be {10**9}$') for name in ("decoder_layers", "vocab_size")),
+        *(
+            ({name: 10**9}, f'"{name}" cannot be {10**9}$')
+            for name in ("decoder_layers", "vocab_size")
+        ),
     ],
 )
 def test_a_config_that_cannot_be_used_is_an_error_of_one_line(damaged, config, problem):

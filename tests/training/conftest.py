@@ -41,9 +41,17 @@ def albert(base_folder, tmp_path_factory):
     import transformers
 
     folder = tmp_path_factory.mktemp("albert") / "base"
-    shutil.copytree(base_folder, folder, ignore=shutil.ignore_patterns("model.safetensors", "config.json"))
+    shutil.copytree(
+        base_folder, folder, ignore=shutil.ignore_patterns("model.safetensors", "config.json")
+    )
     sizes = json.loads((base_folder / "config.json").read_text())
-    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
+    names = (
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "vocab_size",
+    )
     config = transformers.AlbertConfig(**{name: sizes[name] for name in names})
     transformers.AlbertModel(config).save_pretrained(folder)
     return folder
@@ -99,7 +107,9 @@ def with_entries(new_folder, base):
 
 @pytest.fixture
 def trainer_of(new_folder, base):
-    """`trainer_of(SimCSE, texts, batch=4, double=True, temperature=.1)`: a trainer, ready to `train()`."""
+    """`trainer_of(SimCSE, texts, batch=4, double=True, temperature=.1)`: a trainer, ready to
+    `train()`.
+    """
 
     def make(kind, rows, *, base=base, **given):
         return made.make_trainer(new_folder(), kind, rows, base, **given)

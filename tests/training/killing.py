@@ -1,11 +1,12 @@
-"""Runs `sentkit train` many times in forked children, stops each at different places, and resumes it.
+"""Runs `sentkit train` many times in forked children, stops each at different places, and resumes
+it.
 
-python -m training.killing FOLDER CASES -- ARGUMENTS: CASES is JSON, a list of [processes, deaths]. A death, a
-[function, call, moment], belongs to one run: the n-th call of that function kills the last process, "before"
-or "after" it runs or in the "midst" of a write, or sends it a signal, "TERM" or "INT". The death ["clock",
-seconds, ""] ends each process after this CPU time, wherever it is. The same command with --resume follows.
-Prints, for each case, the exit codes of all processes, the paths that are left, and a digest of the
-checkpoint.
+python -m training.killing FOLDER CASES -- ARGUMENTS: CASES is JSON, a list of [processes, deaths].
+A death, a [function, call, moment], belongs to one run: the n-th call of that function kills the
+last process, "before" or "after" it runs or in the "midst" of a write, or sends it a signal, "TERM"
+or "INT". The death ["clock", seconds, ""] ends each process after this CPU time, wherever it is.
+The same command with --resume follows. Prints, for each case, the exit codes of all processes, the
+paths that are left, and a digest of the checkpoint.
 """
 
 import gc
@@ -29,7 +30,9 @@ from sentkit.training.runs import checkpoint, command  # noqa: F401
 from training.together import fork
 
 os.fsync = os.fstat  # a kill loses nothing of a file that is not on the disk
-statistics.resamples_for = lambda pairs, count=20: count  # a third of the time of a run is the interval
+statistics.resamples_for = lambda pairs, count=20: (
+    count
+)  # a third of the time of a run is the interval
 SLOW_IMPORT = 99  # exit code of a run that imported torch._dynamo, which takes a second
 PLACES = {
     "fsync": (os, "fsync"),
@@ -69,7 +72,9 @@ def dying(function, call, moment):
 def run_of(arguments, world, death):
     """A process of a run; it ends with the exit code of the run or with SLOW_IMPORT."""
     if death and death[0] == "clock":
-        signal.setitimer(signal.ITIMER_PROF, death[1])  # SIGPROF has no handler: the process ends at once
+        signal.setitimer(
+            signal.ITIMER_PROF, death[1]
+        )  # SIGPROF has no handler: the process ends at once
     elif death and os.environ["RANK"] == str(world - 1):
         owner, name = PLACES[death[0]]
         setattr(owner, name, dying(getattr(owner, name), death[1], death[2]))
@@ -105,7 +110,9 @@ def main():
             flags = ["-o", "out", "--resume"]
         codes.append(codes_of([*arguments, *flags], world))
         left = sorted(path.name for path in own.iterdir())
-        sys.stdout.write(json.dumps({"codes": codes, "left": left, "digest": digest(own / "out")}) + "\n")
+        sys.stdout.write(
+            json.dumps({"codes": codes, "left": left, "digest": digest(own / "out")}) + "\n"
+        )
         sys.stdout.flush()  # without it, each later child prints the line too
 
 

@@ -26,14 +26,27 @@ from sentkit.training.settings import build
 from support import SMALL, in_jsonl, write_small_tokenizer
 
 TEXTS = [
-    "a man plays a guitar", "someone makes music", "the cat sleeps on the warm stone", "a dog runs",
-    "two people walk along the river in the rain", "birds fly south", "the market fell again today",
-    "she reads a long book about the sea", "rain", "children play in the park with a red ball",
-    "an old house stands on the hill", "he writes a letter to his friend", "the train is late",
-]  # fmt: skip
+    "a man plays a guitar",
+    "someone makes music",
+    "the cat sleeps on the warm stone",
+    "a dog runs",
+    "two people walk along the river in the rain",
+    "birds fly south",
+    "the market fell again today",
+    "she reads a long book about the sea",
+    "rain",
+    "children play in the park with a red ball",
+    "an old house stands on the hill",
+    "he writes a letter to his friend",
+    "the train is late",
+]
 ENTRIES = ["cat", "dog", "rain", "sea", "house"]  # each one token
 FIELDS = ("text", "text_a", "text_b", "anchor", "positive", "negative", "definition")
-DISTILBERT = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
+DISTILBERT = {
+    "hidden_size": "dim",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+}
 DISTILBERT["intermediate_size"] = "hidden_dim"
 FEWER = {
     "ct": {"negatives": 2},
@@ -50,7 +63,11 @@ def make_base(folder, seed=0, kind="BertForMaskedLM", **config):
     """A model of transformers with random weights, and a small tokenizer."""
     import transformers
 
-    sizes = SMALL | {"vocab_size": write_small_tokenizer(folder), "max_position_embeddings": 64} | config
+    sizes = (
+        SMALL
+        | {"vocab_size": write_small_tokenizer(folder), "max_position_embeddings": 64}
+        | config
+    )
     if kind.startswith("DistilBert"):
         sizes = {DISTILBERT.get(name, name): value for name, value in sizes.items()}
     torch.manual_seed(seed)
@@ -74,10 +91,14 @@ def every_field(count):
 
 
 def entries_in(path, names, width=16, vectors=None, seed=0, **spec):
-    """Write a vector file of these entries, with random vectors unless they are given; the vectors."""
+    """Write a vector file of these entries, with random vectors unless they are given; the
+    vectors.
+    """
     random = np.random.default_rng(seed).standard_normal((len(names), width))
     found = np.array(random if vectors is None else vectors, np.float32)
-    with create_vector_file(str(path), spec, ("embedding",), width=found.shape[1], force=True) as store:
+    with create_vector_file(
+        str(path), spec, ("embedding",), width=found.shape[1], force=True
+    ) as store:
         for name, vector in zip(names, found, strict=True):
             store.write([json.dumps({"entry": name}).encode()], vector[None, None])
     return found
@@ -100,10 +121,22 @@ def corpus_in(folder, kind, rows, settings, base):
 
 
 def make_trainer(
-    folder, kind, rows, base, *, seed=0, double=False, dev=None, save_every=0, processes=None, **settings
+    folder,
+    kind,
+    rows,
+    base,
+    *,
+    seed=0,
+    double=False,
+    dev=None,
+    save_every=0,
+    processes=None,
+    **settings,
 ):
     """A trainer with the state in a new folder."""
-    wanted = build(kind.Settings, kind.presets, None, [f"{name}={value}" for name, value in settings.items()])
+    wanted = build(
+        kind.Settings, kind.presets, None, [f"{name}={value}" for name, value in settings.items()]
+    )
     (folder / "state").mkdir(parents=True)
     torch.manual_seed(seed)
     processes = processes or Processes()
@@ -128,22 +161,30 @@ def small_trainer(folder, name, base, *, count=12, **given):
     """A trainer of this method over rows with every field, and over entries."""
     folder.mkdir(parents=True)
     base = with_entries(base, folder / "entries.safetensors", ENTRIES)
-    return make_trainer(folder, METHODS[name].load(), every_field(count), base, **FEWER.get(name, {}) | given)
+    return make_trainer(
+        folder, METHODS[name].load(), every_field(count), base, **FEWER.get(name, {}) | given
+    )
 
 
 def gradient_of(trainer, precision=None, **chunks):
-    """The terms and the gradient of the first batch, as the trainer computes it, or in other chunks."""
+    """The terms and the gradient of the first batch, as the trainer computes it, or in other
+    chunks.
+    """
     trainer.method.train()
     torch.manual_seed(5)
     wanted = precision_of(precision or trainer.recipe.precision, trainer.processes.device)
     given = {"chunk": trainer.recipe.chunk, "precision": wanted} | chunks
     terms = Gradient(trainer.method, trainer.processes, **given).compute(trainer.batch(0))
-    slopes = {name: each.grad.clone() for name, each in trained(trainer.method) if each.grad is not None}
+    slopes = {
+        name: each.grad.clone() for name, each in trained(trainer.method) if each.grad is not None
+    }
     return {name: value.item() for name, value in terms.items()}, slopes
 
 
 def run_with_log(trainer, behind=0):
-    """Train from one seed: the lines of the log, the tensors of method and optimizer, warnings and error."""
+    """Train from one seed: the lines of the log, the tensors of method and optimizer, warnings and
+    error.
+    """
     trainer.max_unread, told = behind, []
     trainer.reporter.warn = told.append
     torch.manual_seed(4)

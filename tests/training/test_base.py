@@ -20,7 +20,9 @@ CHANGES = [
     ("folder", "name", "value"),
     [
         *(("base_folder", *change) for change in [*CHANGES, ("transformers_version", "0")]),
-        *(("albert", *change) for change in CHANGES[1:]),  # its weights depend on the number of heads
+        *(
+            ("albert", *change) for change in CHANGES[1:]
+        ),  # its weights depend on the number of heads
     ],
 )
 def test_values_that_change_the_training_change_the_hash(folder, name, value, request, tmp_path):

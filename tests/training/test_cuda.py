@@ -23,7 +23,10 @@ from sentkit.training.methods.tsdae import TSDAE
 from support import ROOT
 from training.small import gradient_of
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
 
 
 @pytest.fixture
@@ -33,7 +36,9 @@ def on_cuda(trainer_of, texts):
     def make(precision="fp32", kind=SimCSE, **settings):
         device = torch.device("cuda")
         given = {"batch": 4, "epochs": 3, "lr": 1e-3, **settings}
-        return trainer_of(kind, texts, processes=Processes(device=device), precision=precision, **given)
+        return trainer_of(
+            kind, texts, processes=Processes(device=device), precision=precision, **given
+        )
 
     return make
 
@@ -45,7 +50,9 @@ def distance(ours, theirs):
 
 
 def test_losses_are_those_of_the_cpu(trainer_of, losses_of, texts, on_cuda):
-    here = losses_of(trainer_of(SimCSE, texts, batch=4, epochs=3, lr=1e-3, dropout=0, precision="fp32"))
+    here = losses_of(
+        trainer_of(SimCSE, texts, batch=4, epochs=3, lr=1e-3, dropout=0, precision="fp32")
+    )
     there = losses_of(on_cuda(dropout=0))
 
     assert here == pytest.approx(there, rel=1e-3)
@@ -55,7 +62,11 @@ def test_losses_are_those_of_the_cpu(trainer_of, losses_of, texts, on_cuda):
 def test_every_method_keeps_its_tensors_on_the_gpu(small, losses_of, name):
     """An operation on tensors of the host and of the GPU is an error."""
     here, there = (
-        losses_of(small(name, processes=Processes(device=torch.device(device)), precision="fp32", epochs=2))
+        losses_of(
+            small(
+                name, processes=Processes(device=torch.device(device)), precision="fp32", epochs=2
+            )
+        )
         for device in ("cpu", "cuda")
     )
 
@@ -64,7 +75,9 @@ def test_every_method_keeps_its_tensors_on_the_gpu(small, losses_of, name):
 
 
 def test_bf16_is_near(losses_of, on_cuda):
-    assert losses_of(on_cuda(dropout=0)) == pytest.approx(losses_of(on_cuda("bf16", dropout=0)), rel=0.1)
+    assert losses_of(on_cuda(dropout=0)) == pytest.approx(
+        losses_of(on_cuda("bf16", dropout=0)), rel=0.1
+    )
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -76,7 +89,9 @@ def test_chunks_repeat_their_dropout(on_cuda, precision):
 
 
 @pytest.mark.parametrize(("kind", "readout"), [(SimCSE, "cls"), (SimCSE, "mean"), (TSDAE, "cls")])
-def test_losses_and_gradients_of_packed_attention_are_those_of_padded_attention(on_cuda, kind, readout):
+def test_losses_and_gradients_of_packed_attention_are_those_of_padded_attention(
+    on_cuda, kind, readout
+):
     """In bf16: as near to fp32 as those with padding."""
     exact_terms, exact = gradient_of(on_cuda(kind=kind, batch=12, dropout=0, readout=readout))
     packed = on_cuda("bf16", kind=kind, batch=12, dropout=0, readout=readout)
@@ -119,7 +134,11 @@ def test_graphs_of_passes_whose_backward_passes_come_later(on_cuda):
         trainer.method.zero_grad()
         for output in outputs:
             output["one"].square().sum().backward()
-        return {name: each.grad.clone() for name, each in trained(trainer.method) if each.grad is not None}
+        return {
+            name: each.grad.clone()
+            for name, each in trained(trainer.method)
+            if each.grad is not None
+        }
 
     ours = gradients()
     trainer.method.body.graphs.works = False
@@ -163,7 +182,9 @@ def test_the_host_reads_the_values_of_a_step_later_and_the_run_is_the_same(on_cu
 
 
 def test_the_host_does_not_wait_within_a_step(on_cuda):
-    """torch raises an error for an operation that waits. The first step makes the kernels and the moments."""
+    """torch raises an error for an operation that waits. The first step makes the kernels and the
+    moments.
+    """
     trainer = on_cuda("bf16")
     trainer.method.train()
     trainer._step()
@@ -207,8 +228,27 @@ def train(tmp_path, base_folder, texts):
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts * 20))
 
     def start(output, *more):
-        flags = ["--batch", "8", "--deterministic", "--epochs", "4", "--device", "cuda", "-q", *more]
-        command = [sys.executable, "-m", "sentkit", "train", "simcse", "texts.txt", "-m", str(base_folder)]
+        flags = [
+            "--batch",
+            "8",
+            "--deterministic",
+            "--epochs",
+            "4",
+            "--device",
+            "cuda",
+            "-q",
+            *more,
+        ]
+        command = [
+            sys.executable,
+            "-m",
+            "sentkit",
+            "train",
+            "simcse",
+            "texts.txt",
+            "-m",
+            str(base_folder),
+        ]
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         return subprocess.Popen(
             [*command, "-o", output, *flags], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}
@@ -227,7 +267,9 @@ def test_deterministic_runs_have_the_same_bytes_also_after_a_kill(train, tmp_pat
     process.wait()
     killed = not (tmp_path / "three").exists()
     assert train("three", *more, "--resume").wait(600) == 0
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two", "three")]
+    weights = [
+        (tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two", "three")
+    ]
     record = json.loads((tmp_path / "one/sentkit.json").read_text())
 
     assert killed, "the run ended before it was killed: use more epochs"

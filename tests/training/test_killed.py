@@ -1,4 +1,6 @@
-"""A run that is stopped at any place and resumed ends with the same bytes as an uninterrupted run."""
+"""A run that is stopped at any place and resumed ends with the same bytes as an
+uninterrupted run.
+"""
 
 import json
 import signal
@@ -68,7 +70,9 @@ def driven(folder, base_folder):
 
 
 def test_a_run_stopped_at_any_place_resumes_to_the_same_bytes(driven, folder):
-    """Before, within and after each write, rename, evaluation and step. No run imports torch._dynamo."""
+    """Before, within and after each write, rename, evaluation and step. No run imports
+    torch._dynamo.
+    """
     ends, said = driven
     one = [(deaths, end) for world, deaths, end in ends if world == 1]
 
@@ -79,12 +83,16 @@ def test_a_run_stopped_at_any_place_resumes_to_the_same_bytes(driven, folder):
     assert all(end["left"] == ["out"] for _, end in one)
     assert len((folder / "case0/out/steps.jsonl").read_text().splitlines()) > 9
     stops = [line for line in said.splitlines() if "stopped and saved" in line]
-    assert stops == ["sentkit train: stopped and saved at step 5 of 9"] * 3  # one process of two reports it
+    assert (
+        stops == ["sentkit train: stopped and saved at step 5 of 9"] * 3
+    )  # one process of two reports it
     assert said.splitlines().count("  the same command with --resume continues") == 3
 
 
 def test_the_death_of_one_process_ends_the_others_and_its_stop_stops_them(driven, folder):
-    """No process hangs. The resumed run writes one checkpoint, that of two processes without a death."""
+    """No process hangs. The resumed run writes one checkpoint, that of two processes without a
+    death.
+    """
     ends, said = driven
     (*_, whole), (*_, resumed), (*_, stopped) = ends[-3:]
 

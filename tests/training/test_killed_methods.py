@@ -1,4 +1,6 @@
-"""Runs of several methods that are killed, some of them twice between two saves, end with the same bytes."""
+"""Runs of several methods that are killed, some of them twice between two saves, end with the same
+bytes.
+"""
 
 import json
 import random
@@ -39,7 +41,16 @@ METHODS = {
     "contrast": ["contrast", "pairs.jsonl", "--set", "chunk=3"],
     "defsent-plus": ["defsent-plus", "entries.jsonl", "--entries", "entries.safetensors"],
     "classify": ["classify", "labels.jsonl", "--dev", "labels.jsonl", "--set", "dropout=0.2"],
-    "lora": ["simcse", "texts.jsonl", "--dev", "pairs.jsonl", "--set", "lora=2", "--set", "lora_layers=all"],
+    "lora": [
+        "simcse",
+        "texts.jsonl",
+        "--dev",
+        "pairs.jsonl",
+        "--set",
+        "lora=2",
+        "--set",
+        "lora_layers=all",
+    ],
     "own": ["./mine.py:Uniform", "texts.jsonl", "--dev", "pairs.jsonl", "--set", "eval_every=1"],
 }
 
@@ -95,7 +106,8 @@ def check_log(path):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "classify" else pytest.mark.slow) for name in METHODS]
+    "name",
+    [pytest.param(name, marks=() if name == "classify" else pytest.mark.slow) for name in METHODS],
 )
 def test_a_run_killed_twice_between_two_saves_has_the_bytes_of_a_whole_run(name, ends_of, tmp_path):
     """All files of the checkpoint, the log included, also if a kill leaves half a line of it."""
@@ -113,7 +125,9 @@ def test_a_run_killed_twice_between_two_saves_has_the_bytes_of_a_whole_run(name,
 @pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_random_kills_give_the_bytes_of_a_whole_run(name, ends_of, tmp_path):
-    """Ten series of one to three kills: at any call of the functions of killing.py, and at any time."""
+    """Ten series of one to three kills: at any call of the functions of killing.py, and at any
+    time.
+    """
     chance = random.Random(name)
     cases = [[]]
     for _ in range(10):

@@ -1,4 +1,6 @@
-"""Training with the kernel for attention without padding, as on a GPU. Here a kernel on a CPU replaces it."""
+"""Training with the kernel for attention without padding, as on a GPU. Here a kernel on a CPU
+replaces it.
+"""
 
 from functools import partial
 from types import SimpleNamespace
@@ -53,7 +55,9 @@ def test_losses_and_gradients_are_those_of_padded_attention(small, kernel, name,
 
 
 @pytest.mark.parametrize(("name", "settings"), METHODS[:4], ids=str)
-def test_with_dropout_a_small_step_changes_the_loss_as_the_gradient_foretells(small, kernel, name, settings):
+def test_with_dropout_a_small_step_changes_the_loss_as_the_gradient_foretells(
+    small, kernel, name, settings
+):
     """The kernel drops weights of attention, and each chunk is encoded again with the same ones."""
     trainer = small(name, batch=8, dropout=0.2, **settings)
     trainer.method.double()
@@ -89,7 +93,9 @@ def test_bfloat16_is_as_near_to_float32_as_padded_attention(small, kernel):
 
 def test_in_float32_and_on_a_cpu_attention_is_padded(small, kernel):
     trainer = small("simcse", batch=12, precision="bf16")
-    assert {block.packs for block in trainer.method.modules() if isinstance(block, Block)} == {False}
+    assert {block.packs for block in trainer.method.modules() if isinstance(block, Block)} == {
+        False
+    }
     attend_packed(trainer.method, CPU)
     gradient_of(trainer, "fp32")
 
@@ -97,17 +103,21 @@ def test_in_float32_and_on_a_cpu_attention_is_padded(small, kernel):
 
 
 class StepByStep(graphs.Chain):
-    """The graphs of a kind of passes, which a CPU does not have: blocks run instead, on the same tensors.
+    """The graphs of a kind of passes, which a CPU does not have: blocks run instead, on the same
+    tensors.
 
-    What a block keeps for its backward pass is lost in a pass of another kind, which has the same memory.
-    A recording computes the first block.
+    What a block keeps for its backward pass is lost in a pass of another kind, which has the same
+    memory. A recording computes the first block.
     """
 
     def record(self):
         self.states += [torch.full_like(self.states[0], torch.nan) for _ in self.blocks]
         self.ends = {}
         if self.kind.gradient:
-            with torch.autocast("cpu", torch.bfloat16, cache_enabled=False), torch.random.fork_rng():
+            with (
+                torch.autocast("cpu", torch.bfloat16, cache_enabled=False),
+                torch.random.fork_rng(),
+            ):
                 self.gradient(0, *self.output(0))
         for number in range(len(self.blocks)):
             self.forward.append(SimpleNamespace(replay=partial(self.compute, number)))
@@ -137,9 +147,12 @@ def recorded(kernel, monkeypatch):
     monkeypatch.setattr(packed, "SENTENCES", 2)  # the chunks of a batch are of several kinds
 
 
-@pytest.mark.parametrize(("name", "settings"), [*METHODS, ("simcse", {"chunk": 3}), ("consert", {})], ids=str)
+@pytest.mark.parametrize(
+    ("name", "settings"), [*METHODS, ("simcse", {"chunk": 3}), ("consert", {})], ids=str
+)
 def test_graphs_have_the_gradient_and_the_random_numbers_of_blocks(small, recorded, name, settings):
-    """Of whole batches, of chunks that run twice, and of passes before the backward pass of another one.
+    """Of whole batches, of chunks that run twice, and of passes before the backward pass of another
+    one.
 
     The gradients of several passes are added in float32 with graphs, and without in bfloat16.
     """

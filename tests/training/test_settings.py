@@ -16,7 +16,11 @@ CHUNKS = ("0", "-4", "x", "8,4", "8,3:4,2:5", "8,0:4", "8,3:0", "", "8,,", "4.5"
 NUMBERS = ("inf", "-inf", "Infinity", "1e999", "nan")
 REFUSED = [
     ("angle", "cosine_weight=0 contrast_weight=0 angle_weight=0", ".* are all 0"),
-    ("angle", "contrast_weight=0 positive_score=3", "positive_score has no effect with contrast_weight=0"),
+    (
+        "angle",
+        "contrast_weight=0 positive_score=3",
+        "positive_score has no effect with contrast_weight=0",
+    ),
     ("classify", "metric=pearson", "metric=pearson is not for objective=classification"),
     ("classify", "objective=regression metric=f1", "metric=f1 is not for objective=regression"),
     ("consert", "alpha=0.2", "alpha has no effect with mode=unsup"),
@@ -27,11 +31,27 @@ REFUSED = [
     ("consert", "mode=sup loss_scale=1", "loss_scale has no effect with mode=sup"),
     ("consert", "mode=joint loss_scale=1", "loss_scale has no effect with mode=joint"),
     ("consert", "token_cutoff_rate=0.1", "token_cutoff_rate has no effect with " + VIEWS),
-    ("consert", "view_a=none feature_cutoff_rate=0.1", "feature_cutoff_rate has no effect with view_a=none"),
-    ("consert", "mode=joint view_dropout_rate=0.1", "view_dropout_rate has no effect with " + VIEWS),
-    ("consert", "mode=sup view_a=dropout feature_cutoff_rate=0.1", "feature_cutoff_rate has no effect with"),
+    (
+        "consert",
+        "view_a=none feature_cutoff_rate=0.1",
+        "feature_cutoff_rate has no effect with view_a=none",
+    ),
+    (
+        "consert",
+        "mode=joint view_dropout_rate=0.1",
+        "view_dropout_rate has no effect with " + VIEWS,
+    ),
+    (
+        "consert",
+        "mode=sup view_a=dropout feature_cutoff_rate=0.1",
+        "feature_cutoff_rate has no effect with",
+    ),
     ("consert", "view_b=adversarial", "view_b=adversarial needs mode=joint, not mode=unsup"),
-    ("consert", "mode=joint view_b=adversarial view_a=span-cutoff", ".*view_a=span-cutoff cannot be used"),
+    (
+        "consert",
+        "mode=joint view_b=adversarial view_a=span-cutoff",
+        ".*view_a=span-cutoff cannot be used",
+    ),
     ("consert", "view_a=adversarial", ".*expected none, shuffle"),
     ("consert", "mode=joint adv_eps=2", "adv_eps has no effect with " + VIEWS),
     ("consert", "span_cutoff_rate=0.2", "span_cutoff_rate has no effect"),
@@ -48,7 +68,11 @@ REFUSED = [
     ("ct", "warmup=0.1", "schedule=ct has no warmup"),
     ("simcse", "schedule=constant warmup=0.1", "schedule=constant has no warmup$"),
     ("ct", "negatives=0", "negatives=0: expected 1 or more"),
-    ("defsent-plus", "readout=mean,cls template=promptbert", "template has no effect with readout=mean,cls"),
+    (
+        "defsent-plus",
+        "readout=mean,cls template=promptbert",
+        "template has no effect with readout=mean,cls",
+    ),
     ("defsent-plus", "readout=mean,cola", '.*unknown readout "cola"'),
     ("defsent-plus", "readout=mean,", '.*unknown readout ""'),
     ("defsent-plus", "readout=L*:mean", r'.*unknown readout "L\*:mean"'),
@@ -62,8 +86,16 @@ REFUSED = [
         "hard_negatives=off detach_alpha=on",
         "detach_alpha has no effect with hard_negatives=off",
     ),
-    ("promptbert", "denoise=off freeze_denoise=on", "freeze_denoise has no effect with denoise=off"),
-    ("promptbert", "objective=triplets template_b=sncse", "template_b has no effect with objective=triplets"),
+    (
+        "promptbert",
+        "denoise=off freeze_denoise=on",
+        "freeze_denoise has no effect with denoise=off",
+    ),
+    (
+        "promptbert",
+        "objective=triplets template_b=sncse",
+        "template_b has no effect with objective=triplets",
+    ),
     ("rank-encoder", "rank_high=0.2", "rank_high=0.2 is lower than rank_low=0.5"),
     ("sbert", "margin=5", "margin has no effect with objective=softmax"),
     ("sbert", "objective=triplet scale=1", "scale has no effect with objective=triplet"),
@@ -73,14 +105,21 @@ REFUSED = [
     ("sg-bert", f"{TUNED} guide=self", "guide has no effect with second_text=tuned"),
     ("sg-bert", "head=none head_width=24", "head_width has no effect with head=none"),
     ("sg-bert", "compat_opt2_slice=on", "compat_opt2_slice has no effect with objective=opt3"),
-    ("sg-bert", "objective=base compat_opt2_slice=on", "compat_opt2_slice has no effect with objective=base"),
+    (
+        "sg-bert",
+        "objective=base compat_opt2_slice=on",
+        "compat_opt2_slice has no effect with objective=base",
+    ),
     ("sg-bert", "guide_layers=4..2", ".*the last layer is before the first"),
     ("sg-bert", "guide=self guide_dropout=on", "guide_dropout has no effect with guide=self"),
     ("sg-bert", "lora=8 freeze_embeddings=off", "freeze_embeddings has no effect with lora=8"),
     ("simcse", "early_stop=cumulative", "early_stop has no effect with patience=0$"),
     *(("simcse", f"lr={text}", f'lr: "{text}" is not a number$') for text in NUMBERS),
     ("simcse", "chunk=3 chunk_tokens=8", "chunk and chunk_tokens cannot be used together"),
-    *(("simcse", f"chunk_tokens={text}", ".*expected a number of tokens, or auto$") for text in CHUNKS),
+    *(
+        ("simcse", f"chunk_tokens={text}", ".*expected a number of tokens, or auto$")
+        for text in CHUNKS
+    ),
     ("sncse", "margin_high=0.05", "margin_high=0.05 is lower than margin=0.1"),
     ("tsdae", "deletion=1.5", "deletion=1.5: expected 0 or more, at most 1"),
 ]
@@ -148,7 +187,9 @@ def test_an_unknown_setting_has_the_name_that_is_meant(method, name, meant):
 def test_no_synonym_is_a_setting_and_each_means_one():
     settings = {name for listing in METHODS.values() for name in notes(listing.settings)}
 
-    assert not {name for name in SYNONYMS if name in settings} - {"pooling"}  # a setting of defsent-plus
+    assert not {name for name in SYNONYMS if name in settings} - {
+        "pooling"
+    }  # a setting of defsent-plus
     assert {name for name in SYNONYMS.values() if not name.startswith("--")} <= settings
 
 

@@ -4,7 +4,12 @@ import torch
 
 from sentkit.training.catalogue import METHODS
 
-WHOLE = ("simcse", "esimcse", "contrast", "classify")  # these have two processes, too, and a second epoch
+WHOLE = (
+    "simcse",
+    "esimcse",
+    "contrast",
+    "classify",
+)  # these have two processes, too, and a second epoch
 # Every method, and variants with different paths through the trainer.
 RUNS = {name: {} for name in METHODS} | {
     "simcse mlm": {"mlm_weight": 0.1},
@@ -44,7 +49,8 @@ def differences(one, many):
 
 
 def test_processes_have_the_losses_and_weights_of_one_process(together, tmp_path):
-    """A batch of 4 is uneven for three processes, and the last one, of 2, leaves one of them without a row.
+    """A batch of 4 is uneven for three processes, and the last one, of 2, leaves one of them
+    without a row.
 
     This is one test, because several would make all runs in each worker of xdist.
     """
@@ -52,5 +58,9 @@ def test_processes_have_the_losses_and_weights_of_one_process(together, tmp_path
     together("train", tmp_path, [case_of(*run) for run in runs])
     ended = {run: torch.load(tmp_path / f"{number}.pt") for number, run in enumerate(runs)}
 
-    found = {(name, world): [*differences(ended[name, 1], ended[name, world])] for name, world in ended}
-    assert {run: values for run, values in found.items() if not all(each < 1e-9 for each in values)} == {}
+    found = {
+        (name, world): [*differences(ended[name, 1], ended[name, world])] for name, world in ended
+    }
+    assert {
+        run: values for run, values in found.items() if not all(each < 1e-9 for each in values)
+    } == {}

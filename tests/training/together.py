@@ -1,9 +1,10 @@
-"""Work of several processes over gloo, forked from one: python -m training.together WORK BASES FOLDER CASES.
+"""Work of several processes over gloo, forked from one: python -m training.together WORK BASES
+FOLDER CASES.
 
-WORK is train or compute. BASES is JSON, kind -> path. CASES is JSON, a list of [method, processes, settings,
-kind of base]. With train, the loss of every step and the weights at the end of each go to FOLDER/<number>.pt;
-with compute, the terms of the first batch and the outputs that each process gathers to
-FOLDER/<number>.<rank>.pt. Float64, and no dropout unless set.
+WORK is train or compute. BASES is JSON, kind -> path. CASES is JSON, a list of [method, processes,
+settings, kind of base]. With train, the loss of every step and the weights at the end of each go to
+FOLDER/<number>.pt; with compute, the terms of the first batch and the outputs that each process
+gathers to FOLDER/<number>.<rank>.pt. Float64, and no dropout unless set.
 """
 
 import json
@@ -22,7 +23,15 @@ from sentkit.training.loop.processes import open_processes
 from sentkit.training.method import changing
 from training.small import small_trainer
 
-PLAIN = {"batch": 4, "epochs": 1, "lr": 0.003, "dropout": 0, "max_length": 24, "count": 10, "double": True}
+PLAIN = {
+    "batch": 4,
+    "epochs": 1,
+    "lr": 0.003,
+    "dropout": 0,
+    "max_length": 24,
+    "count": 10,
+    "double": True,
+}
 
 
 @contextmanager

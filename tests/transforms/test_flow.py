@@ -84,7 +84,8 @@ def test_the_loss_of_no_flow_worked_by_hand():
 def test_the_network_has_the_size_of_the_paper():
     """Three steps of 25,600, 13,312 and 7,168 weights for vectors of 768 numbers."""
     weights = [
-        sum(math.prod(shape) for name, shape in shapes(w).items() if "weight" in name) for w in widths_of(768)
+        sum(math.prod(shape) for name, shape in shapes(w).items() if "weight" in name)
+        for w in widths_of(768)
     ]
 
     assert widths_of(768) == [768] * 3 + [384] * 3 + [192] * 3
@@ -104,7 +105,9 @@ def test_the_gradient_is_that_of_differences(random, width):
 
 
 def test_steps_are_those_of_a_reference_with_torch(skewed):
-    """Six steps from the same start: clipping, Adam without bias correction, decay of all parameters."""
+    """Six steps from the same start: clipping, Adam without bias correction, decay of all
+    parameters.
+    """
     options = FitOptions(batch=64, lr=0.01, seed=3)
     fit = fit_parameters(skewed[:384], options, "x")
     random = np.random.default_rng(3)
@@ -140,7 +143,9 @@ def test_the_first_batch_has_mean_0_and_variance_1_after_each_norm(random, skewe
 
 
 def test_numbers_that_vary_by_rounding_are_not_scaled(skewed):
-    """By 1 / deviation, any later change would be huge. Some numbers of real encoders are nearly constant."""
+    """By 1 / deviation, any later change would be huge. Some numbers of real encoders are nearly
+    constant.
+    """
     noise = np.random.default_rng(1).normal(size=(400, 2)) * [1e-33, 1e-9]
     vectors = np.column_stack([skewed, np.full(400, 0.1), noise]).astype(np.float32)
     flow = Flow(fit_parameters(vectors, FitOptions(), "x").parameters.astype(np.float32), 11)
@@ -155,7 +160,10 @@ def test_more_epochs_come_nearer_to_a_normal_distribution(skewed):
     """The loss falls below that of the best affine map, which leaves the skewness."""
     spread = np.linalg.slogdet(np.cov(skewed.T, ddof=0))[1]
     affine = 0.5 * math.log2(2 * math.pi * math.e) + spread / 16 / math.log(2)
-    bits = [fit_parameters(skewed, FitOptions(epochs=epochs), "x").record["bits"] for epochs in (1, 6, 20)]
+    bits = [
+        fit_parameters(skewed, FitOptions(epochs=epochs), "x").record["bits"]
+        for epochs in (1, 6, 20)
+    ]
 
     assert bits[0] > bits[1] > bits[2]
     assert bits[2] < affine

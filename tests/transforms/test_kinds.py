@@ -27,7 +27,9 @@ def largest_numbers_are_positive(found):
 def many():
     """600 vectors of 12 numbers that hang together, of many sizes, with their mean off zero."""
     random = np.random.default_rng(1)
-    mixed = random.normal(size=(600, 12)) @ random.normal(size=(12, 12)) * 10.0 ** np.linspace(0, 1, 12)
+    mixed = (
+        random.normal(size=(600, 12)) @ random.normal(size=(12, 12)) * 10.0 ** np.linspace(0, 1, 12)
+    )
     return (mixed + 5).astype(np.float32)
 
 
@@ -39,7 +41,10 @@ def test_zca_is_the_inverse_root_of_the_covariance(many):
     assert found.kernel == pytest.approx(found.kernel.T, abs=1e-12)
     unit = found.kernel @ np.cov(many.astype(np.float64).T) @ found.kernel
     assert unit == pytest.approx(np.eye(12), abs=1e-9)
-    assert np.square(white - centred).sum() < np.square(applied(fit("whitening", many), many) - centred).sum()
+    assert (
+        np.square(white - centred).sum()
+        < np.square(applied(fit("whitening", many), many) - centred).sum()
+    )
 
 
 @pytest.mark.parametrize("dim", [1, 5, 12])
@@ -53,7 +58,9 @@ def test_svd_is_the_singular_value_decomposition_without_centring(many, dim):
 
     assert (found.mean.tolist(), found.record) == ([0] * 12, {"dim": dim})
     assert largest_numbers_are_positive(found)
-    assert ours * np.sign((ours * expected).sum(axis=0)) == pytest.approx(expected, abs=1e-7 * values[0])
+    assert ours * np.sign((ours * expected).sum(axis=0)) == pytest.approx(
+        expected, abs=1e-7 * values[0]
+    )
 
 
 @pytest.mark.parametrize("dim", [1, 5, 12])
@@ -94,12 +101,16 @@ def test_standardize_makes_numbers_that_never_change_zero_for_good():
 
 @pytest.mark.parametrize("remove", [1, 3, 11])
 def test_all_but_the_top_subtracts_its_projections(many, remove):
-    """One vector and one direction after the other, directions by a singular value decomposition."""
+    """One vector and one direction after the other, directions by a singular value
+    decomposition.
+    """
     wide = many.astype(np.float64) - many.astype(np.float64).mean(axis=0)
     directions = np.linalg.svd(wide, full_matrices=False)[2][:remove]
     expected = [vector - sum(dot(vector, each) * each for each in directions) for vector in wide]
 
-    assert applied(fit("abtt", many, remove=remove), many) == pytest.approx(np.array(expected), abs=1e-8)
+    assert applied(fit("abtt", many, remove=remove), many) == pytest.approx(
+        np.array(expected), abs=1e-8
+    )
 
 
 @pytest.mark.parametrize(("width", "removed"), [(12, 1), (149, 1), (200, 2), (768, 8)])
@@ -121,7 +132,9 @@ def test_one_direction_in_a_hundred_is_removed_when_nobody_says(width, removed):
     ],
 )
 def test_fewer_vectors_than_numbers_span_fewer_directions(kind, end):
-    """Those of five vectors. The others hold nothing but rounding, which 1 / sqrt would make huge."""
+    """Those of five vectors. The others hold nothing but rounding, which 1 / sqrt would
+    make huge.
+    """
     vectors = np.random.default_rng(2).normal(size=(5, 8)).astype(np.float32)
     found = fit(kind, vectors, **({"remove": 7} if kind == "abtt" else {}))
 
@@ -149,14 +162,17 @@ def test_linearly_dependent_numbers_reduce_the_rank():
     options = fit("whitening", vectors, dim=2)
 
     assert fit("whitening", vectors).warnings == (
-        "4 vectors of 3 numbers have only 2 independent directions after centering: 2 of 3 are kept",
+        "4 vectors of 3 numbers have only 2 independent directions after centering: 2 of 3 are "
+        "kept",
     )
     assert (options.kernel.shape, options.warnings) == ((3, 2), ())
     assert np.cov(applied(options, vectors).T) == pytest.approx(np.eye(2), abs=1e-9)
 
 
 def test_a_mean_far_from_zero_costs_nothing():
-    """Whole numbers around 10,000 are exact in float32, so the result is the same to float64's rounding."""
+    """Whole numbers around 10,000 are exact in float32, so the result is the same to float64's
+    rounding.
+    """
     vectors = np.random.default_rng(3).integers(-40, 40, size=(500, 6)).astype(np.float32)
     near, far = fit("whitening", vectors), fit("whitening", vectors + np.float32(1e4))
 
@@ -189,7 +205,9 @@ def test_a_number_that_changes_once_in_its_last_bit_has_one():
     vectors = np.full((100_000, 1), 1.0, dtype=np.float32)
     vectors[777] = np.nextafter(np.float32(1), np.float32(2))
 
-    assert moments_of(vectors).deviations[0] == pytest.approx(2**-23 * (1e-5 * (1 - 1e-5)) ** 0.5, rel=1e-3)
+    assert moments_of(vectors).deviations[0] == pytest.approx(
+        2**-23 * (1e-5 * (1 - 1e-5)) ** 0.5, rel=1e-3
+    )
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e4])
@@ -203,7 +221,9 @@ def test_moments_of_parts_add_up_to_those_of_all(cuts, offset):
 
     assert total.count == 2000
     assert np.allclose(total.mean, np.asarray(exact.mean(axis=0), np.float64), rtol=1e-14)
-    assert np.allclose(total.scatter, np.asarray(centred.T @ centred, np.float64), rtol=1e-11, atol=1e-7)
+    assert np.allclose(
+        total.scatter, np.asarray(centred.T @ centred, np.float64), rtol=1e-11, atol=1e-7
+    )
 
 
 def fit_ica(vectors, dim=None, **ica_options):
@@ -235,7 +255,12 @@ def test_it_is_that_of_scikit_learn_up_to_signs(mixed, seed, dim, tolerance):
     from sklearn.decomposition import FastICA
 
     stock = FastICA(
-        dim, whiten="unit-variance", whiten_solver="eigh", random_state=seed, max_iter=1000, tol=tolerance
+        dim,
+        whiten="unit-variance",
+        whiten_solver="eigh",
+        random_state=seed,
+        max_iter=1000,
+        tol=tolerance,
     )
     theirs = stock.fit_transform(mixed.astype(np.float64))
     given = {"dim": dim, "seed": seed, "tolerance": tolerance}
@@ -264,7 +289,9 @@ def test_scale_sets_the_deviation(mixed, options, deviation):
     """The deviation of each axis. With auto, it is as wide as the vectors were."""
     expected = deviation or mixed.astype(np.float64).std(axis=0).mean()
 
-    assert applied(fit_ica(mixed, **options), mixed).std(axis=0) == pytest.approx(expected, rel=1e-6)
+    assert applied(fit_ica(mixed, **options), mixed).std(axis=0) == pytest.approx(
+        expected, rel=1e-6
+    )
 
 
 def test_components_are_skewed_to_the_positive_side(sources):
@@ -279,7 +306,9 @@ def test_components_are_skewed_to_the_positive_side(sources):
 def test_fewer_vectors_than_numbers_have_fewer_components_or_zeros(mixed):
     """Zeros are for what takes vectors of one width alone; the first components are the same."""
     fewer, found = (fit_ica(mixed[:5], keep_width=keep) for keep in (False, True))
-    told = "5 vectors of 8 numbers have only 4 independent directions after centering: 4 of 8 are kept"
+    told = (
+        "5 vectors of 8 numbers have only 4 independent directions after centering: 4 of 8 are kept"
+    )
 
     assert (fewer.kernel.shape, found.kernel.shape) == ((8, 4), (8, 8))
     assert (fewer.warnings[0], found.warnings[0]) == (told, told + ", and the rest are 0")

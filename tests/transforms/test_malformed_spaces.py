@@ -29,7 +29,9 @@ MALFORMED = st.one_of(st.sampled_from(["", "x:", "y:", ":"]), st.text(), NEARLY)
 
 def jsonl(folder, emb):
     path = folder / "a.jsonl"
-    path.write_bytes(orjson.dumps({"entry": "e", "text": "t", "embedding": [1, 2], "_emb": emb}) + b"\n")
+    path.write_bytes(
+        orjson.dumps({"entry": "e", "text": "t", "embedding": [1, 2], "_emb": emb}) + b"\n"
+    )
     return str(path)
 
 

@@ -45,7 +45,10 @@ def test_steps_are_their_formulas(step, expected):
 def test_the_width_behind_a_step_is_known_before_it(step, before, after):
     """For one vector and for none."""
     assert step.width(before) == after
-    assert [step(np.ones((count, before), np.float32)).shape for count in (0, 1)] == [(0, after), (1, after)]
+    assert [step(np.ones((count, before), np.float32)).shape for count in (0, 1)] == [
+        (0, after),
+        (1, after),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +74,15 @@ def test_suffix_and_hash_of_each_step():
     layers = [(eye, none), (eye, none, "tanh"), (eye, none + 1), (eye * 2, none)]
     steps = [Normalize(), Truncate(2), Truncate(3), *(Linear(*each) for each in layers)]
 
-    assert [step.suffix for step in steps] == ["/n", "/2", "/3", "+dense", "+dense", "+dense", "+dense"]
+    assert [step.suffix for step in steps] == [
+        "/n",
+        "/2",
+        "/3",
+        "+dense",
+        "+dense",
+        "+dense",
+        "+dense",
+    ]
     assert len({step.hash for step in steps}) == len(steps)
     assert steps[0].hash == digest("normalise")
     assert steps[1].hash == digest(["truncate", 2])
@@ -92,14 +103,23 @@ def test_the_hash_of_a_layer_is_of_its_numbers_and_not_of_its_name_or_memory():
 
 
 def save(path, kernel, bias, note=None):
-    metadata = None if note is None else {"sentkit": note if isinstance(note, str) else json.dumps(note)}
-    safetensors.numpy.save_file({"kernel": np.asarray(kernel), "bias": np.asarray(bias)}, path, metadata)
+    metadata = (
+        None if note is None else {"sentkit": note if isinstance(note, str) else json.dumps(note)}
+    )
+    safetensors.numpy.save_file(
+        {"kernel": np.asarray(kernel), "bias": np.asarray(bias)}, path, metadata
+    )
     return str(path)
 
 
 def test_a_transform_adds_its_bias_and_then_multiplies(tmp_path):
-    """Its hash is that of the equal dense layer: .5 * (1, 2, 4) + .25 * (8, 16, 32) is (2.5, 5, 10)."""
-    kernel, bias = np.array([[1, 2, 4], [8, 16, 32]], np.float32), np.array([[0.5, 0.25]], np.float32)
+    """Its hash is that of the equal dense layer: .5 * (1, 2, 4) + .25 * (8, 16, 32) is (2.5, 5,
+    10).
+    """
+    kernel, bias = (
+        np.array([[1, 2, 4], [8, 16, 32]], np.float32),
+        np.array([[0.5, 0.25]], np.float32),
+    )
     vectors = np.array([[1, 1], [0, -3]], np.float32)
     layer = read_transform(save(tmp_path / "a.safetensors", kernel, bias, {"kind": "whitening"}))
 
@@ -118,7 +138,9 @@ def test_a_mean_far_from_zero_costs_no_digits(tmp_path):
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("shape", [(2,), (1, 2), (2, 1)])
 def test_any_float_and_any_shape_of_the_bias_will_do(tmp_path, dtype, shape):
-    path = save(tmp_path / "a.safetensors", np.eye(2, dtype=dtype), np.array([1, 2], dtype).reshape(shape))
+    path = save(
+        tmp_path / "a.safetensors", np.eye(2, dtype=dtype), np.array([1, 2], dtype).reshape(shape)
+    )
 
     layer = read_transform(path)
 
@@ -138,7 +160,9 @@ def test_any_float_and_any_shape_of_the_bias_will_do(tmp_path, dtype, shape):
     ],
 )
 def test_unknown_metadata_is_ignored(tmp_path, note, kind):
-    path = save(tmp_path / "a.safetensors", np.eye(2, dtype=np.float32), np.zeros(2, np.float32), note)
+    path = save(
+        tmp_path / "a.safetensors", np.eye(2, dtype=np.float32), np.zeros(2, np.float32), note
+    )
 
     assert read_transform(path).kind == kind
 
@@ -151,10 +175,18 @@ ONE, ZERO = np.eye(2, dtype=np.float32), np.zeros(2, np.float32)
     [
         (ONE, np.zeros(3, np.float32), "the shapes of kernel and bias do not match"),
         (np.zeros(2, np.float32), ZERO, "the shapes of kernel and bias do not match"),
-        (np.zeros((0, 2), np.float32), np.zeros(0, np.float32), "the shapes of kernel and bias do not match"),
+        (
+            np.zeros((0, 2), np.float32),
+            np.zeros(0, np.float32),
+            "the shapes of kernel and bias do not match",
+        ),
         (ONE * np.nan, ZERO, "the kernel or the bias contains NaN or infinity"),
         (ONE, np.array([np.inf, 0], np.float32), "the kernel or the bias contains NaN or infinity"),
-        (ONE * np.float32(1e30), ZERO + np.float32(1e30), "the kernel or the bias contains NaN or infinity"),
+        (
+            ONE * np.float32(1e30),
+            ZERO + np.float32(1e30),
+            "the kernel or the bias contains NaN or infinity",
+        ),
         (ONE.astype(bool), ZERO, 'no tensor "kernel" of a supported type'),
     ],
 )

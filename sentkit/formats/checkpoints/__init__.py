@@ -1,1 +1,3 @@
-"""Takes a model name or folder and returns its files and its declared readout; writes such folders."""
+"""Takes a model name or folder and returns its files and its declared readout; writes such
+folders.
+"""

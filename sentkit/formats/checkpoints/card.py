@@ -8,7 +8,15 @@ from typing import Any
 
 from sentkit.formats.checkpoints.command_record import is_command_record
 
-NOT_SETTINGS = ("method", "seed", "base", "data", "dev", "test", "entries")  # keys in the record of a run
+NOT_SETTINGS = (
+    "method",
+    "seed",
+    "base",
+    "data",
+    "dev",
+    "test",
+    "entries",
+)  # keys in the record of a run
 TAGS = ("sentence-similarity", "feature-extraction", "sentkit")
 CLASSIFY = """```python
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -28,7 +36,9 @@ NOT_STOCK = "The modules of sentence-transformers cannot express this readout: u
 
 
 def base_name(name: str) -> str:
-    """A hub name unchanged, or the last part of a path: its folders are meaningless on other machines."""
+    """A hub name unchanged, or the last part of a path: its folders are meaningless on other
+    machines.
+    """
     path = Path(name)
     is_path = path.exists() or path.is_absolute() or len(path.parts) > 2
     if is_path:
@@ -48,7 +58,8 @@ def card(
 ) -> str:
     """The model card as Markdown, equal for equal runs. A static model has no `prompt`.
 
-    `stock`: the modules of sentence-transformers express the readout. `unit`: the vectors have unit length.
+    `stock`: the modules of sentence-transformers express the readout. `unit`: the vectors have unit
+    length.
     """
     parents = lineage.get("parents", [])
     base = base_name(parents[0]) if parents else None
@@ -94,7 +105,9 @@ def header(base: str | None, *, is_classifier: bool, stock: bool) -> str:
     return "\n".join(lines)
 
 
-def description(lineage: Mapping[str, Any], readout: str, width: int, max_length: int | None) -> list[str]:
+def description(
+    lineage: Mapping[str, Any], readout: str, width: int, max_length: int | None
+) -> list[str]:
     """What the model gives for a text, and the commands that made it."""
     blocks = []
     labels = lineage.get("labels")
@@ -108,7 +121,8 @@ def description(lineage: Mapping[str, Any], readout: str, width: int, max_length
     if lineage.get("exported"):
         command += " and `sentkit export`"
     blocks.append(
-        f"A sentence encoder: a text becomes a vector of {width} numbers, read by `{readout}`{limit}."
+        f"A sentence encoder: a text becomes a vector of {width} numbers, read by "
+        f"`{readout}`{limit}."
         f" Made by {command}."
     )
     return blocks
@@ -119,7 +133,9 @@ def training(lineage: Mapping[str, Any], base: str | None) -> list[str]:
     blocks = [table_of([("", ""), *facts(lineage, base)])]
 
     run = lineage.get("run", {})
-    settings = [f"`{name}={said(value)}`" for name, value in run.items() if name not in NOT_SETTINGS]
+    settings = [
+        f"`{name}={said(value)}`" for name, value in run.items() if name not in NOT_SETTINGS
+    ]
     blocks.append("Settings: " + ", ".join(settings))
 
     inputs = lineage.get("inputs", ())

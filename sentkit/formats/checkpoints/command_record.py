@@ -1,4 +1,6 @@
-"""The record in sentkit.json of the command that made a checkpoint: its words, its inputs and its bases."""
+"""The record in sentkit.json of the command that made a checkpoint: its words, its inputs and its
+bases.
+"""
 
 import hashlib
 import shlex
@@ -25,7 +27,8 @@ METHOD = "METHOD"
 # Files of a checkpoint that determine its vectors. Its README and sentkit.json are not among them.
 SUFFIXES = (".safetensors", ".bin", ".model")
 FILES = ("config.json", "tokenizer.json", "vocab.txt", "adapter_config.json")
-# Keys of sentkit.json about the command. `this_run` is there if the command makes several checkpoints.
+# Keys of sentkit.json about the command. `this_run` is there if the command makes several
+# checkpoints.
 OF_COMMAND = ("command", "this_run", "inputs", "made_with")
 
 
@@ -45,7 +48,9 @@ class Input:
         return self.flag not in (FILE, METHOD) and not self.flag.startswith("-")
 
     def digest(self) -> str | None:
-        """The SHA-256 of the file, of the files of the folder, or of the checkpoint; None if not local."""
+        """The SHA-256 of the file, of the files of the folder, or of the checkpoint; None if not
+        local.
+        """
         path = Path(self.path)
         if self.is_model:
             if self.path in INCLUDED or self.path.startswith("pkg:") or is_folder(path):
@@ -61,8 +66,12 @@ class Input:
             return digest_of(file)
 
 
-def command_record(words: Sequence[str], inputs: Sequence[Input], base: Checkpoint | None) -> dict[str, Any]:
-    """What sentkit.json keeps of the command with these words: it, its inputs with digests, and its bases."""
+def command_record(
+    words: Sequence[str], inputs: Sequence[Input], base: Checkpoint | None
+) -> dict[str, Any]:
+    """What sentkit.json keeps of the command with these words: it, its inputs with digests, and its
+    bases.
+    """
     records = []
     for entry in inputs:
         records.append(asdict(Input(entry.flag, readable(entry.path), entry.digest())))
@@ -91,7 +100,9 @@ def commands_of_bases(base: Checkpoint) -> list[dict[str, Any]]:
 
 
 def is_command_record(record: Any) -> bool:
-    """False for a checkpoint of another program, or of a version that recorded the command as an object."""
+    """False for a checkpoint of another program, or of a version that recorded the command as an
+    object.
+    """
     return isinstance(record, dict) and isinstance(record.get("command"), str)
 
 

@@ -1,7 +1,7 @@
 """Finds the folder of a model, and reads its files, its configuration and its declared readout.
 
-A model is the bundled model, a path, an installed package or a hub name. Tensors are not opened, because that
-needs torch.
+A model is the bundled model, a path, an installed package or a hub name. Tensors are not opened,
+because that needs torch.
 """
 
 import math
@@ -54,8 +54,12 @@ def incomplete(folder: Path, name: str, problem: str) -> NoInputError:
     base = read_object(folder / ADAPTER).get("base_model_name_or_path")
     if isinstance(base, str) and base:
         target = base[:200]
-    problem = f"{name}: contains only an adapter; config.json and the weights of its base are missing"
-    return NoInputError(problem, advice=f"copy the files of the adapter into the folder of {target}")
+    problem = (
+        f"{name}: contains only an adapter; config.json and the weights of its base are missing"
+    )
+    return NoInputError(
+        problem, advice=f"copy the files of the adapter into the folder of {target}"
+    )
 
 
 def _in_package(package: str) -> Path:
@@ -64,7 +68,9 @@ def _in_package(package: str) -> Path:
         spec = find_spec(package) if package.isidentifier() else None
     except ValueError:  # a module without a spec, such as __main__
         spec = None
-    locations = None if spec is None else spec.submodule_search_locations  # None: a module of one file
+    locations = (
+        None if spec is None else spec.submodule_search_locations
+    )  # None: a module of one file
     for location in locations or ():
         configs = sorted(Path(location).rglob("config.json"), key=lambda path: len(path.parts))
         for config in configs:
@@ -87,7 +93,11 @@ def _from_hub(repository: str, revision: str | None, *, download: bool) -> Path:
     except errors.GatedRepoError as error:
         advice = "accept the license on the web page of the model, then set HF_TOKEN"
         raise NoInputError(f"{name}: access requires an accepted license", advice=advice) from error
-    except (errors.HFValidationError, errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
+    except (
+        errors.HFValidationError,
+        errors.RepositoryNotFoundError,
+        errors.RevisionNotFoundError,
+    ) as error:
         missing = "no such model"
         if revision:
             missing += f' or revision "{revision}"'
@@ -98,20 +108,25 @@ def _from_hub(repository: str, revision: str | None, *, download: bool) -> Path:
             command += f" --revision {quote(revision)}"
         advice = f"on a machine with network access, run: {command}"
         if not download:
-            raise NoInputError(f"{name}: no such folder, and not in the cache of the hub") from error
+            raise NoInputError(
+                f"{name}: no such folder, and not in the cache of the hub"
+            ) from error
         problem = f"{name}: no such folder, and the hub "
         if constants.HF_HUB_OFFLINE:
             raise NoInputError(f"{problem}is disabled (HF_HUB_OFFLINE)", advice=advice) from error
         raise UnavailableError(f"{problem}cannot be reached", advice=advice) from error
     except (errors.HfHubHTTPError, OSError) as error:
-        raise UnavailableError(f"{name}: the hub does not answer: {type(error).__name__}") from error
+        raise UnavailableError(
+            f"{name}: the hub does not answer: {type(error).__name__}"
+        ) from error
 
 
 def _fetch(repository: str, revision: str | None, *, offline: bool) -> Path:
     """Download a model. Pickled weights are downloaded only if a folder has no safetensors."""
     from huggingface_hub import snapshot_download
 
-    # HF_HUB_OFFLINE is read when huggingface_hub is imported, so a later change would have no effect.
+    # HF_HUB_OFFLINE is read when huggingface_hub is imported, so a later change would have no
+    # effect.
     snapshot = snapshot_download(
         repository,
         revision=revision,
@@ -179,7 +194,9 @@ class Checkpoint:
 
 
 def weight_files(folder: Path, name: str) -> list[Path]:
-    """The weight files of a transformer. Safetensors take priority over pickles; an index lists shards."""
+    """The weight files of a transformer. Safetensors take priority over pickles; an index lists
+    shards.
+    """
     for file_name in ("model.safetensors", "pytorch_model.bin"):
         if (folder / file_name).is_file():
             return [folder / file_name]
@@ -235,9 +252,15 @@ ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 # Options that change the result, with their values that do not change it.
 IDLE: dict[str, tuple[Any, ...]] = {
     "bias": ("none", None),
-    "init_lora_weights": (True, False, "gaussian", None),  # other values also change the base weights
+    "init_lora_weights": (
+        True,
+        False,
+        "gaussian",
+        None,
+    ),  # other values also change the base weights
 }
-# Options with any value: they affect training only, name the base, or select layers that the tensors show.
+# Options with any value: they affect training only, name the base, or select layers that the
+# tensors show.
 HARMLESS = {
     "peft_type",
     "r",
@@ -326,9 +349,13 @@ def with_end_token(rules: dict[str, Any], folder: Path) -> dict[str, Any]:
     token = special_tokens.get("eos_token")
     if isinstance(token, dict):
         token = token.get("content")
-    ids = [added["id"] for added in rules.get("added_tokens") or () if added.get("content") == token]
+    ids = [
+        added["id"] for added in rules.get("added_tokens") or () if added.get("content") == token
+    ]
     if not isinstance(token, str) or not ids:
-        raise DataError('"add_eos_token" is true, but the tokenizer has no such token', source=str(path))
+        raise DataError(
+            '"add_eos_token" is true, but the tokenizer has no such token', source=str(path)
+        )
 
     processor = rules.get("post_processor")
     changed_processor = _processor_with_end(processor, token, ids[0])
@@ -385,7 +412,9 @@ def _template_with_end(template: dict[str, Any], token: str, token_id: int) -> d
     return changed
 
 
-LARGEST = 1 << 24  # limit for sizes; larger values would fill memory before the comparison with the weights
+LARGEST = (
+    1 << 24
+)  # limit for sizes; larger values would fill memory before the comparison with the weights
 DEEPEST = 1 << 10
 
 
@@ -398,7 +427,9 @@ def read_size(
     least: int = 1,
     most: int = LARGEST,
 ) -> int:
-    """Return an integer of the config. A null value counts as missing; a missing value needs a default."""
+    """Return an integer of the config. A null value counts as missing; a missing value needs a
+    default.
+    """
     value = config.get(key)
     if value is None:
         value = default

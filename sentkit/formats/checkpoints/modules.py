@@ -1,7 +1,8 @@
-"""Reads the declaration of a checkpoint: the modules of sentence-transformers, and sentkit.json over them.
+"""Reads the declaration of a checkpoint: the modules of sentence-transformers, and sentkit.json
+over them.
 
-An unknown module is an error that names it, because an incomplete pipeline silently gives wrong vectors.
-modules.json cannot express all readouts, so sentkit.json overrides it.
+An unknown module is an error that names it, because an incomplete pipeline silently gives wrong
+vectors. modules.json cannot express all readouts, so sentkit.json overrides it.
 """
 
 import math
@@ -37,7 +38,8 @@ DENSE_ACTIVATIONS = {
     "silu": "torch.nn.modules.activation.SiLU",
     "sigmoid": "torch.nn.modules.activation.Sigmoid",
 }
-# Early versions of sentence-transformers include the architecture in the name of their configuration file.
+# Early versions of sentence-transformers include the architecture in the name of their
+# configuration file.
 NAMED_AFTER = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 PROMPTS = "config_sentence_transformers.json"
 USUAL_TYPE = "SentenceTransformer"
@@ -61,7 +63,9 @@ class StoredDeclaration:
 
     source: str = ""  # the file with the declaration; empty if there is none
     readout: Readout | None = None
-    steps: tuple[str, ...] = ()  # after the readout, in order: "normalise", or the folder of a dense layer
+    steps: tuple[
+        str, ...
+    ] = ()  # after the readout, in order: "normalise", or the folder of a dense layer
     max_length: int | None = None
     lowercase: bool = False
     prompt: str = ""  # added before every text
@@ -71,13 +75,17 @@ class StoredDeclaration:
     template: str | None = None  # for the readout `prompt`
     full_stop: str | None = None  # None: the setting of the template
     pooler: Pooler = Pooler()
-    convolution: Path | None = None  # folder of the layer that the readout `conv` applies to the tokens
+    convolution: Path | None = (
+        None  # folder of the layer that the readout `conv` applies to the tokens
+    )
     similarity: object = None  # the metric for sentence-transformers, as the file has it
     static: bool = False  # a table of vectors without a transformer
 
 
 def read_modules(folder: Path) -> tuple[Path, StoredDeclaration]:
-    """Returns the folder of the transformer or table and the declaration: modules.json and related files."""
+    """Returns the folder of the transformer or table and the declaration: modules.json and related
+    files.
+    """
     if is_model2vec(folder):
         return folder, _model2vec(folder / "config.json")
     listing = folder / "modules.json"
@@ -101,7 +109,9 @@ def read_modules(folder: Path) -> tuple[Path, StoredDeclaration]:
                 declared = replace(declared, static=True, readout=NAMED["mean"])
             case "WeightedLayerPooling":
                 layers = _averaged_layers(module_folder, transformer)
-            case "CNN" if declared.readout is None and layers is None and declared.convolution is None:
+            case "CNN" if (
+                declared.readout is None and layers is None and declared.convolution is None
+            ):
                 declared = replace(declared, convolution=module_folder)
             case "Pooling" if declared.readout is None:
                 pooling = read_object(module_folder / "config.json")
@@ -109,7 +119,9 @@ def read_modules(folder: Path) -> tuple[Path, StoredDeclaration]:
                 readout = _readout(pooling, layers, module_folder, has_convolution=has_convolution)
                 prompt_is_read = pooling.get("include_prompt", True) is not False
                 declared = replace(declared, readout=readout, prompt_is_read=prompt_is_read)
-            case "Dense" | "Normalize" | "LayerNorm" if declared.readout and _maps_sentences(module_folder):
+            case "Dense" | "Normalize" | "LayerNorm" if declared.readout and _maps_sentences(
+                module_folder
+            ):
                 step = "normalise" if kind == "Normalize" else path
                 declared = replace(declared, steps=(*declared.steps, step))
             case "CNN" | "Pooling" | "Dense" | "Normalize" | "LayerNorm":
@@ -135,7 +147,9 @@ def _model2vec(path: Path) -> StoredDeclaration:
     config = read_object(path)
     length = config.get("max_length", TABLE_LENGTH)
     if length is not None and (type(length) is not int or length < 1):
-        raise DataError(f'"max_length" is {length!r:.40}, expected a positive integer', source=str(path))
+        raise DataError(
+            f'"max_length" is {length!r:.40}, expected a positive integer', source=str(path)
+        )
     steps = ("normalise",) if config.get("normalize") is True else ()
     return StoredDeclaration(readout=NAMED["mean"], steps=steps, max_length=length, static=True)
 
@@ -148,9 +162,13 @@ def _read_listing(listing: Path) -> list[dict[str, str]]:
         and isinstance(module.get("path"), str)
         for module in modules
     ):
-        raise DataError('expected a list of modules, each with "type" and "path"', source=str(listing))
+        raise DataError(
+            'expected a list of modules, each with "type" and "path"', source=str(listing)
+        )
     check_count(modules, "modules", listing)
-    return [module for module in modules if not module["type"].endswith("Dropout")]  # used only in training
+    return [
+        module for module in modules if not module["type"].endswith("Dropout")
+    ]  # used only in training
 
 
 def refusal(kind: str, source: str) -> DataError:
@@ -163,7 +181,9 @@ def refusal(kind: str, source: str) -> DataError:
 
 def inside(folder: Path, path: str, listing: Path) -> Path:
     if Path(path).is_absolute() or ".." in Path(path).parts:
-        raise DataError(f'the path of a module, "{path}", is outside the folder', source=str(listing))
+        raise DataError(
+            f'the path of a module, "{path}", is outside the folder', source=str(listing)
+        )
     return folder / path
 
 
@@ -177,9 +197,15 @@ def _maps_sentences(module_folder: Path) -> bool:
 
 
 def _readout(
-    config: Mapping[str, Any], layers: Sequence[int] | None, module_folder: Path, *, has_convolution: bool
+    config: Mapping[str, Any],
+    layers: Sequence[int] | None,
+    module_folder: Path,
+    *,
+    has_convolution: bool,
 ) -> Readout:
-    """The readout of a Pooling module that receives the average of `layers`; None is the last layer."""
+    """The readout of a Pooling module that receives the average of `layers`; None is the last
+    layer.
+    """
     source = str(module_folder)
 
     # The modes in the words of the new schema.
@@ -211,7 +237,9 @@ def _readout(
             return NAMED[CONV]
         return readout
     if not PLAIN[readout.reduction].linear and len(layers) > 1:
-        raise DataError(f"pooling {readout.reduction} of averaged layers is not supported", source=source)
+        raise DataError(
+            f"pooling {readout.reduction} of averaged layers is not supported", source=source
+        )
     return Readout(name_of_layers(layers, readout.reduction), tuple(layers), readout.reduction)
 
 
@@ -227,14 +255,17 @@ def _averaged_layers(module_folder: Path, transformer: Path) -> list[int]:
     first_layer = read_object(module_folder / "config.json").get("layer_start")
     weights = read_array(module_folder / "model.safetensors", "layer_weights").ravel().tolist()
     distinct_weights = {weight for weight in weights if weight}  # a layer of weight 0 is not read
-    are_equal = len(distinct_weights) == 1 and all(math.isfinite(weight) for weight in distinct_weights)
+    are_equal = len(distinct_weights) == 1 and all(
+        math.isfinite(weight) for weight in distinct_weights
+    )
     if type(first_layer) is not int or first_layer < 0 or not are_equal:
         raise DataError("layers of unequal weight are not supported", source=str(module_folder))
     return [layer for layer, weight in enumerate(weights, start=first_layer) if weight]
 
 
 def _transformer(folder: Path, declared: StoredDeclaration) -> StoredDeclaration:
-    """Read maximum length and lowercasing; refuse a transformer that gives other than a state per token.
+    """Read maximum length and lowercasing; refuse a transformer that gives other than a state per
+    token.
 
     The file of sentence-transformers has priority.
     """
@@ -278,7 +309,9 @@ def _stated_length(values: Mapping[str, Any], key: str, path: Path) -> int | Non
     value = values.get(key)
     if value is None:
         return None
-    is_whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
+    is_whole = (
+        isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
+    )
     if not is_whole or value < 1:
         raise DataError(f'"{key}" is {value!r:.40}, expected a positive integer', source=str(path))
     if value >= NO_LIMIT:
@@ -286,7 +319,9 @@ def _stated_length(values: Mapping[str, Any], key: str, path: Path) -> int | Non
     return int(value)
 
 
-def _with_prompts(declared: StoredDeclaration, config: Mapping[str, Any], source: str) -> StoredDeclaration:
+def _with_prompts(
+    declared: StoredDeclaration, config: Mapping[str, Any], source: str
+) -> StoredDeclaration:
     """Add the prompts by name, the default prompt and the length of the vectors."""
     prompts = config.get("prompts") or {}
     if isinstance(prompts, dict):
@@ -347,7 +382,9 @@ def read_sentkit_json(
     check_count(steps, "steps", path)
     for step in steps:
         if not isinstance(step, str):
-            raise DataError(f'a step is {step!r:.40}, expected a folder or "normalise"', source=str(path))
+            raise DataError(
+                f'a step is {step!r:.40}, expected a folder or "normalise"', source=str(path)
+            )
         inside(path.parent, step, path)
     check_prompts(values.get("prompts", {}), str(path))
     with declared_in(str(path)):
@@ -366,7 +403,9 @@ def _pooler(values: object, path: Path) -> Pooler:
         pooler = Pooler(**{name: values[name] for name in names if name in values})
         if _is_valid(pooler):
             return pooler
-    raise DataError(f'"pooler" is {values!r:.80}, expected activation, readout and space', source=str(path))
+    raise DataError(
+        f'"pooler" is {values!r:.80}, expected activation, readout and space', source=str(path)
+    )
 
 
 def _is_valid(pooler: Pooler) -> bool:

@@ -1,14 +1,14 @@
 """Parse readout names. A readout selects layers of an encoder and reduces each to one vector.
 
-The result is the mean over the layers. Each layer uses the same reduction of its token states. Valid names
-are `cls`, `mean`, `max`, `mean-sqrt`, `weighted-mean`, `last`, `mean-last2`, `mean-first-last`,
-`mean-emb-last`, `prompt`, `pooler`, `pooler:cls` and `pooler:mean`. `L<k>:` with one of the first six names
-reads layer k; layer 0 is the embeddings. `L1+L12:` with one of them except `max` reads several layers.
-`L<k>` and `L1+L12` alone are read by `mean`.
-`concat:` with two or more of the first six names, such as `concat:cls:mean`, joins their vectors.
-`wk` and `wk-clip` combine the layers of each token, not their mean: layer 4 and all above it, or five or more
-layers by number, such as `L0+L1+L2+L3+L4:wk`. `conv` is the mean of the features that the convolution of the
-checkpoint computes from the tokens of the last layer.
+The result is the mean over the layers. Each layer uses the same reduction of its token states.
+Valid names are `cls`, `mean`, `max`, `mean-sqrt`, `weighted-mean`, `last`, `mean-last2`,
+`mean-first-last`, `mean-emb-last`, `prompt`, `pooler`, `pooler:cls` and `pooler:mean`. `L<k>:` with
+one of the first six names reads layer k; layer 0 is the embeddings. `L1+L12:` with one of them
+except `max` reads several layers. `L<k>` and `L1+L12` alone are read by `mean`. `concat:` with two
+or more of the first six names, such as `concat:cls:mean`, joins their vectors. `wk` and `wk-clip`
+combine the layers of each token, not their mean: layer 4 and all above it, or five or more layers
+by number, such as `L0+L1+L2+L3+L4:wk`. `conv` is the mean of the features that the convolution of
+the checkpoint computes from the tokens of the last layer.
 """
 
 import re
@@ -34,7 +34,9 @@ PLAIN = {  # in the order in which the old schema joins
     "mean": Plain(("mean", "pooling_mode_mean_tokens"), partial=True),
     # sum / sqrt(number of tokens)
     "mean-sqrt": Plain(("mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens"), partial=True),
-    "weighted-mean": Plain(("weightedmean", "pooling_mode_weightedmean_tokens")),  # weights 1, 2, 3, ...
+    "weighted-mean": Plain(
+        ("weightedmean", "pooling_mode_weightedmean_tokens")
+    ),  # weights 1, 2, 3, ...
     "last": Plain(("lasttoken", "pooling_mode_lasttoken")),  # the last token
 }
 
@@ -43,7 +45,8 @@ PLAIN = {  # in the order in which the old schema joins
 class Readout:
     name: str
     layers: tuple[int, ...]  # 0..depth, or negative from the end: -1 is the last block; (): see WK
-    reduction: str  # of PLAIN, WK or CONV, token (the state at `Packed.at`), a key of POOLED, or concat:...
+    # of PLAIN, WK or CONV, token (the state at `Packed.at`), a key of POOLED, or concat:...
+    reduction: str
 
     @property
     def pooled(self) -> bool:
@@ -63,14 +66,19 @@ class Readout:
                 layers = tuple(range(WK_FIRST, depth + 1))
             if len(layers) < WK_LAYERS:
                 problem = f'readout "{self.name}" needs {WK_LAYERS} different layers or more'
-                raise UsageError(problem, advice=f"name the layers, such as L0+L1+...:{self.reduction}")
+                raise UsageError(
+                    problem, advice=f"name the layers, such as L0+L1+...:{self.reduction}"
+                )
         if min(layers) < 0 or max(layers) > depth:
-            raise UsageError(f'readout "{self.name}" needs more layers than the encoder has ({depth})')
+            raise UsageError(
+                f'readout "{self.name}" needs more layers than the encoder has ({depth})'
+            )
         return layers
 
 
-# Readouts that weight the layers of each token. Without numbers of layers they read WK_FIRST and all above.
-# With WK_LAYERS layers or more, one of them has all neighbours: two before and two after it.
+# Readouts that weight the layers of each token. Without numbers of layers they read WK_FIRST and
+# all above. With WK_LAYERS layers or more, one of them has all neighbours: two before and two after
+# it.
 WK = ("wk", "wk-clip")
 WK_FIRST = 4  # as in the released code of SBERT-WK
 WK_LAYERS = 5
@@ -81,7 +89,9 @@ CONCAT = "concat"
 NAMED = {
     **{name: Readout(name, (-1,), name) for name in PLAIN},
     "mean-last2": Readout("mean-last2", (-1, -2), "mean"),
-    "mean-first-last": Readout("mean-first-last", (1, -1), "mean"),  # the first block, not the embeddings
+    "mean-first-last": Readout(
+        "mean-first-last", (1, -1), "mean"
+    ),  # the first block, not the embeddings
     "mean-emb-last": Readout("mean-emb-last", (0, -1), "mean"),
     "pooler": Readout("pooler", (-1,), "pooler"),
     "pooler:cls": Readout("pooler:cls", (-1,), "pooler"),
@@ -94,9 +104,14 @@ ANY = "|".join(PLAIN)
 SUMS = "|".join(name for name, plain in PLAIN.items() if plain.linear)
 EVERY = re.compile(rf"L([0-9]{{1,4}}|\*):({ANY}|all)")  # "*" and "all" are several readouts
 LAYER_ALONE = re.compile(r"L(?:[0-9]{1,4}(?:\+L[0-9]{1,4})*|\*)")  # means `:mean`
-LAYERS = re.compile(rf"(L[0-9]{{1,4}}):({ANY})|(L[0-9]{{1,4}}(?:\+L[0-9]{{1,4}})+):({SUMS}|{'|'.join(WK)})")
+LAYERS = re.compile(
+    rf"(L[0-9]{{1,4}}):({ANY})|(L[0-9]{{1,4}}(?:\+L[0-9]{{1,4}})+):({SUMS}|{'|'.join(WK)})"
+)
 JOINED = re.compile(rf"{CONCAT}(:({ANY})){{2,{len(PLAIN)}}}")
-GRAMMAR = f"{', '.join(NAMED)}, L<k>:{ANY} (L<k> is L<k>:mean, L* every layer), or {CONCAT}: with two or more"
+GRAMMAR = (
+    f"{', '.join(NAMED)}, L<k>:{ANY} (L<k> is L<k>:mean, L* every layer), or {CONCAT}: with "
+    f"two or more"
+)
 GRAMMAR += f" of {ANY}"
 
 
@@ -128,7 +143,9 @@ def with_reduction(name: str) -> str:
 
 
 def parse_readouts(names: str, depth: int) -> list[Readout]:
-    """The readouts of a list with commas. `L*`: one for each layer; `all`: all plain ones of a layer."""
+    """The readouts of a list with commas. `L*`: one for each layer; `all`: all plain ones of a
+    layer.
+    """
     readouts: list[Readout] = []
     for name in names.split(","):
         match = EVERY.fullmatch(with_reduction(name.strip()))
@@ -163,7 +180,8 @@ class Template:
             )
         if self.full_stop not in FULL_STOPS:
             raise UsageError(
-                f'unknown full-stop rule "{self.full_stop}"', advice=f"available: {', '.join(FULL_STOPS)}"
+                f'unknown full-stop rule "{self.full_stop}"',
+                advice=f"available: {', '.join(FULL_STOPS)}",
             )
 
     @property
@@ -203,7 +221,9 @@ DEFAULT = "defsent-plus"
 
 
 def find_template(name_or_text: str | None, full_stop: str | None, mask: str) -> Template:
-    """Return a named template or a template with this text. `full_stop` overrides the rule of a template."""
+    """Return a named template or a template with this text. `full_stop` overrides the rule of a
+    template.
+    """
     if name_or_text is None:
         name_or_text = DEFAULT
     template = TEMPLATES.get(name_or_text) or Template(name_or_text)

@@ -23,7 +23,9 @@ INDEXES = {"model.safetensors.index.json", "pytorch_model.bin.index.json"}
 
 @contextmanager
 def new_folder(folder: Path, *, force: bool) -> Iterator[Path]:
-    """Yield a temporary folder; rename it to `folder` at the end. `force` replaces a folder of sentkit."""
+    """Yield a temporary folder; rename it to `folder` at the end. `force` replaces a folder of
+    sentkit.
+    """
     name = str(folder)
     target = folder.resolve()
     is_checkpoint = (target / "sentkit.json").is_file()
@@ -50,7 +52,9 @@ def copy_files(source: Path, folder: Path, patterns: Iterable[str], but: Set[str
                 shutil.copyfile(file, copy)
 
 
-def carry(checkpoint: Checkpoint, folder: Path, patterns: Sequence[str], but: Set[str] = REWRITTEN) -> None:
+def carry(
+    checkpoint: Checkpoint, folder: Path, patterns: Sequence[str], but: Set[str] = REWRITTEN
+) -> None:
     """Copy the files of the transformer that match the patterns."""
     copy_files(checkpoint.transformer, folder, patterns, but)
     if (folder / "tokenizer.json").is_file():
@@ -63,7 +67,9 @@ def carry(checkpoint: Checkpoint, folder: Path, patterns: Sequence[str], but: Se
 def write_static_folder(
     folder: Path, checkpoint: Checkpoint, table: Table, lineage: Mapping[str, Any]
 ) -> None:
-    """Fill an empty folder with a static model: a new table in its type, and the other files of its base."""
+    """Fill an empty folder with a static model: a new table in its type, and the other files of its
+    base.
+    """
     patterns = [f"**/{pattern}" for pattern in BESIDE_WEIGHTS]
     copy_files(checkpoint.folder, folder, patterns, but={"sentkit.json", *INDEXES})
     table_folder = folder / checkpoint.transformer.relative_to(checkpoint.folder)

@@ -1,1 +1,3 @@
-"""Takes word-vector files, model2vec folders or thesauri and returns words with vectors or synonyms."""
+"""Takes word-vector files, model2vec folders or thesauri and returns words with vectors or
+synonyms.
+"""

@@ -1,4 +1,6 @@
-"""Read tables of static models (a vector per token) of model2vec or sentence-transformers, and write them."""
+"""Read tables of static models (a vector per token) of model2vec or sentence-transformers, and
+write them.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -22,7 +24,9 @@ class Table:
     """The vectors of all tokens."""
 
     rows: NDArray[Any]  # (n, d), float32 except in a table to write
-    places: NDArray[np.int64] | None = None  # (tokens,): the row of each token, if tokens share rows
+    places: NDArray[np.int64] | None = (
+        None  # (tokens,): the row of each token, if tokens share rows
+    )
     weights: NDArray[np.float32] | None = None  # (tokens,): the factor for the vector of each token
 
     @property
@@ -59,7 +63,9 @@ class StoredTable:
 
 
 def stored_as(table: Table, store: str) -> Table:
-    """The table in float32, float16 or int8. For int8, 127 / the largest number multiplies all numbers."""
+    """The table in float32, float16 or int8. For int8, 127 / the largest number multiplies all
+    numbers.
+    """
     if store == "int8":
         largest = np.abs(table.rows).max() or 1
         scaled = table.rows * np.float32(127 / largest)
@@ -87,7 +93,12 @@ def write_model2vec(
     write_arrays(folder / "model.safetensors", {"embeddings": table})
     modules = [
         {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.StaticEmbedding"},
-        {"idx": 1, "name": "1", "path": "1_Normalize", "type": "sentence_transformers.models.Normalize"},
+        {
+            "idx": 1,
+            "name": "1",
+            "path": "1_Normalize",
+            "type": "sentence_transformers.models.Normalize",
+        },
     ]
     write_json(folder / "modules.json", modules)
     write_json(folder / "sentkit.json", record)
@@ -96,7 +107,9 @@ def write_model2vec(
 def write_table(folder: Path, base: Path, table: Table) -> None:
     """Write a table in its type, with the tensor names of the static model in `base`."""
     stored = stored_name(read_header(base / "model.safetensors").entries)
-    arrays = {stored if name == "embeddings" else name: array for name, array in table.arrays.items()}
+    arrays = {
+        stored if name == "embeddings" else name: array for name, array in table.arrays.items()
+    }
     write_arrays(folder / "model.safetensors", arrays)
 
 

@@ -11,23 +11,29 @@ from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import filled, wrong_field
 from sentkit.formats.rows.rows import Inputs
 
-SYNSET = re.compile(r"\d{8} \d{2} [nvasr] ([0-9a-f]{2}) (.*)", re.ASCII)  # line of a WordNet data file
+SYNSET = re.compile(
+    r"\d{8} \d{2} [nvasr] ([0-9a-f]{2}) (.*)", re.ASCII
+)  # line of a WordNet data file
 MARKER = re.compile(r"\((?:a|p|ip)\)$")  # the syntactic position of an adjective
 CURLY = chr(0x2019)  # typographic apostrophe
-EXPECTED = 'expected "word" and "synonyms", or "entry" and "synset", or a line of a WordNet data file'
+EXPECTED = (
+    'expected "word" and "synonyms", or "entry" and "synset", or a line of a WordNet data file'
+)
 HEADER = "  "  # start of the licence lines
-# In a dictionary, nouns and verbs with these spellings are different words: "a" is adenine, "in" is indium,
-# "who" is an organisation.
+# In a dictionary, nouns and verbs with these spellings are different words: "a" is adenine, "in" is
+# indium, "who" is an organisation.
 FUNCTION_WORDS = frozenset(
     """
-    a an the i he it us who in on at by as or but no not so be is are was am have has had do does did can may
-    might must will one
+    a an the i he it us who in on at by as or but no not so be is are was am have has had do
+    does did can may might must will one
     """.split()  # noqa: SIM905
 )
 
 
 class Thesaurus:
-    """Collects synonyms by lowercase word. Proper names are used only for words without a common entry."""
+    """Collects synonyms by lowercase word. Proper names are used only for words without a common
+    entry.
+    """
 
     def __init__(self) -> None:
         self.common: defaultdict[str, set[str]] = defaultdict(set)
@@ -47,7 +53,9 @@ class Thesaurus:
             self.add(entry, content_words, is_name=not entry.islower())
 
     def sorted(self) -> dict[str, tuple[str, ...]]:
-        """Synonyms in sorted order, so that random choices do not depend on the order of the file."""
+        """Synonyms in sorted order, so that random choices do not depend on the order of
+        the file.
+        """
         all_synonyms = {**self.names, **self.common}
         return {word: tuple(sorted(synonyms)) for word, synonyms in all_synonyms.items()}
 
@@ -62,7 +70,9 @@ class WordRow:
 
 @dataclass(frozen=True, slots=True)
 class EntryRow:
-    """A row of a dictionary: an entry and the name of its synset, which is valid within the file."""
+    """A row of a dictionary: an entry and the name of its synset, which is valid within the
+    file.
+    """
 
     entry: str
     synset: str
@@ -76,7 +86,9 @@ class SynsetRow:
 
 
 def read_synonyms(paths: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    """Read synonyms by lowercase word from lists, dictionaries with synsets, and WordNet data files."""
+    """Read synonyms by lowercase word from lists, dictionaries with synsets, and WordNet data
+    files.
+    """
     thesaurus = Thesaurus()
     for path in paths:
         entries_of_synset: defaultdict[str, list[str]] = defaultdict(list)
@@ -103,7 +115,9 @@ def parse_row(row: Row) -> WordRow | EntryRow | SynsetRow:
         synonyms = values["synonyms"]
         if isinstance(synonyms, str):  # in TSV and CSV
             synonyms = synonyms.split(",")
-        if not isinstance(synonyms, list) or not all(isinstance(synonym, str) for synonym in synonyms):
+        if not isinstance(synonyms, list) or not all(
+            isinstance(synonym, str) for synonym in synonyms
+        ):
             raise row.error('"synonyms" is not a list of strings')
         word = filled(row, "word").strip()
         return WordRow(word, [synonym.strip() for synonym in synonyms if synonym.strip()])
@@ -116,7 +130,9 @@ def parse_row(row: Row) -> WordRow | EntryRow | SynsetRow:
 
 
 def wordnet_entries(row: Row, line: str) -> list[str]:
-    """The words of a line like `00001740 03 n 02 thing 0 object 0 ...`, with a word count in column 4."""
+    """The words of a line like `00001740 03 n 02 thing 0 object 0 ...`, with a word count in column
+    4.
+    """
     if line.startswith(HEADER) or not line.strip():
         return []
     match = SYNSET.match(line)
@@ -124,7 +140,9 @@ def wordnet_entries(row: Row, line: str) -> list[str]:
         raise row.error(EXPECTED)
     word_count = int(match[1], 16)
     fields = match[2].split(" ")  # a word and a number by turns, then others
-    words = [MARKER.sub("", word).replace("_", " ").strip() for word in fields[: 2 * word_count : 2]]
+    words = [
+        MARKER.sub("", word).replace("_", " ").strip() for word in fields[: 2 * word_count : 2]
+    ]
     if len(fields) < 2 * word_count or not all(words):
         raise row.error(EXPECTED)
     return words

@@ -1,4 +1,5 @@
-"""Reads word vectors: text (word2vec, GloVe, fastText; a word and its numbers per line), or an array.
+"""Reads word vectors: text (word2vec, GloVe, fastText; a word and its numbers per line), or an
+array.
 
 An array file FILE.npy has its words beside it, in FILE.txt or FILE.parquet.
 """
@@ -20,9 +21,12 @@ from sentkit.formats.rows.lines import BOM
 from sentkit.formats.rows.parquet import open_parquet
 from sentkit.formats.vectors.vectors import read_array_file
 
-EXPECTED = 'expected word vectors as text: "the 0.418 0.24968 ..." on each line, separated by spaces'
+EXPECTED = (
+    'expected word vectors as text: "the 0.418 0.24968 ..." on each line, separated by spaces'
+)
 FROM_BINARY = (
-    "unzip an archive; for fastText, use the .vec file; for a model, use its folder; for word2vec, use "
+    "unzip an archive; for fastText, use the .vec file; for a model, use its folder; for word2vec, "
+    "use "
     "gensim: KeyedVectors.load_word2vec_format(FILE, binary=True).save_word2vec_format(TEXT)"
 )
 CONTROL = bytes({*range(32)} - set(b"\t\n\r"))
@@ -88,7 +92,9 @@ def read_word_vectors(path: str) -> WordVectors:
 def parsed_lines(
     lines: Sequence[bytes], width: int, path: str, first_number: int
 ) -> tuple[list[bytes], NDArray[np.float32]]:
-    """The words of lines and their vectors (lines, width). `first_number` is that of the first line."""
+    """The words of lines and their vectors (lines, width). `first_number` is that of the first
+    line.
+    """
     words = []
     number_texts = []
     for line_number, line in enumerate(lines, start=first_number):
@@ -102,7 +108,9 @@ def parsed_lines(
 
 
 def split_line(line: bytes, width: int) -> tuple[bytes, bytes] | None:
-    """The word of a line, which can contain blanks, and its numbers; None if there are too few or many."""
+    """The word of a line, which can contain blanks, and its numbers; None if there are too few or
+    many.
+    """
     line = line.rstrip(ENDS)
     blank_count = line.count(b" ")
     if blank_count < width:
@@ -122,7 +130,9 @@ def split_line(line: bytes, width: int) -> tuple[bytes, bytes] | None:
     return word, numbers
 
 
-def parsed_numbers(texts: Sequence[bytes], width: int, path: str, first_number: int) -> NDArray[np.float32]:
+def parsed_numbers(
+    texts: Sequence[bytes], width: int, path: str, first_number: int
+) -> NDArray[np.float32]:
     """The vectors (n, width) of lines whose numbers are texts with blanks between them.
 
     A JSON parser is four times as fast as Python's; if it fails, each number is parsed by itself.
@@ -138,7 +148,9 @@ def parsed_numbers(texts: Sequence[bytes], width: int, path: str, first_number: 
         if None in values:
             index = values.index(None)
             shown = single_texts[index][:40].decode(errors="replace")
-            raise DataError(f'"{shown}" is not a number', source=path, line=first_number + index // width)
+            raise DataError(
+                f'"{shown}" is not a number', source=path, line=first_number + index // width
+            )
     with np.errstate(over="ignore"):
         rows = np.fromiter(values, np.float32, len(values)).reshape(len(texts), width)
     is_finite = np.isfinite(rows).all(axis=1)
@@ -195,7 +207,9 @@ def header(line: bytes) -> tuple[int, int] | None:
 
 
 def width_of(line: bytes) -> int:
-    """The count of numbers at the end of a line. The first field is always a word, even if it is a number."""
+    """The count of numbers at the end of a line. The first field is always a word, even if it is a
+    number.
+    """
     _, *fields = line.rstrip(ENDS).split(b" ")
     count = 0
     for field in reversed(fields):
@@ -216,7 +230,9 @@ def number(text: bytes) -> float | None:
 
 
 def read_word_array(path: str) -> WordVectors:
-    """Map the array into memory. Only an array of another order or type than float32 by rows is copied."""
+    """Map the array into memory. Only an array of another order or type than float32 by rows is
+    copied.
+    """
     with np.errstate(over="ignore"):
         rows: NDArray[np.float32] = np.ascontiguousarray(read_array_file(path), dtype=np.float32)
     if not np.isfinite(rows).all():

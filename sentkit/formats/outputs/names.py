@@ -5,21 +5,30 @@ from functools import partial
 from pathlib import Path
 
 from sentkit.errors import UsageError
-from sentkit.formats.files import COMPRESSED, bare_suffix, import_pyarrow, is_parquet, is_safetensors
+from sentkit.formats.files import (
+    COMPRESSED,
+    bare_suffix,
+    import_pyarrow,
+    is_parquet,
+    is_safetensors,
+)
 from sentkit.formats.outputs.outputs import is_special
 
 JSONL = {".jsonl", ".ndjson", ".json"}  # the same suffixes as for inputs
 NO_FORMAT = re.compile(r".*\.v?\d+(\.gz|\.zst)?|tmp\.[A-Za-z0-9]{10}")  # version, shard, mktemp
 ROW_SUFFIXES = ".jsonl, .jsonl.gz, .jsonl.zst or .parquet"
 TABLES = (".csv", ".tsv")
-TO_TABLE = "write .parquet for DuckDB, or JSONL, and convert it: mlr --ijsonl --ocsv cat (or --otsv)"
+TO_TABLE = (
+    "write .parquet for DuckDB, or JSONL, and convert it: mlr --ijsonl --ocsv cat (or --otsv)"
+)
 
 
 def check_output(path: str, *, vectors: bool = True) -> None:
-    """Raise an error for a suffix of another format; without `vectors`, also for that of a vector file.
+    """Raise an error for a suffix of another format; without `vectors`, also for that of a vector
+    file.
 
-    JSONL is also the format of names without a suffix, with a version or shard number (`run.v2`, `part.003`)
-    or from mktemp, and of all devices, pipes and descriptors.
+    JSONL is also the format of names without a suffix, with a version or shard number (`run.v2`,
+    `part.003`) or from mktemp, and of all devices, pipes and descriptors.
     """
     if is_safetensors(path) and not vectors:
         advice = f"use a name with {ROW_SUFFIXES}"

@@ -1,8 +1,10 @@
-"""Open outputs that appear only when they are complete, one after the other at the end of a command.
+"""Open outputs that appear only when they are complete, one after the other at the end of a
+command.
 
-Each output is written to a temporary file (`temporary.py`). For a symbolic link, the target of the link is
-created or replaced, and the link remains. Devices, named pipes and open descriptors (/dev/stdout) are written
-directly. `check_places` compares the outputs of a command with its inputs before the work starts.
+Each output is written to a temporary file (`temporary.py`). For a symbolic link, the target of the
+link is created or replaced, and the link remains. Devices, named pipes and open descriptors
+(/dev/stdout) are written directly. `check_places` compares the outputs of a command with its inputs
+before the work starts.
 """
 
 import io
@@ -20,7 +22,12 @@ from typing import BinaryIO, NamedTuple, cast
 from sentkit.errors import AnswerIsNo, CannotCreateError, NoRowsError, UsageError
 from sentkit.escaping import escape_json
 from sentkit.formats.files import compressed, exists, is_folder, is_parquet, is_there
-from sentkit.formats.outputs.temporary import NamedFile, UnpublishedFile, not_writable, remove_leftovers
+from sentkit.formats.outputs.temporary import (
+    NamedFile,
+    UnpublishedFile,
+    not_writable,
+    remove_leftovers,
+)
 from sentkit.formats.urls import is_url
 
 STREAMS = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
@@ -31,13 +38,15 @@ _waiting: ContextVar[list[UnpublishedFile] | None] = ContextVar("_waiting", defa
 
 @contextmanager
 def published_together() -> Iterator[None]:
-    """Publish the outputs that are opened in this block at its end, or none of them if the work fails.
+    """Publish the outputs that are opened in this block at its end, or none of them if the work
+    fails.
 
-    All outputs are on the disk before the first rename. The order of the renames is the order of opening, and
-    commands open their main output last. So a kill or an error between two renames leaves only side files.
+    All outputs are on the disk before the first rename. The order of the renames is the order of
+    opening, and commands open their main output last. So a kill or an error between two renames
+    leaves only side files.
 
-    Outputs are also published after AnswerIsNo and BrokenPipeError, because the work is then complete. After
-    NoRowsError, only the file of --rejects is, because it then has all rows.
+    Outputs are also published after AnswerIsNo and BrokenPipeError, because the work is then
+    complete. After NoRowsError, only the file of --rejects is, because it then has all rows.
     """
     outputs: list[UnpublishedFile] = []
     token = _waiting.set(outputs)
@@ -88,7 +97,8 @@ def open_output(path: str, *, force: bool, has_rejects: bool = False) -> Iterato
     waiting.append(output)  # before writing, because outputs are published in the order of opening
     try:
         if is_parquet(path):
-            # Here, because this module is imported before --threads is set, and numpy reads the threads once.
+            # Here, because this module is imported before --threads is set, and numpy reads the
+            # threads once.
             from sentkit.formats.outputs.parquet_output import ParquetOutput
 
             with ParquetOutput(path, output.file) as rows:
@@ -140,7 +150,9 @@ def refuse_existing(path: str, *, force: bool) -> None:
 
 
 def check_creatable(path: str, *, force: bool) -> None:
-    """Raise an error if an output cannot be created. Commands call this before their work starts."""
+    """Raise an error if an output cannot be created. Commands call this before their work
+    starts.
+    """
     if path == "-":
         _standard_output()
     elif not is_special(path):
@@ -214,7 +226,9 @@ def escaped(line: bytes) -> bytes:
     return escape_json(line.decode()).encode()
 
 
-Paths = Mapping[str, str | Sequence[str] | None]  # flag -> paths; the key of the input rows is "FILE"
+Paths = Mapping[
+    str, str | Sequence[str] | None
+]  # flag -> paths; the key of the input rows is "FILE"
 
 
 class ResolvedPath(NamedTuple):
@@ -238,9 +252,9 @@ class ResolvedPath(NamedTuple):
 def check_places(writes: Paths, reads: Paths) -> None:
     """Raise a UsageError for conflicts between outputs and inputs, and between two outputs.
 
-    No output can be at a URL. Only one flag can read standard input. An output must not be an input, contain
-    an input, or replace a file in an input folder. Missing inputs are ignored here, because reading them
-    fails later.
+    No output can be at a URL. Only one flag can read standard input. An output must not be an
+    input, contain an input, or replace a file in an input folder. Missing inputs are ignored here,
+    because reading them fails later.
     """
     outputs = resolved(writes, 1)
     inputs = resolved(reads, 0)
@@ -248,14 +262,20 @@ def check_places(writes: Paths, reads: Paths) -> None:
         refuse_url(output.path)
 
     # Standard input.
-    flags = [source.flag for source in inputs if source.path == "-" or descriptor_of(source.path) == 0]
+    flags = [
+        source.flag for source in inputs if source.path == "-" or descriptor_of(source.path) == 0
+    ]
     if len(flags) > 1 and {*flags} != {"FILE"}:
-        raise UsageError("standard input can be read only once", advice="name a file for the other input")
+        raise UsageError(
+            "standard input can be read only once", advice="name a file for the other input"
+        )
 
     # Outputs that are inputs.
     for output, source in product(outputs, inputs):
         if source.stored and (output.holds(source) or (source.holds(output) and output.stored)):
-            output_name = "standard output" if output.path == "-" else f"{output.flag} {output.path}"
+            output_name = (
+                "standard output" if output.path == "-" else f"{output.flag} {output.path}"
+            )
             input_name = "standard input" if source.path == "-" else source.path
             problem = f"{output_name}: would overwrite the input {input_name}"
             raise UsageError(problem, advice="choose another output")
@@ -317,9 +337,13 @@ def resolve(flag: str, path: str, stream: int) -> ResolvedPath:
 
 
 def clean(writes: Paths) -> list[Path]:
-    """Remove temporary files of killed processes for these outputs; return the folders that they renamed."""
+    """Remove temporary files of killed processes for these outputs; return the folders that they
+    renamed.
+    """
     outputs = resolved(writes, 1)
-    targets = dict.fromkeys(output.real for output in outputs if output.real and output.key is not None)
+    targets = dict.fromkeys(
+        output.real for output in outputs if output.real and output.key is not None
+    )
     former_folders: list[Path] = []
     for target in targets:
         former_folders += remove_leftovers(Path(target))

@@ -1,7 +1,8 @@
 """Write JSON lines as a Parquet file, in row groups. Needs pyarrow.
 
-The rows of the first row group determine the columns and their types. A later row that does not fit is an
-error. Vectors become lists of float32 of a fixed size; a field that a row does not have becomes null.
+The rows of the first row group determine the columns and their types. A later row that does not fit
+is an error. Vectors become lists of float32 of a fixed size; a field that a row does not have
+becomes null.
 """
 
 import io
@@ -25,13 +26,18 @@ from sentkit.formats.rows.lines import json_type
 
 GROUP_ROWS = 1 << 16  # maximum of a row group
 GROUP_BYTES = 1 << 25  # the same, of its lines
-LEVELS = 99  # of a schema, which readers accept: one for the field, one for each object, two for each list
-LONG = re.compile(rb"\d[\d.]{15}")  # may be a number with more digits than float64 or int64 surely have
+# of a schema, which readers accept: one for the field, one for each object, two for each list
+LEVELS = 99
+LONG = re.compile(
+    rb"\d[\d.]{15}"
+)  # may be a number with more digits than float64 or int64 surely have
 ADVICE = "the rows of a Parquet file have the same fields and types; JSONL allows any rows"
 
 
 class ParquetOutput(io.RawIOBase):
-    """A file for lines of JSON objects. The Parquet file is complete if the `with` block succeeds."""
+    """A file for lines of JSON objects. The Parquet file is complete if the `with` block
+    succeeds.
+    """
 
     def __init__(self, path: str, file: BinaryIO) -> None:
         import_pyarrow()
@@ -50,7 +56,9 @@ class ParquetOutput(io.RawIOBase):
             try:
                 self.rows.append(values_of(line))
             except DuplicateName as error:
-                raise DataError(f'duplicate field "{error}"', source=self.path, line=self.count) from error
+                raise DataError(
+                    f'duplicate field "{error}"', source=self.path, line=self.count
+                ) from error
             except ValueError as error:
                 raise DataError(str(error), source=self.path, line=self.count) from error
             self.bytes += len(line)
@@ -90,7 +98,9 @@ class ParquetOutput(io.RawIOBase):
                 columns[name] = import_pyarrow().array(values, types[name])
             except (ArrowException, OverflowError, ValueError) as error:
                 rows = f"of rows {self.count - len(self.rows) + 1} to {self.count}"
-                raise DataError(f'"{name}" {rows}: {error}', source=self.path, advice=ADVICE) from error
+                raise DataError(
+                    f'"{name}" {rows}: {error}', source=self.path, advice=ADVICE
+                ) from error
         if self.rows and not columns:
             raise DataError("the rows have no fields", source=self.path, advice=ADVICE)
         if self.writer is None:
@@ -102,7 +112,9 @@ class ParquetOutput(io.RawIOBase):
 
 
 def values_of(line: bytes) -> dict[str, Any]:
-    """The values of a line; a ValueError if a column would lose digits, or a field with a duplicate name."""
+    """The values of a line; a ValueError if a column would lose digits, or a field with a duplicate
+    name.
+    """
     values = orjson.loads(line)
     if not isinstance(values, dict):
         raise ValueError(f"the row is {json_type(values)}, a Parquet file needs objects")
@@ -112,7 +124,9 @@ def values_of(line: bytes) -> dict[str, Any]:
         # Without the vectors, from the last to the first, so that the earlier positions stay valid.
         for span in sorted((spans[name] for name in vectors), reverse=True):
             line = line[: span.value] + b"0" + line[span.end :]
-        json.loads(line, parse_int=check_int, parse_float=check_float, object_pairs_hook=check_names)
+        json.loads(
+            line, parse_int=check_int, parse_float=check_float, object_pairs_hook=check_names
+        )
     return values | {name: vector(name, values[name]) for name in vectors}
 
 
@@ -155,12 +169,18 @@ def vector(name: str, value: object) -> Any:
 def type_of(values: Sequence[Any], room: int = LEVELS) -> Any:
     """The type of a column with these values; a ValueError if there is none.
 
-    `pyarrow.infer_type` would take True for 1.0 beside other numbers. `room` are the levels that are left.
+    `pyarrow.infer_type` would take True for 1.0 beside other numbers. `room` are the levels that
+    are left.
     """
     pyarrow = import_pyarrow()
     if room < 1:
         raise ValueError("nested too deeply for a Parquet file")
-    simple = {bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
+    simple = {
+        bool: pyarrow.bool_(),
+        int: pyarrow.int64(),
+        float: pyarrow.float64(),
+        str: pyarrow.string(),
+    }
     type_ = pyarrow.null()
     python_types = set(map(type, values)) - {type(None)}
     for python_type in sorted(python_types, key=lambda python_type: python_type.__name__):
@@ -172,7 +192,9 @@ def type_of(values: Sequence[Any], room: int = LEVELS) -> Any:
             names = dict.fromkeys(chain.from_iterable(of_type))
             if not names:
                 raise ValueError("an object without fields")
-            fields = [(name, type_of([value.get(name) for value in of_type], room - 1)) for name in names]
+            fields = [
+                (name, type_of([value.get(name) for value in of_type], room - 1)) for name in names
+            ]
             inner_type = pyarrow.struct(fields)
         elif python_type in simple:
             inner_type = simple[python_type]

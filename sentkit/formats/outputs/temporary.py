@@ -1,11 +1,13 @@
 """Temporary files and folders for outputs.
 
-The name is `.NAME.sentkit-HOST-PROCESS-RANDOM`, in the folder of NAME, so that one rename publishes the
-output. It is always newly created, so an existing file or link is never followed or overwritten. After a kill
-the next command with this output removes it, if HOST is this machine and PROCESS does not exist any more.
+The name is `.NAME.sentkit-HOST-PROCESS-RANDOM`, in the folder of NAME, so that one rename publishes
+the output. It is always newly created, so an existing file or link is never followed or
+overwritten. After a kill the next command with this output removes it, if HOST is this machine and
+PROCESS does not exist any more.
 
-A signal can raise an exception between any two steps, also in a context manager, which then never ends. So
-each name is recorded before its file exists, and `remove_all` removes what is left when the process ends.
+A signal can raise an exception between any two steps, also in a context manager, which then never
+ends. So each name is recorded before its file exists, and `remove_all` removes what is left when
+the process ends.
 """
 
 import errno
@@ -32,7 +34,9 @@ CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def host() -> str:
-    """Eight digits of this machine since its boot, and of its container; random ones without /proc."""
+    """Eight digits of this machine since its boot, and of its container; random ones
+    without /proc.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()
         container = Path("/proc/self/ns/pid").readlink()
@@ -44,7 +48,9 @@ def host() -> str:
 
 HOST = host()
 OURS = re.compile(rf"\..*{re.escape(MARK)}(?:{OLD})?{HOST}-(\d{{1,7}})-[0-9a-f]{{8}}", re.DOTALL)
-_names: dict[Path, int] = {}  # the temporary files and folders that can exist, and the process of each
+_names: dict[
+    Path, int
+] = {}  # the temporary files and folders that can exist, and the process of each
 
 
 def remove_all() -> None:
@@ -73,7 +79,9 @@ def private_name(target: Path, kind: str = "") -> Path:
 
 
 def is_abandoned(path: Path) -> bool:
-    """Whether this is a temporary file of a process of this machine that does not exist any more."""
+    """Whether this is a temporary file of a process of this machine that does not exist any
+    more.
+    """
     match = OURS.fullmatch(path.name)
     if match is None or path in _names:
         return False
@@ -87,7 +95,9 @@ def is_abandoned(path: Path) -> bool:
 
 
 def remove_leftovers(target: Path) -> list[Path]:
-    """Remove the files of killed processes for this target; return folders that `publish_folder` renamed."""
+    """Remove the files of killed processes for this target; return folders that `publish_folder`
+    renamed.
+    """
     prefix = prefix_of(target)
     try:
         with os.scandir(target.parent) as entries:  # faster than Path.iterdir in large folders
@@ -118,8 +128,12 @@ class NamedFile(io.FileIO):
 class UnpublishedFile:
     """A temporary file that `publish` renames to its target."""
 
-    def __init__(self, target: Path, *, force: bool, name: str = "", has_rejects: bool = False) -> None:
-        """`name` is the target in messages. `has_rejects`: the file has the bad rows of the inputs."""
+    def __init__(
+        self, target: Path, *, force: bool, name: str = "", has_rejects: bool = False
+    ) -> None:
+        """`name` is the target in messages. `has_rejects`: the file has the bad rows of the
+        inputs.
+        """
         self.target = target
         self.has_rejects = has_rejects
         self.force = force
@@ -208,10 +222,11 @@ def private_folder(target: Path, name: str) -> Iterator[Path]:
 
 
 def publish_folder(new: Path, target: Path, *, force: bool, name: str) -> None:
-    """Rename a complete folder to its target. With `force`, an existing target is replaced and then removed.
+    """Rename a complete folder to its target. With `force`, an existing target is replaced and then
+    removed.
 
-    All files are on the disk before the rename. A kill between the two renames of a replacement leaves the
-    complete old folder under a temporary name. `name` is for messages.
+    All files are on the disk before the rename. A kill between the two renames of a replacement
+    leaves the complete old folder under a temporary name. `name` is for messages.
     """
     for folder, _, names in os.walk(new):
         for file_name in names:
@@ -248,7 +263,9 @@ EXISTS = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}
 
 
 def sync(path: Path) -> None:
-    """Write a file, or the names in a folder, to the disk with fsync if the file system supports it."""
+    """Write a file, or the names in a folder, to the disk with fsync if the file system supports
+    it.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:

@@ -31,7 +31,8 @@ class Answers:
     ) -> list[NewFields]:
         """The new fields of each row, from the outputs (n, k). With `every`, all probabilities.
 
-        A row whose most probable class is less probable than `threshold` gets the label `label_below`.
+        A row whose most probable class is less probable than `threshold` gets the label
+        `label_below`.
         """
         values = self.values(outputs.astype(np.float64))
         if not self.classes:

@@ -1,7 +1,8 @@
 """A row, and some thousand of them as columns: their bytes, their parsed values and their origin.
 
 Fields are added, replaced or removed in the bytes of a line. All other bytes are unchanged, because
-serialising a row again would change values: a 20-digit id would become a float, and 1.10 would become 1.1.
+serialising a row again would change values: a 20-digit id would become a float, and 1.10 would
+become 1.1.
 """
 
 import re
@@ -92,7 +93,9 @@ def _end_of_value(line: bytes, start: int) -> int:
     if line[start] not in b"[{":
         return _past(WORD, line, start)
     depth = 0
-    for token in STRING_OR_BRACKET.finditer(line, start):  # no recursion: a value can be nested deeply
+    for token in STRING_OR_BRACKET.finditer(
+        line, start
+    ):  # no recursion: a value can be nested deeply
         if token[0] in b"[{":
             depth += 1
         elif token[0] in b"]}":
@@ -122,7 +125,9 @@ def append_fields(line: bytes, new: NewFields, *, empty: bool) -> bytes:
 
 
 def put_fields(line: bytes, new: NewFields, spans: Spans) -> bytes:
-    """The object with these fields. Existing fields are replaced in place, new ones are appended."""
+    """The object with these fields. Existing fields are replaced in place, new ones are
+    appended.
+    """
     new_values = {name.decode(): value for name, value in new}
     # From the last to the first, so that the earlier positions stay valid.
     for name in sorted(new_values.keys() & spans.keys(), key=lambda name: -spans[name].value):
@@ -132,7 +137,9 @@ def put_fields(line: bytes, new: NewFields, spans: Spans) -> bytes:
 
 
 def rename_fields(line: bytes, names: Mapping[str, str], spans: Spans) -> bytes:
-    """The object with other names for some fields, old name -> new name. The values keep their bytes."""
+    """The object with other names for some fields, old name -> new name. The values keep their
+    bytes.
+    """
     for name in sorted(names.keys() & spans.keys(), key=lambda name: -spans[name].start):
         start = spans[name].start
         line = line[:start] + orjson.dumps(names[name]) + line[end_of_string(line, start) :]
@@ -155,7 +162,9 @@ def drop_fields(line: bytes, names: Collection[str], spans: Spans) -> bytes:
 
 
 def drop_fields_of_plain(line: bytes, names: Collection[str]) -> bytes:
-    """The same as `drop_fields` for a plain line. Faster, because it does not parse the other fields."""
+    """The same as `drop_fields` for a plain line. Faster, because it does not parse the other
+    fields.
+    """
     remaining = line
     for name in names:
         name_and_colon = b'"%b":' % name.encode()
@@ -163,8 +172,15 @@ def drop_fields_of_plain(line: bytes, names: Collection[str]) -> bytes:
         value = start + len(name_and_colon)
         is_string = remaining[value : value + 1] == b'"'
         follows_comma = remaining[start - 1 : start] == b","
-        if start < 2 or not is_string or not follows_comma or remaining[start - 2 : start - 1].isspace():
-            return drop_fields(line, names, spans_of(line))  # the first, not a string, or with blanks around
+        if (
+            start < 2
+            or not is_string
+            or not follows_comma
+            or remaining[start - 2 : start - 1].isspace()
+        ):
+            return drop_fields(
+                line, names, spans_of(line)
+            )  # the first, not a string, or with blanks around
         end = remaining.index(b'"', value + 1) + 1
         remaining = remaining[: start - 1] + remaining[end:]
     return remaining
@@ -172,7 +188,8 @@ def drop_fields_of_plain(line: bytes, names: Collection[str]) -> bytes:
 
 T = TypeVar("T")
 
-# The texts of a row; or one item, of the texts of a pair; or an item of a prompt and a text for each text.
+# The texts of a row; or one item, of the texts of a pair; or an item of a prompt and a text for
+# each text.
 Texts = tuple[Any, ...]
 
 
@@ -182,7 +199,9 @@ class Row:
     values: dict[str, Any]
     source: str
     number: int  # line number in the source, from 1
-    raw: bytes | None = field(default=None, repr=False, compare=False)  # the line of the input, if it differs
+    raw: bytes | None = field(
+        default=None, repr=False, compare=False
+    )  # the line of the input, if it differs
 
     def error(self, problem: str, *, advice: str | None = None) -> DataError:
         return DataError(problem, source=self.source, line=self.number, advice=advice)
@@ -195,7 +214,9 @@ class Row:
         return self.raw
 
     def refuse_duplicates(self) -> None:
-        """Raise an error for a duplicate field name. The JSON parser silently keeps the last value."""
+        """Raise an error for a duplicate field name. The JSON parser silently keeps the
+        last value.
+        """
         if not is_plain(self.line, self.values):
             self.spans()
 
@@ -207,7 +228,9 @@ class Row:
             raise self.error(f'duplicate field "{error}"') from error
 
     def add(self, new: NewFields, *, replace: bool) -> bytes:
-        """The line with new fields at its end. Existing fields are replaced in place, or are an error."""
+        """The line with new fields at its end. Existing fields are replaced in place, or are an
+        error.
+        """
         names = [name.decode() for name, _ in new]
         if self.values.keys().isdisjoint(names):
             return append_fields(self.line, new, empty=not self.values)
@@ -218,10 +241,14 @@ class Row:
         """Raise an error if the row has one of these fields and `replace` is false."""
         present = next((name for name in names if name in self.values), None)
         if present is not None and not replace:
-            raise self.error(f'field "{present}" already exists', advice="use --replace to overwrite it")
+            raise self.error(
+                f'field "{present}" already exists', advice="use --replace to overwrite it"
+            )
 
     def renamed(self, fields: Mapping[str, str]) -> "Row":
-        """The row with standard names, from `fields`: standard name -> the name in this row, which has it."""
+        """The row with standard names, from `fields`: standard name -> the name in this row, which
+        has it.
+        """
         standard_names = {name: standard for standard, name in fields.items()}
         for name, standard in standard_names.items():
             if name not in self.values:
@@ -253,7 +280,9 @@ class RowBlock:
     raws: list[bytes]  # the lines of the input
     bad: dict[int, DataError] = field(default_factory=dict)  # by index of the row
     texts: list[Texts] = field(default_factory=list)  # that a parser read in each row
-    lines_from_values: bool = False  # the lines were written from the values, so that no name occurs twice
+    lines_from_values: bool = (
+        False  # the lines were written from the values, so that no name occurs twice
+    )
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -291,7 +320,9 @@ class RowBlock:
     def between(self, start: int, stop: int) -> "RowBlock":
         """Consecutive rows, also bad ones."""
         rows = self.take(slice(start, stop))
-        rows.bad = {index - start: error for index, error in self.bad.items() if start <= index < stop}
+        rows.bad = {
+            index - start: error for index, error in self.bad.items() if start <= index < stop
+        }
         return rows
 
     def extend(self, other: "RowBlock") -> None:
@@ -314,7 +345,9 @@ class RowBlock:
 
     def refuse(self, index: int, problem: str, *, advice: str | None = None) -> None:
         """Mark a row as bad, if it is not."""
-        error = DataError(problem, source=self.sources[index], line=self.numbers[index], advice=advice)
+        error = DataError(
+            problem, source=self.sources[index], line=self.numbers[index], advice=advice
+        )
         self.bad.setdefault(index, error)
 
     def refuse_all(self, problem: str, advice: str | None = None) -> None:
@@ -322,7 +355,9 @@ class RowBlock:
             self.refuse(index, problem, advice=advice)
 
     def checked(self, check: Callable[[Row], T]) -> list[T | None]:
-        """The result of `check` for each row; None for bad rows, and a row with a DataError becomes bad."""
+        """The result of `check` for each row; None for bad rows, and a row with a DataError becomes
+        bad.
+        """
         results = list[T | None]()
         for index, row in enumerate(self):
             results.append(None)
@@ -349,7 +384,8 @@ class RowBlock:
         fields = sum(map(len, self.values))
         values = chain.from_iterable(map(dict.values, self.values))
         strings = [*map(type, values)].count(str)
-        # No line has fewer quotes than its names and strings need. Without more, all lines are plain.
+        # No line has fewer quotes than its names and strings need. Without more, all lines are
+        # plain.
         if b"\\" in all_lines or quotes != 2 * (fields + strings):
             self.checked(Row.refuse_duplicates)
 
@@ -372,7 +408,9 @@ def block_of(rows: Iterable[Row]) -> RowBlock:
 
 
 def kept_line(values: object, **options: Any) -> bytes:
-    """A JSON line to keep: a copy, because each result of orjson occupies four kilobytes or more."""
+    """A JSON line to keep: a copy, because each result of orjson occupies four kilobytes or
+    more.
+    """
     return bytes(memoryview(orjson.dumps(values, **options)))
 
 
@@ -383,7 +421,9 @@ def made_block(
     raws: list[bytes],
     lines: list[bytes] | None = None,
 ) -> RowBlock:
-    """Rows with these values, or errors of bad rows. Without `lines`, these are written from the values."""
+    """Rows with these values, or errors of bad rows. Without `lines`, these are written from the
+    values.
+    """
     bad: dict[int, DataError] = {}
     good_values = list[Any](values)
     if BadLine in map(type, values):
@@ -397,4 +437,6 @@ def made_block(
     for index in bad:
         lines[index] = b"{}"
     sources = [source] * len(lines)
-    return RowBlock(lines, good_values, sources, numbers, raws, bad, lines_from_values=lines_from_values)
+    return RowBlock(
+        lines, good_values, sources, numbers, raws, bad, lines_from_values=lines_from_values
+    )

@@ -1,4 +1,5 @@
-"""Kinds of rows: the fields that hold the texts, the names of their vectors, and how a parser reads them.
+"""Kinds of rows: the fields that hold the texts, the names of their vectors, and how a parser reads
+them.
 
 The fields of the first row determine the kind of a stream. All later rows must have the same kind.
 """
@@ -34,7 +35,9 @@ class Kind:
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """The names of several texts in flags: a, b, or anchor, positive, negative. One text has no side."""
+        """The names of several texts in flags: a, b, or anchor, positive, negative. One text has no
+        side.
+        """
         if len(self.texts) == 1:
             return ()
         return tuple(SIDE_OF.get(text, text) for text in self.texts)
@@ -55,7 +58,14 @@ SIDES = tuple(dict.fromkeys(side for kind in KINDS for side in kind.sides))
 SIDE = re.compile(rf"(?:\A|,)({'|'.join(SIDES)})=")
 EMBEDDED = frozenset(("_emb", *VECTORS))
 LISTS = ("negatives",)  # text fields that hold a list of any length
-LEARNED = (*FIELDS, *LISTS, "definition", "entry", "label", "score")  # fields that training can read
+LEARNED = (
+    *FIELDS,
+    *LISTS,
+    "definition",
+    "entry",
+    "label",
+    "score",
+)  # fields that training can read
 ROWS_OF_ADVICE = 100  # rows from which the field of a text is guessed
 LONGEST_WORD = 20  # characters
 Label = str | int  # the value of a class; also true and false
@@ -67,9 +77,11 @@ def holds_vectors(row: Row) -> bool:
 
 
 def split_by_side(text: str) -> dict[str, str]:
-    """Parse `a=query: ,b=passage: ` to a text for each side; {} for a text that does not begin with a side.
+    """Parse `a=query: ,b=passage: ` to a text for each side; {} for a text that does not begin with
+    a side.
 
-    Only a side with "=" at the start or after a comma is a side, so the texts can contain commas and "=".
+    Only a side with "=" at the start or after a comma is a side, so the texts can contain commas
+    and "=".
     """
     matches = [*SIDE.finditer(text)]
     if not matches or matches[0].start() > 0:
@@ -81,7 +93,9 @@ def split_by_side(text: str) -> dict[str, str]:
         if side in prompts:
             raise UsageError(f'prompts by side: the side "{side}" is given twice')
         prompts[side] = text[match.end() : end]
-    return {side: prompts[side] for side in SIDES if side in prompts}  # the order of the text is ignored
+    return {
+        side: prompts[side] for side in SIDES if side in prompts
+    }  # the order of the text is ignored
 
 
 def prompts_of_sides(
@@ -104,9 +118,11 @@ def prompts_of_sides(
 
 
 class TextParser:
-    """Returns the texts of a row. The first row sets the kind; a later row of another kind is an error.
+    """Returns the texts of a row. The first row sets the kind; a later row of another kind is an
+    error.
 
-    `one_text` is a flag that needs rows with one text. With `prompts` by side, a text is (prompt, text).
+    `one_text` is a flag that needs rows with one text. With `prompts` by side, a text is (prompt,
+    text).
     """
 
     def __init__(
@@ -138,7 +154,9 @@ class TextParser:
         return self.kind.texts
 
     def __call__(self, row: Row, first_rows: Sequence[Mapping[str, Any]] = ()) -> tuple[Row, Texts]:
-        """Parse a row. `first_rows` have the fields among which the advice of an error selects one."""
+        """Parse a row. `first_rows` have the fields among which the advice of an error
+        selects one.
+        """
         row.refuse_duplicates()
         kind = self.kind or self._kind_of(row, first_rows or [row.values])
         names = self.names or tuple(self.fields.get(name, name) for name in kind.texts)
@@ -202,7 +220,9 @@ def refuse_other_types(block: RowBlock, name: str, column: Sequence[object]) -> 
 
 
 def field_of_text(row: Row, fields: Mapping[str, str]) -> str | None:
-    """The field that is most like a text, if the row has no field with a text and --field names none."""
+    """The field that is most like a text, if the row has no field with a text and --field names
+    none.
+    """
     if not fields.keys().isdisjoint(FIELDS):
         return None
     if any(all(name in row.values for name in kind.texts) for kind in KINDS):
@@ -211,7 +231,9 @@ def field_of_text(row: Row, fields: Mapping[str, str]) -> str | None:
 
 
 def likely_text(rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """The field whose strings have the most letters, and then the most characters; None without strings."""
+    """The field whose strings have the most letters, and then the most characters; None without
+    strings.
+    """
     letters: Counter[str] = Counter()
     characters: Counter[str] = Counter()
     for row in rows:
@@ -223,7 +245,9 @@ def likely_text(rows: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def letter_count(text: str) -> int:
-    """The number of letters; 0 for a long word in ASCII, such as a URL, a hash or a vector in base64."""
+    """The number of letters; 0 for a long word in ASCII, such as a URL, a hash or a vector in
+    base64.
+    """
     if len(text) > LONGEST_WORD and text.isascii() and " " not in text:
         return 0
     return sum(map(str.isalpha, text))
@@ -272,7 +296,9 @@ def wrong_field(row: Row, name: str, expected: str) -> DataError:
 
 def missing_field(row: Row, name: str, standard: str | None = None) -> DataError:
     """The error for a row without the field `name`, which --field reads as the field `standard`."""
-    return row.error(f'"{name}" is missing', advice=advice_on_missing(name, standard, tuple(row.values)))
+    return row.error(
+        f'"{name}" is missing', advice=advice_on_missing(name, standard, tuple(row.values))
+    )
 
 
 @lru_cache(64)  # of many bad rows, which mostly have the same fields
@@ -298,7 +324,9 @@ def class_of(row: Row, name: str) -> str:
     if isinstance(value, float) and value.is_integer():
         if abs(value) < 2.0**63:
             return str(int(value))
-        span = row.spans()[name]  # parsed again, because orjson rounds a number of more than 64 bits
+        span = row.spans()[
+            name
+        ]  # parsed again, because orjson rounds a number of more than 64 bits
         return str(int(json.loads(row.line[span.value : span.end])))
     if not isinstance(value, str | int):
         raise wrong_field(row, name, "a string or a whole number")
@@ -315,10 +343,11 @@ def class_name(value: Label) -> str:
 
 
 def scored(row: Row, name: str) -> float | None:
-    """The number in a field; None if the field is null or blank, which means that the row has no score.
+    """The number in a field; None if the field is null or blank, which means that the row has no
+    score.
 
-    A string with a number is accepted, because TSV and CSV have only strings. STS 2015 and 2016 contain
-    pairs with a blank score.
+    A string with a number is accepted, because TSV and CSV have only strings. STS 2015 and 2016
+    contain pairs with a blank score.
     """
     value = row.values.get(name)
     if isinstance(value, str) and not value.strip():
@@ -337,7 +366,9 @@ LABELS = {"0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0, "false": 0.0, "true": 1.0}
 
 
 def labelled(row: Row, name: str) -> float | None:
-    """The label 0 or 1 in a field, also false or true, or as a string; None if it is null or blank."""
+    """The label 0 or 1 in a field, also false or true, or as a string; None if it is null
+    or blank.
+    """
     value = row.values.get(name)
     if name not in row.values or isinstance(value, list | dict):
         raise wrong_field(row, name, "0 or 1")

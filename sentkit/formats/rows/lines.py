@@ -17,7 +17,9 @@ MAX_LINE = 1 << 26  # bytes of a row
 READ = 1 << 16  # bytes per read; a pipe gives the bytes that it has
 EXCERPT = 1 << 16  # bytes kept of a line over the limit
 
-LineBlock = tuple[int, list[bytes]]  # number of the first line, from 1, and the lines with their ends
+LineBlock = tuple[
+    int, list[bytes]
+]  # number of the first line, from 1, and the lines with their ends
 
 
 class LongLine(bytes):
@@ -29,7 +31,9 @@ def is_too_long(size: int) -> bool:
 
 
 def too_long() -> BadLine:
-    return BadLine(f"a row of more than {MAX_LINE} bytes", "shorten or divide it, for example with jq")
+    return BadLine(
+        f"a row of more than {MAX_LINE} bytes", "shorten or divide it, for example with jq"
+    )
 
 
 def line_blocks(file: Any) -> Iterator[LineBlock]:
@@ -40,8 +44,8 @@ def line_blocks(file: Any) -> Iterator[LineBlock]:
 def lines_of(chunks: Iterable[bytes], *, is_start: bool = True) -> Iterator[LineBlock]:
     """The lines of a file that is read in chunks, as many as end in each of them.
 
-    Only newlines separate lines; U+2028 does not. A byte order mark is removed if this is the start of the
-    file. Memory holds at most MAX_LINE bytes of a line.
+    Only newlines separate lines; U+2028 does not. A byte order mark is removed if this is the start
+    of the file. Memory holds at most MAX_LINE bytes of a line.
     """
     number = 1
     pieces: list[bytes] = []  # of a line without its end so far
@@ -103,8 +107,14 @@ def jsonl_blocks(source: str, blocks: Iterable[LineBlock]) -> Iterator[RowBlock]
             values = list(map(orjson.loads, lines))
         except orjson.JSONDecodeError:
             values = []  # a blank line, or a bad one
-        if len(values) == len(lines) and {*map(type, values)} == {dict} and LongLine not in map(type, lines):
-            yield RowBlock([line.strip() for line in lines], values, [source] * len(lines), numbers, lines)
+        if (
+            len(values) == len(lines)
+            and {*map(type, values)} == {dict}
+            and LongLine not in map(type, lines)
+        ):
+            yield RowBlock(
+                [line.strip() for line in lines], values, [source] * len(lines), numbers, lines
+            )
         else:
             filled = [i for i, line in enumerate(lines) if line.strip() or type(line) is LongLine]
             raws = [lines[i] for i in filled]
@@ -113,7 +123,9 @@ def jsonl_blocks(source: str, blocks: Iterable[LineBlock]) -> Iterator[RowBlock]
             yield made_block(objects, source, numbers, raws, [line.strip() for line in raws])
 
 
-def text_blocks(source: str, blocks: Iterable[LineBlock], *, detected: bool = False) -> Iterator[RowBlock]:
+def text_blocks(
+    source: str, blocks: Iterable[LineBlock], *, detected: bool = False
+) -> Iterator[RowBlock]:
     """Every line is a row, also an empty one, so row n is line n.
 
     If the format was `detected`, a JSON object is an error, not a sentence.
@@ -128,7 +140,9 @@ def text_blocks(source: str, blocks: Iterable[LineBlock], *, detected: bool = Fa
         yield made_block(values, source, [*range(first, first + len(lines))], lines)
 
 
-BEGINS = re.compile(rb"\s*(#{1,6}\s|[-*+]\s|\d{1,2}[.)]\s|[>|])")  # a heading, an item, a quote or a table
+BEGINS = re.compile(
+    rb"\s*(#{1,6}\s|[-*+]\s|\d{1,2}[.)]\s|[>|])"
+)  # a heading, an item, a quote or a table
 HEADING = re.compile(rb"#{1,6}\s")
 FENCES = (b"```", b"~~~")
 
@@ -136,9 +150,9 @@ FENCES = (b"```", b"~~~")
 def paragraph_blocks(source: str, blocks: Iterable[LineBlock]) -> Iterator[RowBlock]:
     """Every paragraph of text or Markdown is a row, with the number of its first line.
 
-    A paragraph ends before a blank line, and before a line of BEGINS. A heading is a row of its own. Lines
-    without letters and digits (such as those below headings) and the fences of code end a paragraph and are
-    left out.
+    A paragraph ends before a blank line, and before a line of BEGINS. A heading is a row of its
+    own. Lines without letters and digits (such as those below headings) and the fences of code end
+    a paragraph and are left out.
     """
     start = 0  # the number of the first line of the paragraph
     paragraph: list[bytes] = []  # its lines
@@ -147,7 +161,9 @@ def paragraph_blocks(source: str, blocks: Iterable[LineBlock]) -> Iterator[RowBl
         rows = list[tuple[int, bytes]]()
         for number, line in enumerate(lines, first):
             text = line.strip()
-            empty = text.startswith(FENCES) or not any(chr(byte).isalnum() or byte > 127 for byte in text)
+            empty = text.startswith(FENCES) or not any(
+                chr(byte).isalnum() or byte > 127 for byte in text
+            )
 
             # This line ends the paragraph before it.
             if paragraph and (empty or BEGINS.match(line) or HEADING.match(paragraph[0])):
@@ -235,7 +251,9 @@ detected_text_blocks = partial(text_blocks, detected=True)
 
 
 def looks_like_json(line: bytes) -> bool:
-    """Whether a line starts with a brace, valid or not, or is a JSON list. Text can start with a bracket."""
+    """Whether a line starts with a brace, valid or not, or is a JSON list. Text can start with a
+    bracket.
+    """
     line = line.lstrip()
     return line.startswith(b"{") or (line.startswith(b"[") and isinstance(_parsed(line), list))
 
@@ -262,5 +280,11 @@ def object_of(line: bytes) -> dict[str, Any] | BadLine:
 
 def json_type(value: object) -> str:
     """The type of a JSON value, for messages."""
-    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    names = {
+        dict: "an object",
+        list: "a list",
+        str: "a string",
+        bool: "true or false",
+        type(None): "null",
+    }
     return names.get(type(value), "a number")

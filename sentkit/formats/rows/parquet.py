@@ -1,8 +1,8 @@
 """Read the records of a Parquet file as JSON lines, in batches. Needs pyarrow.
 
-Types without a JSON form become text: times and dates as in ISO 8601, binary values as base64. A decimal is a
-number with all its digits. A float32 has the shortest digits that restore it. NaN, infinity and a time out of
-range become null.
+Types without a JSON form become text: times and dates as in ISO 8601, binary values as base64. A
+decimal is a number with all its digits. A float32 has the shortest digits that restore it. NaN,
+infinity and a time out of range become null.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,7 +43,9 @@ class ParquetFile:
             raise DataError("duplicate column name", source=path)
 
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[RowBlock]:
-        """The rows from `start` to `stop`. The number of a row counts from 1 at the start of the file."""
+        """The rows from `start` to `stop`. The number of a row counts from 1 at the start of the
+        file.
+        """
         if stop is None:
             stop = self.count
         number = start + 1
@@ -60,14 +62,18 @@ class ParquetFile:
                 yield from jsonl_blocks(self.path, [(number, lines)])
                 number += len(lines)
         except self.errors as error:
-            raise DataError(f"damaged Parquet file: {first_line(error)}", source=self.path) from error
+            raise DataError(
+                f"damaged Parquet file: {first_line(error)}", source=self.path
+            ) from error
 
     def _values(self, name: str, array: Any) -> Sequence[Any]:
         try:
             return values_of(array)
         except UnknownType as error:
             problem = f'the column "{name}" has the type {error}, which has no JSON form'
-            raise DataError(problem, source=self.path, advice="convert it to text, or remove it") from error
+            raise DataError(
+                problem, source=self.path, advice="convert it to text, or remove it"
+            ) from error
 
     def _batches(self, start: int, stop: int) -> Iterator[Any]:
         """The records from `start` to `stop`. Row groups without one of them are not read."""
@@ -93,7 +99,9 @@ class ParquetFile:
 
 @contextmanager
 def open_parquet(path: str) -> Iterator[ParquetFile]:
-    """Open a Parquet file, or standard input if it is a file. The footer at its end is read first."""
+    """Open a Parquet file, or standard input if it is a file. The footer at its end is read
+    first.
+    """
     import_pyarrow()
     with open_input(path) as file:
         if not file.seekable():
@@ -144,7 +152,9 @@ def simple_values_of(array: Any) -> Sequence[Any]:
     types = import_pyarrow().types
     type_ = array.type
     name = str(type_).removeprefix("large_")
-    if types.is_floating(type_):  # of numpy: its numbers have the shortest digits in JSON, and NaN is null
+    if types.is_floating(
+        type_
+    ):  # of numpy: its numbers have the shortest digits in JSON, and NaN is null
         floats: Any = array.to_numpy(zero_copy_only=False)
         if floats.dtype == np.float16:
             return floats.astype(np.float32)
@@ -163,7 +173,9 @@ def simple_values_of(array: Any) -> Sequence[Any]:
 
 
 def times(array: Any) -> list[Any]:
-    """Times as text. Those with a time zone are in UTC, with the suffix Z, as the file stores them."""
+    """Times as text. Those with a time zone are in UTC, with the suffix Z, as the file
+    stores them.
+    """
     suffix = ""
     if getattr(array.type, "tz", None) is not None:
         suffix = "Z"

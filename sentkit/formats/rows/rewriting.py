@@ -1,4 +1,6 @@
-"""Write a row again with another text, or with a variant of its text. All other bytes stay as they are."""
+"""Write a row again with another text, or with a variant of its text. All other bytes stay as they
+are.
+"""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -15,12 +17,16 @@ class OneText:
 
     FIELDS = ("text",)
 
-    def __init__(self, fields: Mapping[str, str], keep: str | None = None, *, replace: bool = False) -> None:
+    def __init__(
+        self, fields: Mapping[str, str], keep: str | None = None, *, replace: bool = False
+    ) -> None:
         self.name = fields.get("text", "text")
         self.keep = keep
         self.replace = replace
         if keep == self.name:
-            raise UsageError(f"--keep {keep}: this field gets the new text", advice="choose another name")
+            raise UsageError(
+                f"--keep {keep}: this field gets the new text", advice="choose another name"
+            )
 
     def __call__(self, row: Row) -> tuple[Row, tuple[str, ...]]:
         row.refuse_duplicates()
@@ -54,10 +60,13 @@ class VariantRows:
     """Reads sentences and returns lines with their variants."""
 
     def __init__(self, name: str, *, replace: bool) -> None:
-        """`name` is the field with the text. With `replace` it gets the variant; else rows become pairs."""
+        """`name` is the field with the text. With `replace` it gets the variant; else rows become
+        pairs.
+        """
         if name == RECORD:
             raise UsageError(
-                f'--field "text={name}": the field "{name}" is reserved for the record of sentkit augment',
+                f'--field "text={name}": the field "{name}" is reserved for the record of sentkit '
+                f"augment",
                 advice="choose another field",
             )
         self.name = name
@@ -89,7 +98,9 @@ class VariantRows:
         )
 
     def line(self, sentence: Sentence, variant: str, run: Mapping[str, Any]) -> bytes:
-        """The line with the variant and with this run at the end of its record. Includes the newline."""
+        """The line with the variant and with this run at the end of its record. Includes the
+        newline.
+        """
         row = sentence.row
         name = self.name
         if not self.replace:
@@ -117,5 +128,7 @@ class VariantRows:
 def is_run(value: object) -> bool:
     """Whether a value is the record of a run of sentkit augment, as far as it is read."""
     return (
-        isinstance(value, dict) and isinstance(value.get("view"), int) and isinstance(value.get("ops"), list)
+        isinstance(value, dict)
+        and isinstance(value.get("view"), int)
+        and isinstance(value.get("ops"), list)
     )

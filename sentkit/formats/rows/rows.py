@@ -1,7 +1,7 @@
 """Read JSONL, text, TSV, CSV and Parquet as blocks of rows: JSON objects with their original bytes.
 
-A parser (`kinds.py`, `vectors.py`) checks the fields of rows. `Inputs` calls it, so all invalid rows are
-handled in the same way.
+A parser (`kinds.py`, `vectors.py`) checks the fields of rows. `Inputs` calls it, so all invalid
+rows are handled in the same way.
 """
 
 import os
@@ -36,13 +36,16 @@ FIRST_BLOCK = 16  # items
 
 
 class ReadCounter:
-    """Counts bytes and rows that were read. `share` also needs the finished rows, as commands read ahead.
+    """Counts bytes and rows that were read. `share` also needs the finished rows, as commands read
+    ahead.
 
     At the end of the last file, a NoRowsError is raised if no row was valid.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
-        self.sizes = {path: size_of(path) for path in paths}  # in bytes; None if it is no regular file
+        self.sizes = {
+            path: size_of(path) for path in paths
+        }  # in bytes; None if it is no regular file
         self.total: int | None = None  # without paths, or if a size is None
         if paths and None not in self.sizes.values():
             self.total = sum(self.sizes[path] or 0 for path in paths)
@@ -56,7 +59,9 @@ class ReadCounter:
 
     @contextmanager
     def file(self, raw: BinaryIO) -> Iterator[None]:
-        """Count the bytes of a file while the block reads it. Compressed files count compressed bytes."""
+        """Count the bytes of a file while the block reads it. Compressed files count compressed
+        bytes.
+        """
         if self.total is None:
             yield
             self._end(0)
@@ -89,7 +94,9 @@ class ReadCounter:
             self.watch(rows)
 
     def share(self, done: int) -> float | None:
-        """The finished share of the input, from the number of finished rows; None if the size is unknown."""
+        """The finished share of the input, from the number of finished rows; None if the size is
+        unknown.
+        """
         if not self.total:
             return None
         share_read = (self._finished_bytes + self._position()) / self.total
@@ -113,8 +120,8 @@ def size_of(path: str) -> int | None:
 class Rejects:
     """Receives the bad rows of the reader, the tokenizer and the writer.
 
-    Raises the error of the first one, or with `skip` counts all and writes them to `file`, in the format that
-    sentkit-rows(5) describes.
+    Raises the error of the first one, or with `skip` counts all and writes them to `file`, in the
+    format that sentkit-rows(5) describes.
     """
 
     skip: bool = False
@@ -125,7 +132,9 @@ class Rejects:
     first: DataError | None = None
 
     def good_places(self, block: RowBlock) -> Iterator[Sequence[int] | slice]:
-        """Yield the indices of the good rows. If a bad row is an error, those before it come first."""
+        """Yield the indices of the good rows. If a bad row is an error, those before it
+        come first.
+        """
         if not block.bad:
             yield slice(None)
             return
@@ -167,7 +176,9 @@ class Inputs:
     """The files of one command as one stream of rows."""
 
     paths: Sequence[str] = ("-",)
-    format: str | None = None  # jsonl, text, tsv, csv or parquet; None: by suffix, then by the first line
+    format: str | None = (
+        None  # jsonl, text, tsv, csv or parquet; None: by suffix, then by the first line
+    )
     fields: Mapping[str, str] = field(default_factory=dict)  # standard name -> name in the input
     rejects: Rejects = field(default_factory=Rejects)
     counter: ReadCounter = field(default=None)  # type: ignore[assignment]  # by default, that of the paths
@@ -176,7 +187,9 @@ class Inputs:
     by_paragraph: bool = False  # of Markdown
     # Opens a vector file or folder as a `Store`, which `rows` cannot import; None for other files.
     vector_file: Callable[[str], Any] = lambda path: None
-    opened: list[Iterator[RowBlock]] = field(default_factory=list)  # the blocks of the first file, until read
+    opened: list[Iterator[RowBlock]] = field(
+        default_factory=list
+    )  # the blocks of the first file, until read
 
     def __post_init__(self) -> None:
         if self.counter is None:
@@ -184,10 +197,14 @@ class Inputs:
 
     def other(self, *paths: str) -> "Inputs":
         """The same options for other files, in which every bad row is an error."""
-        return replace(self, paths=paths, rejects=Rejects(warn=self.rejects.warn), counter=ReadCounter(paths))
+        return replace(
+            self, paths=paths, rejects=Rejects(warn=self.rejects.warn), counter=ReadCounter(paths)
+        )
 
     def place_of(self, row: Row) -> dict[str, Any]:
-        """Where a row comes from, as fields of a record: its number, and its file if there are several."""
+        """Where a row comes from, as fields of a record: its number, and its file if there are
+        several.
+        """
         if len(self.paths) > 1:
             return {"file": readable(row.source), "row": row.number}
         return {"row": row.number}
@@ -199,7 +216,9 @@ class Inputs:
         return self.format or SUFFIXES.get(bare_suffix(path), "")
 
     def blocks(self, parse: TextsOfRow) -> Iterator[RowBlock]:
-        """Yield the rows of all files with their texts, which `parse` finds. Bad rows go to the rejects."""
+        """Yield the rows of all files with their texts, which `parse` finds. Bad rows go to the
+        rejects.
+        """
         for path in self.paths:
             with self.raw_blocks(path) as blocks:
                 for block in blocks:
@@ -233,7 +252,9 @@ class Inputs:
             assert not block, "a block with a good row"
 
     def read(self, parse: Callable[[Row], T], *paths: str) -> Iterator[T]:
-        """Yield `parse(row)` for each row of these files, or of all. An invalid row goes to the rejects."""
+        """Yield `parse(row)` for each row of these files, or of all. An invalid row goes to the
+        rejects.
+        """
         for path in paths or self.paths:
             with self.raw_blocks(path) as blocks:
                 for block in blocks:

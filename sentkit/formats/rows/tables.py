@@ -1,7 +1,8 @@
 """Read TSV and CSV as rows of strings.
 
-Quoting is "none" (a quote is a normal character) or "csv" (RFC 4180: a quoted field can contain delimiters
-and newlines). The default for TSV is "none", because the STS Benchmark contains unpaired quotes.
+Quoting is "none" (a quote is a normal character) or "csv" (RFC 4180: a quoted field can contain
+delimiters and newlines). The default for TSV is "none", because the STS Benchmark contains unpaired
+quotes.
 """
 
 import csv
@@ -25,7 +26,9 @@ csv.field_size_limit(sys.maxsize)  # `CsvReader` limits the size of a record
 
 QUOTED = re.compile('"[^"]*"?')
 Cells = list[str] | BadLine
-Records = tuple[Sequence[int], list[bytes], list[Cells]]  # numbers of the first lines, bytes and cells
+Records = tuple[
+    Sequence[int], list[bytes], list[Cells]
+]  # numbers of the first lines, bytes and cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +47,9 @@ def table_blocks(
 ) -> Iterator[RowBlock]:
     """Yield the rows. Raise a DataError for the header, because without it no line can be read.
 
-    With `columns`, there is no header line. A blank line is a row only in a table of one column, where it is
-    an empty text. Without `quoting`, a warning names the first TSV line with a quoted field.
+    With `columns`, there is no header line. A blank line is a row only in a table of one column,
+    where it is an empty text. Without `quoting`, a warning names the first TSV line with a quoted
+    field.
     """
     header = list(options.columns)
     delimiter, blocks = detected(blocks, DELIMITERS[format], len(header))
@@ -84,7 +88,9 @@ def table_blocks(
             elif len(cells) == len(header):
                 values.append(dict(zip(header, cells, strict=True)))
             else:
-                values.append(BadLine(f"{len(cells)} fields, {origin_of_header} has {len(header)}", advice))
+                values.append(
+                    BadLine(f"{len(cells)} fields, {origin_of_header} has {len(header)}", advice)
+                )
         yield made_block(values, source, [*numbers], raws)
 
 
@@ -100,10 +106,14 @@ def advice_on_width(format: str, delimiter: str, options: TableOptions) -> str:
     return f"{reason} can have a {NAMES.get(delimiter, 'comma')}; to {advice}"
 
 
-def detected(blocks: Iterator[LineBlock], delimiters: str, columns: int) -> tuple[str, Iterator[LineBlock]]:
-    """The delimiter and the same lines. It is the most frequent one outside quotes in the first line.
+def detected(
+    blocks: Iterator[LineBlock], delimiters: str, columns: int
+) -> tuple[str, Iterator[LineBlock]]:
+    """The delimiter and the same lines. It is the most frequent one outside quotes in the first
+    line.
 
-    If this is not a header, it has as many cells as there are `columns`. In doubt, take the first delimiter.
+    If this is not a header, it has as many cells as there are `columns`. In doubt, take the first
+    delimiter.
     """
     first_block = next(blocks, None)
     if first_block is None:
@@ -131,9 +141,12 @@ def plain_records(
         for number, line in zip(numbers, lines, strict=True):
             if has_quoted_field(line, delimiter):
                 ways = (
-                    "sentkit cat --quoting csv removes them, --quoting none keeps them without this warning"
+                    "sentkit cat --quoting csv removes them, --quoting none keeps them without "
+                    "this warning"
                 )
-                warn(f"{source}:{number}: a field is in quotes; the quotes are read as text ({ways})")
+                warn(
+                    f"{source}:{number}: a field is in quotes; the quotes are read as text ({ways})"
+                )
                 warn = None
                 break
 
@@ -147,7 +160,11 @@ def has_quoted_field(line: bytes, delimiter: str) -> bool:
     if b'"' not in line:
         return False
     for cell in line.strip(b"\r\n").split(delimiter.encode()):
-        if len(cell) > 1 and cell[:1] == cell[-1:] == b'"' and b'"' not in cell[1:-1].replace(b'""', b""):
+        if (
+            len(cell) > 1
+            and cell[:1] == cell[-1:] == b'"'
+            and b'"' not in cell[1:-1].replace(b'""', b"")
+        ):
             return True
     return False
 
@@ -167,7 +184,12 @@ class CsvReader:
     """Reads the records of blocks of lines. A quoted field can have lines of several blocks."""
 
     def __init__(
-        self, source: str, blocks: Iterator[LineBlock], delimiter: str, width: int, options: TableOptions
+        self,
+        source: str,
+        blocks: Iterator[LineBlock],
+        delimiter: str,
+        width: int,
+        options: TableOptions,
     ) -> None:
         """`width` is the number of columns; 0: as in the first record."""
         self.source = source
@@ -176,15 +198,19 @@ class CsvReader:
         self.width = width
         self.options = options
         self.waiting = deque[tuple[int, bytes]]()  # lines that were read, with their numbers
-        self.record_lines = list[tuple[int, bytes]]()  # the lines of the current record, with their numbers
-        self.needs_quotes = False  # a quoted field of an earlier record has a delimiter or a newline
+        self.record_lines = list[
+            tuple[int, bytes]
+        ]()  # the lines of the current record, with their numbers
+        self.needs_quotes = (
+            False  # a quoted field of an earlier record has a delimiter or a newline
+        )
         self.reader = csv.reader(self.texts(), strict=True, delimiter=delimiter)
 
     def records(self) -> Iterator[Records]:
         """The records of one block after the other.
 
-        A record over the limit is an error also with --rejects, because its last lines could pass for rows.
-        All records before it are yielded.
+        A record over the limit is an error also with --rejects, because its last lines could pass
+        for rows. All records before it are yielded.
         """
         for first, lines in self.blocks:
             all_lines = b"".join(lines)
@@ -229,7 +255,9 @@ class CsvReader:
         return cells
 
     def texts(self) -> Iterator[str]:
-        """The waiting lines, and those of the next blocks. Each is added to the lines of the record."""
+        """The waiting lines, and those of the next blocks. Each is added to the lines of the
+        record.
+        """
         size = 0
         while True:
             if not self.waiting:
@@ -284,7 +312,8 @@ def long_record(*, lines: int) -> BadLine:
 def advice_on_quotes(source: str, options: TableOptions, *, seems_text: bool, is_open: bool) -> str:
     """How to read a record whose quotes are not those of CSV.
 
-    `seems_text`: with quotes as text, this record and those around it have as many fields as the header.
+    `seems_text`: with quotes as text, this record and those around it have as many fields as the
+    header.
     `is_open`: the record has all lines up to the end of the file.
     """
     if seems_text:

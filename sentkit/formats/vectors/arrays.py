@@ -32,12 +32,20 @@ class StoredVectors:
         select: Callable[[NDArray[Any]], NDArray[Any]] = lambda codes: codes,
         per_row: int = 1,
     ) -> None:
-        """`select` changes the codes (count, k, columns) of a file to (count * per_row, ..., columns)."""
+        """`select` changes the codes (count, k, columns) of a file to (count * per_row, ...,
+        columns).
+        """
         self.files = files
-        self.starts = np.cumsum([0, *(file.count * per_row for file in files)])  # of each file; the end
+        self.starts = np.cumsum(
+            [0, *(file.count * per_row for file in files)]
+        )  # of each file; the end
         self.codes_of_file = lru_cache(OPEN_MAPS)(lambda number: select(files[number].codes()))
         self.kind = files[0].storage.kind
-        self.shape = int(self.starts[-1]), *self.codes_of_file(0).shape[1:-1], files[0].storage.width
+        self.shape = (
+            int(self.starts[-1]),
+            *self.codes_of_file(0).shape[1:-1],
+            files[0].storage.width,
+        )
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -59,7 +67,9 @@ class StoredVectors:
         return joined(codes for codes, _ in self.pieces(rows))
 
     def unscaled(self, rows: slice) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Numbers and factors as in `Storage.unscaled`; several files of int8 have several factors."""
+        """Numbers and factors as in `Storage.unscaled`; several files of int8 have several
+        factors.
+        """
         if self.kind == "int8" and len(self.files) > 1:
             return self[rows], ONE
         return self.files[0].storage.unscaled(self.codes(rows))
@@ -71,7 +81,9 @@ class StoredVectors:
         last = max(int(np.searchsorted(self.starts, stop, side="left")), first + 1)
         for number in range(first, last):
             file_start = int(self.starts[number])
-            codes = self.codes_of_file(number)[max(0, start - file_start) : max(0, stop - file_start)]
+            codes = self.codes_of_file(number)[
+                max(0, start - file_start) : max(0, stop - file_start)
+            ]
             yield codes, self.files[number].storage
 
 
@@ -112,7 +124,8 @@ class SelectedVectors:
 
 
 def places_of_texts(vectors: Vectors) -> NDArray[np.intp] | None:
-    """The indices of the vectors (n, d) that are not zero, as those of texts without tokens; None for all.
+    """The indices of the vectors (n, d) that are not zero, as those of texts without tokens; None
+    for all.
 
     Sign bits have no zero: there, all numbers of such a vector are negative.
     """

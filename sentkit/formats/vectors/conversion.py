@@ -25,7 +25,8 @@ def convert(
     encoding: str | None,
     name_field: str | None = None,
 ) -> int:
-    """Write the rows to `output`, with standard names for the fields of `inputs`. Returns their number.
+    """Write the rows to `output`, with standard names for the fields of `inputs`. Returns their
+    number.
 
     `head` is the largest number of rows, `name_field` a new field with the file of each row.
     """
@@ -65,7 +66,9 @@ def write_vectors(
     if reader.emb:
         spec["_emb"] = reader.emb
     fields = recorded_fields(common_fields(inputs))
-    old_names = {name: field for name, field in fields.items() if name not in inputs.fields}  # not renamed
+    old_names = {
+        name: field for name, field in fields.items() if name not in inputs.fields
+    }  # not renamed
     if old_names:
         spec["fields"] = old_names
 
@@ -79,7 +82,9 @@ def write_vectors(
 
 
 def renamed(fields: Mapping[str, str], name_field: str | None, block: VectorBlock) -> VectorBlock:
-    """The rows with standard names for their fields, and with the field `name_field` for their files."""
+    """The rows with standard names for their fields, and with the field `name_field` for their
+    files.
+    """
     rows = block.rows
     if fields or name_field is not None:
         for index, row in enumerate(rows):

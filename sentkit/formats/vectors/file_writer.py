@@ -49,13 +49,17 @@ class VectorFileWriter:
         record: Mapping[str, Any] | None,
         kind: str,
     ) -> None:
-        """`files` are those of the output, of the offsets, of the rows and, for int8, of the vectors."""
+        """`files` are those of the output, of the offsets, of the rows and, for int8, of the
+        vectors.
+        """
         self.file, self.offsets, self.rows = files[:3]
         self.vectors = files[-1] if kind == "int8" else self.file
         self.kind = kind
         self.names = names
         self.width = width
-        self.storage = Storage("float32" if kind == "int8" else kind, width)  # of the rows as they come
+        self.storage = Storage(
+            "float32" if kind == "int8" else kind, width
+        )  # of the rows as they come
         self.largest = np.zeros(width, np.float32)  # magnitude of each dimension
         self.count = 0  # rows
         self.row_bytes = 0  # of all lines with their newlines
@@ -68,7 +72,9 @@ class VectorFileWriter:
         if kind == "binary":
             spec = spec_of_signs(spec)
             stored["width"] = width
-        self.metadata = {"sentkit": orjson.dumps({**spec, "vectors": list(names), **stored}).decode()}
+        self.metadata = {
+            "sentkit": orjson.dumps({**spec, "vectors": list(names), **stored}).decode()
+        }
         self.record = record  # of a block; the caller can replace it by a shorter one
         if record is not None:
             self.metadata["block"] = orjson.dumps(record).decode()
@@ -182,7 +188,12 @@ def copy_block(file: VectorFile, path: str, record: Mapping[str, Any]) -> None:
     header_size = file.header.end
     entries: dict[str, Placed] = {}
     for name, entry in file.header.entries.items():
-        entries[name] = (entry.dtype, entry.shape, entry.start - header_size, entry.end - header_size)
+        entries[name] = (
+            entry.dtype,
+            entry.shape,
+            entry.start - header_size,
+            entry.end - header_size,
+        )
     metadata = {**file.header.metadata, "block": orjson.dumps(record).decode(), "digest": NO_DIGEST}
     hashed = hashlib.sha256()
     with open_output(path, force=True) as copy, open_file(file.path) as original:

@@ -1,10 +1,12 @@
 """The fingerprint of a space. Two vectors are comparable only if their fingerprints are equal.
 
-`_emb` is `label:hash`, such as `minilm/mean/n:a1b2c3d4e5f6`. The label is for people. The hash identifies
-the space: it covers the tensors, the tokenizer and the readout. Each later step (truncation to a dimension,
-unit length, a transform) adds to the hash: H(space, step). So a filter needs only `_emb` to compute the same
-hash as `encode` with that step, or as a checkpoint that includes the step. Properties that can differ within
-one space (prompt, maximum length, precision) are recorded, but not hashed.
+`_emb` is `label:hash`, such as `minilm/mean/n:a1b2c3d4e5f6`. The label is for people. The hash
+identifies
+the space: it covers the tensors, the tokenizer and the readout. Each later step (truncation to a
+dimension, unit length, a transform) adds to the hash: H(space, step). So a filter needs only `_emb`
+to compute the same hash as `encode` with that step, or as a checkpoint that includes the step.
+Properties that can differ within one space (prompt, maximum length, precision) are recorded, but
+not hashed.
 """
 
 import hashlib
@@ -18,7 +20,8 @@ import orjson
 from sentkit.formats.rows.lines import json_type
 
 DIGITS = 12
-# A label without transforms, which it names by "+whitening" and the like; "L1+L12:mean" is a readout.
+# A label without transforms, which it names by "+whitening" and the like; "L1+L12:mean" is a
+# readout.
 MODEL_LABEL = re.compile(
     r"(?!.*\+(?!L[0-9]))(?P<model>[^/>]+)/(?P<readout>[^/>]+)(?P<steps>(?:/[^/>]+)*):[0-9a-f]+"
 )
@@ -42,7 +45,9 @@ def name_for_label(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """The space of vectors. They are comparable if `hash` is equal. Vector files store also `metadata`."""
+    """The space of vectors. They are comparable if `hash` is equal. Vector files store also
+    `metadata`.
+    """
 
     label: str
     hash: str
@@ -58,7 +63,9 @@ class Space:
         return {"_emb": self.emb, **self.metadata}
 
     def after(self, suffix: str, step: str) -> "Space":
-        """The space after one more step. `suffix` is appended to the label; `step` is the hash of it."""
+        """The space after one more step. `suffix` is appended to the label; `step` is the hash of
+        it.
+        """
         steps = [*self.metadata.get("steps", ()), f"{suffix}:{step}"]
         return Space(
             label=self.label + suffix,
@@ -73,7 +80,8 @@ SIGN = "/sign"  # the step of vectors that are stored as sign bits: +1 above zer
 
 
 def spec_of_signs(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec of the signs of vectors, which are another space. The signs of signs are the same vectors.
+    """The spec of the signs of vectors, which are another space. The signs of signs are the same
+    vectors.
 
     A spec is what a vector file stores of its space, as in `Space.full`.
     """
@@ -95,16 +103,21 @@ def space_of_signs(space: str) -> str:
 def without_machine(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The spec without the loss of int8, the number of threads and the kind of products.
 
-    The loss is a measurement whose last digits differ between machines. The others change at most the last
-    bits of vectors.
+    The loss is a measurement whose last digits differ between machines. The others change at most
+    the last bits of vectors.
     """
-    return {name: value for name, value in spec.items() if name not in (INT8_LOSS, "threads", "products")}
+    return {
+        name: value
+        for name, value in spec.items()
+        if name not in (INT8_LOSS, "threads", "products")
+    }
 
 
 def emb_problem(emb: object) -> str | None:
     """The reason why an `_emb` is invalid; None if it is valid or absent (None).
 
-    Two invalid values could have equal (for example empty) hashes, and different spaces would look the same.
+    Two invalid values could have equal (for example empty) hashes, and different spaces would look
+    the same.
     """
     if emb is None or (isinstance(emb, str) and EMB.fullmatch(emb)):
         return None
@@ -118,10 +131,11 @@ def space_of(emb: str) -> str:
 
 
 def target_space(emb: str) -> str | None:
-    """The hash of a second space that the vectors were trained to match, from the end of the label, or None.
+    """The hash of a second space that the vectors were trained to match, from the end of the label,
+    or None.
 
-    `ckpt/pooler>0123456789ab:a1b2c3d4e5f6` is in the space a1b2c3d4e5f6, and comparable with 0123456789ab.
-    A later step appends to the label and removes this property.
+    `ckpt/pooler>0123456789ab:a1b2c3d4e5f6` is in the space a1b2c3d4e5f6, and comparable with
+    0123456789ab. A later step appends to the label and removes this property.
     """
     match = re.search(rf">({HASH})\Z", emb.rpartition(":")[0])
     if match is None:
@@ -149,7 +163,9 @@ def edition_advice(emb: str | None, other: str | None) -> str | None:
     if emb is None or other is None or emb.rpartition(":")[0] != other.rpartition(":")[0]:
         return None
     model = emb.partition("/")[0]
-    return f"these are two editions of {model}: encode all rows with one of them (-m gives its folder)"
+    return (
+        f"these are two editions of {model}: encode all rows with one of them (-m gives its folder)"
+    )
 
 
 def record_of_label(emb: str) -> dict[str, Any]:

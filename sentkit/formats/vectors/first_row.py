@@ -1,4 +1,6 @@
-"""Finds the first good row of an input, to decide whether its rows have vectors or texts to encode."""
+"""Finds the first good row of an input, to decide whether its rows have vectors or texts to
+encode.
+"""
 
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -16,8 +18,9 @@ from sentkit.formats.vectors.vectors import is_array
 def from_first_row(inputs: Inputs) -> Iterator[tuple[Inputs, bool]]:
     """Yield the inputs from their first good row on, and whether this row has vectors.
 
-    A row before it has neither vectors nor texts, and goes to the rejects. Only the block of the first good
-    row stays in memory, so that an input can have any number of bad rows, and a pipe is not read further.
+    A row before it has neither vectors nor texts, and goes to the rejects. Only the block of the
+    first good row stays in memory, so that an input can have any number of bad rows, and a pipe is
+    not read further.
     """
     fields = inputs.fields
     for i, path in enumerate(inputs.paths):
@@ -64,4 +67,6 @@ def refuse_unreadable(block: RowBlock, fields: Mapping[str, str]) -> Row | None:
 
 def has_vectors(row: Row, fields: Mapping[str, str]) -> bool:
     """Whether a row has all vector fields of one of the kinds, valid or not."""
-    return any(all(fields.get(name, name) in row.values for name in names) for names in VECTOR_NAMES)
+    return any(
+        all(fields.get(name, name) in row.values for name in names) for names in VECTOR_NAMES
+    )

@@ -37,7 +37,9 @@ def counts_of(run: FolderRun, status: Status, shards: int | None) -> dict[str, A
 def spans_of(numbers: Sequence[int]) -> str:
     """Sorted numbers as in `sbatch --array=`: 1,3-5."""
     spans: list[str] = []
-    for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):  # equal for consecutive ones
+    for _, run in groupby(
+        enumerate(numbers), lambda pair: pair[1] - pair[0]
+    ):  # equal for consecutive ones
         consecutive = [number for _, number in run]
         if len(consecutive) > 1:
             spans.append(f"{consecutive[0]}-{consecutive[-1]}")
@@ -47,7 +49,8 @@ def spans_of(numbers: Sequence[int]) -> str:
 
 
 def problems(run: FolderRun, status: Status) -> Iterator[tuple[str, str | None]]:
-    """Read each block and its input; yield the name and the problem of each block, None if it is intact.
+    """Read each block and its input; yield the name and the problem of each block, None if it is
+    intact.
 
     The problem of an input has no name of a block.
     """
@@ -61,7 +64,9 @@ def problems(run: FolderRun, status: Status) -> Iterator[tuple[str, str | None]]
         try:
             inputs = inputs_of(run, number, path)
             description = describe_input(inputs, path)
-            changed = [name for name in ("size", "head", "tail") if description[name] != record[name]]
+            changed = [
+                name for name in ("size", "head", "tail") if description[name] != record[name]
+            ]
             if changed:
                 yield "", f"{path}: has changed: its {changed[0]} differs from run.json"
             else:

@@ -48,7 +48,9 @@ class Status:
 
 
 def as_now(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of an older run.json as this version writes them: there, -v added `MARKS` to rows."""
+    """The settings of an older run.json as this version writes them: there, -v added `MARKS` to
+    rows.
+    """
     new = {**settings, "version": VERSION}
     if new.pop("verbose", False):
         if new["on_truncate"] == "warn":
@@ -78,7 +80,9 @@ class FolderRun(Grid):
         self.settings = as_now(settings)
         emb = settings["encoder"].get("_emb")
         if not emb or emb_problem(emb) or not settings["inputs"] or not settings["block_bytes"]:
-            raise DataError('no inputs, no "block_bytes", or "encoder" has no valid "_emb"', source=run)
+            raise DataError(
+                'no inputs, no "block_bytes", or "encoder" has no valid "_emb"', source=run
+            )
         for number, record in enumerate(settings["inputs"]):
             check_fields(record, INPUT, run, f"input {number}")
         self.store: Any = self.settings["store"]
@@ -99,7 +103,9 @@ class FolderRun(Grid):
     def status(self) -> Status:
         names, leftovers = self.existing()
         status = Status({}, [], unknown=False, leftovers=leftovers)
-        last_starts = dict(sorted(map(input_and_start, names)))  # of the last existing block of each input
+        last_starts = dict(
+            sorted(map(input_and_start, names))
+        )  # of the last existing block of each input
         for number in range(len(self.inputs)):
             blocks = self.blocks(number)
             if self.length(number) is None:  # the blocks up to the last one that exists
@@ -120,7 +126,9 @@ class FolderRun(Grid):
         return status
 
     def record(self, name: str, header: Header | None = None) -> Mapping[str, Any]:
-        """The record of a block in its header, which must have the position and the size of this block."""
+        """The record of a block in its header, which must have the position and the size of this
+        block.
+        """
         path = self.file(name)
         number, start = input_and_start(name)
         block = self.block(number, start)
@@ -138,7 +146,10 @@ class FolderRun(Grid):
             end_fits = (record["stop"], record["last"]) == (block.stop, block.last)
         start_fits = (record["input"], record["start"]) == (block.input, block.start)
         if not start_fits or not end_fits or record["rows"] != rows:
-            problem = f"this file is not the block {name}: it was copied, renamed or made with other inputs"
+            problem = (
+                f"this file is not the block {name}: it was copied, renamed or made with "
+                f"other inputs"
+            )
             raise DataError(problem, source=path, advice=again(self.path))
         for key, value in self.block_spec.items():
             if spec.get(key) != value:
@@ -164,7 +175,9 @@ class FolderRun(Grid):
         )
 
     def verified(self, name: str, first: VectorFile | None = None) -> VectorFile:
-        """Read a block; raise a DataError if it is damaged, or does not fit to the block `first`."""
+        """Read a block; raise a DataError if it is damaged, or does not fit to the block
+        `first`.
+        """
         file = self.opened(name)
         file.verify()
         file.refuse_difference(first or file)
@@ -181,7 +194,9 @@ def open_folder(path: str) -> FolderRun:
 
 
 def folder_of(path: str, settings: dict[str, Any] | None) -> FolderRun | None:
-    """The vector folder with these settings; None if its run.json is of another program, or missing."""
+    """The vector folder with these settings; None if its run.json is of another program, or
+    missing.
+    """
     if settings is None or settings.get("format") != FORMAT:
         return None
     return FolderRun(path, settings)
@@ -203,10 +218,11 @@ OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 def create_folder(
     path: str, settings: Settings, defaults: Settings, existing: FolderRun | None
 ) -> tuple[FolderRun, bool]:
-    """Create run.json, or compare these settings with it. Also returns whether this process created it.
+    """Create run.json, or compare these settings with it. Also returns whether this process created
+    it.
 
-    A setting with the value None has the value that run.json has; `defaults` are for a new run.json.
-    `existing` is the folder if it was there when the command began.
+    A setting with the value None has the value that run.json has; `defaults` are for a new
+    run.json. `existing` is the folder if it was there when the command began.
     """
     new = {name: defaults.get(name) if value is None else value for name, value in settings.items()}
     record = {"format": FORMAT, "version": VERSION, **new}
@@ -231,7 +247,9 @@ def create_folder(
 def compare(folder: FolderRun, settings: Settings) -> None:
     """Refuse a setting that differs from run.json."""
     names = {name for name, value in settings.items() if value is not None} - {"inputs", "encoder"}
-    old = without_machine(folder.settings["encoder"]) | {name: folder.settings.get(name) for name in names}
+    old = without_machine(folder.settings["encoder"]) | {
+        name: folder.settings.get(name) for name in names
+    }
     new = without_machine(settings["encoder"]) | {name: settings[name] for name in names}
     for name in {**settings, **new, **old}:
         if old.get(name) != new.get(name):
@@ -248,7 +266,9 @@ def input_change(folder: FolderRun, inputs: Sequence[Mapping[str, Any]]) -> Data
     missing: Mapping[str, Any] = {}
     count = len(folder.inputs)
     for position, (old, new) in enumerate(zip_longest(folder.inputs, inputs, fillvalue=missing), 1):
-        changed = [name for name in {**old, **new} if old.get(name) != new.get(name) and name != "path"]
+        changed = [
+            name for name in {**old, **new} if old.get(name) != new.get(name) and name != "path"
+        ]
         if "name" in changed:
             old_name = shown(old["name"]) if old else "missing"
             new_name = shown(new["name"]) if new else "missing"
@@ -265,7 +285,8 @@ def input_change(folder: FolderRun, inputs: Sequence[Mapping[str, Any]]) -> Data
     return None
 
 
-# The values of the fields that readers use: a type, one value, or a tuple of these. Numbers are not negative.
+# The values of the fields that readers use: a type, one value, or a tuple of these. Numbers are not
+# negative.
 FLAG = (False, True)
 TEXT = (str, None)
 COUNT = (int, None)
@@ -294,14 +315,19 @@ BLOCK: Mapping[str, Any] = {
     "last": FLAG,
     "source": str,  # digest of the bytes or rows that were read
 }
-EMPTY_RECORD = dict.fromkeys(BLOCK, 10**18) | {"last": False, "source": "0" * 64}  # the widest values
+EMPTY_RECORD = dict.fromkeys(BLOCK, 10**18) | {
+    "last": False,
+    "source": "0" * 64,
+}  # the widest values
 
 
 def fits(value: Any, kind: Any) -> bool:
     if isinstance(kind, tuple):
         return any(fits(value, option) for option in kind)
     if kind is int:
-        return type(value) is int and 0 <= value < 10**15  # the name of a block has at most fifteen digits
+        return (
+            type(value) is int and 0 <= value < 10**15
+        )  # the name of a block has at most fifteen digits
     if isinstance(kind, type):
         return type(value) is kind
     return type(value) is type(kind) and value == kind
@@ -319,4 +345,6 @@ def check_fields(values: Any, kinds: Mapping[str, Any], source: str, title: str)
     for name, kind in kinds.items():
         value = values.get(name)
         if not fits(value, kind):
-            raise DataError(f'{title}: "{name}" is {shown(value)}, which is not valid', source=source)
+            raise DataError(
+                f'{title}: "{name}" is {shown(value)}, which is not valid', source=source
+            )

@@ -1,7 +1,8 @@
 """The blocks of the inputs of a vector folder: consecutive rows that one vector file holds.
 
-A block is a byte range of an input, or a number of rows if the input has no byte positions. Its name has the
-number of the input and the start of the block, so the names that exist are the state of the work.
+A block is a byte range of an input, or a number of rows if the input has no byte positions. Its
+name has the number of the input and the start of the block, so the names that exist are the state
+of the work.
 """
 
 import os
@@ -36,10 +37,11 @@ EDGE = 1 << 16  # bytes at both ends of an input that run.json identifies
 
 @dataclass(slots=True)
 class Block:
-    """Consecutive rows of an input: the lines that start in a byte range, records of Parquet, or rows.
+    """Consecutive rows of an input: the lines that start in a byte range, records of Parquet, or
+    rows.
 
-    A block reads the same rows and the same bytes in every process, so its digest detects a changed input.
-    Errors count lines from the start of a byte range.
+    A block reads the same rows and the same bytes in every process, so its digest detects a changed
+    input. Errors count lines from the start of a byte range.
     """
 
     input: int  # number of the input
@@ -82,7 +84,9 @@ class Block:
             yield from inputs.parsed(rows, parse)
 
     def digest(self) -> str:
-        """The digest of the bytes or rows, which are read if they were not. Bad rows are not reported."""
+        """The digest of the bytes or rows, which are read if they were not. Bad rows are not
+        reported.
+        """
         if not self.source:
             hashed = sha256()
             if self.format in LINES:
@@ -163,7 +167,9 @@ class Grid:
 
     @cached_property
     def offsets(self) -> list[int]:
-        """The index of the first block of each input, and the number of all blocks, as far as it is known."""
+        """The index of the first block of each input, and the number of all blocks, as far as it is
+        known.
+        """
         numbers = range(len(self.inputs))
         counts = [blocks_of(self.length(number) or 0, self.step(number)) for number in numbers]
         return [0, *accumulate(counts)]
@@ -192,12 +198,16 @@ class Grid:
         return (self.block(number, i * step, path) for i in range(count))
 
     def place_of(self, block: Block) -> tuple[Any, ...]:
-        """What two folders have in common at a block: name and kind of the input, and the range of it."""
+        """What two folders have in common at a block: name and kind of the input, and the range of
+        it.
+        """
         record = self.inputs[block.input]
         return record["name"], record["grid"], record["format"], block.start, block.stop, block.last
 
     def read(self, inputs: Inputs, number: int, path: str) -> Iterator[Block]:
-        """The blocks of an input at `path`. Those of a stream have their rows, and exist only meanwhile."""
+        """The blocks of an input at `path`. Those of a stream have their rows, and exist only
+        meanwhile.
+        """
         if self.length(number) is not None:
             yield from self.blocks(number, path)
             return
@@ -206,15 +216,21 @@ class Grid:
         with inputs.raw_blocks(path) as row_blocks:
             for rows in row_blocks:
                 waiting.extend(rows)
-                while len(waiting) > self.block_rows:  # more than one block, so this is not the last
+                while (
+                    len(waiting) > self.block_rows
+                ):  # more than one block, so this is not the last
                     block_rows = waiting.between(0, self.block_rows)
                     waiting = waiting.between(self.block_rows, len(waiting))
                     yield self.block_of_stream(number, path, start, block_rows, last=False)
                     start += self.block_rows
             yield self.block_of_stream(number, path, start, waiting, last=True)
 
-    def block_of_stream(self, number: int, path: str, start: int, rows: RowBlock, *, last: bool) -> Block:
-        """A block with its rows. The digest is that of their JSON: a header or the first line changes it."""
+    def block_of_stream(
+        self, number: int, path: str, start: int, rows: RowBlock, *, last: bool
+    ) -> Block:
+        """A block with its rows. The digest is that of their JSON: a header or the first line
+        changes it.
+        """
         lines = [*rows.raws] if self.by_line else [*rows.lines]
         for index in rows.bad:
             lines[index] = rows.raws[index]
@@ -238,7 +254,8 @@ def blocks_of(size: int, block: int) -> int:
 
 
 def describe_input(inputs: Inputs, path: str) -> dict[str, Any]:
-    """What run.json records about an input. A grid of rows is for inputs that cannot be split at a byte.
+    """What run.json records about an input. A grid of rows is for inputs that cannot be split at a
+    byte.
 
     `rows` is the number of rows of a Parquet file, and null for other inputs.
     """

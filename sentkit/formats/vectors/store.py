@@ -26,13 +26,19 @@ from sentkit.formats.vectors.vector_file import RECORDED_FIELDS, VectorFile, Vec
 class VectorFolder(VectorSource):
     """The blocks of a complete vector folder for reading, or some of them."""
 
-    def __init__(self, run: FolderRun, files: Sequence[VectorFile], digest_of_all: str = "") -> None:
-        """`files` are consecutive blocks; the digest is of all blocks, if these are only some of them."""
+    def __init__(
+        self, run: FolderRun, files: Sequence[VectorFile], digest_of_all: str = ""
+    ) -> None:
+        """`files` are consecutive blocks; the digest is of all blocks, if these are only some of
+        them.
+        """
         self.run = run
         self.path = run.path
         self.digest = digest_of_all
         self._files = files
-        first = next((file for file in files if file.count), files[0])  # an empty block may have no width
+        first = next(
+            (file for file in files if file.count), files[0]
+        )  # an empty block may have no width
         for file in files:
             file.refuse_difference(first)
         self.spec = first.spec
@@ -73,7 +79,9 @@ class VectorFolder(VectorSource):
 
 
 def open_vectors(path: str) -> VectorSource | None:
-    """Open a vector file or a vector folder; None for other files. An incomplete folder is an error."""
+    """Open a vector file or a vector folder; None for other files. An incomplete folder is an
+    error.
+    """
     run = find_folder(path)
     if run is not None:
         return VectorFolder(run, files_of(run))
@@ -112,7 +120,9 @@ def encoded_files(inputs: Inputs) -> set[str]:
 
 
 def recorded_fields(fields: Mapping[str, str]) -> dict[str, str]:
-    """The part of a field mapping that a vector file records. Vectors always have their standard names."""
+    """The part of a field mapping that a vector file records. Vectors always have their standard
+    names.
+    """
     recorded: dict[str, str] = {}
     for standard, name in sorted(fields.items()):
         if standard in RECORDED_FIELDS and name != standard:
@@ -121,7 +131,9 @@ def recorded_fields(fields: Mapping[str, str]) -> dict[str, str]:
 
 
 def fields_of(inputs: Inputs, path: str) -> dict[str, str]:
-    """Standard name -> name in the rows of one file. --field overrides the record of a vector file."""
+    """Standard name -> name in the rows of one file. --field overrides the record of a
+    vector file.
+    """
     source = inputs.vector_file(path)
     if source is None:
         return {**inputs.fields}
@@ -140,13 +152,17 @@ def common_fields(inputs: Inputs) -> dict[str, str]:
             if name != first_name:
                 problem = f'"{standard}" is read from the field "{name}", '
                 problem += f'but in {first_path} from the field "{first_name}"'
-                advice = f"to use one field for all files, add --field {quote(f'{standard}={first_name}')}"
+                advice = (
+                    f"to use one field for all files, add --field "
+                    f"{quote(f'{standard}={first_name}')}"
+                )
                 raise DataError(problem, source=path, advice=advice)
     return first_fields
 
 
 def common_spec(inputs: Inputs, kind: str | None = None) -> dict[str, Any]:
-    """The part of the spec that is equal in all input files. Empty if one input is not a vector file.
+    """The part of the spec that is equal in all input files. Empty if one input is not a vector
+    file.
 
     "rounded" has the kind of an input whose numbers an output of this kind stores in another form.
     """
@@ -156,9 +172,13 @@ def common_spec(inputs: Inputs, kind: str | None = None) -> dict[str, Any]:
     first, *other_specs = (source.spec for source in sources)
     common: dict[str, Any] = {}
     for name, value in first.items():
-        if name not in ("fields", "rounded") and all(spec.get(name) == value for spec in other_specs):
+        if name not in ("fields", "rounded") and all(
+            spec.get(name) == value for spec in other_specs
+        ):
             common[name] = value
-    kinds = {source.kind for source in sources} | {str(source.spec.get("rounded")) for source in sources}
+    kinds = {source.kind for source in sources} | {
+        str(source.spec.get("rounded")) for source in sources
+    }
     rounded = kinds & {"float16", "int8"} - {kind}
     if rounded:
         common["rounded"] = min(rounded)

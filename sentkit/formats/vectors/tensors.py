@@ -1,7 +1,8 @@
-"""Headers of safetensors files, and how a vector file stores numbers: float32, float16, int8 or sign bits.
+"""Headers of safetensors files, and how a vector file stores numbers: float32, float16, int8 or
+sign bits.
 
-Reading checks the position and size of each tensor. int8 has one scale for each dimension. `DTYPES` has the
-type of `embeddings` for each kind. Readers get float32 for every kind.
+Reading checks the position and size of each tensor. int8 has one scale for each dimension. `DTYPES`
+has the type of `embeddings` for each kind. Readers get float32 for every kind.
 """
 
 import math
@@ -20,11 +21,22 @@ from sentkit.formats.files import is_pipe, open_file
 from sentkit.formats.outputs.temporary import create
 
 ITEM_SIZES = {
-    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1,
-    "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
-    "I32": 4, "U32": 4, "F32": 4,
-    "I64": 8, "U64": 8, "F64": 8,
-}  # fmt: skip
+    "BOOL": 1,
+    "U8": 1,
+    "I8": 1,
+    "F8_E4M3": 1,
+    "F8_E5M2": 1,
+    "I16": 2,
+    "U16": 2,
+    "F16": 2,
+    "BF16": 2,
+    "I32": 4,
+    "U32": 4,
+    "F32": 4,
+    "I64": 8,
+    "U64": 8,
+    "F64": 8,
+}
 # Types that do not become float32.
 UNCHANGED = {"float64": "F64", "int64": "I64", "float16": "F16", "int8": "I8"}
 LARGEST_HEADER = 100_000_000  # same limit as in the safetensors library
@@ -75,7 +87,9 @@ def read_header(path: str | Path) -> Header:
     if not isinstance(values, dict):
         raise DataError("not a safetensors file: the header is not an object", source=source)
     metadata = values.pop("__metadata__", None) or {}
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+    if not isinstance(metadata, dict) or not all(
+        isinstance(value, str) for value in metadata.values()
+    ):
         raise DataError("not a safetensors file: a metadata value is not a string", source=source)
     header_end = 8 + length
     entries = {name: _entry(name, value, header_end, source) for name, value in values.items()}
@@ -112,10 +126,20 @@ def _entry(name: str, value: Any, base: int, source: str) -> Entry:
                 return entry
     except (TypeError, KeyError, ValueError):
         pass
-    raise DataError(f'tensor "{name[:80]}": its type, shape and offsets do not agree', source=source)
+    raise DataError(
+        f'tensor "{name[:80]}": its type, shape and offsets do not agree', source=source
+    )
 
 
-NUMPY = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "i1", "I32": "<i4", "I64": "<i8", "U8": "u1"}
+NUMPY = {
+    "F16": "<f2",
+    "F32": "<f4",
+    "F64": "<f8",
+    "I8": "i1",
+    "I32": "<i4",
+    "I64": "<i8",
+    "U8": "u1",
+}
 
 
 def read_array(path: str | Path, name: str) -> NDArray[Any]:
@@ -125,7 +149,9 @@ def read_array(path: str | Path, name: str) -> NDArray[Any]:
         raise DataError(f'no tensor "{name}" of a supported type', source=str(path))
     with open_file(str(path)) as file:
         file.seek(entry.start)
-        return np.frombuffer(file.read(entry.end - entry.start), NUMPY[entry.dtype]).reshape(entry.shape)
+        return np.frombuffer(file.read(entry.end - entry.start), NUMPY[entry.dtype]).reshape(
+            entry.shape
+        )
 
 
 def write_arrays(
@@ -147,8 +173,12 @@ def laid_out(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> dict[str, P
     return entries
 
 
-def put_arrays(file: BinaryIO, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
-    """Write tensors in safetensors format: the types of UNCHANGED as they are, all others as float32."""
+def put_arrays(
+    file: BinaryIO, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]
+) -> None:
+    """Write tensors in safetensors format: the types of UNCHANGED as they are, all others as
+    float32.
+    """
     types = {name: UNCHANGED.get(array.dtype.name, "F32") for name, array in arrays.items()}
     entries = laid_out((name, types[name], array.shape) for name, array in arrays.items())
     file.write(header_bytes(entries, metadata))
@@ -171,7 +201,9 @@ def note_in(header: Header, source: str) -> dict[str, Any]:
     return note
 
 
-def header_bytes(entries: Mapping[str, Placed], metadata: Mapping[str, str], size: int = 0) -> bytes:
+def header_bytes(
+    entries: Mapping[str, Placed], metadata: Mapping[str, str], size: int = 0
+) -> bytes:
     """A safetensors header of at least `size` bytes, whose number is a multiple of eight."""
     values: dict[str, Any] = {}
     if metadata:
@@ -189,17 +221,21 @@ STORES = tuple(DTYPES)
 FLOATS = ("float32", "float16")  # these can contain NaN and infinity
 FLOAT16_MAX = 65504.0
 STEPS = 127  # int8 codes are -127 to 127
-# A scale has so many significant bits that its product with each code is exact in float32. So a file that is
-# read and stored again as int8 keeps its codes and scales.
+# A scale has so many significant bits that its product with each code is exact in float32. So a
+# file that is read and stored again as int8 keeps its codes and scales.
 SCALE_BITS = 17
 SMALLEST_SCALE = 2.0**-126
-# The bits of float16 in float32: the sign, and the others behind three zeros. The exponents differ by 112.
+# The bits of float16 in float32: the sign, and the others behind three zeros. The exponents differ
+# by 112.
 HALF_BITS = np.int32(-0x70002000)
 HALF_FACTOR = np.array(2.0**112, "<f4")
 ONE = np.array(1, "<f4")
 # The eight numbers of each byte of sign bits.
-SIGNS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1) * np.float32(2) - np.float32(1)
-# The largest scale whose products are finite. It is above 2 ** 121, so the last of its 17 bits is 2 ** 105.
+SIGNS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1) * np.float32(2) - np.float32(
+    1
+)
+# The largest scale whose products are finite. It is above 2 ** 121, so the last of its 17 bits is 2
+# ** 105.
 LARGEST_SCALE = np.floor(np.finfo(np.float32).max / STEPS / 2.0**105) * 2.0**105
 
 
@@ -231,11 +267,15 @@ class Storage:
         return vectors.astype(self.dtype, copy=False)
 
     def unscaled(self, codes: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Numbers (..., d) and factors, (d,) or (), with the vectors as products; float16 must be finite."""
+        """Numbers (..., d) and factors, (d,) or (), with the vectors as products; float16 must be
+        finite.
+        """
         if self.kind == "binary":
             vectors = np.take(SIGNS, codes, axis=0)  # five times as fast as unpackbits
             return vectors.reshape(*codes.shape[:-1], 8 * codes.shape[-1])[..., : self.width], ONE
-        if self.kind == "float16":  # the bits at their places in float32, four times as fast as astype
+        if (
+            self.kind == "float16"
+        ):  # the bits at their places in float32, four times as fast as astype
             bits = codes.view("<i2").astype("<i4")
             bits <<= 13
             bits &= HALF_BITS
@@ -255,7 +295,9 @@ class Storage:
 
 def finite_halves(codes: NDArray[Any]) -> bool:
     """Whether all float16 are finite; 16 times as fast as isfinite."""
-    return bool(codes.view("<i2").max(initial=0) < 0x7C00 and codes.view("<u2").max(initial=0) < 0xFC00)
+    return bool(
+        codes.view("<i2").max(initial=0) < 0x7C00 and codes.view("<u2").max(initial=0) < 0xFC00
+    )
 
 
 def sign_bits(vectors: NDArray[np.float32]) -> NDArray[np.uint8]:
@@ -264,7 +306,9 @@ def sign_bits(vectors: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 
 def scales_of(largest: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The scale of each dimension from its largest magnitude, (d,) -> (d,); rounded up to SCALE_BITS."""
+    """The scale of each dimension from its largest magnitude, (d,) -> (d,); rounded up to
+    SCALE_BITS.
+    """
     mantissa, exponent = np.frexp(largest.astype(np.float64) / STEPS)
     scales = np.ldexp(np.ceil(np.ldexp(mantissa, SCALE_BITS)), exponent - SCALE_BITS)
     return np.clip(scales, SMALLEST_SCALE, LARGEST_SCALE).astype("<f4")

@@ -1,8 +1,9 @@
 """Read vector files: vectors and their rows in one safetensors file, in constant memory.
 
-The tensors are `embeddings` (n, d), or (n, k, d) for pairs and triplets; `row_offsets` (n + 1,) int64; and
-`rows` uint8, the JSONL lines. With int8 there is also `scales` (d,). The metadata key `sentkit` contains the
-spec, the names of the vectors, and the kind of storage if it is not float32. `digest` is of all other bytes.
+The tensors are `embeddings` (n, d), or (n, k, d) for pairs and triplets; `row_offsets` (n + 1,)
+int64; and `rows` uint8, the JSONL lines. With int8 there is also `scales` (d,). The metadata key
+`sentkit` contains the spec, the names of the vectors, and the kind of storage if it is not float32.
+`digest` is of all other bytes.
 """
 
 import math
@@ -82,8 +83,12 @@ class VectorSource(ABC):
     def row(self, index: int) -> Row:
         """The row at an index, counted from 0, without its vectors."""
 
-    def row_blocks_with_vectors(self, *, verify: bool) -> Iterator[tuple[RowBlock, NDArray[np.float32]]]:
-        """The rows with their vectors (n, k, d). With `verify`, the digest of each file is checked before."""
+    def row_blocks_with_vectors(
+        self, *, verify: bool
+    ) -> Iterator[tuple[RowBlock, NDArray[np.float32]]]:
+        """The rows with their vectors (n, k, d). With `verify`, the digest of each file is checked
+        before.
+        """
         for file in self.files:
             if verify:
                 file.verify()
@@ -124,7 +129,9 @@ class VectorFile(VectorSource):
         record_of: Callable[[Header], Mapping[str, Any]] = lambda header: {},
         before: int = 0,
     ) -> None:
-        """Of a block of a folder: the path of the folder, how its record is read, and the rows before it."""
+        """Of a block of a folder: the path of the folder, how its record is read, and the rows
+        before it.
+        """
         self.path = path
         self.source = path if folder is None else folder  # of the rows, for messages
         self.before = before
@@ -148,7 +155,11 @@ class VectorFile(VectorSource):
         names = self.spec.get("vectors", ["embedding"])
         per_row = math.prod(shape[1:-1])
         possible_names = [list(kind.vectors) for kind in KINDS if len(kind.vectors) == per_row]
-        if len(shape) not in (2, 3) or shape_of_offsets != (shape[0] + 1,) or names not in possible_names:
+        if (
+            len(shape) not in (2, 3)
+            or shape_of_offsets != (shape[0] + 1,)
+            or names not in possible_names
+        ):
             raise self._other("its tensors and the names of its vectors do not agree")
         self.names = tuple(names)
         self.storage = self._storage(kind, shape[-1])
@@ -189,9 +200,11 @@ class VectorFile(VectorSource):
     # Checks.
 
     def damage(self) -> str | None:
-        """The reason why these are not the bytes that were written; None for a file with the right digest.
+        """The reason why these are not the bytes that were written; None for a file with the right
+        digest.
 
-        The digest in the header is that of the data, followed by the header with NO_DIGEST in its place.
+        The digest in the header is that of the data, followed by the header with NO_DIGEST in its
+        place.
         """
         digest = self.header.metadata.get("digest")
         if digest is None:
@@ -213,10 +226,15 @@ class VectorFile(VectorSource):
             raise DataError(f"damaged: {damage}", source=self.path, advice=advice)
 
     def refuse_difference(self, first: "VectorFile") -> None:
-        """Raise a DataError if these vectors do not fit to those of another block of the same folder."""
+        """Raise a DataError if these vectors do not fit to those of another block of the same
+        folder.
+        """
         differs = False
         if self.count and first.count:  # an empty block may have no width
-            differs = without_machine(self.spec) != without_machine(first.spec) or self.width != first.width
+            differs = (
+                without_machine(self.spec) != without_machine(first.spec)
+                or self.width != first.width
+            )
         if differs or self.kind != first.kind:
             problem = f"its space, fields or storage differ from {first.path}"
             raise DataError(problem, source=self.path)
@@ -240,10 +258,14 @@ class VectorFile(VectorSource):
         return self.storage.decode(codes.reshape(shape))
 
     def codes(self) -> NDArray[Any]:
-        """The stored numbers (n, k, columns), memory-mapped. Changes stay in this process (copy on write)."""
+        """The stored numbers (n, k, columns), memory-mapped. Changes stay in this process (copy on
+        write).
+        """
         shape = self.count, len(self.names), self.storage.columns
         start = self.header.entries["embeddings"].start
-        return np.memmap(local_path(self.path), self.storage.dtype, "c", start, shape).view(np.ndarray)
+        return np.memmap(local_path(self.path), self.storage.dtype, "c", start, shape).view(
+            np.ndarray
+        )
 
     # Rows.
 
@@ -279,7 +301,9 @@ class VectorFile(VectorSource):
             first += len(lines)
 
     def _block(self, lines: list[bytes], first: int) -> RowBlock:
-        """The rows, of which the first has the number `first` + 1; the error of the first bad one."""
+        """The rows, of which the first has the number `first` + 1; the error of the first
+        bad one.
+        """
         stripped = [line.strip() for line in lines]
         emb = self.emb
         try:
@@ -303,7 +327,9 @@ class VectorFile(VectorSource):
             if isinstance(values, dict) and b"\n" in line:  # between fields; two rows of JSONL
                 values = BadLine("a row has more than one line")
             elif isinstance(values, dict) and values.get("_emb", self.emb) != self.emb:
-                values = BadLine('"_emb" of this row differs from "_emb" in the metadata of the file')
+                values = BadLine(
+                    '"_emb" of this row differs from "_emb" in the metadata of the file'
+                )
             if isinstance(values, BadLine):
                 raise values.at(self.path, number)
 

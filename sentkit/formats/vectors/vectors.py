@@ -1,4 +1,6 @@
-"""Read vectors from rows (lists or base64), vector files and .npy. A stream has one space and one shape."""
+"""Read vectors from rows (lists or base64), vector files and .npy. A stream has one space and one
+shape.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -53,7 +55,9 @@ class VectorBlock:
         return replace(self, rows=self.rows.take(indices), vectors=self.vectors[indices])
 
     def good_places(self, rejects: Rejects) -> Iterator[Sequence[int] | slice]:
-        """Yield the indices of the good rows. The others go to the rejects with their vectors and `_emb`."""
+        """Yield the indices of the good rows. The others go to the rejects with their vectors and
+        `_emb`.
+        """
         if self.separate:
             for index in self.rows.bad:
                 self.rows.raws[index] = self._line_with_vectors(index)
@@ -64,7 +68,8 @@ class VectorBlock:
         vectors = self.vectors[index]
         encode = as_list if np.isfinite(vectors).all() else as_base64
         new_fields = [
-            (name.encode(), encode(vector)) for name, vector in zip(self.names, vectors, strict=True)
+            (name.encode(), encode(vector))
+            for name, vector in zip(self.names, vectors, strict=True)
         ]
         if self.emb and "_emb" not in values:
             new_fields.insert(0, (b"_emb", orjson.dumps(self.emb)))
@@ -74,8 +79,9 @@ class VectorBlock:
 class VectorReader:
     """Reads rows with vectors from JSONL and vector files.
 
-    The first row that is accepted determines the vector fields, their length and their space. A later row
-    that differs is a DataError, also in another file, because different spaces are not comparable.
+    The first row that is accepted determines the vector fields, their length and their space. A
+    later row that differs is a DataError, also in another file, because different spaces are not
+    comparable.
     """
 
     def __init__(
@@ -91,7 +97,9 @@ class VectorReader:
         self.verify = verify
         self.begun = False  # whether a row was accepted
         # What the first accepted row determines:
-        self.names: tuple[str, ...] = ()  # standard names: embedding, or embedding_a and embedding_b, ...
+        self.names: tuple[
+            str, ...
+        ] = ()  # standard names: embedding, or embedding_a and embedding_b, ...
         self.width = 0
         self.emb: str | None = None
 
@@ -106,7 +114,9 @@ class VectorReader:
         limit: int | None = None,
         paths: Sequence[str] | None = None,
     ) -> Iterator[VectorBlock]:
-        """Yield the rows of all files in blocks, the first `limit` of them. `check` can mark rows as bad."""
+        """Yield the rows of all files in blocks, the first `limit` of them. `check` can mark rows
+        as bad.
+        """
         if limit == 0:
             return
         remaining = limit
@@ -114,7 +124,8 @@ class VectorReader:
             for rows in self.read(path):
                 start = 0
                 while start < len(rows):
-                    # Before a row is accepted, one after the other, because a bad one determines nothing.
+                    # Before a row is accepted, one after the other, because a bad one determines
+                    # nothing.
                     one_by_one = not self.begun or remaining is not None
                     stop = start + 1 if one_by_one else len(rows)
                     block = self._checked(rows, start, stop, check)
@@ -129,7 +140,9 @@ class VectorReader:
                     start = stop
 
     def read(self, path: str) -> Iterator[RowBlock | VectorBlock]:
-        """The rows of a file before their vectors are parsed; with vectors if a file has them separately."""
+        """The rows of a file before their vectors are parsed; with vectors if a file has them
+        separately.
+        """
         names = VECTOR_NAMES[-1]
         emb = None
         if is_array(path):
@@ -218,7 +231,9 @@ class VectorReader:
                 return ()
         problem = "this row has no vector"
         if "cluster" in values:
-            advice = "add --keep-vectors to sentkit cluster, which leaves out the vectors of its rows"
+            advice = (
+                "add --keep-vectors to sentkit cluster, which leaves out the vectors of its rows"
+            )
             rows.refuse(0, problem, advice=advice)
             return ()
         field = field_of_text(rows.row(0), fields)
@@ -229,7 +244,9 @@ class VectorReader:
     def admitted(
         self, rows: RowBlock, vectors: Vector, names: tuple[str, ...], embs: Sequence[str | None]
     ) -> VectorBlock:
-        """Compare finite vectors in names, space and length with the first row, which sets these."""
+        """Compare finite vectors in names, space and length with the first row, which sets
+        these.
+        """
         if self.begun and not self.names:
             rows.refuse_all(UNEXPECTED)
         if self.finite:
@@ -239,10 +256,14 @@ class VectorReader:
             self.width = vectors.shape[2]
             self.emb = embs[0]
         if names != self.names:
-            rows.refuse_all(f"this row has {', '.join(names)}, the first row has {', '.join(self.names)}")
+            rows.refuse_all(
+                f"this row has {', '.join(names)}, the first row has {', '.join(self.names)}"
+            )
         for emb in {*embs} - {self.emb}:
             if emb is None or self.emb is None or space_of(emb) != space_of(self.emb):
-                self._refuse_space(rows, [index for index, other in enumerate(embs) if other == emb], emb)
+                self._refuse_space(
+                    rows, [index for index, other in enumerate(embs) if other == emb], emb
+                )
         if vectors.shape[2] != self.width:
             self._refuse_width(rows, range(len(rows)), vectors.shape[2])
         return VectorBlock(rows, vectors, self._names_there(names), embs[0])
@@ -270,7 +291,9 @@ class VectorReader:
         """Yield the vectors (n, k, d) of `size` rows at a time; the last block can be smaller."""
         file: VectorSource | None = self.inputs.vector_file(path)
         if file is None or self.inputs.rejects.skip:
-            yield from resized((block.vectors for block in self.blocks(paths=[path])), np.concatenate, size)
+            yield from resized(
+                (block.vectors for block in self.blocks(paths=[path])), np.concatenate, size
+            )
             return
         refuse_renamed_vectors(self.inputs, path)
         count = 0
@@ -311,11 +334,23 @@ def read_array_file(path: str) -> NDArray[Any]:
     """The numbers of a .npy file (n, d), memory-mapped."""
     open_file(path).close()
     try:
-        array = np.lib.format.open_memmap(local_path(path), mode="r")  # refuses pickled objects and archives
-    except (ValueError, TypeError, SyntaxError, OverflowError, MemoryError, OSError, TokenError) as error:
+        array = np.lib.format.open_memmap(
+            local_path(path), mode="r"
+        )  # refuses pickled objects and archives
+    except (
+        ValueError,
+        TypeError,
+        SyntaxError,
+        OverflowError,
+        MemoryError,
+        OSError,
+        TokenError,
+    ) as error:
         raise DataError("not an array of numbers in the format of numpy", source=path) from error
     if array.ndim != 2 or array.dtype.kind not in "fiu" or not array.shape[1]:
-        problem = f"an array of {array.dtype} and shape {array.shape}, expected numbers (rows, width)"
+        problem = (
+            f"an array of {array.dtype} and shape {array.shape}, expected numbers (rows, width)"
+        )
         raise DataError(problem, source=path)
     return array
 
@@ -323,16 +358,21 @@ def read_array_file(path: str) -> NDArray[Any]:
 def array_blocks(path: str, count: int) -> Iterator[tuple[RowBlock, Vector]]:
     """Empty rows with their vectors (n, 1, d) as float32."""
     for start in range(0, count, ARRAY_ROWS):
-        with np.errstate(over="ignore"):  # one map of the whole file would keep all its pages in memory
+        with np.errstate(
+            over="ignore"
+        ):  # one map of the whole file would keep all its pages in memory
             block = read_array_file(path)[start : start + ARRAY_ROWS, None].astype(np.float32, "C")
-        rows = block_of(Row(b"{}", {}, path, number) for number in range(start + 1, start + len(block) + 1))
+        rows = block_of(
+            Row(b"{}", {}, path, number) for number in range(start + 1, start + len(block) + 1)
+        )
         yield rows, block
 
 
 def resized(
     blocks: Iterable[Any], join: Callable[[list[Any]], Any], size: int, first: int = 0
 ) -> Iterator[Any]:
-    """The same rows in blocks of `first`, 4 * `first` ... and up to `size` rows, by default of `size` rows.
+    """The same rows in blocks of `first`, 4 * `first` ... and up to `size` rows, by default of
+    `size` rows.
 
     So a result does not depend on the rows that each read of a pipe returned.
     """
@@ -364,7 +404,9 @@ def refuse_renamed_vectors(inputs: Inputs, path: str) -> None:
     """Refuse --field for the vectors of a vector file, which have their standard names."""
     renamed_vectors = sorted(inputs.fields.keys() & set(VECTORS))
     if renamed_vectors:
-        raise UsageError(f"{path}: --field {renamed_vectors[0]} cannot rename the vectors of a vector file")
+        raise UsageError(
+            f"{path}: --field {renamed_vectors[0]} cannot rename the vectors of a vector file"
+        )
 
 
 def refuse_not_finite(rows: RowBlock, vectors: Vector) -> None:
@@ -375,7 +417,9 @@ def refuse_not_finite(rows: RowBlock, vectors: Vector) -> None:
 
 
 def raw_vectors(rows: RowBlock, names: Sequence[str]) -> list[bytes]:
-    """The vectors of each row as float32, one after the other. A field is base64 or a list of numbers."""
+    """The vectors of each row as float32, one after the other. A field is base64 or a list of
+    numbers.
+    """
     vectors_of_rows: list[bytes] = []
     for index, values in enumerate(rows.values):
         vectors: list[bytes] = []

@@ -29,10 +29,14 @@ class VectorOutput:
     encoding: str = "list"  # in JSONL: list or base64
     force: bool = False  # overwrite an existing output
     replace: bool = False  # overwrite existing fields of a row
-    store: str | None = None  # in vector files: float32 and so on; None: float32, or as in a vector folder
+    store: str | None = (
+        None  # in vector files: float32 and so on; None: float32, or as in a vector folder
+    )
 
     def check(self, path: str) -> None:
-        """Raise an error for an output of another format, or one that does not store vectors separately."""
+        """Raise an error for an output of another format, or one that does not store vectors
+        separately.
+        """
         check_output(path)
         if self.store is not None and not is_safetensors(path):
             advice = "use -o with a name that ends in .safetensors"
@@ -47,20 +51,28 @@ class VectorWriter(ABC):
     replace: bool
 
     def check(self, rows: RowBlock, vectors: NDArray[np.float32], more: Sequence[str] = ()) -> None:
-        """Mark the rows that cannot be written as bad. `more` are the names of further new fields."""
+        """Mark the rows that cannot be written as bad. `more` are the names of further new
+        fields.
+        """
         refuse_not_finite(rows, vectors)  # JSON cannot represent NaN
         refuse_kind(rows, vectors, self.kind)
         refuse_existing_fields(rows, [*more, *self.new_fields], replace=self.replace)
 
     @abstractmethod
-    def write(self, rows: RowBlock, vectors: NDArray[np.float32], extra: Sequence[NewFields] = ()) -> None:
-        """Write rows that `check` has passed, with their vectors (n, k, d) and further new fields."""
+    def write(
+        self, rows: RowBlock, vectors: NDArray[np.float32], extra: Sequence[NewFields] = ()
+    ) -> None:
+        """Write rows that `check` has passed, with their vectors (n, k, d) and further new
+        fields.
+        """
 
     @abstractmethod
     def flush(self) -> None:
         """Send the rows so far to the reader of a pipe."""
 
-    def put(self, rows: RowBlock, vectors: NDArray[np.float32], extra: Sequence[NewFields] = ()) -> None:
+    def put(
+        self, rows: RowBlock, vectors: NDArray[np.float32], extra: Sequence[NewFields] = ()
+    ) -> None:
         """Write rows; raise the error of the first one that cannot be written."""
         self.check(rows, vectors, [name.decode() for name, _ in extra[0]] if extra else ())
         if rows.bad:
@@ -73,7 +85,9 @@ class JsonlWriter(VectorWriter):
 
     kind = None
 
-    def __init__(self, out: BinaryIO, emb: str | None, names: Sequence[str], form: VectorOutput) -> None:
+    def __init__(
+        self, out: BinaryIO, emb: str | None, names: Sequence[str], form: VectorOutput
+    ) -> None:
         self.out = out
         self.replace = form.replace
         self.encode = ENCODINGS[form.encoding]
@@ -84,13 +98,17 @@ class JsonlWriter(VectorWriter):
             self.emb = [(b"_emb", orjson.dumps(emb))]
             self.new_fields = ["_emb", *names]
 
-    def write(self, rows: RowBlock, vectors: NDArray[np.float32], extra: Sequence[NewFields] = ()) -> None:
+    def write(
+        self, rows: RowBlock, vectors: NDArray[np.float32], extra: Sequence[NewFields] = ()
+    ) -> None:
         new_fields = list[NewFields]()
         for row_vectors in vectors:
             fields_of_vectors = zip(self.names, map(self.encode, row_vectors), strict=True)
             new_fields.append([*self.emb, *fields_of_vectors])
         if extra:
-            new_fields = [[*fields, *vectors] for fields, vectors in zip(extra, new_fields, strict=True)]
+            new_fields = [
+                [*fields, *vectors] for fields, vectors in zip(extra, new_fields, strict=True)
+            ]
         self.out.write(b"\n".join([*with_fields(rows, new_fields), b""]))
 
     def flush(self) -> None:
@@ -106,7 +124,9 @@ class SeparateWriter(VectorWriter):
         self.kind = writer.kind
         self.new_fields = ("_emb", *writer.names)
 
-    def write(self, rows: RowBlock, vectors: NDArray[np.float32], extra: Sequence[NewFields] = ()) -> None:
+    def write(
+        self, rows: RowBlock, vectors: NDArray[np.float32], extra: Sequence[NewFields] = ()
+    ) -> None:
         rows = rows.without(self.new_fields)
         lines = with_fields(rows, extra) if extra else rows.lines
         self.writer.write(lines, vectors)
@@ -178,8 +198,12 @@ def as_jsonl(block: VectorBlock, emb: str | None, encoding: str | None) -> list[
     return with_fields(rows, new_fields)
 
 
-def output_paths(output: str, readouts: Sequence[str], form: VectorOutput, *, force: bool) -> list[str]:
-    """The output path for each readout. Raises an error if the format is unknown or the path exists."""
+def output_paths(
+    output: str, readouts: Sequence[str], form: VectorOutput, *, force: bool
+) -> list[str]:
+    """The output path for each readout. Raises an error if the format is unknown or the path
+    exists.
+    """
     if len(readouts) == 1:
         paths = [output]
     elif output == "-" or Path(output).is_file() or is_file_name(output):
@@ -209,7 +233,9 @@ def open_writers(
     width: int,
     form: VectorOutput,
 ) -> Iterator[list[VectorWriter]]:
-    """Open a writer for each path. A spec contains `_emb` and properties that only vector files store."""
+    """Open a writer for each path. A spec contains `_emb` and properties that only vector files
+    store.
+    """
     for path in paths:
         form.check(path)
     if len(paths) > 1:
@@ -219,7 +245,9 @@ def open_writers(
         for path, spec in zip(paths, specs, strict=True):
             if is_safetensors(path):
                 kind = form.store or "float32"
-                file = create_vector_file(path, spec, names, width=width, force=form.force, kind=kind)
+                file = create_vector_file(
+                    path, spec, names, width=width, force=form.force, kind=kind
+                )
                 writers.append(SeparateWriter(stack.enter_context(file), form))
             else:
                 out = stack.enter_context(open_output(path, force=form.force))

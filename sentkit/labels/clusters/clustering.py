@@ -1,8 +1,9 @@
 """Clustering: our k-means with exact nearest centres, and the algorithms of scikit-learn and faiss.
 
-k-means is Lloyd's iteration on all rows. Convergence and empty clusters are handled as in scikit-learn. The
-initial centres are distant rows (k-means++, Arthur and Vassilvitskii, 2007). The random draws are also those
-of scikit-learn, so equal seeds give equal centres if no sample is drawn.
+k-means is Lloyd's iteration on all rows. Convergence and empty clusters are handled as in
+scikit-learn. The initial centres are distant rows (k-means++, Arthur and Vassilvitskii, 2007). The
+random draws are also those of scikit-learn, so equal seeds give equal centres if no sample is
+drawn.
 
 Letters in shapes: n rows, d dimensions, k clusters, b rows of a block, t rows tried for one centre.
 """
@@ -35,14 +36,16 @@ def spans(count: int, size: int = ROWS_PER_BLOCK) -> Iterator[slice]:
 class Nearest:
     """Rows that are compared with one set of centres after another.
 
-    Apart from terms that are equal for all centres, |x - c|^2 is |c - m|^2 + 2 (c - m) m - 2 (c - m) x, with
-    the mean m of the rows: products of short vectors have smaller errors. These float32 values only select
-    candidates. If two centres differ by less than the error, the distance in float64 decides, and ties take
-    the first centre. A matrix product rounds equal rows differently at different positions.
+    Apart from terms that are equal for all centres, |x - c|^2 is |c - m|^2 + 2 (c - m) m - 2 (c -
+    m) x, with
+    the mean m of the rows: products of short vectors have smaller errors. These float32 values only
+    select candidates. If two centres differ by less than the error, the distance in float64
+    decides, and ties take the first centre. A matrix product rounds equal rows differently at
+    different positions.
 
-    From the third call on, a row whose label cannot change gets no product: its second nearest centre is
-    farther than its own by more than its own centre and the fastest one have moved since (Hamerly, 2010).
-    With a device, only rows that its products leave undecided get a product here.
+    From the third call on, a row whose label cannot change gets no product: its second nearest
+    centre is farther than its own by more than its own centre and the fastest one have moved since
+    (Hamerly, 2010). With a device, only rows that its products leave undecided get a product here.
     """
 
     def __init__(self, rows: Float32, device: "Device | None" = None) -> None:
@@ -54,7 +57,9 @@ class Nearest:
         self.labels = np.zeros(len(rows), np.intp)
         self.squares = self.own_distances(self.labels, self.mean[None])  # to the mean
         self.drift = np.empty(0)  # (k,): the sum of the movements since all limits were computed
-        self.limits = np.empty(0)  # (n,): of the drift of the label of a row; empty after the first call
+        self.limits = np.empty(
+            0
+        )  # (n,): of the drift of the label of a row; empty after the first call
         self.on_device = None if device is None else device.points(rows, self.mean)
 
     def assign(self, centres: Float64) -> Indices:
@@ -73,7 +78,8 @@ class Nearest:
             self.centres = centres.copy()
             self.labels = self.labels.copy()
 
-        # A value is a product with the weights plus an offset. `longest` and `largest` bound its error.
+        # A value is a product with the weights plus an offset. `longest` and `largest` bound its
+        # error.
         offsets = np.vecdot(short, short) + 2.0 * (short @ self.mean)  # (k,)
         weights = np.ascontiguousarray(-2.0 * short.T, np.float32)  # (d, k)
         short_offsets = offsets.astype(np.float32)
@@ -201,7 +207,9 @@ def of_centres(rows: Float32, centres: Float64, device: "Device | None" = None) 
 
 
 def of_labels(rows: Float32, labels: Indices) -> Clustering:
-    """A clustering from labels (from 0, or -1 for noise), with the mean of each cluster as its centre."""
+    """A clustering from labels (from 0, or -1 for noise), with the mean of each cluster as its
+    centre.
+    """
     count = int(labels.max(initial=-1)) + 1
     centres = np.zeros((count, rows.shape[1]))
     for label in range(count):
@@ -218,7 +226,9 @@ SAMPLE_ROWS_PER_CENTRE = 64  # minimum size of a sample per centre
 
 
 def kmeans(rows: Float32, options: ClusteringOptions, random: np.random.RandomState) -> Clustering:
-    """The best of several restarts. With a sample, they use only its rows, and the best continues on all."""
+    """The best of several restarts. With a sample, they use only its rows, and the best continues
+    on all.
+    """
     if options.sample is not None and options.sample < len(rows):
         chosen = np.sort(random.choice(len(rows), options.sample, replace=False))
         best = kmeans(rows[chosen], replace(options, sample=None), random)
@@ -260,7 +270,9 @@ def lloyd(nearest: Nearest, centres: Float64, options: ClusteringOptions) -> Clu
 
 
 def add_rows(sums: Float64, rows: Float32, indices: Indices, labels: Indices, *, sign: int) -> None:
-    """Add these rows to the sums of their clusters, or subtract them, a few of one cluster at a time."""
+    """Add these rows to the sums of their clusters, or subtract them, a few of one cluster at a
+    time.
+    """
     order = indices[np.argsort(labels[indices], kind="stable")]
     ends = np.cumsum(np.bincount(labels[indices], minlength=len(sums)))
     for total, indices_of_cluster in zip(sums, np.split(order, ends[:-1]), strict=True):
@@ -287,7 +299,9 @@ def means(nearest: Nearest, sums: Float64, labels: Indices, old_centres: Float64
 
 
 def spread_out(rows: Float32, count: int, random: np.random.RandomState) -> Float64:
-    """Choose `count` rows as initial centres, (count, d); fewer if there are fewer distinct rows."""
+    """Choose `count` rows as initial centres, (count, d); fewer if there are fewer distinct
+    rows.
+    """
     size = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_CENTRE * count)
     if len(rows) > max(ROWS_WITHOUT_SAMPLE, size):
         sample = rows[np.sort(random.choice(len(rows), size, replace=False))]
@@ -306,7 +320,9 @@ def distant_rows(rows: Float32, count: int, random: np.random.RandomState) -> li
     squares = lengths(short) ** 2
 
     def from_rows(drawn: Indices) -> Float64:
-        """Squared distances, (n, t); those within rounding error are computed exactly, so that 0 is 0."""
+        """Squared distances, (n, t); those within rounding error are computed exactly, so that 0 is
+        0.
+        """
         magnitudes = squares[:, None] + squares[drawn]
         squared: Float64 = magnitudes - short @ (2.0 * short[drawn]).T
         close = squared <= margins(magnitudes, UNDERFLOW * rows.shape[1])
@@ -333,7 +349,9 @@ MINIBATCH = 4096  # rows
 FAISS_ITERATIONS = 50  # faiss always runs all of them
 
 
-def minibatch(rows: Float32, options: ClusteringOptions, random: np.random.RandomState) -> Clustering:
+def minibatch(
+    rows: Float32, options: ClusteringOptions, random: np.random.RandomState
+) -> Clustering:
     """k-means on mini-batches (Sculley, 2010), and then the nearest centre for each row."""
     from sklearn.cluster import MiniBatchKMeans
 
@@ -354,7 +372,9 @@ def minibatch(rows: Float32, options: ClusteringOptions, random: np.random.Rando
     return best_of(clusterings)
 
 
-def agglomerative(rows: Float32, options: ClusteringOptions, random: np.random.RandomState) -> Clustering:
+def agglomerative(
+    rows: Float32, options: ClusteringOptions, random: np.random.RandomState
+) -> Clustering:
     """Hierarchical clustering by merging pairs of clusters; deterministic."""
     from sklearn.cluster import AgglomerativeClustering
 
@@ -372,13 +392,17 @@ def hdbscan(rows: Float32, options: ClusteringOptions, random: np.random.RandomS
     return of_labels(rows, model.fit_predict(rows).astype(np.intp))
 
 
-def faiss_kmeans(rows: Float32, options: ClusteringOptions, random: np.random.RandomState) -> Clustering:
+def faiss_kmeans(
+    rows: Float32, options: ClusteringOptions, random: np.random.RandomState
+) -> Clustering:
     """k-means on at most 256 rows per cluster, and then the nearest centre for each row."""
     try:
         import faiss
     except ImportError as error:
         advice = "pip install faiss-cpu"
-        raise UnavailableError("--algorithm faiss needs the package faiss", advice=advice) from error
+        raise UnavailableError(
+            "--algorithm faiss needs the package faiss", advice=advice
+        ) from error
     rounds = min(options.iterations, FAISS_ITERATIONS)
     model = faiss.Kmeans(
         rows.shape[1],

@@ -1,4 +1,6 @@
-"""The runs of a clustering: reads rows, clusters them once per seed, and writes the clusters or a report."""
+"""The runs of a clustering: reads rows, clusters them once per seed, and writes the clusters or a
+report.
+"""
 
 import math
 import statistics
@@ -21,7 +23,12 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import edition_advice, short_label, space_of
 from sentkit.formats.vectors.store import common_fields, common_spec, with_fields
 from sentkit.formats.vectors.vectors import VectorBlock
-from sentkit.formats.vectors.writers import VectorOutput, as_jsonl, open_writers, refuse_existing_fields
+from sentkit.formats.vectors.writers import (
+    VectorOutput,
+    as_jsonl,
+    open_writers,
+    refuse_existing_fields,
+)
 from sentkit.labels import UNWATCHED, Watch
 from sentkit.labels.clusters.clustering import (
     ALGORITHMS,
@@ -43,7 +50,9 @@ class ClusteringRun:
     inputs: Inputs
     warn: Callable[[str], None]
     algorithm: str = "kmeans"
-    counts: Sequence[int] = (0,)  # of clusters; 0 if the algorithm, a file or the classes determine it
+    counts: Sequence[int] = (
+        0,
+    )  # of clusters; 0 if the algorithm, a file or the classes determine it
     seeds: Sequence[int] = (0,)
     options: ClusteringOptions = field(default_factory=ClusteringOptions)
     centroids: Points | None = None  # given: each row gets the cluster of the nearest centroid
@@ -66,7 +75,9 @@ class ClusteringRun:
         *,
         apart: bool = True,
     ) -> Points:
-        """Read the rows. Refuse a number of rows that the algorithm or the cluster number does not allow."""
+        """Read the rows. Refuse a number of rows that the algorithm or the cluster number does not
+        allow.
+        """
         points = read_points(self.inputs, check, self.step, lines_of, apart=apart)
         count = len(points.clustered)
         for message in left_out(self.source, len(points) - count, len(points)):
@@ -112,7 +123,9 @@ class ClusteringRun:
         if self.algorithm == "hdbscan":
             min_size = self.options.min_size
             if count < min_size:
-                raise DataError(f"{count} rows cannot form a cluster of {min_size}", source=self.source)
+                raise DataError(
+                    f"{count} rows cannot form a cluster of {min_size}", source=self.source
+                )
         if max(self.counts) > count:
             problem = f"-k {max(self.counts)} is larger than the number of rows, {count}"
             raise DataError(problem, source=self.source)
@@ -133,7 +146,9 @@ class ClusteringRun:
             yield clustering
         fewest = min(cluster_counts)
         if fewest < count:
-            self.warn(f"only {fewest} of {count} clusters contain rows, because many vectors are equal")
+            self.warn(
+                f"only {fewest} of {count} clusters contain rows, because many vectors are equal"
+            )
         elif not fewest:
             self.warn("no clusters: all rows are noise")
 
@@ -168,12 +183,16 @@ def write_rows(
     """
     # The new fields, as one column of (name, value) for each.
     labels = clustering.labels.tolist()
-    columns: list[Iterator[tuple[bytes, bytes]]] = [((b"cluster", b"%d" % label) for label in labels)]
+    columns: list[Iterator[tuple[bytes, bytes]]] = [
+        ((b"cluster", b"%d" % label) for label in labels)
+    ]
     if stability is not None:
         shares = map(significant, stability.tolist())
         columns.append((b"stability", b"%a" % share) for share in shares)
     if keywords_of_clusters is not None:
-        lists = [orjson.dumps(words) for words in [*keywords_of_clusters, []]]  # the last one is of noise, -1
+        lists = [
+            orjson.dumps(words) for words in [*keywords_of_clusters, []]
+        ]  # the last one is of noise, -1
         columns.append((b"keywords", lists[label]) for label in labels)
     fields_of_rows = zip(*columns, strict=True)
 
@@ -254,9 +273,11 @@ def write_clusters(
     replace: bool,
     force: bool,
 ) -> list[Record]:
-    """Write the centroids and, unless `form` is "describe", the rows, with the best clustering of all seeds.
+    """Write the centroids and, unless `form` is "describe", the rows, with the best clustering of
+    all seeds.
 
-    If the clusters are `described`, the descriptions are returned, with numbers of keywords and nearest rows.
+    If the clusters are `described`, the descriptions are returned, with numbers of keywords and
+    nearest rows.
     `with_keywords`: each row gets the keywords of its cluster.
     """
     new = list[str]()
@@ -286,7 +307,9 @@ def write_clusters(
         return records
     stability = None
     if form == "stability":
-        labels_of_others = [clustering.labels for clustering in clusterings if clustering is not best]
+        labels_of_others = [
+            clustering.labels for clustering in clusterings if clustering is not best
+        ]
         stability = agreeing(best.labels, labels_of_others)
     keywords_of_clusters = None
     if with_keywords:
@@ -328,9 +351,11 @@ class Description:
 def agreement_records(
     run: ClusteringRun, truth: str, description: Description | None = None
 ) -> Iterator[Record]:
-    """A record for each seed, and one of their mean. Values x 100; noise counts as one additional cluster.
+    """A record for each seed, and one of their mean. Values x 100; noise counts as one additional
+    cluster.
 
-    With a description, the records of the clusters follow: those of the best clustering, with their classes.
+    With a description, the records of the clusters follow: those of the best clustering, with their
+    classes.
     """
 
     def only_classes(block: VectorBlock) -> list[bytes]:
@@ -374,7 +399,9 @@ def agreement_records(
         yield {**header, "k": count, "seeds": list(run.seeds), **means}
     if description is not None:
         best = best_of(clusterings)
-        described = descriptions(points, best, run.inputs, description.keywords, description.nearest)
+        described = descriptions(
+            points, best, run.inputs, description.keywords, description.nearest
+        )
         for record in described:
             names_in_cluster = class_names[classes[best.labels == record["cluster"]]].tolist()
             yield {**record, "classes": dict(Counter(names_in_cluster).most_common())}
@@ -382,7 +409,9 @@ def agreement_records(
 
 def count_records(run: ClusteringRun) -> Iterator[Record]:
     """A record for each number of clusters. Silhouette and inertia are means over the seeds."""
-    points = run.points(lines_of=lambda block: [b"{}"] * len(block))  # rows in memory have no fields
+    points = run.points(
+        lines_of=lambda block: [b"{}"] * len(block)
+    )  # rows in memory have no fields
     seeds = list(run.seeds)
     silhouette = Silhouette(points.clustered, np.random.default_rng(seeds[0]))
     for count in run.counts:
@@ -455,7 +484,9 @@ def count_line(record: Record) -> dict[str, str]:
 
 
 def description_lines(record: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The rows of one cluster: one for each of its nearest rows, with a share of its keywords and classes."""
+    """The rows of one cluster: one for each of its nearest rows, with a share of its keywords and
+    classes.
+    """
     nearest = [row.get("text", f"row {row['row']}") for row in record["nearest"]]
     classes = [f"{name} {count}" for name, count in record.get("classes", {}).items()]
     count = max(1, len(nearest))
@@ -463,7 +494,9 @@ def description_lines(record: Mapping[str, Any]) -> list[dict[str, str]]:
         "cluster": [str(record["cluster"])],
         "size": [str(record["size"])],
         "classes": [", ".join(classes[share]) for share in shares(len(classes), count)],
-        "keywords": [" ".join(record["keywords"][share]) for share in shares(len(record["keywords"]), count)],
+        "keywords": [
+            " ".join(record["keywords"][share]) for share in shares(len(record["keywords"]), count)
+        ],
         "nearest": nearest,
     }
     if "classes" not in record:
@@ -473,6 +506,8 @@ def description_lines(record: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def shares(size: int, count: int) -> list[slice]:
-    """Divide `size` words into at most `count` slices, of which only the last one can be shorter."""
+    """Divide `size` words into at most `count` slices, of which only the last one can be
+    shorter.
+    """
     step = max(1, math.ceil(size / count))
     return [slice(start, start + step) for start in range(0, size, step)]

@@ -49,7 +49,9 @@ def read_points(
     *,
     apart: bool = True,
 ) -> Points:
-    """Read all rows. `apart`: a single vector file keeps its rows, and its vectors are memory-mapped."""
+    """Read all rows. `apart`: a single vector file keeps its rows, and its vectors are
+    memory-mapped.
+    """
 
     def check_block(block: VectorBlock) -> VectorBlock:
         largest = np.abs(one_vector(block).vectors).max(axis=(1, 2))
@@ -84,10 +86,14 @@ def read_points(
 
 
 def read_centroids(path: str) -> Points:
-    """Read centroids. They are numbered from 0 in row order; a field "cluster" must agree with it."""
+    """Read centroids. They are numbered from 0 in row order; a field "cluster" must agree
+    with it.
+    """
     points = read_points(open_inputs([path]))
     for number, row in enumerate(points.table.every_row()):
         if row.values.get("cluster", number) != number:
-            problem = f'"cluster" is {orjson.dumps(row.values["cluster"]).decode()}, expected {number}'
+            problem = (
+                f'"cluster" is {orjson.dumps(row.values["cluster"]).decode()}, expected {number}'
+            )
             raise row.error(problem)
     return points

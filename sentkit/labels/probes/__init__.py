@@ -1,1 +1,3 @@
-"""Takes rows with vectors and classes and returns the accuracy of a classifier, as SentEval does."""
+"""Takes rows with vectors and classes and returns the accuracy of a classifier, as SentEval
+does.
+"""

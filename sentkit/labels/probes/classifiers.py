@@ -1,12 +1,13 @@
-"""Classifiers of a probe, and their file: logistic regression, and the network of SentEval in numpy.
+"""Classifiers of a probe, and their file: logistic regression, and the network of SentEval in
+numpy.
 
 The network (arXiv 1803.05449) is a linear layer, optionally after a sigmoid layer, with the default
-configuration of SentEval: Adam, batches of 64, and an L2 penalty in the gradient, also for biases. The dev
-accuracy is measured every four epochs, and the best weights are the result.
+configuration of SentEval: Adam, batches of 64, and an L2 penalty in the gradient, also for biases.
+The dev accuracy is measured every four epochs, and the best weights are the result.
 
-A fit to 4,000 vectors of 384 numbers with three classes takes 0.28 s of CPU time, or 0.58 s with 50 hidden
-units. MLPClassifier of scikit-learn takes 1.1 s and 2.4 s, with the same accuracy within the deviation of the
-seeds (61.5 and 61.2; with hidden units 62.8 and 62.5). A probe has up to 440 fits.
+A fit to 4,000 vectors of 384 numbers with three classes takes 0.28 s of CPU time, or 0.58 s with 50
+hidden units. MLPClassifier of scikit-learn takes 1.1 s and 2.4 s, with the same accuracy within the
+deviation of the seeds (61.5 and 61.2; with hidden units 62.8 and 62.5). A probe has up to 440 fits.
 """
 
 import warnings
@@ -44,12 +45,18 @@ class Fit:
     train: Indices
     test: Indices
     penalty: float
-    dev: Indices | None = None  # for early stopping of a network; without it, a share of `train` is held out
+    dev: Indices | None = (
+        None  # for early stopping of a network; without it, a share of `train` is held out
+    )
 
 
-ITERATIONS = 1000  # maximum; scikit-learn's default of 100 is too small for vectors of hundreds of numbers
+ITERATIONS = (
+    1000  # maximum; scikit-learn's default of 100 is too small for vectors of hundreds of numbers
+)
 
-Head = Callable[[Data, Fit], Indices]  # fits, and returns the codes that it predicts for the rows of `test`
+Head = Callable[
+    [Data, Fit], Indices
+]  # fits, and returns the codes that it predicts for the rows of `test`
 
 
 def logreg(data: Data, fit: Fit) -> Indices:
@@ -57,7 +64,9 @@ def logreg(data: Data, fit: Fit) -> Indices:
 
 
 def fitted(data: Data, fit: Fit) -> Any:
-    """A regression by L-BFGS, which is deterministic. The penalty is C: a larger value regularises less."""
+    """A regression by L-BFGS, which is deterministic. The penalty is C: a larger value regularises
+    less.
+    """
     from sklearn.linear_model import LogisticRegression
 
     model = LogisticRegression(C=fit.penalty, max_iter=ITERATIONS)
@@ -69,7 +78,8 @@ def weights_of(data: Data, fit: Fit) -> tuple[Float64, Float64]:
     model = fitted(data, fit)
     if data.classes > 2:
         return model.coef_, model.intercept_
-    # scikit-learn has one output for two classes: the logit of the second, where that of the first is 0.
+    # scikit-learn has one output for two classes: the logit of the second, where that of the first
+    # is 0.
     zero = np.zeros_like(model.coef_)
     return np.concatenate([zero, model.coef_]), np.concatenate([zero[:, 0], model.intercept_])
 
@@ -78,8 +88,8 @@ def weights_of(data: Data, fit: Fit) -> tuple[Float64, Float64]:
 def quiet_and_single() -> Iterator[list[Any]]:
     """Yield a list that gets the warning of each fit that does not converge.
 
-    L-BFGS can also end before the last iteration without convergence, and only its warning says so. A fit has
-    one thread, as the number affects the rounding of sums.
+    L-BFGS can also end before the last iteration without convergence, and only its warning says so.
+    A fit has one thread, as the number affects the rounding of sums.
     """
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
@@ -115,7 +125,9 @@ Layers = list[tuple[Floats, Floats]]  # weights (inputs, outputs) and biases of 
 
 
 class NumpyAdam:
-    """Adam (arXiv 1412.6980) with the formulas of torch; each step changes the parameters in place."""
+    """Adam (arXiv 1412.6980) with the formulas of torch; each step changes the parameters
+    in place.
+    """
 
     def __init__(self, parameters: Floats) -> None:
         self.parameters = parameters
@@ -133,7 +145,9 @@ class NumpyAdam:
 
 
 def start(widths: Sequence[int], random: np.random.Generator) -> Floats:
-    """The initial parameters, as in torch: uniform within 1 / sqrt(inputs). `widths`: of all layers."""
+    """The initial parameters, as in torch: uniform within 1 / sqrt(inputs). `widths`: of all
+    layers.
+    """
     parameters_of_layers = []
     for inputs, outputs in pairwise(widths):
         limit = inputs**-0.5
@@ -298,7 +312,9 @@ class VectorClassifier:
     weight: Float64  # (k, d), for the features of a row
     bias: Float64  # (k,)
     spec: Mapping[str, Any] = field(default_factory=dict)  # of the vectors, as far as it is known
-    labels: Sequence[Label] = ()  # of the classes, with the type of the training rows; empty: strings
+    labels: Sequence[
+        Label
+    ] = ()  # of the classes, with the type of the training rows; empty: strings
 
     @property
     def answers(self) -> Answers:
@@ -363,7 +379,8 @@ def are_labels(labels: Any, classes: Sequence[str]) -> bool:
 
 
 def label_of_class(name: str, values: Sequence[Any]) -> Label:
-    """The label of a class, from the values of its rows: a number, true or false if all of them are.
+    """The label of a class, from the values of its rows: a number, true or false if all of them
+    are.
 
     A whole number that JSON libraries round (more than 64 bits) stays a string.
     """

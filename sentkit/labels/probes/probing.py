@@ -1,4 +1,5 @@
-"""Runs a probe: rows with vectors and classes -> features -> a classifier -> a report. Values x 100.
+"""Runs a probe: rows with vectors and classes -> features -> a classifier -> a report. Values x
+100.
 
 The protocols for the choice of a penalty and the test are those of SentEval (arXiv 1803.05449).
 """
@@ -63,7 +64,9 @@ class Bench:
                     self.watch.done()
                     yield predicted
             finally:
-                pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C the others are not needed
+                pool.shutdown(
+                    wait=False, cancel_futures=True
+                )  # after Ctrl-C the others are not needed
                 self.unfinished += len(unfinished)
 
     def shares(self, fits: Sequence[Fit]) -> list[float]:
@@ -79,18 +82,25 @@ class Bench:
 
         splits = StratifiedKFold(count, shuffle=True, random_state=self.seed)
         with warnings.catch_warnings():
-            # scikit-learn warns about a class with one row fewer than folds, which can occur within a fold.
+            # scikit-learn warns about a class with one row fewer than folds, which can occur within
+            # a fold.
             warnings.filterwarnings("ignore", "The least populated class", UserWarning)
             no_features = np.zeros(len(rows))
             indices_of_folds = list(splits.split(no_features, self.data.codes[rows]))
         return [(rows[train], rows[test]) for train, test in indices_of_folds]
 
     def grid(self, rows: Indices, count: int) -> list[Fit]:
-        """Every penalty on the same folds; the test rows also control early stopping of a network."""
+        """Every penalty on the same folds; the test rows also control early stopping of a
+        network.
+        """
         if len(self.penalties) == 1:
             return []
         folds = self.folds(rows, count)
-        return [Fit(train, test, penalty, dev=test) for penalty in self.penalties for train, test in folds]
+        return [
+            Fit(train, test, penalty, dev=test)
+            for penalty in self.penalties
+            for train, test in folds
+        ]
 
     def choose(self, grid: Sequence[Fit]) -> tuple[float, list[float]]:
         """The penalty that is best in these fits, and its accuracies. One penalty needs no fits."""
@@ -101,7 +111,9 @@ class Bench:
         return self.penalties[index], shares[index]
 
     def nested(self, rows: Indices, count: int) -> tuple[list[float], list[float]]:
-        """The accuracies of all folds, each with the penalty that is best in folds of the other rows."""
+        """The accuracies of all folds, each with the penalty that is best in folds of the other
+        rows.
+        """
         outer_folds = self.folds(rows, count)
         penalties = list(self.penalties) * count  # of the folds, if there is one
         if len(self.penalties) > 1:
@@ -115,7 +127,9 @@ class Bench:
         return self.shares(outer_fits), penalties
 
     def few_shot(self, rows: Indices, test: Indices | None, shots: int, samples: int) -> list[Fit]:
-        """Fits to `shots` rows of each class, drawn `samples` times, with `test` or the other rows."""
+        """Fits to `shots` rows of each class, drawn `samples` times, with `test` or the
+        other rows.
+        """
         fits = []
         for number in range(samples):
             drawn = sample(self.data.codes[rows], shots, np.random.default_rng([self.seed, number]))
@@ -133,7 +147,9 @@ def labels_of(names: Sequence[str], values: Sequence[Any], classes: Sequence[str
 
 
 def best(shares: Sequence[Sequence[float]]) -> int:
-    """The index of the penalty with the highest mean accuracy; the first of those equal to 0.01 %."""
+    """The index of the penalty with the highest mean accuracy; the first of those equal to
+    0.01 %.
+    """
     accuracies = [round(100 * np.mean(shares_of_folds), 2) for shares_of_folds in shares]
     return int(np.argmax(accuracies))
 
@@ -219,7 +235,9 @@ class Probe:
             features, names, values = self.read(path)
             if split == "train":
                 classes, counts = np.unique(np.array(names, dtype=object), return_counts=True)
-                self.counts = dict(zip(classes.tolist(), counts.tolist(), strict=True))  # rows of each class
+                self.counts = dict(
+                    zip(classes.tolist(), counts.tolist(), strict=True)
+                )  # rows of each class
                 self.check()
                 self.labels = labels_of(names, values, list(self.counts))
             code_of_class = {name: code for code, name in enumerate(self.counts)}
@@ -242,7 +260,9 @@ class Probe:
         return GRID_WITH_TEST if "test" in self.paths and "dev" not in self.paths else GRID
 
     def read(self, path: str) -> tuple[Float32, list[str], list[Any]]:
-        """The features, classes and labels of a file; all files must have one space and one shape."""
+        """The features, classes and labels of a file; all files must have one space and one
+        shape.
+        """
 
         def check(block: VectorBlock) -> VectorBlock:
             refuse_without_features(block).rows.parse(lambda row: class_of(row, self.options.label))
@@ -261,7 +281,10 @@ class Probe:
         name, smallest = min(self.counts.items(), key=lambda item: item[1])
         count = sum(self.counts.values())
         if len(self.counts) < 2:
-            problem = f'"{self.options.label}" is "{name}" in all {count} rows, expected 2 classes or more'
+            problem = (
+                f'"{self.options.label}" is "{name}" in all {count} rows, expected 2 classes '
+                f"or more"
+            )
             raise DataError(problem, source=path)
 
         problem = f'class "{name}" has {smallest} rows, fewer than'
@@ -279,14 +302,18 @@ class Probe:
             problem = f"{problem} --folds {folds} needs"
             if folds <= smallest:
                 problem = (
-                    f"--folds {folds} with several penalties needs a class with {folds + ROWS_OF_FOLD} "
-                    "rows, because folds of the other rows choose the penalty; the largest class has "
+                    f"--folds {folds} with several penalties needs a class with "
+                    f"{folds + ROWS_OF_FOLD} "
+                    "rows, because folds of the other rows choose the penalty; the largest class "
+                    "has "
                     f"{max(self.counts.values())}"
                 )
             raise DataError(problem, source=path, advice=self.advice_about_folds(smallest))
 
     def advice_about_folds(self, smallest: int) -> str:
-        """Flags that work with these rows; or how many rows each class needs, with the flags for them."""
+        """Flags that work with these rows; or how many rows each class needs, with the flags for
+        them.
+        """
         most_folds = self.most_folds(smallest)
         if most_folds >= FEWEST_FOLDS:
             return f"use --folds {most_folds}"
@@ -391,7 +418,9 @@ class Probe:
         return self._folds(bench)
 
     def _test(self, bench: Bench) -> "ProbeResult":
-        """One fit to TRAIN, tested on TEST, with the penalty that is best on DEV or in folds of TRAIN."""
+        """One fit to TRAIN, tested on TEST, with the penalty that is best on DEV or in folds of
+        TRAIN.
+        """
         rows = self.rows["train"]
         test = self.rows["test"]
         dev = self.rows.get("dev")
@@ -407,7 +436,11 @@ class Probe:
         protocol = "fitted to TRAIN; tested on TEST"
         if len(self.grid) > 1:
             protocol = f"penalty by {measure}; {protocol}"
-        fields = {"accuracy": 100 * correct, "chosen": penalty, "choosing": [100 * share for share in shares]}
+        fields = {
+            "accuracy": 100 * correct,
+            "chosen": penalty,
+            "choosing": [100 * share for share in shares],
+        }
         return ProbeResult(fields, protocol, predicted, test)
 
     def _folds(self, bench: Bench) -> "ProbeResult":
@@ -415,7 +448,9 @@ class Probe:
         rows = self.rows["train"]
         shares, penalties = bench.nested(rows, self.options.folds)
         folds = f"{self.options.folds} stratified folds"
-        protocol = f"{folds}, the penalty of each by {folds} of the rest" if len(self.grid) > 1 else folds
+        protocol = (
+            f"{folds}, the penalty of each by {folds} of the rest" if len(self.grid) > 1 else folds
+        )
         return ProbeResult(fields_of_fits(shares, penalties), protocol, None, rows)
 
     def _few_shot(self, bench: Bench, shots: int) -> "ProbeResult":

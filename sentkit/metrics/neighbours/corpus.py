@@ -1,4 +1,6 @@
-"""A corpus: rows with vectors that can be read in any order, their space, and the fields that hits show."""
+"""A corpus: rows with vectors that can be read in any order, their space, and the fields that hits
+show.
+"""
 
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -105,8 +107,13 @@ class VectorTable:
         if block_width != table_width:
             block_space += f", {block_width} numbers"
             table_space += f", {table_width} numbers"
-        problem = f"the vectors of the {role} are {block_space}, the vectors of {self.path} are {table_space}"
-        for i, (source, number) in enumerate(zip(block.rows.sources, block.rows.numbers, strict=True)):
+        problem = (
+            f"the vectors of the {role} are {block_space}, the vectors of {self.path} are "
+            f"{table_space}"
+        )
+        for i, (source, number) in enumerate(
+            zip(block.rows.sources, block.rows.numbers, strict=True)
+        ):
             error = OtherSpaceError(
                 problem,
                 source=source,
@@ -124,10 +131,12 @@ def read_table(
     shard: tuple[int, int] | None = None,
     lines_of: Lines | None = None,
 ) -> VectorTable:
-    """Read the files. `check` gets the rows that must be parsed: all, but of one vector file only the first.
+    """Read the files. `check` gets the rows that must be parsed: all, but of one vector file only
+    the first.
 
-    If bad rows are rejected, all rows of a vector file are parsed, too. `shard` is the number of a shard of a
-    vector folder, and the number of shards. `lines_of` returns what is kept of rows that stay in no file.
+    If bad rows are rejected, all rows of a vector file are parsed, too. `shard` is the number of a
+    shard of a vector folder, and the number of shards. `lines_of` returns what is kept of rows that
+    stay in no file.
     """
     path = inputs.paths[0]
     has_many_files = len(inputs.paths) > 1
@@ -235,7 +244,9 @@ def in_memory(
 class SearchCorpus:
     """The first vectors of the rows of a table that are not zero, and the fields that hits show."""
 
-    def __init__(self, table: VectorTable, show: Sequence[str] = (), *, show_id: bool = False) -> None:
+    def __init__(
+        self, table: VectorTable, show: Sequence[str] = (), *, show_id: bool = False
+    ) -> None:
         """`show` are the names of fields; without them, hits have the field that names a row."""
         self.table = table
         self.path = table.path
@@ -294,7 +305,9 @@ class SearchCorpus:
         return self.vectors
 
     def has_signs_of(self, emb: str | None) -> bool:
-        """Whether the vectors are the signs of vectors of this space, or of the space that it matches."""
+        """Whether the vectors are the signs of vectors of this space, or of the space that it
+        matches.
+        """
         if self.emb is None:
             return False
         emb = emb or UNNAMED.emb
@@ -316,7 +329,9 @@ def read_search_corpus(inputs: Inputs, shard: tuple[int, int] | None = None) -> 
 
 
 def first_field(row: Row, names: Sequence[str], fields: Mapping[str, str]) -> dict[str, str]:
-    """The first of these fields that a row has: its standard name and its name in the row, or empty."""
+    """The first of these fields that a row has: its standard name and its name in the row, or
+    empty.
+    """
     for name in names:
         name_in_row = fields.get(name, name)
         if name_in_row in row.values:
@@ -325,13 +340,17 @@ def first_field(row: Row, names: Sequence[str], fields: Mapping[str, str]) -> di
 
 
 def naming_field(row: Row, fields: Mapping[str, str]) -> dict[str, str]:
-    """The field that names a row: its standard name and its name in the row; empty if there is none."""
+    """The field that names a row: its standard name and its name in the row; empty if there is
+    none.
+    """
     filled = [name for name in NAMING if row.values.get(fields.get(name, name)) is not None]
     return first_field(row, filled, fields)
 
 
 def columns_of_pair(pair: Mapping[str, Any], show: Sequence[str] = NAMING) -> dict[str, str]:
-    """Both rows of a pair for a table: number (and file, if there are several) and the fields in `show`."""
+    """Both rows of a pair for a table: number (and file, if there are several) and the fields in
+    `show`.
+    """
     columns = {}
     for side in "ab":
         file = ""
@@ -357,12 +376,16 @@ def shown_fields(
 ) -> dict[str, bytes]:
     """The fields in `show`, or without them the field that names the row, as bytes."""
     if show:
-        return bytes_of(row, {name: name for name in show if name in row.values and name not in hidden})
+        return bytes_of(
+            row, {name: name for name in show if name in row.values and name not in hidden}
+        )
     return bytes_of(row, naming_field(row, fields))
 
 
 def bytes_of(row: Row, names: Mapping[str, str]) -> dict[str, bytes]:
-    """The values of fields as bytes, by the names of the output. `names`: output name -> name in the row."""
+    """The values of fields as bytes, by the names of the output. `names`: output name -> name in
+    the row.
+    """
     if not names:
         return {}
     spans = row.spans()
@@ -374,4 +397,6 @@ def bytes_of(row: Row, names: Mapping[str, str]) -> dict[str, bytes]:
 
 def json_of(fields: Mapping[str, bytes]) -> bytes:
     """An object of values that are JSON."""
-    return b"{%b}" % b",".join(b"%b:%b" % (orjson.dumps(name), value) for name, value in fields.items())
+    return b"{%b}" % b",".join(
+        b"%b:%b" % (orjson.dumps(name), value) for name, value in fields.items()
+    )

@@ -1,4 +1,5 @@
-"""Rows of a file that are near each other, or near rows of other files, and the groups that they form.
+"""Rows of a file that are near each other, or near rows of other files, and the groups that they
+form.
 
 Letters in shapes: n rows, k near rows.
 """
@@ -109,7 +110,9 @@ class Duplicates:
         return self._near_others() if self.against else self._near_later()
 
     def unique(self) -> Iterator[VectorBlock]:
-        """The first row of each group, or the rows without a near row; the vectors are not in the lines."""
+        """The first row of each group, or the rows without a near row; the vectors are not in the
+        lines.
+        """
         return self._far_rows() if self.against else self._first_rows()
 
     def _near_later(self) -> Iterator[RowNeighbours]:
@@ -186,7 +189,9 @@ class Duplicates:
         """For each row of the block, its near rows in each other file. A zero vector has none."""
         vectors = block.vectors[:, 0]
         is_filled = np.any(vectors != 0, axis=1)
-        results = [searcher.reaching(vectors[is_filled], self.threshold) for searcher in self._searchers]
+        results = [
+            searcher.reaching(vectors[is_filled], self.threshold) for searcher in self._searchers
+        ]
         no_rows = NearRows(np.empty(0, np.intp), np.empty(0))
         for has_vector in is_filled.tolist():
             if has_vector:

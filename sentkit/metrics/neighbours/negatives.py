@@ -1,4 +1,6 @@
-"""Hard negatives: for each pair, texts of a corpus near its anchor, but not as near as its positive."""
+"""Hard negatives: for each pair, texts of a corpus near its anchor, but not as near as its
+positive.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,15 +27,21 @@ if TYPE_CHECKING:
 
 
 class Pair(NamedTuple):
-    """The line of a pair, with its texts in "anchor" and "positive" and without vectors, and these texts."""
+    """The line of a pair, with its texts in "anchor" and "positive" and without vectors, and these
+    texts.
+    """
 
     line: bytes
     anchor: str
     positive: str
 
 
-def pair_blocks(inputs: Inputs, corpus: VectorTable, size: int, *, replace: bool) -> Iterator[VectorBlock]:
-    """The rows of all files in blocks, with a Pair as text; rows with negatives are bad without `replace`."""
+def pair_blocks(
+    inputs: Inputs, corpus: VectorTable, size: int, *, replace: bool
+) -> Iterator[VectorBlock]:
+    """The rows of all files in blocks, with a Pair as text; rows with negatives are bad without
+    `replace`.
+    """
     reader = VectorReader(inputs)
     fields = common_fields(inputs)
 
@@ -82,7 +90,9 @@ Judge = Callable[[Sequence[tuple[str, str]]], Float64]  # the scores of pairs of
 
 
 class Candidates:
-    """The different texts of a corpus. The texts stay in the file; memory has a hash for each of them."""
+    """The different texts of a corpus. The texts stay in the file; memory has a hash for each of
+    them.
+    """
 
     def __init__(self, inputs: Inputs) -> None:
         self.table = read_table(inputs)
@@ -99,7 +109,9 @@ class Candidates:
         self.left_out = left_out(self.table.path, len(hashes) - len(filled), len(hashes))
 
         # Of equal texts, the first one is the candidate.
-        self.hashes, first_indices = np.unique(hashes[filled], return_index=True)  # in ascending order
+        self.hashes, first_indices = np.unique(
+            hashes[filled], return_index=True
+        )  # in ascending order
         first_indices = filled[first_indices]
         self.vector_indices = np.sort(first_indices)  # of each candidate
         self.number_of_hash = np.searchsorted(self.vector_indices, first_indices)
@@ -135,7 +147,9 @@ class Candidates:
 
 @dataclass(kw_only=True)
 class Miner:
-    """Selects negatives for the pairs of blocks, and counts them and the texts that it does not use."""
+    """Selects negatives for the pairs of blocks, and counts them and the texts that it does not
+    use.
+    """
 
     candidates: Candidates
     top: int
@@ -162,7 +176,8 @@ class Miner:
         self.at_once = self.searcher.at_once(self.depth)
 
     def limits(self, positives: Float64) -> Float64:
-        """A negative has a similarity below this limit; `positives` are the similarities of the positives.
+        """A negative has a similarity below this limit; `positives` are the similarities of the
+        positives.
 
         A margin below 0 is a difference.
         """
@@ -178,11 +193,16 @@ class Miner:
         is_filled = np.asarray(anchors.any(axis=1))  # a blank anchor has no negatives
         nearest = Best(self.searcher, anchors[is_filled], self.depth, limits[is_filled])
 
-        # The texts of a pair are no negatives; if they reach the limit, `nearest.above` has counted them.
+        # The texts of a pair are no negatives; if they reach the limit, `nearest.above` has counted
+        # them.
         own_numbers = [self.candidates.find(pair.anchor, pair.positive) for pair in pairs]
         pair_indices = np.repeat(np.arange(len(pairs)), [len(numbers) for numbers in own_numbers])
-        candidate_numbers = np.array([number for numbers in own_numbers for number in numbers], np.intp)
-        similarities = exact(self.metric, anchors, self.searcher.corpus, (pair_indices, candidate_numbers))
+        candidate_numbers = np.array(
+            [number for numbers in own_numbers for number in numbers], np.intp
+        )
+        similarities = exact(
+            self.metric, anchors, self.searcher.corpus, (pair_indices, candidate_numbers)
+        )
         is_counted = (similarities >= limits[pair_indices]) & is_filled[pair_indices]
         self.own_texts += len(candidate_numbers)
         self.above += nearest.above - int(np.count_nonzero(is_counted))
@@ -202,7 +222,9 @@ class Miner:
             self.without += not negatives
             yield pair, negatives
 
-    def _below_limit(self, pairs: Sequence[Pair], texts: Sequence[list[str]]) -> Iterator[list[str]]:
+    def _below_limit(
+        self, pairs: Sequence[Pair], texts: Sequence[list[str]]
+    ) -> Iterator[list[str]]:
         """The texts that the judge scores below the limit of the positive; without a judge, all."""
         if self.judge is None:
             yield from texts

@@ -1,4 +1,5 @@
-"""Pairs of similar rows: the closest ones of a table, those that reach a threshold, and the whole matrix.
+"""Pairs of similar rows: the closest ones of a table, those that reach a threshold, and the whole
+matrix.
 
 Letters in shapes: n rows, d dimensions, k pairs.
 """
@@ -26,7 +27,12 @@ FIRST_ROWS = 32  # rows whose nearest rows give the first limit of `closest_pair
 ROWS_PER_SEARCH = 1024  # rows that are compared at once with all later rows
 MATRIX_ELEMENTS = 4_194_304  # elements of a block of the matrix
 LARGEST_MATRIX = 20_000  # rows
-CEILING = {"cosine": 1.0, "dot": math.inf, "euclidean": 0.0, "manhattan": 0.0}  # the maximum similarity
+CEILING = {
+    "cosine": 1.0,
+    "dot": math.inf,
+    "euclidean": 0.0,
+    "manhattan": 0.0,
+}  # the maximum similarity
 
 
 class Pairs(NamedTuple):
@@ -38,9 +44,11 @@ class Pairs(NamedTuple):
 
 
 def closest_pairs(vectors: Float32, top: int, metric: str = "cosine") -> Pairs:
-    """The `top` most similar pairs of rows, or all if there are fewer; best first, ties in row order.
+    """The `top` most similar pairs of rows, or all if there are fewer; best first, ties in row
+    order.
 
-    The nearest rows of the first rows give a limit. Pairs of later rows must exceed it, and it rises.
+    The nearest rows of the first rows give a limit. Pairs of later rows must exceed it, and it
+    rises.
     """
     # The pairs of the first rows. Among `top + first` nearest rows are the `top` best later ones.
     searcher = Searcher(vectors, metric)
@@ -82,7 +90,9 @@ def best_of(candidates: list[Pairs], count: int) -> Pairs:
 def pairs_reaching(
     vectors: Rows, threshold: float, metric: str = "cosine", device: "Device | None" = None
 ) -> Iterator[Pairs]:
-    """The pairs that reach the threshold, in the order of (a, b), those of some rows a at a time."""
+    """The pairs that reach the threshold, in the order of (a, b), those of some rows a at a
+    time.
+    """
     searcher = Searcher(vectors, metric, device)
     for start in range(0, len(vectors), ROWS_PER_SEARCH):
         yield from later_pairs(searcher, start, threshold)

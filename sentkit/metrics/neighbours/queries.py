@@ -40,7 +40,9 @@ Hits = list[tuple[int, float]]  # corpus rows, from 0, and their similarities; b
 
 @dataclass(kw_only=True)
 class Search:
-    """A corpus, which is read immediately, and a stream of queries, which are answered during iteration."""
+    """A corpus, which is read immediately, and a stream of queries, which are answered during
+    iteration.
+    """
 
     queries: RowsWithVectors
     corpus: SearchCorpus
@@ -55,7 +57,9 @@ class Search:
     shard: tuple[int, int] | None = None  # number of a shard of the corpus, and number of shards
     device: "Device | None" = None  # that compares vectors; None: the CPU
     report: Callable[[int], None] = lambda queries: None
-    missed: Callable[[float], None] | None = None  # gets the best similarity of a query without a hit
+    missed: Callable[[float], None] | None = (
+        None  # gets the best similarity of a query without a hit
+    )
 
     def __post_init__(self) -> None:
         self.fields = fields_of(self.inputs, self.source)
@@ -84,10 +88,20 @@ class Search:
             raise UsageError("--shard does not work with a binary corpus", advice=advice)
         if not is_binary and (self.exact is not None or self.candidates is not None):
             flag = "--candidates" if self.exact is None else "--rescore"
-            problem = f"{flag} needs a corpus of encode --store binary, {self.corpus.path} has other vectors"
+            problem = (
+                f"{flag} needs a corpus of encode --store binary, {self.corpus.path} has "
+                f"other vectors"
+            )
             raise UsageError(problem)
-        if self.device is not None and isinstance(self.queries, VectorReader) and not can_use_device:
-            problem = "--device without TEXT needs --metric cosine or dot, and vectors that are not sign bits"
+        if (
+            self.device is not None
+            and isinstance(self.queries, VectorReader)
+            and not can_use_device
+        ):
+            problem = (
+                "--device without TEXT needs --metric cosine or dot, and vectors that are "
+                "not sign bits"
+            )
             raise UsageError(problem)
 
     def _read_exact_corpus(self, path: str) -> SearchCorpus:
@@ -101,7 +115,9 @@ class Search:
         return exact_corpus
 
     def blocks(self) -> Iterator[tuple[RowBlock, Iterator[Hits]]]:
-        """Blocks of queries without vectors, and the hits of each, to be read before the next block."""
+        """Blocks of queries without vectors, and the hits of each, to be read before the next
+        block.
+        """
         size = (self.sign_searcher or self.searcher).at_once(self.top or 1)
         first_size = size if Path(self.source).is_file() else min(FIRST_BLOCK, size)
 
@@ -174,7 +190,9 @@ class Search:
         return f"row {query.number}"
 
     def nested(self, query: Row, hits: Hits) -> list[bytes]:
-        """The query with its hits, and for a shard of the corpus with what `union` needs to join them."""
+        """The query with its hits, and for a shard of the corpus with what `union` needs to join
+        them.
+        """
         hit_objects = [self.corpus.hit(index, similarity) for index, similarity in hits]
         new = [(b"hits", b"[%b]" % b",".join(hit_objects))]
         if self.shard is not None:
@@ -188,19 +206,25 @@ class Search:
                 "metric": self.metric,
                 "top": None if self.top is None else min(self.top, sys.maxsize),
                 "threshold": self.threshold,
-                "similarities": [similarity for _, similarity in hits],  # all digits decide the order
+                "similarities": [
+                    similarity for _, similarity in hits
+                ],  # all digits decide the order
             }
             new.append((b"part", orjson.dumps(record)))
         return [query.add(new, replace=True) + b"\n"]
 
     def flat(self, query: Row, hits: Hits) -> Iterator[bytes]:
-        """One row for each hit: the fields of the query with _a, those of the hit with _b, and the rank."""
+        """One row for each hit: the fields of the query with _a, those of the hit with _b, and the
+        rank.
+        """
         table = self.corpus.table
         values = bytes_of(query, output_names(query, self.fields, ()))
         query_fields = {f"{name}_a": value for name, value in values.items()}
         for rank, (index, similarity) in enumerate(hits, start=1):
             fields = dict(query_fields)
-            fields.setdefault("row_a", b"%d" % query.number)  # a field "row" of the query has this name, too
+            fields.setdefault(
+                "row_a", b"%d" % query.number
+            )  # a field "row" of the query has this name, too
             if table.files:
                 fields["file_b"] = orjson.dumps(readable(table.files[index]))
             fields["row_b"] = b"%d" % table.numbers[index]

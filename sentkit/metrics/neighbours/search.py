@@ -1,11 +1,12 @@
 """The corpus rows most similar to each query, or those that reach a threshold.
 
-Upper bounds of products from few axes exclude most pairs of rows before their products. A row x is a, its
-projection on the leading principal axes, and the rest, of length r. By the inequality of Cauchy and Schwarz
-x . y <= a . b + r s, and this is the product of the rows (a, r) and (b, s), which are shorter.
+Upper bounds of products from few axes exclude most pairs of rows before their products. A row x is
+a, its projection on the leading principal axes, and the rest, of length r. By the inequality of
+Cauchy and Schwarz x . y <= a . b + r s, and this is the product of the rows (a, r) and (b, s),
+which are shorter.
 
-Letters in shapes: n rows of the corpus, d dimensions, b queries, k nearest rows of each query, c candidates,
-p axes.
+Letters in shapes: n rows of the corpus, d dimensions, b queries, k nearest rows of each query, c
+candidates, p axes.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +35,8 @@ MAX_CANDIDATES = 1 << 20  # candidates kept, for all queries of a block
 SAMPLE = 4096  # rows that determine the axes, at most one in four
 COMPARED = 512  # of them, compared with the others to estimate the share of pairs that remain
 AXES = (15, 31, 63, 127)
-LOST = 1e-5  # rounding errors of the parts of unit rows, and of the squares of the lengths of their rests
+# rounding errors of the parts of unit rows, and of the squares of the lengths of their rests
+LOST = 1e-5
 DENSE = 1e-3  # share of pairs above which the products of a block are computed
 # Times for a pair, relative to that of a dimension in a product.
 COMPARE = 20.0
@@ -46,16 +48,22 @@ Bounds = tuple[Float32, Float32]  # the axes (d, p), and all rows reduced to the
 
 
 class NearRows(NamedTuple):
-    """Corpus rows and their similarities, (k,) of one query, or (b, k) of all queries of a block."""
+    """Corpus rows and their similarities, (k,) of one query, or (b, k) of all queries of a
+    block.
+    """
 
     rows: Indices
     similarities: Float64
 
 
 class Searcher:
-    """A corpus and a metric. The vectors are not copied, except to a device that selects candidates."""
+    """A corpus and a metric. The vectors are not copied, except to a device that selects
+    candidates.
+    """
 
-    def __init__(self, corpus: Rows, metric: str = "cosine", device: "Device | None" = None) -> None:
+    def __init__(
+        self, corpus: Rows, metric: str = "cosine", device: "Device | None" = None
+    ) -> None:
         self.corpus = corpus
         self.metric = metric
         self.bounds: Bounds | None = None
@@ -100,8 +108,8 @@ class Searcher:
         """Yield spans of the queries with their pairs that reach the threshold, in order.
 
         The pairs have rows from `first` on. `start` is the number of the first query.
-        Every row may reach the threshold, so the number of candidates per block is limited. If there are
-        more, the block is halved and searched again, down to one query.
+        Every row may reach the threshold, so the number of candidates per block is limited. If
+        there are more, the block is halved and searched again, down to one query.
         """
         limit = MAX_CANDIDATES if len(queries) > 1 else None
         candidates = self._candidates(queries, threshold, first, limit)
@@ -112,7 +120,9 @@ class Searcher:
             return
         query_indices, rows = candidates
         similarities = exact(self.metric, queries, self.corpus, candidates)
-        order = np.argsort(query_indices, kind="stable")  # a stable sort keeps the row order within a query
+        order = np.argsort(
+            query_indices, kind="stable"
+        )  # a stable sort keeps the row order within a query
         order = order[similarities[order] >= threshold]
         span = slice(start, start + len(queries))
         yield span, query_indices[order] + start, rows[order], similarities[order]
@@ -120,7 +130,9 @@ class Searcher:
     def _candidates(
         self, queries: Float32, threshold: float, first: int, limit: int | None
     ) -> IndexPairs | None:
-        """Queries and rows that may reach the threshold within rounding errors; None if too many."""
+        """Queries and rows that may reach the threshold within rounding errors; None if too
+        many.
+        """
         if self.on_device is not None:
             return self.on_device.reaching(queries, threshold, first, limit)
         may_reach = self._filter(queries, threshold)
@@ -138,7 +150,9 @@ class Searcher:
         return np.concatenate(query_indices), np.concatenate(rows)
 
     def _filter(self, queries: Float32, threshold: float) -> Callable[[slice], IndexPairs]:
-        """A function that returns the queries and columns of a span that may reach the threshold."""
+        """A function that returns the queries and columns of a span that may reach the
+        threshold.
+        """
         floors = self.floors(queries, threshold)
         product = self.product(queries)
         is_large = len(queries) >= MANY_QUERIES and len(self.corpus) >= MANY_ROWS
@@ -167,7 +181,9 @@ class Searcher:
         return may_reach
 
     def floors(self, queries: Float32, threshold: float | Float64) -> Float32:
-        """Lower limits of block values, (b,): a row with a smaller value certainly misses the threshold."""
+        """Lower limits of block values, (b,): a row with a smaller value certainly misses the
+        threshold.
+        """
         scales = np.ones(len(queries))
         if self.metric == "dot":  # `_scaled` divides by the longest length
             longest = self.lengths.max(initial=0.0)
@@ -190,7 +206,9 @@ class Searcher:
 
     @cached_property
     def _scales(self) -> Float32 | Float64:
-        """Factors of the rows, (n,). For "dot" one factor scales the whole corpus, which keeps the order."""
+        """Factors of the rows, (n,). For "dot" one factor scales the whole corpus, which keeps the
+        order.
+        """
         norms = self.lengths if self.metric == "cosine" else self.lengths.max(initial=0.0)
         scales = np.broadcast_to(1.0 / np.maximum(norms, SMALLEST_NORM), len(self.corpus))
         # A product with float64 takes more than twice the time.
@@ -206,7 +224,9 @@ class Searcher:
         return np.multiply(vectors, self._scales[rows, None], out=out, casting="same_kind")
 
     def product(self, queries: Float32) -> Callable[[slice], Float32]:
-        """A function that returns block values: of cosine and dot, products of unit queries and a span."""
+        """A function that returns block values: of cosine and dot, products of unit queries and a
+        span.
+        """
         corpus = self.corpus
         if self.metric not in ("cosine", "dot"):
             blocks = BLOCKS[self.metric]
@@ -225,7 +245,8 @@ class Searcher:
             if not scales_products:
                 scaled_rows = self._scaled(span, row_buffer[:width])
                 return np.matmul(unit_queries, scaled_rows.T, out=out)
-            # Many products with the subnormal numbers of unscaled float16 are slow on some processors.
+            # Many products with the subnormal numbers of unscaled float16 are slow on some
+            # processors.
             if isinstance(corpus, StoredVectors) and (corpus.kind == "int8" or len(queries) == 1):
                 rows, factors = corpus.unscaled(span)
             else:
@@ -243,7 +264,9 @@ def at_least(block: Float32, floors: Float32) -> IndexPairs:
 
 
 def reduced(rows: Float32, axes: Float32) -> Float32:
-    """(n, d) -> (n, p + 1): coordinates of rows of length 1 or less in the axes, and lengths of the rests."""
+    """(n, d) -> (n, p + 1): coordinates of rows of length 1 or less in the axes, and lengths of the
+    rests.
+    """
     coordinates = np.empty((len(rows), axes.shape[1] + 1), np.float32)
     leading = np.matmul(rows, axes, out=coordinates[:, :-1])
     squares_of_rest = np.maximum(np.vecdot(rows, rows) - np.vecdot(leading, leading), 0)
@@ -251,7 +274,9 @@ def reduced(rows: Float32, axes: Float32) -> Float32:
     return coordinates
 
 
-def find_bounds(read: Callable[[slice | np.ndarray], Float32], count: int, floor: float) -> Bounds | None:
+def find_bounds(
+    read: Callable[[slice | np.ndarray], Float32], count: int, floor: float
+) -> Bounds | None:
     """The bounds that save most time for products of at least `floor`, or None, if none does."""
     # The principal axes of a sample, largest variance first.
     sample_size = min(SAMPLE, -(-count // 4))
@@ -286,11 +311,12 @@ def find_bounds(read: Callable[[slice | np.ndarray], Float32], count: int, floor
 
 
 class Best:
-    """The `top` best rows of each query, best first; ties in row order. With limits, only rows below them.
+    """The `top` best rows of each query, best first; ties in row order. With limits, only rows
+    below them.
 
-    A block only selects candidates, by a floor that rises as better rows are found. The exact similarity
-    decides, also at a limit. A matrix product rounds equal rows differently at different positions, so ties
-    would be random.
+    A block only selects candidates, by a floor that rises as better rows are found. The exact
+    similarity decides, also at a limit. A matrix product rounds equal rows differently at different
+    positions, so ties would be random.
     """
 
     def __init__(
@@ -322,7 +348,9 @@ class Best:
         """Find candidates by the values of blocks."""
         self.margins = self.searcher.margins_of(self.queries)
         if self.limits is not None:
-            self.surely_below = self.searcher.floors(self.queries, self.limits)  # smaller values are below it
+            self.surely_below = self.searcher.floors(
+                self.queries, self.limits
+            )  # smaller values are below it
             self.surely_above = self.surely_below + 2 * self.margins
         self.floors = np.full(len(self.queries), -np.inf, np.float32)
         product = self.searcher.product(self.queries)
@@ -330,9 +358,13 @@ class Best:
         with np.errstate(over="ignore"):  # the exact similarity decides beyond float32
             for span in self.searcher.spans(0):
                 self._add(product(span), span.start)
-                if len(self.query_indices) > 2 * result_size:  # before `top` rows, all rows are candidates
+                if (
+                    len(self.query_indices) > 2 * result_size
+                ):  # before `top` rows, all rows are candidates
                     self._remove_worse()
-                if len(self.query_indices) > 4 * result_size:  # too many ties for the precision of a block
+                if (
+                    len(self.query_indices) > 4 * result_size
+                ):  # too many ties for the precision of a block
                     self._decide()
         self._remove_worse()
 

@@ -13,7 +13,10 @@ from sentkit.formats.rows.rows import Inputs
 HITS = "hits"
 SHARD = "part"
 
-AGAIN = "join only outputs of one search: the same queries, corpus and flags; write others again with --shard"
+AGAIN = (
+    "join only outputs of one search: the same queries, corpus and flags; write others again "
+    "with --shard"
+)
 # Fields of the record of a shard that are equal in all shards.
 EQUAL_FIELDS = ("count", "space", "corpus", "metric", "top", "threshold")
 
@@ -56,7 +59,9 @@ def united(rows: Sequence[Row]) -> bytes:
 
 
 def record_of(row: Row) -> dict[str, Any]:
-    """The record of the shard in a row; a DataError if it or the hits are not those that `search` writes."""
+    """The record of the shard in a row; a DataError if it or the hits are not those that `search`
+    writes.
+    """
     row.refuse_duplicates()
     record: Any = row.values.get(SHARD)
     hits: Any = row.values.get(HITS)

@@ -1,6 +1,7 @@
 """The corpus rows most similar to each query, among the rows with the fewest different sign bits.
 
-Letters in shapes: n rows of the corpus, d dimensions, b queries, c candidates of a query, w words of 64 bits.
+Letters in shapes: n rows of the corpus, d dimensions, b queries, c candidates of a query, w words
+of 64 bits.
 """
 
 from dataclasses import dataclass
@@ -51,7 +52,9 @@ class SignSearcher:
         pairs = (np.repeat(np.arange(len(queries)), count), rows.ravel())
         similarities = exact(self.metric, queries, self.vectors, pairs).reshape(rows.shape)
         order = np.argsort(-similarities, axis=1, kind="stable")[:, :top]
-        return NearRows(np.take_along_axis(rows, order, 1), np.take_along_axis(similarities, order, 1))
+        return NearRows(
+            np.take_along_axis(rows, order, 1), np.take_along_axis(similarities, order, 1)
+        )
 
     def distances(self, queries: Float32) -> NDArray[np.unsignedinteger]:
         """The number of different signs, (b, d) -> (b, n)."""

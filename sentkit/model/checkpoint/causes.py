@@ -1,7 +1,9 @@
-"""Finds the change of a checkpoint, or the two changes, that explain vectors from elsewhere, the target.
+"""Finds the change of a checkpoint, or the two changes, that explain vectors from elsewhere, the
+target.
 
-A `Variant` is one change: other programs make it by mistake, or with other settings. One loop encodes some
-texts under each variant, on the CPU in float32, and compares the vectors with the target.
+A `Variant` is one change: other programs make it by mistake, or with other settings. One loop
+encodes some texts under each variant, on the CPU in float32, and compares the vectors with the
+target.
 Axes: n texts, d the width.
 """
 
@@ -34,8 +36,9 @@ from sentkit.model.transformer.transformers_model import TransformersModel
 from sentkit.transforms.steps import Linear, Norm, Normalize, Step, Truncate, applied
 
 Network = Bert | TransformersModel
-# Limits of the distance, which is 0 for equal vectors; see `distances`. Measured with all-MiniLM-L6-v2: other
-# programs in float16 8e-7, in bfloat16 1e-5 to 5e-5; int8 4e-4 with a scale per row, 5e-2 with one scale.
+# Limits of the distance, which is 0 for equal vectors; see `distances`. Measured with
+# all-MiniLM-L6-v2: other programs in float16 8e-7, in bfloat16 1e-5 to 5e-5; int8 4e-4 with a scale
+# per row, 5e-2 with one scale.
 EQUAL = 2e-6
 EXPLAINED = 0.01  # of the distance without a change
 CLOSE = 5e-4  # and the largest distance, as other programs also round
@@ -72,7 +75,9 @@ class Settings:
     prompt: str | None = None
     max_length: int | None = None
     case: str | None = None  # lower or cased
-    special: str = "read"  # by readout and model; unread: not by the readout; absent: not by the model
+    special: str = (
+        "read"  # by readout and model; unread: not by the readout; absent: not by the model
+    )
     shift: int = 0  # of the positions
     weights: str = "fp32"
     dense: bool = True  # the layers behind the readout
@@ -102,7 +107,8 @@ class Variant:
 class Result:
     """The agreement of the vectors under some variants with the target.
 
-    A factor between the norms that is the same for all texts counts apart: it has no part in the distance.
+    A factor between the norms that is the same for all texts counts apart: it has no part in the
+    distance.
     """
 
     variants: tuple[Variant, ...]
@@ -131,8 +137,8 @@ class Result:
 def compared(variants: tuple[Variant, ...], target: Float32, vectors: Float32) -> Result:
     """Compare vectors (n, d) with the target ones.
 
-    The distance of a and b is |a - b|^2 / (2 |a| |b|), so it is 0 only for equal vectors: unit length does
-    not change a cosine. Before, b is multiplied by the median of |a| / |b|.
+    The distance of a and b is |a - b|^2 / (2 |a| |b|), so it is 0 only for equal vectors: unit
+    length does not change a cosine. Before, b is multiplied by the median of |a| / |b|.
     """
     a = target.astype(np.float64)
     b = vectors.astype(np.float64)
@@ -151,10 +157,11 @@ def compared(variants: tuple[Variant, ...], target: Float32, vectors: Float32) -
 def explain(
     model: CheckpointModel, texts: Sequence[str], target: Float32
 ) -> tuple[bool, Result | None, list[Result]]:
-    """Find the variant, or the two variants, with which the model gives these vectors (n, d) of the texts.
+    """Find the variant, or the two variants, with which the model gives these vectors (n, d) of the
+    texts.
 
-    Returns whether the best result explains them, this result, and all of them. The first one is without a
-    change, unless the widths differ.
+    Returns whether the best result explains them, this result, and all of them. The first one is
+    without a change, unless the widths differ.
     """
     encoder = VariantEncoder(model, texts, target)
     without_change = encoder.results([()])
@@ -195,7 +202,9 @@ def explain(
 
 def nearest(results: Sequence[Result]) -> Result:
     """The result with the least distance; if rounding decides, the first one without a factor."""
-    return min(results, key=lambda result: (round(result.distance / EQUAL), result.factor is not None))
+    return min(
+        results, key=lambda result: (round(result.distance / EQUAL), result.factor is not None)
+    )
 
 
 class VariantEncoder:
@@ -229,11 +238,14 @@ class VariantEncoder:
         for readout in map(parse_readout, names):
             is_possible = self.body.has_pooler or not readout.pooled
             if is_possible and not same(readout, declared, depth):
-                yield Variant(f"readout {readout.name} instead of {declared.name}", {"readout": readout.name})
+                yield Variant(
+                    f"readout {readout.name} instead of {declared.name}", {"readout": readout.name}
+                )
 
     def variants_of_vectors(self) -> Iterator[Variant]:
         yield Variant(
-            "no unit length" if self.declared.unit else "unit length", {"unit": not self.declared.unit}
+            "no unit length" if self.declared.unit else "unit length",
+            {"unit": not self.declared.unit},
         )
         if any(isinstance(step, Linear | Norm) for step in self.steps):
             yield Variant("no layers behind the readout", {"dense": False})
@@ -272,7 +284,9 @@ class VariantEncoder:
         """Limits of the length with which exactly those texts change that differ as declared."""
         tokenizer = self.reading.tokenizer
         lengths = self.tokens(*self.declared.of_texts).lengths
-        is_equal = 1.0 - declared.cosines <= CLOSE  # the factor of the lengths is one of the longer texts
+        is_equal = (
+            1.0 - declared.cosines <= CLOSE
+        )  # the factor of the lengths is one of the longer texts
         if is_equal.all() or not is_equal.any():
             return iter(())
         longest_equal = int(lengths[is_equal].max())
@@ -283,7 +297,9 @@ class VariantEncoder:
             Variant(f"at most {n} tokens instead of {tokenizer.max_length}", {"max_length": n})
             for n in limits
         ]
-        return self.that_change_tokens([variant for variant in possible if variant.name not in names])
+        return self.that_change_tokens(
+            [variant for variant in possible if variant.name not in names]
+        )
 
     def that_change_tokens(self, possible: Sequence[Variant]) -> Iterator[Variant]:
         """The variants that the model has, and under which these texts have other tokens."""
@@ -306,14 +322,19 @@ class VariantEncoder:
             yield Variant(name, {"weights": weights})
 
     def results(self, combinations: Iterable[tuple[Variant, ...]]) -> list[Result]:
-        """The results in the same order, without variants that are impossible or give another width."""
-        # The combinations by what determines the states of the network: one pass has several readouts.
+        """The results in the same order, without variants that are impossible or give another
+        width.
+        """
+        # The combinations by what determines the states of the network: one pass has several
+        # readouts.
         passes: dict[str, list[tuple[int, tuple[Variant, ...], Settings]]] = {}
         for number, variants in enumerate(combinations):
             settings = self.declared
             for variant in variants:
                 settings = replace(settings, **variant.changes)
-            of_states = repr([settings.weights, settings.of_texts, settings.special, settings.shift])
+            of_states = repr(
+                [settings.weights, settings.of_texts, settings.special, settings.shift]
+            )
             passes.setdefault(of_states, []).append((number, variants, settings))
 
         results: dict[int, Result] = {}  # by the number of the combination
@@ -355,9 +376,16 @@ class VariantEncoder:
         return all_steps(steps, ReadingOptions(dim=settings.dim or None))
 
     def tokenized(
-        self, prompt: str | None, max_length: int | None, case: str | None, special: str, in_template: bool
+        self,
+        prompt: str | None,
+        max_length: int | None,
+        case: str | None,
+        special: str,
+        in_template: bool,
     ) -> TokenBlock:
-        options = ReadingOptions(None if in_template else "mean", prompt=prompt, max_length=max_length)
+        options = ReadingOptions(
+            None if in_template else "mean", prompt=prompt, max_length=max_length
+        )
         tokenizer = plan_reading(self.checkpoint, options).tokenizer
         if case is not None:
             tokenizer.lowercase = case == "lower"
@@ -389,7 +417,9 @@ class VariantEncoder:
         tokens = self.tokens(*settings.of_texts)
         body = self.bodies(settings.weights)
         readouts = [parse_readout(name) for name in names]
-        batches = np.array_split(np.argsort(tokens.lengths, kind="stable"), min(BATCHES, len(tokens)))
+        batches = np.array_split(
+            np.argsort(tokens.lengths, kind="stable"), min(BATCHES, len(tokens))
+        )
 
         def run(batch: NDArray[np.intp]) -> list[Float32]:
             with torch.inference_mode():
@@ -436,7 +466,9 @@ class VariantEncoder:
             if isinstance(body, Bert) and name.endswith((".qkv", ".up")):
                 rows = body.architecture.matrices(name.rpartition(".")[2])
             by_row = weights == "int8 by row"
-            matrices = [int8_rounded(matrix, by_row=by_row) for matrix in layer.weight.data.split(rows)]
+            matrices = [
+                int8_rounded(matrix, by_row=by_row) for matrix in layer.weight.data.split(rows)
+            ]
             layer.weight.data = torch.cat(matrices)
         return body
 
@@ -461,7 +493,10 @@ def cased(step: Mapping[str, Any] | None) -> dict[str, Any] | None:
         return None
     if "normalizers" in step:
         inner = [cased(normalizer) for normalizer in step["normalizers"]]
-        return {**step, "normalizers": [normalizer for normalizer in inner if normalizer is not None]}
+        return {
+            **step,
+            "normalizers": [normalizer for normalizer in inner if normalizer is not None],
+        }
     if "lowercase" in step:
         return {**step, "lowercase": False}
     return dict(step)

@@ -15,7 +15,12 @@ from sentkit.model.checkpoint_reading import Reading
 from sentkit.model.encoding import BUDGETS, Arrays, Tally, TokenEncoder
 from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import read_architecture
-from sentkit.model.transformer.device import halve_to_fit_memory, padded_parts, pick_device, pick_precision
+from sentkit.model.transformer.device import (
+    halve_to_fit_memory,
+    padded_parts,
+    pick_device,
+    pick_precision,
+)
 from sentkit.model.transformer.encoder import INT8, TransformerEncoder
 from sentkit.model.transformer.packed import pack_block
 from sentkit.model.transformer.transformers_model import load_classifier, padding_id_of
@@ -25,9 +30,13 @@ from sentkit.transforms.steps import Linear, Norm, Step
 
 
 class PackedClassifier(TransformerEncoder):
-    """An encoder of the vector that the head reads, with the head as the operations after the readout."""
+    """An encoder of the vector that the head reads, with the head as the operations after the
+    readout.
+    """
 
-    def __init__(self, checkpoint: Checkpoint, reading: Reading, *, device: str, precision: str) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, reading: Reading, *, device: str, precision: str
+    ) -> None:
         super().__init__(checkpoint, reading, device=device, precision=precision)
         architecture = read_architecture(checkpoint.config, checkpoint.config_file)
         layout = LAYOUTS[architecture.family]
@@ -39,7 +48,9 @@ class PackedClassifier(TransformerEncoder):
         with torch.device("meta"):
             head = ClassifierHead(architecture, self.width, dropout=0.0, scale=0.0)
         shapes = {name: tuple(weight.shape) for name, weight in head.weights().items()}
-        check_tensors(tensors, shapes, source=checkpoint.name, what="weights of the classification head")
+        check_tensors(
+            tensors, shapes, source=checkpoint.name, what="weights of the classification head"
+        )
         arrays = {name: tensors[name].float().numpy() for name in shapes}
         zeros = np.zeros(architecture.width, np.float32)
 
@@ -56,7 +67,9 @@ class PackedClassifier(TransformerEncoder):
 class TransformersClassifier(TokenEncoder):
     """A model of transformers for sequence classification, with the interface of an encoder."""
 
-    def __init__(self, checkpoint: Checkpoint, reading: Reading, *, device: str, precision: str) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, reading: Reading, *, device: str, precision: str
+    ) -> None:
         if precision == INT8:
             problem = f"--precision {INT8}: {checkpoint.name} runs through transformers"
             raise UsageError(problem, advice="use bf16 or fp32")
@@ -91,7 +104,10 @@ class TransformersClassifier(TokenEncoder):
             "input_ids": packed.pad(packed.ids, fill=padding_id_of(self.model)),
             "attention_mask": packed.pad(torch.ones_like(packed.ids)),
         }
-        if packed.types is not None and "token_type_ids" in inspect.signature(self.model.forward).parameters:
+        if (
+            packed.types is not None
+            and "token_type_ids" in inspect.signature(self.model.forward).parameters
+        ):
             arguments["token_type_ids"] = packed.pad(packed.types)
         with torch.inference_mode():
             logits: Tensor = self.model(**arguments).logits

@@ -1,10 +1,11 @@
-"""Writes the checkpoint of an encoder: weights, and a declaration that other programs read in the same way.
+"""Writes the checkpoint of an encoder: weights, and a declaration that other programs read in the
+same way.
 
 Trained weights have the names of their base.
 
-The format is that of Hugging Face, with the old schema of sentence-transformers and its six pooling booleans,
-which all versions read. A readout that stock modules cannot express gets no modules.json, because an
-incomplete one would give wrong vectors.
+The format is that of Hugging Face, with the old schema of sentence-transformers and its six pooling
+booleans, which all versions read. A readout that stock modules cannot express gets no modules.json,
+because an incomplete one would give wrong vectors.
 """
 
 import os
@@ -88,7 +89,9 @@ class Declaration:
 
 
 def declare_encoder(encoder: TransformerEncoder) -> Declaration:
-    """Return the declaration of an encoder. An existing encoder proves that `encode` accepts the options."""
+    """Return the declaration of an encoder. An existing encoder proves that `encode` accepts the
+    options.
+    """
     reading = encoder.reading
     body = encoder.body
     declared = encoder.checkpoint.declared
@@ -103,7 +106,9 @@ def declare_encoder(encoder: TransformerEncoder) -> Declaration:
             problem = "a flow cannot be part of a checkpoint"
             raise UsageError(problem, advice="use sentkit whiten apply")
         if isinstance(step, Truncate) and step is not encoder.steps[-1]:
-            problem = "a checkpoint cannot have steps after the truncation of its vectors (truncate_dim)"
+            problem = (
+                "a checkpoint cannot have steps after the truncation of its vectors (truncate_dim)"
+            )
             raise UsageError(problem, advice="use sentkit encode")
     return Declaration(
         body,
@@ -134,10 +139,11 @@ def write_folder(
     *,
     documents: bool = False,
 ) -> None:
-    """Fill an empty folder: the files of a checkpoint, new weights in the type `store`, and the declaration.
+    """Fill an empty folder: the files of a checkpoint, new weights in the type `store`, and the
+    declaration.
 
-    None: the weights, or their type, are as they were. The tensors include an adapter. `documents` are those
-    of the checkpoint, which describe a trained model wrongly.
+    None: the weights, or their type, are as they were. The tensors include an adapter. `documents`
+    are those of the checkpoint, which describe a trained model wrongly.
     """
     config = checkpoint.config
     if tensors is None:
@@ -162,9 +168,12 @@ def declare(
     body = declaration.body
     dim = declaration.dim
 
-    # The folders of the steps, after that of the pooler: for sentkit, the readout includes this layer.
+    # The folders of the steps, after that of the pooler: for sentkit, the readout includes this
+    # layer.
     steps = list(declaration.steps if dim is None else declaration.steps[:-1])
-    pooler_layers: list[Step] = [] if declaration.pooler_layer is None else [declaration.pooler_layer]
+    pooler_layers: list[Step] = (
+        [] if declaration.pooler_layer is None else [declaration.pooler_layer]
+    )
     names = write_steps(folder, [*pooler_layers, *steps])
     step_names = names[len(pooler_layers) :]
 
@@ -173,7 +182,11 @@ def declare(
         "max_seq_length": tokenizer.max_length,
         "do_lower_case": tokenizer.lowercase,
     }
-    if isinstance(body, Bert) and declaration.pooler is None and body.architecture.family in WITH_POOLER:
+    if (
+        isinstance(body, Bert)
+        and declaration.pooler is None
+        and body.architecture.family in WITH_POOLER
+    ):
         # Without this, transformers initialises a random pooler and warns. All versions of
         # sentence-transformers accept this old name of the argument.
         settings["model_args"] = {"add_pooling_layer": False}
@@ -214,7 +227,9 @@ def declared_values(declaration: Declaration, step_names: Sequence[str]) -> dict
 
 
 def write_prompts(folder: Path, declaration: Declaration) -> None:
-    """Write the prompts of stock modules. The default prompt has its own name if it is a named one."""
+    """Write the prompts of stock modules. The default prompt has its own name if it is a
+    named one.
+    """
     prompt = declaration.tokenizer.prompt
     prompts = declaration.prompts
     default_name = None
@@ -274,12 +289,18 @@ def write_modules(
     modules_of_paths = []
     for number, path in enumerate(paths):
         module = path.partition("_")[2] or "Transformer"
-        modules_of_paths.append({"idx": number, "name": str(number), "path": path, "type": OLD + module})
+        modules_of_paths.append(
+            {"idx": number, "name": str(number), "path": path, "type": OLD + module}
+        )
     write_json(folder / "modules.json", modules_of_paths)
 
 
-def write_modules_before_pooling(folder: Path, declaration: Declaration, layers: Sequence[int]) -> list[str]:
-    """Write the mean of several layers, and the convolutions. Returns the names of their folders."""
+def write_modules_before_pooling(
+    folder: Path, declaration: Declaration, layers: Sequence[int]
+) -> list[str]:
+    """Write the mean of several layers, and the convolutions. Returns the names of their
+    folders.
+    """
     body = declaration.body
     names = []
     if layers:
@@ -298,7 +319,9 @@ def write_modules_before_pooling(folder: Path, declaration: Declaration, layers:
     if declaration.readout.reduction == CONV:
         assert body.convolution is not None, "check_layers refuses this"
         name = "0_CNN"
-        filters = [as_arrays(layer) for layer in body.convolution.convs]  # (c, d, kernel), and biases (c,)
+        filters = [
+            as_arrays(layer) for layer in body.convolution.convs
+        ]  # (c, d, kernel), and biases (c,)
         config = {
             "in_word_embedding_dimension": body.width,
             "out_channels": body.convolution.channels,
@@ -350,8 +373,8 @@ def merged(
 ) -> dict[str, Tensor]:
     """Return the tensors of a checkpoint in float32, with trained tensors replaced.
 
-    `stored` has the names of the files, `trained` the plain names of the family. Untrained tensors stay,
-    except buffers, which transformers creates, and copies of other tensors in a head.
+    `stored` has the names of the files, `trained` the plain names of the family. Untrained tensors
+    stay, except buffers, which transformers creates, and copies of other tensors in a head.
     """
     words = words_name(architecture)
     head = HEADS[architecture.family]
@@ -391,12 +414,16 @@ def merged(
 def without_language_head(
     tensors: Mapping[str, Tensor], body: Bert | TransformersModel, config: Mapping[str, Any]
 ) -> dict[str, Tensor]:
-    """Return the tensors that AutoModel of transformers has; of a classifier, which `predict` reads, all."""
+    """Return the tensors that AutoModel of transformers has; of a classifier, which `predict`
+    reads, all.
+    """
     if "ForSequenceClassification" in str(config.get("architectures")):
         return dict(tensors)
     if isinstance(body, Bert):
         encoder_names = {*canonical_names(tensors, body.architecture).values()}
-        unused = {name for name in tensors.keys() - encoder_names if tensors[name].is_floating_point()}
+        unused = {
+            name for name in tensors.keys() - encoder_names if tensors[name].is_floating_point()
+        }
     else:
         unused = {*body.unused}
     return {name: tensor for name, tensor in tensors.items() if name not in unused}
@@ -410,7 +437,8 @@ def encoder_class(body: Bert | TransformersModel) -> str:
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor], store: str | None = "float32") -> None:
-    """Write a safetensors file in the type `store` and sync it to disk. The same values give the same bytes.
+    """Write a safetensors file in the type `store` and sync it to disk. The same values give the
+    same bytes.
 
     None: float16 stays, and all other types become float32. Integer tensors are buffers
     that transformers creates, so they are not written.

@@ -1,4 +1,6 @@
-"""The heads of each packed family, as transformers computes and names them: masked words and classes."""
+"""The heads of each packed family, as transformers computes and names them: masked words and
+classes.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,7 +12,13 @@ from torch import Tensor, nn
 
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint
-from sentkit.model.transformer.architecture import PREFIXES, Architecture, modern, read_fraction, words_name
+from sentkit.model.transformer.architecture import (
+    PREFIXES,
+    Architecture,
+    modern,
+    read_fraction,
+    words_name,
+)
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.families import ROBERTA
 from sentkit.model.transformer.layers import ACTIVATIONS, make_norm
@@ -88,18 +96,24 @@ HEADS = {
 
 
 class LanguageHead(nn.Module):
-    """Converts token states to logits over the vocabulary; `read_head` and `fresh_head` set the weights."""
+    """Converts token states to logits over the vocabulary; `read_head` and `fresh_head` set the
+    weights.
+    """
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
         narrow = architecture.embedding_width  # e
-        self.activation = ACTIVATIONS[HEADS[architecture.family].activation or architecture.activation]
+        self.activation = ACTIVATIONS[
+            HEADS[architecture.family].activation or architecture.activation
+        ]
         self.dense = nn.Linear(architecture.width, narrow, bias=architecture.head_bias)
         self.norm = make_norm(architecture, narrow)
         self.bias = nn.Parameter(torch.zeros(architecture.vocabulary))
 
     def forward(self, states: Tensor, words: Tensor) -> Tensor:
-        """Return logits (m, v) of states (m, d); `words` is the word table of the encoder, (v, e)."""
+        """Return logits (m, v) of states (m, d); `words` is the word table of the encoder,
+        (v, e).
+        """
         projected = self.norm(self.activation(self.dense(states)))  # (m, e)
         return F.linear(projected, words, self.bias)
 
@@ -122,7 +136,9 @@ def head_layout(architecture: Architecture) -> dict[str, tuple[str, tuple[int, .
 def read_head(
     tensors: Mapping[str, Tensor], architecture: Architecture, *, source: str
 ) -> LanguageHead | None:
-    """Return the head from the tensors of a file, in evaluation mode, or None if the file has no head."""
+    """Return the head from the tensors of a file, in evaluation mode, or None if the file has no
+    head.
+    """
     head = HEADS[architecture.family]
     if not head.dense:
         return None
@@ -137,13 +153,17 @@ def read_head(
         return None
     if head.bias not in stored and f"{LAYOUTS[architecture.family].out}.weight" in stored:
         return None  # a classifier, whose layers can have the same names
-    check_tensors(stored, dict(layout.values()), source=source, what="weights of the language model head")
+    check_tensors(
+        stored, dict(layout.values()), source=source, what="weights of the language model head"
+    )
     words = words_name(architecture)
     table = next((prefix + words for prefix in PREFIXES if prefix + words in stored), words)
     for name, tied_name in ((decoder_bias, head.bias), (decoder_weight, table)):
         if name not in stored:
             continue
-        if tied_name not in stored or not torch.equal(stored[name].float(), stored[tied_name].float()):
+        if tied_name not in stored or not torch.equal(
+            stored[name].float(), stored[tied_name].float()
+        ):
             problem = f'not tied to the word embeddings: "{name}" differs from "{tied_name}"'
             advice = "sentkit can only use a head that shares the word table of the encoder"
             raise DataError(f"the language model head is {problem}", source=source, advice=advice)
@@ -159,7 +179,9 @@ def load_head(state: Mapping[str, Tensor], architecture: Architecture) -> Langua
 
 
 def fresh_head(architecture: Architecture, generator: torch.Generator) -> LanguageHead:
-    """Return an untrained head in evaluation mode, with the initial distribution of transformers."""
+    """Return an untrained head in evaluation mode, with the initial distribution of
+    transformers.
+    """
     state = {name: torch.zeros(shape) for name, (_, shape) in head_layout(architecture).items()}
     state["dense.weight"].normal_(0, 0.02, generator=generator)
     state["norm.weight"].fill_(1)
@@ -169,9 +191,9 @@ def fresh_head(architecture: Architecture, generator: torch.Generator) -> Langua
 def head_tensors(head: LanguageHead, architecture: Architecture) -> dict[str, Tensor]:
     """Return copies of the weights under the Hugging Face names of the family.
 
-    As in the files of transformers, the result has no tied tensors (decoder weight and aliased bias). The
-    ForMaskedLM class of the family reads a file with these tensors and the encoder tensors. Names of encoder
-    tensors need the prefix `HEADS[family].encoder`.
+    As in the files of transformers, the result has no tied tensors (decoder weight and aliased
+    bias). The ForMaskedLM class of the family reads a file with these tensors and the encoder
+    tensors. Names of encoder tensors need the prefix `HEADS[family].encoder`.
     """
     state = head.state_dict()
     layout = head_layout(architecture)
@@ -205,14 +227,18 @@ LAYOUTS = {
 class ClassifierHead(nn.Module):
     """Converts vectors (b, d), with the readout `pooling` of the architecture, to logits (b, k)."""
 
-    def __init__(self, architecture: Architecture, outputs: int, dropout: float, scale: float) -> None:
+    def __init__(
+        self, architecture: Architecture, outputs: int, dropout: float, scale: float
+    ) -> None:
         """Draw random weights with the standard deviation `scale`; biases are 0."""
         super().__init__()
         self.layout = LAYOUTS[architecture.family]
         self.activation = ACTIVATIONS[self.layout.activation]
         self.dropout = nn.Dropout(dropout)
         self.dense = nn.Linear(architecture.width, architecture.width, bias=architecture.head_bias)
-        self.norm = make_norm(architecture, architecture.width) if self.layout.norm else nn.Identity()
+        self.norm = (
+            make_norm(architecture, architecture.width) if self.layout.norm else nn.Identity()
+        )
         self.out = nn.Linear(architecture.width, outputs)
         for layer in (self.dense, self.out):
             nn.init.normal_(layer.weight, std=scale)
@@ -230,19 +256,27 @@ class ClassifierHead(nn.Module):
         """Return the weights by the names of transformers."""
         layout = self.layout
         weights = {}
-        for name, layer in ((layout.dense, self.dense), (layout.norm, self.norm), (layout.out, self.out)):
+        for name, layer in (
+            (layout.dense, self.dense),
+            (layout.norm, self.norm),
+            (layout.out, self.out),
+        ):
             for parameter_name, parameter in layer.named_parameters():
                 weights[f"{name}.{parameter_name}"] = parameter
         return weights
 
 
 def move_to_head(
-    body: Bert, outputs: int, checkpoint: Checkpoint, stored: Mapping[str, Tensor], dropout: float | None
+    body: Bert,
+    outputs: int,
+    checkpoint: Checkpoint,
+    stored: Mapping[str, Tensor],
+    dropout: float | None,
 ) -> ClassifierHead:
     """Return a new head for this encoder. The pooler of a BERT becomes a layer of the head.
 
-    Other families have no pooler below a classifier, so it is removed. If the language model head of the
-    base has the names of layers of a classifier, these have its weights, as in transformers.
+    Other families have no pooler below a classifier, so it is removed. If the language model head
+    of the base has the names of layers of a classifier, these have its weights, as in transformers.
     """
     architecture = body.architecture
     layout = LAYOUTS[architecture.family]

@@ -20,7 +20,9 @@ MARKS = ("##", "Ġ", "▁")  # of a token inside a word, or after a space
 
 
 def token_batches(tokenizer: Tokenizer) -> Iterator[TokenBlock]:
-    """Yield every number of the vocabulary as a text of one token, with the special tokens around it."""
+    """Yield every number of the vocabulary as a text of one token, with the special tokens around
+    it.
+    """
     # The ids around a text, from those of a short one.
     [example] = tokenizer(["a"])
     [ids_of_example] = tokenizer.alone(["a"])
@@ -43,7 +45,9 @@ def vocabulary_size(tokenizer: Tokenizer) -> int:
 def token_table(
     vectors: NDArray[np.float32], weights: NDArray[np.float64], dim: int
 ) -> tuple[NDArray[np.float32], tuple[str, ...]]:
-    """Return the principal components times the weights, (v, k), and warnings. Takes (v, d) and (v,)."""
+    """Return the principal components times the weights, (v, k), and warnings. Takes (v, d) and
+    (v,).
+    """
     fit = rotated(moments_of(vectors), FitOptions(dim=dim))
     table = (vectors - fit.mean) @ fit.kernel * weights[:, None]
     return table.astype(np.float32), fit.warnings
@@ -52,8 +56,8 @@ def token_table(
 def zipf_weights(tokenizer: Tokenizer) -> NDArray[np.float64]:
     """Return log(1 + rank) of each token, (v,). The rank is the position in the vocabulary.
 
-    Vocabularies list tokens by frequency, after single characters and reserved tokens, such as [unused1].
-    These and the special tokens have rank 1, the same as the most frequent word.
+    Vocabularies list tokens by frequency, after single characters and reserved tokens, such as
+    [unused1]. These and the special tokens have rank 1, the same as the most frequent word.
     """
     is_ranked = np.zeros(vocabulary_size(tokenizer), np.bool_)
     for token, number in tokenizer.backend.get_vocab().items():

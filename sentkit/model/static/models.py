@@ -1,6 +1,7 @@
 """Static models combine the word vectors of a text into one vector, with numpy and without torch.
 
-They are folders of model2vec and of StaticEmbedding, word-vector files, and the word sets of the input rows.
+They are folders of model2vec and of StaticEmbedding, word-vector files, and the word sets of the
+input rows.
 """
 
 import hashlib
@@ -29,7 +30,9 @@ Matrix = NDArray[np.float32]
 
 
 class WordTable:
-    """Reduces the table rows of each text to one (b, d) array per reduction. Empty lists give zeros."""
+    """Reduces the table rows of each text to one (b, d) array per reduction. Empty lists give
+    zeros.
+    """
 
     def __init__(self, table: Table, reductions: Sequence[str]) -> None:
         self.table = table
@@ -44,8 +47,9 @@ class WordTable:
         return [self._reduce(texts, name) for name in self.reductions]
 
     def _reduce(self, texts: TokenBlock, reduction: str) -> Matrix:
-        # The loop adds the first words of all texts, then the second words, and so on. The order of additions
-        # within a text is fixed, so its vector does not depend on the batch. Longer texts stay a prefix.
+        # The loop adds the first words of all texts, then the second words, and so on. The order of
+        # additions within a text is fixed, so its vector does not depend on the batch. Longer texts
+        # stay a prefix.
         order = np.argsort(-texts.lengths, kind="stable")
         lengths = texts.lengths[order]
         starts = texts.starts[order]
@@ -73,7 +77,9 @@ class WordTable:
 
 
 class WordSets:
-    """Indicator vectors over the vocabulary. The cosine of two vectors is the cosine of the word sets."""
+    """Indicator vectors over the vocabulary. The cosine of two vectors is the cosine of the word
+    sets.
+    """
 
     hash = "sets"
 
@@ -110,7 +116,9 @@ class StaticModel:
 
     def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:
         if not isinstance(self.tokenizer, LongTextTokenizer):
-            raise UsageError(f"--on-truncate window cannot be used with {self.name}, a static model")
+            raise UsageError(
+                f"--on-truncate window cannot be used with {self.name}, a static model"
+            )
         return WindowTokenizer(self.tokenizer, options)
 
     def encoder(self, tokens: int | None = None) -> "StaticEncoder":
@@ -163,7 +171,9 @@ class StaticEncoder(TokenEncoder):
         unit = self.tokenizer.unit
         messages = tally.truncation(self.tokenizer.max_length, unit)
         if tally.unknown:
-            messages.append(f"{tally.unknown:,} of {tally.tokens + tally.unknown:,} {unit} have no vector")
+            messages.append(
+                f"{tally.unknown:,} of {tally.tokens + tally.unknown:,} {unit} have no vector"
+            )
         return messages + tally.without_tokens(f"have no known {unit.removesuffix('s')}")
 
 
@@ -229,7 +239,9 @@ def read_vectors(path: str, options: ReadingOptions) -> StaticModel:
 
 
 def read_folder(checkpoint: Checkpoint, options: ReadingOptions) -> StaticModel:
-    """Read a folder of model2vec, or of sentence-transformers that starts with a StaticEmbedding module."""
+    """Read a folder of model2vec, or of sentence-transformers that starts with a StaticEmbedding
+    module.
+    """
     folder = checkpoint.transformer
     declared = checkpoint.declared
     for step in declared.steps:
@@ -282,8 +294,12 @@ def readouts_of(names: str | None) -> list[str]:
     return list(dict.fromkeys(readouts))
 
 
-def steps_of(options: ReadingOptions, declared: Sequence[Step], width: int | None = None) -> list[Step]:
-    """Return the steps after the readout. Steps that do not fit raise an error before encoding starts."""
+def steps_of(
+    options: ReadingOptions, declared: Sequence[Step], width: int | None = None
+) -> list[Step]:
+    """Return the steps after the readout. Steps that do not fit raise an error before encoding
+    starts.
+    """
     if options.template is not None or options.full_stop is not None:
         raise UsageError("a template and its full stops can be used only with the readout prompt")
     steps = all_steps(declared, options)

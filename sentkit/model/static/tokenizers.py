@@ -25,8 +25,8 @@ from sentkit.model.text.tokens import (
     flat,
 )
 
-# Punctuation and symbols: ASCII, Latin-1, Arabic, Indic, East Asian, typographic and full-width characters.
-# Accents are not included, even as separate characters.
+# Punctuation and symbols: ASCII, Latin-1, Arabic, Indic, East Asian, typographic and full-width
+# characters. Accents are not included, even as separate characters.
 MARKS = re.escape(punctuation) + (
     r"\u00a1-\u00a9\u00ab-\u00b1\u00b4\u00b6-\u00b8\u00bb\u00bf\u00d7\u00f7"
     r"\u060c\u061b\u061f\u06d4\u0964\u0965\u2010-\u2027\u2030-\u205e"
@@ -41,11 +41,15 @@ TEXTS_PER_CALL = 512  # texts: the encodings fit the caches of the CPU
 
 
 def words_of(text: str) -> list[str]:
-    """Split into words and runs of marks: `"Well," he said...` gives `"`, Well, `,"`, he, said, `...`"""
+    """Split into words and runs of marks: `"Well," he said...` gives `"`, Well, `,"`, he, said,
+    `...`
+    """
     return WORD.findall(text)
 
 
-def known_tokens(ids: NDArray[np.int32], counts: Ints, max_length: int | None, unknown: int) -> TokenBlock:
+def known_tokens(
+    ids: NDArray[np.int32], counts: Ints, max_length: int | None, unknown: int
+) -> TokenBlock:
     """Remove unknown words of flat ids, then truncate: only known words count, as in model2vec."""
     is_known = ids != unknown
     lengths = counts
@@ -56,13 +60,17 @@ def known_tokens(ids: NDArray[np.int32], counts: Ints, max_length: int | None, u
         ids = ids[is_known]
         lengths = counts - unknown_counts
     if max_length is not None and len(lengths) and lengths.max() > max_length:
-        positions = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)  # in the texts
+        positions = np.arange(len(ids)) - np.repeat(
+            np.cumsum(lengths) - lengths, lengths
+        )  # in the texts
         ids = ids[positions < max_length]
         lengths = np.minimum(lengths, max_length)
     return TokenBlock(ids, lengths, counts, unknown=unknown_counts)
 
 
-def located(ids: list[int], ranges: Sequence[Range], prompt: str, text: str, unknown: int) -> LocatedTokens:
+def located(
+    ids: list[int], ranges: Sequence[Range], prompt: str, text: str, unknown: int
+) -> LocatedTokens:
     """Return the tokens of a prompt and a text; `ranges` are their characters in both."""
     shift = len(prompt)
     first = next((index for index, (_, end) in enumerate(ranges) if end > shift), len(ids))
@@ -84,8 +92,9 @@ class KnownWords(LongTextTokenizer):
 class WordLookup(KnownWords):
     """Looks up the words of a text in a table, as written and then in lower case.
 
-    Strings between spaces are looked up first, because `U.S.` and `:-)` are words of some tables. If a string
-    is missing, its words and marks are looked up. Missing marks do not count as unknown words.
+    Strings between spaces are looked up first, because `U.S.` and `:-)` are words of some tables.
+    If a string is missing, its words and marks are looked up. Missing marks do not count as unknown
+    words.
     """
 
     unit = "words"
@@ -162,7 +171,10 @@ class CollectedWords(TextTokenizer):
         tokens = []
         for text in texts:
             words = list(dict.fromkeys(words_of((self.prompt + text).lower())))
-            ids = [self.indexes.setdefault(word, len(self.indexes)) for word in words[: self.max_length]]
+            ids = [
+                self.indexes.setdefault(word, len(self.indexes))
+                for word in words[: self.max_length]
+            ]
             if len(self.indexes) > MAX_WORDS:
                 problem = f"words:binary accepts at most {MAX_WORDS:,} different words"
                 problem += ", but the rows have more"
@@ -174,8 +186,8 @@ class CollectedWords(TextTokenizer):
 class WordPieces(KnownWords):
     """Tokenizes texts with tokenizer.json.
 
-    model2vec removes unknown tokens before truncation. sentence-transformers (`keep_unknown`) uses the vector
-    of the unknown token and takes the length limit from tokenizer.json.
+    model2vec removes unknown tokens before truncation. sentence-transformers (`keep_unknown`) uses
+    the vector of the unknown token and takes the length limit from tokenizer.json.
     """
 
     def __init__(self, folder: Path, *, prompt: str, keep_unknown: bool = False) -> None:
@@ -187,7 +199,11 @@ class WordPieces(KnownWords):
         truncation = self._rules.get("truncation")
         if keep_unknown and isinstance(truncation, dict):
             length = truncation.get("max_length")
-            if truncation.get("direction", "Right") != "Right" or type(length) is not int or length < 1:
+            if (
+                truncation.get("direction", "Right") != "Right"
+                or type(length) is not int
+                or length < 1
+            ):
                 problem = "the tokenizer truncates texts at their start, or to no number of tokens"
                 raise DataError(problem, source=self.source)
             self.max_length = length

@@ -1,4 +1,5 @@
-"""Refuses a tokenizer.json whose rules multiply a text: a short one would take all memory of the library.
+"""Refuses a tokenizer.json whose rules multiply a text: a short one would take all memory of the
+library.
 
 The bound is that of one character. A step after another multiplies it.
 """
@@ -12,7 +13,8 @@ from typing import Any
 
 from sentkit.errors import DataError
 
-# Largest number of characters, or copies of a text, from one character; real tokenizers have 1 to 6.
+# Largest number of characters, or copies of a text, from one character; real tokenizers have 1 to
+# 6.
 MOST_GROWTH = 64
 MOST_ADDED = 1024  # characters before each text; real tokenizers add one
 # Unicode itself has one character that NFKC and the charsmaps of sentencepiece replace by 18.
@@ -29,7 +31,9 @@ INNER = {
 
 
 def check_growth(rules: Mapping[str, Any], source: str) -> None:
-    """Refuse rules whose steps may multiply a text. The library refuses steps that have another form."""
+    """Refuse rules whose steps may multiply a text. The library refuses steps that have another
+    form.
+    """
     for name, inner in INNER.items():
         growth = 1.0
         added = 0
@@ -59,12 +63,16 @@ def steps_of(step: object, inner: str) -> Iterator[Mapping[str, Any]]:
 
 
 def growth_of(step: Mapping[str, Any], name: str) -> float:
-    """Return the largest number of characters that a step makes of one. Unicode's own growth counts as 1."""
+    """Return the largest number of characters that a step makes of one. Unicode's own growth counts
+    as 1.
+    """
     match step.get("type"):
         case "Replace":
             return growth_of_replacement(step.get("pattern"), step.get("content"))
         case "Precompiled":
-            return max(1.0, longest_of_charsmap(step.get("precompiled_charsmap")) / LONGEST_OF_UNICODE)
+            return max(
+                1.0, longest_of_charsmap(step.get("precompiled_charsmap")) / LONGEST_OF_UNICODE
+            )
         case "ByteLevel" if name in ("normalizer", "pre_tokenizer"):
             return BYTES_OF_CHARACTER
         case "TemplateProcessing":
@@ -87,7 +95,8 @@ def growth_of_replacement(pattern: object, content: object) -> float:
 def longest_of_charsmap(charsmap: object) -> int:
     """Return the number of characters of the longest replacement in a charsmap of sentencepiece.
 
-    It has the size of a trie in four bytes, the trie, and the replacements with a zero byte after each.
+    It has the size of a trie in four bytes, the trie, and the replacements with a zero byte after
+    each.
     """
     if not isinstance(charsmap, str):
         return 0
@@ -104,7 +113,9 @@ def copies_of_text(template: object) -> int:
     """Return how often a template has the same text."""
     if not isinstance(template, list):
         return 0
-    items = [item["Sequence"] for item in template if isinstance(item, Mapping) and "Sequence" in item]
+    items = [
+        item["Sequence"] for item in template if isinstance(item, Mapping) and "Sequence" in item
+    ]
     names = [text.get("id") for text in items if isinstance(text, Mapping)]
     return max(names.count("A"), names.count("B"))
 

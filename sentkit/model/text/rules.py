@@ -1,4 +1,6 @@
-"""The rules of a tokenizer, as tokenizer.json states them, and the ids of texts from those of their words."""
+"""The rules of a tokenizer, as tokenizer.json states them, and the ids of texts from those of their
+words.
+"""
 
 import hashlib
 import os
@@ -24,7 +26,8 @@ from sentkit.process import threads_of_command, usable_cpus
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
 
-# As in transformers, tokenizer_config.json overrides tokenizer.json; missing keys have these defaults.
+# As in transformers, tokenizer_config.json overrides tokenizer.json; missing keys have these
+# defaults.
 NORMALIZER: dict[str, tuple[str, bool | None]] = {
     "do_lower_case": ("lowercase", True),
     "strip_accents": ("strip_accents", None),
@@ -43,12 +46,24 @@ LOCAL_NORMALIZERS = {
     "Strip",
 }
 SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel"}
-GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that use tokenizer.json unchanged
+GENERIC = (
+    "PreTrainedTokenizerFast",
+    "TokenizersBackend",
+)  # classes that use tokenizer.json unchanged
 LARGEST_CACHE = 1 << 22  # characters of words: about 480,000 words in 80 MB
-# With so many CPUs, the library tokenizes whole texts. A sentence takes 54 microseconds of all CPUs together;
-# in 7 of them no other thread runs Python. Words take 21 to 27 microseconds, all of them in Python.
+# With so many CPUs, the library tokenizes whole texts. A sentence takes 54 microseconds of all CPUs
+# together; in 7 of them no other thread runs Python. Words take 21 to 27 microseconds, all of them
+# in Python.
 MANY_CPUS = 8
-SERIAL = ("", "off", "false", "f", "no", "n", "0")  # values of TOKENIZERS_PARALLELISM without threads
+SERIAL = (
+    "",
+    "off",
+    "false",
+    "f",
+    "no",
+    "n",
+    "0",
+)  # values of TOKENIZERS_PARALLELISM without threads
 TEXTS_AT_ONCE = 1024
 # The pieces that BERT makes of a word: a mark of ASCII, or what is between marks.
 PIECES = re.compile(r"[!-/:-@\[-`{-~]|[^!-/:-@\[-`{-~]+")
@@ -90,11 +105,15 @@ def read_rules(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def rules_of_vocabulary(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the rules that transformers derives from a vocabulary file. Only this function imports it."""
+    """Return the rules that transformers derives from a vocabulary file. Only this function imports
+    it.
+    """
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(checkpoint.transformer), local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(
+            str(checkpoint.transformer), local_files_only=True
+        )
         rules: dict[str, Any] = orjson.loads(tokenizer.backend_tokenizer.to_str())
     except Exception as error:  # every error means that the folder has no usable tokenizer
         first_line = str(error).partition("\n")[0]
@@ -120,7 +139,9 @@ def backend_of(rules: dict[str, Any], source: str) -> "Backend":
 
 
 def splits_at_spaces(rules: Mapping[str, Any]) -> bool:
-    """Return whether the ids before a space between two words surely do not depend on the text behind it."""
+    """Return whether the ids before a space between two words surely do not depend on the text
+    behind it.
+    """
 
     def steps(step: Mapping[str, Any] | None, inner: str) -> Sequence[Mapping[str, Any]]:
         if step is None:
@@ -144,7 +165,9 @@ def splits_at_spaces(rules: Mapping[str, Any]) -> bool:
 def rules_hash(rules: Mapping[str, Any]) -> str:
     """Return the hash of the rules without truncation and padding, which are not used."""
     used = {name: value for name, value in rules.items() if name not in ("truncation", "padding")}
-    return hashlib.blake2b(orjson.dumps(used, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
+    return hashlib.blake2b(
+        orjson.dumps(used, option=orjson.OPT_SORT_KEYS), digest_size=16
+    ).hexdigest()
 
 
 def unknown_ids(model: Mapping[str, Any], backend: "Backend") -> list[int]:
@@ -157,8 +180,12 @@ def unknown_ids(model: Mapping[str, Any], backend: "Backend") -> list[int]:
 
 
 def truncates_start(checkpoint: Checkpoint, rules: Mapping[str, Any]) -> bool:
-    """Whether the tokenizer truncates at the start of a text. tokenizer_config.json has priority."""
-    side = read_object_if_there(checkpoint.transformer / "tokenizer_config.json").get("truncation_side")
+    """Whether the tokenizer truncates at the start of a text. tokenizer_config.json has
+    priority.
+    """
+    side = read_object_if_there(checkpoint.transformer / "tokenizer_config.json").get(
+        "truncation_side"
+    )
     truncation = rules.get("truncation")
     if side is None and isinstance(truncation, dict):
         side = str(truncation.get("direction")).lower()
@@ -168,7 +195,9 @@ def truncates_start(checkpoint: Checkpoint, rules: Mapping[str, Any]) -> bool:
 class WordIds:
     """Returns the ids of texts. The library tokenizes a word once, as long as it is kept."""
 
-    def __init__(self, encode: Callable[[list[str]], list[list[int]]], rules: Mapping[str, Any]) -> None:
+    def __init__(
+        self, encode: Callable[[list[str]], list[list[int]]], rules: Mapping[str, Any]
+    ) -> None:
         """`encode` returns the ids of each text, without special tokens."""
         self.encode = encode
         self.lock = Lock()
@@ -233,7 +262,9 @@ class WordIds:
         return ids, ids_before[ends] - ids_before[ends - counts]
 
 
-def word_ids(encode: Callable[[list[str]], list[list[int]]], rules: Mapping[str, Any]) -> WordIds | None:
+def word_ids(
+    encode: Callable[[list[str]], list[list[int]]], rules: Mapping[str, Any]
+) -> WordIds | None:
     """Return the ids of words, if they surely are those of a text, and if this is faster."""
     cpus = threads_of_command() or usable_cpus()
     if os.environ.get("TOKENIZERS_PARALLELISM", "true").lower() in SERIAL:
@@ -257,4 +288,6 @@ def reads_words_alone(rules: Mapping[str, Any]) -> bool:
     if type_of("pre_tokenizer") != "BertPreTokenizer" or type_of("model") != "WordPiece":
         return False
     added_tokens = rules.get("added_tokens") or ()
-    return not any(" " in token["content"] or token.get("normalized", True) for token in added_tokens)
+    return not any(
+        " " in token["content"] or token.get("normalized", True) for token in added_tokens
+    )

@@ -43,11 +43,15 @@ if TYPE_CHECKING:
     from tokenizers import Encoding
 
 MASKS = ("[MASK]", "<mask>")
-CHARACTERS_OF_TOKEN = 8  # of a long text for each token that the model reads; common words have 5 or 6
+CHARACTERS_OF_TOKEN = (
+    8  # of a long text for each token that the model reads; common words have 5 or 6
+)
 
 
 class Tokenizer(LongTextTokenizer):
-    """Tokenizes texts. Truncation happens in this class and not in the library, so that it is recorded."""
+    """Tokenizes texts. Truncation happens in this class and not in the library, so that it is
+    recorded.
+    """
 
     max_length: int
 
@@ -82,7 +86,8 @@ class Tokenizer(LongTextTokenizer):
         if self.unknown_id is not None:
             self.unknown_token = str(self.backend.id_to_token(self.unknown_id))
         self.truncates_start = truncates_start(checkpoint, self._rules)
-        # The characters at the start of a long text that are enough; None: the whole text is tokenized.
+        # The characters at the start of a long text that are enough; None: the whole text is
+        # tokenized.
         self.head: int | None = None
         if splits_at_spaces(self._rules):
             self.head = CHARACTERS_OF_TOKEN * max_length
@@ -114,7 +119,9 @@ class Tokenizer(LongTextTokenizer):
         return frozenset([*special, *unknown_ids(self._rules["model"], self.backend)])
 
     def rules(self) -> dict[str, Any]:
-        """Return the content of a tokenizer.json that tokenizes in the same way, without truncation."""
+        """Return the content of a tokenizer.json that tokenizes in the same way, without
+        truncation.
+        """
         rules = self._rules | {"truncation": None, "padding": None}
         if self.lowercase:
             steps = [{"type": "Lowercase"}]
@@ -152,7 +159,9 @@ class Tokenizer(LongTextTokenizer):
             raise UsageError(f"{problem}: the prompt uses all of it")
 
     def set_template(self, name_or_text: str | None, full_stop: str | None) -> Template:
-        """Insert texts into a template from now on; the template uses the mask token of the tokenizer."""
+        """Insert texts into a template from now on; the template uses the mask token of the
+        tokenizer.
+        """
         for mask in MASKS:
             mask_id = self.backend.token_to_id(mask)
             if mask_id is not None:
@@ -167,10 +176,13 @@ class Tokenizer(LongTextTokenizer):
         sentence = self.template.around("a")
         with library_errors(self.source):
             encoding = self.backend.encode(sentence)
-        # A token of sentencepiece begins at the space before its word, so it can begin before the text.
+        # A token of sentencepiece begins at the space before its word, so it can begin before the
+        # text.
         start, end = self.template.place(sentence)
         tokens_of_text = [
-            index for index, (first, last) in enumerate(encoding.offsets) if first < end and start < last
+            index
+            for index, (first, last) in enumerate(encoding.offsets)
+            if first < end and start < last
         ]
         return encoding.ids[: tokens_of_text[0]], encoding.ids[tokens_of_text[-1] + 1 :]
 
@@ -196,7 +208,9 @@ class Tokenizer(LongTextTokenizer):
         )
 
     def _of_heads(self, texts: Sequence[str], head: int) -> TokenBlock:
-        """Tokenize only the first `head` characters of long texts; all of those for which this is too few."""
+        """Tokenize only the first `head` characters of long texts; all of those for which this is
+        too few.
+        """
         heads = [start_of(text, head) for text in texts]
         tokens = self._truncated(*self._ids(heads))
         fitting = np.flatnonzero(tokens.counts <= self.max_length).tolist()
@@ -288,10 +302,13 @@ class Tokenizer(LongTextTokenizer):
         skip = np.full(len(counts), self.skip) if self.skip else None
         lengths = counts - excess
         only_unknown = self._only_unknown(ids, lengths)
-        return TokenBlock(ids, lengths, counts, skip=skip, only_unknown=only_unknown, problems=problems)
+        return TokenBlock(
+            ids, lengths, counts, skip=skip, only_unknown=only_unknown, problems=problems
+        )
 
     def _only_unknown(self, ids: NDArray[np.int32], lengths: Ints) -> Ints | None:
-        """(n,), 1 for texts that have only unknown tokens besides those of all texts; None if there are none.
+        """(n,), 1 for texts that have only unknown tokens besides those of all texts; None if there
+        are none.
 
         The special tokens and those of the prompt and the template are in all texts.
         """
@@ -320,17 +337,23 @@ class Tokenizer(LongTextTokenizer):
         """The same tokens of a text or a window, with `only_unknown`."""
         if self.unknown_id not in tokens.ids:
             return tokens
-        only_unknown = self._only_unknown(np.array(tokens.ids, np.int32), np.array([len(tokens.ids)]))
+        only_unknown = self._only_unknown(
+            np.array(tokens.ids, np.int32), np.array([len(tokens.ids)])
+        )
         if only_unknown is None:
             return tokens
         return replace(tokens, only_unknown=int(only_unknown[0]))
 
-    def _truncate_sentence(self, template: Template, input_text: str, encoding: "Encoding") -> Tokens:
+    def _truncate_sentence(
+        self, template: Template, input_text: str, encoding: "Encoding"
+    ) -> Tokens:
         """Truncate only the sentence, so that the template stays complete."""
         ids = encoding.ids
         count = len(ids)
         if ids.count(self.mask_id) != 1:
-            return Tokens(ids, count, problem=f"the text contains {template.mask}, which the template uses")
+            return Tokens(
+                ids, count, problem=f"the text contains {template.mask}, which the template uses"
+            )
         if count > self.max_length:
             first, last = sentence_range(template, input_text, encoding)
             if last - first < count - self.max_length:
@@ -355,7 +378,11 @@ def start_of(text: str, length: int) -> str:
 def sentence_range(template: Template, input_text: str, encoding: "Encoding") -> Range:
     """Return the tokens of the sentence. Tokens without characters between others are included."""
     start, end = template.place(input_text)
-    indices = [index for index, (first, last) in enumerate(encoding.offsets) if start <= first < last <= end]
+    indices = [
+        index
+        for index, (first, last) in enumerate(encoding.offsets)
+        if start <= first < last <= end
+    ]
     if indices:
         return (indices[0], indices[-1] + 1)
     return (0, 0)
@@ -364,8 +391,8 @@ def sentence_range(template: Template, input_text: str, encoding: "Encoding") ->
 def single_tokens(tokenizer: Tokenizer, words: Sequence[str]) -> list[int | None]:
     """Return the token id of each word, or None if the word is not exactly one token.
 
-    Words are tokenised without a leading space, because a byte-level BPE has other tokens for words after a
-    space. The unknown token and special tokens give None.
+    Words are tokenised without a leading space, because a byte-level BPE has other tokens for words
+    after a space. The unknown token and special tokens give None.
     """
     numbers: list[int | None] = []
     for ids in tokenizer.alone([word.strip() for word in words]):

@@ -1,4 +1,5 @@
-"""The tokens of a text: those that the model reads, and those of its windows if the text is too long.
+"""The tokens of a text: those that the model reads, and those of its windows if the text is too
+long.
 
 The windows overlap, and each token counts once.
 """
@@ -23,7 +24,9 @@ Ints = NDArray[np.int64]
 class Tokens:
     """One text of a `TokenBlock`, or one window."""
 
-    ids: list[int]  # truncated ids, including special tokens; of the first window if there are several
+    ids: list[
+        int
+    ]  # truncated ids, including special tokens; of the first window if there are several
     count: int  # number of tokens before truncation
     at: int = 0  # index of the token that the readout `prompt` uses
     problem: str = ""  # the reason if this text cannot be read
@@ -40,7 +43,8 @@ class Tokens:
 
 @dataclass(frozen=True, eq=False)
 class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
-    """The tokens of n texts: one array for all of them, and a column for each property that a text has.
+    """The tokens of n texts: one array for all of them, and a column for each property that a text
+    has.
 
     A column that is None is 0 for each text. Windows and problems are rare, so they are kept by
     the number of the text.
@@ -64,7 +68,9 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
             values = [getattr(text, name) for text in texts]
             columns.append(np.array(values, np.int64) if any(values) else None)
         problems = {number: text.problem for number, text in enumerate(texts) if text.problem}
-        windows = {number: text.windows for number, text in enumerate(texts) if text.windows is not None}
+        windows = {
+            number: text.windows for number, text in enumerate(texts) if text.windows is not None
+        }
         ids, lengths = flat([text.ids for text in texts])
         counts = np.array([text.count for text in texts], np.int64)
         at, unknown, second, skip, only_unknown = columns
@@ -126,9 +132,13 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
         return TokenBlock(ids, lengths, self.counts[texts], *columns, *by_text)
 
     def spread(self, texts: Sequence[int], count: int) -> "TokenBlock":
-        """The same texts with these numbers among `count` texts, of which the others have no tokens."""
+        """The same texts with these numbers among `count` texts, of which the others have no
+        tokens.
+        """
         columns = (self.lengths, self.counts, *self.columns)
-        with_empty_text: Any = [None if column is None else np.append(column, 0) for column in columns]
+        with_empty_text: Any = [
+            None if column is None else np.append(column, 0) for column in columns
+        ]
         old_numbers = np.full(count, len(self))  # of the empty text, except for these texts
         old_numbers[texts] = np.arange(len(self))
         return TokenBlock(self.ids, *with_empty_text, *self.by_text).take(old_numbers)
@@ -140,8 +150,12 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
 
     @cached_property
     def sizes(self) -> Ints:
-        """(n,), the number of ids that a model reads, of all windows; without ids, the vector is zero."""
-        return self.column(self.lengths, lambda windows: sum(len(window.ids) for window in windows.others))
+        """(n,), the number of ids that a model reads, of all windows; without ids, the vector is
+        zero.
+        """
+        return self.column(
+            self.lengths, lambda windows: sum(len(window.ids) for window in windows.others)
+        )
 
     @cached_property
     def truncated(self) -> NDArray[np.bool_]:
@@ -194,7 +208,9 @@ class LocatedTokens:
     """All tokens of a text, without truncation, and the characters of those that belong to it."""
 
     ids: list[int]
-    text_range: Range  # of ids; the others are special tokens and the tokens of the prompt or the template
+    text_range: (
+        Range  # of ids; the others are special tokens and the tokens of the prompt or the template
+    )
     characters: list[Range] = field(default_factory=list)  # of each token of the text
     unknown: int | None = None  # an id without a static vector
 
@@ -206,10 +222,11 @@ class LocatedTokens:
 
 
 def characters_of_tokens(characters: Sequence[int], ranges: Iterable[Range]) -> list[Range]:
-    """Return the characters of each token. `characters` has the index of each character that was tokenized.
+    """Return the characters of each token. `characters` has the index of each character that was
+    tokenized.
 
-    Tokens can contain characters before or after the text. A token without characters is after the token
-    before it.
+    Tokens can contain characters before or after the text. A token without characters is after the
+    token before it.
     """
     tokens: list[Range] = []
     end = 0
@@ -241,16 +258,22 @@ def check_ids(batch: TokenBlock, weights: int, source: str) -> None:
         raise DataError(f"the tokenizer and the model do not match: {ids}", source=source)
 
 
-OVERLAPPING = 2  # windows that have a token, by default: each token then has the same part in the mean
+OVERLAPPING = (
+    2  # windows that have a token, by default: each token then has the same part in the mean
+)
 
 
 @dataclass(frozen=True, slots=True)
 class WindowOptions:
-    """The windows of long texts. None selects the maximum length, and half of its text tokens as stride."""
+    """The windows of long texts. None selects the maximum length, and half of its text tokens as
+    stride.
+    """
 
     size: int | None = None  # tokens of a window, including special tokens, prompt and template
     stride: int | None = None  # tokens from the start of a window to the start of the next
-    chunks: bool = False  # each window keeps its vector; otherwise a text has the mean of its windows
+    chunks: bool = (
+        False  # each window keeps its vector; otherwise a text has the mean of its windows
+    )
 
 
 class TextTokenizer:
@@ -272,11 +295,15 @@ class TextTokenizer:
 
 
 def tokenized(tokenizer: TextTokenizer, texts: Sequence[Any]) -> TokenBlock:
-    """The tokens of each text: none for a blank one, also with a prompt. A classifier's pair is not blank."""
+    """The tokens of each text: none for a blank one, also with a prompt. A classifier's pair is not
+    blank.
+    """
     none_is_blank = {*map(type, texts)} == {str} and all(map(str.strip, texts))
     if none_is_blank or tokenizer.outer:
         return tokenizer(texts)
-    filled = [number for number, text in enumerate(texts) if not isinstance(text, str) or text.strip()]
+    filled = [
+        number for number, text in enumerate(texts) if not isinstance(text, str) or text.strip()
+    ]
     return tokenizer([texts[number] for number in filled]).spread(filled, len(texts))
 
 
@@ -312,7 +339,9 @@ class LongTextTokenizer(TextTokenizer):
 
 
 class WindowTokenizer(TextTokenizer):
-    """Tokenizes texts in windows, if they are longer than the maximum length, or for chunks than a window."""
+    """Tokenizes texts in windows, if they are longer than the maximum length, or for chunks than a
+    window.
+    """
 
     outer = True
 
@@ -323,12 +352,16 @@ class WindowTokenizer(TextTokenizer):
         limit = tokenizer.max_length
         size = options.size or limit
         if size is None or (limit is None and not options.chunks):
-            advice = "--max-length N sets one" + (", --window N a length of the windows" * options.chunks)
+            advice = "--max-length N sets one" + (
+                ", --window N a length of the windows" * options.chunks
+            )
             raise UsageError("this model has no maximum length, so no text is split", advice=advice)
         if limit is not None and size > limit:
             raise UsageError(f"--window {size}: the maximum length is {limit} {self.unit}")
         self.size = size
-        self.longest = size if options.chunks or limit is None else limit  # tokens of a text in one window
+        self.longest = (
+            size if options.chunks or limit is None else limit
+        )  # tokens of a text in one window
         [example] = tokenizer.locate(["a"])
         room = size - example.around
         if room < 1:
@@ -341,7 +374,9 @@ class WindowTokenizer(TextTokenizer):
 
     def with_prompt(self, prompt: str) -> "WindowTokenizer":
         """The same windows with another prompt: its length does not change the stride."""
-        return WindowTokenizer(self.tokenizer.with_prompt(prompt), replace(self.options, stride=self.stride))
+        return WindowTokenizer(
+            self.tokenizer.with_prompt(prompt), replace(self.options, stride=self.stride)
+        )
 
     @property
     def record(self) -> dict[str, Any]:
@@ -371,7 +406,9 @@ class WindowTokenizer(TextTokenizer):
         count = len(located.ids)
         room = self.size - located.around
         if room < 1:
-            problem = f"the prompt leaves no room for this text in a window of {self.size} {self.unit}"
+            problem = (
+                f"the prompt leaves no room for this text in a window of {self.size} {self.unit}"
+            )
             return Tokens(located.ids, count, problem=problem)
         first, after = located.text_range
         ids_before = located.ids[:first]
@@ -379,7 +416,8 @@ class WindowTokenizer(TextTokenizer):
         ids_after = located.ids[after:]
         ranges = window_ranges(len(ids_of_text), room, min(self.stride, room))
         first_window, *other_windows = [
-            self.tokenizer.tokens_of(ids_before + ids_of_text[start:end] + ids_after) for start, end in ranges
+            self.tokenizer.tokens_of(ids_before + ids_of_text[start:end] + ids_after)
+            for start, end in ranges
         ]
         weights: tuple[float, ...] = ()
         if not self.options.chunks:
@@ -391,7 +429,9 @@ class WindowTokenizer(TextTokenizer):
 
 
 def window_ranges(count: int, room: int, stride: int) -> list[Range]:
-    """Return the windows of `room` tokens of a text of `count` tokens; the last window can be shorter."""
+    """Return the windows of `room` tokens of a text of `count` tokens; the last window can be
+    shorter.
+    """
     starts = range(0, max(count - room, 0) + stride, stride)
     return [(start, min(start + room, count)) for start in starts]
 

@@ -1,4 +1,5 @@
-"""Converts a `config.json` to an `Architecture` that the packed encoder computes exactly; names its tensors.
+"""Converts a `config.json` to an `Architecture` that the packed encoder computes exactly; names its
+tensors.
 
 Every value that is not listed raises `UnsupportedArchitecture`, and transformers runs the model.
 """
@@ -20,7 +21,16 @@ from sentkit.formats.checkpoints.folders import (
 )
 from sentkit.model.transformer.families import FAMILIES, FULL, KEYS, SLIDING, Family
 
-SIZES = ("vocabulary", "width", "heads", "inner", "positions", "types", "embedding_width", "buckets")
+SIZES = (
+    "vocabulary",
+    "width",
+    "heads",
+    "inner",
+    "positions",
+    "types",
+    "embedding_width",
+    "buckets",
+)
 BUCKETS = 32  # rows of a table of relative positions; transformers uses no other number
 EXTRAS = (
     "is_decoder",
@@ -37,7 +47,9 @@ EXTRAS = (
 
 
 class UnsupportedArchitecture(Exception):
-    """The packed encoder does not support this architecture; the caller uses the adapter instead."""
+    """The packed encoder does not support this architecture; the caller uses the adapter
+    instead.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +62,9 @@ class Architecture:
     inner: int
     activation: str  # see `read_activation`
     norm_epsilon: float
-    positions: int  # rows of the position table, or with rotary positions, the largest number of tokens
+    positions: (
+        int  # rows of the position table, or with rotary positions, the largest number of tokens
+    )
     position_offset: int  # row of the first token of a sentence
     types: int  # rows of the token type table, 0 without a table
     embedding_width: int  # if it differs from width, the model has a projection
@@ -59,8 +73,12 @@ class Architecture:
     attention_dropout: float
     key_heads: int  # of keys and values; each is that of as many queries
     head_size: int
-    buckets: int = 0  # rows of the table of relative positions, which all blocks add to their scores
-    windows: tuple[int, ...] = ()  # of each block: tokens on each side that a token attends to; 0: all
+    buckets: int = (
+        0  # rows of the table of relative positions, which all blocks add to their scores
+    )
+    windows: tuple[
+        int, ...
+    ] = ()  # of each block: tokens on each side that a token attends to; 0: all
     bases: tuple[float, ...] = ()  # of the rotary positions of each block
     causal: bool = False  # a token attends to itself and the tokens before it
     head_bias: bool = True  # of the dense layer of its heads
@@ -97,7 +115,9 @@ class Architecture:
 
     @property
     def joined(self) -> dict[str, dict[str, int]]:
-        """The matrices, with their rows, that modules of a block join and a checkpoint may have apart."""
+        """The matrices, with their rows, that modules of a block join and a checkpoint may have
+        apart.
+        """
         query_rows = self.heads * self.head_size
         key_rows = self.key_heads * self.head_size
         up = {"active": self.inner}
@@ -106,7 +126,9 @@ class Architecture:
         return {"qkv": {"query": query_rows, "key": key_rows, "value": key_rows}, "up": up}
 
     def matrices(self, module: str) -> list[int]:
-        """The rows of the matrices in a module that low-rank updates and rounding treat one by one."""
+        """The rows of the matrices in a module that low-rank updates and rounding treat one
+        by one.
+        """
         if module == "qkv" or (module == "up" and "gates" in self.kind.block):
             return [*self.joined[module].values()]
         return [self.shapes[module][0]]
@@ -195,7 +217,9 @@ def read_architecture(config: Mapping[str, object], source: str) -> Architecture
     if width % heads and "head_size" not in keys:
         raise UnsupportedArchitecture(f"{heads} heads do not divide {width}")
     if heads % architecture.key_heads:
-        raise UnsupportedArchitecture(f"{architecture.key_heads} heads of keys do not divide {heads}")
+        raise UnsupportedArchitecture(
+            f"{architecture.key_heads} heads of keys do not divide {heads}"
+        )
     if architecture.buckets not in (0, BUCKETS):
         raise UnsupportedArchitecture(f"{architecture.buckets} buckets of relative positions")
     if architecture.max_tokens < 1:
@@ -204,12 +228,16 @@ def read_architecture(config: Mapping[str, object], source: str) -> Architecture
 
 
 def with_rotary(architecture: Architecture, config: Mapping[str, Any], source: str) -> Architecture:
-    """Add windows and bases of the blocks, and settings of the heads, by keys of transformers 4 or 5."""
+    """Add windows and bases of the blocks, and settings of the heads, by keys of transformers 4 or
+    5.
+    """
     family = architecture.kind
     if read_fraction(config, source, "embedding_dropout", 0.0) != architecture.dropout:
         raise UnsupportedArchitecture("embedding_dropout differs from mlp_dropout")
     types, window = family.blocks(config, architecture.depth, source)
-    are_supported = isinstance(types, list) and all(block_type in (FULL, SLIDING) for block_type in types)
+    are_supported = isinstance(types, list) and all(
+        block_type in (FULL, SLIDING) for block_type in types
+    )
     if not are_supported or len(types) != architecture.depth:
         raise UnsupportedArchitecture('"layer_types"')
     if architecture.head_size % 2 or (SLIDING in types and window < 1):
@@ -301,8 +329,8 @@ def stored_tensors(
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Return the name in a checkpoint and the shape of each tensor, by its name in `Bert`.
 
-    "blocks.3.up.weight" is "encoder.layer.3.intermediate.dense.weight" there. Queries, keys and values are
-    separate modules, as in checkpoints.
+    "blocks.3.up.weight" is "encoder.layer.3.intermediate.dense.weight" there. Queries, keys and
+    values are separate modules, as in checkpoints.
     """
     family = architecture.kind
     width = architecture.width
@@ -343,9 +371,15 @@ def words_name(architecture: Architecture) -> str:
     return architecture.kind.tables["words"] + ".weight"
 
 
-def tensor_shapes(architecture: Architecture, *, pooler: bool = False) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the encoder's tensors by name, and of its pooler, if the family has one."""
-    return dict(stored_tensors(architecture, pooler=pooler and architecture.kind.has_pooler).values())
+def tensor_shapes(
+    architecture: Architecture, *, pooler: bool = False
+) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the encoder's tensors by name, and of its pooler, if the family
+    has one.
+    """
+    return dict(
+        stored_tensors(architecture, pooler=pooler and architecture.kind.has_pooler).values()
+    )
 
 
 def wanted_shapes(architecture: Architecture, names: Iterable[str]) -> dict[str, tuple[int, ...]]:
@@ -358,13 +392,17 @@ def canonical_names(stored: Iterable[str], architecture: Architecture) -> dict[s
     names = list(stored)
     words = words_name(architecture)
     prefix = next((prefix for prefix in PREFIXES if prefix + words in names), "")
-    stored_names = {modern(name.removeprefix(prefix)): name for name in names if name.startswith(prefix)}
+    stored_names = {
+        modern(name.removeprefix(prefix)): name for name in names if name.startswith(prefix)
+    }
     plain_names = tensor_shapes(architecture, pooler=True)
     return {name: stored_names[name] for name in plain_names if name in stored_names}
 
 
 def modern(name: str) -> str:
-    """Rename gamma to weight and beta to bias; checkpoints converted from TensorFlow use the old names."""
+    """Rename gamma to weight and beta to bias; checkpoints converted from TensorFlow use the old
+    names.
+    """
     for old, new in OLD_NAMES.items():
         if name.endswith(old):
             return name.removesuffix(old) + new

@@ -1,6 +1,7 @@
 """Attention in a batch of sentences: at once, in windows, causal; and rotary positions.
 
-Axes: n tokens; c sentences of at most t tokens, h heads, g heads of keys and values, e numbers of a head.
+Axes: n tokens; c sentences of at most t tokens, h heads, g heads of keys and values, e numbers of a
+head.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,16 +13,23 @@ from torch import Tensor, nn
 from sentkit.model.transformer.layers import drop
 from sentkit.model.transformer.packed import Packed
 
-Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None, bool], Tensor]  # query, key, value, mask, causal
+Attention = Callable[
+    [Tensor, Tensor, Tensor, Tensor | None, bool], Tensor
+]  # query, key, value, mask, causal
 
 
 def plain_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool = False, dropout: float = 0.0
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    causal: bool = False,
+    dropout: float = 0.0,
 ) -> Tensor:
     """Attention with plain products, (c, h, q, e). The backward pass is faster for short sentences.
 
-    Scale, mask and softmax use at least float32, independent of the dtype of the products. A mask of numbers
-    is added to the scores.
+    Scale, mask and softmax use at least float32, independent of the dtype of the products. A mask
+    of numbers is added to the scores.
     """
     scores = product(query, key.transpose(-2, -1))  # (c, h, q, t)
     if causal:
@@ -45,7 +53,9 @@ def blockwise_attention(
         mask = masked_after(mask, key)
         causal = False
     queries_of_key = query.shape[1] // key.shape[1]
-    if queries_of_key > 1 and key.device.type != "cpu":  # most of its kernels for a GPU share no heads
+    if (
+        queries_of_key > 1 and key.device.type != "cpu"
+    ):  # most of its kernels for a GPU share no heads
         key = key.repeat_interleave(queries_of_key, 1)
         value = value.repeat_interleave(queries_of_key, 1)
         queries_of_key = 1
@@ -55,7 +65,9 @@ def blockwise_attention(
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """The product of (c, h, q, i) and (c, g, i, j): h / g consecutive heads of `a` with one head of `b`."""
+    """The product of (c, h, q, i) and (c, g, i, j): h / g consecutive heads of `a` with one head of
+    `b`.
+    """
     rows = a.reshape(*b.shape[:2], -1, a.shape[-1])
     return (rows @ b).view(*a.shape[:-1], -1)
 
@@ -90,7 +102,9 @@ def with_bias(
 
 
 def turns_of(positions: Tensor, base: float, size: int) -> tuple[Tensor, Tensor]:
-    """Return cosines and sines (n, 1, e / 2) of rotary positions. Angles are float32, as in transformers."""
+    """Return cosines and sines (n, 1, e / 2) of rotary positions. Angles are float32, as in
+    transformers.
+    """
     exponents = torch.arange(0, size, 2, device=positions.device).float() / size
     speeds = 1.0 / base**exponents
     angles = positions[:, None, None].float() * speeds
@@ -103,10 +117,12 @@ Norms = Sequence[tuple[nn.Module, int]]  # of heads, and the number of these
 def turned(
     values: Tensor, packed: Packed, base: float, size: int, norms: Norms, rows: Tensor | None = None
 ) -> Tensor:
-    """Apply each norm to as many heads of values (n, k), and rotary positions of the rows to these heads.
+    """Apply each norm to as many heads of values (n, k), and rotary positions of the rows to these
+    heads.
 
-    A pair of numbers that rotates has one number in each half of a head. Rows after the last position are
-    dropped. Without gradients, the values change in place. The base 0 is for encoders with other positions.
+    A pair of numbers that rotates has one number in each half of a head. Rows after the last
+    position are dropped. Without gradients, the values change in place. The base 0 is for encoders
+    with other positions.
     """
     if not base:
         return values
@@ -152,8 +168,8 @@ def windowed(
 ) -> Tensor:
     """Attention (c, h, q, e) to the keys that are at most `window` tokens away; 0: to all.
 
-    `query_positions` (c,) are those of one query of each sentence; without them, each token is a query. A
-    mask of booleans is (c, 1, 1, t).
+    `query_positions` (c,) are those of one query of each sentence; without them, each token is a
+    query. A mask of booleans is (c, 1, 1, t).
     """
     tokens = key.shape[2]
     has_far_keys = bool(window) and tokens > window + 1
@@ -178,17 +194,24 @@ def within(distances: Tensor, window: int, *, causal: bool = False) -> Tensor:
 
 
 def with_itself(mask: Tensor, distances: Tensor) -> Tensor:
-    """Let each query attend to itself: for a query of the padding, a softmax over nothing is not a number."""
+    """Let each query attend to itself: for a query of the padding, a softmax over nothing is not a
+    number.
+    """
     return mask | (distances == 0)
 
 
 def in_bands(
-    attention: Attention, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, window: int
+    attention: Attention,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    window: int,
 ) -> Tensor:
     """Attention to a window on both sides, so that memory grows with the tokens.
 
-    Sentences are cut into m bands of w = `window` queries, whose keys are in three such bands. The bands of
-    a sentence become a batch.
+    Sentences are cut into m bands of w = `window` queries, whose keys are in three such bands. The
+    bands of a sentence become a batch.
     """
     count, _, tokens, _ = key.shape
     bands = -(-tokens // window)
@@ -196,7 +219,9 @@ def in_bands(
     filled = bands * window - tokens  # tokens after the end, for the last band
 
     # Queries (c m, h, w, e), keys and values (c m, g, 3 w, e).
-    query = F.pad(query, (0, 0, 0, filled)).unflatten(2, (bands, window)).transpose(1, 2).flatten(0, 1)
+    query = (
+        F.pad(query, (0, 0, 0, filled)).unflatten(2, (bands, window)).transpose(1, 2).flatten(0, 1)
+    )
 
     def band_of_keys(values: Tensor) -> Tensor:
         padded = F.pad(values, (0, 0, window, filled + window))
@@ -204,11 +229,15 @@ def in_bands(
 
     # Masks: the keys that are tokens (c or 1, m, 1, 3 w), and those that are near (w, 3 w).
     is_token = key.new_ones(1, tokens, dtype=torch.bool) if mask is None else mask[:, 0, 0]
-    is_token = F.pad(is_token, (window, filled + window)).unfold(1, keys_of_band, window)[:, :, None]
+    is_token = F.pad(is_token, (window, filled + window)).unfold(1, keys_of_band, window)[
+        :, :, None
+    ]
     key_positions = torch.arange(keys_of_band, device=key.device) - window
     query_positions = torch.arange(window, device=key.device)
     distances = query_positions[:, None] - key_positions
-    mask_of_bands = with_itself(within(distances, window) & is_token, distances).expand(count, -1, -1, -1)
+    mask_of_bands = with_itself(within(distances, window) & is_token, distances).expand(
+        count, -1, -1, -1
+    )
     mixed = attention(
         query, band_of_keys(key), band_of_keys(value), mask_of_bands.flatten(0, 1)[:, None], False
     )
@@ -219,9 +248,16 @@ BAND = 256  # queries
 
 
 def in_causal_bands(
-    attention: Attention, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, window: int
+    attention: Attention,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    window: int,
 ) -> Tensor:
-    """Causal attention to a window, for one band of queries after the other: memory for its scores only."""
+    """Causal attention to a window, for one band of queries after the other: memory for its scores
+    only.
+    """
     tokens = key.shape[2]
     positions = torch.arange(tokens, device=key.device)
     bands = []
@@ -232,5 +268,7 @@ def in_causal_bands(
         band_mask = within(distances, window, causal=True)
         if mask is not None:
             band_mask = with_itself(band_mask & mask[..., keys], distances)
-        bands.append(attention(query[:, :, queries], key[:, :, keys], value[:, :, keys], band_mask, False))
+        bands.append(
+            attention(query[:, :, queries], key[:, :, keys], value[:, :, keys], band_mask, False)
+        )
     return torch.cat(bands, 2)

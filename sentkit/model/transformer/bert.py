@@ -1,8 +1,8 @@
 """One transformer for all families of `families.py`, over packed sentences.
 
-The families differ only in the values of `Architecture` and the names in `families.py`. X(k) are the
-token states after block k; X(0) are the states after the embeddings. Axes: b sentences, n tokens, d the
-width, h heads; in attention, c sentences of at most t tokens (`Groups`).
+The families differ only in the values of `Architecture` and the names in `families.py`. X(k) are
+the token states after block k; X(0) are the states after the embeddings. Axes: b sentences, n
+tokens, d the width, h heads; in attention, c sentences of at most t tokens (`Groups`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,7 +34,9 @@ from sentkit.model.transformer.weights import aligned
 
 
 class Block(nn.Module):
-    """Self-attention and two dense layers, each with a residual connection, and the norms of the family."""
+    """Self-attention and two dense layers, each with a residual connection, and the norms of the
+    family.
+    """
 
     def __init__(self, architecture: Architecture, number: int = 0) -> None:
         super().__init__()
@@ -86,7 +88,8 @@ class Block(nn.Module):
     ) -> Tensor:
         """Return X(k) from X(k - 1), (n, d); or (b, d) if `only` selects one row of each sentence.
 
-        `between` changes the states after the attention, as the cross-attention of a decoder does. `states`
+        `between` changes the states after the attention, as the cross-attention of a decoder does.
+        `states`
         can have more than n rows: the result has them too, and their values have no meaning.
         """
         attended = self.attend(self.input_norm(states), packed, only)
@@ -109,37 +112,48 @@ class Block(nn.Module):
     def added(self, change: Tensor, states: Tensor, dropout: nn.Module) -> Tensor:
         """Return `states` plus the change after dropout, with the dtype of `states`.
 
-        Under autocast the change is bfloat16 and `states` are float32. The sum stays in float32, because
-        bfloat16 sums lose small changes in every block. Dropout follows the cast, because bfloat16 also
-        rounds its scale 1 / (1 - p): 1.109 instead of 1.111.
+        Under autocast the change is bfloat16 and `states` are float32. The sum stays in float32,
+        because bfloat16 sums lose small changes in every block. Dropout follows the cast, because
+        bfloat16 also rounds its scale 1 / (1 - p): 1.109 instead of 1.111.
         """
-        # In-place addition is safe: the backward pass of a product or dropout does not use the output.
+        # In-place addition is safe: the backward pass of a product or dropout does not use the
+        # output.
         result: Tensor = dropout(change.to(states.dtype)).add_(states)
         return result
 
     def attend(self, states: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
-        """Return the attention output (n, h e); or (b, h e) if `only` selects one row of each sentence."""
+        """Return the attention output (n, h e); or (b, h e) if `only` selects one row of each
+        sentence.
+        """
         if only is not None:
             return self.attend_only(states, packed, only)
         values = F.linear(states, self.qkv.weight, self.qkv.bias)  # (n, (h + 2 g) e)
         norms = [(self.query_norm, self.heads), (self.key_norm, self.key_heads)]
         values = turned(values, packed, self.base, self.size, norms)
         if self.without_padding(values, packed):
-            heads = by_head(values[: packed.tokens], self.size, self.heads, self.key_heads, self.key_heads)
+            heads = by_head(
+                values[: packed.tokens], self.size, self.heads, self.key_heads, self.key_heads
+            )
             mixed = packed_attention(heads, packed, dropout=self.attention_dropout * self.training)
             return with_rows(mixed, len(states))
         groups = packed.groups
         mixed_groups = []
-        for padded, mask in zip(groups.pad(values), groups.masks, strict=True):  # (c, t, (h + 2 g) e)
+        for padded, mask in zip(
+            groups.pad(values), groups.masks, strict=True
+        ):  # (c, t, (h + 2 g) e)
             heads = by_head(padded, self.size, self.heads, self.key_heads, self.key_heads)
             mixed_groups.append(self.attention(mask, packed, heads))
         return with_rows(groups.unpad(mixed_groups), len(states))
 
     def attend_only(self, states: Tensor, packed: Packed, only: Tensor) -> Tensor:
-        query_weights, pair_weights = ends_of(self.qkv.weight, self.qkv.bias, self.heads * self.size)
+        query_weights, pair_weights = ends_of(
+            self.qkv.weight, self.qkv.bias, self.heads * self.size
+        )
         queries = F.linear(states[only], *query_weights)  # (b, h e)
         pairs = F.linear(states, *pair_weights)  # keys and values, (n, 2 g e)
-        queries = turned(queries, packed, self.base, self.size, [(self.query_norm, self.heads)], only)
+        queries = turned(
+            queries, packed, self.base, self.size, [(self.query_norm, self.heads)], only
+        )
         pairs = turned(pairs, packed, self.base, self.size, [(self.key_norm, self.key_heads)])
 
         def by_heads(queries: Tensor, pairs: Tensor) -> list[Tensor]:
@@ -156,7 +170,9 @@ class Block(nn.Module):
         groups = packed.groups
         queries_of_groups = groups.split(queries)
         pairs_of_groups = groups.pad(pairs)
-        positions_of_groups = groups.split((only - packed.starts)[:, None])  # (c, 1, 1), in their sentences
+        positions_of_groups = groups.split(
+            (only - packed.starts)[:, None]
+        )  # (c, 1, 1), in their sentences
         mixed_groups = []
         for number, mask in enumerate(groups.masks):
             heads = by_heads(queries_of_groups[number], pairs_of_groups[number])
@@ -165,30 +181,41 @@ class Block(nn.Module):
         return groups.join(mixed_groups)
 
     def without_padding(self, values: Tensor, packed: Packed) -> bool:
-        """Whether the kernel can be used: it has no bias of relative positions and no window to add."""
+        """Whether the kernel can be used: it has no bias of relative positions and no window to
+        add.
+        """
         needs_no_window = not self.window or (packed.causal and packed.longest <= self.window + 1)
         return self.packs and packed.bias is None and needs_no_window and values.dtype in HALF
 
     def attention(
-        self, mask: Tensor | None, packed: Packed, heads: Sequence[Tensor], positions: Tensor | None = None
+        self,
+        mask: Tensor | None,
+        packed: Packed,
+        heads: Sequence[Tensor],
+        positions: Tensor | None = None,
     ) -> Tensor:
-        """Return the mixed values (c, q, h e) of queries (c, q, h, e), keys and values (c, t, g, e).
+        """Return the mixed values (c, q, h e) of queries (c, q, h, e), keys and values (c, t, g,
+        e).
 
         `positions` (c,) are those of one query for each sentence.
         """
-        # Depends on the mode, not on gradients: a training pass without gradients must draw the same dropout.
+        # Depends on the mode, not on gradients: a training pass without gradients must draw the
+        # same dropout.
         if self.training:
             kernel: Attention = partial(plain_attention, dropout=self.attention_dropout)
         else:
             kernel = blockwise_attention
         query, key, value = (values.transpose(1, 2) for values in heads)
         mask = with_bias(mask, packed.bias, key.shape[2], positions)
-        mixed = windowed(kernel, query, key, value, mask, self.window, positions, causal=packed.causal)
+        mixed = windowed(
+            kernel, query, key, value, mask, self.window, positions, causal=packed.causal
+        )
         return mixed.transpose(1, 2).flatten(2)
 
 
 def attend_packed(model: nn.Module, device: torch.device) -> None:
-    """Let all blocks of a model in training on a GPU attend without padding, where the kernel is right.
+    """Let all blocks of a model in training on a GPU attend without padding, where the kernel is
+    right.
 
     Short passes of blocks that use nothing else of a batch run as graphs.
     """
@@ -241,7 +268,9 @@ class Bert(nn.Module):
         self.relative: nn.Embedding | None = None
         if architecture.buckets:
             self.relative = table(architecture.buckets, architecture.heads)
-        self.blocks = nn.ModuleList(Block(architecture, number) for number in range(architecture.depth))
+        self.blocks = nn.ModuleList(
+            Block(architecture, number) for number in range(architecture.depth)
+        )
         self.pooler: nn.Linear | None = None
         if pooler:
             self.pooler = nn.Linear(width, width)
@@ -262,8 +291,8 @@ class Bert(nn.Module):
     ) -> Iterator[Tensor]:
         """Yield X(0), X(1) .. X(deepest), each (n, d), and compute each state on demand.
 
-        `disturb` changes X(0) before the first use. `only` selects one row of each sentence: the last block
-        computes only these rows, and the last state is (b, d).
+        `disturb` changes X(0) before the first use. `only` selects one row of each sentence: the
+        last block computes only these rows, and the last state is (b, d).
         """
         blocks = self.blocks[:deepest]
         states = self.embed(packed)
@@ -296,7 +325,9 @@ class Bert(nn.Module):
             else:
                 states = run_graph(number, states)
                 result = states[: packed.tokens]
-                yield result if result.requires_grad else result.clone()  # the next pass overwrites it
+                yield (
+                    result if result.requires_grad else result.clone()
+                )  # the next pass overwrites it
 
     def embed(self, packed: Packed) -> Tensor:
         assert packed.longest <= self.max_tokens, "a sentence longer than the encoder's positions"
@@ -305,20 +336,28 @@ class Bert(nn.Module):
             table = self.positions.weight
             if self.types is not None and packed.types is None:
                 table = table + self.types.weight[0]  # every token belongs to the first segment
-            states = states + F.embedding(packed.positions + self.architecture.position_offset, table)
+            states = states + F.embedding(
+                packed.positions + self.architecture.position_offset, table
+            )
         if packed.types is not None:
             assert self.types is not None, "an encoder without segments"
             states = states + self.types(packed.types)
         states = self.dropout(self.norm(states))
         if self.projection is not None:
-            states = self.projection(states).to(states.dtype)  # products are bfloat16 under autocast
+            states = self.projection(states).to(
+                states.dtype
+            )  # products are bfloat16 under autocast
         return states  # (n, d)
 
     def related(self, packed: Packed) -> Packed:
-        """Return the batch with what all blocks use: the positions, and which tokens attend to which."""
+        """Return the batch with what all blocks use: the positions, and which tokens attend to
+        which.
+        """
         if self.architecture.bases:
             size = self.architecture.head_size
-            turns = {base: turns_of(packed.positions, base, size) for base in {*self.architecture.bases}}
+            turns = {
+                base: turns_of(packed.positions, base, size) for base in {*self.architecture.bases}
+            }
             packed = replace(packed, turns=turns, causal=packed.causal or self.architecture.causal)
         if self.relative is None:
             return packed
@@ -331,7 +370,9 @@ class Bert(nn.Module):
         return ACTIVATIONS[self.architecture.pooler_activation](self.pooler(vectors))
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield the weights and biases of all layers. A layer can compute its weight, as with LoRA."""
+        """Yield the weights and biases of all layers. A layer can compute its weight, as
+        with LoRA.
+        """
         for name, module in self.named_modules():
             for parameter_name in ("weight", "bias"):
                 value = getattr(module, parameter_name, None)
@@ -342,11 +383,14 @@ class Bert(nn.Module):
         """Return copies of the weights under the Hugging Face names that AutoModel reads."""
         state = split(dict(self.weights()), self.architecture)
         stored = stored_tensors(self.architecture, pooler=self.has_pooler)
-        return {stored_name: state[name].detach().clone() for name, (stored_name, _) in stored.items()}
+        return {
+            stored_name: state[name].detach().clone() for name, (stored_name, _) in stored.items()
+        }
 
 
 def table(rows: int, width: int) -> nn.Embedding:
-    # nn.Embedding(rows, width) draws random numbers. On the meta device this causes imports of two seconds.
+    # nn.Embedding(rows, width) draws random numbers. On the meta device this causes imports of two
+    # seconds.
     return nn.Embedding.from_pretrained(torch.zeros(rows, width), freeze=False)
 
 

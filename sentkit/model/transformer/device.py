@@ -1,7 +1,8 @@
-"""Selects the device and the precision of a model, copies arrays to and from the device, and halves batches
-that do not fit into its memory.
+"""Selects the device and the precision of a model, copies arrays to and from the device, and halves
+batches that do not fit into its memory.
 
-Copies to and from a GPU use pinned memory, so the host does not wait for the work that the GPU still has.
+Copies to and from a GPU use pinned memory, so the host does not wait for the work that the GPU
+still has.
 """
 
 import os
@@ -31,7 +32,9 @@ PRECISIONS = ("fp32", "bf16", "auto")
 
 
 def pick_device(name: str) -> torch.device:
-    """Return the device of this name. auto:<n> is for process n of a machine: a CUDA device in turn."""
+    """Return the device of this name. auto:<n> is for process n of a machine: a CUDA device in
+    turn.
+    """
     if re.fullmatch(r"cpu|auto(:\d{1,4})?|cuda(:\d{1,2})?", name) is None:
         raise UsageError(f'unknown device "{name}"', advice="available: cpu, cuda, cuda:<n>, auto")
     if name.startswith("auto") and not torch.cuda.is_available():
@@ -57,11 +60,13 @@ def pick_device(name: str) -> torch.device:
 def pick_precision(name: str, device: torch.device) -> torch.dtype:
     """Return float32 or bfloat16; auto selects SENTKIT_PRECISION, or what the device has.
 
-    On a CPU this is float32, also if bfloat16 is faster: small inputs are encoded without torch in float32,
-    and more rows must not change their vectors.
+    On a CPU this is float32, also if bfloat16 is faster: small inputs are encoded without torch in
+    float32, and more rows must not change their vectors.
     """
     if name not in PRECISIONS:
-        raise UsageError(f'unknown precision "{name}"', advice=f"available: {', '.join(PRECISIONS)}")
+        raise UsageError(
+            f'unknown precision "{name}"', advice=f"available: {', '.join(PRECISIONS)}"
+        )
     if name == "auto":
         name = precision_of_environment() or ("bf16" if has_fast_bf16(device) else "fp32")
     if name == "bf16":
@@ -80,11 +85,14 @@ def gain_of_bf16() -> float:
     weight = torch.ones(768, 768)
     half_values = values.bfloat16()
     half_weight = weight.bfloat16()
-    return speed_ratio(new=lambda: F.linear(half_values, half_weight), old=lambda: F.linear(values, weight))
+    return speed_ratio(
+        new=lambda: F.linear(half_values, half_weight), old=lambda: F.linear(values, weight)
+    )
 
 
 def speed_ratio(new: Callable[[], object], old: Callable[[], object], rounds: int = 5) -> float:
-    """Return how many times as fast `new` is as `old`: the least CPU times of several rounds, in turn.
+    """Return how many times as fast `new` is as `old`: the least CPU times of several rounds, in
+    turn.
 
     One thread computes: several of them wait for each other, in a loop if the machine is busy.
     """
@@ -114,7 +122,8 @@ def cpu_seconds(run: Callable[[], object]) -> float:
 
 
 def torch_threads(count: int, threads_of_each: int) -> ThreadPoolExecutor:
-    """Return a pool of `count` threads, in each of which torch computes with this number of threads.
+    """Return a pool of `count` threads, in each of which torch computes with this number of
+    threads.
 
     OpenMP has a pool for each thread that calls it, so these do not need that of the caller.
     """
@@ -134,7 +143,9 @@ def torch_threads(count: int, threads_of_each: int) -> ThreadPoolExecutor:
 
 
 CREATING_THREADS = ForkLock(PREPARING)
-_pool_of_process = cache(lambda count, threads_of_each, process: torch_threads(count, threads_of_each))
+_pool_of_process = cache(
+    lambda count, threads_of_each, process: torch_threads(count, threads_of_each)
+)
 
 
 def one_thread_each(count: int, threads_of_each: int = 1) -> ThreadPoolExecutor:
@@ -146,7 +157,9 @@ def one_thread_each(count: int, threads_of_each: int = 1) -> ThreadPoolExecutor:
 def run_all(
     function: Callable[[Input], Output], items: Iterable[Input], pool: ThreadPoolExecutor
 ) -> list[Output]:
-    """Return the result for each item. An interrupted caller leaves no work to the threads of the pool."""
+    """Return the result for each item. An interrupted caller leaves no work to the threads of the
+    pool.
+    """
     futures: list[Future[Output]] = []
     try:
         for item in items:
@@ -158,7 +171,9 @@ def run_all(
 
 
 def to_device(values: np.ndarray, device: torch.device) -> Tensor:
-    """Copy values of the host to a device. The host does not wait for the work that the device still has."""
+    """Copy values of the host to a device. The host does not wait for the work that the device
+    still has.
+    """
     tensor = torch.from_numpy(values)
     if device.type == "cpu":
         return tensor
@@ -166,10 +181,13 @@ def to_device(values: np.ndarray, device: torch.device) -> Tensor:
 
 
 def to_host(tensors: Sequence[Tensor]) -> Callable[[], Arrays]:
-    """Start to copy tensors of one device to the host. The returned function waits and returns them."""
+    """Start to copy tensors of one device to the host. The returned function waits and returns
+    them.
+    """
     copies = [tensor.to("cpu", non_blocking=True) for tensor in tensors]
     device = tensors[0].device
-    # A copy to the host has no complete numbers before the stream of the device has passed this event.
+    # A copy to the host has no complete numbers before the stream of the device has passed this
+    # event.
     event = None if device.type == "cpu" else torch.cuda.current_stream(device).record_event()
 
     def wait() -> Arrays:
@@ -180,8 +198,9 @@ def to_host(tensors: Sequence[Tensor]) -> Callable[[], Arrays]:
     return wait
 
 
-# Tokens in a batch of a model that pads, with the padding. On a CPU, batches of 512 are 1.04 to 1.13 x as
-# fast as those of 32 sentences, batches of 1,024 are 0.91 to 1.02 x, and batches of 4,096 are 0.59 to 0.68 x.
+# Tokens in a batch of a model that pads, with the padding. On a CPU, batches of 512 are 1.04 to
+# 1.13 x as fast as those of 32 sentences, batches of 1,024 are 0.91 to 1.02 x, and batches of 4,096
+# are 0.59 to 0.68 x.
 PADDED_TOKENS = {"cpu": 512, "cuda": 65536}
 
 
@@ -197,15 +216,22 @@ def padded_parts(batch: TokenBlock, device: torch.device) -> list[TokenBlock]:
     return chunks
 
 
-def halve_to_fit_memory(run: Callable[[TokenBlock], Output], batch: TokenBlock, advice: str) -> list[Output]:
-    """Return the output of `run` for each chunk of the batch, in order: one chunk if it fits into memory."""
+def halve_to_fit_memory(
+    run: Callable[[TokenBlock], Output], batch: TokenBlock, advice: str
+) -> list[Output]:
+    """Return the output of `run` for each chunk of the batch, in order: one chunk if it fits into
+    memory.
+    """
     try:
         return [run(batch)]
     except torch.cuda.OutOfMemoryError as error:
         if len(batch) == 1:
-            problem = f"a text of {batch.lengths[0]} tokens does not fit into the memory of the device"
+            problem = (
+                f"a text of {batch.lengths[0]} tokens does not fit into the memory of the device"
+            )
             raise UnavailableError(problem, advice=advice) from error
-    # The error refers to tensors of the failed run, so free their memory after the end of its handler.
+    # The error refers to tensors of the failed run, so free their memory after the end of its
+    # handler.
     torch.cuda.empty_cache()
     middle = len(batch) // 2
     first_outputs = halve_to_fit_memory(run, batch[:middle], advice=advice)

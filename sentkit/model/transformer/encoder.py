@@ -1,6 +1,8 @@
-"""The transformer encoder: loads the weights, runs a batch, applies readouts and steps, names the spaces.
+"""The transformer encoder: loads the weights, runs a batch, applies readouts and steps, names the
+spaces.
 
-Dense and LayerNorm layers after a readout, and convolutions before it, are those of sentence-transformers.
+Dense and LayerNorm layers after a readout, and convolutions before it, are those of
+sentence-transformers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -56,7 +58,12 @@ from sentkit.model.transformer.kernels.matmul import (
     largest_weight,
 )
 from sentkit.model.transformer.packed import TILE, Packed, filler, pack_block, spare_tokens
-from sentkit.model.transformer.readouts import Convolution, apply_readouts, check_layers, width_of_vectors
+from sentkit.model.transformer.readouts import (
+    Convolution,
+    apply_readouts,
+    check_layers,
+    width_of_vectors,
+)
 from sentkit.model.transformer.transformers_model import TransformersModel, load_transformers_model
 from sentkit.model.transformer.weights import canonical, fit, read_weights, weights_hash
 from sentkit.process import threads_of_command
@@ -72,7 +79,9 @@ def read_layer(folder: Path) -> Linear | Norm:
     tensors = read_weights(folder, source)
     if tensors.keys() == {"norm.weight", "norm.bias"}:
         return Norm(*layer_arrays(tensors, "norm", axes=1, source=source))
-    path = str(config.get("activation_function", DENSE_ACTIVATIONS["tanh"]))  # default of the library
+    path = str(
+        config.get("activation_function", DENSE_ACTIVATIONS["tanh"])
+    )  # default of the library
     class_name = path.rpartition(".")[2]
     activation = ACTIVATION_NAMES.get(class_name) if path.startswith("torch.") else None
     if activation is None:
@@ -98,7 +107,9 @@ def check_layer(fits: bool, tensors: Iterable[Tensor], source: str) -> None:
     if not fits:
         raise DataError("the weight or the bias has a wrong shape", source=source)
     if not all(tensor.is_floating_point() for tensor in tensors):
-        raise DataError("the weight or the bias has another type than floating point", source=source)
+        raise DataError(
+            "the weight or the bias has another type than floating point", source=source
+        )
 
 
 def add_convolution(body: Bert | TransformersModel, checkpoint: Checkpoint) -> None:
@@ -110,7 +121,9 @@ def add_convolution(body: Bert | TransformersModel, checkpoint: Checkpoint) -> N
     config = read_object(folder / "cnn_config.json")
     tensors = read_weights(folder, source)
     numbers = range(len(tensors) // 2)
-    if not tensors or tensors.keys() != {f"convs.{k}.{name}" for k in numbers for name in ("weight", "bias")}:
+    if not tensors or tensors.keys() != {
+        f"convs.{k}.{name}" for k in numbers for name in ("weight", "bias")
+    }:
         raise DataError("these are not the tensors of a convolution", source=source)
     if config.get("stride_sizes") not in (None, [1] * len(numbers)):
         raise DataError("a convolution with strides is not supported", source=source)
@@ -146,7 +159,8 @@ class TransformerEncoder(TokenEncoder):
     ) -> None:
         """`products` are "plain", "fused" or the faster of both.
 
-        With `own_threads`, a CPU computes in so many threads of this class, whatever the calling thread has.
+        With `own_threads`, a CPU computes in so many threads of this class, whatever the calling
+        thread has.
         """
         self.checkpoint = checkpoint
         self.reading = reading
@@ -186,7 +200,9 @@ class TransformerEncoder(TokenEncoder):
             self.body = body.to(self.device, self.dtype).eval()
             if self.device.type == "cuda":  # compile and check kernels while the hash is computed
                 Thread(target=lambda: self.network, daemon=True).start()
-            with declared_in(place_of_declaration(checkpoint), unless=reading.options.readout is not None):
+            with declared_in(
+                place_of_declaration(checkpoint), unless=reading.options.readout is not None
+            ):
                 check_layers(self.body, reading.readouts)
             width_of_readout = width_of_vectors(self.body, reading.readouts)
             self.steps = steps_of_checkpoint(checkpoint, reading, width_of_readout, read_layer)
@@ -205,7 +221,8 @@ class TransformerEncoder(TokenEncoder):
 
     @property
     def groups_at_once(self) -> int:
-        """Command, 2: no thread of a CPU waits, and a GPU has work while the vectors of a group are read.
+        """Command, 2: no thread of a CPU waits, and a GPU has work while the vectors of a group are
+        read.
 
         Program, 1 on a GPU, and 0 on a CPU: Ctrl-C ends it.
         """
@@ -218,7 +235,9 @@ class TransformerEncoder(TokenEncoder):
             return 2
         return 0
 
-    def _load(self, pool: ThreadPoolExecutor) -> tuple[Bert | TransformersModel, "Future[dict[bool, str]]"]:
+    def _load(
+        self, pool: ThreadPoolExecutor
+    ) -> tuple[Bert | TransformersModel, "Future[dict[bool, str]]"]:
         """Return the body and the hashes of its tensors, which a thread computes in parallel."""
         if is_adapter(self.checkpoint.transformer):
             self.notes.append(f"{self.checkpoint.name}: its LoRA adapter is added to the weights")
@@ -239,9 +258,9 @@ class TransformerEncoder(TokenEncoder):
     def _divide_cpu(self, body: Bert | TransformersModel) -> None:
         """Let each thread of a CPU compute batches of its own.
 
-        So the vectors do not depend on the number of threads, and no thread waits for another one within a
-        layer, which takes much time on a busy machine. Modules of transformers cannot run in several threads.
-        A program in Python keeps the number of threads that torch has.
+        So the vectors do not depend on the number of threads, and no thread waits for another one
+        within a layer, which takes much time on a busy machine. Modules of transformers cannot run
+        in several threads. A program in Python keeps the number of threads that torch has.
         """
         if self.own_threads:
             return
@@ -257,12 +276,16 @@ class TransformerEncoder(TokenEncoder):
         if self.integers:
             bits = largest_weight().bit_length() + 1
             gain = gain_of_int8()
-            self.choices.append(f"products of integers, weights of {bits} bits: {gain:.2f} x as fast as fp32")
+            self.choices.append(
+                f"products of integers, weights of {bits} bits: {gain:.2f} x as fast as fp32"
+            )
         if self.integers or self.device.type != "cpu" or not isinstance(body, Bert):
             return None
         if products is None:
             products, gain = faster_matmul(body.to(self.dtype))
-            self.choices.append(f"{products} products: plain ones are {gain:.2f} x as fast as fused ones")
+            self.choices.append(
+                f"{products} products: plain ones are {gain:.2f} x as fast as fused ones"
+            )
         return products
 
     def _use_integers(self) -> list[dict[str, float]]:
@@ -314,7 +337,9 @@ class TransformerEncoder(TokenEncoder):
     def remarks(self, tally: Tally) -> list[str]:
         messages = super().remarks(tally)
         if self.halved:
-            halved = f"batches were split in two {self.halved} times because of the memory of the device"
+            halved = (
+                f"batches were split in two {self.halved} times because of the memory of the device"
+            )
             messages.append(f"{halved}; to avoid this, use a smaller --batch-tokens")
         return messages
 
@@ -327,13 +352,16 @@ class TransformerEncoder(TokenEncoder):
             if not self.prepared and isinstance(self.body, Bert) and not self.integers:
                 on_cpu = self.device.type == "cpu"
                 self.body = (
-                    prepare_for_cpu(self.body, self.products) if on_cpu else prepare_for_cuda(self.body)
+                    prepare_for_cpu(self.body, self.products)
+                    if on_cpu
+                    else prepare_for_cuda(self.body)
                 )
             self.prepared = True
         return self.body
 
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]:
-        """Yield the vectors of each batch. A GPU gets the next batch before this waits for the last one.
+        """Yield the vectors of each batch. A GPU gets the next batch before this waits for the last
+        one.
 
         Each thread of a CPU computes a batch.
         """
@@ -341,15 +369,20 @@ class TransformerEncoder(TokenEncoder):
             yield from self._encode_in_own_threads(list(batches), self.own_threads)
             return
         if self.threads:
-            yield from one_thread_each(self.threads).map(lambda batch: self._start(batch)(), list(batches))
+            yield from one_thread_each(self.threads).map(
+                lambda batch: self._start(batch)(), list(batches)
+            )
             return
         started = chain(map(self._start, batches), [list])  # nothing follows the last batch
         for wait, _ in pairwise(started):
             yield wait()
 
-    def _encode_in_own_threads(self, batches: Sequence[TokenBlock], threads: int) -> Iterator[Arrays]:
+    def _encode_in_own_threads(
+        self, batches: Sequence[TokenBlock], threads: int
+    ) -> Iterator[Arrays]:
         """Yield the vectors of each batch, when all of them are computed."""
-        # The batches of few texts are divided, so that all threads have work. Transformers has all threads.
+        # The batches of few texts are divided, so that all threads have work. Transformers has all
+        # threads.
         if isinstance(self.body, Bert):
             pool = one_thread_each(threads)
             chunks = [divided(batch, share_of(batches)) for batch in batches]
@@ -400,9 +433,12 @@ class TransformerEncoder(TokenEncoder):
         return wait
 
     def _start_chunk(self, batch: TokenBlock) -> Callable[[], Arrays]:
-        # Sentences that fill the batch up to one of few numbers of tokens. Their vectors are dropped.
+        # Sentences that fill the batch up to one of few numbers of tokens. Their vectors are
+        # dropped.
         spare_lengths: list[int] = []
-        skips_tokens = batch.skip is not None and batch.skip[0]  # that of all texts, see plan_batches
+        skips_tokens = (
+            batch.skip is not None and batch.skip[0]
+        )  # that of all texts, see plan_batches
         if isinstance(self.network, Bert) and not skips_tokens:
             tokens = len(batch.ids)
             count = spare_tokens(tokens) if self.device.type == "cpu" else -tokens % TILE
@@ -426,8 +462,8 @@ def load_for_program(
 ) -> TransformerEncoder:
     """Load an encoder for a program in Python, in a thread.
 
-    The calling thread may be that of a forked child, which does not have the threads of OpenMP that its
-    parent had.
+    The calling thread may be that of a forked child, which does not have the threads of OpenMP that
+    its parent had.
     """
     load = partial(
         TransformerEncoder,
@@ -446,7 +482,8 @@ def load_for_program(
 
 
 SHARES = 8  # chunks of the batches of a group, if it has few tokens
-# Tokens in a chunk. With 256, nano and MiniLM need 1.2 to 1.4 x the CPU time of 512, with 4,096 that of 512.
+# Tokens in a chunk. With 256, nano and MiniLM need 1.2 to 1.4 x the CPU time of 512, with 4,096
+# that of 512.
 SMALLEST_SHARE = 512
 
 
@@ -462,7 +499,9 @@ def divided(batch: TokenBlock, most_tokens: int) -> list[TokenBlock]:
 
 
 def rules_of(body: Bert | TransformersModel) -> list[Any]:
-    """Return the config values that change the vectors for equal tensors, such as the number of heads."""
+    """Return the config values that change the vectors for equal tensors, such as the number of
+    heads.
+    """
     if isinstance(body, Bert):
         return body.architecture.rules
     return body.rules

@@ -1,4 +1,5 @@
-"""The families that the packed encoder computes: their keys in `config.json` and the names of their tensors.
+"""The families that the packed encoder computes: their keys in `config.json` and the names of their
+tensors.
 
 `architecture.py` reads a configuration by these.
 """
@@ -71,8 +72,8 @@ TABLES = {  # the names in a file of the modules before the blocks
 }
 
 
-# The names in a file of the modules of a block; {} is its number. A checkpoint has `qkv`, or the three that
-# it joins.
+# The names in a file of the modules of a block; {} is its number. A checkpoint has `qkv`, or the
+# three that it joins.
 BLOCK = {
     "query": "encoder.layer.{}.attention.self.query",
     "key": "encoder.layer.{}.attention.self.key",
@@ -128,8 +129,8 @@ FULL = "full_attention"
 SLIDING = "sliding_attention"
 
 
-# FULL or SLIDING for each block, and how many tokens away the tokens are that a token of a sliding block
-# attends to. The first is Any, because config.json can contain another value.
+# FULL or SLIDING for each block, and how many tokens away the tokens are that a token of a sliding
+# block attends to. The first is Any, because config.json can contain another value.
 BlockTypes = tuple[Any, int]
 
 
@@ -155,7 +156,9 @@ def mistral_blocks(config: Mapping[str, Any], depth: int, source: str) -> BlockT
 def qwen_blocks(config: Mapping[str, Any], depth: int, source: str) -> BlockTypes:
     blocks = mistral_blocks if config.get("use_sliding_window") else llama_blocks
     [type_of_last], window = blocks(config, 1, source)
-    full_blocks = read_size(config, source, "max_window_layers", default=28, least=0)  # the first ones
+    full_blocks = read_size(
+        config, source, "max_window_layers", default=28, least=0
+    )  # the first ones
     types = config.get("layer_types")
     if not types:
         types = [FULL if block < full_blocks else type_of_last for block in range(depth)]
@@ -169,12 +172,16 @@ class Family:
     block: Mapping[str, str] = field(default_factory=lambda: BLOCK)
     first_position: int | None = 0  # row of the first token of a sentence; None: padding_id + 1
     has_pooler: bool = True
-    bases: Mapping[str, Key] = field(default_factory=dict)  # of the rotary positions of FULL and SLIDING
+    bases: Mapping[str, Key] = field(
+        default_factory=dict
+    )  # of the rotary positions of FULL and SLIDING
     blocks: Callable[[Mapping[str, Any], int, str], BlockTypes] = llama_blocks
     biases: Collection[str] | None = None  # modules with a bias; None: all
     dropouts: tuple[str, ...] = ("dropout", "", "dropout")  # see `Architecture.dropouts`
     gated: bool = False
-    squares: bool = False  # norms divide by the root of the mean square, and do not subtract the mean
+    squares: bool = (
+        False  # norms divide by the root of the mean square, and do not subtract the mean
+    )
     decoder: bool = False  # a token attends to those before it, unless the config says otherwise
     not_first: tuple[str, ...] = ()  # modules that the first block lacks
     only_last: tuple[str, ...] = ()  # modules that only the last block has

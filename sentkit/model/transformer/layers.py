@@ -21,7 +21,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def gated(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Return the function of values (n, 2 m): the activation of the first half times the second half."""
+    """Return the function of values (n, 2 m): the activation of the first half times the second
+    half.
+    """
 
     def gate(values: Tensor) -> Tensor:
         inner, gates = values.chunk(2, -1)
@@ -52,8 +54,8 @@ class Dropout(nn.Dropout):
 def drop(values: Tensor, rate: float) -> Tensor:
     """Set values to 0 with the probability `rate`, and multiply the others by 1 / (1 - rate).
 
-    On a CPU, this takes a quarter of the time of the kernel of torch. The seed is a draw of torch, so that
-    the state of its generator determines all dropout. The numbers do not depend on threads.
+    On a CPU, this takes a quarter of the time of the kernel of torch. The seed is a draw of torch,
+    so that the state of its generator determines all dropout. The numbers do not depend on threads.
     """
     if not rate:
         return values

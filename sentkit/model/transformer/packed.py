@@ -1,6 +1,7 @@
 """A batch of concatenated sentences without padding, and its padded forms.
 
-Axes: b sentences, n tokens, t tokens in the longest; c sentences of a group, of at most t tokens; h heads.
+Axes: b sentences, n tokens, t tokens in the longest; c sentences of a group, of at most t tokens; h
+heads.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,8 @@ from sentkit.model.transformer.device import to_device
 
 SMALLEST_FILLED = 64  # tokens
 SENTENCES = 16  # the number of sentences is a multiple of it in `Packed.filled`
-TILE = 128  # tokens; a GPU gets multiples of it, because it searches kernels for each new number of rows
+# tokens; a GPU gets multiples of it, because it searches kernels for each new number of rows
+TILE = 128
 LEAST_SAVED = 512  # tokens of padding
 
 
@@ -30,8 +32,12 @@ class Packed:  # no slots: cached_property needs __dict__
     skip: int = 0  # prompt tokens at the start of each sentence that readouts exclude
     skipped: int = 0  # tokens that `read_part` removed from the start of each sentence
     causal: bool = False  # a token attends to itself and the tokens before it
-    read: np.ndarray | None = None  # (n,) of bool: tokens that readouts reduce; None: all after `skip`
-    types: Tensor | None = None  # (n,), segment of each token, 0 or 1; None: all tokens are in the first
+    read: np.ndarray | None = (
+        None  # (n,) of bool: tokens that readouts reduce; None: all after `skip`
+    )
+    types: Tensor | None = (
+        None  # (n,), segment of each token, 0 or 1; None: all tokens are in the first
+    )
     turns: Mapping[float, tuple[Tensor, Tensor]] = field(default_factory=dict)  # see `turns_of`
     bias: Tensor | None = None  # (h, t, t), which attention adds to the scores of a query and a key
 
@@ -78,7 +84,9 @@ class Packed:  # no slots: cached_property needs __dict__
             counts = [length - self.skip for length in self.lengths]
         else:
             counts = np.add.reduceat(self.read, first_tokens(self.lengths), dtype=np.int64).tolist()
-        return Packed(self.ids[self.kept], self.positions[self.kept], tuple(counts), skipped=self.skip)
+        return Packed(
+            self.ids[self.kept], self.positions[self.kept], tuple(counts), skipped=self.skip
+        )
 
     @cached_property
     def kept(self) -> Tensor | None:
@@ -92,13 +100,17 @@ class Packed:  # no slots: cached_property needs __dict__
 
     @cached_property
     def padded(self) -> Tensor:
-        """(n,): row of each token in the padded (b * t). Uses lengths, as views can permute positions."""
+        """(n,): row of each token in the padded (b * t). Uses lengths, as views can permute
+        positions.
+        """
         padding_before = np.arange(len(self.lengths)) * self.longest - first_tokens(self.lengths)
         return self.to_device(np.arange(self.tokens) + np.repeat(padding_before, self.lengths))
 
     @cached_property
     def groups(self) -> "Groups":
-        """The padding for attention. A GPU gets one group, because it needs time for each operation."""
+        """The padding for attention. A GPU gets one group, because it needs time for each
+        operation.
+        """
         on_cpu = self.ids.device.type == "cpu"
         return groups_of(self.lengths, self.causal, self.ids.device, one=not on_cpu)
 
@@ -118,7 +130,8 @@ class Packed:  # no slots: cached_property needs __dict__
         return flat.index_select(0, self.padded)
 
     def filled(self) -> "Packed":
-        """The batch with more sentences, for attention: without ids, up to one of few numbers of tokens.
+        """The batch with more sentences, for attention: without ids, up to one of few numbers of
+        tokens.
 
         Empty sentences follow, because dropout of attention depends on the number of sentences.
         """
@@ -134,14 +147,18 @@ class Packed:  # no slots: cached_property needs __dict__
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Groups:
-    """The sentences of a batch in groups of similar length, longest first, each padded to its longest.
+    """The sentences of a batch in groups of similar length, longest first, each padded to its
+    longest.
 
-    Attention needs time and memory for the square of the padded length, so one long sentence would be
-    expensive for all others. The padding of a sentence is its last token again; the masks exclude it.
+    Attention needs time and memory for the square of the padded length, so one long sentence would
+    be expensive for all others. The padding of a sentence is its last token again; the masks
+    exclude it.
     """
 
     shapes: tuple[tuple[int, int], ...]  # sentences and padded tokens of each group, (c, t)
-    masks: tuple[Tensor | None, ...]  # (c, 1, 1, t): true for keys that a token may attend to; None: all
+    masks: tuple[
+        Tensor | None, ...
+    ]  # (c, 1, 1, t): true for keys that a token may attend to; None: all
     order: Tensor  # (b,): sentences in the order of the groups
     ranks: Tensor  # (b,): the inverse
     rows: Tensor  # (m,): row of each padded token
@@ -208,8 +225,9 @@ def groups_of(lengths: tuple[int, ...], causal: bool, device: torch.device, *, o
 def sizes_of_groups(lengths: Sequence[int]) -> list[int]:
     """Return the number of sentences in each group, from lengths in descending order.
 
-    A group ends before a sentence with at most 3/4 of the tokens of its longest, and at least 16 fewer, if
-    this and the shorter sentences then have LEAST_SAVED fewer tokens of padding. A group has a fixed cost.
+    A group ends before a sentence with at most 3/4 of the tokens of its longest, and at least 16
+    fewer, if this and the shorter sentences then have LEAST_SAVED fewer tokens of padding. A group
+    has a fixed cost.
     """
     sizes: list[int] = []
     longest = 0
@@ -278,7 +296,8 @@ def pack_block(batch: TokenBlock, device: torch.device, spare: Sequence[int] = (
 def spare_tokens(tokens: int) -> int:
     """Return how many rows to add, so that their number has five binary digits: at most 7 % more.
 
-    oneDNN compiles a kernel for each number of rows and keeps it, which takes milliseconds and memory.
+    oneDNN compiles a kernel for each number of rows and keeps it, which takes milliseconds and
+    memory.
     """
     if tokens < SMALLEST_FILLED:
         return 0
@@ -301,7 +320,9 @@ def first_tokens(lengths: tuple[int, ...]) -> np.ndarray:
     return np.cumsum((0, *lengths[:-1]))
 
 
-def ends_of(weight: Tensor, bias: Tensor | None, width: int) -> Iterator[tuple[Tensor, Tensor | None]]:
+def ends_of(
+    weight: Tensor, bias: Tensor | None, width: int
+) -> Iterator[tuple[Tensor, Tensor | None]]:
     """Yield weight and bias of the first `width` outputs, and of the others."""
     for outputs in (slice(0, width), slice(width, None)):
         yield weight[outputs], None if bias is None else bias[outputs]

@@ -1,4 +1,5 @@
-"""Reduces token states to one vector for each sentence, in float32, or in float64 for float64 states.
+"""Reduces token states to one vector for each sentence, in float32, or in float64 for float64
+states.
 
 Axes: b sentences, n tokens, d the width.
 """
@@ -20,9 +21,11 @@ Disturb = Callable[[Tensor], Tensor]  # (n, d) -> (n, d), applied to X(0)
 
 
 class Convolution(nn.Module):
-    """Convolutions over the tokens of each sentence, with zeros before and after it: (n, d) -> (n, k).
+    """Convolutions over the tokens of each sentence, with zeros before and after it: (n, d) -> (n,
+    k).
 
-    The features of all kernels are concatenated. The module CNN of sentence-transformers has no zeros after
+    The features of all kernels are concatenated. The module CNN of sentence-transformers has no
+    zeros after
     a shorter sentence of a batch: it reads the states of the padding.
     """
 
@@ -80,7 +83,9 @@ def weighted_mean(states: Tensor, packed: Packed) -> Tensor:
     counts = packed.counts
     positions = torch.arange(1, packed.longest + 1, dtype=padded.dtype, device=states.device)
     weights = positions + packed.skipped
-    totals = counts * (counts + 1 + 2 * packed.skipped) // 2  # (b,); `cumsum` is not deterministic on CUDA
+    totals = (
+        counts * (counts + 1 + 2 * packed.skipped) // 2
+    )  # (b,); `cumsum` is not deterministic on CUDA
     return (padded * weights[:, None]).sum(1) / totals.to(padded.dtype)[:, None]
 
 
@@ -89,11 +94,13 @@ def maximum(states: Tensor, packed: Packed) -> Tensor:
 
 
 def wk(layers: Sequence[Tensor], packed: Packed, *, clip: bool) -> Tensor:
-    """SBERT-WK pooling (arXiv 2002.06652) of the states (n, d) of K layers, of all tokens but the last.
+    """SBERT-WK pooling (arXiv 2002.06652) of the states (n, d) of K layers, of all tokens but the
+    last.
 
-    A layer of a token gets a large weight if it differs from the span of its neighbours (novelty) and from
-    each of them (alignment). A token gets a large weight if the cosines of its consecutive layers vary. The
-    closed form needs only the cosines between the layers and equals the QR decompositions of the paper.
+    A layer of a token gets a large weight if it differs from the span of its neighbours (novelty)
+    and from each of them (alignment). A token gets a large weight if the cosines of its consecutive
+    layers vary. The closed form needs only the cosines between the layers and equals the QR
+    decompositions of the paper.
     """
     states = widened(torch.stack(list(layers), 1))  # (n, K, d)
     units = F.normalize(states.double(), dim=-1)
@@ -108,7 +115,9 @@ def wk(layers: Sequence[Tensor], packed: Packed, *, clip: bool) -> Tensor:
         ridge = RIDGE * torch.eye(len(near), dtype=cosines.dtype, device=cosines.device)
         factor, _ = torch.linalg.cholesky_ex(cosines[:, near][:, :, near] + ridge)
         solved = torch.cholesky_solve(cosines_of_layer[..., None], factor)[..., 0]
-        share = (cosines_of_layer * solved).sum(-1).clamp(0, 1)  # of the squared length, inside the span
+        share = (
+            (cosines_of_layer * solved).sum(-1).clamp(0, 1)
+        )  # of the squared length, inside the span
         beta = cosines_of_layer.mean(-1) / share.sqrt().clamp_min(ROUNDING)
         beta = torch.where(beta.abs() < ROUNDING, ROUNDING, beta)
         alignment[:, k] = 1 / (2 * (len(near) + 1) * beta)
@@ -132,8 +141,9 @@ RIDGE = 1e-13  # makes the cosines of dependent layers positive definite
 def neighbours(k: int, count: int, *, clip: bool) -> list[int]:
     """Return the two layers before layer k and the two after it.
 
-    Near the end there are fewer. Near the start, `clip` also returns fewer; without it there are none before
-    the layers 0 and 1, because the slice of the released code has a negative start and is empty.
+    Near the end there are fewer. Near the start, `clip` also returns fewer; without it there are
+    none before the layers 0 and 1, because the slice of the released code has a negative start and
+    is empty.
     """
     after = range(k + 1, min(k + 3, count))
     if clip or k >= 2:
@@ -166,7 +176,8 @@ def first_rows(packed: Packed) -> Tensor:
     return packed.starts + packed.skip
 
 
-# The row of each sentence, (b,), of reductions that read only one. The last block then skips the other rows.
+# The row of each sentence, (b,), of reductions that read only one. The last block then skips the
+# other rows.
 ROWS: dict[str, Callable[[Packed], Tensor]] = {
     "cls": first_rows,
     "pooler": first_rows,
@@ -190,9 +201,15 @@ REDUCTIONS: dict[str, Reduction] = {
 
 
 def apply_readouts(
-    encoder: TokenModel, packed: Packed, readouts: Sequence[Readout], *, disturb: Disturb | None = None
+    encoder: TokenModel,
+    packed: Packed,
+    readouts: Sequence[Readout],
+    *,
+    disturb: Disturb | None = None,
 ) -> list[Tensor]:
-    """Return one (b, d) for each readout, from one pass to the deepest layer. `disturb` changes X(0)."""
+    """Return one (b, d) for each readout, from one pass to the deepest layer. `disturb` changes
+    X(0).
+    """
     check_layers(encoder, readouts)
     reductions: dict[int, dict[str, None]] = {}  # layer -> ordered set of reductions
     for readout in readouts:

@@ -1,6 +1,7 @@
 """Runs all other encoders through AutoModel of transformers, with the interface of `Bert`.
 
-The import of transformers takes seconds, so it is inside the functions. Code from a checkpoint is never run.
+The import of transformers takes seconds, so it is inside the functions. Code from a checkpoint is
+never run.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Set
@@ -20,7 +21,9 @@ from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.readouts import Convolution
 from sentkit.model.transformer.weights import aligned, read_weights, refuse_missing
 
-UNSTORED = 1 << 20  # numbers that a model can have beside those of its checkpoint: a pooler, positions
+UNSTORED = (
+    1 << 20
+)  # numbers that a model can have beside those of its checkpoint: a pooler, positions
 
 
 def check_sizes(config: Mapping[str, Any], source: str) -> None:
@@ -35,7 +38,9 @@ LOCAL = {"trust_remote_code": False, "local_files_only": True}
 
 
 def padding_id_of(model: Any) -> int:
-    """The token that fills a batch; another one if the configuration has an unusable one, as it is masked."""
+    """The token that fills a batch; another one if the configuration has an unusable one, as it is
+    masked.
+    """
     number = model.config.pad_token_id
     if number in range(model.get_input_embeddings().num_embeddings):
         return number
@@ -44,7 +49,9 @@ def padding_id_of(model: Any) -> int:
 
 class TransformersModel(nn.Module):
     def __init__(self, model: Any, *, has_pooler: bool, max_tokens: int, unused: Set[str]) -> None:
-        """`unused`: the names of the stored tensors that the model does not have, such as those of a head."""
+        """`unused`: the names of the stored tensors that the model does not have, such as those of
+        a head.
+        """
         super().__init__()
         self.model = model
         self.unused = unused
@@ -64,7 +71,9 @@ class TransformersModel(nn.Module):
         disturb: Callable[[Tensor], Tensor] | None = None,
         only: Tensor | None = None,
     ) -> Iterator[Tensor]:
-        """Yield X(0) .. X(deepest), each (n, d); `only` selects rows of the last state. All layers run."""
+        """Yield X(0) .. X(deepest), each (n, d); `only` selects rows of the last state. All layers
+        run.
+        """
         if disturb is not None:
             problem = "a change of the first states is not supported for this encoder"
             raise UsageError(f"{problem}, because transformers runs it")
@@ -73,7 +82,8 @@ class TransformersModel(nn.Module):
         ids = packed.pad(packed.ids, fill=self.padding_id)  # (b, t)
         mask = packed.pad(torch.ones_like(packed.ids))
         output = self.model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
-        # Some models apply a norm after the last block, so the last hidden state differs from the output.
+        # Some models apply a norm after the last block, so the last hidden state differs from the
+        # output.
         layers = [*output.hidden_states[: self.depth], output.last_hidden_state]
         for number, padded in enumerate(layers[: last + 1]):
             states = packed.unpad(padded)
@@ -94,7 +104,12 @@ class TransformersModel(nn.Module):
         config = self.model.config
         names = ["num_attention_heads", "hidden_act", "layer_norm_eps"]
         if config.model_type in ENCODER_HALVES:
-            names += ["dense_act_fn", "is_gated_act", "layer_norm_epsilon", "relative_attention_max_distance"]
+            names += [
+                "dense_act_fn",
+                "is_gated_act",
+                "layer_norm_epsilon",
+                "relative_attention_max_distance",
+            ]
         rules = [getattr(config, name, None) for name in names]
         values = {name: getattr(config, name, None) for name in DECODER_RULES}
         rules_of_decoder = {name: value for name, value in values.items() if value is not None}
@@ -114,7 +129,9 @@ def load_transformers_model(folder: Path) -> TransformersModel:
     refuse_missing([name for name in missing if not name.startswith("pooler.")], source=str(folder))
     positions: int = getattr(model.config, "max_position_embeddings", 0) or 512
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
-    padding = getattr(table, "padding_idx", None)  # rows up to this index are not positions (RoBERTa)
+    padding = getattr(
+        table, "padding_idx", None
+    )  # rows up to this index are not positions (RoBERTa)
     return TransformersModel(
         model.eval(),
         has_pooler=not missing and getattr(model, "pooler", None) is not None,
@@ -139,7 +156,9 @@ def load_classifier(folder: Path) -> Any:
 
 
 def load_model(folder: Path, make: Callable[[Any], Any]) -> tuple[Any, Any]:
-    """Return the model that `make` creates from the configuration, with the weights, and a report on them."""
+    """Return the model that `make` creates from the configuration, with the weights, and a report
+    on them.
+    """
     transformers = quiet_transformers()
     source = str(folder)
     check_sizes(read_object(folder / "config.json"), str(folder / "config.json"))
@@ -151,7 +170,9 @@ def load_model(folder: Path, make: Callable[[Any], Any]) -> tuple[Any, Any]:
             model = make(config)
         stored = sum(tensor.numel() for tensor in tensors.values())
         if model.num_parameters() > 2 * stored + UNSTORED:
-            raise DataError("config.json: the model is larger than the stored weights", source=source)
+            raise DataError(
+                "config.json: the model is larger than the stored weights", source=source
+            )
         # transformers gets the tensors, so it reads no files of another size and no adapter.
         model, report = type(model).from_pretrained(
             None, config=config, state_dict=tensors, dtype=torch.float32, output_loading_info=True
@@ -226,7 +247,10 @@ def refuse(config: Any, source: str) -> None:
         raise DataError(problem, source=source)
     positions = getattr(config, "position_embedding_type", None) or "absolute"
     if model_type in ABSOLUTE_ONLY and positions != "absolute":
-        problem = f'"{model_type}" with positions "{positions}": transformers would use absolute positions'
+        problem = (
+            f'"{model_type}" with positions "{positions}": transformers would use absolute '
+            f"positions"
+        )
         raise DataError(problem, source=source)
     if not isinstance(getattr(config, "num_hidden_layers", None), int):
         raise DataError(f'"{model_type}" is not a text encoder', source=source)

@@ -21,7 +21,9 @@ LISTED = 3  # most names in one message
 
 
 def read_tensors(files: Sequence[Path]) -> dict[str, Tensor]:
-    """Return all tensors of `.safetensors` or `.bin` files unchanged, including heads and buffers."""
+    """Return all tensors of `.safetensors` or `.bin` files unchanged, including heads and
+    buffers.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import load, load_file
 
@@ -36,14 +38,18 @@ def read_tensors(files: Sequence[Path]) -> dict[str, Tensor]:
             else:  # the library cannot open such paths
                 tensors |= load(path.read_bytes())
         except SafetensorError as error:
-            raise DataError(f"not a safetensors file, or incomplete ({error})", source=str(path)) from error
+            raise DataError(
+                f"not a safetensors file, or incomplete ({error})", source=str(path)
+            ) from error
         except OSError as error:
             raise NoInputError(f"{path}: {error.strerror or error}") from error
     return tensors
 
 
 def read_pickle(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a `torch.save` file. The option `weights_only` prevents code execution."""
+    """Return the tensors of a `torch.save` file. The option `weights_only` prevents code
+    execution.
+    """
     problem = "not a checkpoint of plain tensors"
     advice = "save it as safetensors, which cannot contain code"
     try:
@@ -74,14 +80,18 @@ def is_plain(value: object) -> bool:
 
 
 def aligned(weight: Tensor) -> Tensor:
-    """Return the weight at a multiple of 64 bytes: elsewhere, as in mapped files, MKL rounds differently."""
+    """Return the weight at a multiple of 64 bytes: elsewhere, as in mapped files, MKL rounds
+    differently.
+    """
     if weight.data_ptr() % 64 == 0:
         return weight
     return weight.clone()
 
 
 def canonical(tensors: Mapping[str, Tensor], architecture: Architecture) -> dict[str, Tensor]:
-    """Return the tensors of the encoder and its pooler in float32, under the plain names of the family."""
+    """Return the tensors of the encoder and its pooler in float32, under the plain names of the
+    family.
+    """
     canonical_tensors: dict[str, Tensor] = {}
     for name, stored_name in canonical_names(tensors, architecture).items():
         tensor = tensors[stored_name]
@@ -90,7 +100,9 @@ def canonical(tensors: Mapping[str, Tensor], architecture: Architecture) -> dict
 
 
 def fit(tensors: Mapping[str, Tensor], architecture: Architecture, *, source: str) -> None:
-    """Raise a DataError if the canonical tensors do not fit the architecture. The pooler is optional."""
+    """Raise a DataError if the canonical tensors do not fit the architecture. The pooler is
+    optional.
+    """
     check_tensors(tensors, wanted_shapes(architecture, tensors), source=source)
 
 
@@ -134,7 +146,9 @@ def form(tensor: Tensor) -> str:
 
 def weights_hash(tensors: Mapping[str, Tensor], *, with_pooler: bool = False) -> str:
     """Return 32 hex digits that depend only on the canonical tensors, not on the file format."""
-    return hash_of_weights(tensors, as_float32, with_pooler=with_pooler, threads=torch.get_num_threads())
+    return hash_of_weights(
+        tensors, as_float32, with_pooler=with_pooler, threads=torch.get_num_threads()
+    )
 
 
 def as_float32(tensor: Tensor) -> Float32:
@@ -153,10 +167,14 @@ def read_weights(folder: Path, name: str) -> dict[str, Tensor]:
     for module, (a, b) in read_halves(config.file).items():
         weight_name = weight_of(module, tensors)
         if weight_name is None:
-            raise DataError(f'the adapter changes "{module:.80}", which has no weights', source=str(folder))
+            raise DataError(
+                f'the adapter changes "{module:.80}", which has no weights', source=str(folder)
+            )
         weight = tensors[weight_name]
         shape = (a.shape[1], len(b)) if config.transposed else (len(b), a.shape[1])
-        if weight.shape != shape or not weight.is_floating_point():  # the product can be larger than memory
+        if (
+            weight.shape != shape or not weight.is_floating_point()
+        ):  # the product can be larger than memory
             shapes = f"{by(shape)}, and the weight is {by(tuple(weight.shape))}"
             raise DataError(f'the adapter\'s "{module:.80}" is {shapes}', source=str(folder))
         change = config.scale(len(a)) * (b @ a)
@@ -181,7 +199,9 @@ def weight_of(module: str, names: Collection[str]) -> str | None:
 
 
 def read_halves(file: Path) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return A (rank, inputs) and B (outputs, rank) of each module that an adapter changes, by its name."""
+    """Return A (rank, inputs) and B (outputs, rank) of each module that an adapter changes, by its
+    name.
+    """
     halves: dict[str, dict[str, Tensor]] = {}
     for name, tensor in read_tensors([file]).items():
         match = LORA_NAME.fullmatch(name)
@@ -190,6 +210,10 @@ def read_halves(file: Path) -> dict[str, tuple[Tensor, Tensor]]:
             raise DataError(problem, source=str(file))
         halves.setdefault(match[1], {})[match[2]] = tensor.float()
     for module, pair in sorted(halves.items()):
-        if pair.keys() != {"A", "B"} or pair["A"].shape[0] != pair["B"].shape[1] or not len(pair["A"]):
+        if (
+            pair.keys() != {"A", "B"}
+            or pair["A"].shape[0] != pair["B"].shape[1]
+            or not len(pair["A"])
+        ):
             raise DataError(f'lora_A and lora_B of "{module:.80}" do not match', source=str(file))
     return {module: (pair["A"], pair["B"]) for module, pair in sorted(halves.items())}

@@ -1,1 +1,3 @@
-"""Takes sentences or labelled pairs and returns the loss of ConSERT, a contrast of augmented views."""
+"""Takes sentences or labelled pairs and returns the loss of ConSERT, a contrast of
+augmented views.
+"""

@@ -1,4 +1,6 @@
-"""Figures of ConSERT: `python -m sentkit.papers.consert.figures FIGURE FILE...`; --help lists them."""
+"""Figures of ConSERT: `python -m sentkit.papers.consert.figures FIGURE FILE...`; --help
+lists them.
+"""
 
 import re
 from collections.abc import Sequence
@@ -22,7 +24,11 @@ from sentkit.model.checkpoint_reading import Reading, plan_reading
 from sentkit.model.encoding import tokenized_groups
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.tokenizer import Tokenizer
-from sentkit.model.transformer.architecture import UnsupportedArchitecture, architecture_of, words_name
+from sentkit.model.transformer.architecture import (
+    UnsupportedArchitecture,
+    architecture_of,
+    words_name,
+)
 from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.model.transformer.packed import Packed, first_tokens
 from sentkit.model.transformer.transformers_model import load_transformers_model
@@ -59,12 +65,13 @@ MOST_TICKS = 7  # of a logarithmic axis, if each number is to have one
 
 
 def words(paths: Sequence[str], *, model: str = "nano") -> Picture:
-    """Word vectors by frequency: lengths, distances and dot products of the 3, 5 and 7 nearest tokens.
+    """Word vectors by frequency: lengths, distances and dot products of the 3, 5 and 7 nearest
+    tokens.
 
-    The rows are texts, as for "sentkit encode". Their tokens, with the special tokens of each text, are
-    counted. The line joins the means of the ranks 1 to 99, 100 to 499, 500 to 4999, and above. All tokens up
-    to rank 500 and a random sample of the others are drawn, with 3 nearest tokens. The JSON has the tokens
-    with rank and count.
+    The rows are texts, as for "sentkit encode". Their tokens, with the special tokens of each text,
+    are counted. The line joins the means of the ranks 1 to 99, 100 to 499, 500 to 4999, and above.
+    All tokens up to rank 500 and a random sample of the others are drawn, with 3 nearest tokens.
+    The JSON has the tokens with rank and count.
     """
     vectors, counts, tokens = count_words(paths, model)
 
@@ -84,7 +91,9 @@ def words(paths: Sequence[str], *, model: str = "nano") -> Picture:
     for prefix, label in AXES.items():
         names = [name for name in values_by_name if name.startswith(prefix)]
         points = Series("", ranks, values_by_name[names[0]], faint=True, fields=fields)
-        lines = [means(ranks, values_by_name[name], f"mean{name.removeprefix(prefix)}") for name in names]
+        lines = [
+            means(ranks, values_by_name[name], f"mean{name.removeprefix(prefix)}") for name in names
+        ]
         panels.append(Panel(x_axis, Axis(prefix, label), (points, *lines)))
     return Picture(tuple(panels), height=0.95, columns=3)
 
@@ -113,7 +122,9 @@ def count_words(paths: Sequence[str], model: str) -> tuple[Float32, Indices, lis
         counts = block_counts
     order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     if len(order) < 2:
-        raise DataError(f"{len(order)} different tokens, expected 2 or more", source=together(paths))
+        raise DataError(
+            f"{len(order)} different tokens, expected 2 or more", source=together(paths)
+        )
     table = word_table(checkpoint)
     if order.max() >= len(table):
         problem = f"token {order.max()} of the tokenizer has no vector; the model has {len(table)}"
@@ -123,7 +134,9 @@ def count_words(paths: Sequence[str], model: str) -> tuple[Float32, Indices, lis
 
 
 def word_table(checkpoint: Checkpoint) -> Float32:
-    """The vectors of the tokens (v, d), before positions are added and the layer norm is applied."""
+    """The vectors of the tokens (v, d), before positions are added and the layer norm is
+    applied.
+    """
     try:
         architecture = architecture_of(checkpoint)
     except UnsupportedArchitecture:
@@ -136,7 +149,9 @@ def word_table(checkpoint: Checkpoint) -> Float32:
 
 
 def by_neighbours(vectors: Float32, indices: Indices) -> dict[str, Float64]:
-    """The length of each of these tokens, and the means over its nearest tokens: distances, dot products."""
+    """The length of each of these tokens, and the means over its nearest tokens: distances, dot
+    products.
+    """
     all_vectors = vectors.astype(np.float64)
     squares = np.vecdot(all_vectors, all_vectors)
     neighbour_counts = sorted({min(k, len(vectors) - 1) for k in NEIGHBOURS})
@@ -209,7 +224,9 @@ class WithoutTokens(TransformerEncoder):
 
 
 def read_tokens(path: str, tokenizer: Tokenizer) -> list[int]:
-    """The ids of the tokens in a file: one per line, or rows with "token" as `words` writes them."""
+    """The ids of the tokens in a file: one per line, or rows with "token" as `words` writes
+    them.
+    """
 
     def id_in_row(row: Row) -> int:
         token = row.values.get("token" if "token" in row.values else "text")
@@ -225,9 +242,16 @@ def read_tokens(path: str, tokenizer: Tokenizer) -> list[int]:
 
 
 def encode_without(
-    path: str, tokens: str | None, *, model: str = "nano", readout: str = "mean-last2", output: str = "-"
+    path: str,
+    tokens: str | None,
+    *,
+    model: str = "nano",
+    readout: str = "mean-last2",
+    output: str = "-",
 ) -> None:
-    """Write rows with vectors for figure 4, as `encode` does in fp32, without the tokens in a file."""
+    """Write rows with vectors for figure 4, as `encode` does in fp32, without the tokens in
+    a file.
+    """
     checkpoint = read_checkpoint(model)
     reading = plan_reading(checkpoint, ReadingOptions(readout=readout))
     if tokens is None:
@@ -274,13 +298,15 @@ def masking(paths: Sequence[str], *, value: str = "spearman") -> Picture:
     return Picture((Panel(x_axis, y_axis, tuple(series)),), height=0.7)
 
 
-def scale(paths: Sequence[str], *, x: str, value: str, name: str = "", log: bool = False) -> Picture:
+def scale(
+    paths: Sequence[str], *, x: str, value: str, name: str = "", log: bool = False
+) -> Picture:
     """Table 4 and figures 6 and 7: scores by a number, such as the batch size.
 
-    The rows are those of a table with the fields --x and --value, as a sweep of train prints it. --name is
-    the field with the name of a line. A band shows the standard deviation if the table has a field such as
-    test_sd for test, or if several rows have one number: their mean is drawn. Rows with "-" as number are
-    left out.
+    The rows are those of a table with the fields --x and --value, as a sweep of train prints it.
+    --name is the field with the name of a line. A band shows the standard deviation if the table
+    has a field such as test_sd for test, or if several rows have one number: their mean is drawn.
+    Rows with "-" as number are left out.
     """
 
     def point(row: Row) -> tuple[str, tuple[float, Value]] | None:
@@ -315,8 +341,8 @@ def scale(paths: Sequence[str], *, x: str, value: str, name: str = "", log: bool
 def views(paths: Sequence[str], *, value: str = "test") -> Picture:
     """Figure 5: the score of each pair of views; a row has the first view, a column the second.
 
-    The rows are those of a table with the fields view_a, view_b and --value, as a sweep of train prints it.
-    White is the lowest score, black the highest.
+    The rows are those of a table with the fields view_a, view_b and --value, as a sweep of train
+    prints it. White is the lowest score, black the highest.
     """
 
     def cell(row: Row) -> tuple[tuple[str, str], float]:

@@ -1,10 +1,12 @@
 """ConSERT (arXiv 2105.11741): a contrast between two augmented views of each sentence in the batch.
 
-With labelled pairs (premise, hypothesis), it trains a classifier of pairs instead of the contrast or with it.
+With labelled pairs (premise, hypothesis), it trains a classifier of pairs instead of the contrast
+or with it.
 
-The host draws one array for each sentence of the whole batch, so that a process can apply the arrays of its
-sentences. A shuffle changes the positions. A cut changes X(0), after the norm and dropout of the embeddings.
-The attention mask does not change: attention and averages still include cut tokens. A window removes tokens.
+The host draws one array for each sentence of the whole batch, so that a process can apply the
+arrays of its sentences. A shuffle changes the positions. A cut changes X(0), after the norm and
+dropout of the embeddings. The attention mask does not change: attention and averages still include
+cut tokens. A window removes tokens.
 
 Axes: b sentences, n tokens, l tokens of one sentence, d the width.
 """
@@ -39,7 +41,9 @@ Drawn = Sequence[np.ndarray]  # the drawn numbers of each sentence
 class View:
     """The base class is the view without a change. A new view overrides `draw` and `apply`."""
 
-    def draw(self, random: Generator, lengths: Sequence[int], width: int, rate: float) -> list[np.ndarray]:
+    def draw(
+        self, random: Generator, lengths: Sequence[int], width: int, rate: float
+    ) -> list[np.ndarray]:
         """Return one array for each sentence. `lengths` are in tokens; only cuts use `rate`."""
         return [np.empty(0, dtype=np.int64) for _ in lengths]
 
@@ -50,9 +54,13 @@ class View:
 
 
 class Shuffle(View):
-    """Permutes the positions of each sentence, including special tokens; the order of its tokens stays."""
+    """Permutes the positions of each sentence, including special tokens; the order of its tokens
+    stays.
+    """
 
-    def draw(self, random: Generator, lengths: Sequence[int], width: int, rate: float) -> list[np.ndarray]:
+    def draw(
+        self, random: Generator, lengths: Sequence[int], width: int, rate: float
+    ) -> list[np.ndarray]:
         return [random.permutation(length) for length in lengths]
 
     def apply(self, packed: Packed, drawn: Drawn) -> tuple[Packed, Disturb | None]:
@@ -63,9 +71,11 @@ class Shuffle(View):
 
 @dataclass(frozen=True, slots=True)
 class Cut(View):
-    """Sets a share of X(0) to 0: rows (`tokens`), columns (`features`), or single entries if both are true.
+    """Sets a share of X(0) to 0: rows (`tokens`), columns (`features`), or single entries if both
+    are true.
 
-    The paper drops each entry with a probability. Its code drops an exact number, as this class does.
+    The paper drops each entry with a probability. Its code drops an exact number, as this class
+    does.
     """
 
     tokens: bool = False
@@ -77,9 +87,13 @@ class Cut(View):
         columns = width if self.features else 1
         return rows, columns
 
-    def draw(self, random: Generator, lengths: Sequence[int], width: int, rate: float) -> list[np.ndarray]:
+    def draw(
+        self, random: Generator, lengths: Sequence[int], width: int, rate: float
+    ) -> list[np.ndarray]:
         """Return indexes into the flattened `shape` of each sentence."""
-        counts = [rows * columns for rows, columns in (self.shape(length, width) for length in lengths)]
+        counts = [
+            rows * columns for rows, columns in (self.shape(length, width) for length in lengths)
+        ]
         return [random.choice(n, share(rate, n), replace=False, shuffle=False) for n in counts]
 
     def apply(self, packed: Packed, drawn: Drawn) -> tuple[Packed, Disturb | None]:
@@ -88,10 +102,13 @@ class Cut(View):
         def disturb(states: Tensor) -> Tensor:  # (n, d) -> (n, d)
             masks = []
             for indexes, length in zip(drawn, packed.lengths, strict=True):
-                mask = np.zeros(self.shape(length, states.shape[-1]), dtype=bool)  # (l or 1, d or 1)
+                mask = np.zeros(
+                    self.shape(length, states.shape[-1]), dtype=bool
+                )  # (l or 1, d or 1)
                 mask.flat[indexes] = True
                 masks.append(np.broadcast_to(mask, (length, mask.shape[1])))
-            # Unlike a product, a fill keeps the bits of the other entries. Unlike dropout, it does not scale.
+            # Unlike a product, a fill keeps the bits of the other entries. Unlike dropout, it does
+            # not scale.
             return states.masked_fill(packed.to_device(np.concatenate(masks)), 0.0)
 
         return packed, disturb
@@ -103,7 +120,9 @@ class Window(View):
     The window has floor(length * (1 - rate)) tokens, and at least one.
     """
 
-    def draw(self, random: Generator, lengths: Sequence[int], width: int, rate: float) -> list[np.ndarray]:
+    def draw(
+        self, random: Generator, lengths: Sequence[int], width: int, rate: float
+    ) -> list[np.ndarray]:
         sizes = [max(int((1 - Decimal(str(rate))) * length), 1) for length in lengths]
         return [
             random.integers(0, length - size + 1) + np.arange(size)
@@ -113,8 +132,12 @@ class Window(View):
     def apply(self, packed: Packed, drawn: Drawn) -> tuple[Packed, Disturb | None]:
         assert len(drawn) == len(packed.lengths), "a draw for other sentences"
         lengths = tuple(map(len, drawn))
-        rows = packed.to_device(np.concatenate(drawn) + np.repeat(first_tokens(packed.lengths), lengths))
-        return replace(packed, ids=packed.ids[rows], positions=packed.positions[rows], lengths=lengths), None
+        rows = packed.to_device(
+            np.concatenate(drawn) + np.repeat(first_tokens(packed.lengths), lengths)
+        )
+        return replace(
+            packed, ids=packed.ids[rows], positions=packed.positions[rows], lengths=lengths
+        ), None
 
 
 VIEWS = {
@@ -188,7 +211,9 @@ class ConSERT(PackedMethod):
         return outputs
 
     def encoded(self, batch: Batch, name: str, change: Disturb | None = None) -> Outputs:
-        """Return the vectors of a view, for each text of a row. `change` is applied to X(0) of the view."""
+        """Return the vectors of a view, for each text of a row. `change` is applied to X(0) of the
+        view.
+        """
         sides = self.seen(batch)[name]
         keys = [f"{name}{side}" for side in range(len(sides))]
         view, _ = self.view(name)
@@ -205,7 +230,9 @@ class ConSERT(PackedMethod):
         disturb = None
         if changes:
             disturb = apply_changes
-        vectors = self.vectors(packed, self.dev_readout(self.settings), disturb=disturb)  # (sides * b, d)
+        vectors = self.vectors(
+            packed, self.dev_readout(self.settings), disturb=disturb
+        )  # (sides * b, d)
         return dict(zip(keys, vectors.chunk(len(sides)), strict=True))
 
     def classified(self, outputs: Outputs, batch: Batch) -> Outputs:
@@ -220,9 +247,11 @@ class ConSERT(PackedMethod):
         return {"logits": self.classifier(features), "labels": labels}
 
     def attacked(self, batch: Batch) -> Outputs:
-        """Return both views. The second adds to X(0) the direction in which the label loss grows fastest.
+        """Return both views. The second adds to X(0) the direction in which the label loss grows
+        fastest.
 
-        The direction of a row depends only on this row, because the sum of the losses has no shared terms.
+        The direction of a row depends only on this row, because the sum of the losses has no shared
+        terms.
         """
         first: list[Tensor] = []  # X(0) of the first view
 
@@ -250,7 +279,8 @@ class ConSERT(PackedMethod):
             values = paired_contrast(outputs["a0"], outputs["b0"], settings.temperature)
             terms["contrast"] = mean_of(values, settings.loss_scale)
         elif settings.mode == "joint":
-            # Premises and hypotheses are contrasted separately: a premise is not a negative of a hypothesis.
+            # Premises and hypotheses are contrasted separately: a premise is not a negative of a
+            # hypothesis.
             of_premises = paired_contrast(outputs["a0"], outputs["b0"], settings.temperature)
             of_hypotheses = paired_contrast(outputs["a1"], outputs["b1"], settings.temperature)
             terms["contrast"] = mean_of(torch.cat([of_premises, of_hypotheses]), settings.alpha)

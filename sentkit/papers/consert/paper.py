@@ -9,13 +9,18 @@ from sentkit.training.recipe import Recipe
 from sentkit.training.settings import Presets, ours, paper, readout, refuse_idle, released
 
 VIEWS = ("none", "shuffle", "token-cutoff", "feature-cutoff", "span-cutoff", "dropout")
-FEATURES = ("uvd", "uvdm")  # features of a pair for the classifier: of the paper, and of the released code
+FEATURES = (
+    "uvd",
+    "uvdm",
+)  # features of a pair for the classifier: of the paper, and of the released code
 IDLE = {  # mode -> settings of other modes, without effect here
     "unsup": ("alpha", "pair_features"),
     "sup": ("view_b", "temperature", "alpha", "loss_scale"),
     "joint": ("loss_scale",),
 }
-ADVERSARIAL = "adversarial"  # the second view of mode joint, made from the gradient of the label loss
+ADVERSARIAL = (
+    "adversarial"  # the second view of mode joint, made from the gradient of the label loss
+)
 RATES = {  # view -> settings of this view
     ADVERSARIAL: ("adv_eps", "adv_form"),
     "token-cutoff": ("token_cutoff_rate",),
@@ -27,10 +32,20 @@ RATES = {  # view -> settings of this view
 # The presets follow the released scripts. Only one of these scripts disables the encoder's dropout.
 RELEASED = {"optimizer": "adamw-bert"}
 WITH_DROPOUT = RELEASED | {"dropout": None}
-LABELLED = WITH_DROPOUT | {"view_a": "none", "lr": 2e-5, "epochs": 1, "patience": 0, "pair_features": "uvdm"}
+LABELLED = WITH_DROPOUT | {
+    "view_a": "none",
+    "lr": 2e-5,
+    "epochs": 1,
+    "patience": 0,
+    "pair_features": "uvdm",
+}
 SUP = LABELLED | {"mode": "sup"}
 JOINT = LABELLED | {"mode": "joint", "view_b": "token-cutoff", "token_cutoff_rate": 0.1}
-AFTER_SUP = WITH_DROPOUT | {"view_a": "none", "view_b": "feature-cutoff", "feature_cutoff_rate": 0.1}
+AFTER_SUP = WITH_DROPOUT | {
+    "view_a": "none",
+    "view_b": "feature-cutoff",
+    "feature_cutoff_rate": 0.1,
+}
 AFTER_JOINT = WITH_DROPOUT | {"view_a": "none"}
 AS_WRITTEN = {"alpha": 0.15, "pair_features": "uvd"}  # the formulas as printed in the paper
 PRESETS: Presets = {
@@ -62,12 +77,18 @@ class Settings(Recipe):
         "change that makes the first view; the classifier uses it too",
         choices=VIEWS,
     )
-    view_b: str = paper("shuffle", "change that makes the second view", choices=(*VIEWS, ADVERSARIAL))
-    token_cutoff_rate: float = paper(0.15, "share of the tokens that token-cutoff removes", least=0, most=1)
+    view_b: str = paper(
+        "shuffle", "change that makes the second view", choices=(*VIEWS, ADVERSARIAL)
+    )
+    token_cutoff_rate: float = paper(
+        0.15, "share of the tokens that token-cutoff removes", least=0, most=1
+    )
     feature_cutoff_rate: float = paper(
         0.2, "share of the features that feature-cutoff removes", least=0, most=1
     )
-    view_dropout_rate: float = paper(0.2, "share of all numbers that dropout removes", least=0, most=1)
+    view_dropout_rate: float = paper(
+        0.2, "share of all numbers that dropout removes", least=0, most=1
+    )
     span_cutoff_rate: float = ours(
         0.15, "share of the tokens outside of the window of span-cutoff", least=0, most=1
     )
@@ -78,12 +99,15 @@ class Settings(Recipe):
         choices=("fgv", "fgsm"),
     )
     temperature: float = paper(0.1, "divisor of the cosines", above=0)
-    # The released code multiplies a sum of two means by 0.15. This equals 0.3 times the mean over both
-    # views. In joint mode it adds such a sum for each text: 0.6 times the average of the two texts.
+    # The released code multiplies a sum of two means by 0.15. This equals 0.3 times the mean over
+    # both views. In joint mode it adds such a sum for each text: 0.6 times the average of the two
+    # texts.
     loss_scale: float = released(
         0.3, "unsup: weight of the contrast; with Adam it matters only for clip", above=0
     )
-    alpha: float = released(0.6, "joint: weight of the contrast, averaged over the two texts", least=0)
+    alpha: float = released(
+        0.6, "joint: weight of the contrast, averaged over the two texts", least=0
+    )
     pair_features: str = paper(
         "uvd", "input of the classifier: u, v, |u-v|; with m also max(u, v)^2", choices=FEATURES
     )
@@ -132,7 +156,8 @@ PAPER = Paper(
             "contrast two views; classify pairs",
             "sentkit.papers.consert.method:ConSERT",
             "2105.11741",
-            "The adversarial view draws the dropout of the embeddings again. The released code changes the "
+            "The adversarial view draws the dropout of the embeddings again. The released code "
+            "changes the "
             "states of the first view. Without dropout, which is the default, both are equal.",
             settings=Settings,
         )

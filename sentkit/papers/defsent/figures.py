@@ -1,4 +1,6 @@
-"""Figures of DefSent+: `python -m sentkit.papers.defsent.figures axes ENTRIES`; also `correlations`."""
+"""Figures of DefSent+: `python -m sentkit.papers.defsent.figures axes ENTRIES`; also
+`correlations`.
+"""
 
 from collections.abc import Sequence
 
@@ -27,9 +29,9 @@ VIEWS = {  # title, and name of an axis
 def axes(paths: Sequence[str]) -> Picture:
     """Figures 1 and 3 to 8: the entries before and after centering, whitening and ICA.
 
-    The first two singular vectors without subtraction of the mean, the first two components of the centered
-    vectors, the same with variance 1, and the two independent components with the largest skewness. From more
-    than 2000 rows, a random sample is drawn, and the fits use only the sample.
+    The first two singular vectors without subtraction of the mean, the first two components of the
+    centered vectors, the same with variance 1, and the two independent components with the largest
+    skewness. From more than 2000 rows, a random sample is drawn, and the fits use only the sample.
     """
     panels = []
     for path in paths:
@@ -45,7 +47,9 @@ def axes(paths: Sequence[str]) -> Picture:
             # The two axes that are drawn.
             order = np.arange(values.shape[1])
             if view == "ica":
-                skewness = ((values - values.mean(axis=0)) ** 3).mean(axis=0) / values.std(axis=0) ** 3
+                skewness = ((values - values.mean(axis=0)) ** 3).mean(axis=0) / values.std(
+                    axis=0
+                ) ** 3
                 order = np.argsort(-np.abs(skewness), kind="stable")
             if len(order) < 2:  # vectors on one line
                 values = np.pad(values, ((0, 0), (0, 1)))
@@ -108,7 +112,9 @@ def read_vectors(path: str) -> tuple[Float32, Sequence[int]]:
     sample, _ = sampled(numbered_vectors, MOST_ROWS, seed=0)
     vectors = np.array([vector for _, vector in sample])
     if len(vectors) < 3 or vectors.shape[1] < 2 or (vectors == vectors[0]).all():
-        raise DataError("expected 3 or more vectors of 2 or more numbers, which differ", source=path)
+        raise DataError(
+            "expected 3 or more vectors of 2 or more numbers, which differ", source=path
+        )
     return vectors, [number for number, _ in sample]
 
 

@@ -26,7 +26,9 @@ TRAIN_ONE = "sentkit train mlm --set head=fresh trains one"
 
 @dataclass(slots=True)
 class Words:
-    """The field "entry", a word that is one token. Its number is the token id. Other rows are omitted."""
+    """The field "entry", a word that is one token. Its number is the token id. Other rows are
+    omitted.
+    """
 
     number_of: Callable[[str], int | None]
     is_held_out: Callable[[str], bool]
@@ -52,7 +54,9 @@ class Words:
 
 class DefSent(PackedMethod):
     Settings: ClassVar = paper.Settings
-    needs: ClassVar = Needs(packed="a language model head", head=True, row_wise=True, constant=("head.",))
+    needs: ClassVar = Needs(
+        packed="a language model head", head=True, row_wise=True, constant=("head.",)
+    )
 
     def __init__(self, body: Bert, settings: paper.Settings, head: LanguageHead) -> None:
         super().__init__(body, settings)

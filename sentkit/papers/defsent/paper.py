@@ -67,7 +67,9 @@ class Settings(Recipe):
 
 
 def base_or(choices: tuple[str, ...], meaning: str) -> Any:
-    """Declare a setting with the base's readout as default, or the first choice for another readout."""
+    """Declare a setting with the base's readout as default, or the first choice for another
+    readout.
+    """
     note = Note("our choice", meaning, choices=(AS_BASE, *choices))
     return field(default=AS_BASE, metadata={"note": note, "of_base": choices})
 
@@ -81,7 +83,8 @@ PLUS_PRESETS: Presets = {
     **by_step("simcse-bert-large", (1e-5,), pooling="cls"),
     **by_step("simcse-roberta-base", (1e-5,), pooling="mean", projection_from=ROBERTA_BASE),
     **by_step("simcse-roberta-large", (3e-5, 2e-5), pooling="mean", projection_from=ROBERTA_LARGE),
-    # One of the two starts of RoBERTa-large, whose name the table lost, trains [CLS] in its first step.
+    # One of the two starts of RoBERTa-large, whose name the table lost, trains [CLS] in its first
+    # step.
     "simcse-roberta-large": {"lr": 3e-5, "pooling": "cls", "projection_from": ROBERTA_LARGE},
     **by_step("sncse-bert-base", (2e-5,), pooling="cls"),
     **by_step("sncse-bert-large", (1e-5,), pooling="cls"),
@@ -93,16 +96,21 @@ PLUS_PRESETS: Presets = {
 @dataclass(frozen=True, kw_only=True)
 class PlusSettings(Recipe):
     presets: ClassVar = PLUS_PRESETS
-    readout: str = readout("mean,cls,prompt")  # --dev selects one; the first is evaluated during training
+    readout: str = readout(
+        "mean,cls,prompt"
+    )  # --dev selects one; the first is evaluated during training
     pooling: str = base_or(
-        POOLINGS, "input of the pooler; base: as the base declares, else cls as in the paper for BERT"
+        POOLINGS,
+        "input of the pooler; base: as the base declares, else cls as in the paper for BERT",
     )
     pooler: str = ours(
         "auto",
         "initial weights; auto: those of the language model head if the pooler is untrained",
         choices=("auto", "checkpoint", "lm-head"),
     )
-    projection_from: str | None = ours(None, "checkpoint of the pooler's initial weights; none: the base")
+    projection_from: str | None = ours(
+        None, "checkpoint of the pooler's initial weights; none: the base"
+    )
     template: str = released(
         "defsent-plus", "for the readout prompt: a template name, or text with [X] and [MASK]"
     )
@@ -120,10 +128,13 @@ class PlusSettings(Recipe):
             return
         for name in self.readout.split(","):
             if parse_readout(name.strip()).pooled:
-                problem = f"readout={self.readout}: the pooler cannot be the readout of the training"
+                problem = (
+                    f"readout={self.readout}: the pooler cannot be the readout of the training"
+                )
                 raise UsageError(
                     problem,
-                    advice="use another readout; after training, use sentkit encode --readout pooler",
+                    advice="use another readout; after training, use sentkit encode --readout "
+                    "pooler",
                 )
         if "prompt" not in readouts_of(self):
             refuse_idle(self, ("template",), f"readout={self.readout}")

@@ -1,7 +1,8 @@
-"""DefSent+ (arXiv 2405.16153): predicts the entry of a definition by products with all entry vectors.
+"""DefSent+ (arXiv 2405.16153): predicts the entry of a definition by products with all entry
+vectors.
 
-`sentkit build-entries` writes the entries, with one vector each. The products are those of a trainable layer:
-a checkpoint's pooler, or the first layer of its head.
+`sentkit build-entries` writes the entries, with one vector each. The products are those of a
+trainable layer: a checkpoint's pooler, or the first layer of its head.
 """
 
 import hashlib
@@ -38,7 +39,15 @@ from sentkit.papers.defsent import paper
 from sentkit.training.base import Base, open_base
 from sentkit.training.data.corpus import Batch
 from sentkit.training.data.examples import Reads
-from sentkit.training.method import Finished, Needs, Outputs, PackedMethod, Term, mean_of, own_tensors
+from sentkit.training.method import (
+    Finished,
+    Needs,
+    Outputs,
+    PackedMethod,
+    Term,
+    mean_of,
+    own_tensors,
+)
 from sentkit.training.recipe import SHORTEST
 from sentkit.training.settings import with_readout_of_base
 
@@ -60,10 +69,17 @@ class Entries:
     def lineage(self) -> dict[str, Any]:
         names = ("_emb", "model", "weights", "readout", "steps", "entries")
         recorded = {name: self.spec[name] for name in names if self.spec.get(name)}
-        return {"file": readable(self.path), "hash": self.hash, "count": len(self.row_of_name), **recorded}
+        return {
+            "file": readable(self.path),
+            "hash": self.hash,
+            "count": len(self.row_of_name),
+            **recorded,
+        }
 
     def mismatch(self, tokenizer: str, family: object) -> str:
-        """Return why the entries probably belong to a different kind of model, or an empty string."""
+        """Return why the entries probably belong to a different kind of model, or an empty
+        string.
+        """
         made_by = self.spec.get("model", "another model")
         problem = f"{self.path}: the entries were made with {made_by}"
         origin = self.spec.get("entries")
@@ -78,7 +94,9 @@ class Entries:
 
 
 def read_entries(path: str) -> Entries:
-    """Read all entries. The vectors of a vector file are memory-mapped, other vectors are copied once."""
+    """Read all entries. The vectors of a vector file are memory-mapped, other vectors are copied
+    once.
+    """
     inputs = open_inputs([path])
     store = inputs.vector_file(path)
     reader = VectorReader(inputs)
@@ -101,7 +119,9 @@ def read_entries(path: str) -> Entries:
         spec = {}
         if reader.emb:
             spec["_emb"] = reader.emb
-    matrix = aligned(torch.from_numpy(matrix)).numpy()  # here, so that the methods of all seeds share it
+    matrix = aligned(
+        torch.from_numpy(matrix)
+    ).numpy()  # here, so that the methods of all seeds share it
     digest_of_all = hash_of(row_of_name, matrix, recorded_space(spec))
     return Entries(path, matrix, row_of_name, spec, digest_of_all)
 
@@ -120,7 +140,9 @@ def named(block: VectorBlock) -> VectorBlock:
 
 
 def hash_of(names: Iterable[str], vectors: NDArray[np.float32], space: str) -> str:
-    """Hash names, vectors and space. The model label is excluded, because a folder can be renamed."""
+    """Hash names, vectors and space. The model label is excluded, because a folder can be
+    renamed.
+    """
     hash = hashlib.blake2b(orjson.dumps([space, *names]), digest_size=16)
     for start in range(0, len(vectors), BLOCK):
         hash.update(vectors[start : start + BLOCK].astype("<f4", copy=False).tobytes())
@@ -139,7 +161,9 @@ class EntryNames:
         word = filled(row, name)
         if word not in self.row_of_name:
             problem = f'the entry "{word:.80}" is not in {self.source}'
-            raise row.error(problem, advice="run build-entries on these rows, or use --rejects FILE")
+            raise row.error(
+                problem, advice="run build-entries on these rows, or use --rejects FILE"
+            )
         return float(self.row_of_name[word])
 
 
@@ -159,15 +183,18 @@ def projection_from(name: str, source: str) -> Projection:
     other = open_base(read_checkpoint(name), SHORTEST)
     if other.architecture is None:
         problem = f"{name}: sentkit runs {other.why_not_packed} through transformers"
-        raise UsageError(problem, advice="projection_from needs a checkpoint that sentkit runs itself")
+        raise UsageError(
+            problem, advice="projection_from needs a checkpoint that sentkit runs itself"
+        )
     return projection_of(other, source)
 
 
 def projection_of(base: Base, source: str) -> Projection:
-    """Return a copy of a layer: `checkpoint` is the pooler, `lm-head` is the first layer of the head.
+    """Return a copy of a layer: `checkpoint` is the pooler, `lm-head` is the first layer of the
+    head.
 
-    `auto` is the pooler if it was trained, else the head. An untrained pooler has random weights. The pooler
-    of RoBERTa is untrained unless the checkpoint declares a trained one.
+    `auto` is the pooler if it was trained, else the head. An untrained pooler has random weights.
+    The pooler of RoBERTa is untrained unless the checkpoint declares a trained one.
     """
     name = base.checkpoint.name
     pooler = pooler_of(base)
@@ -188,7 +215,9 @@ def projection_of(base: Base, source: str) -> Projection:
     problem = f"{name} has no language model head"
     if not was_trained(base):
         problem += ", and its pooler is probably not trained"
-    raise UsageError(problem, advice=f"{from_another}; to use the pooler, add --set pooler=checkpoint")
+    raise UsageError(
+        problem, advice=f"{from_another}; to use the pooler, add --set pooler=checkpoint"
+    )
 
 
 def was_trained(base: Base) -> bool:
@@ -238,7 +267,9 @@ class DefSentPlus(PackedMethod):
         self.activation = projection.activation
         self.space = entries.space
         # It is not a parameter and not in the state. A resumed run reads the file again.
-        self.register_buffer("entries", aligned(torch.from_numpy(entries.vectors)), persistent=False)
+        self.register_buffer(
+            "entries", aligned(torch.from_numpy(entries.vectors)), persistent=False
+        )
 
     @classmethod
     def build(cls, base: Base, settings: paper.PlusSettings) -> "DefSentPlus":
@@ -262,7 +293,8 @@ class DefSentPlus(PackedMethod):
         width = entries.vectors.shape[1]
         if width != projection.layer.out_features:
             problem = (
-                f"the entries have {width} numbers, but the pooler gives {projection.layer.out_features}"
+                f"the entries have {width} numbers, but the pooler gives "
+                f"{projection.layer.out_features}"
             )
             raise DataError(problem, source=entries.path)
         for name in cls.readouts(settings):

@@ -1,1 +1,3 @@
-"""Takes labelled pairs and returns the loss of PairSupCon, a contrast and a classification of pairs."""
+"""Takes labelled pairs and returns the loss of PairSupCon, a contrast and a classification of
+pairs.
+"""

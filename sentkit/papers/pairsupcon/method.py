@@ -1,4 +1,6 @@
-"""PairSupCon (arXiv 2109.05424): classifies pairs and contrasts the partners of entailment pairs."""
+"""PairSupCon (arXiv 2109.05424): classifies pairs and contrasts the partners of entailment
+pairs.
+"""
 
 from typing import ClassVar
 

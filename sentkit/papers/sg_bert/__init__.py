@@ -1,1 +1,3 @@
-"""Takes sentences and returns the loss of SG-BERT: a frozen copy of the encoder guides its tuned copy."""
+"""Takes sentences and returns the loss of SG-BERT: a frozen copy of the encoder guides its tuned
+copy.
+"""

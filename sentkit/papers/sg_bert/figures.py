@@ -1,4 +1,6 @@
-"""Figures of SG-BERT: `python -m sentkit.papers.sg_bert.figures domains TABLE --name NAME --domain NAME`."""
+"""Figures of SG-BERT: `python -m sentkit.papers.sg_bert.figures domains TABLE --name NAME --domain
+NAME`.
+"""
 
 from collections.abc import Sequence
 
@@ -12,8 +14,9 @@ from sentkit.plots.reports import LABELS, Value, by_name, series_of, value_of
 def domains(paths: Sequence[str], *, name: str, domain: str, value: str = "spearman") -> Picture:
     """Figure 4: a group of bars for each domain, and one bar for each encoder.
 
-    The rows of a table have the fields --name (of the encoder), --domain and --value. Several scores of one
-    encoder and domain are those of several seeds: the bar is their mean, and the line on it their deviation.
+    The rows of a table have the fields --name (of the encoder), --domain and --value. Several
+    scores of one encoder and domain are those of several seeds: the bar is their mean, and the line
+    on it their deviation.
     """
 
     def score(row: Row) -> tuple[str, tuple[str, Value]]:

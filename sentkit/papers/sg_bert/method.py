@@ -1,8 +1,8 @@
 """SG-BERT (arXiv 2106.07345): contrasts the encoder's output with layers of a frozen copy.
 
-There are two copies of the encoder. The tuned copy is trained, and its [CLS] state is the sentence vector.
-The guide is frozen. Each layer of the guide, pooled over the tokens, is a view of the sentence. Axes:
-b sentences, l layers of the guide, d dimensions.
+There are two copies of the encoder. The tuned copy is trained, and its [CLS] state is the sentence
+vector. The guide is frozen. Each layer of the guide, pooled over the tokens, is a view of the
+sentence. Axes: b sentences, l layers of the guide, d dimensions.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,7 +45,8 @@ from sentkit.training.method import (
 
 
 def guided_opt1(queries: Tensor, views: Tensor, temperature: float) -> Tensor:
-    """Contrast of query i with view i against all views and the other queries: (b, d), (b, d) -> (b,).
+    """Contrast of query i with view i against all views and the other queries: (b, d), (b, d) ->
+    (b,).
 
     SG-BERT's opt1, arXiv 2106.07345.
     """
@@ -56,10 +57,11 @@ def guided_opt1(queries: Tensor, views: Tensor, temperature: float) -> Tensor:
 
 
 def guided_opt2_released(queries: Tensor, views: Tensor, temperature: float) -> Tensor:
-    """Opt2 as in the released code of SG-BERT, which differs from the paper: (b, d), (b, d) -> (b,).
+    """Opt2 as in the released code of SG-BERT, which differs from the paper: (b, d), (b, d) ->
+    (b,).
 
-    The slice of the negatives starts one column late, so each query ignores its first negative. The loss
-    of two sentences is therefore always 0.
+    The slice of the negatives starts one column late, so each query ignores its first negative. The
+    loss of two sentences is therefore always 0.
     """
     similarities = cosines(queries, views) / temperature  # (b, b)
     is_ignored = torch.zeros_like(similarities, dtype=torch.bool)
@@ -69,12 +71,15 @@ def guided_opt2_released(queries: Tensor, views: Tensor, temperature: float) -> 
 
 
 def guided_opt3(queries: Tensor, layer_views: Tensor, temperature: float) -> Tensor:
-    """Contrast of query i with each view of i against all views of others: (b, d), (b, l, d) -> (b, l).
+    """Contrast of query i with each view of i against all views of others: (b, d), (b, l, d) -> (b,
+    l).
 
     SG-BERT's opt3, arXiv 2106.07345. The other views of the same sentence are not negatives.
     """
     count, layers, _ = layer_views.shape
-    similarities = cosines(queries, layer_views.flatten(0, 1)).view(count, count, layers) / temperature
+    similarities = (
+        cosines(queries, layer_views.flatten(0, 1)).view(count, count, layers) / temperature
+    )
     is_own = diagonal(similarities[:, :, 0])
     of_others = similarities[~is_own].view(count, (count - 1) * layers)
     return negative_log_share(similarities[is_own], of_others.logsumexp(1, keepdim=True))
@@ -83,7 +88,8 @@ def guided_opt3(queries: Tensor, layer_views: Tensor, temperature: float) -> Ten
 def squared_distance(pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
     """Return the sum of all squared differences. Only the first tensor of a pair has a gradient.
 
-    The regulariser of SG-BERT, arXiv 2106.07345: the distance of an encoder from its initial weights.
+    The regulariser of SG-BERT, arXiv 2106.07345: the distance of an encoder from its initial
+    weights.
     """
     tuned: list[Tensor] = []
     initial: list[Tensor] = []
@@ -120,7 +126,9 @@ class SquaredDistance(torch.autograd.Function):
         return None, *differences, *(None for _ in range(count))
 
 
-Contrast = Callable[[Tensor, Tensor, float], Tensor]  # (b, d), the views, temperature -> one value per anchor
+Contrast = Callable[
+    [Tensor, Tensor, float], Tensor
+]  # (b, d), the views, temperature -> one value per anchor
 
 CONTRASTS: dict[str, Contrast] = {
     "base": paired_contrast,
@@ -139,7 +147,9 @@ SPREAD = 0.02  # standard deviation of the head's weights, as in BERT
 
 class SelfGuided(PackedMethod):
     Settings: ClassVar = paper.Settings
-    needs: ClassVar = Needs(packed="an encoder whose embeddings it can freeze", constant=("guide.",))
+    needs: ClassVar = Needs(
+        packed="an encoder whose embeddings it can freeze", constant=("guide.",)
+    )
     guide: Bert
 
     def __init__(self, body: Bert, settings: paper.Settings) -> None:
@@ -159,18 +169,24 @@ class SelfGuided(PackedMethod):
 
     @classmethod
     def reads(cls, base: Base, settings: paper.Settings) -> Reads:
-        """Return the kinds of rows. A pair is a sentence and its paraphrase, such as a back-translation."""
+        """Return the kinds of rows. A pair is a sentence and its paraphrase, such as a
+        back-translation.
+        """
         if settings.second_text is None:
             return Reads((SENTENCE,))
         return Reads((PAIR,))
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
-        self.guide.train(mode and self.settings.guide_dropout)  # module.train() also changes the guide
+        self.guide.train(
+            mode and self.settings.guide_dropout
+        )  # module.train() also changes the guide
         return self
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:
-        """Draw one layer per sentence as its view. opt3 uses all layers, and second_text=tuned uses none."""
+        """Draw one layer per sentence as its view. opt3 uses all layers, and second_text=tuned uses
+        none.
+        """
         if self.settings.objective == "opt3" or self.settings.second_text == "tuned":
             return {}
         generator = random("layer")
@@ -207,16 +223,22 @@ class SelfGuided(PackedMethod):
             poolings.setdefault(layer, set()).add(readout.reduction)
         sorted_poolings = {layer: sorted(names) for layer, names in poolings.items()}
         states = reduce_layers(self.body, self.pack(texts), sorted_poolings)
-        vectors = torch.stack([states[layer, readout.reduction] for layer in readout_layers]).mean(0)
+        vectors = torch.stack([states[layer, readout.reduction] for layer in readout_layers]).mean(
+            0
+        )
         return vectors, states
 
     def views(self, texts: Sequence[Ids], drawn_layers: Sequence[int] | None) -> Tensor:
-        """Return the views of the texts from the guide, or with guide=self from the tuned encoder."""
+        """Return the views of the texts from the guide, or with guide=self from the tuned
+        encoder.
+        """
         poolings = {layer: [self.settings.guide_pool] for layer in self.layers}
         if self.settings.guide == "self":
             return self.selected(reduce_layers(self.body, self.pack(texts), poolings), drawn_layers)
         with torch.no_grad():
-            return self.selected(reduce_layers(self.guide, self.pack(texts), poolings), drawn_layers)
+            return self.selected(
+                reduce_layers(self.guide, self.pack(texts), poolings), drawn_layers
+            )
 
     def selected(self, states: Layers, drawn_layers: Sequence[int] | None) -> Tensor:
         """Return the drawn layer of each text (b, d), or all selected layers (b, l, d)."""
@@ -235,7 +257,9 @@ class SelfGuided(PackedMethod):
         return {"contrast": mean_of(values)}
 
     def penalty(self) -> dict[str, Tensor]:
-        """Return the squared distance between the tuned copy and the guide. It includes a pooler."""
+        """Return the squared distance between the tuned copy and the guide. It includes a
+        pooler.
+        """
         if not self.settings.drift_weight:
             return {}
         tuned = dict(self.body.weights()).values()
@@ -245,7 +269,9 @@ class SelfGuided(PackedMethod):
 
 
 def gelu_head(width: int, head_width: int) -> nn.Sequential:
-    """Return two layers, each followed by the exact GELU. The minimum output is therefore about -0.17."""
+    """Return two layers, each followed by the exact GELU. The minimum output is therefore about
+    -0.17.
+    """
     head = nn.Sequential(
         nn.Linear(width, head_width), nn.GELU(), nn.Linear(head_width, head_width), nn.GELU()
     )

@@ -47,8 +47,12 @@ class Settings(Recipe):
         "source of the views; copy: a frozen copy; self: the tuned encoder, with gradient",
         choices=("copy", "self"),
     )
-    guide_pool: str = paper("max", "how the token states of the guide become a view", choices=("max", "mean"))
-    guide_layers: str = paper("all", "layers that give views: all, 4.., 4..12 or 12; 0 is the embeddings")
+    guide_pool: str = paper(
+        "max", "how the token states of the guide become a view", choices=("max", "mean")
+    )
+    guide_layers: str = paper(
+        "all", "layers that give views: all, 4.., 4..12 or 12; 0 is the embeddings"
+    )
     layer_sampler: str = paper(
         "uniform",
         "probability of each layer as the view; upper: increases with the layer; lower: decreases",
@@ -57,7 +61,9 @@ class Settings(Recipe):
     guide_dropout: bool = ours(False, "dropout in the guide too, as in the released code")
     compat_opt2_slice: bool = paper(False, "opt2: use one negative less, as in the released code")
     second_text: str | None = paper(
-        None, "encoder of the second text of a pair; none: rows are sentences", choices=("guide", "tuned")
+        None,
+        "encoder of the second text of a pair; none: rows are sentences",
+        choices=("guide", "tuned"),
     )
     freeze_embeddings: bool = paper(True, "keep layer 0 of the tuned copy unchanged")
     readout: str = readout("cls")
@@ -99,7 +105,9 @@ class Settings(Recipe):
 
 
 def layer_bounds(text: str) -> tuple[int, int | None]:
-    """Parse `all`, `4..`, `4..12` or `12` to the first and last layer; None means the encoder's last."""
+    """Parse `all`, `4..`, `4..12` or `12` to the first and last layer; None means the encoder's
+    last.
+    """
     match = LAYERS.fullmatch("0.." if text == "all" else text)
     if match is None:
         raise UsageError(f'guide_layers="{text}"', advice="expected all, 4.., 4..12 or 12")

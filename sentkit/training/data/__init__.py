@@ -1,1 +1,3 @@
-"""Takes rows and returns examples, token ids and batches that depend only on the seed and the step."""
+"""Takes rows and returns examples, token ids and batches that depend only on the seed and
+the step.
+"""

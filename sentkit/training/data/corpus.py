@@ -1,10 +1,10 @@
 """The rows of a run as token ids, and the rows and random draws of each step.
 
-`corpus_writer.py` tokenises the rows once into files. All processes map these files. A million sentences need
-about 100 MB on disk and a few MB of memory.
+`corpus_writer.py` tokenises the rows once into files. All processes map these files. A million
+sentences need about 100 MB on disk and a few MB of memory.
 
-The rows and draws of a step are computed from the seed and the step number. The position of a run in its data
-is therefore one number, and no other state of the data is saved.
+The rows and draws of a step are computed from the seed and the step number. The position of a run
+in its data is therefore one number, and no other state of the data is saved.
 """
 
 import hashlib
@@ -33,7 +33,9 @@ def stream(seed: int, step: int, purpose: str) -> np.random.Generator:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    texts: tuple[Sequence[Ids], ...]  # columns: the first texts of all rows, then the second ones, ...
+    texts: tuple[
+        Sequence[Ids], ...
+    ]  # columns: the first texts of all rows, then the second ones, ...
     targets: NDArray[np.float64] | None = None  # one per row: the number of a label, or a score
     draws: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # name -> one value per row
     vectors: NDArray[np.float32] | None = None  # (b, d): those of a teacher
@@ -72,7 +74,9 @@ class Order:
     smallest_batch: int = 2  # omit a smaller last batch: a contrast needs two rows
     max_steps: int | None = None
     _epoch: int = field(default=-1, init=False)
-    _permutation: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64), init=False)
+    _permutation: NDArray[np.int64] = field(
+        default_factory=lambda: np.empty(0, np.int64), init=False
+    )
 
     @property
     def epoch_steps(self) -> int:
@@ -113,7 +117,9 @@ def chunks(rows: int, size: int) -> list[slice]:
 
 
 def chunks_of_tokens(row_tokens: Sequence[int], max_tokens: int) -> list[slice]:
-    """Divide the rows of a batch into chunks of at most `max_tokens`. A longer row is a chunk of its own."""
+    """Divide the rows of a batch into chunks of at most `max_tokens`. A longer row is a chunk of
+    its own.
+    """
     starts = [0]
     room = max_tokens
     for row, tokens in enumerate(row_tokens):
@@ -146,7 +152,9 @@ class Corpus:
         return int(self.ends.shape[1])
 
     def batch(self, rows: NDArray[np.int64]) -> Batch:
-        texts = tuple([self.text(int(row), column) for row in rows] for column in range(self.columns))
+        texts = tuple(
+            [self.text(int(row), column) for row in rows] for column in range(self.columns)
+        )
         targets = None
         if self.targets is not None:
             targets = self.targets[rows]

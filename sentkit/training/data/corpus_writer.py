@@ -1,7 +1,7 @@
 """Tokenises the rows of a run and writes them to the files that `map_corpus` maps.
 
-The files contain the token ids of all texts, the end of each text, the target of each row, and the vectors of
-a teacher. One process writes them.
+The files contain the token ids of all texts, the end of each text, the target of each row, and the
+vectors of a teacher. One process writes them.
 """
 
 import hashlib
@@ -59,7 +59,9 @@ def write_corpus(
     dedup: bool = False,
     seen_pairs: SeenPairs | None = None,
 ) -> RowCounts:
-    """Tokenise all rows and write the files of a corpus. `seen_pairs` takes the texts of each row."""
+    """Tokenise all rows and write the files of a corpus. `seen_pairs` takes the texts of
+    each row.
+    """
     for name in CORPUS:
         (folder / name).unlink(missing_ok=True)
     row_counts = RowCounts()
@@ -132,7 +134,11 @@ def without_vectors(inputs: Inputs, parser: ExampleParser) -> Iterator[VectorBlo
 
 
 def used_rows(
-    blocks: Iterable[VectorBlock], row_counts: RowCounts, seen_pairs: SeenPairs | None, *, dedup: bool
+    blocks: Iterable[VectorBlock],
+    row_counts: RowCounts,
+    seen_pairs: SeenPairs | None,
+    *,
+    dedup: bool,
 ) -> Iterator[VectorBlock]:
     """Yield the rows of the blocks that are not omitted, and count the others."""
     seen_texts: set[bytes] = set()  # hashes of the texts of a row
@@ -165,11 +171,12 @@ def tokenised(
     tokenizer: TextTokenizer,
     rejects: Rejects,
 ) -> Iterator[tuple[Sequence[int] | slice, TokenBlock, NDArray[np.int64]]]:
-    """Yield the indices of good rows, the tokens of all their texts (t texts), and the row of each text (t,).
+    """Yield the indices of good rows, the tokens of all their texts (t texts), and the row of each
+    text (t,).
 
-    Rows with a text that has a problem are rejected. A column is a tokenizer's result for all texts. With
-    several columns, each text counts as several texts, one after the other: text 0 of column 0, text 0 of
-    column 1, text 1 of column 0, ...
+    Rows with a text that has a problem are rejected. A column is a tokenizer's result for all
+    texts. With several columns, each text counts as several texts, one after the other: text 0 of
+    column 0, text 0 of column 1, text 1 of column 0, ...
     """
     columns = [as_block(column) for column in columns_of(examples, parser, tokenizer)]
     column_length = len(columns[0])
@@ -230,7 +237,9 @@ def columns_of(
     texts = [text for example in examples for text in example.texts]
     if prompts:
         last = len(prompts) - 1  # its prompt is that of all texts of a list
-        prompt_of_text = [prompts[min(i, last)] for example in examples for i in range(len(example.texts))]
+        prompt_of_text = [
+            prompts[min(i, last)] for example in examples for i in range(len(example.texts))
+        ]
         prompted = list(zip(prompt_of_text, texts, strict=True))
         columns.append(TokenizerByPrompt(tokenizer, prompts)(prompted))
     else:

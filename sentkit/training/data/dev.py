@@ -1,7 +1,7 @@
 """The score on --dev and --test, x 100.
 
-That of an encoder is Spearman's correlation, MRR@10 or the accuracy of triplets; that of a classifier is one
-of labelled rows.
+That of an encoder is Spearman's correlation, MRR@10 or the accuracy of triplets; that of a
+classifier is one of labelled rows.
 """
 
 import hashlib
@@ -31,7 +31,14 @@ from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch, Corpus, Ids
-from sentkit.training.data.examples import FIELDS_OF_RELATIONS, Example, ExampleParser, Labels, Reads, Scores
+from sentkit.training.data.examples import (
+    FIELDS_OF_RELATIONS,
+    Example,
+    ExampleParser,
+    Labels,
+    Reads,
+    Scores,
+)
 from sentkit.training.method import Method, dev_vectors, evaluating, template_of, using
 from sentkit.training.recipe import Recipe
 
@@ -51,9 +58,11 @@ def computed(
     compute: Callable[[NDArray[np.intp]], Tensor],
     poll: Callable[[], None],
 ) -> NDArray[np.float32]:
-    """Return the values of all texts, which have these lengths, computed in batches in evaluation mode.
+    """Return the values of all texts, which have these lengths, computed in batches in evaluation
+    mode.
 
-    `compute` returns the values of the texts with some indices. `poll` raises an error to interrupt.
+    `compute` returns the values of the texts with some indices. `poll` raises an error to
+    interrupt.
     """
     values: list[NDArray[np.float32]] = []
     order: list[int] = []  # the batches have texts of similar length
@@ -69,7 +78,9 @@ def computed(
 class Dev:
     """Rows that are compared by the vectors of their texts."""
 
-    tokens: Sequence[Tokens]  # all first texts of the rows, then all second texts, then the third ones
+    tokens: Sequence[
+        Tokens
+    ]  # all first texts of the rows, then all second texts, then the third ones
     gold: NDArray[np.float64]  # empty for rows without scores
     templated: Sequence[Tokens] = ()  # with the template of the readout `prompt`
     declared: Sequence[Tokens] = ()  # with the template that the base declares
@@ -129,7 +140,9 @@ class Dev:
         return bootstrap(lambda rows: self.measures(values, rows), len(self.rows))
 
     def values(self, method: Method, readout: str | None, poll: Callable[[], None]) -> NDArray:
-        """Return the similarity or the score of each row, (n,). None: with the readout for --dev."""
+        """Return the similarity or the score of each row, (n,). None: with the readout for
+        --dev.
+        """
         chosen = parse_readout(readout or method.dev_readout(method.settings))
         texts = self.tokens
         if chosen.reduction == "token":
@@ -150,7 +163,9 @@ class Dev:
             return accuracy_of_triplets(*np.split(vectors, 3))
         first, second = np.split(vectors, 2)
         if self.metric == MRR:
-            first_numbers, second_numbers = np.array(self.texts.pairs).T  # equal texts have equal numbers
+            first_numbers, second_numbers = np.array(
+                self.texts.pairs
+            ).T  # equal texts have equal numbers
             return mrr_of_pairs(first, second, first_numbers, second_numbers)
         return SIMILARITIES["cosine"](first, second)
 
@@ -168,7 +183,9 @@ def nan_lowest(score: float) -> float:
     return score
 
 
-def read_examples(inputs: Inputs, parser: ExampleParser) -> tuple[str, list[Example], NDArray[np.float64]]:
+def read_examples(
+    inputs: Inputs, parser: ExampleParser
+) -> tuple[str, list[Example], NDArray[np.float64]]:
     """Return the path of one file, its rows and their targets."""
     (path,) = inputs.paths
     examples: list[Example] = []
@@ -195,7 +212,9 @@ def read_dev(inputs: Inputs, base: Base, kind: type[Method], settings: Recipe) -
     path, examples, gold = read_examples(inputs, parser)
     if parser.metric == SPEARMAN:
         if len(gold) < 2:
-            raise DataError(f"{len(gold)} scored pairs: a correlation needs at least 2", source=path)
+            raise DataError(
+                f"{len(gold)} scored pairs: a correlation needs at least 2", source=path
+            )
         check_varied(gold, path)
     if parser.metric == MRR and len({example.texts[:2] for example in examples}) < 2:
         raise DataError("MRR needs at least 2 different pairs", source=path)
@@ -247,7 +266,9 @@ class DevParser(ExampleParser):
         return example
 
 
-def tokens_of(examples: Sequence[Example], tokenizer: TextTokenizer, prompts: Sequence[str]) -> list[Tokens]:
+def tokens_of(
+    examples: Sequence[Example], tokenizer: TextTokenizer, prompts: Sequence[str]
+) -> list[Tokens]:
     """Return the tokens of the first texts of all rows, then of the second ones, and so on."""
     tokens: list[Tokens] = []
     for side in range(len(examples[0].texts)):
@@ -272,7 +293,9 @@ class LabelledRows(Dev):
         return digest_of(self.gold, chain(*self.columns))
 
     def seen_in(self, corpus: Corpus) -> int:
-        """Return the number of rows with the same tokens as a training row. Labels are not compared."""
+        """Return the number of rows with the same tokens as a training row. Labels are not
+        compared.
+        """
         counts: Counter[tuple[bytes, ...]] = Counter()  # tokens of a row -> rows that have them
         for texts in zip(*self.columns, strict=True):
             counts[tuple(text.tobytes() for text in texts)] += 1
@@ -301,7 +324,9 @@ class LabelledRows(Dev):
         return {name: 100.0 * value for name, value in scores.items()}
 
 
-def read_labelled(flag: str, inputs: Inputs, reads: Reads, corpus: Corpus, metric: str) -> LabelledRows:
+def read_labelled(
+    flag: str, inputs: Inputs, reads: Reads, corpus: Corpus, metric: str
+) -> LabelledRows:
     """Read the rows of one file, of the kind of the training rows and with their labels."""
     number_of_label = {label: number for number, label in enumerate(corpus.labels)}
     target = reads.target
@@ -310,7 +335,9 @@ def read_labelled(flag: str, inputs: Inputs, reads: Reads, corpus: Corpus, metri
     kind = SENTENCE
     if corpus.columns == 2:
         kind = PAIR
-    parser = ExampleParser(flag, replace(reads, kinds=(kind,), target=target), common_fields(inputs))
+    parser = ExampleParser(
+        flag, replace(reads, kinds=(kind,), target=target), common_fields(inputs)
+    )
     path, examples, gold = read_examples(inputs, parser)
     if not examples:
         raise DataError("no rows to evaluate", source=path)

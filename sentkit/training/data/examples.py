@@ -95,7 +95,9 @@ NLI = {"contradiction": 0, "entailment": 1, "neutral": 2}
 
 
 class Target(Protocol):
-    """Converts the target field of a row to a number, or to None to omit the row; `why` explains it."""
+    """Converts the target field of a row to a number, or to None to omit the row; `why` explains
+    it.
+    """
 
     @property
     def why(self) -> str: ...
@@ -111,12 +113,14 @@ class Reads:
     target_field: str | None = None
     target: Target | None = None
     varied: bool = False  # rows with one target for all are refused
-    # The columns of the corpus: numbers of texts with their tokenizers; none: each text by the tokenizer of
-    # the base. A text can have several columns, such as one for each template.
+    # The columns of the corpus: numbers of texts with their tokenizers; none: each text by the
+    # tokenizer of the base. A text can have several columns, such as one for each template.
     columns: tuple[tuple[int, Tokenizer], ...] = ()
-    # The tokenizer of a second encoder. Each text then has two columns, the first by the base's tokenizer.
+    # The tokenizer of a second encoder. Each text then has two columns, the first by the base's
+    # tokenizer.
     second: TextTokenizer | None = None
-    # Replaces `columns`: takes the texts of many rows and returns the columns, one for each text of a row.
+    # Replaces `columns`: takes the texts of many rows and returns the columns, one for each text of
+    # a row.
     tokenize: Callable[[Sequence[tuple[str, ...]]], list[Sequence[Tokens]]] | None = None
     vectors: bool = False  # each row also has the vector of a teacher
 
@@ -145,9 +149,12 @@ class ExampleParser:
         self.prompt_of_side = prompts or {}
         self.dev_sides = dev_sides
         self.kind: Kind | None = None
-        # Of the texts of a row, if they differ. The last prompt is that of all further texts of a list.
+        # Of the texts of a row, if they differ. The last prompt is that of all further texts of a
+        # list.
         self.prompts: tuple[str, ...] = ()
-        self.ignored_fields: tuple[str, ...] = ()  # label or score of the first row, which is not read
+        self.ignored_fields: tuple[
+            str, ...
+        ] = ()  # label or score of the first row, which is not read
 
     def __call__(self, row: Row) -> Example | None:
         row.refuse_duplicates()
@@ -177,7 +184,9 @@ class ExampleParser:
         return row, (self(row),)
 
     def with_vectors(self, block: VectorBlock) -> VectorBlock:
-        """Mark bad rows, and set the example as the text of the others, for `VectorReader.blocks`."""
+        """Mark bad rows, and set the example as the text of the others, for
+        `VectorReader.blocks`.
+        """
         one_vector(block)
         is_zero = ~block.vectors.any(axis=(1, 2))
         for row in np.flatnonzero(is_zero).tolist():
@@ -195,9 +204,12 @@ class ExampleParser:
             if all(self._name_in_rows(field) in row.values for field in kind.texts):
                 return kind
 
-        # Name the texts of all kinds, and give advice for the first missing one of the likeliest kind.
+        # Name the texts of all kinds, and give advice for the first missing one of the likeliest
+        # kind.
         needs = ", or ".join(quoted(map(self._name_in_rows, kind.texts)) for kind in kinds)
-        missing = next(field for field in kinds[0].texts if self._name_in_rows(field) not in row.values)
+        missing = next(
+            field for field in kinds[0].texts if self._name_in_rows(field) not in row.values
+        )
         advice = f"name the field, for example --field {missing}=title, which applies to all files"
         if missing in self.fields:
             advice = advice_on_missing(self.fields[missing], missing, tuple(row.values))

@@ -1,8 +1,9 @@
 """The gradient of one batch. It does not depend on the number of processes and chunks.
 
-A contrast needs the whole batch. With chunks, GradCache (arXiv 2101.06983) is used: encode all chunks without
-gradient, compute the gradient of the loss for each output, then encode each chunk again with the same dropout
-and backpropagate that gradient. For a row-wise loss, the gradients of the chunks are summed.
+A contrast needs the whole batch. With chunks, GradCache (arXiv 2101.06983) is used: encode all
+chunks without gradient, compute the gradient of the loss for each output, then encode each chunk
+again with the same dropout and backpropagate that gradient. For a row-wise loss, the gradients of
+the chunks are summed.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +42,8 @@ class Gradient:
     parameters: list[nn.Parameter] = field(default_factory=list, init=False)  # those in training
 
     def compute(self, batch: Batch) -> dict[str, Tensor]:
-        """Store the gradient of the whole batch in the parameters. Return the terms of the loss by name.
+        """Store the gradient of the whole batch in the parameters. Return the terms of the loss by
+        name.
 
         They stay on the device: the host does not wait for them.
         """
@@ -86,12 +88,13 @@ class Gradient:
         for name, value in outputs.items():
             if len(value) != len(local_batch):
                 problem = (
-                    f'the output "{name}" of encode() has {len(value)} rows, expected {len(local_batch)}'
+                    f'the output "{name}" of encode() has {len(value)} rows, expected '
+                    f"{len(local_batch)}"
                 )
                 raise wrong_result(self.method.encode, problem, OF_ENCODE)
 
-        # The outputs of this process without the discarded row. With chunks, they are leaf tensors, which
-        # store the gradient of the loss. Slices of them would not.
+        # The outputs of this process without the discarded row. With chunks, they are leaf tensors,
+        # which store the gradient of the loss. Slices of them would not.
         outputs = {name: value[: share.stop - share.start] for name, value in outputs.items()}
         if not in_one_pass:
             for value in outputs.values():
@@ -112,7 +115,9 @@ class Gradient:
     def _encode_without_gradient(
         self, batch: Batch, chunk_rows: Sequence[slice]
     ) -> tuple[Outputs, list[Callable[[], None]]]:
-        """Return the outputs of the batch, and for each chunk a function that restores its random state."""
+        """Return the outputs of the batch, and for each chunk a function that restores its random
+        state.
+        """
         restores: list[Callable[[], None]] = []
         outputs_of_chunks: list[Outputs] = []
         with torch.no_grad():
@@ -126,9 +131,11 @@ class Gradient:
         return joined, restores
 
     def _backpropagate(self, chunk_batch: Batch, chunk: slice, outputs: Outputs) -> None:
-        """Encode a chunk again, and pass the gradient of the loss for its outputs to the parameters.
+        """Encode a chunk again, and pass the gradient of the loss for its outputs to the
+        parameters.
 
-        `outputs` are those of the whole share, with this gradient. The memory of the pass is free at the end.
+        `outputs` are those of the whole share, with this gradient. The memory of the pass is free
+        at the end.
         """
         chunk_outputs: list[Tensor] = []
         gradients: list[Tensor] = []
@@ -143,20 +150,29 @@ class Gradient:
         torch.autograd.backward(chunk_outputs, gradients)
 
     def _row_wise(self, local_batch: Batch, share: slice) -> dict[str, Tensor]:
-        """Compute the gradient of a loss that is a mean over values of rows. Chunks add their sums."""
+        """Compute the gradient of a loss that is a mean over values of rows. Chunks add
+        their sums.
+        """
         has_rows = share.stop > share.start
         sums: dict[str, Tensor] = {}
         weight = 0.0
         for chunk in self.chunks_of(local_batch):
             terms = terms_of(self.method, self._encode(local_batch.take(chunk)))
-            weights = {term.weight for term in terms.values()}  # equal, so that one division is enough
+            weights = {
+                term.weight for term in terms.values()
+            }  # equal, so that one division is enough
             if len(weights) > 1:
                 problem = f"the terms of loss() have different numbers of values: {sorted(weights)}"
                 raise wrong_result(self.method.loss, problem, OF_ROW_WISE)
             # No loop variable may keep a tensor of this pass: its memory is free for the next one.
-            chunk_sums = {name: term.sum * (term.factor if has_rows else 0.0) for name, term in terms.items()}
+            chunk_sums = {
+                name: term.sum * (term.factor if has_rows else 0.0) for name, term in terms.items()
+            }
             torch.stack(list(chunk_sums.values())).sum().backward()
-            sums = {name: value.detach().double() + sums.get(name, 0.0) for name, value in chunk_sums.items()}
+            sums = {
+                name: value.detach().double() + sums.get(name, 0.0)
+                for name, value in chunk_sums.items()
+            }
             if has_rows:
                 weight += weights.pop()
             del terms, chunk_sums
@@ -177,9 +193,11 @@ class Gradient:
 
 
 def keeping_casts(device: torch.device) -> AbstractContextManager[object]:
-    """Return a context within which autocast casts each weight once: its outermost context keeps the casts.
+    """Return a context within which autocast casts each weight once: its outermost context keeps
+    the casts.
 
-    Not on a CPU: the gradient of a weight that is used in several ways would be added in another order.
+    Not on a CPU: the gradient of a weight that is used in several ways would be added in another
+    order.
     """
     if device.type == "cpu":
         return nullcontext()
@@ -234,7 +252,8 @@ def memory_of(device: torch.device) -> GpuMemory:
 def tokens_that_fit(gradient: Gradient, batch: Batch, *, of_whole_memory: bool) -> int:
     """Return the limit of a chunk, from the memory that a few rows and some more of them need.
 
-    `of_whole_memory` ignores what is in use now, so that each run on the same kind of GPU has the same limit.
+    `of_whole_memory` ignores what is in use now, so that each run on the same kind of GPU has the
+    same limit.
     """
     device = gradient.processes.device
     restore = random_state(device)

@@ -1,4 +1,6 @@
-"""The optimizers that papers call "Adam" or "AdamW", RMSprop, and schedules of the learning rate."""
+"""The optimizers that papers call "Adam" or "AdamW", RMSprop, and schedules of the learning
+rate.
+"""
 
 import math
 from collections import defaultdict
@@ -14,10 +16,11 @@ from sentkit.training.recipe import Recipe
 
 
 def schedule_factor(name: str, step: int, total: int, warmup: int) -> float:
-    """Return the factor of the learning rate in a step. Warm-up increases it from 0 in `warmup` steps.
+    """Return the factor of the learning rate in a step. Warm-up increases it from 0 in `warmup`
+    steps.
 
-    linear then decreases it to 0 at `total`. ct has the rates of CT, relative to the first: the next rate
-    every 500 steps, four times.
+    linear then decreases it to 0 at `total`. ct has the rates of CT, relative to the first: the
+    next rate every 500 steps, four times.
     """
     if name == "ct":
         return (1.0, 0.8, 0.6, 0.4, 0.2)[min(step // 500, 4)]
@@ -46,15 +49,17 @@ class NamedGroup(TypedDict):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Adam:
-    """Adam of torch, with decoupled weight decay, or AdamW of transformers before version 5 (`late`).
+    """Adam of torch, with decoupled weight decay, or AdamW of transformers before version 5
+    (`late`).
 
-    The latter differs in two points. Epsilon is added to the root of the uncorrected second moment, and
-    weight decay follows the step: it multiplies the new weights by 1 - lr * weight_decay. The bias correction
-    is a factor of the step size and is optional. Without it, as in Google's BERT, the first step is
-    (1 - beta1) / sqrt(1 - beta2) = 3.16 times as long (betas 0.9 and 0.999).
+    The latter differs in two points. Epsilon is added to the root of the uncorrected second moment,
+    and
+    weight decay follows the step: it multiplies the new weights by 1 - lr * weight_decay. The bias
+    correction is a factor of the step size and is optional. Without it, as in Google's BERT, the
+    first step is (1 - beta1) / sqrt(1 - beta2) = 3.16 times as long (betas 0.9 and 0.999).
 
-    The numbers are those of the fused kernel of torch, which reads and writes each of them once. This is not
-    a torch.optim.Optimizer, because these import torch._dynamo, which takes a second.
+    The numbers are those of the fused kernel of torch, which reads and writes each of them once.
+    This is not a torch.optim.Optimizer, because these import torch._dynamo, which takes a second.
     """
 
     param_groups: list[Group]
@@ -62,11 +67,15 @@ class Adam:
     epsilon: float
     late: bool = False
     bias_correction: bool = True
-    state: dict[Tensor, dict[str, Any]] = field(default_factory=dict)  # its step and moments, by parameter
+    state: dict[Tensor, dict[str, Any]] = field(
+        default_factory=dict
+    )  # its step and moments, by parameter
 
     @torch.no_grad()
     def step(self, skipped: Tensor | None = None) -> None:
-        """Change the weights, unless `skipped`, a number on their device, is 1. The host does not wait."""
+        """Change the weights, unless `skipped`, a number on their device, is 1. The host does not
+        wait.
+        """
         for group in self.param_groups:
             # Parameters by their step: one list, unless some had no gradient in other steps.
             parameters_of_step: defaultdict[int, list[Tensor]] = defaultdict(list)
@@ -83,7 +92,12 @@ class Adam:
                 self.update(parameters, step, group["lr"], group["weight_decay"], skipped)
 
     def update(
-        self, parameters: list[Tensor], step: int, lr: float, weight_decay: float, skipped: Tensor | None
+        self,
+        parameters: list[Tensor],
+        step: int,
+        lr: float,
+        weight_decay: float,
+        skipped: Tensor | None,
     ) -> None:
         """Update parameters that have the same number of steps."""
         beta1, beta2 = self.betas
@@ -135,7 +149,9 @@ class Adam:
             group_indices = [indices[parameter] for parameter in group["params"]]
             groups.append({**settings, **group, "params": group_indices})
         states = {
-            index: self.state[parameter] for parameter, index in indices.items() if parameter in self.state
+            index: self.state[parameter]
+            for parameter, index in indices.items()
+            if parameter in self.state
         }
         return {"state": states, "param_groups": groups}
 
@@ -158,7 +174,9 @@ class Adam:
 
 
 def make_optimizer(recipe: Recipe, named_groups: Sequence[NamedGroup]) -> Adam:
-    """Return the optimizer of these settings. Weight decay splits each group: with decay, then without."""
+    """Return the optimizer of these settings. Weight decay splits each group: with decay, then
+    without.
+    """
     groups: list[Group] = []
     for named_group in named_groups:
         with_decay: list[nn.Parameter] = []

@@ -1,7 +1,8 @@
 """The processes that train one model together, and the environment of a run.
 
-Each process encodes its share of the rows and computes the loss of the whole batch. The sum of the gradients
-over all processes equals the gradient of one process with the whole batch. The gradients are summed here
+Each process encodes its share of the rows and computes the loss of the whole batch. The sum of the
+gradients over all processes equals the gradient of one process with the whole batch. The gradients
+are summed here
 instead of in a wrapper: this fixes the order of the sums and allows unused parameters.
 """
 
@@ -49,7 +50,9 @@ class Processes:
         return shares(rows, self.world)[self.rank]
 
     def gather(self, outputs: Mapping[str, Tensor], rows: int) -> dict[str, Tensor]:
-        """Return the outputs of all processes in row order. Only the local outputs have a gradient."""
+        """Return the outputs of all processes in row order. Only the local outputs have a
+        gradient.
+        """
         if self.world == 1:
             return dict(outputs)
         row_counts = [share.stop - share.start for share in shares(rows, self.world)]
@@ -118,7 +121,9 @@ class Processes:
         return tensors
 
     def random_states(self) -> RandomStates:
-        """Return the generator states of all processes: on the host and, with CUDA, on the device."""
+        """Return the generator states of all processes: on the host and, with CUDA, on the
+        device.
+        """
         on_host = self.collect(torch.get_rng_state())
         on_device: list[Tensor] = []
         if self.device.type == "cuda":
@@ -152,7 +157,9 @@ def open_processes(device: torch.device) -> Iterator[Processes]:
     backend = "gloo"
     if device.type == "cuda":
         local_rank = os.environ.get("LOCAL_RANK", "0")
-        device = pick_device(f"cuda:{local_rank}")  # the GPU with the number of this process on its machine
+        device = pick_device(
+            f"cuda:{local_rank}"
+        )  # the GPU with the number of this process on its machine
         torch.cuda.set_device(device)
         # Numbers of the host pass through gloo also beside NCCL: they do not wait for the GPU.
         backend = "cpu:gloo,cuda:nccl"
@@ -183,8 +190,8 @@ def environment(processes: Processes, precision: str) -> dict[str, Any]:
 
 
 def use_threads(requested: int | None, saved: Mapping[str, Any]) -> None:
-    """Set the number of threads: the requested number, else that of the saved environment, else that of
-    SENTKIT_THREADS, else all CPUs that the process may use.
+    """Set the number of threads: the requested number, else that of the saved environment, else
+    that of SENTKIT_THREADS, else all CPUs that the process may use.
 
     Environment variables of torch are ignored.
     """
@@ -195,14 +202,16 @@ def use_threads(requested: int | None, saved: Mapping[str, Any]) -> None:
 def be_deterministic() -> None:
     """Use deterministic algorithms on CUDA. The CPU is always deterministic."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.set_deterministic_debug_mode("error")  # use_deterministic_algorithms also makes a folder in TMPDIR
+    torch.set_deterministic_debug_mode(
+        "error"
+    )  # use_deterministic_algorithms also makes a folder in TMPDIR
 
 
 def keep_memory() -> None:
     """Keep freed memory for the next step, if the library of C is glibc.
 
-    By default, it returns each block of more than 32 MB to the system, such as the gradient of a large
-    matrix, and the memory at the top. The system then clears the same pages in each step.
+    By default, it returns each block of more than 32 MB to the system, such as the gradient of a
+    large matrix, and the memory at the top. The system then clears the same pages in each step.
     """
     with suppress(AttributeError, OSError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -211,7 +220,9 @@ def keep_memory() -> None:
 
 
 def precision_name(name: str, device: torch.device) -> str:
-    """Return the precision, with `auto` resolved for the device. The environment does not change training."""
+    """Return the precision, with `auto` resolved for the device. The environment does not change
+    training.
+    """
     if name != "auto":
         return name
     if has_fast_bf16(device):

@@ -1,4 +1,6 @@
-"""The files of an unfinished run: its last two states and best weights, with digests, and its log."""
+"""The files of an unfinished run: its last two states and best weights, with digests, and
+its log.
+"""
 
 import hashlib
 import math
@@ -19,7 +21,8 @@ from sentkit.formats.outputs.temporary import MARK, replacing
 from sentkit.training.settings import differences
 
 LOG = "steps.jsonl"  # in OUT.part, and then in OUT
-MAGIC = b"sentkit state 3 "  # increase the number if the fields of a state change: no reader checks them
+# increase the number if the fields of a state change: no reader checks them
+MAGIC = b"sentkit state 3 "
 DIGEST = 32  # bytes
 HEADER = len(MAGIC) + 2 * DIGEST + 1
 
@@ -81,7 +84,9 @@ class Position:
     best_step: int = -1
     waited: int = 0  # evaluations since the best; if cumulative: number of decreases
     log_bytes: int = 0
-    limits: list[list[int]] = field(default_factory=list)  # of chunks in tokens, each with its first step
+    limits: list[list[int]] = field(
+        default_factory=list
+    )  # of chunks in tokens, each with its first step
 
     def add_score(self, score: float, *, cumulative: bool) -> bool:
         """Record a score and return true if it is the best. NaN is never the best."""
@@ -102,13 +107,19 @@ class Position:
         return is_best
 
 
-def check_identity(run: Mapping[str, Any], saved: Mapping[str, Any], source: str, advice: str) -> None:
-    """Raise a DataError if this run is not the saved one. If its `eval_every` is None, it is ignored."""
+def check_identity(
+    run: Mapping[str, Any], saved: Mapping[str, Any], source: str, advice: str
+) -> None:
+    """Raise a DataError if this run is not the saved one. If its `eval_every` is None, it is
+    ignored.
+    """
     if run["eval_every"] is None:
         run = {**run, "eval_every": saved.get("eval_every")}
     changes = differences(run, saved)
     if changes:
-        raise DataError(f"belongs to a different run: {', '.join(changes)}", source=source, advice=advice)
+        raise DataError(
+            f"belongs to a different run: {', '.join(changes)}", source=source, advice=advice
+        )
 
 
 @dataclass(slots=True)
@@ -116,8 +127,12 @@ class Checkpointer:
     """Writes and reads the files of an unfinished run."""
 
     folder: Path
-    best_step_of_state: dict[int, int] = field(default_factory=dict)  # by the step of each valid state
-    log: BinaryIO | None = None  # one JSON object per line, without times: all runs write the same bytes
+    best_step_of_state: dict[int, int] = field(
+        default_factory=dict
+    )  # by the step of each valid state
+    log: BinaryIO | None = (
+        None  # one JSON object per line, without times: all runs write the same bytes
+    )
 
     @contextmanager
     def logging(self, length: int = 0) -> Iterator[None]:
@@ -178,7 +193,9 @@ class Checkpointer:
 
     def forget(self) -> None:
         for name in ("state-*.pt", "best-*.pt", LOG, f".*{MARK}*"):
-            for path in self.folder.glob(name):  # the folder is locked, so no other process writes them
+            for path in self.folder.glob(
+                name
+            ):  # the folder is locked, so no other process writes them
                 path.unlink()
 
     def load(
@@ -188,7 +205,8 @@ class Checkpointer:
         *,
         keeps_best: bool = False,
     ) -> dict[str, Any] | None:
-        """Load the newest valid state of the run with this identity. Return None if there is no state.
+        """Load the newest valid state of the run with this identity. Return None if there is no
+        state.
 
         With `keeps_best`, a state is valid only with its separate file of the best weights.
         Newer invalid states are reported. A state of a different run is an error.
@@ -216,14 +234,18 @@ class Checkpointer:
             newest_first = sorted(problems, reverse=True)
             reasons = "; ".join(f"state-{step}.pt: {problems[step]}" for step in newest_first)
             advice = "start over with -f and without --resume"
-            raise DataError(f"all states are invalid: {reasons}", source=str(self.folder), advice=advice)
+            raise DataError(
+                f"all states are invalid: {reasons}", source=str(self.folder), advice=advice
+            )
         if newest is None:
             return None
         newest_step = max(self.best_step_of_state)
         for step, problem in problems.items():
             if step > newest_step:
                 next_state = f"state-{newest_step}.pt"
-                warn(f"{self.folder}/state-{step}.pt: {problem}; the run continues from {next_state}")
+                warn(
+                    f"{self.folder}/state-{step}.pt: {problem}; the run continues from {next_state}"
+                )
         return {**newest, "position": Position(**newest["position"])}
 
     def save_best(self, step: int, tensors: Mapping[str, Tensor]) -> None:

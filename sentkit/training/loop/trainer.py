@@ -1,8 +1,8 @@
 """The training loop of all methods.
 
-A state contains a position and tensors. The order of the rows, the random draws and the learning rate are
-computed from the seed and the step number. A resumed run therefore ends with the same bytes as an
-uninterrupted run.
+A state contains a position and tensors. The order of the rows, the random draws and the learning
+rate are computed from the seed and the step number. A resumed run therefore ends with the same
+bytes as an uninterrupted run.
 """
 
 import math
@@ -54,7 +54,9 @@ LOWER_RATE = "use a lower --lr; because this is a different run, add -f and remo
 
 @dataclass(frozen=True, slots=True)
 class UnreadStep:
-    """A step with values that the host has not read, and what is needed to return to its beginning."""
+    """A step with values that the host has not read, and what is needed to return to its
+    beginning.
+    """
 
     index: int  # from 0
     names: tuple[str, ...]  # of its values
@@ -97,14 +99,17 @@ class Trainer:
         self.position = Position(limits=limits_of(recipe.chunk_tokens))
         self.last_save = time.monotonic()
 
-        # Steps that the host has not read. A step that is not applied must not change a method after it
-        # either, so with `after_step` the values of a step are read before the step is applied.
+        # Steps that the host has not read. A step that is not applied must not change a method
+        # after it either, so with `after_step` the values of a step are read before the step is
+        # applied.
         self.unread = deque[UnreadStep]()
         self.max_unread = 0
         if device.type == "cuda" and type(method).after_step is Method.after_step:
             self.max_unread = MAX_UNREAD
         self.last_read = 0.0  # when the values of the last step were read
-        self.not_finite = torch.zeros((), device=device)  # 1 after a step with a value that is not finite
+        self.not_finite = torch.zeros(
+            (), device=device
+        )  # 1 after a step with a value that is not finite
 
     @property
     def recipe(self) -> Recipe:
@@ -114,7 +119,8 @@ class Trainer:
         """Run all remaining steps and leave the final weights in the method."""
         if not any(self.factor(step) for step in range(self.order.steps)):
             raise UsageError(
-                f"the learning rate is 0 in all {self.order.steps} steps, because all are warm-up steps",
+                f"the learning rate is 0 in all {self.order.steps} steps, because all are warm-up "
+                f"steps",
                 advice="use a smaller --batch, more --epochs or --set warmup=0",
             )
         self.method.train()
@@ -153,7 +159,9 @@ class Trainer:
     # One step.
 
     def _step(self) -> None:
-        """Take one step. On a GPU, the host does not wait for it, and reads its values some steps later."""
+        """Take one step. On a GPU, the host does not wait for it, and reads its values some steps
+        later.
+        """
         start_time = time.monotonic()
         step = self.position.step
         batch = self.batch(step)
@@ -187,7 +195,9 @@ class Trainer:
                 record=record,
                 start_time=start_time,
                 rewind=rewind,
-                step_counts={parameter: state["step"] for parameter, state in self.optimizer.state.items()},
+                step_counts={
+                    parameter: state["step"] for parameter, state in self.optimizer.state.items()
+                },
             )
         )
 
@@ -210,7 +220,9 @@ class Trainer:
         is_auto = self.recipe.chunk_tokens == AUTO
         if is_auto and not limits and self.processes.device.type == "cuda":
             fit = tokens_that_fit(self.gradient, batch, of_whole_memory=self.run.deterministic)
-            [negative] = self.processes.on_host([-float(fit)], MAX)  # of the process with the smallest limit
+            [negative] = self.processes.on_host(
+                [-float(fit)], MAX
+            )  # of the process with the smallest limit
             limits.append([0, -int(negative)])
             self.reporter.note(f"chunks of {limits[0][1]} tokens")
         while True:
@@ -227,7 +239,8 @@ class Trainer:
                         advice = f"use a smaller chunk_tokens than {limit}, or a smaller max_length"
                     raise UnavailableError(problem, advice=advice) from error
 
-            # The error refers to tensors of the failed pass, so free their memory after its handler.
+            # The error refers to tensors of the failed pass, so free their memory after its
+            # handler.
             torch.cuda.empty_cache()
             rewind()
             if freed_graphs:
@@ -239,7 +252,8 @@ class Trainer:
             self.reporter.warn(f"{short}: chunks have {halved} tokens from now on")
 
     def _can_halve(self, batch: Batch) -> bool:
-        """Return true if a smaller limit of tokens is allowed and would make smaller chunks of this batch.
+        """Return true if a smaller limit of tokens is allowed and would make smaller chunks of this
+        batch.
 
         With --deterministic the limit is fixed, and several processes would have to agree.
         """
@@ -258,12 +272,15 @@ class Trainer:
             start_time = max(step.start_time, self.last_read)
             self.last_read = time.monotonic()
             seconds = max(self.last_read - start_time, 1e-9)
-            term_of_name = dict(zip(step.names, terms, strict=False))  # the last name is that of the norm
+            term_of_name = dict(
+                zip(step.names, terms, strict=False)
+            )  # the last name is that of the norm
             record = {**step.record, "loss": sum(terms), "terms": term_of_name, "norm": norm}
             self._report(record, tokens_per_s=round(record["tokens"] / seconds))
 
     def _values_of(self, step: UnreadStep) -> list[float]:
-        """Return the terms of the loss and the norm of the gradient. Raise a DataError if one is not finite.
+        """Return the terms of the loss and the norm of the gradient. Raise a DataError if one is
+        not finite.
 
         The state before this step is then saved: neither this step nor one after it was applied.
         """
@@ -276,11 +293,14 @@ class Trainer:
         step.rewind()
         states = self.optimizer.state
         self.optimizer.state = {
-            parameter: {**states[parameter], "step": count} for parameter, count in step.step_counts.items()
+            parameter: {**states[parameter], "step": count}
+            for parameter, count in step.step_counts.items()
         }
         self.position.step = step.index
         if self.recipe.chunk_tokens == AUTO:
-            self.position.limits = [entry for entry in self.position.limits if entry[0] <= step.index]
+            self.position.limits = [
+                entry for entry in self.position.limits if entry[0] <= step.index
+            ]
         self._check_weights()
         if step.index:
             self.save()
@@ -339,7 +359,9 @@ class Trainer:
         return every > 0 and step % every == 0
 
     def _evaluate(self) -> None:
-        """Evaluate on the first process. A stop cancels the evaluation, and the resumed run repeats it."""
+        """Evaluate on the first process. A stop cancels the evaluation, and the resumed run repeats
+        it.
+        """
         score = 0.0
         is_interrupted = False
         if self.processes.first and self.run.dev is not None:
@@ -372,7 +394,11 @@ class Trainer:
 
     def _score(self, dev: Dev) -> float:
         declared = self.run.base.declared
-        if self.position.step == 0 and declared is not None and not self.run.method_class.needs.labels:
+        if (
+            self.position.step == 0
+            and declared is not None
+            and not self.run.method_class.needs.labels
+        ):
             return dev.score_base(declared, self.method, self.stop.poll)
         return dev.score(self.method, self.stop.poll)
 

@@ -1,8 +1,10 @@
-"""A classifier of sentences or pairs, or a predictor of scores, as BERT is fine-tuned (arXiv 1810.04805).
+"""A classifier of sentences or pairs, or a predictor of scores, as BERT is fine-tuned (arXiv
+1810.04805).
 
-The presets `sg-bert-glue` and `sg-bert-glue-cola` are for table 10 of SG-BERT (arXiv 2106.07345): the first
-tenth of each GLUE development set is for validation and the rest is the test. The learning rate, batch and
-epochs of this fine-tuning are not stated, so the presets have those of BERT.
+The presets `sg-bert-glue` and `sg-bert-glue-cola` are for table 10 of SG-BERT (arXiv 2106.07345):
+the first tenth of each GLUE development set is for validation and the rest is the test. The
+learning rate, batch and epochs of this fine-tuning are not stated, so the presets have those of
+BERT.
 """
 
 from typing import Any, ClassVar, Self
@@ -11,7 +13,12 @@ import numpy as np
 from torch.nn import functional as F
 
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
-from sentkit.model.checkpoint.heads import ClassifierHead, classifier_config, classifier_tensors, move_to_head
+from sentkit.model.checkpoint.heads import (
+    ClassifierHead,
+    classifier_config,
+    classifier_tensors,
+    move_to_head,
+)
 from sentkit.model.checkpoint_model import SegmentTokenizer
 from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.packed import pack
@@ -39,7 +46,9 @@ class Classify(PackedMethod):
         outputs = 1
         if settings.objective == "classification":
             outputs = len(base.labels)
-        method.head = move_to_head(method.body, outputs, base.checkpoint, base.stored, settings.dropout)
+        method.head = move_to_head(
+            method.body, outputs, base.checkpoint, base.stored, settings.dropout
+        )
         method.labels = base.labels
         if base.packed.types > 1:
             method.second_type = SegmentTokenizer(base.checkpoint, settings.max_length).second_type

@@ -13,7 +13,16 @@ from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses import paired_contrast
-from sentkit.training.method import Draw, Finished, Needs, Outputs, PackedMethod, Term, mean_of, own_tensors
+from sentkit.training.method import (
+    Draw,
+    Finished,
+    Needs,
+    Outputs,
+    PackedMethod,
+    Term,
+    mean_of,
+    own_tensors,
+)
 from sentkit.training.methods import recipes
 from sentkit.training.methods.mlm import TokenPrediction, check_prediction, with_language_head
 
@@ -34,7 +43,9 @@ class CLEAR(PackedMethod):
         method = super().build(base, settings)
         method.tokens = TokenPrediction(base, settings.mlm_rate, settings.head)
         width = method.body.width
-        method.projection = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+        method.projection = nn.Sequential(
+            nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width)
+        )
         return method
 
     @classmethod

@@ -33,9 +33,13 @@ STEPS_OF_COSINE = ("normalise",)  # declared steps that do not change cosines
 
 
 class Guided(Method):
-    """A method with a frozen encoder, its guide, if the setting `guide` is the name of a checkpoint."""
+    """A method with a frozen encoder, its guide, if the setting `guide` is the name of a
+    checkpoint.
+    """
 
-    usual: ClassVar[Readout | None] = None  # the readout of a guide that declares none; None: the method's
+    usual: ClassVar[Readout | None] = (
+        None  # the readout of a guide that declares none; None: the method's
+    )
     guide: Body | None
     guide_readout: Readout
 
@@ -97,7 +101,9 @@ class Contrast(Guided):
         return Reads(kinds, second=guide.training_tokenizer)
 
     def encode(self, batch: Batch) -> Outputs:
-        """Return anchors and positives (b, d), negatives (b, k, d) and the ids of all texts (b, 2 + k)."""
+        """Return anchors and positives (b, d), negatives (b, k, d) and the ids of all texts (b, 2 +
+        k).
+        """
         texts = batch.texts
         if self.guide is not None:
             texts = batch.texts[::2]  # the others are the same texts for the guide
@@ -131,7 +137,9 @@ class Contrast(Guided):
         negatives = None
         if "negatives" in outputs:
             negatives = self.negatives_of(outputs)
-        values = candidate_contrast(anchors, positives, negatives, settings.temperature, settings.form, drop)
+        values = candidate_contrast(
+            anchors, positives, negatives, settings.temperature, settings.form, drop
+        )
         return {"contrast": mean_of(values)}
 
     def texts_of(self, outputs: Outputs, role: str, column: int) -> Texts:
@@ -166,7 +174,9 @@ class Contrast(Guided):
 
 @lru_cache(2)
 def open_guide(name: str, max_length: int) -> Base:
-    """Return the guide. It truncates texts to its own positions if it has fewer than the encoder."""
+    """Return the guide. It truncates texts to its own positions if it has fewer than the
+    encoder.
+    """
     checkpoint = read_checkpoint(name)
     positions = most_tokens(checkpoint.config, checkpoint.config_file) or max_length
     return open_base(checkpoint, min(max_length, positions))

@@ -1,7 +1,9 @@
-"""CT, contrastive tension (ICLR 2021): two encoders agree on a sentence and differ on other sentences.
+"""CT, contrastive tension (ICLR 2021): two encoders agree on a sentence and differ on other
+sentences.
 
-Both encoders have the same initial weights, and both are trained. --dev selects one of them; without --dev,
-the checkpoint contains the first, which also encodes the other sentences. The log counts from 1.
+Both encoders have the same initial weights, and both are trained. --dev selects one of them;
+without --dev, the checkpoint contains the first, which also encodes the other sentences. The log
+counts from 1.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +20,16 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import apply_readouts, widened
 from sentkit.training.data.corpus import Batch, Corpus, Ids
-from sentkit.training.method import Draw, Finished, Needs, Outputs, PackedMethod, Term, mean_of, readout_of
+from sentkit.training.method import (
+    Draw,
+    Finished,
+    Needs,
+    Outputs,
+    PackedMethod,
+    Term,
+    mean_of,
+    readout_of,
+)
 from sentkit.training.methods import recipes
 
 
@@ -29,13 +40,17 @@ class ContrastiveTension(PackedMethod):
 
     def __init__(self, body: Bert, settings: recipes.ContrastiveTension) -> None:
         super().__init__(body, settings)
-        self.second = deepcopy(body)  # encodes only the rows; `body`, the first encoder, also the negatives
+        self.second = deepcopy(
+            body
+        )  # encodes only the rows; `body`, the first encoder, also the negatives
 
     @classmethod
     def check_rows(cls, corpus: Corpus, settings: Any, source: str) -> None:
         first_text = corpus.text(0, 0)
         if all(np.array_equal(first_text, corpus.text(row, 0)) for row in range(1, len(corpus))):
-            raise DataError(f"all {len(corpus)} texts are equal: no other sentence to draw", source=source)
+            raise DataError(
+                f"all {len(corpus)} texts are equal: no other sentence to draw", source=source
+            )
 
     def prepare(self, corpus: Corpus) -> None:
         self.corpus = corpus
@@ -76,9 +91,11 @@ class ContrastiveTension(PackedMethod):
 
 
 def contrastive_tension(products: Tensor) -> Tensor:
-    """-log sigmoid(z) of the first product of a row, and -log sigmoid(-z) of the others: (b, k) -> (b, k).
+    """-log sigmoid(z) of the first product of a row, and -log sigmoid(-z) of the others: (b, k) ->
+    (b, k).
 
-    CT, ICLR 2021. The first product is that of a sentence with itself, the others with other sentences.
+    CT, ICLR 2021. The first product is that of a sentence with itself, the others with other
+    sentences.
     """
     products = widened(products)
     return -F.logsigmoid(torch.cat([products[:, :1], -products[:, 1:]], 1))

@@ -35,7 +35,9 @@ class Distill(Method):
         return Reads((SENTENCE,), vectors=True)
 
     def prepare(self, corpus: Corpus) -> None:
-        """Make the map from the width of the encoder to that of the teacher. It begins as the identity."""
+        """Make the map from the width of the encoder to that of the teacher. It begins as the
+        identity.
+        """
         assert corpus.vectors is not None, "reads asks for vectors"
         width = self.body.width
         teacher_width = corpus.vectors.shape[1]

@@ -1,4 +1,5 @@
-"""ESimCSE (arXiv 2109.04380): SimCSE with repeated tokens in one view, and a queue of more negatives.
+"""ESimCSE (arXiv 2109.04380): SimCSE with repeated tokens in one view, and a queue of more
+negatives.
 
 The queue has vectors of earlier steps from the momentum encoder, a slow average of the encoder.
 """
@@ -78,13 +79,17 @@ class ESimCSE(SimCSE):
         return outputs
 
     def contrast(self, outputs: Outputs) -> Tensor:
-        """Return the contrast of each text with its longer view. The queue is empty in the first step."""
+        """Return the contrast of each text with its longer view. The queue is empty in the first
+        step.
+        """
         queue = self.queue[: int(self.filled)]
         return in_batch_contrast(outputs["one"], outputs["other"], self.settings.temperature, queue)
 
     @torch.no_grad()
     def after_step(self, outputs: Outputs) -> None:
-        """Append the vectors of this step to the queue, and move the momentum encoder towards the encoder."""
+        """Append the vectors of this step to the queue, and move the momentum encoder towards the
+        encoder.
+        """
         if self.slow is None:
             return
         for slow_weight, weight in zip(self.slow.parameters(), self.body.parameters(), strict=True):

@@ -1,8 +1,8 @@
 """IS-BERT (arXiv 2009.12061): the vector of a sentence has much information about its own n-grams.
 
-A convolution computes features of n-grams from the token states, and the vector of a sentence is their mean.
-The loss increases the mutual information of a sentence and its n-grams, in contrast to those of the other
-sentences of the batch. The convolution is part of the checkpoint.
+A convolution computes features of n-grams from the token states, and the vector of a sentence is
+their mean. The loss increases the mutual information of a sentence and its n-grams, in contrast to
+those of the other sentences of the batch. The convolution is part of the checkpoint.
 """
 
 import math
@@ -66,16 +66,20 @@ class ISBERT(Method):
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         is_token = outputs["tokens"] > 0
-        own_sentence, other_sentences = local_information(outputs["local"], is_token, outputs["vectors"])
+        own_sentence, other_sentences = local_information(
+            outputs["local"], is_token, outputs["vectors"]
+        )
         return {"own": mean_of(own_sentence), "others": mean_of(other_sentences)}
 
 
 def local_information(local: Tensor, is_token: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Bound of the mutual information of n tokens and b sentences: (b, t, d), (b, t), (b, d) -> (n,), (m,).
+    """Bound of the mutual information of n tokens and b sentences: (b, t, d), (b, t), (b, d) ->
+    (n,), (m,).
 
-    IS-BERT, arXiv 2009.12061. With the product z of a token's features and a sentence's vector, the first
-    values are softplus(-z) - log 2 of each token and its own sentence. The others are softplus(z) - log 2 of
-    each token and each other sentence. `is_token` is false at padding. The loss is the sum of both means.
+    IS-BERT, arXiv 2009.12061. With the product z of a token's features and a sentence's vector, the
+    first values are softplus(-z) - log 2 of each token and its own sentence. The others are
+    softplus(z) - log 2 of each token and each other sentence. `is_token` is false at padding. The
+    loss is the sum of both means.
     """
     with torch.autocast(local.device.type, enabled=False):  # autocast uses half precision
         products = widened(local[is_token]) @ widened(vectors).T  # (n, b)

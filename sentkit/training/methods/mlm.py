@@ -73,16 +73,23 @@ class MaskedLanguageModel(PackedMethod):
         return with_language_head(self.head, self.body.architecture, {})
 
 
-def with_language_head(head: LanguageHead, architecture: Architecture, heads: dict[str, Tensor]) -> Finished:
+def with_language_head(
+    head: LanguageHead, architecture: Architecture, heads: dict[str, Tensor]
+) -> Finished:
     """Return a masked language model: the checkpoint contains the head."""
-    config = {"architectures": [f"{HEADS[architecture.family].kind}ForMaskedLM"], "tie_word_embeddings": True}
+    config = {
+        "architectures": [f"{HEADS[architecture.family].kind}ForMaskedLM"],
+        "tie_word_embeddings": True,
+    }
     return Finished(heads=heads, tensors=head_tensors(head, architecture), config=config)
 
 
 def predicted(body: Bert, head: LanguageHead, batch: Batch, device: torch.device) -> Outputs:
-    """Return for each row the sum of cross entropies and the number of its chosen tokens, (b,) and (b,).
+    """Return for each row the sum of cross entropies and the number of its chosen tokens, (b,) and
+    (b,).
 
-    Only these tokens have logits. The numbers stay on the host, so that a loss reads them without waiting.
+    Only these tokens have logits. The numbers stay on the host, so that a loss reads them without
+    waiting.
     """
     # The texts of all rows, with the drawn tokens at the chosen positions.
     texts = [text for row in zip(*batch.texts, strict=True) for text in row]
@@ -159,12 +166,14 @@ class Vocabulary:
     is_ordinary: NDArray[np.bool_]  # (v,): true for ids of tokens that are not special
     ordinary: NDArray[np.int64]  # ids of tokens that are not special
 
-    def draw_positions(self, ids: Ids, rate: float, random: np.random.Generator) -> NDArray[np.int64]:
+    def draw_positions(
+        self, ids: Ids, rate: float, random: np.random.Generator
+    ) -> NDArray[np.int64]:
         """Draw sorted positions of tokens to predict. Special tokens are excluded.
 
-        As in BERT's code, the count is the rounded share of the tokens and at least 1, so every text
-        contributes to the loss. Unlike in BERT's code, special tokens do not increase the count. Otherwise
-        20 % of a short text would be predicted instead of the 15 % of the paper.
+        As in BERT's code, the count is the rounded share of the tokens and at least 1, so every
+        text contributes to the loss. Unlike in BERT's code, special tokens do not increase the
+        count. Otherwise 20 % of a short text would be predicted instead of the 15 % of the paper.
         """
         positions = np.flatnonzero(self.is_ordinary[ids])
         share = round(rate * len(positions))
@@ -172,12 +181,17 @@ class Vocabulary:
         return np.sort(random.choice(positions, count, replace=False, shuffle=False))
 
     def draw(
-        self, batch: Batch, random: Draw, rate: float, mask_share: float = 0.8, random_share: float = 0.1
+        self,
+        batch: Batch,
+        random: Draw,
+        rate: float,
+        mask_share: float = 0.8,
+        random_share: float = 0.1,
     ) -> dict[str, list[list[NDArray[np.int64]]]]:
         """Draw for each text of each row the positions to predict, and the tokens to show there.
 
-        A shown token is the mask with probability `mask_share`, a random token with `random_share`, else
-        the token of the text.
+        A shown token is the mask with probability `mask_share`, a random token with `random_share`,
+        else the token of the text.
         """
         of_positions = random("places")
         of_shares = random("dice")
@@ -204,11 +218,17 @@ def vocabulary_of(base: Base) -> Vocabulary:
     id_of_token = {token: number for token, number in backend.get_vocab().items() if number < size}
     mask = next((id_of_token[token] for token in MASKS if token in id_of_token), None)
     if mask is None:
-        raise UsageError(f"mlm needs a mask token, but this tokenizer has none of {', '.join(MASKS)}")
+        raise UsageError(
+            f"mlm needs a mask token, but this tokenizer has none of {', '.join(MASKS)}"
+        )
     # Special tokens are marked in the tokenizer or have a well-known name.
-    added = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+    added = {
+        token.content for token in backend.get_added_tokens_decoder().values() if token.special
+    }
     special = added | SPECIAL
-    ordinary = np.array(sorted(n for token, n in id_of_token.items() if token not in special), np.int64)
+    ordinary = np.array(
+        sorted(n for token, n in id_of_token.items() if token not in special), np.int64
+    )
     if not len(ordinary):
         raise UsageError("this tokenizer has only special tokens; mlm needs other tokens")
     is_ordinary = np.zeros(size, np.bool_)

@@ -1,9 +1,9 @@
 """SBERT, CoSENT and AnglE learn from labels or scores of pairs.
 
 SBERT (arXiv 1908.10084) trains on pairs with a label, pairs with a score, or triplets. CoSENT
-(https://spaces.ac.cn/archives/8847) orders the cosines of scored pairs as their scores. Only the order of the
-scores matters, so they may have any scale. AnglE (arXiv 2309.12871) adds a contrast of positive pairs, and
-CoSENT on an angle in complex space.
+(https://spaces.ac.cn/archives/8847) orders the cosines of scored pairs as their scores. Only the
+order of the scores matters, so they may have any scale. AnglE (arXiv 2309.12871) adds a contrast of
+positive pairs, and CoSENT on an angle in complex space.
 """
 
 from typing import Any, ClassVar
@@ -95,7 +95,9 @@ class CoSENT(Method):
         texts_a, texts_b = batch.texts
         vectors_a, vectors_b = self.vectors(self.pack([*texts_a, *texts_b])).chunk(2)
         assert batch.targets is not None, "pairs without scores"
-        scores = torch.from_numpy(batch.targets).to(vectors_a.dtype)  # on the host, which orders them
+        scores = torch.from_numpy(batch.targets).to(
+            vectors_a.dtype
+        )  # on the host, which orders them
         return {"left": vectors_a, "right": vectors_b, "score": scores}
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
@@ -121,7 +123,9 @@ class AnglE(CoSENT):
         if settings.contrast_weight and corpus.targets.max() < settings.positive_score:
             limit = f"positive_score={settings.positive_score:g}"
             problem = f"all scores are below {limit}, so there are no positive pairs"
-            raise DataError(problem, source=source, advice="use a lower positive_score, or contrast_weight=0")
+            raise DataError(
+                problem, source=source, advice="use a lower positive_score, or contrast_weight=0"
+            )
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         settings = self.settings
@@ -137,7 +141,8 @@ class AnglE(CoSENT):
             values = entailment_contrast(
                 vectors_a, vectors_b, is_positive, settings.temperature, weighting="none"
             )
-            # The released code divides by all rows of both columns, also by those that are no anchors.
+            # The released code divides by all rows of both columns, also by those that are no
+            # anchors.
             terms["contrast"] = Term(values.sum(), 2.0 * len(scores), settings.contrast_weight)
         if settings.angle_weight:
             agreement = complex_agreement(vectors_a, vectors_b)
@@ -147,9 +152,11 @@ class AnglE(CoSENT):
 
 
 def ranked_pairs(similarities: Tensor, scores: Tensor, temperature: float) -> Tensor:
-    """Return log(1 + sum of e^((s_k - s_i) / temperature)), over i, k with score i > score k: two (b,) -> ().
+    """Return log(1 + sum of e^((s_k - s_i) / temperature)), over i, k with score i > score k: two
+    (b,) -> ().
 
-    CoSENT, and the two ranking terms of AnglE, arXiv 2309.12871. The loss is 0 if all scores are equal.
+    CoSENT, and the two ranking terms of AnglE, arXiv 2309.12871. The loss is 0 if all scores are
+    equal.
     """
     similarities = widened(similarities)
     differences = (similarities[None, :] - similarities[:, None]) / temperature  # (i, k)

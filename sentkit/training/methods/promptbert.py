@@ -1,11 +1,13 @@
-"""PromptBERT (arXiv 2201.04337) and SNCSE (arXiv 2201.05979): contrasts of [MASK] states in two templates.
+"""PromptBERT (arXiv 2201.04337) and SNCSE (arXiv 2201.05979): contrasts of [MASK] states in two
+templates.
 
-The state of a template without a sentence is its bias. Template denoising of PromptBERT subtracts it before
-the contrast. With objective=triplets, a positive is contrasted with negatives, and all texts have the same
-template.
+The state of a template without a sentence is its bias. Template denoising of PromptBERT subtracts
+it before the contrast. With objective=triplets, a positive is contrasted with negatives, and all
+texts have the same template.
 
-SNCSE has the negation of a sentence as soft negative: its cosine must be lower than that with the same
-sentence, by at least `margin` and at most `margin_high`. The negation is not a negative of the contrast.
+SNCSE has the negation of a sentence as soft negative: its cosine must be lower than that with the
+same sentence, by at least `margin` and at most `margin_high`. The negation is not a negative of the
+contrast.
 """
 
 from collections.abc import Sequence
@@ -38,7 +40,9 @@ VIEWS = ("one", "other", "negative")  # outputs of PromptBERT
 
 
 class Transform(nn.Module):
-    """The part of a language model's head that has no vocabulary: a layer, its activation and a LayerNorm."""
+    """The part of a language model's head that has no vocabulary: a layer, its activation and a
+    LayerNorm.
+    """
 
     def __init__(self, head: LanguageHead) -> None:
         super().__init__()
@@ -51,7 +55,9 @@ class Transform(nn.Module):
 
 
 class Prompted(Method):
-    """A method that trains the [MASK] state in the template `template`; a second view has `template_b`."""
+    """A method that trains the [MASK] state in the template `template`; a second view has
+    `template_b`.
+    """
 
     needs: ClassVar = Needs(reductions=("token",))
     head: nn.Module
@@ -76,8 +82,12 @@ class Prompted(Method):
     def readouts(cls, settings: Any) -> tuple[str, ...]:
         return (PROMPT,)
 
-    def mask_states(self, texts: Sequence[Ids], positions: Sequence[np.ndarray] | None = None) -> Tensor:
-        """Return the states of the mask tokens, (b, d). The positions are 0, 1, 2, ... if not given."""
+    def mask_states(
+        self, texts: Sequence[Ids], positions: Sequence[np.ndarray] | None = None
+    ) -> Tensor:
+        """Return the states of the mask tokens, (b, d). The positions are 0, 1, 2, ... if not
+        given.
+        """
         mask_indices = [int(np.flatnonzero(ids == self.mask)[0]) for ids in texts]
         packed = pack(texts, self.device, at=mask_indices)
         if positions is not None:
@@ -93,7 +103,9 @@ class Prompted(Method):
 
 class PromptBERT(Prompted):
     Settings: ClassVar = recipes.PromptBERT
-    frames: list[tuple[list[int], list[int]]]  # of each column: the template before and after the sentence
+    frames: list[
+        tuple[list[int], list[int]]
+    ]  # of each column: the template before and after the sentence
 
     @classmethod
     def check(cls, base: Base, settings: recipes.PromptBERT) -> None:
@@ -101,7 +113,9 @@ class PromptBERT(Prompted):
         if settings.head == "fresh":
             return
         if why := base.why_no_head:
-            raise UsageError(f"head=own: not supported, because {why}", advice="use --set head=fresh")
+            raise UsageError(
+                f"head=own: not supported, because {why}", advice="use --set head=fresh"
+            )
         own_head(base)
 
     @classmethod
@@ -109,7 +123,9 @@ class PromptBERT(Prompted):
         method = super().build(base, settings)
         if settings.head == "own":
             method.head = Transform(head_of(base, "own"))
-        method.frames = [tokenizer.around_text() for _, tokenizer in cls.reads(base, settings).columns]
+        method.frames = [
+            tokenizer.around_text() for _, tokenizer in cls.reads(base, settings).columns
+        ]
         return method
 
     @classmethod
@@ -120,13 +136,17 @@ class PromptBERT(Prompted):
         return Reads((SENTENCE,), columns=((0, first), (0, second)))
 
     def encode(self, batch: Batch) -> Outputs:
-        """Encode all texts. As in the released code, only a fresh head comes after the subtraction."""
+        """Encode all texts. As in the released code, only a fresh head comes after the
+        subtraction.
+        """
         vectors = self.mask_states([text for texts in batch.texts for text in texts])
         has_own_head = self.settings.head == "own"
         if has_own_head:
             vectors = self.projected(vectors)
         if self.settings.denoise:
-            with torch.set_grad_enabled(torch.is_grad_enabled() and not self.settings.freeze_denoise):
+            with torch.set_grad_enabled(
+                torch.is_grad_enabled() and not self.settings.freeze_denoise
+            ):
                 biases = self.biases(batch)
                 if has_own_head:
                     biases = self.projected(biases)
@@ -137,7 +157,9 @@ class PromptBERT(Prompted):
         return dict(zip(names, vectors.chunk(len(names)), strict=True))
 
     def biases(self, batch: Batch) -> Tensor:
-        """Return for each text the state of its template around an empty sentence of the same length."""
+        """Return for each text the state of its template around an empty sentence of the same
+        length.
+        """
         # Texts of one column with sentences of the same length have the same bias.
         cases: list[tuple[int, int]] = []  # the column of each text, and the length of its sentence
         for column, texts in enumerate(batch.texts):
@@ -165,7 +187,9 @@ class PromptBERT(Prompted):
         one = outputs["one"]
         other = outputs["other"]
         if "negative" in outputs:
-            return {"contrast": mean_of(triplet_contrast(one, other, outputs["negative"], temperature))}
+            return {
+                "contrast": mean_of(triplet_contrast(one, other, outputs["negative"], temperature))
+            }
         return {"contrast": mean_of(in_batch_contrast(one, other, temperature))}
 
 
@@ -181,7 +205,9 @@ class SNCSE(Prompted):
 
     @classmethod
     def reads(cls, base: Base, settings: Any) -> Reads:
-        """Return the kind of rows: a sentence and its negation, as from `sentkit augment --op negate`."""
+        """Return the kind of rows: a sentence and its negation, as from `sentkit augment --op
+        negate`.
+        """
         first, second = tokenizers_of(base, settings)
         return Reads((PAIR,), columns=((0, first), (0, second), (1, second)))
 
@@ -205,8 +231,8 @@ class SNCSE(Prompted):
 def soft_negatives(differences: Tensor, low: float, high: float) -> Tensor:
     """Return max(0, difference + low) + max(0, -difference - high): (b,) -> (b,).
 
-    SNCSE, arXiv 2201.05979: a difference is the cosine with a soft negative minus that with the positive. The
-    loss is 0 from -high to -low.
+    SNCSE, arXiv 2201.05979: a difference is the cosine with a soft negative minus that with the
+    positive. The loss is 0 from -high to -low.
     """
     differences = widened(differences)
     return F.relu(differences + low) + F.relu(-differences - high)

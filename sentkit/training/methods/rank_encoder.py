@@ -1,8 +1,9 @@
-"""RankEncoder (arXiv 2209.04333): SimCSE that also learns the rank similarities of a frozen encoder.
+"""RankEncoder (arXiv 2209.04333): SimCSE that also learns the rank similarities of a frozen
+encoder.
 
-This encoder is a copy of the base, or a trained checkpoint as in the paper. It ranks the sentences of a
-corpus, which are some of the rows, by their similarity to a sentence. The rank similarity of two sentences is
-the correlation of these rankings.
+This encoder is a copy of the base, or a trained checkpoint as in the paper. It ranks the sentences
+of a corpus, which are some of the rows, by their similarity to a sentence. The rank similarity of
+two sentences is the correlation of these rankings.
 """
 
 from collections.abc import Mapping, Sequence
@@ -85,13 +86,16 @@ class RankEncoder(Guided, SimCSE):
         settings = self.settings
         ranks = outputs["ranks"].detach()
         similarities = cosines(outputs["one"], outputs["other"])
-        values = rank_regression(similarities, ranks @ ranks.T, settings.rank_low, settings.rank_high)
+        values = rank_regression(
+            similarities, ranks @ ranks.T, settings.rank_low, settings.rank_high
+        )
         rank_term = Term(values.sum(), float(len(values)), settings.rank_weight)
         return {**super().loss(outputs), "rank": rank_term}
 
 
 def rank_vectors(similarities: Tensor) -> Tensor:
-    """Return unit vectors whose products are the Spearman correlations of the rows: (b, n) -> (b, n).
+    """Return unit vectors whose products are the Spearman correlations of the rows: (b, n) -> (b,
+    n).
 
     RankEncoder, arXiv 2209.04333. Ties have their mean rank.
     """
@@ -105,7 +109,8 @@ def rank_vectors(similarities: Tensor) -> Tensor:
 
 
 def rank_regression(cosines: Tensor, ranks: Tensor, low: float, high: float) -> Tensor:
-    """Squared error of the cosines of pairs with a rank similarity in this range: two (b, b) -> (p,).
+    """Squared error of the cosines of pairs with a rank similarity in this range: two (b, b) ->
+    (p,).
 
     RankEncoder, arXiv 2209.04333.
     """

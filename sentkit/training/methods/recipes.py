@@ -1,4 +1,6 @@
-"""The settings and presets of the general methods, by the names of their classes. It imports no torch."""
+"""The settings and presets of the general methods, by the names of their classes. It imports no
+torch.
+"""
 
 from dataclasses import dataclass
 from itertools import chain
@@ -25,7 +27,9 @@ class MaskedLanguageModel(Recipe):
         "own: the head of the base; fresh: a new head with random weights",
         choices=("own", "fresh"),
     )
-    readout: str = readout("mean", of_paper=False)  # common for an encoder without a trained readout
+    readout: str = readout(
+        "mean", of_paper=False
+    )  # common for an encoder without a trained readout
     lr: float = paper(1e-4)
     weight_decay: float = paper(0.01)
     schedule: str = paper("linear")
@@ -38,16 +42,25 @@ class MaskedLanguageModel(Recipe):
         if self.mask_share + self.random_share > 1 + 1e-9:
             raise UsageError("mask_share and random_share together are more than 1")
 
-    # The preset trains from random weights on long texts. The defaults are for adapting a checkpoint.
+    # The preset trains from random weights on long texts. The defaults are for adapting a
+    # checkpoint.
     presets: ClassVar = {
-        "bert": {"batch": 256, "epochs": 40, "warmup": 0.01, "optimizer": "adamw-bert", "eval_every": 0}
+        "bert": {
+            "batch": 256,
+            "epochs": 40,
+            "warmup": 0.01,
+            "optimizer": "adamw-bert",
+            "eval_every": 0,
+        }
     }
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimCSE(Recipe):
     temperature: float = paper(0.05, "divisor of the cosines", above=0)
-    mlm_weight: float = released(0.0, "weight of predicting masked tokens; the paper tries 0.1", least=0)
+    mlm_weight: float = released(
+        0.0, "weight of predicting masked tokens; the paper tries 0.1", least=0
+    )
     mlm_rate: float = released(
         0.15, "share of the tokens to predict, with mlm_weight", above=0, most=1, needs="mlm_weight"
     )
@@ -70,7 +83,9 @@ class SimCSE(Recipe):
 
 @dataclass(frozen=True, kw_only=True)
 class SupervisedSimCSE(SimCSE, Dims):
-    hard_negative_weight: float = released(0.0, "added to the logit of the negative of the same row")
+    hard_negative_weight: float = released(
+        0.0, "added to the logit of the negative of the same row"
+    )
     readout: str = readout("pooler")
     batch: int = paper(512)
     lr: float = paper(5e-5)
@@ -113,20 +128,28 @@ COPY = "copy"  # value of `guide` that is not a checkpoint
 class RankEncoder(SimCSE):
     guide: str = ours(
         COPY,
-        "encoder that ranks; copy: a frozen copy of the base; or a checkpoint, in the paper of SimCSE",
+        "encoder that ranks; copy: a frozen copy of the base; or a checkpoint, in the paper of "
+        "SimCSE",
     )
     rank_corpus: int = released(10_000, "number of rows that the frozen encoder ranks", least=3)
     rank_weight: float = paper(0.05, "weight of the rank similarities", above=0)
     rank_low: float = paper(0.5, "least rank similarity of a pair of the batch", least=-1, most=1)
-    rank_high: float = paper(0.9999, "greatest rank similarity of a pair of the batch", least=-1, most=1)
+    rank_high: float = paper(
+        0.9999, "greatest rank similarity of a pair of the batch", least=-1, most=1
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.rank_high < self.rank_low:
-            raise UsageError(f"rank_high={self.rank_high:g} is lower than rank_low={self.rank_low:g}")
+            raise UsageError(
+                f"rank_high={self.rank_high:g} is lower than rank_low={self.rank_low:g}"
+            )
 
     presets: ClassVar = {
-        "bert-base": {"guide": "princeton-nlp/unsup-simcse-bert-base-uncased", "rank_corpus": 100_000}
+        "bert-base": {
+            "guide": "princeton-nlp/unsup-simcse-bert-base-uncased",
+            "rank_corpus": 100_000,
+        }
     }
 
 
@@ -136,12 +159,14 @@ SUPERVISED = {"objective": "triplets", "batch": 512, "lr": 5e-5, "epochs": 3}
 @dataclass(frozen=True, kw_only=True)
 class PromptBERT(Recipe):
     template: str = paper(
-        "promptbert-1", "first template, also of the checkpoint: a name, or text with [X] and [MASK]"
+        "promptbert-1",
+        "first template, also of the checkpoint: a name, or text with [X] and [MASK]",
     )
     template_b: str = paper("promptbert", "second template")
     objective: str = paper(
         "templates",
-        "templates: contrast a sentence in both templates; triplets: contrast a positive with negatives, "
+        "templates: contrast a sentence in both templates; triplets: contrast a positive with "
+        "negatives, "
         "all in the first template",
         choices=("templates", "triplets"),
     )
@@ -156,7 +181,9 @@ class PromptBERT(Recipe):
     temperature: float = paper(0.05, "divisor of the cosines", above=0)
     batch: int = paper(256)
     lr: float = paper(1e-5)
-    max_length: int = ours(42)  # 32 of the sentence, as in the released code, and 10 of the template
+    max_length: int = ours(
+        42
+    )  # 32 of the sentence, as in the released code, and 10 of the template
     eval_every: int | None = released(125)
 
     def __post_init__(self) -> None:
@@ -175,7 +202,8 @@ class PromptBERT(Recipe):
 @dataclass(frozen=True, kw_only=True)
 class SNCSE(Recipe):
     template: str = paper(
-        "sncse", "template of the sentence, also of the checkpoint: a name, or text with [X] and [MASK]"
+        "sncse",
+        "template of the sentence, also of the checkpoint: a name, or text with [X] and [MASK]",
     )
     template_b: str = paper("sncse-1", "template of the positive and of the negation")
     margin: float = paper(0.1, "least difference of the two cosines", least=0)
@@ -190,7 +218,9 @@ class SNCSE(Recipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.margin_high < self.margin:
-            raise UsageError(f"margin_high={self.margin_high:g} is lower than margin={self.margin:g}")
+            raise UsageError(
+                f"margin_high={self.margin_high:g} is lower than margin={self.margin:g}"
+            )
 
     presets: ClassVar = {
         "bert-base": {},
@@ -218,7 +248,9 @@ class ContrastiveTension(Recipe):
 
 @dataclass(frozen=True, kw_only=True)
 class ISBERT(Recipe):
-    channels: int = paper(256, "features of n-grams of one length; there are three lengths", least=1)
+    channels: int = paper(
+        256, "features of n-grams of one length; there are three lengths", least=1
+    )
     batch: int = released(32)
     lr: float = released(2e-6)
     optimizer: str = released("adamw-bert")
@@ -233,7 +265,9 @@ class ISBERT(Recipe):
 
 @dataclass(frozen=True, kw_only=True)
 class TSDAE(Recipe):
-    deletion: float = paper(0.6, "share of the words to delete; at least one stays", least=0, most=1)
+    deletion: float = paper(
+        0.6, "share of the words to delete; at least one stays", least=0, most=1
+    )
     head: str = ours(
         "auto",
         "prediction head of the decoder; auto: that of the base, else a new one",
@@ -249,22 +283,28 @@ class TSDAE(Recipe):
 
 @dataclass(frozen=True, kw_only=True)
 class Contrast(Dims):
-    temperature: float = ours(0.05, "divisor of the cosines; 0.01 to 0.02 for large models", above=0)
+    temperature: float = ours(
+        0.05, "divisor of the cosines; 0.01 to 0.02 for large models", above=0
+    )
     form: str = ours(
         "one-way",
-        "one-way: anchors choose positives; symmetric: also the reverse; full: all texts in one sum",
+        "one-way: anchors choose positives; symmetric: also the reverse; full: all texts in one "
+        "sum",
         choices=FORMS,
     )
     equal_texts: bool = ours(True, "a text equal to the anchor or its positive is not a negative")
     guide: str = ours(
         KEEP_ALL,
-        "self, or a checkpoint: negatives that it finds nearer than positive minus margin are ignored",
+        "self, or a checkpoint: negatives that it finds nearer than positive minus margin are "
+        "ignored",
     )
     margin: float = ours(
         0.0, "a negative is used if its cosine is below that of the positive minus margin", least=0
     )
     margin_kind: str = ours(
-        "absolute", "relative: the margin is a share of that cosine", choices=("absolute", "relative")
+        "absolute",
+        "relative: the margin is a share of that cosine",
+        choices=("absolute", "relative"),
     )
     readout: str = readout("mean", of_paper=False)
     lr: float = ours(2e-5)
@@ -347,7 +387,9 @@ class CoSENT(Dims):
 @dataclass(frozen=True, kw_only=True)
 class AnglE(CoSENT):
     temperature: float = released(0.05, "divisor of the similarities in all three terms", above=0)
-    cosine_weight: float = released(1.0, "weight of CoSENT; the code of later releases has 0", least=0)
+    cosine_weight: float = released(
+        1.0, "weight of CoSENT; the code of later releases has 0", least=0
+    )
     contrast_weight: float = released(1.0, "weight of the contrast of positive pairs", least=0)
     angle_weight: float = released(0.02, "weight of CoSENT on the angle", least=0)
     positive_score: float = ours(
@@ -369,11 +411,14 @@ METRICS = {  # of --dev by objective
 @dataclass(frozen=True, kw_only=True)
 class Classify(Recipe):
     objective: str = paper(
-        "classification", 'predict the field "label", or regression: "score"', choices=tuple(METRICS)
+        "classification",
+        'predict the field "label", or regression: "score"',
+        choices=tuple(METRICS),
     )
     metric: str | None = ours(
         None,
-        "score of --dev; none: accuracy, or pearson for regression; f1: of the second label, or of more "
+        "score of --dev; none: accuracy, or pearson for regression; f1: of the second label, or of "
+        "more "
         "than two the mean",
         choices=tuple(chain(*METRICS.values())),
     )

@@ -50,7 +50,9 @@ class SimCSE(Method):
         if not settings.mlm_weight:
             return
         if why := base.why_no_head:
-            raise UsageError(f"mlm_weight needs a language model head; this is not supported, because {why}")
+            raise UsageError(
+                f"mlm_weight needs a language model head; this is not supported, because {why}"
+            )
         check_prediction(base, "own", "sentkit train mlm --set head=fresh trains one")
 
     @classmethod
@@ -62,7 +64,9 @@ class SimCSE(Method):
 
     @classmethod
     def reads(cls, base: Base, settings: recipes.SimCSE) -> Reads:
-        """Return the kinds of rows. The two texts of a pair replace the two encodings of one sentence."""
+        """Return the kinds of rows. The two texts of a pair replace the two encodings of one
+        sentence.
+        """
         return Reads((SENTENCE, PAIR))
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:
@@ -95,7 +99,9 @@ class SimCSE(Method):
         return in_batch_contrast(outputs["one"], outputs["other"], self.settings.temperature)
 
     def finished(self) -> Finished:
-        """Return the head as pooler for cls and mean, as in the released checkpoints; no other exists."""
+        """Return the head as pooler for cls and mean, as in the released checkpoints; no other
+        exists.
+        """
         readout = readout_of(self)
         readout = POOLED.get(parse_readout(readout).reduction, readout)
         heads = own_tensors(self, "head.")
@@ -116,7 +122,9 @@ class SimCSE(Method):
 class SupervisedSimCSE(SimCSE):
     Settings: ClassVar = recipes.SupervisedSimCSE
 
-    needs: ClassVar = Needs(reductions=("cls", "mean", "max", *POOLED), static=True, vectors=TRIPLET.texts)
+    needs: ClassVar = Needs(
+        reductions=("cls", "mean", "max", *POOLED), static=True, vectors=TRIPLET.texts
+    )
 
     def __init__(self, body: Body, settings: recipes.SimCSE) -> None:
         """Keep the head for pooler readouts only. Their checkpoint uses it."""
@@ -127,7 +135,9 @@ class SupervisedSimCSE(SimCSE):
 
     @classmethod
     def build(cls, base: Base, settings: Any) -> Self:
-        """Build the method. The head is the base's pooler if the base declares it, else a new layer."""
+        """Build the method. The head is the base's pooler if the base declares it, else a new
+        layer.
+        """
         method = super().build(base, settings)
         if method.parsed.pooled and continues(base, method.parsed):
             assert isinstance(method.body, Bert), "continues checks it"
@@ -166,7 +176,9 @@ class SupervisedSimCSE(SimCSE):
 
 
 def continues(base: Base, readout: Readout) -> bool:
-    """Return true if the base declares this readout and its pooler has the form of this method's head."""
+    """Return true if the base declares this readout and its pooler has the form of this method's
+    head.
+    """
     declared = base.declared
     if declared is None or declared.reduction != readout.reduction or base.architecture is None:
         return False

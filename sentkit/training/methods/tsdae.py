@@ -1,7 +1,7 @@
 """TSDAE (arXiv 2104.06979): a decoder restores a sentence from the vector of some of its words.
 
-The decoder has the weights of the encoder. Its cross-attention has one key, the sentence vector, of weight 1:
-it adds the same projected vector to all states of a layer.
+The decoder has the weights of the encoder. Its cross-attention has one key, the sentence vector, of
+weight 1: it adds the same projected vector to all states of a layer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,9 @@ class TSDAE(PackedMethod):
         else:
             method.head = head_of(base, "fresh")
         method.starts = word_starts(base.transformer_tokenizer, base.packed.vocabulary)
-        method.cross = nn.ModuleList(CrossAttention(method.body.architecture) for _ in method.body.blocks)
+        method.cross = nn.ModuleList(
+            CrossAttention(method.body.architecture) for _ in method.body.blocks
+        )
         return method
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Ids]]:
@@ -101,7 +103,9 @@ class CrossAttention(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, states: Tensor, vectors: Tensor, rows: Tensor) -> Tensor:
-        """Return the states (n, d) after attention to the vectors (b, d); `rows` are the sentences (n,)."""
+        """Return the states (n, d) after attention to the vectors (b, d); `rows` are the sentences
+        (n,).
+        """
         change = self.mix(self.value(vectors.to(self.value.weight.dtype)))
         return self.norm(states + self.dropout(change[rows].to(states.dtype)))
 

@@ -1,1 +1,3 @@
-"""Takes the flags of `train` and the rows and returns one finished checkpoint folder for each seed."""
+"""Takes the flags of `train` and the rows and returns one finished checkpoint folder for
+each seed.
+"""

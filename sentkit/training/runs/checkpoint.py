@@ -12,7 +12,13 @@ from sentkit.formats.checkpoints.card import card
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.checkpoints.writing import write_static_folder
-from sentkit.model.checkpoint.export import Declaration, merged, write_card, write_folder, write_weights
+from sentkit.model.checkpoint.export import (
+    Declaration,
+    merged,
+    write_card,
+    write_folder,
+    write_weights,
+)
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.families import WITH_POOLER
@@ -49,11 +55,18 @@ def write_checkpoint(
 
 
 def write_static(
-    folder: Path, body: TokenTable, finished: Finished, base: Base, lineage: Mapping[str, Any], readout: str
+    folder: Path,
+    body: TokenTable,
+    finished: Finished,
+    base: Base,
+    lineage: Mapping[str, Any],
+    readout: str,
 ) -> None:
     """Write the table of a static model, with its card."""
     table = body.table()
-    for step in finished.steps:  # a linear map after the mean is equal to a map of each token vector
+    for (
+        step
+    ) in finished.steps:  # a linear map after the mean is equal to a map of each token vector
         table = replace(table, rows=step(table.rows))
     write_static_folder(folder, base.checkpoint, table, {"readout": readout, **lineage})
     text = card(
@@ -80,7 +93,11 @@ def tensors_of(body: Bert | TransformersModel, finished: Finished, base: Base) -
 
 
 def declare_trained(
-    body: Bert | TransformersModel, template: str | None, finished: Finished, base: Base, readout: Readout
+    body: Bert | TransformersModel,
+    template: str | None,
+    finished: Finished,
+    base: Base,
+    readout: Readout,
 ) -> Declaration:
     """Return the readout and the input settings of the checkpoint."""
     if readout.pooled:

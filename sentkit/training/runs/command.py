@@ -1,6 +1,8 @@
-"""Runs one command: opens the base, chooses the readout, reads the rows, and trains one run per seed.
+"""Runs one command: opens the base, chooses the readout, reads the rows, and trains one run per
+seed.
 
-A sweep has such runs for each combination of settings, and reads the rows again if a setting can change them.
+A sweep has such runs for each combination of settings, and reads the rows again if a setting can
+change them.
 """
 
 import math
@@ -31,8 +33,15 @@ from sentkit.training.runs.folder_lock import lock_folder
 from sentkit.training.runs.readout import settle
 from sentkit.training.runs.train_run import train
 
-# Settings that change neither the base nor the rows, so that runs with different ones can share them.
-OF_STEPS = {*Recipe.__dataclass_fields__} - {"max_length", "prompt", "prompt_name", "dedup", "precision"}
+# Settings that change neither the base nor the rows, so that runs with different ones can share
+# them.
+OF_STEPS = {*Recipe.__dataclass_fields__} - {
+    "max_length",
+    "prompt",
+    "prompt_name",
+    "dedup",
+    "precision",
+}
 
 
 def perform(runs: Sequence[Run], inputs: Inputs) -> bool:
@@ -54,7 +63,9 @@ def perform(runs: Sequence[Run], inputs: Inputs) -> bool:
             later_runs = [run for later_group in groups[index + 1 :] for run in later_group]
             perform_group(group, inputs, later_runs)
             # The first group has reported the bad rows.
-            inputs = replace(inputs, rejects=Rejects(skip=inputs.rejects.skip), counter=ReadCounter(()))
+            inputs = replace(
+                inputs, rejects=Rejects(skip=inputs.rejects.skip), counter=ReadCounter(())
+            )
         return processes.first
 
 
@@ -130,14 +141,18 @@ def perform_group(group: Sequence[Run], inputs: Inputs, later_runs: Sequence[Run
         for index, run in enumerate(group):
             if run.chosen:
                 run.reporter.say(f"run {run.output}")
-            unfinished = [later for later in [*group[index + 1 :], *later_runs] if is_to_train(later)]
+            unfinished = [
+                later for later in [*group[index + 1 :], *later_runs] if is_to_train(later)
+            ]
             later_work = sum(work_of(later, len(corpus)) for later in unfinished)
             run.reporter.begin(later_work / work_of(run, len(corpus)), 1 + len(unfinished))
             train(replace(run, base=base, corpus=corpus, dev=dev, test=test, recorded=recorded))
 
 
 def warn_about_base(run: Run, base: Base) -> None:
-    """Warn about entries of another model, and about steps that the new checkpoint does not have."""
+    """Warn about entries of another model, and about steps that the new checkpoint does not
+    have.
+    """
     if base.entries is not None:
         family = base.checkpoint.config.get("model_type")
         mismatch = base.entries.mismatch(base.training_tokenizer.hash, family)
@@ -163,7 +178,9 @@ def work_of(run: Run, rows: int) -> int:
 
 
 def too_few_steps(run: Run, rows: int) -> str | None:
-    """Return a warning if the epochs end before the steps that the user gives; no preset has this setting."""
+    """Return a warning if the epochs end before the steps that the user gives; no preset has this
+    setting.
+    """
     recipe = run.settings
     if recipe.steps is None:
         return None
@@ -201,7 +218,9 @@ def refuse_existing(run: Run) -> None:
     if run.several:
         for folder in (run.root, output.parent):
             if folder.is_file() or (folder / "config.json").exists():
-                raise CannotCreateError(f"{folder}: is a file or a checkpoint, not a folder of runs")
+                raise CannotCreateError(
+                    f"{folder}: is a file or a checkpoint, not a folder of runs"
+                )
     if output.is_symlink():
         raise CannotCreateError(f"{output}: is a symbolic link; give the path of the folder")
     if has_runs(output):
@@ -230,7 +249,9 @@ def lock_rows(run: Run) -> AbstractContextManager[None]:
 
 
 def open_given(run: Run) -> Base:
-    """Open the base of -m, with the entries of --entries. Refuse a base that the method cannot train."""
+    """Open the base of -m, with the entries of --entries. Refuse a base that the method cannot
+    train.
+    """
     name = run.method.name
     needs = run.method_class.needs
     settings = run.settings
@@ -250,7 +271,9 @@ def open_given(run: Run) -> Base:
     return base
 
 
-def read_labels(flag: str, run: Run, inputs: Inputs, base: Base, corpus: Corpus) -> LabelledRows | None:
+def read_labels(
+    flag: str, run: Run, inputs: Inputs, base: Base, corpus: Corpus
+) -> LabelledRows | None:
     """Read the rows of --dev or --test. Their labels must occur in the training rows."""
     path = run.given(flag)
     if path is None:

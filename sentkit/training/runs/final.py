@@ -1,4 +1,6 @@
-"""The end of a run: the encoder and the readout that --dev selects, the record, and the folder OUT."""
+"""The end of a run: the encoder and the readout that --dev selects, the record, and the
+folder OUT.
+"""
 
 import math
 import shutil
@@ -75,7 +77,9 @@ def lineage_of(trainer: Trainer) -> dict[str, Any]:
 
 
 def lineage_of_metric(trainer: Trainer) -> dict[str, Any]:
-    """Return the metric of --dev if it is not Spearman's; for classify also labels and scores on --test."""
+    """Return the metric of --dev if it is not Spearman's; for classify also labels and scores on
+    --test.
+    """
     run = trainer.run
     if not run.method_class.needs.labels:
         if run.dev is None or run.dev.metric == SPEARMAN:
@@ -88,14 +92,17 @@ def lineage_of_metric(trainer: Trainer) -> dict[str, Any]:
         scores = {name: defined(score) for name, score in measures.items()}
         lineage["test"] = {"rows": len(run.test.rows), **scores}
         lineage["test_ci95"] = {
-            name: [defined(limit) for limit in limits] for name, limits in run.test.intervals(values).items()
+            name: [defined(limit) for limit in limits]
+            for name, limits in run.test.intervals(values).items()
         }
     return lineage
 
 
 @contextmanager
 def best_encoder(trainer: Trainer) -> Iterator[dict[str, Any]]:
-    """Use the encoder with the best score on --dev in the context. Yield its number and all scores."""
+    """Use the encoder with the best score on --dev in the context. Yield its number and all
+    scores.
+    """
     run = trainer.run
     method = trainer.method
     encoders = method.encoders()
@@ -122,7 +129,9 @@ def choose_readout(trainer: Trainer) -> dict[str, Any]:
     if names == (method.dev_readout(run.settings),):
         return {}
     scores = {name: run.dev.score_as(name, method, poll) for name in names}
-    best = max(names, key=lambda name: nan_lowest(scores[name]))  # of equal scores, the first readout
+    best = max(
+        names, key=lambda name: nan_lowest(scores[name])
+    )  # of equal scores, the first readout
 
     # The score before training, with the readout that the base declares, or else with the best one.
     untrained = run.method_class.build(run.base, run.settings).to(method.device)
@@ -130,7 +139,11 @@ def choose_readout(trainer: Trainer) -> dict[str, Any]:
         before = run.dev.score_as(best, untrained, poll)
     else:
         before = run.dev.score_base(run.base.declared, untrained, poll)
-    chosen: dict[str, Any] = {"readout": best, "dev": defined(scores[best]), "dev_before": defined(before)}
+    chosen: dict[str, Any] = {
+        "readout": best,
+        "dev": defined(scores[best]),
+        "dev_before": defined(before),
+    }
     if len(names) > 1:
         chosen["dev_by_readout"] = {name: defined(score) for name, score in scores.items()}
     return chosen
@@ -160,8 +173,11 @@ def dev_warnings(trainer: Trainer, chosen: Mapping[str, Any]) -> Iterator[str]:
         yield f"--dev scored only the last of {position.step} steps; {advice}"
 
 
-def worse_than_base(trainer: Trainer, before: float, score: float, readout: str, *, every_step: bool) -> str:
-    """Return a warning: on --dev, the base is not worse than what the checkpoint has, and what to try.
+def worse_than_base(
+    trainer: Trainer, before: float, score: float, readout: str, *, every_step: bool
+) -> str:
+    """Return a warning: on --dev, the base is not worse than what the checkpoint has, and what to
+    try.
 
     `every_step`: the checkpoint has the best step, so all other scored steps are not better either.
     """
@@ -188,7 +204,8 @@ def worse_than_base(trainer: Trainer, before: float, score: float, readout: str,
         scores = f"{score_before} before training, {score_kept} at step {step}, which is kept"
     else:
         scores = (
-            f"{score_before} before training (readout {readout_of_base}), {score_kept} at step {step},"
+            f"{score_before} before training (readout {readout_of_base}), {score_kept} at step "
+            f"{step},"
             f" which is kept (readout {readout})"
         )
 
@@ -204,7 +221,9 @@ def worse_than_base(trainer: Trainer, before: float, score: float, readout: str,
 
 
 def distinct_decimals(a: float, b: float) -> int | None:
-    """The fewest decimals, 2 or more, with which two scores look different; None for equal scores."""
+    """The fewest decimals, 2 or more, with which two scores look different; None for equal
+    scores.
+    """
     for decimals in range(2, MOST_DECIMALS + 1):
         if f"{a:.{decimals}f}" != f"{b:.{decimals}f}":
             return decimals

@@ -10,11 +10,13 @@ from sentkit.errors import CannotCreateError
 
 
 @contextmanager
-def lock_folder(folder: Path, lock: str, *, first: bool, temporary: Sequence[str] = ()) -> Iterator[None]:
+def lock_folder(
+    folder: Path, lock: str, *, first: bool, temporary: Sequence[str] = ()
+) -> Iterator[None]:
     """Create and lock the folder on the first process.
 
-    At the end, remove the temporary files, the folder, and its parent if it was created here, if they are
-    empty.
+    At the end, remove the temporary files, the folder, and its parent if it was created here, if
+    they are empty.
     """
     if not first:
         yield
@@ -25,7 +27,9 @@ def lock_folder(folder: Path, lock: str, *, first: bool, temporary: Sequence[str
         folder.mkdir(parents=True, exist_ok=True)
         file = path.open("ab")
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(os.fstat(file.fileno()), path.stat()):  # another process has removed it
+        if not os.path.samestat(
+            os.fstat(file.fileno()), path.stat()
+        ):  # another process has removed it
             raise BlockingIOError
     except BlockingIOError as error:
         problem = f"{folder}: another sentkit train uses this folder"

@@ -11,10 +11,14 @@ from sentkit.training.method import Method, first_readout
 from sentkit.training.settings import AS_BASE, notes, usual_readout, with_readout_of_base
 
 
-def settle(method_name: str, method_class: type[Method], settings: Any, base: Base) -> tuple[Any, str]:
-    """Return the settings with `base` replaced by a readout, and a line with the choice and its reason.
+def settle(
+    method_name: str, method_class: type[Method], settings: Any, base: Base
+) -> tuple[Any, str]:
+    """Return the settings with `base` replaced by a readout, and a line with the choice and its
+    reason.
 
-    The readout is that of the settings, else of the base, else of the method. A causal language model without
+    The readout is that of the settings, else of the base, else of the method. A causal language
+    model without
     a declaration trains `last`: only its last token attends to the whole text.
     """
     if "readout" not in type(settings).__dataclass_fields__:
@@ -59,7 +63,9 @@ def settle(method_name: str, method_class: type[Method], settings: Any, base: Ba
 
 
 def check_readout(method_class: type[Method], settings: Any, base: Base) -> None:
-    """Raise a UsageError if the method cannot train the readout, or if the base has not its layers."""
+    """Raise a UsageError if the method cannot train the readout, or if the base has not its
+    layers.
+    """
     choices = notes(type(settings))["readout"].choices
     if choices and settings.readout not in choices:
         raise UsageError(f"readout={settings.readout}", advice=f"available: {', '.join(choices)}")

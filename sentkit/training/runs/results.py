@@ -12,7 +12,9 @@ RESULTS = ("method", "readout", "step", "dev_before", "dev")
 
 
 def results_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Return the result of each run and, for several seeds, the mean and sample standard deviation."""
+    """Return the result of each run and, for several seeds, the mean and sample standard
+    deviation.
+    """
     results: list[dict[str, Any]] = []
     for run in runs:
         declaration = read_object(run.output / "sentkit.json")
@@ -32,7 +34,9 @@ def results_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def spread_of(results: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """Return the mean and the sample standard deviation of each score; None if one score is undefined."""
+    """Return the mean and the sample standard deviation of each score; None if one score is
+    undefined.
+    """
     scores = {"dev": [result["dev"] for result in results]}
     tests = [result["test"] for result in results if "test" in result]
     names = dict.fromkeys(name for test in tests for name in test if name != "rows")
@@ -47,7 +51,9 @@ def spread_of(results: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
 
 
 def compared(runs: Sequence[Run], chosen: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the result of each combination of settings, which has these values; one is the best on --dev."""
+    """Return the result of each combination of settings, which has these values; one is the best on
+    --dev.
+    """
     results: list[dict[str, Any]] = []
     groups = [list(group) for _, group in groupby(runs, lambda run: run.chosen)]
     for group, values in zip(groups, chosen, strict=True):
@@ -100,7 +106,9 @@ def result_line(record: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def sweep_line(record: Mapping[str, Any], chosen: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return the table row of a combination of settings, with the mean and standard deviation of scores."""
+    """Return the table row of a combination of settings, with the mean and standard deviation of
+    scores.
+    """
     steps = ",".join(map(str, record["step"]))
     line = {**chosen, "seeds": str(len(record["seeds"])), "step": steps}
     for field in record:
@@ -115,7 +123,8 @@ def best_of(results: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for record in results:
         if record["best"]:
             before = two_decimals(record["dev_before"])
-            yield f"best on dev: {record['checkpoint']}, {mean_with_sd(record, 'dev')}, before {before}"
+            after = mean_with_sd(record, "dev")
+            yield f"best on dev: {record['checkpoint']}, {after}, before {before}"
 
 
 def mean_with_sd(record: Mapping[str, Any], name: str) -> str:

@@ -1,6 +1,7 @@
 """One complete run: takes a base, a method and rows, trains, and writes a checkpoint folder.
 
-OUT.part contains the state. The checkpoint is also written there, and renamed to OUT when it is complete.
+OUT.part contains the state. The checkpoint is also written there, and renamed to OUT when it is
+complete.
 """
 
 import shutil
@@ -38,7 +39,9 @@ def train(run: Run) -> None:
             log = checkpointer.logging(trainer.position.log_bytes)
         with log:
             trainer.train()
-            random_states = processes.random_states()  # collected while all processes are at the same step
+            random_states = (
+                processes.random_states()
+            )  # collected while all processes are at the same step
             if processes.first:
                 try:
                     finish(trainer)
@@ -50,7 +53,9 @@ def train(run: Run) -> None:
 
 
 def is_finished(run: Run) -> bool:
-    """Return true if the output is the checkpoint of this run. Refuse other folders, except with -f."""
+    """Return true if the output is the checkpoint of this run. Refuse other folders, except with
+    -f.
+    """
     if not run.output.exists() or (run.force and not run.resume):
         return False
     saved = read_object_if_there(run.output / "sentkit.json").get("run")
@@ -83,7 +88,9 @@ def begin(run: Run, checkpointer: Checkpointer) -> Trainer:
         changes = differences(environment(processes, run.settings.precision), saved_environment)
         if changes:
             problem = f"the environment changed: {', '.join(changes)}"
-            run.reporter.warn(f"{problem}; the result may differ slightly from a run without interruption")
+            run.reporter.warn(
+                f"{problem}; the result may differ slightly from a run without interruption"
+            )
         # Earlier versions have other defaults.
         eval_every = state["identity"]["run"]["eval_every"]
         # The checkpoint keeps the command that started the run.

@@ -17,7 +17,9 @@ def words(tmp_path):
 @pytest.fixture
 def corpus(tmp_path):
     texts = ["the cat", "a dog runs .", "cat cat dog", "the", "dog runs the cat runs"]
-    rows = [{"id": number, "text": texts[number % 5], "label": f"{number % 2}"} for number in range(40)]
+    rows = [
+        {"id": number, "text": texts[number % 5], "label": f"{number % 2}"} for number in range(40)
+    ]
     (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return "corpus.jsonl"
 

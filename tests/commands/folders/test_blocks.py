@@ -75,17 +75,25 @@ def test_shards_kills_and_order_do_not_change_the_joined_bytes(sentkit, words, d
                 path.unlink()
         other = data.draw(st.integers(1, 9), "other shards")
         for shard in data.draw(st.permutations(range(other))):
-            assert sentkit(*command, "-o", f"{parts}/", "--resume", "--shard", f"{shard}/{other}").err == ""
+            assert (
+                sentkit(*command, "-o", f"{parts}/", "--resume", "--shard", f"{shard}/{other}").err
+                == ""
+            )
 
         for each in (whole, parts):
             assert sentkit("cat", each, "-o", f"{each}.safetensors").err == ""
         rows = [row["text"] for row in sentkit("cat", whole).rows]
         assert rows == [text for _, _, texts in files for text in texts]
-        assert Path(f"{whole}.safetensors").read_bytes() == Path(f"{parts}.safetensors").read_bytes()
+        assert (
+            Path(f"{whole}.safetensors").read_bytes() == Path(f"{parts}.safetensors").read_bytes()
+        )
 
 
 @settings(max_examples=100)
-@given(body=st.lists(st.sampled_from([b"a", b"\n", b"\r\n", b"bcd"]), max_size=20), size=st.integers(1, 12))
+@given(
+    body=st.lists(st.sampled_from([b"a", b"\n", b"\r\n", b"bcd"]), max_size=20),
+    size=st.integers(1, 12),
+)
 def test_each_line_starts_in_one_range(tmp_path_factory, body, size):
     path = tmp_path_factory.getbasetemp() / "body"
     path.write_bytes(b"".join(body))
@@ -101,7 +109,9 @@ def test_each_line_starts_in_one_range(tmp_path_factory, body, size):
     assert all(start <= place < start + size for start, place in starts)
 
 
-def test_streams_tables_and_vector_files_have_blocks_of_rows(encode, sentkit, corpus, folder, joined):
+def test_streams_tables_and_vector_files_have_blocks_of_rows(
+    encode, sentkit, corpus, folder, joined
+):
     raw = Path(corpus).read_bytes()
     Path("in.jsonl.gz").write_bytes(gzip.compress(raw))
     Path("in.csv").write_text('text\n"the\ncat"\n' + "dog\n" * 9)
@@ -119,10 +129,14 @@ def test_streams_tables_and_vector_files_have_blocks_of_rows(encode, sentkit, co
         assert encode(source, "-o", f"new{name}/", "--reuse", name).told == []
 
 
-@pytest.mark.parametrize("other", [
-    b'{"text":"cat"}\n{"text":"the"}\n' * 3,
-    b'the\n{"text":"cat"}\n{"text":"the"}\n{"text":"cat"}\n',  # in text, a line of JSON is a bad row
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "other",
+    [
+        b'{"text":"cat"}\n{"text":"the"}\n' * 3,
+        # in text, a line of JSON is a bad row
+        b'the\n{"text":"cat"}\n{"text":"the"}\n{"text":"cat"}\n',
+    ],
+)
 def test_a_stream_that_differs_from_its_blocks_is_refused(encode, other):
     """The first line of a stream changes the digests of all blocks."""
     flags = "-o", "a/", "--rejects", "/dev/null"
@@ -160,7 +174,9 @@ def test_each_process_appends_its_bad_rows_once(encode):
 
 @pytest.mark.parametrize("name", ["in.jsonl", "in.jsonl.gz", "-"])
 @pytest.mark.parametrize("size", [24, 25, 10**6])
-def test_the_first_row_of_the_inputs_determines_the_kind_of_all_blocks(sentkit, encode, joined, name, size):
+def test_the_first_row_of_the_inputs_determines_the_kind_of_all_blocks(
+    sentkit, encode, joined, name, size
+):
     """The folder skips the same rows as a vector file, for all blocks and any order of shards."""
     sentence, pair = '{"text":"the"}\n', '{"text_a":"the","text_b":"cat"}\n'
     raw = f'{{"text":7}}\n{sentence}{pair * 3}{sentence * 2}{pair}'.encode()
@@ -180,8 +196,13 @@ def test_the_first_row_of_the_inputs_determines_the_kind_of_all_blocks(sentkit, 
 
 @pytest.mark.parametrize("names", [["in.jsonl"], ["-"], ["empty.jsonl", "in.jsonl"]])
 def test_a_block_without_rows_does_not_depend_on_time(sentkit, encode, monkeypatch, names):
-    """The thread that reads the next block can find the kind of the rows before the block is written."""
-    raw, write = b'{"text":7}\n' + b'{"text_a":"the","text_b":"cat"}\n' * 20, folder_writer.BlockWriter.write
+    """The thread that reads the next block can find the kind of the rows before the block is
+    written.
+    """
+    raw, write = (
+        b'{"text":7}\n' + b'{"text_a":"the","text_b":"cat"}\n' * 20,
+        folder_writer.BlockWriter.write,
+    )
     stdin = raw if names == ["-"] else b""
     Path("empty.jsonl").touch()
     Path("in.jsonl").write_bytes(raw)
@@ -201,7 +222,10 @@ def test_a_block_without_rows_does_not_depend_on_time(sentkit, encode, monkeypat
 
     assert Path("early", first).read_bytes() == Path("late", first).read_bytes()
     assert VectorFile(f"late/{first}").count == 0
-    pair = ("embedding_a", "embedding_b")  # of a file of known length, which is read up to its first good row
+    pair = (
+        "embedding_a",
+        "embedding_b",
+    )  # of a file of known length, which is read up to its first good row
     assert names_there == (pair if names == ["in.jsonl"] else ("embedding",))
 
 
@@ -227,7 +251,9 @@ def test_a_full_disk_leaves_complete_blocks(shell, corpus, words, encode, folder
     assert joined("a") == joined("b")
 
 
-def test_the_next_block_is_tokenized_before_the_vectors_of_a_block_are_known(sentkit, words, monkeypatch):
+def test_the_next_block_is_tokenized_before_the_vectors_of_a_block_are_known(
+    sentkit, words, monkeypatch
+):
     """So a GPU does not wait between two blocks."""
     calls, second = itertools.count(), threading.Event()
     tokenize, encode = WordLookup.__call__, folder_writer.encode_group
@@ -245,7 +271,9 @@ def test_the_next_block_is_tokenized_before_the_vectors_of_a_block_are_known(sen
     monkeypatch.setattr(folder_writer, "encode_group", waiting)
     Path("two.txt").write_text("the cat\nthe dog\n")
 
-    assert sentkit("encode", "two.txt", "-m", words, "-q", "-o", "two/", "--block-bytes", 8).err == ""
+    assert (
+        sentkit("encode", "two.txt", "-m", words, "-q", "-o", "two/", "--block-bytes", 8).err == ""
+    )
     assert [row["text"] for row in sentkit("cat", "two/").rows] == ["the cat", "the dog"]
 
 
@@ -259,7 +287,9 @@ PLACES = [
 
 
 def dying(function, call, moment):
-    """The function, of which one call kills the process: before it runs (moment 1), or after (2)."""
+    """The function, of which one call kills the process: before it runs (moment 1), or
+    after (2).
+    """
     calls = itertools.count(1)
 
     def wrapped(*args, **kwargs):
@@ -275,7 +305,9 @@ def dying(function, call, moment):
 
 
 def test_random_kills_at_failpoints_do_not_change_the_joined_bytes(corpus, folder, joined):
-    """Thirty children die before or after a random system call, with a number of shards that changes."""
+    """Thirty children die before or after a random system call, with a number of shards that
+    changes.
+    """
     draw, ends = random.Random(0), []
     flags = ["-m", "words.txt", "-q", "--block-bytes", "200"]
     command = ["encode", corpus, *flags, "-o", "killed/", "--resume"]
@@ -290,7 +322,9 @@ def test_random_kills_at_failpoints_do_not_change_the_joined_bytes(corpus, folde
             os._exit(cli.status(command))
         ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         written = sorted(Path("killed").glob("0*"))
-        for path in written[::2] if len(written) > 5 and number < 30 else ():  # so that others have work
+        for path in (
+            written[::2] if len(written) > 5 and number < 30 else ()
+        ):  # so that others have work
             path.unlink()
 
     assert ends[-1] == 0
@@ -310,7 +344,12 @@ def test_the_blocks_of_a_parquet_file_are_known_before_they_exist(encode, sentki
     encode(*big, "-o", "whole/")
 
     assert (first.code, first.err, rest.code, rest.err) == (0, "", 0, "")
-    assert (state["blocks"], state["missing"], state["rows"], state["missing_shards"]) == (2, 5, 12, "2-3")
+    assert (state["blocks"], state["missing"], state["rows"], state["missing_shards"]) == (
+        2,
+        5,
+        12,
+        "2-3",
+    )
     assert (recorded["grid"], recorded["rows"], recorded["format"]) == ("rows", 40, "parquet")
     assert sentkit("check", "parts", "--deep").code == 0
     assert joined("parts") == joined("whole")

@@ -1,4 +1,6 @@
-"""Changed, copied and swapped blocks, headers and run.json: each is found, and none is a bug of sentkit."""
+"""Changed, copied and swapped blocks, headers and run.json: each is found, and none is a bug of
+sentkit.
+"""
 
 import json
 import os
@@ -37,7 +39,10 @@ def test_cat_and_check_find_a_changed_bit_of_a_block(sentkit, encode, corpus, ki
     deep = sentkit("check", "whole", "--deep", "--shards", 4)
 
     assert sentkit("check", "whole").code == 0
-    assert (joined.code, joined.told) == (65, [f"sentkit cat: {block}: damaged: its digest is wrong", ADVICE])
+    assert (joined.code, joined.told) == (
+        65,
+        [f"sentkit cat: {block}: damaged: its digest is wrong", ADVICE],
+    )
     assert not Path("all.safetensors").exists()
     assert (deep.code, deep.rows[0]["problems"]) == (1, [f"{block}: damaged: its digest is wrong"])
     assert deep.rows[0]["missing_shards"] == "2"
@@ -49,11 +54,16 @@ def test_cat_and_check_find_a_changed_bit_of_a_block(sentkit, encode, corpus, ki
     assert sentkit("cat", "whole").out == before
 
 
-ADVICE = "  sentkit check whole --deep --remove removes damaged blocks; encode --resume writes them again"
+ADVICE = (
+    "  sentkit check whole --deep --remove removes damaged blocks; encode --resume writes "
+    "them again"
+)
 
 
 def test_a_damaged_block_is_not_kept_linked_or_copied(sentkit, encode, corpus, folder):
-    """Of the same input, or with another input before it, which changes the number in the record."""
+    """Of the same input, or with another input before it, which changes the number in the
+    record.
+    """
     block = sorted(folder.glob("0*"))[2]
     flip(block, read_header(block).entries["embeddings"].start)
     Path("first.jsonl").write_text('{"text":"the"}\n')
@@ -72,13 +82,18 @@ def test_a_damaged_block_is_not_kept_linked_or_copied(sentkit, encode, corpus, f
     assert sentkit("check", "linked", "--deep").code == 0
 
 
-@pytest.mark.parametrize(("flags", "problem"), [
-    (["--normalize"], 'its "_emb" is "words.txt/mean/n:'),
-    (["--store", "float16"], 'its "store" is "float16", run.json has "float32"'),
-    (["--max-length", "9"], 'its "max_length" is 9, run.json has null'),
-    (["--field", "text=label"], "its space, fields or storage differ from "),
-])  # fmt: skip
-def test_a_block_of_another_folder_is_refused_by_all(sentkit, encode, corpus, folder, flags, problem):
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (["--normalize"], 'its "_emb" is "words.txt/mean/n:'),
+        (["--store", "float16"], 'its "store" is "float16", run.json has "float32"'),
+        (["--max-length", "9"], 'its "max_length" is 9, run.json has null'),
+        (["--field", "text=label"], "its space, fields or storage differ from "),
+    ],
+)
+def test_a_block_of_another_folder_is_refused_by_all(
+    sentkit, encode, corpus, folder, flags, problem
+):
     encode(corpus, *flags, "-o", "other/")
     name = sorted(path.name for path in folder.glob("0*"))[2]
     shutil.copy(Path("other", name), folder / name)
@@ -93,7 +108,9 @@ def test_a_block_of_another_folder_is_refused_by_all(sentkit, encode, corpus, fo
 
 def test_a_pipe_is_no_vector_file(sentkit):
     os.mkfifo("x.safetensors")
-    assert sentkit("cat", "x.safetensors").told == ["sentkit cat: x.safetensors: is a pipe, expected a file"]
+    assert sentkit("cat", "x.safetensors").told == [
+        "sentkit cat: x.safetensors: is a pipe, expected a file"
+    ]
 
 
 def copied(folder, names):
@@ -129,14 +146,17 @@ def with_record(**changes):
 def test_every_reader_refuses_a_block_that_does_not_fit(sentkit, folder, change, problem):
     names = sorted(path.name for path in folder.glob("0*"))
     change(folder, names)
-    place = f"this file is not the block {names[2]}: it was copied, renamed or made with other inputs"
+    place = (
+        f"this file is not the block {names[2]}: it was copied, renamed or made with other inputs"
+    )
     advice = [ADVICE] if problem is None else []
 
     for command in (("check", "whole"), ("cat", "whole"), RESUME):
         done = sentkit(*command)
         assert (done.code, done.told) == (
-            65, [f"sentkit {command[0]}: whole/{names[2]}: {problem or place}", *advice],
-        )  # fmt: skip
+            65,
+            [f"sentkit {command[0]}: whole/{names[2]}: {problem or place}", *advice],
+        )
 
 
 def test_check_compares_a_vector_file_with_its_digest(sentkit, folder, joined):
@@ -151,7 +171,10 @@ def test_check_compares_a_vector_file_with_its_digest(sentkit, folder, joined):
         path.write_bytes(whole)
         flip(path, place)
         done = sentkit("check", path)
-        assert done.code == 65 or (done.code, done.rows[0]["problems"]) == (1, ["its digest is wrong"]), place
+        assert done.code == 65 or (done.code, done.rows[0]["problems"]) == (
+            1,
+            ["its digest is wrong"],
+        ), place
 
 
 @pytest.mark.parametrize("name", [b"caf\xc3\xa9", b"caf\xe9"])
@@ -174,7 +197,9 @@ def test_an_input_with_any_name_is_checked_in_any_locale(program, sentkit, encod
 
 def test_a_file_without_a_digest_can_be_read_but_not_checked(sentkit):
     arrays = {"embeddings": np.eye(2, dtype="f4"), "row_offsets": np.array([0, 3, 6])}
-    safetensors.numpy.save_file({**arrays, "rows": np.frombuffer(b"{}\n{}\n", "u1")}, "a.safetensors")
+    safetensors.numpy.save_file(
+        {**arrays, "rows": np.frombuffer(b"{}\n{}\n", "u1")}, "a.safetensors"
+    )
     done = sentkit("check", "a.safetensors")
 
     assert (done.code, done.told[0]) == (1, "sentkit check: a.safetensors: it has no digest")
@@ -199,7 +224,9 @@ def changed(value):
 
 
 def mutated_files(folder):
-    """Pairs of a file of the folder and its bytes with one value of its JSON changed, removed or added."""
+    """Pairs of a file of the folder and its bytes with one value of its JSON changed, removed or
+    added.
+    """
     run, block = folder / "run.json", sorted(folder.glob("0*"))[1]
     settings = json.loads(run.read_bytes())
     fewer = [{key: value for key, value in settings.items() if key != name} for name in settings]
@@ -222,7 +249,9 @@ def test_changed_settings_and_headers_are_found_and_are_no_bugs(sentkit, folder)
     for path, new in random.Random(0).sample(list(mutated_files(folder)), 60):
         original = path.read_bytes()
         path.write_bytes(new)
-        done = [sentkit(*words) for words in (("check", "whole", "--deep"), RESUME, ("cat", "whole"))]
+        done = [
+            sentkit(*words) for words in (("check", "whole", "--deep"), RESUME, ("cat", "whole"))
+        ]
         path.write_bytes(original)
         codes = [each.code for each in done]
         assert not {70, 74} & {*codes}, (codes, new, [each.err for each in done])

@@ -38,7 +38,9 @@ def test_a_folder_and_a_file_have_one_reading_interface(folder, joined):
     assert len(of_folder.files) > 1
     for name in ("count", "width", "kind", "names", "emb", "before", "digest"):
         assert getattr(of_folder, name) == getattr(of_file, name)
-    assert [of_folder.row(i).line for i in range(count)] == [of_file.row(i).line for i in range(count)]
+    assert [of_folder.row(i).line for i in range(count)] == [
+        of_file.row(i).line for i in range(count)
+    ]
     vectors = np.concatenate([*of_file.blocks()])
     assert np.array_equal(np.concatenate([*of_folder.blocks()]), vectors)
     for source in (of_file, of_folder):
@@ -48,12 +50,23 @@ def test_a_folder_and_a_file_have_one_reading_interface(folder, joined):
         assert lines == [source.row(i).line for i in range(count)]
 
 
-ONCE = {name: [word if word != "PATH" else "whole" for word in words] for name, words in READERS.items()}
+ONCE = {
+    name: [word if word != "PATH" else "whole" for word in words] for name, words in READERS.items()
+}
 ONCE |= {
     "encode": ["encode", "whole", "-m", "words.txt"],
     "resume": ["encode", "corpus.jsonl", "-m", "words.txt", "-o", "whole/", "--resume"],
     "plan": ["encode", "corpus.jsonl", "-m", "words.txt", "-o", "whole/", "--resume", "-n"],
-    "reuse": ["encode", "corpus.jsonl", "-m", "words.txt", "-o", "new.safetensors", "--reuse", "whole"],
+    "reuse": [
+        "encode",
+        "corpus.jsonl",
+        "-m",
+        "words.txt",
+        "-o",
+        "new.safetensors",
+        "--reuse",
+        "whole",
+    ],
     "text": ["search", "a cat", "--corpus", "whole", "-m", "words.txt"],
     "shard": ["search", "a cat", "--corpus", "whole", "-m", "words.txt", "--shard", "1/2"],
     "check": ["check", "whole", "--deep"],
@@ -69,10 +82,14 @@ def counted(function, calls):
 
 
 @pytest.mark.parametrize("name", ONCE)
-def test_a_command_reads_run_json_and_the_list_of_blocks_once(sentkit, folder, joined, monkeypatch, name):
+def test_a_command_reads_run_json_and_the_list_of_blocks_once(
+    sentkit, folder, joined, monkeypatch, name
+):
     """So it sees the same blocks from its start to its end, also if it reads the rows twice."""
     joined(folder)
-    sentkit("whiten", "fit", "joined.safetensors", "--kind", "center", "-o", "transform.safetensors")
+    sentkit(
+        "whiten", "fit", "joined.safetensors", "--kind", "center", "-o", "transform.safetensors"
+    )
     calls = []
     for owner, function in ((files, "read_object"), (folders.FolderRun, "existing")):
         monkeypatch.setattr(owner, function, counted(getattr(owner, function), calls))
@@ -94,7 +111,10 @@ def test_an_incomplete_folder_is_refused_and_its_blocks_are_files(sentkit, folde
 
         assert (done.code, part.code) == (65, 0)
         assert done.told[0].endswith("whole: an incomplete vector folder, missing blocks: 1")
-        assert done.told[1] == "  encode --resume writes them; the complete blocks are whole/*.safetensors"
+        assert (
+            done.told[1]
+            == "  encode --resume writes them; the complete blocks are whole/*.safetensors"
+        )
 
 
 def test_check_lists_missing_shards(sentkit, folder):
@@ -157,11 +177,16 @@ def test_a_slow_block_is_dropped(words, tmp_path):
     )
     command = ["encode", "-", "-m", words, "-o", "a/", "--block-bytes", "64"]
     with subprocess.Popen(
-        [sys.executable, "-c", script, *command], cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-c", script, *command],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as child:
         child.stdin.write(b'{"text":"the"}\n' * 3)
         child.stdin.flush()
-        while len(list(Path("a").glob("0*"))) < 2 or not is_waiting(child):  # for the end of the third block
+        while len(list(Path("a").glob("0*"))) < 2 or not is_waiting(
+            child
+        ):  # for the end of the third block
             assert child.poll() is None
             time.sleep(0.01)
         child.send_signal(signal.SIGTERM)
@@ -224,7 +249,9 @@ def parts(sentkit, folder, queries):
     def run(count, *flags):
         names = [f"part{number}.jsonl" for number in range(1, count + 1)]
         for number, name in enumerate(names, 1):
-            done = sentkit("search", *queries, *flags, "--shard", f"{number}/{count}", "-o", name, "-f")
+            done = sentkit(
+                "search", *queries, *flags, "--shard", f"{number}/{count}", "-o", name, "-f"
+            )
             assert (done.code, done.err) == (0, "")
         return names
 
@@ -272,19 +299,26 @@ def test_a_part_reads_only_its_blocks(sentkit, folder, queries):
 
 
 def test_parts_may_be_written_again_by_another_program(sentkit, parts, queries):
-    """`json.dumps` puts blanks after colons and commas. The hits of this program keep their bytes."""
+    """`json.dumps` puts blanks after colons and commas. The hits of this program keep their
+    bytes.
+    """
     whole, names = sentkit("search", *queries), parts(2, "--top", str(10**20))
     for name in names:
         Path(name).write_text(in_jsonl(*map(json.loads, Path(name).read_text().splitlines())))
 
     done = sentkit("search", "--merge", *names)
 
-    assert (done.code, [row["hits"][:10] for row in done.rows]) == (0, [row["hits"] for row in whole.rows])
+    assert (done.code, [row["hits"][:10] for row in done.rows]) == (
+        0,
+        [row["hits"] for row in whole.rows],
+    )
     assert b'"hits":[{"row": ' in done.out
 
 
 def test_wrong_parts_are_refused(sentkit, parts, encode, corpus, words):
-    """The first two files are the parts 1 and 2 of 3. A file of an older version does not name its corpus."""
+    """The first two files are the parts 1 and 2 of 3. A file of an older version does not name its
+    corpus.
+    """
     parts(3, "--top", "2")
     Path("part3.jsonl").rename("top.jsonl")
     parts(3)
@@ -301,8 +335,12 @@ def test_wrong_parts_are_refused(sentkit, parts, encode, corpus, words):
     Path("short.jsonl").write_text("".join(lines[:2]))
     Path("turned.jsonl").write_text("".join(lines[::-1]))
     Path("old.jsonl").write_text("".join(re.sub('"corpus":"[^"]*",', "", line) for line in lines))
-    Path("fewer.jsonl").write_text("".join(re.sub(r'(arities":\[)[^,]*,', r"\1", line) for line in lines))
-    Path("word.jsonl").write_text("".join(re.sub(r'(arities":)\[[^]]*\]', r'\1"x"', line) for line in lines))
+    Path("fewer.jsonl").write_text(
+        "".join(re.sub(r'(arities":\[)[^,]*,', r"\1", line) for line in lines)
+    )
+    Path("word.jsonl").write_text(
+        "".join(re.sub(r'(arities":)\[[^]]*\]', r'\1"x"', line) for line in lines)
+    )
     Path("many.jsonl").write_text("".join(lines).replace('"count":3', f'"count":{10**9}'))
 
     for third, problem in {
@@ -328,7 +366,9 @@ def test_wrong_parts_are_refused(sentkit, parts, encode, corpus, words):
 
 @pytest.mark.parametrize("name", ["encode", "search", "train"])
 def test_the_scripts_of_slurm_request_processors_for_srun_and_memory(tmp_path, name):
-    """Since 22.05, `srun` does not inherit --cpus-per-task. An array limits its tasks that run together."""
+    """Since 22.05, `srun` does not inherit --cpus-per-task. An array limits its tasks that run
+    together.
+    """
     (tmp_path / "bin").mkdir()
     for program in ("srun", "scontrol"):
         (tmp_path / "bin" / program).write_text('#!/bin/sh\necho "$SRUN_CPUS_PER_TASK" > cpus\n')
@@ -351,7 +391,11 @@ def test_an_array_of_slurm_searches_the_parts(sentkit, folder, queries, tmp_path
     srun.write_text('#!/bin/sh\nexec "$@"\n')
     srun.chmod(0o755)
     for number in range(2):
-        task = {"SLURM_ARRAY_TASK_ID": number, "SLURM_ARRAY_TASK_COUNT": 2, "SLURM_ARRAY_TASK_MIN": 0}
+        task = {
+            "SLURM_ARRAY_TASK_ID": number,
+            "SLURM_ARRAY_TASK_COUNT": 2,
+            "SLURM_ARRAY_TASK_MIN": 0,
+        }
         environment |= {name: str(value) for name, value in task.items()}
         script = ["sh", str(ROOT / "examples/slurm/search.sbatch"), *queries]
         subprocess.run(script, env=environment, check=True)

@@ -20,7 +20,9 @@ from support import contents
 
 
 def test_a_command_that_fails_at_its_first_rows_leaves_no_settings(encode, corpus):
-    """The corrected command has other settings. A folder that has blocks, or other processes, keeps them."""
+    """The corrected command has other settings. A folder that has blocks, or other processes, keeps
+    them.
+    """
     renamed = Path(corpus).read_text().replace('"text"', '"title"')
     Path("titles.jsonl").write_text(renamed)
 
@@ -38,21 +40,32 @@ def test_a_command_that_fails_at_its_first_rows_leaves_no_settings(encode, corpu
 UNKNOWN = "no Slurm array, srun or torchrun"
 GAPS = "the indices of the Slurm array have gaps"
 TASK = {"TASK_COUNT": "4", "TASK_MIN": "3", "TASK_MAX": "9", "TASK_STEP": "2"}
-ARRAY = {"SLURM_NTASKS": "1", "SLURM_PROCID": "0"} | {f"SLURM_ARRAY_{name}": n for name, n in TASK.items()}
+ARRAY = {"SLURM_NTASKS": "1", "SLURM_PROCID": "0"} | {
+    f"SLURM_ARRAY_{name}": n for name, n in TASK.items()
+}
 
 
-@pytest.mark.parametrize(("environment", "found"), [
-    (ARRAY | {"SLURM_ARRAY_TASK_ID": "3"}, Shard(1, 4)),
-    (ARRAY | {"SLURM_ARRAY_TASK_ID": "9"}, Shard(4, 4)),
-    (ARRAY | {"SLURM_ARRAY_TASK_ID": "5", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}, Shard(4, 8)),
-    ({"SLURM_STEP_NUM_TASKS": "8", "SLURM_PROCID": "5", "SLURM_LOCALID": "1"}, Shard(6, 8, 1)),
-    ({"RANK": "2", "WORLD_SIZE": "3", "LOCAL_RANK": "0"}, Shard(3, 3, 0)),
-    ({}, UNKNOWN),
-    ({"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}, UNKNOWN),  # a batch script, which runs once
-    (ARRAY | {"SLURM_ARRAY_TASK_ID": "4"}, GAPS),
-    (ARRAY | {"SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_MAX": "11"}, GAPS),  # --array=3,5,7,11
-    ({"RANK": "x", "WORLD_SIZE": "3"}, 'RANK is "x", expected a number'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("environment", "found"),
+    [
+        (ARRAY | {"SLURM_ARRAY_TASK_ID": "3"}, Shard(1, 4)),
+        (ARRAY | {"SLURM_ARRAY_TASK_ID": "9"}, Shard(4, 4)),
+        (
+            ARRAY | {"SLURM_ARRAY_TASK_ID": "5", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"},
+            Shard(4, 8),
+        ),
+        ({"SLURM_STEP_NUM_TASKS": "8", "SLURM_PROCID": "5", "SLURM_LOCALID": "1"}, Shard(6, 8, 1)),
+        ({"RANK": "2", "WORLD_SIZE": "3", "LOCAL_RANK": "0"}, Shard(3, 3, 0)),
+        ({}, UNKNOWN),
+        ({"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}, UNKNOWN),  # a batch script, which runs once
+        (ARRAY | {"SLURM_ARRAY_TASK_ID": "4"}, GAPS),
+        (
+            ARRAY | {"SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_MAX": "11"},
+            GAPS,
+        ),  # --array=3,5,7,11
+        ({"RANK": "x", "WORLD_SIZE": "3"}, 'RANK is "x", expected a number'),
+    ],
+)
 def test_auto_reads_the_variables_of_the_engine(environment, found):
     if isinstance(found, Shard):
         assert parse_shard("auto", environment) == found
@@ -70,10 +83,13 @@ def test_the_shards_of_any_number_have_each_block_once():
 WINDOWS = ("--max-length", 2, "--window", "2:1", "--on-truncate")
 
 
-@pytest.mark.parametrize("flags", [
-    *(("--store", kind) for kind in ("float16", "int8", "binary")),
-    *((*WINDOWS, form) for form in ("window", "chunks")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "flags",
+    [
+        *(("--store", kind) for kind in ("float16", "int8", "binary")),
+        *((*WINDOWS, form) for form in ("window", "chunks")),
+    ],
+)
 def test_the_joined_bytes_do_not_depend_on_shards(sentkit, encode, corpus, joined, flags):
     """Nor do the results of commands, although blocks of int8 have their own scales."""
     encode(corpus, "-o", "one/", *flags)
@@ -85,22 +101,32 @@ def test_the_joined_bytes_do_not_depend_on_shards(sentkit, encode, corpus, joine
     one, two = contents(Path("one")), contents(Path("two"))
     assert one | {"run.json": b""} == two | {"run.json": b""}
     assert joined("one") == joined("two")
-    for command in ("search --queries PATH --corpus PATH --top 3", "cluster PATH -k 2", "score PATH --top 3"):
+    for command in (
+        "search --queries PATH --corpus PATH --top 3",
+        "cluster PATH -k 2",
+        "score PATH --top 3",
+    ):
         file, folder = (
-            sentkit(*command.replace("PATH", path).split()) for path in ("joined.safetensors", "one")
+            sentkit(*command.replace("PATH", path).split())
+            for path in ("joined.safetensors", "one")
         )
         assert (file.code, folder.code, file.out) == (0, 0, folder.out)
     for name in ("one", "two"):
         done = sentkit("cat", name, "-o", f"{name}.safetensors", *flags[: 2 * (len(flags) == 2)])
         assert (done.code, done.err) == (0, "")
     assert Path("one.safetensors").read_bytes() == Path("two.safetensors").read_bytes()
-    # The texts have 2, 3 (without "a"), 3, 1 and 5 words; with "a", which is unknown, the second has 4.
+    # The texts have 2, 3 (without "a"), 3, 1 and 5 words; with "a", which is unknown, the second
+    # has 4.
     rows = 8 * (1 + 3 + 2 + 1 + 4) if "chunks" in flags else 40
-    assert sentkit("check", "two", "--deep").rows[0]["rows"] == len(sentkit("cat", "two").rows) == rows
+    assert (
+        sentkit("check", "two", "--deep").rows[0]["rows"] == len(sentkit("cat", "two").rows) == rows
+    )
 
 
 @pytest.mark.parametrize("measured", [(2.0, torch.float32), (0.5, torch.bfloat16)])
-def test_other_processes_use_the_measurements_of_the_first_one(sentkit, corpus, tiny, monkeypatch, measured):
+def test_other_processes_use_the_measurements_of_the_first_one(
+    sentkit, corpus, tiny, monkeypatch, measured
+):
     """On another machine, other products and another precision are faster."""
     command = ["encode", corpus, "-m", tiny, "-q", "--block-bytes", "200", "-o"]
 
@@ -133,7 +159,9 @@ def test_messages_change_no_bytes_and_no_settings(encode, corpus, folder):
 
 
 def as_version_2(folder, name, **changes):
-    """The folder as versions before 3 wrote it: a digest of rows is that of their lines, without a header."""
+    """The folder as versions before 3 wrote it: a digest of rows is that of their lines, without a
+    header.
+    """
     run = folder / "run.json"
     settings = json.loads(run.read_bytes())
     run.write_text(json.dumps({**settings, "version": 2, "verbose": False, **changes}))
@@ -141,7 +169,9 @@ def as_version_2(folder, name, **changes):
     for block in folder.glob("0*"):
         file = VectorFile(str(block))
         place = json.loads(file.header.metadata["block"])
-        hashed = hashlib.sha256(b"".join(line + b"\n" for line in lines[place["start"] : place["stop"]]))
+        hashed = hashlib.sha256(
+            b"".join(line + b"\n" for line in lines[place["start"] : place["stop"]])
+        )
         copy_block(file, str(block), {**place, "source": hashed.hexdigest()})
 
 
@@ -172,10 +202,13 @@ def test_rows_of_another_table_are_not_kept(encode, sentkit, name, version):
             shutil.rmtree(path)
 
 
-@pytest.mark.parametrize(("version", "problem"), [
-    (3, "its rows 1 to 2 are not those of the block 00000-000000000000.safetensors"),
-    (2, "an older sentkit did not record the header of this input"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("version", "problem"),
+    [
+        (3, "its rows 1 to 2 are not those of the block 00000-000000000000.safetensors"),
+        (2, "an older sentkit did not record the header of this input"),
+    ],
+)
 def test_a_pipe_with_another_header_is_refused(encode, shell, version, problem):
     os.mkfifo("in.csv")
     Path("plain.csv").write_text("text,note\nthe,cat\ndog,runs\n")

@@ -1,4 +1,6 @@
-"""A vector folder whose processes were killed any number of times has the bytes of an undisturbed run."""
+"""A vector folder whose processes were killed any number of times has the bytes of an undisturbed
+run.
+"""
 
 import gzip
 import itertools
@@ -47,7 +49,9 @@ def kill_at(function, call, *, before):
 
 
 def start(command, death=None):
-    """The process of a command in a fork of this one. `death` is a failpoint, the call and its moment."""
+    """The process of a command in a fork of this one. `death` is a failpoint, the call and its
+    moment.
+    """
     child = os.fork()
     if child == 0:
         if death is not None:
@@ -63,7 +67,9 @@ def exit_code(child):
 
 
 def write_inputs(draw):
-    """The rows are lines of a file, which bytes divide, and a stream, whose number of blocks is unknown."""
+    """The rows are lines of a file, which bytes divide, and a stream, whose number of blocks is
+    unknown.
+    """
     rows = [json.dumps({"id": number, "text": draw.choice(TEXTS)}) + "\n" for number in range(90)]
     Path("a.jsonl").write_text("".join(rows[:40]))
     Path("b.jsonl.gz").write_bytes(gzip.compress("".join(rows[40:60]).encode()))
@@ -93,13 +99,17 @@ def test_a_history_with_kills_ends_in_the_bytes_of_an_undisturbed_run(sentkit, w
                 count = draw.randint(1, 5)
                 shard = ["--shard", f"{draw.randint(1, count)}/{count}"]
             death = (draw.choice(FAILPOINTS), draw.randint(1, 9), draw.random() < 0.5)
-            children.append(start(command + shard, death if writer == 0 or draw.random() < 0.5 else None))
+            children.append(
+                start(command + shard, death if writer == 0 or draw.random() < 0.5 else None)
+            )
         if draw.random() < 0.3:  # at any moment, not only at a failpoint
             time.sleep(draw.uniform(0, 0.3))
             os.kill(children[0], signal.SIGKILL)
         codes += map(exit_code, children)
         complete = sorted(Path("killed").glob("0*"))
-        for path in complete[::2] if len(complete) > 12 else ():  # so that the next processes have work
+        for path in (
+            complete[::2] if len(complete) > 12 else ()
+        ):  # so that the next processes have work
             path.unlink()
 
     assert exit_code(start(command)) == 0

@@ -12,11 +12,20 @@ from sentkit.model import encoding, folder_writer
 from support import contents, in_jsonl
 
 OLD = ["the cat", "a dog runs .", "cat cat dog", "the", "dog runs the cat runs"]
-NEW = ["the", "cat .", "dog runs the cat runs", "the cat", "cat .", "runs"]  # 3 texts of OLD, 2 others
+NEW = [
+    "the",
+    "cat .",
+    "dog runs the cat runs",
+    "the cat",
+    "cat .",
+    "runs",
+]  # 3 texts of OLD, 2 others
 
 
 def write(name, texts, **more):
-    Path(name).write_text(in_jsonl(*({"id": n, "text": text, **more} for n, text in enumerate(texts))))
+    Path(name).write_text(
+        in_jsonl(*({"id": n, "text": text, **more} for n, text in enumerate(texts)))
+    )
     return name
 
 
@@ -74,7 +83,9 @@ def test_a_file_is_that_of_a_fresh_run(run, encoded, kept, kind, flags):
 
         assert Path("made.safetensors").read_bytes() == Path("fresh.safetensors").read_bytes()
         if "chunks" not in flags:  # otherwise unneeded rows are chunks
-            assert done.told[-1] == "sentkit encode: reused rows: 3, encoded: 3, no longer needed: 2"
+            assert (
+                done.told[-1] == "sentkit encode: reused rows: 3, encoded: 3, no longer needed: 2"
+            )
             assert done.told[:-1] == fresh.told
         assert encoded == [2]  # "cat ." occurs twice
     if kept == "float32":
@@ -82,7 +93,9 @@ def test_a_file_is_that_of_a_fresh_run(run, encoded, kept, kind, flags):
 
 
 def test_each_side_of_a_pair_is_looked_up(run, encoded):
-    """The old rows are sentences of another field; several files of --reuse are searched in their order."""
+    """The old rows are sentences of another field; several files of --reuse are searched in their
+    order.
+    """
     write("old.jsonl", OLD[:3])
     Path("more.csv").write_text("title\n" + "\n".join(OLD[3:]))
     rows = ({"text_a": one, "text_b": other} for one, other in pairwise(NEW))
@@ -101,17 +114,27 @@ def test_each_side_of_a_pair_is_looked_up(run, encoded):
     assert encoded == [2, 0]
 
 
-@pytest.mark.parametrize(("flags", "old", "reason"), [
-    (["--max-length", 2], [], '"max_length" is null, this command has 2'),
-    (["--prompt", "the "], [], '"prompt" is "", this command has "the "'),
-    (["--readout", "max"], [], '"readout" is "mean", this command has "max"'),
-    ([], ["--normalize"], '"steps" is ["/n:'),
-    (["-m", "other.txt"], [], '"_emb" is "words.txt/mean:'),
-    (["--max-length", 2, "--on-truncate", "window"], ["--max-length", 2],
-     '"on_truncate" is null, this command has "window"'),
-    ([], ["--store", "float16"], '"store" is "float16", this command has "float32"'),
-    (["--store", "int8", "-o", "x.safetensors"], ["--store", "int8"], '"store" is "int8", so only whole'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flags", "old", "reason"),
+    [
+        (["--max-length", 2], [], '"max_length" is null, this command has 2'),
+        (["--prompt", "the "], [], '"prompt" is "", this command has "the "'),
+        (["--readout", "max"], [], '"readout" is "mean", this command has "max"'),
+        ([], ["--normalize"], '"steps" is ["/n:'),
+        (["-m", "other.txt"], [], '"_emb" is "words.txt/mean:'),
+        (
+            ["--max-length", 2, "--on-truncate", "window"],
+            ["--max-length", 2],
+            '"on_truncate" is null, this command has "window"',
+        ),
+        ([], ["--store", "float16"], '"store" is "float16", this command has "float32"'),
+        (
+            ["--store", "int8", "-o", "x.safetensors"],
+            ["--store", "int8"],
+            '"store" is "int8", so only whole',
+        ),
+    ],
+)
 def test_another_setting_reuses_nothing_and_is_named(run, flags, old, reason):
     Path("other.txt").write_text("the 1 2 3\ncat 1 1 1\n")
     rows = write("old.jsonl", OLD)
@@ -147,18 +170,30 @@ def test_the_recorded_precision_is_no_flag_of_a_static_model(sentkit, tiny, mode
     assert given.told[0] == "sentkit encode: --precision bf16: a static model computes in fp32"
 
 
-@pytest.mark.parametrize(("path", "code", "told"), [
-    ("-", 2, "--reuse -: expected a vector file or a vector folder"),
-    ("old.jsonl", 2, "--reuse old.jsonl: expected a vector file or a vector folder"),
-    ("absent", 66, "absent: no such file"),
-    ("absent.safetensors", 66, "absent.safetensors: no such file"),
-    ("cat.safetensors", 65, 'cat.safetensors: its record has no "prompt", so its vectors cannot be reused'),
-    ("rounded.safetensors", 0, 'warning: --reuse rounded.safetensors: "rounded" is "float16", this command'
-     " has null; nothing is reused"),
-    ("words.safetensors", 65, 'words.safetensors:1: "text" is missing'),
-    ("bad.safetensors", 65, "bad.safetensors: damaged: its digest is wrong"),
-    ("old.safetensors", 2, "-o old.safetensors: would overwrite the input old.safetensors"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("path", "code", "told"),
+    [
+        ("-", 2, "--reuse -: expected a vector file or a vector folder"),
+        ("old.jsonl", 2, "--reuse old.jsonl: expected a vector file or a vector folder"),
+        ("absent", 66, "absent: no such file"),
+        ("absent.safetensors", 66, "absent.safetensors: no such file"),
+        (
+            "cat.safetensors",
+            65,
+            'cat.safetensors: its record has no "prompt", so its vectors cannot be reused',
+        ),
+        (
+            "rounded.safetensors",
+            0,
+            'warning: --reuse rounded.safetensors: "rounded" is "float16", this '
+            "command"
+            " has null; nothing is reused",
+        ),
+        ("words.safetensors", 65, 'words.safetensors:1: "text" is missing'),
+        ("bad.safetensors", 65, "bad.safetensors: damaged: its digest is wrong"),
+        ("old.safetensors", 2, "-o old.safetensors: would overwrite the input old.safetensors"),
+    ],
+)
 def test_old_files_that_are_refused(run, sentkit, path, code, told):
     rows = write("old.jsonl", OLD)
     run(rows, "-o", "old.safetensors")
@@ -177,8 +212,10 @@ def test_old_files_that_are_refused(run, sentkit, path, code, told):
         assert run(rows, "--reuse", "old.safetensors", *flags).code == 2
 
 
-DAYS = {name: [f"the cat {text}" for text in texts] for name, texts in {
-    "a.jsonl": ["dog dog"] * 9, "b.jsonl": OLD * 3, "c.jsonl": NEW * 2}.items()}  # fmt: skip
+DAYS = {
+    name: [f"the cat {text}" for text in texts]
+    for name, texts in {"a.jsonl": ["dog dog"] * 9, "b.jsonl": OLD * 3, "c.jsonl": NEW * 2}.items()
+}
 CHANGES = {  # the files before and after, and the numbers of reused, encoded and unneeded rows
     "added": (["a", "b"], ["a", "b", "c"], (24 + 6, 6, 0)),
     "added first": (["b"], ["a", "b"], (15, 9, 0)),
@@ -190,7 +227,9 @@ CHANGES = {  # the files before and after, and the numbers of reused, encoded an
 
 
 def write_days(names):
-    """`b+` is b with a row more, and `b*` is b with two rows exchanged, so that it has the same size."""
+    """`b+` is b with a row more, and `b*` is b with two rows exchanged, so that it has the same
+    size.
+    """
     for name in names:
         texts = [*DAYS[f"{name[0]}.jsonl"]]
         if name.endswith("*"):
@@ -239,7 +278,9 @@ def test_an_error_in_the_first_block_leaves_no_copied_block_without_settings(run
     assert not names or "run.json" in names
 
 
-def test_many_blocks_are_reused_and_those_of_an_incomplete_folder_through_a_file(run, sentkit, encoded):
+def test_many_blocks_are_reused_and_those_of_an_incomplete_folder_through_a_file(
+    run, sentkit, encoded
+):
     """The rows are in another order and in a vector file."""
     files = write_days("ab")
     run(*files, "--block-bytes", 50, "-o", "days/")

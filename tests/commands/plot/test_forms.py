@@ -31,7 +31,9 @@ def test_equal_data_give_equal_files(sentkit, tmp_path, form):
 
 @pytest.mark.parametrize(("width", "pixels"), [((), 992), (("--width", "174"), 2055)])
 def test_a_picture_has_its_width(sentkit, tmp_path, width, pixels):
-    """84 millimetres at 300 dots per inch are 992 dots. The header of a PNG has the width at byte 16."""
+    """84 millimetres at 300 dots per inch are 992 dots. The header of a PNG has the width at byte
+    16.
+    """
     pytest.importorskip("matplotlib")
     assert sentkit("plot", *SPACE, *width, "-o", "a.png", stdin=VECTORS).code == 0
 
@@ -56,7 +58,11 @@ def test_a_terminal_shows_only_numbers(sentkit, monkeypatch):
     monkeypatch.setattr("sentkit.flags.outputs.PictureOutput.on_terminal", True)
     done = sentkit("plot", *SPACE, stdin=VECTORS)
 
-    assert (done.code, done.out, done.told[0]) == (2, b"", "sentkit plot space: a terminal shows no picture")
+    assert (done.code, done.out, done.told[0]) == (
+        2,
+        b"",
+        "sentkit plot space: a terminal shows no picture",
+    )
 
 
 def test_special_characters_of_a_text_are_safe(svg, sentkit):
@@ -70,7 +76,9 @@ def test_special_characters_of_a_text_are_safe(svg, sentkit):
 def test_characters_without_a_font_are_named(sentkit, tmp_path, svg, monkeypatch):
     """An SVG file has the text, for which a browser has fonts. Here, all fonts have only ASCII."""
     monkeypatch.setattr("sentkit.plots.names.characters_of", lambda file: frozenset(range(128)))
-    rows = in_jsonl(*({"text": text, "embedding": [n, 1]} for n, text in enumerate(["猫 cat", "dog"])))
+    rows = in_jsonl(
+        *({"text": text, "embedding": [n, 1]} for n, text in enumerate(["猫 cat", "dog"]))
+    )
     done = sentkit("plot", "heat", "-o", "a.png", stdin=rows)
 
     assert done.code == 0
@@ -80,7 +88,9 @@ def test_characters_without_a_font_are_named(sentkit, tmp_path, svg, monkeypatch
 
 
 def test_characters_that_the_usual_font_lacks_are_in_another_font():
-    """DejaVu Sans has no hiragana; the STIX fonts, which come with matplotlib, have one letter of it."""
+    """DejaVu Sans has no hiragana; the STIX fonts, which come with matplotlib, have one letter of
+    it.
+    """
     pytest.importorskip("matplotlib")
     families, missing = fonts_for(["dog の"])
 
@@ -162,15 +172,22 @@ def test_bars_have_intervals_and_values_if_they_are_wide():
     own = panel(*bars, x=Axis("d", "", names=tuple("xyz")), y=Axis("t", "t"))
     narrow, wide = (figure(own, width=width).axes[0] for width in (84.0, 174.0))
 
-    assert [sum(text.get_text() == "50.5" for text in axes.texts) for axes in (narrow, wide)] == [0, 12]
+    assert [sum(text.get_text() == "50.5" for text in axes.texts) for axes in (narrow, wide)] == [
+        0,
+        12,
+    ]
     centres = [bar.get_x() + bar.get_width() / 2 for bar in wide.patches]
-    assert centres == pytest.approx([n + shift for shift in (-0.3, -0.1, 0.1, 0.3) for n in range(3)])
+    assert centres == pytest.approx(
+        [n + shift for shift in (-0.3, -0.1, 0.1, 0.3) for n in range(3)]
+    )
     [lines] = wide.containers[1].errorbar.lines[2]
     assert [part[:, 1].tolist() for part in lines.get_segments()] == [[40, 62.5]] * 3
     assert {text.get_text() for text in wide.get_xticklabels()} == set("xyz")
 
 
-@pytest.mark.parametrize(("groups", "value", "shown"), [(8, 35.7, 24), (6, -35.7, 18), (8, -35.7, 0)])
+@pytest.mark.parametrize(
+    ("groups", "value", "shown"), [(8, 35.7, 24), (6, -35.7, 18), (8, -35.7, 0)]
+)
 def test_values_of_bars_do_not_overlap(groups, value, shown):
     """On 174 millimetres, 24 bars have room for four characters each, and 18 for five."""
     bars = [Series(name, np.arange(groups * 1.0), np.full(groups, value), "bars") for name in "abc"]
@@ -196,7 +213,8 @@ def test_long_names_below_a_panel_are_slanted(names, angle):
 
 
 @pytest.mark.parametrize(
-    ("title", "shown"), [("nano", "nano"), (40 * "x" + " end", 40 * "x" + " end"), (999 * "x" + "end", None)]
+    ("title", "shown"),
+    [("nano", "nano"), (40 * "x" + " end", 40 * "x" + " end"), (999 * "x" + "end", None)],
 )
 def test_a_title_is_above_the_note(title, shown):
     """A very long title keeps its end."""
@@ -205,12 +223,18 @@ def test_a_title_is_above_the_note(title, shown):
     first, second = axes.get_title(loc="left").split("\n")
 
     assert second == note
-    assert first == shown or (first.startswith("…") and first.endswith("end") and 40 < len(first) < 60)
+    assert first == shown or (
+        first.startswith("…") and first.endswith("end") and 40 < len(first) < 60
+    )
 
 
 def test_grids_have_a_shade_for_each_value():
-    """The first row of the grid is the top one if y grows downward. A missing value is an empty cell."""
-    grid = Grid("v", np.array([[0.0, 1.0], [0.25, np.nan]]), np.arange(2.0) + 1, np.arange(2.0), 0.0, 1.0)
+    """The first row of the grid is the top one if y grows downward. A missing value is an empty
+    cell.
+    """
+    grid = Grid(
+        "v", np.array([[0.0, 1.0], [0.25, np.nan]]), np.arange(2.0) + 1, np.arange(2.0), 0.0, 1.0
+    )
     own = panel(x=Axis("x", "c"), y=Axis("y", "", names=("top", "low")), grid=grid, downward=True)
     drawn = figure(own)
     [cells] = [each for each in drawn.axes[0].collections if each.get_array() is not None]
@@ -219,13 +243,17 @@ def test_grids_have_a_shade_for_each_value():
     assert cells.get_coordinates()[0, :, 0].tolist() == [0.5, 1.5, 2.5]
     assert drawn.axes[0].yaxis_inverted()
     assert list(Picture((own,)).records()) == [
-        {"x": 1, "y": "top", "v": 0}, {"x": 2, "y": "top", "v": 1}, {"x": 1, "y": "low", "v": 0.25},
-    ]  # fmt: skip
+        {"x": 1, "y": "top", "v": 0},
+        {"x": 2, "y": "top", "v": 1},
+        {"x": 1, "y": "low", "v": 0.25},
+    ]
 
 
 def test_the_shade_of_a_count_grows_with_its_logarithm():
     """log(1 + 1) is half of log(1 + 3). The bar of the shades has round values."""
-    counts = Grid("n", np.array([[0.0, 1, 3]]), np.arange(3.0), np.zeros(1), 0.0, 3.0, log=True, label="rows")
+    counts = Grid(
+        "n", np.array([[0.0, 1, 3]]), np.arange(3.0), np.zeros(1), 0.0, 3.0, log=True, label="rows"
+    )
     axes, bar = figure(panel(grid=counts)).axes
     [cells] = axes.collections
 
@@ -279,7 +307,9 @@ def test_points_keep_the_frame_and_the_frame_keeps_the_picture(names, count, wid
     for axes, frame in zip(drawn.axes, frames, strict=True):
         low_x, high_x = axes.get_xlim()
         low_y, high_y = axes.get_ylim()
-        assert frame.width / (high_x - low_x) == pytest.approx(frame.height / (high_y - low_y), rel=1e-6)
+        assert frame.width / (high_x - low_x) == pytest.approx(
+            frame.height / (high_y - low_y), rel=1e-6
+        )
         assert max(high_x - low_x, high_y - low_y) < 1.3  # the data have a range of almost 1
     for index, box in enumerate(boxes):
         assert box.x0 >= 0

@@ -29,17 +29,24 @@ def test_few_pairs_are_points(plot, metric):
 
 
 def test_many_pairs_are_a_density_with_medians(plot):
-    """All pairs are counted, and the medians are those of the bands [0, 0.5), [0.5, 1), ..., [4.5, 5]."""
+    """All pairs are counted, and the medians are those of the bands [0, 0.5), [0.5, 1), ..., [4.5,
+    5].
+    """
     lines = pair_rows(600)
     records = plot("pairs", "--gold", "score", stdin=in_jsonl(*lines))
     medians = [record for record in records if record.get("series") == "median"]
-    values = [(line["score"], BY_HAND["cosine"](line["embedding_a"], line["embedding_b"])) for line in lines]
+    values = [
+        (line["score"], BY_HAND["cosine"](line["embedding_a"], line["embedding_b"]))
+        for line in lines
+    ]
 
     assert sum(record["count"] for record in records if "count" in record) == 600
     for number, record in enumerate(medians):
         band = [value for gold, value in values if min(9, int(gold * 2)) == number]
         assert record["similarity"] == pytest.approx(np.median(band), rel=1e-5)
-        assert record["similarity_interval"] == pytest.approx(np.percentile(band, (25, 75)), rel=1e-5)
+        assert record["similarity_interval"] == pytest.approx(
+            np.percentile(band, (25, 75)), rel=1e-5
+        )
 
 
 def test_panels_have_equal_limits_and_their_correlation(svg, tmp_path):
@@ -72,7 +79,10 @@ def test_heat_has_the_similarities_of_all_sentences(plot):
     assert [record["text"] for record in records[::4]] == ["text 0", "text 1", "text 2", "text 3"]
     assert [record["column"] for record in records[:4]] == [1, 2, 3, 4]
     rows = [{"embedding": [1, 0]}, {"text": None, "entry": "dog", "embedding": [1, 0]}]
-    assert [record["text"] for record in plot("heat", stdin=in_jsonl(*rows))[::2]] == ["row 1", "dog"]
+    assert [record["text"] for record in plot("heat", stdin=in_jsonl(*rows))[::2]] == [
+        "row 1",
+        "dog",
+    ]
 
 
 def test_heat_draws_a_hundred_sentences(sentkit):

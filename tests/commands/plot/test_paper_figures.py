@@ -46,8 +46,10 @@ def test_each_view_of_the_axes_is_a_panel(file):
     sources = random.exponential(size=(400, 2))
     vectors = (sources @ [[1.0, 0.5], [0.4, 2.0]] + [5, 3]).round(4)
     found = records(defsent.axes([file("v.jsonl", vectors_in(vectors))]))
-    places = {panel: np.array([[r["x"], r["y"]] for r in found if r["panel"] == panel])
-              for panel in ("not centered", "centered", "whitened", "independent components")}  # fmt: skip
+    places = {
+        panel: np.array([[r["x"], r["y"]] for r in found if r["panel"] == panel])
+        for panel in ("not centered", "centered", "whitened", "independent components")
+    }
     for panel, given in (("not centered", vectors), ("centered", vectors - vectors.mean(axis=0))):
         squares = np.diag(np.linalg.svd(given)[1] ** 2)
         assert places[panel].T @ places[panel] == pytest.approx(squares, rel=1e-4, abs=1e-2)
@@ -74,26 +76,37 @@ def test_norms_and_distances_of_words_equal_a_plain_loop(file, tiny):
     found = records(consert.words([file("t.txt", TEXTS)], model=str(tiny)))
     tokenizer = AutoTokenizer.from_pretrained(tiny)
     counts = Counter(token for text in TEXTS.splitlines() for token in tokenizer(text).tokens())
-    parts = {name: [row for row in found if name in row and "series" not in row] for name in consert.AXES}
+    parts = {
+        name: [row for row in found if name in row and "series" not in row] for name in consert.AXES
+    }
     tokens = [row["token"] for row in parts["norm"]]
-    table = load_file(tiny / "model.safetensors")["embeddings.word_embeddings.weight"].astype(np.float64)
+    table = load_file(tiny / "model.safetensors")["embeddings.word_embeddings.weight"].astype(
+        np.float64
+    )
     vectors = [table[tokenizer.convert_tokens_to_ids(token)] for token in tokens]
     expected = {"norm": [np.linalg.norm(own) for own in vectors]}
     for count in (3, 5, 7):
         for own in vectors:
             others = [each for each in vectors if each is not own]
-            apart, dots = sorted(np.linalg.norm(own - each) for each in others), sorted(others @ own)
+            apart, dots = (
+                sorted(np.linalg.norm(own - each) for each in others),
+                sorted(others @ own),
+            )
             expected.setdefault(f"distance, k = {count}", []).append(np.mean(apart[:count]))
             expected.setdefault(f"dot product, k = {count}", []).append(np.mean(dots[-count:]))
     statistics = consert.word_statistics([file("t.txt", TEXTS)], model=str(tiny))
 
     assert dict(zip(tokens, (row["count"] for row in parts["norm"]), strict=True)) == counts
     assert [row["count"] for row in parts["norm"]] == sorted(counts.values(), reverse=True)
-    assert statistics == {name: pytest.approx([np.mean(own)], rel=1e-5) for name, own in expected.items()}
+    assert statistics == {
+        name: pytest.approx([np.mean(own)], rel=1e-5) for name, own in expected.items()
+    }
     for name, rows in parts.items():
         values = expected[name if name == "norm" else f"{name}, k = 3"]
         assert [row[name] for row in rows] == pytest.approx(values, rel=1e-5)
-        assert [(row["token"], row["rank"]) for row in rows] == [*zip(tokens, range(1, 99), strict=False)]
+        assert [(row["token"], row["rank"]) for row in rows] == [
+            *zip(tokens, range(1, 99), strict=False)
+        ]
 
 
 def test_lines_of_words_are_means_of_bins():
@@ -119,10 +132,15 @@ def test_masking_has_a_line_for_each_encoder(file):
         {"series": "m/mean/n", "left_out": 5, "spearman": 50},
     ]
     several = "".join(report(f"m/mean/out{n}", 10 * n + k) for n in (1, 2) for k in (0, 3))
-    assert [r["spearman"] for r in records(consert.masking([file("s.jsonl", several)]))] == [11.5, 21.5]
+    assert [r["spearman"] for r in records(consert.masking([file("s.jsonl", several)]))] == [
+        11.5,
+        21.5,
+    ]
 
 
-TABLE = "batch\tlr\ttest\ttest_sd\n-\t-\t9\t-\n64\t1e-5\t50\t0.5\n16\t1e-5\t48\t-\n16\t3e-5\t47\t-\n"
+TABLE = (
+    "batch\tlr\ttest\ttest_sd\n-\t-\t9\t-\n64\t1e-5\t50\t0.5\n16\t1e-5\t48\t-\n16\t3e-5\t47\t-\n"
+)
 
 
 def test_a_scale_has_a_line_for_each_name(file):
@@ -140,7 +158,9 @@ def test_a_scale_has_a_line_for_each_name(file):
 
 
 def test_domains_have_means_over_seeds(file):
-    """Of 50 and 54: the mean 52 and the standard deviation sqrt(8). A row with test_sd has its own."""
+    """Of 50 and 54: the mean 52 and the standard deviation sqrt(8). A row with test_sd has
+    its own.
+    """
     given = "method\tdata\ttest\ttest_sd\na\tx\t50\t-\na\tx\t54\t-\nb\tx\t40\t1.5\nb\ty\t-\t-\n"
     picture = sg_bert.domains([file("t.tsv", given)], name="method", domain="data", value="test")
     first, second, third = records(picture)
@@ -155,7 +175,12 @@ def test_domains_have_means_over_seeds(file):
     ("words", "given", "code", "problem"),
     [
         ("masking", report("m/mean", 1), 65, "in.jsonl: no report has left out tokens"),
-        ("masking", report("m/out4", 1) * 2 + report("m", 1), 65, "1 reports of m without 0 tokens, but 2"),
+        (
+            "masking",
+            report("m/out4", 1) * 2 + report("m", 1),
+            65,
+            "1 reports of m without 0 tokens, but 2",
+        ),
         ("scale --x n --value t", '{"m":1}\n', 65, 'in.jsonl: no row has a number in "n"'),
         ("scale --x n --value t", '{"n":"many","t":1}\n', 65, 'jsonl:1: "n" is a string, expected'),
         ("scale --x n --value t --log", '{"n":0,"t":1}\n', 65, "--log needs numbers above 0"),

@@ -1,4 +1,6 @@
-"""Texts in the pictures of `plot sweep` and `plot curve`; commands/sessions/plot.txt has their numbers."""
+"""Texts in the pictures of `plot sweep` and `plot curve`; commands/sessions/plot.txt has their
+numbers.
+"""
 
 import json
 
@@ -17,21 +19,31 @@ def test_pictures_name_lines_panels_and_axes(svg, tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.log").write_text(step)
 
-    assert {"m", "k", "mean (last layer)", "layer", "Spearman x 100"} <= {*svg("sweep", stdin=reports)}
+    assert {"m", "k", "mean (last layer)", "layer", "Spearman x 100"} <= {
+        *svg("sweep", stdin=reports)
+    }
     assert {"a", "b", "loss", "learning rate"} <= {*svg("curve", "a.log", "b.log")}
 
 
 @pytest.mark.parametrize(("made", "kept"), [(None, 2), ({"step": 3}, 3), ({"step": 9}, None)])
 def test_the_kept_step_is_marked(plot, svg, tmp_path, made, kept):
     """It is the last best one, or that of the checkpoint, which --set final=last changes."""
-    scores = [(0, 50.0, False), (1, 60.0, True), (2, 62.5, True), (3, 61.0, False), (4, None, False)]
+    scores = [
+        (0, 50.0, False),
+        (1, 60.0, True),
+        (2, 62.5, True),
+        (3, 61.0, False),
+        (4, None, False),
+    ]
     log = in_jsonl(*({"step": step, "dev": dev, "best": best} for step, dev, best in scores))
     (tmp_path / "steps.jsonl").write_text(log)
     if made is not None:
         (tmp_path / "sentkit.json").write_text(json.dumps(made))
     records = plot("curve", ".")
 
-    assert [record["step"] for record in records if record.get("kept")] == ([] if kept is None else [kept])
+    assert [record["step"] for record in records if record.get("kept")] == (
+        [] if kept is None else [kept]
+    )
     assert [(record["step"], record["dev"]) for record in records] == [each[:2] for each in scores]
     assert svg("curve", ".").count("kept") == (kept is not None)
 
@@ -39,7 +51,9 @@ def test_the_kept_step_is_marked(plot, svg, tmp_path, made, kept):
 def test_a_term_of_the_loss_does_not_look_like_the_loss(tmp_path):
     """Its panel says what it is; its lines are thin, with hollow points."""
     pytest.importorskip("matplotlib")
-    steps = ({"step": n, "loss": 3, "terms": {"contrast": 2, "drift": 1}, "lr": [0.1]} for n in (1, 2))
+    steps = (
+        {"step": n, "loss": 3, "terms": {"contrast": 2, "drift": 1}, "lr": [0.1]} for n in (1, 2)
+    )
     (tmp_path / "steps.jsonl").write_text(in_jsonl(*steps))
     drawn = figure_of(curve(Inputs([str(tmp_path / "steps.jsonl")]), [], 100), 174.0)
     loss, *terms = drawn.axes[:3]

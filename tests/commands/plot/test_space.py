@@ -11,7 +11,9 @@ VECTORS = random.normal(size=(12, 5)).round(3) + 1
 
 def rows(vectors, **fields):
     own = ({name: values[n] for name, values in fields.items()} for n in range(len(vectors)))
-    return in_jsonl(*({"embedding": v.tolist(), **more} for v, more in zip(vectors, own, strict=True)))
+    return in_jsonl(
+        *({"embedding": v.tolist(), **more} for v, more in zip(vectors, own, strict=True))
+    )
 
 
 def pair_rows(golds, seed=0):
@@ -34,7 +36,9 @@ def test_linear_maps_equal_those_of_numpy(plot, by, mean):
     assert [record["row"] for record in records] == list(range(1, 13))
     assert np.abs(places) == pytest.approx(np.abs(expected), abs=1e-5)
     signs = np.sign(places[0] * expected[0])
-    assert places.T @ places == pytest.approx(expected.T @ expected * np.outer(signs, signs), abs=1e-4)
+    assert places.T @ places == pytest.approx(
+        expected.T @ expected * np.outer(signs, signs), abs=1e-4
+    )
 
 
 @pytest.mark.parametrize(("flags", "perplexity"), [(["--perplexity", 4], 4), ([], 11 / 3)])
@@ -80,7 +84,9 @@ def test_rare_labels_are_one_group(sentkit):
     """500 labels: 19 have a colour, and a warning has the number of the others."""
     labels = [f"topic {n}" for n in range(500)] + ["topic 7", "topic 3"]
     vectors = np.random.default_rng(1).normal(size=(502, 3))
-    done = sentkit("plot", "space", "--by", "pca", "--label", "label", stdin=rows(vectors, label=labels))
+    done = sentkit(
+        "plot", "space", "--by", "pca", "--label", "label", stdin=rows(vectors, label=labels)
+    )
     names = {record["series"] for record in done.rows}
 
     assert len(names) == 20
@@ -133,7 +139,14 @@ def test_both_vectors_of_a_pair_are_numbered_if_they_are_not_close(tmp_path):
     options = space.SpaceOptions(by="pca", gold="score")
     [panel] = space.space(Inputs([str(tmp_path / "pairs.jsonl")]), options, print).panels
 
-    assert [mark for series in panel.series for mark in series.marks] == ["1", "1", "", "2", "3", "3"]
+    assert [mark for series in panel.series for mark in series.marks] == [
+        "1",
+        "1",
+        "",
+        "2",
+        "3",
+        "3",
+    ]
     assert [record["pair"] for record in space.Picture((panel,)).records()] == [1, 1, 2, 2, 3, 3]
 
 
@@ -148,7 +161,10 @@ def test_each_file_is_a_panel(svg, tmp_path):
 def test_clusters_have_their_keywords_in_the_legend(sentkit, plot, svg):
     """Three of each, from the rows of the picture; rows of no cluster have only their number."""
     texts = ["the cat and a kitten purr", "the market and a bank fell", "und", "the sea"]
-    fields = {"text": [texts[n % 4] for n in range(12)], "cluster": [(0, 1, -1, 2)[n % 4] for n in range(12)]}
+    fields = {
+        "text": [texts[n % 4] for n in range(12)],
+        "cluster": [(0, 1, -1, 2)[n % 4] for n in range(12)],
+    }
     given = rows(VECTORS, **fields)
     records = plot("space", "--by", "pca", "--label", "cluster", stdin=given)
     names = {record["label"]: record["series"] for record in records}
@@ -162,9 +178,14 @@ def test_clusters_have_their_keywords_in_the_legend(sentkit, plot, svg):
 def test_the_output_of_cluster_is_drawn(sentkit, plot):
     """With the vectors; without them, the error says how to keep them."""
     given = rows(VECTORS, text=[f"text {n}" for n in range(12)])
-    without, kept = (sentkit("cluster", "-k", 3, *flags, stdin=given) for flags in ((), ("--keep-vectors",)))
+    without, kept = (
+        sentkit("cluster", "-k", 3, *flags, stdin=given) for flags in ((), ("--keep-vectors",))
+    )
     failed = sentkit("plot", "space", "--label", "cluster", stdin=without.out)
     records = plot("space", "--label", "cluster", stdin=kept.out)
 
     assert {record["label"] for record in records} == {"0", "1", "2"}
-    assert (failed.code, failed.told[1].startswith("  add --keep-vectors to sentkit cluster")) == (65, True)
+    assert (failed.code, failed.told[1].startswith("  add --keep-vectors to sentkit cluster")) == (
+        65,
+        True,
+    )

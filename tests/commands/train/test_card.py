@@ -11,7 +11,11 @@ from commands.train.records import record_of
 from sentkit.formats.checkpoints.card import card
 from support import contents
 
-PAIRS = [("a man plays", "someone makes music", 3.0), ("rain", "the sea", 1.0), ("a cat", "a dog runs", 2.0)]
+PAIRS = [
+    ("a man plays", "someone makes music", 3.0),
+    ("rain", "the sea", 1.0),
+    ("a cat", "a dog runs", 2.0),
+]
 
 
 @pytest.fixture
@@ -37,7 +41,9 @@ FRESH = ("--set", "head=fresh", "--set", "warmup=0")
 
 
 def test_sentence_transformers_loads_it_without_a_missing_pooler(trained, sentkit):
-    """No weight is drawn at random, whether the folder is trained or exported; the vectors are ours."""
+    """No weight is drawn at random, whether the folder is trained or exported; the vectors are
+    ours.
+    """
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModel
 
@@ -47,13 +53,17 @@ def test_sentence_transformers_loads_it_without_a_missing_pooler(trained, sentki
         options = json.loads((each / "sentence_bert_config.json").read_text())["model_args"]
         _, report = AutoModel.from_pretrained(each, output_loading_info=True, **options)
         theirs = SentenceTransformer(str(each), device="cpu").encode(["a cat", "rain"])
-        ours = sentkit("encode", "-m", each, "-q", "--precision", "fp32", stdin="a cat\nrain\n").vectors()
+        ours = sentkit(
+            "encode", "-m", each, "-q", "--precision", "fp32", stdin="a cat\nrain\n"
+        ).vectors()
         assert report["missing_keys"] == set()
         assert abs(ours - theirs).max() < 1e-5
 
 
 def test_the_card_describes_the_checkpoint(trained, tmp_path):
-    """Base, method, settings, rows, scores, readout, inputs, versions, command; the same bytes each time."""
+    """Base, method, settings, rows, scores, readout, inputs, versions, command; the same bytes each
+    time.
+    """
     flags = ("sbert", *REGRESSION, "--set", "prompt=query: ")
     folder = trained(*flags)
     files = contents(folder)
@@ -63,30 +73,57 @@ def test_the_card_describes_the_checkpoint(trained, tmp_path):
     front, _, body = text.removeprefix("---\n").partition("\n---\n")
     lines = {"library_name: sentence-transformers", 'base_model: "my-base"', "- sentkit"}
 
-    assert lines | {"pipeline_tag: sentence-similarity", "- sentence-transformers"} <= {*front.splitlines()}
+    assert lines | {"pipeline_tag: sentence-similarity", "- sentence-transformers"} <= {
+        *front.splitlines()
+    }
     assert "# sbert, trained from my-base" in body
     assert "16 numbers, read by `mean`" in body
-    for fact in ("| rows | 3 |", "| seed | 0 |", f"| steps | {made['step']} |", "`objective=regression`"):
+    for fact in (
+        "| rows | 3 |",
+        "| seed | 0 |",
+        f"| steps | {made['step']} |",
+        "`objective=regression`",
+    ):
         assert fact in body
     low, high = made["dev_ci95"]
     scores = f"{made['dev']:.2f} [{low:.2f}, {high:.2f}; 95 %] (base: {made['dev_before']:.2f})"
     assert f"| dev, Spearman x 100 | {scores} |" in body
     assert str(folder.parent) not in text
     assert {name for name, content in contents(folder).items() if content != files[name]} == {
-        "README.md", "sentkit.json",
-    }  # fmt: skip
+        "README.md",
+        "sentkit.json",
+    }
     assert (folder / "README.md").read_text() == text.replace("query: '", "query: ' -f")
     assert f"\n\n    {made['command']}\n\n" in text.replace(" -f", "")
-    assert shlex.split(made["command"])[:6] == ["sentkit", "train", "sbert", "rows.jsonl", "-o", "out"]
+    assert shlex.split(made["command"])[:6] == [
+        "sentkit",
+        "train",
+        "sbert",
+        "rows.jsonl",
+        "-o",
+        "out",
+    ]
     rows = hashlib.sha256((tmp_path / "rows.jsonl").read_bytes()).hexdigest()
     base = next(each["sha256"] for each in made["inputs"] if each["flag"] == "-m")
 
-    for line in (f"rows.jsonl | FILE | {rows}", f"my-base | -m | {base}", f"rows.jsonl | --dev | {rows}"):
+    for line in (
+        f"rows.jsonl | FILE | {rows}",
+        f"my-base | -m | {base}",
+        f"rows.jsonl | --dev | {rows}",
+    ):
         assert f"| {line} |" in text
-    assert f"Made with sentkit {made['made_with']['sentkit']}, torch {made['made_with']['torch']}" in text
+    assert (
+        f"Made with sentkit {made['made_with']['sentkit']}, torch {made['made_with']['torch']}"
+        in text
+    )
     assert "of at most 128 tokens" in text
-    assert 'The prompt "query: " is added before a text. The vectors do not have unit length.' in text
-    assert "No prompt is added to a text." in (trained("mlm", *FRESH, output="no") / "README.md").read_text()
+    assert (
+        'The prompt "query: " is added before a text. The vectors do not have unit length.' in text
+    )
+    assert (
+        "No prompt is added to a text."
+        in (trained("mlm", *FRESH, output="no") / "README.md").read_text()
+    )
 
 
 def test_an_exported_checkpoint_has_a_card_of_its_own(trained, sentkit, tmp_path):

@@ -1,4 +1,6 @@
-"""`sentkit train defsent-plus`: definitions and entries in, a checkpoint out, read in the best way."""
+"""`sentkit train defsent-plus`: definitions and entries in, a checkpoint out, read in the
+best way.
+"""
 
 import json
 
@@ -29,14 +31,18 @@ def rows(tmp_path, jsonl):
 
 @pytest.fixture
 def entries(sentkit, rows, tiny):
-    done = sentkit("build-entries", rows, "-m", tiny, "--readout", "mean", "-o", "entries.safetensors", "-q")
+    done = sentkit(
+        "build-entries", rows, "-m", tiny, "--readout", "mean", "-o", "entries.safetensors", "-q"
+    )
     assert (done.code, done.err) == (0, "")
     return "entries.safetensors"
 
 
 @pytest.fixture
 def train(sentkit, tiny, rows, entries):
-    """`sentkit train defsent-plus dict.jsonl --entries entries.safetensors -m TINY -o out` and more."""
+    """`sentkit train defsent-plus dict.jsonl --entries entries.safetensors -m TINY -o out` and
+    more.
+    """
 
     command = ("train", "defsent-plus", rows, "-m", tiny, "--entries", entries, *QUICK)
     return lambda *flags, output="out": sentkit(*command, "-o", output, *flags)
@@ -55,7 +61,9 @@ def test_the_checkpoint_records_its_entries(train, sentkit, tiny):
     assert (done.rows[0]["method"], done.rows[0]["step"]) == ("defsent-plus", 3)
     assert (own["readout"], own["rows"], own["parents"]) == ("mean", 7, [str(tiny)])
     assert own["pooler"] == {"activation": "tanh", "readout": "pooler:mean", "lands_in": space}
-    assert own["entries"].items() >= {"file": "entries.safetensors", "count": 5, "_emb": emb}.items()
+    assert (
+        own["entries"].items() >= {"file": "entries.safetensors", "count": 5, "_emb": emb}.items()
+    )
     assert own["entries"]["hash"] == own["run"]["entries"]
     assert (encoded.partition(":")[0], target_space(encoded)) == ("out/mean", None)
     assert target_space(pooled) == space
@@ -75,7 +83,9 @@ def test_the_projection_may_come_from_another_checkpoint(train, tiny, copy_of, t
     save_file(tensors | {name: tensors[name] + 1}, other / "model.safetensors", {"format": "pt"})
     resumed = train(*flags, "--resume")
     assert train(*flags, "-f", output="two").code == 0
-    weights = [contents(tmp_path / folder)["model.safetensors"] for folder in ("plain", "out", "two")]
+    weights = [
+        contents(tmp_path / folder)["model.safetensors"] for folder in ("plain", "out", "two")
+    ]
 
     assert (weights[0] == weights[1], weights[1] == weights[2]) == (True, False)
     assert record_of("out")["run"]["projection_hash"] != record_of("two")["run"]["projection_hash"]
@@ -84,7 +94,9 @@ def test_the_projection_may_come_from_another_checkpoint(train, tiny, copy_of, t
     assert f"would overwrite the input {other}" in own.err
 
 
-def test_entries_of_another_kind_of_model_are_reported(sentkit, rows, tiny, entries, copy_of, tmp_path):
+def test_entries_of_another_kind_of_model_are_reported(
+    sentkit, rows, tiny, entries, copy_of, tmp_path
+):
     folder = copy_of(tiny)
     rules = json.loads((folder / "tokenizer.json").read_text())
     (folder / "tokenizer.json").write_text(json.dumps(rules | {"normalizer": None}))
@@ -93,7 +105,10 @@ def test_entries_of_another_kind_of_model_are_reported(sentkit, rows, tiny, entr
     own = sentkit("train", "defsent-plus", rows, "-m", tiny, *flags, "-f")
 
     assert done.code == own.code == 0
-    assert f"entries.safetensors: the entries were made with {tiny}, which has another tokenizer" in done.err
+    assert (
+        f"entries.safetensors: the entries were made with {tiny}, which has another tokenizer"
+        in done.err
+    )
     assert "another tokenizer" not in own.err
 
 

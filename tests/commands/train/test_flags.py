@@ -11,7 +11,9 @@ def test_every_method_is_listed_with_its_settings(sentkit):
         told = " ".join(sentkit("train", name, "--list").out.decode().split())
         assert name in listed
         assert "epochs=" in told
-        assert told.count("[paper]") + told.count("[released code]") + told.count("[our choice]") >= 20
+        assert (
+            told.count("[paper]") + told.count("[released code]") + told.count("[our choice]") >= 20
+        )
 
 
 def test_the_methods_are_in_three_groups(on_terminal):

@@ -17,9 +17,14 @@ def test_links_in_the_folder_of_the_state_are_not_followed(train, tmp_path):
 
 
 def test_the_remains_of_a_replaced_checkpoint_are_removed(train, tmp_path):
-    """With -f the old folder is there for a moment; --resume of a finished run, also with -f, is quick."""
+    """With -f the old folder is there for a moment; --resume of a finished run, also with -f, is
+    quick.
+    """
     assert train().code == 0
-    before, written = contents(tmp_path / "out"), (tmp_path / "out/model.safetensors").stat().st_mtime_ns
+    before, written = (
+        contents(tmp_path / "out"),
+        (tmp_path / "out/model.safetensors").stat().st_mtime_ns,
+    )
     for flags in ((), ("-f",), ("-f",)):
         assert train("--resume", *flags).code == 0
         assert contents(tmp_path / "out") == before

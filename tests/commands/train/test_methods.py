@@ -9,7 +9,11 @@ from sentkit.training.catalogue import METHODS
 from support import TEXTS, write_rows
 from training.small import FEWER, every_field
 
-NEEDS = FEWER | {"mlm": {"head": "fresh"}, "clear": {"head": "fresh"}, "defsent-plus": {"max_length": 64}}
+NEEDS = FEWER | {
+    "mlm": {"head": "fresh"},
+    "clear": {"head": "fresh"},
+    "defsent-plus": {"max_length": 64},
+}
 PROMPTED = {  # templates around a text that ends with a full stop; sentence-transformers has none
     "promptbert": 'This sentence of "{}" means [MASK].',
     "sncse": 'This sentence : " {} " means [MASK] .',
@@ -27,7 +31,13 @@ def made(sentkit, tiny, tmp_path):
         assert (done.code, done.err) == (0, "")
 
     def make(name, *more):
-        command = ["train", name, "rows.jsonl", *more, *("--batch", 4, "--epochs", 2, "--threads", 1, "-q")]
+        command = [
+            "train",
+            name,
+            "rows.jsonl",
+            *more,
+            *("--batch", 4, "--epochs", 2, "--threads", 1, "-q"),
+        ]
         if name == "defsent":
             given = ("rows.jsonl", "-m", tiny, "-o", "with_head", "-q", "--threads", 1)
             run("train", "mlm", *given, head="fresh", lr=1e-9, warmup=0)
@@ -42,7 +52,9 @@ def made(sentkit, tiny, tmp_path):
 
 
 def loaded_whole(folder):
-    """Its model in transformers. Only a pooler can be missing, and all weights have the type of the file."""
+    """Its model in transformers. Only a pooler can be missing, and all weights have the type of the
+    file.
+    """
     import transformers
 
     model, report = transformers.AutoModel.from_pretrained(folder, output_loading_info=True)
@@ -58,7 +70,9 @@ KINDS = ("simcse", "sg-bert", "is-bert", "defsent-plus", "distill", "mlm")
 SLOW = [name for name in METHODS if name not in (*KINDS, *PROMPTED)]
 
 
-@pytest.mark.parametrize("name", [*KINDS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+@pytest.mark.parametrize(
+    "name", [*KINDS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+)
 def test_sentence_transformers_gives_the_same_vectors(made, sentkit, name):
     from sentence_transformers import SentenceTransformer
 
@@ -81,7 +95,9 @@ def test_transformers_gives_the_state_of_the_mask(made, sentkit, name):
 
     folder = made(name)
     texts = [text + "." for text in TEXTS]
-    ours = sentkit("encode", "-m", folder, "--precision", "fp32", "-q", stdin="\n".join(texts)).vectors()
+    ours = sentkit(
+        "encode", "-m", folder, "--precision", "fp32", "-q", stdin="\n".join(texts)
+    ).vectors()
     model = loaded_whole(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     for text, vector in zip(texts, ours, strict=True):

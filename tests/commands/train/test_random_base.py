@@ -13,10 +13,23 @@ from support import ROOT
 def test_the_lines_of_the_manual_write_a_base_that_mlm_trains(sentkit, tiny, texts, tmp_path):
     """At first as good as guessing among all words: the logarithm of their number."""
     page = (ROOT / "sentkit/pages/train.txt").read_text()
-    [lines] = re.findall(r"(?:^  .*\n)*^  from transformers import .*\n(?:^  .*\n)*", page, re.MULTILINE)
+    [lines] = re.findall(
+        r"(?:^  .*\n)*^  from transformers import .*\n(?:^  .*\n)*", page, re.MULTILINE
+    )
     (tmp_path / "config.json").write_bytes((tiny / "config.json").read_bytes())
     exec(compile(textwrap.dedent(lines).replace("TOKENIZER", str(tiny)), "page", "exec"), {})
-    recipe = ("--set", "max_length=16", "--batch", "3", "--lr", "0.01", "--threads", "1", "--epochs", "30")
+    recipe = (
+        "--set",
+        "max_length=16",
+        "--batch",
+        "3",
+        "--lr",
+        "0.01",
+        "--threads",
+        "1",
+        "--epochs",
+        "30",
+    )
     done = sentkit("train", "mlm", texts, "-m", "BASE", "-o", "out", *recipe)
     losses = [row["loss"] for row in log_of() if "loss" in row]
     trained, base = load_file("out/model.safetensors"), load_file("BASE/model.safetensors")

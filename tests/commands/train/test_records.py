@@ -19,15 +19,31 @@ TITLES = "titles.txt -o made -q --epochs 1 --set warmup=0"
 OF_PAIRS = "pairs.jsonl -o made -q --epochs 1 --set warmup=0"
 ROWS = "rows.jsonl -o made -q --epochs 1 --batch 4"
 OF_DOCUMENTS = [
-    ("README.md", "sentkit train simcse examples/data/titles.txt -m nano -o out/run --epochs 10 --lr 3e-4 "
-     "--dev examples/data/pairs.jsonl --resume", ""),
-    ("examples/README.md", "sentkit distill-static examples/data/titles.txt -m nano --weights sif --dim 64 "
-     "-o out/static", ""),
-    ("examples/README.md", "sentkit export -m nano --readout mean-last2 --prompt 'query: ' --normalize "
-     "-o out/ckpt", ""),
+    (
+        "README.md",
+        "sentkit train simcse examples/data/titles.txt -m nano -o out/run --epochs 10 "
+        "--lr 3e-4 "
+        "--dev examples/data/pairs.jsonl --resume",
+        "",
+    ),
+    (
+        "examples/README.md",
+        "sentkit distill-static examples/data/titles.txt -m nano --weights sif "
+        "--dim 64 "
+        "-o out/static",
+        "",
+    ),
+    (
+        "examples/README.md",
+        "sentkit export -m nano --readout mean-last2 --prompt 'query: ' --normalize -o out/ckpt",
+        "",
+    ),
     ("sentkit/pages/train.txt", "sentkit train simcse titles.txt -m BASE -o ckpt --epochs 2", ""),
-    ("sentkit/pages/train.txt",
-     "sentkit train simcse titles.txt -o runs --dev pairs.jsonl --set lr=1e-5,3e-5", ""),
+    (
+        "sentkit/pages/train.txt",
+        "sentkit train simcse titles.txt -o runs --dev pairs.jsonl --set lr=1e-5,3e-5",
+        "",
+    ),
     ("sentkit/pages/distill-static.txt", "sentkit distill-static -m CHECKPOINT -o static", ""),
     ("sentkit/pages/export.txt", "sentkit export -m BASE --readout mean-last2 -o ckpt", ""),
     ("sentkit/pages/export.txt", "sentkit export --prompt 'query: ' --normalize -o queries", ""),
@@ -47,7 +63,7 @@ OF_DOCUMENTS = [
     ("examples/systems.jsonl", "sentkit train pairsupcon --set beta=0.5", ROWS),
     ("examples/systems.jsonl", "sentkit train pairsupcon --preset cls", ROWS),
     ("examples/systems.jsonl", "sentkit train sncse", OF_PAIRS),
-]  # fmt: skip
+]
 
 
 @pytest.fixture
@@ -70,12 +86,16 @@ def commands_of(record):
 
 
 def repeat(execute, line, folders):
-    """Run a line in the first folder and the printed commands in the second; compare the checkpoints."""
+    """Run a line in the first folder and the printed commands in the second; compare the
+    checkpoints.
+    """
     first, second = folders
     done = execute(["sh", "-ec", line], first)
     assert done.returncode == 0, done.stderr
     output = shlex.split(line)[shlex.split(line).index("-o") + 1]
-    checkpoints = [path.parent.relative_to(first) for path in (first / output).rglob("sentkit.json")]
+    checkpoints = [
+        path.parent.relative_to(first) for path in (first / output).rglob("sentkit.json")
+    ]
     printed = execute(["sentkit", "inspect", f"./{checkpoints[0]}"], first)
     [command] = commands_of(json.loads(printed.stdout)["lineage"])
     assert shlex.split(command) == shlex.split(line)
@@ -115,7 +135,17 @@ def test_the_commands_of_all_bases_make_the_same_bytes(execute, tiny, tmp_path):
         (folder / rows).write_text(in_jsonl(*({"left": row["text_a"], **row} for row in PAIRS)))
         (folder / "texts.txt").write_text("".join(text + "\n" for text in TEXTS))
         shutil.copytree(tiny, folder / "base")
-    sbert = ["train", "sbert", rows, "--dev", rows, "--field", "text_a=left", "--set", "objective=regression"]
+    sbert = [
+        "train",
+        "sbert",
+        rows,
+        "--dev",
+        rows,
+        "--field",
+        "text_a=left",
+        "--set",
+        "objective=regression",
+    ]
     quick = ["--threads", "1", "--batch", "5", "-q"]
     typed = [
         ["sentkit", *sbert, "--lr", "0.0123456789", "-m", "base", "-o", "a/b", *quick],
@@ -148,8 +178,10 @@ def test_a_terminal_shows_the_commands(train, sentkit, on_terminal):
     assert lines[10][0] == "lineage.command"
     assert lines[10][1].strip() == "sentkit export -m runs/seed-4 -o made"
     assert [line[0] for line in lines[11:14]] == [
-        "lineage.bases.1.model", "lineage.bases.1.command", "lineage.bases.1.this_run.seed",
-    ]  # fmt: skip
+        "lineage.bases.1.model",
+        "lineage.bases.1.command",
+        "lineage.bases.1.this_run.seed",
+    ]
     assert lines[11][1].strip() == "runs/seed-4"
     assert lines[13][1].strip() == "4"
     assert lines[14][0] == "..."
@@ -159,7 +191,9 @@ def test_one_of_several_checkpoints_of_a_command_says_which_one_it_is(train, sen
     """Also in its card; an export of it is the only one of its command."""
     train("--set", "lr=1e-2,3e-2", "--seed", "0,1", output="grid")
     sentkit("export", "-m", "grid/lr=3e-2/seed-1", "-o", "made")
-    card, exported = (Path(folder, "README.md").read_text() for folder in ("grid/lr=3e-2/seed-1", "made"))
+    card, exported = (
+        Path(folder, "README.md").read_text() for folder in ("grid/lr=3e-2/seed-1", "made")
+    )
 
     assert record_of("grid/lr=3e-2/seed-1")["this_run"] == {"lr": "3e-2", "seed": 1}
     assert "This is the one with `lr=3e-2`, `seed=1`." in card
@@ -174,10 +208,15 @@ def test_the_inputs_have_digests(train, sentkit, tiny, texts):
     digest = hashlib.sha256(Path(texts).read_bytes()).hexdigest()
     [rows] = [given for given in record_of()["inputs"] if given["flag"] == "FILE"]
     [base] = [given for given in record_of()["inputs"] if given["flag"] == "-m"]
-    lines = [f"{hashlib.sha256((tiny / name).read_bytes()).hexdigest()}  {name}\n" for name in sorted(
-        path.name for path in tiny.iterdir()
-        if path.name in ("config.json", "tokenizer.json", "vocab.txt") or path.suffix == ".safetensors"
-    )]  # fmt: skip
+    lines = [
+        f"{hashlib.sha256((tiny / name).read_bytes()).hexdigest()}  {name}\n"
+        for name in sorted(
+            path.name
+            for path in tiny.iterdir()
+            if path.name in ("config.json", "tokenizer.json", "vocab.txt")
+            or path.suffix == ".safetensors"
+        )
+    ]
 
     assert rows["sha256"] == digest
     assert base["sha256"] == hashlib.sha256("".join(lines).encode()).hexdigest()
@@ -185,10 +224,24 @@ def test_the_inputs_have_digests(train, sentkit, tiny, texts):
 
 def test_secrets_of_urls_are_hidden_and_other_words_are_as_typed():
     """A byte that is not UTF-8 becomes a character."""
-    words = ["train", "simcse", "https://user:word@host/rows.txt?token=x", "it's", "", "--set", "prompt=a b"]
+    words = [
+        "train",
+        "simcse",
+        "https://user:word@host/rows.txt?token=x",
+        "it's",
+        "",
+        "--set",
+        "prompt=a b",
+    ]
     line = quoted_command(words)
 
-    assert shlex.split(line) == ["sentkit", "train", "simcse", "https://host/rows.txt?...", *words[3:]]
+    assert shlex.split(line) == [
+        "sentkit",
+        "train",
+        "simcse",
+        "https://host/rows.txt?...",
+        *words[3:],
+    ]
     assert quoted_command(["cat", "a\udcff"]) == "sentkit cat 'a\N{REPLACEMENT CHARACTER}'"
 
 
@@ -218,7 +271,9 @@ def test_a_state_without_a_command_is_resumed(train, stop_at):
 
     assert resumed.code == 0
     assert record_of()["command"].endswith("--resume")
-    assert Path("out/model.safetensors").read_bytes() == Path("whole/model.safetensors").read_bytes()
+    assert (
+        Path("out/model.safetensors").read_bytes() == Path("whole/model.safetensors").read_bytes()
+    )
 
 
 OBJECT = {

@@ -20,7 +20,9 @@ def test_encode_reads_the_checkpoint(train, sentkit, tmp_path, tiny):
 
     assert (done.code, done.err) == (0, "")
     unscored = {"step": 3, "dev_before": None, "dev": None}
-    assert done.rows == [{"checkpoint": "out", "seed": 0, "method": "simcse", "readout": "cls", **unscored}]
+    assert done.rows == [
+        {"checkpoint": "out", "seed": 0, "method": "simcse", "readout": "cls", **unscored}
+    ]
     found = [made[name] for name in ("readout", "method", "parents", "rows")]
     assert found == ["cls", "simcse", [str(tiny)], 9]
     assert read.rows[0]["_emb"].startswith("out/cls:")
@@ -29,7 +31,8 @@ def test_encode_reads_the_checkpoint(train, sentkit, tmp_path, tiny):
 
 
 def test_each_of_several_seeds_is_a_separate_run(train, tmp_path, dev):
-    """Each has the bytes of a run alone, in every file. The weights differ. Finished runs do not change.
+    """Each has the bytes of a run alone, in every file. The weights differ. Finished runs do not
+    change.
 
     The table has mean and deviation.
     """
@@ -43,16 +46,24 @@ def test_each_of_several_seeds_is_a_separate_run(train, tmp_path, dev):
     zero, one = (without_command(tmp_path / f"runs/seed-{seed}") for seed in (0, 1))
     assert one == without_command(tmp_path / "alone")
     assert one["model.safetensors"] != zero["model.safetensors"]
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["seed-0", "seed-1", "seed-2"]
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
+        "seed-0",
+        "seed-1",
+        "seed-2",
+    ]
     assert (tmp_path / "runs/seed-0/steps.jsonl").exists()
     assert (tmp_path / "runs/seed-1/sentkit.json").stat().st_mtime_ns == before
-    assert [row["checkpoint"] for row in again.rows] == [f"runs/seed-{n}" for n in range(3)] + ["runs"]
+    assert [row["checkpoint"] for row in again.rows] == [f"runs/seed-{n}" for n in range(3)] + [
+        "runs"
+    ]
     assert again.rows[3]["dev_mean"] == pytest.approx(np.mean(scores))
     assert again.rows[3]["dev_sd"] == pytest.approx(np.std(scores, ddof=1))
 
 
 def test_the_best_step_is_kept(train, tmp_path, dev):
-    """Judged before training, every N steps and after each epoch. The other lines are those without --dev."""
+    """Judged before training, every N steps and after each epoch. The other lines are those without
+    --dev.
+    """
     run = ("--epochs", 3, "--lr", 0.01)
     train("--dev", dev, "--set", "eval_every=2", *run)
     train(*run, output="without")
@@ -61,7 +72,11 @@ def test_the_best_step_is_kept(train, tmp_path, dev):
     best = max(looks[1:], key=lambda row: row["dev"])
 
     assert [row["step"] for row in looks] == [0, 2, 3, 4, 6, 8, 9]
-    assert (made["step"], made["dev"], made["dev_before"]) == (best["step"], best["dev"], looks[0]["dev"])
+    assert (made["step"], made["dev"], made["dev_before"]) == (
+        best["step"],
+        best["dev"],
+        looks[0]["dev"],
+    )
     assert {"step", "of", "epoch", "loss", "terms", "lr", "norm", "tokens"} == log[1].keys()
     assert [row for row in log if "dev" not in row] == log_of("without")
 
@@ -84,7 +99,9 @@ def test_a_run_of_an_earlier_version_is_resumed_with_its_schedule(train, tmp_pat
 
 
 def test_a_limit_of_steps_ends_the_run_and_its_schedule(train, tmp_path, dev, stop_at):
-    """Four of six steps, from 0.1 to 0 in four steps; also of a run that was stopped after step 2."""
+    """Four of six steps, from 0.1 to 0 in four steps; also of a run that was stopped after
+    step 2.
+    """
     flags = ("--dev", dev, "--epochs", 2, "--lr", 0.1, "--set", "steps=4", "--save-every", 1)
     assert train(*flags, output="whole").code == 0
     with stop_at(2):
@@ -118,12 +135,17 @@ def test_dev_before_uses_the_readout_of_the_base(sentkit, tiny, copy_of, texts, 
     for done, name, readout in ((kept, "kept", "mean"), (other, "other", "cls")):
         row = done.rows[0]
         assert row["readout"] == readout
-        assert [row["dev_before"], row["dev"]] == pytest.approx([scores["base"], scores[name]], rel=1e-6)
+        assert [row["dev_before"], row["dev"]] == pytest.approx(
+            [scores["base"], scores[name]], rel=1e-6
+        )
 
 
 WORSE = "every scored step is worse than the base on --dev: "
 EQUAL = "no scored step is better than the base on --dev: "
-TRY = "; try a lower --lr than 3e-05, or more rows, or rows that are closer to those of --dev; else keep "
+TRY = (
+    "; try a lower --lr than 3e-05, or more rows, or rows that are closer to those of --dev; "
+    "else keep "
+)
 TRY += "the base"
 
 
@@ -141,7 +163,9 @@ TRY += "the base"
         (74.490002, 74.490001, EQUAL + "74.49 before training (readout cls), 74.49 at step 1"),
     ],
 )
-def test_scores_before_training_are_compared(sentkit, tiny, texts, dev, monkeypatch, before, after, problem):
+def test_scores_before_training_are_compared(
+    sentkit, tiny, texts, dev, monkeypatch, before, after, problem
+):
     scores = iter([before, after])
     monkeypatch.setattr(Trainer, "_score", lambda *_: next(scores))
     done = sentkit("train", "simcse", texts, "-m", tiny, "--dev", dev, "--threads", 1, "-o", "out")
@@ -157,7 +181,9 @@ def test_scores_before_training_are_compared(sentkit, tiny, texts, dev, monkeypa
 def test_of_steps_that_are_worse_than_the_base_the_best_is_kept(
     sentkit, copy_of, tiny, texts, dev, monkeypatch, final, kept
 ):
-    """The weights are those of that step, not of the base, and the message says how to train better."""
+    """The weights are those of that step, not of the base, and the message says how to train
+    better.
+    """
     base = copy_of(tiny, "base")
     (base / "sentkit.json").write_text('{"readout":"mean"}')
     command = ["train", "simcse", texts, "-m", base, "--batch", 9, "--threads", 1, "--lr", "1e-2"]
@@ -175,11 +201,14 @@ def test_of_steps_that_are_worse_than_the_base_the_best_is_kept(
     weights = [contents(Path(name))["model.safetensors"] for name in ("out", "short")]
     assert weights[0] == weights[1]
     assert warning.partition("; try ")[2] == (
-        "a lower --lr than 0.01, fewer --epochs, --set readout=mean, that of the base, or more rows, or rows "
+        "a lower --lr than 0.01, fewer --epochs, --set readout=mean, that of the base, or more "
+        "rows, or rows "
         "that are closer to those of --dev; else keep the base"
     )
     said = "every scored step is worse" if final == "best" else "the result is not better"
-    assert f"warning: {said} than the base on --dev: 54.90 before training (readout mean), " in warning
+    assert (
+        f"warning: {said} than the base on --dev: 54.90 before training (readout mean), " in warning
+    )
     assert f"{saved:.2f} at step {kept}, which is kept (readout cls)" in warning
 
 
@@ -196,7 +225,18 @@ def test_a_base_through_transformers_can_be_trained(train, sentkit):
     assert sentkit("encode", "-m", "out", "-q", stdin="a cat\n").code == 0
 
 
-ANCHORS = ["a cat", "the dog sat", "a cat", "rain", "the sea", "dogs play", "the sea", "a dog", "cats", "sea"]
+ANCHORS = [
+    "a cat",
+    "the dog sat",
+    "a cat",
+    "rain",
+    "the sea",
+    "dogs play",
+    "the sea",
+    "a dog",
+    "cats",
+    "sea",
+]
 POSITIVES = ["cats", "a dog sat", "the cat", "the rain", "sea", "a dog plays"]
 POSITIVES += ["sea", "cats", "a sea", "the cat"]
 
@@ -204,7 +244,9 @@ POSITIVES += ["sea", "cats", "a sea", "the cat"]
 def cosines_of(sentkit, texts):
     """All cosines of the texts by the trained encoder, through `encode`."""
     rows = in_jsonl(*({"text": text} for text in texts))
-    vectors = sentkit("encode", "-m", "out", "--precision", "fp32", "-q", stdin=rows).vectors().tolist()
+    vectors = (
+        sentkit("encode", "-m", "out", "--precision", "fp32", "-q", stdin=rows).vectors().tolist()
+    )
     return [[BY_HAND["cosine"](a, b) for b in vectors] for a in vectors]
 
 
@@ -231,7 +273,10 @@ def test_pairs_without_scores_have_the_mrr_of_their_positives(train, sentkit, tm
 
 def test_triplets_have_the_share_of_closer_positives(train, sentkit, tmp_path):
     names, negatives = ("anchor", "positive", "negative"), POSITIVES[3:] + POSITIVES[:3]
-    rows = [dict(zip(names, row, strict=True)) for row in zip(ANCHORS, POSITIVES, negatives, strict=True)]
+    rows = [
+        dict(zip(names, row, strict=True))
+        for row in zip(ANCHORS, POSITIVES, negatives, strict=True)
+    ]
     (tmp_path / "dev.jsonl").write_text(in_jsonl(*rows))
     row = train("--dev", "dev.jsonl", "--lr", 0.01).rows[0]
     cosines = cosines_of(sentkit, [*ANCHORS, *POSITIVES, *negatives])
@@ -241,7 +286,9 @@ def test_triplets_have_the_share_of_closer_positives(train, sentkit, tmp_path):
     assert row["dev"] == pytest.approx(10 * hits.sum())
     drawn = np.random.Generator(np.random.Philox(0)).integers(0, 10, size=(50, 10))
     assert made["metric"] == "accuracy of triplets"
-    assert made["dev_ci95"] == pytest.approx(np.percentile(100 * hits[drawn].mean(axis=1), [2.5, 97.5]))
+    assert made["dev_ci95"] == pytest.approx(
+        np.percentile(100 * hits[drawn].mean(axis=1), [2.5, 97.5])
+    )
 
 
 def test_the_interval_of_dev_is_that_of_score(train, sentkit, tmp_path, monkeypatch):

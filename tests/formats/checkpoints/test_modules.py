@@ -24,7 +24,12 @@ def pipeline(*extra):
     """A modules.json of these types; the folders are the root, 1_Type, 2_Type, ..."""
     kinds = ["Transformer", *extra]
     return [
-        {"idx": place, "name": str(place), "path": f"{place}_{kind}" if place else "", "type": OLD + kind}
+        {
+            "idx": place,
+            "name": str(place),
+            "path": f"{place}_{kind}" if place else "",
+            "type": OLD + kind,
+        }
         for place, kind in enumerate(kinds)
     ]
 
@@ -53,7 +58,9 @@ def problem_of(folder):
 
 
 def test_a_default_prompt_without_text_is_empty(saved):
-    assert declared(saved(lambda: [modules().Pooling(8)], prompts={"query": "query : "})).prompt == ""
+    assert (
+        declared(saved(lambda: [modules().Pooling(8)], prompts={"query": "query : "})).prompt == ""
+    )
 
 
 NO_LISTING = 'modules.json: expected a list of modules, each with "type" and "path"'
@@ -79,7 +86,11 @@ DEFAULT = '"default_prompt_name" is {!r}, which is not in "prompts"'
             )
         ),
         *(
-            (pipeline(*kinds), {f"{n}_{kind}__config": {} for n, kind in enumerate(kinds, 1)}, problem)
+            (
+                pipeline(*kinds),
+                {f"{n}_{kind}__config": {} for n, kind in enumerate(kinds, 1)},
+                problem,
+            )
             for kinds, problem in (
                 (["Normalize", "Pooling"], f"1_Normalize: module Normalize {OTHER}"),
                 (["Dense", "Pooling"], f"1_Dense: module Dense {OTHER}"),
@@ -87,10 +98,17 @@ DEFAULT = '"default_prompt_name" is {!r}, which is not in "prompts"'
             )
         ),
         *(
-            (POOLED, {"1_Pooling__config": {"pooling_mode": mode}}, f"1_Pooling: pooling {words} {NOT}")
+            (
+                POOLED,
+                {"1_Pooling__config": {"pooling_mode": mode}},
+                f"1_Pooling: pooling {words} {NOT}",
+            )
             for mode, words in ((["cls", "median"], "cls + median"), (None, "None"), ([], ""))
         ),
-        *(([{"type": "x.Dense", "path": path}], {}, OUTSIDE.format(path)) for path in ("../b", "a/../b")),
+        *(
+            ([{"type": "x.Dense", "path": path}], {}, OUTSIDE.format(path))
+            for path in ("../b", "a/../b")
+        ),
         *((listing, {}, NO_LISTING) for listing in ({}, [{"type": "Pooling"}])),
     ],
 )
@@ -110,7 +128,9 @@ def test_the_prompt_of_instructor_models_is_excluded_by_their_name(tmp_path, mon
 
 
 def test_the_new_schema_has_priority(tmp_path):
-    readout = declared(pooled(tmp_path, {"pooling_mode": "max", "pooling_mode_cls_token": True})).readout
+    readout = declared(
+        pooled(tmp_path, {"pooling_mode": "max", "pooling_mode_cls_token": True})
+    ).readout
 
     assert readout.name == "max"
 
@@ -193,14 +213,23 @@ def test_sentkit_json_can_declare_averaged_layers(tmp_path):
     [
         ({"readout": 3}, 'sentkit.json: "readout" is 3, expected str'),
         ({"readout": "best"}, 'sentkit.json: unknown readout "best"'),
-        ({"readout": "cls", "steps": "normalise"}, "sentkit.json: \"steps\" is 'normalise', expected list"),
+        (
+            {"readout": "cls", "steps": "normalise"},
+            "sentkit.json: \"steps\" is 'normalise', expected list",
+        ),
         (
             {"readout": "cls", "steps": ["../other"]},
             'sentkit.json: the path of a module, "../other", is outside the folder',
         ),
-        ({"readout": "cls", "max_length": True}, 'sentkit.json: "max_length" is True, expected int'),
+        (
+            {"readout": "cls", "max_length": True},
+            'sentkit.json: "max_length" is True, expected int',
+        ),
         ({"readout": "cls", "dim": 0}, 'sentkit.json: "dim" is 0, expected 1 or more'),
-        ({"readout": "cls", "prompts": {"a": 1}}, 'sentkit.json: "prompts" is not an object of strings'),
+        (
+            {"readout": "cls", "prompts": {"a": 1}},
+            'sentkit.json: "prompts" is not an object of strings',
+        ),
     ],
 )
 def test_an_invalid_value_in_sentkit_json_is_refused(tmp_path, values, problem):

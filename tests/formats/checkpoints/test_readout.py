@@ -42,7 +42,15 @@ def test_a_name_selects_layers_and_a_reduction(name, layers, reduction):
     [
         *("", "CLS", "mean ", "best"),
         *("L", "L*", "L1+", "L+1", "L*+L1", "L:cls", "L-1:cls", "L*:cls", "L\u0663:cls"),
-        *(f"L{'9' * 5000}:cls", "L1:pooler", "L1+:cls", "L1+L2:max", "L1:cls:mean", "L1:wk", "L*:wk"),
+        *(
+            f"L{'9' * 5000}:cls",
+            "L1:pooler",
+            "L1+:cls",
+            "L1+L2:max",
+            "L1:cls:mean",
+            "L1:wk",
+            "L*:wk",
+        ),
     ],
 )
 def test_an_unknown_name_is_refused_with_a_list_of_names(name):
@@ -65,7 +73,12 @@ def test_a_star_selects_all_layers_and_the_embeddings_and_all_every_readout_of_a
 
 @pytest.mark.parametrize(
     ("short", "whole"),
-    [("L6", "L6:mean"), ("L1+L12", "L1+L12:mean"), ("L*", "L*:mean"), ("cls, L2 ,L*", "cls,L2:mean,L*:mean")],
+    [
+        ("L6", "L6:mean"),
+        ("L1+L12", "L1+L12:mean"),
+        ("L*", "L*:mean"),
+        ("cls, L2 ,L*", "cls,L2:mean,L*:mean"),
+    ],
 )
 def test_layers_without_a_reduction_are_read_by_their_mean(short, whole):
     assert parse_readouts(short, 12) == parse_readouts(whole, 12)
@@ -160,8 +173,18 @@ def test_the_mask_of_the_tokenizer_replaces_the_placeholder(text, full_stop, sen
 
 
 def test_a_template_has_one_sentence_and_one_mask_and_a_known_full_stop():
-    for text in ("", "[X]", "[MASK]", "[X] [X] [MASK]", "[X] [MASK] [MASK]", "X MASK", "bertprompt"):
-        with pytest.raises(UsageError, match=r'template ".*" needs \[X\] once and \[MASK\] once$') as caught:
+    for text in (
+        "",
+        "[X]",
+        "[MASK]",
+        "[X] [X] [MASK]",
+        "[X] [MASK] [MASK]",
+        "X MASK",
+        "bertprompt",
+    ):
+        with pytest.raises(
+            UsageError, match=r'template ".*" needs \[X\] once and \[MASK\] once$'
+        ) as caught:
             Template(text)
         assert caught.value.advice == f"named templates: {', '.join(TEMPLATES)}"
     with pytest.raises(UsageError, match='unknown full-stop rule "loud"'):

@@ -15,7 +15,11 @@ from sentkit.formats.checkpoints.modules import read_modules
 from sentkit.formats.lexicons import word_vectors
 from sentkit.formats.lexicons.model2vec import open_table
 from sentkit.formats.lexicons.thesaurus import read_paraphrases, read_synonyms
-from sentkit.formats.lexicons.word_vectors import holds_word_vectors, read_word_array, read_word_vectors
+from sentkit.formats.lexicons.word_vectors import (
+    holds_word_vectors,
+    read_word_array,
+    read_word_vectors,
+)
 from support import in_jsonl
 
 PLAIN = b"the 0.25 -1 3e-2\ncat 1 2.5 -0.125\n"
@@ -32,7 +36,14 @@ VALUES = [[0.25, -1, 0.03], [1, 2.5, -0.125]]
         PLAIN.removesuffix(b"\n"),
         b"the +.25 -1. 00.03\ncat 1E0 25e-1 -.125\n",
     ],
-    ids=["GloVe", "header", "blanks at the end", "CRLF", "no last newline", "numbers that are not JSON"],
+    ids=[
+        "GloVe",
+        "header",
+        "blanks at the end",
+        "CRLF",
+        "no last newline",
+        "numbers that are not JSON",
+    ],
 )
 @pytest.mark.parametrize(("name", "pack"), [("w.txt", bytes), ("w.vec.gz", gzip.compress)])
 def test_a_line_contains_a_word_and_its_numbers(write, name, pack, content):
@@ -53,12 +64,16 @@ def test_many_lines_agree_with_a_plain_loop(write, monkeypatch, block):
     found = read_word_vectors(write("w.txt", "\n".join(lines).encode()))
 
     assert list(found.words) == [f"word{k}" for k in range(500)]
-    assert found.rows.tolist() == [[float(np.float32(float(number))) for number in row] for row in texts]
+    assert found.rows.tolist() == [
+        [float(np.float32(float(number))) for number in row] for row in texts
+    ]
 
 
 def test_a_word_may_contain_blanks(write):
     """As some of GloVe's do; and a word may be a number."""
-    found = read_word_vectors(write("w.txt", b"the 1 2\n. . . 3 4\nat name@domain.com 5 6\n1984 7 8\n"))
+    found = read_word_vectors(
+        write("w.txt", b"the 1 2\n. . . 3 4\nat name@domain.com 5 6\n1984 7 8\n")
+    )
 
     assert found.words == {"the": 0, ". . .": 1, "at name@domain.com": 2, "1984": 3}
     assert found.rows.tolist() == [[1, 2], [3, 4], [5, 6], [7, 8]]
@@ -84,9 +99,18 @@ def test_words_of_any_script_are_unchanged(write):
             for number in ("x", "true", "null", "nan", "1_0", "1,0")
         ),
         (b"the 1 2\ncat 1e60 2\n", "w.txt:2: a number is too large for float32"),
-        (b"3 2\nthe 1 2\ncat 1 2\n", "w.txt:1: the first line declares 3 words, but the file has 2"),
-        (b"a 1 2\n" * 31_415 + b"b 1 2.5.5\n" + b"a 1 2\n" * 9_999, 'w.txt:31416: "2.5.5" is not a number'),
-        (b"1 2\nthe 1 2\ncat 1 2\n", "w.txt:1: the first line declares 1 words, but the file has 2"),
+        (
+            b"3 2\nthe 1 2\ncat 1 2\n",
+            "w.txt:1: the first line declares 3 words, but the file has 2",
+        ),
+        (
+            b"a 1 2\n" * 31_415 + b"b 1 2.5.5\n" + b"a 1 2\n" * 9_999,
+            'w.txt:31416: "2.5.5" is not a number',
+        ),
+        (
+            b"1 2\nthe 1 2\ncat 1 2\n",
+            "w.txt:1: the first line declares 1 words, but the file has 2",
+        ),
         (b"2 2\nthe 1 2\ncat 1 y\n", 'w.txt:3: "y" is not a number'),
         (b"2 3\nthe 1 2\ncat 1 2\n", "w.txt:2: expected word vectors as text: "),
         (b"Chapter 5\nIt was late.\n", "w.txt:1: expected word vectors as text: "),
@@ -132,7 +156,10 @@ def test_another_file_is_refused_and_a_binary_one_gets_advice(write, content, is
 
 def test_word_vectors_are_recognized_by_the_first_line(write):
     others = [b"the cat sat\n", b"Chapter 5\n", b'{"embedding": [1, 2, 3]}\n', b""]
-    held = [holds_word_vectors(write("w.txt", content)) for content in (PLAIN, b"2 3\n" + PLAIN, *others)]
+    held = [
+        holds_word_vectors(write("w.txt", content))
+        for content in (PLAIN, b"2 3\n" + PLAIN, *others)
+    ]
 
     assert held == [True] * 2 + [False] * 4
 
@@ -190,10 +217,17 @@ SHAPE = "w.npy: an array of {}, expected numbers (rows, width)"
         (ROWS[0], b"the\n", SHAPE.format("float32 and shape (3,)")),
         (np.empty((2, 0), np.float32), BOTH, SHAPE.format("float32 and shape (2, 0)")),
         (ROWS.astype("c8"), BOTH, SHAPE.format("complex64 and shape (2, 3)")),
-        (np.array([[1, np.nan], [1, 1]]), BOTH, "w.npy: the array contains NaN or a number too large"),
+        (
+            np.array([[1, np.nan], [1, 1]]),
+            BOTH,
+            "w.npy: the array contains NaN or a number too large",
+        ),
         (np.array([[1, None], [1, 1]]), BOTH, f"w.npy: {NO_ARRAY}"),
         *((content, BOTH, f"w.npy: {NO_ARRAY}") for content in (b"", b"the 0.5 1\n")),
-        *((b"\x93NUMPY\x01\x00" + end, BOTH, f"w.npy: {NO_ARRAY}") for end in (b"\xff", b"\x02\x00'\n")),
+        *(
+            (b"\x93NUMPY\x01\x00" + end, BOTH, f"w.npy: {NO_ARRAY}")
+            for end in (b"\xff", b"\x02\x00'\n")
+        ),
         (None, BOTH, f"w.npy: {NO_ARRAY}"),
         (ROWS, b"the\n", "w.txt: 1 words, and "),
         (ROWS, b"the\ncat\ndog\n", "w.txt: 3 words, and "),
@@ -218,7 +252,10 @@ def test_an_array_without_words_is_refused(array):
         read_word_array(path)
 
     base = path.removesuffix(".npy")
-    assert str(caught.value) == f"{path}: the file with the words is missing: {base}.txt or {base}.parquet"
+    assert (
+        str(caught.value)
+        == f"{path}: the file with the words is missing: {base}.txt or {base}.parquet"
+    )
 
 
 def test_words_in_parquet_without_pyarrow(array, monkeypatch):
@@ -310,7 +347,10 @@ def test_the_config_contains_length_and_normalization(model2vec, config, normali
         ({"embeddings": TABLE.astype(np.uint8)}, '"embeddings" is 13 x 2 of U8, expected a row'),
         ({"embeddings": TABLE, "weights": ONES[:12]}, rf'"weights" is 12 {EACH}'),
         ({"embeddings": TABLE[:3], "mapping": 0 * ONES}, rf'"mapping" is 13 {EACH}'),
-        ({"embeddings": TABLE[:3], "mapping": np.full(TOKENS, 3)}, '"mapping" contains row numbers that'),
+        (
+            {"embeddings": TABLE[:3], "mapping": np.full(TOKENS, 3)},
+            '"mapping" contains row numbers that',
+        ),
     ],
 )
 def test_tensors_of_a_wrong_shape_are_refused(model2vec, arrays, problem):
@@ -329,7 +369,7 @@ EXPECTED_KEY, SYNSET = "expected a string or a whole number", "00000001 29 v"
 WORDNET = """\
   1 This software and database is being provided to you, the LICENSEE
   2 and so on
-02086723 05 n 03 dog 0 domestic_dog 0 Canis_familiaris 0 002 @ 02085998 n 0000 @ 01320032 n 0000 | a member
+02086723 05 n 03 dog 0 domestic_dog 0 Canis_familiaris 0 001 @ 02085998 n 0000 | a member
 00005205 00 a 02 absolute(p) 1 total 0 001 & 00005473 a 0000 | perfect
 00001740 03 n 01 entity 0 001 ~ 00001930 n 0000 | that which is
 """
@@ -353,14 +393,17 @@ def test_a_list_of_words(write_rows):
     ]
     table = write_rows("a.tsv", "word\tsynonyms\n", "big\tlarge, very large\n")
 
-    assert read_synonyms([write_rows("a.jsonl", *rows)]) == {"big": ("great", "huge", "large"), "a": ("one",)}
+    assert read_synonyms([write_rows("a.jsonl", *rows)]) == {
+        "big": ("great", "huge", "large"),
+        "a": ("one",),
+    }
     assert read_synonyms([table]) == {"big": ("large", "very large")}
 
 
 @pytest.mark.parametrize("name", ["d.jsonl", "d.jsonl.gz"])
 def test_entries_of_one_synset_are_synonyms(write_rows, name):
-    """A word has the synonyms of all its synsets; phrases and function words are no keys; names have less
-    priority."""
+    """A word has the synonyms of all its synsets; phrases and function words are no keys; names
+    have less priority."""
     synsets = {
         "1": ["attempt", "try", "have a go"],
         "2": ["try", "test"],
@@ -371,7 +414,9 @@ def test_entries_of_one_synset_are_synonyms(write_rows, name):
         "7": ["alone"],
         "8": ["adenine", "a", "A", "base"],
     }
-    rows = [{"entry": entry, "synset": synset} for synset, words in synsets.items() for entry in words]
+    rows = [
+        {"entry": entry, "synset": synset} for synset, words in synsets.items() for entry in words
+    ]
     rows[0]["synset"], rows[1]["definition"] = 1, "x"
 
     assert read_synonyms([write_rows(name, *rows)]) == {
@@ -388,7 +433,9 @@ def test_entries_of_one_synset_are_synonyms(write_rows, name):
 
 @pytest.mark.parametrize("name", ["data.noun", "data.noun.gz", "words.txt"])
 def test_a_data_file_of_wordnet(write_rows, name):
-    """By its lines: the licence is skipped, underscores are blanks, (p) is dropped, the count is in hex."""
+    """By its lines: the licence is skipped, underscores are blanks, (p) is dropped, the count is in
+    hex.
+    """
     assert read_synonyms([write_rows(name, WORDNET)]) == {
         "dog": ("Canis familiaris", "domestic dog"),
         "absolute": ("total",),
@@ -398,7 +445,9 @@ def test_a_data_file_of_wordnet(write_rows, name):
 
 def test_a_count_of_words_is_hexadecimal(write_rows):
     words = " ".join(f"w{n} {n:x}" for n in range(11))
-    found = read_synonyms([write_rows("data.verb", f"00000001 29 v 0b {words} 000 01 + 02 00 | x\n")])
+    found = read_synonyms(
+        [write_rows("data.verb", f"00000001 29 v 0b {words} 000 01 + 02 00 | x\n")]
+    )
 
     assert len(found) == 11
     assert set(found["w0"]) == {f"w{n}" for n in range(1, 11)}
@@ -419,12 +468,28 @@ def paraphrases(paths):
     ("read", "rows", "problem"),
     [
         *(
-            (read_synonyms, [line], ':1: expected "word" and "synonyms", or "entry" and "synset", or a line')
-            for line in ("hello\n", f"{SYNSET} 03 a 0 b 0\n", f"{SYNSET} 02 (p) 0 thing 0 000 | x\n")
+            (
+                read_synonyms,
+                [line],
+                ':1: expected "word" and "synonyms", or "entry" and "synset", or a line',
+            )
+            for line in (
+                "hello\n",
+                f"{SYNSET} 03 a 0 b 0\n",
+                f"{SYNSET} 02 (p) 0 thing 0 000 | x\n",
+            )
         ),
-        (read_synonyms, [{"text": "00000001 29 v 02 a 0 b 0 000"}, {"x": 1}], ':2: expected "word" and'),
+        (
+            read_synonyms,
+            [{"text": "00000001 29 v 02 a 0 b 0 000"}, {"x": 1}],
+            ':2: expected "word" and',
+        ),
         (read_synonyms, [{"word": 7, "synonyms": []}], ':1: "word" is a number, expected a string'),
-        (read_synonyms, [{"word": "a", "synonyms": [7]}], ':1: "synonyms" is not a list of strings'),
+        (
+            read_synonyms,
+            [{"word": "a", "synonyms": [7]}],
+            ':1: "synonyms" is not a list of strings',
+        ),
         (read_synonyms, [{"entry": "a", "synset": None}], f':1: "synset" is null, {EXPECTED_KEY}'),
         (read_synonyms, [{"entry": " ", "synset": 1}], ':1: "entry" is empty'),
         (read_synonyms, [{"word": "a", "synonyms": ["A"]}], ": contains no synonyms"),

@@ -27,7 +27,10 @@ from support import write_output as write
 def contents(folder):
     """Each name with its bytes, or where it links to."""
     paths = [*folder.iterdir()]
-    return {path.name: str(path.readlink()) if path.is_symlink() else path.read_bytes() for path in paths}
+    return {
+        path.name: str(path.readlink()) if path.is_symlink() else path.read_bytes()
+        for path in paths
+    }
 
 
 @pytest.mark.parametrize("suffix", ["gz", "zst"])
@@ -108,7 +111,9 @@ def test_without_the_library_of_a_format_nothing_is_written(tmp_path, monkeypatc
 
 
 def test_files_with_similar_names_stay(tmp_path):
-    """No name beside the output is written, no link there is followed; whether checked or written."""
+    """No name beside the output is written, no link there is followed; whether checked or
+    written.
+    """
     (tmp_path / "precious").write_bytes(b"precious")
     (tmp_path / "a.part").symlink_to("precious")
     (tmp_path / ".a.sentkit-0123456789abcdef").symlink_to("precious")
@@ -124,7 +129,9 @@ def test_files_with_similar_names_stay(tmp_path):
 
 def test_an_existing_temporary_name_is_not_used(tmp_path, monkeypatch):
     (tmp_path / "precious").write_bytes(b"precious")
-    (tmp_path / f".a.sentkit-{HOST}-{os.getpid()}-{bytes(4).hex()}").symlink_to(tmp_path / "precious")
+    (tmp_path / f".a.sentkit-{HOST}-{os.getpid()}-{bytes(4).hex()}").symlink_to(
+        tmp_path / "precious"
+    )
     monkeypatch.setattr(os, "urandom", bytes)
     with pytest.raises(CannotCreateError, match="a: cannot be written: file exists"):
         UnpublishedFile(tmp_path / "a", force=False)
@@ -187,7 +194,10 @@ def test_a_replaced_file_keeps_its_mode_and_its_readers(tmp_path):
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (b'{"text":"\xc2\x9b","embedding":[0.123456,-2]}', b'{"text":"\\u009b","embedding":[0.123456,-2]}'),
+        (
+            b'{"text":"\xc2\x9b","embedding":[0.123456,-2]}',
+            b'{"text":"\\u009b","embedding":[0.123456,-2]}',
+        ),
         (b'{"embedding":[1,2,3,4,5,6,7,8,9,10]}', b'{"embedding":[1,2,3,4,5,6,7,8,9,10]}'),
         (b"[1,2]", b"[1,2]"),
     ],
@@ -291,7 +301,9 @@ def places(tmp_path, monkeypatch):
 def test_an_output_that_would_overwrite_an_input_is_refused(output, source):
     problem = rf"^--rejects {output}: would overwrite the input {source}$"
     with pytest.raises(UsageError, match=problem) as caught:
-        check_places({"-o": "new", "--rejects": ["fresh", output]}, {"FILE": [], "-m": None, "--dev": source})
+        check_places(
+            {"-o": "new", "--rejects": ["fresh", output]}, {"FILE": [], "-m": None, "--dev": source}
+        )
 
     assert caught.value.advice == "choose another output"
 

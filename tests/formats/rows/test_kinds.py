@@ -40,7 +40,10 @@ def test_fields_can_be_mapped(write):
     ("value", "expected"),
     [
         *(("1", "1"), ("1.0", "1"), ('"1"', "1"), ("1e20", "100000000000000000000")),
-        *((n, n) for n in ("18446744073709551615", "100000000000000000001", "-100000000000000000002")),
+        *(
+            (n, n)
+            for n in ("18446744073709551615", "100000000000000000001", "-100000000000000000002")
+        ),
     ],
 )
 def test_a_class_is_the_exact_whole_number(value, expected):
@@ -51,7 +54,11 @@ def test_a_class_is_the_exact_whole_number(value, expected):
 
 @pytest.mark.parametrize(
     "line",
-    ['{"text":T}', '{"id":123456789012345678901, "text" : T,"x":1.10}', '{"n":{"text":"deep"},"text":T}'],
+    [
+        '{"text":T}',
+        '{"id":123456789012345678901, "text" : T,"x":1.10}',
+        '{"n":{"text":"deep"},"text":T}',
+    ],
 )
 def test_the_text_is_replaced_in_place(line):
     found = OneText({}).put(row(line.replace("T", '"a\\u00e9"')), 'b "c" é\n').decode()
@@ -63,13 +70,25 @@ def test_the_text_is_replaced_in_place(line):
     ("texts", "line", "text", "expected"),
     [
         (OneText({"text": "title é"}), '{"text":1,"title é":"a"}', "b", '{"text":1,"title é":"b"}'),
-        (OneText({}, "old"), r'{"text":"\u00e9\/","x":1}', "b", r'{"text":"b","x":1,"old":"\u00e9\/"}'),
-        (OneText({}, "x", replace=True), r'{"text":"\u00e9\/","x":1}', "b", r'{"text":"b","x":"\u00e9\/"}'),
+        (
+            OneText({}, "old"),
+            r'{"text":"\u00e9\/","x":1}',
+            "b",
+            r'{"text":"b","x":1,"old":"\u00e9\/"}',
+        ),
+        (
+            OneText({}, "x", replace=True),
+            r'{"text":"\u00e9\/","x":1}',
+            "b",
+            r'{"text":"b","x":"\u00e9\/"}',
+        ),
         (OneText({}), r'{"text": "\u0020" , "x":1}', None, r'{"text": "\u0020" , "x":1}'),
         (OneText({}, "old"), r'{"text":"\u0020"}', None, r'{"text":"\u0020","old":"\u0020"}'),
     ],
 )
-def test_a_text_of_another_field_and_the_old_text_are_kept_byte_for_byte(texts, line, text, expected):
+def test_a_text_of_another_field_and_the_old_text_are_kept_byte_for_byte(
+    texts, line, text, expected
+):
     assert texts.put(row(line), text).decode() == expected
 
 
@@ -88,20 +107,40 @@ def record(member):
 @pytest.mark.parametrize(
     ("name", "line", "expected"),
     [
-        ("text", '{"id":1.10,"text" : "A" , "z":[]}',
-         '{"id":1.10,"text_a" : "A","text_b":"x\\"y" , "z":[],"augment":[R]}'),
-        ("text", '{"text":"\\u0041","id":12345678901234567890}',
-         '{"text_a":"\\u0041","text_b":"x\\"y","id":12345678901234567890,"augment":[R]}'),
+        (
+            "text",
+            '{"id":1.10,"text" : "A" , "z":[]}',
+            '{"id":1.10,"text_a" : "A","text_b":"x\\"y" , "z":[],"augment":[R]}',
+        ),
+        (
+            "text",
+            '{"text":"\\u0041","id":12345678901234567890}',
+            '{"text_a":"\\u0041","text_b":"x\\"y","id":12345678901234567890,"augment":[R]}',
+        ),
         ("text", '{"t\\u0065xt":"A"}', '{"text_a":"A","text_b":"x\\"y","augment":[R]}'),
-        ("título,", '{"text":1, "título,":"A" }', '{"text":1, "text_a":"A","text_b":"x\\"y" ,"augment":[R]}'),
-        ("text_a", '{"text_a":"A","n":1e400}', '{"text_a":"A","text_b":"x\\"y","n":1e400,"augment":[R]}'),
-        ("text", '{"x":{"text":"B"},"text":"A"}',
-         '{"x":{"text":"B"},"text_a":"A","text_b":"x\\"y","augment":[R]}'),
+        (
+            "título,",
+            '{"text":1, "título,":"A" }',
+            '{"text":1, "text_a":"A","text_b":"x\\"y" ,"augment":[R]}',
+        ),
+        (
+            "text_a",
+            '{"text_a":"A","n":1e400}',
+            '{"text_a":"A","text_b":"x\\"y","n":1e400,"augment":[R]}',
+        ),
+        (
+            "text",
+            '{"x":{"text":"B"},"text":"A"}',
+            '{"x":{"text":"B"},"text_a":"A","text_b":"x\\"y","augment":[R]}',
+        ),
         ("text", '{"augment":[],"text":"A"}', '{"augment":[R],"text_a":"A","text_b":"x\\"y"}'),
-        ("text", '{"text":"A","augment":[ {"view":3,"ops":[]} ],"b":0}',
-         '{"text_a":"A","text_b":"x\\"y","augment":[ {"view":3,"ops":[]},R],"b":0}'),
+        (
+            "text",
+            '{"text":"A","augment":[ {"view":3,"ops":[]} ],"b":0}',
+            '{"text_a":"A","text_b":"x\\"y","augment":[ {"view":3,"ops":[]},R],"b":0}',
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_sentence_becomes_a_pair(name, line, expected):
     assert varied(line, 'x"y', name=name) == expected.replace("R", record("text_b")) + "\n"
 
@@ -111,7 +150,11 @@ def test_a_sentence_becomes_a_pair(name, line, expected):
     [
         ('{"text":"A","n":1e400}', "text", '{"text":"x","n":1e400,"augment":[R]}'),
         ('{"text_a": "A","text_b":"B"}', "text_a", '{"text_a": "x","text_b":"B","augment":[R]}'),
-        ('{"augment":[{"view":0,"ops":[1]}],"t":"A"}', "t", '{"augment":[{"view":0,"ops":[1]},R],"t":"x"}'),
+        (
+            '{"augment":[{"view":0,"ops":[1]}],"t":"A"}',
+            "t",
+            '{"augment":[{"view":0,"ops":[1]},R],"t":"x"}',
+        ),
     ],
 )
 def test_a_variant_can_replace_the_sentence(line, name, expected):
@@ -154,7 +197,9 @@ def listed(parts, blank):
 
 
 def named(parts, blank):
-    return f"{{{blank}{f'{blank},'.join(f'{name}{blank}:{value}' for name, value in parts)}{blank}}}"
+    return (
+        f"{{{blank}{f'{blank},'.join(f'{name}{blank}:{value}' for name, value in parts)}{blank}}}"
+    )
 
 
 INNER = st.recursive(
@@ -165,7 +210,9 @@ INNER = st.recursive(
     ),
     max_leaves=8,
 )
-FIELDS = st.lists(st.tuples(STRINGS, INNER), max_size=6, unique_by=lambda field: json.loads(field[0]))
+FIELDS = st.lists(
+    st.tuples(STRINGS, INNER), max_size=6, unique_by=lambda field: json.loads(field[0])
+)
 OURS = ("embedding", "_emb", "similarity")
 
 
@@ -203,7 +250,9 @@ def test_spans_agree_with_the_parser(pieces):
 def test_put_keeps_all_other_bytes(pieces, new):
     line = joined(pieces)
 
-    found = put_fields(line, [(name.encode(), value.encode()) for name, value in new.items()], spans_of(line))
+    found = put_fields(
+        line, [(name.encode(), value.encode()) for name, value in new.items()], spans_of(line)
+    )
 
     there = [json.loads(piece[1]) for piece in pieces]
     for piece, name in zip(pieces, there, strict=True):
@@ -252,7 +301,10 @@ def test_an_escaped_name_equals_the_unescaped_name():
 
 @pytest.mark.parametrize("line", [b"{}", b"{ }", b"{\t \r }"])
 def test_an_empty_object_gets_no_comma(line):
-    assert json.loads(put_fields(line, [(b"a", b"1"), (b"b", b"2")], spans_of(line))) == {"a": 1, "b": 2}
+    assert json.loads(put_fields(line, [(b"a", b"1"), (b"b", b"2")], spans_of(line))) == {
+        "a": 1,
+        "b": 2,
+    }
     assert json.loads(append_fields(line, [(b"a", b"1")], empty=True)) == {"a": 1}
 
 

@@ -35,7 +35,9 @@ def written(tmp_path):
 
     def write(columns, **how):
         path = str(tmp_path / "a.parquet")
-        parquet.write_table(columns if isinstance(columns, pa.Table) else pa.table(columns), path, **how)
+        parquet.write_table(
+            columns if isinstance(columns, pa.Table) else pa.table(columns), path, **how
+        )
         return path
 
     return write
@@ -70,24 +72,36 @@ def rows_of(path, **how):
         (pa.array([b"abc"], pa.binary(3)), ['"YWJj"']),
         (pa.array([bytes(16), None], pa.uuid()), ['"AAAAAAAAAAAAAAAAAAAAAA=="', "null"]),
         (pa.array([["a", None], [], None]), ['["a",null]', "[]", "null"]),
-        (pa.array([[0.1], [], None, [0.5, 3]], pa.list_(pa.float32())), ["[0.1]", "[]", "null", "[0.5,3.0]"]),
+        (
+            pa.array([[0.1], [], None, [0.5, 3]], pa.list_(pa.float32())),
+            ["[0.1]", "[]", "null", "[0.5,3.0]"],
+        ),
         (pa.array([[0.1, None], [2.0]], pa.large_list(pa.float64())), ["[0.1,null]", "[2.0]"]),
-        (pa.array([[0.1, 0.2], None, [3, 4]], pa.list_(pa.float32(), 2)), ["[0.1,0.2]", "null", "[3.0,4.0]"]),
+        (
+            pa.array([[0.1, 0.2], None, [3, 4]], pa.list_(pa.float32(), 2)),
+            ["[0.1,0.2]", "null", "[3.0,4.0]"],
+        ),
         (pa.array([[[1], []], [[2, 3]]]), ["[[1],[]]", "[[2,3]]"]),
-        (pa.array([{"a": 1, "b": [{"c": ""}]}, {}]), ['{"a":1,"b":[{"c":""}]}', '{"a":null,"b":null}']),
+        (
+            pa.array([{"a": 1, "b": [{"c": ""}]}, {}]),
+            ['{"a":1,"b":[{"c":""}]}', '{"a":null,"b":null}'],
+        ),
         (pa.array([None, {"a": 1}]), ["null", '{"a":1}']),
         (pa.array([[("k", 1)], None, []], STRING_MAP), ['[{"key":"k","value":1}]', "null", "[]"]),
     ],
     ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
-)  # fmt: skip
+)
 def test_each_type_has_one_form(written, column, lines):
     path = written({"x": column, "n": range(len(column))})
     rows = rows_of(path)
 
-    assert [row.line.decode() for row in rows] == [f'{{"x":{x},"n":{n}}}' for n, x in enumerate(lines)]
+    assert [row.line.decode() for row in rows] == [
+        f'{{"x":{x},"n":{n}}}' for n, x in enumerate(lines)
+    ]
     assert [row.values for row in rows] == [orjson.loads(row.line) for row in rows]
     assert [row.number for row in rows] == list(range(1, len(lines) + 1))
-    # Written to Parquet and read again, each value is equal, or it is refused because digits would be lost.
+    # Written to Parquet and read again, each value is equal, or it is refused because digits would
+    # be lost.
     other = path.replace("a.parquet", "b.parquet")
     try:
         with open_output(other, force=False) as out:
@@ -140,18 +154,28 @@ def test_a_long_row_is_a_bad_row(written, monkeypatch):
         (pa.table({"t": pa.array([1], SECONDS)}), 'the column "t" has the type duration'),
         (pa.table([TWICE], ["t"]), 'the column "t" has the type struct with two fields "a"'),
         (pa.table([pa.ListArray.from_arrays([0, 1], TWICE)], ["t"]), 'the column "t"'),
-        (pa.table({"t": pa.array([{"d": [1]}], pa.struct([("d", pa.list_(SECONDS))]))}), 'the column "t"'),
+        (
+            pa.table({"t": pa.array([{"d": [1]}], pa.struct([("d", pa.list_(SECONDS))]))}),
+            'the column "t"',
+        ),
     ],
-)  # fmt: skip
+)
 def test_columns_without_a_json_form_are_refused(written, table, problem):
     with pytest.raises(DataError, match=rf"a\.parquet: {problem}"):
         rows_of(written(table))
 
 
 def test_other_and_damaged_files_are_refused(written):
-    path = Path(written({"text": [f"text {number}" for number in range(1000)]}, use_dictionary=False))
+    path = Path(
+        written({"text": [f"text {number}" for number in range(1000)]}, use_dictionary=False)
+    )
     whole = path.read_bytes()
-    for content in (b"", b"a cat\n", b"PAR1" + bytes(50) + b"PAR1", whole[:100] + bytes(2000) + whole[2100:]):
+    for content in (
+        b"",
+        b"a cat\n",
+        b"PAR1" + bytes(50) + b"PAR1",
+        whole[:100] + bytes(2000) + whole[2100:],
+    ):
         path.write_bytes(content)
         kind = "damaged" if len(content) == len(whole) else "not a"
         with pytest.raises(DataError, match=rf"a\.parquet: {kind} Parquet file: [^\n]+$"):
@@ -196,19 +220,26 @@ def test_a_part_has_the_rows_of_the_whole(tmp_path, monkeypatch, groups, start, 
     assert [row.number for row in rows] == [row["n"] + 1 for row in expected]
 
 
-@given(st.lists(st.lists(st.none() | st.floats(width=32, allow_infinity=False), max_size=3), min_size=1))
+@given(
+    st.lists(
+        st.lists(st.none() | st.floats(width=32, allow_infinity=False), max_size=3), min_size=1
+    )
+)
 def test_the_line_of_a_record_does_not_depend_on_other_records(written, lists):
     """A null or NaN in the same batch changes no digit."""
 
     def lines(lists):
         path = written({"x": pa.array(lists, pa.list_(pa.float32()))})
         return {
-            row.number: row.line for row in rows_of(path, rejects=Rejects(skip=True), counter=ReadCounter(()))
+            row.number: row.line
+            for row in rows_of(path, rejects=Rejects(skip=True), counter=ReadCounter(()))
         }
 
     alone = [lines([each]) for each in lists]
 
-    assert lines(lists) == {n: line for n, own in enumerate(alone, start=1) for line in own.values()}
+    assert lines(lists) == {
+        n: line for n, own in enumerate(alone, start=1) for line in own.values()
+    }
 
 
 # Written from JSON lines: columns, types, and rows that do not fit
@@ -224,7 +255,9 @@ FORMS = st.recursive(
     st.sampled_from(SCALARS),
     lambda inner: (
         inner.map(lambda form: st.lists(form | st.none(), max_size=3))
-        | st.dictionaries(st.text(max_size=3), inner, min_size=1, max_size=3).map(st.fixed_dictionaries)
+        | st.dictionaries(st.text(max_size=3), inner, min_size=1, max_size=3).map(
+            st.fixed_dictionaries
+        )
     ),
     max_leaves=4,
 )
@@ -261,9 +294,13 @@ def groups_of(monkeypatch, rows):
 
 @given(ROWS, st.sampled_from([1, 2, 3, 1 << 16]))
 def test_rows_return_as_they_were(tmp_path, monkeypatch, rows, size):
-    """All values are equal after JSONL -> Parquet -> rows, and for pyarrow, with any size of the groups."""
+    """All values are equal after JSONL -> Parquet -> rows, and for pyarrow, with any size of the
+    groups.
+    """
     groups_of(monkeypatch, size)
-    full = {name: [row[name] for row in rows if row[name] is not None] for name in (rows or [{}])[0]}
+    full = {
+        name: [row[name] for row in rows if row[name] is not None] for name in (rows or [{}])[0]
+    }
     rows = [{name: (values or [None])[0] for name, values in full.items()}, *rows]
     try:
         path = put_lines(tmp_path, in_jsonl(*rows).encode())
@@ -289,7 +326,11 @@ def test_absent_fields_are_null(tmp_path):
 def test_vectors_are_lists_of_float32(tmp_path):
     one, other = np.array([0.1, -2], "<f4"), np.array([1 / 3, 1e-30], "<f4")
     rows = [
-        {"embedding_a": one.tolist(), "embedding_b": base64.b64encode(other.tobytes()).decode(), "n": [1, 2]},
+        {
+            "embedding_a": one.tolist(),
+            "embedding_b": base64.b64encode(other.tobytes()).decode(),
+            "n": [1, 2],
+        },
         {"embedding_a": [3, 4], "embedding_b": None, "n": []},
     ]
     table = parquet.read_table(put_lines(tmp_path, in_jsonl(*rows).encode()))
@@ -308,14 +349,26 @@ def test_vectors_are_lists_of_float32(tmp_path):
         ([{"x": 0.5}, {"x": True}], '"x" of rows 1 to 2: both bool and double'),
         ([{"x": [1]}, {"x": [1, [2]]}], '"x" of rows 1 to 2: both int64 and list<item: int64>'),
         ([{"x": {"y": 1}}, {"x": {"y": {}}}], '"x" of rows 1 to 2: an object without fields'),
-        ([{"x": 0.5}, {"x": 2**53 + 1}], f'"x" of rows 1 to 2: Integer value {2**53 + 1} is outside'),
+        (
+            [{"x": 0.5}, {"x": 2**53 + 1}],
+            f'"x" of rows 1 to 2: Integer value {2**53 + 1} is outside',
+        ),
         ([{}], "the rows have no fields"),
-        ([{"embedding": [1, 2]}, {"embedding": [1]}], '"embedding" of rows 1 to 2: Length of item not'),
+        (
+            [{"embedding": [1, 2]}, {"embedding": [1]}],
+            '"embedding" of rows 1 to 2: Length of item not',
+        ),
         # The first two rows determine fields and types.
         ([*GROUP, {"x": 1}, {"x": 1}, {"x": "a"}], '"x" of rows 5 to 5: both int64 and string'),
         ([*GROUP, {"x": 0.5}], '"x" of rows 3 to 3: has double, the first rows have int64'),
-        ([*NESTED, {"x": {"z": 1}}], '"x" of rows 3 to 3: has struct<z: int64>, the first rows have struct'),
-        ([*NESTED, {"x": None, "z": 1}], '"z" of rows 3 to 3: has int64, the first rows have no such field'),
+        (
+            [*NESTED, {"x": {"z": 1}}],
+            '"x" of rows 3 to 3: has struct<z: int64>, the first rows have struct',
+        ),
+        (
+            [*NESTED, {"x": None, "z": 1}],
+            '"z" of rows 3 to 3: has int64, the first rows have no such field',
+        ),
         ([*[{"x": None}] * 2, {"x": 1}], '"x" of rows 3 to 3: has int64, the first rows have null'),
     ],
 )
@@ -335,7 +388,10 @@ def test_rows_that_do_not_fit_are_refused(tmp_path, monkeypatch, rows, problem):
         (b'{"embedding":[]}', '"embedding" is a list, expected a vector'),
         (b'{"embedding":[true]}', '"embedding" is a list, expected a vector'),
         (b'{"id":%d}' % 2**63, f"{2**63} is too large for int64"),
-        (b'{"id":{"a":[1e300,{"b":%d}]}}' % (-(2**63) - 1), f"{-(2**63) - 1} is too large for int64"),
+        (
+            b'{"id":{"a":[1e300,{"b":%d}]}}' % (-(2**63) - 1),
+            f"{-(2**63) - 1} is too large for int64",
+        ),
         *(
             (b'{"id":[{"b":%b}]}' % digits.encode(), f"{digits} has more digits than float64 has")
             for digits in ("9" * 29 + ".12345678", "0.12345678901234567", "1e-00000000000000400")
@@ -367,7 +423,9 @@ def test_a_full_disk_is_reported(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", ["1e300", "0.10000000000000001", f"{0.1:.55f}", "19.990000000000000000"])
+@pytest.mark.parametrize(
+    "number", ["1e300", "0.10000000000000001", f"{0.1:.55f}", "19.990000000000000000"]
+)
 def test_digits_that_float64_has_are_kept(tmp_path, number):
     """Also those of programs that print all of them."""
     path = put_lines(tmp_path, b'{"x":%b}\n' % number.encode())

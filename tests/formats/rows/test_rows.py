@@ -27,7 +27,10 @@ AFTER_TEXT = "a:2: a JSON object in a stream that began as plain text (sentkit c
 @pytest.mark.parametrize(
     ("content", "lines"),
     [
-        (b'{"text": "x", "id":1.10}\n\n{"text":"y"}', {1: b'{"text": "x", "id":1.10}', 3: b'{"text":"y"}'}),
+        (
+            b'{"text": "x", "id":1.10}\n\n{"text":"y"}',
+            {1: b'{"text": "x", "id":1.10}', 3: b'{"text":"y"}'},
+        ),
         (b'\xef\xbb\xbf{"a":1}\r\n \r\n{"a":2}\r\n', {1: b'{"a":1}', 3: b'{"a":2}'}),
         ('{"a":"x\u2028y\u0085z"}\n'.encode(), {1: '{"a":"x\u2028y\u0085z"}'.encode()}),
     ],
@@ -98,7 +101,10 @@ def test_bytes_that_are_not_text_are_reported_with_their_line(problem_of, name, 
                 (b"a cat\n{not json\n", ["a cat", "{not json"]),
             )
         ),
-        *((start + b' {"n":1}\n\n{}', [{"n": 1}, {}]) for start in (b"", b"\n  \n", b"\xef\xbb\xbf")),
+        *(
+            (start + b' {"n":1}\n\n{}', [{"n": 1}, {}])
+            for start in (b"", b"\n  \n", b"\xef\xbb\xbf")
+        ),
     ],
 )
 def test_a_file_is_jsonl_if_it_starts_with_a_brace(rows_of, content, values):
@@ -127,7 +133,10 @@ def test_bad_rows_are_written_with_their_place_and_reason(write):
     texts = [texts for _, texts in Inputs([path], rejects=rejects).read(TextParser({}))]
 
     assert texts == [("x",)]
-    assert (rejects.count, str(rejects.first)) == (2, f'{path}:1: "text" is a number, expected a string')
+    assert (rejects.count, str(rejects.first)) == (
+        2,
+        f'{path}:1: "text" is a number, expected a string',
+    )
     number, utf8 = map(orjson.loads, kept.getvalue().splitlines())
     reason = '"text" is a number, expected a string'
     assert number == {"file": path, "line": 1, "reason": reason, "row": '{"text":3}'}
@@ -151,7 +160,9 @@ def test_compressed_files(rows_of, problem_of, suffix, kind):
     twice = pack(b'{"a":1}\n') + pack(b'{"a":2}\n')
 
     assert [row.values["a"] for row in rows_of(f"a.jsonl{suffix}", twice)] == [1, 2]
-    assert [row.values for row in rows_of(f"b.csv{suffix.upper()}", pack(b"a\nx\n"))] == [{"a": "x"}]
+    assert [row.values for row in rows_of(f"b.csv{suffix.upper()}", pack(b"a\nx\n"))] == [
+        {"a": "x"}
+    ]
     assert [row.values for row in rows_of(f"c{suffix}", pack(b"a cat"))] == [{"text": "a cat"}]
     whole = pack(b"".join(b'{"a":%d}\n' % (number * number) for number in range(100)))
     name = f"a.jsonl{suffix}"
@@ -162,7 +173,9 @@ def test_compressed_files(rows_of, problem_of, suffix, kind):
 def test_empty_zst_frames_are_skipped(rows_of):
     skipped = bytes.fromhex("502a4d18 03000000 616263")  # magic, three bytes, "abc"
 
-    assert [row.values["a"] for row in rows_of("a.zst", skipped + zstandard.compress(b'{"a":1}'))] == [1]
+    assert [
+        row.values["a"] for row in rows_of("a.zst", skipped + zstandard.compress(b'{"a":1}'))
+    ] == [1]
 
 
 @given(st.binary(max_size=30_000))
@@ -250,7 +263,9 @@ def test_a_paragraph_that_is_too_long_or_not_text_is_a_bad_row(tmp_path, limit):
 
 
 def test_a_folder_is_its_text_files(tmp_path, monkeypatch, capfdbinary):
-    """`encode` reads lines, and `search` reads Markdown by paragraph; a folder without texts is an error."""
+    """`encode` reads lines, and `search` reads Markdown by paragraph; a folder without texts is an
+    error.
+    """
     from sentkit.cli import status
 
     files = {
@@ -280,7 +295,9 @@ def test_a_folder_is_its_text_files(tmp_path, monkeypatch, capfdbinary):
     ]
     (tmp_path / "empty").mkdir()
     assert status(["encode", "empty"]) == 66
-    assert b"empty: is a folder without text files (.txt, .text, .md," in capfdbinary.readouterr().err
+    assert (
+        b"empty: is a folder without text files (.txt, .text, .md," in capfdbinary.readouterr().err
+    )
 
 
 # Rows over the limit: refused with their place, or skipped, and never held
@@ -355,7 +372,9 @@ def test_lines_keep_their_numbers_and_bytes_around_long_ones(parts, longest, lim
 
     found = list(numbered(io.BytesIO(content)))
 
-    assert [(number, None if isinstance(line, LongLine) else line) for number, line in found] == expected
+    assert [
+        (number, None if isinstance(line, LongLine) else line) for number, line in found
+    ] == expected
     assert not [line for _, line in found if isinstance(line, LongLine) and line.startswith(MARK)]
 
 
@@ -395,7 +414,13 @@ FIELD = b'"' + b"x\n" * 60  # of one field
     [
         *(
             ("a.csv", b"text\np\n" + record + b"q\n", 3)
-            for record in (LONG + b"\n", b'"%b"\n' % LONG, b'"x\n%b,""\n"\n' % LONG, FIELD + b'"\n', FIELD)
+            for record in (
+                LONG + b"\n",
+                b'"%b"\n' % LONG,
+                b'"x\n%b,""\n"\n' % LONG,
+                FIELD + b'"\n',
+                FIELD,
+            )
         ),
         ("a.tsv", LONG + b"\np\n", 1),
     ],

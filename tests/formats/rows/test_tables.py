@@ -1,4 +1,6 @@
-"""Rows of TSV and CSV. Quotes are read as the csv module writes them, or kept as text, never in silence."""
+"""Rows of TSV and CSV. Quotes are read as the csv module writes them, or kept as text, never in
+silence.
+"""
 
 import csv
 import io
@@ -16,14 +18,20 @@ from sentkit.formats.rows.rows import Inputs, Rejects
 def test_tsv_has_no_quotes(rows_of):
     rows = rows_of("a.tsv", b'\xef\xbb\xbftext\tscore\r\nsay "hi\t1.0\r\n\t\n')
 
-    assert [row.values for row in rows] == [{"text": 'say "hi', "score": "1.0"}, {"text": "", "score": ""}]
+    assert [row.values for row in rows] == [
+        {"text": 'say "hi', "score": "1.0"},
+        {"text": "", "score": ""},
+    ]
     assert [row.number for row in rows] == [2, 3]
 
 
 def test_a_csv_row_has_the_number_of_its_first_line(rows_of):
     rows = rows_of("a.csv", b'text,id\r\n"one, ""two""\r\nthree",7\r\nlast,8')
 
-    assert [list(row.values.values()) for row in rows] == [['one, "two"\r\nthree', "7"], ["last", "8"]]
+    assert [list(row.values.values()) for row in rows] == [
+        ['one, "two"\r\nthree', "7"],
+        ["last", "8"],
+    ]
     assert [row.number for row in rows] == [2, 4]
     assert [json.loads(row.line) for row in rows] == [row.values for row in rows]
 
@@ -45,7 +53,9 @@ def test_a_csv_row_has_the_number_of_its_first_line(rows_of):
 def test_the_first_line_of_csv_has_the_delimiter(tmp_path, content, columns, rows, note):
     (tmp_path / "a.csv").write_text(content)
     notes = []
-    inputs = Inputs([str(tmp_path / "a.csv")], columns=[*columns], rejects=Rejects(note=notes.append))
+    inputs = Inputs(
+        [str(tmp_path / "a.csv")], columns=[*columns], rejects=Rejects(note=notes.append)
+    )
 
     assert [row.values for row in inputs.read(lambda row: row)] == rows
     assert notes == ([f"{tmp_path}/a.csv: the delimiter is a {note}"] if note else [])
@@ -73,7 +83,10 @@ def test_blank_lines_are_no_rows_of_several_columns(rows_of, name, mark, end):
     narrow = end.join([b"text", b"", b"p", b""])
 
     assert [(row.number, row.values["text"]) for row in rows_of(name, wide)] == [(3, "p")]
-    assert [(row.number, row.values["text"]) for row in rows_of(name, narrow)] == [(2, ""), (3, "p")]
+    assert [(row.number, row.values["text"]) for row in rows_of(name, narrow)] == [
+        (2, ""),
+        (3, "p"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +102,9 @@ def test_a_bad_header_is_never_skipped(problem_of, header, problem):
     """Otherwise all rows of the file are missing without a count."""
     rejects = Rejects(skip=True)
 
-    assert problem_of("a.csv", header + b"\n1,p\n", rejects=rejects).startswith(f"a.csv:1: {problem}")
+    assert problem_of("a.csv", header + b"\n1,p\n", rejects=rejects).startswith(
+        f"a.csv:1: {problem}"
+    )
     assert rejects.count == 0
 
 
@@ -99,7 +114,9 @@ def test_a_csv_field_may_be_long(rows_of):
     assert rows_of("a.csv", f'text\n"{text}"\n'.encode())[0].values == {"text": text}
 
 
-@pytest.mark.parametrize(("name", "header"), [("a.txt", b""), ("a.tsv", b"text\n"), ("a.csv", b"text\n")])
+@pytest.mark.parametrize(
+    ("name", "header"), [("a.txt", b""), ("a.tsv", b"text\n"), ("a.csv", b"text\n")]
+)
 def test_a_kept_row_needs_little_memory(name, header, rows_of):
     """The library that makes the JSON line returns objects of four kilobytes."""
     rows_of(name, header + b"a cat\n")
@@ -115,14 +132,16 @@ def test_a_kept_row_needs_little_memory(name, header, rows_of):
 
 # Quotes
 
-QUOTED = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=8) | st.sampled_from(
-    ['"', '""', '"a"', "a\tb", 'a"b', "a,b", "x\ny", "'q'", " a"]
-)
+QUOTED = st.text(
+    st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=8
+) | st.sampled_from(['"', '""', '"a"', "a\tb", 'a"b', "a,b", "x\ny", "'q'", " a"])
 
 
 def read(write, name, content, quoting):
     warnings = []
-    inputs = Inputs([write(name, content.encode())], rejects=Rejects(warn=warnings.append), quoting=quoting)
+    inputs = Inputs(
+        [write(name, content.encode())], rejects=Rejects(warn=warnings.append), quoting=quoting
+    )
     return [row.values for row in inputs.read(lambda row: row)], warnings
 
 
@@ -132,7 +151,8 @@ def read(write, name, content, quoting):
     end=st.sampled_from(["\n", "\r\n"]),
 )
 @pytest.mark.parametrize(
-    ("name", "delimiter", "quoting"), [("a.tsv", "\t", "csv"), ("a.csv", ",", "csv"), ("a.csv", ",", None)]
+    ("name", "delimiter", "quoting"),
+    [("a.tsv", "\t", "csv"), ("a.csv", ",", "csv"), ("a.csv", ",", None)],
 )
 def test_quoted_tables_are_read_as_the_csv_module_wrote_them(
     write, name, delimiter, quoting, table, style, end
@@ -152,7 +172,9 @@ def test_quoted_tables_are_read_as_the_csv_module_wrote_them(
 def test_without_quoting_a_quote_is_text(write, name, delimiter):
     lines = [["text", "size"], ['"a b"', '5"'], ['"', '""'], ['say "x"', '"open']]
 
-    found, warnings = read(write, name, "".join(delimiter.join(line) + "\n" for line in lines), "none")
+    found, warnings = read(
+        write, name, "".join(delimiter.join(line) + "\n" for line in lines), "none"
+    )
 
     assert [list(row.values()) for row in found] == lines[1:]
     assert warnings == []
@@ -184,7 +206,10 @@ def test_a_multiline_field_is_a_bad_row_of_an_unquoted_tsv(write):
 
 ODD = {  # content of a file -> what its first error advises, and the texts that this advice gives
     'id,text\n1,"a" cat\n2,dogs\n': ("none", ['"a" cat', "dogs"]),
-    'id,text\n1,5" nails\n2,"6"" nails\n3,a "cat" sat\n': ("none", ['5" nails', '"6"" nails', 'a "cat" sat']),
+    'id,text\n1,5" nails\n2,"6"" nails\n3,a "cat" sat\n': (
+        "none",
+        ['5" nails', '"6"" nails', 'a "cat" sat'],
+    ),
     'id,text\n1,"a cat\n2,dogs\n\n': ("none", ['"a cat', "dogs"]),
     'id,text\n1,"a, b"\n2,"a" cat\n3,dogs\n': ("rejects", ["a, b", "dogs"]),
     'id,text\n1,"a" cat\n2,"a, b"\n3,dogs\n': ("rejects", ["a, b", "dogs"]),
@@ -208,7 +233,10 @@ def test_the_advice_for_odd_quotes_works(write, content):
     rows = list(Inputs([path], rejects=rejects, **how).read(lambda row: row))
 
     assert ("quoting" in how) == (kind == "none")
-    assert ("--rejects FILE" in advice, "close the quote" in advice) == (kind != "none", kind == "close")
+    assert ("--rejects FILE" in advice, "close the quote" in advice) == (
+        kind != "none",
+        kind == "close",
+    )
     assert [row.values["text"] for row in rows] == texts
 
 
@@ -217,11 +245,27 @@ def test_a_field_with_a_delimiter_among_quotes_that_are_text(problem_of, write):
     with pytest.raises(DataError, match=r"a.csv:2: 3 fields, the header has 2") as caught:
         list(Inputs([path], quoting="none").read(lambda row: row))
 
-    assert str(caught.value.advice).startswith("without --quoting none, a field in quotes can have a comma")
+    assert str(caught.value.advice).startswith(
+        "without --quoting none, a field in quotes can have a comma"
+    )
 
 
 LONGEST = 40
-PIECES = ["a", ",", '"', "\n", "\r\n", "\t", " ", "\n\n", "é", "\0", "# ", "x" * 45, '{"text":"b"}\n']
+PIECES = [
+    "a",
+    ",",
+    '"',
+    "\n",
+    "\r\n",
+    "\t",
+    " ",
+    "\n\n",
+    "é",
+    "\0",
+    "# ",
+    "x" * 45,
+    '{"text":"b"}\n',
+]
 
 
 @given(
@@ -230,7 +274,9 @@ PIECES = ["a", ",", '"', "\n", "\r\n", "\t", " ", "\n\n", "é", "\0", "# ", "x" 
     name=st.sampled_from(["a.csv", "a.tsv", "a.jsonl", "a.txt", "a", "a.md"]),
 )
 @example(parts=["t,u\n", "1,2\n", '"', "x" * 45, "\n"], size=7, name="a.csv")
-@example(parts=["t,u\n", "1,2\n", '3,"a\n', "x" * 30, "\n", "x" * 30, '"\n4,5\n'], size=7, name="a.csv")
+@example(
+    parts=["t,u\n", "1,2\n", '3,"a\n', "x" * 30, "\n", "x" * 30, '"\n4,5\n'], size=7, name="a.csv"
+)
 def test_rows_do_not_depend_on_the_boundaries_of_reads(write, parts, size, name):
     """Nor do bad rows, and the rows before an error that ends the command."""
     header = {"a.csv": "t,u\n", "a.tsv": "t\tu\n"}.get(name, "")

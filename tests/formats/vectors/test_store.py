@@ -103,7 +103,10 @@ ODD = [
         (file_of({"x": tensor()}, bytes(5)), "longer than its header declares"),
         (file_of({"x": tensor(offsets=(4, 8))}, bytes(8)), f'tensor "x" {OVERLAP}'),
         (file_of({"x": tensor(), "y": tensor()}, bytes(4)), f'tensor "y" {OVERLAP}'),
-        (file_of({"x": tensor(), "y": tensor(offsets=(8, 12))}, bytes(12)), f'tensor "y" {OVERLAP}'),
+        (
+            file_of({"x": tensor(), "y": tensor(offsets=(8, 12))}, bytes(12)),
+            f'tensor "y" {OVERLAP}',
+        ),
         *((file_of({"x": entry}, bytes(4)), DISAGREE) for entry in ODD),
     ],
 )
@@ -122,7 +125,9 @@ def test_a_truncated_vector_file_is_refused(tmp_path):
 
 
 def vector_file(kind="float32", **changes):
-    """Two rows of width 3, `{}` each; `changes` are other tensors, another spec, or entries of the spec."""
+    """Two rows of width 3, `{}` each; `changes` are other tensors, another spec, or entries of the
+    spec.
+    """
     codes = {"int8": np.ones((2, 3), np.int8), "binary": np.ones((2, 1), np.uint8)}
     spec = {"vectors": ["embedding"], "store": kind, **({"width": 3} if kind == "binary" else {})}
     spec |= {name: changes.pop(name) for name in ("store", "width") if name in changes}
@@ -162,12 +167,20 @@ OTHER_SPACE = b'{"_emb":"m:0123456789ab"}\n{"_emb":"m:ba9876543210"}\n'
         ([0, 3, 6], b"[]\n{}\n", "1: this row is a list, expected an object"),
         ([0, 3, 6], b"{}\n\xff}\n", "2: not JSON"),
         ([0, 3, 6], b"{}\n{\n}", "2: a row has more than one line"),
-        ([0, 26, 52], OTHER_SPACE, '2: "_emb" of this row differs from "_emb" in the metadata of the file'),
+        (
+            [0, 26, 52],
+            OTHER_SPACE,
+            '2: "_emb" of this row differs from "_emb" in the metadata of the file',
+        ),
     ],
 )
 def test_rows_that_do_not_fit_are_refused(write, offsets, rows, problem):
     spec = {"spec": '{"_emb":"m:0123456789ab"}'} if rows == OTHER_SPACE else {}
-    changes = {"rows": np.frombuffer(rows, np.uint8), "row_offsets": np.array(offsets, np.int64), **spec}
+    changes = {
+        "rows": np.frombuffer(rows, np.uint8),
+        "row_offsets": np.array(offsets, np.int64),
+        **spec,
+    }
 
     with pytest.raises(DataError, match=rf"a\.safetensors:{problem}"):
         stored_rows(write("a.safetensors", vector_file(**changes)))
@@ -180,7 +193,10 @@ def test_rows_that_do_not_fit_are_refused(write, offsets, rows, problem):
         ("float32", {"embeddings": np.ones((2, 1), np.float16)}, 'no F32 tensor "embeddings"'),
         ("float32", {"row_offsets": np.zeros(3, np.int32)}, 'no I64 tensor "row_offsets"'),
         ("float32", {"row_offsets": np.zeros(2, np.int64)}, AGREE),
-        *(("float32", {"embeddings": np.ones(shape, "f4")}, AGREE) for shape in (2, (2, 1, 1, 1), (2, 2, 1))),
+        *(
+            ("float32", {"embeddings": np.ones(shape, "f4")}, AGREE)
+            for shape in (2, (2, 1, 1, 1), (2, 2, 1))
+        ),
         ("float32", {"embeddings": np.ones((2, 0), np.float32)}, "its vectors are empty"),
         *(
             ("float32", {"spec": f'{{"vectors":{names}}}'}, AGREE)
@@ -191,15 +207,26 @@ def test_rows_that_do_not_fit_are_refused(write, offsets, rows, problem):
         ("int8", {"scales": np.ones((1, 3), np.float32)}, "scales and embeddings do not agree"),
         ("int8", {"scales": np.ones(3, np.float64)}, 'no F32 tensor "scales"'),
         *(
-            ("int8", {"scales": np.array([1, bad, 1], np.float32)}, "a scale is not a positive number")
+            (
+                "int8",
+                {"scales": np.array([1, bad, 1], np.float32)},
+                "a scale is not a positive number",
+            )
             for bad in (0.0, -1.0, math.nan, math.inf)
         ),
         ("int8", {"embeddings": np.ones((2, 3), np.float32)}, 'no I8 tensor "embeddings"'),
         ("float16", {"embeddings": np.ones((2, 3), np.float32)}, 'no F16 tensor "embeddings"'),
-        ("float16", {"store": "int4"}, '"store" is "int4", expected float32, float16, int8, binary'),
+        (
+            "float16",
+            {"store": "int4"},
+            '"store" is "int4", expected float32, float16, int8, binary',
+        ),
         ("float16", {"store": ["int8"]}, '"store" is ["int8"], expected'),
         ("float16", {"store": None}, '"store" is null, expected'),
-        *(("binary", {"width": n}, '"width" and embeddings do not agree') for n in (9, 0, -3, "3", None)),
+        *(
+            ("binary", {"width": n}, '"width" and embeddings do not agree')
+            for n in (9, 0, -3, "3", None)
+        ),
     ],
 )
 def test_another_or_a_damaged_file_is_refused(write, kind, changes, problem):
@@ -230,14 +257,18 @@ def by_hand(tensors, kind, width):
 
 
 @pytest.mark.parametrize("kind", STORES)
-@pytest.mark.parametrize("shape", [(0, 1, 3), (1, 1, 1), (5, 1, 3), (3, 2, 9), (4, 1, 64), (2, 3, 2)])
+@pytest.mark.parametrize(
+    "shape", [(0, 1, 3), (1, 1, 1), (5, 1, 3), (3, 2, 9), (4, 1, 64), (2, 3, 2)]
+)
 def test_other_libraries_read_the_tensors(tmp_path, kind, shape):
     vectors = normal(*shape, seed=3)
     path = fill(tmp_path / "a.safetensors", vectors, kind)
     types = {"float32": "F32", "float16": "F16", "int8": "I8", "binary": "U8"}
     lines = [b'{"id":%d}\n' % number for number in range(shape[0])]
 
-    with_torch = {name: tensor.numpy() for name, tensor in safetensors.torch.load_file(path).items()}
+    with_torch = {
+        name: tensor.numpy() for name, tensor in safetensors.torch.load_file(path).items()
+    }
     for tensors in (safetensors.numpy.load_file(path), with_torch):
         found = by_hand(tensors, kind, shape[2])
         assert found.shape == (shape if shape[1] > 1 else (shape[0], shape[2]))
@@ -252,7 +283,9 @@ def test_other_libraries_read_the_tensors(tmp_path, kind, shape):
 
 def test_what_each_kind_keeps(tmp_path):
     """Loops over numbers: half a step of the scale, the nearest float16, and the sign."""
-    vectors = (np.random.default_rng(4).normal(size=(50, 1, 7)) * 10.0 ** np.arange(-3, 4)).astype(np.float32)
+    vectors = (np.random.default_rng(4).normal(size=(50, 1, 7)) * 10.0 ** np.arange(-3, 4)).astype(
+        np.float32
+    )
     vectors[7] = 0.0
     files = {kind: fill(tmp_path / f"{kind}.safetensors", vectors, kind) for kind in STORES}
     found = {kind: decoded(path)[:, 0] for kind, path in files.items()}
@@ -270,7 +303,9 @@ def test_what_each_kind_keeps(tmp_path):
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
-@given(arrays(np.float32, st.tuples(st.integers(1, 5), st.just(1), st.integers(1, 5)), elements=finite))
+@given(
+    arrays(np.float32, st.tuples(st.integers(1, 5), st.just(1), st.integers(1, 5)), elements=finite)
+)
 def test_storing_the_read_vectors_again_changes_nothing(tmp_path, vectors):
     """The products of int8 codes and scales are exact, up to the ends of float32."""
     for kind in ("int8", "binary"):
@@ -295,7 +330,10 @@ def test_the_reserved_space_fits_any_header(tmp_path, kind, width):
     path = str(tmp_path / "a")
     with create_vector_file(path, {}, NAMES[1], width=width, force=False, kind=kind) as writer:
         for count in [10**k + more for k in range(13) for more in range(8)]:
-            assert len(writer._header(min(count, 10**12), 10**17, writer.header_size)) == writer.header_size
+            assert (
+                len(writer._header(min(count, 10**12), 10**17, writer.header_size))
+                == writer.header_size
+            )
 
 
 def test_int8_is_written_in_several_passes_of_rows(tmp_path, monkeypatch):
@@ -312,10 +350,15 @@ def test_signs_are_another_space_and_their_signs_are_the_same(tmp_path):
     expected = Space("m/cls", "010000000000").after("/sign", digest("/sign"))
 
     assert signs.emb == expected.emb != EMB
-    assert VectorFile(fill(tmp_path / "b.safetensors", ones, "binary", _emb=signs.emb)).emb == expected.emb
+    assert (
+        VectorFile(fill(tmp_path / "b.safetensors", ones, "binary", _emb=signs.emb)).emb
+        == expected.emb
+    )
     for kind in ("float16", "int8"):
         assert VectorFile(fill(tmp_path / "b.safetensors", ones, kind)).emb == EMB
-    known = VectorFile(fill(tmp_path / "b.safetensors", ones, "binary", steps=["/n:111111111111"])).spec
+    known = VectorFile(
+        fill(tmp_path / "b.safetensors", ones, "binary", steps=["/n:111111111111"])
+    ).spec
     assert known["steps"] == ["/n:111111111111", f"/sign:{digest('/sign')}"]
 
 

@@ -1,4 +1,6 @@
-"""Vectors in rows: exact both ways, of one space and one shape, and nothing but finite numbers; written."""
+"""Vectors in rows: exact both ways, of one space and one shape, and nothing but finite numbers;
+written.
+"""
 
 import base64
 import hashlib
@@ -72,14 +74,17 @@ def test_rows_of_one_space(write):
         b'{"embedding":[3e38],"_emb":"b/c:012300000000"}',
     ]
     inputs = Inputs([write("a.jsonl", b"\n".join(lines))], rejects=rejects)
-    found = [vectors for block in VectorReader(inputs).blocks() for vectors in block.vectors.tolist()]
+    found = [
+        vectors for block in VectorReader(inputs).blocks() for vectors in block.vectors.tolist()
+    ]
 
     assert found == [[[1.0]], [[np.float32(3e38)]]]
     assert rejects.count == 1
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"), [("1", 1.0), ("-2.5", -2.5), ('"3.5"', 3.5), ("null", None), ('"  "', None)]
+    ("value", "expected"),
+    [("1", 1.0), ("-2.5", -2.5), ('"3.5"', 3.5), ("null", None), ('"  "', None)],
 )
 def test_a_score_is_a_number_or_its_text(value, expected):
     assert scored(row(f'{{"score":{value}}}'), "score") == expected
@@ -99,7 +104,9 @@ def test_a_row_without_its_vectors_keeps_all_other_bytes():
 def stored(tmp_path):
     def write(name, vectors, **spec):
         path = str(tmp_path / f"{name}.safetensors")
-        with create_vector_file(path, spec, ("embedding",), width=len(vectors[0]), force=False) as writer:
+        with create_vector_file(
+            path, spec, ("embedding",), width=len(vectors[0]), force=False
+        ) as writer:
             for number, vector in enumerate(vectors):
                 writer.write([b'{"n":%d}' % number], np.array([[vector]], np.float32))
         return path
@@ -139,7 +146,9 @@ def written(path, rows, *, extra=(), emb="m/cls:012300000000", replace=False):
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.safetensors"])
 def test_existing_fields_need_replace(tmp_path, name):
-    with pytest.raises(DataError, match=r'^a\.jsonl:7: field "embedding" already exists$') as caught:
+    with pytest.raises(
+        DataError, match=r'^a\.jsonl:7: field "embedding" already exists$'
+    ) as caught:
         written(tmp_path / name, [(row('{"embedding":[1,2]}'), ONE)])
 
     assert caught.value.advice == "use --replace to overwrite it"
@@ -175,30 +184,49 @@ def test_a_vector_file_keeps_rows_without_their_old_vectors(tmp_path):
     assert vectors.tolist() == ONE.tolist()
 
 
-@pytest.mark.parametrize("name", [
-    *("a", "a.jsonl", "a.JSONL", "a.ndjson", "a.json", "a.gz", "a.jsonl.zst"),
-    *(".a", "a.003", "a.v2", "tmp.Ab3dEf9hIj", "null.arrow"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("a", "a.jsonl", "a.JSONL", "a.ndjson", "a.json", "a.gz", "a.jsonl.zst"),
+        *(".a", "a.003", "a.v2", "tmp.Ab3dEf9hIj", "null.arrow"),
+    ],
+)
 def test_jsonl_is_the_format_of_all_other_names(tmp_path, name):
     """A pipe or a device may have any name."""
     (tmp_path / "null.arrow").symlink_to("/dev/null")
     written(tmp_path / name, [(row("{}"), ONE)])
 
     if name != "null.arrow":
-        [found] = Inputs([str(tmp_path / name)], "jsonl").read(lambda each: each.values["embedding"])
+        [found] = Inputs([str(tmp_path / name)], "jsonl").read(
+            lambda each: each.values["embedding"]
+        )
         assert found == ONE[0].tolist()
 
 
-@pytest.mark.parametrize("name", [
-    *("a.xlsx", "a.txt.gz", "a.arrow", "a.JSONLL", "a.safetensor", "a.safetensors.gz", "b.parquet.zst"),
-    *("jsonl.bz2", "tmp.Ab3"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "a.xlsx",
+            "a.txt.gz",
+            "a.arrow",
+            "a.JSONLL",
+            "a.safetensor",
+            "a.safetensors.gz",
+            "b.parquet.zst",
+        ),
+        *("jsonl.bz2", "tmp.Ab3"),
+    ],
+)
 def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path, name):
     format = re.escape(name[name.index(".") :])
     with pytest.raises(UsageError, match=rf"{name}: unknown output format {format}$") as caught:
         written(tmp_path / name, [])
 
-    assert caught.value.advice == "use a name with .jsonl, .jsonl.gz, .jsonl.zst, .parquet or .safetensors"
+    assert (
+        caught.value.advice
+        == "use a name with .jsonl, .jsonl.gz, .jsonl.zst, .parquet or .safetensors"
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -236,7 +264,10 @@ def test_all_files_of_a_sweep_appear_or_none(tmp_path):
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(codec="utf-8")),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.text(st.characters(codec="utf-8")),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner),
     max_leaves=6,
 )
@@ -255,11 +286,17 @@ def test_a_step_depends_only_on_the_space():
     """A filter that knows only `_emb` comes to the hash that the encoder comes to."""
     encoder = Space("m/mean", digest("weights"), {"model": "m"})
     at_once = encoder.after("/n", "1111").after("+whitening", "2222")
-    filtered = Space("m/mean/n", space_of(encoder.after("/n", "1111").emb)).after("+whitening", "2222")
+    filtered = Space("m/mean/n", space_of(encoder.after("/n", "1111").emb)).after(
+        "+whitening", "2222"
+    )
 
     assert filtered.hash == at_once.hash == digest([digest([encoder.hash, "1111"]), "2222"])
     assert at_once.label == filtered.label == "m/mean/n+whitening"
-    assert at_once.full == {"_emb": at_once.emb, "model": "m", "steps": ["/n:1111", "+whitening:2222"]}
+    assert at_once.full == {
+        "_emb": at_once.emb,
+        "model": "m",
+        "steps": ["/n:1111", "+whitening:2222"],
+    }
 
 
 def test_the_order_of_steps_and_repeated_steps_matter():
@@ -323,8 +360,24 @@ def test_steps_keep_a_name_well_formed(model, readout, steps):
 @pytest.mark.parametrize(
     "emb",
     [
-        *("", ":", "x", "x:", "y:", "a1b2c3d4e5f6", ":a1b2c3d4e5f6", "x:a1b2c3d4e5f", "x:a1b2c3d4e5f60"),
-        *("x:A1B2C3D4E5F6", "x:a1b2c3d4e5fg", "x:a1b2c3d4e5f6\n", "x y:a1b2c3d4e5f6", "x:a1b2c3d4e5f6 "),
+        *(
+            "",
+            ":",
+            "x",
+            "x:",
+            "y:",
+            "a1b2c3d4e5f6",
+            ":a1b2c3d4e5f6",
+            "x:a1b2c3d4e5f",
+            "x:a1b2c3d4e5f60",
+        ),
+        *(
+            "x:A1B2C3D4E5F6",
+            "x:a1b2c3d4e5fg",
+            "x:a1b2c3d4e5f6\n",
+            "x y:a1b2c3d4e5f6",
+            "x:a1b2c3d4e5f6 ",
+        ),
         *("x\x1b:a1b2c3d4e5f6", "é:a1b2c3d4e5f6", "x>:a1b2c3d4e5f6", "x>0123:a1b2c3d4e5f6"),
         *("x:a1b2c3d4e5f6:", "x:١٢٣٤٥٦٧٨٩٠١٢", ">0123456789ab:a1b2c3d4e5f6"),
         *(7, 1.5, True, [], {}),
@@ -355,5 +408,7 @@ def test_a_malformed_name_of_a_space_is_described(emb):
     ],
 )
 def test_the_end_of_a_label_contains_the_target_space(emb, space):
-    """Twelve digits behind the last `>`, with nothing after them but the colon and the space itself."""
+    """Twelve digits behind the last `>`, with nothing after them but the colon and the space
+    itself.
+    """
     assert target_space(emb) == space

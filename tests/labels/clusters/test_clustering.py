@@ -1,4 +1,6 @@
-"""The nearest centre: as loops find it, for rows that a product in float32 cannot tell apart too."""
+"""The nearest centre: as loops find it, for rows that a product in float32 cannot tell
+apart too.
+"""
 
 import numpy as np
 import pytest
@@ -45,7 +47,9 @@ def test_blocks_of_any_size_give_the_same(rows, monkeypatch):
 
 
 def test_centres_too_close_for_float32():
-    """Each row has two centres on a line with it, at 1 and at 1 + 1e-9 of the way from the first row."""
+    """Each row has two centres on a line with it, at 1 and at 1 + 1e-9 of the way from the first
+    row.
+    """
     direction = np.eye(24)[0]
     row = np.zeros((200, 24), np.float32)
     centres = np.stack([(1 + 1e-9) * direction, direction, (1 + 2e-9) * direction])
@@ -70,7 +74,9 @@ def test_equal_rows_get_equal_labels():
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("scale", [1e-23, 1.0, 1e6])
 def test_labels_after_movements_are_those_without_limits(rows, scale, seed):
-    """With ties, equal rows, equal centres, and centres that stay, move little, jump or change in number."""
+    """With ties, equal rows, equal centres, and centres that stay, move little, jump or change in
+    number.
+    """
     random = np.random.default_rng(seed)
     rows = (scale * (np.concatenate([rows, rows[:50], np.round(rows)]) + 5.0)).astype(np.float32)
     nearest, centres = Nearest(rows), rows[:12].astype(np.float64)

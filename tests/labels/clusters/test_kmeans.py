@@ -24,12 +24,16 @@ def rows():
     """Two thousand of sixteen numbers, in groups that run into one another, far from the origin."""
     random = np.random.default_rng(4)
     groups = 2.0 * random.standard_normal((12, 16)) + 5.0
-    return (groups[random.integers(12, size=2000)] + random.standard_normal((2000, 16))).astype(np.float32)
+    return (groups[random.integers(12, size=2000)] + random.standard_normal((2000, 16))).astype(
+        np.float32
+    )
 
 
 @pytest.fixture(scope="module")
 def centres(rows):
-    return rows[np.random.default_rng(8).choice(len(rows), CLUSTERS, replace=False)].astype(np.float64)
+    return rows[np.random.default_rng(8).choice(len(rows), CLUSTERS, replace=False)].astype(
+        np.float64
+    )
 
 
 def theirs(rows, centres, iterations, tolerance=1e-4):
@@ -38,7 +42,8 @@ def theirs(rows, centres, iterations, tolerance=1e-4):
 
 
 @pytest.mark.parametrize(
-    ("iterations", "tolerance"), [(1, 1e-4), (2, 1e-4), (5, 1e-4), (300, 1e-4), (300, 0.015), (300, 0.01)]
+    ("iterations", "tolerance"),
+    [(1, 1e-4), (2, 1e-4), (5, 1e-4), (300, 1e-4), (300, 0.015), (300, 0.01)],
 )
 def test_from_given_centres_it_is_scikit_learn(rows, centres, iterations, tolerance):
     """After so many iterations the same labels, centres, inertia and number of iterations."""
@@ -80,7 +85,9 @@ def test_a_seed_is_the_same_seed_of_scikit_learn(rows, seed):
 
 
 def test_restarts_on_a_sample_continue_on_all_rows(rows):
-    """The sample is drawn first; from its centers, the result is that of scikit-learn on all rows."""
+    """The sample is drawn first; from its centers, the result is that of scikit-learn on
+    all rows.
+    """
     random = np.random.RandomState(3)
     chosen = np.sort(random.choice(len(rows), 100, replace=False))
     first = kmeans(rows[chosen], ClusteringOptions(12), random).centres
@@ -103,7 +110,9 @@ def test_the_default_is_ten_restarts_of_300_iterations():
 @pytest.mark.parametrize("distinct", [1, 2, 6])
 def test_equal_vectors_are_one_cluster(distinct):
     rows = np.tile(np.random.default_rng(0).standard_normal((distinct, 3)), (6 // distinct, 1))
-    found = kmeans(rows.astype(np.float32), ClusteringOptions(6), np.random.RandomState(0)).without_empty()
+    found = kmeans(
+        rows.astype(np.float32), ClusteringOptions(6), np.random.RandomState(0)
+    ).without_empty()
 
     assert len(found.centres) == distinct
     assert sorted(np.unique(found.labels)) == list(range(distinct))
@@ -131,12 +140,18 @@ def test_labels_are_given_their_means():
 def test_the_rows_drawn_are_those_of_scikit_learn(rows, seed):
     found = distant_rows(rows[:400], 30, np.random.RandomState(seed))
 
-    assert found == kmeans_plusplus(rows[:400].astype(np.float64), 30, random_state=seed)[1].tolist()
+    assert (
+        found == kmeans_plusplus(rows[:400].astype(np.float64), 30, random_state=seed)[1].tolist()
+    )
 
 
 def test_at_most_as_many_centres_as_distinct_rows():
-    """Three of them, a thousand times over, among them two that differ in the last digit of float32."""
-    distinct = np.array([[1, 1], [1, np.nextafter(np.float32(1), np.float32(2))], [5, 5]], np.float32)
+    """Three of them, a thousand times over, among them two that differ in the last digit of
+    float32.
+    """
+    distinct = np.array(
+        [[1, 1], [1, np.nextafter(np.float32(1), np.float32(2))], [5, 5]], np.float32
+    )
     found = spread_out(np.tile(distinct, (1000, 1)), 8, np.random.RandomState(5))
 
     assert sorted(map(tuple, found)) == sorted(map(tuple, distinct.astype(np.float64)))

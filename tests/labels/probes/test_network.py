@@ -33,7 +33,10 @@ def as_torch(widths, parameters):
     layers = []
     for weights, biases in layers_of(parameters, widths):
         layer = nn.Linear(*weights.shape, dtype=torch.float64)
-        layer.weight.data, layer.bias.data = torch.tensor(weights.T.copy()), torch.tensor(biases.copy())
+        layer.weight.data, layer.bias.data = (
+            torch.tensor(weights.T.copy()),
+            torch.tensor(biases.copy()),
+        )
         layers += [layer, nn.Sigmoid()]
     return nn.Sequential(*layers[:-1])
 
@@ -56,7 +59,11 @@ def test_the_gradient_equals_finite_differences(widths):
     write_gradient(layers_of(found, widths), layers_of(parameters, widths), features, codes)
     steps = 1e-6 * np.eye(len(parameters))
     differences = [
-        (loss(widths, parameters + h, features, codes) - loss(widths, parameters - h, features, codes)) / 2e-6
+        (
+            loss(widths, parameters + h, features, codes)
+            - loss(widths, parameters - h, features, codes)
+        )
+        / 2e-6
         for h in steps
     ]
 
@@ -79,7 +86,9 @@ def test_adam_equals_torch():
 
 
 def learnt_by_torch(widths, train, dev, penalty, random):
-    (features, codes), (dev_features, dev_codes) = [tuple(map(torch.tensor, part)) for part in (train, dev)]
+    (features, codes), (dev_features, dev_codes) = [
+        tuple(map(torch.tensor, part)) for part in (train, dev)
+    ]
     net = as_torch(widths, start(widths, random))
     adam = torch.optim.Adam(net.parameters(), lr=1e-3, weight_decay=penalty)
     best, kept, idle, looks = -1, None, 0, 0

@@ -23,7 +23,9 @@ def bench(data):
 
 
 def share(data, train, test, penalty):
-    model = LogisticRegression(C=penalty, max_iter=1000).fit(data.features[train], data.codes[train])
+    model = LogisticRegression(C=penalty, max_iter=1000).fit(
+        data.features[train], data.codes[train]
+    )
     return model.score(data.features[test], data.codes[test])
 
 
@@ -42,7 +44,9 @@ def test_few_shot_with_test_rows(bench, data):
     test = np.arange(60, 90)
     drawn = sample(data.codes[:60], 4, np.random.default_rng([1111, 0]))
 
-    assert bench.shares(bench.few_shot(np.arange(60), test, 4, 1)) == [share(data, drawn, test, 1.0)]
+    assert bench.shares(bench.few_shot(np.arange(60), test, 4, 1)) == [
+        share(data, drawn, test, 1.0)
+    ]
 
 
 def test_the_first_of_equal_penalties_is_chosen():
@@ -53,7 +57,9 @@ def test_the_first_of_equal_penalties_is_chosen():
 
 @pytest.mark.parametrize("head", [logreg, Network(3, 1111)], ids=["logreg", "senteval"])
 def test_the_number_of_jobs_does_not_change_results(data, head):
-    results = [Bench(data, head, [0.01, 1.0], 1111, jobs).nested(np.arange(90), 3) for jobs in (1, 3)]
+    results = [
+        Bench(data, head, [0.01, 1.0], 1111, jobs).nested(np.arange(90), 3) for jobs in (1, 3)
+    ]
 
     assert results[0] == results[1]
 
@@ -66,7 +72,9 @@ def test_remaining_fits_are_cancelled(data):
         made.append(fit)
         return logreg(data, fit)
 
-    found = Bench(data, work, [1.0], 1111, 2).run([Fit(np.arange(60), np.arange(60, 90), 1.0)] * 500)
+    found = Bench(data, work, [1.0], 1111, 2).run(
+        [Fit(np.arange(60), np.arange(60, 90), 1.0)] * 500
+    )
     next(found)
     found.close()
 

@@ -1,4 +1,5 @@
-"""Tables of rows; searches of rows and pairs against plain loops, for any metric, ties, lengths and blocks.
+"""Tables of rows; searches of rows and pairs against plain loops, for any metric, ties, lengths and
+blocks.
 
 Also with candidates from a device, which is the CPU of torch.
 """
@@ -65,7 +66,9 @@ def rows_of(*columns):
 
 
 def devices(metric):
-    """The CPU, and a device of torch where all blocks stay, none, or some. It compares products only."""
+    """The CPU, and a device of torch where all blocks stay, none, or some. It compares products
+    only.
+    """
     rooms = (1 << 40, 0, 700) if metric in ("cosine", "dot") else ()
     found = [Device(torch.device("cpu")) for _ in rooms]
     for device, room in zip(found, rooms, strict=True):
@@ -74,7 +77,9 @@ def devices(metric):
 
 
 def expect(queries, corpus, metric, top, limits, threshold):
-    """The nearest rows, those below limits and those that reach a threshold are those of the table."""
+    """The nearest rows, those below limits and those that reach a threshold are those of
+    the table.
+    """
     alike = table(queries, corpus[:], metric)
     ranked = [sorted(range(len(each)), key=lambda row: (-each[row], row)) for each in alike]
     for device in devices(metric):
@@ -83,10 +88,12 @@ def expect(queries, corpus, metric, top, limits, threshold):
 
         nearest = searcher.nearest(queries, top)
         assert [rows_of(*each) for each in zip(*nearest, strict=True)] == [
-            [(row, each[row]) for row in rows[:top]] for rows, each in zip(ranked, alike, strict=True)
+            [(row, each[row]) for row in rows[:top]]
+            for rows, each in zip(ranked, alike, strict=True)
         ]
         assert [rows_of(*each) for each in searcher.reaching(queries, threshold)] == [
-            [(row, each[row]) for row in range(len(each)) if each[row] >= threshold] for each in alike
+            [(row, each[row]) for row in range(len(each)) if each[row] >= threshold]
+            for each in alike
         ]
         if len(queries):
             assert [rows.tolist() for rows in below.rows()] == [
@@ -97,7 +104,9 @@ def expect(queries, corpus, metric, top, limits, threshold):
 
 
 def expect_pairs(vectors, metric, top, threshold):
-    """The best pairs, best first, and the pairs that reach a threshold, in the order of the rows."""
+    """The best pairs, best first, and the pairs that reach a threshold, in the order of the
+    rows.
+    """
     alike, n = table(vectors, vectors, metric), len(vectors)
     every = [(i, j, alike[i, j]) for i in range(n) for j in range(i + 1, n)]
     best = sorted(every, key=lambda pair: (-pair[2], pair))[:top]
@@ -127,7 +136,9 @@ def test_random_rows(metric, top, share):
 @small_blocks
 @given(GRID, GRID, st.integers(1, 12), st.sampled_from(sorted(SIMILARITIES)), st.data())
 def test_limits_and_thresholds_are_exact(asked, held, top, metric, data):
-    """Points of a small grid, zeros and duplicates among them, or no point. Each limit is a similarity."""
+    """Points of a small grid, zeros and duplicates among them, or no point. Each limit is a
+    similarity.
+    """
     queries, corpus = (np.array(points, np.float32).reshape(-1, 2) for points in (asked, held))
     alike = table(queries, corpus, metric)
     limits = [data.draw(st.sampled_from(each)) if each else 0.0 for each in alike.tolist()]
@@ -153,7 +164,9 @@ def test_the_threshold_itself_is_reached_and_the_next_number_is_not(metric, vect
     both = np.array([vector, other], np.float32)
 
     assert [rows_of(*part) for part in pairs_reaching(both, value, metric)] == [[(0, 1, value)]]
-    assert [rows_of(*part) for part in pairs_reaching(both, math.nextafter(value, 9), metric)] == [[]]
+    assert [rows_of(*part) for part in pairs_reaching(both, math.nextafter(value, 9), metric)] == [
+        []
+    ]
 
 
 @few_and_many
@@ -191,7 +204,9 @@ def test_near_equal_rows(metric, sizes, monkeypatch):
 @pytest.mark.parametrize("starts", [(0, 40), (0, 7, 21, 40)])
 @pytest.mark.parametrize("selected", [False, True])
 @small_blocks
-def test_stored_rows_are_searched_like_their_vectors(kind, queries, starts, selected, few, monkeypatch):
+def test_stored_rows_are_searched_like_their_vectors(
+    kind, queries, starts, selected, few, monkeypatch
+):
     """With subnormal numbers, a row of zeros and ties; files of int8 have their own scales."""
     monkeypatch.setattr(search, "FEW_QUERIES", few)
     vectors = np.repeat(normal_rows(20, 6), 2, axis=0)
@@ -201,9 +216,13 @@ def test_stored_rows_are_searched_like_their_vectors(kind, queries, starts, sele
     for part in (vectors[start:stop] for start, stop in pairwise(starts)):
         storage = Storage(kind, 6, scales_of(np.abs(part).max(axis=0)) if kind == "int8" else None)
         codes = storage.encode(part)
-        parts.append(SimpleNamespace(count=len(part), storage=storage, codes=lambda codes=codes: codes))
+        parts.append(
+            SimpleNamespace(count=len(part), storage=storage, codes=lambda codes=codes: codes)
+        )
     corpus = StoredVectors(parts)
-    assert np.array_equal(corpus.codes(slice(None)), np.concatenate([part.codes() for part in parts]))
+    assert np.array_equal(
+        corpus.codes(slice(None)), np.concatenate([part.codes() for part in parts])
+    )
     if selected:
         corpus = SelectedVectors(corpus, np.delete(np.arange(40), [3, 11, 12, 30]))
     asked = normal_rows(queries, 6, seed=1)
@@ -218,7 +237,9 @@ def test_scikit_learn_finds_the_same(metric):
     """Of random rows, where the digits of float32 decide the order of none."""
     queries, corpus = normal_rows(50, 24, seed=1), normal_rows(2000, 24)
     if metric == "dot":  # of rows of length 1, the order of the cosine
-        queries, corpus = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (queries, corpus))
+        queries, corpus = (
+            each / np.linalg.norm(each, axis=1, keepdims=True) for each in (queries, corpus)
+        )
     name = "cosine" if metric == "dot" else metric
     theirs = NearestNeighbors(n_neighbors=10, metric=name, algorithm="brute")
     distances, places = theirs.fit(corpus.astype(np.float64)).kneighbors(queries.astype(np.float64))
@@ -296,14 +317,16 @@ def bounded(monkeypatch):
 
 
 def uneven_rows(count, width, seed):
-    """Rows with most of their length in few directions, of lengths from 0 to 1e4; every third is repeated."""
+    """Rows with most of their length in few directions, of lengths from 0 to 1e4; every third is
+    repeated.
+    """
     random = np.random.default_rng(seed)
     rotation = np.linalg.qr(random.standard_normal((width, width)))[0]
     rows = random.standard_normal((count, width)) * 0.7 ** np.arange(width) @ rotation
     rows[::3] = rows[1] + 0.03 * random.standard_normal((len(rows[::3]), width))
-    return (rows * 10.0 ** random.integers(-4, 5, (count, 1)) * (np.arange(count) != 4)[:, None]).astype(
-        "<f4"
-    )
+    return (
+        rows * 10.0 ** random.integers(-4, 5, (count, 1)) * (np.arange(count) != 4)[:, None]
+    ).astype("<f4")
 
 
 @pytest.mark.parametrize("metric", ["cosine", "dot"])
@@ -323,7 +346,9 @@ def test_bounds_lose_no_pair(bounded, metric, threshold, top, monkeypatch):
 
 def test_a_bound_is_at_least_the_product():
     rows = uneven_rows(200, 48, seed=3).astype(np.float64)
-    unit = (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)).astype(np.float32)
+    unit = (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)).astype(
+        np.float32
+    )
     axes = np.linalg.eigh(unit.T.astype(float) @ unit)[1][:, :-8:-1].astype(np.float32)
     parts = search.reduced(unit, axes).astype(np.float64)
 
@@ -345,7 +370,9 @@ def test_a_dense_block_is_computed_in_full(bounded, monkeypatch):
     monkeypatch.setattr(search, "DENSE", 0.01)
     verified = []
     check = search.exact
-    monkeypatch.setattr(search, "exact", lambda *args: verified.append(len(args[3][0])) or check(*args))
+    monkeypatch.setattr(
+        search, "exact", lambda *args: verified.append(len(args[3][0])) or check(*args)
+    )
     corpus = uneven_rows(150, 64, seed=5)
     count = sum(len(part.rows_a) for part in pairs_reaching(corpus, 0.9))
     alike = table(corpus, corpus, "cosine")
@@ -360,7 +387,9 @@ LINES = [orjson.dumps({"text": "é" * number, "id": number}) for number in range
 
 def write_store(path, vectors, lines, kind="float32"):
     width = vectors.shape[1]
-    with create_vector_file(str(path), {}, ["embedding"], width=width, force=True, kind=kind) as writer:
+    with create_vector_file(
+        str(path), {}, ["embedding"], width=width, force=True, kind=kind
+    ) as writer:
         for line, vector in zip(lines, vectors, strict=True):
             writer.write([line], vector[None, None])
     return str(path)
@@ -376,11 +405,16 @@ def test_a_vector_file_and_its_rows_are_the_same_table(tmp_path):
     with (tmp_path / "a.jsonl").open("wb") as file:
         for line, vector in zip(LINES, vectors.tolist(), strict=True):
             file.write(b'%b,"embedding":%b}\n\n' % (line[:-1], orjson.dumps(vector)))
-    tables = [read(write_store(tmp_path / "a.safetensors", vectors, LINES)), read(str(tmp_path / "a.jsonl"))]
+    tables = [
+        read(write_store(tmp_path / "a.safetensors", vectors, LINES)),
+        read(str(tmp_path / "a.jsonl")),
+    ]
 
     for table in tables:
         np.testing.assert_array_equal(table.vectors, vectors[:, None])
-        assert [table.row(place).line for place in (4, 0, 2, 1, 3)] == [LINES[i] for i in (4, 0, 2, 1, 3)]
+        assert [table.row(place).line for place in (4, 0, 2, 1, 3)] == [
+            LINES[i] for i in (4, 0, 2, 1, 3)
+        ]
     assert [[table.row(place).number for place in range(5)] for table in tables] == [
         [1, 2, 3, 4, 5],
         [1, 3, 5, 7, 9],
@@ -399,7 +433,9 @@ def test_a_vector_with_nan_is_refused_with_its_row(tmp_path, monkeypatch, kind):
 
 @pytest.mark.parametrize("line", [b"[1]", b'{"text":', b'{"text":"a"}\n{"text":"b"}', b""])
 def test_a_damaged_row_is_an_error_when_it_is_read(tmp_path, line):
-    table = read(write_store(tmp_path / "a.safetensors", np.ones((2, 1), np.float32), [LINES[0], line]))
+    table = read(
+        write_store(tmp_path / "a.safetensors", np.ones((2, 1), np.float32), [LINES[0], line])
+    )
 
     assert table.row(0).line == LINES[0]
     with pytest.raises(DataError, match=r"a\.safetensors:2: "):

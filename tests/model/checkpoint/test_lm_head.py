@@ -1,4 +1,6 @@
-"""Heads have the predictions of transformers; a checkpoint with random weights depends only on its seed."""
+"""Heads have the predictions of transformers; a checkpoint with random weights depends only on its
+seed.
+"""
 
 import json
 
@@ -66,7 +68,9 @@ def test_only_a_language_model_head_is_read(family, head, found, make, tmp_path)
 
 @every_family
 def test_a_decoder_in_the_file_is_tied_to_the_words_or_an_error(family, make):
-    """A complete state_dict also has the decoder weight and the alias of its bias. Words may be absent."""
+    """A complete state_dict also has the decoder weight and the alias of its bias. Words may be
+    absent.
+    """
     model, decoder = make(family, "ForMaskedLM"), HEADS[family].decoder + ".weight"
     tensors = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     changed = tensors[decoder].clone()
@@ -94,7 +98,9 @@ def test_an_incomplete_head_is_an_error(family, part, make, tmp_path):
 
 @every_family
 def test_a_fresh_head_has_the_distribution_of_transformers(family, make):
-    """N(0, 0.02) for the dense layer, a neutral norm, zero biases; the generator makes all draws."""
+    """N(0, 0.02) for the dense layer, a neutral norm, zero biases; the generator makes all
+    draws.
+    """
     architecture = architecture_of(make(family))
     torch.manual_seed(3)
     expected = torch.rand(1)

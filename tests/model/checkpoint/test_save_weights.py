@@ -1,4 +1,6 @@
-"""A trained checkpoint loads everywhere with the trained weights and keeps the other tensors of its base."""
+"""A trained checkpoint loads everywhere with the trained weights and keeps the other tensors of its
+base.
+"""
 
 import json
 
@@ -19,7 +21,10 @@ from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.model.transformer.weights import canonical, read_tensors
 from support import FAMILIES, TOKENIZER_FILES, copy_tokenizer
 
-WORDS = {"bert": "embeddings.word_embeddings.weight", "modernbert": "embeddings.tok_embeddings.weight"}
+WORDS = {
+    "bert": "embeddings.word_embeddings.weight",
+    "modernbert": "embeddings.tok_embeddings.weight",
+}
 PREFIXES = {family: f"{family}." for family in FAMILIES} | {"modernbert": "model."}
 PREFIXES |= {"xlm-roberta": "roberta.", "camembert": "roberta."}
 DECODERS = {
@@ -28,7 +33,11 @@ DECODERS = {
     "distilbert": "vocab_projector",
     "electra": "generator_lm_head",
 }
-TEXTS = ["a cat", "a much longer sentence, of many words, about nothing in particular", "Düsseldorf 東京"]
+TEXTS = [
+    "a cat",
+    "a much longer sentence, of many words, about nothing in particular",
+    "Düsseldorf 東京",
+]
 
 
 class Base:
@@ -43,17 +52,22 @@ class Base:
     def perturbed(self, tensors):
         random = torch.Generator().manual_seed(5)
         return {
-            name: value + 0.1 * torch.randn(value.shape, generator=random) for name, value in tensors.items()
+            name: value + 0.1 * torch.randn(value.shape, generator=random)
+            for name, value in tensors.items()
         }
 
     def pooler(self):
         shapes = tensor_shapes(self.architecture, pooler=True).items()
-        return self.perturbed({name: torch.zeros(shape) for name, shape in shapes if "pooler" in name})
+        return self.perturbed(
+            {name: torch.zeros(shape) for name, shape in shapes if "pooler" in name}
+        )
 
     def write(self, folder, **more):
         """A folder of transformers: the weights and the base's config in float32."""
         folder.mkdir()
-        (folder / "config.json").write_text(json.dumps({**self.checkpoint.config, "dtype": "float32"}))
+        (folder / "config.json").write_text(
+            json.dumps({**self.checkpoint.config, "dtype": "float32"})
+        )
         tensors = merged(self.stored, self.trained | more, self.architecture)
         write_weights(folder / "model.safetensors", tensors)
         return tensors
@@ -96,13 +110,21 @@ def differing(model, expected):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_head_is_kept_or_trained_and_its_decoder_is_tied_to_the_new_words(base, tmp_path, family):
+def test_the_head_is_kept_or_trained_and_its_decoder_is_tied_to_the_new_words(
+    base, tmp_path, family
+):
     """Names of a trained head have no prefix."""
     found, prefix = base(family), PREFIXES[family]
-    kept = {name: each.float() for name, each in found.stored.items() if not name.startswith(prefix)}
-    fresh = head_tensors(fresh_head(found.architecture, torch.Generator().manual_seed(1)), found.architecture)
+    kept = {
+        name: each.float() for name, each in found.stored.items() if not name.startswith(prefix)
+    }
+    fresh = head_tensors(
+        fresh_head(found.architecture, torch.Generator().manual_seed(1)), found.architecture
+    )
 
-    assert len(kept) == (3 if family == "modernbert" else 5)  # which has no biases before the decoder
+    assert len(kept) == (
+        3 if family == "modernbert" else 5
+    )  # which has no biases before the decoder
     for name, head, more in (("kept", kept, {}), ("trained", fresh, fresh)):
         found.write(tmp_path / name, **more)
         model, missing = loaded(tmp_path / name, "AutoModelForMaskedLM")
@@ -118,11 +140,16 @@ def test_tied_copies_are_removed(base, rewrite, tmp_path, family):
     """Old files have a copy of the tied decoder; those of BERT and RoBERTa also of its bias."""
     base(family)
     decoder = DECODERS[family]
-    bias = {"bert": "cls.predictions.bias", "roberta": "lm_head.bias"}.get(family, f"{decoder}.bias")
+    bias = {"bert": "cls.predictions.bias", "roberta": "lm_head.bias"}.get(
+        family, f"{decoder}.bias"
+    )
 
     def with_copies(tensors):
         words = tensors[PREFIXES[family] + WORDS.get(family, WORDS["bert"])]
-        return tensors | {f"{decoder}.weight": words.clone(), f"{decoder}.bias": tensors[bias].clone()}
+        return tensors | {
+            f"{decoder}.weight": words.clone(),
+            f"{decoder}.bias": tensors[bias].clone(),
+        }
 
     found = rewrite(with_copies)
     written = found.write(tmp_path / "new")
@@ -150,18 +177,24 @@ def test_a_bias_under_its_alias_is_replaced(base, rewrite, tmp_path):
     kept = found.write(tmp_path / "kept")
     replaced = found.write(tmp_path / "replaced", **{"cls.predictions.bias": torch.ones(97)})
 
-    assert torch.equal(kept["cls.predictions.bias"], found.stored["cls.predictions.decoder.bias"].float())
+    assert torch.equal(
+        kept["cls.predictions.bias"], found.stored["cls.predictions.decoder.bias"].float()
+    )
     assert torch.equal(replaced["cls.predictions.bias"], torch.ones(97))
     assert not {"cls.predictions.decoder.bias"} & (kept.keys() | replaced.keys())
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
-@pytest.mark.parametrize(("head", "old"), [("Model", True), ("Model", False), ("ForMaskedLM", False)])
+@pytest.mark.parametrize(
+    ("head", "old"), [("Model", True), ("Model", False), ("ForMaskedLM", False)]
+)
 def test_a_trained_pooler_is_added_or_replaces_the_old_pooler(base, tmp_path, family, head, old):
     """Its name has the prefix of the other names."""
     found = base(family, head)
     if not old:
-        found.stored = {name: each for name, each in found.stored.items() if not name.startswith("pooler.")}
+        found.stored = {
+            name: each for name, each in found.stored.items() if not name.startswith("pooler.")
+        }
     prefix = PREFIXES[family] if head == "ForMaskedLM" else ""
     written = found.write(tmp_path / "new", **found.pooler())
     model, missing = loaded(tmp_path / "new")
@@ -172,7 +205,9 @@ def test_a_trained_pooler_is_added_or_replaces_the_old_pooler(base, tmp_path, fa
 
 
 def old_norms(name):
-    return name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+    return name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+        "LayerNorm.bias", "LayerNorm.beta"
+    )
 
 
 @pytest.mark.parametrize(
@@ -183,7 +218,9 @@ def old_norms(name):
         ("bert", "ForMaskedLM", old_norms),
     ],
 )
-def test_old_names_and_prefixes_of_wrappers_are_replaced(base, rewrite, tmp_path, family, head, renamed):
+def test_old_names_and_prefixes_of_wrappers_are_replaced(
+    base, rewrite, tmp_path, family, head, renamed
+):
     """transformers does not know all of them. The head has norms, too."""
     base(family, head)
     found = rewrite(lambda tensors: {renamed(name): tensor for name, tensor in tensors.items()})
@@ -199,7 +236,9 @@ def test_old_names_and_prefixes_of_wrappers_are_replaced(base, rewrite, tmp_path
 
 
 def test_the_bytes_depend_only_on_names_and_values(base, tmp_path):
-    """The order and the type of the tensors do not matter. The safetensors library reads the file."""
+    """The order and the type of the tensors do not matter. The safetensors library reads
+    the file.
+    """
     tensors = {name: value.half().float() for name, value in base("bert").trained.items()}
     backwards = {name: tensors[name].half() for name in reversed(tensors)}
     write_weights(tmp_path / "a", tensors)
@@ -215,7 +254,9 @@ def test_the_bytes_depend_only_on_names_and_values(base, tmp_path):
     assert {value.dtype for value in found.values()} == {torch.float32}
 
 
-@pytest.mark.parametrize("tensor", [torch.arange(6.0).view(2, 3).T, torch.tensor(2.5), torch.zeros(0, 3)])
+@pytest.mark.parametrize(
+    "tensor", [torch.arange(6.0).view(2, 3).T, torch.tensor(2.5), torch.zeros(0, 3)]
+)
 def test_transposed_scalar_and_empty_tensors_are_written_and_integers_are_not(tmp_path, tensor):
     others = {"ids": torch.arange(4), "weight": torch.ones(2).bfloat16()}
     write_weights(tmp_path / "t", {"t": tensor.clone().requires_grad_(), **others})
@@ -237,7 +278,9 @@ def vectors(encoder):
 
 @pytest.fixture
 def base_folder(make, tmp_path):
-    """A base in half precision with a tokenizer, and with files that a trained model must not copy."""
+    """A base in half precision with a tokenizer, and with files that a trained model must
+    not copy.
+    """
     folder = tmp_path / "base"
     make("bert", vocab_size=16384, max_position_embeddings=128).half().save_pretrained(folder)
     copy_tokenizer(folder)
@@ -262,9 +305,12 @@ def write_trained(encoder, folder):
 
 
 @pytest.mark.parametrize(
-    ("readout", "normalize"), [("cls", False), ("mean", True), ("mean-last2", False), ("pooler", True)]
+    ("readout", "normalize"),
+    [("cls", False), ("mean", True), ("mean-last2", False), ("pooler", True)],
 )
-def test_a_written_checkpoint_gives_the_same_vectors_everywhere(base_folder, tmp_path, readout, normalize):
+def test_a_written_checkpoint_gives_the_same_vectors_everywhere(
+    base_folder, tmp_path, readout, normalize
+):
     """sentkit and sentence-transformers load it in float32."""
     from sentence_transformers import SentenceTransformer
 
@@ -277,12 +323,23 @@ def test_a_written_checkpoint_gives_the_same_vectors_everywhere(base_folder, tmp
     assert np.array_equal(vectors(open_reading(tmp_path / "new")), expected)
     theirs = SentenceTransformer(str(tmp_path / "new"), device="cpu")
     assert np.abs(theirs.encode(TEXTS) - expected).max() < 1e-5
-    config, own = (json.loads((tmp_path / "new" / f"{n}.json").read_text()) for n in ("config", "sentkit"))
+    config, own = (
+        json.loads((tmp_path / "new" / f"{n}.json").read_text()) for n in ("config", "sentkit")
+    )
     assert (config["dtype"], own["readout"], own["method"]) == ("float32", readout, "none")
-    assert (tmp_path / "new/config.json").read_bytes() == (tmp_path / "again/config.json").read_bytes()
+    assert (tmp_path / "new/config.json").read_bytes() == (
+        tmp_path / "again/config.json"
+    ).read_bytes()
     names = {path.name for path in (tmp_path / "new").iterdir()}
     assert {name for name in names if not name[0].isdigit()} == {  # numbered folders are modules
-        *("config.json", "model.safetensors", "LICENSE", *TOKENIZER_FILES, "sentkit.json", "modules.json"),
+        *(
+            "config.json",
+            "model.safetensors",
+            "LICENSE",
+            *TOKENIZER_FILES,
+            "sentkit.json",
+            "modules.json",
+        ),
         *("sentence_bert_config.json", "config_sentence_transformers.json"),
     }
 

@@ -1,4 +1,6 @@
-"""Static encoders: their words, vectors of a plain loop and of other libraries, spaces, and wrong options."""
+"""Static encoders: their words, vectors of a plain loop and of other libraries, spaces, and wrong
+options.
+"""
 
 import json
 import math
@@ -78,7 +80,10 @@ def test_model2vec_folders_equal_a_plain_loop(model2vec, normalize, declared, fl
 def test_mapped_and_weighted_rows_equal_a_plain_loop(model2vec, names, readout):
     """A text without words gets zeros, even for max, and even if no text of the batch has words."""
     random = np.random.default_rng(0)
-    arrays = {"mapping": random.integers(0, 4, 13), "weights": np.linspace(0.5, 2, 13, dtype=np.float32)}
+    arrays = {
+        "mapping": random.integers(0, 4, 13),
+        "weights": np.linspace(0.5, 2, 13, dtype=np.float32),
+    }
     rows = {"embeddings": random.standard_normal((13, 6)).astype(np.float32)}
     folder = model2vec(rows | {name: arrays[name] for name in names})
     expected = looped(folder, TEXTS, reduce={"mean": np.mean, "max": np.max}[readout])
@@ -91,7 +96,9 @@ def test_mapped_and_weighted_rows_equal_a_plain_loop(model2vec, names, readout):
 
 
 def test_model2vec_folders_equal_sentence_transformers(model2vec):
-    """The texts have no unknown tokens: sentence-transformers keeps these, and model2vec does not."""
+    """The texts have no unknown tokens: sentence-transformers keeps these, and model2vec
+    does not.
+    """
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 
@@ -99,7 +106,9 @@ def test_model2vec_folders_equal_sentence_transformers(model2vec):
     mapping, weights = random.integers(0, 4, 13), random.random(13).astype(np.float32)
     rows = random.standard_normal((4, 6)).astype(np.float32)
     folder = model2vec({"embeddings": rows, "mapping": mapping, "weights": weights}, normalize=True)
-    theirs = SentenceTransformer(modules=[StaticEmbedding.load(str(folder)), Normalize()], device="cpu")
+    theirs = SentenceTransformer(
+        modules=[StaticEmbedding.load(str(folder)), Normalize()], device="cpu"
+    )
     texts = ["The cat sat.", "a dog", "playing cats", "dog " * 30]
 
     assert vectors_of(folder, texts) == pytest.approx(theirs.encode(texts), abs=1e-6)
@@ -175,7 +184,10 @@ def test_different_tables_are_different_spaces(words, tmp_path, other):
 
 
 def test_prompt_and_length_do_not_change_the_space_but_the_readout_does(words):
-    plain, changed = encoder_of(words).specs[0], encoder_of(words, prompt="the ", max_length=3).specs[0]
+    plain, changed = (
+        encoder_of(words).specs[0],
+        encoder_of(words, prompt="the ", max_length=3).specs[0],
+    )
 
     assert plain.hash == changed.hash
     assert (changed.full["prompt"], changed.full["max_length"]) == ("the ", 3)
@@ -185,30 +197,43 @@ def test_prompt_and_length_do_not_change_the_space_but_the_readout_does(words):
 @pytest.mark.parametrize(
     ("wishes", "problem"),
     [
-        *(({"readout": name}, f'unknown readout "{name}" for a static model') for name in ("cls", "L0:mean")),
+        *(
+            ({"readout": name}, f'unknown readout "{name}" for a static model')
+            for name in ("cls", "L0:mean")
+        ),
         ({"readout": "mean,prompt"}, 'unknown readout "prompt" for a static model'),
         *(({name: "none"}, ONLY_PROMPT) for name in ("template", "full_stop")),
         ({"dim": 9}, "--dim 9: the vectors have only [35] numbers"),
     ],
 )
-def test_options_that_static_models_and_word_sets_do_not_have_are_errors(words, model2vec, wishes, problem):
+def test_options_that_static_models_and_word_sets_do_not_have_are_errors(
+    words, model2vec, wishes, problem
+):
     for name in (words, model2vec()):
         with pytest.raises(UsageError, match=problem):
             find_encoder(str(name), ReadingOptions(**wishes))
     flag = next(iter(wishes))
-    problem = f"--{flag} cannot be used with words:binary" if flag in ("readout", "dim") else ONLY_PROMPT
+    problem = (
+        f"--{flag} cannot be used with words:binary" if flag in ("readout", "dim") else ONLY_PROMPT
+    )
     with pytest.raises(UsageError, match=f"^{problem}$"):
         find_encoder("words:binary", ReadingOptions(**wishes))
 
 
-@pytest.mark.parametrize("machine", [{"device": "cuda"}, {"device": "cuda:1"}, {"precision": "bf16"}])
+@pytest.mark.parametrize(
+    "machine", [{"device": "cuda"}, {"device": "cuda:1"}, {"precision": "bf16"}]
+)
 def test_gpu_and_bf16_are_errors(words, machine):
-    with pytest.raises(UsageError, match=f"--{next(iter(machine))} {next(iter(machine.values()))}: a static"):
+    with pytest.raises(
+        UsageError, match=f"--{next(iter(machine))} {next(iter(machine.values()))}: a static"
+    ):
         find_encoder(str(words), ReadingOptions(), **machine)
 
 
 def test_a_transform_of_another_space_is_an_error(words, tmp_path):
-    write_affine(tmp_path / "t.safetensors", np.eye(3), np.zeros(3), {"_emb": "m/mean:0123456789ab"})
+    write_affine(
+        tmp_path / "t.safetensors", np.eye(3), np.zeros(3), {"_emb": "m/mean:0123456789ab"}
+    )
     model = find_encoder(str(words), ReadingOptions(transform=str(tmp_path / "t.safetensors")))
     with pytest.raises(DataError, match="fitted on m/mean"):
         model.encoder()
@@ -222,7 +247,13 @@ def test_a_token_with_the_text_none_has_a_vector(model2vec):
     letters = {letter: number for number, letter in enumerate(["None", *"NonexyzabcdS"])}
     rules["model"] = {"type": "BPE", "vocab": letters, "merges": [], "unk_token": None}
     rules["normalizer"] = rules["post_processor"] = rules["pre_tokenizer"] = None
-    one = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
+    one = {
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": False,
+    }
     rules["added_tokens"] = [{"id": 0, "content": "None", **one}]
     path.write_text(json.dumps(rules))
     table = read_array(folder / "model.safetensors", "embeddings")
@@ -241,7 +272,9 @@ def test_the_hash_of_arrays_depends_on_names_shapes_and_values():
 
 
 def test_the_rank_is_the_place_among_words():
-    """Special tokens, reserved tokens, single characters and numbers without a token have rank 1."""
+    """Special tokens, reserved tokens, single characters and numbers without a token have
+    rank 1.
+    """
     tokens = ["[PAD]", "[unused0]", "<extra_id_0>", "<s>", "a", "##b", "Ġc", "▁"]
     words = ["the", "##ing", "Ġof", "▁sea", "UNK", "cat"]
     vocabulary = {token: number for number, token in enumerate(tokens + words)} | {"sea": 15}
@@ -353,7 +386,9 @@ def test_too_many_words_are_an_error_that_names_the_size_of_a_vector(monkeypatch
     monkeypatch.setattr(tokenizers, "MAX_WORDS", 3)
     words = CollectedWords(max_length=None, prompt="")
     words(["a b", "b c"])
-    with pytest.raises(UsageError, match="words:binary accepts at most 3 different words") as caught:
+    with pytest.raises(
+        UsageError, match="words:binary accepts at most 3 different words"
+    ) as caught:
         words(["d"])
 
     assert caught.value.advice == "use fewer rows or another model"

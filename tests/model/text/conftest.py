@@ -18,11 +18,15 @@ def byte_level(tmp_path_factory):
         backend.decoder = decoders.ByteLevel()
         special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
         alphabet = pre_tokenizers.ByteLevel.alphabet()
-        trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=special, initial_alphabet=alphabet)
+        trainer = trainers.BpeTrainer(
+            vocab_size=400, special_tokens=special, initial_alphabet=alphabet
+        )
         backend.train_from_iterator(sentences * 9, trainer)
         backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
         backend.save(str(folder / "tokenizer.json"))
-        (folder / "config.json").write_text(json.dumps({"model_type": "roberta", "pad_token_id": 1}))
+        (folder / "config.json").write_text(
+            json.dumps({"model_type": "roberta", "pad_token_id": 1})
+        )
         roles = zip(("bos", "pad", "eos", "unk", "mask"), special, strict=True)
         config = {f"{role}_token": token for role, token in roles}
         config |= {"cls_token": "<s>", "sep_token": "</s>", "tokenizer_class": "RobertaTokenizer"}
@@ -47,7 +51,11 @@ def metaspace(tmp_path_factory):
     trainer = trainers.BpeTrainer(vocab_size=120, special_tokens=["<s>", "</s>", "<unk>", "<mask>"])
     backend.train_from_iterator(["query: a cat sat on the mat. The naïve café"] * 9, trainer)
     pair = [("<s>", 0), ("</s>", 1)]
-    backend.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=pair)
+    backend.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=pair
+    )
     backend.save(str(folder / "tokenizer.json"))
-    (folder / "config.json").write_text(json.dumps({"model_type": "xlm-roberta", "pad_token_id": 1}))
+    (folder / "config.json").write_text(
+        json.dumps({"model_type": "xlm-roberta", "pad_token_id": 1})
+    )
     return folder

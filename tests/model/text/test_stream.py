@@ -1,4 +1,6 @@
-"""Rows in, rows with vectors out: in order, equal texts once, errors where they happened, full batches."""
+"""Rows in, rows with vectors out: in order, equal texts once, errors where they happened, full
+batches.
+"""
 
 import threading
 from collections import namedtuple
@@ -13,7 +15,15 @@ from sentkit.errors import DataError
 from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.rows.rows import Rejects
 from sentkit.model import encoding
-from sentkit.model.encoding import RowGroup, Tally, ahead, batches, encode_groups, grouped, tokenized_groups
+from sentkit.model.encoding import (
+    RowGroup,
+    Tally,
+    ahead,
+    batches,
+    encode_groups,
+    grouped,
+    tokenized_groups,
+)
 from sentkit.model.text.tokens import TokenBlock, Tokens
 
 
@@ -25,7 +35,11 @@ class Letters:
     def __call__(self, texts):
         return TokenBlock.of(
             [
-                Tokens([ord(letter) for letter in text[:10]], len(text), problem="it asks" * ("?" in text))
+                Tokens(
+                    [ord(letter) for letter in text[:10]],
+                    len(text),
+                    problem="it asks" * ("?" in text),
+                )
                 for text in texts
             ]
         )
@@ -45,7 +59,10 @@ class Sums:
     def sums(self, batch):
         self.batches.append([tokens.ids for tokens in batch])
         both = [[sum(tokens.ids), len(tokens.ids)] for tokens in batch]
-        return [np.array(both, np.float32), np.array([[tokens.ids[0]] for tokens in batch], np.float32)]
+        return [
+            np.array(both, np.float32),
+            np.array([[tokens.ids[0]] for tokens in batch], np.float32),
+        ]
 
 
 def expected_of(text):
@@ -53,7 +70,9 @@ def expected_of(text):
     return [sum(ids), len(ids)], [ids[0]]
 
 
-One = namedtuple("One", "row tokens vectors")  # a row with its tokens, and its vectors of each readout
+One = namedtuple(
+    "One", "row tokens vectors"
+)  # a row with its tokens, and its vectors of each readout
 
 
 def row(number):
@@ -72,7 +91,11 @@ def rows(texts):
 def encoded(texts, *, budget=100, encode=None, rejects=None, **how):
     groups = tokenized_groups(rows(texts), Letters(), rejects or Rejects(), **how)
     return [
-        One(row, [done.tokens[k] for k in done.index[number]], [each[number] for each in done.vectors])
+        One(
+            row,
+            [done.tokens[k] for k in done.index[number]],
+            [each[number] for each in done.vectors],
+        )
         for done in encode_groups(groups, encode or Sums(), budget)
         for number, row in enumerate(done.rows)
     ]
@@ -82,7 +105,8 @@ TEXTS = st.text("abcxyz", min_size=1, max_size=14)
 
 
 @given(
-    st.integers(1, 3).flatmap(lambda k: st.lists(st.tuples(*[TEXTS] * k), max_size=200)), st.integers(1, 60)
+    st.integers(1, 3).flatmap(lambda k: st.lists(st.tuples(*[TEXTS] * k), max_size=200)),
+    st.integers(1, 60),
 )
 def test_rows_keep_their_order_and_get_their_own_vectors(texts, budget):
     found = encoded(texts, budget=budget)
@@ -100,7 +124,11 @@ def test_equal_texts_of_a_group_are_computed_once():
     found = encoded([("a", "b"), ("b", "a"), ("a", "a")], encode=encode)
 
     assert sorted(ids[0] for batch in encode.batches for ids in batch) == [ord("a"), ord("b")]
-    assert [done.vectors[1].tolist() for done in found] == [[[97], [98]], [[98], [97]], [[97], [97]]]
+    assert [done.vectors[1].tolist() for done in found] == [
+        [[97], [98]],
+        [[98], [97]],
+        [[97], [97]],
+    ]
 
 
 def test_an_unreadable_text_is_an_error_with_its_line_or_its_row_is_skipped_and_counted():
@@ -152,7 +180,9 @@ def test_vectors_from_a_thread_are_those_of_the_main_thread():
 
 @pytest.mark.usefixtures("threads_end")
 def test_threads_end_if_the_caller_stops_early():
-    done = encode_groups(tokenized_groups(rows([("a",)] * 300), Letters(), Rejects()), InThreads(), 20)
+    done = encode_groups(
+        tokenized_groups(rows([("a",)] * 300), Letters(), Rejects()), InThreads(), 20
+    )
 
     assert len(next(done).rows) == 32
     del done
@@ -232,7 +262,9 @@ LENGTHS = st.lists(st.integers(0, 40), max_size=60)
 
 @given(LENGTHS, st.integers(1, 100))
 def test_batches_have_every_text_once_the_longest_first_and_fill_the_budget(lengths, budget):
-    """Only a single longer text exceeds the budget, and a batch ends only if the next text does not fit."""
+    """Only a single longer text exceeds the budget, and a batch ends only if the next text does not
+    fit.
+    """
     found = [batch.tolist() for batch in batches(np.array(lengths, np.int64), budget)]
     order = [place for batch in found for place in batch]
     sums = [sum(lengths[place] for place in batch) for batch in found]

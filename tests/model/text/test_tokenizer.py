@@ -146,7 +146,9 @@ def test_truncated_ids_agree_with_transformers_and_are_marked(both, text, length
 def test_tokenizer_config_has_priority_as_in_transformers(folder, stated, kind, lowercase):
     """Missing keys have the defaults of BertTokenizer, such as lowercasing."""
     config = stated | NAMES
-    made = folder(config if kind is None else config | {"tokenizer_class": kind}, lowercase=lowercase)
+    made = folder(
+        config if kind is None else config | {"tokenizer_class": kind}, lowercase=lowercase
+    )
 
     text = "Héllo WORLD 中国 naïve"
     assert ids_of(tokenizer_of(made), text) == [auto(made)(text)["input_ids"]]
@@ -165,7 +167,10 @@ def test_a_vocabulary_alone_becomes_the_same_tokenizer(tmp_path):
 def test_the_side_of_truncation_is_that_of_transformers(folder, config, direction):
     place = folder({} if config is None else {"truncation_side": config})
     if direction is not None:
-        path, cut = place / "tokenizer.json", {"max_length": 99, "strategy": "LongestFirst", "stride": 0}
+        path, cut = (
+            place / "tokenizer.json",
+            {"max_length": 99, "strategy": "LongestFirst", "stride": 0},
+        )
         rules = json.loads(path.read_text()) | {"truncation": {"direction": direction, **cut}}
         path.write_text(json.dumps(rules))
     ours, text = tokenizer_of(place, 6, prompt="query: "), "a cat sat on the mat"
@@ -174,14 +179,18 @@ def test_the_side_of_truncation_is_that_of_transformers(folder, config, directio
     assert ids_of(ours, text) == [expected]
     [tokens] = ours([text])
     assert (tokens.count, tokens.truncated) == (11, True)  # "query" is two tokens
-    assert ids_of(ours, "a", "") == [auto(place)(f"query: {each}")["input_ids"] for each in ("a", "")]
+    assert ids_of(ours, "a", "") == [
+        auto(place)(f"query: {each}")["input_ids"] for each in ("a", "")
+    ]
 
 
 def test_in_a_template_the_sentence_loses_its_start(folder):
     tokenizer = tokenizer_of(folder({"truncation_side": "left"}), 8)
     tokenizer.set_template("[X] means [MASK].", None)
 
-    assert words_of(tokenizer, "a cat sat") == [["[CLS]", "a", "cat", "sat", "means", "[MASK]", ".", "[SEP]"]]
+    assert words_of(tokenizer, "a cat sat") == [
+        ["[CLS]", "a", "cat", "sat", "means", "[MASK]", ".", "[SEP]"]
+    ]
     assert words_of(tokenizer, "on a cat sat") == words_of(tokenizer, "a cat sat")
 
 
@@ -193,7 +202,9 @@ def build(tmp_path, backend):
 
 def word_level(**how):
     """Words that are known, between [CLS] and two [SEP]; other words are dropped."""
-    backend = Backend(models.WordLevel({"[CLS]": 0, "[SEP]": 1, "cat": 2, "sat": 3, "[UNK]": 4}, **how))
+    backend = Backend(
+        models.WordLevel({"[CLS]": 0, "[SEP]": 1, "cat": 2, "sat": 3, "[UNK]": 4}, **how)
+    )
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     backend.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP] [SEP]", special_tokens=[("[CLS]", 0), ("[SEP]", 1)]
@@ -224,7 +235,9 @@ def test_a_text_without_tokens_is_a_problem(tmp_path):
 
 
 def test_a_failure_or_a_panic_of_the_library_is_bad_data(folder, tmp_path):
-    """The unknown token is not in the vocabulary; the template names a token that it does not describe."""
+    """The unknown token is not in the vocabulary; the template names a token that it does not
+    describe.
+    """
     with pytest.raises(DataError) as caught:
         tokenizer_of(build(tmp_path, word_level(unk_token="[nothing]")))
     rules = json.loads((folder() / "tokenizer.json").read_text())
@@ -260,7 +273,12 @@ def test_lowercasing_includes_the_prompt(folder):
 def test_the_hash_depends_on_the_rules_without_truncation_and_key_order(folder, tmp_path):
     cased, before = tokenizer_of(folder({"do_lower_case": False})), tokenizer_of(folder({}))
     rules = json.loads((tmp_path / "tokenizer.json").read_text())
-    rules["truncation"] = {"max_length": 8, "stride": 0, "strategy": "LongestFirst", "direction": "Right"}
+    rules["truncation"] = {
+        "max_length": 8,
+        "stride": 0,
+        "strategy": "LongestFirst",
+        "direction": "Right",
+    }
     rules["padding"] = {"strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None}
     rules["padding"] |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}
     (tmp_path / "tokenizer.json").write_text(json.dumps(dict(reversed(rules.items())), indent=1))
@@ -276,7 +294,20 @@ def test_the_default_template_has_the_ids_of_the_released_code():
 
     [found], [words] = tokenizer(["a cat"]), words_of(tokenizer, "a cat")
 
-    assert words == ["[CLS]", "this", "sentence", ":", '"', "a", "cat", '"', "means", "[MASK]", ".", "[SEP]"]
+    assert words == [
+        "[CLS]",
+        "this",
+        "sentence",
+        ":",
+        '"',
+        "a",
+        "cat",
+        '"',
+        "means",
+        "[MASK]",
+        ".",
+        "[SEP]",
+    ]
     assert found.at == 9
     assert not found.problem
 
@@ -293,7 +324,9 @@ def test_the_mask_of_roberta_absorbs_the_preceding_blank(roberta):
     assert found.ids == auto(roberta)("This sentence : ' a cat sat. ' means<mask>.")["input_ids"]
 
 
-SENTENCES = st.lists(st.sampled_from(["a", "cat", "unbelievable", "中国", "x" * 120, "!", '"', "naïve"]))
+SENTENCES = st.lists(
+    st.sampled_from(["a", "cat", "unbelievable", "中国", "x" * 120, "!", '"', "naïve"])
+)
 
 
 @given(sentence=SENTENCES.map(" ".join), length=st.integers(11, 30))
@@ -352,22 +385,29 @@ PIECES = st.sampled_from(
 @pytest.fixture(scope="module", params=["nano", "roberta", "metaspace", "unigram"])
 def splitting(request, roberta, metaspace, tmp_path_factory):
     if request.param != "unigram":
-        return {"nano": find_model("nano"), "roberta": roberta, "metaspace": metaspace}[request.param]
+        return {"nano": find_model("nano"), "roberta": roberta, "metaspace": metaspace}[
+            request.param
+        ]
     folder = tmp_path_factory.mktemp("unigram")
     letters = [("<unk>", 0.0), *((word, -3.0) for word in ("▁a", "▁cat", "cat", "▁"))]
     letters += [("c", -8.0), ("é", -8.0)]
     backend = Backend(models.Unigram(letters, unk_id=0))
-    backend.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
+    backend.normalizer = normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
+    )
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
     )
     backend.save(str(folder / "tokenizer.json"))
-    (folder / "config.json").write_text(json.dumps({"model_type": "xlm-roberta", "pad_token_id": 1}))
+    (folder / "config.json").write_text(
+        json.dumps({"model_type": "xlm-roberta", "pad_token_id": 1})
+    )
     return folder
 
 
 @given(
-    st.lists(st.lists(PIECES, min_size=40, max_size=120).map(" ".join), min_size=1, max_size=3), st.booleans()
+    st.lists(st.lists(PIECES, min_size=40, max_size=120).map(" ".join), min_size=1, max_size=3),
+    st.booleans(),
 )
 def test_the_start_of_a_long_text_has_the_ids_of_the_whole_text(splitting, texts, lowercase):
     whole, cut = (tokenizer_of(splitting, 8, lowercase=lowercase) for _ in range(2))
@@ -408,7 +448,10 @@ NEW_YORK = {"id": 0, "content": "New York", "special": False, "normalized": Fals
             splits_at_spaces,
             {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "x"}, "behavior": "Isolated"}},
         ),
-        (splits_at_spaces, {"normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}}),
+        (
+            splits_at_spaces,
+            {"normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}},
+        ),
         (splits_at_spaces, {"added_tokens": [NEW_YORK]}),
         (reads_words_alone, {"pre_tokenizer": {"type": "Metaspace"}}),
         (reads_words_alone, {"normalizer": {"type": "Sequence", "normalizers": []}}),
@@ -437,7 +480,9 @@ def test_forgotten_words_have_the_same_ids(monkeypatch):
 @pytest.mark.parametrize("name", ["nano", "static"])
 def test_many_cpus_tokenize_whole_texts(monkeypatch, name):
     """The library does this in parallel, with the same ids, unless the environment forbids it."""
-    monkeypatch.setattr("sentkit.process._threads", None)  # other tests run commands in this process
+    monkeypatch.setattr(
+        "sentkit.process._threads", None
+    )  # other tests run commands in this process
 
     def found(cpus, parallel="true"):
         monkeypatch.setenv("TOKENIZERS_PARALLELISM", parallel)
@@ -451,9 +496,24 @@ def test_many_cpus_tokenize_whole_texts(monkeypatch, name):
     assert few[1] == many[1]
 
 
-TERMS = ["the", "market", "fell", "again", "today", "and", "she", "reads", "a", "long", "book", "about"]
+TERMS = [
+    "the",
+    "market",
+    "fell",
+    "again",
+    "today",
+    "and",
+    "she",
+    "reads",
+    "a",
+    "long",
+    "book",
+    "about",
+]
 PAIRS = [
-    (" ".join(TERMS[:first]), " ".join(TERMS[:second])) for first in range(0, 12, 2) for second in range(12)
+    (" ".join(TERMS[:first]), " ".join(TERMS[:second]))
+    for first in range(0, 12, 2)
+    for second in range(12)
 ]
 
 
@@ -461,7 +521,10 @@ PAIRS = [
 @pytest.mark.parametrize("max_length", [5, 8, 9, 16, 64])
 def test_pairs_and_sentences_are_those_of_transformers(max_length, side):
     """Ids, types and truncation, for texts of 0 to 11 words."""
-    theirs, tokenizer = auto(find_model("nano")), SegmentTokenizer(read_checkpoint("nano"), max_length)
+    theirs, tokenizer = (
+        auto(find_model("nano")),
+        SegmentTokenizer(read_checkpoint("nano"), max_length),
+    )
     theirs.truncation_side, tokenizer.plain.truncates_start = side, side == "left"
     first, second = tokenizer(PAIRS)
     names = {"truncation": True, "max_length": max_length, "return_token_type_ids": True}
@@ -477,19 +540,35 @@ def test_pairs_and_sentences_are_those_of_transformers(max_length, side):
     [column] = tokenizer([(text,) for text, _ in PAIRS])
     alone = theirs([text for text, _ in PAIRS], truncation=True, max_length=max_length)["input_ids"]
     assert [each.ids for each in column] == alone
-    with pytest.raises(UsageError, match="a maximum length of 4 tokens leaves no room for two texts"):
+    with pytest.raises(
+        UsageError, match="a maximum length of 4 tokens leaves no room for two texts"
+    ):
         SegmentTokenizer(read_checkpoint("nano"), 4)([("a", "b")])
 
 
 SINGLE = [
-    *("cat", "Able", "able", "unable", "naïve", "Café", "中", "!", "don't", "ice cream", "cats and dogs"),
+    *(
+        "cat",
+        "Able",
+        "able",
+        "unable",
+        "naïve",
+        "Café",
+        "中",
+        "!",
+        "don't",
+        "ice cream",
+        "cats and dogs",
+    ),
     *("floccinaucinihilipilification", "x" * 300, "\U0001f9ff", "1.10", "", "\u200b", "the", "dog"),
 ]
 
 
 @pytest.fixture(scope="module")
 def short_bytes(byte_level):
-    """To this byte-level BPE `cat` and ` cat` are two tokens, and ` dog` is one and `dog` is not."""
+    """To this byte-level BPE `cat` and ` cat` are two tokens, and ` dog` is one and `dog`
+    is not.
+    """
     return byte_level(["cat able the", "able", "the cat a dog", "a dog and the dog"])
 
 
@@ -519,7 +598,10 @@ def test_single_tokens_agree_with_transformers_for_roberta(short_bytes):
     assert (cat, dog) == (names["cat"], None)
     assert names["Ġcat"] != cat
     assert "Ġdog" in names
-    assert single_tokens(ours, [" cat", "able\t", "Cat"]) == [*single_tokens(ours, ["cat", "able"]), None]
+    assert single_tokens(ours, [" cat", "able\t", "Cat"]) == [
+        *single_tokens(ours, ["cat", "able"]),
+        None,
+    ]
     assert single_tokens(ours, ["<mask>", "<unk>", "</s>"]) == [None] * 3
     assert single_tokens(tokenizer_of(short_bytes, lowercase=True), ["Cat"]) == [cat]
 
@@ -537,7 +619,11 @@ def test_the_unknown_token_is_not_a_word(tmp_path, model):
     backend = Backend(model)
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
 
-    assert single_tokens(tokenizer_of(build(tmp_path, backend)), ["cat", "z", "odd"]) == [1, None, None]
+    assert single_tokens(tokenizer_of(build(tmp_path, backend)), ["cat", "z", "odd"]) == [
+        1,
+        None,
+        None,
+    ]
 
 
 def test_rows_with_other_words_are_dropped_and_counted(nano, monkeypatch):

@@ -1,4 +1,6 @@
-"""Windows cover a text, each token counts once, and the characters of a window contain its tokens."""
+"""Windows cover a text, each token counts once, and the characters of a window contain its
+tokens.
+"""
 
 from fractions import Fraction
 
@@ -12,9 +14,26 @@ from sentkit.formats.rows.block import Row, block_of
 from sentkit.model.encoding import RowGroup, Tally, encode_texts
 from sentkit.model.static.tokenizers import WordLookup
 from sentkit.model.text.tokenizer import Tokenizer
-from sentkit.model.text.tokens import TokenBlock, WindowOptions, WindowTokenizer, shares, window_ranges
+from sentkit.model.text.tokens import (
+    TokenBlock,
+    WindowOptions,
+    WindowTokenizer,
+    shares,
+    window_ranges,
+)
 
-PIECES = ["a", "cat", "unbelievable", "中国", "é", "!", "\U0001f600", "e\u0301", "x" * 30, "İstanbul"]
+PIECES = [
+    "a",
+    "cat",
+    "unbelievable",
+    "中国",
+    "é",
+    "!",
+    "\U0001f600",
+    "e\u0301",
+    "x" * 30,
+    "İstanbul",
+]
 PIECES += [" \t", "ﬁ"]
 LONG = st.lists(st.sampled_from(PIECES), min_size=30, max_size=90).map(" ".join)
 UNICODE = st.text(st.characters(codec="utf-8", exclude_characters="<["), min_size=60, max_size=200)
@@ -69,7 +88,9 @@ def test_windows_cover_all_tokens_at_equal_distances_and_each_token_counts_once(
     windows = [sum(first <= token < last for first, last in ranges) for token in range(count)]
     weights = [Fraction(*both) for both in zip(counted, windows, strict=True)]
     expected = [sum(weights[start:end]) for start, end in ranges]
-    assert shares(ranges, np.array(counted, float)) == pytest.approx([float(each) for each in expected])
+    assert shares(ranges, np.array(counted, float)) == pytest.approx(
+        [float(each) for each in expected]
+    )
     assert sum(expected) == sum(counted)
 
 
@@ -149,7 +170,9 @@ def test_windows_cover_the_text_and_contain_their_tokens(make, text, sizes, how)
 
 @given(text=LONG)
 def test_places_are_those_of_the_library(make, text):
-    """Its offsets count characters of the text, also after characters of several tokens or code points."""
+    """Its offsets count characters of the text, also after characters of several tokens or code
+    points.
+    """
     tokenizer = make("plain", max_length=10_000)
     [located], encoding = tokenizer.locate([text]), tokenizer.backend.encode(text)
 
@@ -166,13 +189,17 @@ def test_places_are_right_if_lower_case_is_longer(make, words):
     [located] = tokenizer.locate([text])
 
     covered = {place for start, end in located.characters for place in range(start, end)}
-    assert covered | {i for i, character in enumerate(text) if character == " "} == set(range(len(text)))
+    assert covered | {i for i, character in enumerate(text) if character == " "} == set(
+        range(len(text))
+    )
     inside = [text[start:end].strip() for start, end in located.characters]
     assert all(" " not in each for each in inside)
 
 
 @given(
-    words=st.lists(st.sampled_from(["cat", "dog", "U.S.", "cat,dog", "zebra", ":-)", "中"]), max_size=40),
+    words=st.lists(
+        st.sampled_from(["cat", "dog", "U.S.", "cat,dog", "zebra", ":-)", "中"]), max_size=40
+    ),
     size=st.integers(1, 9),
 )
 def test_a_chunk_of_words_has_the_words_of_its_characters(words, size):

@@ -25,30 +25,53 @@ def test_a_config_with_only_sizes_gets_the_defaults_of_its_family():
 
     found = read_architecture(config, "config.json")
 
-    assert (found.activation, found.norm_epsilon, found.types, found.padding_id) == ("gelu", 1e-12, 2, 0)
+    assert (found.activation, found.norm_epsilon, found.types, found.padding_id) == (
+        "gelu",
+        1e-12,
+        2,
+        0,
+    )
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
 def test_a_decoder_with_only_sizes_gets_the_defaults_of_transformers(family):
     import transformers
 
-    sizes = {"vocab_size": 100, "hidden_size": 640, "num_hidden_layers": 3, "num_attention_heads": 32}
+    sizes = {
+        "vocab_size": 100,
+        "hidden_size": 640,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 32,
+    }
     sizes |= {"intermediate_size": 8, "max_position_embeddings": 64}
     theirs = transformers.AutoConfig.for_model(family, **sizes)
 
     found = read_architecture({"model_type": family, **sizes}, "config.json")
 
-    assert (found.key_heads, found.norm_epsilon) == (theirs.num_key_value_heads, theirs.rms_norm_eps)
+    assert (found.key_heads, found.norm_epsilon) == (
+        theirs.num_key_value_heads,
+        theirs.rms_norm_eps,
+    )
     assert found.head_size == getattr(theirs, "head_dim", 20)
     assert found.activation == theirs.hidden_act
     assert found.windows == ((getattr(theirs, "sliding_window", None) or 1) - 1,) * 3
     assert found.bases == (theirs.rope_parameters["rope_theta"],) * 3
-    assert (found.dropout, found.attention_dropout, found.causal) == (0.0, theirs.attention_dropout, True)
+    assert (found.dropout, found.attention_dropout, found.causal) == (
+        0.0,
+        theirs.attention_dropout,
+        True,
+    )
 
 
 def test_windows_and_bases_of_decoders_in_the_words_of_transformers_4_and_5():
     sizes = {"vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
-    qwen = {"model_type": "qwen2", **sizes, "intermediate_size": 8, "sliding_window": 8, "rope_theta": 1e6}
+    qwen = {
+        "model_type": "qwen2",
+        **sizes,
+        "intermediate_size": 8,
+        "sliding_window": 8,
+        "rope_theta": 1e6,
+    }
     qwen |= {"num_key_value_heads": 2, "max_position_embeddings": 64}
     slides = {"use_sliding_window": True, "max_window_layers": 2}
     kinds = {"layer_types": ["sliding_attention", "full_attention", "full_attention"]}
@@ -84,7 +107,10 @@ OF_MODERNBERT = [
 ]
 OF_QWEN = [
     *({name: True} for name in ("attention_bias", "mlp_bias")),
-    *({"rope_scaling": {"rope_type": kind, "factor": 2.0}} for kind in ("linear", "yarn", "llama3")),
+    *(
+        {"rope_scaling": {"rope_type": kind, "factor": 2.0}}
+        for kind in ("linear", "yarn", "llama3")
+    ),
     {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}},
     {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4}}},
     {"rope_parameters": [1e4]},
@@ -123,7 +149,13 @@ def test_other_values_are_not_packed(change, plain):
         read_architecture({}, "config.json")
 
 
-SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+)
 SIZES += ("max_position_embeddings",)
 FRACTIONS = ("layer_norm_eps", "hidden_dropout_prob", "attention_probs_dropout_prob")
 WRONG = [(key, value) for key in SIZES for value in (None, "768", 0, -1, 1.5, True, [1], 10**12)]
@@ -144,7 +176,9 @@ def test_roberta_without_a_position_for_a_token_is_an_error(config_of, tmp_path)
 
 
 def test_rows_of_relative_positions_by_hand():
-    """Rows 0 to 7 and 16 to 23 are of one distance each; 8 to 15 and 24 to 31 of logarithms from 8 to 128."""
+    """Rows 0 to 7 and 16 to 23 are of one distance each; 8 to 15 and 24 to 31 of logarithms from 8
+    to 128.
+    """
     rows = buckets_of(300)
 
     assert rows[299, [299, 298, 292, 291, 284, 283, 282, 267, 235, 171, 0]].tolist() == [

@@ -25,8 +25,11 @@ def differences(ours, theirs):
 
 
 @pytest.mark.parametrize("lengths", [MIXED, [9, 9, 9]])  # equal lengths need no mask
-def test_all_states_equal_those_of_transformers(checkpoint, tmp_path, load, sentences, oracle, lengths):
-    """Every layer, from a saved folder, for sentences from 1 token to all positions; not for longer ones.
+def test_all_states_equal_those_of_transformers(
+    checkpoint, tmp_path, load, sentences, oracle, lengths
+):
+    """Every layer, from a saved folder, for sentences from 1 token to all positions; not for longer
+    ones.
 
     Loading draws no random numbers.
     """
@@ -62,10 +65,16 @@ def test_the_pooler_equals_that_of_transformers(family, make, tmp_path, load, se
     ("family", "head"),
     [
         *((family, "ForMaskedLM") for family in FAMILIES),
-        *(("bert", "ForPreTraining"), ("bert", "ForSequenceClassification"), ("electra", "ForPreTraining")),
+        *(
+            ("bert", "ForPreTraining"),
+            ("bert", "ForSequenceClassification"),
+            ("electra", "ForPreTraining"),
+        ),
     ],
 )
-def test_a_checkpoint_with_a_head_loads_as_its_encoder(family, head, make, tmp_path, load, sentences, oracle):
+def test_a_checkpoint_with_a_head_loads_as_its_encoder(
+    family, head, make, tmp_path, load, sentences, oracle
+):
     model = make(family, head)
     model.save_pretrained(tmp_path)
     batch, encoder = sentences(MIXED), load(tmp_path)
@@ -169,11 +178,18 @@ def test_a_window_never_has_all_pairs_of_tokens():
 
 def test_the_padded_index_does_not_depend_on_the_positions():
     """Which a method may permute."""
-    assert Packed(torch.arange(4), torch.tensor([2, 0, 1, 0]), (3, 1)).padded.tolist() == [0, 1, 2, 3]
+    assert Packed(torch.arange(4), torch.tensor([2, 0, 1, 0]), (3, 1)).padded.tolist() == [
+        0,
+        1,
+        2,
+        3,
+    ]
 
 
 def test_attention_is_padded_in_groups_of_similar_length():
-    """The first group ends above 75 = 100 * 3 / 4, the next one above 56 = 75 * 3 / 4, then 24 = 40 - 16."""
+    """The first group ends above 75 = 100 * 3 / 4, the next one above 56 = 75 * 3 / 4, then 24 = 40
+    - 16.
+    """
     groups = pack([[1] * length for length in (5, 100, 76, 75, 40, 20) * 20]).groups
 
     assert groups.shapes == ((40, 100), (20, 75), (20, 40), (40, 20))

@@ -1,4 +1,6 @@
-"""Training: the gradients are those of transformers, dropout goes by the seed, autocast stays close."""
+"""Training: the gradients are those of transformers, dropout goes by the seed, autocast stays
+close.
+"""
 
 import copy
 
@@ -31,7 +33,9 @@ def autocast():
 
 def a_functional(states):
     """A fixed random linear one."""
-    weights = torch.randn(states.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    weights = torch.randn(
+        states.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64
+    )
     return (states * weights.to(states.dtype)).sum()
 
 
@@ -73,7 +77,9 @@ def exact(monkeypatch):
 
     def norm(layer, states):
         return (
-            layer.weight * states / (states.square().mean(-1, keepdim=True) + layer.variance_epsilon).sqrt()
+            layer.weight
+            * states
+            / (states.square().mean(-1, keepdim=True) + layer.variance_epsilon).sqrt()
         )
 
     monkeypatch.setattr(theirs, "apply_rotary_pos_emb", apply)
@@ -82,7 +88,9 @@ def exact(monkeypatch):
 
 
 @pytest.mark.parametrize("lengths", [MIXED, EQUAL])
-def test_every_gradient_equals_that_of_transformers(checkpoint, tmp_path, load, sentences, lengths, exact):
+def test_every_gradient_equals_that_of_transformers(
+    checkpoint, tmp_path, load, sentences, lengths, exact
+):
     """In float64 and training mode without dropout, against a padded batch with its mask."""
     checkpoint.save_pretrained(tmp_path)
     encoder = training(load(tmp_path).double())
@@ -96,7 +104,9 @@ def test_every_gradient_equals_that_of_transformers(checkpoint, tmp_path, load, 
     a_functional(packed.unpad(states)).backward()
 
     ours = named_gradients(encoder)
-    theirs = {n: weight.grad for n, weight in checkpoint.named_parameters() if weight.grad is not None}
+    theirs = {
+        n: weight.grad for n, weight in checkpoint.named_parameters() if weight.grad is not None
+    }
 
     assert all(name.startswith("pooler.") for name in ours.keys() ^ theirs.keys())
     assert max((ours[name] - gradient).abs().max() for name, gradient in theirs.items()) < 1e-9
@@ -151,17 +161,23 @@ def test_dropout_follows_the_generator_of_torch_and_not_the_threads():
 
 
 def test_dropout_of_attention_acts_on_the_weights_after_softmax():
-    """Equal scores of 4 keys weigh 1/4 each; with half of them dropped, those that stay weigh 1/2."""
+    """Equal scores of 4 keys weigh 1/4 each; with half of them dropped, those that stay
+    weigh 1/2.
+    """
     torch.manual_seed(0)
     value = torch.eye(4)[None, None]
-    found = plain_attention(torch.zeros(1, 1, 1000, 4), torch.zeros(1, 1, 4, 4), value, None, dropout=0.5)
+    found = plain_attention(
+        torch.zeros(1, 1, 1000, 4), torch.zeros(1, 1, 4, 4), value, None, dropout=0.5
+    )
 
     assert found.unique().tolist() == [0.0, 0.5]
     assert (found.mean() - 0.25).abs() < 0.02
 
 
 def test_masked_keys_weigh_nothing():
-    """Of the scores 2, 0 and 5 the last is masked: the weights are e / (e + 1), 1 / (e + 1) and 0."""
+    """Of the scores 2, 0 and 5 the last is masked: the weights are e / (e + 1), 1 / (e + 1)
+    and 0.
+    """
     query, key = torch.tensor([[[[2.0, 0, 0, 0]]]]), torch.eye(4)[None, None, :3]
     key[..., 2, :] = 5.0
     mask = torch.tensor([True, True, False])[None, None, None]
@@ -205,11 +221,17 @@ def test_autocast_gives_float32_gradients_close_to_the_exact_ones(bert, sentence
             assert weight.grad is None
             continue
         assert weight.grad.dtype == weight.dtype == torch.float32
-        assert torch.cosine_similarity(weight.grad.flatten(), exact.grad.flatten(), dim=0) > 0.99, own
+        assert torch.cosine_similarity(weight.grad.flatten(), exact.grad.flatten(), dim=0) > 0.99, (
+            own
+        )
 
 
-def test_autocast_keeps_the_states_of_every_family_in_float32(checkpoint, tmp_path, load, sentences):
-    """Also ELECTRA's first ones, which come from a product; later ones are not bfloat16 numbers either."""
+def test_autocast_keeps_the_states_of_every_family_in_float32(
+    checkpoint, tmp_path, load, sentences
+):
+    """Also ELECTRA's first ones, which come from a product; later ones are not bfloat16 numbers
+    either.
+    """
     checkpoint.save_pretrained(tmp_path)
     encoder = training(load(tmp_path))
     with autocast():
@@ -220,7 +242,9 @@ def test_autocast_keeps_the_states_of_every_family_in_float32(checkpoint, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["mean", "cls", "last"])
-def test_rows_that_fill_products_change_no_state_and_no_gradient(bert, sentences, monkeypatch, name):
+def test_rows_that_fill_products_change_no_state_and_no_gradient(
+    bert, sentences, monkeypatch, name
+):
     """In float64. 179 tokens are filled to 184, and 3 x 27 to 84."""
     training(bert.double())
     sizes = set()
@@ -233,7 +257,9 @@ def test_rows_that_fill_products_change_no_state_and_no_gradient(bert, sentences
             bert.zero_grad()
             (vectors,) = apply_readouts(bert, packed, [parse_readout(name)])
             a_functional(vectors).backward()
-            found.append((vectors.detach(), *(p.grad for p in bert.parameters() if p.grad is not None)))
+            found.append(
+                (vectors.detach(), *(p.grad for p in bert.parameters() if p.grad is not None))
+            )
             assert [len(states) for states in bert.states(packed)] == [packed.tokens] * 4
 
     assert sizes == {179, 184, 81, 84}
@@ -244,9 +270,13 @@ def test_rows_that_fill_products_change_no_state_and_no_gradient(bert, sentences
 
 
 def test_sums_and_the_scale_of_dropout_are_in_float32(bert):
-    """1 + 2**-12 + 2**-10 is a float32 number; in bfloat16 it is 1. 1 / 0.9 is 1.1111, and not 1.1094."""
+    """1 + 2**-12 + 2**-10 is a float32 number; in bfloat16 it is 1. 1 / 0.9 is 1.1111, and not
+    1.1094.
+    """
     block = training(bert).blocks[0]
-    found = block.added(torch.tensor([2.0**-10]).bfloat16(), torch.tensor([1 + 2.0**-12]), block.dropout)
+    found = block.added(
+        torch.tensor([2.0**-10]).bfloat16(), torch.tensor([1 + 2.0**-12]), block.dropout
+    )
     block = training(bert, 0.1).blocks[0]
     scaled = block.added(torch.ones(100).bfloat16(), torch.zeros(100), block.dropout)
 
@@ -255,7 +285,9 @@ def test_sums_and_the_scale_of_dropout_are_in_float32(bert):
 
 
 def test_a_pass_without_gradients_under_autocast_leaves_those_of_the_next(bert, sentences):
-    """Both draw the same dropout; the weights that autocast cast in the first are not kept from gradients."""
+    """Both draw the same dropout; the weights that autocast cast in the first are not kept from
+    gradients.
+    """
     packed = pack(sentences(MIXED))
     training(bert, 0.1)
     with autocast():
@@ -267,4 +299,6 @@ def test_a_pass_without_gradients_under_autocast_leaves_those_of_the_next(bert, 
     second.sum().backward()
 
     assert torch.equal(first, second)
-    assert all(w.grad is not None for name, w in bert.named_parameters() if not name.startswith("pooler"))
+    assert all(
+        w.grad is not None for name, w in bert.named_parameters() if not name.startswith("pooler")
+    )

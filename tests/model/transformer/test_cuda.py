@@ -1,4 +1,6 @@
-"""Encoding on a GPU. The tests without the mark `gpu` run on a CPU and replace what only a GPU has."""
+"""Encoding on a GPU. The tests without the mark `gpu` run on a CPU and replace what only a
+GPU has.
+"""
 
 import gc
 from copy import deepcopy
@@ -23,7 +25,13 @@ from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import apply_readouts
 
 LENGTHS = [1, 64, 7, 7, 2, 33, 1, 20]
-TEXTS = ["a cat", "a dog sleeps on the warm floor", "rain", "two men talk about the weather", "a cat!"]
+TEXTS = [
+    "a cat",
+    "a dog sleeps on the warm floor",
+    "rain",
+    "two men talk about the weather",
+    "a cat!",
+]
 
 
 @pytest.fixture
@@ -57,11 +65,21 @@ def test_states_equal_those_of_padded_attention(bert, sentences, exact, lengths,
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert", "llama", "mistral", "qwen3"])
-@pytest.mark.parametrize("readout", ["cls", "mean", "max", "last", "L1:cls", "L2:cls", "mean-first-last"])
-def test_readouts_equal_those_of_padded_attention(make, load, tmp_path, sentences, exact, family, readout):
-    """The last block can be local or causal. For one query of a sentence, the kernel is not used."""
+@pytest.mark.parametrize(
+    "readout", ["cls", "mean", "max", "last", "L1:cls", "L2:cls", "mean-first-last"]
+)
+def test_readouts_equal_those_of_padded_attention(
+    make, load, tmp_path, sentences, exact, family, readout
+):
+    """The last block can be local or causal. For one query of a sentence, the kernel is not
+    used.
+    """
     make(family).save_pretrained(tmp_path)
-    bert, packed, readouts = load(tmp_path).double(), pack(sentences(LENGTHS)), [parse_readout(readout)]
+    bert, packed, readouts = (
+        load(tmp_path).double(),
+        pack(sentences(LENGTHS)),
+        [parse_readout(readout)],
+    )
     with torch.no_grad():
         [found] = apply_readouts(prepared(bert), packed, readouts)
         [expected] = apply_readouts(bert, packed, readouts)
@@ -73,13 +91,17 @@ def test_readouts_equal_those_of_padded_attention(make, load, tmp_path, sentence
 @pytest.mark.parametrize(
     ("family", "kind"), [("mpnet", Block), ("modernbert", CudaBlock), ("mistral", CudaBlock)]
 )
-def test_the_kernel_is_used_for_windows_and_not_for_a_bias(make, load, tmp_path, kernel, family, kind):
+def test_the_kernel_is_used_for_windows_and_not_for_a_bias(
+    make, load, tmp_path, kernel, family, kind
+):
     make(family).save_pretrained(tmp_path)
 
     assert {type(block) for block in prepared(load(tmp_path).bfloat16()).blocks} == {kind}
 
 
-def test_a_kernel_of_sums_and_norms_replaces_both_of_each_block(bert, sentences, exact, monkeypatch, states):
+def test_a_kernel_of_sums_and_norms_replaces_both_of_each_block(
+    bert, sentences, exact, monkeypatch, states
+):
     """The kernel is that of `gpu_kernels.py` on a GPU, and here the operations that it replaces."""
     widths = []
 
@@ -150,12 +172,16 @@ def test_vectors_of_encode_are_those_of_a_cpu(kernel, monkeypatch):
 
 
 class TestTheCheckForTraining:
-    """The gradient of the kernel is compared with plain attention, and its dropout with the forward pass."""
+    """The gradient of the kernel is compared with plain attention, and its dropout with the forward
+    pass.
+    """
 
     def found(self):
         state = torch.get_rng_state()
         found = gpu_kernels.works((4, 2, 8), torch.device("cpu"), 0, [False, True], trains=True)
-        assert torch.equal(torch.get_rng_state(), state)  # the draws of the run are those without a check
+        assert torch.equal(
+            torch.get_rng_state(), state
+        )  # the draws of the run are those without a check
         return found
 
     def test_of_a_right_kernel(self, kernel):
@@ -164,7 +190,9 @@ class TestTheCheckForTraining:
             assert self.found()
         kernel.backward_calls = 0
         assert self.found()
-        assert kernel.backward_calls == 5  # of all tokens with and without dropout, also causal, and of one
+        assert (
+            kernel.backward_calls == 5
+        )  # of all tokens with and without dropout, also causal, and of one
 
     @pytest.mark.parametrize("fault", ["repeats", "drops"])
     def test_of_another_dropout_in_the_backward_pass_or_none(self, kernel, fault):
@@ -182,9 +210,12 @@ class TestTheCheckForTraining:
 
 
 @pytest.mark.parametrize(
-    ("reason", "calls"), [("no operation", 0), ("14 numbers", 0), ("wrong result", 1), ("float32", 0)]
+    ("reason", "calls"),
+    [("no operation", 0), ("14 numbers", 0), ("wrong result", 1), ("float32", 0)],
 )
-def test_without_the_kernel_plain_blocks_run(make, load, tmp_path, kernel, monkeypatch, reason, calls):
+def test_without_the_kernel_plain_blocks_run(
+    make, load, tmp_path, kernel, monkeypatch, reason, calls
+):
     sizes = {"hidden_size": 42, "num_attention_heads": 3} if reason == "14 numbers" else {}
     make("bert", **sizes).save_pretrained(tmp_path)
     bert = load(tmp_path).to(torch.float32 if reason == "float32" else torch.bfloat16)
@@ -286,7 +317,9 @@ def test_parts_of_a_batch_without_memory_are_joined_in_order(nano, monkeypatch):
 class TestOnAGpu:
     @pytest.mark.parametrize("readout", ["cls", "mean", "max", "last"])
     def test_bf16_without_padding_is_near_fp32(self, readout):
-        exact = sentkit.Encoder("nano", device="cuda", precision="fp32", readout=readout).encode(TEXTS)
+        exact = sentkit.Encoder("nano", device="cuda", precision="fp32", readout=readout).encode(
+            TEXTS
+        )
         model = sentkit.Encoder("nano", device="cuda", precision="bf16", readout=readout)
         found = model.encode(TEXTS)
 
@@ -300,7 +333,9 @@ class TestOnAGpu:
 
     def test_vectors_of_many_batches_in_a_row_are_those_of_a_cpu(self):
         """A copy to the host that is read too early has other numbers."""
-        here, there = (sentkit.Encoder("nano", device=name, precision="fp32") for name in ("cpu", "cuda"))
+        here, there = (
+            sentkit.Encoder("nano", device=name, precision="fp32") for name in ("cpu", "cuda")
+        )
         tokens = here.tokenizer([f"{TEXTS[number % 5]} {number}" for number in range(300)])
         batches = [tokens[start : start + 3] for start in range(0, 300, 3)]
 
@@ -312,13 +347,17 @@ class TestOnAGpu:
     def test_states_of_each_family_are_those_of_a_cpu(
         self, checkpoint, load, sentences, tmp_path, precision, error, states
     ):
-        """The checkpoints have all activations, embeddings and norms that the families differ in."""
+        """The checkpoints have all activations, embeddings and norms that the families
+        differ in.
+        """
         checkpoint.save_pretrained(tmp_path / "model")
         bert = load(tmp_path / "model")
         lengths = [1, 2, 7, 7, bert.max_tokens // 2]
         expected = states(bert, pack(sentences(lengths)))[-1]
         dtype = torch.float32 if precision == "fp32" else torch.bfloat16
-        found = states(prepare_for_cuda(bert.to("cuda", dtype)), pack(sentences(lengths), "cuda"))[-1]
+        found = states(prepare_for_cuda(bert.to("cuda", dtype)), pack(sentences(lengths), "cuda"))[
+            -1
+        ]
 
         difference = (found.float().cpu() - expected).norm() / expected.norm()
         assert difference < error

@@ -1,4 +1,5 @@
-"""Decoders as encoders: states of transformers, the end token, and vectors of sentence-transformers.
+"""Decoders as encoders: states of transformers, the end token, and vectors of
+sentence-transformers.
 
 sentkit runs most of them itself. `test_bert.py` and others there compare their states, too.
 """
@@ -125,7 +126,9 @@ def test_the_last_state_equals_that_of_transformers_with_padding_on_both_sides(
 
     for side in ("left", "right"):
         space = [(15 - len(ids), 0) if side == "left" else (0, 15 - len(ids)) for ids in batch]
-        ids = torch.from_numpy(np.stack([np.pad(one, pad) for one, pad in zip(batch, space, strict=True)]))
+        ids = torch.from_numpy(
+            np.stack([np.pad(one, pad) for one, pad in zip(batch, space, strict=True)])
+        )
         mask = (ids > 0).long()
         states = model(ids, attention_mask=mask).last_hidden_state
         ends = [14 - pad[1] for pad in space]
@@ -146,7 +149,9 @@ def test_a_text_with_a_prompt_has_its_vector_in_each_precision(make, precision):
     """Prompts by name, as Qwen3-Embedding declares them."""
     folder = add_tokenizer(make("qwen3"), end=True, padding_side="left")
     with_modules(folder, prompts={"query": "query : ", "document": ""})
-    found = find_encoder(str(folder), ReadingOptions(prompt_name="query"), device="cpu", precision=precision)
+    found = find_encoder(
+        str(folder), ReadingOptions(prompt_name="query"), device="cpu", precision=precision
+    )
     encoder = found.encoder()
     (vectors,) = encode_texts(found.tokenizer(TEXTS), encoder, 4096)
 
@@ -161,7 +166,17 @@ def test_an_exported_decoder_is_read_by_both_libraries(make, tmp_path, family):
 
     folder = add_tokenizer(make(family), end=True)
     out = tmp_path / "out"
-    command = ["export", "-m", str(folder), "--readout", "last", "--prompt", "query : ", "-o", str(out)]
+    command = [
+        "export",
+        "-m",
+        str(folder),
+        "--readout",
+        "last",
+        "--prompt",
+        "query : ",
+        "-o",
+        str(out),
+    ]
 
     assert status(command) == 0
     expected = vectors_of(folder, readout="last", prompt="query : ")
@@ -170,20 +185,25 @@ def test_an_exported_decoder_is_read_by_both_libraries(make, tmp_path, family):
 
 
 @pytest.mark.parametrize(
-    ("settings", "name"), [({}, "last"), ({"is_causal": True}, "last"), ({"is_causal": False}, "mean")]
+    ("settings", "name"),
+    [({}, "last"), ({"is_causal": True}, "last"), ({"is_causal": False}, "mean")],
 )
 def test_a_causal_language_model_without_a_declaration_uses_the_last_token(make, settings, name):
     folder = add_tokenizer(make("qwen3", "AutoModelForCausalLM", **settings), end=True)
     found = find_encoder(str(folder), ReadingOptions())
 
     assert found.readouts == [name]
-    assert found.notes == [f"{folder} declares no readout: using {name} (--readout selects another)"]
+    assert found.notes == [
+        f"{folder} declares no readout: using {name} (--readout selects another)"
+    ]
     assert found.summary()["declared_by"] == f"nothing: {name} is used"
     assert np.allclose(vectors_of(folder), theirs(folder, side="left"), atol=2e-6)
 
 
 def test_a_trained_decoder_uses_the_last_token(make, tmp_path, capsys):
-    """The first loss is that of the vectors of sentence-transformers. Both libraries read the result."""
+    """The first loss is that of the vectors of sentence-transformers. Both libraries read the
+    result.
+    """
     from sentkit.cli import status
 
     folder, out = add_tokenizer(make("qwen3", "AutoModelForCausalLM"), end=True), tmp_path / "out"
@@ -191,13 +211,22 @@ def test_a_trained_decoder_uses_the_last_token(make, tmp_path, capsys):
     rows.write_text("".join(f'{{"text_a": "{text}", "text_b": "{text} cat"}}\n' for text in TEXTS))
     command = ["train", "contrast", str(rows), "-m", str(folder), "-o", str(out)]
     before = theirs(folder, TEXTS, normalize_embeddings=True).astype(float)
-    other = theirs(folder, [f"{text} cat" for text in TEXTS], normalize_embeddings=True).astype(float)
+    other = theirs(folder, [f"{text} cat" for text in TEXTS], normalize_embeddings=True).astype(
+        float
+    )
 
-    assert status([*command, "--batch", "4", "--epochs", "3", "--lr", "0.01", "--set", "max_length=32"]) == 0
+    assert (
+        status(
+            [*command, "--batch", "4", "--epochs", "3", "--lr", "0.01", "--set", "max_length=32"]
+        )
+        == 0
+    )
     logits = before @ other.T / 0.05
     losses = [np.log(np.exp(row).sum()) - row[place] for place, row in enumerate(logits)]
     steps = [
-        line for line in map(json.loads, (out / "steps.jsonl").read_text().splitlines()) if "loss" in line
+        line
+        for line in map(json.loads, (out / "steps.jsonl").read_text().splitlines())
+        if "loss" in line
     ]
     assert abs(steps[0]["loss"] - np.mean(losses)) < 1e-5
     assert steps[-1]["loss"] < steps[0]["loss"] - 0.1
@@ -272,8 +301,8 @@ LLAMA = {"tokenizer_class": "LlamaTokenizer", "add_eos_token": True}
 def test_a_declared_end_token_is_added_once_and_survives_truncation(make, given, config, ends):
     """As e5-mistral declares it: tokenizer.json adds only <s>, or has no post-processor.
 
-    transformers 4 uses add_eos_token only for the classes of Llama and Gemma. None is for a token of
-    special_tokens_map.json.
+    transformers 4 uses add_eos_token only for the classes of Llama and Gemma. None is for a token
+    of special_tokens_map.json.
     """
     folder = add_tokenizer(make("mistral"), **given, **(LLAMA | config))
     if config.get("eos_token", "") is None:
@@ -296,7 +325,12 @@ def test_the_end_token_is_added_after_other_post_processors(make):
     """A byte-level tokenizer, alone and in a sequence."""
     folder = add_tokenizer(make("mistral"), **LLAMA)
     rules = json.loads((folder / "tokenizer.json").read_text())
-    bytes_only = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    bytes_only = {
+        "type": "ByteLevel",
+        "add_prefix_space": True,
+        "trim_offsets": True,
+        "use_regex": True,
+    }
     for processor in (bytes_only, {"type": "Sequence", "processors": [bytes_only]}):
         write_json(folder / "tokenizer.json", rules | {"post_processor": processor})
 

@@ -8,7 +8,12 @@ import torch
 from sentkit.errors import UnavailableError, UsageError
 from sentkit.model.text.tokens import TokenBlock, Tokens
 from sentkit.model.transformer import device
-from sentkit.model.transformer.device import halve_to_fit_memory, padded_parts, pick_device, pick_precision
+from sentkit.model.transformer.device import (
+    halve_to_fit_memory,
+    padded_parts,
+    pick_device,
+    pick_precision,
+)
 
 CPU = torch.device("cpu")
 
@@ -68,7 +73,10 @@ def test_auto_on_a_cpu_is_fp32_unless_the_variable_selects_bf16(monkeypatch):
     for name, chosen in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         monkeypatch.setenv("SENTKIT_PRECISION", name)
         assert pick_precision("auto", CPU) == chosen
-        assert (pick_precision("fp32", CPU), pick_precision("bf16", CPU)) == (torch.float32, torch.bfloat16)
+        assert (pick_precision("fp32", CPU), pick_precision("bf16", CPU)) == (
+            torch.float32,
+            torch.bfloat16,
+        )
 
 
 @pytest.mark.parametrize(
@@ -85,7 +93,9 @@ def test_a_ratio_of_speeds_is_that_of_the_least_times(monkeypatch, old, new, rou
     def run(name):
         clock[0] += next(times[name])
 
-    assert device.speed_ratio(lambda: run("new"), lambda: run("old"), rounds) == pytest.approx(expected)
+    assert device.speed_ratio(lambda: run("new"), lambda: run("old"), rounds) == pytest.approx(
+        expected
+    )
 
 
 @pytest.mark.parametrize("real", [True, False])
@@ -95,7 +105,9 @@ def test_auto_on_cuda_ignores_emulated_bf16(monkeypatch, real):
         torch.cuda, "is_bf16_supported", lambda including_emulation: real or including_emulation
     )
 
-    assert pick_precision("auto", torch.device("cuda")) == (torch.bfloat16 if real else torch.float32)
+    assert pick_precision("auto", torch.device("cuda")) == (
+        torch.bfloat16 if real else torch.float32
+    )
 
 
 def batch_of(count):

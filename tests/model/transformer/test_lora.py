@@ -44,7 +44,10 @@ def folder(make, tmp_path):
 def put_adapter(folder, module, prefix="base_model.model.", tensors=None, size=32, **config):
     """Write an adapter of one module; return the change before the scale."""
     random = torch.Generator().manual_seed(1)
-    halves = {"A": torch.randn(RANK, size, generator=random), "B": torch.randn(size, RANK, generator=random)}
+    halves = {
+        "A": torch.randn(RANK, size, generator=random),
+        "B": torch.randn(size, RANK, generator=random),
+    }
     named = {f"{prefix}{module}.lora_{half}.weight": tensor for half, tensor in halves.items()}
     save_file(named | (tensors or {}), folder / "adapter_model.safetensors")
     (folder / "adapter_config.json").write_text(json.dumps(CONFIG | config))
@@ -59,7 +62,12 @@ def check_one_changed(before, found, name, change):
 
 @pytest.mark.parametrize(
     ("head", "prefix", "rslora"),
-    [("Model", "", False), ("Model", "bert.", False), ("Model", "", True), ("ForMaskedLM", "", False)],
+    [
+        ("Model", "", False),
+        ("Model", "bert.", False),
+        ("Model", "", True),
+        ("ForMaskedLM", "", False),
+    ],
 )
 def test_only_the_adapted_weights_change(make, tmp_path, head, prefix, rslora):
     """The scale is alpha divided by the rank, or by the root of the rank (rsLoRA).
@@ -131,14 +139,21 @@ NOT_EQUAL = f'lora_A and lora_B of "{KEY}" do not match'
             f'"{KEY}" is 1000000 x 1000000, and the weight is 32 x 32',
         ),
         *(
-            (name, {"A.weight": (2, 32), "B.weight": (32, 2)}, f'the adapter changes "{name}", {NO_WEIGHTS}')
+            (
+                name,
+                {"A.weight": (2, 32), "B.weight": (32, 2)},
+                f'the adapter changes "{name}", {NO_WEIGHTS}',
+            )
             for name in ("x", "attention.self.key")  # each layer has a key
         ),
     ],
 )
 def test_tensors_that_do_not_fit_are_errors(folder, module, shapes, problem):
     """Before the product, which would need 4 TB in one case."""
-    extra = {f"base_model.model.{module}.lora_{name}": torch.ones(shape) for name, shape in shapes.items()}
+    extra = {
+        f"base_model.model.{module}.lora_{name}": torch.ones(shape)
+        for name, shape in shapes.items()
+    }
     put_adapter(folder, BERT, tensors=extra)
 
     with pytest.raises(DataError, match=f"{re.escape(problem)}$"):
@@ -170,7 +185,17 @@ def test_the_adapter_is_part_of_the_fingerprint_of_an_export_and_of_a_trained_fo
     width = json.loads((base / "config.json").read_text())["hidden_size"]
     added = put_adapter(base, module, size=width) * 8 / RANK
     (tmp_path / "texts.txt").write_text("a cat\na dog\na man\n")
-    run = ["train", "simcse", str(tmp_path / "texts.txt"), "-m", str(base), "--epochs", "1", "--lr", "1e-9"]
+    run = [
+        "train",
+        "simcse",
+        str(tmp_path / "texts.txt"),
+        "-m",
+        str(base),
+        "--epochs",
+        "1",
+        "--lr",
+        "1e-9",
+    ]
 
     assert status([*run, "-o", str(tmp_path / "trained")]) == 0
     assert status(["export", "-m", str(base), "-o", str(tmp_path / "out")]) == 0

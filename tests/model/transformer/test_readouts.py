@@ -62,7 +62,9 @@ def reference(name, states, own, at=0):
 def test_reductions_equal_plain_loops(name, lengths, dtype):
     at = [length // 2 for length in lengths]
     packed = pack([[1] * length for length in lengths], at=at)
-    states = (torch.randn(sum(lengths), 6, generator=torch.Generator().manual_seed(1)) - 2).to(dtype)
+    states = (torch.randn(sum(lengths), 6, generator=torch.Generator().manual_seed(1)) - 2).to(
+        dtype
+    )
 
     found = REDUCTIONS[name](states, packed)
     expected = [reference(name, states, own, k) for own, k in zip(rows(lengths), at, strict=True)]
@@ -132,12 +134,16 @@ def test_the_pooler_can_read_the_mean():
 
 def test_a_missing_pooler_is_a_usage_error():
     for name in ("pooler", "pooler:cls", "pooler:mean"):
-        with pytest.raises(UsageError, match=f'^readout "{name}": this checkpoint has no trained pooler$'):
+        with pytest.raises(
+            UsageError, match=f'^readout "{name}": this checkpoint has no trained pooler$'
+        ):
             apply_readouts(Layers([torch.zeros(1, 2)] * 2), pack([[1]]), [parse_readout(name)])
 
 
 @pytest.mark.parametrize("lengths", [MIXED, [8, 8, 8]])
-@pytest.mark.parametrize("names", ["cls", "prompt", "cls,pooler", "mean", "max", "mean-last2", "cls,prompt"])
+@pytest.mark.parametrize(
+    "names", ["cls", "prompt", "cls,pooler", "mean", "max", "mean-last2", "cls,prompt"]
+)
 def test_readouts_of_a_real_encoder_equal_its_states(bert, sentences, names, lengths):
     """The last block may compute only the required rows."""
     packed = pack(sentences(lengths), at=[length - 1 for length in lengths])
@@ -157,7 +163,9 @@ def test_readouts_of_a_real_encoder_equal_its_states(bert, sentences, names, len
 
 def test_float64_stays_float64_through_every_readout_and_bf16_becomes_float32(bert, sentences):
     packed = pack(sentences(MIXED), at=[0] * len(MIXED))
-    readouts = parse_readouts("cls,mean,max,prompt,pooler,pooler:mean,mean-last2,L0:cls", bert.depth)
+    readouts = parse_readouts(
+        "cls,mean,max,prompt,pooler,pooler:mean,mean-last2,L0:cls", bert.depth
+    )
     with torch.no_grad():
         single = apply_readouts(bert, packed, readouts)
         double = apply_readouts(bert.double(), packed, readouts)
@@ -167,7 +175,9 @@ def test_float64_stays_float64_through_every_readout_and_bf16_becomes_float32(be
     assert {vectors.dtype for vectors in [*double, *alone]} == {torch.float64}
     assert max((a - b).abs().max() for a, b in zip(single, double, strict=True)) < 1e-5
     assert {vectors.dtype for vectors in rough} == {torch.float32}
-    assert min(torch.cosine_similarity(a, b).min() for a, b in zip(single, rough, strict=True)) > 0.999
+    assert (
+        min(torch.cosine_similarity(a, b).min() for a, b in zip(single, rough, strict=True)) > 0.999
+    )
 
 
 LENGTHS = [*range(1, 21), 4, 4]
@@ -234,7 +244,9 @@ def test_sentences_of_1_to_20_tokens_equal_plain_loops(name, dtype, limit, layer
     sentences = np.split(states, np.cumsum(LENGTHS)[:-1])
 
     assert vectors.dtype == dtype
-    assert np.abs(vectors.numpy() - [wk_reference(name, tokens) for tokens in sentences]).max() < limit
+    assert (
+        np.abs(vectors.numpy() - [wk_reference(name, tokens) for tokens in sentences]).max() < limit
+    )
 
 
 def test_a_token_with_equal_cosines_and_the_last_token_have_no_weight():

@@ -1,4 +1,6 @@
-"""Encoders that run through transformers have the interface of `Bert` and the states of AutoModel."""
+"""Encoders that run through transformers have the interface of `Bert` and the states of
+AutoModel.
+"""
 
 import json
 
@@ -16,7 +18,11 @@ FAMILIES = {
     "mpnet": {"max_position_embeddings": 34},
     "albert": {"embedding_size": 16},
     "deberta": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
-    "deberta-v2": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 8},
+    "deberta-v2": {
+        "relative_attention": True,
+        "pos_att_type": ["c2p", "p2c"],
+        "position_buckets": 8,
+    },
     "modernbert": {"local_attention": 4, "global_attn_every_n_layers": 2, "pad_token_id": 0},
     "bert": {"hidden_act": "quick_gelu"},
 }
@@ -72,7 +78,9 @@ def test_the_pooler_equals_that_of_automodel(family, config_of, tmp_path, senten
     model.save_pretrained(tmp_path)
     batch = sentences(MIXED)
     with torch.no_grad():
-        (found,) = apply_readouts(load_transformers_model(tmp_path), pack(batch), [parse_readout("pooler")])
+        (found,) = apply_readouts(
+            load_transformers_model(tmp_path), pack(batch), [parse_readout("pooler")]
+        )
         theirs = [model(torch.from_numpy(ids)[None]).pooler_output[0] for ids in batch]
 
     assert (found - torch.stack(theirs)).abs().max() < 1e-5
@@ -106,7 +114,14 @@ def t5_config(request):
     """A small config, with the gated layers of T5 1.1 if the family has them."""
     import transformers
 
-    sizes = {"vocab_size": 97, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 3, "num_heads": 4}
+    sizes = {
+        "vocab_size": 97,
+        "d_model": 32,
+        "d_kv": 8,
+        "d_ff": 48,
+        "num_layers": 3,
+        "num_heads": 4,
+    }
     return transformers.AutoConfig.for_model(request.param, **sizes)
 
 
@@ -133,10 +148,15 @@ def test_the_encoder_of_t5_runs_without_the_decoder(t5_config, whole, tmp_path, 
             {"position_embedding_type": "relative_key"},
             'positions "relative_key"',
         ),  # transformers ignores them
-        ({"auto_map": {"AutoModel": "own.Model"}}, "own Python code; sentkit does not run code of models"),
+        (
+            {"auto_map": {"AutoModel": "own.Model"}},
+            "own Python code; sentkit does not run code of models",
+        ),
     ],
 )
-def test_a_model_that_transformers_alone_cannot_run_is_an_error(tmp_path, config_of, settings, problem):
+def test_a_model_that_transformers_alone_cannot_run_is_an_error(
+    tmp_path, config_of, settings, problem
+):
     config_of("bert", **settings).save_pretrained(tmp_path)
 
     with pytest.raises(DataError, match=problem):
@@ -144,7 +164,8 @@ def test_a_model_that_transformers_alone_cannot_run_is_an_error(tmp_path, config
 
 
 @pytest.mark.parametrize(
-    "config", ["", "{}", '{"model_type": "no-such"}', '{"model_type": "bert", "hidden_size": "x"}', "[]"]
+    "config",
+    ["", "{}", '{"model_type": "no-such"}', '{"model_type": "bert", "hidden_size": "x"}', "[]"],
 )
 def test_the_error_for_a_folder_that_transformers_cannot_load_is_one_line(tmp_path, config):
     (tmp_path / "config.json").write_text(config)
@@ -155,13 +176,17 @@ def test_the_error_for_a_folder_that_transformers_cannot_load_is_one_line(tmp_pa
 
 
 def test_sizes_that_do_not_fit_the_weights_are_errors_before_a_model_is_built(folder):
-    """With 10^9 layers, transformers would not finish. ModernBERT compares 0 layers with its list itself."""
+    """With 10^9 layers, transformers would not finish. ModernBERT compares 0 layers with its list
+    itself.
+    """
     config = json.loads((folder / "config.json").read_text())
     sizes = ("num_hidden_layers", "hidden_size", "vocab_size", "num_labels")
     wrong = [(size, 10**9, f'"{size}" cannot be {10**9}$') for size in sizes]
     wrong.append(("hidden_size", 1000, "the model is larger than the stored weights$"))
     own = "cannot load the model: .*layer" if config["model_type"] == "modernbert" else None
-    wrong += [("num_hidden_layers", n, own or f'"num_hidden_layers" cannot be {n}$') for n in (0, -1)]
+    wrong += [
+        ("num_hidden_layers", n, own or f'"num_hidden_layers" cannot be {n}$') for n in (0, -1)
+    ]
     for size, number, problem in wrong:
         (folder / "config.json").write_text(json.dumps(config | {size: number}))
 

@@ -45,7 +45,9 @@ def named(raw, architecture):
 def test_the_length_of_the_header_does_not_change_a_bit(
     make, load, config_of, tmp_path, monkeypatch, family, fused
 ):
-    """Tensors are mapped from the file. MKL rounds a product with one row by the address of the weights."""
+    """Tensors are mapped from the file. MKL rounds a product with one row by the address of the
+    weights.
+    """
     from transformers import AlbertModel
 
     other = family == "albert"
@@ -57,7 +59,9 @@ def test_the_length_of_the_header_does_not_change_a_bit(
     file, found = tmp_path / "model.safetensors", set()
     tensors = load_file(file)
     for length in range(0, 64, 8):
-        save_file({name: each.clone() for name, each in tensors.items()}, file, {"longer": "x" * length})
+        save_file(
+            {name: each.clone() for name, each in tensors.items()}, file, {"longer": "x" * length}
+        )
         bert = load_transformers_model(tmp_path) if other else prepare_for_cpu(load(tmp_path))
         with torch.inference_mode():
             *_, last = bert.states(pack([[5]]))
@@ -81,7 +85,9 @@ def test_shards_are_joined(make, tmp_path, named, architecture):
     [
         lambda name: name.removeprefix("bert."),
         lambda name: f"0.auto_model.{name.removeprefix('bert.')}",
-        lambda name: name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("Norm.bias", "Norm.beta"),
+        lambda name: name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "Norm.bias", "Norm.beta"
+        ),
     ],
 )
 def test_a_bin_file_with_other_names_is_the_same_checkpoint(
@@ -96,7 +102,9 @@ def test_a_bin_file_with_other_names_is_the_same_checkpoint(
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_files_have_the_hash_of_their_float32_values(raw, architecture, dtype, tmp_path):
+def test_half_precision_files_have_the_hash_of_their_float32_values(
+    raw, architecture, dtype, tmp_path
+):
     halves = {name: tensor.to(dtype) for name, tensor in raw.items()}
     save_file(halves, tmp_path / "model.safetensors")
     found = canonical(read_tensors([tmp_path / "model.safetensors"]), architecture)
@@ -124,7 +132,9 @@ def test_the_hash_depends_on_names_and_shapes_and_not_on_strides(named):
 
 def test_the_pooler_is_hashed_only_on_request(make, tmp_path):
     make("bert").save_pretrained(tmp_path)
-    architecture = read_architecture(json.loads((tmp_path / "config.json").read_text()), "config.json")
+    architecture = read_architecture(
+        json.loads((tmp_path / "config.json").read_text()), "config.json"
+    )
     whole = canonical(read_tensors([tmp_path / "model.safetensors"]), architecture)
     without = {name: tensor for name, tensor in whole.items() if not name.startswith("pooler.")}
 
@@ -141,15 +151,25 @@ WORDS = "embeddings.word_embeddings.weight"
     ("lost", "changed", "problem"),
     [
         (WORDS, {}, f'missing "{WORDS}"'),
-        (".layer.1.", {}, r'missing "encoder.layer.1[^,]*", "[^,]*", "[^,]*" and 13 more'),  # of 16 tensors
+        (
+            ".layer.1.",
+            {},
+            r'missing "encoder.layer.1[^,]*", "[^,]*", "[^,]*" and 13 more',
+        ),  # of 16 tensors
         ("", {WORDS: torch.zeros(98, 32)}, f'"{WORDS}" is 98 x 32, expected 97 x 32'),
-        ("", {WORDS: torch.zeros(97, 32, dtype=torch.int8)}, f'"{WORDS}" is 97 x 32 of int8, expected 97'),
+        (
+            "",
+            {WORDS: torch.zeros(97, 32, dtype=torch.int8)},
+            f'"{WORDS}" is 97 x 32 of int8, expected 97',
+        ),
         ("", {"pooler.dense.weight": torch.zeros(32, 32)}, 'missing "pooler.dense.bias"'),
     ],
     ids=["missing", "more", "shape", "integers", "pooler"],
 )
 def test_tensors_that_do_not_fit_are_named(named, architecture, lost, changed, problem):
-    some = {name: tensor for name, tensor in named.items() if not lost or lost not in name} | changed
+    some = {
+        name: tensor for name, tensor in named.items() if not lost or lost not in name
+    } | changed
 
     with pytest.raises(DataError, match=f"^ckpt: weights and config.json do not match: {problem}"):
         fit(some, architecture, source="ckpt")
@@ -158,7 +178,12 @@ def test_tensors_that_do_not_fit_are_named(named, architecture, lost, changed, p
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
 @pytest.mark.parametrize(
     "content",
-    [*(0, 1, 7, 500, -1), b"hello\n" * 50, b"version https://git-lfs.github.com/spec/v1\n", bytes(99)],
+    [
+        *(0, 1, 7, 500, -1),
+        b"hello\n" * 50,
+        b"version https://git-lfs.github.com/spec/v1\n",
+        bytes(99),
+    ],
 )
 def test_an_incomplete_file_or_one_in_another_format_is_an_error(tmp_path, raw, name, content):
     """A number is that of the bytes that are kept."""
@@ -170,7 +195,9 @@ def test_an_incomplete_file_or_one_in_another_format_is_an_error(tmp_path, raw, 
         read_tensors([path])
 
 
-@pytest.mark.parametrize("content", [{}, [1, 2], {"epoch": 3}, {"state_dict": {}}, {3: torch.zeros(1)}])
+@pytest.mark.parametrize(
+    "content", [{}, [1, 2], {"epoch": 3}, {"state_dict": {}}, {3: torch.zeros(1)}]
+)
 def test_a_bin_file_without_named_tensors_is_an_error(tmp_path, content):
     torch.save(content, tmp_path / "x.bin")
 

@@ -23,20 +23,29 @@ def write_rows(path, *rows):
 
 
 def test_both_kinds_of_files_give_the_same(tmp_path):
-    """Names in the order of the file, vectors and a hash; a vector file says more of where they come from."""
+    """Names in the order of the file, vectors and a hash; a vector file says more of where they
+    come from.
+    """
     vectors = entries_in(tmp_path / "e.safetensors", NAMES, _emb=EMB, model="dict", tokenizer="t")
     named = zip(NAMES, vectors.tolist(), strict=True)
     rows = ({"entry": name, "embedding": vector, "_emb": EMB} for name, vector in named)
     path = write_rows(tmp_path / "e.jsonl", *rows)
     store, lines = read_entries(str(tmp_path / "e.safetensors")), read_entries(path)
 
-    assert dict(store.row_of_name) == dict(lines.row_of_name) == {name: n for n, name in enumerate(NAMES)}
+    assert (
+        dict(store.row_of_name)
+        == dict(lines.row_of_name)
+        == {name: n for n, name in enumerate(NAMES)}
+    )
     assert np.array_equal(store.vectors, vectors)
     assert np.array_equal(lines.vectors, vectors)
     assert store.vectors.shape == (4, 16)
     assert store.hash == lines.hash
     assert store.space == lines.space == "0123456789ab"
-    assert store.lineage.items() >= {"hash": store.hash, "count": 4, "_emb": EMB, "model": "dict"}.items()
+    assert (
+        store.lineage.items()
+        >= {"hash": store.hash, "count": 4, "_emb": EMB, "model": "dict"}.items()
+    )
 
 
 def test_the_hash_is_of_names_vectors_and_their_space(tmp_path):
@@ -55,7 +64,9 @@ def test_the_hash_is_of_names_vectors_and_their_space(tmp_path):
         hash_of(["cat", "a hot dog", "Cat", "tuer"]),
         hash_of(emb="dict/mean:ba9876543210"),
         hash_of(many, vectors=vectors),
-        hash_of(many, vectors=np.where(np.arange(10_000).reshape(vectors.shape) == 9999, 2, vectors)),
+        hash_of(
+            many, vectors=np.where(np.arange(10_000).reshape(vectors.shape) == 9999, 2, vectors)
+        ),
     ]
 
     assert hash_of(model="elsewhere", readout="mean") == found[0]
@@ -82,7 +93,9 @@ def test_entries_of_each_kind_are_those_of_their_float32_copy(tmp_path, kind):
 
     def write(name, spec, rows, kind):
         path = str(tmp_path / name)
-        with create_vector_file(path, spec, ("embedding",), width=9, force=False, kind=kind) as store:
+        with create_vector_file(
+            path, spec, ("embedding",), width=9, force=False, kind=kind
+        ) as store:
             for line, vector in zip(lines, rows, strict=True):
                 store.write([line], vector[None])
         return path
@@ -150,7 +163,9 @@ def test_one_matrix_serves_all_seeds(with_entries, tmp_path):
     """For both kinds of files, all methods use the entries that were read once."""
     base, rows = with_entries(NAMES), tmp_path / "entries.jsonl"
     pairs = zip(base.entries.row_of_name, base.entries.vectors.tolist(), strict=True)
-    rows.write_text("".join(json.dumps({"entry": name, "embedding": row}) + "\n" for name, row in pairs))
+    rows.write_text(
+        "".join(json.dumps({"entry": name, "embedding": row}) + "\n" for name, row in pairs)
+    )
 
     for each in (base, replace(base, entries=read_entries(str(rows)))):
         methods = [DefSentPlus.build(each, DefSentPlus.Settings()) for _ in range(2)]

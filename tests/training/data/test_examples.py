@@ -29,7 +29,11 @@ def test_a_score_within_the_limit_is_a_target_and_a_pair_without_a_score_is_omit
 @pytest.mark.parametrize(
     ("parse", "values", "ignored"),
     [
-        (parser_of(SENTENCE, PAIR), TEXTS | {"label": "contradiction", "score": 1}, ("label", "score")),
+        (
+            parser_of(SENTENCE, PAIR),
+            TEXTS | {"label": "contradiction", "score": 1},
+            ("label", "score"),
+        ),
         (parser_of(PAIR), TEXTS | {"score": None}, ("score",)),
         (parser_of(PAIR), TEXTS | {"source": "somewhere"}, ()),
         (parser_of(SENTENCE), {"text": "a", "label": "news"}, ()),

@@ -21,7 +21,9 @@ from training.small import equal, gradient_of, run_with_log, stop_after
 def test_chunks_are_all_rows_in_order_and_the_longest_within_the_limit(row_tokens, most):
     parts = chunks_of_tokens(row_tokens, most)
 
-    assert [row for part in parts for row in range(part.start, part.stop)] == [*range(len(row_tokens))]
+    assert [row for part in parts for row in range(part.start, part.stop)] == [
+        *range(len(row_tokens))
+    ]
     for part in parts:
         own = row_tokens[part]
         assert sum(own) <= most or len(own) == 1
@@ -29,16 +31,21 @@ def test_chunks_are_all_rows_in_order_and_the_longest_within_the_limit(row_token
 
 
 @pytest.mark.parametrize("kind", [SimCSE, TSDAE])
-@pytest.mark.parametrize("parts", [*({"tokens": n} for n in (1, 9, 20, 1000)), {"chunk": 3}, {"chunk": 12}])
+@pytest.mark.parametrize(
+    "parts", [*({"tokens": n} for n in (1, 9, 20, 1000)), {"chunk": 3}, {"chunk": 12}]
+)
 def test_they_have_the_gradient_of_the_batch(trainer_of, texts, kind, parts):
     """Exactly, up to rounding in float64, without dropout."""
     trainer = trainer_of(kind, texts, double=True, batch=13, dropout=0)
 
-    torch.testing.assert_close(gradient_of(trainer, **parts), gradient_of(trainer), rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(
+        gradient_of(trainer, **parts), gradient_of(trainer), rtol=1e-9, atol=1e-10
+    )
 
 
 def limited(trainer, most, alone=1):
-    """The memory has room for an encoding of so many tokens, and of fewer later: most is step -> tokens.
+    """The memory has room for an encoding of so many tokens, and of fewer later: most is step ->
+    tokens.
 
     So many rows alone always fit.
     """
@@ -118,10 +125,22 @@ def test_a_resumed_run_has_the_chunks_of_the_state(trainer_of, texts):
 @pytest.mark.parametrize(
     ("settings", "limits", "room", "step", "advice"),
     [
-        ({"chunk_tokens": "auto"}, [], ({0: 0}, 0), 1, "a smaller max_length"),  # a row does not fit
+        (
+            {"chunk_tokens": "auto"},
+            [],
+            ({0: 0}, 0),
+            1,
+            "a smaller max_length",
+        ),  # a row does not fit
         ({}, [], ({0: 5},), 1, "chunk_tokens=auto"),
         ({"chunk_tokens": 70}, [[0, 70]], ({0: 5},), 1, "smaller chunk_tokens than 70"),
-        ({"chunk_tokens": "auto"}, [[0, 500]], ({0: 1000, 1: 20},), 2, "smaller chunk_tokens than 500"),
+        (
+            {"chunk_tokens": "auto"},
+            [[0, 500]],
+            ({0: 1000, 1: 20},),
+            2,
+            "smaller chunk_tokens than 500",
+        ),
     ],
 )
 def test_memory_that_stays_short_ends_the_run_with_advice(
@@ -131,7 +150,9 @@ def test_memory_that_stays_short_ends_the_run_with_advice(
     trainer = limited(trainer_of(SimCSE, texts, **settings, **SETTINGS), *room)
     trainer.run = replace(trainer.run, deterministic=step == 2)
     trainer.position.limits = [*limits]
-    with pytest.raises(UnavailableError, match=f"^step {step} does not fit into the memory") as caught:
+    with pytest.raises(
+        UnavailableError, match=f"^step {step} does not fit into the memory"
+    ) as caught:
         trainer.train()
 
     assert advice in caught.value.advice
@@ -143,7 +164,9 @@ def test_the_limit_is_measured(trainer_of, texts, monkeypatch):
     trainer, state = trainer_of(SimCSE, texts, batch=13), torch.get_rng_state()
     weights, tokens = sum(weight.numel() for _, weight in trained(trainer.method)), []
     compute = Gradient.compute
-    monkeypatch.setattr(Gradient, "compute", lambda *given: tokens.append(given[1].tokens) or compute(*given))
+    monkeypatch.setattr(
+        Gradient, "compute", lambda *given: tokens.append(given[1].tokens) or compute(*given)
+    )
 
     def memory_of(device):
         free = 10**6 + 10 * weights
@@ -183,5 +206,7 @@ def test_the_setting_is_a_number_or_auto():
     assert limits_of("8") == [[0, 8]]
     assert limits_of(None) == limits_of("auto") == []
     for text in ("0", "-1", "x", "8,3:4", "1e3"):
-        with pytest.raises(UsageError, match=f"^chunk_tokens={text}: expected a number of tokens, or auto$"):
+        with pytest.raises(
+            UsageError, match=f"^chunk_tokens={text}: expected a number of tokens, or auto$"
+        ):
             limits_of(text)

@@ -16,7 +16,9 @@ from training.small import gradient_of
 
 
 def test_chunks_are_encoded_again_with_the_same_dropout(trainer_of, texts):
-    """The gradient is that of the loss of the masks first drawn: a small step changes it as foretold."""
+    """The gradient is that of the loss of the masks first drawn: a small step changes it as
+    foretold.
+    """
     trainer = trainer_of(SimCSE, texts, double=True, batch=12, dropout=0.2)
     before, slopes = gradient_of(trainer, chunk=5)
     name, weight = next((n, p) for n, p in trained(trainer.method) if n.endswith("up.weight"))
@@ -29,7 +31,9 @@ def test_chunks_are_encoded_again_with_the_same_dropout(trainer_of, texts):
 
 
 def test_chunks_leave_the_random_state_of_a_whole_batch(trainer_of, texts):
-    """After a step in one chunk or in several, the generator stands where the masks of one pass left it."""
+    """After a step in one chunk or in several, the generator stands where the masks of one pass
+    left it.
+    """
     trainer = trainer_of(SimCSE, texts, batch=12)
     states = []
     for chunk in (12, 4):
@@ -51,7 +55,10 @@ class Casts(TorchDispatchMode):
         self.found = Counter()
 
     def __torch_dispatch__(self, function, types, arguments=(), options=None):
-        if function == torch.ops.aten._to_copy.default and (options or {}).get("dtype") == torch.bfloat16:
+        if (
+            function == torch.ops.aten._to_copy.default
+            and (options or {}).get("dtype") == torch.bfloat16
+        ):
             self.found[arguments[0].data_ptr()] += 1
         return function(*arguments, **(options or {}))
 
@@ -59,9 +66,14 @@ class Casts(TorchDispatchMode):
 @pytest.mark.parametrize(("chunk", "passes"), [(0, 1), (4, 2)])
 def test_weights_are_cast_once_for_each_kind_of_pass(trainer_of, texts, chunk, passes):
     """The gradient is that of casts in each chunk, to the last bit."""
-    trainer, precision = trainer_of(SimCSE, texts, batch=12, readout="mean"), precision_of("bf16", CPU)
+    trainer, precision = (
+        trainer_of(SimCSE, texts, batch=12, readout="mean"),
+        precision_of("bf16", CPU),
+    )
     blocks = trainer.method.body.blocks
-    matrices = [each.weight for block in blocks for each in (block.qkv, block.mix, block.up, block.down)]
+    matrices = [
+        each.weight for block in blocks for each in (block.qkv, block.mix, block.up, block.down)
+    ]
     gradient = Gradient(trainer.method, Processes(), chunk, precision)
     found = []
     for kept in (True, False):
@@ -69,7 +81,9 @@ def test_weights_are_cast_once_for_each_kind_of_pass(trainer_of, texts, chunk, p
         torch.manual_seed(5)
         with pytest.MonkeyPatch.context() as patch, Casts() as casts:
             if kept:  # as on a GPU
-                patch.setattr(loop, "keeping_casts", lambda device: torch.autocast("cpu", enabled=False))
+                patch.setattr(
+                    loop, "keeping_casts", lambda device: torch.autocast("cpu", enabled=False)
+                )
             gradient.compute(trainer.batch(0))
         found.append([parameter.grad for _, parameter in trained(trainer.method)])
         counts = [casts.found[weight.data_ptr()] for weight in matrices]

@@ -68,16 +68,22 @@ def by_hand(start, gradients, *, betas, decay, corrected, epsilon=1e-6):
 @pytest.mark.parametrize(("name", "corrected"), [("adamw-hf", True), ("adamw-bert", False)])
 def test_five_steps_equal_the_formula(name, corrected, decay, betas, dtype, tolerance):
     parameters, gradients = parameters_of(dtype), gradients_of(dtype, steps=5)
-    optimizer = named_optimizer(name, parameters, beta1=betas[0], beta2=betas[1], weight_decay=decay)
+    optimizer = named_optimizer(
+        name, parameters, beta1=betas[0], beta2=betas[1], weight_decay=decay
+    )
     run(optimizer, parameters, gradients)
     slopes = zip(*(numbers(step) for step in gradients), strict=True)
-    for value, start, own in zip(numbers(parameters), numbers(parameters_of(dtype)), slopes, strict=True):
+    for value, start, own in zip(
+        numbers(parameters), numbers(parameters_of(dtype)), slopes, strict=True
+    ):
         expected = by_hand(start, own, betas=betas, decay=decay, corrected=corrected)
         assert value == pytest.approx(expected, rel=tolerance, abs=tolerance)
 
 
 def test_a_parameter_counts_its_own_steps():
-    """One that had no gradient at first stays without decay, and is later corrected like one that starts."""
+    """One that had no gradient at first stays without decay, and is later corrected like one that
+    starts.
+    """
     late = gradients_of(torch.float64, steps=3)
     first, *others = parameters_of(torch.float64)
     start = first[0].item()
@@ -104,7 +110,9 @@ BETAS = {"betas": (0.9, 0.97)}
     ],
 )
 def test_adam_and_rmsprop_are_those_of_torch(name, reference, decay, dtype):
-    """To the last bit of the fused kernel. AdamW decays before the step. Epsilon is added to the root."""
+    """To the last bit of the fused kernel. AdamW decays before the step. Epsilon is added to the
+    root.
+    """
     gradients = gradients_of(dtype, steps=6)
     mine, theirs = parameters_of(dtype), parameters_of(dtype)
     run(named_optimizer(name, mine, weight_decay=decay, beta2=0.97), mine, gradients)

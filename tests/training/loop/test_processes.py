@@ -16,10 +16,16 @@ WORLDS = (1, 2, 3)
 
 @pytest.fixture(scope="module")
 def gathered(together, tmp_path_factory):
-    """What each process has, by method and number of processes. Five rows are uneven for two and three."""
+    """What each process has, by method and number of processes. Five rows are uneven for two and
+    three.
+    """
     folder = tmp_path_factory.mktemp("processes")
     methods = {"simcse-sup": HARD, "contrast": {"equal_texts": False}}
-    cases = [(name, n, {"batch": 5} | more, "transformer") for name, more in methods.items() for n in WORLDS]
+    cases = [
+        (name, n, {"batch": 5} | more, "transformer")
+        for name, more in methods.items()
+        for n in WORLDS
+    ]
     together("compute", folder, cases)
     return {
         (name, world): [torch.load(folder / f"{case}.{rank}.pt") for rank in range(world)]
@@ -74,7 +80,9 @@ def test_each_process_has_its_gpu_and_nccl_and_numbers_of_the_host_pass_through_
 
 def test_a_process_without_a_gpu_is_unavailable(gpus):
     calls = gpus(1)
-    with pytest.raises(UnavailableError, match='device "cuda:1": there is one CUDA device here') as error:
+    with pytest.raises(
+        UnavailableError, match='device "cuda:1": there is one CUDA device here'
+    ) as error:
         next(iter(open_processes(CUDA).gen))
 
     assert error.value.exit_code == 69

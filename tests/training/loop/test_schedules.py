@@ -25,20 +25,26 @@ def test_the_rates_of_sg_bert():
     ],
 )
 def test_six_steps_with_two_of_warmup(name, factors):
-    """The eighth is beyond the end, where nothing becomes negative. Zero steps do not divide by zero."""
+    """The eighth is beyond the end, where nothing becomes negative. Zero steps do not divide by
+    zero.
+    """
     assert [schedule_factor(name, step, 6, 2) for step in range(8)] == factors
     assert schedule_factor(name, 0, 0, 0) == factors[-1]
 
 
 def test_warmup_is_rounded_up():
-    """Of the written decimal number: 0.07 * 100 is 7.000000000000001 in floats, and 7 steps all the same."""
+    """Of the written decimal number: 0.07 * 100 is 7.000000000000001 in floats, and 7 steps all the
+    same.
+    """
     for share in (0.1, 0.07, 0.0, 1.0, 1e-05):
         for total in (50, 100, 1079, 1080, 1081, 100_000):
             assert warmup_steps(share, total) == math.ceil(Decimal(str(share)) * total)
 
 
 def test_ct_lowers_the_rate_four_times():
-    """The published rates of 1e-5, 8e-6 and so on, which change at the steps 500, 1000, 1500 and 2000."""
+    """The published rates of 1e-5, 8e-6 and so on, which change at the steps 500, 1000, 1500 and
+    2000.
+    """
     steps = (0, 499, 500, 1000, 1500, 2000, 8000)
     factors = [schedule_factor("ct", step, 9000, 0) for step in steps]
 

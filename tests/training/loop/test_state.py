@@ -26,7 +26,9 @@ def one_layer(tmp_path_factory):
 
 @pytest.fixture
 def saved(trainer_of, texts, monkeypatch, one_layer):
-    """A trainer stopped after step 3 of 6, with the states of steps 2 and 3, each with its best weights."""
+    """A trainer stopped after step 3 of 6, with the states of steps 2 and 3, each with its best
+    weights.
+    """
     scores = iter([10.0, 20.0, 30.0, 40.0])
     monkeypatch.setattr(Dev, "score", lambda *_: next(scores))
     more = {"dev": Dev((), np.empty(0)), "save_every": 1}
@@ -45,17 +47,25 @@ def load(trainer):
     """With a new checkpointer, as a new process does; and the warnings."""
     warnings = []
     trainer.checkpointer = Checkpointer(trainer.checkpointer.folder)
-    return trainer.checkpointer.load(trainer.run.identity, warnings.append, keeps_best=True), warnings
+    return trainer.checkpointer.load(
+        trainer.run.identity, warnings.append, keeps_best=True
+    ), warnings
 
 
 def test_flipped_and_lost_bytes_never_give_another_state(saved):
-    """Anywhere in a state or in best weights: the older state is read as it was written, and one warning."""
+    """Anywhere in a state or in best weights: the older state is read as it was written, and one
+    warning.
+    """
     folder, chance = saved.checkpointer.folder, random.Random(5)
     older = read_sealed(folder / "state-2.pt")
     assert equal(load(saved)[0]["method"], changing(saved.method))
     for name in ("state-3.pt", "best-3.pt"):
         whole = (folder / name).read_bytes()
-        places = [*range(0, 90, 9), *(chance.randrange(len(whole)) for _ in range(30)), len(whole) - 1]
+        places = [
+            *range(0, 90, 9),
+            *(chance.randrange(len(whole)) for _ in range(30)),
+            len(whole) - 1,
+        ]
         damages = [bytearray(whole) for _ in places]
         for place, damaged in zip(places, damages, strict=True):
             damaged[place] ^= 1 << chance.randrange(8)
@@ -67,7 +77,9 @@ def test_flipped_and_lost_bytes_never_give_another_state(saved):
 
             [warning] = warnings
             assert found["position"].step == 2
-            assert equal((found["method"], found["optimizer"]), (older["method"], older["optimizer"]))
+            assert equal(
+                (found["method"], found["optimizer"]), (older["method"], older["optimizer"])
+            )
             assert warning.startswith(f"{folder}/state-3.pt: ")
             assert warning.endswith("; the run continues from state-2.pt")
             assert name in warning
@@ -87,7 +99,10 @@ def test_all_invalid_states_are_named(saved):
     reason = "no digest: it is damaged, or another version of sentkit wrote it"
     reasons = f"state-4.pt: {reason}; state-2.pt: {reason}"
     assert str(caught.value) == f"{folder}: all states are invalid: {reasons}"
-    assert (caught.value.exit_code, caught.value.advice) == (65, "start over with -f and without --resume")
+    assert (caught.value.exit_code, caught.value.advice) == (
+        65,
+        "start over with -f and without --resume",
+    )
 
 
 def test_damaged_best_weights_end_the_run_and_a_lost_file_of_them_is_named(saved):
@@ -127,12 +142,16 @@ def test_a_resumed_run_removes_later_lines(tmp_path, removed):
     with checkpointer.logging(length):
         checkpointer.write({"step": 3})
 
-    steps = [json.loads(line)["step"] for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
+    steps = [
+        json.loads(line)["step"] for line in (tmp_path / "steps.jsonl").read_text().splitlines()
+    ]
     assert steps == ([3] if removed else [1, 3])
 
 
 def test_the_saved_length_of_the_log_is_that_of_its_lines_after_each_resume(tmp_path):
-    """Two runs that are killed between the same two saves leave lines that the next ones replace."""
+    """Two runs that are killed between the same two saves leave lines that the next ones
+    replace.
+    """
     (tmp_path / "state-1.pt").touch()  # without a state, the log of a run that ends is removed
     checkpointer, length = Checkpointer(tmp_path), 0
     for killed_after in (4, 3, 5):

@@ -33,7 +33,9 @@ def test_losses_log_and_weights_are_the_same_bits(trainer_of, texts, kind, setti
 @pytest.mark.parametrize("optimizer", ["adamw", "adamw-hf"])
 @pytest.mark.parametrize("value", [math.inf, math.nan])
 def test_a_step_that_is_not_finite_is_not_applied(trainer_of, texts, monkeypatch, optimizer, value):
-    """Two steps follow before the host sees it. State, log and message are those of a host that waits."""
+    """Two steps follow before the host sees it. State, log and message are those of a host that
+    waits.
+    """
     clip, found = loop.clip_gradient, []
     for behind in (0, 2):
         calls = iter(range(100))
@@ -46,7 +48,14 @@ def test_a_step_that_is_not_finite_is_not_applied(trainer_of, texts, monkeypatch
 
         monkeypatch.setattr(loop, "clip_gradient", broken)
         trainer = trainer_of(
-            SimCSE, texts, batch=4, epochs=3, lr=3e-3, optimizer=optimizer, weight_decay=0.1, dropout=0.1
+            SimCSE,
+            texts,
+            batch=4,
+            epochs=3,
+            lr=3e-3,
+            optimizer=optimizer,
+            weight_decay=0.1,
+            dropout=0.1,
         )
         lines, (weights, _), [message] = run_with_log(trainer, behind)
         state = read_sealed(trainer.checkpointer.folder / f"state-{BROKEN}.pt")
@@ -83,13 +92,17 @@ def test_the_log_is_complete_before_each_state_and_evaluation(trainer_of, texts,
         complete.append((position.step, lines.count(b"\n"), len(lines) == position.log_bytes))
         save(position, *more)
 
-    monkeypatch.setattr(type(trainer.checkpointer), "save", lambda self, *arguments: saved(*arguments))
+    monkeypatch.setattr(
+        type(trainer.checkpointer), "save", lambda self, *arguments: saved(*arguments)
+    )
     run_with_log(trainer, 3)
 
     assert complete == [(2, 2, True), (4, 4, True), (6, 6, True)]
 
 
-def test_the_next_step_is_prepared_before_the_values_of_the_last_one_are_read(trainer_of, texts, monkeypatch):
+def test_the_next_step_is_prepared_before_the_values_of_the_last_one_are_read(
+    trainer_of, texts, monkeypatch
+):
     trainer, log, to_host = trainer_of(SimCSE, texts, batch=4, epochs=1), [], loop.to_host
     batch = type(trainer).batch
 

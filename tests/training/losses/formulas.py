@@ -1,4 +1,6 @@
-"""The formulas of all losses as loops over rows, as the papers state them, and the inputs to compare."""
+"""The formulas of all losses as loops over rows, as the papers state them, and the inputs to
+compare.
+"""
 
 import math
 from collections.abc import Callable
@@ -67,7 +69,10 @@ def loop_triplet(anchors, positives, negatives, heat, weight=0.0):
     total = []
     for i, anchor in enumerate(anchors):
         others = [cosine(anchor, row) / heat for row in without(positives, i)]
-        others += [cosine(anchor, row) / heat + (weight if j == i else 0) for j, row in enumerate(negatives)]
+        others += [
+            cosine(anchor, row) / heat + (weight if j == i else 0)
+            for j, row in enumerate(negatives)
+        ]
         total.append(share(cosine(anchor, positives[i]) / heat, others))
     return total
 
@@ -86,7 +91,9 @@ def loop_opt1(queries, views, heat, first=0):
 
 
 def loop_opt2_released(queries, views, heat):
-    """Its negatives of a query are a row of b - 1 queries and b - 1 views, of which it reads from b on."""
+    """Its negatives of a query are a row of b - 1 queries and b - 1 views, of which it reads from b
+    on.
+    """
     return loop_opt1(queries, views, heat, first=len(views))
 
 
@@ -95,7 +102,9 @@ def loop_opt3(queries, layer_views, heat):
     total = []
     for i, query in enumerate(queries):
         foreign = [*chain.from_iterable(without(layer_views, i))]
-        total.append(torch.stack([attraction(query, view, foreign, heat) for view in layer_views[i]]))
+        total.append(
+            torch.stack([attraction(query, view, foreign, heat) for view in layer_views[i]])
+        )
     return total
 
 
@@ -135,7 +144,9 @@ def loop_margin(anchors, positives, negatives, margin):
 
 
 def loop_ranked(similarities, scores, heat=0.05):
-    pairs = [(i, k) for i in range(len(scores)) for k in range(len(scores)) if scores[i] > scores[k]]
+    pairs = [
+        (i, k) for i in range(len(scores)) for k in range(len(scores)) if scores[i] > scores[k]
+    ]
     raised = [torch.exp((similarities[k] - similarities[i]) / heat) for i, k in pairs]
     return torch.log(double(1.0) + sum(raised))
 
@@ -146,7 +157,9 @@ def loop_agreement(left, right):
     for x, y in zip(left, right, strict=True):
         z, w = (torch.complex(*row.chunk(2)) for row in (x, y))
         quotients = z * w.conj()
-        found.append(abs((quotients.real + quotients.imag).sum()) / torch.sqrt(dot(x, x) * dot(y, y)))
+        found.append(
+            abs((quotients.real + quotients.imag).sum()) / torch.sqrt(dot(x, x) * dot(y, y))
+        )
     return found
 
 
@@ -215,7 +228,9 @@ def positives(count):
 def entailment_case(weighting, heat):
     return Case(
         f"entailment-{weighting}-{heat}",
-        lambda a, b: entailment_contrast(a, b, torch.tensor(positives(len(a))), heat, weighting=weighting),
+        lambda a, b: entailment_contrast(
+            a, b, torch.tensor(positives(len(a))), heat, weighting=weighting
+        ),
         lambda a, b: loop_entailment(a, b, positives(len(a)), heat, weighting),
         rows(2),
     )
@@ -225,7 +240,9 @@ def case(loss, loop, shapes, heat, *more):
     def heated(function):
         return lambda *values: function(*values, heat, *more)
 
-    return Case("-".join(map(str, (loss.__name__, heat, *more))), heated(loss), heated(loop), shapes)
+    return Case(
+        "-".join(map(str, (loss.__name__, heat, *more))), heated(loss), heated(loop), shapes
+    )
 
 
 def contrasts(heat):
@@ -256,7 +273,9 @@ OTHERS = [
     Case(
         "contrastive_tension",
         lambda a, b: contrastive_tension((a[:, None] * b).sum(2)),
-        lambda a, b: loop_tension([[dot(x, y) for y in others] for x, others in zip(a, b, strict=True)]),
+        lambda a, b: loop_tension(
+            [[dot(x, y) for y in others] for x, others in zip(a, b, strict=True)]
+        ),
         ((WIDTH,), (4, WIDTH)),
     ),
     Case(

@@ -1,4 +1,6 @@
-"""The contrast with any number of negatives: plain loops, sentence-transformers, masks, gradients."""
+"""The contrast with any number of negatives: plain loops, sentence-transformers, masks,
+gradients.
+"""
 
 import math
 from dataclasses import replace
@@ -87,12 +89,16 @@ FILTERS = {
 def test_values_equal_plain_loops(form, name):
     drop, guide = FILTERS[name]
     anchors, positives, negatives = batch(guide)
-    positives = replace(positives, ids=torch.tensor([20, 12, 22]))  # the second positive is the third anchor
+    positives = replace(
+        positives, ids=torch.tensor([20, 12, 22])
+    )  # the second positive is the third anchor
     negatives = replace(negatives, ids=torch.tensor([21, 22, 20]))
 
     values = candidate_contrast(anchors, positives, negatives, TAU, form, drop)
 
-    assert values.tolist() == pytest.approx(loops(anchors, positives, negatives, form, drop), rel=1e-9)
+    assert values.tolist() == pytest.approx(
+        loops(anchors, positives, negatives, form, drop), rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -100,21 +106,31 @@ def test_gradients_equal_finite_differences(form):
     anchors, positives, negatives = batch(guide=True)
 
     def value(*vectors):
-        named = [replace(t, vectors=v) for t, v in zip((anchors, positives, negatives), vectors, strict=True)]
+        named = [
+            replace(t, vectors=v)
+            for t, v in zip((anchors, positives, negatives), vectors, strict=True)
+        ]
         return candidate_contrast(*named, 0.5, form, Filter(margin=0.3))
 
-    assert gradcheck(value, [each.vectors.requires_grad_() for each in (anchors, positives, negatives)])
+    assert gradcheck(
+        value, [each.vectors.requires_grad_() for each in (anchors, positives, negatives)]
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("drop", [ALL, Filter(), Filter(margin=0.3)], ids=str)
 @pytest.mark.parametrize("cosines", [1, 12, 14])
-def test_spans_have_the_values_and_the_gradient_of_the_whole_batch(form, drop, cosines, monkeypatch):
+def test_spans_have_the_values_and_the_gradient_of_the_whole_batch(
+    form, drop, cosines, monkeypatch
+):
     """Spans of one and two of three anchors."""
     results = []
     for most in (1 << 22, cosines):
         monkeypatch.setattr(losses, "MAX_COSINES", most)
-        given = [replace(each, vectors=each.vectors.clone().requires_grad_()) for each in batch(guide=True)]
+        given = [
+            replace(each, vectors=each.vectors.clone().requires_grad_())
+            for each in batch(guide=True)
+        ]
         values = candidate_contrast(*given, TAU, form, drop)
         (values * torch.tensor([1.0, 2.0, 3.0])).sum().backward()
         results.append([values, *(each.vectors.grad for each in given)])

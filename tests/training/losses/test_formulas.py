@@ -1,4 +1,6 @@
-"""Every loss against its formula, and properties of all losses: gradients, precision, order and length."""
+"""Every loss against its formula, and properties of all losses: gradients, precision, order and
+length.
+"""
 
 from functools import partial
 
@@ -44,7 +46,9 @@ def test_every_loss_is_its_formula(each):
 @every_loss
 def test_every_gradient_equals_finite_differences(each):
     for count in (1, 2, 4):
-        assert gradcheck(each.loss, [value.requires_grad_() for value in drawn(each, count, seed=count)])
+        assert gradcheck(
+            each.loss, [value.requires_grad_() for value in drawn(each, count, seed=count)]
+        )
 
 
 @every_loss
@@ -71,7 +75,9 @@ def test_autocast_changes_nothing(each):
 @half_types
 @named("each", [*contrasts(0.05), *contrasts(0.01)])
 def test_half_precision_survives_when_all_cosines_are_one(each, dtype):
-    """Nothing overflows: the loss is that of the formula in float64, the logarithm of a number of choices."""
+    """Nothing overflows: the loss is that of the formula in float64, the logarithm of a number of
+    choices.
+    """
     values = [torch.ones(4, *shape, dtype=dtype) for shape in each.shapes]
     expected = torch.stack(each.loop(*(value.double() for value in values))).float()
 
@@ -100,7 +106,9 @@ def test_equal_points_have_a_finite_gradient():
     here = torch.ones(2, WIDTH)
 
     assert triplet_margin(here, here, here, 5.0).tolist() == [5.0, 5.0]
-    assert all((slope == 0).all() for slope in gradients(partial(triplet_margin, margin=5.0), [here] * 3))
+    assert all(
+        (slope == 0).all() for slope in gradients(partial(triplet_margin, margin=5.0), [here] * 3)
+    )
 
 
 def test_rank_similarities_are_those_of_scipy():
@@ -119,7 +127,9 @@ def test_pairs_out_of_the_range_have_no_error():
     values = rank_regression(own, ranks, 0.5, 0.9999)
 
     assert values.tolist() == pytest.approx([0.04, 0.00998001], abs=1e-9)
-    assert gradcheck(lambda given: rank_regression(given, ranks, 0.5, 0.9999), [own.requires_grad_()])
+    assert gradcheck(
+        lambda given: rank_regression(given, ranks, 0.5, 0.9999), [own.requires_grad_()]
+    )
     assert rank_regression(own, ranks, 0.6, 0.7).sum().item() == 0.0
 
 
@@ -133,8 +143,14 @@ def test_cosines_of_right_and_equal_angles():
 
 def test_squared_distance_is_the_sum_over_all_numbers():
     """The differences (.5, 0) and (2) have squares .25 + 0 + 4; no mean and no root of them."""
-    tuned = [torch.tensor([1.5, 3.0], requires_grad=True), torch.tensor([[-1.0]], requires_grad=True)]
-    start = [torch.tensor([1.0, 3.0], requires_grad=True), torch.tensor([[-3.0]], requires_grad=True)]
+    tuned = [
+        torch.tensor([1.5, 3.0], requires_grad=True),
+        torch.tensor([[-1.0]], requires_grad=True),
+    ]
+    start = [
+        torch.tensor([1.0, 3.0], requires_grad=True),
+        torch.tensor([[-3.0]], requires_grad=True),
+    ]
 
     found = squared_distance(zip(tuned, start, strict=True))
     found.backward()
@@ -177,11 +193,15 @@ def test_the_values_are_those_of_loops(count):
     expected = [list(map(float, values)) for values in loop_information(sentences, vectors)]
     found = local_information(local, tokens, vectors)
 
-    assert [each.tolist() for each in found] == [pytest.approx(each, abs=1e-12) for each in expected]
+    assert [each.tolist() for each in found] == [
+        pytest.approx(each, abs=1e-12) for each in expected
+    ]
 
 
 def test_large_products_and_autocast_are_exact():
-    local, tokens, vectors = (value.float() if value.is_floating_point() else value for value in ngrams(3))
+    local, tokens, vectors = (
+        value.float() if value.is_floating_point() else value for value in ngrams(3)
+    )
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = local_information(local, tokens, vectors)
     huge, _ = local_information(-1e4 * local.abs(), tokens, vectors.abs())
@@ -230,7 +250,9 @@ def test_a_detached_alpha_is_a_constant(weighting):
 
 @every_weighting
 def test_an_alpha_that_underflows_has_a_gradient(weighting):
-    """One negative like the anchor and one opposed to it, e^200 apart: float32 holds no such ratio."""
+    """One negative like the anchor and one opposed to it, e^200 apart: float32 holds no
+    such ratio.
+    """
     left = torch.tensor([[1.0, 0.0], [1.0, 0.1]])
     right = torch.tensor([[1.0, 0.2], [-1.0, 0.0]])
     loss = entailment([True, False], 0.01, weighting)

@@ -1,4 +1,6 @@
-"""The reference of all methods: the BertModel of transformers, padded, in float64 and without dropout."""
+"""The reference of all methods: the BertModel of transformers, padded, in float64 and without
+dropout.
+"""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +29,9 @@ class Reference:
     def states(self, texts):
         """(b, t, d), and (b, t): 1 at the real tokens. The texts are strings or token ids."""
         strings = isinstance(texts[0], str)
-        ids, mask = padded([each.ids for each in self.base.training_tokenizer(texts)] if strings else texts)
+        ids, mask = padded(
+            [each.ids for each in self.base.training_tokenizer(texts)] if strings else texts
+        )
         return self.model(input_ids=ids, attention_mask=mask).last_hidden_state, mask
 
     def first(self, texts):
@@ -38,7 +42,9 @@ class Reference:
         return (states * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
 
     def parameters(self):
-        return {name: value for name, value in self.model.named_parameters() if "pooler" not in name}
+        return {
+            name: value for name, value in self.model.named_parameters() if "pooler" not in name
+        }
 
 
 @pytest.fixture
@@ -54,18 +60,33 @@ def reference(base, base_folder):
 def check_steps(losses_of):
     """The first losses of a trainer are those of a reference with these parameters.
 
-    `loss_of` gets a batch and the numbers of its rows. Unless set, the optimizer is AdamW. The rate rises for
-    some steps and then falls to 0, or is constant.
+    `loss_of` gets a batch and the numbers of its rows. Unless set, the optimizer is AdamW. The rate
+    rises for some steps and then falls to 0, or is constant.
     """
 
-    def check(trainer, parameters, loss_of, *, count=5, optimizer=None, warmup=0, constant=False, rates=None):
+    def check(
+        trainer,
+        parameters,
+        loss_of,
+        *,
+        count=5,
+        optimizer=None,
+        warmup=0,
+        constant=False,
+        rates=None,
+    ):
         steps, lr = trainer.order.steps, trainer.recipe.lr
         batches = [(trainer.batch(step), trainer.order.at(step)) for step in range(count)]
         ours = losses_of(trainer)[:count]
         optimizer = optimizer or torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0)
-        take = optimizer.step if isinstance(optimizer, PlainAdamW) else partial(take_step, optimizer)
+        take = (
+            optimizer.step if isinstance(optimizer, PlainAdamW) else partial(take_step, optimizer)
+        )
         rises = [lr * step / warmup for step in range(warmup)]
-        falls = [lr * (1 if constant else (steps - step) / (steps - warmup)) for step in range(warmup, count)]
+        falls = [
+            lr * (1 if constant else (steps - step) / (steps - warmup))
+            for step in range(warmup, count)
+        ]
         rates = rates or rises + falls
         theirs = [take(loss_of(*batch), rate) for batch, rate in zip(batches, rates, strict=True)]
         assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
@@ -93,7 +114,9 @@ def mlm_of(method_of):
 
 @pytest.fixture
 def drawn():
-    """Rows with the draws of a method: these tokens, or so many ordinary ones between [CLS] and [SEP]."""
+    """Rows with the draws of a method: these tokens, or so many ordinary ones between [CLS] and
+    [SEP].
+    """
 
     def make(method, *rows, step=0):
         tokens = [[2, *range(100, 100 + row), 3] if isinstance(row, int) else row for row in rows]
@@ -105,7 +128,9 @@ def drawn():
 
 @pytest.fixture
 def base_of(tmp_path):
-    """A base of that family with a small tokenizer, saved from its MaskedLM or from another model."""
+    """A base of that family with a small tokenizer, saved from its MaskedLM or from another
+    model.
+    """
 
     def make(family="bert", head="ForMaskedLM", name="base", *, pooler=False, **config):
         kind = HEADS[family].kind + head

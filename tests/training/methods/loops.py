@@ -1,4 +1,6 @@
-"""What the references of several methods share: cross entropy, masked batches, copies of parameters."""
+"""What the references of several methods share: cross entropy, masked batches, copies of
+parameters.
+"""
 
 import pytest
 import torch
@@ -7,7 +9,15 @@ import transformers
 from sentkit.model.checkpoint.heads import HEADS
 from support import padded
 
-RECIPE = {"batch": 4, "epochs": 2, "lr": 1e-3, "dropout": 0, "clip": 0, "warmup": 0, "weight_decay": 0}
+RECIPE = {
+    "batch": 4,
+    "epochs": 2,
+    "lr": 1e-3,
+    "dropout": 0,
+    "clip": 0,
+    "warmup": 0,
+    "weight_decay": 0,
+}
 RECIPE["double"] = True
 
 
@@ -33,7 +43,9 @@ def draws_of(batch):
 
 
 def masked(batch):
-    """The input of transformers: the shown tokens, their mask, and labels, which are -100 elsewhere."""
+    """The input of transformers: the shown tokens, their mask, and labels, which are -100
+    elsewhere.
+    """
     ids, mask = padded([text for row in zip(*batch.texts, strict=True) for text in row])
     labels = torch.full_like(ids, -100)
     for row, (places, tokens) in enumerate(zip(*draws_of(batch), strict=True)):

@@ -1,4 +1,6 @@
-"""Classifiers: the steps and the checkpoints are those of transformers' sequence classification models."""
+"""Classifiers: the steps and the checkpoints are those of transformers' sequence classification
+models.
+"""
 
 import pytest
 import torch
@@ -18,7 +20,8 @@ WORDS = ("no", "other", "yes")
 def rows(texts):
     """Ten pairs with a label and a score."""
     return [
-        {"text_a": texts[i], "text_b": texts[i + 2], "label": WORDS[i % 3], "score": i / 2} for i in range(10)
+        {"text_a": texts[i], "text_b": texts[i + 2], "label": WORDS[i % 3], "score": i / 2}
+        for i in range(10)
     ]
 
 
@@ -53,22 +56,32 @@ def loaded(folder, **more):
     model, report = transformers.AutoModelForSequenceClassification.from_pretrained(
         folder, output_loading_info=True, **more
     )
-    assert not any(report[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")), report
+    assert not any(
+        report[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")
+    ), report
     return model
 
 
 @pytest.mark.parametrize("objective", ["classification", "regression"])
 @pytest.mark.parametrize("kind", ["pairs", "sentences"])
-def test_ten_steps_are_those_of_transformers(trainer_of, check_steps, rows, tmp_path, objective, kind):
-    """Its own loss, padded, torch's AdamW with decay and a warm-up, in float64 and without dropout."""
+def test_ten_steps_are_those_of_transformers(
+    trainer_of, check_steps, rows, tmp_path, objective, kind
+):
+    """Its own loss, padded, torch's AdamW with decay and a warm-up, in float64 and without
+    dropout.
+    """
     rows = rows if kind == "pairs" else sentences(rows)
     recipe = {"batch": 3, "epochs": 3, "lr": 1e-3, "warmup": 0.2, "weight_decay": 0.1, "dropout": 0}
     trainer = trainer_of(Classify, rows, double=True, clip=0, objective=objective, **recipe)
     folder = written(trainer, tmp_path / "start")
-    reference = loaded(folder, dtype=torch.float64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    reference = loaded(
+        folder, dtype=torch.float64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    )
     reference.train()
     # The folder is float32, so both start from its values.
-    trainer.method.load_state_dict({n: v.float().double() for n, v in trainer.method.state_dict().items()})
+    trainer.method.load_state_dict(
+        {n: v.float().double() for n, v in trainer.method.state_dict().items()}
+    )
     optimizer = adamw(dict(reference.named_parameters()), 0.1)
 
     def loss_of(batch, numbers):
@@ -121,8 +134,12 @@ def test_transformers_gives_equal_logits(trainer_of, rows, base_of, tmp_path, fa
 
 
 @pytest.mark.parametrize("config", [MODERN, MEAN], ids=["cls", "mean"])
-def test_the_head_of_a_modernbert_begins_as_in_transformers(trainer_of, rows, base_of, tmp_path, config):
-    """The first layers are those of its language model head; the losses fall; the result can be a base."""
+def test_the_head_of_a_modernbert_begins_as_in_transformers(
+    trainer_of, rows, base_of, tmp_path, config
+):
+    """The first layers are those of its language model head; the losses fall; the result can be a
+    base.
+    """
     base = base_of("modernbert", **config)
     reference = loaded_partly(base.checkpoint.transformer)
     trainer = trainer_of(Classify, rows, base=base, batch=5, lr=1e-2, epochs=20, max_length=32)
@@ -165,8 +182,12 @@ def loaded_partly(folder):
 
 @pytest.mark.parametrize("head", ["ForMaskedLM", "Model"])
 @pytest.mark.parametrize("pooler", [False, True])
-def test_bases_with_and_without_a_head_and_a_pooler(trainer_of, rows, base_of, tmp_path, head, pooler):
-    """A pooler of the base is the first layer of the head. Names of the base may lack the prefix."""
+def test_bases_with_and_without_a_head_and_a_pooler(
+    trainer_of, rows, base_of, tmp_path, head, pooler
+):
+    """A pooler of the base is the first layer of the head. Names of the base may lack the
+    prefix.
+    """
     import safetensors.torch
 
     base = base_of("bert", head, pooler=pooler and head == "ForMaskedLM")
@@ -205,7 +226,9 @@ def test_lora_trains_the_head_but_no_weight_of_the_base(trainer_of, rows, base_o
     ],
 )
 def test_labels_are_sorted(corpus_of, base, texts, labels, expected):
-    """Whole numbers by value; a number and its digits are one label. Other labels are other data."""
+    """Whole numbers by value; a number and its digits are one label. Other labels are other
+    data.
+    """
     rows = [{"text": texts[i], "label": label} for i, label in enumerate(labels)]
     corpus, again, other = (
         corpus_of(Classify, [*rows[:3], rows[3] | {"label": label}], Classify.Settings())

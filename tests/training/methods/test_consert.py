@@ -21,7 +21,9 @@ def encoded(trainer, step=0):
 
 
 @pytest.mark.parametrize(("mode", "passes"), [("unsup", 2), ("sup", 1), ("joint", 2)])
-def test_each_view_is_one_pass_with_the_labels_of_the_released_code(trainer_of, texts, mode, passes):
+def test_each_view_is_one_pass_with_the_labels_of_the_released_code(
+    trainer_of, texts, mode, passes
+):
     trainer = trainer_of(ConSERT, labelled(texts), mode=mode, batch=4)
     calls = []
     trainer.method.body.blocks[0].register_forward_hook(lambda *_: calls.append(1))
@@ -67,7 +69,9 @@ CUTS = {
 @pytest.mark.parametrize(("name", "setting"), CUTS.items())
 def test_each_cut_has_its_own_rate(trainer_of, texts, name, setting):
     """Of 0 here, where the other two are not."""
-    outputs = encoded(trainer_of(ConSERT, texts, view_a="none", view_b=name, batch=8, **{setting: 0}))
+    outputs = encoded(
+        trainer_of(ConSERT, texts, view_a="none", view_b=name, batch=8, **{setting: 0})
+    )
     assert torch.equal(outputs["a0"], outputs["b0"])
 
 
@@ -128,7 +132,10 @@ def sup(model, classifier, batch, settings):
 def joint(model, classifier, batch, settings):
     u, v, w, x = (view(model, batch, settings, side, i) for side in "ab" for i in (0, 1))
     contrasts = (mean(loop_paired(u, w, 0.1)) + mean(loop_paired(v, x, 0.1))) / 2
-    return classified(u, v, classifier, batch.targets, settings.pair_features) + settings.alpha * contrasts
+    return (
+        classified(u, v, classifier, batch.targets, settings.pair_features)
+        + settings.alpha * contrasts
+    )
 
 
 def adversarial(model, classifier, batch, settings):
@@ -152,7 +159,9 @@ def adversarial(model, classifier, batch, settings):
                     own = slopes[row, place] * len(batch)  # of the sum of the batch
                     change[row, place] = settings.adv_eps * own / ((own**2).sum().sqrt() + 1e-10)
         views.append(
-            read(model, batch.texts[side], "none", (), lambda states, change=change: states + change)
+            read(
+                model, batch.texts[side], "none", (), lambda states, change=change: states + change
+            )
         )
     contrasts = (mean(loop_paired(u, views[0], 0.1)) + mean(loop_paired(v, views[1], 0.1))) / 2
     return labels + 0.6 * contrasts
@@ -173,7 +182,11 @@ def as_they_are(texts):
     ("loop", "rows", "settings"),
     [
         (unsup, as_they_are, {}),
-        (unsup, as_they_are, {"view_a": "token-cutoff", "view_b": "dropout", "token_cutoff_rate": 0.3}),
+        (
+            unsup,
+            as_they_are,
+            {"view_a": "token-cutoff", "view_b": "dropout", "token_cutoff_rate": 0.3},
+        ),
         (unsup, reworded, {"view_a": "none", "view_b": "shuffle", "loss_scale": 1.0}),
         (joint, labelled, {"mode": "joint", "view_a": "none", "view_b": "token-cutoff"}),
         (joint, labelled, {"mode": "joint", "pair_features": "uvdm", "alpha": 0.15}),
@@ -184,7 +197,9 @@ def as_they_are(texts):
         (sup, labelled, {"mode": "sup", "view_a": "dropout", "pair_features": "uvdm"}),
     ],
 )
-def test_steps_are_those_of_a_reference(trainer_of, check_steps, texts, reference, loop, rows, settings):
+def test_steps_are_those_of_a_reference(
+    trainer_of, check_steps, texts, reference, loop, rows, settings
+):
     trainer = trainer_of(ConSERT, rows(texts), **RECIPE, optimizer="adamw", **settings)
     classifier = [] if trainer.method.classifier is None else copies(trainer.method.classifier)
 

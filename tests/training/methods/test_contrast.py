@@ -1,4 +1,6 @@
-"""InfoNCE with any negatives, and the setting `dims`: references, sentence-transformers, and refusals."""
+"""InfoNCE with any negatives, and the setting `dims`: references, sentence-transformers, and
+refusals.
+"""
 
 from dataclasses import replace
 
@@ -52,7 +54,9 @@ def info_nce(anchors, positives, negatives, banned):
 
 @pytest.mark.parametrize("guided", [False, True])
 def test_steps_are_those_of_a_reference(trainer_of, check_steps, rows, reference, tmp_path, guided):
-    """No negatives are the texts of the row, nor those that a guide finds nearer than the positive."""
+    """No negatives are the texts of the row, nor those that a guide finds nearer than the
+    positive.
+    """
     folder, near = make_base(tmp_path / "guide", seed=5), []
     trainer = trainer_of(Contrast, rows, guide=folder if guided else "none", **RECIPE)
     guide = transformers.BertModel.from_pretrained(folder, dtype=torch.float64).eval()
@@ -60,7 +64,9 @@ def test_steps_are_those_of_a_reference(trainer_of, check_steps, rows, reference
     def nearer(anchors, candidates):
         """By row, the candidates that are nearer to its anchor than its positive is."""
         with torch.no_grad():
-            own, others = (replace(reference, model=guide).mean(texts) for texts in (anchors, candidates))
+            own, others = (
+                replace(reference, model=guide).mean(texts) for texts in (anchors, candidates)
+            )
         cosines = torch.cosine_similarity(own[:, None], others[None], dim=2)
         return [{*(row > row[i]).nonzero().flatten().tolist()} for i, row in enumerate(cosines)]
 
@@ -123,7 +129,12 @@ def test_a_guide_with_nan_or_with_steps_that_change_cosines_is_refused(tmp_path,
     weights[name][0, 0] = torch.nan
     save_file(weights, broken / "model.safetensors", {"format": "pt"})
     folder = make_base(tmp_path / "guide")
-    dense = {"in_features": 32, "out_features": 8, "bias": True, "activation_function": "torch.nn.Tanh"}
+    dense = {
+        "in_features": 32,
+        "out_features": 8,
+        "bias": True,
+        "activation_function": "torch.nn.Tanh",
+    }
     declare_modules(folder, "mean_tokens", 32, "2_Dense", **{"2_Dense/config": dense})
 
     with pytest.raises(DataError, match="contains NaN or infinity"):
@@ -136,7 +147,9 @@ BOTH = {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_d
 
 
 @pytest.mark.parametrize(("form", "same"), [("one-way", {}), ("symmetric", BOTH)])
-def test_the_gradient_of_the_cached_loss(form, same, trainer_of, base, base_folder, texts, monkeypatch):
+def test_the_gradient_of_the_cached_loss(
+    form, same, trainer_of, base, base_folder, texts, monkeypatch
+):
     """In float64, without dropout, with two negatives for each row, in spans of four anchors."""
     monkeypatch.setattr(losses, "MAX_COSINES", 4 * 39)
     pytest.importorskip("sentence_transformers")
@@ -148,7 +161,9 @@ def test_the_gradient_of_the_cached_loss(form, same, trainer_of, base, base_fold
     rows = [{"anchor": a, "positive": p, "negatives": n} for a, p, *n in zip(*columns, strict=True)]
     settings = {"batch": 13, "dropout": 0, "equal_texts": False, "form": form}
     trainer = trainer_of(Contrast, rows, double=True, **settings)
-    gradients = {name.removeprefix("body."): each for name, each in gradient_of(trainer, chunk=4)[1].items()}
+    gradients = {
+        name.removeprefix("body."): each for name, each in gradient_of(trainer, chunk=4)[1].items()
+    }
     ours = split(gradients, base.architecture)
 
     body = Transformer(str(base_folder), max_seq_length=32)
@@ -192,10 +207,15 @@ SCORES = torch.tensor([0.0, 3.0, 5.0, 2.0, 1.0, 4.0])
     [
         (SupervisedSimCSE, {}, TRIPLET, {}, "MultipleNegativesRankingLoss"),
         (CoSENT, {}, ("left", "right"), {"score": SCORES}, "CoSENTLoss"),
-        (SBERT, {"objective": "regression", "scale": 1.0}, ("text_a", "text_b"), {"target": SCORES},
-         "CosineSimilarityLoss"),
+        (
+            SBERT,
+            {"objective": "regression", "scale": 1.0},
+            ("text_a", "text_b"),
+            {"target": SCORES},
+            "CosineSimilarityLoss",
+        ),
     ],
-)  # fmt: skip
+)
 def test_value_and_gradient_are_those_of_matryoshka_loss(kind, settings, names, rest, theirs):
     """Of sentence-transformers, with the full width as the first of its widths."""
     from sentence_transformers.sentence_transformer import losses

@@ -1,4 +1,6 @@
-"""DefSent and DefSent+: steps beside a padded reference, what they train, words, and projections."""
+"""DefSent and DefSent+: steps beside a padded reference, what they train, words, and
+projections.
+"""
 
 import hashlib
 import json
@@ -49,14 +51,20 @@ def pooled(states, mask, pooling):
     found = []
     for own, length in zip(states, mask.sum(1).tolist(), strict=True):
         own = own[:length]
-        found.append({"cls": own[0], "mean": own.sum(0) / length, "max": own.max(0).values}[pooling])
+        found.append(
+            {"cls": own[0], "mean": own.sum(0) / length, "max": own.max(0).values}[pooling]
+        )
     return torch.stack(found)
 
 
 def logits_of(model, family, batch, pooling):
-    """The output of the head of transformers for the vectors of a padded batch in place of token states."""
+    """The output of the head of transformers for the vectors of a padded batch in place of token
+    states.
+    """
     ids, mask = padded(*batch.texts)
-    vectors = pooled(model.base_model(input_ids=ids, attention_mask=mask).last_hidden_state, mask, pooling)
+    vectors = pooled(
+        model.base_model(input_ids=ids, attention_mask=mask).last_hidden_state, mask, pooling
+    )
     if family == "bert":
         return model.cls(vectors)
     if family == "distilbert":
@@ -68,7 +76,9 @@ def logits_of(model, family, batch, pooling):
 
 @every_pooling
 @every_family
-def test_the_loss_is_that_of_the_head_of_transformers(base_of, method_of, rows, tmp_path, family, pooling):
+def test_the_loss_is_that_of_the_head_of_transformers(
+    base_of, method_of, rows, tmp_path, family, pooling
+):
     """Of a padded batch, and its gradients in the encoder, in float64."""
     base = base_of(family)
     method = method_of(DefSent, base, readout=pooling, dropout=0).double()
@@ -89,7 +99,9 @@ def test_the_loss_is_that_of_the_head_of_transformers(base_of, method_of, rows, 
 
 
 def gradients(body):
-    """Of the blocks by transformers' names: the weights are replaced by their gradients, and then named."""
+    """Of the blocks by transformers' names: the weights are replaced by their gradients, and then
+    named.
+    """
     with torch.no_grad():
         for weight in body.parameters():
             weight.copy_(torch.zeros_like(weight) if weight.grad is None else weight.grad)
@@ -97,7 +109,9 @@ def gradients(body):
 
 
 @every_pooling
-def test_eight_steps_are_those_of_a_padded_reference(trainer_of, check_steps, rows, base_folder, pooling):
+def test_eight_steps_are_those_of_a_padded_reference(
+    trainer_of, check_steps, rows, base_folder, pooling
+):
     """transformers' BertForMaskedLM with a frozen head and embeddings, and torch's Adam."""
     wanted = {"batch": 4, "epochs": 3, "lr": 1e-3, "dropout": 0, "readout": pooling, "part": 1}
     trainer = trainer_of(DefSent, rows, double=True, **wanted)
@@ -105,14 +119,18 @@ def test_eight_steps_are_those_of_a_padded_reference(trainer_of, check_steps, ro
     optimizer = torch.optim.Adam(model.bert.encoder.parameters(), eps=1e-8)
 
     def loss_of(batch, numbers):
-        return F.cross_entropy(logits_of(model, "bert", batch, pooling), torch.tensor(batch.targets).long())
+        return F.cross_entropy(
+            logits_of(model, "bert", batch, pooling), torch.tensor(batch.targets).long()
+        )
 
     assert trainer.order.steps == 12  # of which two warm up
     check_steps(trainer, [], loss_of, count=8, optimizer=optimizer, warmup=2, constant=True)
 
 
 @every_family
-def test_the_blocks_are_trained_and_neither_the_embeddings_nor_the_head(base_of, trainer_of, rows, family):
+def test_the_blocks_are_trained_and_neither_the_embeddings_nor_the_head(
+    base_of, trainer_of, rows, family
+):
     base = base_of(family)
     trainer = trainer_of(DefSent, rows, base=base, batch=4, lr=1e-2, part=1)
     method, body = trainer.method, trainer.method.body
@@ -122,26 +140,37 @@ def test_the_blocks_are_trained_and_neither_the_embeddings_nor_the_head(base_of,
 
     assert changed == learned
     assert {f"body.blocks.{n}." for n in range(body.depth)} <= {name[:14] for name in learned}
-    assert outside == ({"body.projection.weight", "body.projection.bias"} if body.projection else set())
+    assert outside == (
+        {"body.projection.weight", "body.projection.bias"} if body.projection else set()
+    )
     assert not any(weight.requires_grad for weight in method.head.parameters())
     assert not [name for name in changing(method) if name.startswith("head.")]
     assert method.finished().heads == {}
 
 
 def test_labels_are_single_tokens(corpus_of, base, rows):
-    """Words of several tokens or of none are omitted. A blank or a capital does not change the token."""
+    """Words of several tokens or of none are omitted. A blank or a capital does not change the
+    token.
+    """
     more = ["sleeps", "a cat", "Cat", " rain ", "[MASK]", "\ufffd"]
     written = [*rows[:2], *({"entry": word, "definition": "a thing"} for word in more)]
     corpus = corpus_of(DefSent, written, DefSent.Settings(part=1))
     backend = base.training_tokenizer.backend
 
-    assert [backend.id_to_token(int(word)) for word in corpus.targets] == ["cat", "dog", "cat", "rain"]
+    assert [backend.id_to_token(int(word)) for word in corpus.targets] == [
+        "cat",
+        "dog",
+        "cat",
+        "rain",
+    ]
 
 
 def test_a_part_of_the_words_is_held_out(base):
     """The choice does not depend on other words. About that share of all words is chosen."""
     vocabulary = [
-        word for word in base.training_tokenizer.backend.get_vocab() if word.isascii() and word.isalpha()
+        word
+        for word in base.training_tokenizer.backend.get_vocab()
+        if word.isascii() and word.isalpha()
     ]
     kept = {part: {word for word in vocabulary if share_of(word) < part} for part in (0.2, 0.8, 1)}
     reads = DefSent.reads(base, DefSent.Settings())
@@ -153,11 +182,15 @@ def test_a_part_of_the_words_is_held_out(base):
     words = sorted(kept[1])[::50]
     known = [word for word in words if number_of(base)(word) is not None]
     learned = [
-        word for word in words if reads.target(Row(b"{}", {"entry": word}, "rows", 1), "entry") is not None
+        word
+        for word in words
+        if reads.target(Row(b"{}", {"entry": word}, "rows", 1), "entry") is not None
     ]
     assert learned == [word for word in known if word in kept[0.8]]
     unknown = f"the entry of {len(words) - len(known)} rows is not a single token"
-    assert reads.target.why == f"{unknown}, the entry of {len(known) - len(learned)} rows is held out"
+    assert (
+        reads.target.why == f"{unknown}, the entry of {len(known) - len(learned)} rows is held out"
+    )
 
 
 def test_the_held_out_words_are_always_the_same():
@@ -165,7 +198,9 @@ def test_the_held_out_words_are_always_the_same():
     for word in WORDS:
         digits = hashlib.blake2b(word.encode(), digest_size=6).hexdigest()
         assert share_of(word) == pytest.approx(int(digits, 16) / 16**12, abs=1e-6)
-    assert share_of("Cat") == share_of(" cat ") == share_of("cat")  # one token: never learned and held out
+    assert (
+        share_of("Cat") == share_of(" cat ") == share_of("cat")
+    )  # one token: never learned and held out
 
 
 NAMES = ["cat", "a hot dog", "rain", "sea", "old house"]
@@ -181,7 +216,9 @@ def dictionary(with_entries):
     return with_entries(NAMES)
 
 
-@pytest.mark.parametrize(("pooling", "activation"), [("cls", "gelu"), ("mean", "gelu"), ("mean", "tanh")])
+@pytest.mark.parametrize(
+    ("pooling", "activation"), [("cls", "gelu"), ("mean", "gelu"), ("mean", "tanh")]
+)
 def test_eight_steps_of_defsent_plus_are_those_of_a_reference(
     trainer_of, check_steps, named_rows, reference, dictionary, base, pooling, activation
 ):
@@ -196,7 +233,9 @@ def test_eight_steps_of_defsent_plus_are_those_of_a_reference(
     weights = [*reference.parameters().items(), *zip(("weight", "bias"), head, strict=True)]
     entries = torch.from_numpy(dictionary.entries.vectors.copy()).double()
     read = reference.first if pooling == "cls" else reference.mean
-    function = {"tanh": torch.tanh, "gelu": lambda x: x * (1 + torch.erf(x / math.sqrt(2))) / 2}[activation]
+    function = {"tanh": torch.tanh, "gelu": lambda x: x * (1 + torch.erf(x / math.sqrt(2))) / 2}[
+        activation
+    ]
 
     def loss_of(batch, numbers):
         found = function(read(batch.texts[0]) @ head[0].T + head[1])
@@ -208,7 +247,9 @@ def test_eight_steps_of_defsent_plus_are_those_of_a_reference(
 
 
 def test_all_of_the_encoder_and_the_projection_are_trained(trainer_of, named_rows, dictionary):
-    """The word table, positions, types and norm too; never the entries, nor the base of other seeds."""
+    """The word table, positions, types and norm too; never the entries, nor the base of other
+    seeds.
+    """
     trainer = trainer_of(DefSentPlus, named_rows, base=dictionary, batch=4, lr=1e-2)
     method, before = trainer.method, dictionary.entries.vectors.copy()
     stored = {name: value.clone() for name, value in dictionary.stored.items()}
@@ -216,7 +257,12 @@ def test_all_of_the_encoder_and_the_projection_are_trained(trainer_of, named_row
     learned = {name for name, _ in trained(method)}
 
     assert changed == learned == method.state_dict().keys() == changing(method).keys()
-    assert {"projection.weight", "projection.bias", "body.words.weight", "body.positions.weight"} < learned
+    assert {
+        "projection.weight",
+        "projection.bias",
+        "body.words.weight",
+        "body.positions.weight",
+    } < learned
     assert "entries" not in learned
     assert np.array_equal(method.entries.numpy(), before)
     assert np.array_equal(dictionary.entries.vectors, before)
@@ -224,8 +270,12 @@ def test_all_of_the_encoder_and_the_projection_are_trained(trainer_of, named_row
 
 
 @pytest.mark.parametrize("place", range(0, 64, 12))
-def test_the_loss_does_not_depend_on_the_place_of_the_entries_in_memory(method_of, dictionary, place):
-    """Vectors of a file and of named_rows start at other addresses. Aligned entries are not copied."""
+def test_the_loss_does_not_depend_on_the_place_of_the_entries_in_memory(
+    method_of, dictionary, place
+):
+    """Vectors of a file and of named_rows start at other addresses. Aligned entries are not
+    copied.
+    """
     matrix = dictionary.entries.vectors
     room = np.zeros(matrix.nbytes + 128, np.uint8)
     start = -room.ctypes.data % 64 + place
@@ -300,7 +350,9 @@ def test_the_projection_starts_as_a_trained_layer(
 
 def test_a_refusal_mentions_an_untrained_pooler(base_of):
     """That of a RoBERTa may be random numbers; BERT's is not suspected of it."""
-    with pytest.raises(UsageError, match="no language model head, and its pooler is probably not trained"):
+    with pytest.raises(
+        UsageError, match="no language model head, and its pooler is probably not trained"
+    ):
         projection_of(base_of("roberta", "Model", "one"), "auto")
     with pytest.raises(UsageError, match=r"base has no language model head$") as caught:
         projection_of(base_of("bert", "Model", "base"), "lm-head")
@@ -317,7 +369,9 @@ def test_the_projection_of_another_checkpoint(base_of, with_entries, wanted):
     method, again = (DefSentPlus.build(base, settings) for _ in range(2))
     expected = projection_of(other, wanted)
 
-    assert method.activation == expected.activation == ("tanh" if wanted == "checkpoint" else "gelu")
+    assert (
+        method.activation == expected.activation == ("tanh" if wanted == "checkpoint" else "gelu")
+    )
     assert torch.equal(method.projection.weight, expected.layer.weight)
     assert torch.equal(method.projection.bias, expected.layer.bias)
     assert torch.equal(next(method.body.parameters()), next(base.body(None).parameters()))
@@ -345,7 +399,12 @@ def test_the_families_without_a_pooler_have_a_head(base_of, with_entries, traine
     [
         *((SimCSE, family, {}, Pooler("tanh", "pooler:cls", "")) for family in ("bert", "roberta")),
         *(
-            (DefSentPlus, "roberta", {"pooling": name}, Pooler("gelu", f"pooler:{name}", "0123456789ab"))
+            (
+                DefSentPlus,
+                "roberta",
+                {"pooling": name},
+                Pooler("gelu", f"pooler:{name}", "0123456789ab"),
+            )
             for name in ("cls", "mean")
         ),
     ],
@@ -353,7 +412,9 @@ def test_the_families_without_a_pooler_have_a_head(base_of, with_entries, traine
 def test_a_trained_pooler_is_trained_further(
     trainer_of, base_of, with_entries, named_rows, texts, tmp_path, kind, family, settings, pooler
 ):
-    """By its activation, which is tanh for SimCSE in each family, and by the space in which it lands."""
+    """By its activation, which is tanh for SimCSE in each family, and by the space in which it
+    lands.
+    """
     base = with_entries(NAMES, base_of(family), _emb="dict/mean:0123456789ab")
     trainer = trainer_of(
         kind, texts if kind is SimCSE else named_rows, base=base, batch=4, lr=1e-2, **settings
@@ -370,8 +431,12 @@ def test_a_trained_pooler_is_trained_further(
 
 
 @pytest.mark.parametrize("kind", [SelfGuided, SimCSE])
-def test_later_training_ends_the_space(trainer_of, base_of, with_entries, named_rows, texts, tmp_path, kind):
-    """A method without a pooler leaves this one as it is; one with a pooler says what its own is."""
+def test_later_training_ends_the_space(
+    trainer_of, base_of, with_entries, named_rows, texts, tmp_path, kind
+):
+    """A method without a pooler leaves this one as it is; one with a pooler says what its
+    own is.
+    """
     base = with_entries(NAMES, base_of("roberta"), _emb="dict/mean:0123456789ab")
     first = written(DefSentPlus.build(base, DefSentPlus.Settings()), base, tmp_path, "first")
     more = {"head_width": 8} if kind is SelfGuided else {}

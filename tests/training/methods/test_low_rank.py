@@ -23,28 +23,38 @@ from training.methods.loops import RECIPE
 from training.small import changed_by
 
 THEIRS = {
-    "query": "attention.self.query", "key": "attention.self.key", "value": "attention.self.value",
-    "mix": "attention.output.dense", "up": "intermediate.dense", "down": "output.dense",
-}  # fmt: skip
+    "query": "attention.self.query",
+    "key": "attention.self.key",
+    "value": "attention.self.value",
+    "mix": "attention.output.dense",
+    "up": "intermediate.dense",
+    "down": "output.dense",
+}
 FUSED = ("query", "key", "value")
 ADVERSARIAL = {"mode": "joint", "view_a": "none", "view_b": "adversarial"}  # frozen embeddings
 
 
 def halves(method, layers):
-    """Copies of A and B by the module name of transformers. The names of the fused matrix are its parts."""
+    """Copies of A and B by the module name of transformers. The names of the fused matrix are its
+    parts.
+    """
     named, found = dict(method.body.named_parameters()), {}
     for block in range(len(method.body.blocks)):
         fused = [name for name in FUSED if name in LORA_LAYERS[layers]]
         for name in LORA_LAYERS[layers]:
             ours, place = ("qkv", fused.index(name)) if name in FUSED else (name, 0)
             pair = [named[f"blocks.{block}.{ours}.lora_{half}"][place] for half in "ab"]
-            found[f"encoder.layer.{block}.{THEIRS[name]}"] = [each.detach().clone() for each in pair]
+            found[f"encoder.layer.{block}.{THEIRS[name]}"] = [
+                each.detach().clone() for each in pair
+            ]
     return found
 
 
 @pytest.mark.parametrize(("layers", "alpha"), [("query-value", None), ("all", 5.0)])
 def test_steps_are_those_of_a_reference(trainer_of, check_steps, scored, reference, layers, alpha):
-    """transformers' BertModel with W + alpha / r B A instead of each W, and torch's AdamW, in float64."""
+    """transformers' BertModel with W + alpha / r B A instead of each W, and torch's AdamW, in
+    float64.
+    """
     given = {"lora": 3, "lora_layers": layers} | ({} if alpha is None else {"lora_alpha": alpha})
     trainer = trainer_of(CoSENT, scored, **RECIPE | {"lr": 1e-2, "chunk": 3}, **given)
     trained = halves(trainer.method, layers)
@@ -53,7 +63,10 @@ def test_steps_are_those_of_a_reference(trainer_of, check_steps, scored, referen
     plain = dict(reference.model.named_parameters())
 
     def loss_of(batch, numbers):
-        sums = {f"{n}.weight": plain[f"{n}.weight"].detach() + scale * b @ a for n, (a, b) in trained.items()}
+        sums = {
+            f"{n}.weight": plain[f"{n}.weight"].detach() + scale * b @ a
+            for n, (a, b) in trained.items()
+        }
         summed = replace(
             reference, model=lambda **x: torch.func.functional_call(reference.model, sums, kwargs=x)
         )
@@ -64,12 +77,20 @@ def test_steps_are_those_of_a_reference(trainer_of, check_steps, scored, referen
 
 
 @pytest.mark.parametrize("layers", LORA_LAYERS)
-def test_the_checkpoint_is_the_base_with_the_adapter(trainer_of, scored, base, base_folder, tmp_path, layers):
+def test_the_checkpoint_is_the_base_with_the_adapter(
+    trainer_of, scored, base, base_folder, tmp_path, layers
+):
     """The adapter in the files of peft, which `encode` adds to the weights."""
     trainer = trainer_of(CoSENT, scored, batch=4, lr=0.01, lora=3, lora_alpha=5, lora_layers=layers)
     trainer.train()
     write_checkpoint(tmp_path / "made", trainer.method, base, {"parents": []}, "mean")
-    config = {"peft_type": "LORA", "r": 3, "lora_alpha": 5, "bias": "none", "init_lora_weights": True}
+    config = {
+        "peft_type": "LORA",
+        "r": 3,
+        "lora_alpha": 5,
+        "bias": "none",
+        "init_lora_weights": True,
+    }
     peft = shutil.copytree(base_folder, tmp_path / "peft")
     (peft / "adapter_config.json").write_text(json.dumps(config))
     named = {
@@ -104,7 +125,9 @@ def test_each_method_trains_only_updates_and_heads(name, more, small):
 
     assert sum(".lora_b" in key for key in changing(method) if key.startswith("body.")) > 0
     assert not constant & (changing(method).keys() | changed)
-    assert all(id(value) not in optimized for key, value in method.named_parameters() if key in constant)
+    assert all(
+        id(value) not in optimized for key, value in method.named_parameters() if key in constant
+    )
     of_body = {key: value for key, value in method.named_parameters() if key.startswith("body.")}
     assert all(value.abs().max() > 0 for key, value in of_body.items() if "lora_b" in key)
 
@@ -114,7 +137,9 @@ def test_the_drift_is_the_distance_of_the_sums(trainer_of, texts):
     trainer = trainer_of(SelfGuided, texts, batch=4, lr=0.01, lora=2, lora_alpha=6, head_width=8)
     trainer.train()
     method = trainer.method
-    expected = sum(((3 * b @ a) ** 2).sum().item() for a, b in halves(method, "query-value").values())
+    expected = sum(
+        ((3 * b @ a) ** 2).sum().item() for a, b in halves(method, "query-value").values()
+    )
 
     assert method.penalty()["drift"].item() == pytest.approx(0.1 * expected, rel=1e-4)
     assert expected > 0
@@ -122,5 +147,7 @@ def test_the_drift_is_the_distance_of_the_sums(trainer_of, texts):
 
 @pytest.mark.parametrize(("name", "value"), [("lora", 2), ("dropout", 0.0)])
 def test_a_base_that_transformers_runs_is_refused(albert, name, value):
-    with pytest.raises(UsageError, match=f"^{name}: not supported, because transformers runs this model"):
+    with pytest.raises(
+        UsageError, match=f"^{name}: not supported, because transformers runs this model"
+    ):
         open_named(str(albert), 32).check_settings(Recipe(**{name: value}))

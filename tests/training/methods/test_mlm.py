@@ -1,4 +1,6 @@
-"""A masked language model, CLEAR and TSDAE: steps beside a reference, draws, and what a checkpoint keeps."""
+"""A masked language model, CLEAR and TSDAE: steps beside a reference, draws, and what a checkpoint
+keeps.
+"""
 
 import json
 from collections import Counter
@@ -67,7 +69,9 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_steps, text
 def test_a_text_without_words_counts_nothing(mlm_of, drawn):
     method = mlm_of(dropout=0).double().eval()
     some, none = drawn(method, 12, 0, 7), drawn(method, 0, 0)
-    without = Batch((some.texts[0][::2],), draws={name: values[::2] for name, values in some.draws.items()})
+    without = Batch(
+        (some.texts[0][::2],), draws={name: values[::2] for name, values in some.draws.items()}
+    )
     nothing = mean_loss(method, none)
     nothing.backward()
 
@@ -100,8 +104,11 @@ def test_a_fresh_head_replaces_the_base_s_own_and_depends_on_the_seed(base, mlm_
 
 @pytest.mark.parametrize("head", ["ForMaskedLM", "Model"])
 @every_family
-def test_transformers_loads_the_checkpoint_with_its_head(base_of, mlm_of, tmp_path, family, head, drawn):
-    """Nothing is missing, the logits are the same, and the config names the class; no file of heads.
+def test_transformers_loads_the_checkpoint_with_its_head(
+    base_of, mlm_of, tmp_path, family, head, drawn
+):
+    """Nothing is missing, the logits are the same, and the config names the class; no file of
+    heads.
 
     The config ties the head; transformers would else draw a decoder at random.
     """
@@ -178,7 +185,8 @@ def test_of_ten_tokens_eight_are_masked_one_replaced_and_one_kept(mlm_of, base, 
     assert not set(replacing) & set(SPECIALS)
     assert sorted(at) == list(range(1, 101))
     assert all(abs(count - 200) < 70 for count in at.values())  # five standard deviations
-    # About 2,000 draws out of all other tokens: each is drawn 4.5 times on average, and 1% of them never.
+    # About 2,000 draws out of all other tokens: each is drawn 4.5 times on average, and 1% of them
+    # never.
     ordinary = set(range(len(SPECIALS), base.architecture.vocabulary))
     assert set(replacing) < ordinary
     assert len(ordinary - set(replacing)) < 0.03 * len(ordinary)
@@ -204,7 +212,9 @@ def test_the_shares_are_settings(mlm_of, drawn):
 def word_level(*words, special=()):
     tokenizer = object.__new__(Tokenizer)  # without a checkpoint
     tokenizer.backend = tokenizers.Tokenizer(
-        tokenizers.models.WordLevel({word: number for number, word in enumerate(words)}, unk_token=words[0])
+        tokenizers.models.WordLevel(
+            {word: number for number, word in enumerate(words)}, unk_token=words[0]
+        )
     )
     tokenizer.backend.add_special_tokens(list(special))
     return tokenizer
@@ -221,7 +231,9 @@ def test_special_tokens_are_found_by_their_names_and_by_their_mark(base):
     assert found.is_ordinary.tolist() == [n in (4, 6) for n in range(8)]
 
 
-@pytest.mark.parametrize(("word", "problem"), [("a", "mask token"), ("[MASK]", "only special tokens")])
+@pytest.mark.parametrize(
+    ("word", "problem"), [("a", "mask token"), ("[MASK]", "only special tokens")]
+)
 def test_a_tokenizer_is_refused_before_any_row_is_read(base, word, problem):
     with pytest.raises(UsageError, match=problem):
         MaskedLanguageModel.check(
@@ -243,7 +255,9 @@ def rows(texts):
     return [{"text_a": text, "text_b": " ".join(text.split()[::-1])} for text in texts]
 
 
-def test_five_steps_of_clear_are_those_of_a_reference(trainer_of, check_steps, rows, reference, base_folder):
+def test_five_steps_of_clear_are_those_of_a_reference(
+    trainer_of, check_steps, rows, reference, base_folder
+):
     trainer = trainer_of(CLEAR, rows, mlm_weight=0.5, **RECIPE)
     a, c, b, d = copies(trainer.method.projection)
     model = theirs(base_folder)
@@ -265,8 +279,12 @@ def test_the_checkpoint_keeps_the_language_model(trainer_of, rows):
 
 
 def tied_decoder(encoder, trainer, folder):
-    """transformers' BertLMHeadModel with the encoder's parameters and the first weights of the method."""
-    config = transformers.BertConfig.from_pretrained(folder, is_decoder=True, add_cross_attention=True)
+    """transformers' BertLMHeadModel with the encoder's parameters and the first weights of the
+    method.
+    """
+    config = transformers.BertConfig.from_pretrained(
+        folder, is_decoder=True, add_cross_attention=True
+    )
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
     decoder = transformers.BertLMHeadModel(config).double().train()
     head = trainer.method.head
@@ -305,7 +323,9 @@ def test_steps_of_tsdae_are_those_of_a_reference(
         vectors = reference.first(batch.draws["noisy"])[:, None]
         inputs, mask = padded([each[:-1] for each in batch.texts[0]])
         targets = padded([each[1:] for each in batch.texts[0]])[0].masked_fill(mask == 0, -100)
-        logits = decoder(input_ids=inputs, attention_mask=mask, encoder_hidden_states=vectors).logits
+        logits = decoder(
+            input_ids=inputs, attention_mask=mask, encoder_hidden_states=vectors
+        ).logits
         return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
     check_steps(trainer, parameters, loss_of, constant=True)
@@ -322,10 +342,13 @@ def test_sixty_of_a_hundred_words_are_deleted(trainer_of, base):
 
 
 @pytest.mark.parametrize(
-    ("deletion", "text"), [(0.0, "the unbelievability of rain"), (1.0, "unbelievability"), (0.9, "rain")]
+    ("deletion", "text"),
+    [(0.0, "the unbelievability of rain"), (1.0, "unbelievability"), (0.9, "rain")],
 )
 def test_words_are_kept_whole(trainer_of, base, deletion, text):
-    """At least one word stays, with all its tokens and the special tokens. An empty text stays too."""
+    """At least one word stays, with all its tokens and the special tokens. An empty text
+    stays too.
+    """
     method = trainer_of(TSDAE, [text, "cat"], deletion=deletion).method
     [tokens] = base.training_tokenizer([text])
     ids, dice = np.array(tokens.ids, np.int32), np.random.default_rng(0)

@@ -44,7 +44,11 @@ def rows_of(texts):
     rows = {
         "softmax": lambda i: {"text_a": texts[i], "text_b": texts[i + 1], "label": WORDS[i % 3]},
         "regression": lambda i: {"text_a": texts[i], "text_b": texts[i + 1], "score": i / 2},
-        "triplet": lambda i: {"anchor": texts[i], "positive": texts[i + 1], "negative": texts[i + 2]},
+        "triplet": lambda i: {
+            "anchor": texts[i],
+            "positive": texts[i + 1],
+            "negative": texts[i + 2],
+        },
     }
     return lambda objective: [rows[objective](i) for i in range(10)]
 
@@ -69,9 +73,16 @@ def triplet(rows, vectors, classifier, settings):
 @pytest.mark.parametrize(
     ("loop", "settings"), [(softmax, {}), (regression, {"scale": 6.0}), (triplet, {"margin": 2.0})]
 )
-def test_steps_are_those_of_a_reference(trainer_of, check_steps, rows_of, reference, loop, settings):
+def test_steps_are_those_of_a_reference(
+    trainer_of, check_steps, rows_of, reference, loop, settings
+):
     rows = rows_of(loop.__name__)
-    recipe = RECIPE | {"warmup": 0.3, "optimizer": "adamw", "weight_decay": 0.1, "objective": loop.__name__}
+    recipe = RECIPE | {
+        "warmup": 0.3,
+        "optimizer": "adamw",
+        "weight_decay": 0.1,
+        "objective": loop.__name__,
+    }
     trainer = trainer_of(SBERT, rows, **recipe, **settings)
     classifier = copies(trainer.method.classifier) if loop is softmax else []
     named = reference.parameters() | dict(zip(("weight", "bias"), classifier, strict=False))
@@ -80,7 +91,9 @@ def test_steps_are_those_of_a_reference(trainer_of, check_steps, rows_of, refere
         vectors = [reference.mean(column) for column in batch.texts]
         return loop([rows[number] for number in numbers], vectors, classifier, settings)
 
-    check_steps(trainer, [], loss_of, count=6, optimizer=adamw(named, 0.1), warmup=2)  # 0.3 * 6 = 1.8
+    check_steps(
+        trainer, [], loss_of, count=6, optimizer=adamw(named, 0.1), warmup=2
+    )  # 0.3 * 6 = 1.8
 
 
 def test_a_last_row_alone_is_a_batch(trainer_of, losses_of, rows_of):
@@ -114,16 +127,24 @@ def cosent(left, right, scores):
 
 def angle_total(left, right, scores):
     angles = loop_agreement(left, right)
-    return cosent(left, right, scores) + contrast(left, right, scores) + 0.02 * loop_ranked(angles, scores)
+    return (
+        cosent(left, right, scores)
+        + contrast(left, right, scores)
+        + 0.02 * loop_ranked(angles, scores)
+    )
 
 
 @pytest.mark.parametrize(("kind", "loop"), [(CoSENT, cosent), (AnglE, angle_total)])
-def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, scored, reference, kind, loop):
+def test_five_steps_are_those_of_a_padded_reference(
+    trainer_of, check_steps, scored, reference, kind, loop
+):
     trainer = trainer_of(kind, scored, **RECIPE)
 
     def loss_of(batch, numbers):
         chosen = [scored[number] for number in numbers]
-        left, right = (reference.mean([row[name] for row in chosen]) for name in ("text_a", "text_b"))
+        left, right = (
+            reference.mean([row[name] for row in chosen]) for name in ("text_a", "text_b")
+        )
         return loop(left, right, [row["score"] for row in chosen])
 
     check_steps(trainer, reference.model.parameters(), loss_of)
@@ -149,11 +170,23 @@ RELATIONS = ("contradiction", "entailment")
 
 @pytest.fixture
 def pairs(texts):
-    return [{"text_a": texts[i], "text_b": texts[i + 1], "label": RELATIONS[i % 3 > 0]} for i in range(10)]
+    return [
+        {"text_a": texts[i], "text_b": texts[i + 1], "label": RELATIONS[i % 3 > 0]}
+        for i in range(10)
+    ]
 
 
-def test_six_steps_of_pairsupcon_are_those_of_a_padded_reference(trainer_of, check_steps, pairs, reference):
-    wanted = {"batch": 4, "epochs": 2, "lr": 1e-4, "head_lr_factor": 30, "head_width": 8, "beta": 0.7}
+def test_six_steps_of_pairsupcon_are_those_of_a_padded_reference(
+    trainer_of, check_steps, pairs, reference
+):
+    wanted = {
+        "batch": 4,
+        "epochs": 2,
+        "lr": 1e-4,
+        "head_lr_factor": 30,
+        "head_width": 8,
+        "beta": 0.7,
+    }
     trainer = trainer_of(PairSupCon, pairs, double=True, dropout=0, **wanted)
     (first, second), [relation] = copies(trainer.method.contrast), copies(trainer.method.relation)
     groups = [{"params": list(reference.parameters().values()), "lr": 1e-4}]
@@ -164,7 +197,9 @@ def test_six_steps_of_pairsupcon_are_those_of_a_padded_reference(trainer_of, che
         u, v = map(reference.mean, batch.texts)
         one, other = (torch.relu(side @ first.T) @ second.T for side in (u, v))
         logits = torch.cat([u, v, abs(u - v)], 1) @ relation.T
-        return cross_entropy(logits, labels) + 0.7 * mean(loop_entailment(one, other, labels, 0.05, "code"))
+        return cross_entropy(logits, labels) + 0.7 * mean(
+            loop_entailment(one, other, labels, 0.05, "code")
+        )
 
     optimizer = torch.optim.Adam(groups)
     check_steps(trainer, [], loss_of, count=6, optimizer=optimizer, rates=[None] * 6)
@@ -208,16 +243,26 @@ def test_the_presets_are_the_rows_of_the_ablation(trainer_of, pairs, preset):
 
     assert settings.hard_negatives == weighted
     assert method.loss(method.encode(trainer.run.corpus.batch([0, 1, 2]))).keys() == terms
-    assert (method.contrast is not None, method.relation is not None) == ("id" in terms, "cls" in terms)
+    assert (method.contrast is not None, method.relation is not None) == (
+        "id" in terms,
+        "cls" in terms,
+    )
 
 
 def test_the_heads_of_bert_base_have_as_many_weights_as_published():
     method = without_encoder(PairSupCon, width=768)
 
-    assert method.finished().heads.keys() == {"contrast.0.weight", "contrast.2.weight", "relation.weight"}
+    assert method.finished().heads.keys() == {
+        "contrast.0.weight",
+        "contrast.2.weight",
+        "relation.weight",
+    }
     assert sum(value.numel() for value in method.relation.parameters()) == 4608
     assert sum(value.numel() for value in method.contrast.parameters()) == 688_128
-    assert without_encoder(PairSupCon, width=768, head_width=64).contrast[2].weight.shape == (64, 768)
+    assert without_encoder(PairSupCon, width=768, head_width=64).contrast[2].weight.shape == (
+        64,
+        768,
+    )
 
 
 @pytest.mark.parametrize("objective", ["both", "id", "cls"])
@@ -231,19 +276,27 @@ def test_the_heads_learn_a_hundred_times_as_fast(trainer_of, pairs, objective):
     assert sum(sizes) == sum(value.numel() for value in trainer.method.parameters())
     assert sizes[1] == sum(value.numel() for value in trainer.method.finished().heads.values())
     assert not trainer.optimizer.late  # that of torch
-    assert [trainer.factor(step) for step in range(trainer.order.steps)] == [1.0] * trainer.order.steps
+    assert [trainer.factor(step) for step in range(trainer.order.steps)] == [
+        1.0
+    ] * trainer.order.steps
 
 
 def test_neutral_pairs_are_omitted(corpus_of, texts):
     words = ["neutral", "entailment", "neutral", "contradiction"]
-    rows = [{"text_a": texts[i], "text_b": texts[i + 1], "label": word} for i, word in enumerate(words)]
-    corpus, alone = (corpus_of(PairSupCon, each, PairSupCon.Settings()) for each in (rows, rows[1:2]))
+    rows = [
+        {"text_a": texts[i], "text_b": texts[i + 1], "label": word} for i, word in enumerate(words)
+    ]
+    corpus, alone = (
+        corpus_of(PairSupCon, each, PairSupCon.Settings()) for each in (rows, rows[1:2])
+    )
 
     assert corpus.targets.tolist() == [1.0, 0.0]
     assert corpus.text(0, 0).tolist() == alone.text(0, 0).tolist()
 
 
-def test_five_steps_of_ct_are_those_of_a_padded_reference(trainer_of, check_steps, texts, reference):
+def test_five_steps_of_ct_are_those_of_a_padded_reference(
+    trainer_of, check_steps, texts, reference
+):
     """Two of transformers' BertModel, plain loops and torch's RMSprop, in float64."""
     recipe = {"batch": 3, "epochs": 2, "lr": 1e-3, "negatives": 2}
     trainer = trainer_of(ContrastiveTension, texts, double=True, **recipe)
@@ -285,8 +338,12 @@ def test_each_encoder_can_become_the_body(trainer_of, texts):
     assert method.body is first
 
 
-def test_five_steps_with_a_convolution_are_those_of_a_reference(trainer_of, check_steps, texts, reference):
-    """transformers' BertModel, torch's Conv1d on one sentence at a time, plain loops, in float64."""
+def test_five_steps_with_a_convolution_are_those_of_a_reference(
+    trainer_of, check_steps, texts, reference
+):
+    """transformers' BertModel, torch's Conv1d on one sentence at a time, plain loops, in
+    float64.
+    """
     recipe = RECIPE | {"channels": 3, "optimizer": "adamw", "epsilon": 1e-8}
     trainer = trainer_of(ISBERT, texts, **recipe)
     kernels = [torch.nn.Conv1d(16, 3, size, padding=size // 2).double() for size in (1, 3, 5)]
@@ -302,7 +359,10 @@ def test_five_steps_with_a_convolution_are_those_of_a_reference(trainer_of, chec
         own, others = loop_information(local, [each.mean(0) for each in local])
         return mean(own) + mean(others)
 
-    parameters = [*reference.model.parameters(), *(value for each in kernels for value in each.parameters())]
+    parameters = [
+        *reference.model.parameters(),
+        *(value for each in kernels for value in each.parameters()),
+    ]
     check_steps(trainer, parameters, loss_of)
 
 
@@ -316,7 +376,9 @@ def test_the_convolution_of_the_base_is_trained_further(trainer_of, texts, tmp_p
     assert base.declared.name == "conv"
     for name, value in trainer.method.body.convolution.state_dict().items():
         assert torch.equal(value, again.body.convolution.state_dict()[name])
-    with pytest.raises(UsageError, match="channels=256: the convolution of the base has 6") as caught:
+    with pytest.raises(
+        UsageError, match="channels=256: the convolution of the base has 6"
+    ) as caught:
         ISBERT.check(base, ISBERT.Settings())
     assert caught.value.advice == "use --set channels=6"
     ISBERT.check(base, ISBERT.Settings(channels=6))

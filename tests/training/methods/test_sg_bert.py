@@ -30,7 +30,8 @@ def settings_of(*, preset=None, **settings):
 
 def batch_of(base, *columns):
     tokens = [
-        [np.array(each.ids, np.int32) for each in base.training_tokenizer(list(texts))] for texts in columns
+        [np.array(each.ids, np.int32) for each in base.training_tokenizer(list(texts))]
+        for texts in columns
     ]
     return Batch(tuple(tokens))
 
@@ -83,7 +84,9 @@ def test_back_translation_teaches_through_both_texts(base, texts, method_of):
 def test_with_sg_opt_the_guide_reads_the_paraphrase(base, texts, method_of):
     method = method_of(SelfGuided, head_width=24, preset="bt-sg-opt")
     outputs = method.encode(batch_of(base, texts[:6], texts[6:12]))
-    originals, paraphrases = (method.encode(batch_of(base, each)) for each in (texts[:6], texts[6:12]))
+    originals, paraphrases = (
+        method.encode(batch_of(base, each)) for each in (texts[:6], texts[6:12])
+    )
 
     assert torch.equal(outputs["queries"], originals["queries"])
     assert torch.equal(outputs["views"], paraphrases["views"])
@@ -108,7 +111,9 @@ def test_a_sampler_draws_layers_by_their_weights(trainer_of, texts, sampler, sha
     settings = {"objective": "base", "head_width": 8, "layer_sampler": sampler}
     trainer = trainer_of(SelfGuided, texts, batch=13, **settings)
     rows = Batch(([np.array([1], np.int32)] * 2000,))
-    drawn, again, other = (trainer.method.draw(rows, partial(stream, 0, n))["layer"] for n in (0, 0, 1))
+    drawn, again, other = (
+        trainer.method.draw(rows, partial(stream, 0, n))["layer"] for n in (0, 0, 1)
+    )
 
     assert np.bincount(drawn) / 2000 == pytest.approx(shares, abs=0.05)  # five standard deviations
     assert drawn == again != other
@@ -130,16 +135,28 @@ def test_ten_steps_are_those_of_a_padded_reference(
 ):
     """transformers' BertModel with padding, a frozen copy, loops and AdamW; float64, no dropout."""
     base = base_of(pooler=True)  # for which SG-BERT has no task
-    settings = {"epochs": 4, "lr": 1e-3, "dropout": 0, "guide": guide, "objective": objective, **SMALL}
+    settings = {
+        "epochs": 4,
+        "lr": 1e-3,
+        "dropout": 0,
+        "guide": guide,
+        "objective": objective,
+        **SMALL,
+    }
     settings |= {"guide_pool": pool, "guide_layers": f"{kept[0]}..{kept[-1]}"}
     trainer = trainer_of(SelfGuided, texts, double=True, base=base, **settings)
     tuned = transformers.BertModel.from_pretrained(
-        base.checkpoint.folder, dtype=torch.float64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+        base.checkpoint.folder,
+        dtype=torch.float64,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
     ).train()
     frozen = deepcopy(tuned).eval()
     start = [value.detach() for value in frozen.parameters()]
     tuned.embeddings.requires_grad_(False)
-    head = dict(zip(("a.weight", "a.bias", "b.weight", "b.bias"), copies(trainer.method.head), strict=True))
+    head = dict(
+        zip(("a.weight", "a.bias", "b.weight", "b.bias"), copies(trainer.method.head), strict=True)
+    )
 
     def projected(values):
         values = F.gelu(values @ head["a.weight"].T + head["a.bias"])
@@ -149,10 +166,14 @@ def test_ten_steps_are_those_of_a_padded_reference(
         return states.max(0).values if pool == "max" else states.mean(0)
 
     def views_of(ids, mask):
-        """By sentence and layer: the largest or the mean value of each dimension, over the real tokens."""
+        """By sentence and layer: the largest or the mean value of each dimension, over the real
+        tokens.
+        """
         model = tuned if guide == "self" else frozen
         with torch.set_grad_enabled(guide == "self"):
-            layers = model(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states
+            layers = model(
+                input_ids=ids, attention_mask=mask, output_hidden_states=True
+            ).hidden_states
         lengths = mask.sum(1).tolist()
         return [
             [pooled(states[row, :length]) for states in layers[kept.start : kept.stop]]
@@ -160,14 +181,18 @@ def test_ten_steps_are_those_of_a_padded_reference(
         ]
 
     def loss_of(batch, rows):
-        """Of one drawn view of each sentence with the objective `base`, and of all views with opt3."""
+        """Of one drawn view of each sentence with the objective `base`, and of all views
+        with opt3.
+        """
         ids, mask = padded(batch.texts[0])
         queries = projected(tuned(input_ids=ids, attention_mask=mask).last_hidden_state[:, 0])
         views = [[projected(view) for view in own] for own in views_of(ids, mask)]
         if objective == "opt3":
             loss = torch.cat(loop_opt3(queries, views, 0.01)).mean()
         else:
-            chosen = [own[layer - kept[0]] for own, layer in zip(views, batch.draws["layer"], strict=True)]
+            chosen = [
+                own[layer - kept[0]] for own, layer in zip(views, batch.draws["layer"], strict=True)
+            ]
             loss = mean(loop_paired(queries, chosen, 0.01))
         return loss + 0.1 * sum(
             ((now - was) ** 2).sum() for now, was in zip(tuned.parameters(), start, strict=True)
@@ -183,7 +208,9 @@ def test_ten_steps_are_those_of_a_padded_reference(
 def test_three_steps_change_the_blocks_and_nothing_frozen(trainer_of, texts, frozen):
     trainer = trainer_of(SelfGuided, texts, **SMALL, freeze_embeddings=frozen, guide_dropout="on")
     method, changed = trainer.method, changed_by(trainer)
-    blocks = {f"body.{name}" for name, _ in method.body.named_parameters() if name.startswith("blocks.")}
+    blocks = {
+        f"body.{name}" for name, _ in method.body.named_parameters() if name.startswith("blocks.")
+    }
     tables = {f"body.{name}.weight" for name in ("words", "positions", "types", "norm")}
 
     assert trainer.position.step == 3
@@ -205,7 +232,12 @@ VIEWS = [[0.8, 0.6], [0.28, 0.96]]
         ({"objective": "opt1"}, QUERIES, VIEWS, 0.466170),
         ({"objective": "opt2"}, QUERIES, VIEWS, 0.349627),
         ({"objective": "opt2", "compat_opt2_slice": "on"}, QUERIES, VIEWS, 0.0),
-        ({"objective": "opt2"}, [*QUERIES, [0.6, 0.8]], [[0.8, 0.6], [0.6, -0.8], [0, 1.0]], 1.843389),
+        (
+            {"objective": "opt2"},
+            [*QUERIES, [0.6, 0.8]],
+            [[0.8, 0.6], [0.6, -0.8], [0, 1.0]],
+            1.843389,
+        ),
         ({"objective": "opt3"}, QUERIES, [[[0.8, 0.6], [1, 0]], [[0.28, 0.96], [0, 1]]], 0.427293),
         ({"objective": "opt3"}, QUERIES, [[[0.8, 0.6]], [[0.28, 0.96]]], 0.349627),
     ],

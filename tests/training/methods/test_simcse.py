@@ -53,7 +53,9 @@ def test_two_dropout_masks_make_two_views(trainer_of, texts):
 
 
 def test_masked_tokens_are_predicted_as_by_transformers(trainer_of, texts, base_folder):
-    """BertForMaskedLM gives the same loss; labels of -100 are not predicted. The trained head is kept."""
+    """BertForMaskedLM gives the same loss; labels of -100 are not predicted. The trained head is
+    kept.
+    """
     trainer = trainer_of(SimCSE, texts, double=True, batch=13, dropout=0, mlm_weight=0.1)
     batch = trainer.batch(0)
     terms = trainer.method.loss(trainer.method.encode(batch))
@@ -61,7 +63,9 @@ def test_masked_tokens_are_predicted_as_by_transformers(trainer_of, texts, base_
     expected = model(**masked(batch)).loss.item()
 
     assert terms["mlm"].value.item() == pytest.approx(0.1 * expected, rel=0, abs=1e-9)
-    assert terms["mlm"].weight == sum(max(1, round(0.15 * (len(text) - 2))) for text in batch.texts[0])
+    assert terms["mlm"].weight == sum(
+        max(1, round(0.15 * (len(text) - 2))) for text in batch.texts[0]
+    )
     before = trainer.method.finished().tensors
     trainer.train()
     after = trainer.method.finished().tensors
@@ -90,8 +94,12 @@ def test_six_steps_are_those_of_a_padded_reference(trainer_of, check_steps, trip
 
 
 @pytest.mark.parametrize("pooler", [False, True])
-def test_all_read_the_checkpoint_by_its_head(trainer_of, triplets, base_of, texts, tmp_path, pooler):
-    """By sentkit, by transformers and sentence-transformers; nobody reads the pooler that a base had."""
+def test_all_read_the_checkpoint_by_its_head(
+    trainer_of, triplets, base_of, texts, tmp_path, pooler
+):
+    """By sentkit, by transformers and sentence-transformers; nobody reads the pooler that a base
+    had.
+    """
     from sentence_transformers import SentenceTransformer
 
     base = base_of(pooler=pooler)
@@ -122,7 +130,9 @@ def test_all_read_the_checkpoint_by_its_head(trainer_of, triplets, base_of, text
 @pytest.mark.parametrize("family", ["distilbert", "electra", "albert"])
 def test_a_family_that_has_no_pooler_is_refused_before_training(base_of, albert, family):
     base = open_named(str(albert), 32) if family == "albert" else base_of(family, "Model")
-    problem = f'^the trained head is saved as the pooler, but (model type )?"{family}" has no pooler'
+    problem = (
+        f'^the trained head is saved as the pooler, but (model type )?"{family}" has no pooler'
+    )
     with pytest.raises(UsageError, match=problem):
         SupervisedSimCSE.check(base, SupervisedSimCSE.Settings())
 
@@ -142,10 +152,14 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_steps, text
 
     def loss_of(batch, rows):
         with torch.no_grad():
-            for mine, own in zip(slow.model.parameters(), reference.model.parameters(), strict=True):
+            for mine, own in zip(
+                slow.model.parameters(), reference.model.parameters(), strict=True
+            ):
                 mine.copy_(0.9 * mine + 0.1 * own)
             new = torch.tanh(slow.first(batch.texts[0]) @ weight.T + bias)
-        longer = [doubled(*each) for each in zip(batch.texts[0], batch.draws["repeated"], strict=True)]
+        longer = [
+            doubled(*each) for each in zip(batch.texts[0], batch.draws["repeated"], strict=True)
+        ]
         vectors = [reference.first(each) for each in (batch.texts[0], longer)]
         one, other = (torch.tanh(each @ weight.T + bias) for each in vectors)
         loss = mean(loop_in_batch(one, [*other, *queue], 0.05))
@@ -202,13 +216,19 @@ def rank_error(vectors, rankings, low, high):
     return sum(values) / max(len(values), 1)
 
 
-def test_five_steps_with_ranks_are_those_of_a_padded_reference(trainer_of, check_steps, texts, reference):
-    trainer = trainer_of(RankEncoder, texts, rank_weight=0.5, rank_corpus=9, rank_low=-0.2, **RECIPE)
+def test_five_steps_with_ranks_are_those_of_a_padded_reference(
+    trainer_of, check_steps, texts, reference
+):
+    trainer = trainer_of(
+        RankEncoder, texts, rank_weight=0.5, rank_corpus=9, rank_low=-0.2, **RECIPE
+    )
     weight, bias = copies(trainer.method.head)
     known = [texts[row] for row in stream(0, 0, "rank corpus").permutation(13)[:9]]
     with torch.no_grad():
         corpus, frozen = reference.first(known), reference.first(texts)
-    cosines = [[torch.cosine_similarity(row, each, dim=0).item() for each in corpus] for row in frozen]
+    cosines = [
+        [torch.cosine_similarity(row, each, dim=0).item() for each in corpus] for row in frozen
+    ]
 
     def loss_of(batch, rows):
         vectors = torch.tanh(reference.first(batch.texts[0]) @ weight.T + bias)
@@ -219,7 +239,8 @@ def test_five_steps_with_ranks_are_those_of_a_padded_reference(trainer_of, check
 
 
 def test_the_guide_can_be_a_trained_checkpoint(tmp_path, trainer_of, base, texts):
-    """As in the released recipe: it ranks with its own weights, and another checkpoint is another run.
+    """As in the released recipe: it ranks with its own weights, and another checkpoint is another
+    run.
 
     Training changes neither the guide nor its vectors of the corpus.
     """
@@ -303,7 +324,9 @@ def sncse(state_of, head, rows):
 
 def rows_for(kind, texts, settings):
     if "objective" in settings:
-        return [dict(zip(TRIPLET.texts, texts[i:] + texts[:i], strict=False)) for i in range(len(texts))]
+        return [
+            dict(zip(TRIPLET.texts, texts[i:] + texts[:i], strict=False)) for i in range(len(texts))
+        ]
     if kind is SNCSE:
         return [{"text_a": text, "text_b": "not " + text} for text in texts]
     return [{"text": text} for text in texts]
@@ -325,17 +348,23 @@ def test_five_steps_are_those_of_a_reference(
     """The own head is dense, GELU and LayerNorm of transformers' BertForMaskedLM, and is kept."""
     rows = rows_for(kind, texts, settings)
     trainer = trainer_of(kind, rows, **RECIPE, **settings)
-    own = transformers.BertForMaskedLM.from_pretrained(base_folder).cls.predictions.transform.double()
+    own = transformers.BertForMaskedLM.from_pretrained(
+        base_folder
+    ).cls.predictions.transform.double()
     weight, *bias = copies(trainer.method.head)
 
     def fresh(state):
         return torch.tanh(state @ weight.T + bias[0])
 
     def loss_of(batch, numbers):
-        return loop(state_of, own if "head" in settings else fresh, [rows[number] for number in numbers])
+        return loop(
+            state_of, own if "head" in settings else fresh, [rows[number] for number in numbers]
+        )
 
     if "head" in settings:
-        names = {f"head.{layer}.{name}" for layer in ("dense", "norm") for name in ("weight", "bias")}
+        names = {
+            f"head.{layer}.{name}" for layer in ("dense", "norm") for name in ("weight", "bias")
+        }
         assert trainer.method.finished().heads.keys() == names
     head = own.parameters() if "head" in settings else [weight, *bias]
     check_steps(trainer, [*reference.model.parameters(), *head], loss_of)
@@ -372,7 +401,9 @@ def test_the_template_of_a_tokenizer_with_spaces_in_its_tokens(tmp_path):
 
     folder = make_base(tmp_path / "base")
     words = ["▁This", "▁sentence", "▁:", "▁'", "▁means", "▁a.", "<unk>", "▁."]
-    backend = Tokenizer(models.WordLevel({word: n for n, word in enumerate(words)}, unk_token="<unk>"))
+    backend = Tokenizer(
+        models.WordLevel({word: n for n, word in enumerate(words)}, unk_token="<unk>")
+    )
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
     backend.add_special_tokens(["<mask>"])
     for name in ("tokenizer_config.json", "vocab.txt"):

@@ -42,7 +42,9 @@ VARIANTS = ("plain", "weights", "mapping", "long", "stock")
 
 @pytest.fixture
 def base_of(static_folder, tmp_path):
-    """A static base: model2vec, with weights or shared rows, without unit length, or a StaticEmbedding."""
+    """A static base: model2vec, with weights or shared rows, without unit length, or a
+    StaticEmbedding.
+    """
 
     def make(variant="plain", folder=None):
         folder = folder or tmp_path / f"base-{variant}"
@@ -55,7 +57,9 @@ def base_of(static_folder, tmp_path):
             arrays |= {"embeddings": rows[:9], "mapping": np.arange(len(rows)) % 9}
         if variant == "long":
             change(folder / "config.json", normalize=False)
-            write_json(folder / "modules.json", json.loads((folder / "modules.json").read_text())[:1])
+            write_json(
+                folder / "modules.json", json.loads((folder / "modules.json").read_text())[:1]
+            )
         if variant == "stock":  # as sentence-transformers saves it, with its table in a subfolder
             (folder / "config.json").unlink()
             (folder / "table").mkdir()
@@ -98,7 +102,9 @@ class Bag:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("loss", ["cosine", "mse"])
-def test_five_steps_are_those_of_an_embedding_bag(trainer_of, check_steps, base_of, texts, variant, loss):
+def test_five_steps_are_those_of_an_embedding_bag(
+    trainer_of, check_steps, base_of, texts, variant, loss
+):
     base, rows = base_of(variant), with_vectors(texts, 6)
     recipe = RECIPE | {"lr": 1e-2, "dropout": "none", "chunk": 3}
     trainer = trainer_of(Distill, rows, base=base, loss=loss, **recipe)
@@ -120,7 +126,9 @@ def vectors_of_training(trainer, folder):
     method = trainer.method.eval()
     write_checkpoint(folder, method, trainer.run.base, {"parents": []}, "mean")
     with torch.no_grad():
-        return dev_vectors(method, method.pack(trainer.run.corpus.batch(np.arange(13)).texts[0])).numpy()
+        return dev_vectors(
+            method, method.pack(trainer.run.corpus.batch(np.arange(13)).texts[0])
+        ).numpy()
 
 
 def vectors_of(folder, texts):
@@ -131,7 +139,9 @@ def vectors_of(folder, texts):
 @pytest.mark.parametrize(
     ("variant", "width", "map_"), [("plain", 6, "on"), *((name, 9, "auto") for name in VARIANTS)]
 )
-def test_the_folder_gives_the_vectors_of_training(trainer_of, base_of, texts, tmp_path, variant, width, map_):
+def test_the_folder_gives_the_vectors_of_training(
+    trainer_of, base_of, texts, tmp_path, variant, width, map_
+):
     """To sentence-transformers too. A map to another width is part of the table."""
     from sentence_transformers import SentenceTransformer
 
@@ -163,7 +173,9 @@ def test_a_folder_keeps_the_files_of_its_base(trainer_of, base_of, texts, tmp_pa
     [(name, values)] = load_file(made / "model.safetensors").items()
 
     assert (name, values.dtype, values.shape) == ("embeddings", np.float32, (len(table), 9))
-    np.testing.assert_array_equal(values[:, :6] / values[0, 0], (table / table[0, 0]).astype(np.float32))
+    np.testing.assert_array_equal(
+        values[:, :6] / values[0, 0], (table / table[0, 0]).astype(np.float32)
+    )
     config = {"hidden_dim": 9, "embedding_dtype": "float32", "tokenizer_name": "a name"}
     assert config.items() <= json.loads((made / "config.json").read_text()).items()
     for file in ("tokenizer.json", "modules.json"):
@@ -219,7 +231,9 @@ def test_the_list_of_methods_for_static_models():
 def test_a_declared_truncation_is_refused(base_of, tmp_path):
     folder = Path(base_of("stock").checkpoint.name)
     write_json(folder / "config_sentence_transformers.json", {"truncate_dim": 4})
-    with pytest.raises(UsageError, match="does not support a static model that declares truncate_dim"):
+    with pytest.raises(
+        UsageError, match="does not support a static model that declares truncate_dim"
+    ):
         open_named(str(folder), 32)
 
 
@@ -228,7 +242,12 @@ EMB = "teacher/mean:0123456789ab"
 
 @pytest.mark.parametrize(
     ("loss", "map_", "width", "relational"),
-    [("cosine", "auto", 16, 1), ("mse", "on", 16, 0.5), ("cosine", "auto", 5, 1), ("mse", "auto", 24, 0)],
+    [
+        ("cosine", "auto", 16, 1),
+        ("mse", "on", 16, 0.5),
+        ("cosine", "auto", 5, 1),
+        ("mse", "auto", 24, 0),
+    ],
 )
 def test_five_steps_are_those_of_a_padded_reference(
     trainer_of, check_steps, texts, reference, loss, map_, width, relational
@@ -243,7 +262,9 @@ def test_five_steps_are_those_of_a_padded_reference(
     def loss_of(batch, numbers):
         plain = reference.mean(batch.texts[0])
         vectors = plain @ weight.T if map_ == "on" or width != own else plain
-        teacher = torch.tensor(np.float32([rows[number]["embedding"] for number in numbers])).double()
+        teacher = torch.tensor(
+            np.float32([rows[number]["embedding"] for number in numbers])
+        ).double()
         if loss == "cosine":
             value = sum(1 - torch.cosine_similarity(vectors, teacher)) / len(teacher)
         else:
@@ -257,11 +278,15 @@ def test_five_steps_are_those_of_a_padded_reference(
 
 
 @pytest.mark.parametrize(("width", "map_"), [(16, "auto"), (16, "on"), (5, "auto")])
-def test_the_checkpoint_gives_the_vectors_of_training(trainer_of, texts, base, tmp_path, width, map_):
+def test_the_checkpoint_gives_the_vectors_of_training(
+    trainer_of, texts, base, tmp_path, width, map_
+):
     """To sentence-transformers too. It has the map as a Dense step only if the widths differ."""
     from sentence_transformers import SentenceTransformer
 
-    trainer = trainer_of(Distill, with_vectors(texts, width), batch=4, epochs=8, lr=3e-3, dropout=0, map=map_)
+    trainer = trainer_of(
+        Distill, with_vectors(texts, width), batch=4, epochs=8, lr=3e-3, dropout=0, map=map_
+    )
     expected = vectors_of_training(trainer, tmp_path / "made")
     checkpoint = read_checkpoint(str(tmp_path / "made"))
     found = SentenceTransformer(str(tmp_path / "made"), device="cpu").encode(texts)
@@ -277,9 +302,13 @@ def test_vectors_and_their_space_are_in_the_corpus(corpus_of, base, tmp_path, te
     rows = [row | {"_emb": EMB} for row in with_vectors(texts, 5)]
     corpus = corpus_of(Distill, rows, Distill.Settings())
     path = tmp_path / "rows.safetensors"
-    with create_vector_file(str(path), {"_emb": EMB}, ("embedding",), width=5, force=False) as store:
+    with create_vector_file(
+        str(path), {"_emb": EMB}, ("embedding",), width=5, force=False
+    ) as store:
         for row in rows:
-            store.write([json.dumps({"text": row["text"]}).encode()], np.float32([[row["embedding"]]]))
+            store.write(
+                [json.dumps({"text": row["text"]}).encode()], np.float32([[row["embedding"]]])
+            )
     parser = ExampleParser("distill", Distill.reads(base, Distill.Settings()), {})
     write_corpus(tmp_path, open_inputs([str(path)]), parser, base.training_tokenizer)
     changed = [*rows[:-1], rows[-1] | {"embedding": [1.0] * 5}]

@@ -29,7 +29,13 @@ PAPERS = {  # how each paper reads its encoder
     }.items()
     for name in names.split()
 }
-UNPUBLISHED = ("mlm", "cosent", "angle", "contrast", "distill")  # no readout of a paper: the common choice
+UNPUBLISHED = (
+    "mlm",
+    "cosent",
+    "angle",
+    "contrast",
+    "distill",
+)  # no readout of a paper: the common choice
 # Without a setting, with only this readout.
 WITHOUT = {"promptbert": "prompt", "sncse": "prompt", "classify": "cls", "is-bert": "conv"}
 every_method = pytest.mark.parametrize("name", PAPERS)
@@ -75,7 +81,9 @@ def test_a_readout_is_as_set_or_declared_or_of_the_paper(name, base, declared, g
     settings, line = settled(name, declaring(base, declared) if declared else base, *given)
 
     assert settings.readout == (readout or PAPERS[name])
-    assert re.match(f"readout {settings.readout}: {why.format(re.escape(base.checkpoint.name))}", line)
+    assert re.match(
+        f"readout {settings.readout}: {why.format(re.escape(base.checkpoint.name))}", line
+    )
 
 
 @every_method
@@ -92,7 +100,8 @@ def test_a_preset_fixes_the_readout_of_its_paper(name, base):
 
 
 @pytest.mark.parametrize(
-    "case", ["simcse prompt", "simcse pooler", "sbert pooler:mean", "defsent mean-last2", "sbert wk"]
+    "case",
+    ["simcse prompt", "simcse pooler", "sbert pooler:mean", "defsent mean-last2", "sbert wk"],
 )
 def test_a_declared_readout_that_cannot_be_trained_is_refused(case, base):
     """Training through another readout without a message would lower the quality."""
@@ -102,10 +111,20 @@ def test_a_declared_readout_that_cannot_be_trained_is_refused(case, base):
         settled(name, declaring(base, declared))
 
     assert caught.value.advice == f"use --set readout={PAPERS[name]}, or another"
-    assert settled(name, declaring(base, declared), f"readout={PAPERS[name]}")[0].readout == PAPERS[name]
+    assert (
+        settled(name, declaring(base, declared), f"readout={PAPERS[name]}")[0].readout
+        == PAPERS[name]
+    )
 
 
-REFUSED = ("simcse prompt", "sg-bert pooler", "defsent mean-last2", "sbert L9:cls", "sbert x", "simcse wk")
+REFUSED = (
+    "simcse prompt",
+    "sg-bert pooler",
+    "defsent mean-last2",
+    "sbert L9:cls",
+    "sbert x",
+    "simcse wk",
+)
 
 
 @pytest.mark.parametrize("case", [*REFUSED, "mlm wk-clip"])

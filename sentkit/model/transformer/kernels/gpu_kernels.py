@@ -1,11 +1,13 @@
 """Kernels for a GPU in bfloat16, with private operations of torch.
 
-A kernel is used only if it gives the result of plain operations on this GPU. The first computes attention of
-all sentences of a batch without padding; for training also its gradient is checked, and dropout that the
-backward pass repeats. The second computes the LayerNorm of a sum, for which torch reads and writes the rows
-twice as often. The compiler that torch brings along compiles it when a model is loaded.
+A kernel is used only if it gives the result of plain operations on this GPU. The first computes
+attention of all sentences of a batch without padding; for training also its gradient is checked,
+and dropout that the backward pass repeats. The second computes the LayerNorm of a sum, for which
+torch reads and writes the rows twice as often. The compiler that torch brings along compiles it
+when a model is loaded.
 
-Axes: n tokens, b sentences, h heads of queries, g of keys and values, e numbers of a head, d the width.
+Axes: n tokens, b sentences, h heads of queries, g of keys and values, e numbers of a head, d the
+width.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +33,12 @@ Shape = tuple[int, int, int]  # h, g, e
 
 
 def packed_attention(
-    heads: Sequence[Tensor], packed: Packed, *, single: bool = False, dropout: float = 0.0, window: int = 0
+    heads: Sequence[Tensor],
+    packed: Packed,
+    *,
+    single: bool = False,
+    dropout: float = 0.0,
+    window: int = 0,
 ) -> Tensor:
     """Attention of queries (n, h, e), keys and values (n, g, e) -> (n, h e).
 
@@ -66,7 +73,9 @@ def by_head(values: Tensor, size: int, *counts: int) -> Sequence[Tensor]:
     return values.unflatten(-1, (-1, size)).split(counts, -2)
 
 
-def works(shape: Shape, device: torch.device, window: int, causal: Sequence[bool], *, trains: bool) -> bool:
+def works(
+    shape: Shape, device: torch.device, window: int, causal: Sequence[bool], *, trains: bool
+) -> bool:
     """Return true if the kernel of attention runs on this device with this size and is right."""
     devices = [device] if device.type == "cuda" else []
     with (
@@ -84,8 +93,12 @@ def works(shape: Shape, device: torch.device, window: int, causal: Sequence[bool
     return False
 
 
-def is_right(shape: Shape, device: torch.device, *, causal: bool, trains: bool, window: int = 0) -> bool:
-    """Compare the kernel with plain operations, and for training also the gradients and the dropout."""
+def is_right(
+    shape: Shape, device: torch.device, *, causal: bool, trains: bool, window: int = 0
+) -> bool:
+    """Compare the kernel with plain operations, and for training also the gradients and the
+    dropout.
+    """
     head_count, key_head_count, size = shape
     packed = pack([[0] * length for length in CHECKED_LENGTHS], device)
     packed = Packed(packed.ids, packed.positions, packed.lengths, causal=causal)
@@ -111,8 +124,8 @@ def is_right(shape: Shape, device: torch.device, *, causal: bool, trains: bool, 
     if not trains:
         return True
 
-    # With the same dropout, the output is a linear function of the values, which has this gradient. So these
-    # sums are equal in each sentence and head of the values.
+    # With the same dropout, the output is a linear function of the values, which has this gradient.
+    # So these sums are equal in each sentence and head of the values.
     dropped = packed_attention(heads, packed, dropout=CHECKED_DROPOUT)
     [gradient] = torch.autograd.grad(dropped, values, slopes)
     output_sums = by_sentence(dropped.double() * slopes, packed, key_head_count)
@@ -125,7 +138,9 @@ def is_right(shape: Shape, device: torch.device, *, causal: bool, trains: bool, 
     return bool(repeats.all()) and not near(dropped, mixed)
 
 
-def agrees(mixed: Tensor, expected: Tensor, values: Tensor, slopes: Tensor, *, trains: bool) -> bool:
+def agrees(
+    mixed: Tensor, expected: Tensor, values: Tensor, slopes: Tensor, *, trains: bool
+) -> bool:
     """Compare two results of the values, and for training also their gradients."""
     if not near(mixed, expected):
         return False
@@ -161,7 +176,9 @@ def plain(heads: Sequence[Tensor], packed: Packed, window: int) -> Tensor:
         if packed.causal:
             mask &= distances >= 0
         mixed.append(
-            F.scaled_dot_product_attention(query[:, start:end], key[:, start:end], value[:, start:end], mask)
+            F.scaled_dot_product_attention(
+                query[:, start:end], key[:, start:end], value[:, start:end], mask
+            )
         )
     return torch.cat(mixed, 1).transpose(0, 1).flatten(1).to(heads[0].dtype)
 
@@ -170,7 +187,9 @@ WIDEST = 4096  # numbers of a row, of which a lane keeps one of 32 in registers
 LANES = 32  # of a warp, which has one row
 ROWS = 4  # warps of a block
 
-AddNorm = Callable[[Tensor, Tensor, nn.LayerNorm], Tensor]  # change (n, d), rows (n, d) -> norm of their sum
+AddNorm = Callable[
+    [Tensor, Tensor, nn.LayerNorm], Tensor
+]  # change (n, d), rows (n, d) -> norm of their sum
 
 SOURCE = r"""
 // Two bfloat16 are in 32 bits, a pair. Eight of them are in a uint4, a pack.
@@ -255,7 +274,9 @@ def add_norm_for(width: int, epsilon: float, device: torch.device) -> AddNorm | 
     if device.type != "cuda" or width % 8 or width > WIDEST:
         return None
     source = f"#define WIDTH {width}\n#define EPSILON {epsilon!r}f\n{SOURCE}"
-    with suppress(ImportError, AttributeError, RuntimeError, TypeError, OSError):  # another torch or GPU
+    with suppress(
+        ImportError, AttributeError, RuntimeError, TypeError, OSError
+    ):  # another torch or GPU
         with torch.cuda.device(device):
             kernel = compile_kernel(source, "add_norm")
 
@@ -280,7 +301,9 @@ def add_norm_for(width: int, epsilon: float, device: torch.device) -> AddNorm | 
 def adds_right(add_norm: AddNorm, width: int, epsilon: float, device: torch.device) -> bool:
     """Compare the kernel with the sum and the norm of torch."""
     numbers = torch.randn(2 * ROWS + 4, width, generator=torch.Generator().manual_seed(0))
-    change, rows, weight_and_bias = numbers.to(device, torch.bfloat16).split((ROWS + 1, ROWS + 1, 2))
+    change, rows, weight_and_bias = numbers.to(device, torch.bfloat16).split(
+        (ROWS + 1, ROWS + 1, 2)
+    )
     norm = nn.LayerNorm(width, epsilon, device=device, dtype=torch.bfloat16)
     with torch.no_grad():
         norm.weight.copy_(weight_and_bias[0])

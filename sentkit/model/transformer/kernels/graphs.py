@@ -1,10 +1,11 @@
 """CUDA graphs of the blocks of an encoder in training on a GPU.
 
-A GPU finishes a short pass before the host has launched its thousand kernels. A graph launches all kernels of
-a block at once. Its shapes and addresses are fixed. So passes are filled to few numbers of tokens, and each
-kind of pass has graphs of its own. The passes of all kinds use the same memory: while the backward pass of
-one is still to come, another pass runs without graphs. Both ways give the same numbers. Only the sum of the
-gradients of several passes can differ: it is float32 with graphs, and bfloat16 without.
+A GPU finishes a short pass before the host has launched its thousand kernels. A graph launches all
+kernels of a block at once. Its shapes and addresses are fixed. So passes are filled to few numbers
+of tokens, and each kind of pass has graphs of its own. The passes of all kinds use the same memory:
+while the backward pass of one is still to come, another pass runs without graphs. Both ways give
+the same numbers. Only the sum of the gradients of several passes can differ: it is float32 with
+graphs, and bfloat16 without.
 """
 
 import gc
@@ -71,7 +72,8 @@ class Graphs:
         self.gradients.clear()
 
     def runner(self, blocks: int, packed: Packed, states: Tensor) -> Run | None:
-        """Return a function that runs the first blocks for this filled batch, or None: without graphs.
+        """Return a function that runs the first blocks for this filled batch, or None: without
+        graphs.
 
         Its results are in memory that the next pass overwrites.
         """
@@ -120,10 +122,14 @@ class Graphs:
             return chain.replay
         this_pass = Pass()
         self.last = ref(this_pass)
-        return lambda number, inputs: Replay.apply(chain, number, this_pass, inputs, *self.weights[number])
+        return lambda number, inputs: Replay.apply(
+            chain, number, this_pass, inputs, *self.weights[number]
+        )
 
     def keep(self, number: int) -> None:
-        """Copy the gradients of a block from an earlier pass of this step: the next one overwrites them."""
+        """Copy the gradients of a block from an earlier pass of this step: the next one overwrites
+        them.
+        """
         for weight, gradient in zip(self.weights[number], self.gradients[number], strict=True):
             if weight.grad is not None and weight.grad.data_ptr() == gradient.data_ptr():
                 weight.grad = weight.grad.clone()
@@ -132,9 +138,12 @@ class Graphs:
 def copy_of(block: nn.Module) -> nn.Module:
     """The block to record: with the same weights, but as other parameters.
 
-    A recording cannot contain the nodes that add gradients to those of the method: they belong to its stream.
+    A recording cannot contain the nodes that add gradients to those of the method: they belong to
+    its stream.
     """
-    return deepcopy(block, {id(weight): nn.Parameter(weight.detach()) for weight in block.parameters()})
+    return deepcopy(
+        block, {id(weight): nn.Parameter(weight.detach()) for weight in block.parameters()}
+    )
 
 
 class Chain:
@@ -149,10 +158,14 @@ class Chain:
         lengths = [kind.longest] * full
         if remaining:
             lengths.append(remaining)
-        self.packed = Packed(ids=bounds, positions=bounds, lengths=tuple(lengths), causal=kind.causal)
+        self.packed = Packed(
+            ids=bounds, positions=bounds, lengths=tuple(lengths), causal=kind.causal
+        )
         self.packed.__dict__["bounds"] = self.bounds  # of the sentences of a pass, at each replay
         self.states = [states.clone()]  # X(0), X(1) ..
-        self.slopes = [torch.zeros_like(states) for _ in range(2)]  # of a block's output and input in turn
+        self.slopes = [
+            torch.zeros_like(states) for _ in range(2)
+        ]  # of a block's output and input in turn
         self.forward: list[torch.cuda.CUDAGraph] = []
         self.backward: list[torch.cuda.CUDAGraph] = []
         self.blocks = [block.train(kind.training) for block in graphs.copies[: kind.blocks]]

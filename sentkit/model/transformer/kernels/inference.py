@@ -1,18 +1,21 @@
-"""Blocks of `Bert` for encoding: the same states as `Block`, without gradients and padding, in less time.
+"""Blocks of `Bert` for encoding: the same states as `Block`, without gradients and padding, in less
+time.
 
-- On a CPU, attention runs over consecutive sentences of equal length. Batches are sorted by length and
-  contain few such runs. Its products are small; they use float32. Those of layers are in `matmul.py`.
-- On a GPU in bfloat16, one kernel of torch computes the attention of all sentences, see `gpu_kernels.py`. If
-  it is absent or fails, `Block` runs. Norms of sums are one kernel.
-- With integers, the inputs of a product are multiplied by factors that differ between the columns, and the
-  weights are divided by them. So columns with large values do not determine the rounding of the others
-  (SmoothQuant, arXiv 2211.10438). After the activation of the inner layer, few columns have much larger
-  values than the others and cause most of the error. They stay in floating point, in their own products. The
-  scales, and the loss of vectors, come from the texts of the package. These are always the same, so a
-  checkpoint always has the same scales. They differ in length, subject, style and language, and none of them
-  is from a data set.
+- On a CPU, attention runs over consecutive sentences of equal length. Batches are sorted by length
+  and contain few such runs. Its products are small; they use float32. Those of layers are in
+  `matmul.py`.
+- On a GPU in bfloat16, one kernel of torch computes the attention of all sentences, see
+  `gpu_kernels.py`. If it is absent or fails, `Block` runs. Norms of sums are one kernel.
+- With integers, the inputs of a product are multiplied by factors that differ between the columns,
+  and the weights are divided by them. So columns with large values do not determine the rounding of
+  the others (SmoothQuant, arXiv 2211.10438). After the activation of the inner layer, few columns
+  have much larger values than the others and cause most of the error. They stay in floating point,
+  in their own products. The scales, and the loss of vectors, come from the texts of the package.
+  These are always the same, so a checkpoint always has the same scales. They differ in length,
+  subject, style and language, and none of them is from a data set.
 
-Axes: n tokens, c sentences of t tokens in a run, h heads, d the width, e = d / h; k inputs of a product.
+Axes: n tokens, c sentences of t tokens in a run, h heads, d the width, e = d / h; k inputs of a
+product.
 """
 
 import math
@@ -61,8 +64,11 @@ from sentkit.model.transformer.kernels.matmul import (
 )
 from sentkit.model.transformer.packed import Packed, ends_of, pack
 
-LONGEST_RUN = 256  # tokens; longer sentences use the blockwise attention of torch, which stores no scores
-# Of exponentials. Below the first, float32 has lost digits; above the second, products with values overflow.
+LONGEST_RUN = (
+    256  # tokens; longer sentences use the blockwise attention of torch, which stores no scores
+)
+# Of exponentials. Below the first, float32 has lost digits; above the second, products with values
+# overflow.
 SMALLEST_SUM = 1e-30
 LARGEST_SUM = 1e30
 
@@ -76,7 +82,9 @@ def replace_blocks(bert: Bert, make: Callable[..., Block]) -> Bert:
 
 
 def prepare_for_cpu(bert: Bert, products: str | None = None) -> Bert:
-    """Replace the blocks of an encoder that is only read, on a CPU. This releases the blocks' weights."""
+    """Replace the blocks of an encoder that is only read, on a CPU. This releases the blocks'
+    weights.
+    """
     if products != "plain" and fused_matmul_works(bert.words.weight.dtype):
         make_matmul = fused_matmul
     else:
@@ -87,7 +95,9 @@ def prepare_for_cpu(bert: Bert, products: str | None = None) -> Bert:
 
 
 def prepare_for_cuda(bert: Bert) -> Bert:
-    """Replace the blocks of an encoder that is only read, on a GPU in bfloat16, if its kernel works there."""
+    """Replace the blocks of an encoder that is only read, on a GPU in bfloat16, if its kernel works
+    there.
+    """
     architecture = bert.architecture
     device = bert.words.weight.device
     if bert.words.weight.dtype not in HALF or architecture.buckets:
@@ -125,12 +135,18 @@ class InferenceBlock(Block):
         if only is not None:
             query_states = states[only]
         queries, pairs = self.project(states, query_states, only)
-        queries = turned(queries, packed, self.base, self.size, [(self.query_norm, self.heads)], only)
+        queries = turned(
+            queries, packed, self.base, self.size, [(self.query_norm, self.heads)], only
+        )
         pairs = turned(pairs, packed, self.base, self.size, [(self.key_norm, self.key_heads)])
         return self.attend_pairs(queries, pairs, packed, only)
 
-    def project(self, states: Tensor, query_states: Tensor, only: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the queries of `query_states`, which are `states[only]`, and the keys and values of all."""
+    def project(
+        self, states: Tensor, query_states: Tensor, only: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the queries of `query_states`, which are `states[only]`, and the keys and values
+        of all.
+        """
         return self.query(query_states, None), self.key_value(states, None)
 
     def add_mixed(self, attended: Tensor, states: Tensor) -> Tensor:
@@ -142,7 +158,9 @@ class InferenceBlock(Block):
             inner = inner.mul_(self.gate(inputs, None))
         return self.outer(inner, states)
 
-    def attend_pairs(self, queries: Tensor, pairs: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
+    def attend_pairs(
+        self, queries: Tensor, pairs: Tensor, packed: Packed, only: Tensor | None
+    ) -> Tensor:
         """Attention (n, h e), (n, 2 g e) -> (n, h e), in runs of sentences of equal length.
 
         `only` (b,) is the row of one query of each sentence.
@@ -173,14 +191,18 @@ class InferenceBlock(Block):
                 keys_of_query = min(length, 2 * self.window)
             attention = short_attention if keys_of_query <= LONGEST_RUN else blockwise_attention
             mask = with_bias(None, packed.bias, length, positions)
-            mixed = windowed(attention, query, key, value, mask, self.window, positions, causal=packed.causal)
+            mixed = windowed(
+                attention, query, key, value, mask, self.window, positions, causal=packed.causal
+            )
             rows_of_run = attended[query_rows].view(count, -1, self.heads, self.size)
             rows_of_run.copy_(mixed.transpose(1, 2))
         return attended
 
 
 class CudaBlock(InferenceBlock):
-    """One product for queries, keys and values, a kernel for attention, and one for the norm of a sum."""
+    """One product for queries, keys and values, a kernel for attention, and one for the norm of a
+    sum.
+    """
 
     def __init__(self, block: Block, activation: str, add_norm: AddNorm | None) -> None:
         super().__init__(block, activation, plain_matmul)
@@ -195,21 +217,29 @@ class CudaBlock(InferenceBlock):
     def attend(self, states: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
         if only is None or not packed.causal:
             return super().attend(states, packed, only)
-        return super().attend(states, packed, None)[only]  # the kernel lets one query attend to all keys
+        return super().attend(states, packed, None)[
+            only
+        ]  # the kernel lets one query attend to all keys
 
-    def project(self, states: Tensor, query_states: Tensor, only: Tensor | None) -> tuple[Tensor, Tensor]:
+    def project(
+        self, states: Tensor, query_states: Tensor, only: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         if only is not None:
             return super().project(states, query_states, only)
         columns = [self.heads * self.size, 2 * self.key_heads * self.size]
         queries, pairs = self.joined(states, None).split(columns, 1)
         return queries, pairs
 
-    def attend_pairs(self, queries: Tensor, pairs: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
+    def attend_pairs(
+        self, queries: Tensor, pairs: Tensor, packed: Packed, only: Tensor | None
+    ) -> Tensor:
         if only is not None and self.window:  # the kernel counts the window from the last query
             return super().attend_pairs(queries, pairs, packed, only)
         [query] = by_head(queries, self.size, self.heads)
         key, value = by_head(pairs, self.size, self.key_heads, self.key_heads)
-        return packed_attention((query, key, value), packed, single=only is not None, window=self.window)
+        return packed_attention(
+            (query, key, value), packed, single=only is not None, window=self.window
+        )
 
 
 def with_norm(matmul: Matmul, norm: nn.LayerNorm, add_norm: AddNorm) -> Matmul:
@@ -223,13 +253,15 @@ def with_norm(matmul: Matmul, norm: nn.LayerNorm, add_norm: AddNorm) -> Matmul:
 def short_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False
 ) -> Tensor:
-    """Attention (c, h, q, e) that stores all scores. It computes in float32, or in float64 for float64.
+    """Attention (c, h, q, e) that stores all scores. It computes in float32, or in float64 for
+    float64.
 
     A mask of numbers is added to the scores.
 
-    For products of bfloat16, oneDNN compiles and keeps a kernel for each shape, and there are many shapes.
-    The softmax of torch first subtracts the maximum of each row, and is slow for short rows. Scores of
-    trained encoders are far below 88, where exponentials overflow. If a sum is not usable, softmax runs.
+    For products of bfloat16, oneDNN compiles and keeps a kernel for each shape, and there are many
+    shapes. The softmax of torch first subtracts the maximum of each row, and is slow for short
+    rows. Scores of trained encoders are far below 88, where exponentials overflow. If a sum is not
+    usable, softmax runs.
     """
     dtype = torch.promote_types(query.dtype, torch.float32)
     # Products copy tensors that are not contiguous; the results of these casts are contiguous.
@@ -282,7 +314,9 @@ class Recorder:
 
 
 class Int8Block(InferenceBlock):
-    def __init__(self, block: InferenceBlock, make_matmul: Callable[[Tensor, Tensor | None], Matmul]) -> None:
+    def __init__(
+        self, block: InferenceBlock, make_matmul: Callable[[Tensor, Tensor | None], Matmul]
+    ) -> None:
         """The layers of `block` are Recorders; `make_matmul` makes a layer in floating point."""
         self.copy_sizes_and_norms(block)
         query = cast(Recorder, block.query)
@@ -293,7 +327,9 @@ class Int8Block(InferenceBlock):
         down = cast(Recorder, block.outer)
 
         # Attention.
-        factors = factors_of(pairs.largest, torch.cat([query.weight, pairs.weight]), SHARE_OF_STATES)
+        factors = factors_of(
+            pairs.largest, torch.cat([query.weight, pairs.weight]), SHARE_OF_STATES
+        )
         self.query = integer_matmul(query, factors)
         self.key_value = integer_matmul(pairs, factors)
         self.mixed = integer_matmul(mix, factors_of(mix.largest, mix.weight, SHARE_OF_ATTENDED))
@@ -317,8 +353,12 @@ class Int8Block(InferenceBlock):
 
         # The second dense layer.
         self.down_large = make_matmul(down.weight[:, large], down.bias)
-        if gate is not None:  # the products of values and gates are floating point, and become integers
-            self.down_factors = factors_of(down.largest[small], down.weight[:, small], SHARE_OF_ATTENDED)
+        if (
+            gate is not None
+        ):  # the products of values and gates are floating point, and become integers
+            self.down_factors = factors_of(
+                down.largest[small], down.weight[:, small], SHARE_OF_ATTENDED
+            )
             self.down_small = Int8Matmul(down.weight[:, small] / self.down_factors, None)
         else:
             self.scale, self.zero = unsigned_scale(down.minima[small], down.maxima[small])
@@ -351,8 +391,8 @@ def integer_matmul(layer: Recorder, factors: Tensor) -> Matmul:
 def factors_of(largest: Tensor, weight: Tensor, share: float) -> Tensor:
     """Return the factors (k,) of inputs: the largest absolute input becomes LARGEST_INPUT.
 
-    `largest` (k,) are the largest absolute inputs, and `weight` is (m, k). With a share of 0 the factors
-    make the ranges of the weights equal, with 1 those of the inputs.
+    `largest` (k,) are the largest absolute inputs, and `weight` is (m, k). With a share of 0 the
+    factors make the ranges of the weights equal, with 1 those of the inputs.
     """
     columns = weight.abs().amax(0)
     columns = columns.clamp_min(SMALLEST_RANGE * columns.max() + 1e-30)
@@ -375,8 +415,8 @@ def use_int8(
 ) -> tuple[list[dict[str, float]], int]:
     """Replace the blocks of an encoder in float32. Only the checkpoint determines the scales.
 
-    Returns the loss of each readout, which is the lowest and the mean cosine with the vectors before, and the
-    number of texts. `run` encodes them.
+    Returns the loss of each readout, which is the lowest and the mean cosine with the vectors
+    before, and the number of texts. `run` encodes them.
     """
     path = Path(__file__).with_name("int8_texts.txt")
     texts = path.read_text(encoding="utf-8").splitlines()
@@ -390,7 +430,8 @@ def use_int8(
     exact = run(tokens)
     check_finite([torch.from_numpy(vectors) for vectors in exact], checkpoint.name)
 
-    # The tokenizer of the checkpoint, because that of the caller can have a prompt or another length.
+    # The tokenizer of the checkpoint, because that of the caller can have a prompt or another
+    # length.
     tokenizer_for_scales = Tokenizer(
         checkpoint, max_length=max_length(checkpoint, None), lowercase=checkpoint.declared.lowercase
     )
@@ -399,8 +440,12 @@ def use_int8(
 
     losses = []
     for exact_vectors, rounded_vectors in zip(exact, run(tokens), strict=True):
-        cosines = cosines_of_rows(exact_vectors.astype(np.float64), rounded_vectors.astype(np.float64))
-        losses.append({"lowest": round(float(cosines.min()), 4), "mean": round(float(cosines.mean()), 4)})
+        cosines = cosines_of_rows(
+            exact_vectors.astype(np.float64), rounded_vectors.astype(np.float64)
+        )
+        losses.append(
+            {"lowest": round(float(cosines.min()), 4), "mean": round(float(cosines.mean()), 4)}
+        )
     return losses, len(tokens)
 
 
@@ -412,8 +457,12 @@ def cosines_of_rows(a: Float64, b: Float64) -> Float64:
 
 
 def use_integers(bert: Bert, packed: Packed, name: str) -> None:
-    """Replace the blocks by those with the ranges of this batch; all other operations are in float32."""
-    replace_blocks(bert, lambda block: InferenceBlock(block, bert.architecture.activation, Recorder))
+    """Replace the blocks by those with the ranges of this batch; all other operations are in
+    float32.
+    """
+    replace_blocks(
+        bert, lambda block: InferenceBlock(block, bert.architecture.activation, Recorder)
+    )
     with torch.inference_mode():
         *_, last = bert.states(packed)
         check_finite([last], name)

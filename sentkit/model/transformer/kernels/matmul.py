@@ -1,9 +1,10 @@
 """Matrix products of layers on a CPU, in floating point and in integers.
 
-- In floating point, fused layers use weights in the memory layout of oneDNN, with the bias, the activation
-  and the residual in the same operation. If they are absent, fail or are slower on this CPU, plain ones run.
-- With integers, the input of a layer is unsigned with one scale and one zero point. The weights are signed,
-  with one scale for each output.
+- In floating point, fused layers use weights in the memory layout of oneDNN, with the bias, the
+  activation and the residual in the same operation. If they are absent, fail or are slower on this
+  CPU, plain ones run.
+- With integers, the input of a layer is unsigned with one scale and one zero point. The weights are
+  signed, with one scale for each output.
 
 Axes: n tokens, k inputs of a layer, m outputs.
 """
@@ -62,7 +63,9 @@ def fused_matmul_works(dtype: torch.dtype) -> bool:
         plain = plain_matmul(weight, bias, activation)(values, residual)
         return torch.allclose(fused, plain, rtol=0.02, atol=0.02)
 
-    return private_works(lambda: equal("gelu", None) and equal("none", torch.ones(3, 8, dtype=dtype)))
+    return private_works(
+        lambda: equal("gelu", None) and equal("none", torch.ones(3, 8, dtype=dtype))
+    )
 
 
 CLEAR_RATIO = 1.5  # of two times, which is not noise
@@ -71,11 +74,13 @@ MEASURED_ROWS = 96
 
 
 def faster_matmul(bert: Bert) -> tuple[str, float]:
-    """Return "plain" or "fused", and how many times as fast plain layers are; 0: too small to be measured.
+    """Return "plain" or "fused", and how many times as fast plain layers are; 0: too small to be
+    measured.
 
-    The last bits of vectors depend on the choice, so noise must not change it. Measured are gains of 0.7 to
-    0.95 with AVX512, 0.93 to 1.25 with AVX2 only, and 2.5 with SSE only, so only a clear result overrides the
-    instruction set.
+    The last bits of vectors depend on the choice, so noise must not change it. Measured are gains
+    of 0.7 to
+    0.95 with AVX512, 0.93 to 1.25 with AVX2 only, and 2.5 with SSE only, so only a clear result
+    overrides the instruction set.
     """
     dtype = bert.words.weight.dtype
     block = cast(Block, bert.blocks[0])
@@ -99,10 +104,11 @@ def faster_matmul(bert: Bert) -> tuple[str, float]:
 
 LARGEST_INPUT = 127  # of centered inputs, so that both signs have the same range
 CENTER = 128  # the zero point of centered inputs
-# The largest weight. Without VNNI, a processor adds two products in 16 bits: with 63 they fit, with 127 not.
+# The largest weight. Without VNNI, a processor adds two products in 16 bits: with 63 they fit, with
+# 127 not.
 LARGEST_WEIGHTS = (127, 63)
-# Layers of integers run if they are this many times as fast as those of fp32. Measured are 2.4 to 2.9 with
-# VNNI, 1.4 to 1.8 without it, and 0.8 to 0.97 with SSE.
+# Layers of integers run if they are this many times as fast as those of fp32. Measured are 2.4 to
+# 2.9 with VNNI, 1.4 to 1.8 without it, and 0.8 to 0.97 with SSE.
 FASTER_INT8 = 1.1
 
 
@@ -116,7 +122,9 @@ class Integers:
 
 
 class Int8Matmul:
-    """A layer with these weights (m, k), a bias (m,) or none, and an activation or a residual (n, m)."""
+    """A layer with these weights (m, k), a bias (m,) or none, and an activation or a residual (n,
+    m).
+    """
 
     def __init__(
         self,
@@ -133,7 +141,9 @@ class Int8Matmul:
         self.bias = bias
         self.activation = activation
 
-    def to_float(self, inputs: Integers, dtype: torch.dtype, residual: Tensor | None = None) -> Tensor:
+    def to_float(
+        self, inputs: Integers, dtype: torch.dtype, residual: Tensor | None = None
+    ) -> Tensor:
         if residual is None:
             return self.run(inputs, 1.0, 0, dtype)
         return onednn_int8_linear_with_residual(
@@ -169,15 +179,20 @@ class Int8Matmul:
 
 
 def centered(values: Tensor, factors: Tensor) -> Integers:
-    """Multiply each input (n, k) by its factor (k,), round, and clip numbers larger than LARGEST_INPUT."""
+    """Multiply each input (n, k) by its factor (k,), round, and clip numbers larger than
+    LARGEST_INPUT.
+    """
     integers = (values * factors).clamp_(-LARGEST_INPUT, LARGEST_INPUT).round_().to(torch.int8)
-    # Adds CENTER, as it flips the sign bit. A direct cast to unsigned integers takes six times as long.
+    # Adds CENTER, as it flips the sign bit. A direct cast to unsigned integers takes six times as
+    # long.
     return Integers(integers.view(torch.uint8) ^ CENTER, 1.0, CENTER)
 
 
 @cache
 def largest_weight() -> int:
-    """Return the largest weight for which the private operations compute as integers do; 0 if none works."""
+    """Return the largest weight for which the private operations compute as integers do; 0 if none
+    works.
+    """
     for largest in LARGEST_WEIGHTS:
         if int8_is_exact(largest):
             return largest

@@ -1,10 +1,12 @@
-"""The private operations of torch that the encoder uses, each beside the public operations that it replaces.
+"""The private operations of torch that the encoder uses, each beside the public operations that it
+replaces.
 
-Another version of torch can change or remove them. So their users compare both on this machine, once, and
-run the public operations if the results differ or the private operation is absent (`private_works`).
+Another version of torch can change or remove them. So their users compare both on this machine,
+once, and run the public operations if the results differ or the private operation is absent
+(`private_works`).
 
-Axes: n rows, b sentences, k inputs and m outputs of a layer; h heads of queries, g of keys and values, e
-numbers of a head.
+Axes: n rows, b sentences, k inputs and m outputs of a layer; h heads of queries, g of keys and
+values, e numbers of a head.
 """
 
 import ctypes
@@ -41,7 +43,9 @@ def private_works(check: Callable[[], bool]) -> bool:
 def public_linear(
     values: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str
 ) -> Tensor:
-    """Return activation(values weight^T + bias) + residual: (n, k), (m, k), (m,), (n, m) -> (n, m)."""
+    """Return activation(values weight^T + bias) + residual: (n, k), (m, k), (m,), (n, m) ->
+    (n, m).
+    """
     result = F.linear(values, weight, bias)
     if activation != "none":
         result = ACTIVATIONS[activation](result)
@@ -59,7 +63,9 @@ def onednn_weight(weight: Tensor) -> Tensor:
 def onednn_linear(
     values: Tensor, ordered: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str
 ) -> Tensor:
-    """Do the same as `public_linear` in one operation: with a residual or an activation, not with both."""
+    """Do the same as `public_linear` in one operation: with a residual or an activation, not with
+    both.
+    """
     linear: Any = torch.ops.mkldnn._linear_pointwise
     if residual is not None:
         result: Tensor = linear.binary(values, residual, ordered, bias, "add")
@@ -69,8 +75,8 @@ def onednn_linear(
     return result
 
 
-# A linear layer of integers. The public operations are those of `public_linear` on the floating-point values
-# (inputs - zero) * input_scale and integers * weight_scales.
+# A linear layer of integers. The public operations are those of `public_linear` on the
+# floating-point values (inputs - zero) * input_scale and integers * weight_scales.
 
 
 def onednn_int8_weight(integers: Tensor) -> Tensor:
@@ -92,7 +98,9 @@ def onednn_int8_linear(
     dtype: torch.dtype,
     activation: str,
 ) -> Tensor:
-    """Return a layer of uint8 inputs (n, k) as `dtype`; uint8 outputs have the scale and the zero point."""
+    """Return a layer of uint8 inputs (n, k) as `dtype`; uint8 outputs have the scale and the zero
+    point.
+    """
     name, algorithm = ONEDNN_ACTIVATIONS[activation]
     result: Tensor = torch.ops.onednn.qlinear_pointwise(
         inputs,
@@ -148,7 +156,8 @@ def onednn_int8_linear_with_residual(
     return result
 
 
-# Attention of concatenated sentences. The public operation is `scaled_dot_product_attention`, for each alone.
+# Attention of concatenated sentences. The public operation is `scaled_dot_product_attention`, for
+# each alone.
 
 
 def flash_attention(
@@ -166,8 +175,8 @@ def flash_attention(
 ) -> Tensor:
     """Attention of queries (n, h, e), keys and values (n, g, e) -> (n, h, e).
 
-    The bounds (b + 1,) are the first row of each sentence, and the number of rows. `window` is the largest
-    distance of a key; 0: all keys.
+    The bounds (b + 1,) are the first row of each sentence, and the number of rows. `window` is the
+    largest distance of a key; 0: all keys.
     """
     operation: Any = torch.ops.aten._flash_attention_forward
     window_sizes = {}
@@ -196,7 +205,8 @@ def flash_attention(
 def compile_kernel(source: str, name: str) -> Any:
     """Return the kernel of this name. It can be called with a grid, a block and arguments.
 
-    `torch.cuda._compile_kernel` does the same, and first imports the tools for extensions, which takes long.
+    `torch.cuda._compile_kernel` does the same, and first imports the tools for extensions, which
+    takes long.
     """
     loader: Any = import_module("torch.cuda._utils")
     compiler = loader._get_nvrtc_library()
@@ -208,7 +218,15 @@ def compile_kernel(source: str, name: str) -> Any:
     major, minor = torch.cuda.get_device_capability()
     options = (ctypes.c_char_p * 1)(f"--gpu-architecture=sm_{major}{minor}".encode())
     program = ctypes.c_void_p()
-    call("CreateProgram", ctypes.byref(program), source.encode(), f"{name}.cu".encode(), 0, None, None)
+    call(
+        "CreateProgram",
+        ctypes.byref(program),
+        source.encode(),
+        f"{name}.cu".encode(),
+        0,
+        None,
+        None,
+    )
     call("CompileProgram", program, 1, options)
     size = ctypes.c_size_t()
     call("GetCUBINSize", program, ctypes.byref(size))

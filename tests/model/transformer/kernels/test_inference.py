@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 import sentkit
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.transformer.kernels import matmul
-from sentkit.model.transformer.kernels.inference import LONGEST_RUN, prepare_for_cpu, short_attention
+from sentkit.model.transformer.kernels.inference import (
+    LONGEST_RUN,
+    prepare_for_cpu,
+    short_attention,
+)
 from sentkit.model.transformer.kernels.matmul import faster_matmul, fused_matmul_works
 from sentkit.model.transformer.packed import SMALLEST_FILLED, filler, pack, spare_tokens
 from sentkit.model.transformer.readouts import apply_readouts
@@ -48,7 +52,9 @@ def test_a_filled_batch_gives_the_vectors_of_its_sentences(readout, monkeypatch)
     texts = ["a cat", "a dog sleeps on the warm floor", "rain", "two men talk about the weather"]
     encoder = sentkit.Encoder("nano", readout=readout, precision="fp32", device="cpu")
     plain = encoder.encode(texts)
-    monkeypatch.setattr("sentkit.model.transformer.encoder.filler", lambda lengths, spare: [max(lengths), 1])
+    monkeypatch.setattr(
+        "sentkit.model.transformer.encoder.filler", lambda lengths, spare: [max(lengths), 1]
+    )
 
     filled = encoder.encode(texts)
 
@@ -73,10 +79,15 @@ def test_states_and_readouts_in_float64_equal_those_of_padded_attention(
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12, msg=name)
 
 
-def test_states_in_float32_equal_those_of_transformers(saved, sentences, checkpoint, oracle, states):
+def test_states_in_float32_equal_those_of_transformers(
+    saved, sentences, checkpoint, oracle, states
+):
     batch = sentences(LENGTHS, checkpoint.config.vocab_size)
 
-    assert largest_difference(states(prepare_for_cpu(saved()), pack(batch)), oracle(checkpoint, batch)) < 1e-5
+    assert (
+        largest_difference(states(prepare_for_cpu(saved()), pack(batch)), oracle(checkpoint, batch))
+        < 1e-5
+    )
 
 
 def test_bfloat16_stays_as_near_to_float32_as_before(saved, sentences, checkpoint, states):
@@ -88,7 +99,9 @@ def test_bfloat16_stays_as_near_to_float32_as_before(saved, sentences, checkpoin
     assert (prepared - exact).norm() < 1.5 * (plain - exact).norm()
 
 
-def test_without_the_private_operations_plain_matmuls_run(saved, sentences, checkpoint, monkeypatch, states):
+def test_without_the_private_operations_plain_matmuls_run(
+    saved, sentences, checkpoint, monkeypatch, states
+):
     def absent(*arguments):
         raise AttributeError("_reorder_linear_weight")
 
@@ -140,14 +153,20 @@ def attention_by_loops(query, key, value):
     """Softmax of scaled products with the maximum subtracted, in Python floats, for one head."""
     mixed = []
     for q in query.tolist():
-        scores = [sum(a * b for a, b in zip(q, k, strict=True)) / math.sqrt(len(q)) for k in key.tolist()]
+        scores = [
+            sum(a * b for a, b in zip(q, k, strict=True)) / math.sqrt(len(q)) for k in key.tolist()
+        ]
         weights = [math.exp(score - max(scores)) for score in scores]
         columns = zip(*value.tolist(), strict=True)
-        mixed.append([sum(w * v for w, v in zip(weights, c, strict=True)) / sum(weights) for c in columns])
+        mixed.append(
+            [sum(w * v for w, v in zip(weights, c, strict=True)) / sum(weights) for c in columns]
+        )
     return torch.tensor(mixed)
 
 
-@pytest.mark.parametrize("size", [1.0, 6.55, 20.0], ids=["usual", "overflow with values", "overflow"])
+@pytest.mark.parametrize(
+    "size", [1.0, 6.55, 20.0], ids=["usual", "overflow with values", "overflow"]
+)
 @pytest.mark.parametrize("sign", [1, -1], ids=["positive", "negative"])
 def test_scores_that_overflow_or_vanish_use_softmax(size, sign):
     """exp(800) overflows, exp(-800) is 0, exp(86) is finite, but not 3 products with a value of 20.
@@ -166,7 +185,9 @@ def test_scores_that_overflow_or_vanish_use_softmax(size, sign):
 
 @pytest.mark.parametrize("family", ["bert", "mpnet"])
 def test_long_sentences_equal_padded_attention(family, make, tmp_path, load, sentences, states):
-    model = make(family, max_position_embeddings=2 * LONGEST_RUN, hidden_size=16, num_hidden_layers=2)
+    model = make(
+        family, max_position_embeddings=2 * LONGEST_RUN, hidden_size=16, num_hidden_layers=2
+    )
     model.save_pretrained(tmp_path)
     packed = pack(sentences([LONGEST_RUN + 1, LONGEST_RUN + 1, LONGEST_RUN, 3]))
 

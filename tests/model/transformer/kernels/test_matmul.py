@@ -5,7 +5,12 @@ import torch
 
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.transformer.kernels import matmul
-from sentkit.model.transformer.kernels.inference import Int8Block, factors_of, unsigned_scale, use_integers
+from sentkit.model.transformer.kernels.inference import (
+    Int8Block,
+    factors_of,
+    unsigned_scale,
+    use_integers,
+)
 from sentkit.model.transformer.kernels.matmul import (
     LARGEST_WEIGHTS,
     Int8Matmul,
@@ -16,7 +21,9 @@ from sentkit.model.transformer.kernels.matmul import (
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import apply_readouts
 
-needs_integers = pytest.mark.skipif(not largest_weight(), reason="this torch has no products of integers")
+needs_integers = pytest.mark.skipif(
+    not largest_weight(), reason="this torch has no products of integers"
+)
 WEIGHT = torch.tensor([[1.1, -2.0, 0.5], [0.0, 0.25, -4.0]])
 BIAS = torch.tensor([10.0, -1.0])
 
@@ -42,7 +49,9 @@ def test_a_product_is_that_of_integers(zero):
     residual = torch.tensor([[100.0, -7.0]]).expand(3, 2).contiguous()
 
     torch.testing.assert_close(product.to_float(inputs, torch.float32), expected)
-    torch.testing.assert_close(product.to_float(inputs, torch.float32, residual), expected + residual)
+    torch.testing.assert_close(
+        product.to_float(inputs, torch.float32, residual), expected + residual
+    )
 
 
 @needs_integers
@@ -100,7 +109,9 @@ LENGTHS = [40, 33, 33, 20, 7, 7, 7, 2, 1]
 
 @pytest.fixture
 def prepared(checkpoint, tmp_path, load, sentences):
-    """The checkpoint with blocks of integers, from as many tokens of others as the texts of the package."""
+    """The checkpoint with blocks of integers, from as many tokens of others as the texts of the
+    package.
+    """
     checkpoint.save_pretrained(tmp_path)
     bert = load(tmp_path)
     others = sorted(10 * LENGTHS, reverse=True)
@@ -140,7 +151,9 @@ def test_readouts_of_one_row_have_the_numbers_of_all_rows(prepared, checkpoint, 
 def test_factors_do_not_change_a_product(share):
     random = torch.Generator().manual_seed(0)
     values = torch.randn(20, 6, generator=random, dtype=torch.float64)
-    values *= torch.tensor([1.0, 50.0, 0.01, 3.0, 0.0, 1.0])  # one column is much larger, one is always 0
+    values *= torch.tensor(
+        [1.0, 50.0, 0.01, 3.0, 0.0, 1.0]
+    )  # one column is much larger, one is always 0
     weight = torch.randn(4, 6, generator=random, dtype=torch.float64)
     weight[:, 5] = 0
     largest = values.abs().amax(0)
