@@ -26,6 +26,7 @@ from sentkit.model.encoding import (
     Report,
     RowGroup,
     Tally,
+    batch_size,
     encode_groups,
     plan_batches,
 )
@@ -144,8 +145,9 @@ def counted(
         report(len(group.rows), plan.add(group))
         filled = tokens.take(np.flatnonzero(tokens.sizes))
         other_windows = [window for windows in filled.windows.values() for window in windows.others]
-        plan.batches += len(plan_batches(filled, encoding.budget))
-        plan.batches += len(plan_batches(TokenBlock.of(other_windows), encoding.budget))
+        budget = batch_size(filled, encoding.encoder, encoding.budget)
+        plan.batches += len(plan_batches(filled, budget))
+        plan.batches += len(plan_batches(TokenBlock.of(other_windows), budget))
         line_bytes = np.array([len(line) + 1 for line in group.rows.lines])
         plan.line_bytes += int(tokens.vectors[group.index[:, 0]] @ line_bytes)
 
@@ -234,7 +236,7 @@ def memory_of_rows(plan: Plan, encoding: Encoding) -> int:
     A group is read ahead, tokenized, encoded by each of the threads, and written.
     """
     encoder = encoding.encoder
-    groups = encoder.groups_at_once + AHEAD + 2
+    groups = encoder.groups_at_once + max(AHEAD, encoder.groups_at_once) + 2
     rows = min(plan.rows, LAST_GROUP * groups)
     vectors = 4 * encoder.width * len(encoder.specs)
     line = plan.line_bytes // max(1, plan.rows)
