@@ -23,6 +23,7 @@ from sentkit.formats.vectors.vectors import ENCODINGS
 from sentkit.model.encoding import (
     AHEAD,
     LAST_GROUP,
+    WORTH_TELLING,
     Report,
     RowGroup,
     Tally,
@@ -193,11 +194,11 @@ def estimates(
     if is_safetensors(path) or not is_compressed:
         bytes_of_text = bytes_of_vector(first_group, encoding, path)
         total = round(plan.line_bytes + bytes_of_text * plan.texts) * len(encoder.specs)
-    return {
-        "bytes_estimate": total,
-        "seconds_estimate": max(1, round(seconds)),
-        "memory_estimate": memory,
-    }
+    record = {"bytes_estimate": total, "seconds_estimate": max(1, round(seconds))}
+    share_of_bf16 = encoder.bf16_share_of_time()
+    if share_of_bf16 is not None and share_of_bf16 <= WORTH_TELLING:
+        record["seconds_estimate_bf16"] = max(1, round(share_of_bf16 * seconds))
+    return record | {"memory_estimate": memory}
 
 
 def bytes_of_vector(group: RowGroup, encoding: Encoding, path: str) -> float:

@@ -56,6 +56,7 @@ from sentkit.model.transformer.kernels.matmul import (
     gain_of_int8,
     largest_weight,
 )
+from sentkit.model.transformer.kernels.precision_gain import bf16_time_of_encoding
 from sentkit.model.transformer.packed import TILE, Packed, filler, pack_block, spare_tokens
 from sentkit.model.transformer.readouts import (
     Convolution,
@@ -170,6 +171,7 @@ class TransformerEncoder(TokenEncoder):
         self.integers = precision == INT8
         if self.integers and self.device.type != "cpu":
             raise UsageError(f"--precision {INT8} needs --device cpu", advice="use bf16 on a GPU")
+        self.has_default_precision = precision == "auto"
         if self.integers:
             precision = "fp32"  # of all that is not computed with integers
         self.dtype = pick_precision(precision, self.device)
@@ -332,6 +334,13 @@ class TransformerEncoder(TokenEncoder):
             kernels=self.kernels,
             machine=machine,
         )
+
+    def bf16_share_of_time(self) -> float | None:
+        """Measure the time of bf16 as a share of that of fp32, if the user did not choose."""
+        on_cpu = self.device.type == "cpu"
+        if not (on_cpu and self.has_default_precision and isinstance(self.body, Bert)):
+            return None
+        return bf16_time_of_encoding(self.body.architecture, self.products)
 
     def read_of(self, packed: Packed) -> Packed:
         """The batch as readouts reduce it, for classes that change `read`."""
