@@ -31,6 +31,8 @@ from sentkit.escaping import (
 ERASE = "\r\033[K"
 INTERVAL = {"bar": 0.1, "log": 60.0, "verbose log": 10.0}  # seconds between two reports
 SHORTEST = 0.1  # seconds of which a share is reported
+SECONDS_BEFORE_ADVICE = 10.0
+LONG_RUN = 60.0  # seconds of a run that gets advice
 NAME_COLUMN = 26  # of `print_described`: the largest width of the names
 MEANING = 30  # and the smallest width of the texts
 PAGE = 1000  # lines of a table below one header
@@ -183,6 +185,24 @@ class ProgressWriter:
         if console.quiet:
             self.form = ""
         self.start = self.last = clock()
+        self.advice: Callable[[], str | None] | None = None
+
+    def advise(self, advice: Callable[[], str | None]) -> None:
+        """Measure once, when a run turns out to be long, whether there is a faster way."""
+        self.advice = advice
+
+    def advise_if_long(self, share: float | None) -> None:
+        """`share` of the work is done; None: its size is unknown."""
+        seconds = self.clock() - self.start
+        if self.advice is None or self.console.quiet or seconds < SECONDS_BEFORE_ADVICE:
+            return
+        expected = seconds / share if share else seconds
+        if expected <= LONG_RUN:
+            return
+        message = self.advice()
+        self.advice = None
+        if message is not None:
+            self.say(message)
 
     def due(self) -> bool:
         """Whether it is time for a report, which is then written."""
@@ -224,9 +244,16 @@ class RowProgress(ProgressWriter):
         super().__init__(console, clock)
         self.share: Share = inputs.counter.share if inputs is not None else lambda rows: None
 
+    def begin(self, encoder: Any) -> None:
+        """Print what is known of an encoder. A long run measures whether it has a faster way."""
+        self.console.loaded(encoder)
+        self.advise(encoder.faster_way)
+
     def add(self, rows: int, tokens: int = 0) -> None:
         self.rows += rows
         self.tokens += tokens
+        if self.advice is not None:
+            self.advise_if_long(self.share(self.rows + self.skipped))
         if self.due():
             words = [f"{self.rows} rows", f"{self.rows / self.seconds():.0f} rows/s"]
             if self.tokens:
@@ -345,6 +372,8 @@ class StepProgress(ProgressWriter):
         if not self.first[1]:
             self.first = self.clock(), record["step"]
         self.remaining = self._time_left(record["step"], record["of"])
+        if self.advice is not None:
+            self.advise_if_long(self._share_done(record["step"], record["of"]))
         if self.due():
             terms = [f"{name} {value:.4g}" for name, value in record["terms"].items()]
             speed = [f"{record['tokens_per_s']} tokens/s", f"lr {record['lr'][0]:.3g}"]
@@ -369,14 +398,18 @@ class StepProgress(ProgressWriter):
             words += self.remaining
         self.say(f"{run}step {record['step']}:  {', '.join(words)}")
 
+    def _share_done(self, step: int, steps: int) -> float:
+        """The share of this run and all later ones, without the first step."""
+        done = step - self.first[1]
+        remaining = steps - step + steps * self.later_work
+        return done / (done + remaining or 1)
+
     def _time_left(self, step: int, steps: int) -> list[str]:
         """The estimated time left for this run and all later ones, from the steps of this one."""
-        start, first = self.first
-        done = step - first
-        remaining = steps - step + steps * self.later_work
-        if not done or not remaining:
+        share = self._share_done(step, steps)
+        if share in (0, 1):
             return []
-        words = time_left(done / (done + remaining), self.clock() - start)
+        words = time_left(share, self.clock() - self.first[0])
         if self.runs > 1:
             words = [f"{text} for {self.runs} runs" for text in words]
         return words

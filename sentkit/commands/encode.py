@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 PLAN_NAMES = {
     "bytes_estimate": "disk",
     "seconds_estimate": "time",
+    "seconds_estimate_bf16": "time with --precision bf16",
     "memory_estimate": "memory",
     "blocks": "blocks to write",
     "all_blocks": "blocks (useful tasks)",
@@ -265,7 +266,7 @@ def encode(
             if dry_run:
                 print_plan_of_files(output.path, encoding, inputs, progress)
                 return
-            console.loaded(encoder)
+            progress.begin(encoder)
             if in_folder:
                 tally = write_folder(
                     folder_options, existing, output.path, encoding, inputs, progress, check_stop
@@ -320,6 +321,7 @@ def print_plan(plan: dict[str, Any]) -> None:
         "bytes_estimate": in_byte_units,
         "memory_estimate": in_byte_units,
         "seconds_estimate": in_clock_time,
+        "seconds_estimate_bf16": in_clock_time,
     }
     pairs = list[tuple[str, str]]()
     for name, value in plan.items():

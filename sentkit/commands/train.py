@@ -230,7 +230,12 @@ def train(
             inputs=inputs_of({"FILE": rows.paths, "-m": base, **reads}),
             stop=stop,
             reporter=Reporter(
-                console.report, console.note, console.warn, progress.begin, progress.take
+                say=console.report,
+                note=console.note,
+                warn=console.warn,
+                begin=progress.begin,
+                step=progress.take,
+                advise=progress.advise,
             ),
             device=device,
             threads=threads,

@@ -3,7 +3,8 @@
 Blocks of rows are joined to groups. The texts of a group are tokenized, each distinct text once,
 and encoded in batches of similar length. The first groups are small, so that output starts early;
 later groups are large, so that they batch efficiently. Groups and batches depend only on the texts,
-not on the reads of a pipe, time or threads. The windows of a long text can be in several batches.
+not on the reads of a pipe, time or threads. A CPU divides a group with few tokens into small
+batches, so that many threads have work. The windows of a long text can be in several batches.
 """
 
 from collections import deque
@@ -37,7 +38,11 @@ LAST_GROUP = 8192
 WIDE_GROUP = 128  # rows, for vectors with tens of thousands of numbers
 MAX_GROUP_CHARACTERS = 8_000_000  # limits memory if rows are very long
 BUDGETS = {"cpu": 4096, "cuda": 65536}  # tokens in a batch
+# Batches of a group, if they are large enough. 64 threads then have four each, the last of which
+# leaves an eighth of them without work at most.
+BATCHES_OF_GROUP = 256
 AHEAD = 2  # groups
+WORTH_TELLING = 0.8  # of the time of the default precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +95,19 @@ def tokenized_groups(
     rejects: Rejects,
     *,
     on_truncate: str = "warn",
+    first: int = FIRST_GROUP,
     largest: int = LAST_GROUP,
 ) -> Iterator[RowGroup]:
-    """Return groups of rows with the tokens of their distinct texts. Bad rows go to `rejects`."""
+    """Return groups of rows with the tokens of their distinct texts. Bad rows go to `rejects`.
+
+    The first group has `first` rows. A caller that waits for all vectors starts with a large one.
+    """
     if tokenizer.whole:
+        first = FIRST_GROUP
         largest = WIDE_GROUP
     groups = chain.from_iterable(
-        tokenize_group(rows, tokenizer, rejects, on_truncate) for rows in grouped(blocks, largest)
+        tokenize_group(rows, tokenizer, rejects, on_truncate)
+        for rows in grouped(blocks, first, largest)
     )
     if tokenizer.whole:
         return iter(list(groups))
@@ -120,11 +131,13 @@ def whole_if_small(groups: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], int 
     return iter(first_groups), sum(int(tokens.sizes.sum()) for tokens in tokens_of_groups)
 
 
-def grouped(blocks: Iterable[RowBlock], largest: int = LAST_GROUP) -> Iterator[RowBlock]:
+def grouped(
+    blocks: Iterable[RowBlock], first: int = FIRST_GROUP, largest: int = LAST_GROUP
+) -> Iterator[RowBlock]:
     """Group rows into blocks of 32, 128, 512, 2048, 8192, 8192 ... rows, or fewer if the texts are
     long.
     """
-    size = FIRST_GROUP
+    size = first
     characters_left = MAX_GROUP_CHARACTERS
     group = empty_block()
     for block in blocks:
@@ -309,6 +322,9 @@ class TokenEncoder:
     device: Any = "cpu"
     precision: str = "fp32"
     budget: int  # number of tokens in a batch; only a batch of one text can exceed it
+    smallest_batch: int | None = (
+        None  # tokens; None: groups with few tokens have large batches, too
+    )
 
     @property
     def batches_at_once(self) -> int:
@@ -321,6 +337,17 @@ class TokenEncoder:
         them.
         """
         return 0
+
+    def bf16_share_of_time(self) -> float | None:
+        """The time of bf16 as a share of that of fp32; None if this is no choice here."""
+        return None
+
+    def faster_way(self) -> str | None:
+        """The sentence for a long run about a precision that is much faster, if there is one."""
+        share = self.bf16_share_of_time()
+        if share is None or share > WORTH_TELLING:
+            return None
+        return f"--precision bf16 takes about {share:.2f} x the time on this CPU"
 
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]:
         """Yield the vectors (b, d) of each batch, of all windows."""
@@ -361,7 +388,8 @@ def computed_ahead(
         return
     pool = ThreadPoolExecutor(threads)
     try:
-        for result in ahead((pool.submit(function, item) for item in items), AHEAD):
+        submitted = (pool.submit(function, item) for item in items)
+        for result in ahead(submitted, max(AHEAD, threads)):
             yield result.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -428,6 +456,7 @@ def encode_texts(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Arra
         for array, vectors in zip(zeros, vectors_of_filled, strict=bool(vectors_of_filled)):
             array[has_tokens] = vectors
         return zeros
+    budget = batch_size(tokens, encoder, budget)
     if tokens.windows:
         return encode_windows(tokens, encoder, budget)
     batches_of_texts = plan_batches(tokens, budget)
@@ -505,6 +534,17 @@ def finish(vectors: Arrays, steps: Sequence[Step]) -> Arrays:
     for step in steps:
         vectors = [applied(step, array) for array in vectors]
     return vectors
+
+
+def batch_size(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> int:
+    """Return the number of tokens in a batch of these texts, at most `budget`.
+
+    It depends on the texts and the model, not on the number of threads.
+    """
+    if encoder.smallest_batch is None:
+        return budget
+    share = -(-int(tokens.sizes.sum()) // BATCHES_OF_GROUP)
+    return min(budget, max(share, encoder.smallest_batch))
 
 
 def plan_batches(tokens: TokenBlock, budget: int) -> list[Ints]:

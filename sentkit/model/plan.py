@@ -23,9 +23,11 @@ from sentkit.formats.vectors.vectors import ENCODINGS
 from sentkit.model.encoding import (
     AHEAD,
     LAST_GROUP,
+    WORTH_TELLING,
     Report,
     RowGroup,
     Tally,
+    batch_size,
     encode_groups,
     plan_batches,
 )
@@ -144,8 +146,9 @@ def counted(
         report(len(group.rows), plan.add(group))
         filled = tokens.take(np.flatnonzero(tokens.sizes))
         other_windows = [window for windows in filled.windows.values() for window in windows.others]
-        plan.batches += len(plan_batches(filled, encoding.budget))
-        plan.batches += len(plan_batches(TokenBlock.of(other_windows), encoding.budget))
+        budget = batch_size(filled, encoding.encoder, encoding.budget)
+        plan.batches += len(plan_batches(filled, budget))
+        plan.batches += len(plan_batches(TokenBlock.of(other_windows), budget))
         line_bytes = np.array([len(line) + 1 for line in group.rows.lines])
         plan.line_bytes += int(tokens.vectors[group.index[:, 0]] @ line_bytes)
 
@@ -191,11 +194,11 @@ def estimates(
     if is_safetensors(path) or not is_compressed:
         bytes_of_text = bytes_of_vector(first_group, encoding, path)
         total = round(plan.line_bytes + bytes_of_text * plan.texts) * len(encoder.specs)
-    return {
-        "bytes_estimate": total,
-        "seconds_estimate": max(1, round(seconds)),
-        "memory_estimate": memory,
-    }
+    record = {"bytes_estimate": total, "seconds_estimate": max(1, round(seconds))}
+    share_of_bf16 = encoder.bf16_share_of_time()
+    if share_of_bf16 is not None and share_of_bf16 <= WORTH_TELLING:
+        record["seconds_estimate_bf16"] = max(1, round(share_of_bf16 * seconds))
+    return record | {"memory_estimate": memory}
 
 
 def bytes_of_vector(group: RowGroup, encoding: Encoding, path: str) -> float:
@@ -234,7 +237,7 @@ def memory_of_rows(plan: Plan, encoding: Encoding) -> int:
     A group is read ahead, tokenized, encoded by each of the threads, and written.
     """
     encoder = encoding.encoder
-    groups = encoder.groups_at_once + AHEAD + 2
+    groups = encoder.groups_at_once + max(AHEAD, encoder.groups_at_once) + 2
     rows = min(plan.rows, LAST_GROUP * groups)
     vectors = 4 * encoder.width * len(encoder.specs)
     line = plan.line_bytes // max(1, plan.rows)

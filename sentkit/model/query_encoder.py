@@ -16,6 +16,7 @@ from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.vectors import VectorBlock, refuse_not_finite
 from sentkit.model import Model, find_encoder
 from sentkit.model.encoding import (
+    LAST_GROUP,
     Report,
     RowGroup,
     Tally,
@@ -207,7 +208,8 @@ def text_rows(texts: Sequence[str]) -> Iterator[RowBlock]:
 
 
 def prepare_list(texts: Sequence[str], tokenizer: TextTokenizer) -> Iterator[RowGroup]:
-    return tokenized_groups(text_rows(texts), tokenizer, Rejects())
+    """Tokenize texts whose vectors are needed all at once: the first group is a large one."""
+    return tokenized_groups(text_rows(texts), tokenizer, Rejects(), first=LAST_GROUP)
 
 
 def encode_list(

@@ -27,6 +27,8 @@ class Reporter:
     # runs.
     begin: Callable[[float, int], None] = lambda later_work, runs: None
     step: Callable[[Mapping[str, Any]], None] = lambda record: None
+    # A function that measures a faster way, for runs that turn out to be long.
+    advise: Callable[[Callable[[], str | None]], None] = lambda advice: None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,6 @@ from sentkit.model.checkpoint_reading import (
     steps_of_checkpoint,
 )
 from sentkit.model.encoding import BUDGETS, Arrays, Tally, TokenEncoder, encode_texts
-from sentkit.model.encoding import batches as batches_of
 from sentkit.model.forks import PREPARING, ForkLock, working
 from sentkit.model.reading import width_behind
 from sentkit.model.text.tokens import TokenBlock, check_ids
@@ -57,6 +56,7 @@ from sentkit.model.transformer.kernels.matmul import (
     gain_of_int8,
     largest_weight,
 )
+from sentkit.model.transformer.kernels.precision_gain import bf16_time_of_encoding
 from sentkit.model.transformer.packed import TILE, Packed, filler, pack_block, spare_tokens
 from sentkit.model.transformer.readouts import (
     Convolution,
@@ -171,6 +171,7 @@ class TransformerEncoder(TokenEncoder):
         self.integers = precision == INT8
         if self.integers and self.device.type != "cpu":
             raise UsageError(f"--precision {INT8} needs --device cpu", advice="use bf16 on a GPU")
+        self.has_default_precision = precision == "auto"
         if self.integers:
             precision = "fp32"  # of all that is not computed with integers
         self.dtype = pick_precision(precision, self.device)
@@ -183,6 +184,8 @@ class TransformerEncoder(TokenEncoder):
             body, weights = self._load(pool)
             if self.device.type == "cpu":
                 self._divide_cpu(body)
+                if isinstance(body, Bert):
+                    self.smallest_batch = smallest_batch(body)
             if self.integers and gain_of_int8() < FASTER_INT8:
                 self.integers = False
                 problem = "no fast products of integers on this CPU or in this torch"
@@ -221,8 +224,8 @@ class TransformerEncoder(TokenEncoder):
 
     @property
     def groups_at_once(self) -> int:
-        """Command, 2: no thread of a CPU waits, and a GPU has work while the vectors of a group are
-        read.
+        """Command, 2 or more: no thread of a CPU waits for the last batch of a group, and a GPU has
+        work while the vectors of a group are read.
 
         Program, 1 on a GPU, and 0 on a CPU: Ctrl-C ends it.
         """
@@ -231,8 +234,10 @@ class TransformerEncoder(TokenEncoder):
             if on_gpu:
                 return 1
             return 0
-        if on_gpu or self.threads:
+        if on_gpu:
             return 2
+        if self.threads:
+            return 2 + self.threads // THREADS_OF_GROUP
         return 0
 
     def _load(
@@ -330,6 +335,13 @@ class TransformerEncoder(TokenEncoder):
             machine=machine,
         )
 
+    def bf16_share_of_time(self) -> float | None:
+        """Measure the time of bf16 as a share of that of fp32, if the user did not choose."""
+        on_cpu = self.device.type == "cpu"
+        if not (on_cpu and self.has_default_precision and isinstance(self.body, Bert)):
+            return None
+        return bf16_time_of_encoding(self.body.architecture, self.products)
+
     def read_of(self, packed: Packed) -> Packed:
         """The batch as readouts reduce it, for classes that change `read`."""
         return packed
@@ -381,24 +393,16 @@ class TransformerEncoder(TokenEncoder):
         self, batches: Sequence[TokenBlock], threads: int
     ) -> Iterator[Arrays]:
         """Yield the vectors of each batch, when all of them are computed."""
-        # The batches of few texts are divided, so that all threads have work. Transformers has all
-        # threads.
-        if isinstance(self.body, Bert):
-            pool = one_thread_each(threads)
-            chunks = [divided(batch, share_of(batches)) for batch in batches]
-        else:
-            pool = one_thread_each(1, threads)
-            chunks = [[batch] for batch in batches]
+        # A thread of transformers has all threads.
+        computes_alone = isinstance(self.body, Bert)
+        pool = one_thread_each(threads) if computes_alone else one_thread_each(1, threads)
 
-        def vectors_of(chunk: TokenBlock) -> Arrays:
+        def vectors_of(batch: TokenBlock) -> Arrays:
             _ = self.network  # it waits for the thread that prepares it
             with working():
-                return self._start(chunk)()
+                return self._start(batch)()
 
-        vectors = iter(run_all(vectors_of, chain.from_iterable(chunks), pool))
-        for chunks_of_batch in chunks:
-            arrays = [next(vectors) for _ in chunks_of_batch]
-            yield [np.concatenate(of_readout) for of_readout in zip(*arrays, strict=True)]
+        yield from run_all(vectors_of, batches, pool)
 
     @classmethod
     def free_network(cls) -> None:
@@ -481,21 +485,20 @@ def load_for_program(
         pool.shutdown(wait=False)
 
 
-SHARES = 8  # chunks of the batches of a group, if it has few tokens
-# Tokens in a chunk. With 256, nano and MiniLM need 1.2 to 1.4 x the CPU time of 512, with 4,096
-# that of 512.
-SMALLEST_SHARE = 512
+# Products of a batch: below them, the calls of a batch take more than a tenth of its time.
+PRODUCTS_OF_BATCH = 1 << 33
+FEWEST_TOKENS = 512
+THREADS_OF_GROUP = 16  # a group has batches for so many threads, also at its end
 
 
-def share_of(batches: Sequence[TokenBlock]) -> int:
-    """Return the number of tokens in a chunk. It does not depend on the number of threads."""
-    tokens = sum(len(batch.ids) for batch in batches)
-    return max(SMALLEST_SHARE, -(-tokens // SHARES))
-
-
-def divided(batch: TokenBlock, most_tokens: int) -> list[TokenBlock]:
-    """Return chunks of a batch, longest text first, in its order."""
-    return [batch.take(rows) for rows in batches_of(batch.lengths, most_tokens)]
+def smallest_batch(body: Bert) -> int:
+    """Return the number of tokens in a small batch: 512 for base size, 1,024 for all-MiniLM-L6-v2,
+    4,096 for nano.
+    """
+    weights = sum(weight.numel() for weight in body.blocks.parameters())
+    tokens = -(-PRODUCTS_OF_BATCH // max(1, weights))
+    power_of_two = 1 << (tokens - 1).bit_length()
+    return min(max(power_of_two, FEWEST_TOKENS), BUDGETS["cpu"])
 
 
 def rules_of(body: Bert | TransformersModel) -> list[Any]:

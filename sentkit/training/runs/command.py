@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from sentkit.formats.checkpoints.command_record import MODEL, command_record
 from sentkit.formats.files import is_pipe, together
 from sentkit.formats.rows.rows import Inputs, ReadCounter, Rejects
 from sentkit.formats.vectors.store import common_fields
+from sentkit.model.encoding import WORTH_TELLING
+from sentkit.model.transformer.architecture import Architecture
 from sentkit.model.transformer.device import pick_device
 from sentkit.training.base import Base, StaticBase, open_named
 from sentkit.training.catalogue import METHODS
@@ -108,12 +111,16 @@ def perform_group(group: Sequence[Run], inputs: Inputs, later_runs: Sequence[Run
     """Train the runs that read the same base and rows. The later runs are those of other groups."""
     with lock_rows(group[0]):
         base = open_given(group[0])
+        has_default_precision = group[0].settings.precision == "auto"
         group, choices = settled(group, base)
         run = group[0]
         for choice in choices:
             run.reporter.say(choice)
         warn_about_base(run, base)
         run.reporter.note(f"{run.processes.device}, {run.settings.precision}")
+        on_cpu = run.processes.device.type == "cpu"
+        if has_default_precision and on_cpu and base.architecture is not None:
+            run.reporter.advise(partial(faster_training, base.architecture))
 
         # The rows, on --dev and --test, and of training.
         dev: Dev | None = None
@@ -246,6 +253,16 @@ def has_runs(folder: Path) -> bool:
 def lock_rows(run: Run) -> AbstractContextManager[None]:
     """Lock the folder of the token files, which all runs of a command share."""
     return lock_folder(run.rows_folder, "rows.lock", first=run.processes.first, temporary=CORPUS)
+
+
+def faster_training(architecture: Architecture) -> str | None:
+    """Measure whether training with bf16 is faster on this CPU."""
+    from sentkit.model.transformer.kernels.precision_gain import bf16_time_of_training
+
+    share = bf16_time_of_training(architecture)
+    if share > WORTH_TELLING:
+        return None
+    return f"--precision bf16 takes about {share:.2f} x the time on this CPU"
 
 
 def open_given(run: Run) -> Base:

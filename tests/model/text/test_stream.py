@@ -48,7 +48,7 @@ class Letters:
 class Sums:
     """An encoder of two readouts: (sum, length) and (first)."""
 
-    groups_at_once, steps = 0, ()
+    groups_at_once, steps, smallest_batch = 0, (), None
 
     def __init__(self):
         self.batches = []

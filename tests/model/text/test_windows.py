@@ -97,7 +97,7 @@ def test_windows_cover_all_tokens_at_equal_distances_and_each_token_counts_once(
 class Means:
     """An encoder whose vectors are the mean of the numbers and 1, and then twice as long."""
 
-    groups_at_once, width, specs = 0, 2, (None,)
+    groups_at_once, width, specs, smallest_batch = 0, 2, (None,), None
     steps = (lambda vectors: 2 * vectors,)
 
     def encode(self, batches):
