@@ -265,9 +265,8 @@ def synonym(words: Sequence[str], draw: Draw, amount: Amount, synonyms: Synonyms
         before, core, after = split_words[index]
         choices = synonyms[plain(core)]
         model = core
-        if (
-            not plain(core).replace("'", "").isalpha()
-        ):  # such as U.S., whose synonyms are no acronyms
+        # A word such as U.S. is in capitals, but its synonyms are no acronyms.
+        if not plain(core).replace("'", "").isalpha():
             model = core[:1]
         replacement = written_like(model, choices[draw.below(len(choices))])
         changed[index] = f"{before}{replacement}{after}"
@@ -293,12 +292,13 @@ WITH_IS = listed("""
     he's she's it's that's this's there's here's what's who's where's how's let's
 """)  # after other words, 's is often a genitive
 WITH_NOT = {"can't": "can", "cannot": "can", "won't": "will", "shan't": "shall", "ain't": "is"}
+# from "ca n't", the spelling of treebanks
 CUT = {
     "ca": "can",
     "wo": "will",
     "sha": "shall",
     "ai": "is",
-}  # from "ca n't", the spelling of treebanks
+}
 
 # These words are capitalised only at the beginning of a sentence.
 SMALL = listed("""

@@ -69,9 +69,8 @@ class Directions:
         numbers = np.arange(self.count, self.count + len(remaining)) + 1
         indices = self.random.integers(0, numbers)
         chosen = np.flatnonzero(indices < len(self.sample))
-        self.sample[indices[chosen]] = remaining[
-            chosen
-        ]  # of two rows at one index the later one is kept
+        # of two rows at one index the later one is kept
+        self.sample[indices[chosen]] = remaining[chosen]
         self.count += len(remaining)
 
     def mean_cosine(self) -> float | None:

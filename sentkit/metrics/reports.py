@@ -168,9 +168,8 @@ def compare(a: GoldPairs, b: GoldPairs, options: ScoreOptions, *, count: int = R
     groups_b = weighted_groups(b, options.aggregate)
     changes = np.subtract(average(groups_a), average(groups_b)).tolist()
     resampled_changes = resampled(groups_a, count=count, seed=options.seed)
-    resampled_changes -= resampled(
-        groups_b, count=count, seed=options.seed
-    )  # same rows: see `resample`
+    # same rows: see `resample`
+    resampled_changes -= resampled(groups_b, count=count, seed=options.seed)
     return {
         **header(b, options),
         **differences(KINDS, changes, resampled_changes),
@@ -245,9 +244,8 @@ def table_lines(record: Record) -> Iterator[dict[str, str]]:
     file = record["file"]
     encoder = label_of(record["encoder"])
     against = record.get("against")
-    is_cut = (
-        against is not None and "dim" in against
-    )  # compared by the first numbers of the vectors
+    # compared by the first numbers of the vectors
+    is_cut = against is not None and "dim" in against
     if is_cut:
         file = f"  dim {record['dim']}"
         encoder = ""
@@ -257,9 +255,8 @@ def table_lines(record: Record) -> Iterator[dict[str, str]]:
         rows.append([f"  {name}{chosen}", "", "", *correlations(average)])
     for name, group in record.get("groups", {}).items():
         rows.append([f"  {name}", "", str(group["n"]), *correlations(group)])
-    if (
-        "seen" in record
-    ):  # how many pairs occur in the training rows, and the correlation without them
+    # how many pairs occur in the training rows, and the correlation without them
+    if "seen" in record:
         seen = record["seen"]
         without = seen["without"]
         for level, label in SEEN.items():

@@ -138,9 +138,8 @@ def resample(a: ArrayLike, b: ArrayLike, *, count: int = RESAMPLES, seed: Seed) 
 
     powers = np.stack([centred_a, centred_b, centred_a**2, centred_b**2, centred_a * centred_b])
     sums = np.empty((5, count))  # of the powers
-    rank_sums = np.empty(
-        (3, count)
-    )  # of the squares of the ranks of a and of b, and of their product
+    # of the squares of the ranks of a and of b, and of their product
+    rank_sums = np.empty((3, count))
     done = 0
     for counts_of_rows in multiplicities(n, count, seed):
         size = len(counts_of_rows)
@@ -233,9 +232,8 @@ def fisher_interval(kind: str, correlation: float, pairs: int) -> list[float]:
     if kind == "spearman":
         numerator += correlation**2 / 2.0
     variance = numerator / (pairs - 3)
-    with np.errstate(
-        divide="ignore"
-    ):  # a perfect correlation becomes infinite, and tanh reverses it
+    # a perfect correlation becomes infinite, and tanh reverses it
+    with np.errstate(divide="ignore"):
         middle = np.arctanh(correlation)
     reach = QUANTILE * math.sqrt(variance)
     return [100.0 * math.tanh(middle - reach), 100.0 * math.tanh(middle + reach)]

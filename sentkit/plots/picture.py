@@ -41,9 +41,8 @@ class Series:
     term: bool = False  # a part of what another panel shows: thin lines and hollow points
     joined: int = 1  # so many consecutive points are joined by a line
     faint: bool = False  # in the background, in grey
-    fields: Mapping[str, Sequence[Any]] = field(
-        default_factory=dict
-    )  # further fields of the records
+    # further fields of the records
+    fields: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

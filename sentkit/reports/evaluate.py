@@ -292,11 +292,12 @@ class Evaluator:
         return label_of(encoder.specs[0].emb)
 
 
+# in the file of a result
 REQUIRED = {
     "value": float | int | None,
     "deviations": dict,
     "encoder": str,
-}  # in the file of a result
+}
 
 
 def record_of(result: Result) -> dict[str, Any]:

@@ -178,9 +178,8 @@ def other_readouts(measured: Sequence[Measured], baseline: Row | None) -> list[s
     """Warnings about rows whose readout differs from that of the baseline, if no argument chose
     either.
     """
-    readouts = {
-        entry.row: entry.readout.partition("/")[0] for entry in measured
-    }  # without later transforms
+    # without later transforms
+    readouts = {entry.row: entry.readout.partition("/")[0] for entry in measured}
     base_readout = readouts.get(baseline) if baseline is not None else None
     if baseline is None or base_readout is None or baseline.readout is not None:
         return []

@@ -86,9 +86,8 @@ class Settings:
     warn: Callable[[str], None]
 
 
-Files = Mapping[
-    str, str
-]  # part of a test set -> its vector file; "rows" are those of `TestSet.path`
+# part of a test set -> its vector file; "rows" are those of `TestSet.path`
+Files = Mapping[str, str]
 
 
 def correlation_of(

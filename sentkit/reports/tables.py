@@ -359,9 +359,8 @@ def latex_lines(table: Table) -> Iterator[str]:
     yield rf"\begin{{tabular}}{{{'l' * len(table.names)}{'r' * len(table.columns)}}}"
     yield r"\toprule"
     yield row((*table.names, *table.columns))
-    for _, lines in groupby(
-        table.lines, key=lambda line: line.here
-    ):  # measured, then published ones
+    # measured, then published ones
+    for _, lines in groupby(table.lines, key=lambda line: line.here):
         yield r"\midrule"
         for line in lines:
             yield row((*line.names, *line.cells))

@@ -52,9 +52,8 @@ class Base:
     architecture: Architecture | None = (
         None  # None for a static model, and if transformers runs the model
     )
-    sides: Mapping[str, str] = field(
-        default_factory=dict
-    )  # prompts of sides; none: that of the tokenizers
+    # prompts of sides; none: that of the tokenizers
+    sides: Mapping[str, str] = field(default_factory=dict)
     dropped_steps: str = (
         ""  # declared steps after the readout; the new checkpoint does not have them
     )
@@ -62,9 +61,8 @@ class Base:
     # equal to resume a run, the lineage for the checkpoint, and `mismatch(tokenizer, family)`, a
     # warning or "".
     entries: Any = None
-    labels: tuple[
-        str, ...
-    ] = ()  # prediction targets, for methods that classify by the labels of the rows
+    # prediction targets, for methods that classify by the labels of the rows
+    labels: tuple[str, ...] = ()
 
     @property
     def declared(self) -> Readout | None:
@@ -198,9 +196,8 @@ def open_base(
     else:
         stored = read_weights(checkpoint.transformer, checkpoint.name)
         fit(canonical(stored, architecture), architecture, source=checkpoint.name)
-        hash_of_weights = weights_hash(
-            stored, with_pooler=True
-        )  # with heads, which methods may train
+        # with heads, which methods may train
+        hash_of_weights = weights_hash(stored, with_pooler=True)
         rules = [
             *architecture.rules,
             architecture.dropout,

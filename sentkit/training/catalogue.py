@@ -265,9 +265,8 @@ def load_user_method(name: str) -> LoadedMethod:
             try:
                 module = import_module(source)
             except ModuleNotFoundError as error:
-                if not f"{source}.".startswith(
-                    f"{error.name}."
-                ):  # a module that the user's module imports
+                # a module that the user's module imports
+                if not f"{source}.".startswith(f"{error.name}."):
                     raise
                 raise UsageError(f"{name}: no module {error.name}", advice=advice) from error
         method_class = getattr(module, class_name, None)

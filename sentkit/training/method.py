@@ -85,12 +85,13 @@ class Needs:
 
     packed: str = ""  # a feature that models of transformers lack
     head: bool = False  # this feature is a head or a pooler, so decoders lack it too
+    # of the readouts that it can train
     reductions: Collection[str] = (
         "cls",
         "mean",
         "max",
         "last",
-    )  # of the readouts that it can train
+    )
     row_wise: bool = False  # each row has a separate loss: one term, nothing is gathered
     static: bool = False  # needs only the vectors of texts, so it can train a static model
     entries: Callable[[str], Any] | None = None  # reads the file of --entries
@@ -103,20 +104,17 @@ class Needs:
 class Finished:
     """The parts of a finished checkpoint besides the trained encoder."""
 
-    heads: dict[
-        str, Tensor
-    ]  # tensors that exist only in training; they are saved in a separate file
+    # tensors that exist only in training; they are saved in a separate file
+    heads: dict[str, Tensor]
     tensors: dict[str, Tensor] = field(default_factory=dict)  # more tensors of the checkpoint
     whole: bool = (
         False  # `tensors` are all tensors, and those of the encoder and the base are not added
     )
-    config: dict[str, Any] = field(
-        default_factory=dict
-    )  # fields of config.json that differ from the base
+    # fields of config.json that differ from the base
+    config: dict[str, Any] = field(default_factory=dict)
     pooler: nn.Linear | None = None  # the layer to save as the pooler
-    pooler_note: Pooler = field(
-        default_factory=lambda: Pooler(readout="pooler:cls")
-    )  # its description
+    # the description of this layer in the checkpoint
+    pooler_note: Pooler = field(default_factory=lambda: Pooler(readout="pooler:cls"))
     steps: Sequence[Step] = ()  # steps after the readout
 
 

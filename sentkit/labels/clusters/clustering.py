@@ -57,9 +57,8 @@ class Nearest:
         self.labels = np.zeros(len(rows), np.intp)
         self.squares = self.own_distances(self.labels, self.mean[None])  # to the mean
         self.drift = np.empty(0)  # (k,): the sum of the movements since all limits were computed
-        self.limits = np.empty(
-            0
-        )  # (n,): of the drift of the label of a row; empty after the first call
+        # (n,): of the drift of the label of a row; empty after the first call
+        self.limits = np.empty(0)
         self.on_device = None if device is None else device.points(rows, self.mean)
 
     def assign(self, centres: Float64) -> Indices:

@@ -50,9 +50,8 @@ class ClusteringRun:
     inputs: Inputs
     warn: Callable[[str], None]
     algorithm: str = "kmeans"
-    counts: Sequence[int] = (
-        0,
-    )  # of clusters; 0 if the algorithm, a file or the classes determine it
+    # of clusters; 0 if the algorithm, a file or the classes determine it
+    counts: Sequence[int] = (0,)
     seeds: Sequence[int] = (0,)
     options: ClusteringOptions = field(default_factory=ClusteringOptions)
     centroids: Points | None = None  # given: each row gets the cluster of the nearest centroid
@@ -190,9 +189,8 @@ def write_rows(
         shares = map(significant, stability.tolist())
         columns.append((b"stability", b"%a" % share) for share in shares)
     if keywords_of_clusters is not None:
-        lists = [
-            orjson.dumps(words) for words in [*keywords_of_clusters, []]
-        ]  # the last one is of noise, -1
+        # the last one is of noise, -1
+        lists = [orjson.dumps(words) for words in [*keywords_of_clusters, []]]
         columns.append((b"keywords", lists[label]) for label in labels)
     fields_of_rows = zip(*columns, strict=True)
 
@@ -409,9 +407,8 @@ def agreement_records(
 
 def count_records(run: ClusteringRun) -> Iterator[Record]:
     """A record for each number of clusters. Silhouette and inertia are means over the seeds."""
-    points = run.points(
-        lines_of=lambda block: [b"{}"] * len(block)
-    )  # rows in memory have no fields
+    # rows in memory have no fields
+    points = run.points(lines_of=lambda block: [b"{}"] * len(block))
     seeds = list(run.seeds)
     silhouette = Silhouette(points.clustered, np.random.default_rng(seeds[0]))
     for count in run.counts:

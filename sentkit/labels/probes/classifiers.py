@@ -54,9 +54,8 @@ ITERATIONS = (
     1000  # maximum; scikit-learn's default of 100 is too small for vectors of hundreds of numbers
 )
 
-Head = Callable[
-    [Data, Fit], Indices
-]  # fits, and returns the codes that it predicts for the rows of `test`
+# fits, and returns the codes that it predicts for the rows of `test`
+Head = Callable[[Data, Fit], Indices]
 
 
 def logreg(data: Data, fit: Fit) -> Indices:
@@ -312,9 +311,8 @@ class VectorClassifier:
     weight: Float64  # (k, d), for the features of a row
     bias: Float64  # (k,)
     spec: Mapping[str, Any] = field(default_factory=dict)  # of the vectors, as far as it is known
-    labels: Sequence[
-        Label
-    ] = ()  # of the classes, with the type of the training rows; empty: strings
+    # of the classes, with the type of the training rows; empty: strings
+    labels: Sequence[Label] = ()
 
     @property
     def answers(self) -> Answers:

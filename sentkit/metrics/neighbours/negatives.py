@@ -109,9 +109,8 @@ class Candidates:
         self.left_out = left_out(self.table.path, len(hashes) - len(filled), len(hashes))
 
         # Of equal texts, the first one is the candidate.
-        self.hashes, first_indices = np.unique(
-            hashes[filled], return_index=True
-        )  # in ascending order
+        # `np.unique` sorts the hashes, as the search in `find` needs it.
+        self.hashes, first_indices = np.unique(hashes[filled], return_index=True)
         first_indices = filled[first_indices]
         self.vector_indices = np.sort(first_indices)  # of each candidate
         self.number_of_hash = np.searchsorted(self.vector_indices, first_indices)

@@ -206,9 +206,8 @@ class Search:
                 "metric": self.metric,
                 "top": None if self.top is None else min(self.top, sys.maxsize),
                 "threshold": self.threshold,
-                "similarities": [
-                    similarity for _, similarity in hits
-                ],  # all digits decide the order
+                # with all digits, which decide the order
+                "similarities": [similarity for _, similarity in hits],
             }
             new.append((b"part", orjson.dumps(record)))
         return [query.add(new, replace=True) + b"\n"]
@@ -222,9 +221,8 @@ class Search:
         query_fields = {f"{name}_a": value for name, value in values.items()}
         for rank, (index, similarity) in enumerate(hits, start=1):
             fields = dict(query_fields)
-            fields.setdefault(
-                "row_a", b"%d" % query.number
-            )  # a field "row" of the query has this name, too
+            # a field "row" of the query has this name, too
+            fields.setdefault("row_a", b"%d" % query.number)
             if table.files:
                 fields["file_b"] = orjson.dumps(readable(table.files[index]))
             fields["row_b"] = b"%d" % table.numbers[index]

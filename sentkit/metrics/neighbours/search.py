@@ -120,9 +120,8 @@ class Searcher:
             return
         query_indices, rows = candidates
         similarities = exact(self.metric, queries, self.corpus, candidates)
-        order = np.argsort(
-            query_indices, kind="stable"
-        )  # a stable sort keeps the row order within a query
+        # a stable sort keeps the row order within a query
+        order = np.argsort(query_indices, kind="stable")
         order = order[similarities[order] >= threshold]
         span = slice(start, start + len(queries))
         yield span, query_indices[order] + start, rows[order], similarities[order]
@@ -348,9 +347,8 @@ class Best:
         """Find candidates by the values of blocks."""
         self.margins = self.searcher.margins_of(self.queries)
         if self.limits is not None:
-            self.surely_below = self.searcher.floors(
-                self.queries, self.limits
-            )  # smaller values are below it
+            # smaller values are below it
+            self.surely_below = self.searcher.floors(self.queries, self.limits)
             self.surely_above = self.surely_below + 2 * self.margins
         self.floors = np.full(len(self.queries), -np.inf, np.float32)
         product = self.searcher.product(self.queries)
@@ -358,13 +356,11 @@ class Best:
         with np.errstate(over="ignore"):  # the exact similarity decides beyond float32
             for span in self.searcher.spans(0):
                 self._add(product(span), span.start)
-                if (
-                    len(self.query_indices) > 2 * result_size
-                ):  # before `top` rows, all rows are candidates
+                # All rows are candidates until a query has `top` of them.
+                if len(self.query_indices) > 2 * result_size:
                     self._remove_worse()
-                if (
-                    len(self.query_indices) > 4 * result_size
-                ):  # too many ties for the precision of a block
+                # Values of a block cannot separate so many near ties.
+                if len(self.query_indices) > 4 * result_size:
                     self._decide()
         self._remove_worse()
 

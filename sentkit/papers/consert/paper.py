@@ -9,10 +9,11 @@ from sentkit.training.recipe import Recipe
 from sentkit.training.settings import Presets, ours, paper, readout, refuse_idle, released
 
 VIEWS = ("none", "shuffle", "token-cutoff", "feature-cutoff", "span-cutoff", "dropout")
+# features of a pair for the classifier: of the paper, and of the released code
 FEATURES = (
     "uvd",
     "uvdm",
-)  # features of a pair for the classifier: of the paper, and of the released code
+)
 IDLE = {  # mode -> settings of other modes, without effect here
     "unsup": ("alpha", "pair_features"),
     "sup": ("view_b", "temperature", "alpha", "loss_scale"),

@@ -119,9 +119,8 @@ def read_entries(path: str) -> Entries:
         spec = {}
         if reader.emb:
             spec["_emb"] = reader.emb
-    matrix = aligned(
-        torch.from_numpy(matrix)
-    ).numpy()  # here, so that the methods of all seeds share it
+    # here, so that the methods of all seeds share it
+    matrix = aligned(torch.from_numpy(matrix)).numpy()
     digest_of_all = hash_of(row_of_name, matrix, recorded_space(spec))
     return Entries(path, matrix, row_of_name, spec, digest_of_all)
 

@@ -126,9 +126,8 @@ class SquaredDistance(torch.autograd.Function):
         return None, *differences, *(None for _ in range(count))
 
 
-Contrast = Callable[
-    [Tensor, Tensor, float], Tensor
-]  # (b, d), the views, temperature -> one value per anchor
+# (b, d), the views, temperature -> one value per anchor
+Contrast = Callable[[Tensor, Tensor, float], Tensor]
 
 CONTRASTS: dict[str, Contrast] = {
     "base": paired_contrast,
@@ -178,9 +177,8 @@ class SelfGuided(PackedMethod):
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
-        self.guide.train(
-            mode and self.settings.guide_dropout
-        )  # module.train() also changes the guide
+        # module.train() also changes the guide
+        self.guide.train(mode and self.settings.guide_dropout)
         return self
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:

@@ -37,9 +37,10 @@ class Settings(Recipe):
         "opt3", "form of the loss; base: one layer, in both directions", choices=OBJECTIVES
     )
     temperature: float = paper(0.01, "divisor of the cosines", above=0)
+    # lambda
     drift_weight: float = paper(
         0.1, "weight of the squared distance from the initial weights", least=0
-    )  # lambda
+    )
     head: str = paper("gelu", "gelu: two layers between vectors and loss", choices=("gelu", "none"))
     head_width: int = paper(4096, "width of both layers of the head", least=1)
     guide: str = paper(

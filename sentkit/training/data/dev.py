@@ -78,9 +78,8 @@ def computed(
 class Dev:
     """Rows that are compared by the vectors of their texts."""
 
-    tokens: Sequence[
-        Tokens
-    ]  # all first texts of the rows, then all second texts, then the third ones
+    # all first texts of the rows, then all second texts, then the third ones
+    tokens: Sequence[Tokens]
     gold: NDArray[np.float64]  # empty for rows without scores
     templated: Sequence[Tokens] = ()  # with the template of the readout `prompt`
     declared: Sequence[Tokens] = ()  # with the template that the base declares
@@ -163,9 +162,8 @@ class Dev:
             return accuracy_of_triplets(*np.split(vectors, 3))
         first, second = np.split(vectors, 2)
         if self.metric == MRR:
-            first_numbers, second_numbers = np.array(
-                self.texts.pairs
-            ).T  # equal texts have equal numbers
+            # equal texts have equal numbers
+            first_numbers, second_numbers = np.array(self.texts.pairs).T
             return mrr_of_pairs(first, second, first_numbers, second_numbers)
         return SIMILARITIES["cosine"](first, second)
 

@@ -152,9 +152,8 @@ class ExampleParser:
         # Of the texts of a row, if they differ. The last prompt is that of all further texts of a
         # list.
         self.prompts: tuple[str, ...] = ()
-        self.ignored_fields: tuple[
-            str, ...
-        ] = ()  # label or score of the first row, which is not read
+        # label or score of the first row, which is not read
+        self.ignored_fields: tuple[str, ...] = ()
 
     def __call__(self, row: Row) -> Example | None:
         row.refuse_duplicates()

@@ -67,9 +67,8 @@ class Adam:
     epsilon: float
     late: bool = False
     bias_correction: bool = True
-    state: dict[Tensor, dict[str, Any]] = field(
-        default_factory=dict
-    )  # its step and moments, by parameter
+    # its step and moments, by parameter
+    state: dict[Tensor, dict[str, Any]] = field(default_factory=dict)
 
     @torch.no_grad()
     def step(self, skipped: Tensor | None = None) -> None:

@@ -157,9 +157,8 @@ def open_processes(device: torch.device) -> Iterator[Processes]:
     backend = "gloo"
     if device.type == "cuda":
         local_rank = os.environ.get("LOCAL_RANK", "0")
-        device = pick_device(
-            f"cuda:{local_rank}"
-        )  # the GPU with the number of this process on its machine
+        # the GPU with the number of this process on its machine
+        device = pick_device(f"cuda:{local_rank}")
         torch.cuda.set_device(device)
         # Numbers of the host pass through gloo also beside NCCL: they do not wait for the GPU.
         backend = "cpu:gloo,cuda:nccl"
@@ -202,9 +201,8 @@ def use_threads(requested: int | None, saved: Mapping[str, Any]) -> None:
 def be_deterministic() -> None:
     """Use deterministic algorithms on CUDA. The CPU is always deterministic."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.set_deterministic_debug_mode(
-        "error"
-    )  # use_deterministic_algorithms also makes a folder in TMPDIR
+    # Not use_deterministic_algorithms, which also makes a folder in TMPDIR.
+    torch.set_deterministic_debug_mode("error")
 
 
 def keep_memory() -> None:

@@ -84,9 +84,8 @@ class Position:
     best_step: int = -1
     waited: int = 0  # evaluations since the best; if cumulative: number of decreases
     log_bytes: int = 0
-    limits: list[list[int]] = field(
-        default_factory=list
-    )  # of chunks in tokens, each with its first step
+    # of chunks in tokens, each with its first step
+    limits: list[list[int]] = field(default_factory=list)
 
     def add_score(self, score: float, *, cumulative: bool) -> bool:
         """Record a score and return true if it is the best. NaN is never the best."""
@@ -127,9 +126,8 @@ class Checkpointer:
     """Writes and reads the files of an unfinished run."""
 
     folder: Path
-    best_step_of_state: dict[int, int] = field(
-        default_factory=dict
-    )  # by the step of each valid state
+    # by the step of each valid state
+    best_step_of_state: dict[int, int] = field(default_factory=dict)
     log: BinaryIO | None = (
         None  # one JSON object per line, without times: all runs write the same bytes
     )
@@ -193,9 +191,8 @@ class Checkpointer:
 
     def forget(self) -> None:
         for name in ("state-*.pt", "best-*.pt", LOG, f".*{MARK}*"):
-            for path in self.folder.glob(
-                name
-            ):  # the folder is locked, so no other process writes them
+            # The folder is locked, so no other process writes these files.
+            for path in self.folder.glob(name):
                 path.unlink()
 
     def load(

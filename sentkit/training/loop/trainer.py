@@ -107,9 +107,8 @@ class Trainer:
         if device.type == "cuda" and type(method).after_step is Method.after_step:
             self.max_unread = MAX_UNREAD
         self.last_read = 0.0  # when the values of the last step were read
-        self.not_finite = torch.zeros(
-            (), device=device
-        )  # 1 after a step with a value that is not finite
+        # 1 after a step with a value that is not finite
+        self.not_finite = torch.zeros((), device=device)
 
     @property
     def recipe(self) -> Recipe:
@@ -220,9 +219,8 @@ class Trainer:
         is_auto = self.recipe.chunk_tokens == AUTO
         if is_auto and not limits and self.processes.device.type == "cuda":
             fit = tokens_that_fit(self.gradient, batch, of_whole_memory=self.run.deterministic)
-            [negative] = self.processes.on_host(
-                [-float(fit)], MAX
-            )  # of the process with the smallest limit
+            # of the process with the smallest limit
+            [negative] = self.processes.on_host([-float(fit)], MAX)
             limits.append([0, -int(negative)])
             self.reporter.note(f"chunks of {limits[0][1]} tokens")
         while True:
@@ -272,9 +270,8 @@ class Trainer:
             start_time = max(step.start_time, self.last_read)
             self.last_read = time.monotonic()
             seconds = max(self.last_read - start_time, 1e-9)
-            term_of_name = dict(
-                zip(step.names, terms, strict=False)
-            )  # the last name is that of the norm
+            # the last name is that of the norm
+            term_of_name = dict(zip(step.names, terms, strict=False))
             record = {**step.record, "loss": sum(terms), "terms": term_of_name, "norm": norm}
             self._report(record, tokens_per_s=round(record["tokens"] / seconds))
 

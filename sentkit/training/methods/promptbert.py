@@ -103,9 +103,8 @@ class Prompted(Method):
 
 class PromptBERT(Prompted):
     Settings: ClassVar = recipes.PromptBERT
-    frames: list[
-        tuple[list[int], list[int]]
-    ]  # of each column: the template before and after the sentence
+    # of each column: the template before and after the sentence
+    frames: list[tuple[list[int], list[int]]]
 
     @classmethod
     def check(cls, base: Base, settings: recipes.PromptBERT) -> None:

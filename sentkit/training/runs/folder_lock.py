@@ -27,9 +27,8 @@ def lock_folder(
         folder.mkdir(parents=True, exist_ok=True)
         file = path.open("ab")
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(
-            os.fstat(file.fileno()), path.stat()
-        ):  # another process has removed it
+        # Another process has removed the file between `open` and the lock.
+        if not os.path.samestat(os.fstat(file.fileno()), path.stat()):
             raise BlockingIOError
     except BlockingIOError as error:
         problem = f"{folder}: another sentkit train uses this folder"

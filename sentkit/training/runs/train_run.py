@@ -39,9 +39,8 @@ def train(run: Run) -> None:
             log = checkpointer.logging(trainer.position.log_bytes)
         with log:
             trainer.train()
-            random_states = (
-                processes.random_states()
-            )  # collected while all processes are at the same step
+            # Collected while all processes are at the same step.
+            random_states = processes.random_states()
             if processes.first:
                 try:
                     finish(trainer)
