@@ -35,7 +35,7 @@ from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.base import Base, Body
 from sentkit.training.data.corpus import Batch, Corpus
 from sentkit.training.data.examples import Reads
-from sentkit.training.loop.optimizers import NamedGroup
+from sentkit.training.loop.optimizers import Group
 from sentkit.training.lora import constant_tensors
 from sentkit.training.recipe import Recipe, check_widths, widths_of
 from sentkit.training.settings import MANUAL, chosen_readout
@@ -221,7 +221,7 @@ class Method(nn.Module):
         methods.
         """
 
-    def groups(self) -> list[NamedGroup]:
+    def groups(self) -> list[Group]:
         """Return the trained parameters with their learning rates."""
         return [{"params": list(trained(self)), "lr": self.settings.lr}]
 

@@ -40,7 +40,16 @@ from sentkit.labels.clusters.clustering import (
     spans,
 )
 from sentkit.labels.clusters.points import Points, read_points
-from sentkit.metrics.clusters import MEASURES, Silhouette, agreeing, agreement, keywords, measures
+from sentkit.metrics.clusters import (
+    MEASURES,
+    agreeing,
+    agreement,
+    distances_among,
+    keywords,
+    measures,
+    sample_for_silhouette,
+    silhouette,
+)
 from sentkit.metrics.neighbours.corpus import Lines, left_out
 from sentkit.transforms.steps import Step
 
@@ -410,7 +419,9 @@ def count_records(run: ClusteringRun) -> Iterator[Record]:
     # rows in memory have no fields
     points = run.points(lines_of=lambda block: [b"{}"] * len(block))
     seeds = list(run.seeds)
-    silhouette = Silhouette(points.clustered, np.random.default_rng(seeds[0]))
+    clustered_rows = points.clustered
+    sample = sample_for_silhouette(len(clustered_rows), np.random.default_rng(seeds[0]))
+    distances_of_sample = distances_among(clustered_rows[sample])
     for count in run.counts:
         clusterings = list(run.clusterings(points, count))
         silhouettes = []
@@ -418,14 +429,14 @@ def count_records(run: ClusteringRun) -> Iterator[Record]:
             labels = clustering.labels
             if points.nonzero is not None:
                 labels = labels[points.nonzero]
-            silhouettes.append(silhouette.of(labels))
+            silhouettes.append(silhouette(distances_of_sample, labels[sample]))
         mean_agreement = agreement([clustering.labels for clustering in clusterings])
         yield {
             **report_header(run, points),
             "k": count,
             "seeds": seeds if run.random else None,
             "silhouette": mean_if_known(silhouettes),
-            "sample": len(silhouette.row_indices),
+            "sample": len(sample),
             "agreement": None if mean_agreement is None else 100.0 * mean_agreement,
             "inertia": mean_if_known([clustering.inertia for clustering in clusterings]),
         }

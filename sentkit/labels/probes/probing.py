@@ -27,11 +27,11 @@ from sentkit.labels.probes.classifiers import (
     Data,
     Fit,
     Head,
-    Network,
     VectorClassifier,
     features_of,
     label_of_class,
     logreg,
+    network,
     quiet_and_single,
     refuse_without_features,
     weights_of,
@@ -348,7 +348,7 @@ class Probe:
         """The record of the test. The classifier of all TRAIN rows is written to `file`."""
         options = self.options
         features = np.concatenate(self.features)
-        head: Head = Network(options.hidden, options.seed)
+        head: Head = partial(network, hidden=options.hidden, seed=options.seed)
         head_name = f"{options.head}, nhid {options.hidden}"
         if options.head == "logreg":
             head = logreg

@@ -15,7 +15,7 @@ from sentkit.papers.pairsupcon import paper
 from sentkit.training.base import Base, Body
 from sentkit.training.data.corpus import Batch
 from sentkit.training.data.examples import Labels, Reads
-from sentkit.training.loop.optimizers import NamedGroup
+from sentkit.training.loop.optimizers import Group
 from sentkit.training.losses import entailment_contrast
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of, trained
 from sentkit.training.methods.pairs import pair_features
@@ -83,7 +83,7 @@ class PairSupCon(Method):
             weight = len(values) / 2
         return Term(values.sum(), weight, settings.beta)
 
-    def groups(self) -> list[NamedGroup]:
+    def groups(self) -> list[Group]:
         heads = [(name, weight) for name, weight in trained(self) if not name.startswith("body.")]
         rate = self.settings.lr
         return [

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -39,12 +39,9 @@ def warmup_steps(fraction: float, total: int) -> int:
     return math.ceil(Fraction(str(fraction)) * total)
 
 
-Group = dict[str, Any]  # parameters with "params", "lr" and "weight_decay"
-
-
-class NamedGroup(TypedDict):
-    params: Sequence[tuple[str, nn.Parameter]]
-    lr: float
+# As in torch.optim: "params" and "lr", in the optimizer also "weight_decay". The parameters of a
+# method's groups have names: (name, parameter).
+Group = dict[str, Any]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -172,7 +169,7 @@ class Adam:
         return {parameter: index for index, parameter in enumerate(parameters)}
 
 
-def make_optimizer(recipe: Recipe, named_groups: Sequence[NamedGroup]) -> Adam:
+def make_optimizer(recipe: Recipe, named_groups: Sequence[Group]) -> Adam:
     """Return the optimizer of these settings. Weight decay splits each group: with decay, then
     without.
     """

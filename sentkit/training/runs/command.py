@@ -19,7 +19,7 @@ from sentkit.formats.files import is_pipe, together
 from sentkit.formats.rows.rows import Inputs, ReadCounter, Rejects
 from sentkit.formats.vectors.store import common_fields
 from sentkit.model.transformer.device import pick_device
-from sentkit.training.base import Base, StaticBase, open_named
+from sentkit.training.base import Base, open_named
 from sentkit.training.catalogue import METHODS
 from sentkit.training.data.corpus import CORPUS, Corpus, Order, check_labels, map_corpus
 from sentkit.training.data.corpus_writer import RowCounts, write_corpus
@@ -93,7 +93,7 @@ def settled(group: Sequence[Run], base: Base) -> tuple[list[Run], list[str]]:
         settings, choice = settle(run.method.name, run.method_class, run.settings, base)
         # A static model has no products of matrices. The record of the run has the choice of auto.
         device = run.processes.device
-        if isinstance(base, StaticBase):
+        if base.is_static:
             device = CPU
         settings = replace(settings, precision=precision_name(settings.precision, device))
         base.check_settings(settings)
@@ -261,7 +261,7 @@ def open_given(run: Run) -> Base:
     entries = run.given("--entries")
     if entries is not None and needs.entries is not None:
         base = replace(base, entries=needs.entries(entries))
-    if isinstance(base, StaticBase) and not needs.static:
+    if base.is_static and not needs.static:
         problem = f"{name} cannot train a static model, which has no layers and no dropout"
         able = [method for method, listing in METHODS.items() if listing.load().needs.static]
         raise UsageError(problem, advice=f"use {', '.join(able)}")
