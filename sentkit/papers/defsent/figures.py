@@ -119,4 +119,4 @@ def read_vectors(path: str) -> tuple[Float32, Sequence[int]]:
 
 
 if __name__ == "__main__":
-    main(axes, correlations)
+    main(__name__)
