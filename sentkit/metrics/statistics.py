@@ -17,9 +17,8 @@ Seed = int | tuple[int, ...]
 
 KINDS = ("spearman", "pearson")
 RESAMPLES = 1000
-FEWER_RESAMPLES = (
-    200  # above the limit, for statistics without a formula, such as paired differences
-)
+# above the limit, for statistics without a formula, such as paired differences
+FEWER_RESAMPLES = 200
 BOOTSTRAP_LIMIT = 50_000  # pairs; with 1000 resamples about two seconds
 CANCELLED = 1e-6  # a variance below this share of the squares has lost digits
 RESAMPLED_ELEMENTS = 16_384  # at a time: short columns share a call, a long column gets several

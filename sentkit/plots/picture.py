@@ -32,9 +32,8 @@ class Series:
     name: str  # in the legend; empty: not in the legend
     x: Float64
     y: Float64
-    form: Literal["points", "line", "bars", "level"] = (
-        "points"  # level: a horizontal line at the first y
-    )
+    # level: a horizontal line at the first y
+    form: Literal["points", "line", "bars", "level"] = "points"
     interval: Float64 | None = None  # (2, n): the lowest and the highest values
     marks: tuple[str, ...] = ()  # texts beside the points
     ringed: tuple[bool, ...] = ()  # points in a ring, which the legend of the picture explains

@@ -238,9 +238,8 @@ class Suite:
     # Part -> the names of its prompt; the first that the checkpoint declares is used. Titles are
     # read, too.
     prompts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    has_intervals: bool = (
-        False  # whether its results have the values of pairs or queries, to resample them
-    )
+    # whether its results have the values of pairs or queries, to resample them
+    has_intervals: bool = False
 
 
 STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")

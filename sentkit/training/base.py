@@ -49,14 +49,12 @@ class Base:
     parents: tuple[str, ...]  # this checkpoint and its ancestors
     # The tensors of the checkpoint, with the names of its files; empty without an architecture.
     stored: Mapping[str, Tensor] = field(default_factory=dict)
-    architecture: Architecture | None = (
-        None  # None for a static model, and if transformers runs the model
-    )
+    # None for a static model, and if transformers runs the model
+    architecture: Architecture | None = None
     # prompts of sides; none: that of the tokenizers
     sides: Mapping[str, str] = field(default_factory=dict)
-    dropped_steps: str = (
-        ""  # declared steps after the readout; the new checkpoint does not have them
-    )
+    # declared steps after the readout; the new checkpoint does not have them
+    dropped_steps: str = ""
     # Prediction targets, as `needs.entries` of the method reads them: with the hash that must be
     # equal to resume a run, the lineage for the checkpoint, and `mismatch(tokenizer, family)`, a
     # warning or "".

@@ -214,9 +214,8 @@ class Filter:
     """Which candidates are no negatives, although they belong to another row or another text."""
 
     equal_texts: bool = True  # leave out candidates with the text of the anchor or of its positive
-    margin: float = (
-        0.0  # of the cosine of the pair by the guide, above which a candidate is left out
-    )
+    # of the cosine of the pair by the guide, above which a candidate is left out
+    margin: float = 0.0
     relative: bool = False
 
 

@@ -107,9 +107,8 @@ class Finished:
     # tensors that exist only in training; they are saved in a separate file
     heads: dict[str, Tensor]
     tensors: dict[str, Tensor] = field(default_factory=dict)  # more tensors of the checkpoint
-    whole: bool = (
-        False  # `tensors` are all tensors, and those of the encoder and the base are not added
-    )
+    # `tensors` are all tensors, and those of the encoder and the base are not added
+    whole: bool = False
     # fields of config.json that differ from the base
     config: dict[str, Any] = field(default_factory=dict)
     pooler: nn.Linear | None = None  # the layer to save as the pooler

@@ -45,14 +45,12 @@ class Fit:
     train: Indices
     test: Indices
     penalty: float
-    dev: Indices | None = (
-        None  # for early stopping of a network; without it, a share of `train` is held out
-    )
+    # for early stopping of a network; without it, a share of `train` is held out
+    dev: Indices | None = None
 
 
-ITERATIONS = (
-    1000  # maximum; scikit-learn's default of 100 is too small for vectors of hundreds of numbers
-)
+# maximum; scikit-learn's default of 100 is too small for vectors of hundreds of numbers
+ITERATIONS = 1000
 
 # fits, and returns the codes that it predicts for the rows of `test`
 Head = Callable[[Data, Fit], Indices]

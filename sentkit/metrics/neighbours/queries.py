@@ -57,9 +57,8 @@ class Search:
     shard: tuple[int, int] | None = None  # number of a shard of the corpus, and number of shards
     device: "Device | None" = None  # that compares vectors; None: the CPU
     report: Callable[[int], None] = lambda queries: None
-    missed: Callable[[float], None] | None = (
-        None  # gets the best similarity of a query without a hit
-    )
+    # gets the best similarity of a query without a hit
+    missed: Callable[[float], None] | None = None
 
     def __post_init__(self) -> None:
         self.fields = fields_of(self.inputs, self.source)

@@ -19,9 +19,8 @@ IDLE = {  # mode -> settings of other modes, without effect here
     "sup": ("view_b", "temperature", "alpha", "loss_scale"),
     "joint": ("loss_scale",),
 }
-ADVERSARIAL = (
-    "adversarial"  # the second view of mode joint, made from the gradient of the label loss
-)
+# the second view of mode joint, made from the gradient of the label loss
+ADVERSARIAL = "adversarial"
 RATES = {  # view -> settings of this view
     ADVERSARIAL: ("adv_eps", "adv_form"),
     "token-cutoff": ("token_cutoff_rate",),

@@ -128,9 +128,8 @@ class Checkpointer:
     folder: Path
     # by the step of each valid state
     best_step_of_state: dict[int, int] = field(default_factory=dict)
-    log: BinaryIO | None = (
-        None  # one JSON object per line, without times: all runs write the same bytes
-    )
+    # one JSON object per line, without times: all runs write the same bytes
+    log: BinaryIO | None = None
 
     @contextmanager
     def logging(self, length: int = 0) -> Iterator[None]:
