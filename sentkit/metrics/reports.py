@@ -4,6 +4,7 @@ tables of all.
 All values are x 100. The aggregates are those of the papers: `all` concatenates the pairs of all
 groups, `mean` is the mean of the groups' correlations, `weighted` weights it by the number of
 pairs.
+
 Letters in shapes: r resamples, c measures.
 """
 

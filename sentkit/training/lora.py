@@ -23,6 +23,7 @@ class LowRank(nn.Module):
     The weight of the layer has several matrices, one below the other, such as those of queries,
     keys and values. `matrix_rows` are their numbers of rows, and `updated` the indices of those
     with an update.
+
     Axes: u updated matrices, r the rank, i inputs, o most rows of an updated matrix.
     """
 

@@ -56,8 +56,7 @@ class Recipe:
     prompt: str | None = ours(
         None,
         "text to add before every text, or by side: a=query: ,b=passage: (also before those of "
-        "--dev); the"
-        " checkpoint declares it; none: as the base declares",
+        "--dev); the checkpoint declares it; none: as the base declares",
     )
     prompt_name: str | None = ours(None, "a prompt of the base, or by side: a=query,b=document")
     chunk: int = ours(
@@ -66,8 +65,7 @@ class Recipe:
     chunk_tokens: str | None = ours(
         None,
         "tokens of the rows to encode at once, in place of chunk; auto: from the free memory of a "
-        "GPU, halved"
-        " when it is short; none: see chunk",
+        "GPU, halved when it is short; none: see chunk",
     )
     dropout: float | None = ours(
         None, "dropout of the encoder; none: as in its config", least=0, most=0.99
@@ -96,8 +94,7 @@ class Recipe:
     eval_every: int | None = ours(
         None,
         "steps between two evaluations on --dev, which the end of an epoch adds; 0: only these "
-        "ends; none: a"
-        " tenth of the run, at most 1000 steps, or with patience 0",
+        "ends; none: a tenth of the run, at most 1000 steps, or with patience 0",
         least=0,
     )
     patience: int = ours(

@@ -37,11 +37,10 @@ class Nearest:
     """Rows that are compared with one set of centres after another.
 
     Apart from terms that are equal for all centres, |x - c|^2 is |c - m|^2 + 2 (c - m) m - 2 (c -
-    m) x, with
-    the mean m of the rows: products of short vectors have smaller errors. These float32 values only
-    select candidates. If two centres differ by less than the error, the distance in float64
-    decides, and ties take the first centre. A matrix product rounds equal rows differently at
-    different positions.
+    m) x, with the mean m of the rows: products of short vectors have smaller errors. These float32
+    values only select candidates. If two centres differ by less than the error, the distance in
+    float64 decides, and ties take the first centre. A matrix product rounds equal rows differently
+    at different positions.
 
     From the third call on, a row whose label cannot change gets no product: its second nearest
     centre is farther than its own by more than its own centre and the fastest one have moved since

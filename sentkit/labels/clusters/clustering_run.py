@@ -284,8 +284,7 @@ def write_clusters(
     all seeds.
 
     If the clusters are `described`, the descriptions are returned, with numbers of keywords and
-    nearest rows.
-    `with_keywords`: each row gets the keywords of its cluster.
+    nearest rows. `with_keywords`: each row gets the keywords of its cluster.
     """
     new = list[str]()
     if form in ("rows", "stability"):

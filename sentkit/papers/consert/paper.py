@@ -157,8 +157,8 @@ PAPER = Paper(
             "sentkit.papers.consert.method:ConSERT",
             "2105.11741",
             "The adversarial view draws the dropout of the embeddings again. The released code "
-            "changes the "
-            "states of the first view. Without dropout, which is the default, both are equal.",
+            "changes the states of the first view. Without dropout, which is the default, both are "
+            "equal.",
             settings=Settings,
         )
     },

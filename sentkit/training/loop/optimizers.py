@@ -50,10 +50,9 @@ class Adam:
     (`late`).
 
     The latter differs in two points. Epsilon is added to the root of the uncorrected second moment,
-    and
-    weight decay follows the step: it multiplies the new weights by 1 - lr * weight_decay. The bias
-    correction is a factor of the step size and is optional. Without it, as in Google's BERT, the
-    first step is (1 - beta1) / sqrt(1 - beta2) = 3.16 times as long (betas 0.9 and 0.999).
+    and weight decay follows the step: it multiplies the new weights by 1 - lr * weight_decay. The
+    bias correction is a factor of the step size and is optional. Without it, as in Google's BERT,
+    the first step is (1 - beta1) / sqrt(1 - beta2) = 3.16 times as long (betas 0.9 and 0.999).
 
     The numbers are those of the fused kernel of torch, which reads and writes each of them once.
     This is not a torch.optim.Optimizer, because these import torch._dynamo, which takes a second.

@@ -2,8 +2,8 @@
 
 Each process encodes its share of the rows and computes the loss of the whole batch. The sum of the
 gradients over all processes equals the gradient of one process with the whole batch. The gradients
-are summed here
-instead of in a wrapper: this fixes the order of the sums and allows unused parameters.
+are summed here instead of in a wrapper: this fixes the order of the sums and allows unused
+parameters.
 """
 
 import ctypes

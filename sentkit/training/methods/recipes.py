@@ -165,8 +165,7 @@ class PromptBERT(Recipe):
     objective: str = paper(
         "templates",
         "templates: contrast a sentence in both templates; triplets: contrast a positive with "
-        "negatives, "
-        "all in the first template",
+        "negatives, all in the first template",
         choices=("templates", "triplets"),
     )
     denoise: bool = paper(True, "subtract the states of the templates without a sentence")
@@ -416,8 +415,7 @@ class Classify(Recipe):
     metric: str | None = ours(
         None,
         "score of --dev; none: accuracy, or pearson for regression; f1: of the second label, or of "
-        "more "
-        "than two the mean",
+        "more than two the mean",
         choices=tuple(chain(*METRICS.values())),
     )
     batch: int = paper(32)
