@@ -108,10 +108,10 @@ def label_records(
     names = list(factors_of(precision))
     base = None
     if baseline is not None:
-        base = read_gold_pairs(inputs, baseline, options, paired=True)
+        base = read_gold_pairs(inputs, baseline, options, with_identities=True)
         base_scores, base_resampled = scores_of(base, precision)
     for path in inputs.paths:
-        pairs = read_gold_pairs(inputs, path, options, paired=base is not None)
+        pairs = read_gold_pairs(inputs, path, options, with_identities=base is not None)
         scores, resampled = scores_of(pairs, precision)
         record: Record = {
             **header(pairs, options),

@@ -169,7 +169,7 @@ def compare(a: GoldPairs, b: GoldPairs, options: ScoreOptions, *, count: int = R
     groups_b = weighted_groups(b, options.aggregate)
     changes = np.subtract(average(groups_a), average(groups_b)).tolist()
     resampled_changes = resampled(groups_a, count=count, seed=options.seed)
-    # same rows: see `resample`
+    # The seed is the same, so both have the same resamples of pairs.
     resampled_changes -= resampled(groups_b, count=count, seed=options.seed)
     return {
         **header(b, options),
@@ -183,9 +183,11 @@ def reports(inputs: Inputs, options: ScoreOptions, baseline: str | None) -> Iter
     seen = options.seen
     base = None
     if baseline is not None:
-        base = read_gold_pairs(inputs, baseline, replace(options, seen=None), paired=True)
-    files: Iterable[GoldPairs] = (
-        read_gold_pairs(inputs, path, options, paired=base is not None) for path in inputs.paths
+        options_of_baseline = replace(options, seen=None)
+        base = read_gold_pairs(inputs, baseline, options_of_baseline, with_identities=True)
+    files: Iterable[GoldPairs] = (  # each is read when its report is due
+        read_gold_pairs(inputs, path, options, with_identities=base is not None)
+        for path in inputs.paths
     )
     if seen is not None:
         files = list(files)  # `seen` needs the pairs of all files

@@ -24,7 +24,7 @@ from sentkit.metrics.gold_pairs import ScoreOptions, read_gold_pairs
 from sentkit.metrics.neighbours.corpus import read_search_corpus
 from sentkit.metrics.neighbours.queries import Search
 from sentkit.metrics.reports import defined
-from sentkit.metrics.retrieval import Run, id_of, read_qrels, values_of
+from sentkit.metrics.retrieval import MEASURES, Run, id_of, read_qrels, values_of
 from sentkit.metrics.statistics import pearson, spearman
 from sentkit.papers.published import task_key
 
@@ -94,7 +94,7 @@ def correlation_of(
     correlation: Callable[..., float], files: Files, test: TestSet, settings: Settings
 ) -> Result:
     options = ScoreOptions(test.fields.get(GOLD, GOLD))
-    pairs = read_gold_pairs(inputs_of(files["rows"]), files["rows"], options, paired=False)
+    pairs = read_gold_pairs(inputs_of(files["rows"]), files["rows"], options)
     value = defined(100.0 * correlation(pairs.similarities, pairs.gold))
     return Result(value, n=len(pairs), similarities=pairs.similarities, gold=pairs.gold)
 
@@ -151,9 +151,10 @@ def probed(
 def retrieval(files: Files, test: TestSet, settings: Settings) -> Result:
     """The mean nDCG@10 of the queries in the corpus, and their number."""
     inputs = inputs_of(files["queries"])
-    qrels = test.parts["qrels"]
-    run = Run(test.parts["queries"], read_qrels(Inputs([qrels]), qrels))
     corpus = read_search_corpus(inputs.other(files["rows"]))
+    qrels_path = test.parts["qrels"]
+    qrels = read_qrels(Inputs([qrels_path]), qrels_path)
+    run = Run(test.parts["queries"], qrels)  # gets the ranked documents of each query
     search = Search(
         queries=VectorReader(inputs), corpus=corpus, inputs=inputs, source=files["queries"], top=TOP
     )
@@ -162,8 +163,9 @@ def retrieval(files: Files, test: TestSet, settings: Settings) -> Result:
             documents = [corpus.table.row(index) for index, _ in hits]
             document_ids = [id_of(document, inputs, "document") for document in documents]
             run.add(id_of(query, inputs, "query"), document_ids)
-    values = values_of(run, qrels, missing_is_zero=False)[:, 0]
-    return Result(float(values.mean()), n=len(values), queries=values)
+    measures = values_of(run, qrels_path, missing_is_zero=False)  # (queries, measures)
+    ndcg = measures[:, list(MEASURES).index("ndcg@10")]
+    return Result(float(ndcg.mean()), n=len(ndcg), queries=ndcg)
 
 
 def inputs_of(path: str) -> Inputs:

@@ -113,7 +113,7 @@ class Recipe:
             raise UsageError("prompt and prompt_name cannot be used together")
         if self.chunk and self.chunk_tokens is not None:
             raise UsageError("chunk and chunk_tokens cannot be used together")
-        limits_of(self.chunk_tokens)
+        limits_of(self.chunk_tokens)  # raises an error for a wrong value
         for name, note in notes(type(self)).items():
             if note.needs and not getattr(self, note.needs):
                 off = format_value(getattr(self, note.needs))

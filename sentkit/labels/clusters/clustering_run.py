@@ -35,9 +35,9 @@ from sentkit.labels.clusters.clustering import (
     Clustering,
     ClusteringOptions,
     best_of,
-    distances,
     of_centres,
     spans,
+    squared_distances,
 )
 from sentkit.labels.clusters.points import Points, read_points
 from sentkit.metrics.clusters import (
@@ -234,7 +234,7 @@ def descriptions(
     # The rows of each cluster, nearest to the centre first.
     in_cluster = np.flatnonzero(clustering.labels >= 0)
     labels = clustering.labels[in_cluster]
-    squares = distances(points.rows, clustering.centres, in_cluster, labels)
+    squares = squared_distances(points.rows, clustering.centres, in_cluster, labels)
     order = in_cluster[np.lexsort((squares, labels))]
     rows_of_clusters = np.split(order, np.cumsum(clustering.sizes)[:-1])
     central_rows = [rows[:nearest].tolist() for rows in rows_of_clusters]

@@ -20,7 +20,7 @@ from sentkit.formats.vectors.store import common_fields
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.metrics.neighbours.corpus import NAMING, VectorTable, left_out, read_table
 from sentkit.metrics.neighbours.search import Best, Searcher
-from sentkit.metrics.similarity import SIMILARITIES, exact
+from sentkit.metrics.similarity import SIMILARITIES, exact_similarities
 
 if TYPE_CHECKING:
     from sentkit.metrics.device import Device
@@ -46,6 +46,7 @@ def pair_blocks(
     fields = common_fields(inputs)
 
     def check(block: VectorBlock) -> VectorBlock:
+        # Two vectors are those of a pair, or of the anchor and the positive of a triplet.
         kind = PAIR
         if PAIR.vectors[0] not in reader.names and TRIPLET.vectors[0] in reader.names:
             kind = TRIPLET
@@ -53,11 +54,14 @@ def pair_blocks(
             advice = 'sentkit encode adds 2 vectors to a row with "text_a" and "text_b"'
             block.rows.refuse_all("this row has 1 vector, expected 2", advice)
         corpus.refuse_other_space(block, reader.emb, "pair")
+
+        # The two texts get the names "anchor" and "positive". No row may have the fields that are
+        # written, by their names or by those of --field.
         text_names = [fields.get(name, name) for name in kind.texts[:2]]
         standard_names = dict(zip(text_names, NEGATIVES.texts, strict=False))
-        written = {*NEGATIVES.texts, TRIPLET.texts[2]}
-        written |= {fields.get(name, name) for name in written}
-        new_names = sorted(written.difference(text_names))
+        written_names = {*NEGATIVES.texts, TRIPLET.texts[2]}
+        written_names |= {fields.get(name, name) for name in written_names}
+        new_names = sorted(written_names.difference(text_names))
 
         def parse(row: Row) -> Pair:
             anchor, positive = (string_in(row, name) for name in text_names)
@@ -199,7 +203,7 @@ class Miner:
         candidate_numbers = np.array(
             [number for numbers in own_numbers for number in numbers], np.intp
         )
-        similarities = exact(
+        similarities = exact_similarities(
             self.metric, anchors, self.searcher.corpus, (pair_indices, candidate_numbers)
         )
         is_counted = (similarities >= limits[pair_indices]) & is_filled[pair_indices]

@@ -19,7 +19,14 @@ import numpy as np
 from sentkit.arrays import Float32, Float64, Indices, Rows
 from sentkit.formats.vectors.arrays import StoredVectors
 from sentkit.formats.vectors.tensors import ONE
-from sentkit.metrics.similarity import BLOCKS, SMALLEST_NORM, UNDERFLOW, exact, lengths, margins
+from sentkit.metrics.similarity import (
+    BLOCKS,
+    SMALLEST_NORM,
+    UNDERFLOW,
+    exact_similarities,
+    lengths,
+    margins,
+)
 
 if TYPE_CHECKING:
     from sentkit.metrics.device import Device, DeviceCorpus
@@ -119,7 +126,7 @@ class Searcher:
             yield from self.pairs(queries[middle:], threshold, first, start + middle)
             return
         query_indices, rows = candidates
-        similarities = exact(self.metric, queries, self.corpus, candidates)
+        similarities = exact_similarities(self.metric, queries, self.corpus, candidates)
         # a stable sort keeps the row order within a query
         order = np.argsort(query_indices, kind="stable")
         order = order[similarities[order] >= threshold]
@@ -425,7 +432,9 @@ class Best:
     def _decide(self) -> Float64:
         """Select the best candidates, in order; return their exact similarities."""
         pairs = (self.query_indices, self.row_indices)
-        similarities = exact(self.searcher.metric, self.queries, self.searcher.corpus, pairs)
+        similarities = exact_similarities(
+            self.searcher.metric, self.queries, self.searcher.corpus, pairs
+        )
         order = np.lexsort((self.row_indices, -similarities, self.query_indices))
         if self.limits is not None:
             order = order[similarities[order] < self.limits[self.query_indices[order]]]

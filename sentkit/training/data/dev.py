@@ -205,8 +205,14 @@ def read_dev(inputs: Inputs, base: Base, kind: type[Method], settings: Recipe) -
 
     Raise a DataError if their scores allow no correlation.
     """
-    reads = Reads((PAIR, TRIPLET, POSITIVE))
-    parser = DevParser("--dev", reads, common_fields(inputs), base.sides, base.sides)
+    # The rows. The first of them determines the kind, the metric and the prompts of the parser.
+    parser = DevParser(
+        method="--dev",
+        reads=Reads((PAIR, TRIPLET, POSITIVE)),
+        fields=common_fields(inputs),
+        prompts=base.sides,
+        dev_sides=base.sides,
+    )
     path, examples, gold = read_examples(inputs, parser)
     if parser.metric == SPEARMAN:
         if len(gold) < 2:
@@ -326,6 +332,7 @@ def read_labelled(
     flag: str, inputs: Inputs, reads: Reads, corpus: Corpus, metric: str
 ) -> LabelledRows:
     """Read the rows of one file, of the kind of the training rows and with their labels."""
+    # The target and the kind of the training rows. Labels are numbered as there.
     number_of_label = {label: number for number, label in enumerate(corpus.labels)}
     target = reads.target
     if number_of_label:
@@ -333,9 +340,8 @@ def read_labelled(
     kind = SENTENCE
     if corpus.columns == 2:
         kind = PAIR
-    parser = ExampleParser(
-        flag, replace(reads, kinds=(kind,), target=target), common_fields(inputs)
-    )
+    reads_like_training = replace(reads, kinds=(kind,), target=target)
+    parser = ExampleParser(flag, reads_like_training, common_fields(inputs))
     path, examples, gold = read_examples(inputs, parser)
     if not examples:
         raise DataError("no rows to evaluate", source=path)

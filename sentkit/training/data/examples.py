@@ -137,7 +137,7 @@ class ExampleParser:
 
     def __init__(
         self,
-        method: str,
+        method: str,  # in messages: its name, or a flag
         reads: Reads,
         fields: Mapping[str, str],  # names of --field: field -> its name in the rows
         prompts: Mapping[str, str] | None = None,  # by side

@@ -265,8 +265,11 @@ def open_given(run: Run) -> Base:
         problem = f"{name} cannot train a static model, which has no layers and no dropout"
         able = [method for method, listing in METHODS.items() if listing.load().needs.static]
         raise UsageError(problem, advice=f"use {', '.join(able)}")
+
+    # A decoder lacks heads and poolers only; a model that transformers runs lacks all features.
     reason = base.why_no_head
-    if reason and needs.packed and (base.architecture is None or needs.head):
+    lacks_feature = base.architecture is None or needs.head
+    if reason and needs.packed and lacks_feature:
         raise UsageError(f"{name} needs {needs.packed}; this is not supported, because {reason}")
     return base
 
