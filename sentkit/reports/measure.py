@@ -385,8 +385,8 @@ def without_rows(test: TestSet, forms: set[str], path: Path) -> TestSet:
             if not forms.issuperset(forms_of_row):
                 file.writelines(json_line(record) for record in records)
     for name in ("qrels", "test"):
-        if name in test.parts:
-            return replace(test, parts={**test.parts, name: str(path)})
+        if name in test.further_files:
+            return replace(test, further_files={**test.further_files, name: str(path)})
     return replace(test, path=str(path))
 
 
@@ -422,8 +422,8 @@ def texts_of_rows(test: TestSet) -> Iterator[tuple[list[dict[str, Any]], Forms]]
         _, texts = parser(row)
         return row, {normal_form(text): text for text in texts}
 
-    qrels = test.parts.get("qrels")
-    path = test.parts.get("queries") or test.parts.get("test", test.path)
+    qrels = test.further_files.get("qrels")
+    path = test.further_files.get("queries") or test.further_files.get("test", test.path)
     inputs = open_inputs([path], fields=test.fields)
     if not qrels:
         for row, forms in inputs.read(parse):

@@ -49,8 +49,8 @@ class TestSet:
     name: str  # of the file
     # the rows to test on; for transfer tasks the rows to train on, or all rows; or the corpus
     path: str
-    # Further files: test and dev of a transfer task; queries and qrels of a corpus.
-    parts: Mapping[str, str] = field(default_factory=dict)
+    # test and dev of a transfer task; queries and qrels of a corpus
+    further_files: Mapping[str, str] = field(default_factory=dict)
     fields: Mapping[str, str] = field(default_factory=dict)  # standard name -> name in the file
 
     @property
@@ -59,7 +59,7 @@ class TestSet:
 
     @property
     def files(self) -> list[str]:
-        return [self.path, *self.parts.values()]
+        return [self.path, *self.further_files.values()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Settings:
     warn: Callable[[str], None]
 
 
-# part of a test set -> its vector file; "rows" are those of `TestSet.path`
+# name of a file of a test set -> its vector file; "rows" are those of `TestSet.path`
 Files = Mapping[str, str]
 
 
@@ -152,9 +152,9 @@ def retrieval(files: Files, test: TestSet, settings: Settings) -> Result:
     """The mean nDCG@10 of the queries in the corpus, and their number."""
     inputs = inputs_of(files["queries"])
     corpus = read_search_corpus(inputs.other(files["rows"]))
-    qrels_path = test.parts["qrels"]
+    qrels_path = test.further_files["qrels"]
     qrels = read_qrels(Inputs([qrels_path]), qrels_path)
-    run = Run(test.parts["queries"], qrels)  # gets the ranked documents of each query
+    run = Run(test.further_files["queries"], qrels)  # gets the ranked documents of each query
     search = Search(
         queries=VectorReader(inputs), corpus=corpus, inputs=inputs, source=files["queries"], top=TOP
     )
@@ -185,12 +185,12 @@ def named_files(
         path = first_file(folder, f"{name}.{split}", name)
         if path is None:
             continue
-        parts = {}
+        files_of_splits = {}
         for further_split in further_splits:
             file = first_file(folder, f"{name}.{further_split}")
             if file is not None:
-                parts[further_split] = file
-        yield TestSet(suite, name, path, parts)
+                files_of_splits[further_split] = file
+        yield TestSet(suite, name, path, files_of_splits)
 
 
 def every_file(suite: str, folder: Path, names: Sequence[str]) -> Iterator[TestSet]:

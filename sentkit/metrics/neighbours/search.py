@@ -256,7 +256,8 @@ class Searcher:
             if isinstance(corpus, StoredVectors) and (corpus.kind == "int8" or len(queries) == 1):
                 rows, factors = corpus.unscaled(span)
             else:
-                rows, factors = corpus[span], ONE
+                rows = corpus[span]
+                factors = ONE
             np.matmul(unit_queries * factors, rows.T, out=out)
             return np.multiply(out, self._scales[span], out=out)
 

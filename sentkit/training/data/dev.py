@@ -42,7 +42,10 @@ from sentkit.training.data.examples import (
 from sentkit.training.method import Method, dev_vectors, evaluating, template_of, using
 from sentkit.training.recipe import Recipe
 
-SPEARMAN, MRR, ACCURACY = "Spearman", "MRR@10", "accuracy of triplets"
+# The measures of scored pairs, of positive pairs, and of triplets.
+SPEARMAN = "Spearman"
+MRR = "MRR@10"
+ACCURACY = "accuracy of triplets"
 
 
 def digest_of(gold: NDArray[np.float64], texts: Iterable[NDArray], metric: str = "") -> str:

@@ -27,7 +27,8 @@ from sentkit.training.data.corpus import shares
 
 RandomStates = tuple[list[Tensor], list[Tensor]]
 CPU = torch.device("cpu")
-SUM, MAX = dist.ReduceOp.SUM, dist.ReduceOp.MAX
+SUM = dist.ReduceOp.SUM
+MAX = dist.ReduceOp.MAX
 M_TRIM_THRESHOLD = -1  # of malloc.h
 M_MMAP_THRESHOLD = -3
 PATIENCE = timedelta(minutes=30)  # timeout: other processes wait for the evaluation
