@@ -103,7 +103,7 @@ def mine(
                 inputs, miner.candidates.table, miner.at_once, replace=replace
             ):
                 for pair, negatives in miner.mine(block):
-                    file.writelines(lines(pair, negatives, triplets=triplets))
+                    file.writelines(lines(pair, negatives, as_triplets=triplets))
                 file.flush()  # the reader of a slow pipe gets each block immediately
                 progress.add(len(block))
     report_counts(miner, console)

@@ -78,9 +78,9 @@ def pair_blocks(
     yield from resized(reader.blocks(check), joined, size, first_size)
 
 
-def lines(pair: Pair, negatives: Sequence[str], *, triplets: bool) -> Iterator[bytes]:
+def lines(pair: Pair, negatives: Sequence[str], *, as_triplets: bool) -> Iterator[bytes]:
     """The row with a list of its negatives, or one row for each negative."""
-    if triplets:
+    if as_triplets:
         fields = [(b"negative", orjson.dumps(text)) for text in negatives]
     else:
         fields = [(b"negatives", orjson.dumps(negatives))]

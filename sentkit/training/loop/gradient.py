@@ -63,7 +63,7 @@ class Gradient:
                 terms = self._contrast(local_batch, share, len(batch))
         # On one process only, because gradients are summed over processes.
         penalties: dict[str, Tensor] = {}
-        if self.processes.first:
+        if self.processes.is_first:
             penalties = checked_penalties(self.method, self.method.penalty())
         if penalties:
             torch.stack(list(penalties.values())).sum().backward()

@@ -43,7 +43,7 @@ class Processes:
     device: torch.device = CPU
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
         """Whether this process reports, evaluates and writes."""
         return self.rank == 0
 

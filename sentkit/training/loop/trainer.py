@@ -331,7 +331,7 @@ class Trainer:
 
     def _report(self, record: dict[str, Any], **shown: float | None) -> None:
         """Write a record to the log; the reporter also gets `shown`."""
-        if not self.processes.first:
+        if not self.processes.is_first:
             return
         self.checkpointer.write(record)
         seed = {}
@@ -361,7 +361,7 @@ class Trainer:
         """
         score = 0.0
         is_interrupted = False
-        if self.processes.first and self.run.dev is not None:
+        if self.processes.is_first and self.run.dev is not None:
             try:
                 score = self._score(self.run.dev)
             except Interrupted:
@@ -379,7 +379,7 @@ class Trainer:
         is_best = self.position.add_score(score, cumulative=self.recipe.early_stop == "cumulative")
         if is_best:
             self._check_weights()
-        if is_best and self.processes.first:
+        if is_best and self.processes.is_first:
             self.checkpointer.save_best(self.position.step, changing(self.method))
         self.position.evaluated = self.position.step
         record = {
@@ -408,7 +408,7 @@ class Trainer:
         """
         if random_states is None:
             random_states = self.processes.random_states()
-        if self.processes.first:
+        if self.processes.is_first:
             on_host, on_device = random_states
             self.position.log_bytes = self.checkpointer.log_length()
             tensors = {

@@ -66,7 +66,7 @@ def perform(runs: Sequence[Run], inputs: Inputs) -> bool:
             inputs = replace(
                 inputs, rejects=Rejects(skip=inputs.rejects.skip), counter=ReadCounter(())
             )
-        return processes.first
+        return processes.is_first
 
 
 def settings_of_reading(run: Run) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def perform_group(group: Sequence[Run], inputs: Inputs, later_runs: Sequence[Run
         # The runs, each with the share of its work in that of all runs that follow.
         base = replace(base, labels=corpus.labels)
         recorded: dict[str, Any] = {}
-        if run.processes.first:
+        if run.processes.is_first:
             recorded = command_record(run.words, run.inputs, base.checkpoint)
         for index, run in enumerate(group):
             if run.chosen:
@@ -245,7 +245,9 @@ def has_runs(folder: Path) -> bool:
 
 def lock_rows(run: Run) -> AbstractContextManager[None]:
     """Lock the folder of the token files, which all runs of a command share."""
-    return lock_folder(run.rows_folder, "rows.lock", first=run.processes.first, temporary=CORPUS)
+    return lock_folder(
+        run.rows_folder, "rows.lock", is_first_process=run.processes.is_first, temporary=CORPUS
+    )
 
 
 def open_given(run: Run) -> Base:
@@ -295,7 +297,7 @@ def read_corpus(run: Run, inputs: Inputs, base: Base, dev: Dev | None) -> Corpus
     settings = run.settings
     reads = checked_reads(method_class, method_class.reads(base, settings))
     row_counts = RowCounts()
-    if run.processes.first:
+    if run.processes.is_first:
         dev_sides = () if dev is None else dev.sides
         parser = ExampleParser(run.method.name, reads, common_fields(inputs), base.sides, dev_sides)
         with run.stop.interruptible():

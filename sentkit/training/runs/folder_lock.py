@@ -11,14 +11,14 @@ from sentkit.errors import CannotCreateError
 
 @contextmanager
 def lock_folder(
-    folder: Path, lock: str, *, first: bool, temporary: Sequence[str] = ()
+    folder: Path, lock: str, *, is_first_process: bool, temporary: Sequence[str] = ()
 ) -> Iterator[None]:
-    """Create and lock the folder on the first process.
+    """Create and lock the folder on the first process. The others do nothing.
 
     At the end, remove the temporary files, the folder, and its parent if it was created here, if
     they are empty.
     """
-    if not first:
+    if not is_first_process:
         yield
         return
     is_new_parent = not folder.parent.exists()
