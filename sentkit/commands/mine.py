@@ -126,7 +126,7 @@ def open_judge(judge: str, device: str) -> Callable[..., Any]:
 
 
 def report_counts(miner: "Miner", console: Console) -> None:
-    unused = f"{miner.own_texts} texts of the pair itself, {miner.above} above the margin"
+    unused = f"{miner.texts_of_pairs} texts of the pair itself, {miner.above} above the margin"
     if miner.judge is not None:
         unused += f", {miner.judged} above it for the judge"
     console.report(f"{miner.negatives} negatives for {miner.rows} pairs; not used: {unused}")

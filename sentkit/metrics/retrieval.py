@@ -182,11 +182,11 @@ def id_of(row: Row, inputs: Inputs, role: str, side: str = "") -> str:
 def scores_of(relevant: Relevant, judged: Mapping[str, float]) -> list[float]:
     """The measures of a query, from 0 to 1."""
     ideal = sorted(judged.values(), reverse=True)[:CUT]
-    # a power of two divides exactly, and no sum of large grades overflows
-    unit = math.frexp(ideal[0])[1]
+    # Grades are divided by a power of two: it divides exactly, and no sum of large ones overflows.
+    _, exponent = math.frexp(ideal[0])
 
     def discounted(hits: Iterable[tuple[int, float]]) -> float:
-        return sum(math.ldexp(score, -unit) / math.log2(rank + 1) for rank, score in hits)
+        return sum(math.ldexp(score, -exponent) / math.log2(rank + 1) for rank, score in hits)
 
     dcg = discounted((rank, score) for rank, score in relevant if rank <= CUT)
     ideal_dcg = discounted(enumerate(ideal, start=1))

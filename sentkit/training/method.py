@@ -228,7 +228,7 @@ class Method(nn.Module):
         """Return the parts of the checkpoint besides the encoder. By default, new modules are
         heads.
         """
-        return Finished(heads=own_tensors(self))
+        return Finished(heads=tensors_of_heads(self))
 
     @property
     def device(self) -> torch.device:
@@ -413,17 +413,19 @@ def named_type(value: Any) -> str:
 
 
 def trained(method: Method, prefix: str = "") -> Iterator[tuple[str, nn.Parameter]]:
-    return (
-        (n, p) for n, p in method.named_parameters() if p.requires_grad and n.startswith(prefix)
-    )
+    """Yield the trained parameters whose names have this prefix."""
+    for name, parameter in method.named_parameters():
+        if parameter.requires_grad and name.startswith(prefix):
+            yield name, parameter
 
 
-def own_tensors(method: Method, prefix: str = "") -> dict[str, Tensor]:
+def tensors_of_heads(method: Method, prefix: str = "") -> dict[str, Tensor]:
     """Return the tensors outside of the encoder and of constant modules."""
-    apart = ("body.", *method.needs.constant)
-    state = method.state_dict()
+    not_heads = ("body.", *method.needs.constant)
     return {
-        n: value for n, value in state.items() if n.startswith(prefix) and not n.startswith(apart)
+        name: value
+        for name, value in method.state_dict().items()
+        if name.startswith(prefix) and not name.startswith(not_heads)
     }
 
 

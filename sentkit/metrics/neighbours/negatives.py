@@ -163,7 +163,7 @@ class Miner:
     device: "Device | None"
     rows: int = 0
     negatives: int = 0
-    own_texts: int = 0  # corpus texts equal to the anchor or the positive of a pair
+    texts_of_pairs: int = 0  # corpus texts equal to the anchor or the positive of a pair
     above: int = 0  # other corpus texts that reach the limit of a pair
     judged: int = 0  # candidates that reach it in the scores of the judge
     short: int = 0  # rows with fewer negatives than requested, but at least one
@@ -198,22 +198,24 @@ class Miner:
 
         # The texts of a pair are no negatives; if they reach the limit, `nearest.above` has counted
         # them.
-        own_numbers = [self.candidates.find(pair.anchor, pair.positive) for pair in pairs]
-        pair_indices = np.repeat(np.arange(len(pairs)), [len(numbers) for numbers in own_numbers])
+        numbers_of_pairs = [self.candidates.find(pair.anchor, pair.positive) for pair in pairs]
+        pair_indices = np.repeat(
+            np.arange(len(pairs)), [len(numbers) for numbers in numbers_of_pairs]
+        )
         candidate_numbers = np.array(
-            [number for numbers in own_numbers for number in numbers], np.intp
+            [number for numbers in numbers_of_pairs for number in numbers], np.intp
         )
         similarities = exact_similarities(
             self.metric, anchors, self.searcher.corpus, (pair_indices, candidate_numbers)
         )
         is_counted = (similarities >= limits[pair_indices]) & is_filled[pair_indices]
-        self.own_texts += len(candidate_numbers)
+        self.texts_of_pairs += len(candidate_numbers)
         self.above += nearest.above - int(np.count_nonzero(is_counted))
 
         # The nearest other texts of each pair.
         texts: list[list[str]] = [[] for _ in pairs]
         for i, rows in zip(np.flatnonzero(is_filled).tolist(), nearest.rows(), strict=True):
-            numbers = [row for row in rows.tolist() if row not in own_numbers[i]]
+            numbers = [row for row in rows.tolist() if row not in numbers_of_pairs[i]]
             pool = numbers[self.skip :][: self.pool_size]
             texts[i] = [self.candidates.text(number) for number in pool]
 

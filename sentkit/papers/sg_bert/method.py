@@ -80,9 +80,9 @@ def guided_opt3(queries: Tensor, layer_views: Tensor, temperature: float) -> Ten
     similarities = (
         cosines(queries, layer_views.flatten(0, 1)).view(count, count, layers) / temperature
     )
-    is_own = diagonal(similarities[:, :, 0])
-    of_others = similarities[~is_own].view(count, (count - 1) * layers)
-    return negative_log_share(similarities[is_own], of_others.logsumexp(1, keepdim=True))
+    is_same_sentence = diagonal(similarities[:, :, 0])
+    of_others = similarities[~is_same_sentence].view(count, (count - 1) * layers)
+    return negative_log_share(similarities[is_same_sentence], of_others.logsumexp(1, keepdim=True))
 
 
 def squared_distance(pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
