@@ -177,7 +177,8 @@ def lower(words: Sequence[str], draw: Draw) -> Changed:
 
 def delete(words: Sequence[str], draw: Draw, amount: Amount, mark: str | None = None) -> Changed:
     """Delete this share of the words; replace each run of deleted words by one mark."""
-    count = max(min(amount.of(len(words)), len(words) - 1), 0)
+    most_deleted = max(len(words) - 1, 0)  # one word stays
+    count = min(amount.of(len(words)), most_deleted)
     indices = draw.sorted(len(words), count)
     deleted = set(indices)
     starts_of_runs = {index for index in indices if index - 1 not in deleted}
