@@ -54,7 +54,6 @@ COMMANDS = {  # heading of the help -> commands: a file in commands/
     "Files": ("cat", "inspect", "check"),
 }
 NAMES = tuple(chain.from_iterable(COMMANDS.values()))
-WITH_PAGES = {page.stem for page in help_texts.PAGES.iterdir()}
 
 BUG = 70  # exit codes
 IO_FAILED = 74
@@ -70,11 +69,25 @@ def module_of(name: str) -> ModuleType:
 
 
 def subcommands(name: str) -> dict[str, Callable[..., None]]:
-    """The functions of a group that have a page, in their order in the file; empty for a
-    command.
+    """The commands of a group, in their order in the file; empty for a file with one command.
+
+    A file with one command has a function of its name. All functions of a group that only take
+    keywords, one of them the console, are commands.
     """
-    functions = vars(module_of(name)).items()
-    return {word: function for word, function in functions if f"{name}-{word}" in WITH_PAGES}
+    module = module_of(name)
+    if hasattr(module, name.replace("-", "_")):
+        return {}
+    commands: dict[str, Callable[..., None]] = {}
+    for word, function in vars(module).items():
+        if not inspect.isfunction(function) or function.__module__ != module.__name__:
+            continue
+        parameters = inspect.signature(function).parameters
+        only_keywords = all(
+            parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters.values()
+        )
+        if only_keywords and "console" in parameters:
+            commands[word.replace("_", "-")] = function
+    return commands
 
 
 def groups(names: Sequence[str] = NAMES) -> dict[str, ModuleType]:

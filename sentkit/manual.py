@@ -8,7 +8,15 @@ from typing import Any
 
 from sentkit import __version__
 from sentkit.cli import program
-from sentkit.flags.help_texts import help_of, is_flag, meaning_of, names_of, parameters_of, value_of
+from sentkit.flags.help_texts import (
+    help_of,
+    is_flag,
+    meaning_of,
+    names_of,
+    parameters_of,
+    summary_of,
+    value_of,
+)
 
 ONLY_ON = {
     "1": (
@@ -72,7 +80,7 @@ def list_of_commands(name: str, group: Any) -> Iterator[str]:
         for word in words:
             yield ".TP"
             yield rf"\fB{escape(f'{name} {word}')}\fR"
-            yield escape(group.commands[word].help)
+            yield escape(summary_of(group.commands[word]))
 
 
 def list_of_parameters(command: Any) -> Iterator[str]:

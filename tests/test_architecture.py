@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import inspect
 import re
 from pathlib import Path
 
@@ -242,7 +243,7 @@ def test_only_console_and_commands_print():
 
 
 def test_every_file_in_commands_is_a_command():
-    """A group of commands is one file; its commands are its functions that have a page."""
+    """A group of commands is one file; its commands are its functions that take the console."""
     names = [path.stem for path in (PACKAGE / "commands").glob("*.py") if path.stem != "__init__"]
 
     assert {name.replace("_", "-") for name in names} == {
@@ -253,11 +254,12 @@ def test_every_file_in_commands_is_a_command():
 def test_every_help_begins_with_a_sentence_and_examples():
     """The first example runs this command."""
     texts = {
-        name: each.__doc__.splitlines()[0] for name, each in (every_command() | groups()).items()
+        name: help_of(f"sentkit {name}", inspect.getdoc(command))
+        for name, command in (every_command() | groups()).items()
     }
-    examples = {name: help_of(f"sentkit {name}", "").examples[0] for name in texts}
+    examples = {name: text.examples[0] for name, text in texts.items()}
 
-    assert [name for name, first in texts.items() if first[-1:] != "."] == []
+    assert [name for name, text in texts.items() if text.summary[-1:] != "."] == []
     assert [name for name, example in examples.items() if f"sentkit {name}" not in example] == []
 
 

@@ -1,5 +1,6 @@
 """Documents, man pages, help texts and examples agree with the program."""
 
+import inspect
 import itertools
 import json
 import os
@@ -51,7 +52,10 @@ OF_PAPERS = {paper.key: f"sentkit/papers/{paper.folder}/README.md" for paper in 
 DOCUMENTS |= {name: (ROOT / name).read_text() for name in OF_PAPERS.values()}
 README = DOCUMENTS["README.md"]
 SYSTEMS = [json.loads(line) for line in (ROOT / "examples/systems.jsonl").open()]
-HELP = {name: help_of(f"sentkit {name}", "") for name in (*every_command(), *groups())}
+HELP = {
+    name: help_of(f"sentkit {name}", inspect.getdoc(command))
+    for name, command in (every_command() | groups()).items()
+}
 PAIRS = [
     ("a man plays a guitar", "someone makes music", 3.5, "music"),
     ("a cat sleeps", "a kitten is asleep", 4.5, "animals"),
@@ -251,7 +255,7 @@ def test_the_manual_page_of_the_class_shows_how_sentence_transformers_loads_nano
 def test_every_page_of_text_belongs_to_a_command():
     names = {f"{name.replace(' ', '-')}.txt" for name in HELP}
 
-    assert {file.name for file in PAGES.iterdir()} == names | {"sentkit.txt", "all-pages.txt"}
+    assert {file.name for file in PAGES.iterdir()} <= names | {"sentkit.txt", "all-pages.txt"}
 
 
 def test_every_man_page_is_installed():

@@ -21,7 +21,7 @@ from sentkit.flag_values import suggestion
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    work: Callable[..., Changed] | None  # gets words, a draw, and an amount; None: another text
+    change: Callable[..., Changed] | None  # gets words, a draw, and an amount; None: another text
     parse: Callable[[str], Any] | None = None  # raises ValueError; None: no value allowed
     default: str | None = None
     marks: bool = False  # inserts --mark
@@ -70,8 +70,8 @@ class RequestedOperation:
         return None
 
     def bind(self, mark: str | None, synonyms: Synonyms) -> tuple[Operation | None, Note]:
-        """The work, or None if another text replaces the sentence, and the notes equal for all
-        texts.
+        """The change of a text, or None if another text replaces the sentence; and the note that is
+        equal for all texts.
         """
         if self.field_name is not None:
             return None, {"from": self.field_name}
@@ -80,14 +80,14 @@ class RequestedOperation:
         if self.value is not None:
             note = self.value.note
             arguments["amount"] = self.value
-        if self.kind.work is None:
+        if self.kind.change is None:
             return None, note
         if self.name == "synonym":
             arguments["synonyms"] = synonyms
         if self.kind.marks and mark is not None:
             arguments["mark"] = mark
             note["mark"] = mark
-        return partial(self.kind.work, **arguments), note
+        return partial(self.kind.change, **arguments), note
 
 
 def parse_operations(written: Sequence[str]) -> list[RequestedOperation]:
@@ -96,7 +96,7 @@ def parse_operations(written: Sequence[str]) -> list[RequestedOperation]:
         raise UsageError("--op is missing", advice=suggestion("", OPERATIONS))
     operations = [parse_operation(text) for text in written]
     for operation in operations[1:]:
-        if operation.kind.work is None or operation.field_name is not None:
+        if operation.kind.change is None or operation.field_name is not None:
             problem = (
                 f"--op {operation.name} replaces the whole sentence, so it has to be the first --op"
             )
@@ -130,15 +130,15 @@ def parse_operation(written: str) -> RequestedOperation:
 
 
 def check_flags(
-    operations: Sequence[RequestedOperation], given: Mapping[str, object], views: int
+    operations: Sequence[RequestedOperation], flags: Mapping[str, object], views: int
 ) -> None:
     """Refuse a missing flag that an operation requires, and a flag that no operation uses."""
     names = {operation.name for operation in operations}
     for flag, users in FLAGS.items():
         used = not names.isdisjoint(users)
-        if used and flag in REQUIRED and given[flag] is None:
+        if used and flag in REQUIRED and flags[flag] is None:
             raise UsageError(f"--op {users[0]} needs {flag} FILE")
-        if not used and given[flag] is not None:
+        if not used and flags[flag] is not None:
             raise UsageError(f"{flag} can be used only with --op {' or --op '.join(users)}")
     if views > 1 and names <= FIXED:
         problem = (
@@ -146,7 +146,7 @@ def check_flags(
             f"variants are equal"
         )
         raise UsageError(problem, advice="use --views 1")
-    mark = given["--mark"]
+    mark = flags["--mark"]
     if mark is not None and str(mark).split() != [mark]:
         raise UsageError(f'--mark "{mark}": expected a word without spaces')
 
@@ -185,10 +185,10 @@ class Chain:
         words: Sequence[str] = text.split()
         variant = text
         notes = []
-        for number, (name, work, fixed) in enumerate(self.steps):
+        for number, (name, change, fixed_note) in enumerate(self.steps):
             draw = Draw(key_of(self.seed, views, before + number) + raw)
             previous = variant
-            if work is None:
+            if change is None:
                 count = len(candidates) - (excluded is not None)
                 note: Note = {"number": None, "of": count}
                 if count:
@@ -199,13 +199,13 @@ class Chain:
                     variant = candidates[chosen]
                 words = variant.split()
             else:
-                changed, note = work(words, draw)
+                changed, note = change(words, draw)
                 if changed != words:
                     words = changed
                     variant = " ".join(changed)
             if variant == previous:
                 self.unchanged[number] += 1
-            notes.append({"op": name, **fixed, **note})
+            notes.append({"op": name, **fixed_note, **note})
         self.texts += 1
         return variant, notes
 

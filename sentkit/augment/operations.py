@@ -177,7 +177,8 @@ def lower(words: Sequence[str], draw: Draw) -> Changed:
 
 def delete(words: Sequence[str], draw: Draw, amount: Amount, mark: str | None = None) -> Changed:
     """Delete this share of the words; replace each run of deleted words by one mark."""
-    count = max(min(amount.of(len(words)), len(words) - 1), 0)
+    most_deleted = max(len(words) - 1, 0)  # one word stays
+    count = min(amount.of(len(words)), most_deleted)
     indices = draw.sorted(len(words), count)
     deleted = set(indices)
     starts_of_runs = {index for index in indices if index - 1 not in deleted}
@@ -265,9 +266,8 @@ def synonym(words: Sequence[str], draw: Draw, amount: Amount, synonyms: Synonyms
         before, core, after = split_words[index]
         choices = synonyms[plain(core)]
         model = core
-        if (
-            not plain(core).replace("'", "").isalpha()
-        ):  # such as U.S., whose synonyms are no acronyms
+        # A word such as U.S. is in capitals, but its synonyms are no acronyms.
+        if not plain(core).replace("'", "").isalpha():
             model = core[:1]
         replacement = written_like(model, choices[draw.below(len(choices))])
         changed[index] = f"{before}{replacement}{after}"
@@ -293,12 +293,13 @@ WITH_IS = listed("""
     he's she's it's that's this's there's here's what's who's where's how's let's
 """)  # after other words, 's is often a genitive
 WITH_NOT = {"can't": "can", "cannot": "can", "won't": "will", "shan't": "shall", "ain't": "is"}
+# from "ca n't", the spelling of treebanks
 CUT = {
     "ca": "can",
     "wo": "will",
     "sha": "shall",
     "ai": "is",
-}  # from "ca n't", the spelling of treebanks
+}
 
 # These words are capitalised only at the beginning of a sentence.
 SMALL = listed("""

@@ -19,7 +19,7 @@ from sentkit.flags.rules import is_given, needs, refuse_together
 from sentkit.training.settings import ours, parsed
 
 if TYPE_CHECKING:
-    from sentkit.labels.clusters.clustering_run import ClusteringRun, Description
+    from sentkit.labels.clusters.clustering_run import ClusteringRun, DescriptionLimits
 
 KEYWORDS = 10  # of a described cluster
 NEAREST = 3  # rows of a described cluster
@@ -237,24 +237,22 @@ def cluster(
             watch=Watch(tasks.begin, tasks.add, partial(slow, console)),
         )
         as_table = output.on_terminal if json is None else not json
+        limits = runs.DescriptionLimits(KEYWORDS if keywords is None else keywords, nearest)
         if truth is not None:
-            description = None
-            if describe:
-                description = runs.Description(KEYWORDS if keywords is None else keywords, nearest)
-            show_agreement(run, rows.theirs(truth), description, output, as_table=as_table)
+            limits_of_report = limits if describe else None
+            show_agreement(run, rows.theirs(truth), limits_of_report, output, as_table=as_table)
         elif form == "counts":
             output.write_records(runs.count_records(run), runs.count_line, as_table=as_table)
         else:
             descriptions = runs.write_clusters(
                 run,
                 form,
-                KEYWORDS if keywords is None else keywords,
-                nearest,
+                limits,
                 output.path,
                 centroids,
                 described=any(map(is_given, is_described.values())),
                 with_keywords=keywords is not None and not describe and centroids is None,
-                keep=keep_vectors,
+                keep_vectors=keep_vectors,
                 replace=replace,
                 force=force,
             )
@@ -276,19 +274,19 @@ def form_of(truth: str | None, *, describe: bool, stability: bool) -> str:
 def show_agreement(
     run: "ClusteringRun",
     truth: str,
-    description: "Description | None",
+    limits: "DescriptionLimits | None",
     output: Output,
     *,
     as_table: bool,
 ) -> None:
-    """Write the agreement with a field and, with a description, the clusters; on a terminal two
-    tables.
+    """Write the agreement with a field and, with limits, descriptions of the clusters; on a
+    terminal two tables.
     """
     from sentkit.labels.clusters.clustering_run import agreement_line, agreement_records
 
-    records: Iterable[dict[str, Any]] = agreement_records(run, truth, description)
+    records: Iterable[dict[str, Any]] = agreement_records(run, truth, limits)
     clusters: Sequence[dict[str, Any]] = ()
-    if description is not None and as_table:
+    if limits is not None and as_table:
         every_record = list(records)
         records = [record for record in every_record if "cluster" not in record]
         clusters = [record for record in every_record if "cluster" in record]

@@ -103,7 +103,7 @@ def mine(
                 inputs, miner.candidates.table, miner.at_once, replace=replace
             ):
                 for pair, negatives in miner.mine(block):
-                    file.writelines(lines(pair, negatives, triplets=triplets))
+                    file.writelines(lines(pair, negatives, as_triplets=triplets))
                 file.flush()  # the reader of a slow pipe gets each block immediately
                 progress.add(len(block))
     report_counts(miner, console)
@@ -126,7 +126,7 @@ def open_judge(judge: str, device: str) -> Callable[..., Any]:
 
 
 def report_counts(miner: "Miner", console: Console) -> None:
-    unused = f"{miner.own_texts} texts of the pair itself, {miner.above} above the margin"
+    unused = f"{miner.texts_of_pairs} texts of the pair itself, {miner.above} above the margin"
     if miner.judge is not None:
         unused += f", {miner.judged} above it for the judge"
     console.report(f"{miner.negatives} negatives for {miner.rows} pairs; not used: {unused}")

@@ -61,7 +61,7 @@ def report(
         Option(
             "--suites",
             metavar="NAME,NAME",
-            help="sts, sts-multilingual, clustering, senteval, few-shot or retrieval. "
+            help="Suites of --data, such as sts,retrieval. "
             "[default: all with files, or those of --table]",
         ),
     ] = None,

@@ -351,7 +351,7 @@ def encoded_corpus(
 ) -> "tuple[SearchCorpus, Mapping[str, Any]]":
     """The rows of files with their vectors, and the record of their space."""
     from sentkit.formats.checkpoints.folders import STATIC
-    from sentkit.metrics.neighbours.corpus import SearchCorpus, in_memory
+    from sentkit.metrics.neighbours.corpus import SearchCorpus, read_into_memory
     from sentkit.model import find_encoder
     from sentkit.model.query_encoder import encoded_files
     from sentkit.model.reading import ReadingOptions
@@ -361,7 +361,7 @@ def encoded_corpus(
     texts = dataclasses.replace(inputs.other(*paths), by_paragraph=True, rejects=inputs.rejects)
     progress = RowProgress(console, inputs=texts)
     rows = encoded_files(texts, encoder, progress.add)
-    table = in_memory(texts, rows, with_files=True)
+    table = read_into_memory(texts, rows, with_files=True)
     console.warn(*encoder.notes, *rows.remarks)
     return SearchCorpus(table, show_id=True), rows.record
 

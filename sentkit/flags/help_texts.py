@@ -35,15 +35,20 @@ class Help:
     sections: dict[str, list[str]] = field(default_factory=dict)  # only of the man page, by title
 
 
-def help_of(name: str, summary: str) -> Help:
-    """The docstring of a command, such as "sentkit whiten fit", and the file of its page.
+def help_of(name: str, docstring: str) -> Help:
+    """The text of a command, such as "sentkit whiten fit".
 
-    In the file, an indented paragraph keeps its lines, and "# TITLE" begins a section.
+    The first paragraph of the docstring is its summary. The file of its page has the rest; without
+    this file, the docstring has it. In it, an indented paragraph keeps its lines, and "# TITLE"
+    begins a section.
     """
-    text = Help(summary.strip())
-    paragraphs = text.paragraphs
+    summary, _, rest = docstring.strip().partition("\n\n")
     file = PAGES / f"{name.replace(' ', '-').removeprefix('sentkit-')}.txt"
-    for paragraph in file.read_text().strip("\n").split("\n\n"):
+    if file.exists():
+        rest = file.read_text()
+    text = Help(summary)
+    paragraphs = text.paragraphs
+    for paragraph in rest.strip("\n").split("\n\n"):
         lines = textwrap.dedent(paragraph).split("\n")
         if paragraph.startswith("# "):
             paragraphs = text.sections[paragraph.removeprefix("# ")] = []
@@ -56,6 +61,12 @@ def help_of(name: str, summary: str) -> Help:
         else:
             paragraphs.append(" ".join(lines))
     return text
+
+
+def summary_of(command: Any) -> str:
+    """The first paragraph of the docstring of a command or group."""
+    summary, _, _ = command.help.partition("\n\n")
+    return str(summary)
 
 
 def parameters_of(command: Any) -> list[Any]:
@@ -168,4 +179,4 @@ def list_of_commands(group: Any, blank: list[str]) -> Iterator[str]:
         yield from blank
         yield f"{heading}:"
         for name in names:
-            yield f"  {name.ljust(longest)}  {group.commands[name].help}"
+            yield f"  {name.ljust(longest)}  {summary_of(group.commands[name])}"

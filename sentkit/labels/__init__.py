@@ -9,9 +9,8 @@ from dataclasses import dataclass
 class Watch:
     begin: Callable[[int], None] = lambda count: None  # adds tasks to the total
     done: Callable[[], None] = lambda: None  # reports one finished task
-    slow: Callable[[str], AbstractContextManager[None]] = lambda task: (
-        nullcontext()
-    )  # surrounds a slow task
+    # surrounds a slow task
+    slow: Callable[[str], AbstractContextManager[None]] = lambda task: nullcontext()
 
 
 UNWATCHED = Watch()

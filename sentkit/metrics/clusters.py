@@ -1,6 +1,6 @@
 """Clusters: agreement with gold classes or other clusters, stability, the silhouette, and keywords.
 
-Letters in shapes: n rows, c classes, k clusters.
+Letters in shapes: n rows, s sampled rows, d dimensions, c classes, k clusters.
 """
 
 import heapq
@@ -90,28 +90,34 @@ def agreeing(labels: Indices, clusterings: Sequence[Indices]) -> Float64:
 SAMPLE_ROWS = 4000  # rows; all their distances are held in memory
 
 
-class Silhouette:
-    """A sample of rows with their distances, which are reused for many clusterings."""
+def sample_for_silhouette(
+    count: int, random: np.random.Generator, max_rows: int = SAMPLE_ROWS
+) -> Indices:
+    """The indices of all rows or, of many, of a random sample, in ascending order, (s,)."""
+    if count <= max_rows:
+        return np.arange(count)
+    return np.sort(random.choice(count, max_rows, replace=False))
 
-    def __init__(
-        self, rows: Float32, random: np.random.Generator, max_rows: int = SAMPLE_ROWS
-    ) -> None:
-        from sklearn.metrics import pairwise_distances
 
-        self.row_indices = np.arange(len(rows))  # of the sample
-        if len(rows) > max_rows:
-            self.row_indices = np.sort(random.choice(len(rows), max_rows, replace=False))
-        sample = rows[self.row_indices].astype(np.float64)
-        self.distances = pairwise_distances(sample - sample.mean(axis=0)).astype(np.float32)
+def distances_among(rows: Float32) -> Float32:
+    """The Euclidean distance of each row to each row, (n, d) -> (n, n)."""
+    from sklearn.metrics import pairwise_distances
 
-    def of(self, labels: Indices) -> float | None:
-        """The mean over the sample; None if it has one cluster only, or one row in each cluster."""
-        from sklearn.metrics import silhouette_score
+    wide = rows.astype(np.float64)
+    # About the mean, the products within `pairwise_distances` are small, and so are their errors.
+    return pairwise_distances(wide - wide.mean(axis=0)).astype(np.float32)
 
-        sample_labels = labels[self.row_indices]
-        if not 1 < len(np.unique(sample_labels)) < len(sample_labels):
-            return None
-        return float(silhouette_score(self.distances, sample_labels, metric="precomputed"))
+
+def silhouette(distances: Float32, labels: Indices) -> float | None:
+    """The mean over all rows, from their distances (n, n) and clusters (n,).
+
+    None if there is one cluster only, or one row in each cluster.
+    """
+    from sklearn.metrics import silhouette_score
+
+    if not 1 < len(np.unique(labels)) < len(labels):
+        return None
+    return float(silhouette_score(distances, labels, metric="precomputed"))
 
 
 RATIO = 2.0  # lowest frequency of a keyword in its cluster, relative to that in the others

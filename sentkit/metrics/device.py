@@ -398,9 +398,8 @@ def largest(products: Tensor, count: int) -> tuple[Tensor, Tensor]:
     group_count = width // GROUP
     if width % GROUP or 2 * count > group_count:
         return products.topk(count, sorted=False)
-    groups = products.view(
-        len(products), GROUP, group_count
-    )  # column i is in group i % group_count
+    # column i is in group i % group_count
+    groups = products.view(len(products), GROUP, group_count)
     chosen = groups.amax(1).topk(count, sorted=False).indices  # (b, c)
     members = groups.gather(2, chosen[:, None].expand(-1, GROUP, -1)).flatten(1)  # (b, GROUP * c)
     values, indices = members.topk(count, sorted=False)

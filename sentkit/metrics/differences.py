@@ -16,7 +16,7 @@ from sentkit.formats.files import readable
 from sentkit.formats.vectors.vectors import resized
 from sentkit.metrics.matches import VECTORS_PER_BLOCK, Matches, Record, Sides, joined
 from sentkit.metrics.neighbours.search import Searcher
-from sentkit.metrics.similarity import SIMILARITIES, SMALLEST_NORM, exact, lengths
+from sentkit.metrics.similarity import SIMILARITIES, SMALLEST_NORM, exact_similarities, lengths
 from sentkit.metrics.statistics import spearman
 
 PAIRS = 100_000  # sampled pairs of sampled rows
@@ -125,8 +125,8 @@ def overlaps(a: Float32, b: Float32, top: int) -> Float64:
     rows_b, cosines_b = neighbours(b, top)
     rows = np.repeat(np.arange(len(a)), top)
     # In one space, the cosines of the neighbours of the other space.
-    of_b_in_a = exact("cosine", a, a, (rows, rows_b.ravel())).reshape(rows_b.shape)
-    of_a_in_b = exact("cosine", b, b, (rows, rows_a.ravel())).reshape(rows_a.shape)
+    of_b_in_a = exact_similarities("cosine", a, a, (rows, rows_b.ravel())).reshape(rows_b.shape)
+    of_a_in_b = exact_similarities("cosine", b, b, (rows, rows_a.ravel())).reshape(rows_a.shape)
     shares_of_b = (of_b_in_a >= cosines_a[:, -1:] - TIE).mean(axis=1)
     shares_of_a = (of_a_in_b >= cosines_b[:, -1:] - TIE).mean(axis=1)
     return np.minimum(shares_of_b, shares_of_a)
@@ -175,6 +175,7 @@ def difference(
         different = sampled[not_shared]
     order = np.argsort(values, kind="stable")
 
+    # The report. The readers know space and width, and `sides.only`, after the pass over all rows.
     record: Record = {}
     for side, path, reader in zip("ab", sides.paths, sides.readers, strict=True):
         record[side] = {"file": readable(path), "encoder": reader.emb, "width": reader.width}
@@ -332,8 +333,8 @@ def sample_record(matches: Matches, top: int) -> tuple[Float64, Record]:
         second = random.integers(0, count - 1, PAIRS)
         second = second + (second >= first)  # another row than the first
     pairs = (first, second)
-    similarities_a = exact("cosine", matches.a, matches.a, pairs)
-    similarities_b = exact("cosine", matches.b, matches.b, pairs)
+    similarities_a = exact_similarities("cosine", matches.a, matches.a, pairs)
+    similarities_b = exact_similarities("cosine", matches.b, matches.b, pairs)
     correlation = spearman(similarities_a, similarities_b)
     return shares, {
         "neighbours": {"rows": len(shares), "top": top, "mean": mean, "lowest": lowest},

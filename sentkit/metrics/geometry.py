@@ -8,6 +8,7 @@ Wang and Isola (arXiv:2005.10242) define uniformity on the unit sphere, so vecto
 length 1. The moments of an axis are sums of centred rows, because a mean far from zero would lose
 precision. Higher sums are combined by the formulas of Pebay (2008). The result of a measure is None
 if it is undefined.
+
 Letters in shapes: n rows, d dimensions.
 """
 
@@ -69,9 +70,8 @@ class Directions:
         numbers = np.arange(self.count, self.count + len(remaining)) + 1
         indices = self.random.integers(0, numbers)
         chosen = np.flatnonzero(indices < len(self.sample))
-        self.sample[indices[chosen]] = remaining[
-            chosen
-        ]  # of two rows at one index the later one is kept
+        # of two rows at one index the later one is kept
+        self.sample[indices[chosen]] = remaining[chosen]
         self.count += len(remaining)
 
     def mean_cosine(self) -> float | None:

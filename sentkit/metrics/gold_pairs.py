@@ -69,10 +69,10 @@ class GoldPairs:
         return GoldPairs(self.similarities[chosen], self.gold[chosen], groups, self.names)
 
 
-def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired: bool) -> GoldPairs:
-    """Compute the similarities of a file. `paired`: its pairs will be compared with those of
-    another file.
-    """
+def read_gold_pairs(
+    inputs: Inputs, path: str, options: ScoreOptions, *, with_identities: bool = False
+) -> GoldPairs:
+    """Compute the similarities of a file. `check_same_pairs` needs the identities of the pairs."""
     reader = VectorReader(inputs)
     fields = fields_of(inputs, path)
     text_fields = [fields.get(name, name) for name in ("text_a", "text_b")]
@@ -105,7 +105,7 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
         if options.group is not None:
             group_names |= dict.fromkeys(group for _, group in scores_and_groups)
             groups += [scores_and_groups[i][1] for i in scored_rows.tolist()]
-        if paired:
+        if with_identities:
             for i in scored_rows.tolist():
                 texts = [str(block.rows.values[i].get(field)) for field in text_fields]
                 identities.append(hash((*scores_and_groups[i], *texts)))
@@ -203,7 +203,10 @@ def expect_pair(row: Row, vectors: int) -> None:
 
 
 def check_same_pairs(pairs: GoldPairs, baseline: GoldPairs) -> None:
-    """Refuse a paired comparison unless both files have the same pairs in the same order."""
+    """Refuse a paired comparison unless both files have the same pairs in the same order.
+
+    Both have been read with identities.
+    """
     if pairs.identities != baseline.identities:
         problem = f"not the same scored pairs as in {baseline.file}"
         raise DataError(problem, source=pairs.file, advice="use the same rows in the same order")

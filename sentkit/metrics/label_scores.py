@@ -66,9 +66,8 @@ class Ranking:
         # Pairs of each similarity, (b, v).
         new_positives = np.diff(positives, axis=1, prepend=0.0)
         new_negatives = np.diff(negatives, axis=1, prepend=0.0)
-        negatives_below = (
-            all_negatives[:, None] - negatives + new_negatives / 2.0
-        )  # half of the equal ones
+        # half of the equal ones
+        negatives_below = all_negatives[:, None] - negatives + new_negatives / 2.0
         precisions = positives / np.maximum(predicted, 1.0)
         with np.errstate(invalid="ignore"):  # 0 / 0 if a resample has one class
             average_precision = (new_positives * precisions).sum(axis=1) / all_positives
@@ -109,10 +108,10 @@ def label_records(
     names = list(factors_of(precision))
     base = None
     if baseline is not None:
-        base = read_gold_pairs(inputs, baseline, options, paired=True)
+        base = read_gold_pairs(inputs, baseline, options, with_identities=True)
         base_scores, base_resampled = scores_of(base, precision)
     for path in inputs.paths:
-        pairs = read_gold_pairs(inputs, path, options, paired=base is not None)
+        pairs = read_gold_pairs(inputs, path, options, with_identities=base is not None)
         scores, resampled = scores_of(pairs, precision)
         record: Record = {
             **header(pairs, options),

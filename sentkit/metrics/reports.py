@@ -4,6 +4,7 @@ tables of all.
 All values are x 100. The aggregates are those of the papers: `all` concatenates the pairs of all
 groups, `mean` is the mean of the groups' correlations, `weighted` weights it by the number of
 pairs.
+
 Letters in shapes: r resamples, c measures.
 """
 
@@ -168,9 +169,8 @@ def compare(a: GoldPairs, b: GoldPairs, options: ScoreOptions, *, count: int = R
     groups_b = weighted_groups(b, options.aggregate)
     changes = np.subtract(average(groups_a), average(groups_b)).tolist()
     resampled_changes = resampled(groups_a, count=count, seed=options.seed)
-    resampled_changes -= resampled(
-        groups_b, count=count, seed=options.seed
-    )  # same rows: see `resample`
+    # The seed is the same, so both have the same resamples of pairs.
+    resampled_changes -= resampled(groups_b, count=count, seed=options.seed)
     return {
         **header(b, options),
         **differences(KINDS, changes, resampled_changes),
@@ -183,9 +183,11 @@ def reports(inputs: Inputs, options: ScoreOptions, baseline: str | None) -> Iter
     seen = options.seen
     base = None
     if baseline is not None:
-        base = read_gold_pairs(inputs, baseline, replace(options, seen=None), paired=True)
-    files: Iterable[GoldPairs] = (
-        read_gold_pairs(inputs, path, options, paired=base is not None) for path in inputs.paths
+        options_of_baseline = replace(options, seen=None)
+        base = read_gold_pairs(inputs, baseline, options_of_baseline, with_identities=True)
+    files: Iterable[GoldPairs] = (  # each is read when its report is due
+        read_gold_pairs(inputs, path, options, with_identities=base is not None)
+        for path in inputs.paths
     )
     if seen is not None:
         files = list(files)  # `seen` needs the pairs of all files
@@ -245,9 +247,8 @@ def table_lines(record: Record) -> Iterator[dict[str, str]]:
     file = record["file"]
     encoder = label_of(record["encoder"])
     against = record.get("against")
-    is_cut = (
-        against is not None and "dim" in against
-    )  # compared by the first numbers of the vectors
+    # compared by the first numbers of the vectors
+    is_cut = against is not None and "dim" in against
     if is_cut:
         file = f"  dim {record['dim']}"
         encoder = ""
@@ -257,9 +258,8 @@ def table_lines(record: Record) -> Iterator[dict[str, str]]:
         rows.append([f"  {name}{chosen}", "", "", *correlations(average)])
     for name, group in record.get("groups", {}).items():
         rows.append([f"  {name}", "", str(group["n"]), *correlations(group)])
-    if (
-        "seen" in record
-    ):  # how many pairs occur in the training rows, and the correlation without them
+    # how many pairs occur in the training rows, and the correlation without them
+    if "seen" in record:
         seen = record["seen"]
         without = seen["without"]
         for level, label in SEEN.items():

@@ -154,9 +154,8 @@ def hits_of(row: Row, inputs: Inputs) -> tuple[Row, str, list[tuple[float, str]]
         raise wrong_field(row, "hits", "a list of objects")
     lines: Iterable[bytes] = repeat(b"", len(hits))
     if any(isinstance(hit.get(name), float) for hit in hits for name in names_of_ids(inputs)):
-        lines = items_of(
-            row.line, row.spans()["hits"].value
-        )  # for whole numbers of more than 64 bits
+        # for whole numbers of more than 64 bits
+        lines = items_of(row.line, row.spans()["hits"].value)
     query = id_of(row, inputs, "query")
     documents = list[tuple[float, str]]()
     for hit, line in zip(hits, lines, strict=True):
@@ -183,12 +182,11 @@ def id_of(row: Row, inputs: Inputs, role: str, side: str = "") -> str:
 def scores_of(relevant: Relevant, judged: Mapping[str, float]) -> list[float]:
     """The measures of a query, from 0 to 1."""
     ideal = sorted(judged.values(), reverse=True)[:CUT]
-    unit = math.frexp(ideal[0])[
-        1
-    ]  # a power of two divides exactly, and no sum of large grades overflows
+    # Grades are divided by a power of two: it divides exactly, and no sum of large ones overflows.
+    _, exponent = math.frexp(ideal[0])
 
     def discounted(hits: Iterable[tuple[int, float]]) -> float:
-        return sum(math.ldexp(score, -unit) / math.log2(rank + 1) for rank, score in hits)
+        return sum(math.ldexp(score, -exponent) / math.log2(rank + 1) for rank, score in hits)
 
     dcg = discounted((rank, score) for rank, score in relevant if rank <= CUT)
     ideal_dcg = discounted(enumerate(ideal, start=1))

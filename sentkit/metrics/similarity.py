@@ -128,7 +128,7 @@ def margins(magnitudes: Float64, underflow: float = 0.0) -> Float64:
     return 2.0 * (ROUNDING * magnitudes + underflow)
 
 
-def exact(metric: str, a: Float32, b: Rows, pairs: tuple[Indices, Indices]) -> Float64:
+def exact_similarities(metric: str, a: Float32, b: Rows, pairs: tuple[Indices, Indices]) -> Float64:
     """The exact similarities of the given pairs of rows; few rows are copied at a time."""
     similarity = SIMILARITIES[metric]
     indices_a, indices_b = pairs

@@ -17,9 +17,8 @@ Seed = int | tuple[int, ...]
 
 KINDS = ("spearman", "pearson")
 RESAMPLES = 1000
-FEWER_RESAMPLES = (
-    200  # above the limit, for statistics without a formula, such as paired differences
-)
+# above the limit, for statistics without a formula, such as paired differences
+FEWER_RESAMPLES = 200
 BOOTSTRAP_LIMIT = 50_000  # pairs; with 1000 resamples about two seconds
 CANCELLED = 1e-6  # a variance below this share of the squares has lost digits
 RESAMPLED_ELEMENTS = 16_384  # at a time: short columns share a call, a long column gets several
@@ -138,9 +137,8 @@ def resample(a: ArrayLike, b: ArrayLike, *, count: int = RESAMPLES, seed: Seed) 
 
     powers = np.stack([centred_a, centred_b, centred_a**2, centred_b**2, centred_a * centred_b])
     sums = np.empty((5, count))  # of the powers
-    rank_sums = np.empty(
-        (3, count)
-    )  # of the squares of the ranks of a and of b, and of their product
+    # of the squares of the ranks of a and of b, and of their product
+    rank_sums = np.empty((3, count))
     done = 0
     for counts_of_rows in multiplicities(n, count, seed):
         size = len(counts_of_rows)
@@ -233,9 +231,8 @@ def fisher_interval(kind: str, correlation: float, pairs: int) -> list[float]:
     if kind == "spearman":
         numerator += correlation**2 / 2.0
     variance = numerator / (pairs - 3)
-    with np.errstate(
-        divide="ignore"
-    ):  # a perfect correlation becomes infinite, and tanh reverses it
+    # a perfect correlation becomes infinite, and tanh reverses it
+    with np.errstate(divide="ignore"):
         middle = np.arctanh(correlation)
     reach = QUANTILE * math.sqrt(variance)
     return [100.0 * math.tanh(middle - reach), 100.0 * math.tanh(middle + reach)]

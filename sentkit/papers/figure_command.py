@@ -1,8 +1,8 @@
 """The command line of a paper's figures: `python -m sentkit.papers.NAME.figures FIGURE FILE... [-o
 PICTURE]`.
 
-Each figure is a function from paths, and keyword arguments, to a picture. Without -o, the output is
-JSON.
+Each function of figures.py from paths, and keyword arguments, to a picture is a figure. Without -o,
+the output is JSON.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -25,16 +26,16 @@ from sentkit.plots.reports import Value
 Figure = Callable[..., Picture]
 
 
-def main(*figures: Figure, arguments: Sequence[str] | None = None) -> None:
-    module = inspect.getmodule(figures[0])
-    paper = Path(module.__file__ or "").parent.name if module else ""
+def main(module_name: str, arguments: Sequence[str] | None = None) -> None:
+    """Draw one figure of a module, figures.py of a paper. `arguments` are those of the process."""
+    figures = figures_of(sys.modules[module_name])
+    paper = Path(sys.modules[module_name].__file__ or "").parent.name
     parser = argparse.ArgumentParser(prog=f"python -m sentkit.papers.{paper}.figures")
     subparsers = parser.add_subparsers(dest="figure", metavar="FIGURE", required=True)
-    for figure in figures:
+    for figure in figures.values():
         add_figure(subparsers, figure)
     values = vars(parser.parse_args(arguments))
-    name = values.pop("figure")
-    [figure] = [figure for figure in figures if figure.__name__ == name]
+    figure = figures[values.pop("figure")]
     console = Console(f"{paper}.figures")
     try:
         output = PictureOutput(path=values.pop("output"), force=True)
@@ -45,6 +46,17 @@ def main(*figures: Figure, arguments: Sequence[str] | None = None) -> None:
     except SentkitError as error:
         console.error(str(error), error.advice)
         sys.exit(error.exit_code)
+
+
+def figures_of(module: ModuleType) -> dict[str, Figure]:
+    """The functions of a module that return a picture, in their order in the file."""
+    figures: dict[str, Figure] = {}
+    for name, function in vars(module).items():
+        if not inspect.isfunction(function) or function.__module__ != module.__name__:
+            continue
+        if inspect.signature(function).return_annotation is Picture:
+            figures[name] = function
+    return figures
 
 
 def add_figure(subparsers: Any, figure: Figure) -> None:

@@ -173,9 +173,8 @@ def set_equal_units(figure: Any, square_axes: Sequence[Any]) -> None:
         half_height = units_per_dot * box.height / 2
         axes.set_xlim((low_x + high_x) / 2 - half_width, (low_x + high_x) / 2 + half_width)
         axes.set_ylim((low_y + high_y) / 2 - half_height, (low_y + high_y) / 2 + half_height)
-        axes.set_aspect(
-            "equal", adjustable="datalim"
-        )  # after this, the widths of numbers change little
+        # after this, the widths of numbers change little
+        axes.set_aspect("equal", adjustable="datalim")
 
 
 def panel_height(panel: Panel, picture: Picture, width: float) -> float:
@@ -357,15 +356,14 @@ def draw_marked(axes: Any, series: Series, style_index: int, look: Mapping[str, 
     [artist] = axes.plot(series.x, series.y, color=colour, zorder=order, **look)
     if any(series.ringed):
         is_ringed = np.array(series.ringed)
+        # Rings of several sizes, because two runs can have the same point.
         axes.plot(
             series.x[is_ringed],
             series.y[is_ringed],
             color=colour,
             zorder=3,
             **RING,
-            markersize=RING_SIZES[
-                style_index % len(RING_SIZES)
-            ],  # two runs can have the same point
+            markersize=RING_SIZES[style_index % len(RING_SIZES)],
         )
     for x, y, mark in zip(series.x, series.y, series.marks, strict=False):
         if mark and np.isfinite(y):

@@ -10,14 +10,12 @@ from typing import Any
 from sentkit.escaping import escape, labels_of
 
 MOST_LETTERS = 34  # of a name beside an axis or in the legend
-ENTRY_LETTERS = (
-    29  # of a name in a legend with many entries, so that 84 millimetres have two columns
-)
+# of a name in a legend with many entries, so that 84 millimetres have two columns
+ENTRY_LETTERS = 29
 FEW_ENTRIES = 8  # of a legend; more are in the small font
 TEXT_FONT = "DejaVu Sans"  # a part of matplotlib
-LAST_RESORT = (
-    "Last Resort High-Efficiency"  # a part of matplotlib; it draws boxes for all characters
-)
+# a part of matplotlib; it draws boxes for all characters
+LAST_RESORT = "Last Resort High-Efficiency"
 POINT_WIDTH = 1.0  # of a legend, in font sizes: the width of the sample of points,
 LINE_WIDTH = 2.4  # of a line, which shows its dashes,
 HANDLE_GAP = 0.5  # from there to the name,

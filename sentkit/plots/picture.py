@@ -32,18 +32,16 @@ class Series:
     name: str  # in the legend; empty: not in the legend
     x: Float64
     y: Float64
-    form: Literal["points", "line", "bars", "level"] = (
-        "points"  # level: a horizontal line at the first y
-    )
+    # level: a horizontal line at the first y
+    form: Literal["points", "line", "bars", "level"] = "points"
     interval: Float64 | None = None  # (2, n): the lowest and the highest values
     marks: tuple[str, ...] = ()  # texts beside the points
     ringed: tuple[bool, ...] = ()  # points in a ring, which the legend of the picture explains
     term: bool = False  # a part of what another panel shows: thin lines and hollow points
     joined: int = 1  # so many consecutive points are joined by a line
     faint: bool = False  # in the background, in grey
-    fields: Mapping[str, Sequence[Any]] = field(
-        default_factory=dict
-    )  # further fields of the records
+    # further fields of the records
+    fields: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

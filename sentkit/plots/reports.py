@@ -286,9 +286,8 @@ def read_log(inputs: Inputs, path: str, name: str) -> Log:
     log = Log(name)
     for entry in inputs.read(log_entry, path):
         log.add(entry)
-    if (
-        Path(path).name == LOG
-    ):  # the record of the run knows better: with --set final=last, it is the last
+    # The record of the run knows better: with --set final=last, it is the last step.
+    if Path(path).name == LOG:
         record = read_object_if_there(Path(path).parent / "sentkit.json")
         log.best_step = record.get("step", log.best_step)
     if not log.values:

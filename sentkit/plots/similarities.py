@@ -75,7 +75,7 @@ def heat(inputs: Inputs, metric: str) -> Picture:
 def pairs(inputs: Inputs, gold: str, metric: str) -> Picture:
     """Figure 1 of ConSERT: one panel per file."""
     options = ScoreOptions(gold, metric=metric)
-    pairs_of_files = [read_gold_pairs(inputs, path, options, paired=False) for path in inputs.paths]
+    pairs_of_files = [read_gold_pairs(inputs, path, options) for path in inputs.paths]
 
     # The limits are equal in all panels.
     gold_limits = widened_range([gold_pairs.gold for gold_pairs in pairs_of_files])
@@ -87,13 +87,15 @@ def pairs(inputs: Inputs, gold: str, metric: str) -> Picture:
     for gold_pairs, title in zip(pairs_of_files, titles(inputs.paths), strict=True):
         correlation = 100 * spearman(gold_pairs.similarities, gold_pairs.gold)
         score = "undefined" if np.isnan(correlation) else f"Spearman {correlation:.1f}"
+        note = f"{score}, n = {len(gold_pairs)}"
         if len(gold_pairs) > MOST_POINTS:
             grid = density(gold_pairs, gold_limits, similarity_limits)
-            series = median_line(gold_pairs)
+            line = median_line(gold_pairs)
+            panel = Panel(x, y, (line,), grid, title=title, note=note)
         else:
-            grid = None
-            series = Series("", gold_pairs.gold, gold_pairs.similarities)
-        panels.append(Panel(x, y, (series,), grid, title, f"{score}, n = {len(gold_pairs)}"))
+            points = Series("", gold_pairs.gold, gold_pairs.similarities)
+            panel = Panel(x, y, (points,), title=title, note=note)
+        panels.append(panel)
     return Picture(tuple(panels), height=0.9)
 
 

@@ -289,9 +289,8 @@ def linear(vectors: Float64, *, centred: bool) -> tuple[Float64, tuple[str, str]
     mean.
     """
     moments = moments_of(vectors)
-    directions = principal(
-        moments, 2, "drawn", centred=centred
-    ).axes  # (d, 2), or (d, 1) if all are on a line
+    # (d, 2), or (d, 1) if all vectors are on a line
+    directions = principal(moments, 2, "drawn", centred=centred).axes
     name = "singular vector"
     if centred:
         name = "component"

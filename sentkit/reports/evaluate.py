@@ -239,7 +239,7 @@ class Evaluator:
     ) -> Result:
         """Encode the files of the test set, and evaluate their vectors."""
         suite = SUITES[test.suite]
-        sources = {"rows": test.path, **test.parts}
+        sources = {"rows": test.path, **test.further_files}
         with TemporaryDirectory(prefix="sentkit-report-") as folder:
             vector_files = {
                 name: f"{folder}/{name}.safetensors" for name in sources if name != "qrels"
@@ -292,11 +292,12 @@ class Evaluator:
         return label_of(encoder.specs[0].emb)
 
 
+# in the file of a result
 REQUIRED = {
     "value": float | int | None,
     "deviations": dict,
     "encoder": str,
-}  # in the file of a result
+}
 
 
 def record_of(result: Result) -> dict[str, Any]:

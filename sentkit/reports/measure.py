@@ -8,7 +8,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, product
 from pathlib import Path
@@ -60,6 +60,9 @@ class Measured:
     deviations: Mapping[str, float]  # by name: over seeds, classifiers, clusterings, draws, folds
     readout: str
     n: int | None = None  # rows of the test set that have a value; None for an average
+    # the value for each resample of pairs or queries, (resamples,), if they are needed
+    resamples: Float64 | None = field(default=None, compare=False)
+    is_correlation: bool = False  # of one checkpoint, as `sentkit score` has it
     interval: list[float | None] | None = None
     difference: dict[str, Any] | None = None  # to the baseline, by the paired bootstrap
     seen: int | None = None  # rows that occur in training files; None for an average
@@ -130,14 +133,6 @@ def deviations_of(values: Sequence[float | None], results: Sequence[Result]) -> 
     return deviations
 
 
-@dataclass(frozen=True, slots=True)
-class Resampled:
-    """The values of a row in a task for each resample of pairs or queries."""
-
-    values: Float64  # (resamples,)
-    is_correlation: bool  # of one checkpoint, as `sentkit score` has it
-
-
 Draw = Callable[..., Float64]  # seed -> the value of each resample, (resamples,)
 
 
@@ -151,36 +146,37 @@ def measure(
 ) -> list[Measured]:
     """All rows in all tasks, with the averages of the papers. Failed evaluations have no result."""
     needs_resamples = intervals or baseline is not None
-    measured: list[tuple[Measured, Resampled | None]] = []
+    measured: list[Measured] = []
     for row, suite in product(rows, SUITES):
         measured += measure_suite(row, suite, tests, results, needs_resamples=needs_resamples)
 
-    of_baseline = {
-        entry.task: (entry, resamples) for entry, resamples in measured if entry.row == baseline
-    }
+    of_baseline = {entry.task: entry for entry in measured if entry.row == baseline}
     completed = []
-    for entry, resamples in measured:
-        if resamples is not None and entry.row != baseline:
-            base_entry, base_resamples = of_baseline.get(entry.task, (None, None))
-            if base_entry is not None and base_resamples is not None:
-                change = np.nan
-                if entry.value is not None and base_entry.value is not None:
-                    change = entry.value - base_entry.value
-                changes = resamples.values - base_resamples.values
-                entry = replace(entry, difference=difference(change, changes))
-        if resamples is not None and intervals:
-            entry = replace(entry, interval=interval_of(entry, resamples))
+    for entry in measured:
+        if entry.row != baseline and entry.task in of_baseline:
+            entry = replace(entry, difference=difference_to(of_baseline[entry.task], entry))
+        if intervals:
+            entry = replace(entry, interval=interval_of(entry))
         completed.append(entry)
     return completed
+
+
+def difference_to(baseline: Measured, entry: Measured) -> dict[str, Any] | None:
+    """The difference to the baseline by the paired bootstrap; None without resamples of both."""
+    if entry.resamples is None or baseline.resamples is None:
+        return None
+    change = np.nan
+    if entry.value is not None and baseline.value is not None:
+        change = entry.value - baseline.value
+    return difference(change, entry.resamples - baseline.resamples)
 
 
 def other_readouts(measured: Sequence[Measured], baseline: Row | None) -> list[str]:
     """Warnings about rows whose readout differs from that of the baseline, if no argument chose
     either.
     """
-    readouts = {
-        entry.row: entry.readout.partition("/")[0] for entry in measured
-    }  # without later transforms
+    # without later transforms
+    readouts = {entry.row: entry.readout.partition("/")[0] for entry in measured}
     base_readout = readouts.get(baseline) if baseline is not None else None
     if baseline is None or base_readout is None or baseline.readout is not None:
         return []
@@ -196,11 +192,13 @@ def other_readouts(measured: Sequence[Measured], baseline: Row | None) -> list[s
     return warnings
 
 
-def interval_of(entry: Measured, resamples: Resampled) -> list[float | None]:
-    """The 95 % interval, as `sentkit score` computes it."""
-    interval = percentile_interval(resamples.values)
+def interval_of(entry: Measured) -> list[float | None] | None:
+    """The 95 % interval, as `sentkit score` computes it; None without resamples."""
+    if entry.resamples is None:
+        return None
+    interval = percentile_interval(entry.resamples)
     count = entry.n or 0
-    if resamples.is_correlation and count > BOOTSTRAP_LIMIT:
+    if entry.is_correlation and count > BOOTSTRAP_LIMIT:
         metric = SUITES[entry.task[0]].value
         interval = fisher_interval(metric, (entry.value or math.nan) / 100.0, count)
     return [defined(limit) for limit in interval]
@@ -208,7 +206,7 @@ def interval_of(entry: Measured, resamples: Resampled) -> list[float | None]:
 
 def measure_suite(
     row: Row, suite: str, tests: Sequence[TestSet], results: Results, *, needs_resamples: bool
-) -> Iterator[tuple[Measured, Resampled | None]]:
+) -> Iterator[Measured]:
     """A row in the tasks of a suite, and the mean over those of the papers, if all of them are
     present.
     """
@@ -230,16 +228,15 @@ def measure_suite(
             deviations=deviations_of(values, results_of_row),
             readout=" ".join(dict.fromkeys(readouts)),
             n=results_of_row[0].n,
+            is_correlation=len(results_of_row) == 1 and results_of_row[0].gold is not None,
         )
         if entry.task[1] in names:
             entries_of_papers.append(entry)
         draw = draw_of(results_of_row, metric) if needs_resamples else None
-        if draw is None:
-            yield entry, None
-        else:
+        if draw is not None:
             draws.append((STREAMS.get(test.name, 0), draw))
-            is_correlation = len(results_of_row) == 1 and results_of_row[0].gold is not None
-            yield entry, Resampled(draw(seed=0), is_correlation)
+            entry = replace(entry, resamples=draw(seed=0))
+        yield entry
 
     if "avg" in names and len(entries_of_papers) >= len(names) - 1:
         values_of_entries = [entry.values for entry in entries_of_papers]
@@ -255,11 +252,10 @@ def measure_suite(
             readout=entries_of_papers[0].readout,
         )
         # Independent for different test sets, and the same pairs for all rows.
-        resamples = [draw(seed=(0, stream)) for stream, draw in draws]
-        if resamples:
-            yield average, Resampled(np.mean(resamples, axis=0), is_correlation=False)
-        else:
-            yield average, None
+        resamples_of_tests = [draw(seed=(0, stream)) for stream, draw in draws]
+        if resamples_of_tests:
+            average = replace(average, resamples=np.mean(resamples_of_tests, axis=0))
+        yield average
 
 
 def draw_of(results: Sequence[Result], metric: str) -> Draw | None:
@@ -389,8 +385,8 @@ def without_rows(test: TestSet, forms: set[str], path: Path) -> TestSet:
             if not forms.issuperset(forms_of_row):
                 file.writelines(json_line(record) for record in records)
     for name in ("qrels", "test"):
-        if name in test.parts:
-            return replace(test, parts={**test.parts, name: str(path)})
+        if name in test.further_files:
+            return replace(test, further_files={**test.further_files, name: str(path)})
     return replace(test, path=str(path))
 
 
@@ -426,8 +422,8 @@ def texts_of_rows(test: TestSet) -> Iterator[tuple[list[dict[str, Any]], Forms]]
         _, texts = parser(row)
         return row, {normal_form(text): text for text in texts}
 
-    qrels = test.parts.get("qrels")
-    path = test.parts.get("queries") or test.parts.get("test", test.path)
+    qrels = test.further_files.get("qrels")
+    path = test.further_files.get("queries") or test.further_files.get("test", test.path)
     inputs = open_inputs([path], fields=test.fields)
     if not qrels:
         for row, forms in inputs.read(parse):

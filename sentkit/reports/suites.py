@@ -24,7 +24,7 @@ from sentkit.metrics.gold_pairs import ScoreOptions, read_gold_pairs
 from sentkit.metrics.neighbours.corpus import read_search_corpus
 from sentkit.metrics.neighbours.queries import Search
 from sentkit.metrics.reports import defined
-from sentkit.metrics.retrieval import Run, id_of, read_qrels, values_of
+from sentkit.metrics.retrieval import MEASURES, Run, id_of, read_qrels, values_of
 from sentkit.metrics.statistics import pearson, spearman
 from sentkit.papers.published import task_key
 
@@ -49,8 +49,8 @@ class TestSet:
     name: str  # of the file
     # the rows to test on; for transfer tasks the rows to train on, or all rows; or the corpus
     path: str
-    # Further files: test and dev of a transfer task; queries and qrels of a corpus.
-    parts: Mapping[str, str] = field(default_factory=dict)
+    # test and dev of a transfer task; queries and qrels of a corpus
+    further_files: Mapping[str, str] = field(default_factory=dict)
     fields: Mapping[str, str] = field(default_factory=dict)  # standard name -> name in the file
 
     @property
@@ -59,7 +59,7 @@ class TestSet:
 
     @property
     def files(self) -> list[str]:
-        return [self.path, *self.parts.values()]
+        return [self.path, *self.further_files.values()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +86,15 @@ class Settings:
     warn: Callable[[str], None]
 
 
-Files = Mapping[
-    str, str
-]  # part of a test set -> its vector file; "rows" are those of `TestSet.path`
+# name of a file of a test set -> its vector file; "rows" are those of `TestSet.path`
+Files = Mapping[str, str]
 
 
 def correlation_of(
     correlation: Callable[..., float], files: Files, test: TestSet, settings: Settings
 ) -> Result:
     options = ScoreOptions(test.fields.get(GOLD, GOLD))
-    pairs = read_gold_pairs(inputs_of(files["rows"]), files["rows"], options, paired=False)
+    pairs = read_gold_pairs(inputs_of(files["rows"]), files["rows"], options)
     value = defined(100.0 * correlation(pairs.similarities, pairs.gold))
     return Result(value, n=len(pairs), similarities=pairs.similarities, gold=pairs.gold)
 
@@ -152,9 +151,10 @@ def probed(
 def retrieval(files: Files, test: TestSet, settings: Settings) -> Result:
     """The mean nDCG@10 of the queries in the corpus, and their number."""
     inputs = inputs_of(files["queries"])
-    qrels = test.parts["qrels"]
-    run = Run(test.parts["queries"], read_qrels(Inputs([qrels]), qrels))
     corpus = read_search_corpus(inputs.other(files["rows"]))
+    qrels_path = test.further_files["qrels"]
+    qrels = read_qrels(Inputs([qrels_path]), qrels_path)
+    run = Run(test.further_files["queries"], qrels)  # gets the ranked documents of each query
     search = Search(
         queries=VectorReader(inputs), corpus=corpus, inputs=inputs, source=files["queries"], top=TOP
     )
@@ -163,8 +163,9 @@ def retrieval(files: Files, test: TestSet, settings: Settings) -> Result:
             documents = [corpus.table.row(index) for index, _ in hits]
             document_ids = [id_of(document, inputs, "document") for document in documents]
             run.add(id_of(query, inputs, "query"), document_ids)
-    values = values_of(run, qrels, missing_is_zero=False)[:, 0]
-    return Result(float(values.mean()), n=len(values), queries=values)
+    measures = values_of(run, qrels_path, missing_is_zero=False)  # (queries, measures)
+    ndcg = measures[:, list(MEASURES).index("ndcg@10")]
+    return Result(float(ndcg.mean()), n=len(ndcg), queries=ndcg)
 
 
 def inputs_of(path: str) -> Inputs:
@@ -184,12 +185,12 @@ def named_files(
         path = first_file(folder, f"{name}.{split}", name)
         if path is None:
             continue
-        parts = {}
+        files_of_splits = {}
         for further_split in further_splits:
             file = first_file(folder, f"{name}.{further_split}")
             if file is not None:
-                parts[further_split] = file
-        yield TestSet(suite, name, path, parts)
+                files_of_splits[further_split] = file
+        yield TestSet(suite, name, path, files_of_splits)
 
 
 def every_file(suite: str, folder: Path, names: Sequence[str]) -> Iterator[TestSet]:
@@ -239,9 +240,8 @@ class Suite:
     # Part -> the names of its prompt; the first that the checkpoint declares is used. Titles are
     # read, too.
     prompts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    has_intervals: bool = (
-        False  # whether its results have the values of pairs or queries, to resample them
-    )
+    # whether its results have the values of pairs or queries, to resample them
+    has_intervals: bool = False
 
 
 STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")

@@ -59,7 +59,7 @@ def tables_of(paper: str | None, number: str | None) -> list[PaperTable]:
 class Line:
     names: tuple[str, ...]
     cells: tuple[str, ...]
-    here: bool = False  # measured, not published
+    is_measured: bool = False  # not published
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def measured_tables(
         if number:
             for line in lines_of(tasks, measured, baseline):
                 base = HERE if line.readout else ""  # only the line of values has it
-                added.append(Line((base, line.name, line.readout), line.cells, here=True))
+                added.append(Line((base, line.name, line.readout), line.cells, is_measured=True))
         tables.append(published_table(table, added, bases or ["unknown"]))
     return tables
 
@@ -201,7 +201,7 @@ def measured_table(measured: Sequence[Measured], baseline: Row | None) -> Table:
         names_of_line = (
             (line.name, line.seeds, line.readout) if has_seeds else (line.name, line.readout)
         )
-        lines.append(Line(names_of_line, line.cells, here=True))
+        lines.append(Line(names_of_line, line.cells, is_measured=True))
 
     units = [
         f"{suite}: {SUITES[suite].unit}" for suite in dict.fromkeys(suite for suite, _ in tasks)
@@ -359,9 +359,8 @@ def latex_lines(table: Table) -> Iterator[str]:
     yield rf"\begin{{tabular}}{{{'l' * len(table.names)}{'r' * len(table.columns)}}}"
     yield r"\toprule"
     yield row((*table.names, *table.columns))
-    for _, lines in groupby(
-        table.lines, key=lambda line: line.here
-    ):  # measured, then published ones
+    # measured, then published ones
+    for _, lines in groupby(table.lines, key=lambda line: line.is_measured):
         yield r"\midrule"
         for line in lines:
             yield row((*line.names, *line.cells))

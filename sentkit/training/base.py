@@ -49,22 +49,24 @@ class Base:
     parents: tuple[str, ...]  # this checkpoint and its ancestors
     # The tensors of the checkpoint, with the names of its files; empty without an architecture.
     stored: Mapping[str, Tensor] = field(default_factory=dict)
-    architecture: Architecture | None = (
-        None  # None for a static model, and if transformers runs the model
-    )
-    sides: Mapping[str, str] = field(
-        default_factory=dict
-    )  # prompts of sides; none: that of the tokenizers
-    dropped_steps: str = (
-        ""  # declared steps after the readout; the new checkpoint does not have them
-    )
+    # None for a static model, and if transformers runs the model
+    architecture: Architecture | None = None
+    # prompts of sides; none: that of the tokenizers
+    sides: Mapping[str, str] = field(default_factory=dict)
+    # declared steps after the readout; the new checkpoint does not have them
+    dropped_steps: str = ""
     # Prediction targets, as `needs.entries` of the method reads them: with the hash that must be
     # equal to resume a run, the lineage for the checkpoint, and `mismatch(tokenizer, family)`, a
     # warning or "".
     entries: Any = None
-    labels: tuple[
-        str, ...
-    ] = ()  # prediction targets, for methods that classify by the labels of the rows
+    # prediction targets, for methods that classify by the labels of the rows
+    labels: tuple[str, ...] = ()
+    table: Table | None = None  # the token vectors of a static model; None for a transformer
+    normalize: bool = False  # of a static model: the vector of a text has unit length
+
+    @property
+    def is_static(self) -> bool:
+        return self.table is not None
 
     @property
     def declared(self) -> Readout | None:
@@ -104,7 +106,12 @@ class Base:
         return ""
 
     def check_settings(self, settings: Recipe) -> None:
-        """Raise a UsageError for settings that models of transformers do not support."""
+        """Raise a UsageError for settings that a static model, or a model of transformers, does not
+        support.
+        """
+        if self.table is not None:
+            check_settings_of_static(settings, self.checkpoint.name)
+            return
         if self.architecture is not None:
             return
         for name in ("dropout", "lora"):
@@ -118,6 +125,8 @@ class Base:
         """Return a new encoder with a copy of the base's weights, and with the LoRA of the
         settings.
         """
+        if self.table is not None:
+            return TokenTable(self.table, normalize=self.normalize)
         if self.architecture is None:
             model = load_transformers_model(self.checkpoint.transformer)
             add_convolution(model, self.checkpoint)
@@ -198,9 +207,8 @@ def open_base(
     else:
         stored = read_weights(checkpoint.transformer, checkpoint.name)
         fit(canonical(stored, architecture), architecture, source=checkpoint.name)
-        hash_of_weights = weights_hash(
-            stored, with_pooler=True
-        )  # with heads, which methods may train
+        # with heads, which methods may train
+        hash_of_weights = weights_hash(stored, with_pooler=True)
         rules = [
             *architecture.rules,
             architecture.dropout,
@@ -237,23 +245,16 @@ STATIC_SETTINGS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StaticBase(Base):
-    table: Table
-    normalize: bool  # the vector of a text has unit length
-
-    def check_settings(self, settings: Recipe) -> None:
-        for name, value in STATIC_SETTINGS.items():
-            if getattr(settings, name, value) != value:
-                problem = (
-                    f"{name}={getattr(settings, name)}: {self.checkpoint.name} is a static model"
-                )
-                raise UsageError(
-                    f"{problem}, which has only {name}={'none' if value is None else value}"
-                )
-
-    def body(self, settings: Recipe | None) -> TokenTable:
-        return TokenTable(self.table, normalize=self.normalize)
+def check_settings_of_static(settings: Recipe, model: str) -> None:
+    """Raise a UsageError for settings about the layers of an encoder, which a static model has
+    not.
+    """
+    for name, value in STATIC_SETTINGS.items():
+        if getattr(settings, name, value) == value:
+            continue
+        problem = f"{name}={getattr(settings, name)}: {model} is a static model"
+        only_value = "none" if value is None else value
+        raise UsageError(f"{problem}, which has only {name}={only_value}")
 
 
 def open_named(
@@ -268,7 +269,7 @@ def open_named(
     return open_base(checkpoint, max_length, prompt, prompt_name)
 
 
-def open_static(checkpoint: Checkpoint, max_length: int) -> StaticBase:
+def open_static(checkpoint: Checkpoint, max_length: int) -> Base:
     in_training = read_folder(checkpoint, ReadingOptions(max_length=max_length))
     finished = read_folder(checkpoint, ReadingOptions(max_length=None))
     vectors = finished.open_vectors()
@@ -279,7 +280,7 @@ def open_static(checkpoint: Checkpoint, max_length: int) -> StaticBase:
         problem = "training does not support a static model that declares truncate_dim"
         raise UsageError(f"{checkpoint.name}: {problem}")
     normalize = any(isinstance(step, Normalize) for step in finished.steps)
-    return StaticBase(
+    return Base(
         checkpoint=checkpoint,
         hash=digest([vectors.hash, in_training.tokenizer.hash, normalize]),
         training_tokenizer=KnownTexts(in_training.tokenizer),

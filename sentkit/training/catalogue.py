@@ -53,20 +53,17 @@ GENERAL = {
         "esimcse:ESimCSE",
         "2109.04380",
         "The momentum encoder starts as a copy of the base. In the released code it starts with "
-        "random "
-        "weights, because it is copied before the weights are loaded.",
+        "random weights, because it is copied before the weights are loaded.",
     ),
     "promptbert": general(
         "contrast two templates without their bias",
         "promptbert:PromptBERT",
         "2201.04337",
         "The paper evaluates its supervised encoders through the head and without the bias of the "
-        "template, "
-        "which depends on the length of the text. No readout computes this. So --dev and the "
-        "checkpoint use "
-        "the state of [MASK], as the paper does for transfer tasks and without labels. The full "
-        "stop of a "
-        "template is also added in training; the released code adds it only in the evaluation.",
+        "template, which depends on the length of the text. No readout computes this. So --dev and "
+        "the checkpoint use the state of [MASK], as the paper does for transfer tasks and without "
+        "labels. The full stop of a template is also added in training; the released code adds it "
+        "only in the evaluation.",
     ),
     "ct": general(
         "contrast the products of two encoders",
@@ -87,16 +84,14 @@ GENERAL = {
         "tsdae:TSDAE",
         "2104.06979",
         "The cross-attention has one key, so its weight is 1. The released code applies dropout to "
-        "it; "
-        "this method does not.",
+        "it; this method does not.",
     ),
     "rank-encoder": general(
         "SimCSE, and ranks by a frozen encoder",
         "rank_encoder:RankEncoder",
         "2209.04333",
         "The paper ranks 100,000 sentences, as the preset does; the released script ranks 10,000. "
-        "The script "
-        "selects the step by the mean of STS-B and SICK-R dev; here --dev does.",
+        "The script selects the step by the mean of STS-B and SICK-R dev; here --dev does.",
     ),
     # pairs and triplets
     "contrast": general(
@@ -132,9 +127,8 @@ GENERAL = {
         "2309.12871",
         "The weights are those of the README of the released code; the code of later releases has "
         "cosine_weight=0. The contrast is divided by all rows of both columns, as in the code. "
-        "Batch, "
-        "rate and length are those of the README; its 5 epochs, no warm-up and [CLS] are not "
-        "followed.",
+        "Batch, rate and length are those of the README; its 5 epochs, no warm-up and [CLS] are "
+        "not followed.",
     ),
     "classify": general(
         "predict labels or scores of texts or pairs",
@@ -265,9 +259,8 @@ def load_user_method(name: str) -> LoadedMethod:
             try:
                 module = import_module(source)
             except ModuleNotFoundError as error:
-                if not f"{source}.".startswith(
-                    f"{error.name}."
-                ):  # a module that the user's module imports
+                # a module that the user's module imports
+                if not f"{source}.".startswith(f"{error.name}."):
                     raise
                 raise UsageError(f"{name}: no module {error.name}", advice=advice) from error
         method_class = getattr(module, class_name, None)

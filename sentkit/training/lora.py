@@ -23,6 +23,7 @@ class LowRank(nn.Module):
     The weight of the layer has several matrices, one below the other, such as those of queries,
     keys and values. `matrix_rows` are their numbers of rows, and `updated` the indices of those
     with an update.
+
     Axes: u updated matrices, r the rank, i inputs, o most rows of an updated matrix.
     """
 
@@ -42,17 +43,15 @@ class LowRank(nn.Module):
         self.matrix_rows = list(matrix_rows)
         most_rows = max(matrix_rows[index] for index in updated)
         self.lora_a = nn.Parameter(torch.empty(len(updated), rank, layer.in_features))  # (u, r, i)
-        self.lora_b = nn.Parameter(
-            torch.zeros(len(updated), most_rows, rank)
-        )  # (u, o, r), with unused rows
+        # (u, o, r), with unused rows
+        self.lora_b = nn.Parameter(torch.zeros(len(updated), most_rows, rank))
         limit = layer.in_features**-0.5  # as in the released code
         nn.init.uniform_(self.lora_a, -limit, limit)
 
     @property
     def weight(self) -> Tensor:
-        with torch.autocast(
-            self.lora_a.device.type, enabled=False
-        ):  # the checkpoint has the exact sum
+        # Without autocast, because the checkpoint has the exact sum.
+        with torch.autocast(self.lora_a.device.type, enabled=False):
             updates = self.scale * (self.lora_b @ self.lora_a)  # (u, o, i)
         matrices = list(self.constant.split(self.matrix_rows))
         for index, update in zip(self.updated, updates, strict=True):

@@ -214,9 +214,8 @@ class Filter:
     """Which candidates are no negatives, although they belong to another row or another text."""
 
     equal_texts: bool = True  # leave out candidates with the text of the anchor or of its positive
-    margin: float = (
-        0.0  # of the cosine of the pair by the guide, above which a candidate is left out
-    )
+    # of the cosine of the pair by the guide, above which a candidate is left out
+    margin: float = 0.0
     relative: bool = False
 
 
@@ -276,26 +275,26 @@ def candidate_contrast(
             similarities = cosines(side.vectors, texts.vectors) / temperature
             return similarities.masked_fill(hidden, -torch.inf)
 
-        def is_own_pair(columns: int) -> Tensor:
+        def is_same_pair(columns: int) -> Tensor:
             return rows[:, None] == torch.arange(columns, device=rows.device)
 
         def cross_entropy(values: Tensor) -> Tensor:
             return F.cross_entropy(values, rows, reduction="none")
 
         # Anchors against all candidates.
-        not_compared = hidden(span_anchors, candidates) & ~is_own_pair(len(candidates.ids))
+        not_compared = hidden(span_anchors, candidates) & ~is_same_pair(len(candidates.ids))
         forward = logits(span_anchors, candidates, not_compared)
         if form == "one-way":
             return cross_entropy(forward)
 
         # Positives against all anchors.
-        not_compared = hidden(span_positives, anchors) & ~is_own_pair(count)
+        not_compared = hidden(span_positives, anchors) & ~is_same_pair(count)
         backward = logits(span_positives, anchors, not_compared)
         if form == "symmetric":
             return (cross_entropy(forward) + cross_entropy(backward)) / 2
 
         # Anchors against anchors, and positives against the candidates of other rows.
-        not_compared = hidden(span_anchors, anchors) | is_own_pair(count)
+        not_compared = hidden(span_anchors, anchors) | is_same_pair(count)
         among_anchors = logits(span_anchors, anchors, not_compared)
         of_same_row = span_positives.rows[:, None] == candidates.rows
         not_compared = hidden(span_positives, candidates) | of_same_row

@@ -35,7 +35,7 @@ from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.base import Base, Body
 from sentkit.training.data.corpus import Batch, Corpus
 from sentkit.training.data.examples import Reads
-from sentkit.training.loop.optimizers import NamedGroup
+from sentkit.training.loop.optimizers import Group
 from sentkit.training.lora import constant_tensors
 from sentkit.training.recipe import Recipe, check_widths, widths_of
 from sentkit.training.settings import MANUAL, chosen_readout
@@ -85,12 +85,13 @@ class Needs:
 
     packed: str = ""  # a feature that models of transformers lack
     head: bool = False  # this feature is a head or a pooler, so decoders lack it too
+    # of the readouts that it can train
     reductions: Collection[str] = (
         "cls",
         "mean",
         "max",
         "last",
-    )  # of the readouts that it can train
+    )
     row_wise: bool = False  # each row has a separate loss: one term, nothing is gathered
     static: bool = False  # needs only the vectors of texts, so it can train a static model
     entries: Callable[[str], Any] | None = None  # reads the file of --entries
@@ -103,20 +104,16 @@ class Needs:
 class Finished:
     """The parts of a finished checkpoint besides the trained encoder."""
 
-    heads: dict[
-        str, Tensor
-    ]  # tensors that exist only in training; they are saved in a separate file
+    # tensors that exist only in training; they are saved in a separate file
+    heads: dict[str, Tensor]
     tensors: dict[str, Tensor] = field(default_factory=dict)  # more tensors of the checkpoint
-    whole: bool = (
-        False  # `tensors` are all tensors, and those of the encoder and the base are not added
-    )
-    config: dict[str, Any] = field(
-        default_factory=dict
-    )  # fields of config.json that differ from the base
+    # `tensors` are all tensors, and those of the encoder and the base are not added
+    whole: bool = False
+    # fields of config.json that differ from the base
+    config: dict[str, Any] = field(default_factory=dict)
     pooler: nn.Linear | None = None  # the layer to save as the pooler
-    pooler_note: Pooler = field(
-        default_factory=lambda: Pooler(readout="pooler:cls")
-    )  # its description
+    # the description of this layer in the checkpoint
+    pooler_note: Pooler = field(default_factory=lambda: Pooler(readout="pooler:cls"))
     steps: Sequence[Step] = ()  # steps after the readout
 
 
@@ -223,7 +220,7 @@ class Method(nn.Module):
         methods.
         """
 
-    def groups(self) -> list[NamedGroup]:
+    def groups(self) -> list[Group]:
         """Return the trained parameters with their learning rates."""
         return [{"params": list(trained(self)), "lr": self.settings.lr}]
 
@@ -231,7 +228,7 @@ class Method(nn.Module):
         """Return the parts of the checkpoint besides the encoder. By default, new modules are
         heads.
         """
-        return Finished(heads=own_tensors(self))
+        return Finished(heads=tensors_of_heads(self))
 
     @property
     def device(self) -> torch.device:
@@ -416,17 +413,19 @@ def named_type(value: Any) -> str:
 
 
 def trained(method: Method, prefix: str = "") -> Iterator[tuple[str, nn.Parameter]]:
-    return (
-        (n, p) for n, p in method.named_parameters() if p.requires_grad and n.startswith(prefix)
-    )
+    """Yield the trained parameters whose names have this prefix."""
+    for name, parameter in method.named_parameters():
+        if parameter.requires_grad and name.startswith(prefix):
+            yield name, parameter
 
 
-def own_tensors(method: Method, prefix: str = "") -> dict[str, Tensor]:
+def tensors_of_heads(method: Method, prefix: str = "") -> dict[str, Tensor]:
     """Return the tensors outside of the encoder and of constant modules."""
-    apart = ("body.", *method.needs.constant)
-    state = method.state_dict()
+    not_heads = ("body.", *method.needs.constant)
     return {
-        n: value for n, value in state.items() if n.startswith(prefix) and not n.startswith(apart)
+        name: value
+        for name, value in method.state_dict().items()
+        if name.startswith(prefix) and not name.startswith(not_heads)
     }
 
 

@@ -56,8 +56,7 @@ class Recipe:
     prompt: str | None = ours(
         None,
         "text to add before every text, or by side: a=query: ,b=passage: (also before those of "
-        "--dev); the"
-        " checkpoint declares it; none: as the base declares",
+        "--dev); the checkpoint declares it; none: as the base declares",
     )
     prompt_name: str | None = ours(None, "a prompt of the base, or by side: a=query,b=document")
     chunk: int = ours(
@@ -66,8 +65,7 @@ class Recipe:
     chunk_tokens: str | None = ours(
         None,
         "tokens of the rows to encode at once, in place of chunk; auto: from the free memory of a "
-        "GPU, halved"
-        " when it is short; none: see chunk",
+        "GPU, halved when it is short; none: see chunk",
     )
     dropout: float | None = ours(
         None, "dropout of the encoder; none: as in its config", least=0, most=0.99
@@ -96,8 +94,7 @@ class Recipe:
     eval_every: int | None = ours(
         None,
         "steps between two evaluations on --dev, which the end of an epoch adds; 0: only these "
-        "ends; none: a"
-        " tenth of the run, at most 1000 steps, or with patience 0",
+        "ends; none: a tenth of the run, at most 1000 steps, or with patience 0",
         least=0,
     )
     patience: int = ours(
@@ -116,7 +113,7 @@ class Recipe:
             raise UsageError("prompt and prompt_name cannot be used together")
         if self.chunk and self.chunk_tokens is not None:
             raise UsageError("chunk and chunk_tokens cannot be used together")
-        limits_of(self.chunk_tokens)
+        limits_of(self.chunk_tokens)  # raises an error for a wrong value
         for name, note in notes(type(self)).items():
             if note.needs and not getattr(self, note.needs):
                 off = format_value(getattr(self, note.needs))

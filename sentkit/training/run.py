@@ -45,9 +45,8 @@ class Run:
     seed: int = 0
     root: Path  # OUT
     several: bool = False  # runs in OUT
-    chosen: Mapping[str, str] = field(
-        default_factory=dict
-    )  # in a sweep, the settings with several values
+    # in a sweep, the settings with several values
+    chosen: Mapping[str, str] = field(default_factory=dict)
     words: Sequence[str] = ()  # of the command line
     inputs: Sequence[Input] = ()
     device: str = "auto"
@@ -65,9 +64,8 @@ class Run:
     corpus: Corpus = field(default=None)  # type: ignore[assignment]
     dev: Dev | None = None
     test: LabelledRows | None = None
-    recorded: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # `command_record`, for the checkpoint
+    # `command_record`, for the checkpoint
+    recorded: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def method_class(self) -> type[Method]:

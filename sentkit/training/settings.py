@@ -90,9 +90,8 @@ class Note:
     above: float | None = None
     most: float | None = None
     choices: tuple[str, ...] = ()
-    needs: str = (
-        ""  # a setting; if that is 0, off or none, this one has no effect and must not be changed
-    )
+    # a setting; if that is 0, off or none, this one has no effect and must not be changed
+    needs: str = ""
 
     @property
     def limits(self) -> str:

@@ -87,8 +87,7 @@ def scaled(table: Table) -> np.ndarray:
     about 1.
 
     This changes no vector of unit length, not even its last bit. Tables of different models have
-    lengths from
-    0.1 to 1000, and a learning rate is then right for all of them.
+    lengths from 0.1 to 1000, and a learning rate is then right for all of them.
     """
     vectors = table.rows
     if table.places is not None:

@@ -145,9 +145,8 @@ class Fitted:
             arrays = {PARAMETERS: self.fit.parameters}
         else:
             bias = 0.0 - self.fit.mean
-            dense_layer(
-                self.fit.kernel, bias, kind=self.kind, source=source
-            )  # raises if not finite
+            # raises if not finite
+            dense_layer(self.fit.kernel, bias, kind=self.kind, source=source)
             arrays = {"kernel": self.fit.kernel, "bias": bias[np.newaxis]}
         if self.kind in KINDS:  # which can be merged
             count = np.array([moments.count], np.float64)
@@ -183,12 +182,13 @@ def check_varied(kind: str, sample: Sample, paths: Sequence[str]) -> None:
         raise DataError("all vectors are equal, so there is nothing to fit", source=together(paths))
 
 
+# transforms can be merged only if these fields are equal
 ALIKE = (
     "kind",
     "dim",
     "remove",
     "width",
-)  # transforms can be merged only if these fields are equal
+)
 
 
 def merge_transforms(paths: Sequence[str]) -> Fitted:

@@ -229,9 +229,8 @@ def diverged(source: str) -> DataError:
 
 def initialise(parameters: Float64, x: Float64, random: np.random.Generator) -> None:
     """Draw the weights. Each ActNorm gives the numbers of the first batch mean 0 and variance 1."""
-    smallest = (
-        ROUNDING * x.std(axis=0).max()
-    )  # deviation of the vectors; all later numbers vary by about 1
+    # deviation of the vectors; all later numbers vary by about 1
+    smallest = ROUNDING * x.std(axis=0).max()
     for index, block in enumerate(blocks_of(parameters, x.shape[1])):
         if is_new_level(index):
             x = x[:, : x.shape[1] // 2]
@@ -273,9 +272,8 @@ def loss(parameters: Float64, x: Float64, gradient: Float64 | None = None) -> fl
     if gradient is not None:
         d_result = np.empty((count, 0))  # of the first half of a level, from the level after it
         for step, block in zip(passes[::-1], blocks_of(gradient, width)[::-1], strict=True):
-            if (
-                step.result.shape[1] > d_result.shape[1]
-            ):  # the end of a level: the other numbers leave
+            # the end of a level: the other numbers leave
+            if step.result.shape[1] > d_result.shape[1]:
                 leaving = step.result[:, d_result.shape[1] :]
                 d_result = np.concatenate([d_result, leaving * (bit / count)], axis=1)
             d_result = step.backward(d_result, block)

@@ -18,9 +18,8 @@ import numpy as np
 from sentkit.arrays import Float32, Float64, Floats
 from sentkit.errors import UsageError
 
-MAX_SCATTER_WIDTH = (
-    4096  # maximum vector width with a full scatter: 128 MiB, and seconds for its eigenvalues
-)
+# maximum vector width with a full scatter: 128 MiB, and seconds for its eigenvalues
+MAX_SCATTER_WIDTH = 4096
 MOMENTS = ("count", "mean", "scatter")  # the names of their tensors in a file
 CONSTANT = 1e-12  # relative to the mean; a smaller deviation is a rounding error
 

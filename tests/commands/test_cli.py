@@ -9,10 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Annotated
 
 import pytest
+from typer import Option
 
-from sentkit import cli, process
+from sentkit import cli, manual, process
+from sentkit.commands import plot
 from sentkit.console import INTERVAL, Console, RowProgress, StepProgress, slow
 from support import ROOT, in_jsonl
 
@@ -32,6 +35,47 @@ NAMES = (
     *("train", "report", "translate", "build-entries", "augment", "cat", "inspect"),
     *("export", "distill-static", "whiten", "plot"),
 )
+
+
+@pytest.fixture
+def added_figure(monkeypatch):
+    """A function in the file of a group, as a new figure is added to `plot`."""
+
+    def lengths(*, bins: Annotated[int, Option("--bins", help="Bars.")] = 20, console: Console):
+        """Draw the lengths of vectors.
+
+        Examples:
+          sentkit plot lengths titles.safetensors
+
+        Most used: --bins
+
+        A bar is a range of lengths.
+
+        # MANUAL
+
+        Zero vectors have the length 0.
+        """
+        sys.stdout.write(f"{bins} bars")
+
+    lengths.__module__ = plot.__name__
+    monkeypatch.setattr(plot, "lengths", lengths, raising=False)
+    cli.program.cache_clear()
+    yield
+    cli.program.cache_clear()
+
+
+def test_a_function_with_its_help_is_a_command_of_a_group(sentkit, added_figure):
+    group, short, long = (
+        sentkit("plot", *words) for words in (["-h"], ["lengths", "-h"], ["lengths", "--help"])
+    )
+    page = manual.page("sentkit plot lengths", cli.program().commands["plot"].commands["lengths"])
+
+    assert "  lengths  Draw the lengths of vectors.\n" in group.out.decode()
+    assert "Examples:\n  sentkit plot lengths titles.safetensors\n" in short.out.decode()
+    assert "A bar is a range of lengths." in long.out.decode()
+    assert "Zero" not in long.out.decode()
+    assert "Zero vectors have the length 0." in page
+    assert sentkit("plot", "lengths", "--bins", "3").out == b"3 bars"
 
 
 def test_no_command_is_wrong_usage(sentkit):
@@ -407,6 +451,7 @@ def test_long_commands_report_rows_tasks_and_steps(
 
 WITH_A_BAR = """
 from types import SimpleNamespace
+from typing import Annotated
 
 from sentkit.cli import handle_errors
 from sentkit.console import write_bar

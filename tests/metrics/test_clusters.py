@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from sentkit.metrics.clusters import Silhouette, agreeing, agreement, keywords, measures
+from sentkit.metrics.clusters import (
+    agreeing,
+    agreement,
+    distances_among,
+    keywords,
+    measures,
+    sample_for_silhouette,
+    silhouette,
+)
 
 
 def test_accuracy_is_that_of_the_best_of_all_matchings():
@@ -44,35 +52,30 @@ def rows():
     return np.random.default_rng(0).standard_normal((300, 8)).astype(np.float32) + np.float32(3)
 
 
-def random():
-    return np.random.default_rng(1)
-
-
 def test_a_row_far_away_leaves_the_others_their_distances(rows):
     rows[0] = 1e10
     labels = (rows[:, 0] > 3).astype(int)
     expected = silhouette_score(rows.astype(np.float64), labels)
 
-    assert Silhouette(rows, random()).of(labels) == pytest.approx(expected, abs=1e-6)
+    assert silhouette(distances_among(rows), labels) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("most", [100, 300])
 @pytest.mark.parametrize("clusters", [2, 5, 40])
 def test_the_silhouette_is_that_of_scikit_learn(rows, clusters, most):
     """Among forty clusters some have one row."""
-    found = Silhouette(rows, random(), max_rows=most)
+    sample = sample_for_silhouette(len(rows), np.random.default_rng(1), max_rows=most)
     labels = (clusters * np.random.default_rng(2).random(300) ** 3).astype(int)
-    expected = silhouette_score(
-        rows[found.row_indices].astype(np.float64), labels[found.row_indices]
-    )
+    expected = silhouette_score(rows[sample].astype(np.float64), labels[sample])
 
-    assert len(np.unique(found.row_indices)) == most
-    assert found.of(labels) == pytest.approx(expected, abs=1e-6)
+    assert len(np.unique(sample)) == most
+    mean = silhouette(distances_among(rows[sample]), labels[sample])
+    assert mean == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("labels", [np.zeros(300, int), np.arange(300)])
 def test_there_is_none_of_one_cluster_nor_of_single_rows(rows, labels):
-    assert Silhouette(rows, random()).of(labels) is None
+    assert silhouette(distances_among(rows), labels) is None
 
 
 TEXTS = [

@@ -48,7 +48,7 @@ def train(*case):
         losses = []
         trainer.reporter.step = lambda record: losses.append(record["loss"])
         trainer.train()
-        if trainer.processes.first:
+        if trainer.processes.is_first:
             weights = {name: value.clone() for name, value in changing(trainer.method).items()}
             torch.save({"losses": losses, "weights": weights}, case[1].with_suffix(".pt"))
 

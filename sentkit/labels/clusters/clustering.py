@@ -37,11 +37,10 @@ class Nearest:
     """Rows that are compared with one set of centres after another.
 
     Apart from terms that are equal for all centres, |x - c|^2 is |c - m|^2 + 2 (c - m) m - 2 (c -
-    m) x, with
-    the mean m of the rows: products of short vectors have smaller errors. These float32 values only
-    select candidates. If two centres differ by less than the error, the distance in float64
-    decides, and ties take the first centre. A matrix product rounds equal rows differently at
-    different positions.
+    m) x, with the mean m of the rows: products of short vectors have smaller errors. These float32
+    values only select candidates. If two centres differ by less than the error, the distance in
+    float64 decides, and ties take the first centre. A matrix product rounds equal rows differently
+    at different positions.
 
     From the third call on, a row whose label cannot change gets no product: its second nearest
     centre is farther than its own by more than its own centre and the fastest one have moved since
@@ -55,11 +54,10 @@ class Nearest:
         # The centres and the labels of the last call.
         self.centres = np.empty((0, 0))
         self.labels = np.zeros(len(rows), np.intp)
-        self.squares = self.own_distances(self.labels, self.mean[None])  # to the mean
+        self.squares = self.squares_to_centres(self.labels, self.mean[None])  # to the mean
         self.drift = np.empty(0)  # (k,): the sum of the movements since all limits were computed
-        self.limits = np.empty(
-            0
-        )  # (n,): of the drift of the label of a row; empty after the first call
+        # (n,): of the drift of the label of a row; empty after the first call
+        self.limits = np.empty(0)
         self.on_device = None if device is None else device.points(rows, self.mean)
 
     def assign(self, centres: Float64) -> Indices:
@@ -116,9 +114,9 @@ class Nearest:
             if len(close):
                 values[every_row, best] = lowest
                 row, centre = np.nonzero(values[close] <= (lowest + reach)[close, None])
-                exact = np.full((len(close), count), np.inf)
-                exact[row, centre] = distances(rows, centres, close[row], centre)
-                best[close] = exact.argmin(axis=1)
+                exact_squares = np.full((len(close), count), np.inf)
+                exact_squares[row, centre] = squared_distances(rows, centres, close[row], centre)
+                best[close] = exact_squares.argmin(axis=1)
             self.labels[indices] = best
 
             # How far the centres may move before the label can change.
@@ -144,15 +142,17 @@ class Nearest:
 
     def inertia(self, labels: Indices, centres: Float64) -> float:
         """The sum of the squared distances of the rows to their centres."""
-        squares = self.own_distances(labels, centres)
+        squares = self.squares_to_centres(labels, centres)
         return float(sum(squares[span].sum() for span in spans(len(squares), PAIRS_PER_BLOCK)))
 
-    def own_distances(self, labels: Indices, centres: Float64) -> Float64:
+    def squares_to_centres(self, labels: Indices, centres: Float64) -> Float64:
         """The squared distance of each row to its centre, (n,)."""
-        return distances(self.rows, centres, np.arange(len(self.rows)), labels)
+        return squared_distances(self.rows, centres, np.arange(len(self.rows)), labels)
 
 
-def distances(a: Float32, b: Float32 | Float64, indices_a: Indices, indices_b: Indices) -> Float64:
+def squared_distances(
+    a: Float32, b: Float32 | Float64, indices_a: Indices, indices_b: Indices
+) -> Float64:
     """The squared distances of the given pairs of rows of a and b, in float64."""
     squared = np.empty(len(indices_a))
     for span in spans(len(indices_a), PAIRS_PER_BLOCK):
@@ -286,7 +286,7 @@ def means(nearest: Nearest, sums: Float64, labels: Indices, old_centres: Float64
     counts = np.bincount(labels, minlength=len(sums))
     empty = np.flatnonzero(counts == 0)
     if len(empty):
-        squares = nearest.own_distances(labels, old_centres)
+        squares = nearest.squares_to_centres(labels, old_centres)
         farthest = np.argsort(-squares, kind="stable")[: len(empty)]
         farthest = farthest[squares[farthest] > 0]
         for label, row in zip(empty, farthest, strict=False):
@@ -327,7 +327,7 @@ def distant_rows(rows: Float32, count: int, random: np.random.RandomState) -> li
         squared: Float64 = magnitudes - short @ (2.0 * short[drawn]).T
         close = squared <= margins(magnitudes, UNDERFLOW * rows.shape[1])
         row, column = np.divmod(np.flatnonzero(close), len(drawn))
-        squared[row, column] = distances(rows, rows, row, drawn[column])
+        squared[row, column] = squared_distances(rows, rows, row, drawn[column])
         return squared
 
     # `nearest` is the squared distance of each row to the nearest chosen row, (n,).

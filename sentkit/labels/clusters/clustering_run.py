@@ -35,12 +35,21 @@ from sentkit.labels.clusters.clustering import (
     Clustering,
     ClusteringOptions,
     best_of,
-    distances,
     of_centres,
     spans,
+    squared_distances,
 )
 from sentkit.labels.clusters.points import Points, read_points
-from sentkit.metrics.clusters import MEASURES, Silhouette, agreeing, agreement, keywords, measures
+from sentkit.metrics.clusters import (
+    MEASURES,
+    agreeing,
+    agreement,
+    distances_among,
+    keywords,
+    measures,
+    sample_for_silhouette,
+    silhouette,
+)
 from sentkit.metrics.neighbours.corpus import Lines, left_out
 from sentkit.transforms.steps import Step
 
@@ -50,9 +59,8 @@ class ClusteringRun:
     inputs: Inputs
     warn: Callable[[str], None]
     algorithm: str = "kmeans"
-    counts: Sequence[int] = (
-        0,
-    )  # of clusters; 0 if the algorithm, a file or the classes determine it
+    # of clusters; 0 if the algorithm, a file or the classes determine it
+    counts: Sequence[int] = (0,)
     seeds: Sequence[int] = (0,)
     options: ClusteringOptions = field(default_factory=ClusteringOptions)
     centroids: Points | None = None  # given: each row gets the cluster of the nearest centroid
@@ -73,12 +81,12 @@ class ClusteringRun:
         check: Callable[[RowBlock], None] = lambda rows: None,
         lines_of: Lines | None = None,
         *,
-        apart: bool = True,
+        in_memory: bool = False,
     ) -> Points:
         """Read the rows. Refuse a number of rows that the algorithm or the cluster number does not
         allow.
         """
-        points = read_points(self.inputs, check, self.step, lines_of, apart=apart)
+        points = read_points(self.inputs, check, self.step, lines_of, in_memory=in_memory)
         count = len(points.clustered)
         for message in left_out(self.source, len(points) - count, len(points)):
             self.warn(message)
@@ -190,9 +198,8 @@ def write_rows(
         shares = map(significant, stability.tolist())
         columns.append((b"stability", b"%a" % share) for share in shares)
     if keywords_of_clusters is not None:
-        lists = [
-            orjson.dumps(words) for words in [*keywords_of_clusters, []]
-        ]  # the last one is of noise, -1
+        # the last one is of noise, -1
+        lists = [orjson.dumps(words) for words in [*keywords_of_clusters, []]]
         columns.append((b"keywords", lists[label]) for label in labels)
     fields_of_rows = zip(*columns, strict=True)
 
@@ -220,17 +227,25 @@ def write_rows(
 Record = dict[str, Any]  # a JSON object
 
 
+@dataclass(frozen=True, slots=True)
+class DescriptionLimits:
+    """The largest numbers of keywords and of nearest rows in the description of a cluster."""
+
+    keywords: int
+    nearest: int
+
+
 def descriptions(
-    points: Points, clustering: Clustering, inputs: Inputs, count: int, nearest: int
+    points: Points, clustering: Clustering, inputs: Inputs, limits: DescriptionLimits
 ) -> Iterator[Record]:
     """A record for each cluster: keywords of "text" or "entry", and the most central rows."""
     # The rows of each cluster, nearest to the centre first.
     in_cluster = np.flatnonzero(clustering.labels >= 0)
     labels = clustering.labels[in_cluster]
-    squares = distances(points.rows, clustering.centres, in_cluster, labels)
+    squares = squared_distances(points.rows, clustering.centres, in_cluster, labels)
     order = in_cluster[np.lexsort((squares, labels))]
     rows_of_clusters = np.split(order, np.cumsum(clustering.sizes)[:-1])
-    central_rows = [rows[:nearest].tolist() for rows in rows_of_clusters]
+    central_rows = [rows[: limits.nearest].tolist() for rows in rows_of_clusters]
     described_rows = {index for rows in central_rows for index in rows}
 
     # One pass over the rows gives the words of the clusters and the records of the central rows.
@@ -249,7 +264,7 @@ def descriptions(
             if text is not None:
                 yield label, text
 
-    keywords_of_clusters = keywords(texts(), len(clustering.centres), count)
+    keywords_of_clusters = keywords(texts(), len(clustering.centres), limits.keywords)
     for label, size in enumerate(clustering.sizes.tolist()):
         yield {
             "cluster": label,
@@ -262,24 +277,23 @@ def descriptions(
 def write_clusters(
     run: ClusteringRun,
     form: str,
-    keywords: int,
-    nearest: int,
+    limits: DescriptionLimits,
     output: str,
     centroids: str | None,
     *,
     described: bool,
     with_keywords: bool,
-    keep: bool,
+    keep_vectors: bool,
     replace: bool,
     force: bool,
 ) -> list[Record]:
     """Write the centroids and, unless `form` is "describe", the rows, with the best clustering of
     all seeds.
 
-    If the clusters are `described`, the descriptions are returned, with numbers of keywords and
-    nearest rows.
-    `with_keywords`: each row gets the keywords of its cluster.
+    If the clusters are `described`, the descriptions are returned. `with_keywords`: each row gets
+    the keywords of its cluster.
     """
+    # The fields that each row gets.
     new = list[str]()
     if form in ("rows", "stability"):
         new.append("cluster")
@@ -291,17 +305,25 @@ def write_clusters(
     def check(rows: RowBlock) -> None:
         refuse_existing_fields(rows, new, replace=replace)
 
-    # Rows that keep their vectors in JSON need the bytes that were read.
-    if keep and not is_safetensors(output):
-        points = run.points(check, lambda block: as_jsonl(block, block.emb, None), apart=False)
+    # The rows. Those that keep their vectors in JSON need the bytes that were read.
+    if keep_vectors and not is_safetensors(output):
+
+        def lines_with_vectors(block: VectorBlock) -> list[bytes]:
+            return as_jsonl(block, block.emb, None)
+
+        points = run.points(check, lines_with_vectors, in_memory=True)
     else:
         points = run.points(check)
+
+    # The clusters and their descriptions.
     clusterings = list(run.clusterings(points, run.counts[0]))
     best = best_of(clusterings)
     records: list[Record] = []
     if described or with_keywords:
-        records = list(descriptions(points, best, run.inputs, keywords, nearest))
-    if centroids is not None:  # first, because the reader of the rows may close the pipe
+        records = list(descriptions(points, best, run.inputs, limits))
+
+    # The outputs. The rows are last, because their reader may close the pipe.
+    if centroids is not None:
         write_centroids(centroids, best.centres, points.space, records, force=force)
     if form == "describe":
         return records
@@ -340,21 +362,13 @@ def write_centroids(
         sink.put(rows, vectors[:, None])
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What is reported of a cluster: at most so many keywords and nearest rows."""
-
-    keywords: int
-    nearest: int
-
-
 def agreement_records(
-    run: ClusteringRun, truth: str, description: Description | None = None
+    run: ClusteringRun, truth: str, limits: DescriptionLimits | None = None
 ) -> Iterator[Record]:
     """A record for each seed, and one of their mean. Values x 100; noise counts as one additional
     cluster.
 
-    With a description, the records of the clusters follow: those of the best clustering, with their
+    With limits, the descriptions of the clusters follow: those of the best clustering, with their
     classes.
     """
 
@@ -362,7 +376,7 @@ def agreement_records(
         """Rows in memory keep only their class."""
         return [orjson.dumps({truth: name}) for (name,) in block.rows.texts]
 
-    lines_of = only_classes if description is None else None
+    lines_of = only_classes if limits is None else None
     points = run.points(lambda rows: rows.parse(lambda row: class_of(row, truth)), lines_of)
     names = [class_of(row, truth) for row in points.table.every_row()]
     class_names, classes = np.unique(np.array(names, dtype=object), return_inverse=True)
@@ -376,7 +390,7 @@ def agreement_records(
     records = []
     clusterings = []
     for seed, clustering in zip(run.seeds, run.clusterings(points, count), strict=True):
-        if description is not None:
+        if limits is not None:
             clusterings.append(clustering)
         values = measures(classes, clustering.labels)
         record = {
@@ -397,23 +411,21 @@ def agreement_records(
             means[f"{name}_mean"] = statistics.fmean(values_of_seeds)
             means[f"{name}_sd"] = statistics.stdev(values_of_seeds)  # of the sample
         yield {**header, "k": count, "seeds": list(run.seeds), **means}
-    if description is not None:
+    if limits is not None:
         best = best_of(clusterings)
-        described = descriptions(
-            points, best, run.inputs, description.keywords, description.nearest
-        )
-        for record in described:
+        for record in descriptions(points, best, run.inputs, limits):
             names_in_cluster = class_names[classes[best.labels == record["cluster"]]].tolist()
             yield {**record, "classes": dict(Counter(names_in_cluster).most_common())}
 
 
 def count_records(run: ClusteringRun) -> Iterator[Record]:
     """A record for each number of clusters. Silhouette and inertia are means over the seeds."""
-    points = run.points(
-        lines_of=lambda block: [b"{}"] * len(block)
-    )  # rows in memory have no fields
+    # rows in memory have no fields
+    points = run.points(lines_of=lambda block: [b"{}"] * len(block))
     seeds = list(run.seeds)
-    silhouette = Silhouette(points.clustered, np.random.default_rng(seeds[0]))
+    clustered_rows = points.clustered
+    sample = sample_for_silhouette(len(clustered_rows), np.random.default_rng(seeds[0]))
+    distances_of_sample = distances_among(clustered_rows[sample])
     for count in run.counts:
         clusterings = list(run.clusterings(points, count))
         silhouettes = []
@@ -421,14 +433,14 @@ def count_records(run: ClusteringRun) -> Iterator[Record]:
             labels = clustering.labels
             if points.nonzero is not None:
                 labels = labels[points.nonzero]
-            silhouettes.append(silhouette.of(labels))
+            silhouettes.append(silhouette(distances_of_sample, labels[sample]))
         mean_agreement = agreement([clustering.labels for clustering in clusterings])
         yield {
             **report_header(run, points),
             "k": count,
             "seeds": seeds if run.random else None,
             "silhouette": mean_if_known(silhouettes),
-            "sample": len(silhouette.row_indices),
+            "sample": len(sample),
             "agreement": None if mean_agreement is None else 100.0 * mean_agreement,
             "inertia": mean_if_known([clustering.inertia for clustering in clusterings]),
         }

@@ -17,7 +17,7 @@ from sentkit.formats.vectors.fingerprint import UNNAMED, Space
 from sentkit.formats.vectors.store import open_inputs
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, one_vector
 from sentkit.labels.clusters.clustering import spans
-from sentkit.metrics.neighbours.corpus import Lines, VectorTable, in_memory, read_table
+from sentkit.metrics.neighbours.corpus import Lines, VectorTable, read_into_memory, read_table
 from sentkit.transforms.steps import Step
 
 MAX_MAGNITUDE = 1e15  # maximum; the squared distance of larger vectors may exceed float32
@@ -47,10 +47,10 @@ def read_points(
     step: Step | None = None,
     lines_of: Lines | None = None,
     *,
-    apart: bool = True,
+    in_memory: bool = False,
 ) -> Points:
-    """Read all rows. `apart`: a single vector file keeps its rows, and its vectors are
-    memory-mapped.
+    """Read all rows. Those of a single vector file stay there, and its vectors are memory-mapped,
+    unless the caller needs them `in_memory`.
     """
 
     def check_block(block: VectorBlock) -> VectorBlock:
@@ -60,10 +60,11 @@ def read_points(
         check(block.rows)
         return block
 
-    if apart:
-        table = read_table(inputs, check_block, lines_of=lines_of)
+    if in_memory:
+        reader = VectorReader(inputs)
+        table = read_into_memory(inputs, reader, check_block, lines_of, with_files=True)
     else:
-        table = in_memory(inputs, VectorReader(inputs), check_block, lines_of, with_files=True)
+        table = read_table(inputs, check_block, lines_of=lines_of)
     stored = table.vectors
     if not isinstance(stored, np.ndarray):
         stored = inputs.vector_file(inputs.paths[0]).mapped()

@@ -45,18 +45,15 @@ class Fit:
     train: Indices
     test: Indices
     penalty: float
-    dev: Indices | None = (
-        None  # for early stopping of a network; without it, a share of `train` is held out
-    )
+    # for early stopping of a network; without it, a share of `train` is held out
+    dev: Indices | None = None
 
 
-ITERATIONS = (
-    1000  # maximum; scikit-learn's default of 100 is too small for vectors of hundreds of numbers
-)
+# maximum; scikit-learn's default of 100 is too small for vectors of hundreds of numbers
+ITERATIONS = 1000
 
-Head = Callable[
-    [Data, Fit], Indices
-]  # fits, and returns the codes that it predicts for the rows of `test`
+# fits, and returns the codes that it predicts for the rows of `test`
+Head = Callable[[Data, Fit], Indices]
 
 
 def logreg(data: Data, fit: Fit) -> Indices:
@@ -251,27 +248,24 @@ def predict(layers: Layers, features: Floats) -> Indices:
     return forward(layers, features)[-1].argmax(axis=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
-    """A classifier. Each fit starts from the same seed, as in SentEval."""
+def network(data: Data, fit: Fit, *, hidden: int, seed: int) -> Indices:
+    """The predictions of a network with so many hidden units; 0: without a hidden layer.
 
-    hidden: int  # 0: no hidden layer
-    seed: int
-
-    def __call__(self, data: Data, fit: Fit) -> Indices:
-        random = np.random.default_rng(self.seed)
-        train = fit.train
-        dev = fit.dev
-        if dev is None:
-            train, dev = held_out(fit.train, random)
-        widths = [data.features.shape[1], data.classes]
-        if self.hidden:
-            widths.insert(1, self.hidden)
-        train_data = (data.features[train], data.codes[train])
-        dev_data = (data.features[dev], data.codes[dev])
-        with np.errstate(over="ignore", invalid="ignore"):
-            layers = learn(widths, train_data, dev_data, fit.penalty, random)
-            return predict(layers, data.features[fit.test])
+    Each fit starts from the same seed, as in SentEval.
+    """
+    random = np.random.default_rng(seed)
+    train = fit.train
+    dev = fit.dev
+    if dev is None:
+        train, dev = held_out(fit.train, random)
+    widths = [data.features.shape[1], data.classes]
+    if hidden:
+        widths.insert(1, hidden)
+    train_data = (data.features[train], data.codes[train])
+    dev_data = (data.features[dev], data.codes[dev])
+    with np.errstate(over="ignore", invalid="ignore"):
+        layers = learn(widths, train_data, dev_data, fit.penalty, random)
+        return predict(layers, data.features[fit.test])
 
 
 def held_out(rows: Indices, random: np.random.Generator) -> tuple[Indices, Indices]:
@@ -312,9 +306,8 @@ class VectorClassifier:
     weight: Float64  # (k, d), for the features of a row
     bias: Float64  # (k,)
     spec: Mapping[str, Any] = field(default_factory=dict)  # of the vectors, as far as it is known
-    labels: Sequence[
-        Label
-    ] = ()  # of the classes, with the type of the training rows; empty: strings
+    # of the classes, with the type of the training rows; empty: strings
+    labels: Sequence[Label] = ()
 
     @property
     def answers(self) -> Answers:

@@ -27,11 +27,11 @@ from sentkit.labels.probes.classifiers import (
     Data,
     Fit,
     Head,
-    Network,
     VectorClassifier,
     features_of,
     label_of_class,
     logreg,
+    network,
     quiet_and_single,
     refuse_without_features,
     weights_of,
@@ -64,9 +64,8 @@ class Bench:
                     self.watch.done()
                     yield predicted
             finally:
-                pool.shutdown(
-                    wait=False, cancel_futures=True
-                )  # after Ctrl-C the others are not needed
+                # after Ctrl-C the others are not needed
+                pool.shutdown(wait=False, cancel_futures=True)
                 self.unfinished += len(unfinished)
 
     def shares(self, fits: Sequence[Fit]) -> list[float]:
@@ -235,9 +234,8 @@ class Probe:
             features, names, values = self.read(path)
             if split == "train":
                 classes, counts = np.unique(np.array(names, dtype=object), return_counts=True)
-                self.counts = dict(
-                    zip(classes.tolist(), counts.tolist(), strict=True)
-                )  # rows of each class
+                # rows of each class
+                self.counts = dict(zip(classes.tolist(), counts.tolist(), strict=True))
                 self.check()
                 self.labels = labels_of(names, values, list(self.counts))
             code_of_class = {name: code for code, name in enumerate(self.counts)}
@@ -350,7 +348,7 @@ class Probe:
         """The record of the test. The classifier of all TRAIN rows is written to `file`."""
         options = self.options
         features = np.concatenate(self.features)
-        head: Head = Network(options.hidden, options.seed)
+        head: Head = partial(network, hidden=options.hidden, seed=options.seed)
         head_name = f"{options.head}, nhid {options.hidden}"
         if options.head == "logreg":
             head = logreg

@@ -149,7 +149,9 @@ def read_table(
             raise UsageError(problem, advice="use encode -o DIR/, which makes one")
         store = store.shard(*shard)
     if store is None or (shard is None and inputs.rejects.skip):
-        return in_memory(inputs, VectorReader(inputs), check, lines_of, with_files=has_many_files)
+        return read_into_memory(
+            inputs, VectorReader(inputs), check, lines_of, with_files=has_many_files
+        )
 
     # One vector file or folder: the vectors and rows stay there.
     refuse_renamed_vectors(inputs, path)
@@ -191,7 +193,7 @@ def refuse_not_finite(store: VectorSource, vectors: Vectors) -> None:
             raise store.row(start + int(bad_rows[0])).error(NOT_FINITE)
 
 
-def in_memory(
+def read_into_memory(
     inputs: Inputs,
     source: RowsWithVectors,
     check: Check = lambda block: block,

@@ -20,7 +20,7 @@ from sentkit.formats.vectors.store import common_fields
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.metrics.neighbours.corpus import NAMING, VectorTable, left_out, read_table
 from sentkit.metrics.neighbours.search import Best, Searcher
-from sentkit.metrics.similarity import SIMILARITIES, exact
+from sentkit.metrics.similarity import SIMILARITIES, exact_similarities
 
 if TYPE_CHECKING:
     from sentkit.metrics.device import Device
@@ -46,6 +46,7 @@ def pair_blocks(
     fields = common_fields(inputs)
 
     def check(block: VectorBlock) -> VectorBlock:
+        # Two vectors are those of a pair, or of the anchor and the positive of a triplet.
         kind = PAIR
         if PAIR.vectors[0] not in reader.names and TRIPLET.vectors[0] in reader.names:
             kind = TRIPLET
@@ -53,11 +54,14 @@ def pair_blocks(
             advice = 'sentkit encode adds 2 vectors to a row with "text_a" and "text_b"'
             block.rows.refuse_all("this row has 1 vector, expected 2", advice)
         corpus.refuse_other_space(block, reader.emb, "pair")
+
+        # The two texts get the names "anchor" and "positive". No row may have the fields that are
+        # written, by their names or by those of --field.
         text_names = [fields.get(name, name) for name in kind.texts[:2]]
         standard_names = dict(zip(text_names, NEGATIVES.texts, strict=False))
-        written = {*NEGATIVES.texts, TRIPLET.texts[2]}
-        written |= {fields.get(name, name) for name in written}
-        new_names = sorted(written.difference(text_names))
+        written_names = {*NEGATIVES.texts, TRIPLET.texts[2]}
+        written_names |= {fields.get(name, name) for name in written_names}
+        new_names = sorted(written_names.difference(text_names))
 
         def parse(row: Row) -> Pair:
             anchor, positive = (string_in(row, name) for name in text_names)
@@ -74,9 +78,9 @@ def pair_blocks(
     yield from resized(reader.blocks(check), joined, size, first_size)
 
 
-def lines(pair: Pair, negatives: Sequence[str], *, triplets: bool) -> Iterator[bytes]:
+def lines(pair: Pair, negatives: Sequence[str], *, as_triplets: bool) -> Iterator[bytes]:
     """The row with a list of its negatives, or one row for each negative."""
-    if triplets:
+    if as_triplets:
         fields = [(b"negative", orjson.dumps(text)) for text in negatives]
     else:
         fields = [(b"negatives", orjson.dumps(negatives))]
@@ -109,9 +113,8 @@ class Candidates:
         self.left_out = left_out(self.table.path, len(hashes) - len(filled), len(hashes))
 
         # Of equal texts, the first one is the candidate.
-        self.hashes, first_indices = np.unique(
-            hashes[filled], return_index=True
-        )  # in ascending order
+        # `np.unique` sorts the hashes, as the search in `find` needs it.
+        self.hashes, first_indices = np.unique(hashes[filled], return_index=True)
         first_indices = filled[first_indices]
         self.vector_indices = np.sort(first_indices)  # of each candidate
         self.number_of_hash = np.searchsorted(self.vector_indices, first_indices)
@@ -160,7 +163,7 @@ class Miner:
     device: "Device | None"
     rows: int = 0
     negatives: int = 0
-    own_texts: int = 0  # corpus texts equal to the anchor or the positive of a pair
+    texts_of_pairs: int = 0  # corpus texts equal to the anchor or the positive of a pair
     above: int = 0  # other corpus texts that reach the limit of a pair
     judged: int = 0  # candidates that reach it in the scores of the judge
     short: int = 0  # rows with fewer negatives than requested, but at least one
@@ -195,22 +198,24 @@ class Miner:
 
         # The texts of a pair are no negatives; if they reach the limit, `nearest.above` has counted
         # them.
-        own_numbers = [self.candidates.find(pair.anchor, pair.positive) for pair in pairs]
-        pair_indices = np.repeat(np.arange(len(pairs)), [len(numbers) for numbers in own_numbers])
-        candidate_numbers = np.array(
-            [number for numbers in own_numbers for number in numbers], np.intp
+        numbers_of_pairs = [self.candidates.find(pair.anchor, pair.positive) for pair in pairs]
+        pair_indices = np.repeat(
+            np.arange(len(pairs)), [len(numbers) for numbers in numbers_of_pairs]
         )
-        similarities = exact(
+        candidate_numbers = np.array(
+            [number for numbers in numbers_of_pairs for number in numbers], np.intp
+        )
+        similarities = exact_similarities(
             self.metric, anchors, self.searcher.corpus, (pair_indices, candidate_numbers)
         )
         is_counted = (similarities >= limits[pair_indices]) & is_filled[pair_indices]
-        self.own_texts += len(candidate_numbers)
+        self.texts_of_pairs += len(candidate_numbers)
         self.above += nearest.above - int(np.count_nonzero(is_counted))
 
         # The nearest other texts of each pair.
         texts: list[list[str]] = [[] for _ in pairs]
         for i, rows in zip(np.flatnonzero(is_filled).tolist(), nearest.rows(), strict=True):
-            numbers = [row for row in rows.tolist() if row not in own_numbers[i]]
+            numbers = [row for row in rows.tolist() if row not in numbers_of_pairs[i]]
             pool = numbers[self.skip :][: self.pool_size]
             texts[i] = [self.candidates.text(number) for number in pool]
 

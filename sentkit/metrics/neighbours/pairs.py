@@ -27,12 +27,13 @@ FIRST_ROWS = 32  # rows whose nearest rows give the first limit of `closest_pair
 ROWS_PER_SEARCH = 1024  # rows that are compared at once with all later rows
 MATRIX_ELEMENTS = 4_194_304  # elements of a block of the matrix
 LARGEST_MATRIX = 20_000  # rows
+# the maximum similarity
 CEILING = {
     "cosine": 1.0,
     "dot": math.inf,
     "euclidean": 0.0,
     "manhattan": 0.0,
-}  # the maximum similarity
+}
 
 
 class Pairs(NamedTuple):

@@ -57,9 +57,8 @@ class Search:
     shard: tuple[int, int] | None = None  # number of a shard of the corpus, and number of shards
     device: "Device | None" = None  # that compares vectors; None: the CPU
     report: Callable[[int], None] = lambda queries: None
-    missed: Callable[[float], None] | None = (
-        None  # gets the best similarity of a query without a hit
-    )
+    # gets the best similarity of a query without a hit
+    missed: Callable[[float], None] | None = None
 
     def __post_init__(self) -> None:
         self.fields = fields_of(self.inputs, self.source)
@@ -206,9 +205,8 @@ class Search:
                 "metric": self.metric,
                 "top": None if self.top is None else min(self.top, sys.maxsize),
                 "threshold": self.threshold,
-                "similarities": [
-                    similarity for _, similarity in hits
-                ],  # all digits decide the order
+                # with all digits, which decide the order
+                "similarities": [similarity for _, similarity in hits],
             }
             new.append((b"part", orjson.dumps(record)))
         return [query.add(new, replace=True) + b"\n"]
@@ -222,9 +220,8 @@ class Search:
         query_fields = {f"{name}_a": value for name, value in values.items()}
         for rank, (index, similarity) in enumerate(hits, start=1):
             fields = dict(query_fields)
-            fields.setdefault(
-                "row_a", b"%d" % query.number
-            )  # a field "row" of the query has this name, too
+            # a field "row" of the query has this name, too
+            fields.setdefault("row_a", b"%d" % query.number)
             if table.files:
                 fields["file_b"] = orjson.dumps(readable(table.files[index]))
             fields["row_b"] = b"%d" % table.numbers[index]

@@ -19,7 +19,14 @@ import numpy as np
 from sentkit.arrays import Float32, Float64, Indices, Rows
 from sentkit.formats.vectors.arrays import StoredVectors
 from sentkit.formats.vectors.tensors import ONE
-from sentkit.metrics.similarity import BLOCKS, SMALLEST_NORM, UNDERFLOW, exact, lengths, margins
+from sentkit.metrics.similarity import (
+    BLOCKS,
+    SMALLEST_NORM,
+    UNDERFLOW,
+    exact_similarities,
+    lengths,
+    margins,
+)
 
 if TYPE_CHECKING:
     from sentkit.metrics.device import Device, DeviceCorpus
@@ -119,10 +126,9 @@ class Searcher:
             yield from self.pairs(queries[middle:], threshold, first, start + middle)
             return
         query_indices, rows = candidates
-        similarities = exact(self.metric, queries, self.corpus, candidates)
-        order = np.argsort(
-            query_indices, kind="stable"
-        )  # a stable sort keeps the row order within a query
+        similarities = exact_similarities(self.metric, queries, self.corpus, candidates)
+        # a stable sort keeps the row order within a query
+        order = np.argsort(query_indices, kind="stable")
         order = order[similarities[order] >= threshold]
         span = slice(start, start + len(queries))
         yield span, query_indices[order] + start, rows[order], similarities[order]
@@ -250,7 +256,8 @@ class Searcher:
             if isinstance(corpus, StoredVectors) and (corpus.kind == "int8" or len(queries) == 1):
                 rows, factors = corpus.unscaled(span)
             else:
-                rows, factors = corpus[span], ONE
+                rows = corpus[span]
+                factors = ONE
             np.matmul(unit_queries * factors, rows.T, out=out)
             return np.multiply(out, self._scales[span], out=out)
 
@@ -348,9 +355,8 @@ class Best:
         """Find candidates by the values of blocks."""
         self.margins = self.searcher.margins_of(self.queries)
         if self.limits is not None:
-            self.surely_below = self.searcher.floors(
-                self.queries, self.limits
-            )  # smaller values are below it
+            # smaller values are below it
+            self.surely_below = self.searcher.floors(self.queries, self.limits)
             self.surely_above = self.surely_below + 2 * self.margins
         self.floors = np.full(len(self.queries), -np.inf, np.float32)
         product = self.searcher.product(self.queries)
@@ -358,13 +364,11 @@ class Best:
         with np.errstate(over="ignore"):  # the exact similarity decides beyond float32
             for span in self.searcher.spans(0):
                 self._add(product(span), span.start)
-                if (
-                    len(self.query_indices) > 2 * result_size
-                ):  # before `top` rows, all rows are candidates
+                # All rows are candidates until a query has `top` of them.
+                if len(self.query_indices) > 2 * result_size:
                     self._remove_worse()
-                if (
-                    len(self.query_indices) > 4 * result_size
-                ):  # too many ties for the precision of a block
+                # Values of a block cannot separate so many near ties.
+                if len(self.query_indices) > 4 * result_size:
                     self._decide()
         self._remove_worse()
 
@@ -429,7 +433,9 @@ class Best:
     def _decide(self) -> Float64:
         """Select the best candidates, in order; return their exact similarities."""
         pairs = (self.query_indices, self.row_indices)
-        similarities = exact(self.searcher.metric, self.queries, self.searcher.corpus, pairs)
+        similarities = exact_similarities(
+            self.searcher.metric, self.queries, self.searcher.corpus, pairs
+        )
         order = np.lexsort((self.row_indices, -similarities, self.query_indices))
         if self.limits is not None:
             order = order[similarities[order] < self.limits[self.query_indices[order]]]

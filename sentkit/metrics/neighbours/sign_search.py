@@ -13,7 +13,7 @@ from sentkit.arrays import Float32, Indices, Rows
 from sentkit.formats.vectors.arrays import SelectedVectors, StoredVectors
 from sentkit.formats.vectors.tensors import sign_bits
 from sentkit.metrics.neighbours.search import MAX_CANDIDATES, QUERIES_PER_BLOCK, NearRows
-from sentkit.metrics.similarity import exact
+from sentkit.metrics.similarity import exact_similarities
 
 SIGN_ROWS_PER_BLOCK = 8192  # rows that are compared at once; their bits fit in the cache
 MAX_DISTANCES = 1 << 25  # distances in memory, for all queries of a block
@@ -50,7 +50,9 @@ class SignSearcher:
 
         # The best of them by their similarities.
         pairs = (np.repeat(np.arange(len(queries)), count), rows.ravel())
-        similarities = exact(self.metric, queries, self.vectors, pairs).reshape(rows.shape)
+        similarities = exact_similarities(self.metric, queries, self.vectors, pairs).reshape(
+            rows.shape
+        )
         order = np.argsort(-similarities, axis=1, kind="stable")[:, :top]
         return NearRows(
             np.take_along_axis(rows, order, 1), np.take_along_axis(similarities, order, 1)

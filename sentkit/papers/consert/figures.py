@@ -374,4 +374,4 @@ def views(paths: Sequence[str], *, value: str = "test") -> Picture:
 
 
 if __name__ == "__main__":
-    main(words, masking, scale, views)
+    main(__name__)

@@ -102,9 +102,8 @@ class Cut(View):
         def disturb(states: Tensor) -> Tensor:  # (n, d) -> (n, d)
             masks = []
             for indexes, length in zip(drawn, packed.lengths, strict=True):
-                mask = np.zeros(
-                    self.shape(length, states.shape[-1]), dtype=bool
-                )  # (l or 1, d or 1)
+                rows_and_columns = self.shape(length, states.shape[-1])  # (l or 1, d or 1)
+                mask = np.zeros(rows_and_columns, dtype=bool)
                 mask.flat[indexes] = True
                 masks.append(np.broadcast_to(mask, (length, mask.shape[1])))
             # Unlike a product, a fill keeps the bits of the other entries. Unlike dropout, it does
@@ -230,9 +229,8 @@ class ConSERT(PackedMethod):
         disturb = None
         if changes:
             disturb = apply_changes
-        vectors = self.vectors(
-            packed, self.dev_readout(self.settings), disturb=disturb
-        )  # (sides * b, d)
+        readout = self.dev_readout(self.settings)
+        vectors = self.vectors(packed, readout, disturb=disturb)  # (sides * b, d)
         return dict(zip(keys, vectors.chunk(len(sides)), strict=True))
 
     def classified(self, outputs: Outputs, batch: Batch) -> Outputs:

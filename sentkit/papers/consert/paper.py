@@ -9,18 +9,18 @@ from sentkit.training.recipe import Recipe
 from sentkit.training.settings import Presets, ours, paper, readout, refuse_idle, released
 
 VIEWS = ("none", "shuffle", "token-cutoff", "feature-cutoff", "span-cutoff", "dropout")
+# features of a pair for the classifier: of the paper, and of the released code
 FEATURES = (
     "uvd",
     "uvdm",
-)  # features of a pair for the classifier: of the paper, and of the released code
+)
 IDLE = {  # mode -> settings of other modes, without effect here
     "unsup": ("alpha", "pair_features"),
     "sup": ("view_b", "temperature", "alpha", "loss_scale"),
     "joint": ("loss_scale",),
 }
-ADVERSARIAL = (
-    "adversarial"  # the second view of mode joint, made from the gradient of the label loss
-)
+# the second view of mode joint, made from the gradient of the label loss
+ADVERSARIAL = "adversarial"
 RATES = {  # view -> settings of this view
     ADVERSARIAL: ("adv_eps", "adv_form"),
     "token-cutoff": ("token_cutoff_rate",),
@@ -157,8 +157,8 @@ PAPER = Paper(
             "sentkit.papers.consert.method:ConSERT",
             "2105.11741",
             "The adversarial view draws the dropout of the embeddings again. The released code "
-            "changes the "
-            "states of the first view. Without dropout, which is the default, both are equal.",
+            "changes the states of the first view. Without dropout, which is the default, both are "
+            "equal.",
             settings=Settings,
         )
     },

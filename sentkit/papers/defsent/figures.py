@@ -47,9 +47,8 @@ def axes(paths: Sequence[str]) -> Picture:
             # The two axes that are drawn.
             order = np.arange(values.shape[1])
             if view == "ica":
-                skewness = ((values - values.mean(axis=0)) ** 3).mean(axis=0) / values.std(
-                    axis=0
-                ) ** 3
+                centred = values - values.mean(axis=0)
+                skewness = (centred**3).mean(axis=0) / values.std(axis=0) ** 3
                 order = np.argsort(-np.abs(skewness), kind="stable")
             if len(order) < 2:  # vectors on one line
                 values = np.pad(values, ((0, 0), (0, 1)))
@@ -119,4 +118,4 @@ def read_vectors(path: str) -> tuple[Float32, Sequence[int]]:
 
 
 if __name__ == "__main__":
-    main(axes, correlations)
+    main(__name__)

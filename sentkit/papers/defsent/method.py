@@ -19,7 +19,7 @@ from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch
 from sentkit.training.data.examples import Reads
 from sentkit.training.method import Needs, Outputs, PackedMethod, Term, embedding_modules, mean_of
-from sentkit.training.methods.mlm import own_head
+from sentkit.training.methods.mlm import head_of_base
 
 TRAIN_ONE = "sentkit train mlm --set head=fresh trains one"
 
@@ -66,11 +66,11 @@ class DefSent(PackedMethod):
 
     @classmethod
     def build(cls, base: Base, settings: paper.Settings) -> "DefSent":
-        return cls(cls.bert(base, settings), settings, own_head(base, TRAIN_ONE))
+        return cls(cls.bert(base, settings), settings, head_of_base(base, TRAIN_ONE))
 
     @classmethod
     def check(cls, base: Base, settings: paper.Settings) -> None:
-        own_head(base, TRAIN_ONE)
+        head_of_base(base, TRAIN_ONE)
 
     @classmethod
     def reads(cls, base: Base, settings: paper.Settings) -> Reads:

@@ -96,9 +96,8 @@ PLUS_PRESETS: Presets = {
 @dataclass(frozen=True, kw_only=True)
 class PlusSettings(Recipe):
     presets: ClassVar = PLUS_PRESETS
-    readout: str = readout(
-        "mean,cls,prompt"
-    )  # --dev selects one; the first is evaluated during training
+    # --dev selects one; the first is evaluated during training
+    readout: str = readout("mean,cls,prompt")
     pooling: str = base_or(
         POOLINGS,
         "input of the pooler; base: as the base declares, else cls as in the paper for BERT",

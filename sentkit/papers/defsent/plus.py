@@ -46,7 +46,7 @@ from sentkit.training.method import (
     PackedMethod,
     Term,
     mean_of,
-    own_tensors,
+    tensors_of_heads,
 )
 from sentkit.training.recipe import SHORTEST
 from sentkit.training.settings import with_readout_of_base
@@ -119,9 +119,8 @@ def read_entries(path: str) -> Entries:
         spec = {}
         if reader.emb:
             spec["_emb"] = reader.emb
-    matrix = aligned(
-        torch.from_numpy(matrix)
-    ).numpy()  # here, so that the methods of all seeds share it
+    # here, so that the methods of all seeds share it
+    matrix = aligned(torch.from_numpy(matrix)).numpy()
     digest_of_all = hash_of(row_of_name, matrix, recorded_space(spec))
     return Entries(path, matrix, row_of_name, spec, digest_of_all)
 
@@ -338,7 +337,7 @@ class DefSentPlus(PackedMethod):
 
     def finished(self) -> Finished:
         note = Pooler(self.activation, f"pooler:{self.settings.pooling}", self.space)
-        return Finished(heads=own_tensors(self), pooler=self.projection, pooler_note=note)
+        return Finished(heads=tensors_of_heads(self), pooler=self.projection, pooler_note=note)
 
 
 def entries_of(base: Base) -> Entries:

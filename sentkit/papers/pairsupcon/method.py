@@ -15,7 +15,7 @@ from sentkit.papers.pairsupcon import paper
 from sentkit.training.base import Base, Body
 from sentkit.training.data.corpus import Batch
 from sentkit.training.data.examples import Labels, Reads
-from sentkit.training.loop.optimizers import NamedGroup
+from sentkit.training.loop.optimizers import Group
 from sentkit.training.losses import entailment_contrast
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of, trained
 from sentkit.training.methods.pairs import pair_features
@@ -48,8 +48,8 @@ class PairSupCon(Method):
         vectors_a, vectors_b = self.vectors(self.pack([*texts_a, *texts_b])).chunk(2)
         outputs = {"label": torch.from_numpy(batch.targets).long()}  # on the host, as `loss` counts
         if self.contrast is not None:
-            outputs["left"] = self.contrast(vectors_a)
-            outputs["right"] = self.contrast(vectors_b)
+            outputs["a"] = self.contrast(vectors_a)
+            outputs["b"] = self.contrast(vectors_b)
         if self.relation is not None:
             outputs["logits"] = self.relation(pair_features(vectors_a, vectors_b))
         return outputs
@@ -60,7 +60,7 @@ class PairSupCon(Method):
             logits = widened(outputs["logits"])
             label = to_device(outputs["label"].numpy(), logits.device)
             terms["cls"] = mean_of(F.cross_entropy(logits, label, reduction="none"))
-        if "left" in outputs:
+        if "a" in outputs:
             terms["id"] = self.partners(outputs)
         return terms
 
@@ -71,8 +71,8 @@ class PairSupCon(Method):
         if settings.hard_negatives:
             weighting = settings.hard_negative_form
         values = entailment_contrast(
-            outputs["left"],
-            outputs["right"],
+            outputs["a"],
+            outputs["b"],
             outputs["label"] == 1,
             settings.temperature,
             weighting=weighting,
@@ -83,7 +83,7 @@ class PairSupCon(Method):
             weight = len(values) / 2
         return Term(values.sum(), weight, settings.beta)
 
-    def groups(self) -> list[NamedGroup]:
+    def groups(self) -> list[Group]:
         heads = [(name, weight) for name, weight in trained(self) if not name.startswith("body.")]
         rate = self.settings.lr
         return [

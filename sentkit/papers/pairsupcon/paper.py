@@ -1,4 +1,8 @@
-"""PairSupCon: settings, presets and citation."""
+"""PairSupCon (arXiv 2109.05424): settings, presets and citation.
+
+The loss is the sum of two terms. The id term contrasts the two texts of each entailment pair, and
+alpha weights its negatives by their similarity. The cls term classifies pairs.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -7,11 +11,19 @@ from sentkit.training.listings import Listing, Paper
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import Presets, paper, readout, refuse_idle, released
 
-OF_ALPHA = ("hard_negative_form", "detach_alpha")
-OF_CONTRAST = ("beta", "temperature", "hard_negatives", *OF_ALPHA, "id_average", "head_width")
-
+# Settings of the id term, which have no effect on the cls term.
+OF_ID_TERM = (
+    "beta",
+    "temperature",
+    "hard_negatives",
+    "hard_negative_form",
+    "detach_alpha",
+    "id_average",
+    "head_width",
+)
 PRESETS: Presets = {
     "paper": {},
+    # The ablations of the paper: one term only, or all negatives with the same weight.
     "cls": {"objective": "cls"},
     "id": {"objective": "id"},
     "id-plain": {"objective": "id", "hard_negatives": False},
@@ -58,7 +70,7 @@ class Settings(Recipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.objective == "cls":
-            refuse_idle(self, OF_CONTRAST, "objective=cls")
+            refuse_idle(self, OF_ID_TERM, "objective=cls")
 
 
 PAPER = Paper(

@@ -36,4 +36,4 @@ def domains(paths: Sequence[str], *, name: str, domain: str, value: str = "spear
 
 
 if __name__ == "__main__":
-    main(domains)
+    main(__name__)

@@ -80,9 +80,9 @@ def guided_opt3(queries: Tensor, layer_views: Tensor, temperature: float) -> Ten
     similarities = (
         cosines(queries, layer_views.flatten(0, 1)).view(count, count, layers) / temperature
     )
-    is_own = diagonal(similarities[:, :, 0])
-    of_others = similarities[~is_own].view(count, (count - 1) * layers)
-    return negative_log_share(similarities[is_own], of_others.logsumexp(1, keepdim=True))
+    is_same_sentence = diagonal(similarities[:, :, 0])
+    of_others = similarities[~is_same_sentence].view(count, (count - 1) * layers)
+    return negative_log_share(similarities[is_same_sentence], of_others.logsumexp(1, keepdim=True))
 
 
 def squared_distance(pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
@@ -126,9 +126,8 @@ class SquaredDistance(torch.autograd.Function):
         return None, *differences, *(None for _ in range(count))
 
 
-Contrast = Callable[
-    [Tensor, Tensor, float], Tensor
-]  # (b, d), the views, temperature -> one value per anchor
+# (b, d), the views, temperature -> one value per anchor
+Contrast = Callable[[Tensor, Tensor, float], Tensor]
 
 CONTRASTS: dict[str, Contrast] = {
     "base": paired_contrast,
@@ -178,9 +177,8 @@ class SelfGuided(PackedMethod):
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
-        self.guide.train(
-            mode and self.settings.guide_dropout
-        )  # module.train() also changes the guide
+        # module.train() also changes the guide
+        self.guide.train(mode and self.settings.guide_dropout)
         return self
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:

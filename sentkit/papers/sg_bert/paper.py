@@ -1,4 +1,7 @@
-"""SG-BERT: settings, presets and citation."""
+"""SG-BERT (arXiv 2106.07345): settings, presets and citation.
+
+The tuned copy of the encoder is contrasted with layers of a frozen copy, the guide.
+"""
 
 import re
 from dataclasses import dataclass
@@ -9,14 +12,15 @@ from sentkit.training.listings import Listing, Paper
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import Presets, ours, paper, readout, refuse_idle, released
 
-OBJECTIVES = ("base", "opt1", "opt2", "opt3")
-SAMPLERS = ("uniform", "upper", "lower")
+# Settings of the guide, which have no effect if both texts are encoded by the tuned copy.
 OF_GUIDE = ("guide", "guide_pool", "guide_layers", "guide_dropout", "layer_sampler")
-LAYERS = re.compile(r"(\d{1,4})(\.\.(\d{1,4})?)?")
+# A layer, or a range such as 4.. or 4..12, whose last layer may be missing.
+LAYERS = re.compile(r"(?P<first>\d{1,4})(?P<is_range>\.\.(?P<last>\d{1,4})?)?")
 
+# The released code differs from the paper. Its trainer also sets the guide to training mode.
 RELEASED = {
     "guide_pool": "mean",
-    "guide_dropout": True,  # the released trainer also sets the guide to training mode
+    "guide_dropout": True,
     "early_stop": "cumulative",
     "final": "last",
 }
@@ -34,12 +38,15 @@ PRESETS: Presets = {
 class Settings(Recipe):
     presets: ClassVar = PRESETS
     objective: str = paper(
-        "opt3", "form of the loss; base: one layer, in both directions", choices=OBJECTIVES
+        "opt3",
+        "form of the loss; base: one layer, in both directions",
+        choices=("base", "opt1", "opt2", "opt3"),
     )
     temperature: float = paper(0.01, "divisor of the cosines", above=0)
+    # lambda in the paper
     drift_weight: float = paper(
         0.1, "weight of the squared distance from the initial weights", least=0
-    )  # lambda
+    )
     head: str = paper("gelu", "gelu: two layers between vectors and loss", choices=("gelu", "none"))
     head_width: int = paper(4096, "width of both layers of the head", least=1)
     guide: str = paper(
@@ -56,7 +63,7 @@ class Settings(Recipe):
     layer_sampler: str = paper(
         "uniform",
         "probability of each layer as the view; upper: increases with the layer; lower: decreases",
-        choices=SAMPLERS,
+        choices=("uniform", "upper", "lower"),
     )
     guide_dropout: bool = ours(False, "dropout in the guide too, as in the released code")
     compat_opt2_slice: bool = paper(False, "opt2: use one negative less, as in the released code")
@@ -83,13 +90,13 @@ class Settings(Recipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        layer_bounds(self.guide_layers)
+        layer_bounds(self.guide_layers)  # raises an error for a wrong value
         if self.second_text == "tuned" and self.objective != "base":
+            problem = "second_text=tuned can be used only with objective=base"
             advice = "the other objectives contrast the tuned copy with the guide"
-            raise UsageError(
-                f"second_text=tuned can be used only with objective=base, not {self.objective}",
-                advice=advice,
-            )
+            raise UsageError(f"{problem}, not {self.objective}", advice=advice)
+
+        # Settings that would have no effect.
         if self.second_text == "tuned":
             refuse_idle(self, OF_GUIDE, "second_text=tuned, because the guide is not used")
         if self.guide == "self":
@@ -108,15 +115,20 @@ def layer_bounds(text: str) -> tuple[int, int | None]:
     """Parse `all`, `4..`, `4..12` or `12` to the first and last layer; None means the encoder's
     last.
     """
-    match = LAYERS.fullmatch("0.." if text == "all" else text)
+    if text == "all":
+        return 0, None
+    match = LAYERS.fullmatch(text)
     if match is None:
         raise UsageError(f'guide_layers="{text}"', advice="expected all, 4.., 4..12 or 12")
-    first, until, last = match.groups()
-    if until is None:
-        return int(first), int(first)
-    if last is not None and int(last) < int(first):
+    first = int(match["first"])
+    if not match["is_range"]:
+        return first, first
+    if match["last"] is None:
+        return first, None
+    last = int(match["last"])
+    if last < first:
         raise UsageError(f'guide_layers="{text}": the last layer is before the first')
-    return int(first), None if last is None else int(last)
+    return first, last
 
 
 PAPER = Paper(

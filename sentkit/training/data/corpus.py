@@ -33,9 +33,8 @@ def stream(seed: int, step: int, purpose: str) -> np.random.Generator:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    texts: tuple[
-        Sequence[Ids], ...
-    ]  # columns: the first texts of all rows, then the second ones, ...
+    # columns: the first texts of all rows, then the second ones, ...
+    texts: tuple[Sequence[Ids], ...]
     targets: NDArray[np.float64] | None = None  # one per row: the number of a label, or a score
     draws: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # name -> one value per row
     vectors: NDArray[np.float32] | None = None  # (b, d): those of a teacher

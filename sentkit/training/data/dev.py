@@ -42,7 +42,10 @@ from sentkit.training.data.examples import (
 from sentkit.training.method import Method, dev_vectors, evaluating, template_of, using
 from sentkit.training.recipe import Recipe
 
-SPEARMAN, MRR, ACCURACY = "Spearman", "MRR@10", "accuracy of triplets"
+# The measures of scored pairs, of positive pairs, and of triplets.
+SPEARMAN = "Spearman"
+MRR = "MRR@10"
+ACCURACY = "accuracy of triplets"
 
 
 def digest_of(gold: NDArray[np.float64], texts: Iterable[NDArray], metric: str = "") -> str:
@@ -78,9 +81,8 @@ def computed(
 class Dev:
     """Rows that are compared by the vectors of their texts."""
 
-    tokens: Sequence[
-        Tokens
-    ]  # all first texts of the rows, then all second texts, then the third ones
+    # all first texts of the rows, then all second texts, then the third ones
+    tokens: Sequence[Tokens]
     gold: NDArray[np.float64]  # empty for rows without scores
     templated: Sequence[Tokens] = ()  # with the template of the readout `prompt`
     declared: Sequence[Tokens] = ()  # with the template that the base declares
@@ -163,9 +165,8 @@ class Dev:
             return accuracy_of_triplets(*np.split(vectors, 3))
         first, second = np.split(vectors, 2)
         if self.metric == MRR:
-            first_numbers, second_numbers = np.array(
-                self.texts.pairs
-            ).T  # equal texts have equal numbers
+            # equal texts have equal numbers
+            first_numbers, second_numbers = np.array(self.texts.pairs).T
             return mrr_of_pairs(first, second, first_numbers, second_numbers)
         return SIMILARITIES["cosine"](first, second)
 
@@ -207,8 +208,14 @@ def read_dev(inputs: Inputs, base: Base, kind: type[Method], settings: Recipe) -
 
     Raise a DataError if their scores allow no correlation.
     """
-    reads = Reads((PAIR, TRIPLET, POSITIVE))
-    parser = DevParser("--dev", reads, common_fields(inputs), base.sides, base.sides)
+    # The rows. The first of them determines the kind, the metric and the prompts of the parser.
+    parser = DevParser(
+        method="--dev",
+        reads=Reads((PAIR, TRIPLET, POSITIVE)),
+        fields=common_fields(inputs),
+        prompts=base.sides,
+        dev_sides=base.sides,
+    )
     path, examples, gold = read_examples(inputs, parser)
     if parser.metric == SPEARMAN:
         if len(gold) < 2:
@@ -328,6 +335,7 @@ def read_labelled(
     flag: str, inputs: Inputs, reads: Reads, corpus: Corpus, metric: str
 ) -> LabelledRows:
     """Read the rows of one file, of the kind of the training rows and with their labels."""
+    # The target and the kind of the training rows. Labels are numbered as there.
     number_of_label = {label: number for number, label in enumerate(corpus.labels)}
     target = reads.target
     if number_of_label:
@@ -335,9 +343,8 @@ def read_labelled(
     kind = SENTENCE
     if corpus.columns == 2:
         kind = PAIR
-    parser = ExampleParser(
-        flag, replace(reads, kinds=(kind,), target=target), common_fields(inputs)
-    )
+    reads_like_training = replace(reads, kinds=(kind,), target=target)
+    parser = ExampleParser(flag, reads_like_training, common_fields(inputs))
     path, examples, gold = read_examples(inputs, parser)
     if not examples:
         raise DataError("no rows to evaluate", source=path)

@@ -137,7 +137,7 @@ class ExampleParser:
 
     def __init__(
         self,
-        method: str,
+        method: str,  # in messages: its name, or a flag
         reads: Reads,
         fields: Mapping[str, str],  # names of --field: field -> its name in the rows
         prompts: Mapping[str, str] | None = None,  # by side
@@ -152,9 +152,8 @@ class ExampleParser:
         # Of the texts of a row, if they differ. The last prompt is that of all further texts of a
         # list.
         self.prompts: tuple[str, ...] = ()
-        self.ignored_fields: tuple[
-            str, ...
-        ] = ()  # label or score of the first row, which is not read
+        # label or score of the first row, which is not read
+        self.ignored_fields: tuple[str, ...] = ()
 
     def __call__(self, row: Row) -> Example | None:
         row.refuse_duplicates()

@@ -63,7 +63,7 @@ class Gradient:
                 terms = self._contrast(local_batch, share, len(batch))
         # On one process only, because gradients are summed over processes.
         penalties: dict[str, Tensor] = {}
-        if self.processes.first:
+        if self.processes.is_first:
             penalties = checked_penalties(self.method, self.method.penalty())
         if penalties:
             torch.stack(list(penalties.values())).sum().backward()
@@ -158,9 +158,8 @@ class Gradient:
         weight = 0.0
         for chunk in self.chunks_of(local_batch):
             terms = terms_of(self.method, self._encode(local_batch.take(chunk)))
-            weights = {
-                term.weight for term in terms.values()
-            }  # equal, so that one division is enough
+            # All terms must have one weight, so that one division is enough.
+            weights = {term.weight for term in terms.values()}
             if len(weights) > 1:
                 problem = f"the terms of loss() have different numbers of values: {sorted(weights)}"
                 raise wrong_result(self.method.loss, problem, OF_ROW_WISE)
@@ -224,29 +223,24 @@ def clip_gradient(parameters: Sequence[nn.Parameter], clip: float) -> Tensor:
     return nn.utils.clip_grad_norm_(parameters, max_norm, foreach=True)
 
 
-MEASURED_ROWS = (4, 16)  # of the two batches that are measured
+# Rows of the two batches whose memory is measured.
+FEW_ROWS = 4
+MORE_ROWS = 16
 USED_SHARE = 0.8  # of the memory; its blocks have gaps, and batches differ
 MOMENTS = 2  # numbers of the optimizer for each weight
 
 
-@dataclass(frozen=True, slots=True)
-class GpuMemory:
-    """Bytes of a GPU."""
-
-    free: int  # not in use by tensors
-    total: int
-    used: int  # by tensors
-    peak: int  # most bytes that tensors used since the last call
-
-
-def memory_of(device: torch.device) -> GpuMemory:
-    """Return the memory of a GPU, and begin to measure the next peak."""
-    not_reserved, total = torch.cuda.mem_get_info(device)
-    used = torch.cuda.memory_allocated(device)
-    peak = torch.cuda.max_memory_allocated(device)
-    unused = torch.cuda.memory_reserved(device) - used  # of torch, for the next tensors
+def bytes_of_pass(gradient: Gradient, batch: Batch) -> int:
+    """Return the memory of a GPU that the gradient of a batch needs besides what is in use."""
+    device = gradient.processes.device
+    gradient.compute(batch)  # the first pass of a shape needs more
+    gradient.method.zero_grad()
+    used_before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
-    return GpuMemory(not_reserved + unused, total, used, peak)
+    gradient.compute(batch)
+    peak = torch.cuda.max_memory_allocated(device)
+    gradient.method.zero_grad()
+    return peak - used_before
 
 
 def tokens_that_fit(gradient: Gradient, batch: Batch, *, of_whole_memory: bool) -> int:
@@ -263,32 +257,28 @@ def tokens_that_fit(gradient: Gradient, batch: Batch, *, of_whole_memory: bool) 
         encoder.graphs = None  # a graph has its memory from its first pass on
 
     # The bytes that the pass of a few rows and that of more rows need.
-    tokens: list[int] = []
-    bytes_needed: list[int] = []
-    for rows in MEASURED_ROWS:
-        measured_batch = batch.take(slice(0, rows))
-        gradient.compute(measured_batch)  # the first pass of a shape needs more
-        gradient.method.zero_grad()
-        before = memory_of(device)
-        gradient.compute(measured_batch)
-        after = memory_of(device)
-        gradient.method.zero_grad()
-        tokens.append(measured_batch.tokens)
-        bytes_needed.append(after.peak - before.used)
+    few_rows = batch.take(slice(0, FEW_ROWS))
+    more_rows = batch.take(slice(0, MORE_ROWS))
+    bytes_of_few = bytes_of_pass(gradient, few_rows)
+    bytes_of_more = bytes_of_pass(gradient, more_rows)
     for encoder, encoder_graphs in zip(encoders, graphs, strict=True):
         encoder.graphs = encoder_graphs
     restore()
 
     # A straight line through the two points: bytes = fixed + bytes_per_token * tokens.
-    bytes_per_token = max(1.0, (bytes_needed[1] - bytes_needed[0]) / max(1, tokens[1] - tokens[0]))
-    fixed_bytes = bytes_needed[0] - bytes_per_token * tokens[0]
-    memory = memory_of(device)
-    weights = sum(weight.numel() for _, weight in trained(gradient.method))
-    moment_bytes = 4 * MOMENTS * weights
+    more_tokens = max(1, more_rows.tokens - few_rows.tokens)
+    bytes_per_token = max(1.0, (bytes_of_more - bytes_of_few) / more_tokens)
+    fixed_bytes = bytes_of_few - bytes_per_token * few_rows.tokens
+
+    # The memory for a pass, besides the optimizer. Memory that torch has reserved is free, too.
+    not_reserved, total = torch.cuda.mem_get_info(device)
+    used = torch.cuda.memory_allocated(device)
     if of_whole_memory:
-        room = USED_SHARE * memory.total - moment_bytes - memory.used
+        room = USED_SHARE * total - used
     else:
-        room = USED_SHARE * memory.free - moment_bytes
+        room = USED_SHARE * (not_reserved + torch.cuda.memory_reserved(device) - used)
+    weights = sum(weight.numel() for _, weight in trained(gradient.method))
+    room -= 4 * MOMENTS * weights
     fit = max(1, int((room - fixed_bytes) / bytes_per_token))
 
     # Only the four highest bits, because small differences do not matter.

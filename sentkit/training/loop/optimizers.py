@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -39,12 +39,9 @@ def warmup_steps(fraction: float, total: int) -> int:
     return math.ceil(Fraction(str(fraction)) * total)
 
 
-Group = dict[str, Any]  # parameters with "params", "lr" and "weight_decay"
-
-
-class NamedGroup(TypedDict):
-    params: Sequence[tuple[str, nn.Parameter]]
-    lr: float
+# As in torch.optim: "params" and "lr", in the optimizer also "weight_decay". The parameters of a
+# method's groups have names: (name, parameter).
+Group = dict[str, Any]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -53,10 +50,9 @@ class Adam:
     (`late`).
 
     The latter differs in two points. Epsilon is added to the root of the uncorrected second moment,
-    and
-    weight decay follows the step: it multiplies the new weights by 1 - lr * weight_decay. The bias
-    correction is a factor of the step size and is optional. Without it, as in Google's BERT, the
-    first step is (1 - beta1) / sqrt(1 - beta2) = 3.16 times as long (betas 0.9 and 0.999).
+    and weight decay follows the step: it multiplies the new weights by 1 - lr * weight_decay. The
+    bias correction is a factor of the step size and is optional. Without it, as in Google's BERT,
+    the first step is (1 - beta1) / sqrt(1 - beta2) = 3.16 times as long (betas 0.9 and 0.999).
 
     The numbers are those of the fused kernel of torch, which reads and writes each of them once.
     This is not a torch.optim.Optimizer, because these import torch._dynamo, which takes a second.
@@ -67,9 +63,8 @@ class Adam:
     epsilon: float
     late: bool = False
     bias_correction: bool = True
-    state: dict[Tensor, dict[str, Any]] = field(
-        default_factory=dict
-    )  # its step and moments, by parameter
+    # its step and moments, by parameter
+    state: dict[Tensor, dict[str, Any]] = field(default_factory=dict)
 
     @torch.no_grad()
     def step(self, skipped: Tensor | None = None) -> None:
@@ -173,7 +168,7 @@ class Adam:
         return {parameter: index for index, parameter in enumerate(parameters)}
 
 
-def make_optimizer(recipe: Recipe, named_groups: Sequence[NamedGroup]) -> Adam:
+def make_optimizer(recipe: Recipe, named_groups: Sequence[Group]) -> Adam:
     """Return the optimizer of these settings. Weight decay splits each group: with decay, then
     without.
     """

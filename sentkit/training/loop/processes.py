@@ -2,8 +2,8 @@
 
 Each process encodes its share of the rows and computes the loss of the whole batch. The sum of the
 gradients over all processes equals the gradient of one process with the whole batch. The gradients
-are summed here
-instead of in a wrapper: this fixes the order of the sums and allows unused parameters.
+are summed here instead of in a wrapper: this fixes the order of the sums and allows unused
+parameters.
 """
 
 import ctypes
@@ -27,7 +27,8 @@ from sentkit.training.data.corpus import shares
 
 RandomStates = tuple[list[Tensor], list[Tensor]]
 CPU = torch.device("cpu")
-SUM, MAX = dist.ReduceOp.SUM, dist.ReduceOp.MAX
+SUM = dist.ReduceOp.SUM
+MAX = dist.ReduceOp.MAX
 M_TRIM_THRESHOLD = -1  # of malloc.h
 M_MMAP_THRESHOLD = -3
 PATIENCE = timedelta(minutes=30)  # timeout: other processes wait for the evaluation
@@ -42,7 +43,7 @@ class Processes:
     device: torch.device = CPU
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
         """Whether this process reports, evaluates and writes."""
         return self.rank == 0
 
@@ -157,9 +158,8 @@ def open_processes(device: torch.device) -> Iterator[Processes]:
     backend = "gloo"
     if device.type == "cuda":
         local_rank = os.environ.get("LOCAL_RANK", "0")
-        device = pick_device(
-            f"cuda:{local_rank}"
-        )  # the GPU with the number of this process on its machine
+        # the GPU with the number of this process on its machine
+        device = pick_device(f"cuda:{local_rank}")
         torch.cuda.set_device(device)
         # Numbers of the host pass through gloo also beside NCCL: they do not wait for the GPU.
         backend = "cpu:gloo,cuda:nccl"
@@ -202,9 +202,8 @@ def use_threads(requested: int | None, saved: Mapping[str, Any]) -> None:
 def be_deterministic() -> None:
     """Use deterministic algorithms on CUDA. The CPU is always deterministic."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.set_deterministic_debug_mode(
-        "error"
-    )  # use_deterministic_algorithms also makes a folder in TMPDIR
+    # Not use_deterministic_algorithms, which also makes a folder in TMPDIR.
+    torch.set_deterministic_debug_mode("error")
 
 
 def keep_memory() -> None:

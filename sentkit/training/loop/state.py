@@ -27,10 +27,6 @@ DIGEST = 32  # bytes
 HEADER = len(MAGIC) + 2 * DIGEST + 1
 
 
-class BadFile(Exception):
-    """The reason why a file of a run is invalid."""
-
-
 def write_sealed(file: BinaryIO, content: Mapping[str, Any]) -> None:
     """Write to an empty file. The digest is at the start, so it is written last."""
     file.write(bytes(HEADER))
@@ -51,18 +47,22 @@ def header_of(file: BinaryIO) -> bytes:
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """Read a file of `write_sealed`. Raise a BadFile if it is damaged."""
+    """Read a file of `write_sealed`. Raise a DataError if it is damaged."""
+    source = str(path)
     try:
         with path.open("rb") as file:
             header = file.read(HEADER)
             if not header.startswith(MAGIC):
-                raise BadFile("no digest: it is damaged, or another version of sentkit wrote it")
+                problem = "no digest: it is damaged, or another version of sentkit wrote it"
+                raise DataError(problem, source=source)
             if header != header_of(file):
-                raise BadFile("its digest does not match: it is damaged or truncated")
+                problem = "its digest does not match: it is damaged or truncated"
+                raise DataError(problem, source=source)
             file.seek(HEADER)
             content: dict[str, Any] = torch.load(file, weights_only=True, map_location="cpu")
     except OSError as error:  # for example a bad sector
-        raise BadFile(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
+        problem = f"cannot be read: {(error.strerror or str(error)).lower()}"
+        raise DataError(problem, source=source) from error
     return content
 
 
@@ -84,9 +84,8 @@ class Position:
     best_step: int = -1
     waited: int = 0  # evaluations since the best; if cumulative: number of decreases
     log_bytes: int = 0
-    limits: list[list[int]] = field(
-        default_factory=list
-    )  # of chunks in tokens, each with its first step
+    # of chunks in tokens, each with its first step
+    limits: list[list[int]] = field(default_factory=list)
 
     def add_score(self, score: float, *, cumulative: bool) -> bool:
         """Record a score and return true if it is the best. NaN is never the best."""
@@ -127,12 +126,10 @@ class Checkpointer:
     """Writes and reads the files of an unfinished run."""
 
     folder: Path
-    best_step_of_state: dict[int, int] = field(
-        default_factory=dict
-    )  # by the step of each valid state
-    log: BinaryIO | None = (
-        None  # one JSON object per line, without times: all runs write the same bytes
-    )
+    # by the step of each valid state
+    best_step_of_state: dict[int, int] = field(default_factory=dict)
+    # one JSON object per line, without times: all runs write the same bytes
+    log: BinaryIO | None = None
 
     @contextmanager
     def logging(self, length: int = 0) -> Iterator[None]:
@@ -193,9 +190,8 @@ class Checkpointer:
 
     def forget(self) -> None:
         for name in ("state-*.pt", "best-*.pt", LOG, f".*{MARK}*"):
-            for path in self.folder.glob(
-                name
-            ):  # the folder is locked, so no other process writes them
+            # The folder is locked, so no other process writes these files.
+            for path in self.folder.glob(name):
                 path.unlink()
 
     def load(
@@ -216,16 +212,16 @@ class Checkpointer:
         for step in sorted(self._steps(STATE)):
             try:
                 content = read_sealed(self.folder / f"state-{step}.pt")
-            except BadFile as error:
-                problems[step] = str(error)
+            except DataError as error:
+                problems[step] = error.problem
                 continue
             check_identity(identity, content["identity"]["run"], str(self.folder), ANOTHER_RUN)
             best_step = content["position"]["best_step"]
             if keeps_best and best_step >= 0:
                 try:
                     read_sealed(self.folder / f"best-{best_step}.pt")
-                except BadFile as error:
-                    problems[step] = f"its best weights, best-{best_step}.pt: {error}"
+                except DataError as error:
+                    problems[step] = f"its best weights, best-{best_step}.pt: {error.problem}"
                     continue
             newest = content
             self.best_step_of_state[step] = best_step
@@ -257,9 +253,9 @@ class Checkpointer:
         path = self.folder / f"best-{step}.pt"
         try:
             return read_sealed(path)
-        except BadFile as error:
-            advice = "--resume tries an older state; -f without --resume starts over"
-            raise DataError(str(error), source=str(path), advice=advice) from error
+        except DataError as error:
+            error.advice = "--resume tries an older state; -f without --resume starts over"
+            raise
 
     def _steps(self, name: re.Pattern[str]) -> list[int]:
         matches = [name.fullmatch(path.name) for path in self.folder.iterdir()]

@@ -107,9 +107,8 @@ class Trainer:
         if device.type == "cuda" and type(method).after_step is Method.after_step:
             self.max_unread = MAX_UNREAD
         self.last_read = 0.0  # when the values of the last step were read
-        self.not_finite = torch.zeros(
-            (), device=device
-        )  # 1 after a step with a value that is not finite
+        # 1 after a step with a value that is not finite
+        self.not_finite = torch.zeros((), device=device)
 
     @property
     def recipe(self) -> Recipe:
@@ -220,9 +219,8 @@ class Trainer:
         is_auto = self.recipe.chunk_tokens == AUTO
         if is_auto and not limits and self.processes.device.type == "cuda":
             fit = tokens_that_fit(self.gradient, batch, of_whole_memory=self.run.deterministic)
-            [negative] = self.processes.on_host(
-                [-float(fit)], MAX
-            )  # of the process with the smallest limit
+            # of the process with the smallest limit
+            [negative] = self.processes.on_host([-float(fit)], MAX)
             limits.append([0, -int(negative)])
             self.reporter.note(f"chunks of {limits[0][1]} tokens")
         while True:
@@ -272,9 +270,8 @@ class Trainer:
             start_time = max(step.start_time, self.last_read)
             self.last_read = time.monotonic()
             seconds = max(self.last_read - start_time, 1e-9)
-            term_of_name = dict(
-                zip(step.names, terms, strict=False)
-            )  # the last name is that of the norm
+            # the last name is that of the norm
+            term_of_name = dict(zip(step.names, terms, strict=False))
             record = {**step.record, "loss": sum(terms), "terms": term_of_name, "norm": norm}
             self._report(record, tokens_per_s=round(record["tokens"] / seconds))
 
@@ -334,7 +331,7 @@ class Trainer:
 
     def _report(self, record: dict[str, Any], **shown: float | None) -> None:
         """Write a record to the log; the reporter also gets `shown`."""
-        if not self.processes.first:
+        if not self.processes.is_first:
             return
         self.checkpointer.write(record)
         seed = {}
@@ -364,7 +361,7 @@ class Trainer:
         """
         score = 0.0
         is_interrupted = False
-        if self.processes.first and self.run.dev is not None:
+        if self.processes.is_first and self.run.dev is not None:
             try:
                 score = self._score(self.run.dev)
             except Interrupted:
@@ -382,7 +379,7 @@ class Trainer:
         is_best = self.position.add_score(score, cumulative=self.recipe.early_stop == "cumulative")
         if is_best:
             self._check_weights()
-        if is_best and self.processes.first:
+        if is_best and self.processes.is_first:
             self.checkpointer.save_best(self.position.step, changing(self.method))
         self.position.evaluated = self.position.step
         record = {
@@ -411,7 +408,7 @@ class Trainer:
         """
         if random_states is None:
             random_states = self.processes.random_states()
-        if self.processes.first:
+        if self.processes.is_first:
             on_host, on_device = random_states
             self.position.log_bytes = self.checkpointer.log_length()
             tensors = {

@@ -21,7 +21,7 @@ from sentkit.training.method import (
     PackedMethod,
     Term,
     mean_of,
-    own_tensors,
+    tensors_of_heads,
 )
 from sentkit.training.methods import recipes
 from sentkit.training.methods.mlm import TokenPrediction, check_prediction, with_language_head
@@ -69,5 +69,5 @@ class CLEAR(PackedMethod):
         }
 
     def finished(self) -> Finished:
-        heads = own_tensors(self, "projection.")
+        heads = tensors_of_heads(self, "projection.")
         return with_language_head(self.tokens.head, self.body.architecture, heads)

@@ -37,9 +37,8 @@ class Guided(Method):
     checkpoint.
     """
 
-    usual: ClassVar[Readout | None] = (
-        None  # the readout of a guide that declares none; None: the method's
-    )
+    # the readout of a guide that declares none; None: the method's
+    usual: ClassVar[Readout | None] = None
     guide: Body | None
     guide_readout: Readout
 

@@ -40,9 +40,8 @@ class ContrastiveTension(PackedMethod):
 
     def __init__(self, body: Bert, settings: recipes.ContrastiveTension) -> None:
         super().__init__(body, settings)
-        self.second = deepcopy(
-            body
-        )  # encodes only the rows; `body`, the first encoder, also the negatives
+        # encodes only the rows; `body`, the first encoder, also the negatives
+        self.second = deepcopy(body)
 
     @classmethod
     def check_rows(cls, corpus: Corpus, settings: Any, source: str) -> None:

@@ -16,7 +16,15 @@ from sentkit.training.base import Base, Body
 from sentkit.training.data.corpus import Batch, Corpus
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses import relational_divergence, squared_error, unit
-from sentkit.training.method import Finished, Method, Needs, Outputs, Term, mean_of, own_tensors
+from sentkit.training.method import (
+    Finished,
+    Method,
+    Needs,
+    Outputs,
+    Term,
+    mean_of,
+    tensors_of_heads,
+)
 from sentkit.training.methods import recipes
 from sentkit.transforms.steps import Linear
 
@@ -83,7 +91,7 @@ class Distill(Method):
 
     def finished(self) -> Finished:
         if self.map is None or not self.map_is_kept:
-            return Finished(heads=own_tensors(self))
+            return Finished(heads=tensors_of_heads(self))
         weight = self.map.weight.detach().float().cpu().numpy()
         bias = np.zeros(len(weight), np.float32)
         return Finished(heads={}, steps=[Linear(weight, bias)])

@@ -66,10 +66,10 @@ class ISBERT(Method):
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         is_token = outputs["tokens"] > 0
-        own_sentence, other_sentences = local_information(
+        same_sentence, other_sentences = local_information(
             outputs["local"], is_token, outputs["vectors"]
         )
-        return {"own": mean_of(own_sentence), "others": mean_of(other_sentences)}
+        return {"own": mean_of(same_sentence), "others": mean_of(other_sentences)}
 
 
 def local_information(local: Tensor, is_token: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
@@ -85,7 +85,7 @@ def local_information(local: Tensor, is_token: Tensor, vectors: Tensor) -> tuple
         products = widened(local[is_token]) @ widened(vectors).T  # (n, b)
     sentences = torch.arange(len(vectors), device=vectors.device)
     sentence_of_token = sentences[:, None].expand(is_token.shape)[is_token]  # (n,)
-    is_own = sentence_of_token[:, None] == sentences  # (n, b)
-    own_sentence = F.softplus(-products[is_own]) - math.log(2)
-    other_sentences = F.softplus(products[~is_own]) - math.log(2)
-    return own_sentence, other_sentences
+    is_same_sentence = sentence_of_token[:, None] == sentences  # (n, b)
+    same_sentence = F.softplus(-products[is_same_sentence]) - math.log(2)
+    other_sentences = F.softplus(products[~is_same_sentence]) - math.log(2)
+    return same_sentence, other_sentences

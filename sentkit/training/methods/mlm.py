@@ -141,7 +141,7 @@ class TokenPrediction(nn.Module):
 def check_prediction(base: Base, kind: str, advice: str = FRESH) -> None:
     vocabulary_of(base)
     if kind == "own":
-        own_head(base, advice)
+        head_of_base(base, advice)
 
 
 def head_of(base: Base, kind: str) -> LanguageHead:
@@ -149,10 +149,10 @@ def head_of(base: Base, kind: str) -> LanguageHead:
     if kind == "fresh":
         return fresh_head(base.packed, torch.default_generator)
     # The head may share tensors with the base, which other seeds also use.
-    return copy.deepcopy(own_head(base))
+    return copy.deepcopy(head_of_base(base))
 
 
-def own_head(base: Base, advice: str = FRESH) -> LanguageHead:
+def head_of_base(base: Base, advice: str = FRESH) -> LanguageHead:
     """Return the base's head. Raise a UsageError if it has none."""
     head = read_head(base.stored, base.packed, source=base.checkpoint.name)
     if head is None:

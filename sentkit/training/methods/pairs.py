@@ -78,7 +78,7 @@ class SBERT(Method):
 
 class CoSENT(Method):
     Settings: ClassVar = recipes.CoSENT
-    needs: ClassVar = Needs(static=True, vectors=("left", "right"))
+    needs: ClassVar = Needs(static=True, vectors=("a", "b"))
 
     @classmethod
     def reads(cls, base: Base, settings: recipes.CoSENT) -> Reads:
@@ -95,13 +95,12 @@ class CoSENT(Method):
         texts_a, texts_b = batch.texts
         vectors_a, vectors_b = self.vectors(self.pack([*texts_a, *texts_b])).chunk(2)
         assert batch.targets is not None, "pairs without scores"
-        scores = torch.from_numpy(batch.targets).to(
-            vectors_a.dtype
-        )  # on the host, which orders them
-        return {"left": vectors_a, "right": vectors_b, "score": scores}
+        # on the host, which orders them
+        scores = torch.from_numpy(batch.targets).to(vectors_a.dtype)
+        return {"a": vectors_a, "b": vectors_b, "score": scores}
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
-        cosines = (unit(outputs["left"]) * unit(outputs["right"])).sum(1)
+        cosines = (unit(outputs["a"]) * unit(outputs["b"])).sum(1)
         value = ranked_pairs(cosines, outputs["score"], self.settings.temperature)
         return {"cosine": Term(value, 1.0)}
 
@@ -129,8 +128,8 @@ class AnglE(CoSENT):
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         settings = self.settings
-        vectors_a = outputs["left"]
-        vectors_b = outputs["right"]
+        vectors_a = outputs["a"]
+        vectors_b = outputs["b"]
         scores = outputs["score"]
         terms: dict[str, Term] = {}
         if settings.cosine_weight:

@@ -33,7 +33,7 @@ from sentkit.training.data.examples import Reads
 from sentkit.training.losses import in_batch_contrast, triplet_contrast, unit
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of
 from sentkit.training.methods import recipes
-from sentkit.training.methods.mlm import head_of, own_head
+from sentkit.training.methods.mlm import head_of, head_of_base
 
 PROMPT = "prompt"  # the only readout
 VIEWS = ("one", "other", "negative")  # outputs of PromptBERT
@@ -103,9 +103,8 @@ class Prompted(Method):
 
 class PromptBERT(Prompted):
     Settings: ClassVar = recipes.PromptBERT
-    frames: list[
-        tuple[list[int], list[int]]
-    ]  # of each column: the template before and after the sentence
+    # of each column: the template before and after the sentence
+    frames: list[tuple[list[int], list[int]]]
 
     @classmethod
     def check(cls, base: Base, settings: recipes.PromptBERT) -> None:
@@ -116,7 +115,7 @@ class PromptBERT(Prompted):
             raise UsageError(
                 f"head=own: not supported, because {why}", advice="use --set head=fresh"
             )
-        own_head(base)
+        head_of_base(base)
 
     @classmethod
     def build(cls, base: Base, settings: recipes.PromptBERT) -> Self:

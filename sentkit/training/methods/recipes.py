@@ -27,9 +27,8 @@ class MaskedLanguageModel(Recipe):
         "own: the head of the base; fresh: a new head with random weights",
         choices=("own", "fresh"),
     )
-    readout: str = readout(
-        "mean", of_paper=False
-    )  # common for an encoder without a trained readout
+    # common for an encoder without a trained readout
+    readout: str = readout("mean", of_paper=False)
     lr: float = paper(1e-4)
     weight_decay: float = paper(0.01)
     schedule: str = paper("linear")
@@ -166,8 +165,7 @@ class PromptBERT(Recipe):
     objective: str = paper(
         "templates",
         "templates: contrast a sentence in both templates; triplets: contrast a positive with "
-        "negatives, "
-        "all in the first template",
+        "negatives, all in the first template",
         choices=("templates", "triplets"),
     )
     denoise: bool = paper(True, "subtract the states of the templates without a sentence")
@@ -181,9 +179,8 @@ class PromptBERT(Recipe):
     temperature: float = paper(0.05, "divisor of the cosines", above=0)
     batch: int = paper(256)
     lr: float = paper(1e-5)
-    max_length: int = ours(
-        42
-    )  # 32 of the sentence, as in the released code, and 10 of the template
+    # 32 of the sentence, as in the released code, and 10 of the template
+    max_length: int = ours(42)
     eval_every: int | None = released(125)
 
     def __post_init__(self) -> None:
@@ -418,8 +415,7 @@ class Classify(Recipe):
     metric: str | None = ours(
         None,
         "score of --dev; none: accuracy, or pearson for regression; f1: of the second label, or of "
-        "more "
-        "than two the mean",
+        "more than two the mean",
         choices=tuple(chain(*METRICS.values())),
     )
     batch: int = paper(32)

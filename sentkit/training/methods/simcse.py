@@ -30,8 +30,8 @@ from sentkit.training.method import (
     Outputs,
     Term,
     mean_of,
-    own_tensors,
     readout_of,
+    tensors_of_heads,
 )
 from sentkit.training.methods import recipes
 from sentkit.training.methods.mlm import TokenPrediction, check_prediction
@@ -104,7 +104,7 @@ class SimCSE(Method):
         """
         readout = readout_of(self)
         readout = POOLED.get(parse_readout(readout).reduction, readout)
-        heads = own_tensors(self, "head.")
+        heads = tensors_of_heads(self, "head.")
         tensors: dict[str, Tensor] = {}
         if self.tokens is not None:
             tensors = head_tensors(self.tokens.head, self.packed.architecture)

@@ -64,9 +64,8 @@ def write_static(
 ) -> None:
     """Write the table of a static model, with its card."""
     table = body.table()
-    for (
-        step
-    ) in finished.steps:  # a linear map after the mean is equal to a map of each token vector
+    # A linear map after the mean is equal to a map of each token vector
+    for step in finished.steps:
         table = replace(table, rows=step(table.rows))
     write_static_folder(folder, base.checkpoint, table, {"readout": readout, **lineage})
     text = card(

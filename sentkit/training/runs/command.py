@@ -22,7 +22,7 @@ from sentkit.formats.vectors.store import common_fields
 from sentkit.model.encoding import WORTH_TELLING
 from sentkit.model.transformer.architecture import Architecture
 from sentkit.model.transformer.device import pick_device
-from sentkit.training.base import Base, StaticBase, open_named
+from sentkit.training.base import Base, open_named
 from sentkit.training.catalogue import METHODS
 from sentkit.training.data.corpus import CORPUS, Corpus, Order, check_labels, map_corpus
 from sentkit.training.data.corpus_writer import RowCounts, write_corpus
@@ -69,7 +69,7 @@ def perform(runs: Sequence[Run], inputs: Inputs) -> bool:
             inputs = replace(
                 inputs, rejects=Rejects(skip=inputs.rejects.skip), counter=ReadCounter(())
             )
-        return processes.first
+        return processes.is_first
 
 
 def settings_of_reading(run: Run) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def settled(group: Sequence[Run], base: Base) -> tuple[list[Run], list[str]]:
         settings, choice = settle(run.method.name, run.method_class, run.settings, base)
         # A static model has no products of matrices. The record of the run has the choice of auto.
         device = run.processes.device
-        if isinstance(base, StaticBase):
+        if base.is_static:
             device = CPU
         settings = replace(settings, precision=precision_name(settings.precision, device))
         base.check_settings(settings)
@@ -143,7 +143,7 @@ def perform_group(group: Sequence[Run], inputs: Inputs, later_runs: Sequence[Run
         # The runs, each with the share of its work in that of all runs that follow.
         base = replace(base, labels=corpus.labels)
         recorded: dict[str, Any] = {}
-        if run.processes.first:
+        if run.processes.is_first:
             recorded = command_record(run.words, run.inputs, base.checkpoint)
         for index, run in enumerate(group):
             if run.chosen:
@@ -252,7 +252,9 @@ def has_runs(folder: Path) -> bool:
 
 def lock_rows(run: Run) -> AbstractContextManager[None]:
     """Lock the folder of the token files, which all runs of a command share."""
-    return lock_folder(run.rows_folder, "rows.lock", first=run.processes.first, temporary=CORPUS)
+    return lock_folder(
+        run.rows_folder, "rows.lock", is_first_process=run.processes.is_first, temporary=CORPUS
+    )
 
 
 def faster_training(architecture: Architecture) -> str | None:
@@ -278,12 +280,15 @@ def open_given(run: Run) -> Base:
     entries = run.given("--entries")
     if entries is not None and needs.entries is not None:
         base = replace(base, entries=needs.entries(entries))
-    if isinstance(base, StaticBase) and not needs.static:
+    if base.is_static and not needs.static:
         problem = f"{name} cannot train a static model, which has no layers and no dropout"
         able = [method for method, listing in METHODS.items() if listing.load().needs.static]
         raise UsageError(problem, advice=f"use {', '.join(able)}")
+
+    # A decoder lacks heads and poolers only; a model that transformers runs lacks all features.
     reason = base.why_no_head
-    if reason and needs.packed and (base.architecture is None or needs.head):
+    lacks_feature = base.architecture is None or needs.head
+    if reason and needs.packed and lacks_feature:
         raise UsageError(f"{name} needs {needs.packed}; this is not supported, because {reason}")
     return base
 
@@ -309,7 +314,7 @@ def read_corpus(run: Run, inputs: Inputs, base: Base, dev: Dev | None) -> Corpus
     settings = run.settings
     reads = checked_reads(method_class, method_class.reads(base, settings))
     row_counts = RowCounts()
-    if run.processes.first:
+    if run.processes.is_first:
         dev_sides = () if dev is None else dev.sides
         parser = ExampleParser(run.method.name, reads, common_fields(inputs), base.sides, dev_sides)
         with run.stop.interruptible():

@@ -129,9 +129,8 @@ def choose_readout(trainer: Trainer) -> dict[str, Any]:
     if names == (method.dev_readout(run.settings),):
         return {}
     scores = {name: run.dev.score_as(name, method, poll) for name in names}
-    best = max(
-        names, key=lambda name: nan_lowest(scores[name])
-    )  # of equal scores, the first readout
+    # of equal scores, the first readout
+    best = max(names, key=lambda name: nan_lowest(scores[name]))
 
     # The score before training, with the readout that the base declares, or else with the best one.
     untrained = run.method_class.build(run.base, run.settings).to(method.device)

@@ -11,14 +11,14 @@ from sentkit.errors import CannotCreateError
 
 @contextmanager
 def lock_folder(
-    folder: Path, lock: str, *, first: bool, temporary: Sequence[str] = ()
+    folder: Path, lock: str, *, is_first_process: bool, temporary: Sequence[str] = ()
 ) -> Iterator[None]:
-    """Create and lock the folder on the first process.
+    """Create and lock the folder on the first process. The others do nothing.
 
     At the end, remove the temporary files, the folder, and its parent if it was created here, if
     they are empty.
     """
-    if not first:
+    if not is_first_process:
         yield
         return
     is_new_parent = not folder.parent.exists()
@@ -27,9 +27,8 @@ def lock_folder(
         folder.mkdir(parents=True, exist_ok=True)
         file = path.open("ab")
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(
-            os.fstat(file.fileno()), path.stat()
-        ):  # another process has removed it
+        # Another process has removed the file between `open` and the lock.
+        if not os.path.samestat(os.fstat(file.fileno()), path.stat()):
             raise BlockingIOError
     except BlockingIOError as error:
         problem = f"{folder}: another sentkit train uses this folder"

@@ -18,8 +18,7 @@ def settle(
     reason.
 
     The readout is that of the settings, else of the base, else of the method. A causal language
-    model without
-    a declaration trains `last`: only its last token attends to the whole text.
+    model without a declaration trains `last`: only its last token attends to the whole text.
     """
     if "readout" not in type(settings).__dataclass_fields__:
         readout = first_readout(method_class, base, settings)

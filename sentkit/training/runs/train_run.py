@@ -26,23 +26,22 @@ from sentkit.training.settings import differences
 
 def train(run: Run) -> None:
     processes = run.processes
-    with lock_folder(run.state_folder, "run.lock", first=processes.first):
+    with lock_folder(run.state_folder, "run.lock", is_first_process=processes.is_first):
         checkpointer = Checkpointer(run.state_folder)
         if is_finished(run):
-            if processes.first:
+            if processes.is_first:
                 checkpointer.forget()  # of a run that was killed after it wrote the checkpoint
                 shutil.rmtree(run.state_folder / NEW_FOLDER, ignore_errors=True)  # that -f replaced
             return
         trainer = begin(run, checkpointer)
         log: AbstractContextManager[None] = nullcontext()
-        if processes.first:
+        if processes.is_first:
             log = checkpointer.logging(trainer.position.log_bytes)
         with log:
             trainer.train()
-            random_states = (
-                processes.random_states()
-            )  # collected while all processes are at the same step
-            if processes.first:
+            # Collected while all processes are at the same step.
+            random_states = processes.random_states()
+            if processes.is_first:
                 try:
                     finish(trainer)
                 except BaseException:
@@ -71,7 +70,7 @@ def is_finished(run: Run) -> bool:
 def begin(run: Run, checkpointer: Checkpointer) -> Trainer:
     """Return a trainer at its first step, or with --resume at the step of the newest state."""
     processes = run.processes
-    if processes.first and not run.resume:
+    if processes.is_first and not run.resume:
         checkpointer.forget()
     processes.wait()
 

@@ -191,7 +191,7 @@ def test_domains_have_means_over_seeds(file):
 def test_figures_that_cannot_be_drawn(file, capsys, words, given, code, problem):
     arguments = [*words.split(), file("in.jsonl", given)]
     with pytest.raises(SystemExit) as ended:
-        figure_command.main(consert.words, consert.masking, consert.scale, arguments=arguments)
+        figure_command.main(consert.__name__, arguments)
 
     assert ended.value.code == code
     assert problem in capsys.readouterr().err
@@ -201,12 +201,12 @@ def test_the_command_line_writes_the_numbers(file, tmp_path, capsys):
     """And never over its input."""
     table, out = file("table.tsv", TABLE), tmp_path / "out.jsonl"
     arguments = ["scale", table, "--x", "batch", "--value", "test", "-o", str(out)]
-    figure_command.main(consert.scale, arguments=arguments)
+    figure_command.main(consert.__name__, arguments)
 
     assert [json.loads(line)["test"] for line in out.read_text().splitlines()] == [47.5, 50]
     rows = file("table.jsonl", '{"batch":16,"test":48}\n')
     with pytest.raises(SystemExit) as ended:
-        figure_command.main(consert.scale, arguments=["scale", rows, *arguments[2:-1], rows])
+        figure_command.main(consert.__name__, ["scale", rows, *arguments[2:-1], rows])
     assert (ended.value.code, Path(rows).read_text()) == (2, '{"batch":16,"test":48}\n')
     assert f"would overwrite the input {rows}" in capsys.readouterr().err
 

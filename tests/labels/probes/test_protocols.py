@@ -1,10 +1,12 @@
 """The protocols of SentEval against plain scikit-learn, fold by fold."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from sentkit.labels.probes.classifiers import Data, Fit, Network, logreg
+from sentkit.labels.probes.classifiers import Data, Fit, logreg, network
 from sentkit.labels.probes.probing import Bench, best, sample
 
 PENALTIES = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
@@ -55,7 +57,9 @@ def test_the_first_of_equal_penalties_is_chosen():
     assert best([[0.5], [0.6], [0.5]]) == 1
 
 
-@pytest.mark.parametrize("head", [logreg, Network(3, 1111)], ids=["logreg", "senteval"])
+@pytest.mark.parametrize(
+    "head", [logreg, partial(network, hidden=3, seed=1111)], ids=["logreg", "senteval"]
+)
 def test_the_number_of_jobs_does_not_change_results(data, head):
     results = [
         Bench(data, head, [0.01, 1.0], 1111, jobs).nested(np.arange(90), 3) for jobs in (1, 3)

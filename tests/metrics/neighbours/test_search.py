@@ -369,9 +369,9 @@ def test_a_dense_block_is_computed_in_full(bounded, monkeypatch):
     """Candidates by bounds are more than the pairs, and are not all verified."""
     monkeypatch.setattr(search, "DENSE", 0.01)
     verified = []
-    check = search.exact
+    check = search.exact_similarities
     monkeypatch.setattr(
-        search, "exact", lambda *args: verified.append(len(args[3][0])) or check(*args)
+        search, "exact_similarities", lambda *args: verified.append(len(args[3][0])) or check(*args)
     )
     corpus = uneven_rows(150, 64, seed=5)
     count = sum(len(part.rows_a) for part in pairs_reaching(corpus, 0.9))

@@ -8,7 +8,7 @@ import torch
 
 from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.training.data.corpus import chunks_of_tokens
-from sentkit.training.loop.gradient import GpuMemory, Gradient, tokens_that_fit
+from sentkit.training.loop.gradient import Gradient, tokens_that_fit
 from sentkit.training.method import changing, trained
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.methods.tsdae import TSDAE
@@ -168,11 +168,16 @@ def test_the_limit_is_measured(trainer_of, texts, monkeypatch):
         Gradient, "compute", lambda *given: tokens.append(given[1].tokens) or compute(*given)
     )
 
-    def memory_of(device):
-        free = 10**6 + 10 * weights
-        return GpuMemory(free, total=free + 10**6, used=10, peak=5010 + 1000 * tokens[-1])
-
-    monkeypatch.setattr("sentkit.training.loop.gradient.memory_of", memory_of)
+    free = 10**6 + 10 * weights
+    memory_of_gpu = {
+        "mem_get_info": lambda device: (free - 30, free + 10**6),
+        "memory_allocated": lambda device: 10,
+        "memory_reserved": lambda device: 40,  # 30 of them are free
+        "reset_peak_memory_stats": lambda device: None,
+        "max_memory_allocated": lambda device: 5010 + 1000 * tokens[-1],
+    }
+    for name, function in memory_of_gpu.items():
+        monkeypatch.setattr(torch.cuda, name, function)
     batch = trainer.batch(0)
 
     room = 0.8 * (10**6 + 10 * weights) - 8 * weights  # free, without two moments for each weight

@@ -206,7 +206,7 @@ SCORES = torch.tensor([0.0, 3.0, 5.0, 2.0, 1.0, 4.0])
     ("kind", "settings", "names", "rest", "theirs"),
     [
         (SupervisedSimCSE, {}, TRIPLET, {}, "MultipleNegativesRankingLoss"),
-        (CoSENT, {}, ("left", "right"), {"score": SCORES}, "CoSENTLoss"),
+        (CoSENT, {}, ("a", "b"), {"score": SCORES}, "CoSENTLoss"),
         (
             SBERT,
             {"objective": "regression", "scale": 1.0},

@@ -152,7 +152,7 @@ def test_five_steps_are_those_of_a_padded_reference(
 
 def test_a_batch_of_equal_scores_has_no_gradient():
     left = torch.eye(2).requires_grad_()
-    outputs = {"left": left, "right": torch.ones(2, 2), "score": torch.tensor([2.0, 2.0])}
+    outputs = {"a": left, "b": torch.ones(2, 2), "score": torch.tensor([2.0, 2.0])}
     value = without_encoder(CoSENT).loss(outputs)["cosine"].value
     value.backward()
 
@@ -219,7 +219,7 @@ def test_six_steps_of_pairsupcon_are_those_of_a_padded_reference(
 def test_the_loss_of_an_example_worked_by_hand(settings, expected):
     """Only the entailment's sides are anchors, so the released mean is over two of the four."""
     left, right = double([[[1, 0], [0, 1]], [[0.8, 0.6], [0.6, 0.8]]])
-    outputs = {"left": left, "right": right, "label": torch.tensor([1, 0])}
+    outputs = {"a": left, "b": right, "label": torch.tensor([1, 0])}
     found = without_encoder(PairSupCon, temperature=0.5, **settings).loss(outputs)["id"]
 
     assert found.value.item() == pytest.approx(expected, abs=1e-5)
