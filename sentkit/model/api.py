@@ -194,8 +194,10 @@ class ApiEncoder(TokenEncoder):
         self.requests = model.requests
         self.client = EmbeddingsClient(model.endpoint, model.dimensions, model.requests)
         pool = ThreadPoolExecutor(1)
-        self.width_of_answers = self.client.result_of(pool.submit(self.client.find_width))
-        pool.shutdown(wait=False)
+        try:
+            self.width_of_answers = self.client.result_of(pool.submit(self.client.find_width))
+        finally:
+            pool.shutdown(wait=False)
         self.width = width_behind(self.steps, self.width_of_answers)
         space = digest([model.endpoint.place, model.endpoint.model, API, model.dimensions])
         record = {

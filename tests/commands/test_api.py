@@ -320,3 +320,40 @@ def test_the_class_encoder(api):
     for arguments in ({"readout": "cls"}, {"max_length": 3}, {"on_truncate": "window"}):
         with pytest.raises(ValueError, match="cannot be used with a model behind an API"):
             Encoder(api.model, **arguments)
+
+
+def test_a_dry_run_counts_characters(sentkit, api):
+    """It sends a sample: here all texts."""
+    done = sentkit("encode", "-m", api.model, "-n", stdin=LINES)
+    [plan] = done.rows
+
+    assert done.code == 0
+    assert (plan["rows"], plan["characters"]) == (6, sum(map(len, TEXTS)))
+    assert plan.keys() == {"rows", "texts", "characters", *ESTIMATES}
+
+
+ESTIMATES = ("bytes_estimate", "seconds_estimate", "memory_estimate")
+
+
+def test_refused_rows_of_a_folder(sentkit, api):
+    """They go to --rejects, and are not sent again by --resume."""
+
+    def wrong(number, request, answer):
+        if "text 7" in request["input"]:
+            return Answer({"detail": "no"}, 422)
+        return None
+
+    api.wrong = wrong
+    texts = [f"text {number}" for number in range(100)]
+    Path("in.txt").write_text("".join(f"{text}\n" for text in texts))
+    flags = ("--block-bytes", "512", "--rejects", "bad.jsonl", "-o", "out/")
+    done = sentkit("encode", "in.txt", "-m", api.model, *flags)
+    before = len(api.requests)
+    resumed = sentkit("encode", "in.txt", "-m", api.model, *flags, "--resume")
+    [bad] = map(json.loads, Path("bad.jsonl").read_text().splitlines())
+
+    assert (done.code, resumed.code) == (0, 0)
+    assert len(api.requests) == before + 1
+    assert (bad["line"], bad["row"]) == (8, "text 7")
+    texts.remove("text 7")
+    assert (sentkit("cat", "out/").vectors() == character_vectors(texts)).all()
