@@ -190,7 +190,7 @@ class ApiEncoder(TokenEncoder):
     def __init__(self, model: ApiModel) -> None:
         self.notes = []
         self.steps = model.steps
-        self.refusals = {}
+        self.refusals: dict[str, str] = {}
         self.requests = model.requests
         self.client = EmbeddingsClient(model.endpoint, model.dimensions, model.requests)
         pool = ThreadPoolExecutor(1)
@@ -399,7 +399,7 @@ class EmbeddingsClient:
         except httpx2.TransportError as error:
             reason = self.without_key(str(error)) or type(error).__name__
             raise Busy(f"the connection broke: {reason}") from error
-        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:  # of a host's name
             reason = self.without_key(str(error)) or type(error).__name__
             raise UnavailableError(f"{self.name}: cannot be read: {reason}") from error
 
