@@ -115,8 +115,8 @@ class Endpoint:
         return f"{self.url}#{self.model}"
 
     @property
-    def place(self) -> str:
-        """The endpoint without the scheme, which does not change vectors."""
+    def without_scheme(self) -> str:
+        """The address for the hash of the space: http and https give the same vectors."""
         return SCHEME.sub("", self.url)
 
 
@@ -199,7 +199,7 @@ class ApiEncoder(TokenEncoder):
         finally:
             pool.shutdown(wait=False)
         self.width = width_behind(self.steps, self.width_of_answers)
-        space = digest([model.endpoint.place, model.endpoint.model, API, model.dimensions])
+        space = digest([model.endpoint.without_scheme, model.endpoint.model, API, model.dimensions])
         record = {
             "model": model.name,
             "dimensions": model.dimensions,
