@@ -114,6 +114,7 @@ def diff(
     for path in (a, b, texts):
         if path is not None:
             check_input(path)
+    rows.warn_of_prompts(console, [a, b])
     inputs_of_a = rows.inputs([a], field_names)
 
     output = Output()
@@ -169,11 +170,13 @@ def compared_with(
     from sentkit.formats.rows.rows import Rejects
     from sentkit.metrics.differences import difference
     from sentkit.metrics.matches import SidesOfModel
-    from sentkit.model import find_encoder
+    from sentkit.model import find_encoder, is_endpoint
     from sentkit.model.encoding import Tally, tokenized_groups
     from sentkit.model.query_encoder import encode_list
     from sentkit.model.reading import ReadingOptions
 
+    if is_endpoint(name) and precision == "fp32":
+        precision = "auto"  # fp32 is the default of this command, and the server's is unknown
     model = find_encoder(name, ReadingOptions(), device=device, precision=precision)
     console.warn(*model.notes)
     encoder = model.encoder()
@@ -203,6 +206,7 @@ def explained(difference: "Difference", model: "Model", console: Console) -> dic
     The order of the rows, a factor of the lengths and changes of the model are tried in this order.
     """
     from sentkit.metrics.differences import common_factor, row_order
+    from sentkit.model import is_endpoint
     from sentkit.model.checkpoint.causes import EQUAL
     from sentkit.model.checkpoint_model import CheckpointModel
 
@@ -242,7 +246,8 @@ def explained(difference: "Difference", model: "Model", console: Console) -> dic
         return explanation
     if isinstance(model, CheckpointModel):
         return explained_by_changes(difference, model, file, console, same_direction=same_direction)
-    text = f"no cause is known for the difference from {model.name}, a static model"
+    kind = "a model behind an API" if is_endpoint(model.name) else "a static model"
+    text = f"no cause is known for the difference from {model.name}, {kind}"
     if same_direction:
         text = lengths_only(file, model.name)
     return {"equal": False, "text": text}

@@ -6,18 +6,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
 from sentkit.errors import NoInputError, UsageError
-from sentkit.formats.checkpoints.folders import INCLUDED, WORD_SETS, checkpoint_in, find_model
+from sentkit.formats.checkpoints.folders import (
+    INCLUDED,
+    WORD_SETS,
+    checkpoint_in,
+    find_model,
+    is_endpoint,
+)
 from sentkit.formats.files import exists, is_folder
 from sentkit.model.reading import ReadingOptions
 
 if TYPE_CHECKING:
+    from sentkit.model.api import ApiModel
     from sentkit.model.checkpoint_model import CheckpointModel
     from sentkit.model.static.models import StaticModel
 
 WORD_FILES = (".txt", ".vec", ".npy", ".bin", ".gz", ".zst")  # suffixes that models do not have
 
 
-Model = Union["CheckpointModel", "StaticModel"]  # `encoder` loads the weights
+Model = Union["CheckpointModel", "StaticModel", "ApiModel"]  # `encoder` loads the weights
 
 
 def find_encoder(
@@ -30,12 +37,23 @@ def find_encoder(
     products: str | None = None,
     download: bool = True,
     compares: bool = False,
+    requests: int | None = None,
 ) -> Model:
-    """Return the static or transformer model with this name, without loading transformer weights.
+    """Return the model with this name, without loading transformer weights. No request is sent.
 
     `recorded` is the precision of earlier vectors. It replaces that of a transformer. `compares`:
-    the device also compares vectors, so it need not run a static model.
+    the device also compares vectors, so it need not run a static model. `requests` are sent to an
+    API at a time.
     """
+    if is_endpoint(name):
+        from sentkit.model.api import ApiModel
+
+        if not download:
+            raise NoInputError(f"{name}: a recorded API gets no texts without -m")
+        device_of_model = "auto" if compares else device
+        return ApiModel(
+            name, options, device=device_of_model, precision=precision, requests=requests
+        )
     is_file = name not in INCLUDED and exists(Path(name)) and not is_folder(Path(name))
     if not is_file and Path(name).suffix in WORD_FILES:
         raise NoInputError(f"{name}: no such file")
