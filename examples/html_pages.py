@@ -21,7 +21,14 @@ FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 REFERENCE = re.compile(r"\b(sentkit(?:-[a-z-]+)?)\(([1357])\)")
 FONT = re.compile(r"\\f([BIRP])(.*?)(?=\\f|$)", re.DOTALL)
 TAGS = {"B": "b", "I": "i"}
-SPECIAL = {r"\(aq": "'", r"\(dq": '"', r"\(bu": "•", r"\(em": "—", r"\(en": "–", r"\(co": "©"}
+SPECIAL = {
+    r"\(aq": "'",
+    r"\(dq": '"',
+    r"\(bu": "•",
+    r"\(em": "—",
+    r"\(en": "\N{EN DASH}",
+    r"\(co": "©",
+}
 STYLE = """
 :root { color-scheme: light dark; }
 body { max-width: 46rem; margin: 0 auto; padding: 1rem; font: 1rem/1.5 system-ui, sans-serif; }
@@ -30,7 +37,8 @@ pre { overflow-x: auto; padding: .6rem .8rem; font-size: .9rem; line-height: 1.4
       background: light-dark(#f3f4f6, #22262b); border-radius: .3rem; }
 dl { margin: 0; } dt { margin-top: .6rem; } dd { margin: 0 0 0 1.5rem; }
 nav { font-size: .9rem; } a { color: light-dark(#0b57a4, #7db7f0); }
-p, dd, dt, li { overflow-wrap: break-word; } .flag { white-space: nowrap; } table { border-spacing: 0; }
+p, dd, dt, li { overflow-wrap: break-word; } .flag { white-space: nowrap; }
+table { border-spacing: 0; }
 td { padding: .15rem .8rem .15rem 0; vertical-align: top; } td:first-child { white-space: nowrap; }
 """
 
