@@ -5,6 +5,7 @@ Dense and LayerNorm layers after a readout, and convolutions before it, are thos
 sentence-transformers.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -493,12 +494,12 @@ THREADS_OF_GROUP = 16  # a group has batches for so many threads, also at its en
 
 def smallest_batch(body: Bert) -> int:
     """Return the number of tokens in a small batch: 512 for base size, 1,024 for all-MiniLM-L6-v2,
-    4,096 for nano.
+    2,048 for nano.
     """
     weights = sum(weight.numel() for weight in body.blocks.parameters())
-    tokens = -(-PRODUCTS_OF_BATCH // max(1, weights))
-    power_of_two = 1 << (tokens - 1).bit_length()
-    return min(max(power_of_two, FEWEST_TOKENS), BUDGETS["cpu"])
+    tokens = PRODUCTS_OF_BATCH / max(1, weights)
+    nearest_power_of_two = 2 ** round(math.log2(tokens))
+    return min(max(nearest_power_of_two, FEWEST_TOKENS), BUDGETS["cpu"])
 
 
 def rules_of(body: Bert | TransformersModel) -> list[Any]:
