@@ -267,7 +267,7 @@ def test_the_time_left_is_that_of_all_runs(later_work, runs, time_left, clock, c
 
 
 @pytest.mark.parametrize(
-    ("seconds", "verbose", "terminal", "said"),
+    ("seconds", "verbose", "terminal", "is_reported"),
     [
         (2.0, True, False, True),
         (2.0, False, True, False),
@@ -276,7 +276,7 @@ def test_the_time_left_is_that_of_all_runs(later_work, runs, time_left, clock, c
     ],
 )
 def test_the_share_of_the_model_is_reported_with_v_unless_the_time_is_short(
-    seconds, verbose, terminal, said, clock, capsys, monkeypatch
+    seconds, verbose, terminal, is_reported, clock, capsys, monkeypatch
 ):
     """Half of the time, of two threads that worked one second each."""
     monkeypatch.setattr("sentkit.console.on_terminal", lambda: terminal)
@@ -285,7 +285,7 @@ def test_the_share_of_the_model_is_reported_with_v_unless_the_time_is_short(
     clock.now = seconds
     progress.encoded(SimpleNamespace(seconds=seconds), encoder)
 
-    expected = "sentkit encode: the model worked 50 % of 2.0 s\n" if said else ""
+    expected = "sentkit encode: the model worked 50 % of 2.0 s\n" if is_reported else ""
     assert capsys.readouterr().err == expected
 
 
