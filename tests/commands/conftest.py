@@ -51,12 +51,12 @@ INHERITED = {
 }
 
 
-class Left(BaseException):
+class Exited(BaseException):
     """In place of the end of the process."""
 
 
 @dataclass(frozen=True)
-class Ended:
+class Result:
     """The result of a run."""
 
     code: int
@@ -96,24 +96,26 @@ def sentkit(monkeypatch):
     """Run `sentkit ARGUMENTS` in this process."""
 
     def leave(code):
-        raise Left(code)
+        raise Exited(code)
 
     monkeypatch.setattr(cli, "leave", leave)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
 
     def run(*arguments, stdin=b""):
         forget()
-        given = stdin.encode() if isinstance(stdin, str) else stdin
-        out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
+        if isinstance(stdin, str):
+            stdin = stdin.encode()
+        out = io.TextIOWrapper(io.BytesIO())
+        err = io.StringIO()
         with monkeypatch.context() as patch:
             patch.setattr(sys, "argv", ["sentkit", *map(str, arguments)])
-            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
             patch.setattr(sys, "stdout", out)
             patch.setattr(sys, "stderr", err)
-            with pytest.raises(Left) as left:
+            with pytest.raises(Exited) as exited:
                 cli.main()
         out.flush()
-        return Ended(left.value.args[0], out.buffer.getvalue(), err.getvalue())
+        return Result(exited.value.args[0], out.buffer.getvalue(), err.getvalue())
 
     return run
 
@@ -124,10 +126,12 @@ def program(tmp_path):
 
     def run(*arguments, stdin=b"", program=(sys.executable, "-m", "sentkit"), **settings):
         command = [*program, *map(str, arguments)]
-        done = subprocess.run(
+        completed = subprocess.run(
             command, input=stdin, cwd=tmp_path, check=False, **{"capture_output": True, **settings}
         )
-        return Ended(done.returncode, done.stdout or b"", (done.stderr or b"").decode())
+        out = completed.stdout or b""
+        err = completed.stderr or b""
+        return Result(completed.returncode, out, err.decode())
 
     return run
 
@@ -140,10 +144,10 @@ def shell(tmp_path):
 
     def run(line, program=(sys.executable, "-m", "sentkit")):
         script = f'set -o pipefail; sentkit() {{ {shlex.join(program)} "$@"; }}; {line}'
-        done = subprocess.run(
+        completed = subprocess.run(
             ["bash", "-c", script], cwd=tmp_path, check=False, capture_output=True
         )
-        return Ended(done.returncode, done.stdout, done.stderr.decode())
+        return Result(completed.returncode, completed.stdout, completed.stderr.decode())
 
     return run
 
@@ -161,8 +165,8 @@ def on_terminal(tmp_path, forked_program):
     """
 
     def run(*arguments, width=80):
-        ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+        controller, terminal = pty.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
         command = [*forked_program, *map(str, arguments)]
         environment = {
             name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")
@@ -171,17 +175,18 @@ def on_terminal(tmp_path, forked_program):
             command,
             cwd=tmp_path,
             stdin=subprocess.DEVNULL,
-            stdout=theirs,
+            stdout=terminal,
             env={**environment, "TERM": "xterm"},
         )
-        os.close(theirs)
+        os.close(terminal)
         written = b""
         with contextlib.suppress(OSError):  # how a terminal says that nobody writes to it any more
-            while block := os.read(ours, 65536):
+            while block := os.read(controller, 65536):
                 written += block
-        os.close(ours)
+        os.close(controller)
         assert process.wait() == 0
-        return re.sub(r"\x1b\[[0-9;]*m", "", written.decode()).replace("\r\n", "\n").splitlines()
+        text = written.decode().replace("\r\n", "\n")
+        return re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
 
     return run
 
@@ -193,14 +198,14 @@ def stop_at(monkeypatch):
 
     @contextlib.contextmanager
     def stopping(step):
-        whole = Trainer._step
+        original_step = Trainer._step
 
-        def one(trainer):
-            whole(trainer)
+        def stopping_step(trainer):
+            original_step(trainer)
             trainer.stop.requested = trainer.position.step == step
 
         with monkeypatch.context() as patch:
-            patch.setattr(Trainer, "_step", one)
+            patch.setattr(Trainer, "_step", stopping_step)
             yield
 
     return stopping

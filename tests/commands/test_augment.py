@@ -15,7 +15,7 @@ TEXTS = [
     "One",
     "",
     "The quick brown fox does not jump over the lazy dog today.",
-    *(" ".join(f"w{place}" for place in range(n)) for n in (5, 19, 20, 33, 60, 101)),
+    *(" ".join(f"w{number}" for number in range(n)) for n in (5, 19, 20, 33, 60, 101)),
 ]
 THESAURUS = (
     '{"word":"large","synonyms":["big","huge"]}\n{"word":"quick","synonyms":["fast","rapid one"]}\n'
@@ -49,16 +49,16 @@ def thesaurus(tmp_path):
 def test_the_record_reproduces_the_variant(sentkit, lines, operation):
     """By plain loops. The same for the same seed; other variants for another seed."""
     flags = ("augment", "-q", "--op", *operation, "--views", 3)
-    done, again, other = (
-        sentkit(*flags, *seed, stdin=lines) for seed in ((), ("--seed", 0), ("--seed", 4))
-    )
+    result = sentkit(*flags, stdin=lines)
+    repeated = sentkit(*flags, "--seed", 0, stdin=lines)
+    other = sentkit(*flags, "--seed", 4, stdin=lines)
 
-    assert done.code == 0
-    assert done.out == again.out
-    assert [row["text_b"] for row in done.rows] != [row["text_b"] for row in other.rows]
+    assert result.code == 0
+    assert result.out == repeated.out
+    assert [row["text_b"] for row in result.rows] != [row["text_b"] for row in other.rows]
     assert {row["augment"][0]["seed"] for row in other.rows} == {4}
-    assert len(done.rows) == 3 * len(TEXTS)
-    for number, row in enumerate(done.rows):
+    assert len(result.rows) == 3 * len(TEXTS)
+    for number, row in enumerate(result.rows):
         (run,) = row["augment"]
         assert (run["seed"], run["view"], run["member"]) == (0, number % 3, "text_b")
         assert row["text_a"] == TEXTS[number // 3]
@@ -83,17 +83,19 @@ def test_draws_never_change_between_versions(sentkit):
     """Eighteen of sixty places by Fisher-Yates, from the digest of the key and then from its own
     digest.
     """
-    text = " ".join(f"w{place}" for place in range(60))
+    text = " ".join(f"w{number}" for number in range(60))
     digest = blake2b(b"5/1/0:" + text.encode()).digest()
-    numbers, left, drawn = digest + blake2b(digest).digest(), list(range(60)), []
+    numbers = digest + blake2b(digest).digest()
+    remaining = list(range(60))
+    drawn = []
     for i in range(18):
-        place = int.from_bytes(numbers[4 * i : 4 * i + 4], "little") * len(left) >> 32
-        drawn.append(left[place])
-        left[place] = left[-1]
-        left.pop()
-    done = sentkit("augment", "--op", "delete=0.3", "--views", 2, "--seed", 5, stdin=text)
+        index = int.from_bytes(numbers[4 * i : 4 * i + 4], "little") * len(remaining) >> 32
+        drawn.append(remaining[index])
+        remaining[index] = remaining[-1]
+        remaining.pop()
+    result = sentkit("augment", "--op", "delete=0.3", "--views", 2, "--seed", 5, stdin=text)
 
-    assert done.rows[1]["augment"][0]["ops"][0]["at"] == sorted(drawn)
+    assert result.rows[1]["augment"][0]["ops"][0]["at"] == sorted(drawn)
 
 
 def test_two_variants_make_a_pair(sentkit, lines):
@@ -115,14 +117,14 @@ def test_paraphrases_are_found_by_their_key(sentkit, jsonl, tmp_path):
     (tmp_path / "p.tsv").write_text("id\tparaphrase\n7\tone\n7\ttwo\n7\tthree\n8\tlast\n")
     rows = jsonl({"text": "A", "id": 7}, {"text": "B", "id": "8"}, {"text": "C", "id": 9})
     flags = ("--op", "paraphrase", "--paraphrases", "p.tsv", "--key", "id", "--views", 30)
-    done = sentkit("augment", *flags, stdin=rows)
-    texts = [row["text_b"] for row in done.rows]
-    notes = [row["augment"][0]["ops"][0] for row in done.rows]
+    result = sentkit("augment", *flags, stdin=rows)
+    texts = [row["text_b"] for row in result.rows]
+    notes = [row["augment"][0]["ops"][0] for row in result.rows]
 
     assert set(texts[:30]) == {"one", "two", "three"}
     assert (set(texts[30:60]), set(texts[60:])) == ({"last"}, {"C"})
     assert [["one", "two", "three"][note["number"]] for note in notes[:30]] == texts[:30]
-    assert done.told == ["sentkit augment: warning: paraphrase did not change 30 of 90 texts"]
+    assert result.told == ["sentkit augment: warning: paraphrase did not change 30 of 90 texts"]
 
 
 def test_texts_of_the_same_label(sentkit, jsonl):
@@ -132,19 +134,19 @@ def test_texts_of_the_same_label(sentkit, jsonl):
     labels = ["a", "b", "a", "c", "a", "b", 1, 1.0]
     rows = [{"text": f"t{n}", "label": label} for n, label in enumerate(labels)]
     rows.append({"text": "t0", "label": "a"})  # a repeated text is one candidate
-    made = sentkit("augment", "--op", "same-label=label", "--views", 40, stdin=jsonl(*rows))
-    others = {
+    result = sentkit("augment", "--op", "same-label=label", "--views", 40, stdin=jsonl(*rows))
+    expected = {
         "t0": {"t2", "t4"},
         "t1": {"t5"},
         "t2": {"t0", "t4"},
         "t3": {"t3"},
         "t4": {"t0", "t2"},
     }
-    others |= {"t5": {"t1"}, "t6": {"t7"}, "t7": {"t6"}}
-    found = {}
-    for row in made.rows:
-        found.setdefault(row["text_a"], set()).add(row["text_b"])
+    expected |= {"t5": {"t1"}, "t6": {"t7"}, "t7": {"t6"}}
+    partners = {}
+    for row in result.rows:
+        partners.setdefault(row["text_a"], set()).add(row["text_b"])
 
-    assert len(made.rows) == 40 * 9
-    assert found == others
-    assert made.err == "sentkit augment: warning: same-label did not change 40 of 360 texts\n"
+    assert len(result.rows) == 40 * 9
+    assert partners == expected
+    assert result.err == "sentkit augment: warning: same-label did not change 40 of 360 texts\n"

@@ -18,8 +18,8 @@ ROWS = [
 COUNTS = [("cat", 4), ("ice cream", 2), ("dog", 1), ("Cat", 1)]
 
 
-def counts_of(done):
-    return [(row["entry"], row["definitions"]) for row in done.rows]
+def counts_of(result):
+    return [(row["entry"], row["definitions"]) for row in result.rows]
 
 
 def dictionary(rows):
@@ -41,16 +41,19 @@ def build(sentkit, tiny):
 def expected(sentkit, tiny):
     """Entries by `encode` and loops: an entry's average in float64 of its definitions' vectors."""
 
-    def make(*arguments, model=tiny, rows=ROWS):
+    def average(*arguments, model=tiny, rows=ROWS):
         flags = ("--precision", "fp32", "--field", "text=definition")
-        done = sentkit("encode", "-q", "-m", model, *flags, *arguments, stdin=dictionary(rows))
-        sums = {}
-        for row in done.rows:
-            sums.setdefault(row["entry"], []).append(row["embedding"])
-        means = [[sum(axis) / len(own) for axis in zip(*own, strict=True)] for own in sums.values()]
+        result = sentkit("encode", "-q", "-m", model, *flags, *arguments, stdin=dictionary(rows))
+        vectors_of = {}
+        for row in result.rows:
+            vectors_of.setdefault(row["entry"], []).append(row["embedding"])
+        means = []
+        for vectors in vectors_of.values():
+            columns = zip(*vectors, strict=True)
+            means.append([sum(column) / len(vectors) for column in columns])
         return np.array(means, np.float32)
 
-    return make
+    return average
 
 
 @pytest.mark.parametrize("readout", ["cls", "mean-last2", "pooler", "prompt"])
@@ -58,12 +61,12 @@ def test_an_entry_is_the_average_of_what_encode_gives(build, expected, readout):
     """In the order of first sight; an entry may come again anywhere, and one definition is its
     vector.
     """
-    done = build("--readout", readout)
+    result = build("--readout", readout)
 
-    assert done.code == 0
-    assert counts_of(done) == COUNTS
-    assert list(done.rows[0]) == ["entry", "definitions", "_emb", "embedding"]
-    assert np.abs(done.vectors() - expected("--readout", readout)).max() < 1e-5
+    assert result.code == 0
+    assert counts_of(result) == COUNTS
+    assert list(result.rows[0]) == ["entry", "definitions", "_emb", "embedding"]
+    assert np.abs(result.vectors() - expected("--readout", readout)).max() < 1e-5
 
 
 def test_groups_do_not_matter(build, expected, monkeypatch):
@@ -71,7 +74,7 @@ def test_groups_do_not_matter(build, expected, monkeypatch):
     monkeypatch.setattr("sentkit.model.encoding.FIRST_GROUP", 2)
     monkeypatch.setattr("sentkit.model.encoding.LAST_GROUP", 3)
     rows = ROWS * 3 + [("zebra", "striped")] + ROWS
-    done = build("--readout", "mean", stdin=dictionary(rows))
+    result = build("--readout", "mean", stdin=dictionary(rows))
 
-    assert counts_of(done) == [*((entry, 4 * count) for entry, count in COUNTS), ("zebra", 1)]
-    assert np.abs(done.vectors() - expected("--readout", "mean", rows=rows)).max() < 1e-5
+    assert counts_of(result) == [*((entry, 4 * count) for entry, count in COUNTS), ("zebra", 1)]
+    assert np.abs(result.vectors() - expected("--readout", "mean", rows=rows)).max() < 1e-5

@@ -80,7 +80,8 @@ def test_a_function_with_its_help_is_a_command_of_a_group(sentkit, added_figure)
 
 def test_no_command_is_wrong_usage(sentkit):
     """The help goes to stderr, because stdout is for data; that of a group lists its commands."""
-    whole, group = sentkit(), sentkit("whiten")
+    whole = sentkit()
+    group = sentkit("whiten")
     listed = group.err.partition("Commands:\n")[2].partition("\nExample: ")[0].splitlines()
 
     assert (whole.code, whole.out) == (group.code, group.out) == (2, b"")
@@ -91,11 +92,11 @@ def test_no_command_is_wrong_usage(sentkit):
 
 @pytest.mark.parametrize("words", [("--help",), ("-h",), ("help",)])
 def test_help_lists_every_command_below_a_heading(sentkit, words):
-    done = sentkit(*words)
-    lines = done.out.decode().splitlines()
+    result = sentkit(*words)
+    lines = result.out.decode().splitlines()
     listed = [line for line in lines if re.match("  [a-z][a-z-]+  +[A-Z]", line)]
 
-    assert done.code == 0
+    assert result.code == 0
     headings = ["Texts:", "Vectors:", "Models:", "Files:"]
     assert [line for line in lines if line[:-1] in cli.COMMANDS] == headings
     assert sorted(line.split()[0] for line in listed) == sorted(NAMES)
@@ -108,11 +109,12 @@ def test_help_lists_every_command_below_a_heading(sentkit, words):
 def test_both_helps_of_a_command_begin_with_examples(sentkit, command):
     """`help COMMAND` is `COMMAND --help`, and both texts have each flag that is most used."""
     words = command.split()
-    short, long = (sentkit(*words, flag) for flag in ("-h", "--help"))
+    short = sentkit(*words, "-h")
+    long = sentkit(*words, "--help")
 
     assert (short.code, long.code) == (0, 0)
-    for done in (short, long):
-        lines = done.out.decode().splitlines()
+    for result in (short, long):
+        lines = result.out.decode().splitlines()
         assert lines[0].startswith(f"Usage: sentkit {command} [OPTIONS]")
         assert lines[4] == "Examples:"
         assert f"sentkit {command}" in lines[5]
@@ -120,7 +122,8 @@ def test_both_helps_of_a_command_begin_with_examples(sentkit, command):
     assert short.out.decode().endswith(f"\n\nMore: sentkit {command} --help, man {page}\n")
     assert long.out.decode().endswith(f"\n\nFull manual: man {page}\n")
     assert (ROOT / "man/man1" / f"{page}.1").is_file()
-    flags = short.out.decode().partition("Most used:\n")[2].partition("\n\n")[0].splitlines()
+    most_used = short.out.decode().partition("Most used:\n")[2]
+    flags = most_used.partition("\n\n")[0].splitlines()
     assert flags
     assert [line for line in flags if line not in long.out.decode()] == []
     assert sentkit("help", *words).out == long.out
@@ -180,7 +183,8 @@ class Clock:
     """A clock that goes these seconds further each time it is read, or is set by hand."""
 
     def __init__(self, step=10.0):
-        self.now, self.step = 0.0, step
+        self.now = 0.0
+        self.step = step
 
     def __call__(self):
         self.now += self.step
@@ -218,25 +222,25 @@ def test_a_log_has_a_line_a_minute_and_with_v_every_ten_seconds(capsys, flags, l
     for _ in range(7):
         progress.add(1, 4)
 
-    found = [f"sentkit encode: {LOG}{rows} rows, 0 rows/s, 0 tokens/s" for rows in lines]
-    assert capsys.readouterr().err.splitlines() == found
+    expected = [f"sentkit encode: {LOG}{rows} rows, 0 rows/s, 0 tokens/s" for rows in lines]
+    assert capsys.readouterr().err.splitlines() == expected
 
 
 @pytest.mark.parametrize(
-    ("share", "added", "parts"),
+    ("share", "added", "words"),
     [
         (0.25, (30, 90), ["25 %", "30 rows", "0 rows/s", "2 tokens/s", "3:00 left"]),
         (0.01, (1,), ["1 %", "1 rows", "0 rows/s", "1:39:00 left"]),
     ],
 )
-def test_a_known_share_gives_the_time_left(form, clock, capsys, share, added, parts):
+def test_a_known_share_gives_the_time_left(form, clock, capsys, share, added, words):
     """A quarter took one minute, so the rest takes three."""
     progress = RowProgress(Console("encode"), clock)
     progress.share = lambda rows: share * rows / added[0]
     clock.now = 60.0
     progress.add(*added)
 
-    expected = {"bar": "  ".join(parts), "log": f"sentkit encode: {LOG}{', '.join(parts)}"}
+    expected = {"bar": "  ".join(words), "log": f"sentkit encode: {LOG}{', '.join(words)}"}
     assert told(form, capsys) == expected[form]
 
 
@@ -323,8 +327,8 @@ def test_steps_name_the_seed_and_the_time_left(seed, clock, capsys):
     ]
 
 
-@pytest.mark.parametrize(("later_work", "runs", "left"), [(2.0, 3, "8:58"), (0.5, 2, "3:58")])
-def test_the_time_left_is_that_of_all_runs(later_work, runs, left, clock, capsys):
+@pytest.mark.parametrize(("later_work", "runs", "time_left"), [(2.0, 3, "8:58"), (0.5, 2, "3:58")])
+def test_the_time_left_is_that_of_all_runs(later_work, runs, time_left, clock, capsys):
     """Steps 1 to 31 of 100 take one minute: 69 and the steps of the later runs remain, 2 seconds
     each.
 
@@ -342,11 +346,14 @@ def test_the_time_left_is_that_of_all_runs(later_work, runs, left, clock, capsys
 
         assert len(told) >= 2
         assert told[0].endswith("seed 7: step 0:  dev 56.25")
-        assert f"seed 7: step 31/100, {left} left for {runs} runs, dev 56.25, loss 0.5" in told[-1]
+        assert (
+            f"seed 7: step 31/100, {time_left} left for {runs} runs, dev 56.25, loss 0.5"
+            in told[-1]
+        )
 
 
 @pytest.mark.parametrize(
-    ("seconds", "verbose", "terminal", "said"),
+    ("seconds", "verbose", "terminal", "is_reported"),
     [
         (2.0, True, False, True),
         (2.0, False, True, False),
@@ -355,7 +362,7 @@ def test_the_time_left_is_that_of_all_runs(later_work, runs, left, clock, capsys
     ],
 )
 def test_the_share_of_the_model_is_reported_with_v_unless_the_time_is_short(
-    seconds, verbose, terminal, said, clock, capsys, monkeypatch
+    seconds, verbose, terminal, is_reported, clock, capsys, monkeypatch
 ):
     """Half of the time, of two threads that worked one second each."""
     monkeypatch.setattr("sentkit.console.on_terminal", lambda: terminal)
@@ -364,7 +371,7 @@ def test_the_share_of_the_model_is_reported_with_v_unless_the_time_is_short(
     clock.now = seconds
     progress.encoded(SimpleNamespace(seconds=seconds), encoder)
 
-    expected = "sentkit encode: the model worked 50 % of 2.0 s\n" if said else ""
+    expected = "sentkit encode: the model worked 50 % of 2.0 s\n" if is_reported else ""
     assert capsys.readouterr().err == expected
 
 
@@ -397,7 +404,7 @@ READ = [1, 12]  # of twelve rows: the first alone, because it determines what th
 
 
 @pytest.mark.parametrize(
-    ("command", "counts", "parts"),
+    ("command", "counts", "messages"),
     [
         ("encode gold.jsonl -m static", [12], ["12 rows"]),
         (
@@ -423,7 +430,7 @@ READ = [1, 12]  # of twelve rows: the first alone, because it determines what th
     ],
 )
 def test_long_commands_report_rows_tasks_and_steps(
-    sentkit, tiny, monkeypatch, command, counts, parts
+    sentkit, tiny, monkeypatch, command, counts, messages
 ):
     """With a clock that advances a minute at each call, each possible line is written, and with -q
     none.
@@ -440,12 +447,12 @@ def test_long_commands_report_rows_tasks_and_steps(
     Path("pairs.jsonl").write_text(in_jsonl(*(a | b for a, b in zip(texts, both, strict=True))))
     Path("gold.jsonl").write_text(in_jsonl(*(row | {"score": n} for n, row in enumerate(texts))))
     arguments = command.replace("TINY", str(tiny)).split()
-    done = sentkit(*arguments)
-    told = " ".join(done.told)
+    result = sentkit(*arguments)
+    told = " ".join(result.told)
 
-    assert done.code == 0, done.err
+    assert result.code == 0, result.err
     assert list(map(int, re.findall(r"(\d+) rows,", told))) == counts
-    assert [part for part in parts if part not in told] == []
+    assert [message for message in messages if message not in told] == []
     assert LOG not in sentkit(*arguments, "-q", *(["-f"] if "-o" in arguments else [])).err
 
 
@@ -472,7 +479,7 @@ def test_the_bar_is_erased_before_output_to_a_terminal_or_a_pipe(tmp_path, reade
     row.
     """
     (tmp_path / "bar.py").write_text(WITH_A_BAR)
-    ours, theirs = pty.openpty()
+    controller, terminal = pty.openpty()
     line = f"{shlex.quote(sys.executable)} bar.py {reader}"
     environment = os.environ | {
         "TERM": "xterm",
@@ -483,12 +490,12 @@ def test_the_bar_is_erased_before_output_to_a_terminal_or_a_pipe(tmp_path, reade
         ["bash", "-c", line],
         cwd=tmp_path,
         env=environment,
-        stdout=theirs,
-        stderr=theirs,
+        stdout=terminal,
+        stderr=terminal,
         check=True,
     )
-    os.close(theirs)
-    written = os.read(ours, 65536).decode()
-    os.close(ours)
+    os.close(terminal)
+    written = os.read(controller, 65536).decode()
+    os.close(controller)
 
     assert written == "\r\033[K944 rows\r\033[Ka row\r\n"

@@ -37,11 +37,14 @@ def rows(tmp_path, vectors, jsonl):
 
 
 def groups_of(labels):
-    return {frozenset(np.flatnonzero(np.array(labels) == label).tolist()) for label in set(labels)}
+    members = {}
+    for row, label in enumerate(labels):
+        members.setdefault(label, set()).add(row)
+    return {frozenset(rows) for rows in members.values()}
 
 
-def clusters(done):
-    return [row["cluster"] for row in done.rows]
+def clusters(result):
+    return [row["cluster"] for row in result.rows]
 
 
 THREE = {frozenset(range(start, 60, 3)) for start in range(3)}
@@ -64,22 +67,22 @@ def test_rows_get_a_cluster(sentkit, rows, flags):
     """They keep their order and their other fields, and lose their vectors."""
     if "faiss" in flags:
         pytest.importorskip("faiss")
-    done = sentkit("cluster", rows, *flags.split())
+    result = sentkit("cluster", rows, *flags.split())
 
-    assert (done.code, done.err) == (0, "")
-    assert [list(row) for row in done.rows] == [["text", "label", "cluster"]] * 60
-    assert [row["text"].split()[-1] for row in done.rows] == [str(n) for n in range(60)]
-    assert groups_of(clusters(done)) == THREE
+    assert (result.code, result.err) == (0, "")
+    assert [list(row) for row in result.rows] == [["text", "label", "cluster"]] * 60
+    assert [row["text"].split()[-1] for row in result.rows] == [str(n) for n in range(60)]
+    assert groups_of(clusters(result)) == THREE
 
 
 def test_noise_is_minus_one(sentkit, rows, vectors, tmp_path, jsonl):
     far = [{"embedding": vector, **EMB} for vector in ([500, 500, 0], [-900, 20, 7])]
     (tmp_path / "more.jsonl").write_bytes((tmp_path / "rows.jsonl").read_bytes() + jsonl(*far))
-    done = sentkit("cluster", "more.jsonl", "--algorithm", "hdbscan", "--set", "min_size=7")
+    result = sentkit("cluster", "more.jsonl", "--algorithm", "hdbscan", "--set", "min_size=7")
     both = np.concatenate([vectors, [row["embedding"] for row in far]])
     expected = library.HDBSCAN(min_cluster_size=7, copy=True).fit_predict(both)
 
-    assert clusters(done) == expected.tolist()
+    assert clusters(result) == expected.tolist()
     assert expected[-2:].tolist() == [-1, -1]
 
 
@@ -90,8 +93,8 @@ def mixed(tmp_path, jsonl):
     """
     random = np.random.default_rng(3)
     classes = random.integers(4, size=80)
-    found = np.where(random.random(80) < 0.3, random.integers(4, size=80), classes)
-    points = random.standard_normal((4, 5))[found] * 3 + random.standard_normal((80, 5))
+    groups = np.where(random.random(80) < 0.3, random.integers(4, size=80), classes)
+    points = random.standard_normal((4, 5))[groups] * 3 + random.standard_normal((80, 5))
     rows = (
         {"class": int(c) if c % 2 else str(c), "embedding": v}
         for c, v in zip(classes, points.astype(np.float32).tolist(), strict=True)
@@ -114,25 +117,25 @@ def test_truth_reports_the_agreement_of_scikit_learn(sentkit, mixed, normalize):
     classes.
     """
     flags = ("mixed.jsonl", "--seed", 3, *(["--normalize"] if normalize else []))
-    (found,) = sentkit("cluster", *flags, "--truth", "class").rows
+    (report,) = sentkit("cluster", *flags, "--truth", "class").rows
     labels = clusters(sentkit("cluster", *flags, "-k", 4))
 
     counts = {"n": 80, "k": 4, "classes": 4, "seed": 3, "noise": 0}
-    assert {**counts, "file": "mixed.jsonl", "algorithm": "kmeans"}.items() <= found.items()
-    assert sentkit("cluster", *flags, "-k", 4, "--truth", "class").rows == [found]
+    assert {**counts, "file": "mixed.jsonl", "algorithm": "kmeans"}.items() <= report.items()
+    assert sentkit("cluster", *flags, "-k", 4, "--truth", "class").rows == [report]
     for name, rule in MEASURES.items():
-        assert found[name] == pytest.approx(100 * rule(mixed, labels), rel=5e-7)
+        assert report[name] == pytest.approx(100 * rule(mixed, labels), rel=5e-7)
 
 
 def test_several_seeds_have_one_report_each_and_a_mean(sentkit, mixed):
     flags = ("cluster", "mixed.jsonl", "-k", 4, "--set", "restarts=1", "--truth", "class")
-    *found, mean = sentkit(*flags, "--seed", "0..4").rows
+    *reports, mean = sentkit(*flags, "--seed", "0..4").rows
     single = [sentkit(*flags, "--seed", seed).rows[0] for seed in range(5)]
 
-    assert found == single
+    assert reports == single
     assert mean["seeds"] == [0, 1, 2, 3, 4]
     for name in (*MEASURES, "acc", "inertia"):
-        values = [each[name] for each in single]
+        values = [report[name] for report in single]
         assert mean[f"{name}_mean"] == pytest.approx(statistics.fmean(values))
         assert mean[f"{name}_sd"] == pytest.approx(statistics.stdev(values))
 
@@ -141,17 +144,18 @@ def test_comparison_of_several_k(sentkit, rows, vectors):
     """At the true number of groups all seeds agree, and the silhouette of scikit-learn is
     highest.
     """
-    found = sentkit("cluster", rows, "-k", "2..5").rows
+    reports = sentkit("cluster", rows, "-k", "2..5").rows
     labels = clusters(sentkit("cluster", rows, "-k", 3))
 
-    assert [each["k"] for each in found] == [2, 3, 4, 5]
-    assert [(each["seeds"], each["sample"]) for each in found] == [([0, 1, 2, 3, 4], 60)] * 4
-    assert found[1]["silhouette"] == pytest.approx(
+    assert [report["k"] for report in reports] == [2, 3, 4, 5]
+    for report in reports:
+        assert (report["seeds"], report["sample"]) == ([0, 1, 2, 3, 4], 60)
+    assert reports[1]["silhouette"] == pytest.approx(
         metrics.silhouette_score(vectors, labels), abs=1e-6
     )
-    assert max(found, key=lambda each: each["silhouette"])["k"] == 3
-    assert found[1]["agreement"] == 100.0
-    assert [a["inertia"] > b["inertia"] for a, b in pairwise(found)] == [True] * 3
+    assert max(reports, key=lambda report: report["silhouette"])["k"] == 3
+    assert reports[1]["agreement"] == 100.0
+    assert [a["inertia"] > b["inertia"] for a, b in pairwise(reports)] == [True] * 3
 
 
 def test_stability_is_the_share_of_agreeing_seeds(sentkit, rows):
@@ -170,17 +174,23 @@ def test_stability_is_the_share_of_agreeing_seeds(sentkit, rows):
 
 def test_describe(sentkit, rows, vectors):
     """Sizes, keywords, and the rows nearest to the mean, counted from 1."""
-    found = sentkit("cluster", rows, "-k", 3, "--describe", "--keywords", 1, "--nearest", 2).rows
+    descriptions = sentkit(
+        "cluster", rows, "-k", 3, "--describe", "--keywords", 1, "--nearest", 2
+    ).rows
     labels = clusters(sentkit("cluster", rows, "-k", 3))
 
-    assert [(each["cluster"], each["size"]) for each in found] == [(0, 20), (1, 20), (2, 20)]
-    for each in found:
-        own = [n for n in range(60) if labels[n] == each["cluster"]]
-        mean = vectors[own].mean(axis=0, dtype=np.float64)
-        nearest = sorted(own, key=lambda n: (((vectors[n] - mean) ** 2).sum(), n))[:2]
-        assert [near["row"] for near in each["nearest"]] == [n + 1 for n in nearest]
-        assert all(near["text"].startswith(each["keywords"][0]) for near in each["nearest"])
-        assert each["keywords"] == [list(GROUPS)[own[0] % 3]]
+    assert [(cluster["cluster"], cluster["size"]) for cluster in descriptions] == [
+        (0, 20),
+        (1, 20),
+        (2, 20),
+    ]
+    for cluster in descriptions:
+        members = [n for n in range(60) if labels[n] == cluster["cluster"]]
+        mean = vectors[members].mean(axis=0, dtype=np.float64)
+        nearest = sorted(members, key=lambda n: (((vectors[n] - mean) ** 2).sum(), n))[:2]
+        assert [near["row"] for near in cluster["nearest"]] == [n + 1 for n in nearest]
+        assert all(near["text"].startswith(cluster["keywords"][0]) for near in cluster["nearest"])
+        assert cluster["keywords"] == [list(GROUPS)[members[0] % 3]]
 
 
 def test_rows_have_the_keywords_of_their_cluster(sentkit, rows):
@@ -192,18 +202,21 @@ def test_rows_have_the_keywords_of_their_cluster(sentkit, rows):
         for row in sentkit("cluster", rows, "-k", 3, "--describe").rows
     }
     flags = ("cluster", rows, "-k", 3, "--keywords")
-    done = sentkit(*flags, 10)
+    result = sentkit(*flags, 10)
     sentkit(*flags, 10, "-o", "v.safetensors")
     stored = sentkit("cat", "v.safetensors").rows
-    few = sentkit(*flags, 1, "--stability", "--seed", "0,1").rows
-    beside = sentkit(*flags, 1, "--centroids", "c.jsonl").rows
+    one_keyword = sentkit(*flags, 1, "--stability", "--seed", "0,1").rows
+    with_centroids = sentkit(*flags, 1, "--centroids", "c.jsonl").rows
 
-    assert done.code == 0
-    assert [row["keywords"] for row in done.rows] == [words[row["cluster"]] for row in done.rows]
-    assert [row["keywords"] for row in stored] == [row["keywords"] for row in done.rows]
-    assert [row["keywords"] for row in few] == [[row["text"].split()[0]] for row in few]
-    assert [*few[0]][-3:] == ["cluster", "stability", "keywords"]
-    assert not any("keywords" in row for row in beside)
+    assert result.code == 0
+    keywords = [row["keywords"] for row in result.rows]
+    assert keywords == [words[row["cluster"]] for row in result.rows]
+    assert [row["keywords"] for row in stored] == keywords
+    assert [row["keywords"] for row in one_keyword] == [
+        [row["text"].split()[0]] for row in one_keyword
+    ]
+    assert [*one_keyword[0]][-3:] == ["cluster", "stability", "keywords"]
+    assert not any("keywords" in row for row in with_centroids)
 
 
 @pytest.mark.parametrize("name", ["c.safetensors", "c.jsonl"])
@@ -212,34 +225,34 @@ def test_centroids_label_rows(sentkit, rows, vectors, name, normalize):
     """The same rows get the same clusters; a centroid is a row with the mean vector and a
     description.
     """
-    made = sentkit("cluster", rows, "-k", 4, "--centroids", name, *normalize)
-    again = sentkit("cluster", rows, "--from-centroids", name, *normalize)
-    seen = sentkit("cat", name)
-    labels = np.array(clusters(made))
+    clustered = sentkit("cluster", rows, "-k", 4, "--centroids", name, *normalize)
+    labelled = sentkit("cluster", rows, "--from-centroids", name, *normalize)
+    centroids = sentkit("cat", name)
+    labels = np.array(clusters(clustered))
 
-    assert (made.code, again.code, again.err) == (0, 0, "")
-    assert again.out == made.out
-    assert clusters(seen) == [0, 1, 2, 3]
-    assert sum(row["size"] for row in seen.rows) == 60
-    assert all(row["nearest"] and row["keywords"] for row in seen.rows)
+    assert (clustered.code, labelled.code, labelled.err) == (0, 0, "")
+    assert labelled.out == clustered.out
+    assert clusters(centroids) == [0, 1, 2, 3]
+    assert sum(row["size"] for row in centroids.rows) == 60
+    assert all(row["nearest"] and row["keywords"] for row in centroids.rows)
     if not normalize:
         means = np.array([vectors[labels == n].mean(axis=0) for n in range(4)])
-        assert seen.vectors() == pytest.approx(means, abs=1e-6)
+        assert centroids.vectors() == pytest.approx(means, abs=1e-6)
 
 
 def test_algorithms_with_quadratic_memory_have_a_limit(sentkit, rows, monkeypatch):
     monkeypatch.setitem(
         ALGORITHMS, "agglomerative", replace(ALGORITHMS["agglomerative"], max_rows=59)
     )
-    done = sentkit("cluster", rows, "-k", 3, "--algorithm", "agglomerative")
+    result = sentkit("cluster", rows, "-k", 3, "--algorithm", "agglomerative")
 
     problem = "sentkit cluster: rows.jsonl: 60 rows, agglomerative accepts up to 59"
-    assert (done.code, done.told) == (65, [problem, "  use --algorithm kmeans"])
+    assert (result.code, result.told) == (65, [problem, "  use --algorithm kmeans"])
 
 
 def test_a_missing_library_is_named(sentkit, rows, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "faiss", None)
-    done = sentkit("cluster", rows, "-k", 3, "--algorithm", "faiss")
+    result = sentkit("cluster", rows, "-k", 3, "--algorithm", "faiss")
     problem = "sentkit cluster: --algorithm faiss needs the package faiss"
 
-    assert (done.code, done.told) == (69, [problem, "  pip install faiss-cpu"])
+    assert (result.code, result.told) == (69, [problem, "  pip install faiss-cpu"])

@@ -134,7 +134,7 @@ def run(sentkit, tiny, marian, classifier, tmp_path_factory):
         write_classifier(file, of_vectors, {})
     files = {"T": transform, "C": transform.parent / "c.safetensors", "B": classifier}
 
-    def run(case, *arguments, **given):
+    def run(case, *arguments, **options):
         if case.command[0] == "search":  # which names its rows by a flag, and reads others too
             Path("corpus.jsonl").write_text(case.good)
             arguments = arguments if arguments[0].startswith("--") else ("--queries", *arguments)
@@ -149,14 +149,14 @@ def run(sentkit, tiny, marian, classifier, tmp_path_factory):
         name = case.words.split()[-1]
         model = ("-m", models[name]) if name in models else ()
         command = [files.get(word, word) for word in case.command]
-        return sentkit(*command, *arguments, *model, **given)
+        return sentkit(*command, *arguments, *model, **options)
 
     return run
 
 
-def problems(done):
+def problems(result):
     """All lines except warnings, the readout of `train` and the counts of `mine`."""
-    told = [line for line in done.told if "warning: " not in line]
+    told = [line for line in result.told if "warning: " not in line]
     return [line for line in told if ": readout " not in line and " negatives for " not in line]
 
 
@@ -165,12 +165,13 @@ def test_a_good_stream_is_taken(run, case):
     """Rows on standard input end with 0, output on stdout, the same each time, and no problem on
     stderr.
     """
-    done, again = (run(case, "-", stdin=case.good) for _ in range(2))
+    result = run(case, "-", stdin=case.good)
+    repeated = run(case, "-", stdin=case.good)
 
-    assert done.code == 0
-    assert done.out
-    assert again.out == done.out
-    assert problems(done) == []
+    assert result.code == 0
+    assert result.out
+    assert repeated.out == result.out
+    assert problems(result) == []
 
 
 @every
@@ -180,10 +181,10 @@ def test_a_bad_row_is_reported_with_file_and_line(run, case, tmp_path):
     """
     (tmp_path / "rows.jsonl").write_text(case.good + case.bad + "\n" + case.good)
     line = case.good.count("\n") + 1
-    done = run(case, "rows.jsonl")
-    told = problems(done)
+    result = run(case, "rows.jsonl")
+    told = problems(result)
 
-    assert done.code == 65
+    assert result.code == 65
     assert told[0] == f"sentkit {case.words}: rows.jsonl:{line}: {case.problem}"
     assert all(line.startswith("  ") for line in told[1:])
     assert len(told) <= 2
@@ -192,11 +193,9 @@ def test_a_bad_row_is_reported_with_file_and_line(run, case, tmp_path):
 @every
 def test_missing_files_unknown_flags_and_empty_input_are_refused(run, case):
     """No output, and one line of the problem, so that a script notices an empty pipe."""
-    missing, unknown, empty = (
-        run(case, "./rows.jsonl"),
-        run(case, "--nonsense"),
-        run(case, "-", stdin=b""),
-    )
+    missing = run(case, "./rows.jsonl")
+    unknown = run(case, "--nonsense")
+    empty = run(case, "-", stdin=b"")
 
     assert (missing.code, unknown.code, empty.code) == (66, 2, 65)
     assert missing.told[-1].startswith(f"sentkit {case.words}: ./rows.jsonl: no such ")
@@ -212,11 +211,12 @@ def test_an_output_that_exists_is_kept(run, case):
     name = "out.safetensors" if case.name == "fit" else "out.jsonl"
     Path(name).write_text("dear old bytes")
     refused = run(case, "-", "-o", name, stdin=case.good)
-    kept, forced = Path(name).read_text(), run(case, "-", "-f", "-o", name, stdin=case.good)
+    content = Path(name).read_text()
+    forced = run(case, "-", "-f", "-o", name, stdin=case.good)
 
     problem = f"sentkit {case.words}: {name}: already exists"
     assert (refused.code, refused.told[-2:]) == (73, [problem, "  use -f to overwrite it"])
-    assert (kept, forced.code) == ("dear old bytes", 0)
+    assert (content, forced.code) == ("dear old bytes", 0)
     assert Path(name).read_bytes() != b"dear old bytes"
 
 
@@ -225,11 +225,11 @@ def test_an_output_at_a_url_is_refused(run, case):
     """Nothing is written, also not into a local folder with the name of the scheme."""
     end = "safetensors" if case.name == "fit" else "jsonl"
     for url in (f"memory://bucket/out.{end}", f"hf://datasets/org/name/out.{end}"):
-        done = run(case, "-", "-f", "-o", url, stdin=case.good)
+        result = run(case, "-", "-f", "-o", url, stdin=case.good)
 
         problem = f"sentkit {case.words}: {url}: an output cannot be at a URL"
-        assert (done.code, done.told[-2]) == (2, problem)
-        assert "rclone" in done.told[-1]
+        assert (result.code, result.told[-2]) == (2, problem)
+        assert "rclone" in result.told[-1]
     assert not fsspec.filesystem("memory").exists("/bucket")
     assert not [*Path().glob("*:")]
 
@@ -239,11 +239,11 @@ def in_zst(content):
 
 
 def in_parquet(content):
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
     file = io.BytesIO()
-    parquet.write_table(
-        arrow.Table.from_pylist([json.loads(line) for line in content.splitlines()]), file
-    )
+    rows = [json.loads(line) for line in content.splitlines()]
+    parquet.write_table(arrow.Table.from_pylist(rows), file)
     return file.getvalue()
 
 
@@ -269,11 +269,12 @@ def test_a_file_at_a_url_is_read(run, case, tmp_path):
     Path("rows.jsonl").write_text(case.good)
     url = f"memory://{tmp_path.name}/rows.jsonl"
     fsspec.filesystem("memory").pipe(url, case.good.encode())
-    local, far = run(case, "rows.jsonl"), run(case, url)
+    local = run(case, "rows.jsonl")
+    remote = run(case, url)
     missing = run(case, url.replace("rows", "none"))
 
-    assert (far.code, problems(far)) == (0, []), far.err
-    assert case.names_files or far.out.replace(url.encode(), b"rows.jsonl") == local.out
+    assert (remote.code, problems(remote)) == (0, []), remote.err
+    assert case.names_files or remote.out.replace(url.encode(), b"rows.jsonl") == local.out
     assert (missing.code, missing.told[-1]) == (
         66,
         f"sentkit {case.words}: {url.replace('rows', 'none')}: no such file, or access is denied",
@@ -303,12 +304,12 @@ def test_a_bug_is_one_line_and_70(run, case, monkeypatch):
         raise ZeroDivisionError("a mistake\nat https://user:word@host/x?token=1")
 
     monkeypatch.setattr("sentkit.formats.rows.lines.line_blocks", broken)
-    done = run(case, "-", stdin=case.good)
+    result = run(case, "-", stdin=case.good)
     verbose = run(case, "-", "-v", stdin=case.good)
     line = f"sentkit {case.words}: a bug in sentkit: ZeroDivisionError: a mistake"
 
-    assert (done.code, verbose.code) == (70, 70)
-    assert problems(done) == [line, "  run it again with -v, and report the traceback"]
+    assert (result.code, verbose.code) == (70, 70)
+    assert problems(result) == [line, "  run it again with -v, and report the traceback"]
     assert verbose.told[-2:] == [line, "  please report it with the traceback"]
     assert "Traceback (most recent call last):" in verbose.told
     assert "at https://host/x?..." in verbose.told
@@ -323,25 +324,24 @@ def test_bad_rows_can_be_rejected(run, case, tmp_path):
     It is also written if there are no good rows, which is an error.
     """
     spoilt = "[1]\n" + case.good + case.bad + "\n" + case.good
-    done = run(case, "-", "--rejects", "bad.jsonl", stdin=spoilt)
+    result = run(case, "-", "--rejects", "bad.jsonl", stdin=spoilt)
     first, second = map(json.loads, (tmp_path / "bad.jsonl").read_text().splitlines())
     line = 2 + case.good.count("\n")
 
-    assert done.code == 0
-    assert (
-        done.out == run(case, "-", stdin=f"\n{case.good}\n{case.good}").out
-    )  # with the same line numbers
+    assert result.code == 0
+    # Blank lines give the good rows the same line numbers.
+    assert result.out == run(case, "-", stdin=f"\n{case.good}\n{case.good}").out
     assert first == {"file": "-", "line": 1, "reason": NO_OBJECT, "row": "[1]"}
     assert second == {"file": "-", "line": line, "reason": case.problem, "row": case.bad}
     counted = f"bad rows written to bad.jsonl: 2; the first is -:1: {NO_OBJECT}"
-    assert f"sentkit {case.words}: warning: {counted}" in done.told
+    assert f"sentkit {case.words}: warning: {counted}" in result.told
     none = run(case, "-", "--rejects", "all.jsonl", stdin="[1]\n[2]\n")
     assert (none.code, none.out) == (65, b"")
     assert none.told[-1] == f"sentkit {case.words}: no rows in standard input"
     assert (tmp_path / "all.jsonl").read_text().count("\n") == 2
 
 
-FOUND = {  # a command -> a good row, and its output field
+OUTPUT_FIELDS = {  # a command -> a good row, and its output field
     "encode": ('{"text":"a"}', '"embedding":[1]'),
     "encode --on-truncate mark": ('{"text":"a"}', '"n_tokens":1'),
     "score": (PAIR.strip() % 1, '"similarity":1'),
@@ -354,20 +354,21 @@ FOUND = {  # a command -> a good row, and its output field
 }
 
 
-@pytest.mark.parametrize("line", FOUND)
+@pytest.mark.parametrize("line", OUTPUT_FIELDS)
 def test_a_row_with_the_output_field_is_a_bad_row(sentkit, line, tmp_path):
     """The writer's bad rows go the way of the reader's."""
-    command, (good, field) = line.split(), FOUND[line]
+    command = line.split()
+    good, field = OUTPUT_FIELDS[line]
     bad = f"{good[:-1]},{field}}}"
     (tmp_path / "corpus.jsonl").write_text('{"text":"c","embedding":[0,1]}\n')
     refused = sentkit(*command, stdin=f"{good}\n{bad}\n{good}\n")
     replaced = sentkit(*command, "--replace", stdin=f"{bad}\n")
-    done = sentkit(*command, "--rejects", "bad.jsonl", stdin=f"{good}\n{bad}\n{good}\n")
+    result = sentkit(*command, "--rejects", "bad.jsonl", stdin=f"{good}\n{bad}\n{good}\n")
     (reject,) = map(json.loads, (tmp_path / "bad.jsonl").read_text().splitlines())
 
     assert refused.code == 65
     assert "-:2: " in refused.err
     assert " already exists" in refused.err
-    assert (done.code, reject["line"], reject["row"]) == (0, 2, bad)
+    assert (result.code, reject["line"], reject["row"]) == (0, 2, bad)
     assert (replaced.code, len(replaced.rows)) == (0, 1)
-    assert done.out == sentkit(*command, stdin=f"{good}\n\n{good}\n").out
+    assert result.out == sentkit(*command, stdin=f"{good}\n\n{good}\n").out

@@ -19,55 +19,62 @@ def saved(name, vectors):
 
 def numbered(vectors):
     return [
-        {"id": n, "text": f"t{n}", "embedding": each.tolist()} for n, each in enumerate(vectors)
+        {"id": n, "text": f"t{n}", "embedding": vector.tolist()} for n, vector in enumerate(vectors)
     ]
 
 
-def by_loop(left, right, top):
-    sides = [
-        [[COSINE(a, b) for b in side] for a in side] for side in (left.tolist(), right.tolist())
-    ]
+def cosines_within(vectors):
+    rows = vectors.tolist()
+    return [[COSINE(row, other) for other in rows] for row in rows]
+
+
+def by_loop(a, b, top):
+    """The shares of common neighbours, and the similarities of all pairs in `a` and in `b`."""
+    cosines_a = cosines_within(a)
+    cosines_b = cosines_within(b)
     shares = []
-    for n in range(len(left)):
-        others = [m for m in range(len(left)) if m != n]
-        near, same = (set(sorted(others, key=lambda m: -side[n][m])[:top]) for side in sides)
-        shares.append(len(near & same) / top)
-    pairs = itertools.combinations(range(len(left)), 2)
-    return shares, np.array([[side[a][b] for side in sides] for a, b in pairs]).T
+    for n in range(len(a)):
+        other_rows = [m for m in range(len(a)) if m != n]
+        near_a = sorted(other_rows, key=lambda m: -cosines_a[n][m])[:top]
+        near_b = sorted(other_rows, key=lambda m: -cosines_b[n][m])[:top]
+        shares.append(len({*near_a} & {*near_b}) / top)
+    pairs = [*itertools.combinations(range(len(a)), 2)]
+    similarities = [[cosines[n][m] for n, m in pairs] for cosines in (cosines_a, cosines_b)]
+    return shares, np.array(similarities)
 
 
 @pytest.mark.parametrize("form", ["rows.jsonl", "rows.safetensors", "rows.npy"])
 def test_the_report_equals_a_loop(sentkit, tmp_path, form):
     """60 vectors with noise; B is read from rows, a vector file, and an array of float64."""
-    left = normal_rows(60, 7)
-    right = (1.01 * left + 0.2 * normal_rows(60, 7, seed=1)).astype(np.float32)
-    right[:3] = left[:3]
-    (tmp_path / "a.jsonl").write_text(in_jsonl(*numbered(left)))
-    (tmp_path / "rows.jsonl").write_text(in_jsonl(*numbered(right)))
-    saved("rows.npy", right.astype(np.float64))
+    vectors_a = normal_rows(60, 7)
+    vectors_b = (1.01 * vectors_a + 0.2 * normal_rows(60, 7, seed=1)).astype(np.float32)
+    vectors_b[:3] = vectors_a[:3]
+    (tmp_path / "a.jsonl").write_text(in_jsonl(*numbered(vectors_a)))
+    (tmp_path / "rows.jsonl").write_text(in_jsonl(*numbered(vectors_b)))
+    saved("rows.npy", vectors_b.astype(np.float64))
     assert sentkit("cat", "rows.jsonl", "-o", "rows.safetensors").code == 0
     (record,) = sentkit("diff", "a.jsonl", form, "--worst", 4, "--top", 5).rows
-    rows = list(zip(left.tolist(), right.tolist(), strict=True))
+    rows = list(zip(vectors_a.tolist(), vectors_b.tolist(), strict=True))
     cosines = [COSINE(a, b) for a, b in rows]
     norms = [math.sqrt(sum(y * y for y in b) / sum(x * x for x in a)) for a, b in rows]
-    shares, pairs = by_loop(left, right, 5)
-    ranks = pairs.argsort(axis=1).argsort(axis=1)
+    shares, similarities = by_loop(vectors_a, vectors_b, 5)
+    ranks = similarities.argsort(axis=1).argsort(axis=1)
     order = sorted(range(60), key=lambda n: cosines[n])
 
     assert (record["vectors"], record["equal"], record["a"]["width"]) == (60, 3, 7)
     assert record["cosine"]["lowest"] == pytest.approx(min(cosines), abs=1e-6)
     assert record["cosine"]["mean"] == pytest.approx(sum(cosines) / 60, abs=1e-6)
     assert 1 - record["cosine"]["p1"] == pytest.approx(1 - min(cosines), rel=1e-6)
-    assert record["largest_difference"] == pytest.approx(np.abs(left - right).max(), rel=1e-5)
+    largest = np.abs(vectors_a - vectors_b).max()
+    assert record["largest_difference"] == pytest.approx(largest, rel=1e-5)
     ratios = [min(norms), sum(norms) / 60, max(norms)]
     assert list(record["norm_ratio"].values()) == pytest.approx(ratios, rel=1e-5)
     overlap = {"mean": pytest.approx(sum(shares) / 60), "lowest": pytest.approx(min(shares))}
     assert record["neighbours"] == {"rows": 60, "top": 5, **overlap}
     assert record["similarities"]["pairs"] == 60 * 59 // 2
     assert record["similarities"]["spearman"] == pytest.approx(np.corrcoef(ranks)[0, 1], rel=1e-6)
-    assert [(each["row"], each["text"]) for each in record["worst"]] == [
-        (n + 1, f"t{n}") for n in order[:4]
-    ]
+    worst = [(row["row"], row["text"]) for row in record["worst"]]
+    assert worst == [(n + 1, f"t{n}") for n in order[:4]]
 
 
 def test_a_file_with_itself_is_exactly_1(sentkit, tmp_path):
@@ -89,10 +96,10 @@ def test_a_rotation_keeps_neighbours(sentkit, extra):
     vectors = np.repeat(normal_rows(40, 8), 2, axis=0)
     rotation, _ = np.linalg.qr(np.random.default_rng(1).standard_normal((8, 8)))
     rotated = np.hstack([vectors @ rotation, np.zeros((80, extra))])
-    done = sentkit(
+    result = sentkit(
         "diff", saved("a.npy", vectors), saved("b.npy", rotated), "--top", 3, "--worst", 2
     )
-    (record,) = done.rows
+    (record,) = result.rows
 
     assert (record["neighbours"]["lowest"], record["similarities"]["spearman"]) == (
         1,
@@ -109,19 +116,22 @@ def test_the_sample_is_a_part_of_all_rows(sentkit, monkeypatch):
     """
     monkeypatch.setattr(differences, "PAIRS", 50)
     monkeypatch.setattr("sentkit.commands.diff.SAMPLE", 20)
-    left, right = normal_rows(100, 4), normal_rows(100, 4, seed=2)
-    (record,) = sentkit("diff", saved("a.npy", left), saved("b.npy", right)).rows
+    a = normal_rows(100, 4)
+    b = normal_rows(100, 4, seed=2)
+    (record,) = sentkit("diff", saved("a.npy", a), saved("b.npy", b)).rows
+    labels = np.array([{"row": n} for n in range(20)])
     counts = np.zeros(20)
     for seed in range(1000):
-        sample, random = differences.Lowest(5), np.random.default_rng(seed)
-        rows = differences.Matches(np.array([{"row": n} for n in range(20)]), left[:20], right[:20])
-        for part in (rows[:3], rows[3:4], rows[4:]):
-            sample.add(random.random(len(part)), part)
-        _, kept = sample.result()
-        places = [label["row"] for label in kept.labels]
-        counts[places] += 1
-        assert (kept.a == left[places]).all()
-        assert (kept.b == right[places]).all()
+        sample = differences.Lowest(5)
+        random = np.random.default_rng(seed)
+        matches = differences.Matches(labels, a[:20], b[:20])
+        for block in (matches[:3], matches[3:4], matches[4:]):
+            sample.add(random.random(len(block)), block)
+        _, sampled = sample.result()
+        rows = [label["row"] for label in sampled.labels]
+        counts[rows] += 1
+        assert (sampled.a == a[rows]).all()
+        assert (sampled.b == b[rows]).all()
 
     assert (record["neighbours"]["rows"], record["similarities"]["pairs"]) == (20, 50)
     assert counts.sum() == 5000
@@ -131,13 +141,14 @@ def test_the_sample_is_a_part_of_all_rows(sentkit, monkeypatch):
 @pytest.mark.parametrize("form", ["b.jsonl", "b.safetensors"])
 def test_rows_match_by_a_field(sentkit, tmp_path, form):
     """In any order; rows of one side only are counted. The worst rows have the field."""
-    left, right = normal_rows(12, 3), normal_rows(12, 3, seed=1)
+    a = normal_rows(12, 3)
+    b = normal_rows(12, 3, seed=1)
     order = np.random.default_rng(0).permutation(np.arange(2, 12))
-    (tmp_path / "a.jsonl").write_text(in_jsonl(*numbered(left)[:10]))
-    (tmp_path / "b.jsonl").write_text(in_jsonl(*(numbered(right)[n] for n in order)))
+    (tmp_path / "a.jsonl").write_text(in_jsonl(*numbered(a)[:10]))
+    (tmp_path / "b.jsonl").write_text(in_jsonl(*(numbered(b)[n] for n in order)))
     assert sentkit("cat", "b.jsonl", "-o", "b.safetensors").code == 0
     (record,) = sentkit("diff", "a.jsonl", form, "--key", "id", "--worst", 1).rows
-    cosines = {n: COSINE(left[n].tolist(), right[n].tolist()) for n in range(2, 10)}
+    cosines = {n: COSINE(a[n].tolist(), b[n].tolist()) for n in range(2, 10)}
     worst = min(cosines, key=cosines.get)
 
     assert (record["vectors"], record["only_a"], record["only_b"]) == (8, 2, 2)
@@ -191,16 +202,18 @@ def test_limits_and_refusals(sentkit, tmp_path, flags, code, problem):
     pair = {"embedding_a": [1, 0], "embedding_b": [1, 0]}
     files = {"a": rows, "other": [rows[0], {**rows[1], "text": "x"}], "twice": [rows[0], rows[0]]}
     files |= {"far": [{**rows[0], "id": 7}], "none": [{"embedding": [1, 0]}], "pair": [pair, pair]}
-    for name, each in files.items():
-        (tmp_path / f"{name}.jsonl").write_text(in_jsonl(*each))
+    for name, content in files.items():
+        (tmp_path / f"{name}.jsonl").write_text(in_jsonl(*content))
     first = "a.jsonl" if ".jsonl" in flags and flags != "pair.jsonl" else "a.npy"
-    done = sentkit("diff", first, *flags.split())
+    result = sentkit("diff", first, *flags.split())
 
-    assert done.code == code
+    assert result.code == code
     assert (
-        done.told == [] if problem is None else done.told[0].startswith(f"sentkit diff: {problem}")
+        result.told == []
+        if problem is None
+        else result.told[0].startswith(f"sentkit diff: {problem}")
     )
-    assert bool(done.out) == (code in (0, 1))
+    assert bool(result.out) == (code in (0, 1))
 
 
 def test_arrays_become_rows_and_vector_files(sentkit):

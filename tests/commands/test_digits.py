@@ -33,8 +33,10 @@ def test_no_report_prints_more(sentkit, tmp_path, arguments):
         for n, (a, b) in enumerate(pairwise(vectors))
     ]
     write_rows(tmp_path, {"sentences": rows, "pairs": pairs})
-    done = sentkit(*arguments)
-    digits = [match[1].replace(".", "").strip("0") for match in NUMBER.finditer(done.out.decode())]
+    result = sentkit(*arguments)
+    digits = [
+        match[1].replace(".", "").strip("0") for match in NUMBER.finditer(result.out.decode())
+    ]
 
-    assert done.code == 0
+    assert result.code == 0
     assert max(map(len, digits)) == 7

@@ -41,24 +41,27 @@ def token_vectors(tiny):
 
     model = transformers.AutoModel.from_pretrained(tiny, dtype=torch.float64).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tiny)
-    first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
+    cls = tokenizer.cls_token_id
+    sep = tokenizer.sep_token_id
     with torch.no_grad():
-        ids = torch.tensor([[first, number, last] for number in range(len(tokenizer))])
+        ids = torch.tensor([[cls, token, sep] for token in range(len(tokenizer))])
         vectors = model(input_ids=ids).last_hidden_state.mean(1).numpy()
     return vectors, lambda text: tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
 def unit_means(table, ids, factors):
-    vectors = np.stack(
-        [sum(factors[n] * table[n] for n in each) / len(each) for each in map(ids, TEXTS)]
-    )
+    means = []
+    for text in TEXTS:
+        tokens = ids(text)
+        means.append(sum(factors[token] * table[token] for token in tokens) / len(tokens))
+    vectors = np.stack(means)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def encoded(sentkit, folder):
-    done = sentkit("encode", "-m", folder, "-q", stdin="\n".join(TEXTS))
-    assert done.code == 0
-    return done.vectors()
+    result = sentkit("encode", "-m", folder, "-q", stdin="\n".join(TEXTS))
+    assert result.code == 0
+    return result.vectors()
 
 
 def test_sif_vectors_are_those_of_plain_loops(sentkit, tiny, token_vectors):
@@ -68,20 +71,21 @@ def test_sif_vectors_are_those_of_plain_loops(sentkit, tiny, token_vectors):
     total = sum(counts.values())
     factors = {number: FREE / (FREE + count / total) for number, count in counts.items()}
     flags = ("--weights", "sif", "-m", tiny, "--dim", table.shape[1], "-o", "table")
-    done = sentkit("distill-static", *flags, stdin="\n".join(TEXTS))
-    expected, found = unit_means(table - table.mean(0), ids, factors), encoded(sentkit, "table")
+    result = sentkit("distill-static", *flags, stdin="\n".join(TEXTS))
+    expected = unit_means(table - table.mean(0), ids, factors)
+    vectors = encoded(sentkit, "table")
 
-    assert done.code == 0
-    assert done.rows[0]["rows"] == 4
-    np.testing.assert_allclose(found @ found.T, expected @ expected.T, rtol=0, atol=2e-4)
+    assert result.code == 0
+    assert result.rows[0]["rows"] == 4
+    np.testing.assert_allclose(vectors @ vectors.T, expected @ expected.T, rtol=0, atol=2e-4)
 
 
 def test_fewer_components_are_those_of_a_decomposition(sentkit, tiny, token_vectors):
     table, ids = token_vectors
-    left, values, _ = np.linalg.svd(table - table.mean(0), full_matrices=False)
-    done = sentkit("distill-static", "-m", tiny, "--weights", "none", "--dim", 3, "-o", "table")
-    found = encoded(sentkit, "table")
-    expected = unit_means((left * values)[:, :3], ids, np.ones(len(table)))
+    directions, values, _ = np.linalg.svd(table - table.mean(0), full_matrices=False)
+    result = sentkit("distill-static", "-m", tiny, "--weights", "none", "--dim", 3, "-o", "table")
+    vectors = encoded(sentkit, "table")
+    expected = unit_means((directions * values)[:, :3], ids, np.ones(len(table)))
     report = {
         "model": "table",
         "method": "distill-static",
@@ -90,8 +94,8 @@ def test_fewer_components_are_those_of_a_decomposition(sentkit, tiny, token_vect
         "dim": 3,
     }
 
-    assert done.rows[0] == {**report, "parents": done.rows[0]["parents"]}
-    np.testing.assert_allclose(found @ found.T, expected @ expected.T, rtol=0, atol=2e-4)
+    assert result.rows[0] == {**report, "parents": result.rows[0]["parents"]}
+    np.testing.assert_allclose(vectors @ vectors.T, expected @ expected.T, rtol=0, atol=2e-4)
 
 
 def test_a_last_normalization_is_left_out(sentkit, tiny, tmp_path):
@@ -99,14 +103,12 @@ def test_a_last_normalization_is_left_out(sentkit, tiny, tmp_path):
     table.
     """
     sentkit("export", "-q", "-m", tiny, "--readout", "mean", "--normalize", "-o", "unit")
-    done = [
-        sentkit("distill-static", "-m", model, "-o", f"from_{n}")
-        for n, model in enumerate((tiny, "unit"))
-    ]
-    one, other = (tmp_path / f"from_{n}/model.safetensors" for n in range(2))
+    of_tiny = sentkit("distill-static", "-m", tiny, "-o", "from_tiny")
+    of_unit = sentkit("distill-static", "-m", "unit", "-o", "from_unit")
+    tables = [tmp_path / f"from_{name}/model.safetensors" for name in ("tiny", "unit")]
 
-    assert [each.code for each in done] == [0, 0]
-    assert one.read_bytes() == other.read_bytes()
+    assert (of_tiny.code, of_unit.code) == (0, 0)
+    assert tables[0].read_bytes() == tables[1].read_bytes()
 
 
 @pytest.mark.parametrize("library", ["sentence_transformers", "model2vec"])

@@ -28,7 +28,8 @@ def rows(tmp_path, monkeypatch):
 
 
 def vectors_of(path):
-    return np.asarray(VectorFile(str(path)).array()[:])
+    stored = VectorFile(str(path)).array()
+    return np.asarray(stored[:])
 
 
 @pytest.mark.parametrize(
@@ -46,18 +47,18 @@ def test_a_blank_text_has_a_zero_vector_in_every_space(sentkit, rows, flags):
     """The model does not read it: other texts have the vectors that they have without blank
     ones.
     """
-    done = sentkit("encode", "rows.jsonl", *flags, "-o", "rows.safetensors")
+    result = sentkit("encode", "rows.jsonl", *flags, "-o", "rows.safetensors")
     sentkit("encode", "full.jsonl", *flags, "-qo", "full.safetensors")
     counted = COUNTED.replace("are empty", "have no known token") if "static" in flags else COUNTED
-    found = vectors_of("rows.safetensors")
+    vectors = vectors_of("rows.safetensors")
 
-    assert (done.code, [line for line in done.told if "zero" in line]) == (
+    assert (result.code, [line for line in result.told if "zero" in line]) == (
         0,
         [f"sentkit encode: warning: {counted}"],
     )
-    assert not found[BLANK].any()
-    assert found[FULL].any(axis=(1, 2)).all()
-    np.testing.assert_allclose(found[FULL], vectors_of("full.safetensors"), atol=1e-6)
+    assert not vectors[BLANK].any()
+    assert vectors[FULL].any(axis=(1, 2)).all()
+    np.testing.assert_allclose(vectors[FULL], vectors_of("full.safetensors"), atol=1e-6)
 
 
 def test_transforms_keep_zero_vectors(sentkit, rows):
@@ -68,31 +69,31 @@ def test_transforms_keep_zero_vectors(sentkit, rows):
         sentkit(
             "whiten", "apply", "rows.safetensors", "-t", "t.safetensors", "-fo", "moved.safetensors"
         )
-        found = vectors_of("moved.safetensors")
+        moved = vectors_of("moved.safetensors")
         with pytest.warns(UserWarning, match="2 of 6 texts are empty"):
-            own = Encoder(transform="t.safetensors", precision="fp32").encode(TEXTS)
+            encoded = Encoder(transform="t.safetensors", precision="fp32").encode(TEXTS)
 
-        assert not found[BLANK].any()
-        np.testing.assert_allclose(own, found[:, 0], atol=1e-4)
-        assert found[FULL].any(axis=(1, 2)).all()
+        assert not moved[BLANK].any()
+        np.testing.assert_allclose(encoded, moved[:, 0], atol=1e-4)
+        assert moved[FULL].any(axis=(1, 2)).all()
 
 
 def test_pairs_sides_readouts_and_reused_vectors(sentkit, rows):
     pairs = [{"text_a": a, "text_b": b} for a, b in pairwise(TEXTS)]
     Path("pairs.jsonl").write_text(in_jsonl(*pairs))
-    zero = [[not text.strip() for text in pair.values()] for pair in pairs]
+    is_blank = [[not text.strip() for text in pair.values()] for pair in pairs]
     for flags in ((), ("--prompt", "a=query: ,b=")):
-        done = sentkit("encode", "pairs.jsonl", *flags)
-        found = [[not any(row[f"embedding_{side}"]) for side in "ab"] for row in done.rows]
-        assert found == zero
-        assert "4 of 10 texts are empty" in done.err
+        result = sentkit("encode", "pairs.jsonl", *flags)
+        is_zero = [[not any(row[f"embedding_{side}"]) for side in "ab"] for row in result.rows]
+        assert is_zero == is_blank
+        assert "4 of 10 texts are empty" in result.err
     sentkit("encode", "rows.jsonl", "--readout", "mean,cls", "-qo", "sweep")
     sweep = [vectors_of(path)[BLANK] for path in sorted(Path("sweep").iterdir())]
-    assert [each.any() for each in sweep] == [False, False]
+    assert [vectors.any() for vectors in sweep] == [False, False]
 
     sentkit("encode", "rows.jsonl", "-qo", "old.safetensors")
-    done = sentkit("encode", "rows.jsonl", "--reuse", "old.safetensors", "-o", "new.safetensors")
-    assert "reused rows: 6, encoded: 0, no longer needed: 0" in done.err
+    result = sentkit("encode", "rows.jsonl", "--reuse", "old.safetensors", "-o", "new.safetensors")
+    assert "reused rows: 6, encoded: 0, no longer needed: 0" in result.err
     np.testing.assert_array_equal(vectors_of("new.safetensors"), vectors_of("old.safetensors"))
 
 
@@ -157,7 +158,7 @@ def test_clusters_omit_zero_vectors(sentkit, rows):
     for name in ("rows", "full"):
         sentkit("encode", f"{name}.jsonl", "-qo", f"{name}.safetensors")
     both = [sentkit("cluster", f"{name}.safetensors", "-k", "3") for name in ("rows", "full")]
-    labels = [[row["cluster"] for row in done.rows] for done in both]
+    labels = [[row["cluster"] for row in result.rows] for result in both]
     counts = [
         sentkit("cluster", f"{name}.safetensors", "-k", "2..3", "--json").rows
         for name in ("rows", "full")

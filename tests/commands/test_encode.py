@@ -26,8 +26,8 @@ slow = pytest.mark.slow
 
 @pytest.fixture
 def encode(sentkit, tiny):
-    def run(*arguments, model=tiny, **given):
-        return sentkit("encode", "-q", "-m", model, "--readout", "mean", *arguments, **given)
+    def run(*arguments, model=tiny, **options):
+        return sentkit("encode", "-q", "-m", model, "--readout", "mean", *arguments, **options)
 
     return run
 
@@ -48,11 +48,12 @@ def test_minilm_has_the_vectors_of_transformers(sentkit, minilm, sentences):
     """The declared pipeline of the real all-MiniLM-L6-v2: mean over the mask, cut at 256, unit
     length.
     """
-    expected = unit(masked_means(str(find_model(minilm)), sentences, 256))
-    done = sentkit("encode", "-m", minilm, "--precision", "fp32", stdin="\n".join(sentences))
+    folder = str(find_model(minilm))
+    expected = unit(masked_means(folder, sentences, 256))
+    result = sentkit("encode", "-m", minilm, "--precision", "fp32", stdin="\n".join(sentences))
 
-    assert done.code == 0
-    assert np.abs(done.vectors() - expected).max() < CLOSE
+    assert result.code == 0
+    assert np.abs(result.vectors() - expected).max() < CLOSE
 
 
 def test_nano_has_the_vectors_of_both_libraries(sentkit, sentences, bundled):
@@ -60,18 +61,19 @@ def test_nano_has_the_vectors_of_both_libraries(sentkit, sentences, bundled):
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(str(bundled), device="cpu", model_kwargs={"dtype": torch.float32})
-    done = sentkit("encode", "--precision", "fp32", stdin="\n".join(sentences))
+    result = sentkit("encode", "--precision", "fp32", stdin="\n".join(sentences))
 
-    assert np.abs(done.vectors() - masked_means(bundled, sentences, 512)).max() < CLOSE
-    assert np.abs(done.vectors() - model.encode(sentences)).max() < CLOSE
+    assert np.abs(result.vectors() - masked_means(bundled, sentences, 512)).max() < CLOSE
+    assert np.abs(result.vectors() - model.encode(sentences)).max() < CLOSE
 
 
 @pytest.mark.parametrize("model", [pytest.param("minilm", marks=slow), "bundled"])
 def test_a_row_has_the_same_vector_alone_and_in_a_batch(sentkit, sentences, model, request):
     """Beside others, beside a text of 300 words, and in a batch of one."""
     texts = "\n".join([" ".join(sentences)[:1500], *sentences])
-    run = ("encode", "-q", "-m", request.getfixturevalue(model), "--precision", "fp32")
-    together, alone = (sentkit(*run, *flags, stdin=texts) for flags in ((), ("--batch-tokens", 1)))
+    command = ("encode", "-q", "-m", request.getfixturevalue(model), "--precision", "fp32")
+    together = sentkit(*command, stdin=texts)
+    alone = sentkit(*command, "--batch-tokens", 1, stdin=texts)
 
     assert np.abs(together.vectors() - alone.vectors()).max() < CLOSE
 
@@ -81,18 +83,19 @@ def test_bf16_stays_near_fp32(sentkit, sts):
     space.
     """
     lines = (sts / "stsb.dev.jsonl").read_bytes().splitlines(keepends=True)[::15]
-    runs = [
-        sentkit("encode", "--precision", each, stdin=b"".join(lines)) for each in ("fp32", "bf16")
-    ]
-    exact, rough = (
-        np.concatenate([done.vectors("embedding_a"), done.vectors("embedding_b")]).astype(
-            np.float64
-        )
-        for done in runs
-    )
-    for centre in (0, exact.mean(0)):
-        assert (unit(exact - centre) * unit(rough - centre)).sum(1).min() >= 0.9998
-    assert len({done.rows[0]["_emb"] for done in runs}) == 1
+    vectors = {}
+    spaces = set()
+    for precision in ("fp32", "bf16"):
+        result = sentkit("encode", "--precision", precision, stdin=b"".join(lines))
+        sides = [result.vectors("embedding_a"), result.vectors("embedding_b")]
+        vectors[precision] = np.concatenate(sides).astype(np.float64)
+        spaces.add(result.rows[0]["_emb"])
+
+    for centre in (0, vectors["fp32"].mean(0)):
+        exact = unit(vectors["fp32"] - centre)
+        rounded = unit(vectors["bf16"] - centre)
+        assert (exact * rounded).sum(1).min() >= 0.9998
+    assert len(spaces) == 1
 
 
 @pytest.fixture
@@ -125,21 +128,22 @@ def test_published_scores_are_reached(sentkit, request, sts, model, name, measur
     folder = request.getfixturevalue(model) if model in ("minilm", "potion") else model
     flags = ("--precision", "fp32") if model in ("nano", "minilm") else ()
     encoded = sentkit("encode", "-m", folder, *flags, "--vectors", "base64", sts / f"{name}.jsonl")
-    done = sentkit("score", "--gold", "score", stdin=encoded.out)
+    result = sentkit("score", "--gold", "score", stdin=encoded.out)
 
-    assert (encoded.err, done.err) == ("", "")
-    assert done.rows[0][measure] == pytest.approx(value, abs=near)
+    assert (encoded.err, result.err) == ("", "")
+    assert result.rows[0][measure] == pytest.approx(value, abs=near)
 
 
 def test_numbers_are_cut_before_unit_length(encode, sentkit, tiny):
     """With --normalize, and where the checkpoint asks for unit length itself."""
-    expected = unit(encode(stdin="a cat\na dog").vectors()[:, :5].astype(np.float64))
+    vectors = encode(stdin="a cat\na dog").vectors()
+    expected = unit(vectors[:, :5].astype(np.float64))
     flagged = encode("--dim", 5, "--normalize", stdin="a cat\na dog")
     sentkit("export", "-m", tiny, "--readout", "mean", "--normalize", "-o", "unit")
     declared = sentkit("encode", "-m", "unit", "--dim", 5, stdin="a cat\na dog")
 
-    for done in (flagged, declared):
-        assert np.abs(done.vectors() - expected).max() < 1e-6
+    for result in (flagged, declared):
+        assert np.abs(result.vectors() - expected).max() < 1e-6
     assert flagged.rows[0]["_emb"].split(":")[1] == declared.rows[0]["_emb"].split(":")[1]
 
 
@@ -150,21 +154,19 @@ def test_the_space_is_of_what_changes_the_vectors(sentkit, tiny, other, copy_of)
     (heads / "config.json").write_text(json.dumps(config | {"num_attention_heads": 4}))
 
     def space(*flags, model=tiny):
-        return (
-            sentkit("encode", "-q", "-m", model, *flags, stdin="a cat")
-            .rows[0]["_emb"]
-            .partition(":")[2]
-        )
+        [row] = sentkit("encode", "-q", "-m", model, *flags, stdin="a cat").rows
+        return row["_emb"].partition(":")[2]
 
     same = {
         space(*flags)
         for flags in ((), ("--prompt", "x "), ("--max-length", 9), ("--batch-tokens", 7))
     }
     changed = (("--readout", "cls"), ("--readout", "pooler"), ("--normalize",), ("--dim", 4))
-    others = {space(model=model) for model in (other, heads)} | {space(*flags) for flags in changed}
+    other_spaces = {space(model=model) for model in (other, heads)}
+    other_spaces |= {space(*flags) for flags in changed}
 
     assert same == {space("--readout", "mean")}
-    assert len(same | others) == 7
+    assert len(same | other_spaces) == 7
 
 
 def test_a_sweep_writes_the_files_of_separate_runs(encode, sentkit, tmp_path, sentences):
@@ -176,7 +178,8 @@ def test_a_sweep_writes_the_files_of_separate_runs(encode, sentkit, tmp_path, se
     encode(*exact, "--readout", "L*:cls,L*:mean,L*:max", "-o", "sweep", stdin="\n".join(texts))
     names = sorted(path.name for path in (tmp_path / "sweep").iterdir())
 
-    assert names == [f"L0{k}-{how}.safetensors" for k in range(4) for how in ("cls", "max", "mean")]
+    poolings = ("cls", "max", "mean")
+    assert names == [f"L0{k}-{pooling}.safetensors" for k in range(4) for pooling in poolings]
     for name in names:
         swept = sentkit("cat", f"sweep/{name}")
         readout = f"L{name[2]}:{name[4:].partition('.')[0]}"
@@ -194,22 +197,23 @@ def test_wk_and_its_windows_are_different_spaces(sentkit):
         "L0+L1+L2+L3+L4:wk-clip",
         "L0+L1+L2+L3+L4:mean",
     ]
-    done = [
-        sentkit("encode", "--readout", each, stdin="a cat\nthe dog runs home") for each in readouts
-    ]
-    labels, hashes = zip(*(each.rows[0]["_emb"].rsplit(":", 1) for each in done), strict=True)
+    texts = "a cat\nthe dog runs home"
+    results = [sentkit("encode", "--readout", readout, stdin=texts) for readout in readouts]
+    spaces = [result.rows[0]["_emb"].rsplit(":", 1) for result in results]
+    labels = [label for label, _ in spaces]
+    hashes = {digest for _, digest in spaces}
 
-    assert done[0].out == done[1].out
-    assert labels[::2] == ("nano/L0+L1+L2+L3+L4:wk", "nano/L0+L1+L2+L3+L4:wk-clip")
-    assert len(set(hashes)) == 3
-    assert np.abs(done[0].vectors() - done[2].vectors()).max() > 1e-4
+    assert results[0].out == results[1].out
+    assert labels[::2] == ["nano/L0+L1+L2+L3+L4:wk", "nano/L0+L1+L2+L3+L4:wk-clip"]
+    assert len(hashes) == 3
+    assert np.abs(results[0].vectors() - results[2].vectors()).max() > 1e-4
 
 
 @pytest.mark.parametrize("flags", [(), ("--store", "int8")])
 def test_a_dry_run_of_a_vector_folder_predicts_blocks_and_bytes(encode, tmp_path, flags):
     """A row of text has 43 bytes, so that 200 of them are 9 blocks of 1,000 bytes."""
-    rows = "a man number {:03} plays a guitar in the park\n"
-    (tmp_path / "in.txt").write_text("".join(map(rows.format, range(200))))
+    rows = [f"a man number {n:03} plays a guitar in the park\n" for n in range(200)]
+    (tmp_path / "in.txt").write_text("".join(rows))
     command = ("in.txt", "-o", "D/", "--block-bytes", 1000, *flags)
     [plan] = encode(*command, "-n").rows
     shards = [encode(*command, "-n", "--shard", f"{number}/4").rows[0] for number in range(1, 5)]
@@ -242,13 +246,13 @@ def test_a_dry_run_of_a_shard_without_blocks_says_so(sentkit, tmp_path, name):
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
     command = ("encode", name, "-n", "-m", "static", "-o", "D/", "--block-bytes", 1000)
     blocks = 14 if name.endswith("gz") else 9
-    done = sentkit(*command, "--shard", "90/100")
+    result = sentkit(*command, "--shard", "90/100")
 
-    assert {"rows": 0, "tokens": 0, "blocks": 0, "all_blocks": blocks}.items() <= done.rows[
+    assert {"rows": 0, "tokens": 0, "blocks": 0, "all_blocks": blocks}.items() <= result.rows[
         0
     ].items()
-    assert f"{100 - blocks} of 100 shards have no block: there are {blocks}" in done.err
-    assert f"use --shard I/{blocks}, or smaller --block-bytes" in done.err
+    assert f"{100 - blocks} of 100 shards have no block: there are {blocks}" in result.err
+    assert f"use --shard I/{blocks}, or smaller --block-bytes" in result.err
     one_more = sentkit(*command, "--shard", f"1/{blocks + 1}")
     assert f"1 of {blocks + 1} shards has no block" in one_more.err
     assert one_more.rows[0]["blocks"] == 1
@@ -259,9 +263,9 @@ def test_a_dry_run_of_a_shard_without_blocks_says_so(sentkit, tmp_path, name):
 
 def test_a_dry_run_of_an_input_without_rows_is_an_error(encode, tmp_path):
     (tmp_path / "in.txt").write_text("")
-    done = encode("in.txt", "-n", "-o", "D/")
+    result = encode("in.txt", "-n", "-o", "D/")
 
-    assert (done.code, done.err.splitlines()[-1]) == (65, "sentkit encode: no rows in in.txt")
+    assert (result.code, result.err.splitlines()[-1]) == (65, "sentkit encode: no rows in in.txt")
 
 
 def test_a_dry_run_has_units_of_people_on_a_terminal(on_terminal, sentkit, tmp_path):
@@ -389,7 +393,8 @@ def test_rows_of_chunks_become_rows_of_texts(encode, sentkit, name, output):
 
 def spoil_tokenizer(folder):
     """More word pieces than there are weights for."""
-    arrays, config = load_file(folder / WEIGHTS), json.loads((folder / "config.json").read_text())
+    arrays = load_file(folder / WEIGHTS)
+    config = json.loads((folder / "config.json").read_text())
     words = "embeddings.word_embeddings.weight"
     save_file({**arrays, words: arrays[words][:200]}, folder / WEIGHTS, {"format": "pt"})
     (folder / "config.json").write_text(json.dumps({**config, "vocab_size": 200}))
@@ -430,11 +435,11 @@ def test_what_is_broken_in_a_checkpoint_is_named(
         (folder / spoil[0]).write_text(spoil[1])
     else:
         spoil(folder)
-    done = sentkit("encode", "-q", "-m", folder, stdin="a cat")
+    result = sentkit("encode", "-q", "-m", folder, stdin="a cat")
 
-    assert (done.code, done.out) == (code, b"")
-    assert re.search(problem, done.told[0])
-    assert len(done.told) <= 2
+    assert (result.code, result.out) == (code, b"")
+    assert re.search(problem, result.told[0])
+    assert len(result.told) <= 2
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.safetensors", "-"])
@@ -444,10 +449,10 @@ def test_vectors_of_broken_weights_are_refused(encode, copy_of, tiny, name):
     arrays = load_file(folder / WEIGHTS)
     arrays["embeddings.word_embeddings.weight"][2000:] = np.nan
     save_file(arrays, folder / WEIGHTS, {"format": "pt"})
-    done = encode("-o", name, model=folder, stdin="!\na cat\n")
+    result = encode("-o", name, model=folder, stdin="!\na cat\n")
 
-    assert (done.code, b"null" in done.out, Path(name).exists()) == (65, False, False)
-    assert done.err == "sentkit encode: -:2: a vector contains NaN or infinity\n"
+    assert (result.code, b"null" in result.out, Path(name).exists()) == (65, False, False)
+    assert result.err == "sentkit encode: -:2: a vector contains NaN or infinity\n"
 
 
 @pytest.mark.parametrize(
@@ -456,10 +461,10 @@ def test_vectors_of_broken_weights_are_refused(encode, copy_of, tiny, name):
 def test_a_text_that_is_not_utf_8_is_wrong_usage(sentkit, tiny, command):
     """Python passes such a byte of the command line as a lone surrogate."""
     words = command.split()
-    done = sentkit(*words[:-1], "-m", tiny, f"{words[-1]}=\udcff [X] [MASK]", stdin="a cat")
+    result = sentkit(*words[:-1], "-m", tiny, f"{words[-1]}=\udcff [X] [MASK]", stdin="a cat")
 
     problem = f"sentkit {words[0]}: the {words[-1].removeprefix('--')} is not valid UTF-8"
-    assert (done.code, done.told[0]) == (2, problem)
+    assert (result.code, result.told[0]) == (2, problem)
 
 
 WORDS = "the 1 0 0\ncat 0 2 0\n. 0 0 3\ndog -1 -1 -1\n"
@@ -469,8 +474,9 @@ def test_an_array_of_word_vectors_is_the_same_space(sentkit):
     """Also one in which a word is repeated; the words are in the text file beside it, which is an
     input.
     """
-    names = [line.split()[0] for line in WORDS.splitlines()]
-    rows = np.array([[float(part) for part in line.split()[1:]] for line in WORDS.splitlines()])
+    lines = [line.split() for line in WORDS.splitlines()]
+    names = [name for name, *_ in lines]
+    rows = np.array([[float(number) for number in numbers] for _, *numbers in lines])
     Path("words.txt").write_text(WORDS)
     np.save("a.npy", rows)
     Path("a.txt").write_text("\n".join(names))
@@ -481,13 +487,13 @@ def test_an_array_of_word_vectors_is_the_same_space(sentkit):
         for name in ("words.txt", "a.npy", "b.npy")
     ]
 
-    for done in encoded:  # (the + dog + .) / 3
-        assert done.vectors() == pytest.approx(np.array([[0, 2, 0], [0, -1 / 3, 2 / 3]]))
-    assert len({done.rows[0]["_emb"].partition(":")[2] for done in encoded}) == 1
+    for result in encoded:  # (the + dog + .) / 3
+        assert result.vectors() == pytest.approx(np.array([[0, 2, 0], [0, -1 / 3, 2 / 3]]))
+    assert len({result.rows[0]["_emb"].partition(":")[2] for result in encoded}) == 1
     for output in ("a.npy", "a.txt"):
-        done = sentkit("encode", "-m", "a.npy", "-f", "--rejects", f"./{output}", stdin="cat")
+        result = sentkit("encode", "-m", "a.npy", "-f", "--rejects", f"./{output}", stdin="cat")
         problem = f"sentkit encode: --rejects ./{output}: would overwrite the input {output}"
-        assert (done.code, done.told[0]) == (2, problem)
+        assert (result.code, result.told[0]) == (2, problem)
 
 
 def test_unreadable_words_of_a_table_and_tokens_of_model2vec_are_counted(sentkit, model2vec):

@@ -1,6 +1,7 @@
 """Rows without vectors, or of another space: the advice is a command line that works."""
 
 import shlex
+import shutil
 
 import pytest
 
@@ -10,9 +11,18 @@ NOTES = "a dog\na cat\nthe sea\nships sail\n"
 TITLES = [{"title": "a dog", "label": "x"}, {"title": "a cat", "label": "y"}] * 30
 
 
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """The folder in which `files` keeps what it has made once."""
+    return tmp_path_factory.mktemp("prepared") / "files"
+
+
 @pytest.fixture
-def files(sentkit, tmp_path, tiny, other):
+def files(sentkit, tmp_path, tiny, other, prepared):
     """Texts, vectors of two models, and rows whose texts have another name."""
+    if prepared.exists():
+        shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
+        return
     (tmp_path / "notes.txt").write_text(NOTES)
     (tmp_path / "more.txt").write_text(NOTES)
     (tmp_path / "titles.jsonl").write_text(in_jsonl(*TITLES))
@@ -23,6 +33,7 @@ def files(sentkit, tmp_path, tiny, other):
     assert sentkit("encode", "notes.txt", "-m", other, "-q", "-o", "other.jsonl").code == 0
     assert sentkit("encode", "notes.txt", "-m", "nano", "-q", "-o", "nano.jsonl").code == 0
     assert sentkit("encode", "notes.txt", "-m", "static", "-q", "-o", "static.jsonl").code == 0
+    shutil.copytree(tmp_path, prepared)
 
 
 @pytest.fixture
@@ -31,16 +42,16 @@ def run_line(sentkit):
 
     def run(line, stdin):
         for commands in line.split(" && "):
-            given = stdin
+            piped = stdin
             for command in commands.split(" | "):
                 words = shlex.split(command)
                 if words == ["..."]:
                     continue
                 assert words[0] == "sentkit"
-                done = sentkit(*words[1:], stdin=given)
-                assert done.code == 0, done.err
-                given = done.out
-        return done
+                result = sentkit(*words[1:], stdin=piped)
+                assert result.code == 0, result.err
+                piped = result.out
+        return result
 
     return run
 
@@ -92,10 +103,10 @@ def test_the_advice_for_rows_without_vectors_works(sentkit, run_line, files, tin
     expected = WITHOUT[command].replace("TINY", str(tiny))
     if not expected.startswith("..."):
         expected = f"sentkit {expected}"
-    done = sentkit(*shlex.split(command), stdin=NOTES)
+    result = sentkit(*shlex.split(command), stdin=NOTES)
     start = "  encode the texts first: "
 
-    assert (done.code, done.told[1]) == (65, start + expected)
+    assert (result.code, result.told[1]) == (65, start + expected)
     assert run_line(expected, NOTES).code == 0
 
 
@@ -117,34 +128,34 @@ OTHERS = {  # command lines with vectors of another space -> the advice
 @pytest.mark.parametrize("command", OTHERS, ids=str)
 def test_the_advice_for_vectors_of_another_space_works(sentkit, run_line, files, tiny, command):
     expected = f"sentkit {OTHERS[command]}".replace("TINY", str(tiny))
-    done = sentkit(*shlex.split(command))
+    result = sentkit(*shlex.split(command))
 
-    assert (done.code, done.told[1]) == (65, f"  use one model: {expected}")
+    assert (result.code, result.told[1]) == (65, f"  use one model: {expected}")
     assert run_line(expected, "").code == 0
 
 
 def test_centroids_of_another_space_name_their_model(sentkit, run_line, files, tiny):
     sentkit("cluster", "tiny.safetensors", "-k", 2, "--centroids", "c.jsonl")
-    done = sentkit("cluster", "nano.jsonl", "--from-centroids", "c.jsonl")
+    result = sentkit("cluster", "nano.jsonl", "--from-centroids", "c.jsonl")
 
-    assert done.code == 65
-    assert done.told[1].startswith(
+    assert result.code == 65
+    assert result.told[1].startswith(
         "  use one model: sentkit encode nano.jsonl -m tiny --readout cls --dim 12"
     )
 
 
 def test_a_text_of_another_model_names_that_of_the_corpus(sentkit, files, tiny):
-    done = sentkit("search", "x", "--corpus", "tiny.safetensors", "-m", "static", "-q")
+    result = sentkit("search", "x", "--corpus", "tiny.safetensors", "-m", "static", "-q")
 
     advice = f"  leave out -m, or name the model of tiny.safetensors: -m {tiny}"
-    assert (done.code, done.told[1]) == (65, advice)
+    assert (result.code, result.told[1]) == (65, advice)
 
 
 def test_rows_without_the_name_of_a_space_have_no_known_model(sentkit, tmp_path, files):
     (tmp_path / "bare.jsonl").write_text(in_jsonl({"embedding": [1.0] * 12}))
-    done = sentkit("search", "--queries", "tiny.jsonl", "--corpus", "bare.jsonl")
+    result = sentkit("search", "--queries", "tiny.jsonl", "--corpus", "bare.jsonl")
 
-    assert (done.code, "rows without _emb have no known model" in done.err) == (65, True)
+    assert (result.code, "rows without _emb have no known model" in result.err) == (65, True)
 
 
 @pytest.mark.parametrize(
@@ -169,10 +180,10 @@ def test_rows_without_the_name_of_a_space_have_no_known_model(sentkit, tmp_path,
     ],
 )
 def test_a_missing_field_is_named_with_a_similar_one(sentkit, files, tiny, command, field, advice):
-    done = sentkit(*(str(tiny) if word == "TINY" else word for word in command.split()))
+    result = sentkit(*(str(tiny) if word == "TINY" else word for word in command.split()))
 
-    assert done.code == 65
-    problem, cure = done.told[-2:]
+    assert result.code == 65
+    problem, cure = result.told[-2:]
     assert f'"{field}"' in problem
     assert advice in cure
-    assert "this row has" in done.err
+    assert "this row has" in result.err

@@ -26,30 +26,33 @@ def test_vectors_are_near_fp32_in_the_same_space(model, request, sentkit, senten
     name = request.getfixturevalue("minilm") if model == "minilm" else model
     texts = "\n".join(sentences)
     exact = sentkit("encode", "-m", name, "--precision", "fp32", stdin=texts)
-    done = sentkit("encode", "-m", name, "--precision", "int8", stdin=texts)
+    result = sentkit("encode", "-m", name, "--precision", "int8", stdin=texts)
 
-    assert done.code == 0
-    left, right = done.vectors(), exact.vectors()
-    found = (left * right).sum(1) / np.linalg.norm(left, axis=1) / np.linalg.norm(right, axis=1)
-    assert found.min() > 0.98  # with texts of many scripts
-    assert found.mean() > 0.997
-    assert found.max() < 1 - 1e-7
-    assert {row["_emb"] for row in done.rows} == {exact.rows[0]["_emb"]}
+    assert result.code == 0
+    vectors = result.vectors()
+    expected = exact.vectors()
+    norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(expected, axis=1)
+    cosines = (vectors * expected).sum(1) / norms
+    assert cosines.min() > 0.98  # with texts of many scripts
+    assert cosines.mean() > 0.997
+    assert cosines.max() < 1 - 1e-7
+    assert {row["_emb"] for row in result.rows} == {exact.rows[0]["_emb"]}
 
 
 @needs_integers
 def test_the_loss_is_recorded_and_shown(sentkit, tmp_path, on_terminal, monkeypatch):
     """Queries in fp32 search such a file."""
-    first, second = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    first = tmp_path / "a.safetensors"
+    second = tmp_path / "b.safetensors"
     for path in (first, second):
         assert sentkit("encode", "--precision", "int8", "-o", path, stdin=TEXTS).code == 0
 
     record = json.loads(sentkit("inspect", first, "--json").out)["spec"]
     monkeypatch.setenv("SENTKIT_PRECISION", "fp32")
-    done = sentkit("search", "a dog", "--corpus", first, "--top", "1")
+    result = sentkit("search", "a dog", "--corpus", first, "--top", "1")
 
-    assert done.code == 0
-    assert b"a dog" in done.out
+    assert result.code == 0
+    assert b"a dog" in result.out
     assert first.read_bytes() == second.read_bytes()
     assert record["precision"] == "int8"
     assert 0.99 < record["int8_cosine"]["lowest"] <= record["int8_cosine"]["mean"] < 1
@@ -61,24 +64,24 @@ def test_without_the_instructions_a_warning_names_the_precision_that_is_used(sen
     monkeypatch.setattr(encoder_module, "gain_of_int8", lambda: 0.0)
     monkeypatch.setenv("SENTKIT_PRECISION", "bf16")  # this is for auto
 
-    done = sentkit("encode", "--precision", "int8", stdin=TEXTS)
+    result = sentkit("encode", "--precision", "int8", stdin=TEXTS)
 
-    assert done.code == 0
-    [warning] = done.told
+    assert result.code == 0
+    [warning] = result.told
     assert "no fast products of integers on this CPU or in this torch; fp32 is used" in warning
-    assert np.abs(done.vectors() - usual.vectors()).max() < 1e-5
+    assert np.abs(result.vectors() - usual.vectors()).max() < 1e-5
 
 
 @needs_integers
 def test_a_large_loss_is_a_warning(sentkit, monkeypatch):
     """Of the command and of the class for Python."""
     monkeypatch.setattr(encoder_module, "WARN_BELOW", 1.0)
-    done = sentkit("encode", "--precision", "int8", stdin=TEXTS)
+    result = sentkit("encode", "--precision", "int8", stdin=TEXTS)
     with pytest.warns(UserWarning, match="the lowest cosine with fp32"):
         vectors = package.Encoder("nano", precision="int8", device="cpu").encode(["a cat"])
 
-    assert done.code == 0
-    assert any("the lowest cosine with fp32 on 64 texts is 0.99" in line for line in done.told)
+    assert result.code == 0
+    assert any("the lowest cosine with fp32 on 64 texts is 0.99" in line for line in result.told)
     assert vectors.shape == (1, 256)
 
 
@@ -89,10 +92,10 @@ def test_a_model_with_nan_is_refused(sentkit, copy_of, tiny):
     weights["embeddings.LayerNorm.weight"] *= np.nan
     save_file(weights, broken / "model.safetensors")
 
-    done = sentkit("encode", "-m", broken, "--precision", "int8", stdin=TEXTS)
+    result = sentkit("encode", "-m", broken, "--precision", "int8", stdin=TEXTS)
 
-    assert done.code == 65
-    assert any("no finite vectors for the texts of the package" in line for line in done.told)
+    assert result.code == 65
+    assert any("no finite vectors for the texts of the package" in line for line in result.told)
 
 
 def test_other_models_are_refused(sentkit, tmp_path, model2vec):
@@ -101,32 +104,31 @@ def test_other_models_are_refused(sentkit, tmp_path, model2vec):
         (folder, "runs through transformers"),
         (model2vec(), "a static model computes"),
     ):
-        done = sentkit("encode", "-m", model, "--precision", "int8", stdin=TEXTS)
+        result = sentkit("encode", "-m", model, "--precision", "int8", stdin=TEXTS)
 
-        assert done.code == 2
-        assert problem in done.err
+        assert result.code == 2
+        assert problem in result.err
 
 
 @needs_integers
 def test_the_blocks_of_a_vector_folder_have_the_measured_loss_of_run_json(sentkit, tmp_path):
     (tmp_path / "in.txt").write_text(TEXTS)
     folder = tmp_path / "out"
-    run = ("encode", tmp_path / "in.txt", "-o", f"{folder}/", "--block-bytes", len(TEXTS) // 2)
-    assert sentkit(*run, "--precision", "int8").code == 0
+    command = ("encode", tmp_path / "in.txt", "-o", f"{folder}/", "--block-bytes", len(TEXTS) // 2)
+    assert sentkit(*command, "--precision", "int8").code == 0
     settings = json.loads((folder / "run.json").read_text())
     assert settings["encoder"]["precision"] == "int8"
     settings["encoder"]["int8_cosine"]["lowest"] = 0.9  # as another machine measured it
     (folder / "run.json").write_text(json.dumps(settings))
-    first, *others = sorted(folder.glob("0*"))
-    for block in others:
+    first, *missing = sorted(folder.glob("0*"))
+    for block in missing:
         block.unlink()
 
-    assert sentkit(*run, "--precision", "int8", "--resume").code == 0
-    assert others
-    for block in others:
+    assert sentkit(*command, "--precision", "int8", "--resume").code == 0
+    assert missing
+    for block in missing:
         assert VectorFile(str(block)).spec["int8_cosine"] == settings["encoder"]["int8_cosine"]
     assert VectorFile(str(first)).spec["int8_cosine"]["lowest"] != 0.9
-    assert len(sentkit("cat", folder).rows) == len(
-        TEXTS.splitlines()
-    )  # despite the loss in the first block
-    assert sentkit(*run, "--precision", "fp32", "--resume").code == 65
+    rows = sentkit("cat", folder).rows
+    assert len(rows) == len(TEXTS.splitlines())  # despite the loss in the first block
+    assert sentkit(*command, "--precision", "fp32", "--resume").code == 65

@@ -16,7 +16,7 @@ PAIRS = [
     ("ships", "a cat sat on it"),
 ]
 PROMPTS = {"a": "query: ", "b": "the passage = 1, b: "}
-GIVEN = "a=query: ,b=the passage = 1, b: "
+SIDE_PROMPTS = "a=query: ,b=the passage = 1, b: "
 DECLARED = {
     "readout": "mean",
     "prompts": {"query": "query: ", "document": "passage: ", "a=x": "odd "},
@@ -76,29 +76,32 @@ WINDOWS = ("--on-truncate", "window", "--max-length", 12, "--window", "12:2")
 def test_each_column_has_the_vectors_of_its_own_prompt(sentkit, model, flags):
     rows = [(f"{a} {n}", f"{b} and {n} {a}") for n in range(20) for a, b in PAIRS]
     write("pairs.jsonl", rows)
-    done = sentkit("encode", "pairs.jsonl", "-m", model, "--prompt", GIVEN, *flags)
+    result = sentkit("encode", "pairs.jsonl", "-m", model, "--prompt", SIDE_PROMPTS, *flags)
     exact = str(model).endswith(("txt", "vec", "words"))
 
-    assert (done.code, len(done.rows)) == (0, len(rows))
-    assert [(row["text_a"], row["text_b"]) for row in done.rows] == rows
+    assert (result.code, len(result.rows)) == (0, len(rows))
+    assert [(row["text_a"], row["text_b"]) for row in result.rows] == rows
     for side, prompt in PROMPTS.items():
-        own = ("--field", f"text=text_{side}", "--prompt", prompt, "-q", *flags)
-        alone = sentkit("encode", "pairs.jsonl", "-m", model, *own).vectors()
-        found = done.vectors(f"embedding_{side}")
-        assert np.array_equal(found, alone) if exact else np.abs(found - alone).max() < 2e-6
+        of_side = ("--field", f"text=text_{side}", "--prompt", prompt, "-q", *flags)
+        alone = sentkit("encode", "pairs.jsonl", "-m", model, *of_side).vectors()
+        vectors = result.vectors(f"embedding_{side}")
+        if exact:
+            assert np.array_equal(vectors, alone)
+        else:
+            assert np.abs(vectors - alone).max() < 2e-6
 
 
 def test_names_by_side_are_those_of_the_checkpoint(sentkit, tiny, copy_of):
     folder = copy_of(tiny)
     (folder / "sentkit.json").write_text(json.dumps(DECLARED))
     pairs = write("pairs.jsonl")
-    run = ("encode", pairs, "-m", folder)
-    named = sentkit(*run, "--prompt-name", "b=document,a=query")
-    literal = sentkit(*run, "--prompt-name", "a=x")  # the name of a prompt
+    command = ("encode", pairs, "-m", folder)
+    named = sentkit(*command, "--prompt-name", "b=document,a=query")
+    literal = sentkit(*command, "--prompt-name", "a=x")  # the name of a prompt
 
-    assert named.out == sentkit(*run, "--prompt", "a=query: ,b=passage: ").out
-    assert literal.out == sentkit(*run, "--prompt", "odd ").out
-    assert sentkit(*run, "--prompt-name", "a=query,b=passage").told == [
+    assert named.out == sentkit(*command, "--prompt", "a=query: ,b=passage: ").out
+    assert literal.out == sentkit(*command, "--prompt", "odd ").out
+    assert sentkit(*command, "--prompt-name", "a=query,b=passage").told == [
         'sentkit encode: the model declares no prompt with the name "passage"',
         "  available: query, document, a=x",
     ]
@@ -109,21 +112,21 @@ def test_old_vectors_are_reused_only_with_the_same_prompts(sentkit, words, kind)
     """The same text has other vectors on the other side."""
     old = write("old.jsonl")
     new = write("new.jsonl", [("ships", "a cat"), ("a cat", "ships"), ("a dog runs", "the sea")])
-    run = ("encode", "-m", words)
-    given = ("--prompt", GIVEN)
-    sentkit(*run, old, *given, "-o", "old.safetensors")
-    fresh = sentkit(*run, new, *given, "-o", "fresh.safetensors", "--store", kind)
-    made = sentkit(
-        *run, new, *given, "-o", "made.safetensors", "--store", kind, "--reuse", "old.safetensors"
-    )
+    command = ("encode", "-m", words)
+    prompts = ("--prompt", SIDE_PROMPTS)
+    sentkit(*command, old, *prompts, "-o", "old.safetensors")
+    stored = (*command, new, *prompts, "--store", kind)
+    fresh = sentkit(*stored, "-o", "fresh.safetensors")
+    reused = sentkit(*stored, "-o", "reused.safetensors", "--reuse", "old.safetensors")
     swapped = ("--prompt", "b=query: ,a=x", "-o", "o.safetensors", "--reuse", "old.safetensors")
-    other = sentkit(*run, new, *swapped)
-    sentkit(*run, new, "-o", "plain.safetensors")
-    without = sentkit(*run, new, *given, "--reuse", "plain.safetensors", "-o", "x.safetensors")
+    other = sentkit(*command, new, *swapped)
+    sentkit(*command, new, "-o", "plain.safetensors")
+    of_plain = ("--reuse", "plain.safetensors", "-o", "x.safetensors")
+    without = sentkit(*command, new, *prompts, *of_plain)
 
-    assert fresh.code == made.code == 0
-    assert Path("made.safetensors").read_bytes() == Path("fresh.safetensors").read_bytes()
-    assert made.told[-1].endswith("reused rows: 2, encoded: 1, no longer needed: 0")
+    assert fresh.code == reused.code == 0
+    assert Path("reused.safetensors").read_bytes() == Path("fresh.safetensors").read_bytes()
+    assert reused.told[-1].endswith("reused rows: 2, encoded: 1, no longer needed: 0")
     assert '"prompt" is {"a":"query: "' in other.told[0]
     assert "nothing is reused" in other.told[0]
     assert "nothing is reused" in without.err
@@ -131,13 +134,13 @@ def test_old_vectors_are_reused_only_with_the_same_prompts(sentkit, words, kind)
 
 def test_a_folder_continues_only_with_the_same_prompts(sentkit, words):
     pairs = write("pairs.jsonl")
-    run = ("encode", "-m", words, pairs, "-o", "v/", "--block-bytes", 60)
-    first = sentkit(*run, "--prompt", GIVEN, "--shard", "1/2")
-    same = sentkit(*run, "--prompt", GIVEN, "--resume")
-    swapped = sentkit(*run, "--prompt", "b=query: ,a=the passage = 1, b: ", "--resume")
-    plain = sentkit(*run, "--resume")
+    command = ("encode", "-m", words, pairs, "-o", "v/", "--block-bytes", 60)
+    first = sentkit(*command, "--prompt", SIDE_PROMPTS, "--shard", "1/2")
+    same = sentkit(*command, "--prompt", SIDE_PROMPTS, "--resume")
+    swapped = sentkit(*command, "--prompt", "b=query: ,a=the passage = 1, b: ", "--resume")
+    plain = sentkit(*command, "--resume")
 
     assert (first.code, same.code, swapped.code, plain.code) == (0, 0, 65, 65)
     assert 'run.json: "prompt" is {"a":"query: "' in swapped.told[0]
-    sentkit("encode", "-m", words, pairs, "--prompt", GIVEN, "-o", "v.safetensors")
+    sentkit("encode", "-m", words, pairs, "--prompt", SIDE_PROMPTS, "-o", "v.safetensors")
     assert sentkit("cat", "v").out == sentkit("cat", "v.safetensors").out

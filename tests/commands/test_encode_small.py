@@ -20,18 +20,18 @@ def opened(monkeypatch):
     variable.
     """
     monkeypatch.setenv("SENTKIT_PRECISION", "fp32")
-    found = []
+    classes = []
 
     def watch(start):
         def started(self, *values, **named):
-            found.append(type(self))
+            classes.append(type(self))
             start(self, *values, **named)
 
         return started
 
     for kind in (small.SmallEncoder, TransformerEncoder):
         monkeypatch.setattr(kind, "__init__", watch(kind.__init__))
-    return found
+    return classes
 
 
 def lines(count):
@@ -57,23 +57,25 @@ READINGS = [
 def test_vectors_and_spaces_are_those_of_torch(tiny, sentences, reading):
     model = find_encoder(str(tiny), ReadingOptions(**reading), device="cpu", precision="fp32")
     tokens = model.tokenizer(sentences)
-    own, theirs = model.encoder(100), model.encoder()
-    assert (type(own), type(theirs)) == (small.SmallEncoder, TransformerEncoder)
+    without_torch = model.encoder(100)
+    with_torch = model.encoder()
+    assert (type(without_torch), type(with_torch)) == (small.SmallEncoder, TransformerEncoder)
 
-    assert [spec.full for spec in own.specs] == [spec.full for spec in theirs.specs]
-    assert own.width == theirs.width
-    encoded = (encode_texts(tokens, own, 60), encode_texts(tokens, theirs, 4096))
-    for found, expected in zip(*encoded, strict=True):
-        assert found.dtype == np.float32
+    spaces = [spec.full for spec in with_torch.specs]
+    assert [spec.full for spec in without_torch.specs] == spaces
+    assert without_torch.width == with_torch.width
+    arrays = encode_texts(tokens, without_torch, 60)
+    expected_arrays = encode_texts(tokens, with_torch, 4096)
+    for vectors, expected in zip(arrays, expected_arrays, strict=True):
         # Some twenty sums of 16 terms or more follow each other, in an order that depends on the
         # CPU.
-        assert found == pytest.approx(
-            expected, abs=20 * 16 * 2**-24 * float(np.abs(expected).max())
-        )
+        error = 20 * 16 * 2**-24 * float(np.abs(expected).max())
+        assert vectors.dtype == np.float32
+        assert vectors == pytest.approx(expected, abs=error)
 
 
 @pytest.mark.parametrize(
-    ("given", "count", "kind"),
+    ("arguments", "count", "kind"),
     [
         ([], 1, small.SmallEncoder),
         (["--precision", "fp32", "--device", "cpu"], FEW, small.SmallEncoder),
@@ -88,12 +90,12 @@ def test_vectors_and_spaces_are_those_of_torch(tiny, sentences, reading):
         ),  # another process can write many rows into it
     ],
 )
-def test_only_a_small_input_needs_no_torch(sentkit, tiny, opened, tmp_path, given, count, kind):
+def test_only_a_small_input_needs_no_torch(sentkit, tiny, opened, tmp_path, arguments, count, kind):
     (tmp_path / "rows.txt").write_text(lines(count))
-    done = sentkit("encode", "-m", tiny, "--readout", "mean", *given, stdin=lines(count))
+    result = sentkit("encode", "-m", tiny, "--readout", "mean", *arguments, stdin=lines(count))
 
-    assert done.code == 0, done.err
-    assert kind is TransformerEncoder or len(done.rows) == count
+    assert result.code == 0, result.err
+    assert kind is TransformerEncoder or len(result.rows) == count
     assert opened == [kind]
 
 
@@ -118,9 +120,9 @@ def test_the_variable_selects_the_precision_of_a_search(
 ):
     monkeypatch.setenv("SENTKIT_PRECISION", chosen)
     (tmp_path / "rows.txt").write_text(lines(2))
-    done = sentkit("search", "the cat 1", "rows.txt", "--json", "-m", tiny)
+    result = sentkit("search", "the cat 1", "rows.txt", "--json", "-m", tiny)
 
-    assert done.code == 0
+    assert result.code == 0
     assert {*opened} == {kind}
 
 

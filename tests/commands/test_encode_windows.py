@@ -18,7 +18,9 @@ def words(count, seed):
     return " ".join(random.Random(seed).choices(WORDS.split(), k=count))
 
 
-SHORT, LONGER, LONGEST = "a cat sat", words(40, 1), words(130, 2)
+SHORT = "a cat sat"
+LONGER = words(40, 1)
+LONGEST = words(130, 2)
 DOCUMENTS = [LONGER, SHORT, LONGEST, words(14, 3)]
 
 
@@ -30,9 +32,10 @@ def other(tmp_path_factory):
 
 @pytest.fixture
 def encode(sentkit, tiny):
-    def run(*arguments, model=tiny, texts=DOCUMENTS, **given):
-        given = given or {"stdin": "\n".join(texts)}
-        return sentkit("encode", "-m", model, "--precision", "fp32", *arguments, **given)
+    def run(*arguments, model=tiny, texts=DOCUMENTS, stdin=None):
+        if stdin is None:
+            stdin = "\n".join(texts)
+        return sentkit("encode", "-m", model, "--precision", "fp32", *arguments, stdin=stdin)
 
     return run
 
@@ -50,29 +53,31 @@ def states_of(folder, sequences):
 
 def windows(count, room, stride):
     """Starts and ends of windows, token by token."""
-    found, start = [], 0
+    spans = []
+    start = 0
     while True:
-        found.append((start, min(start + room, count)))
+        spans.append((start, min(start + room, count)))
         if start + room >= count:
-            return found
+            return spans
         start += stride
 
 
 def by_hand(folder, text, size, stride, reduce):
     """The mean over the tokens of the mean of their windows' vectors."""
     ids = ids_of(folder, text)
-    own = windows(len(ids), size - 2, stride) if len(ids) > 18 else [(0, len(ids))]
-    vectors = [
-        reduce(states) for states in states_of(folder, [ids[start:end] for start, end in own])
-    ]
+    spans = [(0, len(ids))]
+    if len(ids) > 18:
+        spans = windows(len(ids), size - 2, stride)
+    sequences = [ids[start:end] for start, end in spans]
+    vectors = [reduce(states) for states in states_of(folder, sequences)]
     total = np.zeros(len(vectors[0]))
     for token in range(len(ids)):
-        having = [
+        of_token = [
             vector
-            for vector, (start, end) in zip(vectors, own, strict=True)
+            for vector, (start, end) in zip(vectors, spans, strict=True)
             if start <= token < end
         ]
-        total += sum(having) / len(having)
+        total += sum(of_token) / len(of_token)
     return total / len(ids)
 
 
@@ -89,56 +94,49 @@ REDUCE = {
 @pytest.mark.parametrize(
     ("model", "readout", "sizes"),
     [
-        *(
-            ("tiny", *each)
-            for each in (("mean", ()), ("mean", (13, 4)), ("cls", (20, 18)), ("max", ()))
-        ),
+        ("tiny", "mean", ()),
+        ("tiny", "mean", (13, 4)),
+        ("tiny", "cls", (20, 18)),
+        ("tiny", "max", ()),
         ("other", "mean", (13, 4)),
     ],
 )
 def test_vectors_are_those_of_transformers(encode, request, model, readout, sizes):
     folder = request.getfixturevalue(model)
     flags = ["--window", ":".join(map(str, sizes))] if sizes else []
-    done = encode(*FLAGS, *flags, "--readout", readout, model=folder)
+    result = encode(*FLAGS, *flags, "--readout", readout, model=folder)
 
     expected = [by_hand(folder, text, *(sizes or (20, 9)), REDUCE[readout]) for text in DOCUMENTS]
-    assert done.code == 0
-    assert np.abs(done.vectors() - expected).max() < CLOSE
+    assert result.code == 0
+    assert np.abs(result.vectors() - expected).max() < CLOSE
 
 
 def test_texts_under_the_limit_have_the_same_bytes(encode):
     """In one input with long texts, which have another vector, and without them the same output."""
     texts = [words(1 + number % 6, number) + LONGER * (number % 7 == 0) for number in range(60)]
-    plain, split = (
-        encode("--max-length", 20, *flags, "-q", texts=texts)
-        for flags in ((), ("--on-truncate", "window"))
-    )
-    pairs = list(zip(plain.out.splitlines(), split.out.splitlines(), strict=True))
-    assert [number for number, (one, other) in enumerate(pairs) if one != other] == [
-        *range(0, 60, 7)
-    ]
+    plain = encode("--max-length", 20, "-q", texts=texts)
+    split = encode("--max-length", 20, "--on-truncate", "window", "-q", texts=texts)
+    lines = zip(plain.out.splitlines(), split.out.splitlines(), strict=True)
+    changed = [number for number, (before, after) in enumerate(lines) if before != after]
+    assert changed == [*range(0, 60, 7)]
 
     short = [text for number, text in enumerate(texts) if number % 7]
-    assert (
-        encode(*FLAGS, "-q", texts=short).out == encode("--max-length", 20, "-q", texts=short).out
-    )
+    with_windows = encode(*FLAGS, "-q", texts=short)
+    assert with_windows.out == encode("--max-length", 20, "-q", texts=short).out
 
 
 def test_the_closing_line_counts_rows_and_windows(encode, tiny):
-    done = encode(*FLAGS, "--readout", "mean")
-    counts = [len(windows(len(ids_of(tiny, text)), 18, 9)) for text in (LONGER, LONGEST)]
+    result = encode(*FLAGS, "--readout", "mean")
+    token_counts = [len(ids_of(tiny, text)) for text in (LONGER, LONGEST)]
+    count = sum(len(windows(tokens, 18, 9)) for tokens in token_counts)
 
-    assert done.told == [
-        f"sentkit encode: 2 of 4 rows were split into {sum(counts)} windows (--window 20:9)"
+    assert result.told == [
+        f"sentkit encode: 2 of 4 rows were split into {count} windows (--window 20:9)"
     ]
     assert encode(*FLAGS, "--readout", "mean", "-q").told == []
     [planned] = encode(*FLAGS, "-n", "--readout", "mean").rows
-    assert {
-        "rows": 4,
-        "split_rows": 2,
-        "windows": sum(counts),
-        "truncated": 0,
-    }.items() <= planned.items()
+    expected = {"rows": 4, "split_rows": 2, "windows": count, "truncated": 0}
+    assert expected.items() <= planned.items()
 
 
 @pytest.mark.parametrize(
@@ -146,22 +144,21 @@ def test_the_closing_line_counts_rows_and_windows(encode, tiny):
 )
 def test_a_prompt_and_a_template_are_in_each_window(encode, flags):
     """A window that begins and ends between words has the vector of its characters as a text."""
-    done = encode(*CHUNKS, *flags, texts=[LONGER])
-    found = [number for number, row in enumerate(done.rows) if is_at_words(row)]
-    parts = [done.rows[number]["text"][slice(*place_of(done.rows[number]))] for number in found]
-    alone = encode("--max-length", 20, *flags, texts=parts)
+    result = encode(*CHUNKS, *flags, texts=[LONGER])
+    numbers = [number for number, row in enumerate(result.rows) if is_at_words(row)]
+    chunks = []
+    for number in numbers:
+        row = result.rows[number]
+        chunks.append(row["text"][row["start"] : row["end"]])
+    alone = encode("--max-length", 20, *flags, texts=chunks)
 
-    assert len(found) > 1
-    assert np.abs(done.vectors()[found] - alone.vectors()).max() < CLOSE
-
-
-def place_of(row):
-    return row["start"], row["end"]
+    assert len(numbers) > 1
+    assert np.abs(result.vectors()[numbers] - alone.vectors()).max() < CLOSE
 
 
 def is_at_words(row):
-    text, (start, end) = f" {row['text']} ", place_of(row)
-    return text[start] == " " and text[end + 1] == " "
+    text = f" {row['text']} "
+    return text[row["start"]] == " " and text[row["end"] + 1] == " "
 
 
 # One row for each window
@@ -169,24 +166,24 @@ def is_at_words(row):
 
 def test_chunks_are_rows_with_all_other_fields(encode, tiny):
     row = {"id": 12345678901234567890123, "text": LONGER, "tags": ["x"]}
-    done = encode(*CHUNKS, "--readout", "mean", stdin=in_jsonl(row, {"text": " a cat "}))
+    result = encode(*CHUNKS, "--readout", "mean", stdin=in_jsonl(row, {"text": " a cat "}))
 
     ids = ids_of(tiny, LONGER)
-    own = windows(len(ids), 18, 9)
-    expected = [
-        states.mean(0) for states in states_of(tiny, [ids[start:end] for start, end in own])
-    ]
-    found = done.rows
-    assert [row["chunk"] for row in found] == [*range(len(own)), 0]
-    assert np.abs(done.vectors()[:-1] - expected).max() < CLOSE
-    assert all(line.startswith(in_jsonl(row)[:-2].encode()) for line in done.out.splitlines()[:-1])
-    assert (found[0]["start"], found[-2]["end"]) == (0, len(LONGER))
-    assert (found[-1]["start"], found[-1]["end"]) == (0, 7)
-    for (start, end), each in zip(own, found, strict=False):
-        inside = ids_of(tiny, LONGER[each["start"] : each["end"]])
+    spans = windows(len(ids), 18, 9)
+    sequences = [ids[start:end] for start, end in spans]
+    expected = [states.mean(0) for states in states_of(tiny, sequences)]
+    *chunks, short_text = result.rows
+    *lines, _ = result.out.splitlines()
+    fields = in_jsonl(row)[:-2].encode()  # without the brace and the newline
+    assert [chunk["chunk"] for chunk in result.rows] == [*range(len(spans)), 0]
+    assert np.abs(result.vectors()[:-1] - expected).max() < CLOSE
+    assert all(line.startswith(fields) for line in lines)
+    assert (chunks[0]["start"], chunks[-1]["end"]) == (0, len(LONGER))
+    assert (short_text["start"], short_text["end"]) == (0, 7)
+    for (start, end), chunk in zip(spans, chunks, strict=True):
+        inside = ids_of(tiny, LONGER[chunk["start"] : chunk["end"]])
         assert inside[-1] == ids[end - 1] or inside[0] == ids[start]
-    assert done.told[-1] == (
-        f"sentkit encode: 1 of 2 rows were split into {len(own)} windows, {len(own) + 1} rows were "
-        f"written"
-        " (--window 20:9)"
+    assert result.told[-1] == (
+        f"sentkit encode: 1 of 2 rows were split into {len(spans)} windows, "
+        f"{len(spans) + 1} rows were written (--window 20:9)"
     )

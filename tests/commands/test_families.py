@@ -78,29 +78,17 @@ def test_a_trained_model_is_read_by_both_libraries(sentkit, family, folder, tmp_
 
     (tmp_path / "texts.txt").write_text(stdin(TEXTS * 4))
     readout = "last" if family in DECODERS else "cls"
-    settings = (*settings, "--set", f"readout={readout}")
-    command = (
-        "train",
-        "simcse",
-        "texts.txt",
-        "-m",
-        folder,
-        "-q",
-        "--batch",
-        4,
-        "--threads",
-        1,
-        *settings,
-    )
-    assert sentkit(*command, "-o", "out", "--set", "dropout=0.1", "--lr", 0.01).code == 0
+    settings = (*settings, "--set", f"readout={readout}", "--set", "dropout=0.1")
+    options = ("--batch", 4, "--lr", 0.01, "--threads", 1, *settings, "-q", "-o", "out")
+    assert sentkit("train", "simcse", "texts.txt", "-m", folder, *options).code == 0
     flags = ("--readout", readout, "--precision", "fp32", "-q")
-    found, before = (
-        sentkit("encode", "-m", each, *flags, stdin=stdin()).vectors() for each in ("out", folder)
-    )
-    assert np.abs(found - before).max() > 0.01
-    np.testing.assert_allclose(found, expected("out", readout), rtol=0, atol=1e-5)
-    ours = SentenceTransformer("out", device="cpu").encode(TEXTS)
-    np.testing.assert_allclose(found, ours, rtol=0, atol=1e-5)
+    trained = sentkit("encode", "-m", "out", *flags, stdin=stdin()).vectors()
+    before = sentkit("encode", "-m", folder, *flags, stdin=stdin()).vectors()
+    of_library = SentenceTransformer("out", device="cpu").encode(TEXTS)
+
+    assert np.abs(trained - before).max() > 0.01
+    np.testing.assert_allclose(trained, expected("out", readout), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(trained, of_library, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +102,7 @@ def test_a_classifier_is_read_by_transformers_and_a_stopped_run_resumes(
     """
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"classifier_pooling": pooling}))
-    rows = [{"text": text, "label": str(place)} for place, text in enumerate(TEXTS)]
+    rows = [{"text": text, "label": str(index)} for index, text in enumerate(TEXTS)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows * 4))
     command = ("train", "classify", "rows.jsonl", "-m", folder, "-q", "--batch", 4, "--threads", 1)
     more = ("--lr", 0.01, "--epochs", 4, "--save-every", 1, "--set", "max_length=32")
@@ -125,16 +113,16 @@ def test_a_classifier_is_read_by_transformers_and_a_stopped_run_resumes(
         assert sentkit(*command, "-o", "again", *more, "--resume").code == 0
         assert without_command(tmp_path / "again") == without_command(tmp_path / "out")
     flags = ("--all", "--replace", "--precision", "fp32", "-q")
-    done = sentkit("predict", "rows.jsonl", "-m", "out", *flags)
+    result = sentkit("predict", "rows.jsonl", "-m", "out", *flags)
     expected = np.exp(logits_of("out", rows))
     expected /= expected.sum(1, keepdims=True)
     steps = [json.loads(line) for line in (tmp_path / "out/steps.jsonl").read_text().splitlines()]
     losses = [step["loss"] for step in steps if "loss" in step]
 
-    assert done.code == 0
-    assert [row["label"] for row in done.rows[:3]] == [str(int(row.argmax())) for row in expected]
-    found = np.array([list(row["probabilities"].values()) for row in done.rows[:3]])
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    assert result.code == 0
+    assert [row["label"] for row in result.rows[:3]] == [str(int(row.argmax())) for row in expected]
+    probabilities = [list(row["probabilities"].values()) for row in result.rows[:3]]
+    np.testing.assert_allclose(probabilities, expected, rtol=0, atol=1e-5)
     assert np.mean(losses[-5:]) < losses[0]
     readout = json.loads((tmp_path / "out/sentkit.json").read_text())["readout"]
     assert readout == (pooling if family == "modernbert" else "cls")
@@ -152,21 +140,10 @@ def test_methods_with_a_head_a_decoder_or_other_views_learn(
         pytest.skip("refused")
     rows = tmp_path / "texts.txt"
     rows.write_text(stdin(TEXTS * 10))
-    flags = (
-        "--batch",
-        10,
-        "--threads",
-        1,
-        "--epochs",
-        8,
-        "--lr",
-        0.01,
-        "-q",
-        "--set",
-        "max_length=32",
-    )
-    done = sentkit("train", method[0], rows, *method[1:], "-m", folder, "-o", "out", *flags)
-    assert done.code == 0, done.err
+    flags = ("--batch", 10, "--epochs", 8, "--lr", 0.01, "--set", "max_length=32")
+    command = ("train", method[0], rows, *method[1:], "-m", folder, "-o", "out")
+    result = sentkit(*command, *flags, "--threads", 1, "-q")
+    assert result.code == 0, result.err
     steps = [json.loads(line) for line in (tmp_path / "out/steps.jsonl").read_text().splitlines()]
     losses = [step["loss"] for step in steps if "loss" in step]
 
@@ -196,17 +173,18 @@ def test_xlm_roberta_with_long_positions_has_the_vectors_of_sentence_transformer
     declared = {"sentence_bert_config": {"max_seq_length": 8192}}
     declared |= {"config_sentence_transformers": {"prompts": prompts}}
     declare_modules(tmp_path / "base", mode, SMALL["hidden_size"], **declared)
-    texts, reference = [*TEXTS, "cat " * 2000], SentenceTransformer("base", device="cpu")
+    texts = [*TEXTS, "cat " * 2000]
+    reference = SentenceTransformer("base", device="cpu")
 
     record = json.loads(sentkit("inspect", "base", "--json").out)
     assert (record["runs"], record["max_length"]) == ("packed", 8192)
     for name in prompts or (None,):
         flags = ("--prompt-name", name) if name else ()
         command = ("encode", "-m", "base", "--device", "cpu", "--precision", "fp32", "-q", *flags)
-        found = sentkit(*command, stdin=stdin(texts)).vectors()
+        vectors = sentkit(*command, stdin=stdin(texts)).vectors()
 
-        theirs = reference.encode(texts, prompt_name=name, batch_size=1)
-        np.testing.assert_allclose(found, theirs, rtol=0, atol=1e-5)
+        of_library = reference.encode(texts, prompt_name=name, batch_size=1)
+        np.testing.assert_allclose(vectors, of_library, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -238,8 +216,11 @@ def test_a_text_of_8192_tokens_needs_little_memory(kind, settings, tmp_path):
         "np.save('vectors.npy', vectors)\n"
         "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
 
-    assert int(done.stdout) < 100e6
-    [found], [exact] = np.load("vectors.npy"), expected(tmp_path / "base", "mean", ["cat " * 8190])
-    assert (found @ exact) / np.linalg.norm(found) / np.linalg.norm(exact) > 0.999
+    assert int(completed.stdout) < 100e6
+    [vector] = np.load("vectors.npy")
+    [exact] = expected(tmp_path / "base", "mean", ["cat " * 8190])
+    assert (vector @ exact) / np.linalg.norm(vector) / np.linalg.norm(exact) > 0.999

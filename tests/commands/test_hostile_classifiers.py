@@ -43,14 +43,14 @@ def answers_are_json(run, *flags):
     """Exit code 0 with rows that are JSON objects without equal names, or 65 or 66 with a
     message.
     """
-    done = run("predict", "-m", *flags)
+    result = run("predict", "-m", *flags)
 
-    assert done.code in (0, 65, 66), done.err
-    for line in done.out.splitlines():
+    assert result.code in (0, 65, 66), result.err
+    for line in result.out.splitlines():
         names = json.loads(line, object_pairs_hook=lambda pairs: [name for name, _ in pairs])
         assert len({*names}) == len(names)
         orjson.loads(line)  # which refuses NaN
-    assert "a bug" not in done.err
+    assert "a bug" not in result.err
 
 
 @pytest.mark.slow
@@ -107,8 +107,8 @@ def test_a_wrong_record_is_an_error_of_the_user(tmp_path, field):
                 file, probe, {"_emb": "nano/mean:f2b4fc57a9e2", **({} if spec else {field: value})}
             )
         try:
-            found = read_classifier(str(path))
-            recorded = Recorded(found.path, found.spec)
+            classifier = read_classifier(str(path))
+            recorded = Recorded(classifier.path, classifier.spec)
             if recorded.model is not None:
                 find_encoder(recorded.model, recorded.options(), device="cpu", download=False)
         except SentkitError:

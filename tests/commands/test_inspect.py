@@ -8,10 +8,10 @@ from sentkit.formats.vectors.tensors import write_arrays
 
 @pytest.fixture
 def inspect(sentkit):
-    def run(path, *flags, **given):
-        done = sentkit("inspect", path, *flags, **given)
-        assert (done.code, done.err) == (0, "")
-        (record,) = done.rows
+    def run(path, *flags, **options):
+        result = sentkit("inspect", path, *flags, **options)
+        assert (result.code, result.err) == (0, "")
+        (record,) = result.rows
         return record
 
     return run
@@ -43,12 +43,12 @@ def test_names_that_are_not_unicode_can_be_printed(sentkit, copy_of, tiny, tmp_p
     rows = b'{"embedding_a":[1,2],"embedding_b":[1,%d],"g":%d}\n'
     (tmp_path / "na\udcffme.jsonl").write_bytes(rows % (1, 1) + rows % (2, 2))
     for command in (("inspect",), ("score", "--gold", "g", "--baseline", "na\udcffme.jsonl")):
-        done = sentkit(*command, "na\udcffme.jsonl")
-        assert (done.code, done.rows[0]["file"]) == (0, "na\ufffdme.jsonl")
+        result = sentkit(*command, "na\udcffme.jsonl")
+        assert (result.code, result.rows[0]["file"]) == (0, "na\ufffdme.jsonl")
     folder = copy_of(tiny, "na\udcffme")
-    done = sentkit("inspect", folder)
+    result = sentkit("inspect", folder)
 
-    assert (done.code, done.rows[0]["model"]) == (0, str(folder).replace("\udcff", "\ufffd"))
+    assert (result.code, result.rows[0]["model"]) == (0, str(folder).replace("\udcff", "\ufffd"))
 
 
 pytestmark = pytest.mark.filterwarnings("error")  # on stderr they would be noise

@@ -44,11 +44,10 @@ def by_hand(folder, layer, reduce):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     sequences = tokenizer(TEXTS)["input_ids"]
     vectors = []
-    for own, sequence in zip(states_of(folder, sequences, layer), sequences, strict=True):
-        kept = [
-            n for n, i in enumerate(sequence) if tokenizer.convert_ids_to_tokens(i) not in LEFT_OUT
-        ]
-        vectors.append(reduce(own[kept] if kept else own))
+    for states, sequence in zip(states_of(folder, sequences, layer), sequences, strict=True):
+        tokens = tokenizer.convert_ids_to_tokens(sequence)
+        remaining = [n for n, token in enumerate(tokens) if token not in LEFT_OUT]
+        vectors.append(reduce(states[remaining] if remaining else states))
     return np.array(vectors)
 
 

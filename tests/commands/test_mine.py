@@ -8,21 +8,30 @@ from support import BY_HAND, make_classifier
 FIELDS = ("anchor", "positive")
 
 
-def loop(pairs, corpus, *, top=3, skip=0, metric="cosine", limit=lambda own: own - 0.05 * abs(own)):
+def default_limit(similarity):
+    return similarity - 0.05 * abs(similarity)
+
+
+def loop(pairs, corpus, *, top=3, skip=0, metric="cosine", limit=default_limit):
     """For each pair (anchor, vector, positive, vector) the negatives, and the two counts of the
     report.
     """
-    lists, own_texts, above = [], 0, 0
+    lists = []
+    own_texts = 0
+    above = 0
     first = {}
     for text, vector in corpus:
         first.setdefault(text, vector)
-    for anchor, left, positive, right in pairs:
-        most = limit(BY_HAND[metric](left, right))
+    for anchor, anchor_vector, positive, positive_vector in pairs:
+        highest = limit(BY_HAND[metric](anchor_vector, positive_vector))
         own_texts += len({anchor, positive} & first.keys())
-        others = [(BY_HAND[metric](left, vector), text) for text, vector in first.items()]
-        others = [each for each in others if each[1] not in (anchor, positive)]
-        above += sum(value >= most for value, _ in others)
-        ranked = sorted((each for each in others if each[0] < most), key=lambda each: -each[0])
+        candidates = []
+        for text, vector in first.items():
+            if text not in (anchor, positive):
+                candidates.append((BY_HAND[metric](anchor_vector, vector), text))
+        above += sum(similarity >= highest for similarity, _ in candidates)
+        below = [candidate for candidate in candidates if candidate[0] < highest]
+        ranked = sorted(below, key=lambda candidate: -candidate[0])
         lists.append([text for _, text in ranked][skip : skip + top])
     return lists, own_texts, above
 
@@ -50,52 +59,57 @@ def corpus(tmp_path, texts, jsonl):
 
 @pytest.fixture
 def rows(pairs, jsonl):
-    names = (*FIELDS, "embedding_anchor", "embedding_positive")
-    values = ((a, p, x, y) for a, x, p, y in pairs)
-    return jsonl(
-        *({"id": n, **dict(zip(names, each, strict=True))} for n, each in enumerate(values))
-    )
+    lines = []
+    for n, (anchor, anchor_vector, positive, positive_vector) in enumerate(pairs):
+        texts = {"anchor": anchor, "positive": positive}
+        vectors = {"embedding_anchor": anchor_vector, "embedding_positive": positive_vector}
+        lines.append({"id": n, **texts, **vectors})
+    return jsonl(*lines)
 
 
 @pytest.mark.parametrize("metric", BY_HAND)
 @pytest.mark.parametrize(("top", "skip"), [(3, 0), (1, 2), (40, 1)])
 def test_negatives_equal_those_of_a_loop(sentkit, corpus, rows, pairs, texts, metric, top, skip):
-    done = sentkit(
+    result = sentkit(
         "mine", "--corpus", corpus, "--metric", metric, "--top", top, "--skip", skip, stdin=rows
     )
     lists, own_texts, above = loop(pairs, texts, metric=metric, top=top, skip=skip)
 
-    assert done.code == 0
-    assert [list(row) for row in done.rows] == [["id", "anchor", "positive", "negatives"]] * 10
-    assert [row["negatives"] for row in done.rows] == lists
-    assert [(row["anchor"], row["positive"]) for row in done.rows] == [
+    assert result.code == 0
+    assert [list(row) for row in result.rows] == [["id", "anchor", "positive", "negatives"]] * 10
+    assert [row["negatives"] for row in result.rows] == lists
+    assert [(row["anchor"], row["positive"]) for row in result.rows] == [
         (a, p) for a, _, p, _ in pairs
     ]
-    assert done.told[0] == (
+    assert result.told[0] == (
         f"sentkit mine: {sum(map(len, lists))} negatives for 10 pairs;"
         f" not used: {own_texts} texts of the pair itself, {above} above the margin"
     )
-    short = sum(0 < len(texts) < top for texts in lists), lists.count([])
-    parts = (f"fewer than {top} negatives", "no negatives")
-    few = [f"{count} pairs have {what}" for count, what in zip(short, parts, strict=True) if count]
-    warnings = ["sentkit mine: warning: " + ", ".join(few)] if few else []
-    assert [line.partition(";")[0] for line in done.told[1:]] == warnings
+    fewer = sum(0 < len(texts) < top for texts in lists)
+    without = lists.count([])
+    counts = []
+    if fewer:
+        counts.append(f"{fewer} pairs have fewer than {top} negatives")
+    if without:
+        counts.append(f"{without} pairs have no negatives")
+    warnings = ["sentkit mine: warning: " + ", ".join(counts)] if counts else []
+    assert [line.partition(";")[0] for line in result.told[1:]] == warnings
 
 
 @pytest.mark.parametrize(
     ("flags", "limit"),
     [
-        (("--margin", 0.5), lambda own: 0.5 * own if own > 0 else 1.5 * own),
-        (("--margin", 1), lambda own: own),
-        (("--margin", -0.05), lambda own: own - 0.05),
-        (("--margin", -0.3), lambda own: own - 0.3),
-        (("--margin", 99), lambda own: 99.0 * own if own > 0 else -97.0 * own),
+        (("--margin", 0.5), lambda x: 0.5 * x if x > 0 else 1.5 * x),
+        (("--margin", 1), lambda x: x),
+        (("--margin", -0.05), lambda x: x - 0.05),
+        (("--margin", -0.3), lambda x: x - 0.3),
+        (("--margin", 99), lambda x: 99.0 * x if x > 0 else -97.0 * x),
     ],
 )
 def test_margins(sentkit, corpus, rows, pairs, texts, flags, limit):
-    done = sentkit("mine", "--corpus", corpus, *flags, stdin=rows)
+    result = sentkit("mine", "--corpus", corpus, *flags, stdin=rows)
 
-    assert [row["negatives"] for row in done.rows] == loop(pairs, texts, limit=limit)[0]
+    assert [row["negatives"] for row in result.rows] == loop(pairs, texts, limit=limit)[0]
 
 
 WORDS = [
@@ -124,52 +138,50 @@ def judge(tmp_path):
 
     def score(one, other):
         with torch.inference_mode():
-            return torch.sigmoid(
-                model(**tokenizer(one, other, return_tensors="pt")).logits[0, 0]
-            ).item()
+            tokens = tokenizer(one, other, return_tensors="pt")
+            logit = model(**tokens).logits[0, 0]
+            return torch.sigmoid(logit).item()
 
     return score
 
 
 @pytest.mark.parametrize(("top", "skip"), [(1, 0), (2, 1)])
 @pytest.mark.parametrize(
-    ("margin", "limit"), [(0.95, lambda own: 0.95 * own), (-0.02, lambda own: own - 0.02)]
+    ("margin", "limit"), [(0.95, lambda x: 0.95 * x), (-0.02, lambda x: x - 0.02)]
 )
 def test_a_judge_drops_candidates_as_a_loop_does(
     sentkit, judge, jsonl, tmp_path, top, skip, margin, limit
 ):
     """Those of four times the negatives that are nearest to the anchor, after --skip."""
     random = np.random.default_rng(6)
-    vectors = dict(zip(WORDS, random.standard_normal((10, 4)).round(2).tolist(), strict=True))
+    numbers = random.standard_normal((10, 4)).round(2).tolist()
+    vectors = dict(zip(WORDS, numbers, strict=True))
     rows = jsonl(*({"text": word, "embedding": vector} for word, vector in vectors.items()))
     (tmp_path / "c.jsonl").write_bytes(rows)
-    given = [(WORDS[n], WORDS[(n + 3) % 10]) for n in range(10)]
-    near = [
-        [0.9 * x + 0.1 * y for x, y in zip(vectors[a], vectors[b], strict=True)] for a, b in given
-    ]
-    pairs = jsonl(
-        *(
-            {"text_a": a, "text_b": b, "embedding_a": vectors[a], "embedding_b": right}
-            for (a, b), right in zip(given, near, strict=True)
-        )
-    )
-    flags = ("--top", top, "--skip", skip, "--margin", margin)
-    done = sentkit("mine", "--corpus", "c.jsonl", *flags, "--judge", "judge", stdin=pairs)
-    ranked, _, above = loop(
-        [(a, vectors[a], b, right) for (a, b), right in zip(given, near, strict=True)],
-        list(vectors.items()),
-        **{"top": 4 * top, "skip": skip, "limit": limit},
-    )
-    kept = [
-        [text for text in own if judge(a, text) < limit(judge(a, b))]
-        for (a, b), own in zip(given, ranked, strict=True)
-    ]
-    dropped = sum(map(len, ranked)) - sum(map(len, kept))
+    pairs = []
+    lines = []
+    for n in range(10):
+        a = WORDS[n]
+        b = WORDS[(n + 3) % 10]
+        near_a = [0.9 * x + 0.1 * y for x, y in zip(vectors[a], vectors[b], strict=True)]
+        pairs.append((a, vectors[a], b, near_a))
+        lines.append({"text_a": a, "text_b": b, "embedding_a": vectors[a], "embedding_b": near_a})
+    flags = ("--top", top, "--skip", skip, "--margin", margin, "--judge", "judge")
+    result = sentkit("mine", "--corpus", "c.jsonl", *flags, stdin=jsonl(*lines))
+    corpus = list(vectors.items())
+    candidates, _, above = loop(pairs, corpus, top=4 * top, skip=skip, limit=limit)
+    expected = []
+    dropped = 0
+    for (a, _, b, _), texts in zip(pairs, candidates, strict=True):
+        highest = limit(judge(a, b))
+        accepted = [text for text in texts if judge(a, text) < highest]
+        expected.append(accepted[:top])
+        dropped += len(texts) - len(accepted)
 
-    assert done.code == 0
-    assert [row["negatives"] for row in done.rows] == [own[:top] for own in kept]
-    assert 0 < dropped < sum(map(len, ranked))
-    assert done.told[0].endswith(f", {above} above the margin, {dropped} above it for the judge")
+    assert result.code == 0
+    assert [row["negatives"] for row in result.rows] == expected
+    assert 0 < dropped < sum(map(len, candidates))
+    assert result.told[0].endswith(f", {above} above the margin, {dropped} above it for the judge")
 
 
 def test_all_forms_of_inputs_give_the_same_negatives(sentkit, tiny, tmp_path, jsonl):
@@ -182,22 +194,22 @@ def test_all_forms_of_inputs_give_the_same_negatives(sentkit, tiny, tmp_path, js
     field = ("--field", "anchor=q", "--field", "positive=d")
     for name, flags in {"texts.txt": (), "ab.jsonl": (), "ap.jsonl": (), "qd.jsonl": field}.items():
         stem = name.partition(".")[0]
-        assert (
-            sentkit("encode", name, "-q", "-m", tiny, *flags, "-o", f"{stem}.safetensors").code == 0
-        )
-        assert sentkit("cat", f"{stem}.safetensors", "-o", f"{stem}.v.jsonl").code == 0
-    found = [
-        sentkit("mine", left, "--corpus", right, "-q", "--margin", 0.999, "--top", 2, *flags)
-        for left, flags in [
-            ("ab.safetensors", ()),
-            ("ap.safetensors", ()),
-            ("qd.safetensors", ()),
-            ("ap.v.jsonl", ()),
-            ("qd.v.jsonl", field),
-        ]
-        for right in ("texts.safetensors", "texts.v.jsonl", "ab.safetensors")
-    ]
+        file = f"{stem}.safetensors"
+        assert sentkit("encode", name, "-q", "-m", tiny, *flags, "-o", file).code == 0
+        assert sentkit("cat", file, "-o", f"{stem}.v.jsonl").code == 0
+    flags_of = {
+        "ab.safetensors": (),
+        "ap.safetensors": (),
+        "qd.safetensors": (),
+        "ap.v.jsonl": (),
+        "qd.v.jsonl": field,
+    }
+    results = []
+    for name, flags in flags_of.items():
+        mine = ("mine", name, "-q", "--margin", 0.999, "--top", 2, *flags)
+        for corpus in ("texts.safetensors", "texts.v.jsonl", "ab.safetensors"):
+            results.append(sentkit(*mine, "--corpus", corpus))
 
-    assert {(done.code, done.err) for done in found} == {(0, "")}
-    assert any(row["negatives"] for row in found[0].rows)
-    assert len({done.out for done in found}) == 1
+    assert {(result.code, result.err) for result in results} == {(0, "")}
+    assert any(row["negatives"] for row in results[0].rows)
+    assert len({result.out for result in results}) == 1

@@ -33,11 +33,11 @@ def test_pairs_get_their_similarity(sentkit, metric):
     rows = in_jsonl(
         *({"id": n, "embedding_a": a, "embedding_b": b} for n, (a, b) in enumerate(pairs))
     )
-    done = sentkit("score", "--metric", metric, stdin=rows)
+    result = sentkit("score", "--metric", metric, stdin=rows)
 
-    assert (done.code, [list(row) for row in done.rows]) == (0, [["id", "similarity"]] * 6)
+    assert (result.code, [list(row) for row in result.rows]) == (0, [["id", "similarity"]] * 6)
     expected = [BY_HAND[metric](a, b) for a, b in pairs]
-    assert [row["similarity"] for row in done.rows] == pytest.approx(expected, rel=5e-7)
+    assert [row["similarity"] for row in result.rows] == pytest.approx(expected, rel=5e-7)
 
 
 @metrics
@@ -51,43 +51,45 @@ def test_the_closest_sentences_those_above_a_threshold_and_the_matrix(sentkit, m
         (BY_HAND[metric](vectors[i], vectors[j]), i + 1, j + 1)
         for i, j in itertools.combinations(range(12), 2)
     ]
-    best = sorted(every, key=lambda found: -found[0])
+    best = sorted(every, key=lambda pair: -pair[0])
     threshold = (best[19][0] + best[20][0]) / 2
 
-    def found(*flags):
+    def score(*flags):
         return sentkit("score", "--metric", metric, *flags, stdin=texts_with(vectors)).rows
 
-    closest = found("--top", 4)
+    closest = score("--top", 4)
     assert [(row["row_a"], row["row_b"]) for row in closest] == [pair[1:] for pair in best[:4]]
     assert [row["similarity"] for row in closest] == pytest.approx(
         [pair[0] for pair in best[:4]], abs=1e-5
     )
     assert [row["text_a"] for row in closest] == [f"t{i}" for _, i, _ in best[:4]]
-    assert len(found()) == 10
+    assert len(score()) == 10
     assert best[19][0] - best[20][0] > 1e-9
     for flags, expected in (
         ((), sorted(pair[1:] for pair in best[:20])),
         (("--top", 5), [pair[1:] for pair in best[:5]]),
         (("--top", 50), [pair[1:] for pair in best[:20]]),
     ):
-        rows = found("--threshold", threshold, *flags)
+        rows = score("--threshold", threshold, *flags)
         assert [(row["row_a"], row["row_b"]) for row in rows] == expected
-    matrix = np.array([row["similarities"] for row in found("--matrix")])
-    assert np.abs(matrix - [[BY_HAND[metric](a, b) for b in vectors] for a in vectors]).max() < 1e-5
+    matrix = np.array([row["similarities"] for row in score("--matrix")])
+    expected = [[BY_HAND[metric](a, b) for b in vectors] for a in vectors]
+    assert np.abs(matrix - expected).max() < 1e-5
 
 
 def test_a_matrix_of_too_many_is_wrong_usage(sentkit, monkeypatch):
     monkeypatch.setattr("sentkit.metrics.neighbours.pairs.LARGEST_MATRIX", 11)
-    done = sentkit("score", "--matrix", stdin=texts_with(numbers(12, 2, 0)))
+    result = sentkit("score", "--matrix", stdin=texts_with(numbers(12, 2, 0)))
 
     problem = "sentkit score: --matrix accepts up to 11 rows; the input has more\n"
-    assert (done.code, done.err) == (2, problem)
+    assert (result.code, result.err) == (2, problem)
 
 
 @metrics
 def test_hits_equal_those_of_loops(sentkit, tmp_path, metric):
     """Also those that reach a threshold, of which there may be more than ten."""
-    corpus, queries = numbers(30, 5, 5), numbers(7, 5, 6)
+    corpus = numbers(30, 5, 5)
+    queries = numbers(7, 5, 6)
     (tmp_path / "corpus.jsonl").write_text(texts_with(corpus))
     stdin = in_jsonl(*({"id": n, "embedding": v} for n, v in enumerate(queries)))
     ranks = [ranked(BY_HAND[metric](query, row) for row in corpus) for query in queries]
@@ -100,9 +102,9 @@ def test_hits_equal_those_of_loops(sentkit, tmp_path, metric):
         )
 
     for top in (1, 3, 1000):
-        done = search("--top", top)
-        assert (done.code, [list(row) for row in done.rows]) == (0, [["id", "hits"]] * 7)
-        for row, hits in zip(done.rows, ranks, strict=True):
+        result = search("--top", top)
+        assert (result.code, [list(row) for row in result.rows]) == (0, [["id", "hits"]] * 7)
+        for row, hits in zip(result.rows, ranks, strict=True):
             assert [hit["row"] for hit in row["hits"]] == [number for number, _ in hits[:top]]
             similarities = [value for _, value in hits[:top]]
             assert [hit["similarity"] for hit in row["hits"]] == pytest.approx(
@@ -114,16 +116,15 @@ def test_hits_equal_those_of_loops(sentkit, tmp_path, metric):
     assert max(map(len, reached)) > 10
     for flags, top in (((), None), (("--top", 4), 4)):
         rows = search("--threshold", (below + above) / 2, *flags).rows
-        assert [[hit["row"] for hit in row["hits"]] for row in rows] == [
-            each[:top] for each in reached
-        ]
+        hits = [[hit["row"] for hit in row["hits"]] for row in rows]
+        assert hits == [numbers_of_rows[:top] for numbers_of_rows in reached]
 
 
 @pytest.fixture
 def repeated():
     """Forty vectors of three numbers; the last ten repeat earlier ones."""
-    own = numbers(30, 3, 3)
-    return own + [own[n] for n in np.random.default_rng(3).integers(0, 30, 10)]
+    vectors = numbers(30, 3, 3)
+    return vectors + [vectors[n] for n in np.random.default_rng(3).integers(0, 30, 10)]
 
 
 def near_pairs(vectors, metric):
@@ -148,15 +149,16 @@ def test_duplicates_groups_and_first_rows_equal_those_of_a_loop(
     monkeypatch.setattr("sentkit.metrics.neighbours.duplicates.ROWS_PER_BLOCK", 7)
     rows = texts_with(repeated)
     flags = ("duplicates", "--metric", metric, "--threshold", THRESHOLDS[metric])
-    done, groups, unique = (
-        sentkit(*flags, *more, stdin=rows) for more in ((), ["--groups"], ["--unique"])
-    )
-    expected, first = near_pairs(repeated, metric), groups_of(repeated, metric)
+    result = sentkit(*flags, stdin=rows)
+    groups = sentkit(*flags, "--groups", stdin=rows)
+    unique = sentkit(*flags, "--unique", stdin=rows)
+    expected = near_pairs(repeated, metric)
+    first = groups_of(repeated, metric)
     texts = [{"id": n, "text": f"t{n}"} for n in range(1, 41)]
 
     assert 10 < len(expected) < 300
     assert 1 < len(set(first)) < 30
-    assert done.rows == [
+    assert result.rows == [
         {
             "text_a": f"t{i}",
             "text_b": f"t{j}",
@@ -183,39 +185,43 @@ def test_a_vector_file_of_unique_rows_has_their_vectors(
     if store:
         sentkit("cat", "rows.jsonl", "--store", store, "-o", name)
     flags = ("--threshold", 0.9, *(("--against", "other.jsonl") if against else ()))
-    done = sentkit("duplicates", name, *flags, "--unique", "-o", "few.safetensors")
+    result = sentkit("duplicates", name, *flags, "--unique", "-o", "few.safetensors")
     near = [any(BY_HAND["cosine"](a, b) >= 0.9 for b in repeated[:10]) for a in repeated]
     first = groups_of(repeated, "cosine")
-    kept = [n for n in range(40) if (not near[n] if against else first[n] == n + 1)]
+    if against:
+        unique = [n for n in range(40) if not near[n]]
+    else:
+        unique = [n for n in range(40) if first[n] == n + 1]
 
-    assert (done.code, done.out) == (0, b"")
-    assert [row["id"] - 1 for row in sentkit("cat", "few.safetensors").rows] == kept
-    assert sentkit("cat", "few.safetensors").vectors().tolist() == [repeated[n] for n in kept]
-    assert 5 < len(kept) < 35
+    assert (result.code, result.out) == (0, b"")
+    stored = sentkit("cat", "few.safetensors")
+    assert [row["id"] - 1 for row in stored.rows] == unique
+    assert stored.vectors().tolist() == [repeated[n] for n in unique]
+    assert 5 < len(unique) < 35
 
 
 @metrics
 @pytest.mark.parametrize("files", [1, 2])
 def test_rows_near_rows_of_others_equal_those_of_a_loop(sentkit, repeated, tmp_path, metric, files):
-    own, parts = repeated[:15], [repeated[15:]] if files == 1 else [repeated[15:20], repeated[20:]]
+    vectors = repeated[:15]
+    against = [repeated[15:]] if files == 1 else [repeated[15:20], repeated[20:]]
     flags = ["--metric", metric, "--threshold", THRESHOLDS[metric]]
-    for number, part in enumerate(parts):
-        (tmp_path / f"{number}.jsonl").write_text(texts_with(part))
+    for number, vectors_of_file in enumerate(against):
+        (tmp_path / f"{number}.jsonl").write_text(texts_with(vectors_of_file))
         flags += ["--against", f"{number}.jsonl"]
-    found, new = (
-        sentkit("duplicates", *flags, *more, stdin=texts_with(own)) for more in ((), ["--unique"])
-    )
+    pairs = sentkit("duplicates", *flags, stdin=texts_with(vectors))
+    new = sentkit("duplicates", *flags, "--unique", stdin=texts_with(vectors))
     expected = [
         (f"t{i}", f"{number}.jsonl", row)
-        for i, vector in enumerate(own, 1)
-        for number, part in enumerate(parts)
-        for row, other in enumerate(part, 1)
+        for i, vector in enumerate(vectors, 1)
+        for number, vectors_of_file in enumerate(against)
+        for row, other in enumerate(vectors_of_file, 1)
         if BY_HAND[metric](vector, other) >= THRESHOLDS[metric]
     ]
 
     assert 5 < len(expected) < 150
     assert [
-        (row["text_a"], row.get("file_b", "0.jsonl"), row["row_b"]) for row in found.rows
+        (row["text_a"], row.get("file_b", "0.jsonl"), row["row_b"]) for row in pairs.rows
     ] == expected
     near = {text for text, *_ in expected}
     assert [row["text"] for row in new.rows] == [

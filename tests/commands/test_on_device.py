@@ -17,13 +17,19 @@ def blocks(monkeypatch):
     """The flag --device cuda selects the CPU of torch, with blocks of 16 rows; the blocks that are
     copied.
     """
-    copies, usual = [], Blocks._copy
+    copies = []
+    copy = Blocks._copy
+
+    def counted_copy(blocks, start, *rest):
+        copies.append(start)
+        return copy(blocks, start, *rest)
+
     for module in ("device", "encoder"):
         where = f"sentkit.model.transformer.{module}.pick_device"
         monkeypatch.setattr(where, lambda name: torch.device("cpu"))
     monkeypatch.setattr(device, "ROWS_PER_BLOCK", 16)
     monkeypatch.setattr(device, "SPARE", 2)
-    monkeypatch.setattr(Blocks, "_copy", lambda *given: copies.append(given[1]) or usual(*given))
+    monkeypatch.setattr(Blocks, "_copy", counted_copy)
     return copies
 
 
@@ -31,17 +37,17 @@ def blocks(monkeypatch):
 def files(sentkit, tmp_path, jsonl):
     """Rows in clusters, some equal, one of them zero, as JSONL and as vector files; and pairs."""
     random = np.random.default_rng(0)
-    vectors = np.repeat(random.standard_normal((12, 8)), 10, axis=0) + 0.3 * random.standard_normal(
-        (120, 8)
-    )
-    vectors[40:55], vectors[7] = vectors[3], 0
+    centres = np.repeat(random.standard_normal((12, 8)), 10, axis=0)
+    vectors = centres + 0.3 * random.standard_normal((120, 8))
+    vectors[40:55] = vectors[3]
+    vectors[7] = 0
     rows = [
         {"text": f"t{n}", "embedding": v} for n, v in enumerate(vectors.astype(np.float32).tolist())
     ]
     (tmp_path / "rows.jsonl").write_bytes(jsonl(*rows))
     for store in ("float32", "float16", "int8", "binary"):
-        done = sentkit("cat", "rows.jsonl", "--store", store, "-o", f"{store}.safetensors")
-        assert done.code == 0
+        result = sentkit("cat", "rows.jsonl", "--store", store, "-o", f"{store}.safetensors")
+        assert result.code == 0
     pairs = [
         {
             "text_a": a["text"],
@@ -84,25 +90,22 @@ SEARCH = "search --queries rows.jsonl --corpus"
     ],
 )
 def test_the_output_has_the_bytes_of_the_cpu(sentkit, blocks, words):
-    here, there = sentkit(*words.split()), sentkit(*words.split(), "--device", "cuda")
+    by_numpy = sentkit(*words.split())
+    by_torch = sentkit(*words.split(), "--device", "cuda")
 
-    assert here.code == 0, here.told
-    assert len(here.out) > 100
-    assert there == here
+    assert by_numpy.code == 0, by_numpy.told
+    assert len(by_numpy.out) > 100
+    assert by_torch == by_numpy
     assert blocks
 
 
 def test_rows_are_assigned_to_centroids(sentkit, files, blocks):
-    assert (
-        sentkit(
-            "cluster", "rows.jsonl", "-k", "5", "--centroids", "c.jsonl", "-o", "one.jsonl"
-        ).code
-        == 0
-    )
-    there = sentkit("cluster", "rows.jsonl", "--from-centroids", "c.jsonl", "--device", "cuda")
+    flags = ("--centroids", "c.jsonl", "-o", "one.jsonl")
+    assert sentkit("cluster", "rows.jsonl", "-k", "5", *flags).code == 0
+    result = sentkit("cluster", "rows.jsonl", "--from-centroids", "c.jsonl", "--device", "cuda")
 
     assert blocks
-    assert there.out == (files / "one.jsonl").read_bytes()
+    assert result.out == (files / "one.jsonl").read_bytes()
 
 
 @pytest.mark.usefixtures("with_torch")
@@ -135,9 +138,8 @@ def test_signs_and_distances_are_compared_on_the_cpu(sentkit, tmp_path, blocks, 
     monkeypatch.setenv("SENTKIT_PRECISION", "fp32")
     (tmp_path / "texts.txt").write_text("a cat\na dog\nrain\n")
     for store in ("binary", "float16"):
-        assert (
-            sentkit("encode", "texts.txt", "--store", store, "-o", f"{store}.safetensors").code == 0
-        )
+        path = f"{store}.safetensors"
+        assert sentkit("encode", "texts.txt", "--store", store, "-o", path).code == 0
     for words in (["binary.safetensors"], ["float16.safetensors", "--metric", "manhattan"]):
         command = ["search", "two cats", "--corpus", *words]
         assert sentkit(*command, "--device", "cuda") == sentkit(*command)

@@ -272,8 +272,8 @@ def test_a_command_compares_all_its_paths(files, sentkit, monkeypatch, call, rea
     with pytest.raises(Compared):
         sentkit(*call)
 
-    given = [{flag: value for flag, value in paths.items() if value} for paths in compared]
-    assert given == [writes, reads]
+    named_paths = [{flag: value for flag, value in paths.items() if value} for paths in compared]
+    assert named_paths == [writes, reads]
     assert sorted(files.rglob("*")) == before
 
 
@@ -289,9 +289,12 @@ def paths_of(name):
 
 @pytest.mark.parametrize("name", every_command())
 def test_the_table_above_has_every_path_of_every_command(name):
-    calls = [each for each in CALLS if each[0][: len(name.split())] == name.split()]
-    known = {flag for call, reads, writes in calls for flag in (*reads, *writes, *call)}
+    words = name.split()
+    in_table = set()
+    for call, reads, writes in CALLS:
+        if call[: len(words)] == words:
+            in_table |= {*reads, *writes, *call}
 
     paths = list(paths_of(name))
     assert paths
-    assert name in WRITE_NOTHING or [names for names in paths if not names & known] == []
+    assert name in WRITE_NOTHING or [names for names in paths if not names & in_table] == []

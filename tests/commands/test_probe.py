@@ -24,15 +24,11 @@ def held(tmp_path, jsonl):
         codes = np.arange(count) % len(names)
         vectors = random.standard_normal((count, 2 if pairs else 1, 3)) + 0.8 * codes[:, None, None]
         vectors = vectors.astype(np.float32)
-        names_of_vectors = ("embedding_a", "embedding_b") if pairs else ("embedding",)
-        rows = [
-            dict(
-                zip(names_of_vectors, each.tolist(), strict=True),
-                kind=names[code],
-                _emb="m:100000000000",
-            )
-            for each, code in zip(vectors, codes, strict=True)
-        ]
+        fields = ("embedding_a", "embedding_b") if pairs else ("embedding",)
+        rows = []
+        for vectors_of_row, code in zip(vectors, codes, strict=True):
+            row = dict(zip(fields, vectors_of_row.tolist(), strict=True))
+            rows.append(row | {"kind": names[code], "_emb": "m:100000000000"})
         (tmp_path / name).write_bytes(jsonl(*rows))
         return vectors.astype(float).squeeze(1) if not pairs else vectors, codes
 
@@ -48,40 +44,42 @@ def folds(features, codes, count, seed=1111):
 
 
 def chosen(features, codes, penalties, count, seed=1111):
-    shares = [
-        [
-            model(c).fit(features[a], codes[a]).score(features[b], codes[b])
+    accuracies = []
+    for penalty in penalties:
+        shares = [
+            model(penalty).fit(features[a], codes[a]).score(features[b], codes[b])
             for a, b in folds(features, codes, count, seed)
         ]
-        for c in penalties
-    ]
-    return penalties[int(np.argmax([round(100 * np.mean(each), 2) for each in shares]))]
+        accuracies.append(round(100 * np.mean(shares), 2))
+    return penalties[accuracies.index(max(accuracies))]
 
 
 def test_train_alone_uses_nested_folds(sentkit, held):
     """The grid is that of SentEval; each fold equals scikit-learn."""
-    (features, codes), seed = held("a.jsonl", 1), 5
-    (found,) = sentkit("probe", "a.jsonl", *LABEL, "--folds", "4", "--seed", seed).rows
-    penalties, accuracies = [], []
+    features, codes = held("a.jsonl", 1)
+    seed = 5
+    (report,) = sentkit("probe", "a.jsonl", *LABEL, "--folds", "4", "--seed", seed).rows
+    penalties = []
+    accuracies = []
     for a, b in folds(features, codes, 4, seed):
         penalties.append(chosen(features[a], codes[a], [0.25, 0.5, 1, 2, 4, 8], 4, seed))
         fitted = model(penalties[-1]).fit(features[a], codes[a])
         accuracies.append(100 * fitted.score(features[b], codes[b]))
 
-    assert found["chosen"] == penalties
-    assert found["accuracies"] == pytest.approx(accuracies)
-    assert found["accuracy"] == pytest.approx(np.mean(accuracies))
-    assert found["sd"] == pytest.approx(np.std(accuracies, ddof=1))
-    assert (found["n"], found["classes"], found["majority"]) == (60, {"no": 30, "yes": 30}, 50)
-    assert (found["encoder"], found["head"], found["seed"]) == ("m:100000000000", "logreg", seed)
+    assert report["chosen"] == penalties
+    assert report["accuracies"] == pytest.approx(accuracies)
+    assert report["accuracy"] == pytest.approx(np.mean(accuracies))
+    assert report["sd"] == pytest.approx(np.std(accuracies, ddof=1))
+    assert (report["n"], report["classes"], report["majority"]) == (60, {"no": 30, "yes": 30}, 50)
+    assert (report["encoder"], report["head"], report["seed"]) == ("m:100000000000", "logreg", seed)
 
 
 def test_a_test_file(sentkit, held):
     """The features of pairs are (|u - v|, u * v); two classes give F1 of the second."""
     train, codes = held("train.jsonl", 1, pairs=True)
     test, truth = held("test.jsonl", 2, 40, pairs=True)
-    given = ("probe", "train.jsonl", "--test", "test.jsonl", *LABEL, "--folds", "3")
-    (found,) = sentkit(*given).rows
+    command = ("probe", "train.jsonl", "--test", "test.jsonl", *LABEL, "--folds", "3")
+    (report,) = sentkit(*command).rows
     train, test = (
         np.hstack([abs(u - v), u * v]).astype(float)
         for u, v in (x.swapaxes(0, 1) for x in (train, test))
@@ -89,10 +87,10 @@ def test_a_test_file(sentkit, held):
     penalty = chosen(train, codes, [0.5, 1, 2, 4, 8, 16, 32], 3)
     predicted = model(penalty).fit(train, codes).predict(test)
 
-    assert found["chosen"] == penalty
-    assert found["accuracy"] == pytest.approx(100 * np.mean(predicted == truth))
-    assert found["f1"] == pytest.approx(100 * f1_score(truth, predicted))
-    assert (found["f1_of"], found["n_test"], len(found["choosing"])) == ("yes", 40, 3)
+    assert report["chosen"] == penalty
+    assert report["accuracy"] == pytest.approx(100 * np.mean(predicted == truth))
+    assert report["f1"] == pytest.approx(100 * f1_score(truth, predicted))
+    assert (report["f1_of"], report["n_test"], len(report["choosing"])) == ("yes", 40, 3)
 
 
 def test_dev_rows_choose_the_penalty(sentkit, held):
@@ -101,62 +99,60 @@ def test_dev_rows_choose_the_penalty(sentkit, held):
         for name, seed in (("train", 1), ("dev", 2), ("test", 3))
     ]
     files = ("train.jsonl", "--dev", "dev.jsonl", "--test", "test.jsonl")
-    (found,) = sentkit("probe", *files, *LABEL, "--penalties", "0.001,0.1,1").rows
+    (report,) = sentkit("probe", *files, *LABEL, "--penalties", "0.001,0.1,1").rows
     models = [model(c).fit(train, codes) for c in (0.001, 0.1, 1)]
-    shares = [each.score(dev, of_dev) for each in models]
+    shares = [classifier.score(dev, of_dev) for classifier in models]
+    best = shares.index(max(shares))
 
-    assert found["penalties"] == [0.001, 0.1, 1]
-    assert found["chosen"] == [0.001, 0.1, 1][int(np.argmax(shares))]
-    assert found["accuracy"] == pytest.approx(
-        100 * models[int(np.argmax(shares))].score(test, truth)
-    )
-    assert "f1" not in found
+    assert report["penalties"] == [0.001, 0.1, 1]
+    assert report["chosen"] == [0.001, 0.1, 1][best]
+    assert report["accuracy"] == pytest.approx(100 * models[best].score(test, truth))
+    assert "f1" not in report
 
 
 def test_few_shot(sentkit, held):
     held("a.jsonl", 1)
-    given = ("probe", "a.jsonl", *LABEL, "--few-shot", "8")
-    (found,) = sentkit(*given, "--samples", "3").rows
-    (other,) = sentkit(*given, "--seed", "2").rows
+    command = ("probe", "a.jsonl", *LABEL, "--few-shot", "8")
+    (report,) = sentkit(*command, "--samples", "3").rows
+    (other,) = sentkit(*command, "--seed", "2").rows
 
-    assert len(found["accuracies"]) == 3
+    assert len(report["accuracies"]) == 3
     assert len(other["accuracies"]) == 5
-    assert other["accuracies"][:3] != found["accuracies"]
-    assert all(
-        round(each * 44 / 100, 4).is_integer() for each in found["accuracies"]
-    )  # of the other 44
-    assert (found["penalties"], found["chosen"]) == ([1], [1, 1, 1])
+    assert other["accuracies"][:3] != report["accuracies"]
+    for accuracy in report["accuracies"]:  # of the other 44
+        assert round(accuracy * 44 / 100, 4).is_integer()
+    assert (report["penalties"], report["chosen"]) == ([1], [1, 1, 1])
 
 
 @pytest.mark.parametrize(("head", "hidden"), [("senteval", 0), ("senteval:50", 50)])
 def test_the_network_learns(sentkit, held, head, hidden, monkeypatch):
     """It is better than the most frequent class, and deterministic for any number of threads."""
     held("a.jsonl", 1, 300)
-    given = ("probe", "a.jsonl", *LABEL, "--head", head, "--folds", "3")
+    command = ("probe", "a.jsonl", *LABEL, "--head", head, "--folds", "3")
     monkeypatch.setenv("SENTKIT_THREADS", "2")
-    done = sentkit(*given, "--penalties", "1e-4")
+    result = sentkit(*command, "--penalties", "1e-4")
     monkeypatch.setenv("SENTKIT_THREADS", "1")
 
-    assert done.rows[0]["accuracy"] > done.rows[0]["majority"] + 10
-    assert done.rows[0]["head"] == f"senteval, nhid {hidden}"
-    assert done.out == sentkit(*given, "--penalties", "1e-4").out
+    assert result.rows[0]["accuracy"] > result.rows[0]["majority"] + 10
+    assert result.rows[0]["head"] == f"senteval, nhid {hidden}"
+    assert result.out == sentkit(*command, "--penalties", "1e-4").out
 
 
 def test_fits_of_a_network_that_diverges_are_a_warning(sentkit, jsonl):
     rows = [{"embedding": [1e30 * (n % 5), -1e30 * (n % 3)], "kind": n % 2} for n in range(60)]
-    done = sentkit("probe", *LABEL, "--head", "senteval", "--folds", 3, stdin=jsonl(*rows))
-    [found] = done.rows
-    assert done.told == [
-        f"sentkit probe: warning: -: {found['not_converged']} fits did not converge"
+    result = sentkit("probe", *LABEL, "--head", "senteval", "--folds", 3, stdin=jsonl(*rows))
+    [report] = result.rows
+    assert result.told == [
+        f"sentkit probe: warning: -: {report['not_converged']} fits did not converge"
     ]
 
 
 def test_a_class_with_as_many_rows_as_folds_is_accepted(sentkit):
     """A fold within a fold then lacks the class; scikit-learn's warning is hidden."""
     rows = [f'{{"embedding":[{n}],"kind":"{"rare" if n < 3 else "common"}"}}\n' for n in range(8)]
-    done = sentkit("probe", *LABEL, "--folds", "3", stdin="".join(rows))
+    result = sentkit("probe", *LABEL, "--folds", "3", stdin="".join(rows))
 
-    assert (done.code, done.err) == (0, "")
+    assert (result.code, result.err) == (0, "")
 
 
 WITHIN_FOLDS = (
@@ -223,15 +219,18 @@ ONE_PENALTY_OF_4 = "--folds 4 and one penalty, such as --penalties 1"
         ),
     ],
 )
-def test_too_few_rows_or_classes_are_refused(sentkit, held, count, names, flags, problem, advice):
+def test_too_few_rows_or_classes_are_refused(
+    sentkit, held, count, names, flags, problem, advice, monkeypatch
+):
     """The advice names a number that works, and the next one does not."""
+    monkeypatch.setattr("sentkit.labels.probes.probing.GRID", (0.5, 2.0))  # several, but few
     held("a.jsonl", 1, count, names)
-    done = sentkit("probe", "a.jsonl", *LABEL, *flags)
+    result = sentkit("probe", "a.jsonl", *LABEL, *flags)
 
-    assert (done.code, done.told[0]) == (65, f"sentkit probe: a.jsonl: {problem}")
+    assert (result.code, result.told[0]) == (65, f"sentkit probe: a.jsonl: {problem}")
     if advice is None:
         return
-    assert done.told[1] == f"  use {advice}"
+    assert result.told[1] == f"  use {advice}"
     flag, number = advice.replace(",", "").split()[:2]
     penalties = ("--penalties", 1) if "penalty" in advice or "--penalties" in flags else ()
     assert sentkit("probe", "a.jsonl", *LABEL, flag, number, *penalties).code == 0
@@ -266,8 +265,8 @@ def test_the_advice_for_a_class_with_two_rows_works(sentkit, counts, flags, advi
             f'{{"embedding":[{n % 5}],"kind":"{kind}"}}\n' for n, kind in enumerate(classes)
         )
 
-    done = sentkit("probe", *LABEL, *flags, stdin=rows(counts))
-    assert (done.code, done.told[1:]) == (65, [f"  {advice}"])
+    result = sentkit("probe", *LABEL, *flags, stdin=rows(counts))
+    assert (result.code, result.told[1:]) == (65, [f"  {advice}"])
 
     advised = advice.partition("use ")[2].partition(",")[0].split()
     more = [max(3, count) for count in counts]
@@ -301,9 +300,9 @@ def test_ctrl_c_ends_the_command(held, tmp_path):
 def test_majority_uses_the_tested_rows(sentkit, jsonl):
     """Eight of 20 and eight of 10 rows are drawn; 12 of the other 14 are of the frequent class."""
     rows = [{"embedding": [n % 7, n % 3], "kind": "y" if n % 3 else "x"} for n in range(30)]
-    (found,) = sentkit("probe", *LABEL, "--few-shot", "8", stdin=jsonl(*rows)).rows
+    (report,) = sentkit("probe", *LABEL, "--few-shot", "8", stdin=jsonl(*rows)).rows
 
-    assert found["majority"] == pytest.approx(100 * 12 / 14)
+    assert report["majority"] == pytest.approx(100 * 12 / 14)
 
 
 @pytest.mark.parametrize("test", [False, True])
@@ -312,11 +311,11 @@ def test_a_single_penalty_is_not_chosen(sentkit, held, test, monkeypatch):
     features, codes = held("a.jsonl", 1, 6)
     held("b.jsonl", 2)
     more = ("--test", "b.jsonl") if test else ("--folds", 3)
-    (found,) = sentkit("probe", "a.jsonl", *LABEL, "--penalties", 2, *more).rows
+    (report,) = sentkit("probe", "a.jsonl", *LABEL, "--penalties", 2, *more).rows
     expected = [
         100 * model(2).fit(features[a], codes[a]).score(features[b], codes[b])
         for a, b in folds(features, codes, 3)
     ]
 
-    assert "penalty" not in found["protocol"]
-    assert found["choosing"] == [] if test else found["accuracies"] == expected
+    assert "penalty" not in report["protocol"]
+    assert report["choosing"] == [] if test else report["accuracies"] == expected

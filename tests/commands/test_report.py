@@ -79,24 +79,25 @@ def by_row(rows, task):
 
 
 def test_a_row_has_the_mean_and_deviation_of_its_seeds(sentkit, data, runs, spearman):
-    done = sentkit(
+    result = sentkit(
         "report", runs, "words=words:binary", "--data", data, "--suites", "sts", "-q", *FLAGS
     )
-    found = by_row(done.rows, "STS-B")
+    of_row = by_row(result.rows, "STS-B")
     scores = [spearman(f"runs/seed-{seed}") for seed in (0, 1)]
 
-    assert done.code == 0
-    assert found["runs"]["values"] == pytest.approx(scores, rel=1e-6)
-    assert found["runs"]["value"] == pytest.approx(sum(scores) / 2, rel=1e-6)
-    assert found["runs"]["sd"] == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5, rel=1e-6)
-    assert found["runs"]["checkpoints"] == ["runs/seed-0", "runs/seed-1"]
-    assert found["words"]["value"] == pytest.approx(spearman("words:binary"), rel=1e-6)
-    assert found["words"]["sd"] is None
+    assert result.code == 0
+    assert of_row["runs"]["values"] == pytest.approx(scores, rel=1e-6)
+    assert of_row["runs"]["value"] == pytest.approx(sum(scores) / 2, rel=1e-6)
+    assert of_row["runs"]["sd"] == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5, rel=1e-6)
+    assert of_row["runs"]["checkpoints"] == ["runs/seed-0", "runs/seed-1"]
+    assert of_row["words"]["value"] == pytest.approx(spearman("words:binary"), rel=1e-6)
+    assert of_row["words"]["sd"] is None
 
 
 def test_transforms_of_one_checkpoint_are_the_seeds_of_a_row(sentkit, data, tiny):
     """As from `whiten apply`. Kept results of other transforms are not used."""
-    pairs, scores = data / "sts/stsb.test.jsonl", []
+    pairs = data / "sts/stsb.test.jsonl"
+    scores = []
     vectors = sentkit("encode", pairs, "-m", tiny, "--readout", "max", *FLAGS, "-q").out
     for name, kind in (("a", "center"), ("b", "whitening")):
         path = f"{name}.safetensors"
@@ -104,90 +105,85 @@ def test_transforms_of_one_checkpoint_are_the_seeds_of_a_row(sentkit, data, tiny
         encoded = sentkit("whiten", "apply", "-t", path, stdin=vectors).out
         scores.append(sentkit("score", "--gold", "score", stdin=encoded).rows[0]["spearman"])
     rows = [f"t={tiny}#max@{name}.safetensors" for name in ("a", "b")]
-    for arguments in (rows[:1], rows):
-        given = ("--data", data, "--suites", "sts", "--results", "kept", "-q")
-        done = sentkit("report", *arguments, *given, *FLAGS)
-    found = by_row(done.rows, "STS-B")["t#max"]
+    flags = ("--data", data, "--suites", "sts", "--results", "kept", "-q", *FLAGS)
+    assert sentkit("report", rows[0], *flags).code == 0
+    result = sentkit("report", *rows, *flags)
+    of_row = by_row(result.rows, "STS-B")["t#max"]
 
-    assert done.code == 0
+    assert result.code == 0
     assert scores[0] != pytest.approx(scores[1], rel=1e-3)
-    assert found["values"] == pytest.approx(scores, rel=1e-6)
-    assert found["transforms"] == ["a.safetensors", "b.safetensors"]
+    assert of_row["values"] == pytest.approx(scores, rel=1e-6)
+    assert of_row["transforms"] == ["a.safetensors", "b.safetensors"]
 
 
 def test_the_other_suites_equal_cluster_and_probe(sentkit, data, monkeypatch):
     """Of several seeds of the classifier, the mean; the deviation of the folds has its own name."""
     monkeypatch.setattr("sentkit.labels.probes.probing.GRID", (0.25, 8.0))
-    given = ("report", "w=words:binary", "--data", data, "-q", *FLAGS)
-    done, seeds = sentkit(*given), sentkit(*given, "--suites", "senteval", "--seed", "1,2")
-    values = {
-        (row["suite"], row["task"]): (row["value"], row["sd"], row["deviations"])
-        for row in (*done.rows, *({**row, "suite": "seeds"} for row in seeds.rows))
-    }
-    for part in ("clustering/own", "senteval/cr"):
-        path = f"{Path(part).name}.safetensors"
-        assert (
-            sentkit("encode", data / f"{part}.jsonl", "-m", "words:binary", "-o", path, "-q").code
-            == 0
-        )
+    report = ("report", "w=words:binary", "--data", data, "-q", *FLAGS)
+    result = sentkit(*report)
+    of_seeds = sentkit(*report, "--suites", "senteval", "--seed", "1111,2")
+    values = {}
+    for row in result.rows:
+        values[row["suite"], row["task"]] = (row["value"], row["sd"], row["deviations"])
+    [seeds] = [row for row in of_seeds.rows if row["task"] == "CR"]
+    encode = ("encode", "-m", "words:binary", "-q")
+    for name in ("clustering/own", "senteval/cr"):
+        path = f"{Path(name).name}.safetensors"
+        assert sentkit(*encode, data / f"{name}.jsonl", "-o", path).code == 0
     clusters = sentkit("cluster", "own.safetensors", "--truth", "label", "--seed", "0..9").rows[-1]
-    probe = ("probe", "--label", "label", "-q")
-    flags = ((), ("--few-shot", 16), *(("--seed", seed) for seed in (1, 2)))
-    [folds], [few], *each = (sentkit(*probe, "cr.safetensors", *own).rows for own in flags)
-    accuracies = [row["accuracy"] for [row] in each]
+    probe = ("probe", "--label", "label", "-q", "cr.safetensors")
+    [folds] = sentkit(*probe).rows  # with the seed 1111
+    [few_shot] = sentkit(*probe, "--few-shot", 16).rows
+    [seed_2] = sentkit(*probe, "--seed", 2).rows
+    accuracies = [folds["accuracy"], seed_2["accuracy"]]
     sd = statistics.stdev(accuracies)
-    of_folds = statistics.fmean(row["sd"] for [row] in each)
+    of_folds = statistics.fmean([folds["sd"], seed_2["sd"]])
 
-    assert done.code == 0
+    assert result.code == 0
     deviations = {"clusterings": clusters["acc_sd"]}
     assert values["clustering", "own"] == (clusters["acc_mean"], clusters["acc_sd"], deviations)
     assert values["senteval", "CR"] == (folds["accuracy"], None, {"folds": folds["sd"]})
-    assert values["few-shot", "CR"] == (few["accuracy"], few["sd"], {"draws": few["sd"]})
-    assert values["seeds", "CR"][:2] == pytest.approx((statistics.fmean(accuracies), sd))
-    assert values["seeds", "CR"][2] == pytest.approx({"classifiers": sd, "folds": of_folds})
-    assert {suite for suite, _ in values} == {*SUITES} - {"retrieval", "pairs"} | {"seeds"}
+    draws = {"draws": few_shot["sd"]}
+    assert values["few-shot", "CR"] == (few_shot["accuracy"], few_shot["sd"], draws)
+    assert seeds["value"] == pytest.approx(statistics.fmean(accuracies))
+    assert seeds["sd"] == pytest.approx(sd)
+    assert seeds["deviations"] == pytest.approx({"classifiers": sd, "folds": of_folds})
+    assert {suite for suite, _ in values} == {*SUITES} - {"retrieval", "pairs"}
 
 
 def test_one_table_has_all_rows_and_published_tables_need_a_paper(sentkit, data, runs):
-    given = (
-        "report",
-        "nano",
-        runs,
-        "--data",
-        data,
-        "--suites",
-        "sts,clustering",
-        "--results",
-        "kept",
-    )
-    paper, parts = ("--paper", "sg-bert"), {}
+    suites = ("--data", data, "--suites", "sts,clustering", "--results", "kept")
+    paper = ("--paper", "sg-bert")
     table = (*paper, "--table", 1)
+    texts = {}
     for name, flags in (("own", ()), ("paper", paper), ("table", table)):
-        done = sentkit(*given, *FLAGS, *flags, "--format", "text")
-        assert done.code == 0
-        parts[name] = done.out.decode()
-    own = parts["own"].splitlines()[-4:]  # the title has one or two lines
+        result = sentkit("report", "nano", runs, *suites, *FLAGS, *flags, "--format", "text")
+        assert result.code == 0
+        texts[name] = result.out.decode()
+    lines = texts["own"].splitlines()[-4:]  # the title has one or two lines
+    first_words = [" ".join(line.split()[:2]) for line in lines]
 
-    assert parts["own"].startswith("sts: Spearman x 100; ")
-    assert [" ".join(line.split()[:2]) for line in own] == ["row seeds", "n 11", "nano 1", "runs 2"]
-    assert own[0].split()[-3:] == ["STS-B", "SICK-R", "own"]
-    assert parts["paper"].startswith(parts["own"])
-    assert re.findall(r"^SG-BERT, table (\d+)", parts["paper"], re.MULTILINE) == ["1", "7", "11"]
-    assert "here" not in parts["paper"]
-    parts["all"] = sentkit("report", *table, "--format", "text").out.decode()
+    assert texts["own"].startswith("sts: Spearman x 100; ")
+    assert first_words == ["row seeds", "n 11", "nano 1", "runs 2"]
+    assert lines[0].split()[-3:] == ["STS-B", "SICK-R", "own"]
+    assert texts["paper"].startswith(texts["own"])
+    assert re.findall(r"^SG-BERT, table (\d+)", texts["paper"], re.MULTILINE) == ["1", "7", "11"]
+    assert "here" not in texts["paper"]
+    texts["all"] = sentkit("report", *table, "--format", "text").out.decode()
     bases = {
-        name: [line.split()[0] for line in parts[name].splitlines()[2:] if line]
+        name: [line.split()[0] for line in texts[name].splitlines()[2:] if line]
         for name in ("table", "all")
     }
-    first, end = "SG-BERT, table 1: sts, Spearman x 100", "; (a): standard deviation"
+    title = "SG-BERT, table 1: sts, Spearman x 100"
+    end = "; (a): standard deviation"
     # nano has the size of none of the encoders of the papers: the first one of the table is shown.
-    assert parts["table"].startswith(f"{first}; published rows of bert-base{end}")
+    assert texts["table"].startswith(f"{title}; published rows of bert-base{end}")
     assert bases["table"] == ["n", "here", "here", "glove", "use", *["bert-base"] * 7]
-    assert parts["all"].startswith(f"{first}{end}")
+    assert texts["all"].startswith(f"{title}{end}")
     assert bases["all"][:-28] == bases["table"][3:-7]
     assert len(bases["all"]) == 30
-    assert "STS12" in parts["table"].splitlines()[1]  # one part with all columns
-    assert "sts has no average: no test set of STS12, STS13, STS14, STS15, STS16" in done.err
+    assert "STS12" in texts["table"].splitlines()[1]  # one table with all columns
+    assert "sts has no average: no test set of STS12, STS13, STS14, STS15, STS16" in result.err
 
 
 def test_pairs_of_any_file_have_their_correlation(sentkit, data, spearman):
@@ -196,45 +192,34 @@ def test_pairs_of_any_file_have_their_correlation(sentkit, data, spearman):
     Path("own.csv").write_text("one,two,rating\n" + "".join(lines))
     rows = ("report", "w=nano", "b=words:binary")
     names = ("--field", "text_a=one", "--field", "text_b=two", "--field", "score=rating")
-    done = sentkit(*rows, "--pairs", "a=own.csv", *names, "--baseline", "b", *FLAGS)
+    result = sentkit(*rows, "--pairs", "a=own.csv", *names, "--baseline", "b", *FLAGS)
     pairs = data / "sts/stsb.test.jsonl"
     assert sentkit("encode", pairs, "-m", "nano", *FLAGS, "-o", "v.safetensors", "-q").code == 0
     stored = sentkit(*rows, "--pairs", "a=v.safetensors", "--baseline", "b", *FLAGS)
     both = ("--data", data, "--suites", "sts", "--pairs", "a=v.safetensors", *FLAGS, "-q")
     [with_folder] = sentkit(*rows[:2], *both).rows[2:]
 
-    assert (done.code, stored.code) == (0, 0)
-    assert by_row(done.rows, "a")["w"]["value"] == pytest.approx(spearman("nano"), rel=1e-6)
-    assert (done.rows[0]["suite"], done.rows[0]["metric"]) == ("pairs", "spearman")
-    assert done.rows == stored.rows
-    assert with_folder["value"] == done.rows[0]["value"]
+    assert (result.code, stored.code) == (0, 0)
+    assert by_row(result.rows, "a")["w"]["value"] == pytest.approx(spearman("nano"), rel=1e-6)
+    assert (result.rows[0]["suite"], result.rows[0]["metric"]) == ("pairs", "spearman")
+    assert result.rows == stored.rows
+    assert with_folder["value"] == result.rows[0]["value"]
 
 
 def test_an_average_needs_all_seven_tasks(sentkit, data, tmp_path):
     for name in STS[:5]:
         (data / f"sts/{name}.jsonl").write_text(in_jsonl(*PAIRS[: 4 + len(name)]))
-    done = sentkit(
-        "report",
-        "a=words:binary",
-        "b=nano",
-        "--data",
-        data,
-        "--baseline",
-        "a",
-        "--intervals",
-        "--suites",
-        "sts",
-        *FLAGS,
-    )
-    found = {(row["row"], row["task"]): row for row in done.rows}
-    tasks = [task for row, task in found if row == "b" and task != "avg"]
+    flags = ("--data", data, "--suites", "sts", "--baseline", "a", "--intervals", *FLAGS)
+    result = sentkit("report", "a=words:binary", "b=nano", *flags)
+    rows = {(row["row"], row["task"]): row for row in result.rows}
+    tasks = [task for row, task in rows if row == "b" and task != "avg"]
 
-    assert (done.code, done.err, len(tasks)) == (0, "", 7)
+    assert (result.code, result.err, len(tasks)) == (0, "", 7)
     for row in ("a", "b"):
-        mean = statistics.fmean(found[row, task]["value"] for task in tasks)
-        assert found[row, "avg"]["value"] == pytest.approx(mean, rel=1e-6)
-    against = found["b", "avg"]["against"]
-    difference = found["b", "avg"]["value"] - found["a", "avg"]["value"]
+        mean = statistics.fmean(rows[row, task]["value"] for task in tasks)
+        assert rows[row, "avg"]["value"] == pytest.approx(mean, rel=1e-6)
+    against = rows["b", "avg"]["against"]
+    difference = rows["b", "avg"]["value"] - rows["a", "avg"]["value"]
     assert against["difference"] == pytest.approx(difference, rel=1e-5)
     assert against["ci95"][0] <= against["difference"] <= against["ci95"][1]
 
@@ -243,25 +228,25 @@ def test_the_difference_to_a_baseline_is_that_of_means_over_seeds(sentkit, data,
     """Resamples of single columns, which other tests compare with plain loops, are averaged here by
     hand.
     """
-    given = ("report", runs, "w=nano", "--data", data, "--suites", "sts", "--baseline", "w", *FLAGS)
-    done = sentkit(*given, "--intervals", "--results", "kept", "-q")
-    row = by_row(done.rows, "STS-B")["runs"]
-    kept = [json.loads(path.read_text()) for path in Path("kept").glob("sts-stsb-*")]
-    columns = {each["value"]: each["similarities"] for each in kept}
-    values = {round(value, 4): column for value, column in columns.items()}
-    base = by_row(done.rows, "STS-B")["w"]
+    flags = ("--data", data, "--suites", "sts", "--baseline", "w", "--intervals", "-q", *FLAGS)
+    result = sentkit("report", runs, "w=nano", *flags, "--results", "kept")
+    row = by_row(result.rows, "STS-B")["runs"]
+    base = by_row(result.rows, "STS-B")["w"]
+    similarities = {}
+    for path in Path("kept").glob("sts-stsb-*"):
+        stored = json.loads(path.read_text())
+        similarities[round(stored["value"], 4)] = stored["similarities"]
     gold = [pair["score"] for pair in PAIRS]
 
-    def drawn(value):
-        return 100 * resample(values[round(value, 4)], gold, seed=0)[0]
+    def resampled(value):
+        return 100 * resample(similarities[round(value, 4)], gold, seed=0)[0]
 
-    mean = sum(map(drawn, row["values"])) / 2
-    difference = mean - drawn(base["value"])
-    assert done.code == 0
-    for found, values in ((row, mean), (row["against"], difference)):
-        assert found["ci95"] == pytest.approx(
-            np.nanpercentile(values, [2.5, 97.5]).tolist(), rel=1e-5
-        )
+    mean = sum(map(resampled, row["values"])) / 2
+    difference = mean - resampled(base["value"])
+    assert result.code == 0
+    for record, values in ((row, mean), (row["against"], difference)):
+        interval = np.nanpercentile(values, [2.5, 97.5]).tolist()
+        assert record["ci95"] == pytest.approx(interval, rel=1e-5)
     assert row["against"]["difference"] == pytest.approx(row["value"] - base["value"], rel=1e-5)
     assert row["against"]["row"] == "w"
     assert "against" not in base
@@ -279,22 +264,13 @@ def test_report_and_score_have_the_same_intervals(sentkit, tmp_path, monkeypatch
     for limit in (50_000, 5):
         monkeypatch.setattr("sentkit.metrics.statistics.BOOTSTRAP_LIMIT", limit)
         monkeypatch.setattr("sentkit.reports.measure.BOOTSTRAP_LIMIT", limit)
-        given = (
-            "report",
-            "nano",
-            "w=words:binary",
-            "--data",
-            "data",
-            "--baseline",
-            "w",
-            "--intervals",
-        )
-        found = [row for row in sentkit(*given, *FLAGS).rows if row["row"] == "nano"]
-        for row, name in zip(found, ("stsb.test", "sickr"), strict=True):
-            baseline = ("--baseline", f"{name}.words:binary.safetensors")
-            [scored] = sentkit(
-                "score", f"{name}.nano.safetensors", "--gold", "score", *baseline
-            ).rows
+        flags = ("--data", "data", "--baseline", "w", "--intervals", *FLAGS)
+        result = sentkit("report", "nano", "w=words:binary", *flags)
+        of_nano = [row for row in result.rows if row["row"] == "nano"]
+        for row, name in zip(of_nano, ("stsb.test", "sickr"), strict=True):
+            baseline = f"{name}.words:binary.safetensors"
+            score = ("score", f"{name}.nano.safetensors", "--gold", "score")
+            [scored] = sentkit(*score, "--baseline", baseline).rows
             kind = row["metric"]
             assert row["n"] == scored["n"]
             assert (row["value"], row["ci95"]) == (scored[kind], scored[f"{kind}_ci95"])
@@ -323,31 +299,29 @@ def test_values_without_rows_that_occur_in_training_files(sentkit, data, tmp_pat
     (tmp_path / "one.jsonl").write_text(in_jsonl(*({"text": text} for text in texts[:3])))
     (tmp_path / "two.txt").write_text("".join(f"{text}\n" for text in texts[3:]))
     (data / "senteval/cr.jsonl").unlink()  # nested folds take long
-    given = ["report", "static", "--data", data, "--suites", "sts,clustering,senteval", *FLAGS]
+    flags = ["--data", data, "--suites", "sts,clustering,senteval", *FLAGS]
     if mapped:
-        named = [{"left": p["text_a"], "text_b": p["text_b"], "score": p["score"]} for p in PAIRS]
+        named = [{"first": p["text_a"], "text_b": p["text_b"], "score": p["score"]} for p in PAIRS]
         (tmp_path / "p.jsonl").write_text(in_jsonl(*named))
-        given = ["report", "static", "--pairs", "own=p.jsonl", "--field", "text_a=left", *FLAGS]
-    whole, found = (
-        sentkit(*given).rows,
-        sentkit(*given, "--train", "one.jsonl", "--train", "two.txt").rows,
-    )
+        flags = ["--pairs", "own=p.jsonl", "--field", "text_a=first", *FLAGS]
+    train = ("--train", "one.jsonl", "--train", "two.txt")
+    whole = sentkit("report", "static", *flags).rows
+    with_train = sentkit("report", "static", *flags, *train).rows
     for path in [*data.glob("*/*.jsonl"), *tmp_path.glob("p.jsonl")]:
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         if path.name in ("stsb.test.jsonl", "sickr.jsonl", "p.jsonl"):
-            rows = rows[
-                1:
-            ]  # (a cat sat, the cat sat); only one text of (the dog plays, a dog plays) occurs
+            # (a cat sat, the cat sat); only one text of (the dog plays, a dog plays) occurs.
+            rows = rows[1:]
         elif path.name not in ("sst2.train.jsonl", "sst2.dev.jsonl"):
             rows = rows[3:]
         path.write_text(in_jsonl(*rows))
-    without = sentkit(*given).rows
+    without = sentkit("report", "static", *flags).rows
 
-    assert [{**row, "train": None} for row in found] == [{**row, "train": None} for row in whole]
+    assert [row | {"train": None} for row in with_train] == [row | {"train": None} for row in whole]
     seen = {"STS-B": 1, "SICK-R": 1, "own": 1 if mapped else 3, "SST2": 3}
-    for row, other in zip(found, without, strict=True):
-        assert row["train"] == {"seen": seen[row["task"]], "value": other["value"]}
-        assert row["n"] - row["train"]["seen"] == other["n"]
+    for row, row_without in zip(with_train, without, strict=True):
+        assert row["train"] == {"seen": seen[row["task"]], "value": row_without["value"]}
+        assert row["n"] - row["train"]["seen"] == row_without["n"]
 
 
 def test_rows_that_are_near_texts_of_training_files(sentkit, data, tmp_path, on_terminal):
@@ -356,64 +330,54 @@ def test_rows_that_are_near_texts_of_training_files(sentkit, data, tmp_path, on_
     """
     training = ["A CAT SAT.", "the cats  sat", "dogs play"]
     (tmp_path / "train.txt").write_text("".join(f"{text}\n" for text in training))
-    encoded = {
-        row["text"]: np.array(row["embedding"])
-        for row in sentkit(
-            "encode",
-            "-m",
-            "static",
-            stdin=in_jsonl(*({"text": each} for p in PAIRS for each in (p["text_a"], p["text_b"]))),
-        ).rows
+    train_vectors = sentkit("encode", "train.txt", "-m", "static").vectors()
+    texts = [text for pair in PAIRS for text in (pair["text_a"], pair["text_b"])]
+    lines = in_jsonl(*({"text": text} for text in texts))
+    vectors = sentkit("encode", "-m", "static", stdin=lines).vectors()
+    highest = {
+        text: float(max(train_vectors @ vector))
+        for text, vector in zip(texts, vectors, strict=True)
     }
-    known = [
-        np.array(row["embedding"]) for row in sentkit("encode", "train.txt", "-m", "static").rows
-    ]
-    best = {
-        text: 1.0 if text == "a cat sat" else max(float(vector @ other) for other in known)
-        for text, vector in encoded.items()
-    }
-    rows = [min(best[p["text_a"]], best[p["text_b"]]) for p in PAIRS]
-    limit = round(sum(sorted(rows)[-4:-2]) / 2, 3)  # between the second and the third row
-    assert sorted(rows)[-4] < limit < sorted(rows)[-3]
+    highest["a cat sat"] = 1.0
+    # A pair is as near as the text of it that is less near.
+    nearness = [min(highest[pair["text_a"]], highest[pair["text_b"]]) for pair in PAIRS]
+    fourth, third = sorted(nearness)[-4:-2]
+    limit = round((fourth + third) / 2, 3)
+    assert fourth < limit < third
+    rest = [pair for pair, near in zip(PAIRS, nearness, strict=True) if near < limit]
     (tmp_path / "p.jsonl").write_text(in_jsonl(*PAIRS))
-    (tmp_path / "rest.jsonl").write_text(
-        in_jsonl(*(p for p, own in zip(PAIRS, rows, strict=True) if own < limit))
-    )
-    given = ("report", "nano", *FLAGS, "--pairs")
-    [found] = sentkit(*given, "own=p.jsonl", "--train", f"train.txt:{limit}").rows
-    [rest] = sentkit(*given, "own=rest.jsonl").rows
-    lines = on_terminal(*given, "own=p.jsonl", "--train", f"train.txt:{limit}")
+    (tmp_path / "rest.jsonl").write_text(in_jsonl(*rest))
+    near = ("--pairs", "own=p.jsonl", "--train", f"train.txt:{limit}")
+    [row] = sentkit("report", "nano", *FLAGS, *near).rows
+    [row_of_rest] = sentkit("report", "nano", *FLAGS, "--pairs", "own=rest.jsonl").rows
+    lines = on_terminal("report", "nano", *FLAGS, *near)
 
-    assert found["train"] == {"seen": 0, "near": 3, "value": rest["value"]}
-    assert rest["n"] == found["n"] - 3
+    assert row["train"] == {"seen": 0, "near": 3, "value": row_of_rest["value"]}
+    assert row_of_rest["n"] == row["n"] - 3
     assert ["n", "near", "--train", "3"] in [line.split() for line in lines]
 
 
 def test_kept_results_are_used_again(sentkit, data, monkeypatch):
-    given = ("report", "w=nano", "--data", data, "--suites", "sts", "--results", "kept", "-q")
-    first = sentkit(*given)
+    command = ("report", "w=nano", "--data", data, "--suites", "sts", "--results", "kept", "-q")
+    first = sentkit(*command)
     times = {path: path.stat().st_mtime_ns for path in Path("kept").iterdir()}
-    again = sentkit(*given, "--format", "latex", "-o", "table.tex")
+    repeated = sentkit(*command, "--format", "latex", "-o", "table.tex")
     (data / "sts/sickr.jsonl").write_text(in_jsonl(*PAIRS[:6]))
-    changed = sentkit(*given)
+    changed = sentkit(*command)
     monkeypatch.setenv("SENTKIT_THREADS", "2")
-    threads = by_row(sentkit(*given).rows, "STS-B")["w"]["value"]
+    with_threads = by_row(sentkit(*command).rows, "STS-B")["w"]["value"]
+    times_after = {path: path.stat().st_mtime_ns for path in Path("kept").iterdir()}
 
-    assert (first.code, again.code, changed.code) == (0, 0, 0)
-    assert (threads, len(list(Path("kept").iterdir()))) == (
-        by_row(first.rows, "STS-B")["w"]["value"],
-        3,
-    )
-    assert len(times) == 2
-    assert (
-        times.items() < {path: path.stat().st_mtime_ns for path in Path("kept").iterdir()}.items()
-    )
+    assert (first.code, repeated.code, changed.code) == (0, 0, 0)
+    assert with_threads == by_row(first.rows, "STS-B")["w"]["value"]
+    assert (len(times), len(times_after)) == (2, 3)
+    assert times.items() < times_after.items()
     assert by_row(first.rows, "STS-B") == by_row(changed.rows, "STS-B")
     assert by_row(first.rows, "SICK-R") != by_row(changed.rows, "SICK-R")
     for record in ('{"value":1}', '{"value":"1","deviations":{},"encoder":"m"}'):
         for path in Path("kept").iterdir():
             path.write_text(record)
-        broken = sentkit(*given[:-1])
+        broken = sentkit(*command[:-1])
         assert broken.code == 1
         assert "json: not a result of sentkit report\n" in broken.err
 
@@ -426,10 +390,10 @@ def test_every_format_has_the_same_cells(sentkit, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     outputs = {}
     for form, name in (("text", "t.txt"), ("markdown", "t.md"), ("latex", "t.tex")):
-        assert (
-            sentkit("report", "--paper", "defsent-plus", "--table", 3, "-o", f"{name}.gz").code == 0
-        )
-        outputs[form] = gzip.decompress(Path(f"{name}.gz").read_bytes()).decode().splitlines()
+        path = Path(f"{name}.gz")
+        assert sentkit("report", "--paper", "defsent-plus", "--table", 3, "-o", path).code == 0
+        text = gzip.decompress(path.read_bytes()).decode()
+        outputs[form] = text.splitlines()
     in_markdown = [
         [cell.strip().replace("\\", "") for cell in line.strip("|").split(" | ")]
         for line in outputs["markdown"]
@@ -444,7 +408,7 @@ def test_every_format_has_the_same_cells(sentkit, monkeypatch):
     assert len(in_markdown) > 15
     assert in_markdown == in_latex
     assert [line.split() for line in outputs["text"][1:]] == [
-        " ".join(each).split() for each in in_markdown
+        " ".join(cells).split() for cells in in_markdown
     ]
 
 
@@ -549,40 +513,40 @@ def test_retrieval_is_the_score_of_a_search(sentkit, data, retrieval, tiny, tmp_
     hits = sentkit("search", *search, "--top", 100).out
     [expected] = sentkit("score", "--qrels", data / "retrieval/pairs/qrels.tsv", stdin=hits).rows
     flags = ("--data", data, "--suites", "retrieval", "--results", "kept", *FLAGS)
-    done, again = (sentkit("report", model, *flags) for _ in range(2))
-    [row] = [row for row in done.rows if row["task"] == "pairs"]
+    result = sentkit("report", model, *flags)
+    from_kept = sentkit("report", model, *flags)
+    [row] = [row for row in result.rows if row["task"] == "pairs"]
 
-    assert (done.code, row["suite"], row["metric"]) == (0, "retrieval", "ndcg@10")
+    assert (result.code, row["suite"], row["metric"]) == (0, "retrieval", "ndcg@10")
     assert row["value"] == pytest.approx(expected["ndcg@10"], rel=1e-6)
-    assert again.out == done.out
-    assert f"sentkit report: warning: not used: {data}/retrieval/half" in done.told
+    assert from_kept.out == result.out
+    assert f"sentkit report: warning: not used: {data}/retrieval/half" in result.told
 
 
 @pytest.mark.usefixtures("retrieval")
 def test_report_and_score_have_the_same_intervals_of_retrieval(sentkit, data, tmp_path):
     """The same resamples of queries: for a row of one checkpoint, and from kept results."""
-    folder, hits = data / "retrieval/pairs", {}
+    folder = data / "retrieval/pairs"
     rows = [json.loads(line) for line in (folder / "corpus.jsonl").read_text().splitlines()]
     texts = in_jsonl(*({**row, "text": f"{row['title']} {row['text']}".strip()} for row in rows))
     for model in ("nano", "static"):
-        sentkit("encode", "-m", model, *FLAGS, "-qf", "-o", "c.safetensors", stdin=texts)
-        sentkit(
-            "encode", folder / "queries.jsonl", "-m", model, *FLAGS, "-qf", "-o", "q.safetensors"
-        )
-        found = sentkit(
-            "search", "--queries", "q.safetensors", "--corpus", "c.safetensors", "--top", 100
-        )
-        (tmp_path / f"{model}.jsonl").write_bytes(found.out)
-        hits[model] = f"{model}.jsonl"
-    scored = sentkit(
-        "score", *hits.values(), "--qrels", folder / "qrels.tsv", "--baseline", hits["static"]
-    )
-    given = ("report", *hits, "--data", data, "--suites", "retrieval", *FLAGS, "--results", "kept")
+        encode = ("encode", "-m", model, *FLAGS, "-qf")
+        sentkit(*encode, "-o", "c.safetensors", stdin=texts)
+        sentkit(*encode, folder / "queries.jsonl", "-o", "q.safetensors")
+        files = ("--queries", "q.safetensors", "--corpus", "c.safetensors")
+        hits = sentkit("search", *files, "--top", 100)
+        (tmp_path / f"{model}.jsonl").write_bytes(hits.out)
+    qrels = ("--qrels", folder / "qrels.tsv", "--baseline", "static.jsonl")
+    scored = sentkit("score", "nano.jsonl", "static.jsonl", *qrels)
+    flags = ("--data", data, "--suites", "retrieval", *FLAGS, "--results", "kept")
+    report = ("report", "nano", "static", *flags, "--baseline", "static", "--intervals")
     for _ in range(2):
-        done = sentkit(*given, "--baseline", "static", "--intervals")
-        nano, static = by_row(done.rows, "pairs")["nano"], by_row(done.rows, "pairs")["static"]
+        result = sentkit(*report)
+        rows = by_row(result.rows, "pairs")
+        nano = rows["nano"]
+        static = rows["static"]
 
-        assert (done.code, "no effect" in done.err) == (0, False)
+        assert (result.code, "no effect" in result.err) == (0, False)
         for row, expected in zip((nano, static), scored.rows, strict=True):
             assert row["ci95"] == pytest.approx(expected["ndcg@10_ci95"], rel=1e-6)
         assert "against" not in static
@@ -592,7 +556,7 @@ def test_report_and_score_have_the_same_intervals_of_retrieval(sentkit, data, tm
         assert nano["against"] == pytest.approx(
             {name: expected[name] for name in ("difference", "p")}, rel=1e-6
         )
-    table = sentkit(*given, "--baseline", "static", "--intervals", "--format", "text").out.decode()
+    table = sentkit(*report, "--format", "text").out.decode()
     assert re.findall(
         r"^(?:nano|static|  95 % interval|  minus static|  p) ", table, re.MULTILINE
     ) == ["nano ", "  95 % interval ", "  minus static ", "  p ", "static ", "  95 % interval "]
@@ -601,26 +565,17 @@ def test_report_and_score_have_the_same_intervals_of_retrieval(sentkit, data, tm
 @pytest.mark.usefixtures("retrieval")
 def test_intervals_of_retrieval_are_those_of_the_mean_over_seeds(sentkit, data, runs):
     """A row of two seeds: the values of each query are averaged, then resampled."""
-    given = (
-        "--data",
-        data,
-        "--suites",
-        "retrieval",
-        *FLAGS,
-        "-q",
-        "--intervals",
-        "--results",
-        "kept",
-    )
-    [row] = [row for row in sentkit("report", runs, *given).rows if row["task"] == "pairs"]
-    kept = [
+    suites = ("--data", data, "--suites", "retrieval", *FLAGS)
+    rows = sentkit("report", runs, *suites, "-q", "--intervals", "--results", "kept").rows
+    [row] = [row for row in rows if row["task"] == "pairs"]
+    by_query = [
         json.loads(path.read_text())["queries"] for path in Path("kept").glob("retrieval-*.json")
     ]
-    means = np.mean(kept, axis=0)
+    means = np.mean(by_query, axis=0)
     draws = np.random.default_rng(0).integers(0, len(means), (4000, len(means)))
     low, high = np.percentile(means[draws].mean(axis=1), [2.5, 97.5])
 
-    assert len(kept) == 2
+    assert len(by_query) == 2
     assert row["value"] == pytest.approx(means.mean(), rel=1e-6)
     assert row["ci95"] == pytest.approx([low, high], abs=0.12 * (high - low))
 
@@ -640,52 +595,41 @@ def test_intervals_of_retrieval_are_those_of_the_mean_over_seeds(sentkit, data, 
 )
 @pytest.mark.usefixtures("data")
 def test_a_flag_that_no_suite_uses_is_refused(sentkit, suites, flags, message):
-    done = sentkit("report", "nano", "--data", "data", "--suites", suites, *flags)
+    result = sentkit("report", "nano", "--data", "data", "--suites", suites, *flags)
 
-    assert (done.code, done.out) == (2, b"")
-    assert done.told[0] == f"sentkit report: {message}"
-    assert done.told[1].startswith(f"  {flags[0]} is for ")
+    assert (result.code, result.out) == (2, b"")
+    assert result.told[0] == f"sentkit report: {message}"
+    assert result.told[1].startswith(f"  {flags[0]} is for ")
 
 
 @pytest.mark.usefixtures("data")
 def test_a_flag_that_some_suites_use_names_the_others(sentkit):
-    given = (
-        "report",
-        "w=words:binary",
-        "--data",
-        "data",
-        "--suites",
-        "sts,clustering",
-        "--intervals",
-    )
-    done = sentkit(*given, "--seed", "1111")
+    suites = ("--data", "data", "--suites", "sts,clustering")
+    result = sentkit("report", "w=words:binary", *suites, "--intervals", "--seed", "1111")
 
-    assert done.code == 0
-    assert "sentkit report: warning: --intervals has no effect on clustering" in done.told
-    assert {row["suite"] for row in done.rows if "ci95" in row} == {"sts"}
+    assert result.code == 0
+    assert "sentkit report: warning: --intervals has no effect on clustering" in result.told
+    assert {row["suite"] for row in result.rows if "ci95" in row} == {"sts"}
 
 
 def test_queries_that_occur_in_training_files(sentkit, data, retrieval, tmp_path):
     """Their judgements are left out; the corpus stays. A query without judgements does not
     count.
     """
-    texts = [retrieval[1][0]["text"].upper(), retrieval[1][4]["text"], "unjudged"]
+    _, queries = retrieval
+    texts = [queries[0]["text"].upper(), queries[4]["text"], "unjudged"]
     (tmp_path / "train.txt").write_text("".join(f"{text}\n" for text in texts))
     folder = data / "retrieval/pairs"
     with (folder / "queries.jsonl").open("a") as file:
         file.write(in_jsonl({"_id": "other", "text": "unjudged"}))
     flags = ("report", "static", "--data", data, "--suites", "retrieval", *FLAGS)
-    [found] = [
-        row for row in sentkit(*flags, "--train", "train.txt").rows if row["task"] == "pairs"
-    ]
-    gone = {
-        row["_id"] for row in retrieval[1] if row["text"] in (texts[1], retrieval[1][0]["text"])
-    }
+    row = by_row(sentkit(*flags, "--train", "train.txt").rows, "pairs")["static"]
+    seen_texts = (queries[0]["text"], queries[4]["text"])
+    seen = {query["_id"] for query in queries if query["text"] in seen_texts}
     lines = (folder / "qrels.tsv").read_text().splitlines(keepends=True)
-    (folder / "qrels.tsv").write_text(
-        "".join(line for line in lines if line.split("\t")[0] not in gone)
-    )
-    [rest] = [row for row in sentkit(*flags).rows if row["task"] == "pairs"]
+    unseen = [line for line in lines if line.split("\t")[0] not in seen]
+    (folder / "qrels.tsv").write_text("".join(unseen))
+    row_without = by_row(sentkit(*flags).rows, "pairs")["static"]
 
-    assert found["train"] == {"seen": len(gone), "value": rest["value"]}
-    assert rest["n"] == found["n"] - len(gone)
+    assert row["train"] == {"seen": len(seen), "value": row_without["value"]}
+    assert row_without["n"] == row["n"] - len(seen)

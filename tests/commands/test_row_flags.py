@@ -41,7 +41,8 @@ def test_the_flags_of_unusual_input_belong_to_cat(sentkit):
 
 ROW = '{"ea":[%d,2],"eb":[%d,1],"rating":%d,"topic":"%s"}\n'
 ROWS = "".join(ROW % (n, n, n, "xy"[n % 2]) for n in range(12))
-PAIR, ONE = "--field embedding_a=ea --field embedding_b=eb", "--field embedding=ea"
+PAIR = "--field embedding_a=ea --field embedding_b=eb"
+ONE = "--field embedding=ea"
 
 
 @pytest.mark.parametrize(
@@ -57,12 +58,14 @@ PAIR, ONE = "--field embedding_a=ea --field embedding_b=eb", "--field embedding=
 )
 def test_flags_that_name_a_field_take_our_names(sentkit, command, names):
     """--field maps the field of --gold, --group, --label and --truth too."""
-    mapped = [word for ours, theirs in names.items() for word in ("--field", f"{ours}={theirs}")]
+    mapped = []
+    for name, field in names.items():
+        mapped += ["--field", f"{name}={field}"]
     direct = [names.get(word, word) for word in command.split()]
-    done = sentkit(*command.split(), *mapped, stdin=ROWS)
+    result = sentkit(*command.split(), *mapped, stdin=ROWS)
 
-    assert done.code == 0, done.err
-    assert done.out == sentkit(*direct, stdin=ROWS).out
+    assert result.code == 0, result.err
+    assert result.out == sentkit(*direct, stdin=ROWS).out
 
 
 # Lines 3, 6 and 7 are the accepted rows.
@@ -78,9 +81,9 @@ def test_skipped_rows_and_blank_lines_count(sentkit, tmp_path):
 
     def rows(*command, **flags):
         flags = [word for name, value in flags.items() for word in (f"--{name}", value)]
-        done = sentkit(*command, "rows.jsonl", "--rejects", "/dev/null", *flags)
-        assert done.code == 0
-        return done.rows
+        result = sentkit(*command, "rows.jsonl", "--rejects", "/dev/null", *flags)
+        assert result.code == 0
+        return result.rows
 
     for command in ("duplicates", "score"):
         pairs = rows(command, threshold=0.9)
@@ -88,8 +91,8 @@ def test_skipped_rows_and_blank_lines_count(sentkit, tmp_path):
     groups = rows("duplicates", "--groups", threshold=0.9999)
     assert [row["group"] for row in groups] == [3, 3, 7]
     assert len(rows("duplicates", "--unique", threshold=0.9999)) == 2
-    [found] = rows("cluster", "-k", 1, "--describe")
-    assert sorted(near["row"] for near in found["nearest"]) == [3, 6, 7]
+    [cluster] = rows("cluster", "-k", 1, "--describe")
+    assert sorted(near["row"] for near in cluster["nearest"]) == [3, 6, 7]
     assert [point["row"] for point in rows("plot", "space", by="pca")] == [3, 6, 7]
 
 
@@ -105,9 +108,9 @@ def test_skipped_rows_and_blank_lines_count(sentkit, tmp_path):
 def test_a_rejected_row_determines_nothing(sentkit, command, bad, good):
     """The next row may have another kind and width. Without a good row, the exit code is 65."""
     flags = (*command.split(), "-f", "--rejects", "/dev/null")
-    done = sentkit(*flags, stdin=in_jsonl(bad, good, *[good] * (command == "score")))
+    result = sentkit(*flags, stdin=in_jsonl(bad, good, *[good] * (command == "score")))
     none = sentkit(*flags, stdin=in_jsonl(bad))
 
-    assert (done.code, none.code) == (0, 65), done.err
-    assert "bad rows dropped: 1;" in done.err
+    assert (result.code, none.code) == (0, 65), result.err
+    assert "bad rows dropped: 1;" in result.err
     assert none.told[-1] == f"sentkit {command.split()[0]}: no rows in standard input"

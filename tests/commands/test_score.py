@@ -15,7 +15,8 @@ from support import BY_HAND, in_jsonl, normal_rows
 
 # --dim: correlations of the first numbers, with paired tests against all numbers.
 
-N, D = 40, 12
+N = 40
+D = 12
 
 
 @pytest.fixture(scope="module")
@@ -25,27 +26,24 @@ def rows():
     vectors = random.standard_normal((N, 2, D))
     vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
     scores = (vectors[:, 0, 5:] * vectors[:, 1, 5:]).sum(-1) + 0.02 * random.standard_normal(N)
-    return [
-        {
-            "text_a": f"a{n}",
-            "text_b": f"b{n}",
-            "score": round(float(score), 4),
-            "topic": "xy"[n % 2],
-        }
-        | {"embedding_a": one.tolist(), "embedding_b": other.tolist()}
-        for n, (score, (one, other)) in enumerate(zip(scores, vectors, strict=True))
-    ]
+    rows = []
+    for n, (score, (a, b)) in enumerate(zip(scores, vectors, strict=True)):
+        texts = {"text_a": f"a{n}", "text_b": f"b{n}"}
+        fields = {"score": round(float(score), 4), "topic": "xy"[n % 2]}
+        rows.append({**texts, **fields, "embedding_a": a.tolist(), "embedding_b": b.tolist()})
+    return rows
 
 
 def cut(rows, dim):
     """The rows with shorter vectors, again of unit length."""
-    short = []
+    short_rows = []
     for row in rows:
-        both = {name: np.array(row[name])[:dim] for name in ("embedding_a", "embedding_b")}
-        short.append(
-            row | {name: (each / np.linalg.norm(each)).tolist() for name, each in both.items()}
-        )
-    return short
+        vectors = {}
+        for name in ("embedding_a", "embedding_b"):
+            vector = np.array(row[name])[:dim]
+            vectors[name] = (vector / np.linalg.norm(vector)).tolist()
+        short_rows.append(row | vectors)
+    return short_rows
 
 
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
@@ -56,39 +54,38 @@ def test_each_width_is_scored_as_vectors_of_this_width(sentkit, rows, metric, tm
     gold = [row["score"] for row in rows]
 
     for dim in (5, 2):
-        done = sentkit("score", "-", *flags, "--dim", dim, stdin=in_jsonl(*rows))
-        assert (done.code, [row["dim"] for row in done.rows]) == (0, [D, dim])
-        assert "against" not in done.rows[0]
-        record = done.rows[1]
+        result = sentkit("score", "-", *flags, "--dim", dim, stdin=in_jsonl(*rows))
+        assert (result.code, [row["dim"] for row in result.rows]) == (0, [D, dim])
+        assert "against" not in result.rows[0]
+        record = result.rows[1]
         short = cut(rows, record["dim"])
-        found = [BY_HAND[metric](row["embedding_a"], row["embedding_b"]) for row in short]
-        assert record["spearman"] == pytest.approx(
-            100 * stats.spearmanr(found, gold).statistic, abs=1e-3
-        )
+        similarities = [BY_HAND[metric](row["embedding_a"], row["embedding_b"]) for row in short]
+        expected = 100 * stats.spearmanr(similarities, gold).statistic
+        assert record["spearman"] == pytest.approx(expected, abs=1e-3)
         (tmp_path / "cut.jsonl").write_text(in_jsonl(*short))
         [alone] = sentkit("score", "cut.jsonl", *flags, "--baseline", "whole.jsonl").rows
         for kind in ("spearman", "pearson"):
-            ours, theirs = (each["against"][kind] for each in (record, alone))
-            assert ours["difference"] == pytest.approx(theirs["difference"], abs=1e-3)
-            assert ours["ci95"] == pytest.approx(theirs["ci95"], abs=1e-3)
-            assert ours["p"] == theirs["p"]
+            test = record["against"][kind]
+            expected = alone["against"][kind]
+            assert test["difference"] == pytest.approx(expected["difference"], abs=1e-3)
+            assert test["ci95"] == pytest.approx(expected["ci95"], abs=1e-3)
+            assert test["p"] == expected["p"]
         assert record["spearman_ci95"] == pytest.approx(alone["spearman_ci95"], abs=1e-3)
 
 
 def test_vectors_of_other_lengths_stay_cut(sentkit, rows):
     """Their lengths matter to the dot product, as for encode --dim."""
     doubled = [row | {"embedding_a": [2 * x for x in row["embedding_a"]]} for row in rows]
-    done = sentkit(
-        "score", "--gold", "score", "--metric", "dot", "--dim", 5, stdin=in_jsonl(*doubled)
-    )
-    found = [
-        BY_HAND["dot"](row["embedding_a"][:5], (np.array(row["embedding_b"])[:5]).tolist())
-        / np.linalg.norm(row["embedding_b"][:5])
-        for row in doubled
-    ]
-    expected = 100 * stats.spearmanr(found, [row["score"] for row in rows]).statistic
+    flags = ("--gold", "score", "--metric", "dot", "--dim", 5)
+    result = sentkit("score", *flags, stdin=in_jsonl(*doubled))
+    similarities = []
+    for row in doubled:
+        a = row["embedding_a"][:5]
+        b = row["embedding_b"][:5]
+        similarities.append(BY_HAND["dot"](a, b) / np.linalg.norm(b))
+    expected = 100 * stats.spearmanr(similarities, [row["score"] for row in rows]).statistic
 
-    assert done.rows[1]["spearman"] == pytest.approx(expected, abs=1e-3)
+    assert result.rows[1]["spearman"] == pytest.approx(expected, abs=1e-3)
 
 
 # --seen: pairs of a test set that occur in training rows.
@@ -96,7 +93,9 @@ def test_vectors_of_other_lengths_stay_cut(sentkit, rows):
 EMB = "m:100000000000"
 GOLD = ("score", "test.jsonl", "--gold", "score")
 TEXTS = [(f"left {n}.", f"right {n}") for n in range(12)]
-SEEN_PAIR, SEEN_TEXTS, SEEN_TEXT = (1, 4), (5, 7, 8), (2, 11)
+SEEN_PAIR = (1, 4)
+SEEN_TEXTS = (5, 7, 8)
+SEEN_TEXT = (2, 11)
 TRAIN = [
     *({"text_a": f"RIGHT {n}", "text_b": f"left  {n}"} for n in SEEN_PAIR),
     *({"text": f"{side} {n}"} for n in SEEN_TEXTS for side in ("left", "right")),
@@ -107,15 +106,16 @@ TRAIN = [
 @pytest.fixture
 def vectors(tmp_path):
     """Twelve pairs with gold scores and vectors, (12, 2, 6)."""
-    made = normal_rows(24, 6).reshape(12, 2, 6)
+    vectors = normal_rows(24, 6).reshape(12, 2, 6)
     rows = (
-        {"id": n, "text_a": one, "text_b": other, "score": n * 5 % 7, **vectors_of(pair)}
-        for n, ((one, other), pair) in enumerate(zip(TEXTS, made, strict=True))
+        {"id": n, "text_a": a, "text_b": b, "score": n * 5 % 7, **vectors_of(pair)}
+        for n, ((a, b), pair) in enumerate(zip(TEXTS, vectors, strict=True))
     )
     (tmp_path / "test.jsonl").write_text(in_jsonl(*rows))
-    for number, part in enumerate((TRAIN[:2], TRAIN[2:8], TRAIN[8:])):
-        (tmp_path / f"train-{number}.jsonl.gz").write_bytes(gzip.compress(in_jsonl(*part).encode()))
-    return made
+    for number, train_rows in enumerate((TRAIN[:2], TRAIN[2:8], TRAIN[8:])):
+        lines = in_jsonl(*train_rows).encode()
+        (tmp_path / f"train-{number}.jsonl.gz").write_bytes(gzip.compress(lines))
+    return vectors
 
 
 def vectors_of(pair):
@@ -125,14 +125,15 @@ def vectors_of(pair):
 def test_the_report_counts_seen_pairs_and_has_the_correlation_without_them(sentkit, vectors):
     [plain] = sentkit(*GOLD).rows
     [record] = sentkit(*GOLD, "--seen", "train-0.jsonl.gz", "--seen", "train-[12].jsonl.gz").rows
-    seen, left = record.pop("seen"), [n for n in range(12) if n not in SEEN_PAIR + SEEN_TEXTS]
-    cosines = [BY_HAND["cosine"](*vectors[n].tolist()) for n in left]
+    seen = record.pop("seen")
+    unseen = [n for n in range(12) if n not in SEEN_PAIR + SEEN_TEXTS]
+    cosines = [BY_HAND["cosine"](*vectors[n].tolist()) for n in unseen]
 
     assert record == plain
     assert seen["rows"] == len(TRAIN)
     assert [seen[level] for level in ("pair", "both", "one")] == [2, 3, 2]
-    assert seen["without"]["n"] == len(left)
-    expected = 100 * stats.spearmanr(cosines, [n * 5 % 7 for n in left]).statistic
+    assert seen["without"]["n"] == len(unseen)
+    expected = 100 * stats.spearmanr(cosines, [n * 5 % 7 for n in unseen]).statistic
     assert seen["without"]["spearman"] == pytest.approx(expected, abs=1e-4)
 
 
@@ -172,34 +173,30 @@ def labelled(seed, n=120, skill=0.3, values=32):
 
 def rows_of(similarities, labels, **rest):
     """Rows whose dot product is the similarity."""
-    return in_jsonl(
-        *(
-            {
-                "text_a": f"a{n}",
-                "text_b": "b",
-                "embedding_a": [s],
-                "embedding_b": [1],
-                "same": y,
-                **rest,
-            }
-            for n, (s, y) in enumerate(zip(similarities.tolist(), labels.tolist(), strict=True))
-        )
-    )
+    rows = []
+    pairs = zip(similarities.tolist(), labels.tolist(), strict=True)
+    for n, (similarity, label) in enumerate(pairs):
+        vectors = {"embedding_a": [similarity], "embedding_b": [1]}
+        rows.append({"text_a": f"a{n}", "text_b": "b", **vectors, "same": label, **rest})
+    return in_jsonl(*rows)
 
 
 def by_sklearn(similarities, labels, precision):
     """Average precision, AUC, best F1 and recall at a precision, both with their threshold."""
     precisions, recalls, thresholds = precision_recall_curve(labels, similarities)
-    precisions, recalls = precisions[:-1], recalls[:-1]  # the last point has no threshold
+    precisions = precisions[:-1]  # the last point has no threshold
+    recalls = recalls[:-1]
     f1 = 2 * precisions * recalls / np.maximum(precisions + recalls, 1e-300)
     best = thresholds[f1 >= f1.max() - 1e-12].max()
-    areas = average_precision_score(labels, similarities), roc_auc_score(labels, similarities)
-    found = [*areas, f1.max(), best]
+    average = average_precision_score(labels, similarities)
+    auc = roc_auc_score(labels, similarities)
     reached = precisions >= precision
-    if not reached.any():
-        return [*found, np.nan, np.nan]
-    recall = recalls[reached].max()
-    return [*found, recall, thresholds[reached & (recalls == recall)].max()]
+    recall = np.nan
+    threshold = np.nan
+    if reached.any():
+        recall = recalls[reached].max()
+        threshold = thresholds[reached & (recalls == recall)].max()
+    return [average, auc, f1.max(), best, recall, threshold]
 
 
 @pytest.mark.parametrize("precision", [0.5, 0.75, 0.95, 1])
@@ -209,14 +206,16 @@ def test_resamples_equal_sklearn(precision):
     times = np.random.default_rng(1).multinomial(30, np.full(30, 1 / 30), 40).astype(float)
     times[0] = 1
     times[1] = labels
-    found = Ranking(GoldPairs(similarities, labels.astype(float))).scores(times, precision)
+    pairs = GoldPairs(similarities, labels.astype(float))
+    scores = Ranking(pairs).scores(times, precision)
 
-    assert np.isnan(found[1]).all()
-    for row, counts in zip(
-        found[[0, *range(2, 40)]], times[[0, *range(2, 40)]].astype(int), strict=True
-    ):
-        drawn = np.repeat(similarities, counts), np.repeat(labels, counts)
-        np.testing.assert_allclose(row, by_sklearn(*drawn, precision), rtol=1e-12)
+    assert np.isnan(scores[1]).all()
+    for n in (0, *range(2, 40)):
+        counts = times[n].astype(int)
+        drawn_similarities = np.repeat(similarities, counts)
+        drawn_labels = np.repeat(labels, counts)
+        expected = by_sklearn(drawn_similarities, drawn_labels, precision)
+        np.testing.assert_allclose(scores[n], expected, rtol=1e-12)
 
 
 def test_the_report_has_the_scores_of_sklearn(sentkit, tmp_path):
@@ -232,10 +231,9 @@ def test_the_report_has_the_scores_of_sklearn(sentkit, tmp_path):
     assert [record[name] for name in names] == pytest.approx(expected, rel=1e-6)
     assert (record["n"], record["positives"], record["precision_at"]) == (120, labels.sum(), 0.8)
     draws = np.random.default_rng(3).integers(0, 120, (300, 120))
-    others = (
-        np.array([by_sklearn(similarities[draw], labels[draw], 0.8) for draw in draws]) * factors
-    )
-    for name, column in zip(names, others.T, strict=True):
+    resampled = [by_sklearn(similarities[draw], labels[draw], 0.8) for draw in draws]
+    resampled = np.array(resampled) * factors
+    for name, column in zip(names, resampled.T, strict=True):
         low, high = np.nanpercentile(column, [2.5, 97.5])
         assert record[f"{name}_ci95"] == pytest.approx([low, high], abs=0.3 * (high - low) + 0.032)
     assert record["resamples"] == 1000
@@ -244,10 +242,10 @@ def test_the_report_has_the_scores_of_sklearn(sentkit, tmp_path):
 def test_a_worked_example():
     """Similarities .9 .8 .8 .3 with labels 1 1 0 1: the tied pairs are predicted together."""
     pairs = GoldPairs(np.array([0.8, 0.3, 0.9, 0.8]), np.array([1.0, 1.0, 1.0, 0.0]))
-    (found,) = Ranking(pairs).scores(np.ones((1, 4)), 0.6)
+    (scores,) = Ranking(pairs).scores(np.ones((1, 4)), 0.6)
     average = 1 / 3 * 1 + 1 / 3 * 2 / 3 + 1 / 3 * 3 / 4
 
-    assert found == pytest.approx([average, (1 + 0.5 + 0) / 3, 2 * 0.75 / 1.75, 0.3, 1, 0.3])
+    assert scores == pytest.approx([average, (1 + 0.5 + 0) / 3, 2 * 0.75 / 1.75, 0.3, 1, 0.3])
 
 
 def test_a_baseline_is_compared_on_the_same_resamples(sentkit, tmp_path):
@@ -256,18 +254,11 @@ def test_a_baseline_is_compared_on_the_same_resamples(sentkit, tmp_path):
     for name, skill in {"same": 0, "better": 0.4}.items():
         (tmp_path / f"{name}.jsonl").write_text(rows_of(similarities + skill * labels, labels))
     (tmp_path / "other.jsonl").write_text(rows_of(similarities, 1 - labels))
-    flags = (
-        "--label",
-        "same",
-        "--metric",
-        "dot",
-        "--precision-at",
-        0.75,
-        "--baseline",
-        "same.jsonl",
-    )
+    measures = ("--label", "same", "--metric", "dot", "--precision-at", 0.75)
+    flags = (*measures, "--baseline", "same.jsonl")
     same, better = sentkit("score", "same.jsonl", "better.jsonl", *flags).rows
-    changes = {name: each for name, each in better["against"].items() if isinstance(each, dict)}
+    against = better["against"]
+    changes = {name: value for name, value in against.items() if isinstance(value, dict)}
 
     assert changes.keys() == {"average_precision", "auc", "f1", "recall"}
     for name, change in changes.items():
@@ -288,9 +279,9 @@ def random_qrels(random, queries=40, documents=300):
         f"q{n}": random.choice(documents, random.integers(3, 40), replace=False)
         for n in range(queries)
     }
-    qrels = {
-        q: {f"d{each}": int(random.integers(0, 4)) for each in some} for q, some in chosen.items()
-    }
+    qrels = {}
+    for query, numbers in chosen.items():
+        qrels[query] = {f"d{number}": int(random.integers(0, 4)) for number in numbers}
     for judged in qrels.values():
         judged[next(iter(judged))] = 2
     return qrels
@@ -304,9 +295,8 @@ def random_hits(random, qrels, depth=150, documents=300, skill=0.0):
             f"d{n}": random.random() + skill * judged.get(f"d{n}", 0) for n in range(documents)
         }
         best = sorted(scores, key=scores.get, reverse=True)[: random.integers(1, depth)]
-        hits[query] = [
-            (each, 1 - rank / 1024) for rank, each in enumerate(best)
-        ]  # no ties in float32
+        # No ties in float32.
+        hits[query] = [(document, 1 - rank / 1024) for rank, document in enumerate(best)]
     return hits
 
 
@@ -327,15 +317,15 @@ def by_loop(judged, ranked):
     """The five measures of a query, x 100, from their definitions."""
     relevance = [max(0, judged.get(d, 0)) for d in ranked]
     ideal = sorted(judged.values(), reverse=True)
-    dcg, best = (
-        sum(x / math.log2(n + 2) for n, x in enumerate(each[:10])) for each in (relevance, ideal)
-    )
+    dcg = sum(x / math.log2(n + 2) for n, x in enumerate(relevance[:10]))
+    highest_dcg = sum(x / math.log2(n + 2) for n, x in enumerate(ideal[:10]))
     total = sum(x > 0 for x in judged.values())
-    found = [n for n, x in enumerate(relevance, start=1) if x > 0]
-    recalls = [sum(n <= depth for n in found) / total for depth in (10, 100)]
-    precisions = [sum(m <= n for m in found) / n for n in found]
-    first = next((1 / n for n in found if n <= 10), 0)
-    return [100 * x for x in (dcg / best, *recalls, sum(precisions) / total, first)]
+    ranks = [n for n, x in enumerate(relevance, start=1) if x > 0]
+    recalls = [sum(n <= depth for n in ranks) / total for depth in (10, 100)]
+    precisions = [sum(m <= n for m in ranks) / n for n in ranks]
+    reciprocal_rank = next((1 / n for n in ranks if n <= 10), 0)
+    measures = (dcg / highest_dcg, *recalls, sum(precisions) / total, reciprocal_rank)
+    return [100 * x for x in measures]
 
 
 @pytest.fixture
@@ -353,24 +343,27 @@ def test_scores_equal_a_loop(sentkit, tmp_path, data, form):
     """For each query and on average; flat rows may have any order."""
     qrels, hits = data
     if form == "flat":
-        each = sorted(((q, d, x) for q, some in hits.items() for d, x in some), key=str)
-        rows = ({"id_a": q, "id_b": d, "similarity": x} for q, d, x in each)
+        rows = [
+            {"id_a": query, "id_b": document, "similarity": similarity}
+            for query, ranked in hits.items()
+            for document, similarity in ranked
+        ]
+        rows.sort(key=str)
         (tmp_path / "hits.jsonl").write_text(in_jsonl(*rows))
-    done = sentkit("score", "hits.jsonl", "--qrels", "qrels.txt", "--per-query", "each.jsonl")
-    each = {
-        row["query"]: row
-        for row in map(json.loads, (tmp_path / "each.jsonl").read_text().splitlines())
-    }
-    expected = {query: by_loop(qrels[query], [d for d, _ in some]) for query, some in hits.items()}
-    (record,) = done.rows
+    result = sentkit("score", "hits.jsonl", "--qrels", "qrels.txt", "--per-query", "q.jsonl")
+    (record,) = result.rows
+    lines = (tmp_path / "q.jsonl").read_text().splitlines()
+    by_query = {row["query"]: row for row in map(json.loads, lines)}
+    expected = {}
+    for query, ranked in hits.items():
+        expected[query] = by_loop(qrels[query], [document for document, _ in ranked])
+    means = np.mean([*expected.values()], axis=0)
 
-    assert list(each) == list(expected)
+    assert list(by_query) == list(expected)
     for query, values in expected.items():
-        assert [each[query][name] for name in NAMES] == pytest.approx(values, rel=1e-6)
-        assert each[query]["relevant"] == sum(x > 0 for x in qrels[query].values())
-    assert [record[name] for name in NAMES] == pytest.approx(
-        np.mean([*expected.values()], axis=0), rel=1e-6
-    )
+        assert [by_query[query][name] for name in NAMES] == pytest.approx(values, rel=1e-6)
+        assert by_query[query]["relevant"] == sum(x > 0 for x in qrels[query].values())
+    assert [record[name] for name in NAMES] == pytest.approx(means, rel=1e-6)
     assert (record["n"], record["missing"], record["without_relevant"]) == (40, 0, 0)
     assert record["depth"] == max(map(len, hits.values()))
 
@@ -383,8 +376,8 @@ def test_intervals_are_those_of_a_bootstrap_of_the_queries(sentkit, data):
     draws = np.random.default_rng(1).integers(0, 40, (4000, 40))
     means = values[draws].mean(axis=1)
 
-    for place, name in enumerate(NAMES):
-        low, high = np.percentile(means[:, place], [2.5, 97.5])
+    for column, name in enumerate(NAMES):
+        low, high = np.percentile(means[:, column], [2.5, 97.5])
         assert record[f"{name}_ci95"] == pytest.approx([low, high], abs=0.2 * (high - low))
 
 
@@ -396,8 +389,9 @@ def test_the_formats_of_judgements_are_equal(sentkit, tmp_path, data, form):
         for q, some in qrels.items()
         for d, x in some.items()
     ]
-    table = "".join("\t".join(map(str, each.values())) + "\n" for each in rows)
-    table = "query-id\tcorpus-id\tscore\n" + table
+    table = "query-id\tcorpus-id\tscore\n"
+    for row in rows:
+        table += f"{row['query-id']}\t{row['corpus-id']}\t{row['score']}\n"
     texts = {
         "trec": trec(qrels),
         "beir": table,
@@ -410,10 +404,10 @@ def test_the_formats_of_judgements_are_equal(sentkit, tmp_path, data, form):
     (tmp_path / name).write_text(texts.get(form, ""))
     if form == "parquet":
         sentkit("cat", "-o", "q.parquet", "-f", stdin=texts["jsonl"])
-    done = sentkit("score", "hits.jsonl", "--qrels", name)
+    result = sentkit("score", "hits.jsonl", "--qrels", name)
     expected = sentkit("score", "hits.jsonl", "--qrels", "qrels.txt")
 
-    assert (done.code, done.rows) == (0, [expected.rows[0] | {"qrels": name}])
+    assert (result.code, result.rows) == (0, [expected.rows[0] | {"qrels": name}])
 
 
 def test_a_better_run_wins_the_paired_comparison(sentkit, tmp_path):
@@ -428,7 +422,9 @@ def test_a_better_run_wins_the_paired_comparison(sentkit, tmp_path):
         command = ("score", f"{one}.jsonl", "--qrels", "qrels.txt", "--baseline", f"{other}.jsonl")
         return sentkit(*command).rows[0]["against"]
 
-    better, worse, noise = against("new", "old"), against("old", "new"), against("same", "old")
+    better = against("new", "old")
+    worse = against("old", "new")
+    noise = against("same", "old")
     assert better["file"] == "old.jsonl"
     for name in NAMES:
         assert better[name]["ci95"][0] > 0

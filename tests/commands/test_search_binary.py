@@ -14,14 +14,15 @@ from sentkit.metrics.neighbours import sign_search
 from sentkit.metrics.neighbours.search import MAX_CANDIDATES, QUERIES_PER_BLOCK
 from support import BY_HAND
 
-SPACE, CLS = "m/mean:0a0000000000", "m/cls:0b0000000000"
+SPACE = "m/mean:0a0000000000"
+CLS = "m/cls:0b0000000000"
 
 
-def stored_signs(*parts, width):
+def stored_signs(*arrays, width):
     storage = Storage("binary", width)
     files = [
-        SimpleNamespace(count=len(each), storage=storage, codes=partial(np.asarray, each))
-        for each in parts
+        SimpleNamespace(count=len(codes), storage=storage, codes=partial(np.asarray, codes))
+        for codes in arrays
     ]
     return StoredVectors(files)
 
@@ -68,13 +69,13 @@ def test_hits_equal_those_of_loops(
     monkeypatch.setattr(sign_search, "CANDIDATES_PER_HIT", 4)
     flags = ["--candidates", candidates] if candidates else []
     flags += ["--rescore", rescore] if rescore else []
-    done = sentkit(
+    result = sentkit(
         "search", "--corpus", corpus, "--top", 3, "--metric", metric, *flags, stdin=queries[1]
     )
     second = vectors if rescore else np.where(vectors > 0, 1.0, -1.0)
 
-    assert (done.code, done.err) == (0, "")
-    for query, row in zip(queries[0], done.rows, strict=True):
+    assert (result.code, result.err) == (0, "")
+    for query, row in zip(queries[0], result.rows, strict=True):
         hits = expected(query, vectors, second, metric, candidates or 12)[:3]
         assert [hit["row"] for hit in row["hits"]] == [number for number, _ in hits]
         assert [hit["similarity"] for hit in row["hits"]] == pytest.approx(
@@ -84,10 +85,10 @@ def test_hits_equal_those_of_loops(
 
 
 def test_a_threshold_without_top_compares_every_row(sentkit, corpus, vectors, queries):
-    done = sentkit("search", "--corpus", corpus, "--threshold", 0.3, stdin=queries[1])
+    result = sentkit("search", "--corpus", corpus, "--threshold", 0.3, stdin=queries[1])
     signs = np.where(vectors > 0, 1.0, -1.0)
 
-    for query, row in zip(queries[0], done.rows, strict=True):
+    for query, row in zip(queries[0], result.rows, strict=True):
         hits = expected(query, vectors, signs, "cosine", len(vectors))
         assert [hit["row"] for hit in row["hits"]] == [number for number, x in hits if x >= 0.3]
 
@@ -101,9 +102,9 @@ def test_distances_equal_those_of_loops(monkeypatch, width):
     codes = sign_bits(corpus)
     codes[::2, -1] |= (1 << (-width % 8)) - 1
     signs = stored_signs(codes[:11], codes[11:], width=width)
-    found = sign_search.SignSearcher(signs, signs, "cosine", None).distances(queries)
+    distances = sign_search.SignSearcher(signs, signs, "cosine", None).distances(queries)
 
-    assert found.tolist() == [
+    assert distances.tolist() == [
         [sum((a > 0) != (b > 0) for a, b in zip(q, row, strict=True)) for row in corpus.tolist()]
         for q in queries.tolist()
     ]
@@ -125,36 +126,30 @@ def test_texts_are_encoded_as_recorded(sentkit, tiny):
     """The vectors of a text are compared with the signs, and with the vectors."""
     texts = "a cat\na dog\nthe sea\n"
     for name, flags in (("signs", ["--store", "binary"]), ("exact", [])):
-        sentkit(
-            "encode",
-            "-q",
-            "-m",
-            tiny,
-            "--normalize",
-            "-o",
-            f"{name}.safetensors",
-            *flags,
-            stdin=texts,
-        )
+        output = ("-o", f"{name}.safetensors", *flags)
+        sentkit("encode", "-q", "-m", tiny, "--normalize", *output, stdin=texts)
     search = ("search", "the sea", "--corpus", "signs.safetensors", "-q")
-    done, alone = sentkit(*search, "--rescore", "exact.safetensors"), sentkit(*search)
+    rescored = sentkit(*search, "--rescore", "exact.safetensors")
+    alone = sentkit(*search)
 
-    assert done.rows[0]["hits"][0] == {"row": 3, "similarity": 1, "text": "the sea"}
+    assert rescored.rows[0]["hits"][0] == {"row": 3, "similarity": 1, "text": "the sea"}
     assert sorted(hit["row"] for hit in alone.rows[0]["hits"]) == [1, 2, 3]
 
 
 def test_exact_vectors_of_other_rows_are_refused(sentkit, corpus, vectors, queries, jsonl):
     differs = r":(\d+): this row differs from row \1 of signs.safetensors"
-    others = ": not the exact vectors of the rows of signs.safetensors"
+    not_exact = ": not the exact vectors of the rows of signs.safetensors"
     for name, content, problem in (
-        ("short", lines(jsonl, vectors[:59]), others),
+        ("short", lines(jsonl, vectors[:59]), not_exact),
         ("other", lines(jsonl, vectors).replace(b'"t', b'"u'), differs),
-        ("space", lines(jsonl, vectors, CLS), others),
+        ("space", lines(jsonl, vectors, CLS), not_exact),
     ):
         Path(f"{name}.jsonl").write_bytes(content)
-        done = sentkit("search", "--corpus", corpus, "--rescore", f"{name}.jsonl", stdin=queries[1])
-        assert done.code == 65
-        assert re.fullmatch(f"sentkit search: {name}.jsonl{problem}", done.told[0])
+        result = sentkit(
+            "search", "--corpus", corpus, "--rescore", f"{name}.jsonl", stdin=queries[1]
+        )
+        assert result.code == 65
+        assert re.fullmatch(f"sentkit search: {name}.jsonl{problem}", result.told[0])
     assert (
         sentkit("search", "--corpus", corpus, "--rescore", "none.jsonl", stdin=queries[1]).code
         == 66

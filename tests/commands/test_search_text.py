@@ -17,8 +17,8 @@ CORPUS = "a dog\nthe sea\na cat sat\nan animal that barks\nships\n"
 def encode(sentkit):
 
     def run(model, *flags, name="c.safetensors", texts=CORPUS):
-        done = sentkit("encode", "-q", "-m", model, "-o", name, *flags, stdin=texts)
-        assert done.code == 0
+        result = sentkit("encode", "-q", "-m", model, "-o", name, *flags, stdin=texts)
+        assert result.code == 0
         return name
 
     return run
@@ -39,9 +39,9 @@ def piped(sentkit):
 def test_a_recorded_static_model_is_used(sentkit, encode, piped, model2vec):
     folder = model2vec()
     encode(folder, "--readout", "max", texts="a cat\nthe dog\n")
-    done = sentkit("search", "cats", "--corpus", "c.safetensors")
+    result = sentkit("search", "cats", "--corpus", "c.safetensors")
 
-    assert (done.code, done.out) == (0, piped(["cats"], ("-m", folder, "--readout", "max")).out)
+    assert (result.code, result.out) == (0, piped(["cats"], ("-m", folder, "--readout", "max")).out)
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "-"])
@@ -58,20 +58,20 @@ def test_the_model_of_rows_is_that_of_their_label(sentkit, encode, piped, tmp_pa
     expected = piped(["a cat"], flags, corpus="rows.jsonl")
 
     for model in ((), flags[:2]):
-        done = sentkit("search", "a cat", "--corpus", name, *model, stdin=rows)
-        assert (done.code, done.err, done.out) == (0, "", expected.out)
+        result = sentkit("search", "a cat", "--corpus", name, *model, stdin=rows)
+        assert (result.code, result.err, result.out) == (0, "", expected.out)
 
 
 def test_a_label_of_a_model_that_is_not_here_asks_for_its_path(sentkit, encode, tiny):
     encode(tiny, name="rows.jsonl")
-    done = sentkit("search", "a cat", "--corpus", "rows.jsonl")
+    result = sentkit("search", "a cat", "--corpus", "rows.jsonl")
     with_model = sentkit("search", "a cat", "--corpus", "rows.jsonl", "-m", tiny)
 
-    assert (done.code, done.told[0]) == (
+    assert (result.code, result.told[0]) == (
         66,
         f"sentkit search: {tiny.name}: no such folder, and not in the cache of the hub",
     )
-    assert done.told[1:] == ["  rows.jsonl was encoded with this model; give its path with -m"]
+    assert result.told[1:] == ["  rows.jsonl was encoded with this model; give its path with -m"]
     assert (with_model.code, with_model.err) == (0, "")
 
 
@@ -80,21 +80,21 @@ def test_rows_of_another_space_name_no_flag_that_changes_nothing(sentkit, encode
     encode("nano", name="rows.jsonl")
     sentkit("whiten", "fit", "rows.jsonl", "-o", "T.safetensors")
     rows = sentkit("whiten", "apply", "rows.jsonl", "-t", "T.safetensors").out
-    done = sentkit("search", "a cat", "--corpus", "-", stdin=rows)
+    result = sentkit("search", "a cat", "--corpus", "-", stdin=rows)
 
-    assert done.code == 65
-    assert "the vectors of the query are nano/mean" in done.told[0]
+    assert result.code == 65
+    assert "the vectors of the query are nano/mean" in result.told[0]
     advice = (
         "use the model and the transform of -: ... | sentkit encode ... | sentkit search --corpus -"
     )
-    assert done.told[1:] == [f"  {advice}"]
+    assert result.told[1:] == [f"  {advice}"]
 
 
 def test_a_wrong_model_for_rows_of_an_included_one_may_be_left_out(sentkit, encode):
     encode("static", name="rows.jsonl")
-    done = sentkit("search", "a cat", "--corpus", "rows.jsonl", "-m", "nano")
+    result = sentkit("search", "a cat", "--corpus", "rows.jsonl", "-m", "nano")
 
-    assert (done.code, done.told[1:]) == (
+    assert (result.code, result.told[1:]) == (
         65,
         ["  leave out -m, or name the model of rows.jsonl: -m static"],
     )
@@ -102,31 +102,35 @@ def test_a_wrong_model_for_rows_of_an_included_one_may_be_left_out(sentkit, enco
 
 def test_a_wrong_model_for_rows_of_one_that_is_not_here(sentkit, encode, tiny):
     encode(tiny, "--readout", "cls", name="rows.jsonl")
-    done = sentkit("search", "a cat", "--corpus", "rows.jsonl", "-m", "nano")
+    result = sentkit("search", "a cat", "--corpus", "rows.jsonl", "-m", "nano")
 
     advice = "name the model of rows.jsonl with -m, or use: ... | "
     advice += f"sentkit encode -m {tiny.name} --readout cls | sentkit search --corpus rows.jsonl"
-    assert (done.code, done.told[1:]) == (65, [f"  {advice}"])
+    assert (result.code, result.told[1:]) == (65, [f"  {advice}"])
 
 
 def test_a_declared_prompt_for_queries_is_used(sentkit, encode, piped, tiny, copy_of):
     """As encode_query of sentence-transformers does; the corpus has the prompt for documents."""
     folder = copy_of(tiny, "prompts")
-    own = {"readout": "cls", "prompts": {"query": "query: ", "document": "passage: "}}
-    (folder / "sentkit.json").write_text(json.dumps(own))
+    declared = {"readout": "cls", "prompts": {"query": "query: ", "document": "passage: "}}
+    (folder / "sentkit.json").write_text(json.dumps(declared))
     encode(folder, "--prompt-name", "document")
-    done = sentkit("search", "a cat", "--corpus", "c.safetensors")
+    result = sentkit("search", "a cat", "--corpus", "c.safetensors")
 
-    assert (done.code, done.err) == (0, "")
-    assert done.out == piped(["a cat"], ("-m", folder, "--prompt", "query: ")).out
+    assert (result.code, result.err) == (0, "")
+    assert result.out == piped(["a cat"], ("-m", folder, "--prompt", "query: ")).out
     assert sentkit("inspect", "c.safetensors").rows[0]["spec"]["prompt"] == "passage: "
 
 
-@pytest.mark.parametrize("own", [{}, {"prompts": {"query": "query: ", "document": "passage: "}}])
-def test_files_are_encoded_and_searched(sentkit, encode, tmp_path, tiny, copy_of, own, on_terminal):
+@pytest.mark.parametrize(
+    "declared", [{}, {"prompts": {"query": "query: ", "document": "passage: "}}]
+)
+def test_files_are_encoded_and_searched(
+    sentkit, encode, tmp_path, tiny, copy_of, declared, on_terminal
+):
     """With the hits of encode and search; a hit has its file and its line."""
     folder = copy_of(tiny, "own")
-    (folder / "sentkit.json").write_text(json.dumps({"readout": "cls", **own}))
+    (folder / "sentkit.json").write_text(json.dumps({"readout": "cls", **declared}))
     (tmp_path / "more").mkdir()
     (tmp_path / "notes.txt").write_text("a dog\n\nthe sea\n \na cat sat\n")
     (tmp_path / "more/a.md").write_text("# An animal that barks\n")
@@ -135,24 +139,23 @@ def test_files_are_encoded_and_searched(sentkit, encode, tmp_path, tiny, copy_of
     rows = [("notes.txt", 1, "a dog"), ("notes.txt", 3, "the sea"), ("notes.txt", 5, "a cat sat")]
     rows += [("more/a.md", 1, "# An animal that barks"), ("more/b.jsonl", 1, "ships")]
     encode(folder, texts="".join(f"{text}\n" for *_, text in rows))
-    done = sentkit("search", "a cat", *notes, "-m", folder, "--top", 5)
+    result = sentkit("search", "a cat", *notes, "-m", folder, "--top", 5)
     flat = sentkit("search", "a cat", *notes, "-m", folder, "--top", 5, "--flat").rows
     (expected,) = sentkit("search", "a cat", "--corpus", "c.safetensors").rows
-    names = ("file", "row", "text", "similarity")
-    hits = [
-        dict(zip(names, (*rows[hit["row"] - 1], hit["similarity"]), strict=True))
-        for hit in expected["hits"]
-    ]
+    hits = []
+    for hit in expected["hits"]:
+        file, row, text = rows[hit["row"] - 1]
+        hits.append({"file": file, "row": row, "text": text, "similarity": hit["similarity"]})
     lines = on_terminal("search", "a cat", *notes, "-m", folder, "--top", 5)
 
-    assert (done.code, done.err) == (0, "")
-    assert [{name: hit[name] for name in hits[0]} for hit in done.rows[0]["hits"]] == hits
+    assert (result.code, result.err) == (0, "")
+    assert [{name: hit[name] for name in hits[0]} for hit in result.rows[0]["hits"]] == hits
     assert [(row["file_b"], row["row_b"]) for row in flat] == [
         (hit["file"], hit["row"]) for hit in hits
     ]
     for line, hit in zip(lines[-5:], hits, strict=True):
-        place = f"{hit['file']}:{hit['row']}"
-        assert line.strip().split(maxsplit=2) == [f"{hit['similarity']:.4f}", place, hit["text"]]
+        columns = [f"{hit['similarity']:.4f}", f"{hit['file']}:{hit['row']}", hit["text"]]
+        assert line.strip().split(maxsplit=2) == columns
 
 
 @pytest.mark.parametrize("first", ["sentkit.cli", "huggingface_hub"])
@@ -167,10 +170,11 @@ def test_a_recorded_hub_model_is_not_fetched(encode, tiny, tmp_path, first):
     network = {**os.environ, "HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9"}
     code = f"import {first}; from sentkit.cli import main; main()"
     words = [sys.executable, "-c", code, "search", "a cat", "--corpus", "c.safetensors"]
-    done = subprocess.run(words, env=network, capture_output=True, text=True)
+    completed = subprocess.run(words, env=network, capture_output=True, text=True)
 
-    assert done.returncode == 66
-    assert done.stderr.splitlines()[0].endswith(": no such folder, and not in the cache of the hub")
+    assert completed.returncode == 66
+    problem = completed.stderr.splitlines()[0]
+    assert problem.endswith(": no such folder, and not in the cache of the hub")
 
 
 def test_two_editions_of_a_model_have_advice(sentkit, encode, tiny, other, copy_of, tmp_path):
@@ -183,9 +187,9 @@ def test_two_editions_of_a_model_have_advice(sentkit, encode, tiny, other, copy_
         ("search", "--corpus", "c.safetensors"),
         ("cat", "c.safetensors", "rows.jsonl"),
     ):
-        done = sentkit(*command, stdin=rows)
-        assert done.code == 65
-        assert done.told[-1].startswith(
+        result = sentkit(*command, stdin=rows)
+        assert result.code == 65
+        assert result.told[-1].startswith(
             f"  these are two editions of {tiny.name}: encode all rows with one"
         )
 
@@ -242,9 +246,9 @@ def test_a_search_without_hits_says_so_on_a_terminal(
     (tmp_path / "q.jsonl").write_text(in_jsonl(*({"embedding": query} for query in queries)))
     monkeypatch.setattr("sentkit.console.on_terminal", lambda: True)
     monkeypatch.setattr("sentkit.flags.outputs.Output.on_terminal", as_table)
-    done = sentkit("search", "--queries", "q.jsonl", "--corpus", "c.jsonl", *flags)
+    result = sentkit("search", "--queries", "q.jsonl", "--corpus", "c.jsonl", *flags)
 
-    told = [line for line in done.err.splitlines() if "no hits" in line]
-    assert done.code == 0
+    told = [line for line in result.err.splitlines() if "no hits" in line]
+    assert result.code == 0
     assert [note in line for line in told] == [True] * bool(note and as_table)
-    assert (done.out == b"") == bool(note and as_table)
+    assert (result.out == b"") == bool(note and as_table)

@@ -24,8 +24,8 @@ def stored(sentkit, jsonl):
     lines = jsonl(*rows)
 
     def make(kind):
-        done = sentkit("cat", "-o", f"{kind}.safetensors", "--store", kind, stdin=lines)
-        assert (done.code, done.err) == (0, "")
+        result = sentkit("cat", "-o", f"{kind}.safetensors", "--store", kind, stdin=lines)
+        assert (result.code, result.err) == (0, "")
         return f"{kind}.safetensors"
 
     return make

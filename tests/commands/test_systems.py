@@ -45,7 +45,11 @@ def test_the_list_has_every_published_row_of_its_bases():
     }
 
     assert len(rows) > 100
-    assert [row for row in rows if not any(list(row[: len(each)]) == each for each in listed)] == []
+    unlisted = []
+    for row in rows:
+        if not any(list(row[: len(reference)]) == reference for reference in listed):
+            unlisted.append(row)
+    assert unlisted == []
 
 
 @pytest.mark.parametrize(
@@ -67,12 +71,14 @@ def test_the_list_has_every_published_row_of_its_bases():
 def test_the_commands_have_the_values_of_the_papers(system, values):
     """They must not depend on the readout that the base declares."""
     [commands] = [row["commands"] for row in SYSTEMS if row["system"] == system]
-    found = []
+    in_commands = []
     for words in map(shlex.split, commands):
         if words[1] == "train":
-            kind, flags = METHODS[words[2]].load(), dict(itertools.pairwise(words))
-            own = [after for before, after in itertools.pairwise(words) if before == "--set"]
-            settings = build(kind.Settings, kind.presets, flags["--preset"], own)
-            found.append((settings.readout, settings.lr))
+            method = METHODS[words[2]].load()
+            pairs = list(itertools.pairwise(words))
+            preset = dict(pairs)["--preset"]
+            assignments = [value for flag, value in pairs if flag == "--set"]
+            settings = build(method.Settings, method.presets, preset, assignments)
+            in_commands.append((settings.readout, settings.lr))
 
-    assert found == values
+    assert in_commands == values

@@ -51,10 +51,10 @@ def test_a_report_is_legible_at_80_columns(on_terminal, sentkit):
     assert lines[1].startswith("a-f")
     assert ".jsonl " in lines[1]
     assert "…" in lines[1]
-    for part in (record, *record["groups"].values()):
+    for scores in (record, *record["groups"].values()):
         for kind in ("spearman", "pearson"):
-            low, high = part[f"{kind}_ci95"]
-            assert f" {part[kind]:.2f} [{low:.2f}, {high:.2f}]" in words
+            low, high = scores[f"{kind}_ci95"]
+            assert f" {scores[kind]:.2f} [{low:.2f}, {high:.2f}]" in words
 
 
 @pytest.mark.usefixtures("reports")
@@ -152,14 +152,14 @@ def test_hits_of_two_models_have_different_labels_at_80_columns(on_terminal, tmp
     (tmp_path / "runs/with-a-long-name").mkdir(parents=True)
     (tmp_path / "q.tsv").write_text("".join(f"{query} 0 a 1\n" for query in range(20)))
     for step, name in enumerate(names):
-        hits = [
-            [{"id": document} for document in "ab"[:: 1 - 2 * (n * step % 2)]] for n in range(20)
-        ]
-        (tmp_path / name).write_bytes(
-            jsonl(*({"id": n, "hits": own} for n, own in enumerate(hits)))
-        )
+        rows = []
+        for n in range(20):
+            documents = "ab"[:: 1 - 2 * (n * step % 2)]
+            rows.append({"id": n, "hits": [{"id": document} for document in documents]})
+        (tmp_path / name).write_bytes(jsonl(*rows))
     head, *lines = on_terminal("score", *names, "--qrels", "q.tsv", "--baseline", names[0])
-    baseline, other = lines[:5], lines[5:10]
+    baseline = lines[:5]
+    other = lines[5:10]
 
     assert max(map(len, [head, *lines])) <= 80
     assert head.split() == ["file", "measure", "x", "100", "value", "minus", head.split()[-2], "p"]
@@ -167,9 +167,8 @@ def test_hits_of_two_models_have_different_labels_at_80_columns(on_terminal, tmp
     assert [line.split()[0] for line in (baseline[0], other[0])] == ["…nano…", "…static…"]
     assert [len(line.split()) for line in (baseline[0], other[0])] == [5, 9]
     assert " 0.00 [" not in " ".join(baseline)
-    assert (
-        other[4].split()[-4] == "-25.00"
-    )  # half of the queries have the relevant document at rank 2
+    # Half of the queries have the relevant document at rank 2.
+    assert other[4].split()[-4] == "-25.00"
 
 
 @pytest.mark.parametrize("flag", ["--label", "--qrels"])
@@ -215,7 +214,8 @@ def test_long_texts_that_begin_alike_differ_in_the_table(on_terminal, tmp_path, 
 
 def test_an_inspection_cuts_nothing_and_begins_with_ten_lines(on_terminal, tiny):
     """Names and values, a line each; a path is whole, however long."""
-    short, whole = on_terminal("inspect", tiny), on_terminal("inspect", tiny, "-v", width=20)
+    short = on_terminal("inspect", tiny)
+    whole = on_terminal("inspect", tiny, "-v", width=20)
     names = [line.split()[0] for line in whole]
     shown = {name: line.split(maxsplit=1)[1] for name, line in zip(names, whole, strict=True)}
 

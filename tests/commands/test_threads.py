@@ -56,7 +56,7 @@ def threads(folder):
     def run(*arguments, **variables):
         unset = (*THREAD_VARIABLES, "SENTKIT_THREADS")
         bare = {name: value for name, value in os.environ.items() if name not in unset}
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-c", PROGRAM, *arguments],
             input=LINES.encode(),
             capture_output=True,
@@ -64,9 +64,9 @@ def threads(folder):
             cwd=folder,
             env=bare | variables,
         )
-        assert done.returncode == 0, done.stderr
-        found = done.stderr.decode().rpartition("THREADS ")[2].split()
-        return int(found[0]), int(found[1])
+        assert completed.returncode == 0, completed.stderr
+        numbers = completed.stderr.decode().rpartition("THREADS ")[2].split()
+        return int(numbers[0]), int(numbers[1])
 
     return run
 
@@ -105,7 +105,8 @@ def test_encode_computes_a_batch_in_each_thread(sentkit, monkeypatch):
 
     from sentkit.model.transformer.encoder import TransformerEncoder
 
-    start, meeting = TransformerEncoder._start, threading.Barrier(2)
+    start = TransformerEncoder._start
+    meeting = threading.Barrier(2)
 
     def meet(self, batch):
         meeting.wait(60)
@@ -113,9 +114,9 @@ def test_encode_computes_a_batch_in_each_thread(sentkit, monkeypatch):
 
     monkeypatch.setattr(TransformerEncoder, "_start", meet)
     Path("texts.txt").write_text("".join(f"{'cat ' * n}\n" for n in (1, 2, 3, 4)))
-    done = sentkit("encode", "texts.txt", "-q", "--threads", 2, "--batch-tokens", 1)
+    result = sentkit("encode", "texts.txt", "-q", "--threads", 2, "--batch-tokens", 1)
 
-    assert (done.code, torch.get_num_threads()) == (0, 1), done.err
+    assert (result.code, torch.get_num_threads()) == (0, 1), result.err
 
 
 def test_a_process_that_may_use_one_cpu_has_one_thread(threads):
@@ -181,20 +182,12 @@ def test_vectors_do_not_depend_on_the_number_of_threads(sentkit, output):
     Path("texts.txt").write_text(texts)
     written = []
     for count in (1, 3):
-        done = sentkit(
-            "encode",
-            "texts.txt",
-            "-q",
-            "-o",
-            f"{count}{output}",
-            "--threads",
-            count,
-            "--batch-tokens",
-            500,
-        )
-        assert (done.code, done.err) == (0, "")
         path = Path(f"{count}{output}")
-        written.append(b"".join(map(Path.read_bytes, sorted(path.glob("*.safetensors")) or [path])))
+        flags = ("--threads", count, "--batch-tokens", 500, "-q")
+        result = sentkit("encode", "texts.txt", "-o", f"{count}{output}", *flags)
+        assert (result.code, result.err) == (0, "")
+        files = sorted(path.glob("*.safetensors")) or [path]
+        written.append(b"".join(file.read_bytes() for file in files))
     assert written[0] == written[1]
 
 
@@ -213,6 +206,6 @@ def test_a_vector_folder_keeps_its_number_of_threads(sentkit, monkeypatch, flags
     run = json.loads(Path("v/run.json").read_text())
     run["encoder"]["threads"] = recorded
     Path("v/run.json").write_text(json.dumps(run))
-    done = sentkit(*command, "--resume", *flags)
+    result = sentkit(*command, "--resume", *flags)
 
-    assert (done.code, done.err, process.threads_of_command()) == (0, "", used)
+    assert (result.code, result.err, process.threads_of_command()) == (0, "", used)

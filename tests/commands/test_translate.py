@@ -11,17 +11,18 @@ TRANSLATE = ("translate", "-m")
 WORDS = ("the", "a", "cat", "dog", "man", "woman", "sea", "plays", "runs", "sleeps", "sings")
 
 
-def generated(folder, texts, **how):
+def generated(folder, texts, **options):
     """What `model.generate` of transformers makes of each text by itself."""
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    inputs = (tokenizer(text, return_tensors="pt") for text in texts)
-    return [
-        tokenizer.decode(model.generate(**each, **how)[0], skip_special_tokens=True)
-        for each in inputs
-    ]
+    translations = []
+    for text in texts:
+        tokens = tokenizer(text, return_tensors="pt")
+        [generated_tokens] = model.generate(**tokens, **options)
+        translations.append(tokenizer.decode(generated_tokens, skip_special_tokens=True))
+    return translations
 
 
 @pytest.fixture(autouse=True)
@@ -32,17 +33,19 @@ def in_fp32(monkeypatch):
 @pytest.fixture
 def short():
     """Forty texts of one to eight words, some of them equal; more than the first group."""
-    return [
-        " ".join(WORDS[(3 * n + k * (n % 5 + 1)) % 11] for k in range(n % 8 + 1)) for n in range(40)
-    ]
+    texts = []
+    for n in range(40):
+        words = [WORDS[(3 * n + k * (n % 5 + 1)) % 11] for k in range(n % 8 + 1)]
+        texts.append(" ".join(words))
+    return texts
 
 
 def test_lines_of_text_become_rows_of_translations(sentkit, marian, short):
     """In order; of two groups, and each as if it were alone."""
-    done = sentkit(*TRANSLATE, marian, "--set", "beams=3", stdin="\n".join(short) + "\n")
+    result = sentkit(*TRANSLATE, marian, "--set", "beams=3", stdin="\n".join(short) + "\n")
 
-    assert (done.code, done.err) == (0, "")
-    assert [row["text"] for row in done.rows] == generated(marian, short, num_beams=3)
+    assert (result.code, result.err) == (0, "")
+    assert [row["text"] for row in result.rows] == generated(marian, short, num_beams=3)
 
 
 def test_a_bad_row_can_be_left_out_of_its_group(sentkit, marian):
@@ -51,8 +54,8 @@ def test_a_bad_row_can_be_left_out_of_its_group(sentkit, marian):
         b"a cat runs " * 40
     )
     flags = ("--rejects", "bad.jsonl", "--on-truncate", "error")
-    done = sentkit(*TRANSLATE, marian, *flags, stdin=stdin)
+    result = sentkit(*TRANSLATE, marian, *flags, stdin=stdin)
 
-    assert [row["text"] for row in done.rows] == generated(marian, ["a cat", "a dog"])
-    rejects = map(json.loads, Path("bad.jsonl").read_text().splitlines())
+    assert [row["text"] for row in result.rows] == generated(marian, ["a cat", "a dog"])
+    rejects = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
     assert [reject["row"].encode() for reject in rejects] == stdin.splitlines()[1:3]

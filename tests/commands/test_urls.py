@@ -24,7 +24,8 @@ from web import forget, web_server
 
 ROWS = [{"text": f"row {number}"} for number in range(40)]
 CONTENT = in_jsonl(*ROWS).encode()
-FIRST, SECOND = "a" * 40, "b" * 40  # commits
+FIRST = "a" * 40  # commits
+SECOND = "b" * 40
 SECRETS = ("hidden", "signed")
 
 
@@ -77,9 +78,9 @@ def test_a_url_has_the_rows_of_the_local_file(sentkit, hub, memory, tmp_path, ki
         "file": f"file://{tmp_path}/far",
         "hub": "hf://datasets/org/name",
     }
-    done = sentkit("cat", f"{folders.get(kind, hub.address)}/{name}")
+    result = sentkit("cat", f"{folders.get(kind, hub.address)}/{name}")
 
-    assert (done.code, done.rows) == (0, ROWS), done.err
+    assert (result.code, result.rows) == (0, ROWS), result.err
 
 
 def test_an_array_at_a_url_has_the_vectors_of_the_local_file(sentkit, web):
@@ -141,21 +142,24 @@ def test_a_broken_connection_is_an_error(sentkit, hub, kind, name):
     hub.commit("org/name", FIRST, {name: FORMS[name]})
     hub.broken = True
     url = f"hf://datasets/org/name/{name}" if kind == "hub" else f"{hub.address}/{name}"
-    done = sentkit("cat", url, "-o", "out.jsonl")
+    result = sentkit("cat", url, "-o", "out.jsonl")
 
-    assert (done.code, done.told[-1].split(": ")[1:3]) == (69, [url, "cannot be read"]), done.err
+    problem = result.told[-1].split(": ")[1:3]
+    assert (result.code, problem) == (69, [url, "cannot be read"]), result.err
     assert not Path("out.jsonl").exists()
 
 
 @pytest.mark.parametrize("broken", [False, True])
 def test_an_answer_without_a_length_is_refused(sentkit, web, broken):
     """Nothing shows whether it is complete."""
-    web.files["/rows.jsonl"], web.end, web.broken = CONTENT, "nothing", broken
-    done = sentkit("cat", f"{web.address}/rows.jsonl")
+    web.files["/rows.jsonl"] = CONTENT
+    web.end = "nothing"
+    web.broken = broken
+    result = sentkit("cat", f"{web.address}/rows.jsonl")
 
     problem = "the server states no length, so that a broken connection would not be detected"
-    assert (done.code, done.out) == (66, b"")
-    assert done.told == [
+    assert (result.code, result.out) == (66, b"")
+    assert result.told == [
         f"sentkit cat: {web.address}/rows.jsonl: {problem}",
         "  download it, and name the local file",
     ]
@@ -168,10 +172,10 @@ def test_a_short_file_of_fsspec_is_an_error(sentkit, memory, monkeypatch):
     monkeypatch.setattr(
         type(memory), "get_file", lambda self, path, copy: Path(copy).write_bytes(half)
     )
-    done = sentkit("cat", "memory://bucket/rows.jsonl")
+    result = sentkit("cat", "memory://bucket/rows.jsonl")
 
-    assert (done.code, done.out) == (69, b"")
-    assert done.told[-1].endswith(
+    assert (result.code, result.out) == (69, b"")
+    assert result.told[-1].endswith(
         "memory://bucket/rows.jsonl: is incomplete, or changed while it was read"
     )
 
@@ -179,11 +183,12 @@ def test_a_short_file_of_fsspec_is_an_error(sentkit, memory, monkeypatch):
 @pytest.mark.parametrize("status", [429, 500, 503])
 @pytest.mark.parametrize("kind", ["http", "hub"])
 def test_a_server_that_does_not_answer_is_an_error(sentkit, hub, kind, status):
-    hub.files["/c.jsonl"], hub.status = CONTENT, status
+    hub.files["/c.jsonl"] = CONTENT
+    hub.status = status
     url = "hf://datasets/org/name/c.jsonl" if kind == "hub" else f"{hub.address}/c.jsonl"
-    done = sentkit("cat", url)
+    result = sentkit("cat", url)
 
-    assert (done.code, done.told[-1]) == (
+    assert (result.code, result.told[-1]) == (
         69,
         f"sentkit cat: {url}: cannot be read: status {status}",
     )
@@ -203,7 +208,8 @@ def test_all_reads_of_a_command_see_the_same_content(web):
 
 
 def test_a_redirect_is_followed(web):
-    web.files["/other.jsonl"], web.redirects["/rows.jsonl"] = CONTENT, "/other.jsonl"
+    web.files["/other.jsonl"] = CONTENT
+    web.redirects["/rows.jsonl"] = "/other.jsonl"
 
     assert open_file(f"{web.address}/rows.jsonl").read() == CONTENT
 
@@ -239,10 +245,10 @@ def test_what_cannot_be_read(sentkit, hub, memory, monkeypatch, url, code, told)
     hub.files.update({"/empty.jsonl": b"", "/closed.jsonl": CONTENT})
     memory.pipe("/bucket/empty.jsonl", b"")
     url = url.replace("WEB", hub.address)
-    done = sentkit("cat", url)
+    result = sentkit("cat", url)
 
     expected = f"sentkit cat: {url}{told}" if told else f"sentkit cat: no rows in {url}"
-    assert (done.code, "\n".join(done.told)[: len(expected)]) == (code, expected)
+    assert (result.code, "\n".join(result.told)[: len(expected)]) == (code, expected)
 
 
 def test_the_copy_of_a_killed_process_is_removed(web, first_look):
@@ -281,13 +287,13 @@ def test_others_cannot_read_a_copy_and_the_process_removes_it(hub, first_look, t
     copy = Path(urls.local_copy(f"{hub.address}/rows.jsonl"))
     of_hub = Path(urls.local_copy("hf://datasets/org/name/c.jsonl"))
     command = [sys.executable, "-m", "sentkit", "cat", f"{hub.address}/rows.jsonl"]
-    done = subprocess.run(
+    completed = subprocess.run(
         command, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE
     )
 
     assert {path.parent.stat().st_mode & 0o777 for path in (copy, of_hub)} == {0o700}
     assert {copy.parent.parent, of_hub.parent.parent} == {first_look}
-    assert (done.returncode, done.stdout) == (0, CONTENT)
+    assert (completed.returncode, completed.stdout) == (0, CONTENT)
     assert [*tmp_path.iterdir()] == []
 
 
@@ -365,13 +371,13 @@ def test_vectors_at_a_url_are_those_of_the_local_files(sentkit, hub, memory, vec
         hub.files[f"/{path}"] = path.read_bytes()
     hub.commit("org/name", FIRST, {path[1:]: content for path, content in hub.files.items()})
 
-    for place in vectors:
-        local = sentkit(*(place if word == "PATH" else word for word in command))
+    for path in vectors:
+        local = sentkit(*(path if word == "PATH" else word for word in command))
         for root in ("memory://bucket/", "hf://datasets/org/name/", f"{hub.address}/"):
-            far = sentkit(*(root + place if word == "PATH" else word for word in command))
+            remote = sentkit(*(root + path if word == "PATH" else word for word in command))
             recorded = root.replace("name/", f"name@{FIRST}/").encode()
-            assert (far.code, local.code) == (0, 0), far.err + local.err
-            shown = far.out.replace(recorded, b"").replace(root.encode(), b"")
+            assert (remote.code, local.code) == (0, 0), remote.err + local.err
+            shown = remote.out.replace(recorded, b"").replace(root.encode(), b"")
             assert shown == local.out
 
 
@@ -387,21 +393,20 @@ def test_damage_of_a_vector_file_is_found_at_a_url(sentkit, memory, vectors):
 @pytest.mark.parametrize("output", ["new/", "new.safetensors"])
 def test_old_vectors_at_a_url_are_reused(sentkit, memory, vectors, old, output):
     """Vectors are copied, and the outputs are those of the local old vectors."""
-    place = "memory://bucket"
+    bucket = "memory://bucket/"
     for path in filter(Path.is_file, Path().rglob("*")):
         memory.pipe(f"/bucket/{path}", path.read_bytes())
     kind = "int8" if "int8" in old else "float32"
     more = ["--block-bytes", "200"] if output == "new/" else []
     encode = ["encode", "-m", "words.txt", "rows.jsonl", "--store", kind, *more]
-    runs = [
-        sentkit(*encode, "--reuse", f"{root}{old}", "-o", f"{end}{output}")
-        for root, end in (("", "near-"), (f"{place}/", "far-"))
-    ]
+    local = sentkit(*encode, "--reuse", old, "-o", f"local-{output}")
+    remote = sentkit(*encode, "--reuse", f"{bucket}{old}", "-o", f"remote-{output}")
+    pairs = zip(files_of(f"local-{output}"), files_of(f"remote-{output}"), strict=True)
 
-    assert [run.code for run in runs] == [0, 0], runs
-    assert runs[1].err.replace(f"{place}/", "") == runs[0].err
-    for near, far in zip(files_of(f"near-{output}"), files_of(f"far-{output}"), strict=True):
-        assert near.read_bytes() == far.read_bytes()
+    assert (local.code, remote.code) == (0, 0), local.err + remote.err
+    assert remote.err.replace(bucket, "") == local.err
+    for local_file, remote_file in pairs:
+        assert local_file.read_bytes() == remote_file.read_bytes()
 
 
 def files_of(path):

@@ -13,10 +13,9 @@ from sentkit.formats.vectors.fingerprint import digest
 from sentkit.formats.vectors.tensors import write_arrays
 from support import write_affine
 
-KERNEL, BIAS = (
-    np.array([[2.0, 1], [0, 3]]),
-    np.array([-1.0, 1]),
-)  # (x + bias) @ kernel: (2, 1) -> (2, 7)
+# (x + bias) @ kernel: (2, 1) -> (2, 7)
+KERNEL = np.array([[2.0, 1], [0, 3]])
+BIAS = np.array([-1.0, 1])
 
 
 @pytest.fixture
@@ -26,8 +25,8 @@ def fit(sentkit, tiny, sentences, tmp_path):
     def run(*flags):
         encode = ("encode", "-q", "-m", tiny, "--precision", "fp32", "-o", "all.safetensors")
         sentkit(*encode, stdin="\n".join(sentences))
-        done = sentkit("whiten", "fit", "all.safetensors", *flags, "-o", "fitted.safetensors")
-        assert (done.code, done.err) == (0, "")
+        result = sentkit("whiten", "fit", "all.safetensors", *flags, "-o", "fitted.safetensors")
+        assert (result.code, result.err) == (0, "")
         return tmp_path / "fitted.safetensors"
 
     return run
@@ -59,33 +58,36 @@ PAIRS = '{"text_a":"a cat","text_b":"two dogs"}\n{"text_a":"x","text_b":""}\n'
 )
 def test_the_filter_is_an_encoder_with_the_same_transform(sentkit, tiny, fit, rows, flags):
     """The same space; the same vectors, from JSONL, base64 and vector files."""
-    encode, fitted = ("encode", "-q", "-m", tiny, "--precision", "fp32"), fit(*flags)
+    encode = ("encode", "-q", "-m", tiny, "--precision", "fp32")
+    fitted = fit(*flags)
     encoder = Encoder(str(tiny), precision="fp32", transform=str(fitted))
     plain = sentkit(*encode, stdin=rows)
     sentkit(*encode, "-o", "v.safetensors", stdin=rows)
     packed = sentkit(*encode, "--vectors", "base64", stdin=rows)
     apply = ("whiten", "apply", "-t", fitted)
-    found = [sentkit(*apply, stdin=rows) for rows in (plain.out, packed.out)]
-    found.append(sentkit(*apply, "v.safetensors"))
+    of_jsonl = sentkit(*apply, stdin=plain.out)
+    of_base64 = sentkit(*apply, stdin=packed.out)
+    of_file = sentkit(*apply, "v.safetensors")
     texts = list(json.loads(rows.split("\n")[0]))
     names = [name for name in plain.rows[0] if name.startswith("embedding")]
     # In 20 sums of 16 terms, one behind the other, a rounding is at most 2**-24 of the largest one.
     # Independent errors add up as a root of squares, also of a vector times a kernel column: one
     # error times the norm, 26. This is 7e-5; a transform that is wrong by 1e-4 has an error of
     # 2e-3.
-    largest = max(np.abs(plain.vectors(name)).max() for name in names)
-    norm = np.linalg.norm(load_file(fitted).get("kernel", np.zeros((1, 1))), axis=0).max()
+    largest = np.abs([plain.vectors(name) for name in names]).max()
+    kernel = load_file(fitted).get("kernel", np.zeros((1, 1)))
+    norm = np.linalg.norm(kernel, axis=0).max()
     close = (20 * 16) ** 0.5 * 2**-24 * largest * norm or 1e-5
 
     assert len(names) == len(texts)
-    for done in found:
-        assert (done.code, done.err) == (0, "")
-        assert [list(row) for row in done.rows] == [list(row) for row in plain.rows]
-        assert {row["_emb"] for row in done.rows} == {encoder.space}
+    for result in (of_jsonl, of_base64, of_file):
+        assert (result.code, result.err) == (0, "")
+        assert [list(row) for row in result.rows] == [list(row) for row in plain.rows]
+        assert {row["_emb"] for row in result.rows} == {encoder.space}
         for name, text in zip(names, texts, strict=True):
-            expected = encoder.encode([row[text] for row in done.rows])
-            assert np.abs(done.vectors(name) - expected).max() < close
-    assert found[0].out == found[1].out == found[2].out
+            expected = encoder.encode([row[text] for row in result.rows])
+            assert np.abs(result.vectors(name) - expected).max() < close
+    assert of_jsonl.out == of_base64.out == of_file.out
 
 
 def test_a_vector_file_keeps_its_metadata(sentkit, tiny, fitted):
@@ -95,12 +97,12 @@ def test_a_vector_file_keeps_its_metadata(sentkit, tiny, fitted):
     encode = ("encode", "-q", "-m", tiny, "--precision", "fp32", "--prompt", "q: ")
     sentkit(*encode, "-o", "v.safetensors", stdin="a cat\na dog")
     sentkit("whiten", "apply", "-t", fitted, "v.safetensors", "-o", "made.safetensors")
-    made = sentkit("inspect", "made.safetensors").rows[0]
+    [record] = sentkit("inspect", "made.safetensors").rows
     encoder = Encoder(str(tiny), precision="fp32", prompt="q: ", transform=str(fitted))
 
-    assert made["spec"] == encoder.loaded.specs[0].full
-    assert made["spec"]["steps"][0].startswith("+whitening:")
-    assert made["numbers"] == 6
+    assert record["spec"] == encoder.loaded.specs[0].full
+    assert record["spec"]["steps"][0].startswith("+whitening:")
+    assert record["numbers"] == 6
 
 
 def test_a_space_without_a_name_gets_one(sentkit, tmp_path):
@@ -109,8 +111,9 @@ def test_a_space_without_a_name_gets_one(sentkit, tmp_path):
     write_affine(tmp_path / name, KERNEL, BIAS, {})
     once = sentkit("whiten", "apply", "-t", name, stdin='{"embedding":[2,1]}')
     twice = sentkit("whiten", "apply", "-t", name, stdin=once.out)
-    layer = [np.asarray(part, "<f4").tobytes().hex() for part in (KERNEL.T, BIAS @ KERNEL)]
-    step = digest(["linear", 2, 2, *layer, False])
+    weight = np.asarray(KERNEL.T, "<f4").tobytes().hex()
+    bias = np.asarray(BIAS @ KERNEL, "<f4").tobytes().hex()
+    step = digest(["linear", 2, 2, weight, bias, False])
     space = digest([digest("unnamed"), step])
 
     assert once.rows == [{"embedding": [2.0, 7.0], "_emb": f"unnamed+affine:{space}"}]
@@ -120,13 +123,13 @@ def test_a_space_without_a_name_gets_one(sentkit, tmp_path):
 def test_a_flow_of_another_width_or_in_a_checkpoint_is_refused(sentkit, tiny, flow, tmp_path):
     Path("words.txt").write_text("cat 1 2 3\n")
     applied = sentkit("whiten", "apply", "-t", flow, stdin='{"embedding":[1,2,3]}')
-    done = sentkit("export", "-m", tiny, "--transform", flow, "-q", "-o", "out")
+    result = sentkit("export", "-m", tiny, "--transform", flow, "-q", "-o", "out")
 
     with pytest.raises(UsageError, match="flow takes vectors of 16 numbers, these have 3"):
         Encoder("words.txt", transform=str(flow)).encode(["cat"])
     problem = "sentkit export: a flow cannot be part of a checkpoint"
-    assert (applied.code, done.code, (tmp_path / "out").exists()) == (65, 2, False)
-    assert done.told == [problem, "  use sentkit whiten apply"]
+    assert (applied.code, result.code, (tmp_path / "out").exists()) == (65, 2, False)
+    assert result.told == [problem, "  use sentkit whiten apply"]
 
 
 @pytest.mark.parametrize(
@@ -143,6 +146,6 @@ def test_a_flow_that_is_spoilt_is_bad_data(sentkit, tmp_path, parameters, width,
     arrays = {"other": np.zeros(1)} if parameters is None else {"parameters": parameters}
     note = json.dumps({"kind": "flow", "width": width})
     write_arrays(tmp_path / "f.safetensors", arrays, {"sentkit": note})
-    done = sentkit("whiten", "apply", "-t", "f.safetensors", stdin='{"embedding":[1,2,3,4,5,6]}')
+    result = sentkit("whiten", "apply", "-t", "f.safetensors", stdin='{"embedding":[1,2,3,4,5,6]}')
 
-    assert (done.code, done.err) == (65, f"sentkit whiten apply: f.safetensors: {problem}\n")
+    assert (result.code, result.err) == (65, f"sentkit whiten apply: f.safetensors: {problem}\n")

@@ -38,18 +38,20 @@ def test_the_file_has_the_transform_and_its_origin(sentkit, written):
     order.
     """
     written("x.jsonl", FOUR)
-    done = sentkit("whiten", "fit", "./x.jsonl", "-o", "t.safetensors")
-    held, note = load_file("t.safetensors"), note_of("t.safetensors")
-    white = (np.array(FOUR) + held["bias"]) @ held["kernel"]
+    result = sentkit("whiten", "fit", "./x.jsonl", "-o", "t.safetensors")
+    tensors = load_file("t.safetensors")
+    note = note_of("t.safetensors")
+    white = (np.array(FOUR) + tensors["bias"]) @ tensors["kernel"]
 
-    assert (done.code, done.out, done.err) == (0, b"", "")
+    assert (result.code, result.out, result.err) == (0, b"", "")
     assert np.cov(white.T) == pytest.approx(np.eye(2), abs=1e-12)
-    assert {array.dtype for array in held.values()} == {np.dtype("float64")}
-    assert held["bias"].tolist() == [[-1.5, -1.25]]
-    assert (held["count"].tolist(), held["mean"].tolist()) == ([4], [1.5, 1.25])
-    assert held["scatter"].tolist() == [[5, -2.5], [-2.5, 4.75]]
+    assert {array.dtype for array in tensors.values()} == {np.dtype("float64")}
+    assert tensors["bias"].tolist() == [[-1.5, -1.25]]
+    assert (tensors["count"].tolist(), tensors["mean"].tolist()) == ([4], [1.5, 1.25])
+    assert tensors["scatter"].tolist() == [[5, -2.5], [-2.5, 4.75]]
     sizes = {"rows": 4, "vectors": 4, "width": 2, "kept": 2, "dim": 2}
-    digest = blake2b(np.array(FOUR, "<f4").tobytes(), digest_size=16).hexdigest()
+    numbers = np.array(FOUR, "<f4").tobytes()
+    digest = blake2b(numbers, digest_size=16).hexdigest()
     origin = {
         "_emb": "m/cls:0a1b00000000",
         "inputs": [{"file": "x.jsonl", "rows": 4, "blake2b": digest}],
@@ -63,13 +65,13 @@ def test_every_kind_is_deterministic(sentkit, written, kind, tmp_path):
     shows each.
     """
     vectors = np.random.default_rng(0).laplace(size=(300, 6)) @ np.diag([1, 2, 3, 4, 5, 6]) + 2
-    many = written("many.jsonl", vectors.astype(np.float32))
+    path = written("many.jsonl", vectors.astype(np.float32))
     (tmp_path / "folder").mkdir()
-    (tmp_path / "folder/many.jsonl").write_bytes((tmp_path / many).read_bytes())
-    sentkit("cat", many, "-o", "many.safetensors")
-    for source, name in ((many, "a"), ("folder/many.jsonl", "b"), ("many.safetensors", "c")):
-        done = sentkit("whiten", "fit", source, "--kind", kind, "-o", f"{name}.safetensors")
-        assert (done.code, done.err) == (0, "")
+    (tmp_path / "folder/many.jsonl").write_bytes((tmp_path / path).read_bytes())
+    sentkit("cat", path, "-o", "many.safetensors")
+    for source, name in ((path, "a"), ("folder/many.jsonl", "b"), ("many.safetensors", "c")):
+        result = sentkit("whiten", "fit", source, "--kind", kind, "-o", f"{name}.safetensors")
+        assert (result.code, result.err) == (0, "")
     a, b, c = (tmp_path / f"{name}.safetensors" for name in "abc")
 
     assert a.read_bytes() == b.read_bytes()
@@ -84,17 +86,18 @@ def test_every_kind_is_deterministic(sentkit, written, kind, tmp_path):
     }
     expected = {**origin, "rows": 300, "width": 6, "kept": 6}
     assert {name: record[name] for name in expected} == expected
-    assert record["inputs"][0]["file"] == many
+    assert record["inputs"][0]["file"] == path
     name, form = ("parameters", "F64 11424") if kind == "flow" else ("kernel", "F64 6 x 6")
     assert record["tensors"][name] == form
 
 
 def test_all_vectors_of_a_row_are_used(sentkit, jsonl, tmp_path):
     """Pairs and triplets are equal to rows in sequence."""
-    vectors = np.random.default_rng(1).normal(size=(24, 2)).astype(np.float32).tolist()
-    names = ("embedding_anchor", "embedding_positive", "embedding_negative")
+    random = np.random.default_rng(1)
+    vectors = random.normal(size=(24, 2)).astype(np.float32).tolist()
     triplets = [
-        dict(zip(names, three, strict=True)) for three in zip(*[iter(vectors)] * 3, strict=True)
+        {"embedding_anchor": anchor, "embedding_positive": positive, "embedding_negative": negative}
+        for anchor, positive, negative in zip(*[iter(vectors)] * 3, strict=True)
     ]
     pairs = [
         {"embedding_a": a, "embedding_b": b} for a, b in zip(*[iter(vectors)] * 2, strict=True)
@@ -117,35 +120,34 @@ def test_all_vectors_of_a_row_are_used(sentkit, jsonl, tmp_path):
 def test_a_merge_equals_one_fit(sentkit, written, kind):
     """Identical for the same files in the same order; within 1e-9 for all rows in one file."""
     vectors = (np.random.default_rng(2).normal(size=(900, 6)) ** 3 + 100).astype(np.float32)
-    names = [written(f"{n}.jsonl", part) for n, part in enumerate(np.split(vectors, [100, 117]))]
-    whole, flags = written("all.jsonl", vectors), ("--kind", kind)
+    shards = np.split(vectors, [100, 117])
+    names = [written(f"{n}.jsonl", shard) for n, shard in enumerate(shards)]
+    whole = written("all.jsonl", vectors)
+    flags = ("--kind", kind)
     for name in names:
         sentkit("whiten", "fit", name, *flags, "-o", f"{name}.safetensors")
     sentkit("whiten", "fit", whole, *flags, "-o", "whole.safetensors")
     sentkit("whiten", "fit", *names, *flags, "-o", "together.safetensors")
-    done = sentkit(*MERGE, *(f"{name}.safetensors" for name in names), "-o", "merged.safetensors")
-    merged, one = load_file("merged.safetensors"), load_file("whole.safetensors")
+    result = sentkit(*MERGE, *(f"{name}.safetensors" for name in names), "-o", "merged.safetensors")
+    merged = load_file("merged.safetensors")
+    expected = load_file("whole.safetensors")
 
-    assert (done.code, done.err) == (0, "")
+    assert (result.code, result.err) == (0, "")
     assert Path("merged.safetensors").read_bytes() == Path("together.safetensors").read_bytes()
-    for name, value in one.items():
+    for name, value in expected.items():
         assert np.allclose(merged[name], value, rtol=1e-9, atol=1e-9), name
 
 
 def test_shards_of_low_rank_merge_to_full_rank(sentkit, written):
     """Each of three shards spans one direction, with a warning; together they span both."""
-    for n, part in enumerate(
-        np.split(np.array([[1, 0], [2, 0.5], [0, 3], [1, 1], [5, 5], [7, 1]]), 3)
-    ):
-        done = sentkit("whiten", "fit", written(f"{n}.jsonl", part), "-o", f"{n}.safetensors")
-        problem = (
-            "2 vectors of 2 numbers have only 1 independent directions after centering: 1 of "
-            "2 are kept"
-        )
-        assert done.told == [f"sentkit whiten fit: warning: {problem}"]
-    done = sentkit(*MERGE, *(f"{n}.safetensors" for n in range(3)), "-o", "all.safetensors")
+    problem = "2 vectors of 2 numbers have only 1 independent directions after centering"
+    vectors = np.array([[1, 0], [2, 0.5], [0, 3], [1, 1], [5, 5], [7, 1]])
+    for n, shard in enumerate(np.split(vectors, 3)):
+        result = sentkit("whiten", "fit", written(f"{n}.jsonl", shard), "-o", f"{n}.safetensors")
+        assert result.told == [f"sentkit whiten fit: warning: {problem}: 1 of 2 are kept"]
+    result = sentkit(*MERGE, *(f"{n}.safetensors" for n in range(3)), "-o", "all.safetensors")
 
-    assert (done.code, done.err) == (0, "")
+    assert (result.code, result.err) == (0, "")
     assert note_of("all.safetensors")["kept"] == 2
 
 
@@ -173,18 +175,18 @@ def test_invalid_metadata_and_moments_are_refused(sentkit, written, note, tensor
     sentkit("whiten", "fit", written("x.jsonl", FOUR), "-o", "t.safetensors")
     metadata = {"sentkit": json.dumps({**note_of("t.safetensors"), **note})}
     save_file({**load_file("t.safetensors"), **tensors}, "u.safetensors", metadata)
-    done = sentkit(*MERGE, "u.safetensors", "-o", "c.safetensors")
+    result = sentkit(*MERGE, "u.safetensors", "-o", "c.safetensors")
 
-    assert (done.code, done.err) == (65, f"sentkit whiten fit: u.safetensors: {problem}\n")
+    assert (result.code, result.err) == (65, f"sentkit whiten fit: u.safetensors: {problem}\n")
 
 
 @pytest.mark.parametrize("kind", ["whitening", "ica", "flow"])
 def test_too_wide_vectors_are_refused(sentkit, kind):
     """The transform would have 20000 x 20000 numbers of 8 bytes."""
     row = b'{"embedding":[%b]}\n' % b",".join([b"1"] * 20000)
-    done = sentkit("whiten", "fit", "--kind", kind, "-o", "t.safetensors", stdin=row)
+    result = sentkit("whiten", "fit", "--kind", kind, "-o", "t.safetensors", stdin=row)
 
-    assert done.code == 65
-    assert done.told == [
+    assert result.code == 65
+    assert result.told == [
         "sentkit whiten fit: -: vectors of 20000 numbers: a transform accepts at most 4096"
     ]

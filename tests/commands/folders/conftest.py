@@ -43,8 +43,8 @@ def folder(encode, corpus):
 @pytest.fixture
 def joined(sentkit):
     def read(path):
-        done = sentkit("cat", path, "-o", "joined.safetensors", "-f")
-        assert (done.code, done.err) == (0, "")
+        result = sentkit("cat", path, "-o", "joined.safetensors", "-f")
+        assert (result.code, result.err) == (0, "")
         return Path("joined.safetensors").read_bytes()
 
     return read

@@ -47,46 +47,47 @@ def test_shards_kills_and_order_do_not_change_the_joined_bytes(sentkit, words, d
     for _ in range(data.draw(st.integers(1, 3), "files")):
         suffix = data.draw(st.sampled_from(SUFFIXES))
         texts = data.draw(st.lists(TEXTS, max_size=8))
-        newline, final = data.draw(NEWLINES), data.draw(st.booleans())
+        newline = data.draw(NEWLINES)
+        final = data.draw(st.booleans())
         lines = [json.dumps({"text": text}) if suffix == ".jsonl" else text for text in texts]
         blank = newline if suffix == ".jsonl" and data.draw(st.booleans()) else ""
         body = blank + newline.join(lines) + (newline if final and lines else "")
         expected = texts if final or suffix != ".txt" or not texts or texts[-1] else texts[:-1]
         files.append((suffix, body, expected))
     assume(any(expected for _, _, expected in files))
-    size, count = data.draw(st.integers(1, 60), "block"), data.draw(st.integers(1, 9), "shards")
-    with tempfile.TemporaryDirectory() as place:
+    size = data.draw(st.integers(1, 60), "block")
+    count = data.draw(st.integers(1, 9), "shards")
+    with tempfile.TemporaryDirectory() as folder:
         paths = []
         for number, (suffix, body, expected) in enumerate(files):
-            paths.append(Path(place, f"{number}{suffix}"))
+            paths.append(Path(folder, f"{number}{suffix}"))
             if suffix == ".parquet":
                 write_table(paths[-1], expected, data.draw(st.integers(1, 4), "row group"))
             else:
                 paths[-1].write_bytes(body.encode())
-        whole, parts = f"{place}/whole", f"{place}/parts"
+        whole = f"{folder}/whole"
+        sharded = f"{folder}/sharded"
         command = ["encode", *paths, "-m", words, "-q", "--block-bytes", size]
 
         assert sentkit(*command, "-o", f"{whole}/").err == ""
         shards = data.draw(st.permutations(range(1, count + 1)))
         for shard in shards[: data.draw(st.integers(0, count))]:
-            assert sentkit(*command, "-o", f"{parts}/", "--shard", f"{shard}/{count}").err == ""
-        for path in sorted(Path(parts).glob("0*")):  # lost blocks
+            assert sentkit(*command, "-o", f"{sharded}/", "--shard", f"{shard}/{count}").err == ""
+        for path in sorted(Path(sharded).glob("0*")):  # lost blocks
             if data.draw(st.booleans()):
                 path.unlink()
-        other = data.draw(st.integers(1, 9), "other shards")
-        for shard in data.draw(st.permutations(range(other))):
-            assert (
-                sentkit(*command, "-o", f"{parts}/", "--resume", "--shard", f"{shard}/{other}").err
-                == ""
-            )
+        new_count = data.draw(st.integers(1, 9), "new shards")
+        resume = [*command, "-o", f"{sharded}/", "--resume"]
+        for shard in data.draw(st.permutations(range(new_count))):
+            assert sentkit(*resume, "--shard", f"{shard}/{new_count}").err == ""
 
-        for each in (whole, parts):
-            assert sentkit("cat", each, "-o", f"{each}.safetensors").err == ""
+        joined = []
+        for path in (whole, sharded):
+            assert sentkit("cat", path, "-o", f"{path}.safetensors").err == ""
+            joined.append(Path(f"{path}.safetensors").read_bytes())
         rows = [row["text"] for row in sentkit("cat", whole).rows]
         assert rows == [text for _, _, texts in files for text in texts]
-        assert (
-            Path(f"{whole}.safetensors").read_bytes() == Path(f"{parts}.safetensors").read_bytes()
-        )
+        assert joined[0] == joined[1]
 
 
 @settings(max_examples=100)
@@ -97,16 +98,17 @@ def test_shards_kills_and_order_do_not_change_the_joined_bytes(sentkit, words, d
 def test_each_line_starts_in_one_range(tmp_path_factory, body, size):
     path = tmp_path_factory.getbasetemp() / "body"
     path.write_bytes(b"".join(body))
-    lines, starts = [], []
+    lines = []
+    starts = []  # pairs of the start of a range and the offset of a line in it
     for start in range(0, len(path.read_bytes()), size):
-        part = Block(0, start, start + size, False, 0, "text", str(path)).raw_blocks()
-        for line in itertools.chain.from_iterable(block.raws for block in part):
+        raw_blocks = Block(0, start, start + size, False, 0, "text", str(path)).raw_blocks()
+        for line in itertools.chain.from_iterable(block.raws for block in raw_blocks):
             starts.append((start, sum(map(len, lines))))
             lines.append(line)
 
     assert lines == path.read_bytes().splitlines(keepends=True) or b"\r" in path.read_bytes()
     assert b"".join(lines) == path.read_bytes()
-    assert all(start <= place < start + size for start, place in starts)
+    assert all(start <= offset < start + size for start, offset in starts)
 
 
 def test_streams_tables_and_vector_files_have_blocks_of_rows(
@@ -119,8 +121,8 @@ def test_streams_tables_and_vector_files_have_blocks_of_rows(
     for name, stdin in {"in.jsonl.gz": b"", "-": raw, "whole": b""}.items():
         for shard in ("2/2", "1/2"):
             assert encode(name, "-o", f"of{name}/", "--shard", shard, stdin=stdin).code == 0
-        made = sentkit("cat", f"of{name}").rows
-        assert [{key: row[key] for key in ("id", "text", "label")} for row in made] == rows
+        encoded = sentkit("cat", f"of{name}").rows
+        assert [{key: row[key] for key in ("id", "text", "label")} for row in encoded] == rows
     assert encode("in.csv", "-o", "table/").code == 0
     assert [row["text"] for row in sentkit("cat", "table").rows] == ["the\ncat"] + ["dog"] * 9
     assert len(list(Path("table").glob("0*"))) == 4  # of three rows
@@ -142,21 +144,21 @@ def test_a_stream_that_differs_from_its_blocks_is_refused(encode, other):
     flags = "-o", "a/", "--rejects", "/dev/null"
 
     assert encode("-", *flags, stdin=b'{"text":"the"}\n{"text":"cat"}\n' * 3).code == 0
-    done = encode("-", *flags, "--resume", stdin=other)
+    result = encode("-", *flags, "--resume", stdin=other)
 
-    assert done.code == 65
-    assert "are not those of the block 00000-000000000000.safetensors" in done.err
+    assert result.code == 65
+    assert "are not those of the block 00000-000000000000.safetensors" in result.err
 
 
 def test_a_bad_row_names_its_place_in_the_block(encode, corpus):
     lines = Path(corpus).read_bytes().splitlines(keepends=True)
     lines[30] = b'{"text":7}\n'
     Path(corpus).write_bytes(b"".join(lines))
-    done = encode(corpus, "-o", "a/")
-    start = int(done.err.partition("(from byte ")[2].partition(")")[0])
-    number = int(done.err.partition("):")[2].partition(":")[0])
+    result = encode(corpus, "-o", "a/")
+    start = int(result.err.partition("(from byte ")[2].partition(")")[0])
+    number = int(result.err.partition("):")[2].partition(":")[0])
 
-    assert done.code == 65
+    assert result.code == 65
     assert b"".join(lines)[start - 1 :].splitlines()[number - 1] == b'{"text":7}'
 
 
@@ -178,7 +180,8 @@ def test_the_first_row_of_the_inputs_determines_the_kind_of_all_blocks(
     sentkit, encode, joined, name, size
 ):
     """The folder skips the same rows as a vector file, for all blocks and any order of shards."""
-    sentence, pair = '{"text":"the"}\n', '{"text_a":"the","text_b":"cat"}\n'
+    sentence = '{"text":"the"}\n'
+    pair = '{"text_a":"the","text_b":"cat"}\n'
     raw = f'{{"text":7}}\n{sentence}{pair * 3}{sentence * 2}{pair}'.encode()
     Path("empty.jsonl").touch()
     Path("in.jsonl").write_bytes(raw)
@@ -187,8 +190,8 @@ def test_the_first_row_of_the_inputs_determines_the_kind_of_all_blocks(
     stdin = raw if name == "-" else b""
     sentkit("encode", "-m", "words.txt", "-q", *inputs, "-o", "one.safetensors", stdin=stdin)
     for shard in ("3/3", "2/3", "1/3"):
-        done = encode(*inputs, "-o", "a/", "--shard", shard, "--block-bytes", size, stdin=stdin)
-        assert (done.code, done.err) == (0, "")
+        result = encode(*inputs, "-o", "a/", "--shard", shard, "--block-bytes", size, stdin=stdin)
+        assert (result.code, result.err) == (0, "")
 
     assert len(sentkit("cat", "one.safetensors").rows) == 3
     assert joined("a") == joined("one.safetensors")
@@ -199,51 +202,49 @@ def test_a_block_without_rows_does_not_depend_on_time(sentkit, encode, monkeypat
     """The thread that reads the next block can find the kind of the rows before the block is
     written.
     """
-    raw, write = (
-        b'{"text":7}\n' + b'{"text_a":"the","text_b":"cat"}\n' * 20,
-        folder_writer.BlockWriter.write,
-    )
+    raw = b'{"text":7}\n' + b'{"text_a":"the","text_b":"cat"}\n' * 20
+    write = folder_writer.BlockWriter.write
     stdin = raw if names == ["-"] else b""
     Path("empty.jsonl").touch()
     Path("in.jsonl").write_bytes(raw)
     size = 11 if names == ["in.jsonl"] else 100  # a stream has blocks of one row
     flags = *names, "--rejects", "/dev/null", "--block-bytes", size
 
-    def late(writer, *rest):
-        time.sleep(0.2)
+    def write_late(writer, *rest):
+        time.sleep(0.05)
         return write(writer, *rest)
 
     encode(*flags, "-o", "early/", "--shard", "9/9", stdin=stdin)
-    monkeypatch.setattr(folder_writer.BlockWriter, "write", late)
-    done = encode(*flags, "-o", "late/", "--shard", "9/9", stdin=stdin)
-    assert done.code == 0, done.err
+    monkeypatch.setattr(folder_writer.BlockWriter, "write", write_late)
+    result = encode(*flags, "-o", "late/", "--shard", "9/9", stdin=stdin)
+    assert result.code == 0, result.err
     first = "00000-000000000000.safetensors"
     names_there = VectorFile(f"late/{first}").names
 
     assert Path("early", first).read_bytes() == Path("late", first).read_bytes()
     assert VectorFile(f"late/{first}").count == 0
-    pair = (
-        "embedding_a",
-        "embedding_b",
-    )  # of a file of known length, which is read up to its first good row
-    assert names_there == (pair if names == ["in.jsonl"] else ("embedding",))
+    if names == ["in.jsonl"]:  # a file of known length is read up to its first good row
+        assert names_there == ("embedding_a", "embedding_b")
+    else:
+        assert names_there == ("embedding",)
 
 
 def test_a_folder_without_rows_is_an_error(encode):
     for name, content in {"a.jsonl": "", "b.jsonl": "\n", "-": ""}.items():
         Path(name).write_text(content)
-        done = encode(name, "-o", f"of{name}/")
-        assert (done.code, done.told[-1].partition(" in ")[0]) == (65, "sentkit encode: no rows")
+        result = encode(name, "-o", f"of{name}/")
+        assert result.code == 65
+        assert result.told[-1].startswith("sentkit encode: no rows in ")
 
 
 def test_a_full_disk_leaves_complete_blocks(shell, corpus, words, encode, folder, joined):
     text = "the cat " * 4000
     Path("in.jsonl").write_text(Path(corpus).read_text() + json.dumps({"text": text}) + "\n")
     command = "sentkit encode in.jsonl -m words.txt -q --block-bytes 200 -o a/"
-    done = shell(f"ulimit -f 16; PYTHONDONTWRITEBYTECODE=1 {command}")
+    result = shell(f"ulimit -f 16; PYTHONDONTWRITEBYTECODE=1 {command}")
     complete = sorted(path.name for path in Path("a").iterdir())
 
-    assert done.code == 74
+    assert result.code == 74
     assert len(complete) > 5
     assert not [name for name in complete if name.startswith(".")]
     assert shell(f"{command} --resume").code == 0
@@ -255,29 +256,31 @@ def test_the_next_block_is_tokenized_before_the_vectors_of_a_block_are_known(
     sentkit, words, monkeypatch
 ):
     """So a GPU does not wait between two blocks."""
-    calls, second = itertools.count(), threading.Event()
-    tokenize, encode = WordLookup.__call__, folder_writer.encode_group
+    calls = itertools.count()
+    second_block = threading.Event()
+    tokenize = WordLookup.__call__
+    encode = folder_writer.encode_group
 
     def counted(self, texts):
         if next(calls) == 1:
-            second.set()
+            second_block.set()
         return tokenize(self, texts)
 
-    def waiting(group, *others):
-        assert second.wait(60)
-        return encode(group, *others)
+    def waiting(group, *rest):
+        assert second_block.wait(60)
+        return encode(group, *rest)
 
     monkeypatch.setattr(WordLookup, "__call__", counted)
     monkeypatch.setattr(folder_writer, "encode_group", waiting)
     Path("two.txt").write_text("the cat\nthe dog\n")
 
-    assert (
-        sentkit("encode", "two.txt", "-m", words, "-q", "-o", "two/", "--block-bytes", 8).err == ""
-    )
+    result = sentkit("encode", "two.txt", "-m", words, "-q", "-o", "two/", "--block-bytes", 8)
+
+    assert result.err == ""
     assert [row["text"] for row in sentkit("cat", "two/").rows] == ["the cat", "the dog"]
 
 
-PLACES = [
+FAILPOINTS = [
     (os, "fsync"),
     (os, "link"),
     (Path, "replace"),
@@ -308,27 +311,31 @@ def test_random_kills_at_failpoints_do_not_change_the_joined_bytes(corpus, folde
     """Thirty children die before or after a random system call, with a number of shards that
     changes.
     """
-    draw, ends = random.Random(0), []
+    draw = random.Random(0)
+    exit_codes = []
     flags = ["-m", "words.txt", "-q", "--block-bytes", "200"]
     command = ["encode", corpus, *flags, "-o", "killed/", "--resume"]
     for number in range(31):
-        owner, name = draw.choice(PLACES)
-        call, moment, shard, shards = (draw.randint(1, most) for most in (5, 2, 9, 9))
+        owner, name = draw.choice(FAILPOINTS)
+        call = draw.randint(1, 5)
+        moment = draw.randint(1, 2)
+        shard = draw.randint(1, 9)
+        shards = draw.randint(1, 9)
         child = os.fork()
         if child == 0:
             if number < 30:
                 setattr(owner, name, dying(getattr(owner, name), call, moment))
                 command += ["--shard", f"{min(shard, shards)}/{shards}"]
             os._exit(cli.status(command))
-        ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        status = os.waitpid(child, 0)[1]
+        exit_codes.append(os.waitstatus_to_exitcode(status))
         written = sorted(Path("killed").glob("0*"))
-        for path in (
-            written[::2] if len(written) > 5 and number < 30 else ()
-        ):  # so that others have work
-            path.unlink()
+        if len(written) > 5 and number < 30:  # so that the next children have work
+            for path in written[::2]:
+                path.unlink()
 
-    assert ends[-1] == 0
-    assert ends.count(-9) > 10
+    assert exit_codes[-1] == 0
+    assert exit_codes.count(-9) > 10
     assert joined("killed") == joined("whole")
 
 
@@ -356,9 +363,10 @@ def test_the_blocks_of_a_parquet_file_are_known_before_they_exist(encode, sentki
     encode(corpus, "-o", "lines/")
     assert sentkit("cat", "parts").rows == sentkit("cat", "lines").rows
     sentkit("cat", corpus, "--head", "39", "-o", "corpus.parquet", "-f")  # another file
-    again, deep = encode(*big, "-o", "parts/", "--resume"), sentkit("check", "parts", "--deep")
-    assert (again.code, deep.code) == (65, 1)
-    assert "corpus.parquet has changed since the first block (its rows)" in again.err
+    resumed = encode(*big, "-o", "parts/", "--resume")
+    deep = sentkit("check", "parts", "--deep")
+    assert (resumed.code, deep.code) == (65, 1)
+    assert "corpus.parquet has changed since the first block (its rows)" in resumed.err
     assert "corpus.parquet: has changed: its size differs from run.json" in deep.err
 
 
@@ -376,32 +384,37 @@ def test_a_bad_row_of_a_parquet_file_has_its_number(encode, sentkit):
 
 def test_a_folder_can_have_more_than_a_hundred_thousand_inputs(tmp_path, folder):
     run = json.loads((folder / "run.json").read_bytes())
-    run["block_bytes"], run["inputs"] = 20, [{**run["inputs"][0], "size": 30}] * 100_001
+    [one_input] = run["inputs"]
+    run["block_bytes"] = 20
+    run["inputs"] = [one_input | {"size": 20}] * 100_000 + [one_input | {"size": 30}]
     (tmp_path / "run.json").write_text(json.dumps(run))
     last = ["100000-000000000000.safetensors", "100000-000000000020.safetensors"]
     for name in last:
         (tmp_path / name).touch()
-    many = open_folder(str(tmp_path))
-    status = many.status()
+    large_folder = open_folder(str(tmp_path))
+    status = large_folder.status()
 
     assert [*status.done] == last
-    assert len(status.missing) == 200_000
-    assert [many.block(100_000, start).index for start in (0, 20)] == [200_000, 200_001]
+    assert len(status.missing) == 100_000
+    indices = [large_folder.block(100_000, start).index for start in (0, 20)]
+    assert indices == [100_000, 100_001]
 
 
 def test_the_number_of_blocks_of_a_compressed_file_is_unknown_until_the_last_one(
     encode, sentkit, corpus, monkeypatch
 ):
-    Path("in.jsonl.gz").write_bytes(gzip.compress(Path(corpus).read_bytes()))
+    raw = Path(corpus).read_bytes()
+    Path("in.jsonl.gz").write_bytes(gzip.compress(raw))
     encode("in.jsonl.gz", "-o", "a/", "--shard", "2/2")
-    done = sentkit("check", "a", "--shards", "2")
+    result = sentkit("check", "a", "--shards", "2")
+    [state] = result.rows
 
-    assert (done.code, done.rows[0]["missing"], done.rows[0]["missing_shards"]) == (1, None, "1-2")
-    assert done.told == [
-        f"sentkit check: a: {done.rows[0]['blocks']} blocks are complete, others are missing",
+    assert (result.code, state["missing"], state["missing_shards"]) == (1, None, "1-2")
+    assert result.told == [
+        f"sentkit check: a: {state['blocks']} blocks are complete, others are missing",
         "  their number is unknown until the last one exists",
     ]
-    assert in_words(done.rows[0]["missing"], "unknown") == "unknown"
+    assert in_words(state["missing"], "unknown") == "unknown"
     assert "missing blocks: an unknown number" in sentkit("cat", "a").err
     encode("in.jsonl.gz", "-o", "a/", "--resume")
 

@@ -20,9 +20,9 @@ from sentkit.formats.vectors.tensors import STORES, read_header
 RESUME = ("encode", "corpus.jsonl", "-m", "words.txt", "-o", "whole/", "--resume")
 
 
-def flip(path, place):
+def flip_bit(path, offset):
     raw = bytearray(path.read_bytes())
-    raw[place] ^= 1
+    raw[offset] ^= 1
     path.write_bytes(raw)
 
 
@@ -34,7 +34,7 @@ def test_cat_and_check_find_a_changed_bit_of_a_block(sentkit, encode, corpus, ki
     encode(corpus, "-o", "whole/", "--store", kind)
     before = sentkit("cat", "whole").out
     block = sorted(Path("whole").glob("0*"))[2]
-    flip(block, read_header(block).entries[tensor].start)
+    flip_bit(block, read_header(block).entries[tensor].start)
     joined = sentkit("cat", "whole", "-o", "all.safetensors")
     deep = sentkit("check", "whole", "--deep", "--shards", 4)
 
@@ -65,7 +65,7 @@ def test_a_damaged_block_is_not_kept_linked_or_copied(sentkit, encode, corpus, f
     record.
     """
     block = sorted(folder.glob("0*"))[2]
-    flip(block, read_header(block).entries["embeddings"].start)
+    flip_bit(block, read_header(block).entries["embeddings"].start)
     Path("first.jsonl").write_text('{"text":"the"}\n')
     problem = f"sentkit encode: {block}: damaged: its digest is wrong"
     for files, output, more in (
@@ -73,9 +73,9 @@ def test_a_damaged_block_is_not_kept_linked_or_copied(sentkit, encode, corpus, f
         ([corpus], "linked/", ["--reuse", "whole"]),
         (["first.jsonl", corpus], "copied/", ["--reuse", "whole"]),
     ):
-        done = encode(*files, "-o", output, *more)
-        assert (done.code, done.told[0]) == (65, problem)
-    assert done.told[1] == ADVICE
+        result = encode(*files, "-o", output, *more)
+        assert (result.code, result.told[0]) == (65, problem)
+    assert result.told[1] == ADVICE
     block.unlink()
     assert encode(corpus, "-o", "whole/", "--resume").code == 0
     assert encode(corpus, "-o", "linked/", "--resume", "--reuse", "whole").code == 0
@@ -127,8 +127,10 @@ def with_record(**changes):
 
     def change(folder, names):
         path = folder / names[2]
-        metadata, tensors = read_header(path).metadata, safetensors.numpy.load_file(path)
-        block = json.dumps({**json.loads(metadata["block"]), **changes}, separators=(",", ":"))
+        metadata = read_header(path).metadata
+        tensors = safetensors.numpy.load_file(path)
+        record = json.loads(metadata["block"]) | changes
+        block = json.dumps(record, separators=(",", ":"))
         safetensors.numpy.save_file(tensors, path, {**metadata, "block": block})
 
     return change
@@ -137,8 +139,11 @@ def with_record(**changes):
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        *((each, None) for each in (copied, swapped)),
-        *((with_record(**each), None) for each in ({"rows": 2}, {"stop": 201}, {"last": True})),
+        (copied, None),
+        (swapped, None),
+        (with_record(rows=2), None),
+        (with_record(stop=201), None),
+        (with_record(last=True), None),
         (with_record(skipped="1"), 'block: "skipped" is "1", which is not valid'),
         (with_record(truncated={}), 'block: "truncated" is {}, which is not valid'),
     ],
@@ -146,16 +151,17 @@ def with_record(**changes):
 def test_every_reader_refuses_a_block_that_does_not_fit(sentkit, folder, change, problem):
     names = sorted(path.name for path in folder.glob("0*"))
     change(folder, names)
-    place = (
-        f"this file is not the block {names[2]}: it was copied, renamed or made with other inputs"
-    )
-    advice = [ADVICE] if problem is None else []
+    advice = []
+    if problem is None:
+        problem = f"this file is not the block {names[2]}: "
+        problem += "it was copied, renamed or made with other inputs"
+        advice = [ADVICE]
 
     for command in (("check", "whole"), ("cat", "whole"), RESUME):
-        done = sentkit(*command)
-        assert (done.code, done.told) == (
+        result = sentkit(*command)
+        assert (result.code, result.told) == (
             65,
-            [f"sentkit {command[0]}: whole/{names[2]}: {problem or place}", *advice],
+            [f"sentkit {command[0]}: whole/{names[2]}: {problem}", *advice],
         )
 
 
@@ -167,14 +173,13 @@ def test_check_compares_a_vector_file_with_its_digest(sentkit, folder, joined):
     assert (intact.code, intact.rows) == (0, [{"file": str(path), "rows": 40, "problems": []}])
     for flags in (["--shards", 2], ["--deep", "--remove"]):
         assert sentkit("check", path, *flags).code == 2
-    for place in random.Random(0).sample(range(8, len(whole)), 40):
+    for offset in random.Random(0).sample(range(8, len(whole)), 40):
         path.write_bytes(whole)
-        flip(path, place)
-        done = sentkit("check", path)
-        assert done.code == 65 or (done.code, done.rows[0]["problems"]) == (
-            1,
-            ["its digest is wrong"],
-        ), place
+        flip_bit(path, offset)
+        result = sentkit("check", path)
+        if result.code != 65:  # a header that cannot be read
+            assert result.code == 1, offset
+            assert result.rows[0]["problems"] == ["its digest is wrong"], offset
 
 
 @pytest.mark.parametrize("name", [b"caf\xc3\xa9", b"caf\xe9"])
@@ -184,9 +189,10 @@ def test_an_input_with_any_name_is_checked_in_any_locale(program, sentkit, encod
     shutil.copy(corpus, path)
     encode(path, "-o", "whole/")
     locale = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}
-    done = [sentkit("check", "--deep", "whole"), program("check", "--deep", "whole", env=locale)]
+    in_utf8 = sentkit("check", "--deep", "whole")
+    in_c_locale = program("check", "--deep", "whole", env=locale)
 
-    assert [each.code for each in done] == [0, 0]
+    assert (in_utf8.code, in_c_locale.code) == (0, 0)
     Path("whole").rename(os.fsdecode(name))
     [state] = sentkit("check", os.fsdecode(name)).rows
     assert state["folder"] == name.decode(errors="replace")
@@ -200,9 +206,9 @@ def test_a_file_without_a_digest_can_be_read_but_not_checked(sentkit):
     safetensors.numpy.save_file(
         {**arrays, "rows": np.frombuffer(b"{}\n{}\n", "u1")}, "a.safetensors"
     )
-    done = sentkit("check", "a.safetensors")
+    result = sentkit("check", "a.safetensors")
 
-    assert (done.code, done.told[0]) == (1, "sentkit check: a.safetensors: it has no digest")
+    assert (result.code, result.told[0]) == (1, "sentkit check: a.safetensors: it has no digest")
     assert len(sentkit("cat", "a.safetensors").rows) == 2
     assert sentkit("cat", "a.safetensors", "-o", "b.safetensors").code == 0
     assert sentkit("check", "b.safetensors").code == 0
@@ -218,29 +224,32 @@ def variants(value):
 
 def changed(value):
     """The JSON value with one value at any depth changed."""
-    for place in places(value):
-        old = reduce(getitem, place, value)
-        yield from (replaced(value, place, new) for new in variants(old))
+    for keys in places(value):
+        old = reduce(getitem, keys, value)
+        yield from (replaced(value, keys, new) for new in variants(old))
 
 
 def mutated_files(folder):
     """Pairs of a file of the folder and its bytes with one value of its JSON changed, removed or
     added.
     """
-    run, block = folder / "run.json", sorted(folder.glob("0*"))[1]
+    run = folder / "run.json"
     settings = json.loads(run.read_bytes())
     fewer = [{key: value for key, value in settings.items() if key != name} for name in settings]
-    yield from ((run, json.dumps(each).encode()) for each in (*changed(settings), *fewer))
+    for new_settings in (*changed(settings), *fewer):
+        yield run, json.dumps(new_settings).encode()
+
+    block = sorted(folder.glob("0*"))[1]
     raw = block.read_bytes()
     length = int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8 : 8 + length])
-    records = [
-        replaced(header, ("__metadata__", key), json.dumps(each))
+    with_new_records = [
+        replaced(header, ("__metadata__", key), json.dumps(record))
         for key in ("block", "sentkit")
-        for each in changed(json.loads(header["__metadata__"][key]))
+        for record in changed(json.loads(header["__metadata__"][key]))
     ]
-    for each in (*records, *changed(header)):
-        new = json.dumps(each).encode()
+    for new_header in (*with_new_records, *changed(header)):
+        new = json.dumps(new_header).encode()
         yield block, len(new).to_bytes(8, "little") + new + raw[8 + length :]
 
 
@@ -249,14 +258,14 @@ def test_changed_settings_and_headers_are_found_and_are_no_bugs(sentkit, folder)
     for path, new in random.Random(0).sample(list(mutated_files(folder)), 60):
         original = path.read_bytes()
         path.write_bytes(new)
-        done = [
-            sentkit(*words) for words in (("check", "whole", "--deep"), RESUME, ("cat", "whole"))
-        ]
+        commands = (("check", "whole", "--deep"), RESUME, ("cat", "whole"))
+        results = [sentkit(*command) for command in commands]
         path.write_bytes(original)
-        codes = [each.code for each in done]
-        assert not {70, 74} & {*codes}, (codes, new, [each.err for each in done])
+        codes = [result.code for result in results]
+        assert not {70, 74} & {*codes}, (codes, new, [result.err for result in results])
         if codes == [0, 0, 0]:
-            before, after = json.loads(original), json.loads(new)
+            before = json.loads(original)
+            after = json.loads(new)
             for settings in (before, after):
                 settings["inputs"][0]["path"] = settings["batch_tokens"] = None
             assert before == after

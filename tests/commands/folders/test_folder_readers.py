@@ -93,28 +93,26 @@ def test_a_command_reads_run_json_and_the_list_of_blocks_once(
     calls = []
     for owner, function in ((files, "read_object"), (folders.FolderRun, "existing")):
         monkeypatch.setattr(owner, function, counted(getattr(owner, function), calls))
-    done = sentkit(*ONCE[name])
+    result = sentkit(*ONCE[name])
 
-    assert done.code == 0, done.err
+    assert result.code == 0, result.err
     assert sorted(calls) == ["existing", "read_object"]
 
 
 def test_an_incomplete_folder_is_refused_and_its_blocks_are_files(sentkit, folder):
     sorted(folder.glob("0*"))[2].unlink()
     blocks = sorted(folder.glob("0*"))
-    assert sentkit("cat", *blocks, "-o", "part.safetensors").code == 0
+    assert sentkit("cat", *blocks, "-o", "rest.safetensors").code == 0
+    advice = "  encode --resume writes them; the complete blocks are whole/*.safetensors"
     for name in ("search", "inspect", "cat"):
-        done, part = (
-            sentkit(*(path if word == "PATH" else word for word in READERS[name]))
-            for path in ("whole", "part.safetensors")
-        )
+        of_folder = [word if word != "PATH" else "whole" for word in READERS[name]]
+        of_file = [word if word != "PATH" else "rest.safetensors" for word in READERS[name]]
+        refused = sentkit(*of_folder)
 
-        assert (done.code, part.code) == (65, 0)
-        assert done.told[0].endswith("whole: an incomplete vector folder, missing blocks: 1")
-        assert (
-            done.told[1]
-            == "  encode --resume writes them; the complete blocks are whole/*.safetensors"
-        )
+        assert refused.code == 65
+        assert refused.told[0].endswith("whole: an incomplete vector folder, missing blocks: 1")
+        assert refused.told[1] == advice
+        assert sentkit(*of_file).code == 0
 
 
 def test_check_lists_missing_shards(sentkit, folder):
@@ -125,11 +123,11 @@ def test_check_lists_missing_shards(sentkit, folder):
     assert "missing_shards" not in whole
     for index in (1, 2, 3, 5, 6):
         blocks[index].unlink()
-    done = sentkit("check", "whole", "--shards", "5")
+    result = sentkit("check", "whole", "--shards", "5")
 
-    assert done.code == 1
-    assert done.rows[0]["missing_shards"] == "1-3,5"  # 5 and 0 are the same shard of five
-    assert done.told == [f"sentkit check: whole: 5 of {len(blocks)} blocks are missing"]
+    assert result.code == 1
+    assert result.rows[0]["missing_shards"] == "1-3,5"  # 5 and 0 are the same shard of five
+    assert result.told == [f"sentkit check: whole: 5 of {len(blocks)} blocks are missing"]
 
 
 def test_deep_finds_a_changed_middle_of_the_input(sentkit, encode):
@@ -137,12 +135,12 @@ def test_deep_finds_a_changed_middle_of_the_input(sentkit, encode):
     Path("in.jsonl").write_bytes(body)
     assert encode("in.jsonl", "-o", "a/", "--block-bytes", "100K").code == 0
     assert sentkit("check", "a", "--deep").code == 0
-    place = len(body) // 2 // 19 * 19
-    Path("in.jsonl").write_bytes(body[:place] + b'{"text":"the dog"}\n' + body[place + 19 :])
-    done = sentkit("check", "a", "--deep")
+    offset = len(body) // 2 // 19 * 19
+    Path("in.jsonl").write_bytes(body[:offset] + b'{"text":"the dog"}\n' + body[offset + 19 :])
+    result = sentkit("check", "a", "--deep")
 
     problem = "a/00000-000000102400.safetensors: made from other rows than its input has now"
-    assert (done.code, done.rows[0]["problems"]) == (1, [problem])
+    assert (result.code, result.rows[0]["problems"]) == (1, [problem])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
@@ -165,7 +163,8 @@ def test_a_signal_finishes_the_block_and_exits_with_75(words, tmp_path, encode, 
 def is_waiting(child):
     states = []
     for _ in range(3):
-        states.append(Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0])
+        status = Path(f"/proc/{child.pid}/stat").read_text()
+        states.append(status.rpartition(")")[2].split()[0])
         time.sleep(0.05)
     return states == ["S"] * 3
 
@@ -199,16 +198,17 @@ def test_a_slow_block_is_dropped(words, tmp_path):
 def test_files_of_killed_processes_of_this_machine_are_removed(sentkit, encode, corpus, folder):
     killed = subprocess.Popen(["true"])
     killed.wait()
-    start, numbers = "whole/.00000-000000000000.safetensors.sentkit-", (killed.pid, os.getppid())
-    dead, live = (Path(f"{start}{HOST}-{number}-01234567") for number in numbers)
-    other = Path(f"{start}00000000-{killed.pid}-01234567")
+    start = "whole/.00000-000000000000.safetensors.sentkit-"
+    dead = Path(f"{start}{HOST}-{killed.pid}-01234567")
+    live = Path(f"{start}{HOST}-{os.getppid()}-01234567")
+    other = Path(f"{start}00000000-{killed.pid}-01234567")  # of another machine
     for path in (dead, live, other):
         path.touch()
     [before] = sentkit("check", "whole").rows
-    done = sentkit("encode", corpus, "-m", "words.txt", "-o", "whole/", "--resume")
+    result = sentkit("encode", corpus, "-m", "words.txt", "-o", "whole/", "--resume")
     [after] = sentkit("check", "whole").rows
 
-    assert (done.code, before["leftovers"], after["leftovers"]) == (0, [str(dead)], [])
+    assert (result.code, before["leftovers"], after["leftovers"]) == (0, [str(dead)], [])
     assert (dead.exists(), live.exists(), other.exists()) == (False, True, True)
 
 
@@ -225,9 +225,9 @@ def test_more_blocks_than_files_can_be_open(sentkit, shell, encode, joined):
 
     commands = ["search --queries PATH --corpus PATH --top 9", "duplicates PATH --threshold 0.9"]
     for command in commands:
-        few = shell(f"ulimit -n 140; sentkit {command.replace('PATH', 'many')}")
+        limited = shell(f"ulimit -n 140; sentkit {command.replace('PATH', 'many')}")
         whole = sentkit(*command.replace("PATH", "joined.safetensors").split())
-        assert (few.code, few.out) == (0, whole.out)
+        assert (limited.code, limited.out) == (0, whole.out)
 
 
 # `search --shard` and `--merge`: the parts of a folder give the bytes of one search
@@ -245,14 +245,14 @@ def queries(sentkit, words):
 
 
 @pytest.fixture
-def parts(sentkit, folder, queries):
+def shards(sentkit, folder, queries):
     def run(count, *flags):
         names = [f"part{number}.jsonl" for number in range(1, count + 1)]
         for number, name in enumerate(names, 1):
-            done = sentkit(
+            result = sentkit(
                 "search", *queries, *flags, "--shard", f"{number}/{count}", "-o", name, "-f"
             )
-            assert (done.code, done.err) == (0, "")
+            assert (result.code, result.err) == (0, "")
         return names
 
     return run
@@ -262,10 +262,10 @@ def parts(sentkit, folder, queries):
     "flags", [[], ["--top", "3"], ["--top", "99"], ["--threshold", "0.5"], ["--metric", "dot"]]
 )
 @pytest.mark.parametrize("count", [1, 3, 7])
-def test_the_parts_have_the_bytes_of_one_search(sentkit, parts, queries, count, flags):
+def test_the_shards_have_the_bytes_of_one_search(sentkit, shards, queries, count, flags):
     whole = sentkit("search", *queries, *flags)
 
-    joined = sentkit("search", "--merge", *reversed(parts(count, *flags)))
+    joined = sentkit("search", "--merge", *reversed(shards(count, *flags)))
 
     assert (joined.code, joined.err) == (0, "")
     assert joined.out == whole.out
@@ -282,51 +282,52 @@ def test_a_text_is_searched_by_parts(sentkit, folder, words):
 
 def test_a_part_reads_only_its_blocks(sentkit, folder, queries):
     """Changed bytes of the first block are an error only in its part. Rows keep their numbers."""
-    first, *others = sorted(folder.glob("*.safetensors"))
+    blocks = sorted(folder.glob("*.safetensors"))
+    count = len(blocks)
+    first_shard = ["search", *queries, "--shard", f"1/{count}"]
+    last_shard = ["search", *queries, "--shard", f"{count}/{count}"]
+    before = sentkit(*last_shard)
+    assert (sentkit(*first_shard).code, before.code) == (0, 0)
 
-    def search():
-        count = len(others) + 1
-        return [sentkit("search", *queries, "--shard", f"{part}/{count}") for part in (1, count)]
+    content = blocks[0].read_bytes()
+    blocks[0].write_bytes(content[:-16] + bytes(16))
+    after = sentkit(*last_shard)
 
-    before = search()
-    content = first.read_bytes()
-    first.write_bytes(content[:-16] + bytes(16))
-    after = search()
-
-    assert [each.code for each in (*before, *after)] == [0, 0, 65, 0]
-    assert before[1].out == after[1].out
-    assert {hit["row"] for hit in after[1].rows[0]["hits"]} <= {*range(30, 41)}
+    assert (sentkit(*first_shard).code, after.code) == (65, 0)
+    assert before.out == after.out
+    assert {hit["row"] for hit in after.rows[0]["hits"]} <= {*range(30, 41)}
 
 
-def test_parts_may_be_written_again_by_another_program(sentkit, parts, queries):
+def test_parts_may_be_written_again_by_another_program(sentkit, shards, queries):
     """`json.dumps` puts blanks after colons and commas. The hits of this program keep their
     bytes.
     """
-    whole, names = sentkit("search", *queries), parts(2, "--top", str(10**20))
+    whole = sentkit("search", *queries)
+    names = shards(2, "--top", str(10**20))
     for name in names:
-        Path(name).write_text(in_jsonl(*map(json.loads, Path(name).read_text().splitlines())))
+        rows = [json.loads(line) for line in Path(name).read_text().splitlines()]
+        Path(name).write_text(in_jsonl(*rows))
 
-    done = sentkit("search", "--merge", *names)
+    result = sentkit("search", "--merge", *names)
 
-    assert (done.code, [row["hits"][:10] for row in done.rows]) == (
-        0,
-        [row["hits"] for row in whole.rows],
-    )
-    assert b'"hits":[{"row": ' in done.out
+    assert result.code == 0
+    assert [row["hits"][:10] for row in result.rows] == [row["hits"] for row in whole.rows]
+    assert b'"hits":[{"row": ' in result.out
 
 
-def test_wrong_parts_are_refused(sentkit, parts, encode, corpus, words):
+def test_wrong_parts_are_refused(sentkit, shards, encode, corpus, words):
     """The first two files are the parts 1 and 2 of 3. A file of an older version does not name its
     corpus.
     """
-    parts(3, "--top", "2")
+    shards(3, "--top", "2")
     Path("part3.jsonl").rename("top.jsonl")
-    parts(3)
+    shards(3)
     encode(corpus, "-o", "store/", "--store", "float16")
     encode(corpus, "-o", "space/", "--dim", "2")
     texts = "\n".join(QUERIES).encode()
     sentkit("encode", "-m", words, "-q", "--dim", "2", "-o", "small.jsonl", stdin=texts)
-    Path("cats.jsonl").write_text(Path("corpus.jsonl").read_text().replace("dog", "cat"))
+    cats = Path("corpus.jsonl").read_text().replace("dog", "cat")
+    Path("cats.jsonl").write_text(cats)
     encode("cats.jsonl", "-o", "rows/")
     for name, queries in {"store": "q", "space": "small", "rows": "q"}.items():
         flags = ["--queries", f"{queries}.jsonl", "--corpus", f"{name}/"]
@@ -358,10 +359,10 @@ def test_wrong_parts_are_refused(sentkit, parts, encode, corpus, words):
         ("turned.jsonl",): "another query than in line 1 of part1.jsonl",
         ("q.jsonl",): "q.jsonl:1: not a row of sentkit search --shard",
     }.items():
-        done = sentkit("search", "--merge", "part1.jsonl", "part2.jsonl", *third)
+        result = sentkit("search", "--merge", "part1.jsonl", "part2.jsonl", *third)
 
-        assert done.code == 65, third
-        assert problem in done.err
+        assert result.code == 65, third
+        assert problem in result.err
 
 
 @pytest.mark.parametrize("name", ["encode", "search", "train"])

@@ -46,7 +46,7 @@ ARRAY = {"SLURM_NTASKS": "1", "SLURM_PROCID": "0"} | {
 
 
 @pytest.mark.parametrize(
-    ("environment", "found"),
+    ("environment", "expected"),
     [
         (ARRAY | {"SLURM_ARRAY_TASK_ID": "3"}, Shard(1, 4)),
         (ARRAY | {"SLURM_ARRAY_TASK_ID": "9"}, Shard(4, 4)),
@@ -66,11 +66,11 @@ ARRAY = {"SLURM_NTASKS": "1", "SLURM_PROCID": "0"} | {
         ({"RANK": "x", "WORLD_SIZE": "3"}, 'RANK is "x", expected a number'),
     ],
 )
-def test_auto_reads_the_variables_of_the_engine(environment, found):
-    if isinstance(found, Shard):
-        assert parse_shard("auto", environment) == found
+def test_auto_reads_the_variables_of_the_engine(environment, expected):
+    if isinstance(expected, Shard):
+        assert parse_shard("auto", environment) == expected
     else:
-        with pytest.raises(UsageError, match=f"^--shard auto: {found}$"):
+        with pytest.raises(UsageError, match=f"^--shard auto: {expected}$"):
             parse_shard("auto", environment)
 
 
@@ -94,11 +94,13 @@ def test_the_joined_bytes_do_not_depend_on_shards(sentkit, encode, corpus, joine
     """Nor do the results of commands, although blocks of int8 have their own scales."""
     encode(corpus, "-o", "one/", *flags)
     encode(corpus, "-o", "two/", *flags, "--shard", "2/3")
-    next(iter(sorted(Path("two").glob("0*")))).unlink()  # as if this block had been killed
+    blocks = sorted(Path("two").glob("0*"))
+    blocks[0].unlink()  # as if this block had been killed
     for shard in ("1/3", "3/3", "2/3"):
         assert encode(corpus, "-o", "two/", *flags, "--shard", shard, "--resume").code == 0
 
-    one, two = contents(Path("one")), contents(Path("two"))
+    one = contents(Path("one"))
+    two = contents(Path("two"))
     assert one | {"run.json": b""} == two | {"run.json": b""}
     assert joined("one") == joined("two")
     for command in (
@@ -112,8 +114,8 @@ def test_the_joined_bytes_do_not_depend_on_shards(sentkit, encode, corpus, joine
         )
         assert (file.code, folder.code, file.out) == (0, 0, folder.out)
     for name in ("one", "two"):
-        done = sentkit("cat", name, "-o", f"{name}.safetensors", *flags[: 2 * (len(flags) == 2)])
-        assert (done.code, done.err) == (0, "")
+        result = sentkit("cat", name, "-o", f"{name}.safetensors", *flags[: 2 * (len(flags) == 2)])
+        assert (result.code, result.err) == (0, "")
     assert Path("one.safetensors").read_bytes() == Path("two.safetensors").read_bytes()
     # The texts have 2, 3 (without "a"), 3, 1 and 5 words; with "a", which is unknown, the second
     # has 4.
@@ -142,7 +144,8 @@ def test_other_processes_use_the_measurements_of_the_first_one(
     measure(2.5 - measured[0], torch.float32 if measured[1] == torch.bfloat16 else torch.bfloat16)
     assert sentkit(*command, "two/", "--shard", "2/2").code == 0
 
-    one, two = contents(Path("one")), contents(Path("two"))
+    one = contents(Path("one"))
+    two = contents(Path("two"))
     assert len(one) > 3
     assert one == two
     recorded = json.loads(one["run.json"])["encoder"]
@@ -151,9 +154,9 @@ def test_other_processes_use_the_measurements_of_the_first_one(
 
 
 def test_messages_change_no_bytes_and_no_settings(encode, corpus, folder):
-    done = encode(corpus, "-v", "-o", "told/")
+    result = encode(corpus, "-v", "-o", "told/")
 
-    assert done.code == 0
+    assert result.code == 0
     assert contents(Path("told")) == contents(folder)
     assert encode(corpus, "-v", "-o", "whole/", "--resume").code == 0
 
@@ -168,11 +171,10 @@ def as_version_2(folder, name, **changes):
     lines = Path(name).read_bytes().splitlines(keepends=True)[1:]
     for block in folder.glob("0*"):
         file = VectorFile(str(block))
-        place = json.loads(file.header.metadata["block"])
-        hashed = hashlib.sha256(
-            b"".join(line + b"\n" for line in lines[place["start"] : place["stop"]])
-        )
-        copy_block(file, str(block), {**place, "source": hashed.hexdigest()})
+        record = json.loads(file.header.metadata["block"])
+        rows = lines[record["start"] : record["stop"]]
+        digest = hashlib.sha256(b"".join(line + b"\n" for line in rows)).hexdigest()
+        copy_block(file, str(block), {**record, "source": digest})
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -182,9 +184,8 @@ def test_rows_of_another_table_are_not_kept(encode, sentkit, name, version):
     mark = "," if "csv" in name else "\t"
     pack = gzip.compress if name.endswith("gz") else bytes
     for header, other in (("text,note", "note,text"), ("note,text", "note,title")):
-        table, changed = (
-            f"{each}\nthe,cat\ndog,runs\n".replace(",", mark).encode() for each in (header, other)
-        )
+        table = f"{header}\nthe,cat\ndog,runs\n".replace(",", mark).encode()
+        changed = f"{other}\nthe,cat\ndog,runs\n".replace(",", mark).encode()
         field = ["--field", "text=title"] if "title" in other else []
         Path(name).write_bytes(pack(table))
         assert encode(name, "-o", "old/").code == 0
@@ -216,18 +217,20 @@ def test_a_pipe_with_another_header_is_refused(encode, shell, version, problem):
     assert shell(f"cat plain.csv > in.csv & {command}").code == 0
     if version == 2:
         as_version_2(Path("old"), "plain.csv")
-    done = shell(f"sed 1s/.*/note,text/ plain.csv > in.csv & {command} --resume")
+    result = shell(f"sed 1s/.*/note,text/ plain.csv > in.csv & {command} --resume")
 
-    assert (done.code, problem in done.err) == (65, True)
+    assert (result.code, problem in result.err) == (65, True)
 
 
 def test_settings_of_an_older_version(encode, sentkit, corpus, folder):
     """-v added fields to the rows of an older folder."""
     encode(corpus, "--on-truncate", "mark", "-o", "marked/")
     for path, verbose in (("whole/run.json", False), ("marked/run.json", True)):
-        older = {"version": 2, "verbose": verbose, "on_truncate": "warn"}
-        Path(path).write_text(json.dumps(json.loads(Path(path).read_bytes()) | older))
-    sorted(Path("marked").glob("0*"))[2].unlink()
+        settings = json.loads(Path(path).read_bytes())
+        settings |= {"version": 2, "verbose": verbose, "on_truncate": "warn"}
+        Path(path).write_text(json.dumps(settings))
+    blocks = sorted(Path("marked").glob("0*"))
+    blocks[2].unlink()
     other = encode(corpus, "-v", "-o", "marked/", "--resume")
     same = encode(corpus, "--on-truncate", "mark", "-o", "marked/", "--resume")
 

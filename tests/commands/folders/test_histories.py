@@ -72,7 +72,8 @@ def write_inputs(draw):
     """
     rows = [json.dumps({"id": number, "text": draw.choice(TEXTS)}) + "\n" for number in range(90)]
     Path("a.jsonl").write_text("".join(rows[:40]))
-    Path("b.jsonl.gz").write_bytes(gzip.compress("".join(rows[40:60]).encode()))
+    stream = "".join(rows[40:60]).encode()
+    Path("b.jsonl.gz").write_bytes(gzip.compress(stream))
     Path("old.jsonl").write_text("".join(rows[60:]))
     return ["old.jsonl", "a.jsonl", "b.jsonl.gz"]
 
@@ -80,7 +81,8 @@ def write_inputs(draw):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(25))
 def test_a_history_with_kills_ends_in_the_bytes_of_an_undisturbed_run(sentkit, words, seed):
-    draw, history = random.Random(seed), HISTORIES[seed % len(HISTORIES)]
+    draw = random.Random(seed)
+    history = HISTORIES[seed % len(HISTORIES)]
     files = write_inputs(draw)
     command = ["encode", *files, "-m", words, "-q", "--block-bytes", "200"]
     assert sentkit(*command, "-o", "whole/").code == 0
@@ -107,10 +109,9 @@ def test_a_history_with_kills_ends_in_the_bytes_of_an_undisturbed_run(sentkit, w
             os.kill(children[0], signal.SIGKILL)
         codes += map(exit_code, children)
         complete = sorted(Path("killed").glob("0*"))
-        for path in (
-            complete[::2] if len(complete) > 12 else ()
-        ):  # so that the next processes have work
-            path.unlink()
+        if len(complete) > 12:  # so that the next processes have work
+            for path in complete[::2]:
+                path.unlink()
 
     assert exit_code(start(command)) == 0
     assert {*codes} <= {0, -signal.SIGKILL}

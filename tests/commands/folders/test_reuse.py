@@ -32,11 +32,12 @@ def write(name, texts, **more):
 @pytest.fixture
 def encoded(monkeypatch):
     """The number of texts that the model has read in each call."""
-    counts, plain = [], encoding.encode_texts
+    counts = []
+    encode_texts = encoding.encode_texts
 
     def counting(tokens, *rest):
         counts.append(len(tokens))
-        return plain(tokens, *rest)
+        return encode_texts(tokens, *rest)
 
     monkeypatch.setattr(encoding, "encode_texts", counting)
     return counts
@@ -58,7 +59,7 @@ KINDS = [  # of the old and the new file
 
 
 @pytest.mark.parametrize(
-    ("kept", "kind", "flags"),
+    ("old_kind", "kind", "flags"),
     [
         *((*kinds, ()) for kinds in KINDS),
         *(
@@ -68,27 +69,28 @@ KINDS = [  # of the old and the new file
         *((*kinds, CHUNKS) for kinds in KINDS),
     ],
 )
-def test_a_file_is_that_of_a_fresh_run(run, encoded, kept, kind, flags):
+def test_a_file_is_that_of_a_fresh_run(run, encoded, old_kind, kind, flags):
     """With rows, with vector files of any kind, and with old vectors of a folder."""
-    old, new = write("old.jsonl", OLD), write("new.jsonl", NEW, label="x")
-    run(old, *flags, "-o", "old.safetensors", "--store", kept)
-    run(old, *flags, "-o", "old/", "--block-bytes", 50, "--store", kept)
+    old = write("old.jsonl", OLD)
+    new = write("new.jsonl", NEW, label="x")
+    run(old, *flags, "-o", "old.safetensors", "--store", old_kind)
+    run(old, *flags, "-o", "old/", "--block-bytes", 50, "--store", old_kind)
     fresh = run(new, *flags, "-o", "fresh.safetensors", "--store", kind)
     encoded.clear()
     for path in ("old.safetensors", "old"):
-        [plan] = run(new, *flags, "--reuse", path, "-n").rows if kept == "float32" else [{}]
+        [plan] = run(new, *flags, "--reuse", path, "-n").rows if old_kind == "float32" else [{}]
         assert (plan.get("reused", 3), plan.get("encoded", 3)) == (3, 3)
         encoded.clear()
-        done = run(new, *flags, "-o", "made.safetensors", "-f", "--store", kind, "--reuse", path)
+        result = run(new, *flags, "-o", "made.safetensors", "-f", "--store", kind, "--reuse", path)
 
         assert Path("made.safetensors").read_bytes() == Path("fresh.safetensors").read_bytes()
         if "chunks" not in flags:  # otherwise unneeded rows are chunks
             assert (
-                done.told[-1] == "sentkit encode: reused rows: 3, encoded: 3, no longer needed: 2"
+                result.told[-1] == "sentkit encode: reused rows: 3, encoded: 3, no longer needed: 2"
             )
-            assert done.told[:-1] == fresh.told
+            assert result.told[:-1] == fresh.told
         assert encoded == [2]  # "cat ." occurs twice
-    if kept == "float32":
+    if old_kind == "float32":
         assert run(new, *flags, "--reuse", "old").out == run(new, *flags).out
 
 
@@ -104,12 +106,12 @@ def test_each_side_of_a_pair_is_looked_up(run, encoded):
     run("more.csv", "--field", "text=title", "-o", "more/")
     run(pairs, "-o", "fresh.safetensors")
     encoded.clear()
-    done = run(pairs, "-o", "made.safetensors", "--reuse", "old.safetensors", "--reuse", "more")
+    result = run(pairs, "-o", "made.safetensors", "--reuse", "old.safetensors", "--reuse", "more")
 
     assert Path("made.safetensors").read_bytes() == Path("fresh.safetensors").read_bytes()
     assert encoded == [2]
     # Of the pairs of neighbours in NEW, only the third has two texts of OLD.
-    assert done.told[-1] == "sentkit encode: reused rows: 1, encoded: 4, no longer needed: 2"
+    assert result.told[-1] == "sentkit encode: reused rows: 1, encoded: 4, no longer needed: 2"
     run(pairs, "-o", "again.safetensors", "--reuse", "made.safetensors")
     assert encoded == [2, 0]
 
@@ -139,11 +141,11 @@ def test_another_setting_reuses_nothing_and_is_named(run, flags, old, reason):
     Path("other.txt").write_text("the 1 2 3\ncat 1 1 1\n")
     rows = write("old.jsonl", OLD)
     run(rows, *old, "-o", "old.safetensors")
-    done = run(rows, *flags, "--reuse", "old.safetensors")
+    result = run(rows, *flags, "--reuse", "old.safetensors")
 
-    assert done.code == 0
-    assert f"sentkit encode: warning: --reuse old.safetensors: {reason}" in done.err
-    assert done.told[-1].startswith("sentkit encode: reused rows: 0, encoded: 5")
+    assert result.code == 0
+    assert f"sentkit encode: warning: --reuse old.safetensors: {reason}" in result.err
+    assert result.told[-1].startswith("sentkit encode: reused rows: 0, encoded: 5")
 
 
 def test_a_moved_model_and_another_precision(sentkit, tiny, copy_of):
@@ -152,22 +154,23 @@ def test_a_moved_model_and_another_precision(sentkit, tiny, copy_of):
     sentkit("encode", rows, "-m", tiny, "-o", "old.safetensors", "--precision", "fp32")
     for precision, reused in (("fp32", 5), ("bf16", 0)):
         flags = "--precision", precision, "--reuse", "old.safetensors"
-        done = sentkit("encode", rows, "-m", copy_of(tiny, precision), *flags)
-        assert f"reused rows: {reused}, encoded: {5 - reused}" in done.told[-1]
-    assert '"precision" is "fp32", this command has "bf16"; nothing is reused' in done.err
+        result = sentkit("encode", rows, "-m", copy_of(tiny, precision), *flags)
+        assert f"reused rows: {reused}, encoded: {5 - reused}" in result.told[-1]
+    assert '"precision" is "fp32", this command has "bf16"; nothing is reused' in result.err
 
 
 def test_the_recorded_precision_is_no_flag_of_a_static_model(sentkit, tiny, model2vec):
     """The message names the model of the old vectors, and not a flag that is not given."""
-    rows, static = write("old.jsonl", OLD), model2vec()
+    rows = write("old.jsonl", OLD)
+    of_static = ["encode", rows, "-m", model2vec()]
     sentkit("encode", rows, "-m", tiny, "-o", "folder/", "--precision", "bf16")
-    flags = ("folder/ --resume", "new/ --reuse folder", "folder/ --resume --precision bf16")
-    runs = (sentkit("encode", rows, "-m", static, "-o", *each.split()) for each in flags)
-    resumed, reused, given = runs
+    resumed = sentkit(*of_static, "-o", "folder/", "--resume")
+    reused = sentkit(*of_static, "-o", "new/", "--reuse", "folder")
+    in_bf16 = sentkit(*of_static, "-o", "folder/", "--resume", "--precision", "bf16")
 
-    assert (resumed.code, reused.code, given.code) == (65, 0, 2)
+    assert (resumed.code, reused.code, in_bf16.code) == (65, 0, 2)
     assert "--precision" not in resumed.err + reused.err
-    assert given.told[0] == "sentkit encode: --precision bf16: a static model computes in fp32"
+    assert in_bf16.told[0] == "sentkit encode: --precision bf16: a static model computes in fp32"
 
 
 @pytest.mark.parametrize(
@@ -204,10 +207,10 @@ def test_old_files_that_are_refused(run, sentkit, path, code, told):
     Path("words.safetensors").write_bytes(raw.replace(b'"text"', b'"word"'))
     raw[vector_file.read_header("old.safetensors").entries["embeddings"].start] ^= 1
     Path("bad.safetensors").write_bytes(raw)
-    done = run(rows, "--reuse", path, *(["-o", path, "-f"] if path == "old.safetensors" else []))
+    result = run(rows, "--reuse", path, *(["-o", path, "-f"] if path == "old.safetensors" else []))
 
-    assert (done.code, done.out == b"") == (code, code > 0)
-    assert done.told[0] == f"sentkit encode: {told}"
+    assert (result.code, result.out == b"") == (code, code > 0)
+    assert result.told[0] == f"sentkit encode: {told}"
     for flags in (["-m", "words:binary"], ["--readout", "mean,max", "-o", "x"]):
         assert run(rows, "--reuse", "old.safetensors", *flags).code == 2
 
@@ -248,32 +251,33 @@ def test_a_folder_of_changed_inputs_is_that_of_a_fresh_run(run, encoded, change,
     files = write_days(after)
     encoded.clear()
     [planned] = run(*files, *flags, "-o", "new/", "--reuse", "days", "-n").rows
-    done = run(*files, *flags, "-o", "new/", "--reuse", "days")
+    result = run(*files, *flags, "-o", "new/", "--reuse", "days")
 
-    assert done.code == 0
+    assert result.code == 0
     run(*files, *flags, "-o", "fresh/")
     assert contents(Path("new")) == contents(Path("fresh"))
     if kind == "float32":
         counts = f"reused rows: {reused}, encoded: {new}, no longer needed: {unneeded}"
-        assert done.told[-1] == f"sentkit encode: {counts}"
+        assert result.told[-1] == f"sentkit encode: {counts}"
         assert (planned["reused"], planned["encoded"]) == (reused, new)
 
 
 def test_an_error_in_the_first_block_leaves_no_copied_block_without_settings(run, monkeypatch):
     """The next blocks, which are copied, are read while the first one is written."""
-    plain, flags = folder_writer.copy_block, ("--block-bytes", 200)
+    copy_block = folder_writer.copy_block
+    flags = ("--block-bytes", 200)
     run(*write_days("ab"), *flags, "-o", "days/")
     bad = write("bad.jsonl", ["the"], embedding=[1.0])  # the writer refuses this row
 
-    def late(*values):
+    def copy_late(*values):
         time.sleep(0.2)  # so that the error comes first
-        plain(*values)
+        copy_block(*values)
 
-    monkeypatch.setattr(folder_writer, "copy_block", late)
-    done = run(bad, *write_days("ab"), *flags, "-o", "new/", "--reuse", "days")
+    monkeypatch.setattr(folder_writer, "copy_block", copy_late)
+    result = run(bad, *write_days("ab"), *flags, "-o", "new/", "--reuse", "days")
     time.sleep(0.4)
 
-    assert (done.code, 'field "embedding" already exists' in done.err) == (65, True)
+    assert (result.code, 'field "embedding" already exists' in result.err) == (65, True)
     names = {path.name for path in Path("new").iterdir()}
     assert not names or "run.json" in names
 
@@ -288,9 +292,10 @@ def test_many_blocks_are_reused_and_those_of_an_incomplete_folder_through_a_file
     run(*files[::-1], "--block-bytes", 50, "-o", "fresh/")
     encoded.clear()
     assert run(*files[::-1], "--block-bytes", 50, "-o", "new/", "--reuse", "days").code == 0
-    sorted(Path("days").glob("0*"))[-1].unlink()
+    *blocks, last = sorted(Path("days").glob("0*"))
+    last.unlink()
     assert run(*files[::-1], "--reuse", "days").code == 65  # it is incomplete
-    sentkit("cat", *sorted(Path("days").glob("0*")), "-o", "old.safetensors")
+    sentkit("cat", *blocks, "-o", "old.safetensors")
     assert run(*files[::-1], "-o", "made.safetensors", "--reuse", "old.safetensors").code == 0
 
     assert contents(Path("new")) == contents(Path("fresh"))
@@ -305,8 +310,8 @@ def test_bad_rows_of_unchanged_blocks_are_reported_again(run):
     run("a.jsonl", "--rejects", "first", "--block-bytes", 200, "-o", "days/")
     Path("b.jsonl").write_text(rows[0])
     flags = "--block-bytes", 200, "-o", "new/", "--reuse", "days"
-    done = run("a.jsonl", "b.jsonl", "--rejects", "second", *flags)
+    result = run("a.jsonl", "b.jsonl", "--rejects", "second", *flags)
 
-    assert done.code == 0
+    assert result.code == 0
     assert Path("second").read_bytes() == Path("first").read_bytes()
     assert len(Path("first").read_text().splitlines()) == 1

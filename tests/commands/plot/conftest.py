@@ -11,10 +11,10 @@ from support import SVG
 def plot(sentkit):
     """The records of a picture from a run without messages."""
 
-    def run(*arguments, **given):
-        done = sentkit("plot", *arguments, **given)
-        assert (done.code, done.err) == (0, "")
-        return done.rows
+    def run(*arguments, **options):
+        result = sentkit("plot", *arguments, **options)
+        assert (result.code, result.err) == (0, "")
+        return result.rows
 
     return run
 
@@ -24,11 +24,11 @@ def svg(sentkit, tmp_path):
     """The texts of a picture that the program draws."""
     pytest.importorskip("matplotlib")
 
-    def run(*arguments, **given):
+    def run(*arguments, **options):
         path = tmp_path / "picture.svg"
-        done = sentkit("plot", *arguments, "-f", "-o", path, **given)
-        assert (done.code, done.out) == (0, b""), done.err
+        result = sentkit("plot", *arguments, "-f", "-o", path, **options)
+        assert (result.code, result.out) == (0, b""), result.err
         root = ElementTree.fromstring(path.read_bytes())
-        return ["".join(each.itertext()) for each in root.iter(f"{SVG}text")]
+        return ["".join(element.itertext()) for element in root.iter(f"{SVG}text")]
 
     return run

@@ -44,10 +44,10 @@ def test_a_picture_has_its_width(sentkit, tmp_path, width, pixels):
 def test_without_matplotlib_a_picture_names_the_package(sentkit, monkeypatch):
     """The numbers do not need it."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    done = sentkit("plot", *SPACE, "-o", "a.svg", stdin=VECTORS)
+    result = sentkit("plot", *SPACE, "-o", "a.svg", stdin=VECTORS)
 
-    assert done.code == 69
-    assert done.told == [
+    assert result.code == 69
+    assert result.told == [
         "sentkit plot space: pictures need the package matplotlib",
         "  pip install 'sentkit[plot]'",
     ]
@@ -56,9 +56,9 @@ def test_without_matplotlib_a_picture_names_the_package(sentkit, monkeypatch):
 
 def test_a_terminal_shows_only_numbers(sentkit, monkeypatch):
     monkeypatch.setattr("sentkit.flags.outputs.PictureOutput.on_terminal", True)
-    done = sentkit("plot", *SPACE, stdin=VECTORS)
+    result = sentkit("plot", *SPACE, stdin=VECTORS)
 
-    assert (done.code, done.out, done.told[0]) == (
+    assert (result.code, result.out, result.told[0]) == (
         2,
         b"",
         "sentkit plot space: a terminal shows no picture",
@@ -68,9 +68,9 @@ def test_a_terminal_shows_only_numbers(sentkit, monkeypatch):
 def test_special_characters_of_a_text_are_safe(svg, sentkit):
     """A formula is not typeset, control characters are escaped, and the file remains XML."""
     texts = ["$x_1$ & <b>", "a\u001b[31m b", "right \u202e left"]
-    given = in_jsonl(*({"text": text, "embedding": [n, 1]} for n, text in enumerate(texts)))
+    rows = in_jsonl(*({"text": text, "embedding": [n, 1]} for n, text in enumerate(texts)))
 
-    assert {"$x_1$ & <b>", "a\\x1b[31m b", "right \\u202e left"} <= set(svg("heat", stdin=given))
+    assert {"$x_1$ & <b>", "a\\x1b[31m b", "right \\u202e left"} <= set(svg("heat", stdin=rows))
 
 
 def test_characters_without_a_font_are_named(sentkit, tmp_path, svg, monkeypatch):
@@ -79,10 +79,10 @@ def test_characters_without_a_font_are_named(sentkit, tmp_path, svg, monkeypatch
     rows = in_jsonl(
         *({"text": text, "embedding": [n, 1]} for n, text in enumerate(["猫 cat", "dog"]))
     )
-    done = sentkit("plot", "heat", "-o", "a.png", stdin=rows)
+    result = sentkit("plot", "heat", "-o", "a.png", stdin=rows)
 
-    assert done.code == 0
-    assert "a.png: characters that no installed font has are boxes: 猫." in done.told[0]
+    assert result.code == 0
+    assert "a.png: characters that no installed font has are boxes: 猫." in result.told[0]
     assert (tmp_path / "a.png").exists()
     assert "猫 cat" in svg("heat", stdin=rows)
 
@@ -133,9 +133,10 @@ def test_series_of_one_name_share_a_colour_and_an_entry_of_the_legend():
     first = panel(Series("a", x, x), Series("b", x, x + 1, "line", np.array([x, x + 2])))
     second = panel(Series("grey", x, x, faint=True), Series("b", x, x, "line"))
     drawn = figure(first, second)
-    (points, line), (grey, again) = (axes.lines for axes in drawn.axes)
+    points, line = drawn.axes[0].lines
+    grey, same_name = drawn.axes[1].lines
 
-    assert line.get_color() == again.get_color() != points.get_color()
+    assert line.get_color() == same_name.get_color() != points.get_color()
     assert (points.get_linestyle(), grey.get_color()) == ("None", "#b8b8b8")
     assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["a", "b", "grey"]
     [band] = drawn.axes[0].collections
@@ -169,8 +170,8 @@ def test_bars_have_intervals_and_values_if_they_are_wide():
     """Twelve bars on 84 millimetres are too narrow for their values, but not on 174."""
     interval = np.repeat([[40.0], [62.5]], 3, axis=1)
     bars = [Series(name, np.arange(3.0), np.full(3, 50.5), "bars", interval) for name in "abcd"]
-    own = panel(*bars, x=Axis("d", "", names=tuple("xyz")), y=Axis("t", "t"))
-    narrow, wide = (figure(own, width=width).axes[0] for width in (84.0, 174.0))
+    panel_of_bars = panel(*bars, x=Axis("d", "", names=tuple("xyz")), y=Axis("t", "t"))
+    narrow, wide = (figure(panel_of_bars, width=width).axes[0] for width in (84.0, 174.0))
 
     assert [sum(text.get_text() == "50.5" for text in axes.texts) for axes in (narrow, wide)] == [
         0,
@@ -181,7 +182,7 @@ def test_bars_have_intervals_and_values_if_they_are_wide():
         [n + shift for shift in (-0.3, -0.1, 0.1, 0.3) for n in range(3)]
     )
     [lines] = wide.containers[1].errorbar.lines[2]
-    assert [part[:, 1].tolist() for part in lines.get_segments()] == [[40, 62.5]] * 3
+    assert [segment[:, 1].tolist() for segment in lines.get_segments()] == [[40, 62.5]] * 3
     assert {text.get_text() for text in wide.get_xticklabels()} == set("xyz")
 
 
@@ -191,7 +192,8 @@ def test_bars_have_intervals_and_values_if_they_are_wide():
 def test_values_of_bars_do_not_overlap(groups, value, shown):
     """On 174 millimetres, 24 bars have room for four characters each, and 18 for five."""
     bars = [Series(name, np.arange(groups * 1.0), np.full(groups, value), "bars") for name in "abc"]
-    drawn = figure(panel(*bars, x=Axis("d", "", names=tuple("stuvwxyz"[:groups]))), width=174.0)
+    names = tuple("stuvwxyz"[:groups])
+    drawn = figure(panel(*bars, x=Axis("d", "", names=names)), width=174.0)
     drawn.draw_without_rendering()
     alone = figure(panel(bars[0])).legends[0].get_texts()  # one system is named, too
     boxes = [text.get_window_extent() for text in drawn.axes[0].texts if text.get_text()]
@@ -199,13 +201,14 @@ def test_values_of_bars_do_not_overlap(groups, value, shown):
 
     assert [text.get_text() for text in alone] == ["a"]
     assert len(boxes) == shown
-    assert all(right < left for (_, right), (left, _) in pairwise(sides))
+    assert all(end < next_start for (_, end), (next_start, _) in pairwise(sides))
 
 
 @pytest.mark.parametrize(("names", "angle"), [(("a", "b"), 0), (("images and captions",) * 4, 40)])
 def test_long_names_below_a_panel_are_slanted(names, angle):
     """The picture is then higher by the height of the longest name."""
-    bars = Series("", np.arange(float(len(names))), np.ones(len(names)), "bars")
+    positions = np.arange(len(names), dtype=float)
+    bars = Series("", positions, np.ones_like(positions), "bars")
     drawn = figure(panel(bars, x=Axis("d", "", names=names)), height=0.7)
 
     assert {label.get_rotation() for label in drawn.axes[0].get_xticklabels()} == {angle}
@@ -235,14 +238,17 @@ def test_grids_have_a_shade_for_each_value():
     grid = Grid(
         "v", np.array([[0.0, 1.0], [0.25, np.nan]]), np.arange(2.0) + 1, np.arange(2.0), 0.0, 1.0
     )
-    own = panel(x=Axis("x", "c"), y=Axis("y", "", names=("top", "low")), grid=grid, downward=True)
-    drawn = figure(own)
-    [cells] = [each for each in drawn.axes[0].collections if each.get_array() is not None]
+    panel_of_grid = panel(
+        x=Axis("x", "c"), y=Axis("y", "", names=("top", "low")), grid=grid, downward=True
+    )
+    drawn = figure(panel_of_grid)
+    collections = drawn.axes[0].collections
+    [cells] = [cells for cells in collections if cells.get_array() is not None]
 
     assert cells.norm(cells.get_array()).tolist() == [[0, 1], [0.25, None]]
     assert cells.get_coordinates()[0, :, 0].tolist() == [0.5, 1.5, 2.5]
     assert drawn.axes[0].yaxis_inverted()
-    assert list(Picture((own,)).records()) == [
+    assert list(Picture((panel_of_grid,)).records()) == [
         {"x": 1, "y": "top", "v": 0},
         {"x": 2, "y": "top", "v": 1},
         {"x": 1, "y": "low", "v": 0.25},
@@ -336,8 +342,10 @@ def test_names_beside_a_panel_do_not_overlap(count, drawn_names):
     """Of 100 names, every second one has room at the width of a page."""
     names = tuple(f"sentence {n} with some words more than fit" for n in range(count))
     grid = Grid("v", np.eye(count), np.arange(count), np.arange(count), 0.0, 1.0)
-    own = panel(x=Axis("x", "row"), y=Axis("y", "", names=names), grid=grid, downward=True)
-    drawn = figure(own, width=174.0, height=0.65)
+    panel_of_grid = panel(
+        x=Axis("x", "row"), y=Axis("y", "", names=names), grid=grid, downward=True
+    )
+    drawn = figure(panel_of_grid, width=174.0, height=0.65)
     drawn.draw_without_rendering()
     boxes = [label.get_window_extent() for label in drawn.axes[0].get_yticklabels()]
 

@@ -63,32 +63,34 @@ def test_panels_have_equal_limits_and_their_correlation(svg, tmp_path):
 
 
 def test_equal_similarities_have_no_correlation(svg):
-    given = "".join(f'{{"embedding_a":[1,0],"embedding_b":[1,0],"score":{n}}}\n' for n in range(3))
+    rows = "".join(f'{{"embedding_a":[1,0],"embedding_b":[1,0],"score":{n}}}\n' for n in range(3))
 
-    assert "undefined, n = 3" in svg("pairs", "--gold", "score", stdin=given)
+    assert "undefined, n = 3" in svg("pairs", "--gold", "score", stdin=rows)
 
 
 def test_heat_has_the_similarities_of_all_sentences(plot):
     """A sentence without text has the name of its entry or row."""
-    vectors = np.random.default_rng(0).normal(size=(4, 3)).round(3).tolist()
-    given = in_jsonl(*[{"text": f"text {n}", "embedding": v} for n, v in enumerate(vectors)])
-    records = plot("heat", stdin=given)
+    random = np.random.default_rng(0)
+    vectors = random.normal(size=(4, 3)).round(3).tolist()
+    sentences = [{"text": f"text {n}", "embedding": v} for n, v in enumerate(vectors)]
+    records = plot("heat", stdin=in_jsonl(*sentences))
     expected = [BY_HAND["cosine"](a, b) for a in vectors for b in vectors]
 
     assert [record["similarity"] for record in records] == pytest.approx(expected, abs=1e-6)
     assert [record["text"] for record in records[::4]] == ["text 0", "text 1", "text 2", "text 3"]
     assert [record["column"] for record in records[:4]] == [1, 2, 3, 4]
     rows = [{"embedding": [1, 0]}, {"text": None, "entry": "dog", "embedding": [1, 0]}]
-    assert [record["text"] for record in plot("heat", stdin=in_jsonl(*rows))[::2]] == [
-        "row 1",
-        "dog",
-    ]
+    records = plot("heat", stdin=in_jsonl(*rows))
+    assert [record["text"] for record in records[::2]] == ["row 1", "dog"]
 
 
 def test_heat_draws_a_hundred_sentences(sentkit):
     lines = [{"text": str(n), "embedding": [n + 1, 1]} for n in range(101)]
-    done = sentkit("plot", "heat", stdin=in_jsonl(*lines))
+    result = sentkit("plot", "heat", stdin=in_jsonl(*lines))
 
     assert len(sentkit("plot", "heat", stdin=in_jsonl(*lines[:100])).rows) == 10_000
-    problem, advice = "-: more than 100 sentences", "  draw a part: sentkit cat FILE --head 100"
-    assert (done.code, done.told) == (65, [f"sentkit plot heat: {problem}", advice])
+    assert result.code == 65
+    assert result.told == [
+        "sentkit plot heat: -: more than 100 sentences",
+        "  draw a part: sentkit cat FILE --head 100",
+    ]

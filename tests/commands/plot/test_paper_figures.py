@@ -45,17 +45,21 @@ def test_each_view_of_the_axes_is_a_panel(file):
     """Two independent sources with a large skewness, mixed, with a mean far from zero."""
     sources = random.exponential(size=(400, 2))
     vectors = (sources @ [[1.0, 0.5], [0.4, 2.0]] + [5, 3]).round(4)
-    found = records(defsent.axes([file("v.jsonl", vectors_in(vectors))]))
-    places = {
-        panel: np.array([[r["x"], r["y"]] for r in found if r["panel"] == panel])
+    path = file("v.jsonl", vectors_in(vectors))
+    points = records(defsent.axes([path]))
+    coordinates = {
+        panel: np.array([[r["x"], r["y"]] for r in points if r["panel"] == panel])
         for panel in ("not centered", "centered", "whitened", "independent components")
     }
-    for panel, given in (("not centered", vectors), ("centered", vectors - vectors.mean(axis=0))):
-        squares = np.diag(np.linalg.svd(given)[1] ** 2)
-        assert places[panel].T @ places[panel] == pytest.approx(squares, rel=1e-4, abs=1e-2)
+    centered = vectors - vectors.mean(axis=0)
+    for panel, matrix in (("not centered", vectors), ("centered", centered)):
+        squares = np.diag(np.linalg.svd(matrix)[1] ** 2)
+        products = coordinates[panel].T @ coordinates[panel]
+        assert products == pytest.approx(squares, rel=1e-4, abs=1e-2)
 
-    assert np.cov(places["whitened"].T) == pytest.approx(np.eye(2), abs=1e-5)
-    correlations = np.abs(np.corrcoef(places["independent components"].T, sources.T)[:2, 2:])
+    assert np.cov(coordinates["whitened"].T) == pytest.approx(np.eye(2), abs=1e-5)
+    components = coordinates["independent components"]
+    correlations = np.abs(np.corrcoef(components.T, sources.T)[:2, 2:])
     assert sorted(correlations.max(axis=0)) == pytest.approx([1, 1], abs=0.02)
 
 
@@ -73,45 +77,45 @@ def test_norms_and_distances_of_words_equal_a_plain_loop(file, tiny):
     """Tokens are in the order of their counts, with the special tokens of each text."""
     from transformers import AutoTokenizer
 
-    found = records(consert.words([file("t.txt", TEXTS)], model=str(tiny)))
+    points = records(consert.words([file("t.txt", TEXTS)], model=str(tiny)))
     tokenizer = AutoTokenizer.from_pretrained(tiny)
     counts = Counter(token for text in TEXTS.splitlines() for token in tokenizer(text).tokens())
-    parts = {
-        name: [row for row in found if name in row and "series" not in row] for name in consert.AXES
+    points_of = {
+        name: [point for point in points if name in point and "series" not in point]
+        for name in consert.AXES
     }
-    tokens = [row["token"] for row in parts["norm"]]
+    tokens = [point["token"] for point in points_of["norm"]]
     table = load_file(tiny / "model.safetensors")["embeddings.word_embeddings.weight"].astype(
         np.float64
     )
     vectors = [table[tokenizer.convert_tokens_to_ids(token)] for token in tokens]
-    expected = {"norm": [np.linalg.norm(own) for own in vectors]}
+    expected = {"norm": [np.linalg.norm(vector) for vector in vectors]}
     for count in (3, 5, 7):
-        for own in vectors:
-            others = [each for each in vectors if each is not own]
-            apart, dots = (
-                sorted(np.linalg.norm(own - each) for each in others),
-                sorted(others @ own),
-            )
-            expected.setdefault(f"distance, k = {count}", []).append(np.mean(apart[:count]))
+        for index, vector in enumerate(vectors):
+            other_vectors = vectors[:index] + vectors[index + 1 :]
+            distances = sorted(np.linalg.norm(vector - other) for other in other_vectors)
+            dots = sorted(other_vectors @ vector)
+            expected.setdefault(f"distance, k = {count}", []).append(np.mean(distances[:count]))
             expected.setdefault(f"dot product, k = {count}", []).append(np.mean(dots[-count:]))
     statistics = consert.word_statistics([file("t.txt", TEXTS)], model=str(tiny))
 
-    assert dict(zip(tokens, (row["count"] for row in parts["norm"]), strict=True)) == counts
-    assert [row["count"] for row in parts["norm"]] == sorted(counts.values(), reverse=True)
+    shown_counts = [point["count"] for point in points_of["norm"]]
+    assert dict(zip(tokens, shown_counts, strict=True)) == counts
+    assert shown_counts == sorted(counts.values(), reverse=True)
     assert statistics == {
-        name: pytest.approx([np.mean(own)], rel=1e-5) for name, own in expected.items()
+        name: pytest.approx([np.mean(values)], rel=1e-5) for name, values in expected.items()
     }
-    for name, rows in parts.items():
+    ranks = [*zip(tokens, range(1, 99), strict=False)]
+    for name, points in points_of.items():
         values = expected[name if name == "norm" else f"{name}, k = 3"]
-        assert [row[name] for row in rows] == pytest.approx(values, rel=1e-5)
-        assert [(row["token"], row["rank"]) for row in rows] == [
-            *zip(tokens, range(1, 99), strict=False)
-        ]
+        assert [point[name] for point in points] == pytest.approx(values, rel=1e-5)
+        assert [(point["token"], point["rank"]) for point in points] == ranks
 
 
 def test_lines_of_words_are_means_of_bins():
     """The ranks 1 to 99, 100 to 499, and 500 to 700, at the geometric centres."""
-    ranks, values = np.arange(1.0, 701), random.normal(size=700)
+    ranks = np.arange(1.0, 701)
+    values = random.normal(size=700)
     line = consert.means(ranks, values)
 
     assert line.y == pytest.approx([values[:99].mean(), values[99:499].mean(), values[499:].mean()])
@@ -123,10 +127,10 @@ def test_masking_has_a_line_for_each_encoder(file):
 
     Several data sets are drawn as their mean.
     """
-    given = report("m/mean/out36", 45) + report("m/mean", 40.5, spearman_ci95=[39, 42])
-    given += report("m/mean/out5/n", 50) + report("m/mean", 1, file="average")
+    reports = report("m/mean/out36", 45) + report("m/mean", 40.5, spearman_ci95=[39, 42])
+    reports += report("m/mean/out5/n", 50) + report("m/mean", 1, file="average")
 
-    assert records(consert.masking([file("r.jsonl", given)])) == [
+    assert records(consert.masking([file("r.jsonl", reports)])) == [
         {"series": "m/mean", "left_out": 0, "spearman": 40.5, "spearman_interval": [39, 42]},
         {"series": "m/mean", "left_out": 36, "spearman": 45, "spearman_interval": [None, None]},
         {"series": "m/mean/n", "left_out": 5, "spearman": 50},
@@ -161,8 +165,8 @@ def test_domains_have_means_over_seeds(file):
     """Of 50 and 54: the mean 52 and the standard deviation sqrt(8). A row with test_sd has
     its own.
     """
-    given = "method\tdata\ttest\ttest_sd\na\tx\t50\t-\na\tx\t54\t-\nb\tx\t40\t1.5\nb\ty\t-\t-\n"
-    picture = sg_bert.domains([file("t.tsv", given)], name="method", domain="data", value="test")
+    table = "method\tdata\ttest\ttest_sd\na\tx\t50\t-\na\tx\t54\t-\nb\tx\t40\t1.5\nb\ty\t-\t-\n"
+    picture = sg_bert.domains([file("t.tsv", table)], name="method", domain="data", value="test")
     first, second, third = records(picture)
 
     assert first["test"] == 52
@@ -172,7 +176,7 @@ def test_domains_have_means_over_seeds(file):
 
 
 @pytest.mark.parametrize(
-    ("words", "given", "code", "problem"),
+    ("words", "content", "code", "problem"),
     [
         ("masking", report("m/mean", 1), 65, "in.jsonl: no report has left out tokens"),
         (
@@ -188,8 +192,8 @@ def test_domains_have_means_over_seeds(file):
         ("masking -o x.txt", "{}", 2, "x.txt: unknown format of a picture"),
     ],
 )
-def test_figures_that_cannot_be_drawn(file, capsys, words, given, code, problem):
-    arguments = [*words.split(), file("in.jsonl", given)]
+def test_figures_that_cannot_be_drawn(file, capsys, words, content, code, problem):
+    arguments = [*words.split(), file("in.jsonl", content)]
     with pytest.raises(SystemExit) as ended:
         figure_command.main(consert.__name__, arguments)
 
@@ -199,7 +203,8 @@ def test_figures_that_cannot_be_drawn(file, capsys, words, given, code, problem)
 
 def test_the_command_line_writes_the_numbers(file, tmp_path, capsys):
     """And never over its input."""
-    table, out = file("table.tsv", TABLE), tmp_path / "out.jsonl"
+    table = file("table.tsv", TABLE)
+    out = tmp_path / "out.jsonl"
     arguments = ["scale", table, "--x", "batch", "--value", "test", "-o", str(out)]
     figure_command.main(consert.__name__, arguments)
 

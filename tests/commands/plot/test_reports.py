@@ -25,8 +25,8 @@ def test_pictures_name_lines_panels_and_axes(svg, tmp_path):
     assert {"a", "b", "loss", "learning rate"} <= {*svg("curve", "a.log", "b.log")}
 
 
-@pytest.mark.parametrize(("made", "kept"), [(None, 2), ({"step": 3}, 3), ({"step": 9}, None)])
-def test_the_kept_step_is_marked(plot, svg, tmp_path, made, kept):
+@pytest.mark.parametrize(("note", "kept_step"), [(None, 2), ({"step": 3}, 3), ({"step": 9}, None)])
+def test_the_kept_step_is_marked(plot, svg, tmp_path, note, kept_step):
     """It is the last best one, or that of the checkpoint, which --set final=last changes."""
     scores = [
         (0, 50.0, False),
@@ -37,15 +37,16 @@ def test_the_kept_step_is_marked(plot, svg, tmp_path, made, kept):
     ]
     log = in_jsonl(*({"step": step, "dev": dev, "best": best} for step, dev, best in scores))
     (tmp_path / "steps.jsonl").write_text(log)
-    if made is not None:
-        (tmp_path / "sentkit.json").write_text(json.dumps(made))
+    if note is not None:
+        (tmp_path / "sentkit.json").write_text(json.dumps(note))
     records = plot("curve", ".")
 
     assert [record["step"] for record in records if record.get("kept")] == (
-        [] if kept is None else [kept]
+        [] if kept_step is None else [kept_step]
     )
-    assert [(record["step"], record["dev"]) for record in records] == [each[:2] for each in scores]
-    assert svg("curve", ".").count("kept") == (kept is not None)
+    drawn = [(record["step"], record["dev"]) for record in records]
+    assert drawn == [(step, dev) for step, dev, _ in scores]
+    assert svg("curve", ".").count("kept") == (kept_step is not None)
 
 
 def test_a_term_of_the_loss_does_not_look_like_the_loss(tmp_path):
@@ -55,7 +56,8 @@ def test_a_term_of_the_loss_does_not_look_like_the_loss(tmp_path):
         {"step": n, "loss": 3, "terms": {"contrast": 2, "drift": 1}, "lr": [0.1]} for n in (1, 2)
     )
     (tmp_path / "steps.jsonl").write_text(in_jsonl(*steps))
-    drawn = figure_of(curve(Inputs([str(tmp_path / "steps.jsonl")]), [], 100), 174.0)
+    inputs = Inputs([str(tmp_path / "steps.jsonl")])
+    drawn = figure_of(curve(inputs, [], 100), 174.0)
     loss, *terms = drawn.axes[:3]
     lines = [axes.lines[0] for axes in (loss, *terms)]
 

@@ -10,10 +10,11 @@ VECTORS = random.normal(size=(12, 5)).round(3) + 1
 
 
 def rows(vectors, **fields):
-    own = ({name: values[n] for name, values in fields.items()} for n in range(len(vectors)))
-    return in_jsonl(
-        *({"embedding": v.tolist(), **more} for v, more in zip(vectors, own, strict=True))
-    )
+    lines = []
+    for n, vector in enumerate(vectors):
+        row_fields = {name: values[n] for name, values in fields.items()}
+        lines.append({"embedding": vector.tolist(), **row_fields})
+    return in_jsonl(*lines)
 
 
 def pair_rows(golds, seed=0):
@@ -29,14 +30,14 @@ def pair_rows(golds, seed=0):
 def test_linear_maps_equal_those_of_numpy(plot, by, mean):
     """PCA subtracts the mean; the SVD does not. The sign of an axis is free."""
     records = plot("space", "--by", by, stdin=rows(VECTORS))
-    places = np.array([[record["x"], record["y"]] for record in records])
+    points = np.array([[record["x"], record["y"]] for record in records])
     _, _, axes = np.linalg.svd(VECTORS.astype(np.float32) - mean, full_matrices=False)
     expected = (VECTORS - mean) @ axes[:2].T
 
     assert [record["row"] for record in records] == list(range(1, 13))
-    assert np.abs(places) == pytest.approx(np.abs(expected), abs=1e-5)
-    signs = np.sign(places[0] * expected[0])
-    assert places.T @ places == pytest.approx(
+    assert np.abs(points) == pytest.approx(np.abs(expected), abs=1e-5)
+    signs = np.sign(points[0] * expected[0])
+    assert points.T @ points == pytest.approx(
         expected.T @ expected * np.outer(signs, signs), abs=1e-4
     )
 
@@ -84,15 +85,15 @@ def test_rare_labels_are_one_group(sentkit):
     """500 labels: 19 have a colour, and a warning has the number of the others."""
     labels = [f"topic {n}" for n in range(500)] + ["topic 7", "topic 3"]
     vectors = np.random.default_rng(1).normal(size=(502, 3))
-    done = sentkit(
+    result = sentkit(
         "plot", "space", "--by", "pca", "--label", "label", stdin=rows(vectors, label=labels)
     )
-    names = {record["series"] for record in done.rows}
+    names = {record["series"] for record in result.rows}
 
     assert len(names) == 20
     assert {"topic 3", "topic 7", "other labels (481)"} <= names
     problem = "500 labels: the 481 rarest ones are drawn as one, in grey"
-    assert done.told == [f"sentkit plot space: warning: -: {problem}"]
+    assert result.told == [f"sentkit plot space: warning: -: {problem}"]
 
 
 def test_labels_are_in_the_order_of_their_numbers(plot):
@@ -106,10 +107,10 @@ def test_labels_are_in_the_order_of_their_numbers(plot):
 
 def test_a_large_file_is_sampled(sentkit):
     """The sample depends only on the seed, keeps the order, and is reported."""
-    given = rows(np.random.default_rng(1).normal(size=(300, 2)))
+    lines = rows(np.random.default_rng(1).normal(size=(300, 2)))
     flags = ("space", "--by", "svd", "--sample", 40, "--seed")
-    runs = [sentkit("plot", *flags, seed, stdin=given) for seed in (0, 0, 1)]
-    chosen = [[record["row"] for record in done.rows] for done in runs]
+    runs = [sentkit("plot", *flags, seed, stdin=lines) for seed in (0, 0, 1)]
+    chosen = [[record["row"] for record in result.rows] for result in runs]
 
     assert chosen[0] == sorted(chosen[0]) == chosen[1] != chosen[2]
     assert len(set(chosen[0])) == 40
@@ -165,27 +166,24 @@ def test_clusters_have_their_keywords_in_the_legend(sentkit, plot, svg):
         "text": [texts[n % 4] for n in range(12)],
         "cluster": [(0, 1, -1, 2)[n % 4] for n in range(12)],
     }
-    given = rows(VECTORS, **fields)
-    records = plot("space", "--by", "pca", "--label", "cluster", stdin=given)
+    lines = rows(VECTORS, **fields)
+    records = plot("space", "--by", "pca", "--label", "cluster", stdin=lines)
     names = {record["label"]: record["series"] for record in records}
 
     expected = {"0": "0: cat kitten purr", "1": "1: bank fell market", "2": "2: sea", "-1": "-1"}
     assert names == expected
-    assert {*expected.values()} <= {*svg("space", "--by", "pca", "--label", "cluster", stdin=given)}
-    assert "0: cat" not in str(plot("space", "--by", "pca", "--label", "text", stdin=given))
+    assert {*expected.values()} <= {*svg("space", "--by", "pca", "--label", "cluster", stdin=lines)}
+    assert "0: cat" not in str(plot("space", "--by", "pca", "--label", "text", stdin=lines))
 
 
 def test_the_output_of_cluster_is_drawn(sentkit, plot):
     """With the vectors; without them, the error says how to keep them."""
-    given = rows(VECTORS, text=[f"text {n}" for n in range(12)])
-    without, kept = (
-        sentkit("cluster", "-k", 3, *flags, stdin=given) for flags in ((), ("--keep-vectors",))
-    )
+    lines = rows(VECTORS, text=[f"text {n}" for n in range(12)])
+    without = sentkit("cluster", "-k", 3, stdin=lines)
+    with_vectors = sentkit("cluster", "-k", 3, "--keep-vectors", stdin=lines)
     failed = sentkit("plot", "space", "--label", "cluster", stdin=without.out)
-    records = plot("space", "--label", "cluster", stdin=kept.out)
+    records = plot("space", "--label", "cluster", stdin=with_vectors.out)
 
     assert {record["label"] for record in records} == {"0", "1", "2"}
-    assert (failed.code, failed.told[1].startswith("  add --keep-vectors to sentkit cluster")) == (
-        65,
-        True,
-    )
+    assert failed.code == 65
+    assert failed.told[1].startswith("  add --keep-vectors to sentkit cluster")

@@ -29,8 +29,10 @@ def dev(tmp_path, jsonl):
 def train(sentkit, tiny, texts):
     """`sentkit train simcse texts.txt -m TINY -o out` with more flags."""
 
-    def run(*flags, method="simcse", rows=texts, model=tiny, output="out", threads=1, **given):
-        quick = ("--batch", 3, "-q", *(() if threads is None else ("--threads", threads)))
-        return sentkit("train", method, rows, "-m", model, "-o", output, *quick, *flags, **given)
+    def run(*flags, method="simcse", rows=texts, model=tiny, output="out", threads=1):
+        quick = ["--batch", 3, "-q"]
+        if threads is not None:
+            quick += ["--threads", threads]
+        return sentkit("train", method, rows, "-m", model, "-o", output, *quick, *flags)
 
     return run

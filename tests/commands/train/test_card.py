@@ -23,14 +23,16 @@ def trained(sentkit, tiny, copy_of, tmp_path, jsonl):
     """`sentkit train METHOD` on three pairs, from a base without a pooler."""
     rows = [{"text": a, "text_a": a, "text_b": b, "score": score} for a, b, score in PAIRS]
     (tmp_path / "rows.jsonl").write_bytes(jsonl(*rows))
-    base, tensors = copy_of(tiny, "my-base").name, load_file(tiny / "model.safetensors")
-    kept = {name: value for name, value in tensors.items() if not name.startswith("pooler.")}
-    save_file(kept, tmp_path / base / "model.safetensors", {"format": "pt"})
+    base = copy_of(tiny, "my-base").name
+    tensors = load_file(tiny / "model.safetensors")
+    for name in [name for name in tensors if name.startswith("pooler.")]:
+        del tensors[name]
+    save_file(tensors, tmp_path / base / "model.safetensors", {"format": "pt"})
 
     def run(method, *flags, output="out"):
         common = ("-m", base, "--batch", 3, "--threads", 1, "--dev", "rows.jsonl")
-        done = sentkit("train", method, "rows.jsonl", "-o", output, *common, *flags)
-        assert done.code == 0, done.err
+        result = sentkit("train", method, "rows.jsonl", "-o", output, *common, *flags)
+        assert result.code == 0, result.err
         return tmp_path / output
 
     return run
@@ -49,15 +51,14 @@ def test_sentence_transformers_loads_it_without_a_missing_pooler(trained, sentki
 
     folder = trained("sbert", *REGRESSION)
     sentkit("export", "-m", folder, "-o", "exported")
-    for each in (folder, folder.parent / "exported"):
-        options = json.loads((each / "sentence_bert_config.json").read_text())["model_args"]
-        _, report = AutoModel.from_pretrained(each, output_loading_info=True, **options)
-        theirs = SentenceTransformer(str(each), device="cpu").encode(["a cat", "rain"])
-        ours = sentkit(
-            "encode", "-m", each, "-q", "--precision", "fp32", stdin="a cat\nrain\n"
-        ).vectors()
+    for model in (folder, folder.parent / "exported"):
+        options = json.loads((model / "sentence_bert_config.json").read_text())["model_args"]
+        _, report = AutoModel.from_pretrained(model, output_loading_info=True, **options)
+        encode = ("encode", "-m", model, "-q", "--precision", "fp32")
+        vectors = sentkit(*encode, stdin="a cat\nrain\n").vectors()
+        of_library = SentenceTransformer(str(model), device="cpu").encode(["a cat", "rain"])
         assert report["missing_keys"] == set()
-        assert abs(ours - theirs).max() < 1e-5
+        assert abs(vectors - of_library).max() < 1e-5
 
 
 def test_the_card_describes_the_checkpoint(trained, tmp_path):
@@ -68,7 +69,7 @@ def test_the_card_describes_the_checkpoint(trained, tmp_path):
     folder = trained(*flags)
     files = contents(folder)
     text = (folder / "README.md").read_text()
-    made = record_of(folder)
+    record = record_of(folder)
     trained(*flags, "-f")
     front, _, body = text.removeprefix("---\n").partition("\n---\n")
     lines = {"library_name: sentence-transformers", 'base_model: "my-base"', "- sentkit"}
@@ -81,12 +82,12 @@ def test_the_card_describes_the_checkpoint(trained, tmp_path):
     for fact in (
         "| rows | 3 |",
         "| seed | 0 |",
-        f"| steps | {made['step']} |",
+        f"| steps | {record['step']} |",
         "`objective=regression`",
     ):
         assert fact in body
-    low, high = made["dev_ci95"]
-    scores = f"{made['dev']:.2f} [{low:.2f}, {high:.2f}; 95 %] (base: {made['dev_before']:.2f})"
+    low, high = record["dev_ci95"]
+    scores = f"{record['dev']:.2f} [{low:.2f}, {high:.2f}; 95 %] (base: {record['dev_before']:.2f})"
     assert f"| dev, Spearman x 100 | {scores} |" in body
     assert str(folder.parent) not in text
     assert {name for name, content in contents(folder).items() if content != files[name]} == {
@@ -94,8 +95,8 @@ def test_the_card_describes_the_checkpoint(trained, tmp_path):
         "sentkit.json",
     }
     assert (folder / "README.md").read_text() == text.replace("query: '", "query: ' -f")
-    assert f"\n\n    {made['command']}\n\n" in text.replace(" -f", "")
-    assert shlex.split(made["command"])[:6] == [
+    assert f"\n\n    {record['command']}\n\n" in text.replace(" -f", "")
+    assert shlex.split(record["command"])[:6] == [
         "sentkit",
         "train",
         "sbert",
@@ -104,7 +105,7 @@ def test_the_card_describes_the_checkpoint(trained, tmp_path):
         "out",
     ]
     rows = hashlib.sha256((tmp_path / "rows.jsonl").read_bytes()).hexdigest()
-    base = next(each["sha256"] for each in made["inputs"] if each["flag"] == "-m")
+    [base] = [file["sha256"] for file in record["inputs"] if file["flag"] == "-m"]
 
     for line in (
         f"rows.jsonl | FILE | {rows}",
@@ -113,17 +114,15 @@ def test_the_card_describes_the_checkpoint(trained, tmp_path):
     ):
         assert f"| {line} |" in text
     assert (
-        f"Made with sentkit {made['made_with']['sentkit']}, torch {made['made_with']['torch']}"
+        f"Made with sentkit {record['made_with']['sentkit']}, torch {record['made_with']['torch']}"
         in text
     )
     assert "of at most 128 tokens" in text
     assert (
         'The prompt "query: " is added before a text. The vectors do not have unit length.' in text
     )
-    assert (
-        "No prompt is added to a text."
-        in (trained("mlm", *FRESH, output="no") / "README.md").read_text()
-    )
+    without_prompt = (trained("mlm", *FRESH, output="no") / "README.md").read_text()
+    assert "No prompt is added to a text." in without_prompt
 
 
 def test_an_exported_checkpoint_has_a_card_of_its_own(trained, sentkit, tmp_path):

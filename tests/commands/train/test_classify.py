@@ -24,21 +24,20 @@ def test_dev_and_test_have_the_same_metric(train, tmp_path, rows, flags, metric,
     write_rows(tmp_path, {"rows": rows, "held": rows[:5]})
     held = ("--dev", "held.jsonl", "--test", "held.jsonl", "--epochs", 2, "--lr", 0.01)
     [record] = train(*held, *flags, method="classify", rows="rows.jsonl").rows
-    made, config = (
-        json.loads(Path("out", name).read_text()) for name in ("sentkit.json", "config.json")
-    )
-    card, (low, high) = Path("out/README.md").read_text(), made["dev_ci95"]
+    note = json.loads(Path("out/sentkit.json").read_text())
+    config = json.loads(Path("out/config.json").read_text())
+    card = Path("out/README.md").read_text()
+    low, high = note["dev_ci95"]
+    interval = f"{record['dev']:.2f} [{low:.2f}, {high:.2f}; 95 %]"
 
     assert record["test"]["rows"] == 5
     assert record["test"][metric] == record["dev"]
-    assert (made["metric"], made["test_ci95"][metric]) == (metric, [low, high])
+    assert (note["metric"], note["test_ci95"][metric]) == (metric, [low, high])
     assert config.items() >= described.items()
     assert low <= record["dev"] <= high
     for name in ("dev", "test"):
-        assert (
-            f"| {name}, {metric} x 100 | {record['dev']:.2f} [{low:.2f}, {high:.2f}; 95 %]" in card
-        )
+        assert f"| {name}, {metric} x 100 | {interval}" in card
     if rows is ROWS:
         assert record["test"].keys() == {"rows", "accuracy", "f1", "matthews"}
-        assert made["labels"] == ["bad", "good"]
+        assert note["labels"] == ["bad", "good"]
         assert record["dev"] % 20 == 0 or metric == "f1"

@@ -21,10 +21,8 @@ def test_the_remains_of_a_replaced_checkpoint_are_removed(train, tmp_path):
     quick.
     """
     assert train().code == 0
-    before, written = (
-        contents(tmp_path / "out"),
-        (tmp_path / "out/model.safetensors").stat().st_mtime_ns,
-    )
+    before = contents(tmp_path / "out")
+    written = (tmp_path / "out/model.safetensors").stat().st_mtime_ns
     for flags in ((), ("-f",), ("-f",)):
         assert train("--resume", *flags).code == 0
         assert contents(tmp_path / "out") == before
@@ -37,7 +35,7 @@ def test_two_runs_cannot_share_a_folder(train, tmp_path):
     (tmp_path / "out.part").mkdir()
     with (tmp_path / "out.part/rows.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        done = train()
+        result = train()
 
-    assert done.code == 73
-    assert done.told[0] == "sentkit train: out.part: another sentkit train uses this folder"
+    assert result.code == 73
+    assert result.told[0] == "sentkit train: out.part: another sentkit train uses this folder"

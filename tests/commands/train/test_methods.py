@@ -21,31 +21,29 @@ PROMPTED = {  # templates around a text that ends with a full stop; sentence-tra
 
 
 @pytest.fixture
-def made(sentkit, tiny, tmp_path):
+def trained(sentkit, tiny, tmp_path):
     """Train by this method, and give the checkpoint's folder."""
     write_rows(tmp_path, {"rows": every_field(9)})
 
     def run(*command, **settings):
-        words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-        done = sentkit(*command, *words)
-        assert (done.code, done.err) == (0, "")
+        assignments = []
+        for name, value in settings.items():
+            assignments += ["--set", f"{name}={value}"]
+        result = sentkit(*command, *assignments)
+        assert (result.code, result.err) == (0, "")
 
     def make(name, *more):
-        command = [
-            "train",
-            name,
-            "rows.jsonl",
-            *more,
-            *("--batch", 4, "--epochs", 2, "--threads", 1, "-q"),
-        ]
+        quick = ("--batch", 4, "--epochs", 2, "--threads", 1, "-q")
+        command = ["train", name, "rows.jsonl", *more, *quick, "-o", "out"]
+        model = tiny
         if name == "defsent":
-            given = ("rows.jsonl", "-m", tiny, "-o", "with_head", "-q", "--threads", 1)
-            run("train", "mlm", *given, head="fresh", lr=1e-9, warmup=0)
+            mlm = ("train", "mlm", "rows.jsonl", "-m", tiny, "-o", "with_head", "-q")
+            run(*mlm, "--threads", 1, head="fresh", lr=1e-9, warmup=0)
+            model = "with_head"
         if name == "defsent-plus":
             run("build-entries", "rows.jsonl", "-m", tiny, "-q", "-o", "entries.safetensors")
             command += ["--entries", "entries.safetensors"]
-        model = "with_head" if name == "defsent" else tiny
-        run(*command, "-m", model, "-o", "out", lr=0.01, warmup=0, **NEEDS.get(name, {}))
+        run(*command, "-m", model, lr=0.01, warmup=0, **NEEDS.get(name, {}))
         return tmp_path / "out"
 
     return make
@@ -73,44 +71,44 @@ SLOW = [name for name in METHODS if name not in (*KINDS, *PROMPTED)]
 @pytest.mark.parametrize(
     "name", [*KINDS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 )
-def test_sentence_transformers_gives_the_same_vectors(made, sentkit, name):
+def test_sentence_transformers_gives_the_same_vectors(trained, sentkit, name):
     from sentence_transformers import SentenceTransformer
 
-    folder = made(name)
+    folder = trained(name)
     texts = "".join(text + "\n" for text in TEXTS)
-    ours = sentkit("encode", "-m", folder, "--precision", "fp32", "-q", stdin=texts).vectors()
+    vectors = sentkit("encode", "-m", folder, "--precision", "fp32", "-q", stdin=texts).vectors()
     # In a larger batch, the convolution of sentence-transformers reads states of padding.
-    alone = {"batch_size": 1} if name == "is-bert" else {}
-    theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS, **alone)
+    batch_size = 1 if name == "is-bert" else 32
+    library = SentenceTransformer(str(folder), device="cpu")
+    expected = library.encode(TEXTS, batch_size=batch_size)
 
-    assert np.abs(ours - theirs).max() < 1e-5
-    assert np.abs(ours[0] - ours[1]).max() > 1e-4
+    assert np.abs(vectors - expected).max() < 1e-5
+    assert np.abs(vectors[0] - vectors[1]).max() > 1e-4
     loaded_whole(folder)
 
 
 @pytest.mark.parametrize("name", PROMPTED)
-def test_transformers_gives_the_state_of_the_mask(made, sentkit, name):
+def test_transformers_gives_the_state_of_the_mask(trained, sentkit, name):
     """The folder has no modules.json, because sentence-transformers cannot read this token."""
     import transformers
 
-    folder = made(name)
+    folder = trained(name)
     texts = [text + "." for text in TEXTS]
-    ours = sentkit(
-        "encode", "-m", folder, "--precision", "fp32", "-q", stdin="\n".join(texts)
-    ).vectors()
+    encode = ("encode", "-m", folder, "--precision", "fp32", "-q")
+    vectors = sentkit(*encode, stdin="\n".join(texts)).vectors()
     model = loaded_whole(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    for text, vector in zip(texts, ours, strict=True):
+    for text, vector in zip(texts, vectors, strict=True):
         tokens = tokenizer(PROMPTED[name].format(text), return_tensors="pt")
-        [at] = (tokens["input_ids"][0] == tokenizer.mask_token_id).nonzero()
-        expected = model(**tokens).last_hidden_state[0, at.item()].detach().numpy()
+        [mask_index] = (tokens["input_ids"][0] == tokenizer.mask_token_id).nonzero()
+        expected = model(**tokens).last_hidden_state[0, mask_index.item()].detach().numpy()
         assert np.abs(vector - expected).max() < 1e-5
 
     assert not (folder / "modules.json").exists()
 
 
-def test_dev_selects_an_encoder_of_ct(made, dev):
-    folder = made("ct", "--dev", dev)
+def test_dev_selects_an_encoder_of_ct(trained, dev):
+    folder = trained("ct", "--dev", dev)
     record = json.loads((folder / "sentkit.json").read_text())
 
     assert record["dev"] == max(record["dev_by_encoder"])

@@ -17,24 +17,15 @@ def test_the_lines_of_the_manual_write_a_base_that_mlm_trains(sentkit, tiny, tex
         r"(?:^  .*\n)*^  from transformers import .*\n(?:^  .*\n)*", page, re.MULTILINE
     )
     (tmp_path / "config.json").write_bytes((tiny / "config.json").read_bytes())
-    exec(compile(textwrap.dedent(lines).replace("TOKENIZER", str(tiny)), "page", "exec"), {})
-    recipe = (
-        "--set",
-        "max_length=16",
-        "--batch",
-        "3",
-        "--lr",
-        "0.01",
-        "--threads",
-        "1",
-        "--epochs",
-        "30",
-    )
-    done = sentkit("train", "mlm", texts, "-m", "BASE", "-o", "out", *recipe)
+    code = textwrap.dedent(lines).replace("TOKENIZER", str(tiny))
+    exec(compile(code, "page", "exec"), {})
+    recipe = ("--set", "max_length=16", "--batch", 3, "--lr", 0.01, "--threads", 1)
+    result = sentkit("train", "mlm", texts, "-m", "BASE", "-o", "out", "--epochs", 30, *recipe)
     losses = [row["loss"] for row in log_of() if "loss" in row]
-    trained, base = load_file("out/model.safetensors"), load_file("BASE/model.safetensors")
+    trained = load_file("out/model.safetensors")
+    base = load_file("BASE/model.safetensors")
 
-    assert done.code == 0, done.err
+    assert result.code == 0, result.err
     assert abs(losses[0] - np.log(16384)) < 0.1
     assert np.mean(losses[-10:]) < 0.75 * losses[0]
     assert record_of()["parents"] == ["BASE"]

@@ -15,18 +15,20 @@ from support import BY_HAND, SMALL, contents, copy_tokenizer, in_jsonl, without_
 
 def test_encode_reads_the_checkpoint(train, sentkit, tmp_path, tiny):
     """With the readout of its method, and other vectors than the base gives."""
-    done, made = train("--lr", 0.01), record_of()
-    read, raw = (sentkit("encode", "-m", model, stdin="a cat\n") for model in ("out", tiny))
+    result = train("--lr", 0.01)
+    record = record_of()
+    trained = sentkit("encode", "-m", "out", stdin="a cat\n")
+    base = sentkit("encode", "-m", tiny, stdin="a cat\n")
 
-    assert (done.code, done.err) == (0, "")
+    assert (result.code, result.err) == (0, "")
     unscored = {"step": 3, "dev_before": None, "dev": None}
-    assert done.rows == [
+    assert result.rows == [
         {"checkpoint": "out", "seed": 0, "method": "simcse", "readout": "cls", **unscored}
     ]
-    found = [made[name] for name in ("readout", "method", "parents", "rows")]
-    assert found == ["cls", "simcse", [str(tiny)], 9]
-    assert read.rows[0]["_emb"].startswith("out/cls:")
-    assert np.abs(read.vectors() - raw.vectors()).max() > 1e-3
+    expected = {"readout": "cls", "method": "simcse", "parents": [str(tiny)], "rows": 9}
+    assert {name: record[name] for name in expected} == expected
+    assert trained.rows[0]["_emb"].startswith("out/cls:")
+    assert np.abs(trained.vectors() - base.vectors()).max() > 1e-3
     assert not (tmp_path / "out.part").exists()
 
 
@@ -38,45 +40,42 @@ def test_each_of_several_seeds_is_a_separate_run(train, tmp_path, dev):
     """
     first = train("--seed", "0..1", "--dev", dev, output="runs")
     before = (tmp_path / "runs/seed-1/sentkit.json").stat().st_mtime_ns
-    again = train("--seed", "0..2", "--dev", dev, output="runs")
+    with_third = train("--seed", "0..2", "--dev", dev, output="runs")
     train("--seed", 1, "--dev", dev, output="alone")
-    scores = [row["dev"] for row in again.rows[:3]]
+    *rows, table_row = with_third.rows
+    scores = [row["dev"] for row in rows]
+    seed_0 = without_command(tmp_path / "runs/seed-0")
+    seed_1 = without_command(tmp_path / "runs/seed-1")
+    names = sorted(path.name for path in (tmp_path / "runs").iterdir())
 
-    assert first.code == again.code == 0
-    zero, one = (without_command(tmp_path / f"runs/seed-{seed}") for seed in (0, 1))
-    assert one == without_command(tmp_path / "alone")
-    assert one["model.safetensors"] != zero["model.safetensors"]
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
-        "seed-0",
-        "seed-1",
-        "seed-2",
-    ]
+    assert first.code == with_third.code == 0
+    assert seed_1 == without_command(tmp_path / "alone")
+    assert seed_1["model.safetensors"] != seed_0["model.safetensors"]
+    assert names == ["seed-0", "seed-1", "seed-2"]
     assert (tmp_path / "runs/seed-0/steps.jsonl").exists()
     assert (tmp_path / "runs/seed-1/sentkit.json").stat().st_mtime_ns == before
-    assert [row["checkpoint"] for row in again.rows] == [f"runs/seed-{n}" for n in range(3)] + [
-        "runs"
-    ]
-    assert again.rows[3]["dev_mean"] == pytest.approx(np.mean(scores))
-    assert again.rows[3]["dev_sd"] == pytest.approx(np.std(scores, ddof=1))
+    assert [row["checkpoint"] for row in rows] == [f"runs/seed-{n}" for n in range(3)]
+    assert table_row["checkpoint"] == "runs"
+    assert table_row["dev_mean"] == pytest.approx(np.mean(scores))
+    assert table_row["dev_sd"] == pytest.approx(np.std(scores, ddof=1))
 
 
 def test_the_best_step_is_kept(train, tmp_path, dev):
     """Judged before training, every N steps and after each epoch. The other lines are those without
     --dev.
     """
-    run = ("--epochs", 3, "--lr", 0.01)
-    train("--dev", dev, "--set", "eval_every=2", *run)
-    train(*run, output="without")
-    log, made = log_of(), record_of()
-    looks = [row for row in log if "dev" in row]
-    best = max(looks[1:], key=lambda row: row["dev"])
+    flags = ("--epochs", 3, "--lr", 0.01)
+    train("--dev", dev, "--set", "eval_every=2", *flags)
+    train(*flags, output="without")
+    log = log_of()
+    record = record_of()
+    before, *scored = [row for row in log if "dev" in row]
+    best = max(scored, key=lambda row: row["dev"])
 
-    assert [row["step"] for row in looks] == [0, 2, 3, 4, 6, 8, 9]
-    assert (made["step"], made["dev"], made["dev_before"]) == (
-        best["step"],
-        best["dev"],
-        looks[0]["dev"],
-    )
+    assert before["step"] == 0
+    assert [row["step"] for row in scored] == [2, 3, 4, 6, 8, 9]
+    assert (record["step"], record["dev"]) == (best["step"], best["dev"])
+    assert record["dev_before"] == before["dev"]
     assert {"step", "of", "epoch", "loss", "terms", "lr", "norm", "tokens"} == log[1].keys()
     assert [row for row in log if "dev" not in row] == log_of("without")
 
@@ -90,12 +89,12 @@ def test_a_run_of_an_earlier_version_is_resumed_with_its_schedule(train, tmp_pat
         train(*flags, *recorded, method="contrast", rows=dev)
     other = train(*flags, "--set", "eval_every=1", "--resume", method="contrast", rows=dev)
     resumed = train(*flags, "--resume", method="contrast", rows=dev)
-    again = train(*flags, "--resume", method="contrast", rows=dev)
+    finished = train(*flags, "--resume", method="contrast", rows=dev)
 
     assert (other.code, "eval_every (1, was 0)" in other.err) == (65, True)
     assert without_command(tmp_path / "out") == without_command(tmp_path / "whole")
-    assert resumed.code == again.code == 0
-    assert resumed.rows == again.rows
+    assert resumed.code == finished.code == 0
+    assert resumed.rows == finished.rows
 
 
 def test_a_limit_of_steps_ends_the_run_and_its_schedule(train, tmp_path, dev, stop_at):
@@ -120,24 +119,23 @@ def test_dev_before_uses_the_readout_of_the_base(sentkit, tiny, copy_of, texts, 
     base = copy_of(tiny, "base")
     (base / "sentkit.json").write_text('{"readout":"mean"}')
     command = ("train", "simcse", texts, "-m", base, "--dev", dev, "--batch", 3, "--threads", 1)
-    kept = sentkit(*command, "-o", "kept")
-    other = sentkit(*command, "-o", "other", "--set", "readout=cls")
+    with_mean = sentkit(*command, "-o", "mean")
+    with_cls = sentkit(*command, "-o", "cls", "--set", "readout=cls")
     scores = {}
-    for name, model in (("base", base), ("kept", "kept"), ("other", "other")):
+    for name, model in (("base", base), ("mean", "mean"), ("cls", "cls")):
         vectors = sentkit("encode", dev, "-m", model, "-q", "--precision", "fp32").out
         report = sentkit("score", "--gold", "score", "-q", stdin=vectors)
         scores[name] = json.loads(report.out)["spearman"]
 
-    steps = [re.search(r"step (\d+):  dev ", line) for line in kept.told]
+    steps = [re.search(r"step (\d+):  dev ", line) for line in with_mean.told]
     assert [step[1] for step in steps if step] == ["0", "3"]
-    assert f"sentkit train: readout mean: {base} declares it" in kept.told
-    assert f"sentkit train: readout cls: as set; {base} declares mean" in other.told
-    for done, name, readout in ((kept, "kept", "mean"), (other, "other", "cls")):
-        row = done.rows[0]
+    assert f"sentkit train: readout mean: {base} declares it" in with_mean.told
+    assert f"sentkit train: readout cls: as set; {base} declares mean" in with_cls.told
+    for result, readout in ((with_mean, "mean"), (with_cls, "cls")):
+        row = result.rows[0]
         assert row["readout"] == readout
-        assert [row["dev_before"], row["dev"]] == pytest.approx(
-            [scores["base"], scores[name]], rel=1e-6
-        )
+        assert row["dev_before"] == pytest.approx(scores["base"], rel=1e-6)
+        assert row["dev"] == pytest.approx(scores[readout], rel=1e-6)
 
 
 WORSE = "every scored step is worse than the base on --dev: "
@@ -168,18 +166,19 @@ def test_scores_before_training_are_compared(
 ):
     scores = iter([before, after])
     monkeypatch.setattr(Trainer, "_score", lambda *_: next(scores))
-    done = sentkit("train", "simcse", texts, "-m", tiny, "--dev", dev, "--threads", 1, "-o", "out")
-    warnings = [line for line in done.told if "than the base on --dev" in line]
+    command = ("train", "simcse", texts, "-m", tiny, "--dev", dev)
+    result = sentkit(*command, "--threads", 1, "-o", "out")
+    warnings = [line for line in result.told if "than the base on --dev" in line]
 
-    reported = [done.rows[0]["dev_before"], done.rows[0]["dev"]]
+    reported = [result.rows[0]["dev_before"], result.rows[0]["dev"]]
     assert reported == [None if before != before else float(f"{before:.7g}"), float(f"{after:.7g}")]
     expected = f"sentkit train: warning: {problem}, which is kept (readout cls){TRY}"
     assert warnings == ([expected] if problem else [])
 
 
-@pytest.mark.parametrize(("final", "kept"), [("best", 2), ("last", 3)])
+@pytest.mark.parametrize(("final", "kept_step"), [("best", 2), ("last", 3)])
 def test_of_steps_that_are_worse_than_the_base_the_best_is_kept(
-    sentkit, copy_of, tiny, texts, dev, monkeypatch, final, kept
+    sentkit, copy_of, tiny, texts, dev, monkeypatch, final, kept_step
 ):
     """The weights are those of that step, not of the base, and the message says how to train
     better.
@@ -191,13 +190,13 @@ def test_of_steps_that_are_worse_than_the_base_the_best_is_kept(
     scores = iter([54.9, 39.0, 39.5, 38.0])
     monkeypatch.setattr(Trainer, "_score", lambda *_: next(scores))
     judged = ("--dev", dev, "--epochs", 3, "--set", "eval_every=0", "--set", f"final={final}")
-    done = sentkit(*command, "-o", "out", *judged)
-    assert sentkit(*command, "-o", "short", "--epochs", kept).code == 0
-    [row] = done.rows
-    [warning] = [line for line in done.told if "than the base on --dev" in line]
-    saved = {2: 39.5, 3: 38.0}[kept]
+    result = sentkit(*command, "-o", "out", *judged)
+    assert sentkit(*command, "-o", "short", "--epochs", kept_step).code == 0
+    [row] = result.rows
+    [warning] = [line for line in result.told if "than the base on --dev" in line]
+    saved = {2: 39.5, 3: 38.0}[kept_step]
 
-    assert (row["step"], row["dev"], row["dev_before"]) == (kept, saved, 54.9)
+    assert (row["step"], row["dev"], row["dev_before"]) == (kept_step, saved, 54.9)
     weights = [contents(Path(name))["model.safetensors"] for name in ("out", "short")]
     assert weights[0] == weights[1]
     assert warning.partition("; try ")[2] == (
@@ -205,11 +204,12 @@ def test_of_steps_that_are_worse_than_the_base_the_best_is_kept(
         "rows, or rows "
         "that are closer to those of --dev; else keep the base"
     )
-    said = "every scored step is worse" if final == "best" else "the result is not better"
+    message = "every scored step is worse" if final == "best" else "the result is not better"
     assert (
-        f"warning: {said} than the base on --dev: 54.90 before training (readout mean), " in warning
+        f"warning: {message} than the base on --dev: 54.90 before training (readout mean), "
+        in warning
     )
-    assert f"{saved:.2f} at step {kept}, which is kept (readout cls)" in warning
+    assert f"{saved:.2f} at step {kept_step}, which is kept (readout cls)" in warning
 
 
 def test_a_base_through_transformers_can_be_trained(train, sentkit):
@@ -219,9 +219,9 @@ def test_a_base_through_transformers_can_be_trained(train, sentkit):
     config = transformers.BertConfig(**SMALL, hidden_act="quick_gelu")
     transformers.BertModel(config).save_pretrained("other")
     copy_tokenizer(Path("other"))
-    done = train(model="other")
+    result = train(model="other")
 
-    assert (done.code, done.err) == (0, "")
+    assert (result.code, result.err) == (0, "")
     assert sentkit("encode", "-m", "out", "-q", stdin="a cat\n").code == 0
 
 
@@ -244,25 +244,24 @@ POSITIVES += ["sea", "cats", "a sea", "the cat"]
 def cosines_of(sentkit, texts):
     """All cosines of the texts by the trained encoder, through `encode`."""
     rows = in_jsonl(*({"text": text} for text in texts))
-    vectors = (
-        sentkit("encode", "-m", "out", "--precision", "fp32", "-q", stdin=rows).vectors().tolist()
-    )
+    encoded = sentkit("encode", "-m", "out", "--precision", "fp32", "-q", stdin=rows)
+    vectors = encoded.vectors().tolist()
     return [[BY_HAND["cosine"](a, b) for b in vectors] for a in vectors]
 
 
 def test_pairs_without_scores_have_the_mrr_of_their_positives(train, sentkit, tmp_path):
     """Among all positives; other positives of the same anchor, and equal texts, do not compete."""
-    rows = [{"left": one, "right": other} for one, other in zip(ANCHORS, POSITIVES, strict=True)]
+    pairs = list(zip(ANCHORS, POSITIVES, strict=True))
+    rows = [{"query": anchor, "answer": positive} for anchor, positive in pairs]
     (tmp_path / "dev.jsonl").write_text(in_jsonl(*rows))
     (tmp_path / "rows.jsonl").write_text(in_jsonl(*({"text": text} for text in ANCHORS)))
-    fields = ["--field=text_a=left", "--field=text_b=right"]
+    fields = ["--field=text_a=query", "--field=text_b=answer"]
     row = train("--dev", "dev.jsonl", *fields, "--lr", 0.01, rows="rows.jsonl").rows[0]
     cosines = cosines_of(sentkit, [*ANCHORS, *POSITIVES])
-    pairs = list(zip(ANCHORS, POSITIVES, strict=True))
     total = 0.0
     for n, (anchor, positive) in enumerate(pairs):
-        others = [m for m, (a, p) in enumerate(pairs) if a != anchor and p != positive]
-        rank = 1 + sum(cosines[n][10 + m] >= cosines[n][10 + n] - 1e-6 for m in others)
+        competing = [m for m, (a, p) in enumerate(pairs) if a != anchor and p != positive]
+        rank = 1 + sum(cosines[n][10 + m] >= cosines[n][10 + n] - 1e-6 for m in competing)
         total += 1 / rank if rank <= 10 else 0
 
     assert 20 < row["dev"] < 100
@@ -272,23 +271,23 @@ def test_pairs_without_scores_have_the_mrr_of_their_positives(train, sentkit, tm
 
 
 def test_triplets_have_the_share_of_closer_positives(train, sentkit, tmp_path):
-    names, negatives = ("anchor", "positive", "negative"), POSITIVES[3:] + POSITIVES[:3]
+    negatives = POSITIVES[3:] + POSITIVES[:3]
     rows = [
-        dict(zip(names, row, strict=True))
-        for row in zip(ANCHORS, POSITIVES, negatives, strict=True)
+        {"anchor": anchor, "positive": positive, "negative": negative}
+        for anchor, positive, negative in zip(ANCHORS, POSITIVES, negatives, strict=True)
     ]
     (tmp_path / "dev.jsonl").write_text(in_jsonl(*rows))
     row = train("--dev", "dev.jsonl", "--lr", 0.01).rows[0]
     cosines = cosines_of(sentkit, [*ANCHORS, *POSITIVES, *negatives])
-    made, hits = record_of(), np.array([cosines[n][10 + n] > cosines[n][20 + n] for n in range(10)])
+    is_closer = np.array([cosines[n][10 + n] > cosines[n][20 + n] for n in range(10)])
+    record = record_of()
 
-    assert 0 < hits.sum() < 10
-    assert row["dev"] == pytest.approx(10 * hits.sum())
+    assert 0 < is_closer.sum() < 10
+    assert row["dev"] == pytest.approx(10 * is_closer.sum())
     drawn = np.random.Generator(np.random.Philox(0)).integers(0, 10, size=(50, 10))
-    assert made["metric"] == "accuracy of triplets"
-    assert made["dev_ci95"] == pytest.approx(
-        np.percentile(100 * hits[drawn].mean(axis=1), [2.5, 97.5])
-    )
+    interval = np.percentile(100 * is_closer[drawn].mean(axis=1), [2.5, 97.5])
+    assert record["metric"] == "accuracy of triplets"
+    assert record["dev_ci95"] == pytest.approx(interval)
 
 
 def test_the_interval_of_dev_is_that_of_score(train, sentkit, tmp_path, monkeypatch):
@@ -301,7 +300,7 @@ def test_the_interval_of_dev_is_that_of_score(train, sentkit, tmp_path, monkeypa
     row = train("--dev", "dev.jsonl", "--lr", 0.01).rows[0]
     pairs = sentkit("encode", "dev.jsonl", "-m", "out", "--precision", "fp32", "-q").out
     [expected] = sentkit("score", "--gold", "score", stdin=pairs).rows
-    made = record_of()
+    record = record_of()
 
     assert row["dev"] == pytest.approx(expected["spearman"], abs=1e-4)
-    assert made["dev_ci95"] == pytest.approx(expected["spearman_ci95"], abs=1e-4)
+    assert record["dev_ci95"] == pytest.approx(expected["spearman_ci95"], abs=1e-4)

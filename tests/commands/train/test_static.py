@@ -2,7 +2,7 @@
 
 import pytest
 
-from support import in_jsonl
+from support import write_rows
 
 TEXTS = [
     "the cat sat",
@@ -17,14 +17,14 @@ TEXTS = [
 
 
 def test_dev_scores_are_those_of_encode(train, sentkit, model2vec, tmp_path):
-    rows, pairs, base = tmp_path / "rows.jsonl", tmp_path / "pairs.jsonl", model2vec(normalize=True)
-    rows.write_text(
-        in_jsonl(*({"text": text, "embedding": [n, 1, n % 3]} for n, text in enumerate(TEXTS)))
-    )
+    base = model2vec(normalize=True)
+    rows = [{"text": text, "embedding": [n, 1, n % 3]} for n, text in enumerate(TEXTS)]
     texts = enumerate(zip(TEXTS[:4], TEXTS[4:], strict=True))
-    pairs.write_text(in_jsonl(*({"text_a": a, "text_b": b, "score": n} for n, (a, b) in texts)))
+    scored_pairs = [{"text_a": a, "text_b": b, "score": n} for n, (a, b) in texts]
+    write_rows(tmp_path, {"rows": rows, "pairs": scored_pairs})
+    pairs = tmp_path / "pairs.jsonl"
     flags = ("--epochs", 5, "--lr", 0.1, "--dev", pairs, "--set", "final=last")
-    [result] = train(*flags, method="distill", rows=rows, model=base).rows
+    [result] = train(*flags, method="distill", rows="rows.jsonl", model=base).rows
     scores = []
     for name in (base, "out"):
         encoded = sentkit("encode", "-q", "-m", name, pairs).out

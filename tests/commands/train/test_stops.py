@@ -13,15 +13,17 @@ from commands.train.records import log_of, record_of
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.methods.rank_encoder import RankEncoder
 from sentkit.training.methods.simcse import SimCSE
-from support import contents, without_command
+from support import ROOT, contents, without_command
 
 
 def test_a_resumed_run_uses_its_number_of_threads_for_the_rank_corpus(train, monkeypatch):
     """The vectors of the corpus are not in the state. Their last bits depend on the threads."""
-    used, encode, step = [], RankEncoder.guide_vectors, Trainer._step
+    thread_counts = []
+    encode = RankEncoder.guide_vectors
+    step = Trainer._step
 
     def recording(self, batch):
-        used.append(torch.get_num_threads())
+        thread_counts.append(torch.get_num_threads())
         return encode(self, batch)
 
     def stopping(self):
@@ -33,12 +35,12 @@ def test_a_resumed_run_uses_its_number_of_threads_for_the_rank_corpus(train, mon
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "_step", stopping)
         stopped = train("--set", "rank_corpus=4", "--threads", 3, **flags)
-    first = len(used)
-    done = train("--set", "rank_corpus=4", "--resume", **flags)
+    calls_before_the_stop = len(thread_counts)
+    result = train("--set", "rank_corpus=4", "--resume", **flags)
 
-    assert (stopped.code, done.code) == (75, 0)
-    assert set(used) == {3}
-    assert len(used) > first > 1
+    assert (stopped.code, result.code) == (75, 0)
+    assert set(thread_counts) == {3}
+    assert len(thread_counts) > calls_before_the_stop > 1
 
 
 def test_a_stopped_run_that_replaces_a_checkpoint_can_be_resumed(train, tmp_path, stop_at):
@@ -51,17 +53,18 @@ def test_a_stopped_run_that_replaces_a_checkpoint_can_be_resumed(train, tmp_path
     train("--lr", 0.01, output="whole")
     with stop_at(2):
         train(*flags, "-f")
-    refused, other = train(*flags, "--resume"), train("--lr", 0.02, "-f", "--resume")
-    kept = contents(tmp_path / "out")
+    refused = train(*flags, "--resume")
+    other = train("--lr", 0.02, "-f", "--resume")
+    after_refusals = contents(tmp_path / "out")
     resumed = train(*flags, "-f", "--resume")
-    again = train(*flags, "-f", "--resume")
+    finished = train(*flags, "-f", "--resume")
 
     assert (refused.code, other.code) == (65, 65)
     assert "out: belongs to a different run: lr (0.01, was 3e-05)" in refused.err
     assert "out.part: belongs to a different run: lr (0.02, was 0.01)" in other.err
     assert "start over with -f and without --resume" in other.err
-    assert kept == old
-    assert (resumed.code, again.code, again.err) == (0, 0, "")
+    assert after_refusals == old
+    assert (resumed.code, finished.code, finished.err) == (0, 0, "")
     assert without_command(tmp_path / "out") == without_command(tmp_path / "whole")
     assert len(log_of()) == 3
 
@@ -74,9 +77,9 @@ def test_a_full_disk_at_the_end_keeps_the_state(train, monkeypatch, tmp_path):
 
     with monkeypatch.context() as patch:
         patch.setattr("sentkit.training.runs.checkpoint.write_folder", full)
-        done = train()
+        result = train()
 
-    assert (done.code, done.told) == (74, ["sentkit train: out: no space left on device"])
+    assert (result.code, result.told) == (74, ["sentkit train: out: no space left on device"])
     assert [path.name for path in (tmp_path / "out.part").glob("*.pt")] == ["state-3.pt"]
     assert train("--resume").code == 0
     assert len(log_of()) == 3
@@ -99,30 +102,16 @@ runpy.run_module("sentkit", run_name="__main__", alter_sys=True)
 @pytest.mark.parametrize(("module", "codes"), [("typer", (143, -signal.SIGTERM)), ("torch", (75,))])
 def test_a_signal_during_an_import_is_not_lost(tmp_path, tiny, texts, module, codes):
     """75 once the handlers are set, 143 before; never a whole run or a traceback."""
-    run = (
-        sys.executable,
-        "-c",
-        SIGNALLED,
-        "train",
-        "simcse",
-        str(texts),
-        "-m",
-        str(tiny),
-        "-o",
-        "out",
-    )
-    environment = {**os.environ, "SIGNAL_AT": module, "PYTHONPATH": str(Path(__file__).parents[3])}
-    done = subprocess.run(
-        [*run, "--epochs", "100000"],
-        cwd=tmp_path,
-        env=environment,
-        check=False,
-        capture_output=True,
+    train = ["train", "simcse", texts, "-m", tiny, "-o", "out", "--epochs", "100000"]
+    command = [sys.executable, "-c", SIGNALLED, *train]
+    environment = {**os.environ, "SIGNAL_AT": module, "PYTHONPATH": str(ROOT)}
+    completed = subprocess.run(
+        command, cwd=tmp_path, env=environment, check=False, capture_output=True
     )
 
-    assert done.returncode in codes, done.stderr
-    assert b"bug" not in done.stderr
-    assert b"Traceback" not in done.stderr
+    assert completed.returncode in codes, completed.stderr
+    assert b"bug" not in completed.stderr
+    assert b"Traceback" not in completed.stderr
 
 
 def test_the_chunks_that_auto_has_chosen_are_recorded(train, monkeypatch):
@@ -158,12 +147,12 @@ def test_the_precision_that_auto_chooses_is_recorded_and_needed_by_resume(
         train(output="half")
     resumed = train(*flags)
     monkeypatch.setattr(has_bf16, lambda device: True)
-    again = train(*flags, "--set", "precision=fp32")
+    finished = train(*flags, "--set", "precision=fp32")
 
     assert refused.told[0].endswith(
         "out.part: belongs to a different run: precision (bf16, was fp32)"
     )
-    assert (resumed.code, again.code) == (0, 0)
+    assert (resumed.code, finished.code) == (0, 0)
     records = [record_of(name) for name in ("out", "half")]
-    assert [each["run"]["precision"] for each in records] == ["fp32", "bf16"]
-    assert [each["made_with"]["precision"] for each in records] == ["fp32", "bf16"]
+    assert [record["run"]["precision"] for record in records] == ["fp32", "bf16"]
+    assert [record["made_with"]["precision"] for record in records] == ["fp32", "bf16"]

@@ -23,37 +23,33 @@ def test_every_combination_has_the_runs_of_its_seeds(
     train, tmp_path, dev, tiny, texts, on_terminal
 ):
     """Each with the bytes of a run alone. The table has mean and deviation, and names the best."""
-    done = train(*GRID, "--dev", dev, output="grid")
+    result = train(*GRID, "--dev", dev, output="grid")
     single = ("--set", "lr=3e-2", "--set", "temperature=0.5", "--seed", 1, "--dev", dev)
     train(*single, output="alone")
-    made = [[record_of(f"grid/{name}/seed-{seed}") for seed in (0, 1)] for name in NAMES]
-    means = [(one["dev"] + other["dev"]) / 2 for one, other in made]
+    pairs = [[record_of(f"grid/{name}/seed-{seed}") for seed in (0, 1)] for name in NAMES]
+    means = [(seed_0["dev"] + seed_1["dev"]) / 2 for seed_0, seed_1 in pairs]
+    in_grid = without_command(tmp_path / "grid" / NAMES[3] / "seed-1")
 
-    assert (done.code, done.err) == (0, "")
-    assert without_command(tmp_path / "grid" / NAMES[3] / "seed-1") == without_command(
-        tmp_path / "alone"
-    )
+    assert (result.code, result.err) == (0, "")
+    assert in_grid == without_command(tmp_path / "alone")
     assert sorted(path.name for path in (tmp_path / "grid").iterdir()) == NAMES
-    assert [row["checkpoint"] for row in done.rows] == [f"grid/{name}" for name in NAMES]
-    assert [(row["lr"], row["temperature"]) for row in done.rows] == [
+    assert [row["checkpoint"] for row in result.rows] == [f"grid/{name}" for name in NAMES]
+    assert [(row["lr"], row["temperature"]) for row in result.rows] == [
         (0.01, 0.05),
         (0.01, 0.5),
         (0.03, 0.05),
         (0.03, 0.5),
     ]
-    for row, (one, other), mean in zip(done.rows, made, means, strict=True):
-        assert (row["method"], row["seeds"], row["step"]) == (
-            "simcse",
-            [0, 1],
-            [one["step"], other["step"]],
-        )
-        assert row["dev_by_seed"] == pytest.approx([one["dev"], other["dev"]])
+    for row, (seed_0, seed_1), mean in zip(result.rows, pairs, means, strict=True):
+        assert (row["method"], row["seeds"]) == ("simcse", [0, 1])
+        assert row["step"] == [seed_0["step"], seed_1["step"]]
+        assert row["dev_by_seed"] == pytest.approx([seed_0["dev"], seed_1["dev"]])
         assert row["dev"] == pytest.approx(mean)
-        assert row["dev_sd"] == pytest.approx(abs(one["dev"] - other["dev"]) / 2**0.5)
+        assert row["dev_sd"] == pytest.approx(abs(seed_0["dev"] - seed_1["dev"]) / 2**0.5)
         assert row["best"] == (mean == max(means))
     quick = ("--batch", 3, "-q", "--threads", 1, "-m", tiny, "-o", "grid")
     lines = on_terminal("train", "simcse", texts, *quick, *GRID, "--dev", dev)
-    scores = [f"{row['dev']:.2f} ({row['dev_sd']:.2f})" for row in done.rows]
+    scores = [f"{row['dev']:.2f} ({row['dev_sd']:.2f})" for row in result.rows]
     best = means.index(max(means))
     assert lines[0].split() == ["lr", "temperature", "seeds", "step", "dev"]
     assert [" ".join(line.split()[:3]) for line in lines[1:5]] == [
@@ -63,8 +59,9 @@ def test_every_combination_has_the_runs_of_its_seeds(
         "3e-2 0.5 2",
     ]
     assert all(line.endswith(score) for line, score in zip(lines[1:5], scores, strict=True))
-    said = f"best on dev: grid/{NAMES[best]}, {scores[best]}, before {made[0][0]['dev_before']:.2f}"
-    assert lines[5:] == ["(a): standard deviation", said]
+    before = pairs[0][0]["dev_before"]
+    best_line = f"best on dev: grid/{NAMES[best]}, {scores[best]}, before {before:.2f}"
+    assert lines[5:] == ["(a): standard deviation", best_line]
     assert max(map(len, lines)) <= 80
 
 
@@ -85,11 +82,11 @@ def test_runs_that_exist_are_kept_and_others_are_added(train, tmp_path, dev):
     """Also with fewer seeds before; a folder of other settings or rows is an error."""
     train("--set", "lr=1e-2,2e-2", "--dev", dev, output="grid")
     before = (tmp_path / "grid/lr=2e-2/seed-0/sentkit.json").stat().st_mtime_ns
-    again = train("--set", "lr=2e-2,3e-2", "--dev", dev, "--seed", "0,1", output="grid")
+    extended = train("--set", "lr=2e-2,3e-2", "--dev", dev, "--seed", "0,1", output="grid")
     other = train("--set", "lr=2e-2,3e-2", "--dev", dev, "--epochs", 2, output="grid")
 
-    assert again.code == 0
-    assert [row["seeds"] for row in again.rows] == [[0, 1], [0, 1]]
+    assert extended.code == 0
+    assert [row["seeds"] for row in extended.rows] == [[0, 1], [0, 1]]
     assert (tmp_path / "grid/lr=2e-2/seed-0/sentkit.json").stat().st_mtime_ns == before
     assert sorted(path.parent.name for path in tmp_path.glob("grid/*/seed-0")) == [
         "lr=1e-2",
@@ -108,17 +105,19 @@ def test_a_stopped_sweep_continues(train, tmp_path, dev, monkeypatch):
     """
     flags = ("--set", "lr=1e-2,3e-2", "--seed", "0,1", "--dev", dev, "--save-every", 1)
     train(*flags, output="whole")
-    original, runs = Trainer.train, []
+    original_train = Trainer.train
+    runs = []
 
     def stop_third(trainer):
-        runs.append(original(trainer))
+        runs.append(original_train(trainer))
         if len(runs) == 3:
             raise Stopped("stopped")
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "train", stop_third)
         stopped = train(*flags)
-    fresh, resumed = train(*flags), train(*flags, "--resume")
+    fresh = train(*flags)
+    resumed = train(*flags, "--resume")
 
     assert (stopped.code, fresh.code, resumed.code) == (75, 73, 0)
     assert fresh.told[0] == "sentkit train: out/lr=3e-2/seed-0.part: contains an unfinished run"
@@ -132,19 +131,10 @@ def test_a_stopped_sweep_continues(train, tmp_path, dev, monkeypatch):
 
 def test_the_list_has_a_command_for_each_run(train, sentkit, tmp_path, dev):
     """The commands make the runs of the sweep, which then prints its table."""
-    flags = (
-        "--set",
-        "max_length=16",
-        "--set",
-        "lr=1e-2,3e-2",
-        "--seed",
-        "0,1",
-        "--dev",
-        dev,
-        "--resume",
-    )
-    listed = train(*flags, "--list", output="grid")
-    commands = list(map(shlex.split, listed.out.decode().splitlines()))
+    settings = ("--set", "max_length=16", "--set", "lr=1e-2,3e-2")
+    flags = (*settings, "--seed", "0,1", "--dev", dev, "--resume")
+    listed = train(*flags, "--list", output="grid").out.decode()
+    commands = [shlex.split(line) for line in listed.splitlines()]
     outputs = [words[words.index("-o") + 1] for words in commands]
 
     assert outputs == [f"grid/lr={lr}/seed-{seed}" for lr in ("1e-2", "3e-2") for seed in (0, 1)]
@@ -153,8 +143,8 @@ def test_the_list_has_a_command_for_each_run(train, sentkit, tmp_path, dev):
     for words in commands:
         assert sentkit(*words[1:]).code == 0
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("grid/*/*/sentkit.json")}
-    done = train(*flags, output="grid")
-    assert (len(before), len(done.rows), done.code) == (4, 2, 0)
+    result = train(*flags, output="grid")
+    assert (len(before), len(result.rows), result.code) == (4, 2, 0)
     assert {path: path.stat().st_mtime_ns for path in before} == before
     train(*flags, output="whole")
     assert without_command(tmp_path / "whole") == without_command(tmp_path / "grid")
@@ -167,11 +157,11 @@ def test_rows_are_read_again_for_settings_that_change_them(train, tmp_path, dev)
     rows = tmp_path / "rows.jsonl"
     rows.write_text(in_jsonl(*({"text": text} for text in [*TEXTS, TEXTS[0]]), {"text": 3}))
     flags = ("--set", "dedup=off,on", "--set", "lr=1e-2,3e-2", "--rejects", "bad.jsonl")
-    done = train(*flags, rows=rows)
-    counts = [record_of(f"{row['checkpoint']}/seed-0")["rows"] for row in done.rows]
+    result = train(*flags, rows=rows)
+    counts = [record_of(f"{row['checkpoint']}/seed-0")["rows"] for row in result.rows]
 
-    assert done.code == 0
-    assert [(row["dedup"], count) for row, count in zip(done.rows, counts, strict=True)] == [
+    assert result.code == 0
+    assert [(row["dedup"], count) for row, count in zip(result.rows, counts, strict=True)] == [
         (False, 10),
         (False, 10),
         (True, 9),
@@ -197,17 +187,17 @@ TEXTUAL = {  # settings of all methods whose values are texts of any form
 
 def test_a_comma_in_a_text_is_part_of_the_value():
     """In all settings but numbers, on and off, words with choices, and readouts."""
-    whole = set()
+    one_value = set()
     for name, listing in METHODS.items():
         kind = listing.load().Settings
-        for setting in (each.name for each in fields(kind)):
-            found = None
+        for field in fields(kind):
+            runs = None
             with contextlib.suppress(UsageError):  # of a list of words that are neither on nor off
-                found = combinations(kind, {setting: "1,2"})
-            if found == [{}]:
-                whole.add((name, setting) if setting == "readout" else setting)
+                runs = combinations(kind, {field.name: "1,2"})
+            if runs == [{}]:
+                one_value.add((name, "readout") if field.name == "readout" else field.name)
 
-    assert whole == {*TEXTUAL, ("defsent-plus", "readout")}
+    assert one_value == {*TEXTUAL, ("defsent-plus", "readout")}
 
 
 def test_combinations_are_in_the_order_of_the_command_line():

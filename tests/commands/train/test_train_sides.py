@@ -13,6 +13,10 @@ PROMPTS = {"anchor": "query: ", "positive": "the passage, ", "negative": ""}
 OF_PAIRS = {"a": "x ", "b": "y: "}
 
 
+def rows_of(fields, columns):
+    return [dict(zip(fields, texts, strict=True)) for texts in zip(*columns, strict=True)]
+
+
 @pytest.mark.parametrize(
     ("method", "prompts"),
     [
@@ -24,27 +28,25 @@ def test_the_weights_are_those_of_written_prompts(train, sentkit, method, prompt
     """Also the scores of --dev, which is of the same rows."""
     fields = [{"a": "text_a", "b": "text_b"}.get(side, side) for side in prompts]
     columns = [TEXTS[n:] + TEXTS[:n] for n in range(len(fields))]
-    longer = [
-        [prompt + text for text in own]
-        for prompt, own in zip(prompts.values(), columns, strict=True)
+    with_prompts = [
+        [prompt + text for text in column]
+        for prompt, column in zip(prompts.values(), columns, strict=True)
     ]
-    for name, each in (("plain", columns), ("written", longer)):
-        write_rows(
-            Path(), {name: [dict(zip(fields, row, strict=True)) for row in zip(*each, strict=True)]}
-        )
-    given = ",".join(f"{side}={prompt}" for side, prompt in prompts.items())
-    preset = ("--preset", "sup-roberta-base") if method == "promptbert" else ()
-    flags = ("--set", f"prompt={given}", "--dev", "plain.jsonl", *preset)
-    own = train(*flags, method=method, rows="plain.jsonl")
-    theirs = train(
-        "--dev", "written.jsonl", *preset, method=method, rows="written.jsonl", output="theirs"
+    write_rows(
+        Path(), {"plain": rows_of(fields, columns), "written": rows_of(fields, with_prompts)}
     )
+    value = ",".join(f"{side}={prompt}" for side, prompt in prompts.items())
+    preset = ("--preset", "sup-roberta-base") if method == "promptbert" else ()
+    flags = ("--set", f"prompt={value}", "--dev", "plain.jsonl", *preset)
+    by_setting = train(*flags, method=method, rows="plain.jsonl")
+    flags = ("--dev", "written.jsonl", *preset)
+    by_texts = train(*flags, method=method, rows="written.jsonl", output="by_texts")
 
-    assert (own.code, theirs.code) == (0, 0), own.err + theirs.err
+    assert (by_setting.code, by_texts.code) == (0, 0), by_setting.err + by_texts.err
     for name in ("model.safetensors", "steps.jsonl"):
-        assert Path("out", name).read_bytes() == Path("theirs", name).read_bytes()
+        assert Path("out", name).read_bytes() == Path("by_texts", name).read_bytes()
     record = record_of()
-    assert record["run"]["prompt"] == given
+    assert record["run"]["prompt"] == value
     first, second, *_ = prompts.values()
     assert (record["prompt"], record["prompts"]) == ("", {"query": first, "document": second})
-    assert f"--set 'prompt={given}'" in record["command"]
+    assert f"--set 'prompt={value}'" in record["command"]

@@ -165,13 +165,13 @@ def run(sentkit, tiny, texts, mine):
 
 
 def test_the_example_of_the_manual_is_short_and_trains_until_it_changes(run, mine, sentkit, texts):
-    done = run("--epochs", "2")
+    result = run("--epochs", "2")
     listed = sentkit("train", f"{mine}:Uniform", "--list").out.decode()
 
     assert len(mine.read_text().splitlines()) <= 42
-    assert done.code == 0, done.err
-    assert json.loads(done.out)["method"] == "mine.py:Uniform"
-    assert "declares none; it is the default of mine.py:Uniform\n" in done.err
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["method"] == "mine.py:Uniform"
+    assert "declares none; it is the default of mine.py:Uniform\n" in result.err
     assert "weight of the uniformity" in listed
     assert "--preset small" in listed
     assert record_of()["command"].startswith(f"sentkit train {mine}:Uniform {texts} ")
@@ -186,12 +186,12 @@ def test_the_checkpoint_has_the_file_and_its_digest(run, mine, sentkit):
     """The record runs no code, and a checkpoint is described without the file."""
     assert run().code == 0
     content = mine.read_bytes()
-    [given] = [given for given in record_of()["inputs"] if given["flag"] == "METHOD"]
+    [recorded] = [file for file in record_of()["inputs"] if file["flag"] == "METHOD"]
     mine.write_text("1 / 0\n")
     described = sentkit("inspect", "out")
 
     assert Path("out/mine.py").read_bytes() == content
-    assert given["sha256"] == hashlib.sha256(content).hexdigest()
+    assert recorded["sha256"] == hashlib.sha256(content).hexdigest()
     assert described.code == 0
     assert described.rows[0]["lineage"]["command"] == record_of()["command"]
 
@@ -204,23 +204,23 @@ def test_the_shortest_method_of_the_manual_trains(run, mine, sentkit):
         f"from __future__ import annotations; {HEAD}{SHORT}{SETTINGS.format(settings)}",
     ):
         mine.write_text(text)
-        done = run("--set", "readout=cls", "--set", "chunk=2", "-f", kind="Short")
-        listed = " ".join(sentkit("train", f"{mine}:Short", "--list").out.decode().split())
+        result = run("--set", "readout=cls", "--set", "chunk=2", "-f", kind="Short")
+        listed = sentkit("train", f"{mine}:Short", "--list").out.decode()
 
-        assert done.code == 0, done.err
-        assert json.loads(done.out)["readout"] == "cls"
-        assert "base: as the base declares, else mean [" in listed
+        assert result.code == 0, result.err
+        assert json.loads(result.out)["readout"] == "cls"
+        assert "base: as the base declares, else mean [" in " ".join(listed.split())
 
 
 @pytest.mark.parametrize(("old", "new", "line", "problem"), FAULTS)
 def test_a_faulty_file_or_hook_has_its_line(run, mine, old, new, line, problem):
     """Never 0 without a checkpoint, and never the report of a bug."""
     mine.write_text(HEAD[:-1] + ";" + SHORT.replace(old, new, 1))
-    done = run(kind="Short")
+    result = run(kind="Short")
 
-    assert (done.code, done.out) == (65, b""), done.err
-    assert f"sentkit train: {mine}:{'' if line is None else f'{line}:'} " in done.err
-    assert problem in done.err
+    assert (result.code, result.out) == (65, b""), result.err
+    assert f"sentkit train: {mine}:{'' if line is None else f'{line}:'} " in result.err
+    assert problem in result.err
     assert not mine.with_name("out").exists()
 
 
@@ -264,22 +264,22 @@ def test_a_file_without_its_class_is_refused_with_the_classes_of_the_file(
     sentkit, name, content, advice
 ):
     Path(name).write_text(content)
-    done = sentkit("train", name, "texts.txt", "-o", "out")
+    result = sentkit("train", name, "texts.txt", "-o", "out")
 
-    assert done.code == 2
-    assert done.told[0] == f'sentkit train: unknown method "{name}"'
-    assert done.told[1].startswith(f"  {advice}")
+    assert result.code == 2
+    assert result.told[0] == f'sentkit train: unknown method "{name}"'
+    assert result.told[1].startswith(f"  {advice}")
 
 
 def test_a_wrong_class_is_refused_with_the_classes_of_the_file(run, mine):
     mine.write_text(SHORT)
-    done = run(kind="Shrot")
+    result = run(kind="Shrot")
 
-    assert done.code == 2
-    assert done.told[1] == f"  {mine} has {mine}:Short"
+    assert result.code == 2
+    assert result.told[1] == f"  {mine} has {mine}:Short"
 
 
 def test_a_file_that_does_not_exist_is_named(sentkit):
-    done = sentkit("train", "absent.py", "texts.txt", "-o", "out")
+    result = sentkit("train", "absent.py", "texts.txt", "-o", "out")
 
-    assert (done.code, done.told) == (66, ["sentkit train: absent.py: no such file"])
+    assert (result.code, result.told) == (66, ["sentkit train: absent.py: no such file"])
