@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from sentkit.errors import UsageError
+from sentkit.flag_values import suggestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,23 @@ NAMED = {
     **{name: Readout(name, (), name) for name in WK},
     CONV: Readout(CONV, (-1,), CONV),
 }
+SYNONYMS = {  # names of other libraries and of papers -> our readout
+    "avg": "mean",
+    "average": "mean",
+    "mean-pooling": "mean",
+    "mean-tokens": "mean",
+    "max-pooling": "max",
+    "max-tokens": "max",
+    "cls-token": "cls",
+    "cls-before-pooler": "cls",
+    "avg-top2": "mean-last2",
+    "avg-first-last": "mean-first-last",
+    "first-last-avg": "mean-first-last",
+    "mean-sqrt-len": "mean-sqrt",
+    "weightedmean": "weighted-mean",
+    "last-token": "last",
+    "eos": "last",
+}
 ANY = "|".join(PLAIN)
 SUMS = "|".join(name for name, plain in PLAIN.items() if plain.linear)
 EVERY = re.compile(rf"L([0-9]{{1,4}}|\*):({ANY}|all)")  # "*" and "all" are several readouts
@@ -123,7 +141,11 @@ def parse_readout(name: str) -> Readout:
         return Readout(name, (-1,), name)
     match = LAYERS.fullmatch(with_reduction(name))
     if match is None:
-        raise UsageError(f'unknown readout "{name}"', advice=f"available: {GRAMMAR}")
+        advice = f"available: {GRAMMAR}"
+        nearest = suggestion(name, NAMED, SYNONYMS)
+        if not nearest.startswith("available"):
+            advice = f"{nearest} {advice}"
+        raise UsageError(f'unknown readout "{name}"', advice=advice)
     layer_names, reduction = [group for group in match.groups() if group]  # of one of the two forms
     layers = tuple(dict.fromkeys(int(layer_name[1:]) for layer_name in layer_names.split("+")))
     if reduction in WK:
