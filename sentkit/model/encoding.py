@@ -38,6 +38,8 @@ WIDE_GROUP = 128  # rows, for vectors with tens of thousands of numbers
 MAX_GROUP_CHARACTERS = 8_000_000  # limits memory if rows are very long
 BUDGETS = {"cpu": 4096, "cuda": 65536}  # tokens in a batch
 AHEAD = 2  # groups
+# Share of the tokens of all texts: a symbol in some texts of a collection is below it.
+NOTABLE_UNKNOWN = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,8 @@ class Tally:
     unknown: int = 0  # words or tokens without a vector
     empty: int = 0  # texts or windows without tokens
     only_unknown: int = 0  # texts or windows that have only unknown tokens
+    some_unknown: int = 0  # texts or windows that have unknown tokens and other ones
+    unknown_tokens: int = 0  # of these
     reused: int = 0  # rows with only old vectors
     encoded: int = 0  # tokens of texts without an old vector
     seconds: float = 0.0  # in which the model encoded groups
@@ -236,6 +240,31 @@ class Tally:
             tokens.vectors == 1, unknown_windows == window_count, unknown_windows
         )
 
+        # Unknown tokens of texts, or of windows with vectors of their own, that have other tokens.
+        unknown_ids = tokens.column(
+            zeros if tokens.unknown_ids is None else tokens.unknown_ids,
+            lambda windows: sum(window.unknown_ids for window in windows.others),
+        )
+        ids_beside_others = zeros
+        if tokens.unknown_ids is not None:
+            ids_beside_others = np.where(tokens.only_unknown, 0, tokens.unknown_ids)
+        unknown_ids_of_windows = tokens.column(
+            ids_beside_others,
+            lambda windows: sum(
+                window.unknown_ids for window in windows.others if not window.only_unknown
+            ),
+        )
+        windows_with_unknown = tokens.column(
+            (ids_beside_others > 0).astype(np.int64),
+            lambda windows: sum(
+                window.unknown_ids > 0 and not window.only_unknown for window in windows.others
+            ),
+        )
+        unknown_tokens = np.where(
+            tokens.vectors == 1, np.where(only_unknown, 0, unknown_ids), unknown_ids_of_windows
+        )
+        some_unknown = np.where(tokens.vectors == 1, unknown_tokens > 0, windows_with_unknown)
+
         # Sums over the texts of all rows, (n, k).
         sizes = tokens.sizes[index]
         is_new = ~np.isin(index, list(group.old))
@@ -256,6 +285,8 @@ class Tally:
         self.unknown += int(unknown[index].sum())
         self.empty += int(empty[index].sum())
         self.only_unknown += int(only_unknown[index].sum())
+        self.some_unknown += int(some_unknown[index].sum())
+        self.unknown_tokens += int(unknown_tokens[index].sum())
         self.seconds += group.seconds
         return added
 
@@ -274,16 +305,24 @@ class Tally:
         return [f"{self.empty:,} of {self.texts:,} texts {problem}: their vectors are zero"]
 
     def without_words(self, unknown_token: str) -> list[str]:
-        """Return the message about texts whose words the tokenizer does not know, if there
-        are any.
+        """Return the messages about texts whose words the tokenizer does not know, if there are
+        any, and about those with some such words, if they are many.
         """
-        if not self.only_unknown:
-            return []
-        count = (
-            f"{self.only_unknown:,} of {self.texts:,} texts have only unknown tokens "
-            f"({unknown_token})"
-        )
-        return [f"{count}: their vectors do not depend on the words; use a model of their language"]
+        messages: list[str] = []
+        if self.only_unknown:
+            count = f"{self.only_unknown:,} of {self.texts:,} texts have only unknown tokens"
+            messages.append(
+                f"{count} ({unknown_token}): their vectors do not depend on the words; use a model "
+                f"of their language"
+            )
+        if self.unknown_tokens >= NOTABLE_UNKNOWN * max(self.tokens, 1):
+            count = f"{self.some_unknown:,} of {self.texts:,} texts have unknown tokens"
+            share = 100 * self.unknown_tokens / self.tokens
+            messages.append(
+                f"{count} ({unknown_token}) beside others, {share:.1f} % of all tokens: their "
+                f"vectors do not depend on these words"
+            )
+        return messages
 
     def scale(self, factor: float) -> None:
         """Multiply all counts."""
