@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from sentkit.metrics.clusters import Silhouette, agreeing, agreement, keywords, measures
+from sentkit.metrics.clusters import (
+    Silhouette,
+    agreeing,
+    agreement,
+    keywords,
+    measures,
+    rows_with_keyword,
+)
 
 
 def test_accuracy_is_that_of_the_best_of_all_matchings():
@@ -131,3 +138,11 @@ def test_a_cluster_without_words_has_no_keywords():
 def test_words_of_any_script_are_whole():
     """Vowel signs of Devanagari, and an accent as a separate character."""
     assert keywords([(0, "हिन्दी भाषा cafe\u0301")], 1, 5) == [sorted(["हिन्दी", "भाषा", "café"])]
+
+
+def test_rows_with_a_keyword_of_their_cluster_are_counted():
+    """Each row once; noise and the keywords of other clusters do not count."""
+    texts = [(0, "A cat, a cat"), (0, "a dog"), (0, "rain"), (1, "cat"), (-1, "cat"), (1, "")]
+
+    assert rows_with_keyword(texts, [["cat", "dog"], ["rain"]]) == [2, 0]
+    assert rows_with_keyword([], [[], []]) == [0, 0]

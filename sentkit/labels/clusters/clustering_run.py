@@ -40,7 +40,15 @@ from sentkit.labels.clusters.clustering import (
     spans,
 )
 from sentkit.labels.clusters.points import Points, read_points
-from sentkit.metrics.clusters import MEASURES, Silhouette, agreeing, agreement, keywords, measures
+from sentkit.metrics.clusters import (
+    MEASURES,
+    Silhouette,
+    agreeing,
+    agreement,
+    keywords,
+    measures,
+    rows_with_keyword,
+)
 from sentkit.metrics.neighbours.corpus import Lines, left_out
 from sentkit.transforms.steps import Step
 
@@ -233,7 +241,8 @@ def descriptions(
     central_rows = [rows[:nearest].tolist() for rows in rows_of_clusters]
     described_rows = {index for rows in central_rows for index in rows}
 
-    # One pass over the rows gives the words of the clusters and the records of the central rows.
+    # The first pass over the rows gives the words of the clusters and the records of the central
+    # rows.
     text_fields = [common_fields(inputs).get(name, name) for name in ("text", "entry")]
     row_records: dict[int, Record] = {}
 
@@ -250,11 +259,13 @@ def descriptions(
                 yield label, text
 
     keywords_of_clusters = keywords(texts(), len(clustering.centres), count)
+    covered_rows = rows_with_keyword(texts(), keywords_of_clusters)
     for label, size in enumerate(clustering.sizes.tolist()):
         yield {
             "cluster": label,
             "size": size,
             "keywords": keywords_of_clusters[label],
+            "with_keyword": covered_rows[label],
             "nearest": [row_records[index] for index in central_rows[label]],
         }
 
@@ -451,6 +462,7 @@ def mean_if_known(values: Sequence[float | None]) -> float | None:
     return statistics.fmean(numbers)
 
 
+CLASS_LINES = 5  # of a description in a table
 COLUMN_OF = {"acc": "ACC", "nmi": "NMI", "ari": "ARI", "ami": "AMI", "inertia": "inertia"}
 
 
@@ -484,23 +496,25 @@ def count_line(record: Record) -> dict[str, str]:
 
 
 def description_lines(record: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The rows of one cluster: one for each of its nearest rows, with a share of its keywords and
-    classes.
+    """The rows of one cluster: one for each of its largest classes and nearest rows, with a share
+    of its keywords.
     """
     nearest = [row.get("text", f"row {row['row']}") for row in record["nearest"]]
-    classes = [f"{name} {count}" for name, count in record.get("classes", {}).items()]
-    count = max(1, len(nearest))
-    columns = {
-        "cluster": [str(record["cluster"])],
-        "size": [str(record["size"])],
-        "classes": [", ".join(classes[share]) for share in shares(len(classes), count)],
-        "keywords": [
-            " ".join(record["keywords"][share]) for share in shares(len(record["keywords"]), count)
-        ],
-        "nearest": nearest,
-    }
-    if "classes" not in record:
-        del columns["classes"]
+    classes = list(record.get("classes", {}).items())  # the largest first
+    if len(classes) > CLASS_LINES:
+        others = classes[CLASS_LINES - 1 :]
+        rows_of_others = sum(count for _, count in others)
+        classes = [*classes[: CLASS_LINES - 1], (f"{len(others)} others", rows_of_others)]
+    count = max(1, len(nearest), len(classes))
+    columns = {"cluster": [str(record["cluster"])], "size": [str(record["size"])]}
+    if "classes" in record:
+        columns["class"] = [name for name, _ in classes]
+        columns["rows"] = [str(rows) for _, rows in classes]
+    columns["keywords"] = [
+        " ".join(record["keywords"][share]) for share in shares(len(record["keywords"]), count)
+    ]
+    columns["covered"] = [f"{100 * record['with_keyword'] / record['size']:.0f} %"]
+    columns["nearest"] = nearest
     lines = zip_longest(*columns.values(), fillvalue="")
     return [dict(zip(columns, cells, strict=True)) for cells in lines]
 
