@@ -241,12 +241,12 @@ class Encoder:
         values, advice = OF_SENTENCE_TRANSFORMERS[name]
         is_accepted = any(value is accepted for accepted in values)
         if name == "normalize_embeddings":
-            is_accepted = value is self.normalizes
+            is_accepted = value is self._normalizes
         if not is_accepted:
             raise TypeError(f"encode has no {name}={value!r:.40}: {advice}")
 
     @property
-    def normalizes(self) -> bool:
+    def _normalizes(self) -> bool:
         """Whether the vectors have length 1, by `normalize` or by the model."""
         return any(isinstance(step, Normalize) for step in self.loaded.steps[-1:])
 

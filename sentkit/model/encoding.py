@@ -246,7 +246,7 @@ class Tally:
             lambda windows: sum(window.unknown_ids for window in windows.others),
         )
         ids_beside_others = zeros
-        if tokens.unknown_ids is not None:
+        if tokens.unknown_ids is not None and tokens.only_unknown is not None:
             ids_beside_others = np.where(tokens.only_unknown, 0, tokens.unknown_ids)
         unknown_ids_of_windows = tokens.column(
             ids_beside_others,
