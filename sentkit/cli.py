@@ -397,7 +397,11 @@ def usage_error(error: Any, arguments: list[str]) -> int:
     elif context is not None and reads_rows(context.command):
         unknown_flag = getattr(error, "option_name", "")
         pipe = advice_of_cat(command, arguments, unknown_flag)
-        setting = setting_of_training(unknown_flag) if command == "train" else None
+        setting = None
+        if command == "train":
+            from sentkit.commands.train import setting_of_flag
+
+            setting = setting_of_flag(unknown_flag)
         if setting is not None:
             message = f"no such option: {unknown_flag}"
             advice = f"it is a setting: --set {setting}=VALUE; see: sentkit train METHOD --list"
@@ -406,19 +410,6 @@ def usage_error(error: Any, arguments: list[str]) -> int:
             advice = f"sentkit cat has it: {pipe}"
     Console(command).error(message, advice)
     return int(getattr(error, "exit_code", 2))
-
-
-def setting_of_training(flag: str) -> str | None:
-    """The setting of a method that is meant by a flag such as --steps or --max-steps."""
-    from sentkit.training.catalogue import METHODS, names_of
-    from sentkit.training.settings import SYNONYMS
-
-    name = flag.lstrip("-").replace("-", "_")
-    if not any(name in names_of(method)[0] for method in METHODS):
-        name = SYNONYMS.get(name, "")
-    if not name or name.startswith("-"):
-        return None
-    return name
 
 
 def reads_rows(command: Any) -> bool:

@@ -22,7 +22,6 @@ from sentkit.model.query_encoder import encode_list, prepare_list
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.tokens import TextTokenizer, WindowOptions
 from sentkit.process import check_threads, threads_of_environment
-from sentkit.transforms.steps import Normalize
 
 DEVICE = re.compile(r"cpu|auto(:\d{1,4})?|cuda(:\d{1,2})?")
 PRECISIONS = ("auto", "fp32", "bf16", "int8")
@@ -248,7 +247,7 @@ class Encoder:
     @property
     def _normalizes(self) -> bool:
         """Whether the vectors have length 1, by `normalize` or by the model."""
-        return any(isinstance(step, Normalize) for step in self.loaded.steps[-1:])
+        return any(step.suffix == "/n" for step in self.loaded.steps[-1:])
 
     def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         encoder = self.loaded

@@ -385,3 +385,16 @@ def print_methods() -> None:
             paper = listing.cite and f"arXiv {listing.cite}"
             rows.append((name.ljust(name_width), listing.summary.ljust(summary_width), paper))
         print_table(columns, rows, texts=columns, wrap=True)
+
+
+def setting_of_flag(flag: str) -> str | None:
+    """The setting of a method that is meant by a flag such as --steps or --max-steps."""
+    from sentkit.training.catalogue import METHODS, names_of
+    from sentkit.training.settings import SYNONYMS
+
+    name = flag.lstrip("-").replace("-", "_")
+    if not any(name in names_of(method)[0] for method in METHODS):
+        name = SYNONYMS.get(name, "")
+    if not name or name.startswith("-"):
+        return None
+    return name

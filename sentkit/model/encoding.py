@@ -38,8 +38,7 @@ WIDE_GROUP = 128  # rows, for vectors with tens of thousands of numbers
 MAX_GROUP_CHARACTERS = 8_000_000  # limits memory if rows are very long
 BUDGETS = {"cpu": 4096, "cuda": 65536}  # tokens in a batch
 AHEAD = 2  # groups
-# Share of the tokens of all texts: a symbol in some texts of a collection is below it.
-NOTABLE_UNKNOWN = 0.01
+NOTABLE_UNKNOWN = 0.01  # of all tokens; a symbol in some texts of a collection is below it
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,30 +239,7 @@ class Tally:
             tokens.vectors == 1, unknown_windows == window_count, unknown_windows
         )
 
-        # Unknown tokens of texts, or of windows with vectors of their own, that have other tokens.
-        unknown_ids = tokens.column(
-            zeros if tokens.unknown_ids is None else tokens.unknown_ids,
-            lambda windows: sum(window.unknown_ids for window in windows.others),
-        )
-        ids_beside_others = zeros
-        if tokens.unknown_ids is not None and tokens.only_unknown is not None:
-            ids_beside_others = np.where(tokens.only_unknown, 0, tokens.unknown_ids)
-        unknown_ids_of_windows = tokens.column(
-            ids_beside_others,
-            lambda windows: sum(
-                window.unknown_ids for window in windows.others if not window.only_unknown
-            ),
-        )
-        windows_with_unknown = tokens.column(
-            (ids_beside_others > 0).astype(np.int64),
-            lambda windows: sum(
-                window.unknown_ids > 0 and not window.only_unknown for window in windows.others
-            ),
-        )
-        unknown_tokens = np.where(
-            tokens.vectors == 1, np.where(only_unknown, 0, unknown_ids), unknown_ids_of_windows
-        )
-        some_unknown = np.where(tokens.vectors == 1, unknown_tokens > 0, windows_with_unknown)
+        some_unknown, unknown_tokens = tokens.unknown_beside_others()
 
         # Sums over the texts of all rows, (n, k).
         sizes = tokens.sizes[index]
@@ -317,11 +293,9 @@ class Tally:
             )
         if self.unknown_tokens >= NOTABLE_UNKNOWN * max(self.tokens, 1):
             count = f"{self.some_unknown:,} of {self.texts:,} texts have unknown tokens"
-            share = 100 * self.unknown_tokens / self.tokens
-            messages.append(
-                f"{count} ({unknown_token}) beside others, {share:.1f} % of all tokens: their "
-                f"vectors do not depend on these words"
-            )
+            share = f"{100 * self.unknown_tokens / self.tokens:.1f} % of all tokens"
+            problem = "their vectors do not depend on these words"
+            messages.append(f"{count} ({unknown_token}) beside others, {share}: {problem}")
         return messages
 
     def scale(self, factor: float) -> None:

@@ -15,9 +15,9 @@ import re
 import string
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from sentkit.errors import UsageError
-from sentkit.flag_values import suggestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +142,11 @@ def parse_readout(name: str) -> Readout:
     match = LAYERS.fullmatch(with_reduction(name))
     if match is None:
         advice = f"available: {GRAMMAR}"
-        nearest = suggestion(name, NAMED, SYNONYMS)
-        if not nearest.startswith("available"):
-            advice = f"{nearest} {advice}"
+        written = name.lower().replace("_", "-")
+        similar = get_close_matches(written, [*NAMED, *SYNONYMS], n=1)
+        if similar:
+            meant = SYNONYMS.get(similar[0], similar[0])
+            advice = f'did you mean "{meant}"? {advice}'
         raise UsageError(f'unknown readout "{name}"', advice=advice)
     layer_names, reduction = [group for group in match.groups() if group]  # of one of the two forms
     layers = tuple(dict.fromkeys(int(layer_name[1:]) for layer_name in layer_names.split("+")))

@@ -156,6 +156,48 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
             self.lengths, lambda windows: sum(len(window.ids) for window in windows.others)
         )
 
+    def unknown_beside_others(self) -> tuple[Ints, Ints]:
+        """(n,) twice: of a text with known and unknown tokens 1 and the number of unknown ones.
+
+        If the windows of a text have vectors of their own, each window counts as a text.
+        """
+        if self.unknown_ids is None or self.only_unknown is None:
+            first_ids = np.zeros(len(self), np.int64)
+            all_ids = first_ids
+        else:
+            first_ids = np.where(self.only_unknown, 0, self.unknown_ids)
+            all_ids = self.unknown_ids
+        ids_of_windows = self.column(
+            first_ids,
+            lambda windows: sum(
+                window.unknown_ids for window in windows.others if not window.only_unknown
+            ),
+        )
+        count_of_windows = self.column(
+            (first_ids > 0).astype(np.int64),
+            lambda windows: sum(
+                window.unknown_ids > 0 and not window.only_unknown for window in windows.others
+            ),
+        )
+
+        # A text with one vector has other tokens if one of its windows has.
+        ids_of_text = self.column(
+            all_ids, lambda windows: sum(window.unknown_ids for window in windows.others)
+        )
+        only_unknown = self.column(
+            np.zeros(len(self), np.int64) if self.only_unknown is None else self.only_unknown,
+            lambda windows: sum(window.only_unknown for window in windows.others),
+        )
+        window_count = self.column(
+            np.ones(len(self), np.int64), lambda windows: len(windows.others)
+        )
+        ids_of_text = np.where(only_unknown == window_count, 0, ids_of_text)
+        has_one_vector = self.vectors == 1
+        return (
+            np.where(has_one_vector, ids_of_text > 0, count_of_windows),
+            np.where(has_one_vector, ids_of_text, ids_of_windows),
+        )
+
     @cached_property
     def truncated(self) -> NDArray[np.bool_]:
         """(n,), whether the model does not read all tokens of a text."""
