@@ -408,7 +408,15 @@ def usage_error(error: Any, arguments: list[str]) -> int:
     elif context is not None and reads_rows(context.command):
         unknown_flag = getattr(error, "option_name", "")
         pipe = advice_of_cat(command, arguments, unknown_flag)
-        if pipe is not None:
+        setting = None
+        if command == "train":
+            from sentkit.commands.train import setting_of_flag
+
+            setting = setting_of_flag(unknown_flag)
+        if setting is not None:
+            message = f"no such option: {unknown_flag}"
+            advice = f"it is a setting: --set {setting}=VALUE; see: sentkit train METHOD --list"
+        elif pipe is not None:
             message = f"no such option: {unknown_flag}"
             advice = f"sentkit cat has it: {pipe}"
     Console(command).error(message, advice)

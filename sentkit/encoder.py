@@ -28,6 +28,28 @@ PRECISIONS = ("auto", "fp32", "bf16", "int8")
 MODES = ("warn", "window")  # of on_truncate
 
 
+# The arguments of `encode` in sentence-transformers: their values that `encode` has, too, and what
+# to use for others.
+OF_SENTENCE_TRANSFORMERS: dict[str, tuple[tuple[object, ...], str]] = {
+    "batch_size": ((), "leave it out; batches have a fixed number of tokens"),
+    "show_progress_bar": (
+        (False, None),
+        "there is no progress bar; sentkit encode has one",
+    ),
+    "convert_to_numpy": ((True,), "the vectors are a numpy array"),
+    "convert_to_tensor": ((False,), "use torch.from_numpy(encoder.encode(texts))"),
+    "normalize_embeddings": ((), "Encoder(model, normalize=True) decides, and the space says so"),
+    "output_value": (("sentence_embedding",), "only the vectors of texts are returned"),
+    "precision": (("float32",), "use Encoder(model, precision=...), and encode --store for int8"),
+    "device": ((None,), "use Encoder(model, device=...)"),
+    "prompt": ((None,), "use Encoder(model, prompt=...)"),
+    "prompt_name": ((None,), "use Encoder(model, prompt_name=...)"),
+    "truncate_dim": ((None,), "use Encoder(model, dim=...)"),
+    "pool": ((None,), "share the object with the processes of an engine"),
+    "chunk_size": ((None,), "share the object with the processes of an engine"),
+}
+
+
 class ArgumentError(UsageError, ValueError):
     """An argument with a wrong value."""
 
@@ -196,12 +218,16 @@ class Encoder:
     def width(self) -> int:
         return self.loaded.width
 
-    def encode(self, texts: str | Sequence[str]) -> NDArray[np.float32]:
+    def encode(self, texts: str | Sequence[str], **arguments: Any) -> NDArray[np.float32]:
         """Return one vector per text, (n, width): zero for an empty or blank text. One text:
         (width,).
 
-        Warnings count truncated and empty texts.
+        Warnings count truncated and empty texts. Further `arguments` are those of
+        sentence-transformers: with the value of what `encode` does they are accepted, such as
+        convert_to_numpy=True; others are a TypeError that names what to use.
         """
+        for name, value in arguments.items():
+            self._check_argument(name, value)
         if isinstance(texts, str):
             return self._encode([texts])[0]
         if isinstance(texts, bytes):
@@ -210,6 +236,24 @@ class Encoder:
             if not isinstance(text, str):  # a missing value is None or NaN
                 raise TypeError(f"texts[{index}] is of type {type(text).__name__}, expected str")
         return self._encode(texts)
+
+    def _check_argument(self, name: str, value: object) -> None:
+        """Refuse an argument of sentence-transformers that does not have the value of what `encode`
+        does.
+        """
+        if name not in OF_SENTENCE_TRANSFORMERS:
+            raise TypeError(f"encode() got an unexpected keyword argument {name!r}")
+        values, advice = OF_SENTENCE_TRANSFORMERS[name]
+        is_accepted = any(value is accepted for accepted in values)
+        if name == "normalize_embeddings":
+            is_accepted = value is self._normalizes
+        if not is_accepted:
+            raise TypeError(f"encode has no {name}={value!r:.40}: {advice}")
+
+    @property
+    def _normalizes(self) -> bool:
+        """Whether the vectors have length 1, by `normalize` or by the model."""
+        return any(step.suffix == "/n" for step in self.loaded.steps[-1:])
 
     def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         encoder = self.loaded

@@ -186,8 +186,29 @@ def suggestion(name: str, known: Iterable[str], synonyms: Mapping[str, str] | No
     one.
     """
     known_names = list(known)
-    meanings = {**(synonyms or {}), **{known_name: known_name for known_name in known_names}}
-    similar = get_close_matches(name, meanings, n=1, cutoff=MIN_SIMILARITY)
+    meanings = dict[str, str]()
+    for synonym, known_name in (synonyms or {}).items():
+        meanings[comparable(synonym)] = known_name
+    for known_name in known_names:
+        meanings[comparable(known_name)] = known_name
+    similar = get_close_matches(comparable(name), meanings, n=1, cutoff=MIN_SIMILARITY)
     if not similar:
         return f"available: {', '.join(known_names)}"
     return f'did you mean "{meanings[similar[0]]}"?'
+
+
+def suggestion_with_all(
+    name: str, known: Iterable[str], synonyms: Mapping[str, str] | None = None
+) -> str:
+    """The same advice, always with all known names."""
+    known_names = list(known)
+    advice = suggestion(name, known_names, synonyms)
+    available = f"available: {', '.join(known_names)}"
+    if advice == available:
+        return advice
+    return f"{advice} {available}"
+
+
+def comparable(name: str) -> str:
+    """A name without its spelling: `DefSent+` and `defsent_plus` are `defsent-plus`."""
+    return name.lower().replace("_", "-").replace("+", "-plus")

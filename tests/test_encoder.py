@@ -346,3 +346,37 @@ def test_dir_lists_the_class_before_the_import_of_numpy():
 def test_an_attribute_that_the_package_does_not_have_is_an_error():
     with pytest.raises(AttributeError):
         sentkit.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("normalize", "arguments"),
+    [
+        (False, {"convert_to_numpy": True, "convert_to_tensor": False}),
+        (False, {"show_progress_bar": False, "normalize_embeddings": False}),
+        (False, {"device": None, "precision": "float32", "prompt_name": None}),
+        (True, {"normalize_embeddings": True}),
+    ],
+)
+def test_arguments_of_sentence_transformers_for_what_encode_does(normalize, arguments):
+    encoder = sentkit.Encoder("nano", normalize=normalize, threads=1)
+
+    assert np.array_equal(encoder.encode(["a cat"], **arguments), encoder.encode(["a cat"]))
+
+
+@pytest.mark.parametrize(
+    ("normalize", "arguments", "problem"),
+    [
+        (False, {"batch_size": 32}, r"encode has no batch_size=32: leave it out"),
+        (False, {"show_progress_bar": True}, "there is no progress bar"),
+        (False, {"convert_to_tensor": True}, r"use torch.from_numpy\(encoder.encode\(texts\)\)"),
+        (False, {"normalize_embeddings": True}, r"Encoder\(model, normalize=True\)"),
+        (True, {"normalize_embeddings": False}, r"Encoder\(model, normalize=True\)"),
+        (False, {"prompt": "query: "}, r"use Encoder\(model, prompt=...\)"),
+        (False, {"batchsize": 32}, "unexpected keyword argument 'batchsize'"),
+    ],
+)
+def test_other_arguments_of_sentence_transformers_say_what_to_use(normalize, arguments, problem):
+    encoder = sentkit.Encoder("nano", normalize=normalize, threads=1)
+
+    with pytest.raises(TypeError, match=problem):
+        encoder.encode(["a cat"], **arguments)

@@ -307,7 +307,7 @@ def show_descriptions(records: Iterable[dict[str, Any]], output: Output, *, as_t
     from sentkit.labels.clusters.clustering_run import description_lines
 
     with output.open() as file:
-        texts = ["keywords", "classes", "nearest"]
+        texts = ["keywords", "class", "nearest"]
         show(records, description_lines, file, as_table=as_table, texts=texts)
 
 

@@ -160,7 +160,7 @@ def report(
     needs({"--table": table}, {"--paper": paper})
     from sentkit.reports import tables
     from sentkit.reports.evaluate import Evaluator, find_baseline, find_models, rows_of
-    from sentkit.reports.measure import measure, other_readouts, with_training
+    from sentkit.reports.measure import measure, other_readouts, untested, with_training
     from sentkit.reports.suites import Settings, find_tests, ignored_flags
 
     output = Output(output_path, force)
@@ -215,7 +215,7 @@ def report(
     if not evaluations:
         raise AnswerIsNo("all evaluations failed")
     measured = measure(rows, tests, evaluations, intervals=intervals, baseline=baseline_row)
-    console.warn(*other_readouts(measured, baseline_row))
+    console.warn(*other_readouts(measured, baseline_row), *untested(measured))
     if training:
         measured = with_training(measured, tests, evaluations, training, evaluator, models)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -229,6 +230,7 @@ def search(
             corpus=search_corpus,
             inputs=inputs,
             source=rows.paths[0] if rows.paths else "TEXT",
+            is_corpus=is_same_file(queries, corpus),
             metric=metric,
             top=top,
             threshold=threshold,
@@ -246,6 +248,14 @@ def search(
     console.warn(*search_corpus.left_out)
     if encoded_queries is not None:
         console.warn(*encoded_queries.remarks)
+
+
+def is_same_file(path: str | None, other: str | None) -> bool:
+    if path is None or other is None:
+        return False
+    if path == other:
+        return True
+    return Path(path).exists() and Path(other).exists() and Path(path).samefile(other)
 
 
 def parse_part(shard: str | None) -> tuple[int, int] | None:

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -30,6 +30,7 @@ from sentkit.process import check_threads, handle_signals, is_first_process, typ
 if TYPE_CHECKING:
     from sentkit.training.run import Run
 
+METHODS_IN_ADVICE = 3
 # Options that differ between the runs of --list.
 OF_ONE_RUN = ("-o", "--output", "--seed", "--set", "--epochs", "--batch", "--lr")
 
@@ -123,8 +124,8 @@ def train(
             "--threads",
             metavar="N",
             min=1,
-            help="CPU threads. [default: as in the run to resume, else SENTKIT_THREADS, else all "
-            "CPUs]",
+            help="CPU threads. [default: as in the run to resume, else SENTKIT_THREADS, else "
+            "OMP_NUM_THREADS, else all CPUs]",
         ),
     ] = None,
     deterministic: Annotated[
@@ -204,6 +205,7 @@ def train(
         assigned = settings_of_flags(
             set_ or [], {"epochs": epochs, "batch": batch, "lr": lr}, console
         )
+        refuse_settings_of_others(loaded.name, kind.Settings, assigned)
         if dev is None:
             refuse_settings_of_dev(assigned)
         sweep = combinations(kind.Settings, assigned)
@@ -285,6 +287,23 @@ def settings_of_flags(
         if name in of_flags and value != of_flags[name]:
             console.warn(f"--set {text} has no effect: --{name} {of_flags[name]} overrides it")
     return of_set | of_flags
+
+
+def refuse_settings_of_others(method: str, kind: type, assigned: Mapping[str, str]) -> None:
+    """Refuse a setting that only other methods have: a similar name would be misleading."""
+    from sentkit.training.catalogue import METHODS, names_of
+
+    settings = [field.name for field in fields(kind)]
+    for name in assigned:
+        methods = [other for other in METHODS if name in names_of(other)[0]]
+        if name not in settings and methods:
+            having = ", ".join(methods[:METHODS_IN_ADVICE])
+            if len(methods) > METHODS_IN_ADVICE:
+                having += " and others"
+            advice = f"{having} have it; those of {method}: {', '.join(settings)}"
+            if len(methods) == 1:
+                advice = f"{having} has it; those of {method}: {', '.join(settings)}"
+            raise UsageError(f'{method} has no setting "{name}"', advice=advice)
 
 
 def refuse_settings_of_dev(assigned: Mapping[str, str]) -> None:
@@ -371,3 +390,16 @@ def print_methods() -> None:
             paper = listing.cite and f"arXiv {listing.cite}"
             rows.append((name.ljust(name_width), listing.summary.ljust(summary_width), paper))
         print_table(columns, rows, texts=columns, wrap=True)
+
+
+def setting_of_flag(flag: str) -> str | None:
+    """The setting of a method that is meant by a flag such as --steps or --max-steps."""
+    from sentkit.training.catalogue import METHODS, names_of
+    from sentkit.training.settings import SYNONYMS
+
+    name = flag.lstrip("-").replace("-", "_")
+    if not any(name in names_of(method)[0] for method in METHODS):
+        name = SYNONYMS.get(name, "")
+    if not name or name.startswith("-"):
+        return None
+    return name

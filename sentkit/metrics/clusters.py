@@ -147,8 +147,7 @@ def keywords(texts: Iterable[tuple[int, str]], clusters: int, count: int) -> lis
     counts_of_clusters: list[Counter[str]] = [Counter() for _ in range(clusters)]
     for cluster, text in texts:
         if cluster >= 0:  # not noise
-            words = word().findall(unicodedata.normalize("NFC", text).lower())
-            counts_of_clusters[cluster].update(words)
+            counts_of_clusters[cluster].update(words_of(text))
     all_counts: Counter[str] = Counter()
     for counts in counts_of_clusters:
         all_counts.update(counts)
@@ -170,6 +169,22 @@ def keywords_of(
         weight = math.sqrt(in_cluster / total) * math.log(1.0 + mean_total / all_counts[name])
         weighted_words.append((-weight, name))
     return [name for _, name in heapq.nsmallest(count, weighted_words)]
+
+
+def rows_with_keyword(
+    texts: Iterable[tuple[int, str]], keywords_of_clusters: Sequence[Sequence[str]]
+) -> list[int]:
+    """The number of texts of each cluster that have one of its keywords or more."""
+    keyword_sets = [set(names) for names in keywords_of_clusters]
+    counts = [0] * len(keyword_sets)
+    for cluster, text in texts:
+        if cluster >= 0 and not keyword_sets[cluster].isdisjoint(words_of(text)):
+            counts[cluster] += 1
+    return counts
+
+
+def words_of(text: str) -> list[str]:
+    return word().findall(unicodedata.normalize("NFC", text).lower())
 
 
 @cache

@@ -126,7 +126,9 @@ def label_records(
         record["resamples"] = resampled.shape[1]
         if base is not None:
             check_same_pairs(pairs, base)
-            changes = differences(names, scores - base_scores, resampled - base_resampled)
+            changes = differences(
+                names, scores - base_scores, resampled - base_resampled, len(pairs)
+            )
             record["against"] = {"file": readable(base.file), "encoder": base.encoder}
             record["against"] |= {name: changes[name] for name in names if name in MEASURES}
         yield record

@@ -24,6 +24,7 @@ from sentkit.metrics import statistics
 from sentkit.metrics.gold_pairs import GoldPairs, ScoreOptions, check_same_pairs, read_gold_pairs
 from sentkit.metrics.seen_pairs import EXCLUDED
 from sentkit.metrics.statistics import (
+    FEWEST_ROWS,
     KINDS,
     RESAMPLES,
     Seed,
@@ -41,21 +42,27 @@ def defined(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def difference(value: float, resampled_values: Float64) -> Record:
-    """The difference of two values with its paired bootstrap, the difference in each resample."""
-    low, high = percentile_interval(resampled_values)
-    return {
-        "difference": defined(value),
-        "ci95": [defined(low), defined(high)],
-        "p": defined(two_sided_p(resampled_values)),
-    }
+def difference(value: float, resampled_values: Float64, rows: int) -> Record:
+    """The difference of two values with its paired bootstrap, the difference in each resample.
+
+    Fewer than FEWEST_ROWS rows have no interval and no p.
+    """
+    low = math.nan
+    high = math.nan
+    p = math.nan
+    if rows >= FEWEST_ROWS:
+        low, high = percentile_interval(resampled_values)
+        p = two_sided_p(resampled_values)
+    return {"difference": defined(value), "ci95": [defined(low), defined(high)], "p": defined(p)}
 
 
-def differences(names: Iterable[str], values: Iterable[float], resampled_values: Float64) -> Record:
-    """Differences (c,) by name, with those of the resamples (c, r)."""
+def differences(
+    names: Iterable[str], values: Iterable[float], resampled_values: Float64, rows: int
+) -> Record:
+    """Differences (c,) by name, with those of the resamples (c, r) of the rows."""
     record: Record = {}
-    for name, value, row in zip(names, values, resampled_values, strict=True):
-        record[name] = difference(float(value), row)
+    for name, value, values_of_resamples in zip(names, values, resampled_values, strict=True):
+        record[name] = difference(float(value), values_of_resamples, rows)
     return record
 
 
@@ -173,7 +180,7 @@ def compare(a: GoldPairs, b: GoldPairs, options: ScoreOptions, *, count: int = R
     resampled_changes -= resampled(groups_b, count=count, seed=options.seed)
     return {
         **header(b, options),
-        **differences(KINDS, changes, resampled_changes),
+        **differences(KINDS, changes, resampled_changes, len(a)),
         "resamples": count,
     }
 
@@ -331,6 +338,9 @@ def warnings(records: Sequence[Record]) -> Iterator[str]:
     """
     for record in records:
         file = record["file"]
+        baseline = record.get("against")
+        if baseline is not None and baseline["file"] != file and record["n"] < FEWEST_ROWS:
+            yield f"{file}: {too_few_rows(record)}, so the difference has no interval and no p"
         if record.get("skipped"):
             field = "label" if "positives" in record else "score"
             yield f"{file}: {record['skipped']} rows without a {field} skipped"
@@ -341,6 +351,12 @@ def warnings(records: Sequence[Record]) -> Iterator[str]:
             yield f'{file}: the correlation of group "{name}" is undefined: {reason}'
         if record.get("recall", 0) is None:
             yield f"{file}: no threshold has a precision of {record['precision_at']:g} or more"
+
+
+def too_few_rows(record: Record) -> str:
+    """Why a record has no paired test."""
+    rows = "queries" if "qrels" in record else "pairs"
+    return f"a paired test needs {FEWEST_ROWS} {rows}, n is {record['n']}"
 
 
 def below(records: Sequence[Record], name: str, label: str, limit: float | None) -> str | None:
@@ -376,6 +392,8 @@ def worse(records: Sequence[Record], name: str, label: str, margin: float | None
             continue
         difference = with_interval(change["difference"], change["ci95"])
         problem = f"{record['file']}: {label} minus that of {baseline['file']} is {difference}"
+        if record["n"] < FEWEST_ROWS:
+            return f"{problem}: {too_few_rows(record)}"
         if not is_defined:
             return f"{problem}: the paired test is undefined"
         by = f" by more than {margin:g}" if margin else ""

@@ -241,7 +241,8 @@ def record_of(run: Run, values: Float64, qrels_path: str) -> Record:
 def against(baseline: Run, changes: Float64) -> Record:
     """The mean differences to another run, by a paired bootstrap of the queries."""
     means = [column.mean() for column in changes.T]
-    return {"file": readable(baseline.file), **differences(MEASURES, means, resampled(changes))}
+    compared = differences(MEASURES, means, resampled(changes), len(changes))
+    return {"file": readable(baseline.file), **compared}
 
 
 def lines_of_queries(run: Run, values: Float64, *, with_file: bool) -> Iterator[bytes]:

@@ -50,6 +50,7 @@ BUDGETS = {"cpu": 4096, "cuda": 65536}  # tokens in a batch
 BATCHES_OF_GROUP = 256
 AHEAD = 2  # groups
 WORTH_TELLING = 0.8  # of the time of the default precision
+NOTABLE_UNKNOWN = 0.01  # of all tokens; a symbol in some texts of a collection is below it
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +224,8 @@ class Tally:
     unknown: int = 0  # words or tokens without a vector
     empty: int = 0  # texts or windows without tokens
     only_unknown: int = 0  # texts or windows that have only unknown tokens
+    some_unknown: int = 0  # texts or windows that have unknown tokens and other ones
+    unknown_tokens: int = 0  # of these
     reused: int = 0  # rows with only old vectors
     encoded: int = 0  # tokens of texts without an old vector
     seconds: float = 0.0  # in which the model encoded groups
@@ -256,6 +259,8 @@ class Tally:
             tokens.vectors == 1, unknown_windows == window_count, unknown_windows
         )
 
+        some_unknown, unknown_tokens = tokens.unknown_beside_others()
+
         # Sums over the texts of all rows, (n, k).
         sizes = tokens.sizes[index]
         is_new = ~np.isin(index, list(group.old))
@@ -276,6 +281,8 @@ class Tally:
         self.unknown += int(unknown[index].sum())
         self.empty += int(empty[index].sum())
         self.only_unknown += int(only_unknown[index].sum())
+        self.some_unknown += int(some_unknown[index].sum())
+        self.unknown_tokens += int(unknown_tokens[index].sum())
         self.seconds += group.seconds
         return added
 
@@ -294,16 +301,22 @@ class Tally:
         return [f"{self.empty:,} of {self.texts:,} texts {problem}: their vectors are zero"]
 
     def without_words(self, unknown_token: str) -> list[str]:
-        """Return the message about texts whose words the tokenizer does not know, if there
-        are any.
+        """Return the messages about texts whose words the tokenizer does not know, if there are
+        any, and about those with some such words, if they are many.
         """
-        if not self.only_unknown:
-            return []
-        count = (
-            f"{self.only_unknown:,} of {self.texts:,} texts have only unknown tokens "
-            f"({unknown_token})"
-        )
-        return [f"{count}: their vectors do not depend on the words; use a model of their language"]
+        messages: list[str] = []
+        if self.only_unknown:
+            count = f"{self.only_unknown:,} of {self.texts:,} texts have only unknown tokens"
+            messages.append(
+                f"{count} ({unknown_token}): their vectors do not depend on the words; use a model "
+                f"of their language"
+            )
+        if self.unknown_tokens >= NOTABLE_UNKNOWN * max(self.tokens, 1):
+            count = f"{self.some_unknown:,} of {self.texts:,} texts have unknown tokens"
+            share = f"{100 * self.unknown_tokens / self.tokens:.1f} % of all tokens"
+            problem = "their vectors do not depend on these words"
+            messages.append(f"{count} ({unknown_token}) beside others, {share}: {problem}")
+        return messages
 
     def scale(self, factor: float) -> None:
         """Multiply all counts."""

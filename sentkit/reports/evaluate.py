@@ -128,7 +128,9 @@ def seed_of(model: str) -> int | None:
 
 
 def find_baseline(rows: Sequence[Row], name: str) -> Row:
-    matches = [row for row in rows if name in (row.label, row.name)]
+    matches = [row for row in rows if row.label == name]
+    if not matches:  # without its readout
+        matches = [row for row in rows if row.name == name]
     if len(matches) == 1:
         return matches[0]
     names = ", ".join(f'"{row.label}"' for row in rows)

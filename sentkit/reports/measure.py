@@ -30,6 +30,7 @@ from sentkit.metrics.retrieval import id_of, read_qrels, resampled
 from sentkit.metrics.seen_pairs import normal_form, texts_of
 from sentkit.metrics.statistics import (
     BOOTSTRAP_LIMIT,
+    FEWEST_ROWS,
     fisher_interval,
     percentile_interval,
     resampled_mean,
@@ -168,7 +169,9 @@ def difference_to(baseline: Measured, entry: Measured) -> dict[str, Any] | None:
     change = np.nan
     if entry.value is not None and baseline.value is not None:
         change = entry.value - baseline.value
-    return difference(change, entry.resamples - baseline.resamples)
+    # An average has the rows of all of its test sets.
+    count = FEWEST_ROWS if entry.n is None else entry.n
+    return difference(change, entry.resamples - baseline.resamples, count)
 
 
 def other_readouts(measured: Sequence[Measured], baseline: Row | None) -> list[str]:
@@ -190,6 +193,19 @@ def other_readouts(measured: Sequence[Measured], baseline: Row | None) -> list[s
             )
             warnings.append(f"{problem}; to compare equal ones, add #READOUT to both")
     return warnings
+
+
+def untested(measured: Sequence[Measured]) -> list[str]:
+    """Warnings about test sets that are too small for a paired test."""
+    sizes = {
+        entry.name: entry.n
+        for entry in measured
+        if entry.difference is not None and entry.n is not None and entry.n < FEWEST_ROWS
+    }
+    return [
+        f"{name}: a paired test needs {FEWEST_ROWS} rows, n is {size}, so the difference has no p"
+        for name, size in sizes.items()
+    ]
 
 
 def interval_of(entry: Measured) -> list[float | None] | None:

@@ -153,6 +153,16 @@ GROUPS = {  # of --list; the other methods are those of single papers
         "rank-encoder",
     ),
 }
+SYNONYMS = {  # other names of methods, which are not similar enough, or more so to another method
+    "sg-opt": "sg-bert",
+    "unsup-simcse": "simcse",
+    "simcse-unsup": "simcse",
+    "sup-simcse": "simcse-sup",
+    "sentence-bert": "sbert",
+    "multiple-negatives-ranking": "contrast",
+    "mnrl": "contrast",
+    "infonce": "contrast",
+}
 METHODS = {
     name: listing for paper in PAPERS.values() for name, listing in paper.methods.items()
 } | GENERAL
@@ -183,7 +193,7 @@ def advice_for_unknown(name: str) -> str:
     typing error.
     """
     if not Path(name).is_file():
-        return suggestion(name, METHODS)
+        return suggestion(name, METHODS, SYNONYMS)
     if not name.endswith(".py"):
         return (
             f"the method is the first word: sentkit train METHOD {quote(name)}; see sentkit "

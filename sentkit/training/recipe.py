@@ -23,9 +23,13 @@ SCHEDULES = ("constant", "linear", "warmup-constant", "ct")
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     presets: ClassVar[Presets] = {}
-    epochs: int = ours(1, "number of passes over the rows", least=1)
+    epochs: int | None = ours(
+        1, "number of passes over the rows; none: as many as steps needs", least=1
+    )
     steps: int | None = ours(
-        None, "maximum number of steps, also for the schedule; none: no limit", least=1
+        None,
+        "number of steps, also for the schedule; with epochs, the maximum; none: no limit",
+        least=1,
     )
     batch: int = ours(64, "rows per step, of all processes together", least=1)
     lr: float = ours(3e-5, "highest learning rate", above=0)
@@ -113,6 +117,8 @@ class Recipe:
             raise UsageError("prompt and prompt_name cannot be used together")
         if self.chunk and self.chunk_tokens is not None:
             raise UsageError("chunk and chunk_tokens cannot be used together")
+        if self.epochs is None and self.steps is None:
+            raise UsageError("epochs=none needs steps", advice="for example --set steps=1000")
         limits_of(self.chunk_tokens)  # raises an error for a wrong value
         for name, note in notes(type(self)).items():
             if note.needs and not getattr(self, note.needs):

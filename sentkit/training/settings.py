@@ -13,7 +13,7 @@ from types import NoneType
 from typing import Any, TypeVar, get_args
 
 from sentkit.errors import UsageError
-from sentkit.flag_values import assignment, suggestion
+from sentkit.flag_values import assignment, suggestion_with_all
 
 S = TypeVar("S")
 Presets = Mapping[str, Mapping[str, Any]]  # name -> changed settings
@@ -45,6 +45,7 @@ SYNONYMS = {  # names of other libraries and of papers -> our setting or flag
     "max_grad_norm": "clip",
     "gradient_clip": "clip",
     "max_seq_length": "max_length",
+    "max_seq": "max_length",
     "max_len": "max_length",
     "mini_batch_size": "chunk",
     "gradient_accumulation_steps": "chunk",
@@ -70,6 +71,14 @@ SYNONYMS = {  # names of other libraries and of papers -> our setting or flag
     "matryoshka_dims": "dims",
     "queue_length": "queue_size",
     "seed": "--seed",
+    "seeds": "--seed",
+    "dev": "--dev",
+    "test": "--test",
+    "entries": "--entries",
+    "preset": "--preset",
+    "device": "--device",
+    "threads": "--threads",
+    "model": "--model",
     "random_seed": "--seed",
     "save_steps": "--save-every",
     "output_dir": "--output",
@@ -210,7 +219,10 @@ def build(
             available = ", ".join(presets) or "none"
             raise UsageError(f'unknown preset "{preset}"', advice=f"available: {available}")
         changes = changes_of(settings_class, presets[preset])
-    return settings_class(**changes | parsed(settings_class, assignments))
+    given = parsed(settings_class, assignments)
+    if given.get("steps") is not None:
+        given = {"epochs": None, **given}  # the steps, not the epochs of a preset, end the run
+    return settings_class(**changes | given)
 
 
 def combinations(settings_class: type, assignments: Mapping[str, str]) -> list[dict[str, str]]:
@@ -261,7 +273,7 @@ def parsed(settings_class: type, assignments: Iterable[str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, text in map(assignment, assignments):
         if name not in types:
-            advice = suggestion(name, types, synonyms_of(types))
+            advice = suggestion_with_all(name, types, synonyms_of(types))
             raise UsageError(f'unknown setting "{name}"', advice=advice)
         value = value_of(name, types[name], text)
         if value is not None:

@@ -209,3 +209,25 @@ def test_a_vector_folder_keeps_its_number_of_threads(sentkit, monkeypatch, flags
     result = sentkit(*command, "--resume", *flags)
 
     assert (result.code, result.err, process.threads_of_command()) == (0, "", used)
+
+
+def test_a_training_has_the_threads_of_its_command(monkeypatch):
+    """The flag, the resumed run, SENTKIT_THREADS, OMP_NUM_THREADS, all CPUs: in this order."""
+    from sentkit.training.loop import processes
+
+    monkeypatch.setattr(process, "_threads", None)  # each is restored
+    monkeypatch.setattr(process.os, "environ", {**os.environ, "OMP_NUM_THREADS": "1"})
+    monkeypatch.delitem(process.os.environ, "SENTKIT_THREADS", raising=False)
+    numbers = []
+    monkeypatch.setattr(processes.torch, "set_num_threads", numbers.append)
+    monkeypatch.setattr(processes, "usable_cpus", lambda: 3)
+
+    process.limit_threads()
+    processes.use_threads(None, {})
+    process.os.environ["SENTKIT_THREADS"] = "2"
+    process.limit_threads()
+    processes.use_threads(None, {})
+    processes.use_threads(None, {"threads": 3})
+    processes.use_threads(4, {"threads": 3})
+
+    assert numbers == [1, 2, 3, 4]

@@ -14,6 +14,7 @@ from sentkit.metrics.clusters import (
     distances_among,
     keywords,
     measures,
+    rows_with_keyword,
     sample_for_silhouette,
     silhouette,
 )
@@ -134,3 +135,11 @@ def test_a_cluster_without_words_has_no_keywords():
 def test_words_of_any_script_are_whole():
     """Vowel signs of Devanagari, and an accent as a separate character."""
     assert keywords([(0, "हिन्दी भाषा cafe\u0301")], 1, 5) == [sorted(["हिन्दी", "भाषा", "café"])]
+
+
+def test_rows_with_a_keyword_of_their_cluster_are_counted():
+    """Each row once; noise and the keywords of other clusters do not count."""
+    texts = [(0, "A cat, a cat"), (0, "a dog"), (0, "rain"), (1, "cat"), (-1, "cat"), (1, "")]
+
+    assert rows_with_keyword(texts, [["cat", "dog"], ["rain"]]) == [2, 0]
+    assert rows_with_keyword([], [[], []]) == [0, 0]

@@ -1,5 +1,7 @@
 """Values of settings that are refused, and the size of the interface of a method."""
 
+from dataclasses import fields
+
 import pytest
 from torch import nn
 
@@ -170,6 +172,8 @@ def test_the_interface_has_few_members():
         ("simcse", "pooling", "readout"),
         ("defsent-plus", "poolin", "pooling"),
         ("simcse", "seeds", "--seed"),
+        ("simcse", "max_seq", "max_length"),
+        ("simcse", "dev", "--dev"),
     ],
 )
 def test_an_unknown_setting_has_the_name_that_is_meant(method, name, meant):
@@ -178,9 +182,10 @@ def test_an_unknown_setting_has_the_name_that_is_meant(method, name, meant):
     with pytest.raises(UsageError) as caught:
         build(kind.Settings, kind.presets, None, [f"{name}=1"])
 
+    settings = ", ".join(field.name for field in fields(kind.Settings))
     assert (str(caught.value), caught.value.advice) == (
         f'unknown setting "{name}"',
-        f'did you mean "{meant}"?',
+        f'did you mean "{meant}"? available: {settings}',
     )
 
 

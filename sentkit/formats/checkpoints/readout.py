@@ -15,6 +15,7 @@ import re
 import string
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from sentkit.errors import UsageError
 
@@ -100,6 +101,23 @@ NAMED = {
     **{name: Readout(name, (), name) for name in WK},
     CONV: Readout(CONV, (-1,), CONV),
 }
+SYNONYMS = {  # names of other libraries and of papers -> our readout
+    "avg": "mean",
+    "average": "mean",
+    "mean-pooling": "mean",
+    "mean-tokens": "mean",
+    "max-pooling": "max",
+    "max-tokens": "max",
+    "cls-token": "cls",
+    "cls-before-pooler": "cls",
+    "avg-top2": "mean-last2",
+    "avg-first-last": "mean-first-last",
+    "first-last-avg": "mean-first-last",
+    "mean-sqrt-len": "mean-sqrt",
+    "weightedmean": "weighted-mean",
+    "last-token": "last",
+    "eos": "last",
+}
 ANY = "|".join(PLAIN)
 SUMS = "|".join(name for name, plain in PLAIN.items() if plain.linear)
 EVERY = re.compile(rf"L([0-9]{{1,4}}|\*):({ANY}|all)")  # "*" and "all" are several readouts
@@ -123,7 +141,13 @@ def parse_readout(name: str) -> Readout:
         return Readout(name, (-1,), name)
     match = LAYERS.fullmatch(with_reduction(name))
     if match is None:
-        raise UsageError(f'unknown readout "{name}"', advice=f"available: {GRAMMAR}")
+        advice = f"available: {GRAMMAR}"
+        written = name.lower().replace("_", "-")
+        similar = get_close_matches(written, [*NAMED, *SYNONYMS], n=1)
+        if similar:
+            meant = SYNONYMS.get(similar[0], similar[0])
+            advice = f'did you mean "{meant}"? {advice}'
+        raise UsageError(f'unknown readout "{name}"', advice=advice)
     layer_names, reduction = [group for group in match.groups() if group]  # of one of the two forms
     layers = tuple(dict.fromkeys(int(layer_name[1:]) for layer_name in layer_names.split("+")))
     if reduction in WK:

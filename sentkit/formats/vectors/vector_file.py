@@ -7,6 +7,7 @@ int64; and `rows` uint8, the JSONL lines. With int8 there is also `scales` (d,).
 """
 
 import math
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -341,7 +342,9 @@ class VectorFile(VectorSource):
         return self.row_reader()
 
     def row_reader(self) -> Callable[[int], Row]:
-        """A function that returns the row at an index. It keeps the file open."""
+        """A function that returns the row at an index. It keeps the file open as long as it
+        exists.
+        """
         offsets = self.header.entries["row_offsets"].start
         rows = self.header.entries["rows"]
         file = open_file(self.path)
@@ -354,6 +357,7 @@ class VectorFile(VectorSource):
             file.seek(rows.start + start)
             return self._block([file.read(end - start)], index).row(0)
 
+        weakref.finalize(row, file.close)
         return row
 
 

@@ -47,6 +47,7 @@ from sentkit.metrics.clusters import (
     distances_among,
     keywords,
     measures,
+    rows_with_keyword,
     sample_for_silhouette,
     silhouette,
 )
@@ -248,7 +249,8 @@ def descriptions(
     central_rows = [rows[: limits.nearest].tolist() for rows in rows_of_clusters]
     described_rows = {index for rows in central_rows for index in rows}
 
-    # One pass over the rows gives the words of the clusters and the records of the central rows.
+    # The first pass over the rows gives the words of the clusters and the records of the central
+    # rows.
     text_fields = [common_fields(inputs).get(name, name) for name in ("text", "entry")]
     row_records: dict[int, Record] = {}
 
@@ -265,11 +267,13 @@ def descriptions(
                 yield label, text
 
     keywords_of_clusters = keywords(texts(), len(clustering.centres), limits.keywords)
+    covered_rows = rows_with_keyword(texts(), keywords_of_clusters)
     for label, size in enumerate(clustering.sizes.tolist()):
         yield {
             "cluster": label,
             "size": size,
             "keywords": keywords_of_clusters[label],
+            "with_keyword": covered_rows[label],
             "nearest": [row_records[index] for index in central_rows[label]],
         }
 
@@ -463,6 +467,7 @@ def mean_if_known(values: Sequence[float | None]) -> float | None:
     return statistics.fmean(numbers)
 
 
+CLASS_LINES = 5  # of a description in a table
 COLUMN_OF = {"acc": "ACC", "nmi": "NMI", "ari": "ARI", "ami": "AMI", "inertia": "inertia"}
 
 
@@ -496,23 +501,25 @@ def count_line(record: Record) -> dict[str, str]:
 
 
 def description_lines(record: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The rows of one cluster: one for each of its nearest rows, with a share of its keywords and
-    classes.
+    """The rows of one cluster: one for each of its largest classes and nearest rows, with a share
+    of its keywords.
     """
     nearest = [row.get("text", f"row {row['row']}") for row in record["nearest"]]
-    classes = [f"{name} {count}" for name, count in record.get("classes", {}).items()]
-    count = max(1, len(nearest))
-    columns = {
-        "cluster": [str(record["cluster"])],
-        "size": [str(record["size"])],
-        "classes": [", ".join(classes[share]) for share in shares(len(classes), count)],
-        "keywords": [
-            " ".join(record["keywords"][share]) for share in shares(len(record["keywords"]), count)
-        ],
-        "nearest": nearest,
-    }
-    if "classes" not in record:
-        del columns["classes"]
+    classes = list(record.get("classes", {}).items())  # the largest first
+    if len(classes) > CLASS_LINES:
+        others = classes[CLASS_LINES - 1 :]
+        rows_of_others = sum(count for _, count in others)
+        classes = [*classes[: CLASS_LINES - 1], (f"{len(others)} others", rows_of_others)]
+    count = max(1, len(nearest), len(classes))
+    columns = {"cluster": [str(record["cluster"])], "size": [str(record["size"])]}
+    if "classes" in record:
+        columns["class"] = [name for name, _ in classes]
+        columns["rows"] = [str(rows) for _, rows in classes]
+    columns["keywords"] = [
+        " ".join(record["keywords"][share]) for share in shares(len(record["keywords"]), count)
+    ]
+    columns["covered"] = [f"{100 * record['with_keyword'] / record['size']:.0f} %"]
+    columns["nearest"] = nearest
     lines = zip_longest(*columns.values(), fillvalue="")
     return [dict(zip(columns, cells, strict=True)) for cells in lines]
 

@@ -48,6 +48,7 @@ class Search:
     corpus: SearchCorpus
     inputs: Inputs  # the files of the queries; other files are read with the same flags
     source: str  # the file of the queries
+    is_corpus: bool = False  # of the queries; then no query is a hit of itself
     metric: str = "cosine"
     top: int | None = None  # None: all rows that reach the threshold
     threshold: float | None = None
@@ -74,10 +75,12 @@ class Search:
             vectors = self.exact_corpus.vectors
         self.searcher = Searcher(vectors, self.metric, self.device if can_use_device else None)
 
-        # Sign bits select candidates for the `top` rows.
+        # Sign bits select candidates for the `top` rows. A row that is its own query is one more.
+        self.with_query = int(self.is_corpus)
         self.sign_searcher: SignSearcher | None = None
         if signs is not None and len(signs) and self.top is not None:
-            self.sign_searcher = SignSearcher(signs, vectors, self.metric, self.candidates)
+            candidates = self.candidates and self.candidates + self.with_query
+            self.sign_searcher = SignSearcher(signs, vectors, self.metric, candidates)
 
     def _refuse_flags(self, *, can_use_device: bool) -> None:
         """Refuse flags that this corpus and this metric do not allow."""
@@ -117,7 +120,7 @@ class Search:
         """Blocks of queries without vectors, and the hits of each, to be read before the next
         block.
         """
-        size = (self.sign_searcher or self.searcher).at_once(self.top or 1)
+        size = (self.sign_searcher or self.searcher).at_once((self.top or 1) + self.with_query)
         first_size = size if Path(self.source).is_file() else min(FIRST_BLOCK, size)
 
         def check(block: VectorBlock) -> VectorBlock:
@@ -130,7 +133,7 @@ class Search:
                 self._refuse_other_space(block[:1])
                 is_first = False
             rows = block.rows.without({*block.names, "_emb"})
-            yield rows, self._hits(block.vectors[:, 0])
+            yield rows, self._hits(block.vectors[:, 0], rows.numbers)
             self.report(len(block))
 
     def _refuse_other_space(self, query: VectorBlock) -> None:
@@ -142,20 +145,32 @@ class Search:
         if query.rows.bad:
             raise query.rows.bad[0]
 
-    def _hits(self, vectors: Float32) -> Iterator[Hits]:
-        """The hits of each query, best first; ties in row order. A vector of zeros has none."""
+    def _hits(self, vectors: Float32, numbers: Sequence[int]) -> Iterator[Hits]:
+        """The hits of each query, best first; ties in row order. A vector of zeros has none.
+
+        `numbers` are those of the queries in their file.
+        """
         near_rows = self._near_rows(vectors[vectors.any(axis=1)])
-        for vector in vectors:
+        for vector, number in zip(vectors, numbers, strict=True):
             if not vector.any():
                 yield []
                 continue
-            rows, similarities = next(near_rows)
-            if self.missed is not None and not len(rows):
-                nearest = self.searcher.nearest(vector[None], 1)
-                self.missed(float(nearest.similarities[0, 0]))
-            indices = self.corpus.in_table(rows).tolist()
-            self._refuse_different_rows(indices)
-            yield list(zip(indices, similarities.tolist(), strict=True))
+            hits = self._other_rows(next(near_rows), number)[: self.top]
+            if self.missed is not None and not hits:
+                nearest = self.searcher.nearest(vector[None], 1 + self.with_query)
+                nearest_rows = NearRows(nearest.rows[0], nearest.similarities[0])
+                for _, similarity in self._other_rows(nearest_rows, number)[:1]:
+                    self.missed(similarity)
+            self._refuse_different_rows([index for index, _ in hits])
+            yield hits
+
+    def _other_rows(self, near_rows: NearRows, number: int) -> Hits:
+        """Near rows as hits, without the query itself if it is a row of the corpus."""
+        indices = self.corpus.in_table(near_rows.rows).tolist()
+        hits: Hits = list(zip(indices, near_rows.similarities.tolist(), strict=True))
+        if not self.is_corpus:
+            return hits
+        return [hit for hit in hits if self.corpus.table.numbers[hit[0]] != number]
 
     def _near_rows(self, queries: Float32) -> Iterator[NearRows]:
         """The near rows of each query, best first; ties in row order."""
@@ -165,7 +180,7 @@ class Search:
                 order = np.argsort(-similarities, kind="stable")
                 yield NearRows(rows[order], similarities[order])
             return
-        nearest = (self.sign_searcher or self.searcher).nearest(queries, self.top)
+        nearest = (self.sign_searcher or self.searcher).nearest(queries, self.top + self.with_query)
         counts = np.count_nonzero(nearest.similarities >= threshold, axis=1)
         for rows, similarities, count in zip(*nearest, counts.tolist(), strict=True):
             yield NearRows(rows[:count], similarities[:count])

@@ -301,22 +301,30 @@ class Tokenizer(LongTextTokenizer):
         problems |= dict.fromkeys(without_tokens, "the text has no tokens")
         skip = np.full(len(counts), self.skip) if self.skip else None
         lengths = counts - excess
-        only_unknown = self._only_unknown(ids, lengths)
+        only_unknown, unknown_ids = self._unknown(ids, lengths)
         return TokenBlock(
-            ids, lengths, counts, skip=skip, only_unknown=only_unknown, problems=problems
+            ids,
+            lengths,
+            counts,
+            skip=skip,
+            only_unknown=only_unknown,
+            unknown_ids=unknown_ids,
+            problems=problems,
         )
 
-    def _only_unknown(self, ids: NDArray[np.int32], lengths: Ints) -> Ints | None:
-        """(n,), 1 for texts that have only unknown tokens besides those of all texts; None if there
-        are none.
+    def _unknown(
+        self, ids: NDArray[np.int32], lengths: Ints
+    ) -> "tuple[Ints, Ints] | tuple[None, None]":
+        """Two columns (n,) about the tokens besides those of all texts; None if none is unknown.
 
-        The special tokens and those of the prompt and the template are in all texts.
+        1 for texts that have only unknown tokens, and the number of unknown tokens. The special
+        tokens and those of the prompt and the template are in all texts.
         """
         if self.unknown_id is None:
-            return None
+            return None, None
         positions = np.flatnonzero(ids == self.unknown_id)
         if not len(positions):
-            return None
+            return None, None
 
         # Unknown tokens of each text.
         text_of_position = np.searchsorted(np.cumsum(lengths), positions, side="right")
@@ -330,19 +338,21 @@ class Tokenizer(LongTextTokenizer):
             ids_around: list[int] = self.backend.encode(empty).ids
         unknown_around = ids_around.count(self.unknown_id)
 
+        unknown_of_text = np.maximum(unknown - unknown_around, 0)
         has_no_other = lengths - unknown == len(ids_around) - unknown_around
-        return ((unknown > unknown_around) & has_no_other).astype(np.int64)
+        only_unknown = (unknown_of_text > 0) & has_no_other
+        return only_unknown.astype(np.int64), unknown_of_text
 
     def _marked(self, tokens: Tokens) -> Tokens:
-        """The same tokens of a text or a window, with `only_unknown`."""
+        """The same tokens of a text or a window, with `only_unknown` and `unknown_ids`."""
         if self.unknown_id not in tokens.ids:
             return tokens
-        only_unknown = self._only_unknown(
+        only_unknown, unknown_ids = self._unknown(
             np.array(tokens.ids, np.int32), np.array([len(tokens.ids)])
         )
-        if only_unknown is None:
+        if only_unknown is None or unknown_ids is None:
             return tokens
-        return replace(tokens, only_unknown=int(only_unknown[0]))
+        return replace(tokens, only_unknown=int(only_unknown[0]), unknown_ids=int(unknown_ids[0]))
 
     def _truncate_sentence(
         self, template: Template, input_text: str, encoding: "Encoding"

@@ -18,6 +18,8 @@ from sentkit.errors import DataError, UsageError
 
 Range = tuple[int, int]  # the first index, and the index after the last
 Ints = NDArray[np.int64]
+# The columns of a `TokenBlock` that can be None, in the order of its fields.
+COLUMNS = ("at", "unknown", "second", "skip", "only_unknown", "unknown_ids")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Tokens:
     second: int = 0  # index of the first token of the second segment, if it has another type
     skip: int = 0  # number of first ids, of the prompt, that readouts exclude
     only_unknown: int = 0  # 1 if each token of the text itself is the unknown token
+    unknown_ids: int = 0  # unknown tokens of the text itself, which are in `ids`
 
     @property
     def truncated(self) -> bool:
@@ -58,13 +61,14 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
     second: Ints | None = None
     skip: Ints | None = None
     only_unknown: Ints | None = None
+    unknown_ids: Ints | None = None
     problems: Mapping[int, str] = field(default_factory=dict)
     windows: "Mapping[int, Windows]" = field(default_factory=dict)
 
     @classmethod
     def of(cls, texts: Sequence[Tokens]) -> "TokenBlock":
         columns: list[Any] = []
-        for name in ("at", "unknown", "second", "skip", "only_unknown"):
+        for name in COLUMNS:
             values = [getattr(text, name) for text in texts]
             columns.append(np.array(values, np.int64) if any(values) else None)
         problems = {number: text.problem for number, text in enumerate(texts) if text.problem}
@@ -73,12 +77,12 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
         }
         ids, lengths = flat([text.ids for text in texts])
         counts = np.array([text.count for text in texts], np.int64)
-        at, unknown, second, skip, only_unknown = columns
-        return cls(ids, lengths, counts, at, unknown, second, skip, only_unknown, problems, windows)
+        named_columns = dict(zip(COLUMNS, columns, strict=True))
+        return cls(ids, lengths, counts, **named_columns, problems=problems, windows=windows)
 
     @property
     def columns(self) -> "tuple[Ints | None, ...]":
-        return self.at, self.unknown, self.second, self.skip, self.only_unknown
+        return tuple(getattr(self, name) for name in COLUMNS)
 
     @property
     def by_text(self) -> tuple[Mapping[int, Any], ...]:
@@ -100,17 +104,12 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
         start = int(self.starts[number])
         length = int(self.lengths[number])
         values = [0 if column is None else int(column[number]) for column in self.columns]
-        at, unknown, second, skip, only_unknown = values
         return Tokens(
             ids=self.ids[start : start + length].tolist(),
             count=int(self.counts[number]),
-            at=at,
             problem=self.problems.get(number, ""),
-            unknown=unknown,
             windows=self.windows.get(number),
-            second=second,
-            skip=skip,
-            only_unknown=only_unknown,
+            **dict(zip(COLUMNS, values, strict=True)),
         )
 
     def __iter__(self) -> Iterator[Tokens]:
@@ -155,6 +154,48 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
         """
         return self.column(
             self.lengths, lambda windows: sum(len(window.ids) for window in windows.others)
+        )
+
+    def unknown_beside_others(self) -> tuple[Ints, Ints]:
+        """(n,) twice: of a text with known and unknown tokens 1 and the number of unknown ones.
+
+        If the windows of a text have vectors of their own, each window counts as a text.
+        """
+        if self.unknown_ids is None or self.only_unknown is None:
+            first_ids = np.zeros(len(self), np.int64)
+            all_ids = first_ids
+        else:
+            first_ids = np.where(self.only_unknown, 0, self.unknown_ids)
+            all_ids = self.unknown_ids
+        ids_of_windows = self.column(
+            first_ids,
+            lambda windows: sum(
+                window.unknown_ids for window in windows.others if not window.only_unknown
+            ),
+        )
+        count_of_windows = self.column(
+            (first_ids > 0).astype(np.int64),
+            lambda windows: sum(
+                window.unknown_ids > 0 and not window.only_unknown for window in windows.others
+            ),
+        )
+
+        # A text with one vector has other tokens if one of its windows has.
+        ids_of_text = self.column(
+            all_ids, lambda windows: sum(window.unknown_ids for window in windows.others)
+        )
+        only_unknown = self.column(
+            np.zeros(len(self), np.int64) if self.only_unknown is None else self.only_unknown,
+            lambda windows: sum(window.only_unknown for window in windows.others),
+        )
+        window_count = self.column(
+            np.ones(len(self), np.int64), lambda windows: len(windows.others)
+        )
+        ids_of_text = np.where(only_unknown == window_count, 0, ids_of_text)
+        has_one_vector = self.vectors == 1
+        return (
+            np.where(has_one_vector, ids_of_text > 0, count_of_windows),
+            np.where(has_one_vector, ids_of_text, ids_of_windows),
         )
 
     @cached_property

@@ -112,7 +112,7 @@ class Settings(Recipe):
         "uvd", "input of the classifier: u, v, |u-v|; with m also max(u, v)^2", choices=FEATURES
     )
     readout: str = readout("mean-last2")
-    epochs: int = released(10)
+    epochs: int | None = released(10)
     batch: int = paper(96)
     lr: float = paper(5e-7)
     optimizer: str = ours("adamw-hf")  # the presets use that of the released code

@@ -62,7 +62,7 @@ class Settings(Recipe):
     optimizer: str = paper("adam")
     schedule: str = released("constant")
     clip: float = released(0.0)
-    epochs: int = paper(3)
+    epochs: int | None = paper(3)
     max_length: int = released(32)
     eval_every: int | None = released(500)
     final: str = paper("last")  # no model selection

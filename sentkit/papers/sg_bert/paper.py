@@ -76,7 +76,7 @@ class Settings(Recipe):
     readout: str = readout("cls")
     batch: int = paper(16)
     lr: float = paper(5e-5)
-    epochs: int = paper(1)
+    epochs: int | None = paper(1)
     max_length: int = paper(128)
     beta1: float = paper(0.9)
     beta2: float = paper(0.9)

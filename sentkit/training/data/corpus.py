@@ -68,7 +68,7 @@ class Order:
 
     rows: int
     batch: int
-    epochs: int
+    epochs: int | None  # None: as many as `max_steps` needs
     seed: int
     smallest_batch: int = 2  # omit a smaller last batch: a contrast needs two rows
     max_steps: int | None = None
@@ -86,6 +86,9 @@ class Order:
 
     @property
     def steps(self) -> int:
+        if self.epochs is None:
+            assert self.max_steps is not None
+            return self.max_steps
         steps = self.epoch_steps * self.epochs
         if self.max_steps is None:
             return steps

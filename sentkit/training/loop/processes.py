@@ -22,7 +22,13 @@ from torch import Tensor, nn
 
 from sentkit.errors import UnavailableError
 from sentkit.model.transformer.device import has_fast_bf16, pick_device, to_device
-from sentkit.process import most_threads, threads_of_environment, usable_cpus, version_of
+from sentkit.process import (
+    most_threads,
+    threads_of_command,
+    threads_of_environment,
+    usable_cpus,
+    version_of,
+)
 from sentkit.training.data.corpus import shares
 
 RandomStates = tuple[list[Tensor], list[Tensor]]
@@ -191,12 +197,11 @@ def environment(processes: Processes, precision: str) -> dict[str, Any]:
 
 def use_threads(requested: int | None, saved: Mapping[str, Any]) -> None:
     """Set the number of threads: the requested number, else that of the saved environment, else
-    that of SENTKIT_THREADS, else all CPUs that the process may use.
-
-    Environment variables of torch are ignored.
+    that of the command: SENTKIT_THREADS, OMP_NUM_THREADS, or all CPUs that the process may use.
     """
     saved_threads = min(saved.get("threads") or 0, most_threads())
-    torch.set_num_threads(requested or saved_threads or threads_of_environment() or usable_cpus())
+    threads = threads_of_command() or threads_of_environment() or usable_cpus()
+    torch.set_num_threads(requested or saved_threads or threads)
 
 
 def be_deterministic() -> None:

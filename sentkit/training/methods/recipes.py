@@ -88,7 +88,7 @@ class SupervisedSimCSE(SimCSE, Dims):
     readout: str = readout("pooler")
     batch: int = paper(512)
     lr: float = paper(5e-5)
-    epochs: int = paper(3)
+    epochs: int | None = paper(3)
 
     presets: ClassVar = {
         "bert-base": {},
@@ -357,7 +357,7 @@ class SBERT(Dims):
     optimizer: str = released("adamw-hf")  # early versions of the library had no bias correction
     weight_decay: float = released(0.01)
     clip: float = released(1.0)
-    epochs: int = paper(1)
+    epochs: int | None = paper(1)
     max_length: int = ours(128)
 
     def __post_init__(self) -> None:
@@ -420,7 +420,7 @@ class Classify(Recipe):
     )
     batch: int = paper(32)
     lr: float = paper(2e-5)
-    epochs: int = paper(3)
+    epochs: int | None = paper(3)
     warmup: float = released(0.1)
     weight_decay: float = released(0.01)
     schedule: str = released("linear")

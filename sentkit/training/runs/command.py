@@ -178,18 +178,18 @@ def is_to_train(run: Run) -> bool:
 def work_of(run: Run, rows: int) -> int:
     """Return the number of rows in all steps of a run."""
     recipe = run.settings
-    work: int = recipe.epochs * rows
-    if recipe.steps is None:
-        return work
-    return min(work, recipe.steps * recipe.batch)
+    limits = list[int]()
+    if recipe.epochs is not None:
+        limits.append(recipe.epochs * rows)
+    if recipe.steps is not None:
+        limits.append(recipe.steps * recipe.batch)
+    return min(limits)
 
 
 def too_few_steps(run: Run, rows: int) -> str | None:
-    """Return a warning if the epochs end before the steps that the user gives; no preset has this
-    setting.
-    """
+    """Return a warning if the epochs that the user gives end before the steps."""
     recipe = run.settings
-    if recipe.steps is None:
+    if recipe.steps is None or recipe.epochs is None:
         return None
     smallest_batch = 1 if run.method_class.needs.row_wise else 2
     order = Order(rows, recipe.batch, recipe.epochs, run.seed, smallest_batch)

@@ -210,7 +210,9 @@ def worse_than_base(
 
     # What to try.
     advice = [f"a lower --lr than {format_value(run.settings.lr)}"]
-    if run.settings.epochs > 1:
+    if run.settings.epochs is None:
+        advice.append("fewer steps")
+    elif run.settings.epochs > 1:
         advice.append("fewer --epochs")
     has_setting = "readout" in type(run.settings).__dataclass_fields__
     if has_setting and not has_labels and readout_of_base != readout:

@@ -189,3 +189,19 @@ def test_a_template_has_one_sentence_and_one_mask_and_a_known_full_stop():
         assert caught.value.advice == f"named templates: {', '.join(TEMPLATES)}"
     with pytest.raises(UsageError, match='unknown full-stop rule "loud"'):
         Template("[X] [MASK]", "loud")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("avg_first_last", "mean-first-last"),
+        ("cls_token", "cls"),
+        ("MEAN", "mean"),
+        ("mean-frist-last", "mean-first-last"),
+    ],
+)
+def test_a_readout_of_another_library_or_with_a_typing_error_has_its_name(name, meant):
+    with pytest.raises(UsageError) as caught:
+        parse_readout(name)
+
+    assert caught.value.advice.startswith(f'did you mean "{meant}"? available: cls, max, mean')

@@ -1,5 +1,6 @@
 """Vector files and kinds of storage: what other libraries read, what is lost, and refused files."""
 
+import gc
 import json
 import math
 import struct
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from sentkit.errors import DataError
+from sentkit.formats.files import open_file
 from sentkit.formats.vectors.arrays import StoredVectors
 from sentkit.formats.vectors.file_writer import create_vector_file
 from sentkit.formats.vectors.fingerprint import Space, digest
@@ -49,6 +51,23 @@ def fill(path, vectors, kind="float32", *, lines=None, **spec):
     ) as file:
         file.write(lines, vectors)
     return str(path)
+
+
+def test_the_file_that_rows_are_read_from_is_closed_with_its_object(tmp_path, monkeypatch):
+    opened = []
+
+    def open_and_note(path):
+        opened.append(open_file(path))
+        return opened[-1]
+
+    file = VectorFile(fill(tmp_path / "a.safetensors", normal(3, 1, 2)))
+    monkeypatch.setattr("sentkit.formats.vectors.vector_file.open_file", open_and_note)
+    assert [file.row(index).number for index in (0, 2)] == [1, 3]
+    assert [each.closed for each in opened] == [False]
+    del file
+    gc.collect()  # the object and its cached function refer to each other
+
+    assert [each.closed for each in opened] == [True]
 
 
 # Written
