@@ -38,9 +38,8 @@ MEANING = 30  # and the smallest width of the texts
 PAGE = 1000  # lines of a table below one header
 
 Clock = Callable[[], float]
-Share = Callable[
-    [int], float | None
-]  # number of rows done -> share of the work done; None if unknown
+# number of rows done -> share of the work done; None if unknown
+Share = Callable[[int], float | None]
 R = TypeVar("R", bound=Mapping[str, Any])  # a record
 Line = Mapping[str, str]  # column -> cell
 

@@ -14,9 +14,8 @@ UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\u
 NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 ACCOUNT = re.compile(r"(?<=://)[^/\s]*@")  # in a URL, before the name of the server
 QUERY = re.compile(r"(://[^\s?]*\?)[^\s'\"]*?(?=['\"]|:\d+: |: |\s|$)")
-LEAD = re.compile(
-    r" *(?:minus )?"
-)  # before the name in a line below another one, or in the head of a column
+# before the name in a line below another one, or in the head of a column
+LEAD = re.compile(r" *(?:minus )?")
 SHORTEST_CUT = 5  # columns of a name that lost both ends and its middle
 BYTES = range(0xDC80, 0xDD00)  # how Python represents bytes of a file name that are not UTF-8
 

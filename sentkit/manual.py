@@ -18,6 +18,7 @@ from sentkit.flags.help_texts import (
     value_of,
 )
 
+# code -> its pages
 ONLY_ON = {
     "1": (
         "sentkit",
@@ -28,7 +29,7 @@ ONLY_ON = {
         "sentkit inspect",
     ),
     "75": ("sentkit", "sentkit train", "sentkit encode"),
-}  # code -> its pages
+}
 
 
 def pages(program: Any) -> dict[str, str]:

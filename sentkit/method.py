@@ -22,9 +22,8 @@ from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, released
 from sentkit.training.settings import readout as readout_with_source
 
-readout = partial(
-    readout_with_source, of_paper=False
-)  # a method of a user has no paper unless it says so
+# a method of a user has no paper unless it says so
+readout = partial(readout_with_source, of_paper=False)
 
 __all__ = [
     "ENTRY",

@@ -55,9 +55,8 @@ def prepare() -> None:
             os.set_inheritable(number, True)
     stream = io.BufferedWriter(LossyStderr(STDERR, "w", closefd=False))
     sys.stderr = io.TextIOWrapper(stream, errors="backslashreplace", line_buffering=True)
-    if (
-        not sys.warnoptions
-    ):  # sentkit refuses or reports results that are not finite or did not converge
+    # sentkit refuses or reports results that are not finite or did not converge
+    if not sys.warnoptions:
         warnings.filterwarnings("ignore", category=RuntimeWarning)  # of floating-point numbers
         warnings.filterwarnings("ignore", module=r"(numpy|scipy|sklearn|sentkit)\b")
 
@@ -126,9 +125,8 @@ def limit_threads(requested: int | None = None, *, of_libraries: int | None = No
     Call this before importing numpy, torch or tokenizers: they read the variables once.
     """
     global _threads
-    nested = (
-        os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    )  # the first of nested regions
+    # the first of nested regions
+    nested = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     openmp = int(nested) if nested.isdecimal() else 0
     check_threads("--threads", requested)
     _threads = requested or threads_of_environment() or min(openmp, most_threads()) or usable_cpus()
@@ -267,9 +265,8 @@ class Stop:
         self.notice = notice
         self.grace = grace  # seconds from the request to an interruption; None: no limit
         self.requested = False
-        self.interrupting = (
-            False  # raise in the signal handler, because a blocked read does not poll
-        )
+        # raise in the signal handler, because a blocked read does not poll
+        self.interrupting = False
         self.interrupts = 0  # number of Ctrl-C signals
 
     def poll(self) -> None:

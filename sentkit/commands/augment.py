@@ -135,9 +135,8 @@ def sentences_of_classes(
 
     read_rows = inputs.read(lambda row: (rows.read(row), class_of(row, operation.value)))
     labelled = list(read_rows)
-    index_of_text: dict[
-        str, dict[str, int]
-    ] = {}  # label -> text -> its index among the texts of the label
+    # label -> text -> its index among the texts of the label
+    index_of_text: dict[str, dict[str, int]] = {}
     for sentence, label in labelled:
         indices = index_of_text.setdefault(label, {})
         indices.setdefault(sentence.text, len(indices))

@@ -191,9 +191,8 @@ def export_transformer(
         write_folder(
             folder, checkpoint, declaration, lineage, changed_tensors, store, documents=True
         )
-        if (
-            "method" in checkpoint.lineage
-        ):  # the card of the base states another readout, prompt or length
+        # the card of the base states another readout, prompt or length
+        if "method" in checkpoint.lineage:
             exported = {"parents": checkpoint.parents, "exported": True}
             write_card(
                 folder, lineage_without_command(checkpoint) | lineage | exported, declaration

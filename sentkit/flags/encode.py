@@ -30,9 +30,8 @@ if TYPE_CHECKING:
 GRACE = 10.0  # seconds to finish a block after a signal
 
 RunRecord = dict[str, Any]  # the content of run.json in a vector folder
-Stores = Mapping[
-    str, "VectorSource | None"
-]  # the outputs of --reuse by path; None for a file without vectors
+# the outputs of --reuse by path; None for a file without vectors
+Stores = Mapping[str, "VectorSource | None"]
 
 
 def open_earlier(

@@ -11,9 +11,8 @@ BY_PRECISION = "set the variable SENTKIT_PRECISION=bf16 or fp32"
 BY_STORE = "pipe the rows to: sentkit cat --store KIND -o FILE.safetensors"
 BY_VECTORS = "set the variable SENTKIT_VECTORS=base64"
 BY_TRANSFORMERS = "write a base with transformers (see sentkit-train(1)), and use -m"
-REMOVED: dict[
-    str, str
-] = {  # "COMMAND --flag", or "COMMAND --flag VALUE" for one value of a flag that stays
+# "COMMAND --flag", or "COMMAND --flag VALUE" for one value of a flag that stays
+REMOVED: dict[str, str] = {
     "build-entries --store": BY_STORE,
     "build-entries --vectors": BY_VECTORS,
     "cat --files-from": "use xargs: find FOLDER -name '*.jsonl' -print0 | xargs -0 sentkit cat",

@@ -135,9 +135,8 @@ class RowSource:
         with self.open_rejects(output, append=append) as rejects.file:
             try:
                 yield inputs
-                if (
-                    rejects.count - counted.bad >= counted.rows > 0
-                ):  # a later step has rejected all of them
+                # a later step has rejected all of them
+                if rejects.count - counted.bad >= counted.rows > 0:
                     raise NoRowsError(self.paths)
             except NoRowsError as error:
                 no_rows = error  # raised below, when the file of bad rows is complete

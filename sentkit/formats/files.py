@@ -285,9 +285,8 @@ def text_files(folder: str) -> list[str]:
     """
     paths: list[str] = []
     for parent, folders, names in os.walk(folder):
-        folders[:] = [
-            name for name in folders if not name.startswith(".")
-        ]  # os.walk enters only these
+        # os.walk enters only these
+        folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             if not name.startswith(".") and bare_suffix(name) in TEXTS:
                 paths.append(os.path.join(parent, name))  # noqa: PTH118  # Path drops a leading "./"

@@ -82,9 +82,8 @@ def commit_of(folder: str, name: str, revision: str) -> str:  # at the first loo
     )
 
 
-def error_for_people(
-    url: str, error: Exception
-) -> SentkitError:  # the given text can contain secrets
+# the given text can contain secrets
+def error_for_people(url: str, error: Exception) -> SentkitError:
     status = getattr(getattr(error, "response", None), "status_code", None)
     if isinstance(error, SentkitError):
         return error

@@ -317,9 +317,8 @@ class ClassifierModel:
         """The classes and the function that config.json and sentence-transformers declare."""
         config = self.checkpoint.config
         source = self.checkpoint.config_file
-        names = config.get(
-            "id2label", {"0": "LABEL_0", "1": "LABEL_1"}
-        )  # the default of transformers
+        # the default of transformers
+        names = config.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})
         if (
             not isinstance(names, dict)
             or not names

@@ -309,8 +309,7 @@ def spec_of_readout(
         record["full_stop"] = tokenizer.template.full_stop
     label = f"{name_for_label(checkpoint.name)}/{readout.name}"
     if pooler.lands_in and readout.reduction == parse_readout(pooler.readout).reduction:
-        label += (
-            f">{pooler.lands_in}"  # the pooler was trained with this readout to match another space
-        )
+        # the pooler was trained with this readout to match another space
+        label += f">{pooler.lands_in}"
     spec = Space(label, digest([weights, rules, tokenizer.hash, read_as]), record)
     return spec_behind(steps, spec, reading.options.transform)

@@ -60,15 +60,12 @@ class RowGroup:
     rows: RowBlock
     index: Ints  # (n, k), for each row the numbers of its texts in `tokens`
     tokens: TokenBlock  # of the distinct texts
-    old: Mapping[int, tuple[int, ...]] = field(
-        default_factory=dict
-    )  # --reuse: places of vectors, by text
-    vectors: Arrays = field(
-        default_factory=list
-    )  # (m, k, d): a vector for each text; [] before encoding
-    owners: Ints | None = (
-        None  # (m,), with chunks: the rows of the windows, each of which has a vector
-    )
+    # --reuse: places of vectors, by text
+    old: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    # (m, k, d): a vector for each text; [] before encoding
+    vectors: Arrays = field(default_factory=list)
+    # (m,), with chunks: the rows of the windows, each of which has a vector
+    owners: Ints | None = None
     seconds: float = 0.0  # in which the model encoded the group
 
     @property
@@ -130,9 +127,8 @@ def whole_if_small(groups: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], int 
     first_groups = list(islice(groups, 1))
     if first_groups and len(first_groups[0].rows) >= FIRST_GROUP:
         return chain(first_groups, groups), None
-    first_groups += islice(
-        groups, 1
-    )  # waits for input only if the first group had bad or very long rows
+    # waits for input only if the first group had bad or very long rows
+    first_groups += islice(groups, 1)
     if len(first_groups) > 1:
         return chain(first_groups, groups), None
     tokens_of_groups = [group.tokens.take(group.used) for group in first_groups]
@@ -449,9 +445,8 @@ def encode_group(
     is_in_order = indices.shape[1] == 1 and np.array_equal(
         indices[:, 0], np.arange(len(vectors[0]))
     )
-    selection: Any = (
-        (slice(None), None) if is_in_order else indices
-    )  # in order, views instead of copies
+    # in order, views instead of copies
+    selection: Any = (slice(None), None) if is_in_order else indices
     vectors = [array[selection] for array in vectors]
     return replace(group, vectors=vectors, owners=owners, seconds=monotonic() - start)
 
@@ -465,9 +460,8 @@ def ahead(items: Iterator[Item], depth: int) -> Iterator[Item]:
             pending.append(pool.submit(next, items, None))
             yield item
     finally:
-        pool.shutdown(
-            wait=False, cancel_futures=True
-        )  # the thread may wait for input that never arrives
+        # the thread may wait for input that never arrives
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def encode_texts(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Arrays:

@@ -79,9 +79,8 @@ class BlockWriter:
         self.keep = resume  # existing blocks; otherwise they are an error
         if not (created or resume or in_shard):
             raise CannotCreateError(f"{path}/: already exists", advice="--resume continues it")
-        self.alone = (
-            created and not resume and in_shard is None
-        )  # no other process writes to the folder
+        # no other process writes to the folder
+        self.alone = created and not resume and in_shard is None
         self.in_shard = in_shard or (lambda index: True)
         form = replace(encoding.form, store=self.folder.store)
         self.encoding = replace(

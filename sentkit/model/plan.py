@@ -229,9 +229,8 @@ def peak_memory() -> int:
 # Measured as the largest memory (VmHWM) of processes.
 SLACK = 0.1  # of the memory that the sample needs
 SLACK_OF_THREADS = 0.6
-BYTES_OF_ROW = (
-    700  # of a row of one text in memory, besides its line and text: Python's objects, token ids
-)
+# of a row of one text in memory, besides its line and text: Python's objects, token ids
+BYTES_OF_ROW = 700
 BYTES_OF_WORDS = 80_000_000  # of the words that a tokenizer keeps at most
 
 

@@ -25,13 +25,14 @@ from sentkit.model.encoding import RowGroup
 from sentkit.model.text.tokens import TokenBlock
 
 RECORDED = ("_emb", "prompt", "max_length", "precision")  # a record must have these
+# the first that differs names another space
 SPACE = (
     "readout",
     "template",
     "full_stop",
     "steps",
     "_emb",
-)  # the first that differs names another space
+)
 SETTINGS = (
     "prompt",
     "max_length",
@@ -109,9 +110,8 @@ class OldVectors:
         self.width = width
         self.chunks = bool(spec.get("chunks"))
         self.copies = not spec.get("window")  # whole blocks; windows are counted by row
-        self.unneeded: int | None = (
-            None  # rows; known at the end of a process that reads all of the input
-        )
+        # rows; known at the end of a process that reads all of the input
+        self.unneeded: int | None = None
         self.stores: list[VectorSource] = []
         for path, opened in files.items():
             store = check_old(path, opened)

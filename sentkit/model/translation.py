@@ -35,9 +35,8 @@ from sentkit.model.transformer.weights import refuse_missing
 
 UNBOUNDED = 1 << 30  # transformers sets 1e30 if a tokenizer declares no length
 BEAMS = 4  # default if a checkpoint declares no number
-MIN_LENGTH = (
-    16  # tokens: shorter texts are not cheaper, because each step scores the whole vocabulary
-)
+# tokens: shorter texts are not cheaper, because each step scores the whole vocabulary
+MIN_LENGTH = 16
 # The target language is either the first output token or the start token of the decoder.
 FIRST = "forced_bos_token_id"
 START = "decoder_start_token_id"
@@ -259,9 +258,8 @@ class Translator:
     def _generate(self, batch: TokenBlock) -> list[list[int]]:
         """Return the output ids of each text, padded to the longest output."""
         rows = [torch.tensor(tokens.ids) for tokens in batch]
-        ids = pad_sequence(
-            rows, batch_first=True, padding_value=self.tokenizer.pad_token_id or 0
-        )  # (b, t)
+        # Token ids of shape (b, t), padded.
+        ids = pad_sequence(rows, batch_first=True, padding_value=self.tokenizer.pad_token_id or 0)
         mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
         output = self.model.generate(
             input_ids=ids.to(self.device),
@@ -273,9 +271,8 @@ class Translator:
             **self.sampling,
             **self.languages,
         )
-        outputs: list[list[int]] = output[
-            :, 1:
-        ].tolist()  # the first id is the start token of the decoder
+        # the first id is the start token of the decoder
+        outputs: list[list[int]] = output[:, 1:].tolist()
         return outputs
 
     def _read(self, ids: list[int]) -> Translation:

@@ -43,12 +43,10 @@ class Encoding:
     form: VectorOutput
     batch_tokens: int | None = None  # None: the budget of the encoder
     on_truncate: str = "warn"  # "mark" adds the fields of MARKS
-    windows: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # recorded settings; empty without windows
-    encoded: Set[str] = (
-        frozenset()
-    )  # the inputs that store `_emb` and the vectors of their rows separately
+    # recorded settings; empty without windows
+    windows: Mapping[str, Any] = field(default_factory=dict)
+    # the inputs that store `_emb` and the vectors of their rows separately
+    encoded: Set[str] = frozenset()
     old: "OldVectors | None" = None  # of --reuse
 
     @property
@@ -98,9 +96,8 @@ class Encoding:
         """Write all rows, with one output for each readout. Returns their counts."""
         tally = Tally()
         encoded_groups = encode_groups(self.known(groups), self.encoder, self.budget, self.old)
-        first_group = list(
-            islice(encoded_groups, 1)
-        )  # the first row determines the names of the vectors
+        # the first row determines the names of the vectors
+        first_group = list(islice(encoded_groups, 1))
         names = self.texts.vectors
         with open_writers(
             paths, self.specs(self.texts), names, self.encoder.width, self.form
@@ -152,9 +149,8 @@ class Encoding:
 
     def without_old(self, rows: RowBlock, names: Sequence[str]) -> RowBlock:
         """The rows without the fields of old vectors. Old vectors of other names make a row bad."""
-        other_vectors = EMBEDDED.difference(
-            names, ["_emb"]
-        )  # that the new `_emb` would not describe
+        # that the new `_emb` would not describe
+        other_vectors = EMBEDDED.difference(names, ["_emb"])
         are_stored = not self.encoded.isdisjoint(rows.sources)
         if not are_stored and all(EMBEDDED.isdisjoint(values) for values in rows.values):
             return rows

@@ -8,6 +8,7 @@ from typing import Any
 
 from sentkit.formats.checkpoints.command_record import is_command_record
 
+# keys in the record of a run
 NOT_SETTINGS = (
     "method",
     "seed",
@@ -16,7 +17,7 @@ NOT_SETTINGS = (
     "dev",
     "test",
     "entries",
-)  # keys in the record of a run
+)
 TAGS = ("sentence-similarity", "feature-extraction", "sentkit")
 CLASSIFY = """```python
 from transformers import AutoModelForSequenceClassification, AutoTokenizer

@@ -77,9 +77,8 @@ def _in_package(package: str) -> Path:
         spec = find_spec(package) if package.isidentifier() else None
     except ValueError:  # a module without a spec, such as __main__
         spec = None
-    locations = (
-        None if spec is None else spec.submodule_search_locations
-    )  # None: a module of one file
+    # None: a module of one file
+    locations = None if spec is None else spec.submodule_search_locations
     for location in locations or ():
         configs = sorted(Path(location).rglob("config.json"), key=lambda path: len(path.parts))
         for config in configs:
@@ -261,12 +260,13 @@ ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 # Options that change the result, with their values that do not change it.
 IDLE: dict[str, tuple[Any, ...]] = {
     "bias": ("none", None),
+    # other values also change the base weights
     "init_lora_weights": (
         True,
         False,
         "gaussian",
         None,
-    ),  # other values also change the base weights
+    ),
 }
 # Options with any value: they affect training only, name the base, or select layers that the
 # tensors show.
@@ -421,9 +421,8 @@ def _template_with_end(template: dict[str, Any], token: str, token_id: int) -> d
     return changed
 
 
-LARGEST = (
-    1 << 24
-)  # limit for sizes; larger values would fill memory before the comparison with the weights
+# limit for sizes; larger values would fill memory before the comparison with the weights
+LARGEST = 1 << 24
 DEEPEST = 1 << 10
 
 

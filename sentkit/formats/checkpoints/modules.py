@@ -63,9 +63,8 @@ class StoredDeclaration:
 
     source: str = ""  # the file with the declaration; empty if there is none
     readout: Readout | None = None
-    steps: tuple[
-        str, ...
-    ] = ()  # after the readout, in order: "normalise", or the folder of a dense layer
+    # after the readout, in order: "normalise", or the folder of a dense layer
+    steps: tuple[str, ...] = ()
     max_length: int | None = None
     lowercase: bool = False
     prompt: str = ""  # added before every text
@@ -75,9 +74,8 @@ class StoredDeclaration:
     template: str | None = None  # for the readout `prompt`
     full_stop: str | None = None  # None: the setting of the template
     pooler: Pooler = Pooler()
-    convolution: Path | None = (
-        None  # folder of the layer that the readout `conv` applies to the tokens
-    )
+    # folder of the layer that the readout `conv` applies to the tokens
+    convolution: Path | None = None
     similarity: object = None  # the metric for sentence-transformers, as the file has it
     static: bool = False  # a table of vectors without a transformer
 
@@ -166,9 +164,8 @@ def _read_listing(listing: Path) -> list[dict[str, str]]:
             'expected a list of modules, each with "type" and "path"', source=str(listing)
         )
     check_count(modules, "modules", listing)
-    return [
-        module for module in modules if not module["type"].endswith("Dropout")
-    ]  # used only in training
+    # used only in training
+    return [module for module in modules if not module["type"].endswith("Dropout")]
 
 
 def refusal(kind: str, source: str) -> DataError:

@@ -35,9 +35,8 @@ PLAIN = {  # in the order in which the old schema joins
     "mean": Plain(("mean", "pooling_mode_mean_tokens"), partial=True),
     # sum / sqrt(number of tokens)
     "mean-sqrt": Plain(("mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens"), partial=True),
-    "weighted-mean": Plain(
-        ("weightedmean", "pooling_mode_weightedmean_tokens")
-    ),  # weights 1, 2, 3, ...
+    # weights 1, 2, 3, ...
+    "weighted-mean": Plain(("weightedmean", "pooling_mode_weightedmean_tokens")),
     "last": Plain(("lasttoken", "pooling_mode_lasttoken")),  # the last token
 }
 
@@ -90,9 +89,8 @@ CONCAT = "concat"
 NAMED = {
     **{name: Readout(name, (-1,), name) for name in PLAIN},
     "mean-last2": Readout("mean-last2", (-1, -2), "mean"),
-    "mean-first-last": Readout(
-        "mean-first-last", (1, -1), "mean"
-    ),  # the first block, not the embeddings
+    # the first block, not the embeddings
+    "mean-first-last": Readout("mean-first-last", (1, -1), "mean"),
     "mean-emb-last": Readout("mean-emb-last", (0, -1), "mean"),
     "pooler": Readout("pooler", (-1,), "pooler"),
     "pooler:cls": Readout("pooler:cls", (-1,), "pooler"),

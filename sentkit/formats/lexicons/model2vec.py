@@ -24,9 +24,8 @@ class Table:
     """The vectors of all tokens."""
 
     rows: NDArray[Any]  # (n, d), float32 except in a table to write
-    places: NDArray[np.int64] | None = (
-        None  # (tokens,): the row of each token, if tokens share rows
-    )
+    # (tokens,): the row of each token, if tokens share rows
+    places: NDArray[np.int64] | None = None
     weights: NDArray[np.float32] | None = None  # (tokens,): the factor for the vector of each token
 
     @property

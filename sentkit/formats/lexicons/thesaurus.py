@@ -11,9 +11,8 @@ from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import filled, wrong_field
 from sentkit.formats.rows.rows import Inputs
 
-SYNSET = re.compile(
-    r"\d{8} \d{2} [nvasr] ([0-9a-f]{2}) (.*)", re.ASCII
-)  # line of a WordNet data file
+# line of a WordNet data file
+SYNSET = re.compile(r"\d{8} \d{2} [nvasr] ([0-9a-f]{2}) (.*)", re.ASCII)
 MARKER = re.compile(r"\((?:a|p|ip)\)$")  # the syntactic position of an adjective
 CURLY = chr(0x2019)  # typographic apostrophe
 EXPECTED = (

@@ -226,9 +226,8 @@ def escaped(line: bytes) -> bytes:
     return escape_json(line.decode()).encode()
 
 
-Paths = Mapping[
-    str, str | Sequence[str] | None
-]  # flag -> paths; the key of the input rows is "FILE"
+# flag -> paths; the key of the input rows is "FILE"
+Paths = Mapping[str, str | Sequence[str] | None]
 
 
 class ResolvedPath(NamedTuple):

@@ -28,9 +28,8 @@ GROUP_ROWS = 1 << 16  # maximum of a row group
 GROUP_BYTES = 1 << 25  # the same, of its lines
 # of a schema, which readers accept: one for the field, one for each object, two for each list
 LEVELS = 99
-LONG = re.compile(
-    rb"\d[\d.]{15}"
-)  # may be a number with more digits than float64 or int64 surely have
+# may be a number with more digits than float64 or int64 surely have
+LONG = re.compile(rb"\d[\d.]{15}")
 ADVICE = "the rows of a Parquet file have the same fields and types; JSONL allows any rows"
 
 

@@ -48,9 +48,8 @@ def host() -> str:
 
 HOST = host()
 OURS = re.compile(rf"\..*{re.escape(MARK)}(?:{OLD})?{HOST}-(\d{{1,7}})-[0-9a-f]{{8}}", re.DOTALL)
-_names: dict[
-    Path, int
-] = {}  # the temporary files and folders that can exist, and the process of each
+# the temporary files and folders that can exist, and the process of each
+_names: dict[Path, int] = {}
 
 
 def remove_all() -> None:

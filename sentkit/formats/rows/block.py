@@ -93,9 +93,8 @@ def _end_of_value(line: bytes, start: int) -> int:
     if line[start] not in b"[{":
         return _past(WORD, line, start)
     depth = 0
-    for token in STRING_OR_BRACKET.finditer(
-        line, start
-    ):  # no recursion: a value can be nested deeply
+    # no recursion: a value can be nested deeply
+    for token in STRING_OR_BRACKET.finditer(line, start):
         if token[0] in b"[{":
             depth += 1
         elif token[0] in b"]}":
@@ -178,9 +177,8 @@ def drop_fields_of_plain(line: bytes, names: Collection[str]) -> bytes:
             or not follows_comma
             or remaining[start - 2 : start - 1].isspace()
         ):
-            return drop_fields(
-                line, names, spans_of(line)
-            )  # the first, not a string, or with blanks around
+            # the first, not a string, or with blanks around
+            return drop_fields(line, names, spans_of(line))
         end = remaining.index(b'"', value + 1) + 1
         remaining = remaining[: start - 1] + remaining[end:]
     return remaining
@@ -199,9 +197,8 @@ class Row:
     values: dict[str, Any]
     source: str
     number: int  # line number in the source, from 1
-    raw: bytes | None = field(
-        default=None, repr=False, compare=False
-    )  # the line of the input, if it differs
+    # the line of the input, if it differs
+    raw: bytes | None = field(default=None, repr=False, compare=False)
 
     def error(self, problem: str, *, advice: str | None = None) -> DataError:
         return DataError(problem, source=self.source, line=self.number, advice=advice)
@@ -280,9 +277,8 @@ class RowBlock:
     raws: list[bytes]  # the lines of the input
     bad: dict[int, DataError] = field(default_factory=dict)  # by index of the row
     texts: list[Texts] = field(default_factory=list)  # that a parser read in each row
-    lines_from_values: bool = (
-        False  # the lines were written from the values, so that no name occurs twice
-    )
+    # the lines were written from the values, so that no name occurs twice
+    lines_from_values: bool = False
 
     def __len__(self) -> int:
         return len(self.lines)

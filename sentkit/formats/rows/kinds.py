@@ -58,6 +58,7 @@ SIDES = tuple(dict.fromkeys(side for kind in KINDS for side in kind.sides))
 SIDE = re.compile(rf"(?:\A|,)({'|'.join(SIDES)})=")
 EMBEDDED = frozenset(("_emb", *VECTORS))
 LISTS = ("negatives",)  # text fields that hold a list of any length
+# fields that training can read
 LEARNED = (
     *FIELDS,
     *LISTS,
@@ -65,7 +66,7 @@ LEARNED = (
     "entry",
     "label",
     "score",
-)  # fields that training can read
+)
 ROWS_OF_ADVICE = 100  # rows from which the field of a text is guessed
 LONGEST_WORD = 20  # characters
 Label = str | int  # the value of a class; also true and false
@@ -93,9 +94,8 @@ def split_by_side(text: str) -> dict[str, str]:
         if side in prompts:
             raise UsageError(f'prompts by side: the side "{side}" is given twice')
         prompts[side] = text[match.end() : end]
-    return {
-        side: prompts[side] for side in SIDES if side in prompts
-    }  # the order of the text is ignored
+    # the order of the text is ignored
+    return {side: prompts[side] for side in SIDES if side in prompts}
 
 
 def prompts_of_sides(
@@ -324,9 +324,8 @@ def class_of(row: Row, name: str) -> str:
     if isinstance(value, float) and value.is_integer():
         if abs(value) < 2.0**63:
             return str(int(value))
-        span = row.spans()[
-            name
-        ]  # parsed again, because orjson rounds a number of more than 64 bits
+        # parsed again, because orjson rounds a number of more than 64 bits
+        span = row.spans()[name]
         return str(int(json.loads(row.line[span.value : span.end])))
     if not isinstance(value, str | int):
         raise wrong_field(row, name, "a string or a whole number")

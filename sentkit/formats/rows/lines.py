@@ -17,9 +17,8 @@ MAX_LINE = 1 << 26  # bytes of a row
 READ = 1 << 16  # bytes per read; a pipe gives the bytes that it has
 EXCERPT = 1 << 16  # bytes kept of a line over the limit
 
-LineBlock = tuple[
-    int, list[bytes]
-]  # number of the first line, from 1, and the lines with their ends
+# number of the first line, from 1, and the lines with their ends
+LineBlock = tuple[int, list[bytes]]
 
 
 class LongLine(bytes):
@@ -140,9 +139,8 @@ def text_blocks(
         yield made_block(values, source, [*range(first, first + len(lines))], lines)
 
 
-BEGINS = re.compile(
-    rb"\s*(#{1,6}\s|[-*+]\s|\d{1,2}[.)]\s|[>|])"
-)  # a heading, an item, a quote or a table
+# a heading, an item, a quote or a table
+BEGINS = re.compile(rb"\s*(#{1,6}\s|[-*+]\s|\d{1,2}[.)]\s|[>|])")
 HEADING = re.compile(rb"#{1,6}\s")
 FENCES = (b"```", b"~~~")
 

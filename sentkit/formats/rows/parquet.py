@@ -152,9 +152,8 @@ def simple_values_of(array: Any) -> Sequence[Any]:
     types = import_pyarrow().types
     type_ = array.type
     name = str(type_).removeprefix("large_")
-    if types.is_floating(
-        type_
-    ):  # of numpy: its numbers have the shortest digits in JSON, and NaN is null
+    # of numpy: its numbers have the shortest digits in JSON, and NaN is null
+    if types.is_floating(type_):
         floats: Any = array.to_numpy(zero_copy_only=False)
         if floats.dtype == np.float16:
             return floats.astype(np.float32)

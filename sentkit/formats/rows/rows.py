@@ -43,9 +43,8 @@ class ReadCounter:
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
-        self.sizes = {
-            path: size_of(path) for path in paths
-        }  # in bytes; None if it is no regular file
+        # in bytes; None if it is no regular file
+        self.sizes = {path: size_of(path) for path in paths}
         self.total: int | None = None  # without paths, or if a size is None
         if paths and None not in self.sizes.values():
             self.total = sum(self.sizes[path] or 0 for path in paths)
@@ -176,9 +175,8 @@ class Inputs:
     """The files of one command as one stream of rows."""
 
     paths: Sequence[str] = ("-",)
-    format: str | None = (
-        None  # jsonl, text, tsv, csv or parquet; None: by suffix, then by the first line
-    )
+    # jsonl, text, tsv, csv or parquet; None: by suffix, then by the first line
+    format: str | None = None
     fields: Mapping[str, str] = field(default_factory=dict)  # standard name -> name in the input
     rejects: Rejects = field(default_factory=Rejects)
     counter: ReadCounter = field(default=None)  # type: ignore[assignment]  # by default, that of the paths
@@ -187,9 +185,8 @@ class Inputs:
     by_paragraph: bool = False  # of Markdown
     # Opens a vector file or folder as a `Store`, which `rows` cannot import; None for other files.
     vector_file: Callable[[str], Any] = lambda path: None
-    opened: list[Iterator[RowBlock]] = field(
-        default_factory=list
-    )  # the blocks of the first file, until read
+    # the blocks of the first file, until read
+    opened: list[Iterator[RowBlock]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.counter is None:

@@ -26,9 +26,8 @@ csv.field_size_limit(sys.maxsize)  # `CsvReader` limits the size of a record
 
 QUOTED = re.compile('"[^"]*"?')
 Cells = list[str] | BadLine
-Records = tuple[
-    Sequence[int], list[bytes], list[Cells]
-]  # numbers of the first lines, bytes and cells
+# numbers of the first lines, bytes and cells
+Records = tuple[Sequence[int], list[bytes], list[Cells]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +197,10 @@ class CsvReader:
         self.width = width
         self.options = options
         self.waiting = deque[tuple[int, bytes]]()  # lines that were read, with their numbers
-        self.record_lines = list[
-            tuple[int, bytes]
-        ]()  # the lines of the current record, with their numbers
-        self.needs_quotes = (
-            False  # a quoted field of an earlier record has a delimiter or a newline
-        )
+        # the lines of the current record, with their numbers
+        self.record_lines = list[tuple[int, bytes]]()
+        # a quoted field of an earlier record has a delimiter or a newline
+        self.needs_quotes = False
         self.reader = csv.reader(self.texts(), strict=True, delimiter=delimiter)
 
     def records(self) -> Iterator[Records]:

@@ -36,9 +36,8 @@ class StoredVectors:
         columns).
         """
         self.files = files
-        self.starts = np.cumsum(
-            [0, *(file.count * per_row for file in files)]
-        )  # of each file; the end
+        # of each file; the end
+        self.starts = np.cumsum([0, *(file.count * per_row for file in files)])
         self.codes_of_file = lru_cache(OPEN_MAPS)(lambda number: select(files[number].codes()))
         self.kind = files[0].storage.kind
         self.shape = (

@@ -66,9 +66,8 @@ def write_vectors(
     if reader.emb:
         spec["_emb"] = reader.emb
     fields = recorded_fields(common_fields(inputs))
-    old_names = {
-        name: field for name, field in fields.items() if name not in inputs.fields
-    }  # not renamed
+    # not renamed
+    old_names = {name: field for name, field in fields.items() if name not in inputs.fields}
     if old_names:
         spec["fields"] = old_names
 

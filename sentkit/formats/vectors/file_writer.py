@@ -57,9 +57,8 @@ class VectorFileWriter:
         self.kind = kind
         self.names = names
         self.width = width
-        self.storage = Storage(
-            "float32" if kind == "int8" else kind, width
-        )  # of the rows as they come
+        # of the rows as they come
+        self.storage = Storage("float32" if kind == "int8" else kind, width)
         self.largest = np.zeros(width, np.float32)  # magnitude of each dimension
         self.count = 0  # rows
         self.row_bytes = 0  # of all lines with their newlines

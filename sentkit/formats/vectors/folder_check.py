@@ -37,9 +37,8 @@ def counts_of(run: FolderRun, status: Status, shards: int | None) -> dict[str, A
 def spans_of(numbers: Sequence[int]) -> str:
     """Sorted numbers as in `sbatch --array=`: 1,3-5."""
     spans: list[str] = []
-    for _, run in groupby(
-        enumerate(numbers), lambda pair: pair[1] - pair[0]
-    ):  # equal for consecutive ones
+    # equal for consecutive ones
+    for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
         consecutive = [number for _, number in run]
         if len(consecutive) > 1:
             spans.append(f"{consecutive[0]}-{consecutive[-1]}")

@@ -103,9 +103,8 @@ class FolderRun(Grid):
     def status(self) -> Status:
         names, leftovers = self.existing()
         status = Status({}, [], unknown=False, leftovers=leftovers)
-        last_starts = dict(
-            sorted(map(input_and_start, names))
-        )  # of the last existing block of each input
+        # of the last existing block of each input
+        last_starts = dict(sorted(map(input_and_start, names)))
         for number in range(len(self.inputs)):
             blocks = self.blocks(number)
             if self.length(number) is None:  # the blocks up to the last one that exists
@@ -315,19 +314,19 @@ BLOCK: Mapping[str, Any] = {
     "last": FLAG,
     "source": str,  # digest of the bytes or rows that were read
 }
+# the widest values
 EMPTY_RECORD = dict.fromkeys(BLOCK, 10**18) | {
     "last": False,
     "source": "0" * 64,
-}  # the widest values
+}
 
 
 def fits(value: Any, kind: Any) -> bool:
     if isinstance(kind, tuple):
         return any(fits(value, option) for option in kind)
     if kind is int:
-        return (
-            type(value) is int and 0 <= value < 10**15
-        )  # the name of a block has at most fifteen digits
+        # the name of a block has at most fifteen digits
+        return type(value) is int and 0 <= value < 10**15
     if isinstance(kind, type):
         return type(value) is kind
     return type(value) is type(kind) and value == kind

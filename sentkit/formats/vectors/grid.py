@@ -216,9 +216,8 @@ class Grid:
         with inputs.raw_blocks(path) as row_blocks:
             for rows in row_blocks:
                 waiting.extend(rows)
-                while (
-                    len(waiting) > self.block_rows
-                ):  # more than one block, so this is not the last
+                # more than one block, so this is not the last
+                while len(waiting) > self.block_rows:
                     block_rows = waiting.between(0, self.block_rows)
                     waiting = waiting.between(self.block_rows, len(waiting))
                     yield self.block_of_stream(number, path, start, block_rows, last=False)

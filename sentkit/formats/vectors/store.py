@@ -36,9 +36,8 @@ class VectorFolder(VectorSource):
         self.path = run.path
         self.digest = digest_of_all
         self._files = files
-        first = next(
-            (file for file in files if file.count), files[0]
-        )  # an empty block may have no width
+        # an empty block may have no width
+        first = next((file for file in files if file.count), files[0])
         for file in files:
             file.refuse_difference(first)
         self.spec = first.spec

@@ -273,9 +273,8 @@ class Storage:
         if self.kind == "binary":
             vectors = np.take(SIGNS, codes, axis=0)  # five times as fast as unpackbits
             return vectors.reshape(*codes.shape[:-1], 8 * codes.shape[-1])[..., : self.width], ONE
-        if (
-            self.kind == "float16"
-        ):  # the bits at their places in float32, four times as fast as astype
+        # the bits at their places in float32, four times as fast as astype
+        if self.kind == "float16":
             bits = codes.view("<i2").astype("<i4")
             bits <<= 13
             bits &= HALF_BITS

@@ -97,9 +97,8 @@ class VectorReader:
         self.verify = verify
         self.begun = False  # whether a row was accepted
         # What the first accepted row determines:
-        self.names: tuple[
-            str, ...
-        ] = ()  # standard names: embedding, or embedding_a and embedding_b, ...
+        # standard names: embedding, or embedding_a and embedding_b, ...
+        self.names: tuple[str, ...] = ()
         self.width = 0
         self.emb: str | None = None
 
@@ -334,9 +333,8 @@ def read_array_file(path: str) -> NDArray[Any]:
     """The numbers of a .npy file (n, d), memory-mapped."""
     open_file(path).close()
     try:
-        array = np.lib.format.open_memmap(
-            local_path(path), mode="r"
-        )  # refuses pickled objects and archives
+        # refuses pickled objects and archives
+        array = np.lib.format.open_memmap(local_path(path), mode="r")
     except (
         ValueError,
         TypeError,
@@ -358,9 +356,8 @@ def read_array_file(path: str) -> NDArray[Any]:
 def array_blocks(path: str, count: int) -> Iterator[tuple[RowBlock, Vector]]:
     """Empty rows with their vectors (n, 1, d) as float32."""
     for start in range(0, count, ARRAY_ROWS):
-        with np.errstate(
-            over="ignore"
-        ):  # one map of the whole file would keep all its pages in memory
+        # one map of the whole file would keep all its pages in memory
+        with np.errstate(over="ignore"):
             block = read_array_file(path)[start : start + ARRAY_ROWS, None].astype(np.float32, "C")
         rows = block_of(
             Row(b"{}", {}, path, number) for number in range(start + 1, start + len(block) + 1)

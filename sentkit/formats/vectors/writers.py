@@ -29,9 +29,8 @@ class VectorOutput:
     encoding: str = "list"  # in JSONL: list or base64
     force: bool = False  # overwrite an existing output
     replace: bool = False  # overwrite existing fields of a row
-    store: str | None = (
-        None  # in vector files: float32 and so on; None: float32, or as in a vector folder
-    )
+    # in vector files: float32 and so on; None: float32, or as in a vector folder
+    store: str | None = None
 
     def check(self, path: str) -> None:
         """Raise an error for an output of another format, or one that does not store vectors

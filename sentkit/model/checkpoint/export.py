@@ -319,9 +319,8 @@ def write_modules_before_pooling(
     if declaration.readout.reduction == CONV:
         assert body.convolution is not None, "check_layers refuses this"
         name = "0_CNN"
-        filters = [
-            as_arrays(layer) for layer in body.convolution.convs
-        ]  # (c, d, kernel), and biases (c,)
+        # (c, d, kernel), and biases (c,)
+        filters = [as_arrays(layer) for layer in body.convolution.convs]
         config = {
             "in_word_embedding_dimension": body.width,
             "out_channels": body.convolution.channels,

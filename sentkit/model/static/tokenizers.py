@@ -60,9 +60,8 @@ def known_tokens(
         ids = ids[is_known]
         lengths = counts - unknown_counts
     if max_length is not None and len(lengths) and lengths.max() > max_length:
-        positions = np.arange(len(ids)) - np.repeat(
-            np.cumsum(lengths) - lengths, lengths
-        )  # in the texts
+        # in the texts
+        positions = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         ids = ids[positions < max_length]
         lengths = np.minimum(lengths, max_length)
     return TokenBlock(ids, lengths, counts, unknown=unknown_counts)

@@ -46,15 +46,17 @@ LOCAL_NORMALIZERS = {
     "Strip",
 }
 SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel"}
+# classes that use tokenizer.json unchanged
 GENERIC = (
     "PreTrainedTokenizerFast",
     "TokenizersBackend",
-)  # classes that use tokenizer.json unchanged
+)
 LARGEST_CACHE = 1 << 22  # characters of words: about 480,000 words in 80 MB
 # With so many CPUs, the library tokenizes whole texts. A sentence takes 54 microseconds of all CPUs
 # together; in 7 of them no other thread runs Python. Words take 21 to 27 microseconds, all of them
 # in Python.
 MANY_CPUS = 8
+# values of TOKENIZERS_PARALLELISM without threads
 SERIAL = (
     "",
     "off",
@@ -63,7 +65,7 @@ SERIAL = (
     "no",
     "n",
     "0",
-)  # values of TOKENIZERS_PARALLELISM without threads
+)
 TEXTS_AT_ONCE = 1024
 # The pieces that BERT makes of a word: a mark of ASCII, or what is between marks.
 PIECES = re.compile(r"[!-/:-@\[-`{-~]|[^!-/:-@\[-`{-~]+")

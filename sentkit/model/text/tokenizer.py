@@ -43,9 +43,8 @@ if TYPE_CHECKING:
     from tokenizers import Encoding
 
 MASKS = ("[MASK]", "<mask>")
-CHARACTERS_OF_TOKEN = (
-    8  # of a long text for each token that the model reads; common words have 5 or 6
-)
+# of a long text for each token that the model reads; common words have 5 or 6
+CHARACTERS_OF_TOKEN = 8
 
 
 class Tokenizer(LongTextTokenizer):

@@ -26,9 +26,8 @@ COLUMNS = ("at", "unknown", "second", "skip", "only_unknown", "unknown_ids")
 class Tokens:
     """One text of a `TokenBlock`, or one window."""
 
-    ids: list[
-        int
-    ]  # truncated ids, including special tokens; of the first window if there are several
+    # truncated ids, including special tokens; of the first window if there are several
+    ids: list[int]
     count: int  # number of tokens before truncation
     at: int = 0  # index of the token that the readout `prompt` uses
     problem: str = ""  # the reason if this text cannot be read
@@ -299,9 +298,8 @@ def check_ids(batch: TokenBlock, weights: int, source: str) -> None:
         raise DataError(f"the tokenizer and the model do not match: {ids}", source=source)
 
 
-OVERLAPPING = (
-    2  # windows that have a token, by default: each token then has the same part in the mean
-)
+# windows that have a token, by default: each token then has the same part in the mean
+OVERLAPPING = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,9 +310,8 @@ class WindowOptions:
 
     size: int | None = None  # tokens of a window, including special tokens, prompt and template
     stride: int | None = None  # tokens from the start of a window to the start of the next
-    chunks: bool = (
-        False  # each window keeps its vector; otherwise a text has the mean of its windows
-    )
+    # each window keeps its vector; otherwise a text has the mean of its windows
+    chunks: bool = False
 
 
 class TextTokenizer:
@@ -400,9 +397,8 @@ class WindowTokenizer(TextTokenizer):
         if limit is not None and size > limit:
             raise UsageError(f"--window {size}: the maximum length is {limit} {self.unit}")
         self.size = size
-        self.longest = (
-            size if options.chunks or limit is None else limit
-        )  # tokens of a text in one window
+        # tokens of a text in one window
+        self.longest = size if options.chunks or limit is None else limit
         [example] = tokenizer.locate(["a"])
         room = size - example.around
         if room < 1:

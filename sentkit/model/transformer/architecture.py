@@ -73,12 +73,10 @@ class Architecture:
     attention_dropout: float
     key_heads: int  # of keys and values; each is that of as many queries
     head_size: int
-    buckets: int = (
-        0  # rows of the table of relative positions, which all blocks add to their scores
-    )
-    windows: tuple[
-        int, ...
-    ] = ()  # of each block: tokens on each side that a token attends to; 0: all
+    # rows of the table of relative positions, which all blocks add to their scores
+    buckets: int = 0
+    # of each block: tokens on each side that a token attends to; 0: all
+    windows: tuple[int, ...] = ()
     bases: tuple[float, ...] = ()  # of the rotary positions of each block
     causal: bool = False  # a token attends to itself and the tokens before it
     head_bias: bool = True  # of the dense layer of its heads

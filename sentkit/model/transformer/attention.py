@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from sentkit.model.transformer.layers import drop
 from sentkit.model.transformer.packed import Packed
 
-Attention = Callable[
-    [Tensor, Tensor, Tensor, Tensor | None, bool], Tensor
-]  # query, key, value, mask, causal
+# query, key, value, mask, causal
+Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None, bool], Tensor]
 
 
 def plain_attention(
@@ -53,9 +52,8 @@ def blockwise_attention(
         mask = masked_after(mask, key)
         causal = False
     queries_of_key = query.shape[1] // key.shape[1]
-    if (
-        queries_of_key > 1 and key.device.type != "cpu"
-    ):  # most of its kernels for a GPU share no heads
+    # most of its kernels for a GPU share no heads
+    if queries_of_key > 1 and key.device.type != "cpu":
         key = key.repeat_interleave(queries_of_key, 1)
         value = value.repeat_interleave(queries_of_key, 1)
         queries_of_key = 1

@@ -138,9 +138,8 @@ class Block(nn.Module):
             return with_rows(mixed, len(states))
         groups = packed.groups
         mixed_groups = []
-        for padded, mask in zip(
-            groups.pad(values), groups.masks, strict=True
-        ):  # (c, t, (h + 2 g) e)
+        # (c, t, (h + 2 g) e)
+        for padded, mask in zip(groups.pad(values), groups.masks, strict=True):
             heads = by_head(padded, self.size, self.heads, self.key_heads, self.key_heads)
             mixed_groups.append(self.attention(mask, packed, heads))
         return with_rows(groups.unpad(mixed_groups), len(states))
@@ -170,9 +169,8 @@ class Block(nn.Module):
         groups = packed.groups
         queries_of_groups = groups.split(queries)
         pairs_of_groups = groups.pad(pairs)
-        positions_of_groups = groups.split(
-            (only - packed.starts)[:, None]
-        )  # (c, 1, 1), in their sentences
+        # (c, 1, 1), in their sentences
+        positions_of_groups = groups.split((only - packed.starts)[:, None])
         mixed_groups = []
         for number, mask in enumerate(groups.masks):
             heads = by_heads(queries_of_groups[number], pairs_of_groups[number])
@@ -325,9 +323,8 @@ class Bert(nn.Module):
             else:
                 states = run_graph(number, states)
                 result = states[: packed.tokens]
-                yield (
-                    result if result.requires_grad else result.clone()
-                )  # the next pass overwrites it
+                # the next pass overwrites it
+                yield (result if result.requires_grad else result.clone())
 
     def embed(self, packed: Packed) -> Tensor:
         assert packed.longest <= self.max_tokens, "a sentence longer than the encoder's positions"
@@ -344,9 +341,8 @@ class Bert(nn.Module):
             states = states + self.types(packed.types)
         states = self.dropout(self.norm(states))
         if self.projection is not None:
-            states = self.projection(states).to(
-                states.dtype
-            )  # products are bfloat16 under autocast
+            # products are bfloat16 under autocast
+            states = self.projection(states).to(states.dtype)
         return states  # (n, d)
 
     def related(self, packed: Packed) -> Packed:

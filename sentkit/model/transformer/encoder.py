@@ -80,9 +80,8 @@ def read_layer(folder: Path) -> Linear | Norm:
     tensors = read_weights(folder, source)
     if tensors.keys() == {"norm.weight", "norm.bias"}:
         return Norm(*layer_arrays(tensors, "norm", axes=1, source=source))
-    path = str(
-        config.get("activation_function", DENSE_ACTIVATIONS["tanh"])
-    )  # default of the library
+    # default of the library
+    path = str(config.get("activation_function", DENSE_ACTIVATIONS["tanh"]))
     class_name = path.rpartition(".")[2]
     activation = ACTIVATION_NAMES.get(class_name) if path.startswith("torch.") else None
     if activation is None:
@@ -441,9 +440,8 @@ class TransformerEncoder(TokenEncoder):
         # Sentences that fill the batch up to one of few numbers of tokens. Their vectors are
         # dropped.
         spare_lengths: list[int] = []
-        skips_tokens = (
-            batch.skip is not None and batch.skip[0]
-        )  # that of all texts, see plan_batches
+        # that of all texts, see plan_batches
+        skips_tokens = batch.skip is not None and batch.skip[0]
         if isinstance(self.network, Bert) and not skips_tokens:
             tokens = len(batch.ids)
             count = spare_tokens(tokens) if self.device.type == "cpu" else -tokens % TILE

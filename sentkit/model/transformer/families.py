@@ -156,9 +156,8 @@ def mistral_blocks(config: Mapping[str, Any], depth: int, source: str) -> BlockT
 def qwen_blocks(config: Mapping[str, Any], depth: int, source: str) -> BlockTypes:
     blocks = mistral_blocks if config.get("use_sliding_window") else llama_blocks
     [type_of_last], window = blocks(config, 1, source)
-    full_blocks = read_size(
-        config, source, "max_window_layers", default=28, least=0
-    )  # the first ones
+    # the first ones
+    full_blocks = read_size(config, source, "max_window_layers", default=28, least=0)
     types = config.get("layer_types")
     if not types:
         types = [FULL if block < full_blocks else type_of_last for block in range(depth)]
@@ -172,16 +171,14 @@ class Family:
     block: Mapping[str, str] = field(default_factory=lambda: BLOCK)
     first_position: int | None = 0  # row of the first token of a sentence; None: padding_id + 1
     has_pooler: bool = True
-    bases: Mapping[str, Key] = field(
-        default_factory=dict
-    )  # of the rotary positions of FULL and SLIDING
+    # of the rotary positions of FULL and SLIDING
+    bases: Mapping[str, Key] = field(default_factory=dict)
     blocks: Callable[[Mapping[str, Any], int, str], BlockTypes] = llama_blocks
     biases: Collection[str] | None = None  # modules with a bias; None: all
     dropouts: tuple[str, ...] = ("dropout", "", "dropout")  # see `Architecture.dropouts`
     gated: bool = False
-    squares: bool = (
-        False  # norms divide by the root of the mean square, and do not subtract the mean
-    )
+    # norms divide by the root of the mean square, and do not subtract the mean
+    squares: bool = False
     decoder: bool = False  # a token attends to those before it, unless the config says otherwise
     not_first: tuple[str, ...] = ()  # modules that the first block lacks
     only_last: tuple[str, ...] = ()  # modules that only the last block has

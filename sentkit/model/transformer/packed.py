@@ -32,12 +32,10 @@ class Packed:  # no slots: cached_property needs __dict__
     skip: int = 0  # prompt tokens at the start of each sentence that readouts exclude
     skipped: int = 0  # tokens that `read_part` removed from the start of each sentence
     causal: bool = False  # a token attends to itself and the tokens before it
-    read: np.ndarray | None = (
-        None  # (n,) of bool: tokens that readouts reduce; None: all after `skip`
-    )
-    types: Tensor | None = (
-        None  # (n,), segment of each token, 0 or 1; None: all tokens are in the first
-    )
+    # (n,) of bool: tokens that readouts reduce; None: all after `skip`
+    read: np.ndarray | None = None
+    # (n,), segment of each token, 0 or 1; None: all tokens are in the first
+    types: Tensor | None = None
     turns: Mapping[float, tuple[Tensor, Tensor]] = field(default_factory=dict)  # see `turns_of`
     bias: Tensor | None = None  # (h, t, t), which attention adds to the scores of a query and a key
 
@@ -156,9 +154,8 @@ class Groups:
     """
 
     shapes: tuple[tuple[int, int], ...]  # sentences and padded tokens of each group, (c, t)
-    masks: tuple[
-        Tensor | None, ...
-    ]  # (c, 1, 1, t): true for keys that a token may attend to; None: all
+    # (c, 1, 1, t): true for keys that a token may attend to; None: all
+    masks: tuple[Tensor | None, ...]
     order: Tensor  # (b,): sentences in the order of the groups
     ranks: Tensor  # (b,): the inverse
     rows: Tensor  # (m,): row of each padded token

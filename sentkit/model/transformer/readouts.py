@@ -83,9 +83,8 @@ def weighted_mean(states: Tensor, packed: Packed) -> Tensor:
     counts = packed.counts
     positions = torch.arange(1, packed.longest + 1, dtype=padded.dtype, device=states.device)
     weights = positions + packed.skipped
-    totals = (
-        counts * (counts + 1 + 2 * packed.skipped) // 2
-    )  # (b,); `cumsum` is not deterministic on CUDA
+    # (b,); `cumsum` is not deterministic on CUDA
+    totals = counts * (counts + 1 + 2 * packed.skipped) // 2
     return (padded * weights[:, None]).sum(1) / totals.to(padded.dtype)[:, None]
 
 
@@ -115,9 +114,8 @@ def wk(layers: Sequence[Tensor], packed: Packed, *, clip: bool) -> Tensor:
         ridge = RIDGE * torch.eye(len(near), dtype=cosines.dtype, device=cosines.device)
         factor, _ = torch.linalg.cholesky_ex(cosines[:, near][:, :, near] + ridge)
         solved = torch.cholesky_solve(cosines_of_layer[..., None], factor)[..., 0]
-        share = (
-            (cosines_of_layer * solved).sum(-1).clamp(0, 1)
-        )  # of the squared length, inside the span
+        # of the squared length, inside the span
+        share = (cosines_of_layer * solved).sum(-1).clamp(0, 1)
         beta = cosines_of_layer.mean(-1) / share.sqrt().clamp_min(ROUNDING)
         beta = torch.where(beta.abs() < ROUNDING, ROUNDING, beta)
         alignment[:, k] = 1 / (2 * (len(near) + 1) * beta)

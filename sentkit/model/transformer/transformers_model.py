@@ -21,9 +21,8 @@ from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.readouts import Convolution
 from sentkit.model.transformer.weights import aligned, read_weights, refuse_missing
 
-UNSTORED = (
-    1 << 20
-)  # numbers that a model can have beside those of its checkpoint: a pooler, positions
+# numbers that a model can have beside those of its checkpoint: a pooler, positions
+UNSTORED = 1 << 20
 
 
 def check_sizes(config: Mapping[str, Any], source: str) -> None:
@@ -129,9 +128,8 @@ def load_transformers_model(folder: Path) -> TransformersModel:
     refuse_missing([name for name in missing if not name.startswith("pooler.")], source=str(folder))
     positions: int = getattr(model.config, "max_position_embeddings", 0) or 512
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
-    padding = getattr(
-        table, "padding_idx", None
-    )  # rows up to this index are not positions (RoBERTa)
+    # rows up to this index are not positions (RoBERTa)
+    padding = getattr(table, "padding_idx", None)
     return TransformersModel(
         model.eval(),
         has_pooler=not missing and getattr(model, "pooler", None) is not None,

@@ -172,9 +172,8 @@ def read_weights(folder: Path, name: str) -> dict[str, Tensor]:
             )
         weight = tensors[weight_name]
         shape = (a.shape[1], len(b)) if config.transposed else (len(b), a.shape[1])
-        if (
-            weight.shape != shape or not weight.is_floating_point()
-        ):  # the product can be larger than memory
+        # the product can be larger than memory
+        if weight.shape != shape or not weight.is_floating_point():
             shapes = f"{by(shape)}, and the weight is {by(tuple(weight.shape))}"
             raise DataError(f'the adapter\'s "{module:.80}" is {shapes}', source=str(folder))
         change = config.scale(len(a)) * (b @ a)

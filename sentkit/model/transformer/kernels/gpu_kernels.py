@@ -187,9 +187,8 @@ WIDEST = 4096  # numbers of a row, of which a lane keeps one of 32 in registers
 LANES = 32  # of a warp, which has one row
 ROWS = 4  # warps of a block
 
-AddNorm = Callable[
-    [Tensor, Tensor, nn.LayerNorm], Tensor
-]  # change (n, d), rows (n, d) -> norm of their sum
+# change (n, d), rows (n, d) -> norm of their sum
+AddNorm = Callable[[Tensor, Tensor, nn.LayerNorm], Tensor]
 
 SOURCE = r"""
 // Two bfloat16 are in 32 bits, a pair. Eight of them are in a uint4, a pack.
@@ -274,9 +273,8 @@ def add_norm_for(width: int, epsilon: float, device: torch.device) -> AddNorm | 
     if device.type != "cuda" or width % 8 or width > WIDEST:
         return None
     source = f"#define WIDTH {width}\n#define EPSILON {epsilon!r}f\n{SOURCE}"
-    with suppress(
-        ImportError, AttributeError, RuntimeError, TypeError, OSError
-    ):  # another torch or GPU
+    # another torch or GPU
+    with suppress(ImportError, AttributeError, RuntimeError, TypeError, OSError):
         with torch.cuda.device(device):
             kernel = compile_kernel(source, "add_norm")
 

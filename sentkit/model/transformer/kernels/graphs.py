@@ -163,9 +163,8 @@ class Chain:
         )
         self.packed.__dict__["bounds"] = self.bounds  # of the sentences of a pass, at each replay
         self.states = [states.clone()]  # X(0), X(1) ..
-        self.slopes = [
-            torch.zeros_like(states) for _ in range(2)
-        ]  # of a block's output and input in turn
+        # of a block's output and input in turn
+        self.slopes = [torch.zeros_like(states) for _ in range(2)]
         self.forward: list[torch.cuda.CUDAGraph] = []
         self.backward: list[torch.cuda.CUDAGraph] = []
         self.blocks = [block.train(kind.training) for block in graphs.copies[: kind.blocks]]

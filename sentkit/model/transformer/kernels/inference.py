@@ -64,9 +64,8 @@ from sentkit.model.transformer.kernels.matmul import (
 )
 from sentkit.model.transformer.packed import Packed, ends_of, pack
 
-LONGEST_RUN = (
-    256  # tokens; longer sentences use the blockwise attention of torch, which stores no scores
-)
+# tokens; longer sentences use the blockwise attention of torch, which stores no scores
+LONGEST_RUN = 256
 # Of exponentials. Below the first, float32 has lost digits; above the second, products with values
 # overflow.
 SMALLEST_SUM = 1e-30
@@ -217,9 +216,8 @@ class CudaBlock(InferenceBlock):
     def attend(self, states: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
         if only is None or not packed.causal:
             return super().attend(states, packed, only)
-        return super().attend(states, packed, None)[
-            only
-        ]  # the kernel lets one query attend to all keys
+        # the kernel lets one query attend to all keys
+        return super().attend(states, packed, None)[only]
 
     def project(
         self, states: Tensor, query_states: Tensor, only: Tensor | None
@@ -353,9 +351,8 @@ class Int8Block(InferenceBlock):
 
         # The second dense layer.
         self.down_large = make_matmul(down.weight[:, large], down.bias)
-        if (
-            gate is not None
-        ):  # the products of values and gates are floating point, and become integers
+        # the products of values and gates are floating point, and become integers
+        if gate is not None:
             self.down_factors = factors_of(
                 down.largest[small], down.weight[:, small], SHARE_OF_ATTENDED
             )
