@@ -169,7 +169,8 @@ def word_pieces():
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
     made = Tokenizer(models.BPE(unk_token="<unk>"))
-    made.pre_tokenizer, made.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    made.decoder = decoders.Metaspace()
     letters = " ".join("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,:'")
     special = ["<pad>", "</s>", "<unk>", "<s>"]
     trainer = trainers.BpeTrainer(vocab_size=120, special_tokens=special, show_progress=False)

@@ -14,11 +14,13 @@ class Kernel:
     """
 
     def __init__(self):
-        self.calls, self.backward_calls, self.refuses, self.error = 0, 0, True, 0.0
-        self.repeats, self.drops = (
-            True,
-            True,
-        )  # whether the backward pass has the same dropout, if any
+        self.calls = 0
+        self.backward_calls = 0
+        self.refuses = True
+        self.error = 0.0
+        # whether the backward pass has the same dropout, if any
+        self.repeats = True
+        self.drops = True
 
     def forward(
         self,
@@ -96,11 +98,13 @@ class Kernel:
         return tuple(each.to(query.dtype) for each in found)
 
     def attention(self, query, key, value, starts, key_starts, dropout, causal, seed, window=-1):
-        random, parts = torch.Generator().manual_seed(int(seed)), []
+        random = torch.Generator().manual_seed(int(seed))
+        parts = []
         for (start, end), (first, after) in zip(
             pairwise(starts), pairwise(key_starts), strict=True
         ):
-            q, shared = query[start:end], query.shape[1] // key.shape[1]
+            q = query[start:end]
+            shared = query.shape[1] // key.shape[1]
             k, v = (each[first:after].repeat_interleave(shared, 1) for each in (key, value))
             scores = torch.einsum("qhe,khe->hqk", q, k) / q.shape[-1] ** 0.5
             if causal:
@@ -119,7 +123,8 @@ class Kernel:
 
 @contextmanager
 def kernel_on_cpu():
-    library, made = torch.library.Library("aten", "IMPL", "CPU"), Kernel()
+    library = torch.library.Library("aten", "IMPL", "CPU")
+    made = Kernel()
     library.impl("_flash_attention_forward", made.forward)
     library.impl("_flash_attention_backward", made.backward)
     try:

@@ -113,7 +113,8 @@ def python(words):
     import runpy
     import traceback
 
-    code, first = 0, words[0]
+    code = 0
+    first = words[0]
     sys.argv = words[1:] if first == "-m" else words
     sys.path[0] = first.rpartition("/")[0]
     try:

@@ -190,7 +190,10 @@ class Builder:
     """The words of a command line. Flags that the command does not have are left out."""
 
     def __init__(self, random, command):
-        self.random, self.words, self.outputs, self.stdin = random, command.split(), [], ""
+        self.random = random
+        self.words = command.split()
+        self.outputs = []
+        self.stdin = ""
         inner = program()
         for word in self.words:
             inner = inner.commands[word]
@@ -201,7 +204,8 @@ class Builder:
 
     def add(self, chance, flag, *values):
         """Add a flag with one of the values, if there are any."""
-        is_drawn, value = self.random.random() < chance, self.random.choice([*values, ""])
+        is_drawn = self.random.random() < chance
+        value = self.random.choice([*values, ""])
         if values and not value:
             value = values[0]
         if is_drawn and flag in self.known:
@@ -561,7 +565,8 @@ def execute(line, folder, scratch):
     """Run the command line in a fork in this folder: exit code (None if it hangs), output and
     messages.
     """
-    out, err = scratch / "stdout", scratch / "stderr"
+    out = scratch / "stdout"
+    err = scratch / "stderr"
     child = os.fork()
     if child == 0:
         run_here(line, folder, out, err)
@@ -586,7 +591,9 @@ def run_here(line, folder, out, err):
     )
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
-    sys.stdin, sys.stdout = open(0), open(1, "w")  # noqa: SIM115 (those of a test runner are replaced)
+    # Those of a test runner are replaced.
+    sys.stdin = open(0)  # noqa: SIM115
+    sys.stdout = open(1, "w")  # noqa: SIM115
     sys.argv = ["sentkit", *line.words]
     code = 99
     try:
@@ -604,11 +611,9 @@ class Bench:
     """A folder of inputs that no command may change, and one for the outputs of each command."""
 
     def __init__(self, folder):
-        self.folder, self.inputs, self.out = (
-            folder,
-            folder / "inputs",
-            folder / OUT.removeprefix("../"),
-        )
+        self.folder = folder
+        self.inputs = folder / "inputs"
+        self.out = folder / OUT.removeprefix("../")
         self.inputs.mkdir()
         import_all()
         write_inputs(self.inputs)

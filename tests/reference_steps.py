@@ -36,7 +36,10 @@ class PlainAdamW:
     """One weight after the other: transformers' AdamW before version 5, with a clipped gradient."""
 
     def __init__(self, named, *, beta2, decay=0.0):
-        self.named, self.beta2, self.decay, self.count = named, beta2, decay, 0
+        self.named = named
+        self.beta2 = beta2
+        self.decay = decay
+        self.count = 0
         self.means = [torch.zeros_like(weight) for _, weight in named]
         self.squares = [torch.zeros_like(weight) for _, weight in named]
 

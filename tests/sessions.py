@@ -83,7 +83,10 @@ def add_line(case, number, kind, text):
 
 def read_cases(text, stem=""):
     """The cases of a table."""
-    lines, shared, cases, number = text.split("\n"), {}, [], 0
+    lines = text.split("\n")
+    shared = {}
+    cases = []
+    number = 0
     while number < len(lines):
         kind, _, text = lines[number].partition(" ")
         number += 1
@@ -128,7 +131,9 @@ class Player:
 
     def __init__(self, fixture):
         """`fixture` returns the value of a fixture by its name."""
-        self.fixture, self.models, self.wrong = fixture, {}, []
+        self.fixture = fixture
+        self.models = {}
+        self.wrong = []
 
     def play(self, case):
         put = (lambda text: text.replace(case.word, case.value)) if case.word else str
@@ -136,7 +141,9 @@ class Player:
             Path(name).parent.mkdir(parents=True, exist_ok=True)
             Path(name).write_text(put(text))
         for step in case.steps:
-            text, out, err = put(step.text), [*map(put, step.out)], [*map(put, step.err)]
+            text = put(step.text)
+            out = [*map(put, step.out)]
+            err = [*map(put, step.err)]
             problems = self.checked(step.kind, text, out, err, case)
             self.wrong += [
                 f"line {step.number}: {step.kind} {text}\n    {each}" for each in problems
@@ -177,7 +184,8 @@ class Player:
         line, code, message = LINE.fullmatch(text).groups()
         words, output, given, source = COMMAND.fullmatch(line).groups()
         stdin = Path(source).read_bytes() if source else unescaped(given or "")
-        arguments, before = self.words(words), contents(Path())
+        arguments = self.words(words)
+        before = contents(Path())
         done = self.fixture("sentkit")(*arguments, stdin=stdin)
         found, told = (
             self.with_names(each) for each in (done.out.decode("utf-8", "replace"), done.err)

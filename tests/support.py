@@ -316,7 +316,8 @@ def forking(source=ROOT, program=None):
 
     The first call waits for its imports. With a `program`, that process is a fork of its server.
     """
-    script, environment = str(ROOT / "tests/forking.py"), {**os.environ, "PYTHONPATH": str(source)}
+    script = str(ROOT / "tests/forking.py")
+    environment = {**os.environ, "PYTHONPATH": str(source)}
     with TemporaryDirectory() as folder:  # a socket has a short path
         socket = f"{folder}/socket"
         serve = [sys.executable, script, "serve", socket]

@@ -16,14 +16,10 @@ from sentkit.reports.suites import MULTILINGUAL, STS, find_test_sets
 from support import DATA, ROOT, in_jsonl, load_script
 
 RAW = DATA / "raw"
-SEMEVAL, SENTEVAL = (
-    "https://alt.qcri.org/semeval2014/task10",
-    "https://github.com/facebookresearch/SentEval",
-)
-EN, ES = (
-    ("a cat sat", "the cat sat", 'the "dog"', "the café", "a bird", "the sea"),
-    ("un gato de la casa", "un niño"),
-)
+SEMEVAL = "https://alt.qcri.org/semeval2014/task10"
+SENTEVAL = "https://github.com/facebookresearch/SentEval"
+EN = ("a cat sat", "the cat sat", 'the "dog"', "the café", "a bird", "the sea")
+ES = ("un gato de la casa", "un niño")
 AR = ("رجل في البيت", "امرأة في البيت", "في المدرسة")
 TEXTS = {"en": EN, "-": EN, "es": ES * 3, "ar": AR * 2}
 HEADERS = {
@@ -49,8 +45,10 @@ FORMS = {  # a line of two texts and a label or score, and these of three lines
 
 def small(each):
     """The distributed files of a set, with three lines each, and the rows that they become."""
-    files, rows = {}, []
-    (line, labels), texts = FORMS[each.form], TEXTS[each.language]
+    files = {}
+    rows = []
+    line, labels = FORMS[each.form]
+    texts = TEXTS[each.language]
     for place, path in enumerate(each.files):
         files[path] = HEADERS.get(each.form, "")
         for one, two, label in zip(texts[::2], texts[1::2], labels or [1 - place] * 3, strict=True):
@@ -84,7 +82,8 @@ def converter(monkeypatch, tmp_path, capsys):
 
     def small_sets(*names):
         """Write the files of these sets and replace the counts. Return the rows."""
-        script.SETS, rows_of = {}, {}
+        script.SETS = {}
+        rows_of = {}
         for name in names:
             files, rows = small(published[name])
             rows_of[name] = rows
@@ -98,7 +97,10 @@ def converter(monkeypatch, tmp_path, capsys):
                 file.write_text(content, encoding, newline="\n")
         return rows_of
 
-    run.script, run.published, run.small_sets = script, (published := script.SETS), small_sets
+    published = script.SETS
+    run.script = script
+    run.published = published
+    run.small_sets = small_sets
     return run
 
 
@@ -163,8 +165,11 @@ def test_the_two_commands_of_the_readme_make_a_table(converter, execute, tmp_pat
         assert values[-1] == pytest.approx(sum(values[:7]) / 7, abs=0.01)
 
 
-SICK, STSB, TWEET = "SICK/SICK_test_annotated.txt", "sts-dev.csv", "clustering/Tweet.json"
-GOLD, INPUT = "STS12-en-test/STS.gs.MSRvid.txt", "STS12-en-test/STS.input.MSRvid.txt"
+SICK = "SICK/SICK_test_annotated.txt"
+STSB = "sts-dev.csv"
+TWEET = "clustering/Tweet.json"
+GOLD = "STS12-en-test/STS.gs.MSRvid.txt"
+INPUT = "STS12-en-test/STS.input.MSRvid.txt"
 
 
 @pytest.mark.parametrize(
@@ -238,7 +243,8 @@ GOLD, INPUT = "STS12-en-test/STS.gs.MSRvid.txt", "STS12-en-test/STS.input.MSRvid
 )
 def test_a_file_of_another_set_is_refused(converter, tmp_path, name, path, old, new, problem):
     """The other sets are converted. Rows in the name of `report` replace the file."""
-    raw, expected = tmp_path / "raw/deep", converter.small_sets("senteval/mr", name)
+    raw = tmp_path / "raw/deep"
+    expected = converter.small_sets("senteval/mr", name)
     if ".jsonl" in path:
         for file in converter.published[name].files:
             (raw / file).unlink()

@@ -168,7 +168,8 @@ def furnished(tmp_path_factory, marian, execute):
             ["sentkit", "whiten", "fit", rows, "--kind", "center", "-o", f"{name}.safetensors"],
             folder,
         )
-    directions, mean = np.eye(256, 8, dtype=np.float32), np.zeros(256, np.float32)
+    directions = np.eye(256, 8, dtype=np.float32)
+    mean = np.zeros(256, np.float32)
     write_affine(folder / "whitening.safetensors", directions, mean, {"kind": "whitening"})
     return folder
 
@@ -198,7 +199,9 @@ def test_a_man_page_fits_into_80_columns(page):
     """Unfilled lines begin at column 7, or where `.in` says; `man` leaves 2 columns at the right
     empty.
     """
-    indent, unfilled, long = 7, False, []
+    indent = 7
+    unfilled = False
+    long = []
     for line in page.read_text().splitlines():
         if line in (".nf", ".fi"):
             unfilled = line == ".nf"
@@ -605,7 +608,8 @@ def test_every_command_in_the_text_exists_with_its_flags():
 def check_flags(words):
     found = program()
     while words and words[0] in getattr(found, "commands", {}):
-        found, words = found.commands[words[0]], words[1:]
+        found = found.commands[words[0]]
+        words = words[1:]
     assert not hasattr(found, "commands"), f"{words}: not a command"
     flags = [word for word in words if re.match("-+[a-z]", word)]
     assert set(flags) <= {flag for parameter in found.params for flag in parameter.opts}
@@ -711,7 +715,8 @@ def test_the_job_array_of_report_fills_the_folder_of_results(workplace, execute)
         "nano",
         "--intervals",
     ]
-    joined, alone = execute([*command, "--results", "kept"], workplace), execute(command, workplace)
+    joined = execute([*command, "--results", "kept"], workplace)
+    alone = execute(command, workplace)
 
     assert len(kept) == 2 * len(
         {json.loads(line)["task"] for line in alone.stdout.splitlines()} - {"avg"}

@@ -125,7 +125,8 @@ def test_threads_load_and_prepare_the_weights_once(encoder, monkeypatch):
     """The load and the preparation take so long that the second thread arrives before their end."""
     from sentkit.model.transformer import encoder as module
 
-    shared, calls = sentkit.Encoder("nano", precision="fp32", device="cpu"), []
+    shared = sentkit.Encoder("nano", precision="fp32", device="cpu")
+    calls = []
 
     def watched(function):
         def call(*values):

@@ -85,7 +85,8 @@ def test_an_engine_gives_the_rows_and_vectors_of_the_command(
     files = sorted(
         path for path in (tmp_path / "out").iterdir() if path.suffix in (".json", ".jsonl")
     )
-    encoded, expected = read(*files), read(folder / "expected.jsonl")
+    encoded = read(*files)
+    expected = read(folder / "expected.jsonl")
     assert len(files) == (parts[1] if parts else 1)
     np.testing.assert_allclose(vectors(encoded), vectors(expected), rtol=0, atol=1e-6)
     assert encoded == expected  # all other fields
@@ -105,7 +106,8 @@ def test_a_table_has_the_nearest_rows_of_search(program, folder, execute):
     flags = ["--queries", "queries.parquet", "--corpus", "corpus.parquet", "--top", "3"]
     expected = execute(["sentkit", "search", *flags], folder).stdout.splitlines()
     for found, hits in zip(done.stdout.splitlines(), expected, strict=True):
-        theirs, ours = json.loads(found)["hits"], json.loads(hits)["hits"]
+        theirs = json.loads(found)["hits"]
+        ours = json.loads(hits)["hits"]
         assert [hit["cosine"] for hit in theirs] == pytest.approx(
             [h["similarity"] for h in ours], abs=1e-6
         )

@@ -31,7 +31,9 @@ class Web:
 
     def __init__(self, address):
         self.address = address
-        self.files, self.repositories, self.branches = {}, {}, {}
+        self.files = {}
+        self.repositories = {}
+        self.branches = {}
         self.references = {}  # the commits of other names than `main`
         self.broken = False  # whether only half of the bytes of a file arrive
         self.status = 200  # of all answers, if it is another one
@@ -87,7 +89,8 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
-        web, path = self.server.web, unquote(urlsplit(self.path).path)
+        web = self.server.web
+        path = unquote(urlsplit(self.path).path)
         web.asked[path] += 1
         web.authorizations.append(self.headers["Authorization"])
         record = web.api(path) if path.startswith("/api/") else None

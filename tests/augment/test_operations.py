@@ -25,7 +25,8 @@ from sentkit.augment.operations import (
 from support import redone
 
 SYNONYMS = {"big": ("large",), "dog": ("domestic dog", "hound"), "don't": ("never",)}
-ALL, HALF = parse_share("1"), parse_share("0.5")
+ALL = parse_share("1")
+HALF = parse_share("0.5")
 SHARES = ("0", "0.05", "0.29", "0.32", "0.7", "1")
 SPANS = ("5x0.05", "2x0.5", "1x1", "5x0", "3x0.3")
 
@@ -46,7 +47,8 @@ def test_a_share_of_words_is_exact():
     """
     lengths = (*range(23), 50, 99, 100, 101, 1000)
     for text in (*(f"{n / 1000:.3f}" for n in range(1001)), ".7", "0.3", "1", "1.", "0"):
-        share, number = parse_share(text), Decimal(text)
+        share = parse_share(text)
+        number = Decimal(text)
         floors = [int((number * n).to_integral_value(ROUND_FLOOR)) for n in lengths]
         least = [1 if number and n >= 2 else 0 for n in lengths]
 
@@ -96,7 +98,8 @@ CHANGES = {  # the number of places that an operation draws in n words, and the 
 def test_the_places_that_change(operation, written, mark):
     """As many as fit, disjoint and in order. The result is that of plain loops over the record."""
     parse = parse_share if operation in (delete, repeat, swap) else parse_spans
-    value, count = None if written is None else parse(written), CHANGES[operation][1]
+    value = None if written is None else parse(written)
+    count = CHANGES[operation][1]
     marks = {"mark": mark} if operation in (delete, span_delete) else {}
     for n in range(60):
         made, note = operation(words(n), draw(n), value, **marks)
@@ -243,7 +246,8 @@ def test_default_values_are_those_of_the_papers():
 
 def test_each_operation_receives_the_previous_result_and_draws_independently():
     """A mark is a word of the previous result."""
-    text, half = " ".join(words(10)), ("delete=0.5", "repeat=1", "delete=0.5")
+    text = " ".join(words(10))
+    half = ("delete=0.5", "repeat=1", "delete=0.5")
     chains = ((half, None), (("swap=0.3", "swap=0.3"), None), (half, "[DEL]"))
     made = [Chain(parse_operations(written), 0, mark, {}).vary(text) for written, mark in chains]
     (variant, notes), (_, (first, second)), (marked, _) = made

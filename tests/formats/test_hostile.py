@@ -69,7 +69,10 @@ def test_rows_of_every_format(write, format, content):
 
     Then the only error is that of a table's header, because each other fault concerns one row.
     """
-    path, rejects, rows, problem = write("a", content), Rejects(skip=True), [], ""
+    path = write("a", content)
+    rejects = Rejects(skip=True)
+    rows = []
+    problem = ""
 
     survives(lambda: list(Inputs([path], format).read(TextParser({}))))
     survives(lambda: list(VectorReader(Inputs([path], format)).blocks()))

@@ -132,7 +132,8 @@ def test_static_embedding_and_model2vec_have_different_spaces(static):
     from safetensors.numpy import load_file, save_file
 
     folder = static()
-    space, table = space_of(folder), load_file(folder / "model.safetensors")["embedding.weight"]
+    space = space_of(folder)
+    table = load_file(folder / "model.safetensors")["embedding.weight"]
     write_json(folder / "config.json", {"model_type": "model2vec"})
     save_file({"embeddings": table}, folder / "model.safetensors")
 
@@ -245,7 +246,8 @@ def sentence_t5(base, tmp_path):
 def test_a_t5_encoder_gives_the_same_vectors_in_a_space_of_its_config(sentence_t5):
     """Each of these settings makes another space of the same tensors."""
     assert are_equal(sentence_t5)
-    space, config = space_of(sentence_t5), (sentence_t5 / "config.json").read_text()
+    space = space_of(sentence_t5)
+    config = (sentence_t5 / "config.json").read_text()
     for changed in (
         {"layer_norm_epsilon": 1e-3},
         {"relative_attention_max_distance": 8},
@@ -272,7 +274,8 @@ def test_several_poolings_are_joined(saved, tmp_path, modes, include):
         return [modules().Pooling(8, modes, include_prompt=include), modules().Normalize()]
 
     folder = saved(build, prompts={"q": "the cat "}, default_prompt_name="q")
-    out, expected = exported(folder, tmp_path / "out"), theirs(folder)
+    out = exported(folder, tmp_path / "out")
+    expected = theirs(folder)
 
     assert vectors_of(folder).shape == expected.shape == (4, 8 * len(modes))
     assert np.allclose(vectors_of(folder), expected, atol=1e-6)
@@ -319,7 +322,8 @@ def test_a_declared_dim_gives_the_same_vectors(saved, tmp_path, normalise):
         return [modules().Pooling(8), *([modules().Normalize()] if normalise else [])]
 
     folder = saved(build, truncate_dim=5)
-    out, expected = exported(folder, tmp_path / "out"), theirs(folder)
+    out = exported(folder, tmp_path / "out")
+    expected = theirs(folder)
 
     assert vectors_of(folder).shape == expected.shape == (4, 5)
     for found in (vectors_of(folder), vectors_of(out), theirs(out)):
@@ -430,11 +434,13 @@ def test_steps_and_their_export_give_the_same_vectors(saved, tmp_path):
         norm = modules().LayerNorm(8)
         for parameter in norm.parameters():
             torch.nn.init.normal_(parameter)
-        pooling, dropout = modules().Pooling(8, "weightedmean"), modules().Dropout(0.5)
+        pooling = modules().Pooling(8, "weightedmean")
+        dropout = modules().Dropout(0.5)
         return [pooling, dropout, *layers, norm, modules().Normalize()]
 
     folder = saved(build)
-    out, expected = exported(folder, tmp_path / "out"), theirs(folder)
+    out = exported(folder, tmp_path / "out")
+    expected = theirs(folder)
 
     for found in (vectors_of(folder), vectors_of(out), theirs(out)):
         assert np.allclose(found, expected, atol=1e-6)
@@ -447,7 +453,8 @@ def test_spaces_of_earlier_versions_are_unchanged():
 
     from sentkit.transforms.steps import Linear
 
-    weight, bias = np.eye(2, dtype=np.float32), np.ones(2, np.float32)
+    weight = np.eye(2, dtype=np.float32)
+    bias = np.ones(2, np.float32)
     for word, last in (("identity", "false"), ("tanh", "true"), ("gelu", '"gelu"')):
         parts = f'["linear",2,2,"{weight.tobytes().hex()}","{bias.tobytes().hex()}",{last}]'
         assert Linear(weight, bias, word).hash == blake2b(parts.encode(), digest_size=6).hexdigest()
@@ -526,7 +533,8 @@ def layers(mode="mean", **how):
 
 def test_a_convolution_gives_the_vectors_of_one_text_at_a_time(saved):
     folder = saved(layers)
-    encoder, found = encoder_of(folder), vectors_of(folder)
+    encoder = encoder_of(folder)
+    found = vectors_of(folder)
 
     assert found.shape == (4, 12)
     np.testing.assert_allclose(found, theirs(folder, batch_size=1), rtol=0, atol=1e-6)

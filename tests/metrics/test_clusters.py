@@ -13,7 +13,8 @@ from sentkit.metrics.clusters import Silhouette, agreeing, agreement, keywords, 
 
 def test_accuracy_is_that_of_the_best_of_all_matchings():
     random = np.random.default_rng(3)
-    classes, clusters = random.integers(4, size=30), random.integers(5, size=30)
+    classes = random.integers(4, size=30)
+    clusters = random.integers(5, size=30)
     best = max(
         sum(order[c] == t for t, c in zip(classes, clusters, strict=True)) / 30
         for order in permutations([0, 1, 2, 3, -1])
@@ -89,7 +90,8 @@ WORDS = [
 
 
 def weight(word, cluster):
-    own, everywhere = Counter(WORDS[cluster]), Counter(WORDS[0] + WORDS[1])
+    own = Counter(WORDS[cluster])
+    everywhere = Counter(WORDS[0] + WORDS[1])
     mean = sum(map(len, WORDS)) / 2
     return math.sqrt(own[word] / len(WORDS[cluster])) * math.log(1 + mean / everywhere[word])
 

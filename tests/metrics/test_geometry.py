@@ -51,14 +51,16 @@ def test_a_space_of_random_vectors_agrees_with_the_libraries():
     differ.
     """
     wide = np.sort(rows(1500, 12), axis=0).astype(np.float64)
-    vectors, exactly = wide.astype(np.float32), partial(pytest.approx, rel=1e-10)
+    vectors = wide.astype(np.float32)
+    exactly = partial(pytest.approx, rel=1e-10)
     found = record(vectors)
     values = np.sort(np.linalg.eigvalsh(np.cov(wide.T)))[::-1]
     shares = values / values.sum()
     uncentred = np.linalg.svd(wide, compute_uv=False) ** 2
     cosine, uniformity = directions_of(wide)
     correlations = np.abs(np.corrcoef(wide.T))[np.triu_indices(12, 1)]
-    skewness, kurtosis = np.abs(stats.skew(wide)), stats.kurtosis(wide)
+    skewness = np.abs(stats.skew(wide))
+    kurtosis = stats.kurtosis(wide)
 
     assert found == {
         "vectors": 1500,
@@ -95,11 +97,14 @@ def test_a_space_of_random_vectors_agrees_with_the_libraries():
 def test_the_blocks_that_come_in_do_not_matter(cuts, size):
     """To the last bit: rows are regrouped first."""
     vectors = rows(100, 4)
-    vectors[10], vectors[20, 1:3], vectors[50] = np.nan, (-np.inf, np.inf), 0.0
+    vectors[10] = np.nan
+    vectors[20, 1:3] = (-np.inf, np.inf)
+    vectors[50] = 0.0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(geometry, "ROWS_PER_BLOCK", size)
         patch.setattr(geometry, "SAMPLE_VECTORS", 60)
-        cut, whole = record(*np.split(vectors, sorted(cuts))), record(vectors)
+        cut = record(*np.split(vectors, sorted(cuts)))
+        whole = record(vectors)
         finite = record(np.delete(vectors, [10, 20], axis=0))
 
     assert cut == whole == finite | {"left_out": 2}
@@ -109,7 +114,8 @@ def test_the_blocks_that_come_in_do_not_matter(cuts, size):
 def test_zeros_are_points_of_the_space_without_a_direction():
     """They count in the covariance, and not on the unit sphere; the shortest other vector does."""
     vectors = rows(30, 3)
-    found, without = record(np.vstack([vectors, np.zeros((2, 3), np.float32)])), record(vectors)
+    found = record(np.vstack([vectors, np.zeros((2, 3), np.float32)]))
+    without = record(vectors)
 
     assert (found["vectors"], found["directions"]) == (32, 30)
     assert found["mean_cosine"] == pytest.approx(without["mean_cosine"])
@@ -126,7 +132,8 @@ def test_constant_axes_are_counted(value):
     """They do not affect the values of the other axes, in any number of rows and blocks."""
     vectors = rows(2100, 3)
     wider = np.insert(vectors, 1, np.float32(value), axis=1)
-    found, without = record(wider), record(vectors)
+    found = record(wider)
+    without = record(vectors)
 
     assert found["constant_axes"] == 1
     assert found["rank"] == 3
@@ -139,7 +146,8 @@ def test_constant_axes_are_counted(value):
 def test_a_far_mean_costs_no_digits():
     """Rows shifted by 1e4, exactly: their shape is that of the rows before, to nine digits."""
     near = np.round(rows(3000, 6) * 64) / 64
-    found, expected = record(near + np.float32(1e4)), record(near)
+    found = record(near + np.float32(1e4))
+    expected = record(near)
 
     for name in ("isoscore", "effective_rank", "axis_correlation", "skewness", "excess_kurtosis"):
         assert found[name] == pytest.approx(expected[name], rel=1e-9)
@@ -201,7 +209,8 @@ def test_of_nothing_nothing_is_defined():
 
 def test_one_vector_and_equal_vectors_have_no_spread():
     """Without centring, one direction has all the variance."""
-    one, equal = record(rows(1, 4)), record(np.tile(rows(1, 4), (5, 1)))
+    one = record(rows(1, 4))
+    equal = record(np.tile(rows(1, 4), (5, 1)))
     spread = (SPECTRAL - {"component_share"}) | SHAPES
     shares = {"first": None, "first_3": None, "first_10": None, "first_uncentred": 1}
 

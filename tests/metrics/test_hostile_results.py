@@ -53,7 +53,8 @@ def damaged(draw, samples):
     for _ in range(draw(st.integers(0, 2))):
         found = [path for path in places(rows) if len(path) > 1]
         rows = replaced(rows, draw(st.sampled_from(found)), draw(VALUE))
-    separators, swap = draw(st.sampled_from([(",", ":"), BLANKS])), draw(st.sampled_from(SWAPS))
+    separators = draw(st.sampled_from([(",", ":"), BLANKS]))
+    swap = draw(st.sampled_from(SWAPS))
     lines = [json.dumps(row, separators=separators).replace(*swap, 1) for row in rows]
     return "".join(f"{line}\n" for line in lines * draw(st.sampled_from([1, 1, 1, 2])))
 
@@ -75,7 +76,8 @@ def check(examples, strategy, read):
 
 @pytest.mark.parametrize("examples", EXAMPLES)
 def test_parts(tmp_path, examples):
-    one, two = Path(tmp_path, "1.jsonl"), Path(tmp_path, "2.jsonl")
+    one = Path(tmp_path, "1.jsonl")
+    two = Path(tmp_path, "2.jsonl")
 
     def read(content):
         one.write_text(content)

@@ -82,7 +82,8 @@ numbers = pytest.mark.parametrize("made", [normal_rows, halfway])
 def test_errors_of_products_are_within_their_bound(device, metric, width, scale, made):
     """The bound is proved in `device.py`; it is small enough to be of use."""
     rows = (made(60, width).clip(-9, 9) * np.float64(scale)).astype(np.float32)
-    rows[7], rows[8] = 0, rows[8] * np.float32(1e-3)
+    rows[7] = 0
+    rows[8] = rows[8] * np.float32(1e-3)
     queries = (made(9, width).clip(-9, 9) * np.float64(1 / scale)).astype(np.float32)
     corpus = DeviceCorpus(rows, metric, device)
     halves, errors, factors = corpus._queries(queries)
@@ -99,8 +100,12 @@ def test_the_bound_is_needed(device):
     """All numbers of a query and a row, and their product, are rounded down by almost half
     a unit.
     """
-    low, width, used = 2.0**-4 * (1 + 0.999 * 2.0**-11), 256, 240
-    query, row, longest = np.full(width, low), np.full(width, low), np.eye(width)[-1]
+    low = 2.0**-4 * (1 + 0.999 * 2.0**-11)
+    width = 256
+    used = 240
+    query = np.full(width, low)
+    row = np.full(width, low)
+    longest = np.eye(width)[-1]
     query[used:] = np.sqrt((1 - used * low**2) / (width - used))  # so its length is 1
     row[used:] = 0
     row[used] = 0.99 * 2.0**-12 / query[used]
@@ -178,7 +183,8 @@ def test_centres_are_those_of_the_cpu(small, count, shift, scale):
 def test_few_rows_are_left_to_the_cpu(device, monkeypatch):
     """The centres are compared in parts of a block."""
     monkeypatch.setattr(module, "VALUES_PER_BLOCK", 5000)
-    rows, centres = normal_rows(3000, 64), normal_rows(30, 64, seed=1).astype(np.float64)
+    rows = normal_rows(3000, 64)
+    centres = normal_rows(30, 64, seed=1).astype(np.float64)
     mean = rows.mean(axis=0, dtype=np.float64)
     labels, undecided = DevicePoints(rows, mean, device).nearest(centres - mean)
     expected = ((rows[:, None].astype(np.float64) - centres) ** 2).sum(axis=2).argmin(axis=1)
@@ -245,7 +251,8 @@ def test_settings_of_torch_are_restored_and_short_memory_is_reported():
 @numbers
 def test_errors_of_products_are_within_their_bound_on_a_gpu(gpu, width, made):
     """Of many rows and queries, so that kernels for large products run."""
-    rows, queries = made(4096, width), made(1024, width)[::-1]
+    rows = made(4096, width)
+    queries = made(1024, width)[::-1]
     corpus = DeviceCorpus(rows, "cosine", gpu)
     halves, errors, _ = corpus._queries(queries)
     with exact_sums():
@@ -270,14 +277,16 @@ def test_rows_and_similarities_are_those_of_the_cpu(gpu, metric, room, dtype, mo
     gpu.free_bytes = room
     rows = np.repeat(normal_rows(40, 128), 1000, axis=0)
     rows += normal_rows(40_000, 128, seed=1) * np.float32(0.5)
-    rows[5000:5300], rows[9] = rows[77], 0
+    rows[5000:5300] = rows[77]
+    rows[9] = 0
     storage = Storage(np.dtype(dtype).name, 128)
     parts = [SimpleNamespace(count=len(rows), storage=storage, codes=lambda: rows.astype(dtype))]
     corpus = StoredVectors(parts)
     queries = np.concatenate(
         [corpus[70:90], normal_rows(100, 128, seed=2), np.zeros((1, 128), np.float32)]
     )
-    there, here = Searcher(corpus, metric, gpu), Searcher(corpus, metric)
+    there = Searcher(corpus, metric, gpu)
+    here = Searcher(corpus, metric)
     limits = SIMILARITIES[metric](queries, corpus[:121]) * 0.9
     below = [Best(each, queries, 5, limits) for each in (there, here)]
     threshold = 0.6 if metric == "cosine" else 100.0
@@ -320,7 +329,8 @@ def test_the_host_does_not_wait_within_a_block(gpu, monkeypatch):
         return largest(products, count)
 
     monkeypatch.setattr(module, "largest", watched)
-    queries, corpus = normal_rows(50, 64, seed=1), normal_rows(8192, 64)
+    queries = normal_rows(50, 64, seed=1)
+    corpus = normal_rows(8192, 64)
     gpu.free_bytes = 1024 * 64 * 2 * 3  # bytes: the first blocks stay, the others are copied
     try:
         for metric in ("cosine", "dot"):

@@ -85,7 +85,8 @@ def test_many_pairs_use_fishers_interval(monkeypatch):
     pairs = noisy(90, 1.0)
     comparison = compare(noisy(60, 1.0), noisy(60, 2.0, seed=1), ALL)
 
-    whole, mean = report(pairs, ALL), report(pairs, ScoreOptions("score", aggregate="mean"))
+    whole = report(pairs, ALL)
+    mean = report(pairs, ScoreOptions("score", aggregate="mean"))
 
     expected = intervals.fisher_interval("spearman", whole["spearman"] / 100, 90)
     assert (whole["interval"], whole["resamples"]) == ("fisher", None)
@@ -101,13 +102,15 @@ def test_many_pairs_use_fishers_interval(monkeypatch):
 @pytest.mark.parametrize("aggregate", AGGREGATES)
 def test_a_better_encoder_has_a_significant_difference(aggregate):
     """Swapping the encoders reverses the sign."""
-    good, bad = noisy(150, 0.5), noisy(150, 5.0, seed=1)
+    good = noisy(150, 0.5)
+    bad = noisy(150, 5.0, seed=1)
 
     options = ScoreOptions("score", aggregate=aggregate)
     found, swapped = (compare(*both, options, count=100) for both in ((good, bad), (bad, good)))
 
     values = [report(pairs, options, count=2)["spearman"] for pairs in (good, bad)]
-    change, (low, high) = found["spearman"]["difference"], found["spearman"]["ci95"]
+    change = found["spearman"]["difference"]
+    low, high = found["spearman"]["ci95"]
     assert change == pytest.approx(values[0] - values[1])
     assert 0 < low < change < high
     assert found["spearman"]["p"] == 0.01
@@ -118,7 +121,8 @@ def test_a_better_encoder_has_a_significant_difference(aggregate):
 
 def test_the_comparison_is_paired():
     """Interval and p are those of the differences on the same resampled rows."""
-    one, other = noisy(60, 2.0), noisy(60, 2.2, seed=5)
+    one = noisy(60, 2.0)
+    other = noisy(60, 2.2, seed=5)
     drawn = [
         100 * resample(each.similarities, each.gold, count=300, seed=2)[1] for each in (one, other)
     ]

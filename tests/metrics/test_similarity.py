@@ -15,7 +15,8 @@ def pairwise(metric, left, right):
 
 
 def by_loop(metric, left, right):
-    a, b = left.tolist(), right.tolist()
+    a = left.tolist()
+    b = right.tolist()
     if metric != "cosine":
         return BY_HAND[metric](a, b)
     lengths = [max(math.sqrt(dot(side, side)), 1e-8) for side in (a, b)]
@@ -25,7 +26,8 @@ def by_loop(metric, left, right):
 @pytest.mark.parametrize("metric", SIMILARITIES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_rows_agree_with_a_loop(metric, shape):
-    left, right = normal_rows(*shape), normal_rows(*shape, seed=1)
+    left = normal_rows(*shape)
+    right = normal_rows(*shape, seed=1)
 
     found = SIMILARITIES[metric](left, right)
 
@@ -38,7 +40,8 @@ def test_rows_agree_with_a_loop(metric, shape):
 @pytest.mark.parametrize("metric", SIMILARITIES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_blocks_agree_with_a_loop(metric, shape):
-    left, right = normal_rows(*shape), normal_rows(9, shape[1], seed=1)
+    left = normal_rows(*shape)
+    right = normal_rows(9, shape[1], seed=1)
 
     found = pairwise(metric, left, right)
 
@@ -56,7 +59,8 @@ def test_blocks_agree_with_a_loop(metric, shape):
 
 @pytest.mark.parametrize("metric", SIMILARITIES)
 def test_a_row_is_the_same_anywhere(metric):
-    left, right = normal_rows(300, 37), normal_rows(300, 37, seed=1)
+    left = normal_rows(300, 37)
+    right = normal_rows(300, 37, seed=1)
     together = SIMILARITIES[metric](left, right)
 
     alone = [SIMILARITIES[metric](left[k : k + 1], right[k : k + 1])[0] for k in range(300)]
@@ -78,7 +82,8 @@ def test_equal_rows_are_most_alike(metric):
 
 def test_cosine_counts_a_row_of_zeros_or_a_tiny_row_as_longer():
     """A norm below 1e-8 counts as 1e-8: 1e-9 against 1 gives a tenth, and 0 gives 0."""
-    short, one = np.array([[0.0], [1e-9]], np.float32), np.ones((2, 1), np.float32)
+    short = np.array([[0.0], [1e-9]], np.float32)
+    one = np.ones((2, 1), np.float32)
 
     assert SIMILARITIES["cosine"](short, one) == pytest.approx([0, 0.1], rel=1e-6)
     assert pairwise("cosine", short, one[:1]) == pytest.approx(np.array([[0], [0.1]]), rel=1e-6)

@@ -73,10 +73,9 @@ def test_a_perfect_line_is_exactly_one(correlation):
 )
 def test_scale_and_offset_do_not_matter(scale, offset):
     """Nothing overflows or vanishes: this example has r = 5 / sqrt(28)."""
-    left, right = (
-        np.array([1.0, 2.0, 3.0]),
-        np.array([1.0, 2.0, 6.0]),
-    )  # sums of products 5, 2 and 14
+    # sums of products 5, 2 and 14
+    left = np.array([1.0, 2.0, 3.0])
+    right = np.array([1.0, 2.0, 6.0])
 
     found = pearson(left * scale + offset, right * scale)
     assert found == pytest.approx(5 / math.sqrt(28), abs=1e-12)
@@ -114,7 +113,8 @@ def test_resamples_equal_the_correlations_of_the_drawn_rows(drawn, seed):
 
 def two_passes(left, right):
     """Pearson's correlation by the definition: first the means, then the sums around them."""
-    middle, other = math.fsum(left) / len(left), math.fsum(right) / len(right)
+    middle = math.fsum(left) / len(left)
+    other = math.fsum(right) / len(right)
     products = math.fsum((a - middle) * (b - other) for a, b in zip(left, right, strict=True))
     squares = math.fsum((a - middle) ** 2 for a in left) * math.fsum(
         (b - other) ** 2 for b in right
@@ -129,8 +129,10 @@ def test_resamples_of_a_large_mean_and_a_small_spread(offset, far):
     random = np.random.default_rng(0)
     left = random.standard_normal(12)
     right = left + random.standard_normal(12)
-    left, right = left * 2.0**-10 + offset, right + offset
-    left[3], right[5] = left[3] + far, right[5] - far
+    left = left * 2.0**-10 + offset
+    right = right + offset
+    left[3] = left[3] + far
+    right[5] = right[5] - far
 
     found = resample(left, right, count=200, seed=1)[1]
 
@@ -169,11 +171,16 @@ def test_two_pairs_are_defined_where_both_are_drawn():
 def test_the_interval_is_that_of_scipy(statistic):
     left, right = tied_pairs(60)
     of_scipy = {"spearman": scipy.stats.spearmanr, "pearson": scipy.stats.pearsonr}[statistic]
-    how = {"paired": True, "vectorized": False, "n_resamples": 1000, "method": "percentile"}
-    correlation, random = (lambda a, b: of_scipy(a, b).statistic), np.random.default_rng(0)
-    expected = scipy.stats.bootstrap(
-        (left, right), correlation, **how, rng=random
-    ).confidence_interval
+    bootstrapped = scipy.stats.bootstrap(
+        (left, right),
+        lambda a, b: of_scipy(a, b).statistic,
+        paired=True,
+        vectorized=False,
+        n_resamples=1000,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    )
+    expected = bootstrapped.confidence_interval
 
     found = percentile_interval(
         resample(left, right, count=4000, seed=0)[statistics.KINDS.index(statistic)]
@@ -199,7 +206,8 @@ def test_fisher_spearman_by_hand():
     """
     reach = 1.959963984540054 * math.sqrt(1.18 / 100)
 
-    found, perfect = fisher_interval("spearman", 0.6, 103), fisher_interval("spearman", 1.0, 100)
+    found = fisher_interval("spearman", 0.6, 103)
+    perfect = fisher_interval("spearman", 1.0, 100)
 
     expected = [100 * math.tanh(math.atanh(0.6) + each) for each in (-reach, reach)]
     assert found == pytest.approx(expected, abs=1e-10)
@@ -215,7 +223,8 @@ def test_two_sided_p_by_hand():
     assert math.isnan(two_sided_p(np.array([math.nan])))
 
 
-N, COUNT = 23, 40
+N = 23
+COUNT = 40
 
 
 @pytest.fixture
@@ -281,7 +290,8 @@ def test_scores_are_those_of_scikit_learn(classes, seed):
 
 
 def test_a_single_predicted_class():
-    truth, predicted = np.array([0, 1, 1, 0]), np.zeros(4, int)
+    truth = np.array([0, 1, 1, 0])
+    predicted = np.zeros(4, int)
 
     assert class_scores(predicted, truth, 2) == {"accuracy": 0.5, "f1": 0.0, "matthews": 0.0}
     assert f1(predicted, truth, 0) == pytest.approx(2 / 3)

@@ -36,7 +36,8 @@ def names(reading):
 
 
 def test_the_declaration_is_used_and_else_the_mean(read):
-    plain, reading = read(), read({"readout": "mean-last2", "steps": ["normalise", "2_Dense"]})
+    plain = read()
+    reading = read({"readout": "mean-last2", "steps": ["normalise", "2_Dense"]})
 
     assert (names(plain), plain.declared) == (["mean"], False)
     assert (names(reading), reading.declared) == (["mean-last2"], True)

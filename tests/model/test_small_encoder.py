@@ -64,7 +64,8 @@ def test_other_types_are_converted_as_torch_does(make, tmp_path, dtype):
 def test_other_files_are_left_to_torch(make, tmp_path, change):
     make("bert").save_pretrained(tmp_path)
     path = tmp_path / "model.safetensors"
-    tensors, name = read_tensors([path]), "encoder.layer.0.output.dense.bias"
+    tensors = read_tensors([path])
+    name = "encoder.layer.0.output.dense.bias"
     bias = tensors.pop(name)
     own = {"missing": {}, "shape": {name: bias[:-1]}, "integers": {name: bias.to(torch.int32)}}
     save_file(tensors | own.get(change, {name: bias}), path)

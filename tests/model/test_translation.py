@@ -160,7 +160,8 @@ def test_a_batch_that_does_not_fit_is_halved(folder, monkeypatch):
     """The translations are the same. A single text that does not fit is an error."""
     translator = opened(folder("marian"), "marian")
     expected = translated(translator, TEXTS, budget=1000)
-    generate, most = translator.model.generate, 2
+    generate = translator.model.generate
+    most = 2
 
     def small(input_ids, **how):
         if len(input_ids) > most:

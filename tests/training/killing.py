@@ -96,7 +96,9 @@ def digest(folder):
 
 
 def main():
-    folder, cases, arguments = Path(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[4:]
+    folder = Path(sys.argv[1])
+    cases = json.loads(sys.argv[2])
+    arguments = sys.argv[4:]
     catalogue.load(arguments[1])
     gc.collect()
     gc.freeze()
@@ -104,7 +106,8 @@ def main():
         own = folder / f"case{number}"
         own.mkdir()
         os.chdir(own)
-        codes, flags = [], ["-o", "out"]
+        codes = []
+        flags = ["-o", "out"]
         for death in deaths:
             codes.append(codes_of([*arguments, *flags], world, death))
             flags = ["-o", "out", "--resume"]

@@ -185,7 +185,8 @@ def run_with_log(trainer, behind=0):
     """Train from one seed: the lines of the log, the tensors of method and optimizer, warnings and
     error.
     """
-    trainer.max_unread, told = behind, []
+    trainer.max_unread = behind
+    told = []
     trainer.reporter.warn = told.append
     torch.manual_seed(4)
     with trainer.checkpointer.logging():

@@ -110,7 +110,9 @@ def test_losses_and_gradients_of_packed_attention_are_those_of_padded_attention(
 def test_graphs_have_the_gradients_and_the_dropout_of_the_same_blocks_without(on_cuda, readout):
     trainer = on_cuda("bf16", batch=12, dropout=0.2, readout=readout)
     graphs = trainer.method.body.graphs
-    first, again, after = gradient_of(trainer), gradient_of(trainer), torch.cuda.get_rng_state()
+    first = gradient_of(trainer)
+    again = gradient_of(trainer)
+    after = torch.cuda.get_rng_state()
     assert graphs.works
     assert len(graphs.chains) == 1
     graphs.works = False
@@ -162,7 +164,8 @@ def test_graphs_with_chunks_have_the_gradient_of_the_whole_batch(on_cuda, kind):
 
 def test_dropout_of_packed_attention_is_drawn_anew_and_repeated_by_a_seed(on_cuda):
     trainer = on_cuda("bf16", batch=12, dropout=0.2)
-    first, again = gradient_of(trainer), gradient_of(trainer)
+    first = gradient_of(trainer)
+    again = gradient_of(trainer)
     torch.manual_seed(6)
     other = trainer.gradient.compute(trainer.batch(0))
 
@@ -171,7 +174,9 @@ def test_dropout_of_packed_attention_is_drawn_anew_and_repeated_by_a_seed(on_cud
 
 
 def test_the_host_reads_the_values_of_a_step_later_and_the_run_is_the_same(on_cuda, losses_of):
-    later, now, queue = on_cuda(), on_cuda(), on_cuda(kind=ESimCSE, queue_size=6)
+    later = on_cuda()
+    now = on_cuda()
+    queue = on_cuda(kind=ESimCSE, queue_size=6)
     assert (later.max_unread, queue.max_unread) == (MAX_UNREAD, 0)
     now.max_unread = 0
     torch.manual_seed(5)
@@ -205,7 +210,8 @@ def test_a_limit_of_tokens_is_measured_and_short_memory_halves_it(on_cuda, monke
     assert 10**4 < fit < 10**9  # the base is small
     again = tokens_that_fit(trainer.gradient, trainer.batch(0), of_whole_memory=True)
     assert again == tokens_that_fit(trainer.gradient, trainer.batch(0), of_whole_memory=True)
-    encode, calls = trainer.method.encode, []
+    encode = trainer.method.encode
+    calls = []
 
     def short(batch):
         calls.append(batch.tokens)
@@ -260,7 +266,8 @@ def train(tmp_path, base_folder, texts):
 def test_deterministic_runs_have_the_same_bytes_also_after_a_kill(train, tmp_path):
     more = ("--set", "chunk_tokens=auto", "--save-every", "5")
     assert [train(name, *more).wait(600) for name in ("one", "two")] == [0, 0]
-    process, part = train("three", *more), tmp_path / "three.part"
+    process = train("three", *more)
+    part = tmp_path / "three.part"
     while process.poll() is None and not [*part.glob("state-*.pt")]:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
@@ -282,7 +289,8 @@ def test_deterministic_runs_have_the_same_bytes_also_after_a_kill(train, tmp_pat
 
 def test_nccl_has_the_tensors_of_a_gpu_and_gloo_those_of_the_host(tmp_path):
     """A group of one process, which is asked to gather and to sum as one of several."""
-    where, processes = f"file://{tmp_path}/group", Processes(0, 2, torch.device("cuda"))
+    where = f"file://{tmp_path}/group"
+    processes = Processes(0, 2, torch.device("cuda"))
     dist.init_process_group("cpu:gloo,cuda:nccl", init_method=where, world_size=1, rank=0)
     try:
         for device in ("cuda", "cpu"):

@@ -40,7 +40,9 @@ CASES = [
 ]
 SETTINGS = ["--batch=4", "--epochs=3", "--lr=0.003", "--save-every=2", "--set=eval_every=3", "-q"]
 SETTINGS += ["--threads=1"]
-KILLED, UNAVAILABLE, STOPPED = -signal.SIGKILL, 69, 75
+KILLED = -signal.SIGKILL
+UNAVAILABLE = 69
+STOPPED = 75
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,8 @@ from training.small import ENTRIES, TEXTS, entries_in, every_field
 SETTINGS = ["--batch=4", "--epochs=4", "--lr=0.003", "--save-every=4", "--threads=1", "-q"]
 SETTINGS += ["--set=max_length=24"]
 STEPS = 12  # of twelve rows
-KILLED, ENDED = -signal.SIGKILL, -signal.SIGPROF
+KILLED = -signal.SIGKILL
+ENDED = -signal.SIGPROF
 # Before step 7, then before it again: both times, steps 5 and 6 are in the log and in no state.
 TWICE = [["gradient", 7, "before"], ["gradient", 3, "before"]]
 IN_A_LINE = [["log", 7, "midst"], ["log", 2, "midst"], ["gradient", 6, "after"]]

@@ -39,7 +39,8 @@ def trainer_of(base_name, own, name, settings):
     """This process's part of a run."""
     torch.set_num_threads(1)
     with open_processes(torch.device("cpu")) as processes:
-        folder, base = own / f"rank{processes.rank}", open_named(base_name, 24)
+        folder = own / f"rank{processes.rank}"
+        base = open_named(base_name, 24)
         yield small_trainer(folder, name, base, processes=processes, **PLAIN | settings)
 
 
@@ -71,7 +72,8 @@ def free_ports(count):
 
 def fork(world, works):
     """Run these functions, one after the other, in so many processes; their exit codes."""
-    ports, children = free_ports(len(works)), []
+    ports = free_ports(len(works))
+    children = []
     for rank in range(world):
         child = os.fork()
         if child == 0:
@@ -92,7 +94,9 @@ def fork(world, works):
 
 def main():
     work = {"train": train, "compute": compute}[sys.argv[1]]
-    bases, folder, cases = json.loads(sys.argv[2]), Path(sys.argv[3]), json.loads(sys.argv[4])
+    bases = json.loads(sys.argv[2])
+    folder = Path(sys.argv[3])
+    cases = json.loads(sys.argv[4])
     works = {}
     for number, (name, world, settings, kind) in enumerate(cases):
         load(name)

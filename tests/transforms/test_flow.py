@@ -39,7 +39,8 @@ def drawn(random, width):
 
 def through_torch(parameters, x):
     """The results of the flow with torch, which finds the gradient."""
-    width, left = x.shape[1], []
+    width = x.shape[1]
+    left = []
     for number, block in enumerate(blocks_of(parameters, width), 1):
         half = x.shape[1] // 2
         y = ((x + block["shift"]) * (3 * block["scale"]).exp()).flip(1)
@@ -68,7 +69,8 @@ def loss_of_torch(parameters, x):
 
 @pytest.mark.parametrize("width", [1, 4, 7, 16])
 def test_the_flow_is_that_of_a_reference_with_torch(random, width):
-    parameters, x = drawn(random, width), random.normal(size=(3, width))
+    parameters = drawn(random, width)
+    x = random.normal(size=(3, width))
     both = torch.tensor(parameters), torch.tensor(x)
 
     assert run(parameters, x)[1] == pytest.approx(through_torch(*both).numpy(), rel=1e-9)
@@ -94,7 +96,8 @@ def test_the_network_has_the_size_of_the_paper():
 
 @pytest.mark.parametrize("width", [1, 2, 5, 8])
 def test_the_gradient_is_that_of_differences(random, width):
-    parameters, x = drawn(random, width) / 2, random.normal(size=(4, width))
+    parameters = drawn(random, width) / 2
+    x = random.normal(size=(4, width))
     gradient = np.empty_like(parameters)
     loss(parameters, x, gradient)
     for place in random.choice(len(parameters), min(300, len(parameters)), replace=False):
@@ -111,16 +114,19 @@ def test_steps_are_those_of_a_reference_with_torch(skewed):
     options = FitOptions(batch=64, lr=0.01, seed=3)
     fit = fit_parameters(skewed[:384], options, "x")
     random = np.random.default_rng(3)
-    order, start = random.permutation(384), np.zeros(parameter_count(8))
+    order = random.permutation(384)
+    start = np.zeros(parameter_count(8))
     initialise(start, skewed[order[:64]].astype(np.float64), random)
     theirs = torch.tensor(start, requires_grad=True)
-    first, second = torch.zeros_like(theirs), torch.zeros_like(theirs)
+    first = torch.zeros_like(theirs)
+    second = torch.zeros_like(theirs)
     for place in range(0, 384, 64):
         [gradient] = torch.autograd.grad(
             loss_of_torch(theirs, torch.tensor(skewed[order[place : place + 64]]).double()), theirs
         )
         gradient = gradient / max(1.0, float(gradient.norm()))
-        first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
+        first = 0.9 * first + 0.1 * gradient
+        second = 0.999 * second + 0.001 * gradient**2
         with torch.no_grad():
             theirs -= 0.01 * (first / (second.sqrt() + 1e-6) + 0.01 * theirs)
 

@@ -36,7 +36,8 @@ def many():
 def test_zca_is_the_inverse_root_of_the_covariance(many):
     """Symmetric, so the whitened numbers stay as close to the centred ones as any whitening can."""
     found = fit("zca", many)
-    centred, white = many - many.mean(axis=0), applied(found, many)
+    centred = many - many.mean(axis=0)
+    white = applied(found, many)
 
     assert found.kernel == pytest.approx(found.kernel.T, abs=1e-12)
     unit = found.kernel @ np.cov(many.astype(np.float64).T) @ found.kernel
@@ -174,7 +175,8 @@ def test_a_mean_far_from_zero_costs_nothing():
     rounding.
     """
     vectors = np.random.default_rng(3).integers(-40, 40, size=(500, 6)).astype(np.float32)
-    near, far = fit("whitening", vectors), fit("whitening", vectors + np.float32(1e4))
+    near = fit("whitening", vectors)
+    far = fit("whitening", vectors + np.float32(1e4))
 
     assert far.kernel == pytest.approx(near.kernel, rel=1e-9, abs=1e-12)
     assert far.mean - 1e4 == pytest.approx(near.mean, abs=1e-9)

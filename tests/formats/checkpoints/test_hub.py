@@ -111,7 +111,8 @@ def test_a_revision_in_the_cache_is_found_offline(base, tmp_path):
     """No revision, a tag, a reference, and a commit, in a process that reads HF_HOME at its
     import.
     """
-    cache, main = tmp_path / "hub/models--somebody--tiny", "f" * 40
+    cache = tmp_path / "hub/models--somebody--tiny"
+    main = "f" * 40
     for name in ("main", "v1.0", "refs/pr/1"):
         (cache / "refs" / name).parent.mkdir(parents=True, exist_ok=True)
         (cache / "refs" / name).write_text(main if name == "main" else REVISION)

@@ -65,7 +65,8 @@ def test_a_default_prompt_without_text_is_empty(saved):
 
 NO_LISTING = 'modules.json: expected a list of modules, each with "type" and "path"'
 OUTSIDE = 'modules.json: the path of a module, "{}", is outside the folder'
-POOLED, DECLARED = pipeline("Pooling"), "config_sentence_transformers"
+POOLED = pipeline("Pooling")
+DECLARED = "config_sentence_transformers"
 PROMPTS = '"prompts" is not an object of strings'
 DIM = '"truncate_dim"'
 DIM = '"truncate_dim" is {!r}, expected 1 or more'

@@ -278,7 +278,8 @@ def test_words_in_parquet_without_pyarrow(array, monkeypatch):
     ],
 )
 def test_words_in_parquet(array, columns, problem):
-    parquet, pa = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow")
     path = array(words=None)
     place = Path(path).with_suffix(".parquet")
     place.write_bytes(b"PAR1")
@@ -297,7 +298,8 @@ def test_words_in_parquet(array, columns, problem):
 
 TOKENS = 13
 STORED = np.arange(TOKENS * 2).reshape(TOKENS, 2)
-ONES, TABLE = np.ones(TOKENS, np.float32), np.ones((TOKENS, 2), np.float32)
+ONES = np.ones(TOKENS, np.float32)
+TABLE = np.ones((TOKENS, 2), np.float32)
 EACH = r"of F32, expected a number for each token \(13\)"
 
 
@@ -312,7 +314,8 @@ def test_stored_numbers_are_read_unscaled(model2vec, kind):
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 def test_tokens_can_share_rows_and_have_weights(model2vec, kind):
-    mapping, weights = np.arange(TOKENS).astype(kind) % 3, np.linspace(0, 1, TOKENS)
+    mapping = np.arange(TOKENS).astype(kind) % 3
+    weights = np.linspace(0, 1, TOKENS)
     arrays = {"embeddings": STORED[:3].astype(np.float32), "mapping": mapping, "weights": weights}
     table = open_table(model2vec(arrays), TOKENS).read()
 
@@ -365,7 +368,8 @@ def test_a_wrong_length_is_refused(model2vec, length):
         read_modules(model2vec(max_length=length))
 
 
-EXPECTED_KEY, SYNSET = "expected a string or a whole number", "00000001 29 v"
+EXPECTED_KEY = "expected a string or a whole number"
+SYNSET = "00000001 29 v"
 WORDNET = """\
   1 This software and database is being provided to you, the LICENSEE
   2 and so on
@@ -417,7 +421,8 @@ def test_entries_of_one_synset_are_synonyms(write_rows, name):
     rows = [
         {"entry": entry, "synset": synset} for synset, words in synsets.items() for entry in words
     ]
-    rows[0]["synset"], rows[1]["definition"] = 1, "x"
+    rows[0]["synset"] = 1
+    rows[1]["definition"] = "x"
 
     assert read_synonyms([write_rows(name, *rows)]) == {
         "attempt": ("have a go", "try"),

@@ -325,7 +325,8 @@ def test_other_outputs_are_not_refused(output, source):
     check_places({"-o": "/dev/null", "--log": "/dev/null"}, {})
 
 
-SAME, INSIDE = "is also the path of -o", "contains, or is inside, the path of -o"
+SAME = "is also the path of -o"
+INSIDE = "contains, or is inside, the path of -o"
 
 
 @pytest.mark.usefixtures("places")

@@ -202,7 +202,8 @@ def test_a_pipe_is_refused(monkeypatch):
 )
 def test_a_part_has_the_rows_of_the_whole(tmp_path, monkeypatch, groups, start, length, batch):
     monkeypatch.setattr("sentkit.formats.rows.parquet.BATCH_ROWS", batch)
-    path, count = str(tmp_path / "a.parquet"), sum(groups)
+    path = str(tmp_path / "a.parquet")
+    count = sum(groups)
     made = [{"n": n, "v": [n, -n], "l": list(range(n % 3))} for n in range(count)]
     types = {"n": pa.int64(), "v": pa.list_(pa.float32(), 2), "l": pa.list_(pa.int64())}
     table = pa.Table.from_pylist(made, pa.schema(types))
@@ -267,7 +268,8 @@ ROWS = st.dictionaries(st.text(max_size=5), FORMS, min_size=1, max_size=4).flatm
     )
 )
 
-GROUP, NESTED = [{"x": 1}] * 2, [{"x": {"y": 1}}] * 2
+GROUP = [{"x": 1}] * 2
+NESTED = [{"x": {"y": 1}}] * 2
 
 
 def put_lines(folder, lines, *, force=True):
@@ -324,7 +326,8 @@ def test_absent_fields_are_null(tmp_path):
 
 
 def test_vectors_are_lists_of_float32(tmp_path):
-    one, other = np.array([0.1, -2], "<f4"), np.array([1 / 3, 1e-30], "<f4")
+    one = np.array([0.1, -2], "<f4")
+    other = np.array([1 / 3, 1e-30], "<f4")
     rows = [
         {
             "embedding_a": one.tolist(),

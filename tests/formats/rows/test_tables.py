@@ -285,7 +285,8 @@ def test_rows_do_not_depend_on_the_boundaries_of_reads(write, parts, size, name)
     def read(size):
         rejects = Rejects(skip=True, file=io.BytesIO())
         inputs = Inputs([path], rejects=rejects, by_paragraph=True)
-        rows, problem = [], ""
+        rows = []
+        problem = ""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("sentkit.formats.rows.lines.READ", size)
             patch.setattr("sentkit.formats.rows.lines.MAX_LINE", LONGEST)

@@ -42,7 +42,8 @@ def normal(*shape, seed=0):
 
 def fill(path, vectors, kind="float32", *, lines=None, **spec):
     """A vector file of vectors (n, k, d), with `{"id": n}` if there are no other lines."""
-    names, width = NAMES[vectors.shape[1]], vectors.shape[2]
+    names = NAMES[vectors.shape[1]]
+    width = vectors.shape[2]
     lines = lines or [orjson.dumps({"id": number}) for number in range(len(vectors))]
     with create_vector_file(
         str(path), {"_emb": EMB} | spec, names, width=width, force=True, kind=kind
@@ -59,7 +60,8 @@ def fill(path, vectors, kind="float32", *, lines=None, **spec):
 def test_written_rows_are_read_back(tmp_path, monkeypatch, count, width, texts):
     """In blocks of four. A file without rows may have the width 0."""
     monkeypatch.setattr("sentkit.formats.vectors.vector_file.BLOCK", 4)
-    spec, vectors = {"model": "m", "max_length": 64}, normal(count, texts, width)
+    spec = {"model": "m", "max_length": 64}
+    vectors = normal(count, texts, width)
     lines = [orjson.dumps({"text": f"é {'x' * number}"}) for number in range(count)]
 
     file = VectorFile(fill(tmp_path / "a.safetensors", vectors, lines=lines, **spec))
@@ -312,7 +314,8 @@ def test_storing_the_read_vectors_again_changes_nothing(tmp_path, vectors):
         first = fill(tmp_path / "a.safetensors", vectors, kind)
         read = decoded(first)
         again = fill(tmp_path / "b.safetensors", read, kind)
-        one, two = safetensors.numpy.load_file(first), safetensors.numpy.load_file(again)
+        one = safetensors.numpy.load_file(first)
+        two = safetensors.numpy.load_file(again)
 
         assert np.isfinite(read).all()
         assert np.array_equal(one["embeddings"], two["embeddings"])
@@ -391,7 +394,8 @@ def test_selected_rows_are_those_of_all_rows(tmp_path, data):
     stored = StoredVectors([file for file in stores if file.count], lambda codes: codes[:, 0])
     numbers = st.integers(0, sum(lengths))
 
-    start, stop = data.draw(numbers), data.draw(numbers)
+    start = data.draw(numbers)
+    stop = data.draw(numbers)
     chosen = np.array(data.draw(st.lists(st.integers(0, sum(lengths) - 1), max_size=6)), np.intp)
 
     assert (len(stored), stored.shape) == (len(vectors), vectors.shape)

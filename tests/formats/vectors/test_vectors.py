@@ -175,7 +175,8 @@ def test_any_space_name_is_written_as_json(tmp_path, emb):
 
 
 def test_a_vector_file_keeps_rows_without_their_old_vectors(tmp_path):
-    path, old = tmp_path / "a.safetensors", row('{"_emb":"x:100000000000","embedding":[9]}')
+    path = tmp_path / "a.safetensors"
+    old = row('{"_emb":"x:100000000000","embedding":[9]}')
 
     written(path, [(old, ONE)], replace=True, extra=[(b"n_tokens", b"4")])
 
@@ -301,7 +302,8 @@ def test_a_step_depends_only_on_the_space():
 
 def test_the_order_of_steps_and_repeated_steps_matter():
     start = Space("m", "00")
-    one, two = start.after("a", "1"), start.after("b", "2")
+    one = start.after("a", "1")
+    two = start.after("b", "2")
     specs = [start, one, start.after("a", "2"), one.after("b", "2"), two.after("a", "1")]
 
     assert len({space.hash for space in specs}) == 5

@@ -120,7 +120,8 @@ def test_equal_vectors_are_one_cluster(distinct):
 
 
 def test_empty_clusters_are_left_out_and_noise_stays_noise():
-    labels, centres = np.array([3, -1, 0, 3]), np.arange(8.0).reshape(4, 2)
+    labels = np.array([3, -1, 0, 3])
+    centres = np.arange(8.0).reshape(4, 2)
     found = Clustering(labels, centres).without_empty()
 
     assert found.labels.tolist() == [1, -1, 0, 1]
@@ -130,7 +131,8 @@ def test_empty_clusters_are_left_out_and_noise_stays_noise():
 def test_labels_are_given_their_means():
     """Two rows at 0 and 2 around 1, one at 5; inertia is undefined with noise."""
     rows = np.array([[0], [2], [5]], np.float32)
-    found, noisy = of_labels(rows, np.array([0, 0, 1])), of_labels(rows, np.array([0, 0, -1]))
+    found = of_labels(rows, np.array([0, 0, 1]))
+    noisy = of_labels(rows, np.array([0, 0, -1]))
 
     assert (found.centres.tolist(), found.inertia) == ([[1.0], [5.0]], 2.0)
     assert (noisy.centres.tolist(), noisy.inertia) == ([[1.0]], None)

@@ -33,10 +33,8 @@ def as_torch(widths, parameters):
     layers = []
     for weights, biases in layers_of(parameters, widths):
         layer = nn.Linear(*weights.shape, dtype=torch.float64)
-        layer.weight.data, layer.bias.data = (
-            torch.tensor(weights.T.copy()),
-            torch.tensor(biases.copy()),
-        )
+        layer.weight.data = torch.tensor(weights.T.copy())
+        layer.bias.data = torch.tensor(biases.copy())
         layers += [layer, nn.Sigmoid()]
     return nn.Sequential(*layers[:-1])
 
@@ -75,7 +73,8 @@ def test_adam_equals_torch():
     random = np.random.default_rng(3)
     ours = random.standard_normal(6)
     theirs = torch.tensor(ours.copy(), requires_grad=True)
-    adam, reference = NumpyAdam(ours), torch.optim.Adam([theirs], lr=1e-3, weight_decay=0.1)
+    adam = NumpyAdam(ours)
+    reference = torch.optim.Adam([theirs], lr=1e-3, weight_decay=0.1)
     for _ in range(100):
         given = random.standard_normal(6)
         theirs.grad = torch.tensor(given)
@@ -91,7 +90,10 @@ def learnt_by_torch(widths, train, dev, penalty, random):
     ]
     net = as_torch(widths, start(widths, random))
     adam = torch.optim.Adam(net.parameters(), lr=1e-3, weight_decay=penalty)
-    best, kept, idle, looks = -1, None, 0, 0
+    best = -1
+    kept = None
+    idle = 0
+    looks = 0
     while idle < 5 and looks < 50:
         for _ in range(4):
             for batch in torch.tensor(random.permutation(len(codes))).split(64):
@@ -101,7 +103,8 @@ def learnt_by_torch(widths, train, dev, penalty, random):
         right = (net(dev_features).argmax(1) == dev_codes).double().mean()
         looks += 1
         if right > best:
-            best, kept = right, copy.deepcopy(net)
+            best = right
+            kept = copy.deepcopy(net)
         else:
             idle += 1
     return kept
@@ -112,7 +115,8 @@ def learnt_by_torch(widths, train, dev, penalty, random):
 @pytest.mark.filterwarnings("error")  # of a fit that does not converge
 def test_learning_equals_torch(widths, seed):
     """The same start and order give the same best parameters on the dev rows."""
-    train, dev = drawn(150, seed), drawn(40, seed + 10)
+    train = drawn(150, seed)
+    dev = drawn(40, seed + 10)
     layers = learn(widths, train, dev, 1e-3, np.random.default_rng(7))
     found = np.concatenate([part.ravel() for layer in layers for part in layer])
     reference = learnt_by_torch(widths, train, dev, 1e-3, np.random.default_rng(7))

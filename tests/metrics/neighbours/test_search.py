@@ -107,7 +107,8 @@ def expect_pairs(vectors, metric, top, threshold):
     """The best pairs, best first, and the pairs that reach a threshold, in the order of the
     rows.
     """
-    alike, n = table(vectors, vectors, metric), len(vectors)
+    alike = table(vectors, vectors, metric)
+    n = len(vectors)
     every = [(i, j, alike[i, j]) for i in range(n) for j in range(i + 1, n)]
     best = sorted(every, key=lambda pair: (-pair[2], pair))[:top]
 
@@ -125,7 +126,8 @@ def expect_pairs(vectors, metric, top, threshold):
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.98, 1.0])
 def test_random_rows(metric, top, share):
     """With thresholds that no row, some rows and all rows reach."""
-    queries, corpus = normal_rows(9, 6, seed=1), normal_rows(32, 6)
+    queries = normal_rows(9, 6, seed=1)
+    corpus = normal_rows(32, 6)
     alike = table(queries, corpus, metric)
 
     limits = np.quantile(alike, share, axis=1) + 1e-9
@@ -235,7 +237,8 @@ def test_stored_rows_are_searched_like_their_vectors(
 @every_metric
 def test_scikit_learn_finds_the_same(metric):
     """Of random rows, where the digits of float32 decide the order of none."""
-    queries, corpus = normal_rows(50, 24, seed=1), normal_rows(2000, 24)
+    queries = normal_rows(50, 24, seed=1)
+    corpus = normal_rows(2000, 24)
     if metric == "dot":  # of rows of length 1, the order of the cosine
         queries, corpus = (
             each / np.linalg.norm(each, axis=1, keepdims=True) for each in (queries, corpus)
@@ -336,7 +339,8 @@ def test_bounds_lose_no_pair(bounded, metric, threshold, top, monkeypatch):
     """They serve all limits of the closest pairs, too."""
     monkeypatch.setattr(of_pairs, "FIRST_ROWS", 5)
     monkeypatch.setattr(of_pairs, "ROWS_PER_SEARCH", 30)
-    corpus, queries = uneven_rows(100, 64, seed=1), uneven_rows(40, 64, seed=2)
+    corpus = uneven_rows(100, 64, seed=1)
+    queries = uneven_rows(40, 64, seed=2)
 
     expect(queries, corpus, metric, 5, [threshold] * 40, threshold)
     expect_pairs(corpus, metric, top, threshold)

@@ -71,7 +71,8 @@ def test_a_decoder_in_the_file_is_tied_to_the_words_or_an_error(family, make):
     """A complete state_dict also has the decoder weight and the alias of its bias. Words may be
     absent.
     """
-    model, decoder = make(family, "ForMaskedLM"), HEADS[family].decoder + ".weight"
+    model = make(family, "ForMaskedLM")
+    decoder = HEADS[family].decoder + ".weight"
     tensors = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     changed = tensors[decoder].clone()
     changed[3, 4] += 1

@@ -114,7 +114,8 @@ def test_the_head_is_kept_or_trained_and_its_decoder_is_tied_to_the_new_words(
     base, tmp_path, family
 ):
     """Names of a trained head have no prefix."""
-    found, prefix = base(family), PREFIXES[family]
+    found = base(family)
+    prefix = PREFIXES[family]
     kept = {
         name: each.float() for name, each in found.stored.items() if not name.startswith(prefix)
     }
@@ -163,7 +164,8 @@ def test_tied_copies_are_removed(base, rewrite, tmp_path, family):
 
 def test_an_untied_decoder_is_kept_and_buffers_are_not_written(base, rewrite, tmp_path):
     base("bert")
-    decoder, ids = torch.ones(97, 32).half(), torch.arange(64)[None]
+    decoder = torch.ones(97, 32).half()
+    ids = torch.arange(64)[None]
     more = {"cls.predictions.decoder.weight": decoder, "bert.embeddings.position_ids": ids}
     written = rewrite(lambda tensors: tensors | more).write(tmp_path / "new")
 

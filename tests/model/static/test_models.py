@@ -103,7 +103,8 @@ def test_model2vec_folders_equal_sentence_transformers(model2vec):
     from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 
     random = np.random.default_rng(1)
-    mapping, weights = random.integers(0, 4, 13), random.random(13).astype(np.float32)
+    mapping = random.integers(0, 4, 13)
+    weights = random.random(13).astype(np.float32)
     rows = random.standard_normal((4, 6)).astype(np.float32)
     folder = model2vec({"embeddings": rows, "mapping": mapping, "weights": weights}, normalize=True)
     theirs = SentenceTransformer(
@@ -184,10 +185,8 @@ def test_different_tables_are_different_spaces(words, tmp_path, other):
 
 
 def test_prompt_and_length_do_not_change_the_space_but_the_readout_does(words):
-    plain, changed = (
-        encoder_of(words).specs[0],
-        encoder_of(words, prompt="the ", max_length=3).specs[0],
-    )
+    plain = encoder_of(words).specs[0]
+    changed = encoder_of(words, prompt="the ", max_length=3).specs[0]
 
     assert plain.hash == changed.hash
     assert (changed.full["prompt"], changed.full["max_length"]) == ("the ", 3)
@@ -262,7 +261,8 @@ def test_a_token_with_the_text_none_has_a_vector(model2vec):
 
 
 def test_the_hash_of_arrays_depends_on_names_shapes_and_values():
-    rows, places = np.random.default_rng(0).standard_normal((20, 6)), np.arange(30) % 20
+    rows = np.random.default_rng(0).standard_normal((20, 6))
+    places = np.arange(30) % 20
     same = arrays_hash({"b": places, "a": rows})
 
     assert same == arrays_hash({"a": np.asfortranarray(rows), "b": places})

@@ -30,7 +30,8 @@ from sentkit.model.text.tokens import TokenBlock, Tokens
 class Letters:
     """A tokenizer: a token for each letter, at most ten; `?` cannot be read at all."""
 
-    unit, whole = "tokens", False
+    unit = "tokens"
+    whole = False
 
     def __call__(self, texts):
         return TokenBlock.of(
@@ -48,7 +49,8 @@ class Letters:
 class Sums:
     """An encoder of two readouts: (sum, length) and (first)."""
 
-    groups_at_once, steps = 0, ()
+    groups_at_once = 0
+    steps = ()
 
     def __init__(self):
         self.batches = []
@@ -134,7 +136,8 @@ def test_equal_texts_of_a_group_are_computed_once():
 def test_an_unreadable_text_is_an_error_with_its_line_or_its_row_is_skipped_and_counted():
     with pytest.raises(DataError, match=r"^a\.jsonl:2: it asks$"):
         encoded([("a",), ("why?",), ("b",)])
-    rejects, encode = Rejects(skip=True), Sums()
+    rejects = Rejects(skip=True)
+    encode = Sums()
 
     found = encoded([("a", "d"), ("why?", "b"), ("c", "d")], rejects=rejects, encode=encode)
 
@@ -171,7 +174,8 @@ def threads_end():
 def test_vectors_from_a_thread_are_those_of_the_main_thread():
     texts = [(f"{'x' * (number % 7)}y", "z" * (1 + number % 3)) for number in range(300)]
 
-    found, expected = encoded(texts, encode=InThreads(), budget=20), encoded(texts, budget=20)
+    found = encoded(texts, encode=InThreads(), budget=20)
+    expected = encoded(texts, budget=20)
 
     assert [done.row.number for done in found] == list(range(1, 301))
     for ours, theirs in zip(found, expected, strict=True):
@@ -224,7 +228,8 @@ def test_an_error_of_the_encoder_is_not_wrapped(kind):
 
 def test_a_tally_counts_rows_texts_tokens_and_truncated_rows():
     tally = Tally()
-    short, long = Tokens([1, 2], 2), Tokens([1, 2, 3], 9)
+    short = Tokens([1, 2], 2)
+    long = Tokens([1, 2, 3], 9)
 
     def group(first, index):
         own = block_of(Row(b"", {}, "t.txt", first + number) for number in range(len(index)))
@@ -241,7 +246,8 @@ def test_the_next_group_is_submitted_before_the_vectors_of_a_group_are_read():
     """So a GPU has work between two groups."""
 
     class Waiting(InThreads):
-        calls, second = count(), threading.Event()
+        calls = count()
+        second = threading.Event()
 
         def encode(self, batches):
             submitted = list(batches)

@@ -167,13 +167,12 @@ def test_a_vocabulary_alone_becomes_the_same_tokenizer(tmp_path):
 def test_the_side_of_truncation_is_that_of_transformers(folder, config, direction):
     place = folder({} if config is None else {"truncation_side": config})
     if direction is not None:
-        path, cut = (
-            place / "tokenizer.json",
-            {"max_length": 99, "strategy": "LongestFirst", "stride": 0},
-        )
+        path = place / "tokenizer.json"
+        cut = {"max_length": 99, "strategy": "LongestFirst", "stride": 0}
         rules = json.loads(path.read_text()) | {"truncation": {"direction": direction, **cut}}
         path.write_text(json.dumps(rules))
-    ours, text = tokenizer_of(place, 6, prompt="query: "), "a cat sat on the mat"
+    ours = tokenizer_of(place, 6, prompt="query: ")
+    text = "a cat sat on the mat"
 
     expected = auto(place)("query: " + text, truncation=True, max_length=6)["input_ids"]
     assert ids_of(ours, text) == [expected]
@@ -271,7 +270,8 @@ def test_lowercasing_includes_the_prompt(folder):
 
 
 def test_the_hash_depends_on_the_rules_without_truncation_and_key_order(folder, tmp_path):
-    cased, before = tokenizer_of(folder({"do_lower_case": False})), tokenizer_of(folder({}))
+    cased = tokenizer_of(folder({"do_lower_case": False}))
+    before = tokenizer_of(folder({}))
     rules = json.loads((tmp_path / "tokenizer.json").read_text())
     rules["truncation"] = {
         "max_length": 8,
@@ -292,7 +292,8 @@ def test_the_default_template_has_the_ids_of_the_released_code():
     tokenizer = tokenizer_of("nano")
     tokenizer.set_template(None, None)
 
-    [found], [words] = tokenizer(["a cat"]), words_of(tokenizer, "a cat")
+    [found] = tokenizer(["a cat"])
+    [words] = words_of(tokenizer, "a cat")
 
     assert words == [
         "[CLS]",
@@ -361,7 +362,8 @@ def test_truncation_inside_a_character_keeps_the_length(roberta):
 
 
 def test_a_sentence_that_the_template_cannot_hold_is_a_problem_of_the_row():
-    short, tokenizer = tokenizer_of("nano", 9), tokenizer_of("nano", 99)
+    short = tokenizer_of("nano", 9)
+    tokenizer = tokenizer_of("nano", 99)
     short.set_template("defsent-plus", None)
     tokenizer.set_template("defsent-plus", None)
 
@@ -420,8 +422,10 @@ def test_the_start_of_a_long_text_has_the_ids_of_the_whole_text(splitting, texts
 
 
 def test_only_the_start_of_a_long_text_is_tokenized(monkeypatch):
-    short, long = "a cat " * 20, "a cat sat on the mat " * 5000
-    tokenizer, seen = tokenizer_of("nano", 16), []
+    short = "a cat " * 20
+    long = "a cat sat on the mat " * 5000
+    tokenizer = tokenizer_of("nano", 16)
+    seen = []
     run = tokenizer._ids
     monkeypatch.setattr(tokenizer, "_ids", lambda texts: seen.extend(map(len, texts)) or run(texts))
 
@@ -490,7 +494,9 @@ def test_many_cpus_tokenize_whole_texts(monkeypatch, name):
         tokenizer = sentkit.Encoder(name, device="cpu").tokenizer
         return tokenizer.words is None, [each.ids for each in tokenizer(TEXTS)]
 
-    few, many, forbidden = found(2), found(16), found(16, "False")
+    few = found(2)
+    many = found(16)
+    forbidden = found(16, "False")
 
     assert (few[0], many[0], forbidden[0]) == (False, True, False)
     assert few[1] == many[1]
@@ -521,11 +527,10 @@ PAIRS = [
 @pytest.mark.parametrize("max_length", [5, 8, 9, 16, 64])
 def test_pairs_and_sentences_are_those_of_transformers(max_length, side):
     """Ids, types and truncation, for texts of 0 to 11 words."""
-    theirs, tokenizer = (
-        auto(find_model("nano")),
-        SegmentTokenizer(read_checkpoint("nano"), max_length),
-    )
-    theirs.truncation_side, tokenizer.plain.truncates_start = side, side == "left"
+    theirs = auto(find_model("nano"))
+    tokenizer = SegmentTokenizer(read_checkpoint("nano"), max_length)
+    theirs.truncation_side = side
+    tokenizer.plain.truncates_start = side == "left"
     first, second = tokenizer(PAIRS)
     names = {"truncation": True, "max_length": max_length, "return_token_type_ids": True}
     expected = theirs(*map(list, zip(*PAIRS, strict=True)), **names)
@@ -579,7 +584,8 @@ def expected_of(theirs, word):
 
 def test_single_tokens_agree_with_transformers_for_bert(nano, templated):
     """A prompt and a template do not affect words."""
-    theirs, found = auto(find_model("nano")), single_tokens(nano, SINGLE)
+    theirs = auto(find_model("nano"))
+    found = single_tokens(nano, SINGLE)
 
     assert found == [expected_of(theirs, word) for word in SINGLE]
     assert {None} < set(found)
@@ -590,7 +596,8 @@ def test_single_tokens_agree_with_transformers_for_bert(nano, templated):
 
 def test_single_tokens_agree_with_transformers_for_roberta(short_bytes):
     """Without a space before the word: that would be another token, or several."""
-    ours, theirs = tokenizer_of(short_bytes), auto(short_bytes)
+    ours = tokenizer_of(short_bytes)
+    theirs = auto(short_bytes)
     names = theirs.get_vocab()
     cat, dog = single_tokens(ours, ["cat", "dog"])
 

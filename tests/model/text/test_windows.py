@@ -97,7 +97,9 @@ def test_windows_cover_all_tokens_at_equal_distances_and_each_token_counts_once(
 class Means:
     """An encoder whose vectors are the mean of the numbers and 1, and then twice as long."""
 
-    groups_at_once, width, specs = 0, 2, (None,)
+    groups_at_once = 0
+    width = 2
+    specs = (None,)
     steps = (lambda vectors: 2 * vectors,)
 
     def encode(self, batches):
@@ -128,8 +130,10 @@ def test_unknown_words_count_for_the_length_and_not_for_the_mean():
 @pytest.mark.parametrize("how", HOW)
 def test_the_first_window_is_the_truncated_text(make, how):
     """So prompt, template and special tokens are in it; and each window has as many of them."""
-    tokenizer, text = make(how), "unbelievable cat, 中国 and \U0001f600 İstanbul " * 9
-    [truncated], tokens = tokenizer([text]), split(tokenizer, text)
+    tokenizer = make(how)
+    text = "unbelievable cat, 中国 and \U0001f600 İstanbul " * 9
+    [truncated] = tokenizer([text])
+    tokens = split(tokenizer, text)
 
     assert (tokens.ids, tokens.at, tokens.count) == (truncated.ids, truncated.at, truncated.count)
     assert truncated.truncated
@@ -147,8 +151,10 @@ def test_the_first_window_is_the_truncated_text(make, how):
 @given(text=LONG | UNICODE, sizes=SIZES, how=st.sampled_from([*HOW]))
 def test_windows_cover_the_text_and_contain_their_tokens(make, text, sizes, how):
     """Each token of the text is in a window, and its characters are in text[start:end]."""
-    tokenizer, (size, stride) = make(how, max_length=10_000), sizes
-    [whole], tokens = tokenizer([text]), split(tokenizer, text, size, stride, chunks=True)
+    tokenizer = make(how, max_length=10_000)
+    size, stride = sizes
+    [whole] = tokenizer([text])
+    tokens = split(tokenizer, text, size, stride, chunks=True)
     if whole.problem or whole.count <= size:
         assert not tokens.windows or tokens.windows.characters == ((0, len(text)),)
         return
@@ -174,7 +180,8 @@ def test_places_are_those_of_the_library(make, text):
     points.
     """
     tokenizer = make("plain", max_length=10_000)
-    [located], encoding = tokenizer.locate([text]), tokenizer.backend.encode(text)
+    [located] = tokenizer.locate([text])
+    encoding = tokenizer.backend.encode(text)
 
     first, last = located.text_range
     pairs = zip(located.characters, encoding.offsets[first:last], strict=True)
@@ -184,7 +191,8 @@ def test_places_are_those_of_the_library(make, text):
 @given(words=st.lists(st.sampled_from(["İ", "İstanbul", "cat", "é"]), min_size=1, max_size=20))
 def test_places_are_right_if_lower_case_is_longer(make, words):
     """All characters of words are in a token, and none has characters of two words."""
-    text, tokenizer = " ".join(words), make("lowercase", max_length=10_000)
+    text = " ".join(words)
+    tokenizer = make("lowercase", max_length=10_000)
 
     [located] = tokenizer.locate([text])
 

@@ -77,7 +77,8 @@ def test_a_checkpoint_with_a_head_loads_as_its_encoder(
 ):
     model = make(family, head)
     model.save_pretrained(tmp_path)
-    batch, encoder = sentences(MIXED), load(tmp_path)
+    batch = sentences(MIXED)
+    encoder = load(tmp_path)
 
     assert max(differences(states_of(encoder, batch), oracle(model, batch))) < 1e-5
     assert encoder.has_pooler == (family == "bert" and head != "ForMaskedLM")
@@ -94,7 +95,8 @@ def test_saved_tensors_load_in_automodel(checkpoint, tmp_path, load):
     again, report = AutoModel.from_pretrained(tmp_path / "ours", output_loading_info=True)
 
     assert not any(report.values())
-    ours, theirs = again.state_dict(), checkpoint.base_model.state_dict()
+    ours = again.state_dict()
+    theirs = checkpoint.base_model.state_dict()
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
@@ -125,7 +127,8 @@ def test_a_window_equals_attention_with_a_mask(window, lengths, causal, monkeypa
     Two heads of queries have the same keys. Causal bands have 5 queries.
     """
     monkeypatch.setattr(attention, "BAND", 5)
-    longest, generator = max(lengths), torch.Generator().manual_seed(0)
+    longest = max(lengths)
+    generator = torch.Generator().manual_seed(0)
     random = partial(torch.randn, generator=generator, dtype=torch.float64, requires_grad=True)
     query, key, value = (random(len(lengths), heads, longest, 4) for heads in (2, 1, 1))
     real = torch.arange(longest) < torch.tensor(lengths)[:, None]
@@ -141,7 +144,8 @@ def test_a_window_equals_attention_with_a_mask(window, lengths, causal, monkeypa
             for at in range(length):
                 apart = window or longest
                 near = range(max(0, at - apart), min(length, at + 1 if causal else at + apart + 1))
-                q, keys = query[place, head, at], key[place, 0, near]
+                q = query[place, head, at]
+                keys = key[place, 0, near]
                 weights = torch.softmax(keys @ q / 2, 0)
                 expected = weights @ value[place, 0, near]
                 torch.testing.assert_close(found[place, head, at], expected)

@@ -72,7 +72,8 @@ def exact(monkeypatch):
     from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
     def apply(q, k, cos, sin, unsqueeze_dim=1):
-        cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
+        cos = cos.unsqueeze(unsqueeze_dim)
+        sin = sin.unsqueeze(unsqueeze_dim)
         return tuple(each * cos + theirs.rotate_half(each) * sin for each in (q, k))
 
     def norm(layer, states):
@@ -121,7 +122,9 @@ def test_the_seed_decides_dropout_and_not_whether_there_are_gradients(bert, sent
         torch.manual_seed(seed)
         return [*bert.states(packed), *bert.states(packed, only=packed.starts)]
 
-    first, again, other = run(3), run(3), run(4)
+    first = run(3)
+    again = run(3)
+    other = run(4)
     with torch.no_grad():
         without = run(3)
 
@@ -146,7 +149,8 @@ def test_dropout_sets_a_share_of_the_values_to_0_and_scales_the_others(dtype):
 
 
 def test_dropout_follows_the_generator_of_torch_and_not_the_threads():
-    values, threads = torch.randn(3, 70_001), torch.get_num_threads()
+    values = torch.randn(3, 70_001)
+    threads = torch.get_num_threads()
     results = []
     try:
         for count in (1, 2):
@@ -178,7 +182,8 @@ def test_masked_keys_weigh_nothing():
     """Of the scores 2, 0 and 5 the last is masked: the weights are e / (e + 1), 1 / (e + 1)
     and 0.
     """
-    query, key = torch.tensor([[[[2.0, 0, 0, 0]]]]), torch.eye(4)[None, None, :3]
+    query = torch.tensor([[[[2.0, 0, 0, 0]]]])
+    key = torch.eye(4)[None, None, :3]
     key[..., 2, :] = 5.0
     mask = torch.tensor([True, True, False])[None, None, None]
 
@@ -193,7 +198,8 @@ def test_weights_are_made_in_float32_beside_bf16_products():
     Divided in bfloat16 both are 35.25, and weigh 0.5.
     """
     query = torch.zeros(1, 1, 1, 32)
-    query[..., 0], query[..., 1] = 200.0, 199.0
+    query[..., 0] = 200.0
+    query[..., 1] = 199.0
     eye = torch.eye(32)[None, None, :2]
     with autocast():
         found = plain_attention(query, eye, eye, None)

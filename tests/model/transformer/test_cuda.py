@@ -75,11 +75,9 @@ def test_readouts_equal_those_of_padded_attention(
     used.
     """
     make(family).save_pretrained(tmp_path)
-    bert, packed, readouts = (
-        load(tmp_path).double(),
-        pack(sentences(LENGTHS)),
-        [parse_readout(readout)],
-    )
+    bert = load(tmp_path).double()
+    packed = pack(sentences(LENGTHS))
+    readouts = [parse_readout(readout)]
     with torch.no_grad():
         [found] = apply_readouts(prepared(bert), packed, readouts)
         [expected] = apply_readouts(bert, packed, readouts)
@@ -143,7 +141,8 @@ def test_the_kernel_of_sums_and_norms_on_a_gpu(width, rows):
     with torch.no_grad():
         norm.weight.copy_(weight)
         norm.bias.copy_(bias)
-        found, exact = kernel(change, others, norm), norm.double()((change + others).double())
+        found = kernel(change, others, norm)
+        exact = norm.double()((change + others).double())
 
     assert (found.double() - exact).abs().max() <= 2**-8 * exact.abs().max()
     change[0, 0] = float("nan")
@@ -152,8 +151,10 @@ def test_the_kernel_of_sums_and_norms_on_a_gpu(width, rows):
 
 def test_bfloat16_is_as_near_to_float32_as_padded_attention(bert, sentences, kernel, states):
     packed = pack(sentences(LENGTHS))
-    exact, half = states(bert, packed)[-1], deepcopy(bert).bfloat16()
-    ours, theirs = states(prepared(half), packed)[-1], states(half, packed)[-1]
+    exact = states(bert, packed)[-1]
+    half = deepcopy(bert).bfloat16()
+    ours = states(prepared(half), packed)[-1]
+    theirs = states(half, packed)[-1]
 
     assert kernel.calls == 2 + bert.depth  # two calls compare the kernel with plain products
     assert ours.dtype == torch.bfloat16

@@ -69,7 +69,8 @@ def add_tokenizer(folder, *, start=False, end=False, **config):
     backend.add_special_tokens(WORDS[:4])
     if start or end:
         special = [("<s>", 1), ("</s>", 2)]
-        one, other = "<s> " * start, " </s>" * end
+        one = "<s> " * start
+        other = " </s>" * end
         backend.post_processor = processors.TemplateProcessing(
             single=f"{one}$A{other}", pair=f"{one}$A{other} {one}$B{other}", special_tokens=special
         )
@@ -120,7 +121,8 @@ def test_the_last_state_equals_that_of_transformers_with_padding_on_both_sides(
 ):
     from transformers import AutoModel
 
-    folder, batch = make(family), sentences([15, 1, 12, 5])
+    folder = make(family)
+    batch = sentences([15, 1, 12, 5])
     model = AutoModel.from_pretrained(folder).eval()
     (found,) = apply_readouts(encoder_of(folder, family), pack(batch), [parse_readout("last")])
 
@@ -206,7 +208,8 @@ def test_a_trained_decoder_uses_the_last_token(make, tmp_path, capsys):
     """
     from sentkit.cli import status
 
-    folder, out = add_tokenizer(make("qwen3", "AutoModelForCausalLM"), end=True), tmp_path / "out"
+    folder = add_tokenizer(make("qwen3", "AutoModelForCausalLM"), end=True)
+    out = tmp_path / "out"
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(f'{{"text_a": "{text}", "text_b": "{text} cat"}}\n' for text in TEXTS))
     command = ["train", "contrast", str(rows), "-m", str(folder), "-o", str(out)]
@@ -311,7 +314,8 @@ def test_a_declared_end_token_is_added_once_and_survives_truncation(make, given,
         del declared["eos_token"]
         write_json(folder / "tokenizer_config.json", declared)
 
-    before, end = ["<s>"] * given.get("start", False), ["</s>"] * ends
+    before = ["<s>"] * given.get("start", False)
+    end = ["</s>"] * ends
     cut = ["a", "cat", "sat", ".", "a"][: 5 - len(before) - len(end)]
     assert words_of(folder, "a cat", "a cat sat . a dog") == [
         [*before, "a", "cat", *end],

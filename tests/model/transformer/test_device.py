@@ -87,7 +87,8 @@ def test_auto_on_a_cpu_is_fp32_unless_the_variable_selects_bf16(monkeypatch):
     ],
 )
 def test_a_ratio_of_speeds_is_that_of_the_least_times(monkeypatch, old, new, rounds, expected):
-    clock, times = [0.0], {"old": iter(old), "new": iter(new)}
+    clock = [0.0]
+    times = {"old": iter(old), "new": iter(new)}
     monkeypatch.setattr(device.time, "thread_time", lambda: clock[0])
 
     def run(name):

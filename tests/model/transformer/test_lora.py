@@ -179,9 +179,11 @@ def space_of(folder):
 
 def test_the_adapter_is_part_of_the_fingerprint_of_an_export_and_of_a_trained_folder(tmp_path):
     """These folders have the sum and no adapter."""
-    base, module = tmp_path / "base", "encoder.layer.0.attention.self.query"
+    base = tmp_path / "base"
+    module = "encoder.layer.0.attention.self.query"
     assert status(["export", "-m", "nano", "-o", str(base)]) == 0
-    plain, before = space_of(base), load_file(base / "model.safetensors")
+    plain = space_of(base)
+    before = load_file(base / "model.safetensors")
     width = json.loads((base / "config.json").read_text())["hidden_size"]
     added = put_adapter(base, module, size=width) * 8 / RANK
     (tmp_path / "texts.txt").write_text("a cat\na dog\na man\n")

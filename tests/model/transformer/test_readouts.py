@@ -20,7 +20,10 @@ class Layers:
     has_pooler = False
 
     def __init__(self, layers):
-        self.layers, self.depth, self.made, self.passes = layers, len(layers) - 1, 0, 0
+        self.layers = layers
+        self.depth = len(layers) - 1
+        self.made = 0
+        self.passes = 0
 
     def states(self, packed, *, deepest=None, disturb=None, only=None):
         self.passes += 1
@@ -122,7 +125,8 @@ def test_the_pooler_can_read_the_mean():
     encoder = Layers([torch.zeros(3, 2), torch.tensor([[0.1, 0.2], [0.5, 0.4], [0.3, 0.4]])])
     encoder.has_pooler = True
     names = ("pooler:mean", "pooler", "pooler:cls", "mean", "cls")
-    readouts, packed = [parse_readout(name) for name in names], pack([[1, 1], [1]])
+    readouts = [parse_readout(name) for name in names]
+    packed = pack([[1, 1], [1]])
 
     alone = [apply_readouts(encoder, packed, [each])[0] for each in readouts]
     beside = apply_readouts(encoder, packed, readouts)
@@ -195,7 +199,8 @@ def neighbours(name, k, count):
 
 def layer_weights(name, token):
     """The weights of the layers of one token (K, d)."""
-    alignment, novelty = [], []
+    alignment = []
+    novelty = []
     for k, own in enumerate(token):
         near = token[neighbours(name, k, len(token))]
         orthogonal, _ = np.linalg.qr(near.T)
@@ -279,7 +284,8 @@ def test_orthogonal_and_zero_layers_give_finite_vectors(values, name):
 def test_tokens_of_an_excluded_prompt_are_not_read(make, tmp_path, load, sentences):
     """A model in bfloat16 gives float32 vectors that are close to the exact ones."""
     make("bert", num_hidden_layers=9).save_pretrained(tmp_path)
-    encoder, texts = load(tmp_path).double(), sentences([3, 7, 4])
+    encoder = load(tmp_path).double()
+    texts = sentences([3, 7, 4])
     readouts = [parse_readout("wk"), parse_readout("mean"), parse_readout(f"{ALL}:wk-clip")]
     with torch.no_grad():
         states = [torch.stack(list(encoder.states(pack([text]))), 1).numpy() for text in texts]

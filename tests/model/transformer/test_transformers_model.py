@@ -55,14 +55,17 @@ def test_states_equal_those_of_automodel_and_tensors_those_of_the_file(folder, s
     from safetensors.torch import load_file
     from transformers import AutoModel
 
-    encoder, saved = load_transformers_model(folder), load_file(folder / "model.safetensors")
-    batch, model = sentences(MIXED), AutoModel.from_pretrained(folder).eval()
+    encoder = load_transformers_model(folder)
+    saved = load_file(folder / "model.safetensors")
+    batch = sentences(MIXED)
+    model = AutoModel.from_pretrained(folder).eval()
     check_states(states_of(encoder, batch), oracle(model, batch))
     assert (encoder.depth, encoder.width) == (3, 32)
     found = encoder.tensors()
     assert all(torch.equal(found[name], saved[name]) for name in saved)
     batch = sentences([encoder.max_tokens, 3])
-    every, rows = states_of(encoder, batch), pack(batch).starts
+    every = states_of(encoder, batch)
+    rows = pack(batch).starts
     *before, last = states_of(encoder, batch, deepest=2, only=rows)
     assert len(before) == 2
     assert torch.equal(last, every[2][rows])
@@ -135,7 +138,8 @@ def test_the_encoder_of_t5_runs_without_the_decoder(t5_config, whole, tmp_path, 
     saved = getattr(transformers, f"{prefix}ForConditionalGeneration") if whole else kind
     torch.manual_seed(0)
     saved(t5_config).save_pretrained(tmp_path)
-    encoder, batch = load_transformers_model(tmp_path), sentences(MIXED)
+    encoder = load_transformers_model(tmp_path)
+    batch = sentences(MIXED)
 
     assert not encoder.has_pooler
     check_states(states_of(encoder, batch), oracle(kind.from_pretrained(tmp_path).eval(), batch))

@@ -56,7 +56,8 @@ def test_the_length_of_the_header_does_not_change_a_bit(
         monkeypatch.setattr(f"{inference}.fused_matmul_works", lambda dtype: False)
     model = AlbertModel(config_of("albert", embedding_size=16)) if other else make(family)
     model.save_pretrained(tmp_path)
-    file, found = tmp_path / "model.safetensors", set()
+    file = tmp_path / "model.safetensors"
+    found = set()
     tensors = load_file(file)
     for length in range(0, 64, 8):
         save_file(
@@ -115,7 +116,8 @@ def test_half_precision_files_have_the_hash_of_their_float32_values(
 
 
 def test_the_hash_depends_on_names_and_shapes_and_not_on_strides(named):
-    values, name = torch.arange(6.0), "encoder.layer.0.output.dense.weight"
+    values = torch.arange(6.0)
+    name = "encoder.layer.0.output.dense.weight"
     turned = named | {name: named[name].T.contiguous().T}
 
     hashes = {

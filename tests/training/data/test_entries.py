@@ -30,7 +30,8 @@ def test_both_kinds_of_files_give_the_same(tmp_path):
     named = zip(NAMES, vectors.tolist(), strict=True)
     rows = ({"entry": name, "embedding": vector, "_emb": EMB} for name, vector in named)
     path = write_rows(tmp_path / "e.jsonl", *rows)
-    store, lines = read_entries(str(tmp_path / "e.safetensors")), read_entries(path)
+    store = read_entries(str(tmp_path / "e.safetensors"))
+    lines = read_entries(path)
 
     assert (
         dict(store.row_of_name)
@@ -161,7 +162,8 @@ def test_the_target_of_a_row_is_the_index_of_its_entry(with_entries, corpus_of):
 
 def test_one_matrix_serves_all_seeds(with_entries, tmp_path):
     """For both kinds of files, all methods use the entries that were read once."""
-    base, rows = with_entries(NAMES), tmp_path / "entries.jsonl"
+    base = with_entries(NAMES)
+    rows = tmp_path / "entries.jsonl"
     pairs = zip(base.entries.row_of_name, base.entries.vectors.tolist(), strict=True)
     rows.write_text(
         "".join(json.dumps({"entry": name, "embedding": row}) + "\n" for name, row in pairs)

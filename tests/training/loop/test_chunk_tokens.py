@@ -65,7 +65,8 @@ def limited(trainer, most, alone=1):
 def test_short_memory_first_ends_the_graphs(trainer_of, texts, settings):
     """The step is repeated with the same random numbers and the same chunks."""
     plain, trainer = (trainer_of(SimCSE, texts, batch=13, epochs=1, **settings) for _ in range(2))
-    encode, chains = trainer.method.encode, {"a pass": "its graphs"}
+    encode = trainer.method.encode
+    chains = {"a pass": "its graphs"}
     trainer.method.body.graphs = SimpleNamespace(chains=chains, stop=chains.clear)
 
     def short(batch):
@@ -161,8 +162,10 @@ def test_memory_that_stays_short_ends_the_run_with_advice(
 
 def test_the_limit_is_measured(trainer_of, texts, monkeypatch):
     """Of a GPU where a token needs 1,000 bytes besides 5,000 for the gradients of all weights."""
-    trainer, state = trainer_of(SimCSE, texts, batch=13), torch.get_rng_state()
-    weights, tokens = sum(weight.numel() for _, weight in trained(trainer.method)), []
+    trainer = trainer_of(SimCSE, texts, batch=13)
+    state = torch.get_rng_state()
+    weights = sum(weight.numel() for _, weight in trained(trainer.method))
+    tokens = []
     compute = Gradient.compute
     monkeypatch.setattr(
         Gradient, "compute", lambda *given: tokens.append(given[1].tokens) or compute(*given)
@@ -187,7 +190,8 @@ def test_the_limit_is_measured(trainer_of, texts, monkeypatch):
 
 def test_a_broken_step_forgets_the_halving_after_it(trainer_of, texts, monkeypatch):
     trainer = trainer_of(SimCSE, texts, chunk_tokens="auto", **SETTINGS)
-    trainer.max_unread, trainer.position.limits = 2, [[0, 50], [2, 40]]
+    trainer.max_unread = 2
+    trainer.position.limits = [[0, 50], [2, 40]]
     step = type(trainer)._gradient
 
     def broken(self, batch, before):

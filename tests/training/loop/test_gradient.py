@@ -66,10 +66,8 @@ class Casts(TorchDispatchMode):
 @pytest.mark.parametrize(("chunk", "passes"), [(0, 1), (4, 2)])
 def test_weights_are_cast_once_for_each_kind_of_pass(trainer_of, texts, chunk, passes):
     """The gradient is that of casts in each chunk, to the last bit."""
-    trainer, precision = (
-        trainer_of(SimCSE, texts, batch=12, readout="mean"),
-        precision_of("bf16", CPU),
-    )
+    trainer = trainer_of(SimCSE, texts, batch=12, readout="mean")
+    precision = precision_of("bf16", CPU)
     blocks = trainer.method.body.blocks
     matrices = [
         each.weight for block in blocks for each in (block.qkv, block.mix, block.up, block.down)

@@ -52,7 +52,9 @@ def named_optimizer(name, parameters, **settings):
 def by_hand(start, gradients, *, betas, decay, corrected, epsilon=1e-6):
     """One coordinate, in Python's own floats."""
     beta1, beta2 = betas
-    value, mean, square = start, 0.0, 0.0
+    value = start
+    mean = 0.0
+    square = 0.0
     for step, gradient in enumerate(gradients, start=1):
         mean = beta1 * mean + (1 - beta1) * gradient
         square = beta2 * square + (1 - beta2) * gradient * gradient
@@ -67,7 +69,8 @@ def by_hand(start, gradients, *, betas, decay, corrected, epsilon=1e-6):
 @pytest.mark.parametrize("decay", [0.0, 0.01])
 @pytest.mark.parametrize(("name", "corrected"), [("adamw-hf", True), ("adamw-bert", False)])
 def test_five_steps_equal_the_formula(name, corrected, decay, betas, dtype, tolerance):
-    parameters, gradients = parameters_of(dtype), gradients_of(dtype, steps=5)
+    parameters = parameters_of(dtype)
+    gradients = gradients_of(dtype, steps=5)
     optimizer = named_optimizer(
         name, parameters, beta1=betas[0], beta2=betas[1], weight_decay=decay
     )
@@ -114,7 +117,8 @@ def test_adam_and_rmsprop_are_those_of_torch(name, reference, decay, dtype):
     root.
     """
     gradients = gradients_of(dtype, steps=6)
-    mine, theirs = parameters_of(dtype), parameters_of(dtype)
+    mine = parameters_of(dtype)
+    theirs = parameters_of(dtype)
     run(named_optimizer(name, mine, weight_decay=decay, beta2=0.97), mine, gradients)
     run(reference(theirs, lr=RATE, eps=1e-8, weight_decay=decay), theirs, gradients)
 

@@ -56,7 +56,8 @@ def test_flipped_and_lost_bytes_never_give_another_state(saved):
     """Anywhere in a state or in best weights: the older state is read as it was written, and one
     warning.
     """
-    folder, chance = saved.checkpointer.folder, random.Random(5)
+    folder = saved.checkpointer.folder
+    chance = random.Random(5)
     older = read_sealed(folder / "state-2.pt")
     assert equal(load(saved)[0]["method"], changing(saved.method))
     for name in ("state-3.pt", "best-3.pt"):
@@ -153,7 +154,8 @@ def test_the_saved_length_of_the_log_is_that_of_its_lines_after_each_resume(tmp_
     replace.
     """
     (tmp_path / "state-1.pt").touch()  # without a state, the log of a run that ends is removed
-    checkpointer, length = Checkpointer(tmp_path), 0
+    checkpointer = Checkpointer(tmp_path)
+    length = 0
     for killed_after in (4, 3, 5):
         with checkpointer.logging(length):
             assert checkpointer.log_length() == length

@@ -78,7 +78,8 @@ def loop_triplet(anchors, positives, negatives, heat, weight=0.0):
 
 
 def loop_paired(left, right, heat):
-    rows, total = [*left, *right], []
+    rows = [*left, *right]
+    total = []
     for m, row in enumerate(rows):
         partner = (m + len(left)) % len(rows)
         total.append(attraction(row, rows[partner], without(rows, m, partner), heat))
@@ -121,7 +122,8 @@ def alphas_of(anchor, rows, heat):
 
 def loop_entailment(left, right, positive, heat, weighting, alphas=None):
     """`alphas`, by anchor, are computed unless they are given."""
-    rows, total = [*left, *right], []
+    rows = [*left, *right]
+    total = []
     for anchor in (n for n in range(len(rows)) if positive[n % len(left)]):
         own, others = negatives_of(anchor, rows, heat)
         alpha = (alphas or {}).get(anchor) or alphas_of(anchor, rows, heat)
@@ -198,7 +200,8 @@ def loop_relational(vectors, teacher, heat=0.05):
 
 def loop_information(local, vectors):
     """Of the tokens of each sentence with its own vector, and with the others (IS-BERT)."""
-    own, others = [], []
+    own = []
+    others = []
     for i, sentence in enumerate(local):
         for token in sentence:
             for j, vector in enumerate(vectors):

@@ -36,7 +36,8 @@ def batch(guide=False):
 
 def is_negative(anchors, positives, drop, i, left, right):
     """Whether the text `right` is a negative of row i, seen from its anchor or its positive."""
-    (side, n), (other, m) = left, right
+    side, n = left
+    other, m = right
     if other.rows[m] == i and other is not left[0] and (other is positives or other is anchors):
         return True  # the pair itself
     if drop.equal_texts and other.ids[m] in (anchors.ids[i], positives.ids[i]):

@@ -123,7 +123,8 @@ def test_rank_similarities_are_those_of_scipy():
 
 
 def test_pairs_out_of_the_range_have_no_error():
-    ranks, own = double([[1.0, 0.5], [0.4, 0.9999]]), double([[0.2, 0.7], [0.2, 0.9]])
+    ranks = double([[1.0, 0.5], [0.4, 0.9999]])
+    own = double([[0.2, 0.7], [0.2, 0.9]])
     values = rank_regression(own, ranks, 0.5, 0.9999)
 
     assert values.tolist() == pytest.approx([0.04, 0.00998001], abs=1e-9)

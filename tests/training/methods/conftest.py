@@ -75,7 +75,8 @@ def check_steps(losses_of):
         constant=False,
         rates=None,
     ):
-        steps, lr = trainer.order.steps, trainer.recipe.lr
+        steps = trainer.order.steps
+        lr = trainer.recipe.lr
         batches = [(trainer.batch(step), trainer.order.at(step)) for step in range(count)]
         ours = losses_of(trainer)[:count]
         optimizer = optimizer or torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0)

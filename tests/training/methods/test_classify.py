@@ -117,7 +117,8 @@ def test_transformers_gives_equal_logits(trainer_of, rows, base_of, tmp_path, fa
         for weight in trainer.method.parameters():
             weight.add_(torch.randn_like(weight) * 0.2)
     folder = written(trainer, tmp_path / "made")
-    model, batch = loaded(folder).eval(), inputs_of(trainer.run.base, rows)
+    model = loaded(folder).eval()
+    batch = inputs_of(trainer.run.base, rows)
     if trainer.method.second_type == 0:
         del batch["token_type_ids"]
     ours = trainer.method.eval()

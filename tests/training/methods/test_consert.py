@@ -27,7 +27,8 @@ def test_each_view_is_one_pass_with_the_labels_of_the_released_code(
     trainer = trainer_of(ConSERT, labelled(texts), mode=mode, batch=4)
     calls = []
     trainer.method.body.blocks[0].register_forward_hook(lambda *_: calls.append(1))
-    outputs, rows = encoded(trainer), trainer.order.at(0)
+    outputs = encoded(trainer)
+    rows = trainer.order.at(0)
     assert len(calls) == passes
     if mode != "unsup":
         assert outputs["labels"].tolist() == [[1, 2, 0][row % 3] for row in rows]

@@ -46,7 +46,8 @@ def settings_of(*assignments):
 
 def info_nce(anchors, positives, negatives, banned):
     """Plain loops: `banned[i]` are the candidates that are no negatives of anchor i."""
-    values, candidates = [], [*positives, *negatives]
+    values = []
+    candidates = [*positives, *negatives]
     for i, anchor in enumerate(anchors):
         values.append(attraction(anchor, positives[i], without(candidates, i, *banned[i]), 0.05))
     return sum(values) / len(values)
@@ -57,7 +58,8 @@ def test_steps_are_those_of_a_reference(trainer_of, check_steps, rows, reference
     """No negatives are the texts of the row, nor those that a guide finds nearer than the
     positive.
     """
-    folder, near = make_base(tmp_path / "guide", seed=5), []
+    folder = make_base(tmp_path / "guide", seed=5)
+    near = []
     trainer = trainer_of(Contrast, rows, guide=folder if guided else "none", **RECIPE)
     guide = transformers.BertModel.from_pretrained(folder, dtype=torch.float64).eval()
 
@@ -180,7 +182,9 @@ def test_the_gradient_of_the_cached_loss(
     assert max(each.abs().max() for each in ours.values()) > 1e-4
 
 
-WIDTH, WIDTHS = 8, (8, 5, 2)  # the full width and the setting
+# the full width and the setting
+WIDTH = 8
+WIDTHS = (8, 5, 2)
 TRIPLET = ("anchor", "positive", "negative")
 
 
@@ -220,7 +224,8 @@ def test_value_and_gradient_are_those_of_matryoshka_loss(kind, settings, names, 
     """Of sentence-transformers, with the full width as the first of its widths."""
     from sentence_transformers.sentence_transformer import losses
 
-    outputs, model = vectors(names), Given()
+    outputs = vectors(names)
+    model = Given()
     loss = losses.MatryoshkaLoss(model, getattr(losses, theirs)(model), list(WIDTHS))
     own = [vector.detach().clone().requires_grad_() for vector in outputs.values()]
     expected = loss([{"vectors": vector} for vector in own], next(iter(rest.values()), None))

@@ -133,7 +133,8 @@ def test_the_blocks_are_trained_and_neither_the_embeddings_nor_the_head(
 ):
     base = base_of(family)
     trainer = trainer_of(DefSent, rows, base=base, batch=4, lr=1e-2, part=1)
-    method, body = trainer.method, trainer.method.body
+    method = trainer.method
+    body = trainer.method.body
     changed = changed_by(trainer)
     learned = {name for name, _ in trained(method)}
     outside = {name for name in learned if not name.startswith("body.blocks.")}
@@ -251,7 +252,8 @@ def test_all_of_the_encoder_and_the_projection_are_trained(trainer_of, named_row
     seeds.
     """
     trainer = trainer_of(DefSentPlus, named_rows, base=dictionary, batch=4, lr=1e-2)
-    method, before = trainer.method, dictionary.entries.vectors.copy()
+    method = trainer.method
+    before = dictionary.entries.vectors.copy()
     stored = {name: value.clone() for name, value in dictionary.stored.items()}
     changed = changed_by(trainer)
     learned = {name for name, _ in trained(method)}
@@ -363,7 +365,8 @@ def test_a_refusal_mentions_an_untrained_pooler(base_of):
 def test_the_projection_of_another_checkpoint(base_of, with_entries, wanted):
     """Its layer and activation, on the encoder of the base; each run trains its own copy."""
     other = base_of("roberta", "ForMaskedLM", "other", pooler=True)
-    base, name = with_entries(NAMES, base_of("bert")), other.checkpoint.name
+    base = with_entries(NAMES, base_of("bert"))
+    name = other.checkpoint.name
     settings = DefSentPlus.Settings(projection_from=name, pooler=wanted)
     DefSentPlus.check(base, settings)
     method, again = (DefSentPlus.build(base, settings) for _ in range(2))

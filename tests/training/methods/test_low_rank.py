@@ -38,7 +38,8 @@ def halves(method, layers):
     """Copies of A and B by the module name of transformers. The names of the fused matrix are its
     parts.
     """
-    named, found = dict(method.body.named_parameters()), {}
+    named = dict(method.body.named_parameters())
+    found = {}
     for block in range(len(method.body.blocks)):
         fused = [name for name in FUSED if name in LORA_LAYERS[layers]]
         for name in LORA_LAYERS[layers]:
@@ -99,7 +100,8 @@ def test_the_checkpoint_is_the_base_with_the_adapter(
         for half, value in zip("AB", pair, strict=True)
     }
     save_file(named, peft / "adapter_model.safetensors")
-    made, expected = load_file(tmp_path / "made/model.safetensors"), read_weights(peft, "peft")
+    made = load_file(tmp_path / "made/model.safetensors")
+    expected = read_weights(peft, "peft")
     before = load_file(base_folder / "model.safetensors")
 
     assert not list((tmp_path / "made").glob("adapter*"))
@@ -120,7 +122,8 @@ def test_each_method_trains_only_updates_and_heads(name, more, small):
     schedule = {} if name == "ct" else {"schedule": "constant"}
     trainer = small(name, batch=4, lr=0.01, lora=2, warmup=0, **schedule, **more)
     method = trainer.method
-    constant, changed = constant_tensors(method), changed_by(trainer)
+    constant = constant_tensors(method)
+    changed = changed_by(trainer)
     optimized = {id(each) for group in trainer.optimizer.param_groups for each in group["params"]}
 
     assert sum(".lora_b" in key for key in changing(method) if key.startswith("body.")) > 0

@@ -68,7 +68,8 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_steps, text
 
 def test_a_text_without_words_counts_nothing(mlm_of, drawn):
     method = mlm_of(dropout=0).double().eval()
-    some, none = drawn(method, 12, 0, 7), drawn(method, 0, 0)
+    some = drawn(method, 12, 0, 7)
+    none = drawn(method, 0, 0)
     without = Batch(
         (some.texts[0][::2],), draws={name: values[::2] for name, values in some.draws.items()}
     )
@@ -82,7 +83,8 @@ def test_a_text_without_words_counts_nothing(mlm_of, drawn):
 
 def test_only_chosen_tokens_have_logits(mlm_of, drawn):
     """Of 72 tokens 9 are predicted: 2 of 12, 6 of 40 and 1 of 7."""
-    method, rows = mlm_of(), []
+    method = mlm_of()
+    rows = []
     method.head.register_forward_pre_hook(lambda module, given: rows.append(given[0].shape))
     method.encode(drawn(method, 12, 40, 7))
 
@@ -90,7 +92,8 @@ def test_only_chosen_tokens_have_logits(mlm_of, drawn):
 
 
 def test_a_fresh_head_replaces_the_base_s_own_and_depends_on_the_seed(base, mlm_of):
-    stored, heads = base.stored["cls.predictions.transform.dense.weight"], []
+    stored = base.stored["cls.predictions.transform.dense.weight"]
+    heads = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
         heads.append(mlm_of(head="fresh").head)
@@ -151,7 +154,9 @@ def test_the_checkpoint_keeps_the_pooler_of_its_base(base_of, mlm_of, texts, tmp
     assert "model_args" not in json.loads((tmp_path / "new/sentence_bert_config.json").read_text())
 
 
-MASK, SPECIALS = 4, (0, 1, 2, 3, 4)  # of the small tokenizer
+# of the small tokenizer
+MASK = 4
+SPECIALS = (0, 1, 2, 3, 4)
 
 
 def test_fifteen_percent_of_the_tokens_are_chosen_and_at_least_one(mlm_of, drawn):
@@ -167,7 +172,10 @@ def test_fifteen_percent_of_the_tokens_are_chosen_and_at_least_one(mlm_of, drawn
 
 def test_of_ten_tokens_eight_are_masked_one_replaced_and_one_kept(mlm_of, base, drawn):
     """20,000 tokens: the shares have standard deviations of 0.003 and 0.002."""
-    method, kinds, replacing, at = mlm_of(), Counter(), [], Counter()
+    method = mlm_of()
+    kinds = Counter()
+    replacing = []
+    at = Counter()
     batch = drawn(method, *[100] * 1334)
     rows = zip(batch.texts[0], *draws_of(batch), strict=True)
     for tokens, places, shown in rows:
@@ -223,7 +231,8 @@ def word_level(*words, special=()):
 def test_special_tokens_are_found_by_their_names_and_by_their_mark(base):
     """Marked in the file, or of a usual name; here are also more tokens than words in the table."""
     words = ["<unk>", "<s>", "</s>", "<mask>", "a", "[X1]", "cat", "<pad>", "dog"]
-    tokenizer, size = word_level(*words, special=["[X1]"]), SimpleNamespace(vocabulary=8)
+    tokenizer = word_level(*words, special=["[X1]"])
+    size = SimpleNamespace(vocabulary=8)
     found = vocabulary_of(SimpleNamespace(transformer_tokenizer=tokenizer, packed=size))
 
     assert found.mask == 3
@@ -335,7 +344,8 @@ def test_sixty_of_a_hundred_words_are_deleted(trainer_of, base):
     """One library keeps a word with this probability, and so deletes 40 of a hundred."""
     method = trainer_of(TSDAE, ["rain " * 28, "rain"]).method
     [tokens] = base.training_tokenizer(["rain " * 28])
-    ids, dice = np.array(tokens.ids, np.int32), np.random.default_rng(0)
+    ids = np.array(tokens.ids, np.int32)
+    dice = np.random.default_rng(0)
     counts = [len(method.noisy(ids, dice)) - 2 for _ in range(500)]
 
     assert np.mean(counts) / 28 == pytest.approx(0.4, abs=0.01)
@@ -351,7 +361,8 @@ def test_words_are_kept_whole(trainer_of, base, deletion, text):
     """
     method = trainer_of(TSDAE, [text, "cat"], deletion=deletion).method
     [tokens] = base.training_tokenizer([text])
-    ids, dice = np.array(tokens.ids, np.int32), np.random.default_rng(0)
+    ids = np.array(tokens.ids, np.int32)
+    dice = np.random.default_rng(0)
 
     assert all(method.noisy(ids, dice).tolist() == ids.tolist() for _ in range(20))
     assert method.noisy(ids[[0, -1]], dice).tolist() == ids[[0, -1]].tolist()

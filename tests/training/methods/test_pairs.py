@@ -112,7 +112,8 @@ def without_encoder(kind, width=2, **settings):
 
 def contrast(left, right, scores):
     """Both texts of each pair with a score of 4 or 5 against all other texts of the batch."""
-    found, both = [], [*left, *right]
+    found = []
+    both = [*left, *right]
     for place, score in enumerate(scores):
         for anchor in (place, place + len(left)) if score >= 4 else ():
             partner = (anchor + len(left)) % len(both)
@@ -188,7 +189,8 @@ def test_six_steps_of_pairsupcon_are_those_of_a_padded_reference(
         "beta": 0.7,
     }
     trainer = trainer_of(PairSupCon, pairs, double=True, dropout=0, **wanted)
-    (first, second), [relation] = copies(trainer.method.contrast), copies(trainer.method.relation)
+    first, second = copies(trainer.method.contrast)
+    [relation] = copies(trainer.method.relation)
     groups = [{"params": list(reference.parameters().values()), "lr": 1e-4}]
     groups += [{"params": [first, second, relation], "lr": 3e-3}]
 
@@ -329,7 +331,8 @@ def test_the_drawn_sentences_are_others(trainer_of, texts):
 def test_each_encoder_can_become_the_body(trainer_of, texts):
     trainer = trainer_of(ContrastiveTension, texts, batch=4)
     method = trainer.method
-    first, second = method.body, method.second
+    first = method.body
+    second = method.second
     assert {name.partition(".")[0] for name in changing(method)} == {"body", "second"}
     assert [*method.encoders()] == [first, second]
     with using(method, second):
@@ -368,7 +371,8 @@ def test_five_steps_with_a_convolution_are_those_of_a_reference(
 
 def test_the_convolution_of_the_base_is_trained_further(trainer_of, texts, tmp_path):
     """It is part of the hash of the base, so a run with another convolution is another run."""
-    trainer, made = trainer_of(ISBERT, texts, batch=13, channels=6), tmp_path / "made"
+    trainer = trainer_of(ISBERT, texts, batch=13, channels=6)
+    made = tmp_path / "made"
     write_checkpoint(made, trainer.method, trainer.run.base, {})
     base = open_named(str(made), 32)
     again = ISBERT.build(base, ISBERT.Settings(channels=6))

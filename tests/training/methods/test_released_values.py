@@ -177,7 +177,8 @@ RELEASED["defsent-plus", "simcse-roberta-large"] = theirs | {"pooling": "cls"}
 
 @pytest.mark.parametrize(("name", "preset"), RELEASED)
 def test_a_recipe_has_the_released_values(name, preset):
-    kind, values = METHODS[name].load(), RELEASED[name, preset]
+    kind = METHODS[name].load()
+    values = RELEASED[name, preset]
     settings = build(kind.Settings, kind.presets, preset, [])
 
     assert {each: getattr(settings, each) for each in values} == values

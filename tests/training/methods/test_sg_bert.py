@@ -207,7 +207,8 @@ def test_ten_steps_are_those_of_a_padded_reference(
 @pytest.mark.parametrize("frozen", [True, False])
 def test_three_steps_change_the_blocks_and_nothing_frozen(trainer_of, texts, frozen):
     trainer = trainer_of(SelfGuided, texts, **SMALL, freeze_embeddings=frozen, guide_dropout="on")
-    method, changed = trainer.method, changed_by(trainer)
+    method = trainer.method
+    changed = changed_by(trainer)
     blocks = {
         f"body.{name}" for name, _ in method.body.named_parameters() if name.startswith("blocks.")
     }

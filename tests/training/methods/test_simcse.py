@@ -105,7 +105,8 @@ def test_all_read_the_checkpoint_by_its_head(
     base = base_of(pooler=pooler)
     trainer = trainer_of(SupervisedSimCSE, triplets, base=base, batch=5, lr=1e-3)
     trainer.train()
-    method, folder = trainer.method.eval(), tmp_path / "checkpoint"
+    method = trainer.method.eval()
+    folder = tmp_path / "checkpoint"
     write_checkpoint(folder, method, base, {"method": "simcse-sup"})
     tokens = [each.ids for each in base.training_tokenizer(texts)]
     with torch.no_grad():
@@ -148,7 +149,9 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_steps, text
     recipe = RECIPE | {"epochs": 4, "queue_size": 6, "momentum": 0.9, "repeat_rate": 0.5}
     trainer = trainer_of(ESimCSE, texts, **recipe)
     weight, bias = copies(trainer.method.head)
-    slow, queue, places = replace(reference, model=copy.deepcopy(reference.model)), [], []
+    slow = replace(reference, model=copy.deepcopy(reference.model))
+    queue = []
+    places = []
 
     def loss_of(batch, rows):
         with torch.no_grad():
@@ -189,7 +192,8 @@ PAPER = {"repeat_range": "paper"}
     ],
 )
 def test_the_number_of_repeated_tokens(method_of, length, settings, counts):
-    method, dice = method_of(ESimCSE, **settings), np.random.default_rng(0)
+    method = method_of(ESimCSE, **settings)
+    dice = np.random.default_rng(0)
     drawn = [method.draw_repeated(length, dice) for _ in range(400)]
 
     assert {len(each) for each in drawn} == counts
@@ -225,7 +229,8 @@ def test_five_steps_with_ranks_are_those_of_a_padded_reference(
     weight, bias = copies(trainer.method.head)
     known = [texts[row] for row in stream(0, 0, "rank corpus").permutation(13)[:9]]
     with torch.no_grad():
-        corpus, frozen = reference.first(known), reference.first(texts)
+        corpus = reference.first(known)
+        frozen = reference.first(texts)
     cosines = [
         [torch.cosine_similarity(row, each, dim=0).item() for each in corpus] for row in frozen
     ]
@@ -308,7 +313,8 @@ def supervised(state_of, head, rows, *, own=False):
     """
 
     def vector(text):
-        state, bias = state_of("a", text + "."), state_of("a", text + ".", without=True)
+        state = state_of("a", text + ".")
+        bias = state_of("a", text + ".", without=True)
         return head(state) - head(bias) if own else head(state - bias)
 
     anchors, positives, negatives = ([vector(row[name]) for row in rows] for name in TRIPLET.texts)

@@ -49,7 +49,8 @@ def base_of(static_folder, tmp_path):
     def make(variant="plain", folder=None):
         folder = folder or tmp_path / f"base-{variant}"
         shutil.copytree(static_folder, folder)
-        arrays, random = load_file(folder / "model.safetensors"), np.random.default_rng(1)
+        arrays = load_file(folder / "model.safetensors")
+        random = np.random.default_rng(1)
         rows = arrays["embeddings"]
         if variant in ("weights", "mapping"):
             arrays["weights"] = random.uniform(0.5, 1.5, len(rows)).astype(np.float32)
@@ -87,7 +88,8 @@ class Bag:
     """The embedding bag of torch with the parameters of a table, in float64."""
 
     def __init__(self, table, *, normalize):
-        self.normalize, self.places = normalize, table.places
+        self.normalize = normalize
+        self.places = table.places
         self.rows = torch.tensor(table.rows, dtype=torch.float64, requires_grad=True)
         weights = np.ones(0) if table.weights is None else table.weights
         self.weights = torch.tensor(weights, dtype=torch.float64, requires_grad=True)
@@ -105,7 +107,8 @@ class Bag:
 def test_five_steps_are_those_of_an_embedding_bag(
     trainer_of, check_steps, base_of, texts, variant, loss
 ):
-    base, rows = base_of(variant), with_vectors(texts, 6)
+    base = base_of(variant)
+    rows = with_vectors(texts, 6)
     recipe = RECIPE | {"lr": 1e-2, "dropout": "none", "chunk": 3}
     trainer = trainer_of(Distill, rows, base=base, loss=loss, **recipe)
     bag = Bag(base.table, normalize=variant != "long")
@@ -145,7 +148,8 @@ def test_the_folder_gives_the_vectors_of_training(
     """To sentence-transformers too. A map to another width is part of the table."""
     from sentence_transformers import SentenceTransformer
 
-    rows, base = with_vectors(texts, width), base_of(variant)
+    rows = with_vectors(texts, width)
+    base = base_of(variant)
     trainer = trainer_of(Distill, rows, base=base, batch=4, lr=0.05, map=map_)
     expected = vectors_of_training(trainer, tmp_path / "made")
     if variant != "long":  # only the direction of mapped vectors is trained
@@ -162,7 +166,8 @@ def test_the_folder_gives_the_vectors_of_training(
 def test_a_folder_keeps_the_files_of_its_base(trainer_of, base_of, texts, tmp_path):
     """A table of int8 becomes float32. The README and the record of training are new."""
     base = base_of()
-    folder, made = Path(base.checkpoint.name), tmp_path / "made"
+    folder = Path(base.checkpoint.name)
+    made = tmp_path / "made"
     table = np.round(load_file(folder / "model.safetensors")["embeddings"] * 40).astype(np.int8)
     save_file({"embeddings": table}, folder / "model.safetensors")
     change(folder / "config.json", embedding_dtype="int8", tokenizer_name="a name")

@@ -67,7 +67,8 @@ def test_states_and_readouts_in_float64_equal_those_of_padded_attention(
     lengths, saved, sentences, checkpoint, states
 ):
     """`cls` and `last` compute one row per sentence in the last block."""
-    plain, prepared = saved().double(), prepare_for_cpu(saved().double())
+    plain = saved().double()
+    prepared = prepare_for_cpu(saved().double())
     packed = pack(sentences(lengths, checkpoint.config.vocab_size))
 
     assert largest_difference(states(prepared, packed), states(plain, packed)) < 1e-12
@@ -191,6 +192,7 @@ def test_long_sentences_equal_padded_attention(family, make, tmp_path, load, sen
     model.save_pretrained(tmp_path)
     packed = pack(sentences([LONGEST_RUN + 1, LONGEST_RUN + 1, LONGEST_RUN, 3]))
 
-    plain, prepared = load(tmp_path).double(), prepare_for_cpu(load(tmp_path).double())
+    plain = load(tmp_path).double()
+    prepared = prepare_for_cpu(load(tmp_path).double())
 
     assert largest_difference(states(prepared, packed), states(plain, packed)) < 1e-12

@@ -45,7 +45,8 @@ def by_integers(values, scale, zero, weight, bias):
 def test_a_product_is_that_of_integers(zero):
     values = torch.tensor([[0, 255, 3], [128, 128, 128], [255, 0, 255]], dtype=torch.uint8)
     expected = by_integers(values, 0.5, zero, WEIGHT, BIAS)
-    inputs, product = Integers(values, 0.5, zero), Int8Matmul(WEIGHT, BIAS)
+    inputs = Integers(values, 0.5, zero)
+    product = Int8Matmul(WEIGHT, BIAS)
     residual = torch.tensor([[100.0, -7.0]]).expand(3, 2).contiguous()
 
     torch.testing.assert_close(product.to_float(inputs, torch.float32), expected)
@@ -169,7 +170,8 @@ def test_factors_do_not_change_a_product(share):
 
 
 def test_factors_make_the_ranges_of_inputs_or_of_weights_equal():
-    largest, weight = torch.tensor([2.0, 8.0]), torch.tensor([[4.0, -1.0], [1.0, 0.5]])
+    largest = torch.tensor([2.0, 8.0])
+    weight = torch.tensor([[4.0, -1.0], [1.0, 0.5]])
 
     inputs, weights = (factors_of(largest, weight, share) for share in (1.0, 0.0))
 
