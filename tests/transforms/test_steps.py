@@ -74,7 +74,7 @@ def test_suffix_and_hash_of_each_step():
     eye = np.eye(2, dtype=np.float32)
     none = np.zeros(2, np.float32)
     layers = [(eye, none), (eye, none, "tanh"), (eye, none + 1), (eye * 2, none)]
-    steps = [Normalize(), Truncate(2), Truncate(3), *(Linear(*each) for each in layers)]
+    steps = [Normalize(), Truncate(2), Truncate(3), *(Linear(*arguments) for arguments in layers)]
 
     assert [step.suffix for step in steps] == [
         "/n",
