@@ -157,10 +157,10 @@ def dying(function, moments, last):
     def wrapped(*args, **kwargs):
         if next(moments) == last:
             os.kill(os.getpid(), signal.SIGKILL)
-        found = function(*args, **kwargs)
+        result = function(*args, **kwargs)
         if next(moments) == last:
             os.kill(os.getpid(), signal.SIGKILL)
-        return found
+        return result
 
     return wrapped
 
@@ -179,7 +179,7 @@ def killed_at(target, moment):
 
 def test_a_kill_at_any_system_call_leaves_a_complete_folder(tmp_path):
     """Under its name; between the two renames, beside it, and reported."""
-    seen = set()
+    contents_seen = set()
     aside = 0
     for call in range(200):
         target = tmp_path / str(call) / "out"
@@ -191,7 +191,7 @@ def test_a_kill_at_any_system_call_leaves_a_complete_folder(tmp_path):
         former = remove_leftovers(target)
         if target.exists():
             assert content(target) in ({"old"}, {"new"})
-            seen |= content(target)
+            contents_seen |= content(target)
         else:
             aside += 1
             assert list(map(content, former)) == [{"old"}]
@@ -201,7 +201,7 @@ def test_a_kill_at_any_system_call_leaves_a_complete_folder(tmp_path):
 
     assert content(target) == {"new"}
     assert [path.name for path in target.parent.iterdir()] == ["out"]
-    assert seen == {"old", "new"}
+    assert contents_seen == {"old", "new"}
     assert aside == 2  # after the first rename, before the second
 
 
