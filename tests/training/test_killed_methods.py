@@ -83,7 +83,7 @@ def ends_of(folder, base_folder, tmp_path):
         words[0] = words[0].replace("./mine.py", str(folder / "mine.py"))
         driver = [sys.executable, "-m", "training.killing"]
         runs = [str(tmp_path), json.dumps([[1, deaths] for deaths in cases])]
-        done = subprocess.run(
+        completed = subprocess.run(
             [*driver, *runs, "--", "train", *words, "-m", str(base_folder), *SETTINGS],
             cwd=Path(__file__).parent.parent,
             capture_output=True,
@@ -91,10 +91,10 @@ def ends_of(folder, base_folder, tmp_path):
             check=False,
             timeout=1800,
         )
-        lines = [line for line in done.stdout.splitlines() if line.startswith('{"codes"')]
-        assert len(lines) == len(cases), done.stderr
+        lines = [line for line in completed.stdout.splitlines() if line.startswith('{"codes"')]
+        assert len(lines) == len(cases), completed.stderr
         ends = [json.loads(line) for line in lines]
-        assert ends[0]["codes"] == [[0]], done.stderr  # the first case has no death
+        assert ends[0]["codes"] == [[0]], completed.stderr  # the first case has no death
         return ends
 
     return run

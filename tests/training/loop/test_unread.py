@@ -37,7 +37,7 @@ def test_a_step_that_is_not_finite_is_not_applied(trainer_of, texts, monkeypatch
     waits.
     """
     clip = loop.clip_gradient
-    found = []
+    results = []
     for behind in (0, 2):
         calls = iter(range(100))
 
@@ -64,10 +64,12 @@ def test_a_step_that_is_not_finite_is_not_applied(trainer_of, texts, monkeypatch
         assert lines.count("\n") == BROKEN
         assert state["position"]["log_bytes"] == len(lines.encode())
         moments = state.pop("optimizer")["state"].values()
-        assert {each["step"] for each in moments} == {BROKEN}
-        found.append((lines, weights, message, state, [each["exp_avg_sq"] for each in moments]))
+        assert {moment["step"] for moment in moments} == {BROKEN}
+        results.append(
+            (lines, weights, message, state, [moment["exp_avg_sq"] for moment in moments])
+        )
 
-    assert equal(*found)
+    assert equal(*results)
     assert f"is {value} at step {BROKEN + 1}: the run cannot continue" in message
 
 
@@ -117,7 +119,9 @@ def test_the_next_step_is_prepared_before_the_values_of_the_last_one_are_read(
 
     monkeypatch.setattr(loop, "to_host", logged)
     monkeypatch.setattr(
-        type(trainer), "batch", lambda own, step: log.append(f"draw {step}") or batch(own, step)
+        type(trainer),
+        "batch",
+        lambda any_trainer, step: log.append(f"draw {step}") or batch(any_trainer, step),
     )
     run_with_log(trainer, 1)
 
