@@ -296,8 +296,8 @@ def report(random):
     rows += ["w=small#mean@whitening.safetensors", "l=wide#L1:mean"]
     chosen = random.sample(rows, line.choice(1, 1, 2, 3))
     line.words += chosen
-    known = ["sts", "clustering", "few-shot", "retrieval", "pairs"]
-    suites = random.sample(known, line.choice(1, 1, 2)) if random.random() < 0.95 else ["senteval"]
+    names = ["sts", "clustering", "few-shot", "retrieval", "pairs"]
+    suites = random.sample(names, line.choice(1, 1, 2)) if random.random() < 0.95 else ["senteval"]
     in_folder = [suite for suite in suites if suite != "pairs"]
     if in_folder:
         line.words += ["--data", "data", "--suites", ",".join(in_folder)]
@@ -397,14 +397,14 @@ def mine(random):
 
 def score_hits(random):
     line = Builder(random, "score")
-    hits = ["hits.jsonl", "hits.small.jsonl", "flat.jsonl"]
-    for path in random.sample(hits, line.choice(1, 1, 2)):
+    paths = ["hits.jsonl", "hits.small.jsonl", "flat.jsonl"]
+    for path in random.sample(paths, line.choice(1, 1, 2)):
         line.words.append(path)
     line.words += [
         "--qrels",
         line.choice("qrels.tsv", "qrels.jsonl", "data/retrieval/own/qrels.tsv"),
     ]
-    if line.add(0.4, "--baseline", *hits):
+    if line.add(0.4, "--baseline", *paths):
         line.add(0.4, "--fail-if-worse", "100", "50")
     line.add(0.2, "--missing", "zero", "error")
     line.add(0.2, "--fail-under", "0", "1")
@@ -658,9 +658,9 @@ class Bench:
         partial = {f"{name}.part" for name in line.outputs}
         if unknown := names - {*line.outputs} - partial:
             yield f"left behind: {sorted(unknown)}"
-        kept = {"rejects.jsonl", "kept", *partial}
-        if code in NO_OUTPUT and names - kept:
-            yield f"exit code {code}, but wrote {sorted(names - kept)}"
+        may_stay = {"rejects.jsonl", "kept", *partial}
+        if code in NO_OUTPUT and names - may_stay:
+            yield f"exit code {code}, but wrote {sorted(names - may_stay)}"
         if (
             code == 0
             and "--list" not in line.words
@@ -708,13 +708,13 @@ def main():
     parser.add_argument("--only", type=int)
     options = parser.parse_args()
     commands = tuple(options.commands.split(","))
-    done = set()
+    numbers_done = set()
     if options.log is not None and options.log.exists():
-        done = {json.loads(line)["number"] for line in options.log.read_text().splitlines()}
+        numbers_done = {json.loads(line)["number"] for line in options.log.read_text().splitlines()}
     numbers = (
         [options.only]
         if options.only is not None
-        else [n for n in range(options.count) if n not in done]
+        else [n for n in range(options.count) if n not in numbers_done]
     )
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         log = sys.stdout if options.log is None else stack.enter_context(options.log.open("a"))

@@ -49,10 +49,10 @@ class Web:
         self.branches[repository] = commit
 
     def content(self, path):
-        found = FILE.fullmatch(path)
-        if found is None:
+        match = FILE.fullmatch(path)
+        if match is None:
             return self.files.get(path)
-        repository, revision, name = found.groups()
+        repository, revision, name = match.groups()
         return self.tree(repository, revision).get(name)
 
     def tree(self, repository, revision):
@@ -61,10 +61,10 @@ class Web:
 
     def api(self, path):
         """The answer of the hub: a repository, or the files and folders in a folder."""
-        found = API.fullmatch(path)
-        if found is None or found[1] not in self.repositories:
+        match = API.fullmatch(path)
+        if match is None or match[1] not in self.repositories:
             return None
-        repository, revision, tree, folder = found.groups()
+        repository, revision, tree, folder = match.groups()
         if tree is None:
             revision = self.references.get(revision, revision)
             sha = self.branches[repository] if revision in (None, "main") else revision

@@ -65,13 +65,8 @@ def test_a_share_of_words_is_exact():
         ("5x0.05", 100, 100, 2, (5, 5)),  # five pairs
         ("5x0.05", 9, 9, 2, (4, 1)),  # eight words in four pairs
         ("5x0.05", 1, 1, 2, (0, 0)),
-        (
-            "1x0.5",
-            7,
-            7,
-            2,
-            (1, 3),
-        ),  # half of seven words is three, and a pair of such spans has six
+        # Half of seven words is three, and a pair of such spans has six.
+        ("1x0.5", 7, 7, 2, (1, 3)),
         ("3x1", 7, 6, 1, (1, 6)),
         ("5x0", 10, 9, 1, (0, 0)),
     ],

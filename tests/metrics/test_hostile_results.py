@@ -81,9 +81,8 @@ def test_parts(tmp_path, examples):
 
     def read(content):
         one.write_text(content)
-        separators = (
-            BLANKS if " : " in content else (",", ":")
-        )  # the bytes of equal queries are equal
+        # The bytes of equal queries are equal.
+        separators = BLANKS if " : " in content else (",", ":")
         two.write_text(
             "".join(json.dumps(row, separators=separators) + "\n" for row in numbered_hits(2))
         )

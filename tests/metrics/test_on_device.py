@@ -119,9 +119,8 @@ def test_the_bound_is_needed(device):
     with exact_sums():
         (_, (block, factor)), *_ = corpus.blocks()
         product = float((halves @ block.T)[0, 0] * factor)
-    error_of_query = (
-        np.sqrt(used) * low * 2.0**-11
-    )  # of the query, about as much as of the row and of the product
+    # The error of the query, about as much as of the row and of the product.
+    error_of_query = np.sqrt(used) * low * 2.0**-11
 
     assert errors[0] - 0.9 * error_of_query < query @ row - product < errors[0]
 

@@ -71,10 +71,13 @@ def loss_of_torch(parameters, x):
 def test_the_flow_is_that_of_a_reference_with_torch(random, width):
     parameters = drawn(random, width)
     x = random.normal(size=(3, width))
-    tensors = torch.tensor(parameters), torch.tensor(x)
+    torch_parameters = torch.tensor(parameters)
+    torch_x = torch.tensor(x)
 
-    assert run(parameters, x)[1] == pytest.approx(through_torch(*tensors).numpy(), rel=1e-9)
-    assert loss(parameters, x) == pytest.approx(loss_of_torch(*tensors).item(), rel=1e-9)
+    expected = through_torch(torch_parameters, torch_x).numpy()
+    assert run(parameters, x)[1] == pytest.approx(expected, rel=1e-9)
+    expected_loss = loss_of_torch(torch_parameters, torch_x).item()
+    assert loss(parameters, x) == pytest.approx(expected_loss, rel=1e-9)
 
 
 def test_the_loss_of_no_flow_worked_by_hand():

@@ -35,7 +35,8 @@ from sentkit.metrics.similarity import SIMILARITIES
 from support import normal_rows
 
 every_metric = pytest.mark.parametrize("metric", SIMILARITIES)
-few_and_many = pytest.mark.parametrize("few_queries", [0, search.FEW_QUERIES])  # both kinds of products
+# Both kinds of products.
+few_and_many = pytest.mark.parametrize("few_queries", [0, search.FEW_QUERIES])
 small_blocks = pytest.mark.usefixtures("few_rows")
 GRID = st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), max_size=30)
 
