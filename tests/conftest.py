@@ -20,9 +20,8 @@ SHARED = "SENTKIT_FORKED_PROGRAM"  # an environment variable of the workers of x
 os.environ["OMP_NUM_THREADS"] = os.environ["SENTKIT_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-os.environ.pop(
-    "PYTHONDONTWRITEBYTECODE", None
-)  # or each program that a test starts compiles all its imports
+# Otherwise, each program that a test starts compiles all its imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # No test cuts the power, and some disks need 10 ms for a call. It still refuses a wrong file.
 os.fsync = os.fstat
@@ -91,9 +90,8 @@ def forked_program():
     """A command line that runs `sentkit` as a fork of one process: torch is imported once."""
     shared = os.environ.get(SHARED)
     with nullcontext(json.loads(shared)) if shared else forking() as program:
-        subprocess.run(
-            [*program, "--version"], check=True, capture_output=True
-        )  # waits for the imports
+        # It waits for the imports.
+        subprocess.run([*program, "--version"], check=True, capture_output=True)
         yield program
 
 
@@ -168,25 +166,26 @@ def word_pieces():
     """A byte-pair tokenizer of some English words and all letters."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-    made = Tokenizer(models.BPE(unk_token="<unk>"))
-    made.pre_tokenizer, made.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
     letters = " ".join("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,:'")
     special = ["<pad>", "</s>", "<unk>", "<s>"]
     trainer = trainers.BpeTrainer(vocab_size=120, special_tokens=special, show_progress=False)
-    made.train_from_iterator([WORDS, letters], trainer)
-    made.post_processor = processors.TemplateProcessing(
+    tokenizer.train_from_iterator([WORDS, letters], trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
         single="$A </s>", special_tokens=[("</s>", 1)]
     )
-    return made
+    return tokenizer
 
 
 def make_fsmt(ids):
     import transformers
 
     sizes = {"src_vocab_size": ids["vocab_size"], "tgt_vocab_size": ids["vocab_size"]}
-    others = {name: value for name, value in ids.items() if name != "vocab_size"}
+    special = {name: value for name, value in ids.items() if name != "vocab_size"}
     config = transformers.FSMTConfig(
-        langs=["en", "de"], forced_eos_token_id=1, **SIZES, **sizes, **others
+        langs=["en", "de"], forced_eos_token_id=1, **SIZES, **sizes, **special
     )
     return transformers.FSMTForConditionalGeneration(config)
 

@@ -14,11 +14,13 @@ class Kernel:
     """
 
     def __init__(self):
-        self.calls, self.backward_calls, self.refuses, self.error = 0, 0, True, 0.0
-        self.repeats, self.drops = (
-            True,
-            True,
-        )  # whether the backward pass has the same dropout, if any
+        self.calls = 0
+        self.backward_calls = 0
+        self.refuses = True
+        self.error = 0.0
+        # whether the backward pass has the same dropout, if any
+        self.repeats = True
+        self.drops = True
 
     def forward(
         self,
@@ -38,16 +40,16 @@ class Kernel:
             query.dtype != torch.bfloat16 or query.shape[-1] % 8 or query.shape[-1] > 256
         ):
             raise RuntimeError("FlashAttention does not support this")
-        for each in (query, key, value):
-            assert each.stride(-1) == 1
-            assert each.data_ptr() % 16 == 0
-        for rows, bounds, most in ((query, starts, longest), (key, key_starts, longest_key)):
+        for tensor in (query, key, value):
+            assert tensor.stride(-1) == 1
+            assert tensor.data_ptr() % 16 == 0
+        for rows, bounds, limit in ((query, starts, longest), (key, key_starts, longest_key)):
             assert bounds.dtype == torch.int32
             assert bounds.is_contiguous()
             assert bounds[0] == 0
             assert bounds[-1] == len(rows)
-            assert bounds.diff().max() <= most
-            assert most == 1 or most % 128 == 0
+            assert bounds.diff().max() <= limit
+            assert limit == 1 or limit % 128 == 0
         assert not debug
         window = options.get("window_size_left", -1)  # -1: none
         after = 0 if causal else window
@@ -58,7 +60,7 @@ class Kernel:
             if dropout
             else torch.zeros((), dtype=torch.int64)
         )
-        tensors = (each.double() for each in (query, key, value))
+        tensors = (tensor.double() for tensor in (query, key, value))
         mixed = self.attention(*tensors, starts, key_starts, dropout, causal, seed, window)
         return (
             (mixed + self.error).to(query.dtype),
@@ -90,39 +92,43 @@ class Kernel:
         if not self.repeats:
             seed = seed + 1
         with torch.inference_mode(False), torch.enable_grad():
-            inputs = [each.detach().double().requires_grad_() for each in (query, key, value)]
+            inputs = [tensor.detach().double().requires_grad_() for tensor in (query, key, value)]
             mixed = self.attention(*inputs, starts, key_starts, dropout, causal, seed)
-            found = torch.autograd.grad(mixed, inputs, slope.double())
-        return tuple(each.to(query.dtype) for each in found)
+            slopes = torch.autograd.grad(mixed, inputs, slope.double())
+        return tuple(slope_of_input.to(query.dtype) for slope_of_input in slopes)
 
     def attention(self, query, key, value, starts, key_starts, dropout, causal, seed, window=-1):
-        random, parts = torch.Generator().manual_seed(int(seed)), []
+        random = torch.Generator().manual_seed(int(seed))
+        outputs = []
         for (start, end), (first, after) in zip(
             pairwise(starts), pairwise(key_starts), strict=True
         ):
-            q, shared = query[start:end], query.shape[1] // key.shape[1]
-            k, v = (each[first:after].repeat_interleave(shared, 1) for each in (key, value))
+            q = query[start:end]
+            shared = query.shape[1] // key.shape[1]
+            k, v = (heads[first:after].repeat_interleave(shared, 1) for heads in (key, value))
             scores = torch.einsum("qhe,khe->hqk", q, k) / q.shape[-1] ** 0.5
             if causal:
-                scores = scores.masked_fill(~torch.ones(scores.shape[1:]).tril().bool(), -torch.inf)
+                is_before = torch.ones(scores.shape[1:], dtype=torch.bool).tril()
+                scores = scores.masked_fill(~is_before, -torch.inf)
             if window >= 0:
                 assert len(q) == len(k)
                 apart = torch.arange(len(q))[:, None] - torch.arange(len(k))
                 scores = scores.masked_fill(apart.abs() > window, -torch.inf)
             weights = scores.softmax(-1)
             if dropout and self.drops:
-                kept = torch.rand(weights.shape, generator=random) >= dropout
-                weights = weights * kept / (1 - dropout)
-            parts.append(torch.einsum("hqk,khe->qhe", weights, v))
-        return torch.cat(parts)
+                is_kept = torch.rand(weights.shape, generator=random) >= dropout
+                weights = weights * is_kept / (1 - dropout)
+            outputs.append(torch.einsum("hqk,khe->qhe", weights, v))
+        return torch.cat(outputs)
 
 
 @contextmanager
 def kernel_on_cpu():
-    library, made = torch.library.Library("aten", "IMPL", "CPU"), Kernel()
-    library.impl("_flash_attention_forward", made.forward)
-    library.impl("_flash_attention_backward", made.backward)
+    library = torch.library.Library("aten", "IMPL", "CPU")
+    kernel = Kernel()
+    library.impl("_flash_attention_forward", kernel.forward)
+    library.impl("_flash_attention_backward", kernel.backward)
     try:
-        yield made
+        yield kernel
     finally:
         library._destroy()

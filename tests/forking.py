@@ -89,7 +89,9 @@ def answer(caller):
         become(program, arguments)
     for stream in streams:
         os.close(stream)
-    caller.sendall(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode())
+    _, wait_status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(wait_status)
+    caller.sendall(str(code).encode())
     return 0
 
 
@@ -113,15 +115,16 @@ def python(words):
     import runpy
     import traceback
 
-    code, first = 0, words[0]
+    code = 0
+    first = words[0]
     sys.argv = words[1:] if first == "-m" else words
     sys.path[0] = first.rpartition("/")[0]
     try:
         if first == "-m":
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         elif first in ("-", "-c"):
-            given = words.pop(1) if first == "-c" else sys.stdin.read()
-            exec(compile(given, first, "exec"), {"__name__": "__main__"})
+            code_text = words.pop(1) if first == "-c" else sys.stdin.read()
+            exec(compile(code_text, first, "exec"), {"__name__": "__main__"})
         else:
             runpy.run_path(first, run_name="__main__")
     except SystemExit as ended:

@@ -11,7 +11,7 @@ from sentkit.errors import DataError, NoInputError, UnavailableError, UsageError
 SENTKIT = (DataError, NoInputError, UsageError)
 BAD_DATA = (DataError, NoInputError, UnavailableError)  # no flag is wrong: exit codes 65, 66 and 69
 some = settings(max_examples=30)
-few = settings(some, max_examples=5)
+few_examples = settings(some, max_examples=5)
 
 ODD_VALUES = [
     None,
@@ -66,7 +66,11 @@ def places(value, path=()):
         if isinstance(value, list)
         else ()
     )
-    return [each for key, inner in pairs for each in ((*path, key), *places(inner, (*path, key)))]
+    return [
+        path_of_value
+        for key, inner in pairs
+        for path_of_value in ((*path, key), *places(inner, (*path, key)))
+    ]
 
 
 def replaced(value, path, new):

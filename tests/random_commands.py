@@ -190,7 +190,10 @@ class Builder:
     """The words of a command line. Flags that the command does not have are left out."""
 
     def __init__(self, random, command):
-        self.random, self.words, self.outputs, self.stdin = random, command.split(), [], ""
+        self.random = random
+        self.words = command.split()
+        self.outputs = []
+        self.stdin = ""
         inner = program()
         for word in self.words:
             inner = inner.commands[word]
@@ -201,7 +204,8 @@ class Builder:
 
     def add(self, chance, flag, *values):
         """Add a flag with one of the values, if there are any."""
-        is_drawn, value = self.random.random() < chance, self.random.choice([*values, ""])
+        is_drawn = self.random.random() < chance
+        value = self.random.choice([*values, ""])
         if values and not value:
             value = values[0]
         if is_drawn and flag in self.known:
@@ -292,8 +296,8 @@ def report(random):
     rows += ["w=small#mean@whitening.safetensors", "l=wide#L1:mean"]
     chosen = random.sample(rows, line.choice(1, 1, 2, 3))
     line.words += chosen
-    known = ["sts", "clustering", "few-shot", "retrieval", "pairs"]
-    suites = random.sample(known, line.choice(1, 1, 2)) if random.random() < 0.95 else ["senteval"]
+    names = ["sts", "clustering", "few-shot", "retrieval", "pairs"]
+    suites = random.sample(names, line.choice(1, 1, 2)) if random.random() < 0.95 else ["senteval"]
     in_folder = [suite for suite in suites if suite != "pairs"]
     if in_folder:
         line.words += ["--data", "data", "--suites", ",".join(in_folder)]
@@ -393,14 +397,14 @@ def mine(random):
 
 def score_hits(random):
     line = Builder(random, "score")
-    hits = ["hits.jsonl", "hits.small.jsonl", "flat.jsonl"]
-    for path in random.sample(hits, line.choice(1, 1, 2)):
+    paths = ["hits.jsonl", "hits.small.jsonl", "flat.jsonl"]
+    for path in random.sample(paths, line.choice(1, 1, 2)):
         line.words.append(path)
     line.words += [
         "--qrels",
         line.choice("qrels.tsv", "qrels.jsonl", "data/retrieval/own/qrels.tsv"),
     ]
-    if line.add(0.4, "--baseline", *hits):
+    if line.add(0.4, "--baseline", *paths):
         line.add(0.4, "--fail-if-worse", "100", "50")
     line.add(0.2, "--missing", "zero", "error")
     line.add(0.2, "--fail-under", "0", "1")
@@ -561,7 +565,8 @@ def execute(line, folder, scratch):
     """Run the command line in a fork in this folder: exit code (None if it hangs), output and
     messages.
     """
-    out, err = scratch / "stdout", scratch / "stderr"
+    out = scratch / "stdout"
+    err = scratch / "stderr"
     child = os.fork()
     if child == 0:
         run_here(line, folder, out, err)
@@ -586,7 +591,9 @@ def run_here(line, folder, out, err):
     )
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
-    sys.stdin, sys.stdout = open(0), open(1, "w")  # noqa: SIM115 (those of a test runner are replaced)
+    # Those of a test runner are replaced.
+    sys.stdin = open(0)  # noqa: SIM115
+    sys.stdout = open(1, "w")  # noqa: SIM115
     sys.argv = ["sentkit", *line.words]
     code = 99
     try:
@@ -604,11 +611,9 @@ class Bench:
     """A folder of inputs that no command may change, and one for the outputs of each command."""
 
     def __init__(self, folder):
-        self.folder, self.inputs, self.out = (
-            folder,
-            folder / "inputs",
-            folder / OUT.removeprefix("../"),
-        )
+        self.folder = folder
+        self.inputs = folder / "inputs"
+        self.out = folder / OUT.removeprefix("../")
         self.inputs.mkdir()
         import_all()
         write_inputs(self.inputs)
@@ -653,9 +658,9 @@ class Bench:
         partial = {f"{name}.part" for name in line.outputs}
         if unknown := names - {*line.outputs} - partial:
             yield f"left behind: {sorted(unknown)}"
-        kept = {"rejects.jsonl", "kept", *partial}
-        if code in NO_OUTPUT and names - kept:
-            yield f"exit code {code}, but wrote {sorted(names - kept)}"
+        may_stay = {"rejects.jsonl", "kept", *partial}
+        if code in NO_OUTPUT and names - may_stay:
+            yield f"exit code {code}, but wrote {sorted(names - may_stay)}"
         if (
             code == 0
             and "--list" not in line.words
@@ -703,13 +708,13 @@ def main():
     parser.add_argument("--only", type=int)
     options = parser.parse_args()
     commands = tuple(options.commands.split(","))
-    done = set()
+    numbers_done = set()
     if options.log is not None and options.log.exists():
-        done = {json.loads(line)["number"] for line in options.log.read_text().splitlines()}
+        numbers_done = {json.loads(line)["number"] for line in options.log.read_text().splitlines()}
     numbers = (
         [options.only]
         if options.only is not None
-        else [n for n in range(options.count) if n not in done]
+        else [n for n in range(options.count) if n not in numbers_done]
     )
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         log = sys.stdout if options.log is None else stack.enter_context(options.log.open("a"))

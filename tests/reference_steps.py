@@ -15,8 +15,9 @@ def loss_of(method, batch):
 
 def take_step(optimizer, loss, rate=None):
     """Take a step with this learning rate, and return the loss."""
-    for group in optimizer.param_groups if rate is not None else ():
-        group["lr"] = rate
+    if rate is not None:
+        for group in optimizer.param_groups:
+            group["lr"] = rate
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
@@ -26,9 +27,11 @@ def take_step(optimizer, loss, rate=None):
 def adamw(named, decay):
     """torch's AdamW without decay of biases and norms."""
     steady = [value for name, value in named.items() if "LayerNorm" in name or "bias" in name]
-    others = [value for name, value in named.items() if not ("LayerNorm" in name or "bias" in name)]
+    decayed = [
+        value for name, value in named.items() if not ("LayerNorm" in name or "bias" in name)
+    ]
     return torch.optim.AdamW(
-        [{"params": others, "weight_decay": decay}, {"params": steady, "weight_decay": 0.0}]
+        [{"params": decayed, "weight_decay": decay}, {"params": steady, "weight_decay": 0.0}]
     )
 
 
@@ -36,7 +39,10 @@ class PlainAdamW:
     """One weight after the other: transformers' AdamW before version 5, with a clipped gradient."""
 
     def __init__(self, named, *, beta2, decay=0.0):
-        self.named, self.beta2, self.decay, self.count = named, beta2, decay, 0
+        self.named = named
+        self.beta2 = beta2
+        self.decay = decay
+        self.count = 0
         self.means = [torch.zeros_like(weight) for _, weight in named]
         self.squares = [torch.zeros_like(weight) for _, weight in named]
 
@@ -46,7 +52,8 @@ class PlainAdamW:
         for weight in weights:
             weight.grad = None
         loss.backward()
-        norm = math.sqrt(sum((weight.grad**2).sum().item() for weight in weights))
+        squares = [(weight.grad**2).sum().item() for weight in weights]
+        norm = math.sqrt(sum(squares))
         for weight in weights:
             weight.grad *= min(1.0, 1.0 / (norm + 1e-6))
         self.update(rate)

@@ -83,7 +83,10 @@ def add_line(case, number, kind, text):
 
 def read_cases(text, stem=""):
     """The cases of a table."""
-    lines, shared, cases, number = text.split("\n"), {}, [], 0
+    lines = text.split("\n")
+    shared = {}
+    cases = []
+    number = 0
     while number < len(lines):
         kind, _, text = lines[number].partition(" ")
         number += 1
@@ -105,22 +108,23 @@ def all_cases():
     return [case for path in paths for case in read_cases(path.read_text(), path.stem)]
 
 
-def fits(expected, found, *, start=False):
-    parts = [re.escape(part) for part in expected.split("[...]")]
-    return re.fullmatch(".*".join(parts) + (".*" if start else ""), found, re.DOTALL)
+def fits(expected, line, *, start=False):
+    patterns = [re.escape(text) for text in expected.split("[...]")]
+    return re.fullmatch(".*".join(patterns) + (".*" if start else ""), line, re.DOTALL)
 
 
-def contains(found, expected):
+def contains(actual, expected):
     """The values of a record are there, at any depth."""
     if isinstance(expected, dict):
-        return isinstance(found, dict) and all(
-            name in found and contains(found[name], value) for name, value in expected.items()
+        return isinstance(actual, dict) and all(
+            name in actual and contains(actual[name], expected_value)
+            for name, expected_value in expected.items()
         )
     if isinstance(expected, list):
-        return len(found) == len(expected) and all(map(contains, found, expected))
+        return len(actual) == len(expected) and all(map(contains, actual, expected))
     if isinstance(expected, float):
-        return found == pytest.approx(expected, rel=1e-6, abs=1e-6)
-    return found == expected and isinstance(found, bool) == isinstance(expected, bool)
+        return actual == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    return actual == expected and isinstance(actual, bool) == isinstance(expected, bool)
 
 
 class Player:
@@ -128,7 +132,9 @@ class Player:
 
     def __init__(self, fixture):
         """`fixture` returns the value of a fixture by its name."""
-        self.fixture, self.models, self.wrong = fixture, {}, []
+        self.fixture = fixture
+        self.models = {}
+        self.wrong = []
 
     def play(self, case):
         put = (lambda text: text.replace(case.word, case.value)) if case.word else str
@@ -136,10 +142,12 @@ class Player:
             Path(name).parent.mkdir(parents=True, exist_ok=True)
             Path(name).write_text(put(text))
         for step in case.steps:
-            text, out, err = put(step.text), [*map(put, step.out)], [*map(put, step.err)]
+            text = put(step.text)
+            out = [*map(put, step.out)]
+            err = [*map(put, step.err)]
             problems = self.checked(step.kind, text, out, err, case)
             self.wrong += [
-                f"line {step.number}: {step.kind} {text}\n    {each}" for each in problems
+                f"line {step.number}: {step.kind} {text}\n    {problem}" for problem in problems
             ]
         assert not self.wrong, "\n".join(self.wrong)
 
@@ -149,16 +157,16 @@ class Player:
                 return self.command(text, out, err)
             case "tty":
                 shown = self.fixture("on_terminal")(*self.words(text))
-                found = [" ".join(self.with_names(line).split()) for line in shown]
-                return self.lines([f"={' '.join(line[1:].split())}" for line in out], found)
+                lines_shown = [" ".join(self.with_names(line).split()) for line in shown]
+                return self.lines([f"={' '.join(line[1:].split())}" for line in out], lines_shown)
             case "same":
-                one, other = map(contents_of, text.split())
-                return [] if one == other else ["not the same"]
+                content_a, content_b = map(contents_of, text.split())
+                return [] if content_a == content_b else ["not the same"]
             case "ls":
-                found = {path.name for path in Path().iterdir()} - {
+                names = {path.name for path in Path().iterdir()} - {
                     Path(name).parts[0] for name in case.files
                 }
-                return [] if found == {*text.split()} else [f"found {sorted(found)}"]
+                return [] if names == {*text.split()} else [f"found {sorted(names)}"]
             case "rm":
                 shutil.rmtree(text) if Path(text).is_dir() else Path(text).unlink()
                 return []
@@ -174,28 +182,28 @@ class Player:
         return [self.models.get(word, word) for word in words]
 
     def command(self, text, out, err):
-        line, code, message = LINE.fullmatch(text).groups()
-        words, output, given, source = COMMAND.fullmatch(line).groups()
-        stdin = Path(source).read_bytes() if source else unescaped(given or "")
-        arguments, before = self.words(words), contents(Path())
-        done = self.fixture("sentkit")(*arguments, stdin=stdin)
-        found, told = (
-            self.with_names(each) for each in (done.out.decode("utf-8", "replace"), done.err)
-        )
+        command_line, code, message = LINE.fullmatch(text).groups()
+        words, output, typed, source = COMMAND.fullmatch(command_line).groups()
+        stdin = Path(source).read_bytes() if source else unescaped(typed or "")
+        arguments = self.words(words)
+        before = contents(Path())
+        result = self.fixture("sentkit")(*arguments, stdin=stdin)
+        output_text = self.with_names(result.out.decode("utf-8", "replace"))
+        error_lines = self.with_names(result.err).splitlines()
         if output:
-            Path(output).write_bytes(done.out)
-        wanted = int(code or 0)
-        problems = [] if done.code == wanted else [f"code {done.code}"]
-        problems += self.messages(arguments, told.splitlines(), message, err, wanted)
+            Path(output).write_bytes(result.out)
+        expected_code = int(code or 0)
+        problems = [] if result.code == expected_code else [f"code {result.code}"]
+        problems += self.messages(arguments, error_lines, message, err, expected_code)
         if not output:
-            problems += self.lines(out, found.removesuffix("\n").split("\n") if found else [])
-        if wanted not in ANSWERED:
-            bad = {arguments[n + 1] for n, word in enumerate(arguments) if word == "--rejects"}
+            lines = output_text.removesuffix("\n").split("\n") if output_text else []
+            problems += self.lines(out, lines)
+        if expected_code not in ANSWERED:
+            rejects = {arguments[n + 1] for n, word in enumerate(arguments) if word == "--rejects"}
             after = contents(Path())
-            changed = {
-                name for name in {*before, *after} if before.get(name) != after.get(name)
-            } - bad
-            problems += [f"changed: {sorted(changed)}"] if changed else []
+            changed = {name for name in {*before, *after} if before.get(name) != after.get(name)}
+            if changed - rejects:
+                problems.append(f"changed: {sorted(changed - rejects)}")
         return problems
 
     def with_names(self, text):
@@ -203,36 +211,39 @@ class Player:
             text = text.replace(path, name)
         return text
 
-    def messages(self, arguments, told, message, more, code):
-        group = 2 if arguments[:1] in (["whiten"], ["plot"]) else 1
-        start = f"sentkit {' '.join(arguments[:group])}: "
-        wanted = [each if each.startswith("  ") else start + each for each in more if each != "..."]
+    def messages(self, arguments, lines, message, more, code):
+        """The problems of these lines of stderr: `message` is in the first, `more` follow it."""
+        words_of_name = 2 if arguments[:1] in (["whiten"], ["plot"]) else 1
+        start = f"sentkit {' '.join(arguments[:words_of_name])}: "
+        expected = [
+            text if text.startswith("  ") else start + text for text in more if text != "..."
+        ]
         if message is not None:
-            first = next(
-                (n for n, line in enumerate(told) if fits(start + message, line, start=True)), None
-            )
-            if first is None:
-                return [f"told {told}"]
-            told = told[first + 1 :]
-            told = told if wanted else [line for line in told if not line.startswith("  ")]
-        if code == 1:  # an answer, behind which the command says why
-            told = told if wanted else []
-        told = told[: len(wanted)] if more[-1:] == ["..."] else told
-        right = len(told) == len(wanted) and all(map(fits, wanted, told))
-        return [] if right else [f"told {told}"]
+            hits = [n for n, line in enumerate(lines) if fits(start + message, line, start=True)]
+            if not hits:
+                return [f"told {lines}"]
+            lines = lines[hits[0] + 1 :]
+            if not expected:
+                lines = [line for line in lines if not line.startswith("  ")]
+        if code == 1 and not expected:  # an answer, behind which the command says why
+            lines = []
+        if more[-1:] == ["..."]:
+            lines = lines[: len(expected)]
+        agrees = len(lines) == len(expected) and all(map(fits, expected, lines))
+        return [] if agrees else [f"told {lines}"]
 
-    def lines(self, wanted, found):
-        if wanted == ["=..."]:
+    def lines(self, expected_lines, lines):
+        if expected_lines == ["=..."]:
             return []
-        if len(wanted) != len(found):
-            return [f"{len(found)} lines of output: {found[:9]}"]
+        if len(expected_lines) != len(lines):
+            return [f"{len(lines)} lines of output: {lines[:9]}"]
         problems = []
-        for expected, line in zip(wanted, found, strict=True):
+        for expected, line in zip(expected_lines, lines, strict=True):
             if expected.startswith("="):
-                right = fits(expected[1:], line)
+                agrees = fits(expected[1:], line)
             else:
-                right = contains(json.loads(line), json.loads(expected[1:]))
-            problems += [] if right else [f"found {line}"]
+                agrees = contains(json.loads(line), json.loads(expected[1:]))
+            problems += [] if agrees else [f"found {line}"]
         return problems
 
 

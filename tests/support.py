@@ -179,12 +179,12 @@ def declare_modules(folder, mode, width, last="2_Normalize", **files):
     kinds = {"": "Transformer", "1_Pooling": "Pooling", last: last[2:]}
     listing = [
         {
-            "idx": place,
-            "name": str(place),
+            "idx": index,
+            "name": str(index),
             "path": path,
             "type": f"sentence_transformers.models.{kind}",
         }
-        for place, (path, kind) in enumerate(kinds.items())
+        for index, (path, kind) in enumerate(kinds.items())
     ]
     pooling = {"word_embedding_dimension": width, f"pooling_mode_{mode}": True}
     for name, content in {"modules": listing, "1_Pooling/config": pooling, **files}.items():
@@ -207,13 +207,13 @@ def make_classifier(kind, outputs, folder, **config):
         sizes["pad_token_id"] = 0
     if kind == "distilbert":
         sizes |= {"dim": 16, "hidden_dim": 24, "n_layers": 2, "n_heads": 2}
-    made = transformers.AutoModelForSequenceClassification.from_config(
+    model = transformers.AutoModelForSequenceClassification.from_config(
         transformers.AutoConfig.for_model(kind, **sizes)
     )
     with torch.no_grad():
-        for parameter in made.parameters():
+        for parameter in model.parameters():
             parameter.mul_(8)  # so that the classes have different probabilities
-    made.save_pretrained(folder)
+    model.save_pretrained(folder)
     copy_tokenizer(folder)
     return folder
 
@@ -226,13 +226,13 @@ def write_small_tokenizer(folder):
     """
     tokenizer = json.loads((NANO / "tokenizer.json").read_text())
     ranks = tokenizer["model"]["vocab"]
-    kept = [
+    tokens = [
         token
         for token, rank in ranks.items()
         if token.isascii() and (rank < 1000 or token in WORDS)
     ]
     tokenizer["model"]["vocab"] = {
-        token: number for number, token in enumerate(sorted(kept, key=ranks.get))
+        token: number for number, token in enumerate(sorted(tokens, key=ranks.get))
     }
     folder.mkdir(exist_ok=True)
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
@@ -240,7 +240,7 @@ def write_small_tokenizer(folder):
         "".join(token + "\n" for token in tokenizer["model"]["vocab"])
     )
     shutil.copy(NANO / "tokenizer_config.json", folder)
-    return len(kept)
+    return len(tokens)
 
 
 def contents(folder):
@@ -316,7 +316,8 @@ def forking(source=ROOT, program=None):
 
     The first call waits for its imports. With a `program`, that process is a fork of its server.
     """
-    script, environment = str(ROOT / "tests/forking.py"), {**os.environ, "PYTHONPATH": str(source)}
+    script = str(ROOT / "tests/forking.py")
+    environment = {**os.environ, "PYTHONPATH": str(source)}
     with TemporaryDirectory() as folder:  # a socket has a short path
         socket = f"{folder}/socket"
         serve = [sys.executable, script, "serve", socket]
@@ -351,7 +352,10 @@ def states_of(folder, sequences, layer=None):
     with torch.no_grad():
         output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
     states = output.last_hidden_state if layer is None else output.hidden_states[layer]
-    return [own[: len(ids)].double().numpy() for own, ids in zip(states, sequences, strict=True)]
+    return [
+        padded_states[: len(ids)].double().numpy()
+        for padded_states, ids in zip(states, sequences, strict=True)
+    ]
 
 
 def logits_of(folder, rows):
@@ -363,13 +367,15 @@ def logits_of(folder, rows):
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     types = model.config.model_type in ("bert", "electra")
     names = ("input_ids", "attention_mask", "token_type_ids")[: 3 if types else 2]
-    found = []
+    logits = []
     for row in rows:
         texts = [row[name] for name in ("text_a", "text_b", "text") if name in row]
-        given = tokenizer(*texts, return_tensors="pt", truncation=True, max_length=128)
+        encoded = tokenizer(*texts, return_tensors="pt", truncation=True, max_length=128)
+        inputs = {name: encoded[name] for name in names}
         with torch.inference_mode():
-            found.append(model(**{name: given[name] for name in names}).logits[0].double().numpy())
-    return np.array(found)
+            output = model(**inputs)
+        logits.append(output.logits[0].double().numpy())
+    return np.array(logits)
 
 
 def write_affine(path, kernel, bias, note):
@@ -395,42 +401,46 @@ def read_alike(sentkit, name, *paths):
     """
     outputs = []
     for path in paths:
-        done = sentkit(*[path if word == "PATH" else word for word in READERS[name]])
-        assert (done.code, done.err.replace(path, "PATH")) == (0, "")
-        outputs.append(done.out.replace(path.encode(), b"PATH"))
+        completed = sentkit(*[path if word == "PATH" else word for word in READERS[name]])
+        assert (completed.code, completed.err.replace(path, "PATH")) == (0, "")
+        outputs.append(completed.out.replace(path.encode(), b"PATH"))
     # The header of a transform has another length, because it names the input.
     return [output[-128:] for output in outputs] if name == "fit" else outputs
 
 
 def deleted(words, note):
-    gone = {start + place for start in note["at"] for place in range(note.get("length", 1))}
-    left = []
-    for place, word in enumerate(words):
-        if place not in gone:
-            left.append(word)
+    deleted_indices = {
+        start + index for start in note["at"] for index in range(note.get("length", 1))
+    }
+    remaining = []
+    for index, word in enumerate(words):
+        if index not in deleted_indices:
+            remaining.append(word)
         elif "mark" in note and (
-            place in note["at"] if "length" in note else place - 1 not in gone
+            index in note["at"] if "length" in note else index - 1 not in deleted_indices
         ):
-            left.append(note["mark"])
-    return left
+            remaining.append(note["mark"])
+    return remaining
 
 
 def replaced(words, note):
-    for place, new in zip(note["at"], note["words"], strict=True):
-        words[place] = new + words[place][len(words[place].rstrip(",.")) :]
+    for index, new in zip(note["at"], note["words"], strict=True):
+        words[index] = new + words[index][len(words[index].rstrip(",.")) :]
     return words
 
 
 def moved(words, note):
-    pairs = note["at"] if note["op"] == "reorder" else [(place, place + 1) for place in note["at"]]
+    pairs = (
+        note["at"] if note["op"] == "reorder" else [(offset, offset + 1) for offset in note["at"]]
+    )
     for a, b in pairs:
-        for place in range(note.get("length", 1)):
-            words[a + place], words[b + place] = words[b + place], words[a + place]
+        for offset in range(note.get("length", 1)):
+            words[a + offset], words[b + offset] = words[b + offset], words[a + offset]
     return words
 
 
 def doubled(words, note):
-    return [f"{word} {word}" if place in note["at"] else word for place, word in enumerate(words)]
+    return [f"{word} {word}" if index in note["at"] else word for index, word in enumerate(words)]
 
 
 REDONE = {"span-delete": deleted, "delete": deleted, "repeat": doubled, "synonym": replaced}

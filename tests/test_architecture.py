@@ -95,9 +95,8 @@ IMPORT = ast.Import | ast.ImportFrom
 
 
 def module_of(path):
-    return ".".join(["sentkit", *path.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(
-        ".__init__"
-    )
+    names = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(["sentkit", *names]).removesuffix(".__init__")
 
 
 MODULES = {module_of(path): path for path in FILES}
@@ -130,8 +129,8 @@ def layer(path):
 
 
 def is_below(path, folders):
-    own = path.relative_to(PACKAGE).with_suffix("").as_posix()
-    return any(f"{own}/".startswith(f"{each}/") for each in folders)
+    module_path = path.relative_to(PACKAGE).with_suffix("").as_posix()
+    return any(f"{module_path}/".startswith(f"{folder}/") for folder in folders)
 
 
 def offenders(is_wrong, imported=IMPORTS):
@@ -142,8 +141,13 @@ def offenders(is_wrong, imported=IMPORTS):
 
 def test_layers_import_one_way():
     def is_wrong(path, name):
-        own, other = layer(path), name in MODULES and layer(MODULES[name])
-        return other and other != own and other not in MAY_IMPORT[own].split()
+        own_layer = layer(path)
+        other_layer = name in MODULES and layer(MODULES[name])
+        return (
+            other_layer
+            and other_layer != own_layer
+            and other_layer not in MAY_IMPORT[own_layer].split()
+        )
 
     assert {layer(path) for path in FILES} <= MAY_IMPORT.keys()
     assert offenders(is_wrong) == []
@@ -166,13 +170,13 @@ def statements(tree):
 
 def test_few_files_know_urls():
     """A URL is an open file for all others. Outputs know it to refuse it."""
-    known = {
+    modules = {
         module_of(path)
         for path in FILES
         if "sentkit.formats.urls" in " ".join(IMPORTS[path]) or "is_url" in path.read_text()
     }
 
-    assert known == {
+    assert modules == {
         "sentkit.formats.urls",
         "sentkit.formats.files",
         "sentkit.formats.outputs.outputs",
@@ -185,22 +189,24 @@ def test_only_the_catalogue_names_a_paper():
     papers.
     """
     papers = {path.name for path in FOLDERS if path.parent == OF_PAPERS}
-    others = {path for path in FILES if OF_PAPERS not in path.parents}
-    known = {module_of(path) for path in others if "sentkit.papers" in " ".join(IMPORTS[path])}
+    other_files = {path for path in FILES if OF_PAPERS not in path.parents}
+    modules = {
+        module_of(path) for path in other_files if "sentkit.papers" in " ".join(IMPORTS[path])
+    }
 
     def is_wrong(path, name):
-        own = re.match(r"sentkit\.papers\.(\w+)", name)
+        imported = re.match(r"sentkit\.papers\.(\w+)", name)
         return (
-            own
-            and own[1] in papers
-            and OF_PAPERS / own[1] not in path.parents
+            imported
+            and imported[1] in papers
+            and OF_PAPERS / imported[1] not in path.parents
             and path != OF_PAPERS / "__init__.py"
         )
 
     assert papers
     assert offenders(is_wrong) == []
     reports = {f"sentkit.reports.{name}" for name in ("measure", "suites", "tables")}
-    assert known == reports | {"sentkit.training.catalogue"}
+    assert modules == reports | {"sentkit.training.catalogue"}
 
 
 def test_papers_and_their_settings_are_known_without_torch():
@@ -220,13 +226,15 @@ def test_large_libraries_are_imported_inside_functions():
 
 def test_files_and_folders_are_small():
     lines = {module_of(path): len(path.read_text().splitlines()) for path in FILES}
-    places = {
-        place.relative_to(PACKAGE).as_posix(): [*place.glob("*.py")]
-        for place in [PACKAGE, *FOLDERS]
+    files_of_folder = {
+        folder.relative_to(PACKAGE).as_posix(): [*folder.glob("*.py")]
+        for folder in [PACKAGE, *FOLDERS]
     }
 
     assert {name: count for name, count in lines.items() if count > LARGEST_FILE} == {}
-    assert {name for name, own in places.items() if len(own) - 1 > LARGEST_FOLDER} <= LISTS
+    assert {
+        name for name, files in files_of_folder.items() if len(files) - 1 > LARGEST_FOLDER
+    } <= LISTS
     assert len((PACKAGE / "README.md").read_text().splitlines()) <= 180
 
 
@@ -267,11 +275,14 @@ def test_folders_of_a_layer_import_one_way():
     """A folder imports only the folders beside it that INSIDE lists. INSIDE has no circles."""
 
     def is_wrong(path, name):
-        places = [each.relative_to(PACKAGE).parts for each in (path, MODULES.get(name, path))]
-        (own, *inner), (other, *others) = (place[:-1] or ("",) for place in places)
-        if own != other or own not in INSIDE or not inner or not others or inner[0] == others[0]:
+        imported_path = MODULES.get(name, path)
+        own_layer, *own_folders = path.relative_to(PACKAGE).parts[:-1] or ("",)
+        other_layer, *other_folders = imported_path.relative_to(PACKAGE).parts[:-1] or ("",)
+        if own_layer != other_layer or own_layer not in INSIDE:
             return False
-        return others[0] not in INSIDE[own].get(inner[0], set())
+        if not own_folders or not other_folders or own_folders[0] == other_folders[0]:
+            return False
+        return other_folders[0] not in INSIDE[own_layer].get(own_folders[0], set())
 
     assert offenders(is_wrong) == []
     for layer_name, below in INSIDE.items():
@@ -326,7 +337,9 @@ def test_the_drawing_of_the_layers_is_true():
 
 def test_every_folder_states_its_input_and_output():
     """Its __init__ begins "Takes X and returns Y"."""
-    texts = {place.name: ast.get_docstring(TREES[place / "__init__.py"]) or "" for place in FOLDERS}
+    texts = {
+        folder.name: ast.get_docstring(TREES[folder / "__init__.py"]) or "" for folder in FOLDERS
+    }
 
     assert [
         name
@@ -339,11 +352,11 @@ def test_tests_are_in_the_folder_of_their_module():
     tests = PACKAGE.parent / "tests"
     wrong = []
     for path in tests.rglob("test_*.py"):
-        place = path.parent.relative_to(tests)
+        folder = path.parent.relative_to(tests)
         stem = path.stem.removeprefix("test_")
-        homes = {each.parent.relative_to(PACKAGE) for each in FILES if each.stem == stem}
-        homes = {home for home in homes if home.parts[:1] == place.parts[:1]}
-        if place.parts and homes and place not in homes:
+        homes = {file.parent.relative_to(PACKAGE) for file in FILES if file.stem == stem}
+        homes = {home for home in homes if home.parts[:1] == folder.parts[:1]}
+        if folder.parts and homes and folder not in homes:
             wrong.append(str(path.relative_to(tests)))
 
     assert wrong == []

@@ -13,8 +13,8 @@ README = (FOLDER / "README.md").read_text()
 def test_every_script_has_its_lines_in_the_document():
     names = [name for name in re.findall("<!-- (.*) -->", README) if name != "end"]
 
-    found = load_script(FOLDER / "run.py").scripts("texts", "test", "dev", "folder", "static")
-    assert sorted(found) == sorted(names)
+    scripts = load_script(FOLDER / "run.py").scripts("texts", "test", "dev", "folder", "static")
+    assert sorted(scripts) == sorted(names)
 
 
 def test_only_the_lines_of_one_script_are_replaced():
@@ -22,10 +22,10 @@ def test_only_the_lines_of_one_script_are_replaced():
 
     with_block = load_script(FOLDER / "run.py").with_block
     first = with_block(text, "one", "new\n")
-    both = with_block(first, "two", "| other |\n")
+    two_blocks = with_block(first, "two", "| other |\n")
 
     assert first == "A\n<!-- one -->\n\nnew\n\n<!-- end -->\nB\n<!-- two -->\n<!-- end -->\nC\n"
-    assert both == first.replace("<!-- two -->\n", "<!-- two -->\n\n| other |\n\n")
+    assert two_blocks == first.replace("<!-- two -->\n", "<!-- two -->\n\n| other |\n\n")
 
 
 def test_searches_on_a_device_run_on_a_cpu(execute, tmp_path):
@@ -42,8 +42,9 @@ def test_the_script_for_a_gpu_runs_on_a_cpu(tmp_path):
     small += ["--rounds", "1"]
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS * 3))
     run = load_script(FOLDER / "run.py").output_of
-    given = "1", str(tmp_path / "texts.txt"), *small
-    lines = run("gpu", *given, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1").splitlines()
+    path = str(tmp_path / "texts.txt")
+    output = run("gpu", "1", path, *small, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1")
+    lines = output.splitlines()
     first = {line.split(" | ")[0].removeprefix("| ") for line in lines if line.startswith("| ")}
 
     assert first > {

@@ -123,12 +123,12 @@ def test_completion_imports_no_model_and_no_numpy(monkeypatch):
         monkeypatch.setenv(completion.VARIABLE, "complete_fish")
         monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
         monkeypatch.setenv("_TYPER_COMPLETE_ARGS", f"sentkit {line}")
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
         )
 
-        assert word in [line.partition("\t")[0].strip() for line in done.stdout.splitlines()]
-        assert done.stderr == "\n"
+        assert word in [line.partition("\t")[0].strip() for line in completed.stdout.splitlines()]
+        assert completed.stderr == "\n"
 
 
 @pytest.fixture
@@ -175,10 +175,10 @@ LINES = [
 
 
 def install(shell):
-    done = subprocess.run(
+    completed = subprocess.run(
         ["sentkit", "--install-completion", shell], check=True, capture_output=True
     )
-    return done.stdout.decode()
+    return completed.stdout.decode()
 
 
 @pytest.mark.parametrize(("line", "expected"), LINES)
@@ -204,7 +204,7 @@ def test_a_shell_completes(home, shell, options, setting, line, expected):
 def test_fish_completes(home, line, expected):
     (home / "titles.txt").touch()
     install("fish")
-    done = subprocess.run(
+    completed = subprocess.run(
         ["fish", "-c", f"complete -C {shlex.quote(line)}"],
         cwd=home,
         capture_output=True,
@@ -212,4 +212,4 @@ def test_fish_completes(home, line, expected):
         check=True,
     )
 
-    assert done.stdout.partition("\t")[0].strip() in (expected, expected.rpartition(" ")[2])
+    assert completed.stdout.partition("\t")[0].strip() in (expected, expected.rpartition(" ")[2])

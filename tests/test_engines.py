@@ -27,7 +27,8 @@ def folder(tmp_path_factory, execute):
     command.
     """
     folder = tmp_path_factory.mktemp("engines")
-    (folder / "rows.jsonl").write_text(in_jsonl(*random.Random(0).sample(ROWS, len(ROWS))))
+    shuffled = random.Random(0).sample(ROWS, len(ROWS))
+    (folder / "rows.jsonl").write_text(in_jsonl(*shuffled))
     (folder / "sorted.jsonl").write_text(in_jsonl(*ROWS))
     (folder / "pairs.jsonl").write_text(in_jsonl(*PAIRS))
     command = [
@@ -48,10 +49,10 @@ def run(script, *arguments, folder):
     """Run an example in another process, because the engines start threads and servers."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
     command = [sys.executable, str(ROOT / "examples" / script), *map(str, arguments)]
-    done = subprocess.run(
+    completed = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert completed.returncode == 0, completed.stderr[-3000:]
 
 
 def read(*files):
@@ -63,7 +64,7 @@ def vectors(rows):
 
 
 @pytest.mark.parametrize(
-    ("script", "engine", "rows", "parts"),
+    ("script", "engine", "rows", "arguments"),
     [
         ("ray_data.py", "ray", "rows.jsonl", []),
         ("dask_bag.py", "dask", "sorted.jsonl", []),
@@ -71,7 +72,7 @@ def vectors(rows):
     ],
 )
 def test_an_engine_gives_the_rows_and_vectors_of_the_command(
-    script, engine, rows, parts, folder, tmp_path
+    script, engine, rows, arguments, folder, tmp_path
 ):
     """In the order of the ids. The batches are not those of the command, so the last bits may
     differ.
@@ -80,13 +81,14 @@ def test_an_engine_gives_the_rows_and_vectors_of_the_command(
         pytest.skip(f"{engine} is not installed")
     if engine == "pyspark" and not shutil.which("java"):
         pytest.skip("Spark needs a Java runtime")
-    run(script, rows, tmp_path / "out", *parts, folder=folder)
+    run(script, rows, tmp_path / "out", *arguments, folder=folder)
 
     files = sorted(
         path for path in (tmp_path / "out").iterdir() if path.suffix in (".json", ".jsonl")
     )
-    encoded, expected = read(*files), read(folder / "expected.jsonl")
-    assert len(files) == (parts[1] if parts else 1)
+    encoded = read(*files)
+    expected = read(folder / "expected.jsonl")
+    assert len(files) == (arguments[1] if arguments else 1)
     np.testing.assert_allclose(vectors(encoded), vectors(expected), rtol=0, atol=1e-6)
     assert encoded == expected  # all other fields
 
@@ -99,17 +101,18 @@ def test_a_table_has_the_nearest_rows_of_search(program, folder, execute):
         line = f"{rows} | sentkit cat -o {table}.parquet -f"
         assert execute(["sh", "-ec", line], folder).returncode == 0
     script = [sys.executable, str(ROOT / "examples/vector_tables.py"), program]
-    done = execute([*script, "corpus.parquet", "queries.parquet", "3"], folder)
-    assert done.returncode == 0, done.stderr
+    completed = execute([*script, "corpus.parquet", "queries.parquet", "3"], folder)
+    assert completed.returncode == 0, completed.stderr
 
     flags = ["--queries", "queries.parquet", "--corpus", "corpus.parquet", "--top", "3"]
     expected = execute(["sentkit", "search", *flags], folder).stdout.splitlines()
-    for found, hits in zip(done.stdout.splitlines(), expected, strict=True):
-        theirs, ours = json.loads(found)["hits"], json.loads(hits)["hits"]
-        assert [hit["cosine"] for hit in theirs] == pytest.approx(
-            [h["similarity"] for h in ours], abs=1e-6
+    for line_of_table, line_of_search in zip(completed.stdout.splitlines(), expected, strict=True):
+        hits_of_table = json.loads(line_of_table)["hits"]
+        hits_of_search = json.loads(line_of_search)["hits"]
+        assert [hit["cosine"] for hit in hits_of_table] == pytest.approx(
+            [own_hit["similarity"] for own_hit in hits_of_search], abs=1e-6
         )
-        assert [hit["text"] for hit in theirs] == [hit["text"] for hit in ours]
+        assert [hit["text"] for hit in hits_of_table] == [hit["text"] for hit in hits_of_search]
 
 
 @pytest.mark.skipif(not shutil.which("jq"), reason="jq is not installed")
@@ -122,14 +125,14 @@ def test_jq_makes_requests_of_an_embedding_api_and_rows_of_its_answers(tmp_path,
     )
     assert execute(["sh", "-ec", requests], tmp_path).returncode == 0
 
-    asked = read(tmp_path / "requests.jsonl")
-    assert [each["body"]["input"] for each in asked] == ['a "cat"', "a dog"]
+    requests_read = read(tmp_path / "requests.jsonl")
+    assert [request["body"]["input"] for request in requests_read] == ['a "cat"', "a dog"]
     answer = [
         {
-            "custom_id": each["custom_id"],
+            "custom_id": request["custom_id"],
             "response": {"body": {"data": [{"embedding": [1.0, number]}]}},
         }
-        for number, each in enumerate(asked)
+        for number, request in enumerate(requests_read)
     ]
     (tmp_path / "answers.jsonl").write_text(in_jsonl(*answer))
     assert execute(["sh", "-ec", answers], tmp_path).returncode == 0
@@ -160,9 +163,9 @@ def test_several_processes_give_the_vector_folder_of_one(folder, tmp_path, execu
     second = execute(command, tmp_path, JOBS="2")
 
     assert (first.returncode, second.returncode) == (0, 0), second.stderr
-    again = {path.name for path in blocks if path.stat().st_mtime_ns != written[path.name]}
+    rewritten = {path.name for path in blocks if path.stat().st_mtime_ns != written[path.name]}
     assert len(blocks) > 3
-    assert again == {blocks[1].name}
+    assert rewritten == {blocks[1].name}
     line = f"sentkit encode rows.jsonl -o one/ {' '.join(flags)}"
     for step in (
         line,

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 
@@ -47,6 +48,7 @@ SENTEVAL = (
 TRACKS = ("sts17_track1_arar", "sts17_track3_eses", "sts17_track5_enen")
 CLUSTERS = ("agnews", "searchsnippets", "stackoverflow", "biomedical", "tweet")
 GOOGLE = ("googlenews_ts", "googlenews_s", "googlenews_t")
+COLUMNS = 60  # of a terminal
 FIGURES = {"sg-bert": 6, "consert": 7, "pairsupcon": 3, "defsent-plus": 8}
 GLUE = {"qnli": True, "sst2": False, "cola": False, "mrpc": True, "rte": True}  # of pairs
 
@@ -79,11 +81,11 @@ def furnished(tmp_path_factory):
     files |= {f"sts/{name}": PAIRS * 2 for name in (*STSB, "sickr.test", *SETS, *TRACKS)}
     files |= {f"clustering/{name}": two[:8] for name in (*CLUSTERS, *GOOGLE)}
     files |= {f"senteval/{name}": two for name in SENTEVAL}
-    files |= {f"senteval/mrpc.{part}": pairs for part in ("train", "test")}
+    files |= {f"senteval/mrpc.{split}": pairs for split in ("train", "test")}
     for task, paired in GLUE.items():
         files |= {
-            f"glue/{task}.{part}": (pairs if paired else two)[:12]
-            for part in ("train", "dev", "test")
+            f"glue/{task}.{split}": (pairs if paired else two)[:12]
+            for split in ("train", "dev", "test")
         }
     write_rows(folder / "data", files)
     make_bert(folder / "base", "BertForMaskedLM", num_hidden_layers=4)
@@ -97,11 +99,21 @@ def run(furnished, forked_program, tmp_path_factory, tmp_path):
     """
     environment = with_program(tmp_path_factory.mktemp("program"), forked_program)
 
-    def call(paper, *flags):
-        given = ("--base", "base", "--data", "data", "--out", tmp_path / "out", *flags)
-        command = ["python3", SCRIPT, paper, *given]
-        how = {"capture_output": True, "text": True, "check": False}
-        return subprocess.run(command, cwd=furnished, env=environment, **how)
+    def call(paper, *flags, terminal=None):
+        """The finished script; with a terminal, which is closed, it prints there."""
+        paths = ("--base", "base", "--data", "data", "--out", tmp_path / "out")
+        completed = subprocess.run(
+            ["python3", SCRIPT, paper, *paths, *flags],
+            cwd=furnished,
+            env=environment | {"COLUMNS": str(COLUMNS)} if terminal else environment,
+            stdout=terminal or subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        if terminal:
+            os.close(terminal)
+        return completed
 
     call.environment = environment
     return call
@@ -135,44 +147,53 @@ def rows_of(paper, base):
     base.
     """
     names = {base, "bert" if base == "bert-base" else base}
-    own = [row for row in published() if row["paper"] == paper]
-    tables = {row["table"] for row in own if row["base"] in names}
-    own = [row for row in own if row["table"] in tables and row["base"] in {*names, None}]
-    return {(row["table"], row["system"], row["readout"]) for row in own}
+    rows = [row for row in published() if row["paper"] == paper]
+    tables = {row["table"] for row in rows if row["base"] in names}
+    rows = [row for row in rows if row["table"] in tables and row["base"] in {*names, None}]
+    return {(row["table"], row["system"], row["readout"]) for row in rows}
 
 
 @pytest.mark.parametrize(("paper", "base"), EVERY)
 def test_every_published_row_is_made_or_impossible(runner, paper, base):
     """Nothing is trained without a row, and each system that is not made has a reason."""
-    own = runner(paper, base)
-    made = {
-        (row.table, row.name, row.readout or None) for rows in own.rows.values() for row in rows
+    plan = runner(paper, base)
+    planned = {
+        (row.table, row.name, row.readout or None) for rows in plan.rows.values() for row in rows
     }
     for table, system, readout in rows_of(paper, base):
-        known = made & {(table, system, readout), (table, system, None)}
-        assert known or system in own.paper.impossible or table in own.paper.notes, (
+        of_system = planned & {(table, system, readout), (table, system, None)}
+        assert of_system or system in plan.paper.impossible or table in plan.paper.notes, (
             table,
             system,
             readout,
         )
     assert all(
-        own.rows[each.name] or each.tables or any(each in own.before(other) for other in own.needed)
-        for each in own.needed
+        plan.rows[system_needed.name]
+        or system_needed.tables
+        or any(system_needed in plan.before(later_system) for later_system in plan.needed)
+        for system_needed in plan.needed
     )
-    assert all(own.paper.impossible.values())
+    assert all(plan.paper.impossible.values())
 
 
 @pytest.mark.parametrize(("paper", "count"), FIGURES.items())
 def test_every_figure_is_made_or_impossible(paper, count):
-    own = papers.PAPERS[paper]
-    parts = ", ".join(own.figures.values()).split(", ")
-    ranges = [re.fullmatch(r"(\d)(?: to (\d))?", part) for part in parts]
-    made = {n for each in ranges if each for n in range(int(each[1]), int(each[2] or each[1]) + 1)}
+    paper_plan = papers.PAPERS[paper]
+    figure_ranges = ", ".join(paper_plan.figures.values()).split(", ")
+    ranges = [re.fullmatch(r"(\d)(?: to (\d))?", figure_range) for figure_range in figure_ranges]
+    planned = {
+        n
+        for range_match in ranges
+        if range_match
+        for n in range(int(range_match[1]), int(range_match[2] or range_match[1]) + 1)
+    }
     impossible = {
-        int(name.removeprefix("figure ")) for name in own.impossible if name.startswith("figure ")
+        int(name.removeprefix("figure "))
+        for name in paper_plan.impossible
+        if name.startswith("figure ")
     }
 
-    assert sorted([*made, *impossible]) == [*range(1, count + 1)]
+    assert sorted([*planned, *impossible]) == [*range(1, count + 1)]
 
 
 def test_every_base_of_a_published_row_has_a_recipe():
@@ -196,37 +217,39 @@ def test_the_recipe_follows_the_base(runner, base, first, last, entry, senteval,
     """Presets, readouts and entries of DefSent+; in table 7: the readout of SentEval."""
     plan = runner("defsent-plus", base)
     step1, step3 = (plan.systems[f"defsent-plus-{name}"] for name in ("1-a", "3-a"))
-    ours = "defsent-plus-3-a-ica" if "4" in ica else "defsent-plus-3-a"
+    system_name = "defsent-plus-3-a-ica" if "4" in ica else "defsent-plus-3-a"
 
     assert plan.words(step1.train)[2:] == ["--preset", base, "--set", f"readout={first}"]
     assert " ".join(plan.words(step3.train)[2:]) == f"--preset {base}-{last}"
     assert step1.entries.readout.format_map(plan.values) == entry
-    assert {row.readout for row in plan.rows[ours] if row.table == "4"} == {senteval}
+    assert {row.readout for row in plan.rows[system_name] if row.table == "4"} == {senteval}
     assert {row.table for row in plan.rows["defsent-plus-3-a-ica"]} == ica
     second = [plan.rows[f"{start}+defsent-plus-2"] for start in ("simcse-unsup", "sncse")]
     assert all(second) if base == "roberta-large" else not any(second)
-    others = {"bert": papers.BERT, "roberta": papers.ROBERTA}
-    assert plan.tokenizers() == others | {base.partition("-")[0]: "base"}
+    tokenizers = {"bert": papers.BERT, "roberta": papers.ROBERTA}
+    assert plan.tokenizers() == tokenizers | {base.partition("-")[0]: "base"}
 
 
 def test_pairsupcon_keeps_the_last_step_except_in_table_8():
     """The paper selects no model. The trainings of the script always have --dev."""
-    kind = METHODS["pairsupcon"].load()
+    method_class = METHODS["pairsupcon"].load()
     systems = [
-        each for each in papers.PAPERS["pairsupcon"].systems if each.train.startswith("pairsupcon")
+        candidate
+        for candidate in papers.PAPERS["pairsupcon"].systems
+        if candidate.train.startswith("pairsupcon")
     ]
-    kept = {}
+    final = {}
     for system in systems:
         _, _, *words = system.train.split()
         flags = dict(zip(words[::2], words[1::2], strict=True))
-        own = [flags["--set"]] if "--set" in flags else []
-        kept[system.name] = build(
-            kind.Settings, kind.presets, flags.get("--preset", "paper"), own
+        settings = [flags["--set"]] if "--set" in flags else []
+        final[system.name] = build(
+            method_class.Settings, method_class.presets, flags.get("--preset", "paper"), settings
         ).final
 
-    assert kept.pop("pairsupcon-stsb-dev") == "best"
-    assert len(kept) == 9
-    assert set(kept.values()) == {"last"}
+    assert final.pop("pairsupcon-stsb-dev") == "best"
+    assert len(final) == 9
+    assert set(final.values()) == {"last"}
 
 
 def test_rows_have_the_order_and_the_readouts_of_the_paper(runner, tmp_path):
@@ -234,20 +257,26 @@ def test_rows_have_the_order_and_the_readouts_of_the_paper(runner, tmp_path):
     batches = [row.name for _, row in runner("consert", "bert-base").rows_of("4")]
     base = runner("sg-bert", "bert-base")
     untuned = [
-        each for system, row in base.rows_of("1")[:4] for each in base.arguments(system, row)
+        argument
+        for system, row in base.rows_of("1")[:4]
+        for argument in base.arguments(system, row)
     ]
     plan = runner("defsent-plus", "bert-base", "--seeds", "0")
     run = tmp_path / "out/runs/defsent-plus-3-a-ica/seed-0"
     run.mkdir(parents=True)
     (run / "sentkit.json").write_text('{"readout": "prompt"}')
-    ours = plan.systems["defsent-plus-3-a-ica"]
-    places = [
-        [*plan.arguments(ours, row)] for row in plan.rows[ours.name] if row.table in ("2", "4")
+    system_with_ica = plan.systems["defsent-plus-3-a-ica"]
+    arguments = [
+        [*plan.arguments(system_with_ica, row)]
+        for row in plan.rows[system_with_ica.name]
+        if row.table in ("2", "4")
     ]
 
     assert batches == [f"consert-batch{size}" for size in (16, 48, 96, 192, 288)]
-    assert untuned == [f"no-tuning=base#{each}" for each in ("cls", "mean", "L0+L1+L2+L3+L4:wk")]
-    assert [each.removeprefix(f"{ours.name}=") for [each] in places[:2]] == [
+    assert untuned == [
+        f"no-tuning=base#{argument}" for argument in ("cls", "mean", "L0+L1+L2+L3+L4:wk")
+    ]
+    assert [argument.removeprefix(f"{system_with_ica.name}=") for [argument] in arguments[:2]] == [
         str(run),
         f"{run}#mean",
     ]
@@ -262,7 +291,7 @@ def test_rows_have_the_seeds_and_the_best_on_dev(runner, tmp_path):
         (folder / "sentkit.json").write_text(json.dumps({"dev": dev, "readout": "cls"}))
     system = plan.systems["simcse-unsup"]
     rows = {
-        row.name: [each.partition("=")[2] for each in plan.arguments(system, row)]
+        row.name: [argument.partition("=")[2] for argument in plan.arguments(system, row)]
         for row in plan.rows["simcse-unsup"]
         if row.table == "3"
     }
@@ -311,62 +340,51 @@ def test_wrong_use_is_refused(run, furnished, tmp_path, flags, code, problem):
     data = tmp_path / "data"
     shutil.copytree(furnished / "data", data)
     (data / "nli/triplets.jsonl").unlink()
-    done = run("pairsupcon", "--data", data, *flags)
+    completed = run("pairsupcon", "--data", data, *flags)
 
-    assert (done.returncode, done.stdout) == (code, "")
-    assert problem in done.stderr
-    assert "Traceback" not in done.stderr
+    assert (completed.returncode, completed.stdout) == (code, "")
+    assert problem in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 def test_one_table_needs_only_its_runs(run, runner, tmp_path):
     """Other tables, figures and their systems are not made, and a call for all tables evaluates
     again.
     """
-    flags = ("--preset", "bert-base", "--quick", "--figures", "jsonl")
-    listed = run("consert", *flags, "--table", "1", "--list")
-    done = run("consert", *flags, "--table", "1", "--given", "sbert-nli=base")
+    quick = partial(run, "consert", "--preset", "bert-base", "--quick", "--figures", "jsonl")
+    listed = quick("--table", "1", "--list")
+    master, terminal = pty.openpty()
+    completed = quick("--table", "1", "--given", "sbert-nli=base", terminal=terminal)
     plan = runner("consert", "bert-base", "--table", "3")
 
     assert listed.stdout.splitlines() == ["--only no-tuning", "--only sbert-nli --seed 1"]
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     assert {path.name for path in (tmp_path / "out/tables").iterdir()} == {
         "table-1.jsonl",
         "table-1.txt",
     }
+    check_terminal(master, tmp_path / "out/tables/table-1.txt")
     assert not (tmp_path / "out/figures").exists()
-    assert run("consert", *flags, "--table", "1", "--list").stdout == "--only sbert-nli --seed 1\n"
-    assert run("consert", *flags, "--list").stdout.startswith("--only no-tuning\n")
+    assert quick("--table", "1", "--list").stdout == "--only sbert-nli --seed 1\n"
+    assert quick("--list").stdout.startswith("--only no-tuning\n")
     assert {row.table for rows in plan.rows.values() for row in rows} == {"3"}
 
 
-@pytest.mark.parametrize(
-    ("paper", "number", "flags"),
-    [("consert", "1", ("--given", "sbert-nli=base")), ("pairsupcon", "2", ())],
-)
-def test_a_table_fits_the_terminal(run, furnished, tmp_path, paper, number, flags):
-    """The file has all columns in a line. The terminal has them in parts, one below the other."""
-    paths = ("--base", "base", "--data", "data", "--out", tmp_path / "out")
-    command = [
-        "python3",
-        SCRIPT,
-        paper,
-        *paths,
-        "--preset",
-        "bert-base",
-        "--quick",
-        *flags,
-        "--table",
-        number,
-    ]
+def test_a_table_of_one_suite_fits_the_terminal(run, tmp_path):
     master, terminal = pty.openpty()
-    environment = run.environment | {"COLUMNS": "60"}
-    done = subprocess.run(command, cwd=furnished, env=environment, stdout=terminal, check=False)
-    os.close(terminal)
-    lines = printed_on(master).splitlines()
-    text = (tmp_path / f"out/tables/table-{number}.txt").read_text()
+    flags = ["--preset", "bert-base", "--quick", "--table", "2"]
+    completed = run("pairsupcon", *flags, terminal=terminal)
 
-    assert done.returncode == 0
-    assert max(map(len, text.splitlines())) > 60 >= max(map(len, lines))
+    assert completed.returncode == 0, completed.stderr
+    check_terminal(master, tmp_path / "out/tables/table-2.txt")
+
+
+def check_terminal(master, path):
+    """The file has all columns in a line. The terminal has them in parts, one below the other."""
+    lines = printed_on(master).splitlines()
+    text = path.read_text()
+
+    assert max(map(len, text.splitlines())) > COLUMNS >= max(map(len, lines))
     assert {*" ".join(lines).split()} == {*text.split()}
 
 
@@ -380,16 +398,16 @@ def printed_on(terminal):
 
 
 def test_a_list_may_be_read_in_part(execute, furnished, tmp_path):
-    given = f"--base base --preset bert-base --data data --out {tmp_path}/out --list"
-    done = execute(["sh", "-c", f"python3 {SCRIPT} pairsupcon {given} | true"], furnished)
+    arguments = f"--base base --preset bert-base --data data --out {tmp_path}/out --list"
+    completed = execute(["sh", "-c", f"python3 {SCRIPT} pairsupcon {arguments} | true"], furnished)
 
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (completed.returncode, completed.stderr) == (0, "")
 
 
 def not_made(out, paper, base):
     """The published rows that have no own row, and the tables and figures that are not there."""
     plan = papers.PAPERS[paper]
-    found = {
+    rows_made = {
         (path.stem.removeprefix("table-"), json.loads(line)["row"].partition("#")[0])
         for path in out.glob("tables/table-*.jsonl")
         for line in path.open()
@@ -400,15 +418,19 @@ def not_made(out, paper, base):
     }
     for table in plan.notes.keys() & texts.keys():
         lines = [line.split() for line in texts[table].read_text().splitlines()]
-        found |= {(table, line[1]) for line in lines if line[:1] == ["here"]}
+        rows_made |= {(table, line[1]) for line in lines if line[:1] == ["here"]}
     rows = {
         (table, system)
         for table, system, _ in rows_of(paper, base)
         if system not in plan.impossible
     }
-    rows |= {(each.added, each.name) for each in plan.systems if each.added}
+    rows |= {
+        (added_system.added, added_system.name)
+        for added_system in plan.systems
+        if added_system.added
+    }
     pictures = {name for name in plan.figures if not list(out.glob(f"figures/{name}.*"))}
-    return rows - found, plan.notes.keys() - texts.keys(), pictures
+    return rows - rows_made, plan.notes.keys() - texts.keys(), pictures
 
 
 SETTINGS = "--threads 1 --set warmup=0 --set max_length=64 --epochs 1"
@@ -429,16 +451,16 @@ def test_a_quick_run_makes_tables_and_figures(run, furnished, tmp_path, execute)
     path = f"{tmp_path}:{run.environment['PATH']}"
     command = [*script, "pairsupcon", *paths, *FAST, "--quick"]
     alone = execute(command, ROOT, SLURM_ARRAY_TASK_ID="2", PATH=path)
-    again = run("pairsupcon", *FAST, "--quick", "--list")
+    listed_again = run("pairsupcon", *FAST, "--quick", "--list")
     before = (tmp_path / "out/runs/sbert/seed-0/model.safetensors").stat().st_mtime_ns
-    done = run("pairsupcon", *FAST, "--quick")
+    completed = run("pairsupcon", *FAST, "--quick")
     rows, notes, pictures = not_made(tmp_path / "out", "pairsupcon", "bert-base")
 
     assert (alone.returncode, alone.stdout) == (0, ""), alone.stderr
     assert "papers.py: the recipe of bert-base: " in alone.stderr
     assert listed.stdout.splitlines()[:2] == ["--only no-tuning", "--only sbert --seed 0"]
-    assert again.stdout == listed.stdout.replace("--only sbert --seed 0\n", "")
-    assert done.returncode == 0, done.stderr
+    assert listed_again.stdout == listed.stdout.replace("--only sbert --seed 0\n", "")
+    assert completed.returncode == 0, completed.stderr
     assert (tmp_path / "out/runs/sbert/seed-0/model.safetensors").stat().st_mtime_ns == before
     assert run("pairsupcon", *FAST, "--quick", "--list").stdout == ""
     assert {table for table, _ in rows} == {"4", "5", "6", "7"}  # SentEval is not a part of --quick
@@ -448,13 +470,12 @@ def test_a_quick_run_makes_tables_and_figures(run, furnished, tmp_path, execute)
         "pairsupcon-no-hard-neg",
     }
     assert (notes, pictures) == (set(), set())
-    assert "not made: table 7: " in done.stderr
+    assert "not made: table 7: " in completed.stderr
     sizes = [
         line.split() for line in (tmp_path / "out/tables/table-2.txt").read_text().splitlines()
     ]
-    assert (
-        " ".join(sizes[2][:5]) == "agnews 8 8,000 2 4"
-    )  # rows and classes beside the published numbers
+    # Rows and classes beside the published numbers.
+    assert " ".join(sizes[2][:5]) == "agnews 8 8,000 2 4"
 
 
 GIVEN = {
@@ -469,12 +490,14 @@ GIVEN = {
 @pytest.mark.parametrize("paper", papers.PAPERS)
 def test_every_row_and_figure_of_a_paper_is_made(run, paper, tmp_path):
     """Without --quick, on complete suites of a few rows: nine English files have 32 texts each."""
-    done = run(paper, *FAST, "--seeds", "1", *GIVEN[paper])
+    completed = run(paper, *FAST, "--seeds", "1", *GIVEN[paper])
 
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     assert not_made(tmp_path / "out", paper, "bert-base") == (set(), set(), set())
-    few = [f"not made: texts{count} (texts): {count} texts; sts has 288" for count in (1000, 10000)]
-    assert re.findall("not made: .*", done.stderr) == (few if paper == "consert" else [])
+    notes = [
+        f"not made: texts{count} (texts): {count} texts; sts has 288" for count in (1000, 10000)
+    ]
+    assert re.findall("not made: .*", completed.stderr) == (notes if paper == "consert" else [])
 
 
 @pytest.mark.slow
@@ -487,15 +510,15 @@ def test_a_stopped_run_is_finished_by_the_next_call(furnished, tmp_path):
     with subprocess.Popen(
         words, cwd=furnished, env=environment, preexec_fn=heed_signals
     ) as process:
-        part = tmp_path / "out/runs/pairsupcon/seed-0.part"
-        while not list(part.glob("state*")):
+        partial_folder = tmp_path / "out/runs/pairsupcon/seed-0.part"
+        while not list(partial_folder.glob("state*")):
             assert process.poll() is None
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
         assert process.wait() == 75
-    done = subprocess.run(words, cwd=furnished, env=environment, check=False)
+    completed = subprocess.run(words, cwd=furnished, env=environment, check=False)
 
-    assert done.returncode == 0
+    assert completed.returncode == 0
     assert (
         json.loads((tmp_path / "out/runs/pairsupcon/seed-0/sentkit.json").read_text())["step"]
         == 400

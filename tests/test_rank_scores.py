@@ -16,7 +16,9 @@ def cosine(a, b):
 
 @pytest.mark.parametrize("weight", [0.1, 0.25, 1.0])
 def test_correlations_are_those_of_loops(tmp_path, execute, weight):
-    left, right, corpus = (normal_rows(count, 6, seed) for seed, count in enumerate((80, 80, 30)))
+    rows_a, rows_b, corpus = (
+        normal_rows(count, 6, seed) for seed, count in enumerate((80, 80, 30))
+    )
     gold = [n % 7 for n in range(80)]
     pairs = [
         {
@@ -25,28 +27,33 @@ def test_correlations_are_those_of_loops(tmp_path, execute, weight):
             "_emb": "m:100000000000",
             "score": score,
         }
-        for a, b, score in zip(left, right, gold, strict=True)
+        for a, b, score in zip(rows_a, rows_b, gold, strict=True)
     ]
     (tmp_path / "pairs.jsonl").write_text(in_jsonl(*pairs))
     rows = [{"embedding": row.tolist(), "_emb": "m:100000000000"} for row in corpus]
     (tmp_path / "corpus.jsonl").write_text(in_jsonl(*rows))
     script = ROOT / "examples/rank_scores.py"
     line = "for n in pairs corpus; do sentkit cat $n.jsonl -o $n.safetensors; done; "
-    done = execute(
+    completed = execute(
         ["sh", "-ec", line + f"python3 {script} pairs.safetensors corpus.safetensors {weight}"],
         tmp_path,
     )
-    found = json.loads(done.stdout)
-    plain = [cosine(a, b) for a, b in zip(left, right, strict=True)]
+    measured = json.loads(completed.stdout)
+    plain = [cosine(a, b) for a, b in zip(rows_a, rows_b, strict=True)]
     ranks = [
         spearmanr([cosine(a, row) for row in corpus], [cosine(b, row) for row in corpus]).statistic
-        for a, b in zip(left, right, strict=True)
+        for a, b in zip(rows_a, rows_b, strict=True)
     ]
-    both = [(1 - weight) * one + weight * other for one, other in zip(plain, ranks, strict=True)]
+    combined = [
+        (1 - weight) * similarity + weight * rank_score
+        for similarity, rank_score in zip(plain, ranks, strict=True)
+    ]
 
-    assert found["pairs"] == 80
-    assert found["cosine"] == pytest.approx(100 * spearmanr(plain, gold).statistic, abs=1e-3)
-    assert found["with_ranks"] == pytest.approx(100 * spearmanr(both, gold).statistic, abs=1e-2)
+    assert measured["pairs"] == 80
+    assert measured["cosine"] == pytest.approx(100 * spearmanr(plain, gold).statistic, abs=1e-3)
+    assert measured["with_ranks"] == pytest.approx(
+        100 * spearmanr(combined, gold).statistic, abs=1e-2
+    )
 
 
 def test_another_space_is_refused(tmp_path, execute):
@@ -55,7 +62,9 @@ def test_another_space_is_refused(tmp_path, execute):
         (tmp_path / f"{name}.jsonl").write_text(in_jsonl(row))
     line = "for n in a b; do sentkit cat $n.jsonl -o $n.safetensors; done; "
     script = ROOT / "examples/rank_scores.py"
-    done = execute(["sh", "-ec", line + f"python3 {script} a.safetensors b.safetensors"], tmp_path)
+    completed = execute(
+        ["sh", "-ec", line + f"python3 {script} a.safetensors b.safetensors"], tmp_path
+    )
 
-    assert done.returncode == 1
-    assert "of different spaces" in done.stderr
+    assert completed.returncode == 1
+    assert "of different spaces" in completed.stderr

@@ -45,19 +45,19 @@ def modules_after(tmp_path, monkeypatch):
     def run(*commands, stdin="", expected=0):
         (tmp_path / "stdin").write_text(stdin)
         split = [[str(word) for word in command] for command in commands]
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-c", PROGRAM, json.dumps(split)],
             capture_output=True,
             text=True,
             check=True,
         )
-        reports = [json.loads(line) for line in done.stdout.splitlines()]
+        reports = [json.loads(line) for line in completed.stdout.splitlines()]
         names = ["typer", *map(" ".join, split)]
         assert {
             name: code
             for name, (code, _) in zip(names, reports, strict=True)
             if code not in (0, expected)
-        } == {}, done.stderr
+        } == {}, completed.stderr
         return {name: set(modules) for name, (_, modules) in zip(names, reports, strict=True)}
 
     return run
@@ -67,8 +67,8 @@ def test_help_imports_nothing_heavier_than_typer(modules_after):
     """No numpy, orjson, rich or torch; only typer, its own imports and the standard library."""
     commands = [["--help"], ["--version"], *([*name.split(), "--help"] for name in every_command())]
     modules = modules_after(*commands)
-    known = modules["typer"] | sys.stdlib_module_names | {"sentkit"}
-    foreign = {name: {m for m in used - known if m[0] != "_"} for name, used in modules.items()}
+    allowed = modules["typer"] | sys.stdlib_module_names | {"sentkit"}
+    foreign = {name: {m for m in used - allowed if m[0] != "_"} for name, used in modules.items()}
 
     assert {name: used for name, used in foreign.items() if used} == {}
 
@@ -128,12 +128,16 @@ def test_commands_without_a_transformer_import_no_torch(modules_after, model2vec
     """
     (tmp_path / "words.txt").write_text("a 1 0\ncat 0 1\n")
     folder = model2vec()
-    plain = [["augment", "--op", "delete"]]
+    without_tokenizer = [["augment", "--op", "delete"]]
     for model in ("words.txt", "words:binary"):
-        plain += [["encode", "-m", model], ["encode", "-n", "-m", model], ["inspect", model]]
+        without_tokenizer += [
+            ["encode", "-m", model],
+            ["encode", "-n", "-m", model],
+            ["inspect", model],
+        ]
     with_tokenizer = [["encode", "-m", folder], ["encode", "-n", "-m", folder], ["inspect", folder]]
     with_tokenizer += [["inspect", "nano"]]
-    modules = modules_after(*plain, *with_tokenizer, stdin="a cat\n")
+    modules = modules_after(*without_tokenizer, *with_tokenizer, stdin="a cat\n")
     tokenizers = {" ".join(map(str, command)) for command in with_tokenizer}
 
     assert {name: used & HEAVY for name, used in modules.items() if used & HEAVY} == {}
@@ -171,7 +175,7 @@ def test_encode_and_train_import_neither_the_compiler_of_torch_nor_transformers(
     (tmp_path / "texts.txt").write_text("a cat\na dog\nrain\nthe sea\n")
     encode = "encode texts.txt --precision bf16 -o vectors.safetensors -q"
     train = "train simcse texts.txt --batch 2 -q -o out --set precision=bf16"
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", IMPORTS, encode, train],
         capture_output=True,
         text=True,
@@ -179,6 +183,7 @@ def test_encode_and_train_import_neither_the_compiler_of_torch_nor_transformers(
         cwd=tmp_path,
     )
 
-    assert (done.stdout.splitlines()[:1], done.stdout.splitlines()[-1]) == ([""], "[0, 0]"), (
-        done.stderr
-    )
+    assert (completed.stdout.splitlines()[:1], completed.stdout.splitlines()[-1]) == (
+        [""],
+        "[0, 0]",
+    ), completed.stderr

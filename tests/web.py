@@ -31,7 +31,9 @@ class Web:
 
     def __init__(self, address):
         self.address = address
-        self.files, self.repositories, self.branches = {}, {}, {}
+        self.files = {}
+        self.repositories = {}
+        self.branches = {}
         self.references = {}  # the commits of other names than `main`
         self.broken = False  # whether only half of the bytes of a file arrive
         self.status = 200  # of all answers, if it is another one
@@ -47,10 +49,10 @@ class Web:
         self.branches[repository] = commit
 
     def content(self, path):
-        found = FILE.fullmatch(path)
-        if found is None:
+        match = FILE.fullmatch(path)
+        if match is None:
             return self.files.get(path)
-        repository, revision, name = found.groups()
+        repository, revision, name = match.groups()
         return self.tree(repository, revision).get(name)
 
     def tree(self, repository, revision):
@@ -59,10 +61,10 @@ class Web:
 
     def api(self, path):
         """The answer of the hub: a repository, or the files and folders in a folder."""
-        found = API.fullmatch(path)
-        if found is None or found[1] not in self.repositories:
+        match = API.fullmatch(path)
+        if match is None or match[1] not in self.repositories:
             return None
-        repository, revision, tree, folder = found.groups()
+        repository, revision, tree, folder = match.groups()
         if tree is None:
             revision = self.references.get(revision, revision)
             sha = self.branches[repository] if revision in (None, "main") else revision
@@ -87,7 +89,8 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
-        web, path = self.server.web, unquote(urlsplit(self.path).path)
+        web = self.server.web
+        path = unquote(urlsplit(self.path).path)
         web.asked[path] += 1
         web.authorizations.append(self.headers["Authorization"])
         record = web.api(path) if path.startswith("/api/") else None

@@ -21,7 +21,7 @@ def test_places_are_different_and_in_range(key, n, data):
 
     assert drawn == sorted(set(drawn))
     assert len(drawn) == k
-    assert all(0 <= place < n for place in drawn)
+    assert all(0 <= index < n for index in drawn)
     assert sorted(Draw(key).shuffled(n)) == list(range(n))
 
 
@@ -35,9 +35,10 @@ def test_places_are_different_and_in_range(key, n, data):
 )
 def test_all_choices_are_equally_likely(drawn, choices):
     """With 6000 keys, each count is within five standard deviations."""
-    found = Counter(tuple(drawn(Draw(b"%d" % key))) for key in range(6000))
+    draws = [Draw(b"%d" % key) for key in range(6000)]
+    counts = Counter(tuple(drawn(draw)) for draw in draws)
     choices = set(choices)
     share = 6000 / len(choices)
 
-    assert set(found) == choices
-    assert all(abs(count - share) < 5 * share**0.5 for count in found.values())
+    assert set(counts) == choices
+    assert all(abs(count - share) < 5 * share**0.5 for count in counts.values())

@@ -25,14 +25,15 @@ from sentkit.augment.operations import (
 from support import redone
 
 SYNONYMS = {"big": ("large",), "dog": ("domestic dog", "hound"), "don't": ("never",)}
-ALL, HALF = parse_share("1"), parse_share("0.5")
+ALL = parse_share("1")
+HALF = parse_share("0.5")
 SHARES = ("0", "0.05", "0.29", "0.32", "0.7", "1")
 SPANS = ("5x0.05", "2x0.5", "1x1", "5x0", "3x0.3")
 
 
 def words(n):
     """All are different, so that each can be followed."""
-    return [f"w{place}" for place in range(n)]
+    return [f"w{index}" for index in range(n)]
 
 
 def draw(key=0):
@@ -46,15 +47,16 @@ def test_a_share_of_words_is_exact():
     """
     lengths = (*range(23), 50, 99, 100, 101, 1000)
     for text in (*(f"{n / 1000:.3f}" for n in range(1001)), ".7", "0.3", "1", "1.", "0"):
-        share, number = parse_share(text), Decimal(text)
+        share = parse_share(text)
+        number = Decimal(text)
         floors = [int((number * n).to_integral_value(ROUND_FLOOR)) for n in lengths]
-        least = [1 if number and n >= 2 else 0 for n in lengths]
+        minima = [1 if number and n >= 2 else 0 for n in lengths]
 
-        assert [share.of(n) for n in lengths] == [*map(max, floors, least)], text
+        assert [share.of(n) for n in lengths] == [*map(max, floors, minima)], text
 
 
 @pytest.mark.parametrize(
-    ("spans", "n", "room", "each", "expected"),
+    ("spans", "n", "room", "spans_together", "expected"),
     [
         ("5x0.05", 100, 99, 1, (5, 5)),  # five spans of 5 %
         ("5x0.05", 19, 18, 1, (5, 1)),  # 0.95 words become one
@@ -63,20 +65,15 @@ def test_a_share_of_words_is_exact():
         ("5x0.05", 100, 100, 2, (5, 5)),  # five pairs
         ("5x0.05", 9, 9, 2, (4, 1)),  # eight words in four pairs
         ("5x0.05", 1, 1, 2, (0, 0)),
-        (
-            "1x0.5",
-            7,
-            7,
-            2,
-            (1, 3),
-        ),  # half of seven words is three, and a pair of such spans has six
+        # Half of seven words is three, and a pair of such spans has six.
+        ("1x0.5", 7, 7, 2, (1, 3)),
         ("3x1", 7, 6, 1, (1, 6)),
         ("5x0", 10, 9, 1, (0, 0)),
     ],
 )
-def test_spans_that_do_not_fit_are_omitted_or_shortened(spans, n, room, each, expected):
+def test_spans_that_do_not_fit_are_omitted_or_shortened(spans, n, room, spans_together, expected):
     """The number of spans or pairs and their length, worked by hand."""
-    assert parse_spans(spans).fit(n, room, spans_together=each) == expected
+    assert parse_spans(spans).fit(n, room, spans_together=spans_together) == expected
 
 
 CHANGES = {  # the number of places that an operation draws in n words, and the length of a span
@@ -91,15 +88,16 @@ CHANGES = {  # the number of places that an operation draws in n words, and the 
 @pytest.mark.parametrize("mark", [None, "#"])
 @pytest.mark.parametrize(
     ("operation", "written"),
-    [(each, value) for each, (values, _) in CHANGES.items() for value in values],
+    [(change, value) for change, (values, _) in CHANGES.items() for value in values],
 )
 def test_the_places_that_change(operation, written, mark):
     """As many as fit, disjoint and in order. The result is that of plain loops over the record."""
     parse = parse_share if operation in (delete, repeat, swap) else parse_spans
-    value, count = None if written is None else parse(written), CHANGES[operation][1]
+    value = None if written is None else parse(written)
+    count = CHANGES[operation][1]
     marks = {"mark": mark} if operation in (delete, span_delete) else {}
     for n in range(60):
-        made, note = operation(words(n), draw(n), value, **marks)
+        changed, note = operation(words(n), draw(n), value, **marks)
         shown = {
             "op": operation.__name__.replace("_", "-"),
             **note,
@@ -107,9 +105,9 @@ def test_the_places_that_change(operation, written, mark):
         }
         number, length = count(value, n)
         starts = [*chain.from_iterable(note["at"])] if operation is reorder else note["at"]
-        covered = {start + place for start in starts for place in range(length)}
+        covered = {start + offset for start in starts for offset in range(length)}
 
-        assert " ".join(made) == redone(" ".join(words(n)), shown)
+        assert " ".join(changed) == redone(" ".join(words(n)), shown)
         assert (len(note["at"]), note.get("length", length)) == (number, length)
         assert len(covered) == len(starts) * length
         assert starts == sorted(starts) or operation is reorder
@@ -125,9 +123,15 @@ def test_case_and_punctuation():
         "... !",
         "",
     ]
-    found = [" ".join(no_punctuation(text.split(), draw())[0]) for text in texts]
+    unpunctuated = [" ".join(no_punctuation(text.split(), draw())[0]) for text in texts]
 
-    assert found == ["Well he said don't", "A 3.5 % rise big", "Straße 50% a-b $5", "... !", ""]
+    assert unpunctuated == [
+        "Well he said don't",
+        "A 3.5 % rise big",
+        "Straße 50% a-b $5",
+        "... !",
+        "",
+    ]
     assert lower(["A", "ÉTÉ", "x"], draw())[0] == ["a", "été", "x"]
 
 
@@ -140,9 +144,9 @@ def test_a_synonym_keeps_punctuation_and_capital():
 
 def test_a_synonym_may_have_two_words():
     """Each synonym is drawn by some key, and later operations receive its words."""
-    found = {" ".join(synonym(["dog"] * 2, draw(key), HALF, SYNONYMS)[0]) for key in range(40)}
+    results = {" ".join(synonym(["dog"] * 2, draw(key), HALF, SYNONYMS)[0]) for key in range(40)}
 
-    assert found == {"domestic dog dog", "dog domestic dog", "hound dog", "dog hound"}
+    assert results == {"domestic dog dog", "dog domestic dog", "hound dog", "dog hound"}
 
 
 @pytest.mark.parametrize(("rate", "count"), [("0.3", 3), ("0.5", 4), ("0.1", 1), ("0", 0)])
@@ -243,10 +247,11 @@ def test_default_values_are_those_of_the_papers():
 
 def test_each_operation_receives_the_previous_result_and_draws_independently():
     """A mark is a word of the previous result."""
-    text, half = " ".join(words(10)), ("delete=0.5", "repeat=1", "delete=0.5")
+    text = " ".join(words(10))
+    half = ("delete=0.5", "repeat=1", "delete=0.5")
     chains = ((half, None), (("swap=0.3", "swap=0.3"), None), (half, "[DEL]"))
-    made = [Chain(parse_operations(written), 0, mark, {}).vary(text) for written, mark in chains]
-    (variant, notes), (_, (first, second)), (marked, _) = made
+    results = [Chain(parse_operations(written), 0, mark, {}).vary(text) for written, mark in chains]
+    (variant, notes), (_, (first, second)), (marked, _) = results
 
     assert len(variant.split()) == 5
     assert [len(note["at"]) for note in notes] == [5, 5, 5]

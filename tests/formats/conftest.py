@@ -21,8 +21,9 @@ def write(tmp_path):
 
 @pytest.fixture
 def rows_of(write):
-    def read(name, content, **how):
-        return list(Inputs([write(name, content)], **how).read(lambda row: row))
+    def read(name, content, **options):
+        inputs = Inputs([write(name, content)], **options)
+        return list(inputs.read(lambda row: row))
 
     return read
 
@@ -31,9 +32,9 @@ def rows_of(write):
 def problem_of(rows_of):
     """The error for a file of this name with these bytes, without the folder."""
 
-    def read(name, content, **how):
+    def read(name, content, **options):
         with pytest.raises(DataError) as caught:
-            rows_of(name, content, **how)
+            rows_of(name, content, **options)
         return str(caught.value).rpartition("/")[2]
 
     return read
@@ -66,10 +67,12 @@ def saved(base, tmp_path):
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Transformer
 
-    def save(build, **how):
-        length = how.pop("max_seq_length", 20)
-        transformer = Transformer(str(base), max_seq_length=length, **how.pop("transformer", {}))
-        model = SentenceTransformer(modules=[transformer, *build()], device="cpu", **how)
+    def save(build, **options):
+        length = options.pop("max_seq_length", 20)
+        transformer = Transformer(
+            str(base), max_seq_length=length, **options.pop("transformer", {})
+        )
+        model = SentenceTransformer(modules=[transformer, *build()], device="cpu", **options)
         model.save(str(tmp_path / "saved"), create_model_card=False)  # most of the time is the card
         return tmp_path / "saved"
 

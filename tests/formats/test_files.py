@@ -111,15 +111,15 @@ def test_the_share_counts_bytes(tmp_path, monkeypatch):
     monkeypatch.setattr("sentkit.formats.rows.lines.READ", 100)
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_bytes((b"y" * 99 + b"\n") * 100)
-    found = inputs(str(tmp_path / "a.txt"), str(tmp_path / "b.txt"))
-    rows = found.read(lambda row: row)
+    files = inputs(str(tmp_path / "a.txt"), str(tmp_path / "b.txt"))
+    rows = files.read(lambda row: row)
 
-    assert found.counter.share(0) == 0
+    assert files.counter.share(0) == 0
     assert take(rows, 150) == 150
-    assert found.counter.share(150) == pytest.approx(0.75)
-    assert found.counter.share(75) == pytest.approx(0.375)  # half of the rows read are not done
+    assert files.counter.share(150) == pytest.approx(0.75)
+    assert files.counter.share(75) == pytest.approx(0.375)  # half of the rows read are not done
     assert take(rows, 1000) == 50
-    assert found.counter.share(200) == 1
+    assert files.counter.share(200) == 1
 
 
 def test_the_share_counts_compressed_bytes(tmp_path):
@@ -129,14 +129,15 @@ def test_the_share_counts_compressed_bytes(tmp_path):
     random = np.random.default_rng(0)
     lines = ["".join(map(chr, random.integers(97, 123, 1000))) for _ in range(1000)]
     path = tmp_path / "a.txt.gz"
-    path.write_bytes(gzip.compress("\n".join(lines).encode()))
-    found = inputs(str(path))
-    rows = found.read(lambda row: row)
+    content = "\n".join(lines).encode()
+    path.write_bytes(gzip.compress(content))
+    files = inputs(str(path))
+    rows = files.read(lambda row: row)
     take(rows, 500)
 
-    assert found.counter.share(500) == pytest.approx(0.5, abs=0.15)
+    assert files.counter.share(500) == pytest.approx(0.5, abs=0.15)
     take(rows, 500)
-    assert found.counter.share(1000) <= 1
+    assert files.counter.share(1000) <= 1
 
 
 def test_the_share_counts_rows_of_a_vector_file(tmp_path, monkeypatch):
@@ -146,11 +147,11 @@ def test_the_share_counts_rows_of_a_vector_file(tmp_path, monkeypatch):
     with create_vector_file(path, {}, ("embedding",), width=2, force=False) as writer:
         for _ in range(20):
             writer.write([b"{}"], np.ones((1, 1, 2), np.float32))
-    found = inputs(path)
-    rows = (row for block in VectorReader(found).blocks() for row in block.rows)
+    files = inputs(path)
+    rows = (row for block in VectorReader(files).blocks() for row in block.rows)
     take(rows, 5)
 
-    assert found.counter.share(4) == pytest.approx(4 / 5 * 4 / 20, abs=0.01)
+    assert files.counter.share(4) == pytest.approx(4 / 5 * 4 / 20, abs=0.01)
 
 
 def test_a_pipe_has_no_share(tmp_path, monkeypatch):
@@ -160,7 +161,8 @@ def test_a_pipe_has_no_share(tmp_path, monkeypatch):
     reading, writing = os.pipe()
     os.write(writing, b"a cat\n")
     os.close(writing)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.FileIO(reading))))
+    stdin = io.BufferedReader(io.FileIO(reading))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stdin))
 
     assert inputs(str(tmp_path / "a.txt"), str(tmp_path / "pipe")).counter.share(1) is None
     assert ReadCounter([str(tmp_path / "absent")]).share(1) is None
@@ -171,10 +173,10 @@ def test_a_file_on_standard_input_has_a_share(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("a\nb\n")
     with (tmp_path / "a.txt").open() as file:
         monkeypatch.setattr(sys, "stdin", file)
-        found = inputs("-")
-        assert take(found.read(lambda row: row), 9) == 2
+        files = inputs("-")
+        assert take(files.read(lambda row: row), 9) == 2
 
-    assert found.counter.share(1) == 0.5
+    assert files.counter.share(1) == 0.5
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,14 @@ MEMBERS = ["dtype", "shape", "data_offsets", "__metadata__", "embeddings", "rows
 ANY = st.binary(max_size=200) | mutated(SAMPLES)
 
 
+def read_texts(path, format=None):
+    return list(Inputs([path], format).read(TextParser({})))
+
+
+def read_vectors(inputs):
+    return list(VectorReader(inputs).blocks())
+
+
 @some
 @given(content=ANY)
 @pytest.mark.parametrize("format", FORMATS)
@@ -69,10 +77,13 @@ def test_rows_of_every_format(write, format, content):
 
     Then the only error is that of a table's header, because each other fault concerns one row.
     """
-    path, rejects, rows, problem = write("a", content), Rejects(skip=True), [], ""
+    path = write("a", content)
+    rejects = Rejects(skip=True)
+    rows = []
+    problem = ""
 
-    survives(lambda: list(Inputs([path], format).read(TextParser({}))))
-    survives(lambda: list(VectorReader(Inputs([path], format)).blocks()))
+    survives(lambda: read_texts(path, format))
+    survives(lambda: read_vectors(Inputs([path], format)))
     try:
         rows = list(Inputs([path], format, rejects=rejects).read(lambda row: row))
     except DataError as error:
@@ -91,8 +102,8 @@ def test_rows_of_every_format(write, format, content):
 def test_files_of_every_suffix(write, name, content):
     path = write(name, content)
 
-    survives(lambda: list(Inputs([path]).read(TextParser({}))))
-    survives(lambda: list(VectorReader(open_inputs([path])).blocks()))
+    survives(lambda: read_texts(path))
+    survives(lambda: read_vectors(open_inputs([path])))
     survives(lambda: read_header(path))
     survives(lambda: stored_rows(path) + list(VectorFile(path).blocks()))
     survives(lambda: [read_array(path, name) for name in read_header(path).entries])
@@ -130,7 +141,8 @@ HEADERS = st.recursive(
 @some
 @given(header=HEADERS)
 def test_headers_of_any_json(write, header):
-    raw = json.dumps(header).replace("NaN", "null").replace("Infinity", "1e999").encode()
+    text = json.dumps(header).replace("NaN", "null").replace("Infinity", "1e999")
+    raw = text.encode()
     path = write("a.safetensors", len(raw).to_bytes(8, "little") + raw + bytes(16))
 
     survives(lambda: [read_array(path, name) for name in read_header(path).entries])
@@ -154,7 +166,8 @@ NOTE = {
 def test_notes_of_transforms_with_any_value(write, data):
     """Each command that reads a transform: applied, added up, and shown."""
     path = data.draw(st.sampled_from(places(NOTE)))
-    transform = write("w.safetensors", affine_file(replaced(NOTE, path, data.draw(ODD))))
+    note = replaced(NOTE, path, data.draw(ODD))
+    transform = write("w.safetensors", affine_file(note))
     other = write("v.safetensors", affine_file(NOTE))
 
     is_read_or_bad_data(lambda: read_transform(transform))

@@ -36,20 +36,22 @@ def encoder_of(folder, **wishes):
 
 
 def vectors_of(folder, texts=TEXTS, **wishes):
-    found = found_in(folder, **wishes)
-    tokenizer = found.reading.tokenizer if hasattr(found, "reading") else found.tokenizer
-    (vectors,) = encode_texts(tokenizer(texts), found.encoder(), 4096)
+    model = found_in(folder, **wishes)
+    tokenizer = model.reading.tokenizer if hasattr(model, "reading") else model.tokenizer
+    (vectors,) = encode_texts(tokenizer(texts), model.encoder(), 4096)
     return vectors
 
 
-def theirs(folder, texts=TEXTS, **how):
+def library_vectors(folder, texts=TEXTS, **options):
     from sentence_transformers import SentenceTransformer
 
-    return SentenceTransformer(str(folder), device="cpu").encode(texts, **how)
+    return SentenceTransformer(str(folder), device="cpu").encode(texts, **options)
 
 
-def are_equal(folder, texts=TEXTS, **how):
-    return np.allclose(vectors_of(folder, texts, **how), theirs(folder, texts, **how), atol=1e-6)
+def are_equal(folder, texts=TEXTS, **options):
+    return np.allclose(
+        vectors_of(folder, texts, **options), library_vectors(folder, texts, **options), atol=1e-6
+    )
 
 
 def space_of(folder, **wishes):
@@ -72,7 +74,7 @@ def exported(folder, out, *flags):
 def static(base, tmp_path):
     """A folder with a StaticEmbedding and then these modules."""
 
-    def save(*behind, truncation=None, **how):
+    def save(*behind, truncation=None, **options):
         import torch
         from sentence_transformers import SentenceTransformer
         from tokenizers import Tokenizer
@@ -84,7 +86,7 @@ def static(base, tmp_path):
             tokenizer.get_vocab_size(), 6, generator=torch.Generator().manual_seed(0)
         )
         embedding = modules().StaticEmbedding(tokenizer, embedding_weights=table)
-        model = SentenceTransformer(modules=[embedding, *behind], device="cpu", **how)
+        model = SentenceTransformer(modules=[embedding, *behind], device="cpu", **options)
         model.save(str(tmp_path / "static"), create_model_card=False)
         return tmp_path / "static"
 
@@ -100,7 +102,7 @@ def test_a_static_embedding_gives_the_same_vectors(static):
 
     assert are_equal(folder, [*TEXTS, "", "zebra zebra"])
     assert np.abs(vectors_of(folder, ["zebra"])).max() > 0
-    expected = theirs(folder)
+    expected = library_vectors(folder)
     (folder / "0_StaticEmbedding").mkdir()
     for name in ("tokenizer.json", "model.safetensors"):
         (folder / name).rename(folder / "0_StaticEmbedding" / name)
@@ -121,10 +123,11 @@ def test_a_static_embedding_that_normalises_truncates_and_has_a_prompt(static):
 
 
 def test_a_static_embedding_with_a_dense_layer_is_refused(static):
-    with pytest.raises(
-        DataError, match='sentkit cannot run the module "1_Dense" after a StaticEmbedding'
-    ):
-        vectors_of(static(modules().Dense(6, 3)))
+    folder = static(modules().Dense(6, 3))
+
+    problem = 'sentkit cannot run the module "1_Dense" after a StaticEmbedding'
+    with pytest.raises(DataError, match=problem):
+        vectors_of(folder)
 
 
 def test_static_embedding_and_model2vec_have_different_spaces(static):
@@ -132,7 +135,8 @@ def test_static_embedding_and_model2vec_have_different_spaces(static):
     from safetensors.numpy import load_file, save_file
 
     folder = static()
-    space, table = space_of(folder), load_file(folder / "model.safetensors")["embedding.weight"]
+    space = space_of(folder)
+    table = load_file(folder / "model.safetensors")["embedding.weight"]
     write_json(folder / "config.json", {"model_type": "model2vec"})
     save_file({"embeddings": table}, folder / "model.safetensors")
 
@@ -199,12 +203,12 @@ def test_a_sparse_encoder_is_refused_by_name(base, tmp_path):
 
 
 def test_a_transformer_without_token_states_is_refused(pooled):
-    for own, problem in (
+    for config, problem in (
         ({"transformer_task": "fill-mask"}, 'a transformer for "fill-mask"'),
         ({"transformer_task": "sequence-classification"}, "a CrossEncoder"),
         ({"module_output_name": "scores"}, 'a transformer that gives "scores"'),
     ):
-        write_json(pooled / "sentence_bert_config.json", own)
+        write_json(pooled / "sentence_bert_config.json", config)
         assert refused(pooled) == f"{problem} is not supported"
 
 
@@ -245,7 +249,8 @@ def sentence_t5(base, tmp_path):
 def test_a_t5_encoder_gives_the_same_vectors_in_a_space_of_its_config(sentence_t5):
     """Each of these settings makes another space of the same tensors."""
     assert are_equal(sentence_t5)
-    space, config = space_of(sentence_t5), (sentence_t5 / "config.json").read_text()
+    space = space_of(sentence_t5)
+    config = (sentence_t5 / "config.json").read_text()
     for changed in (
         {"layer_norm_epsilon": 1e-3},
         {"relative_attention_max_distance": 8},
@@ -272,7 +277,8 @@ def test_several_poolings_are_joined(saved, tmp_path, modes, include):
         return [modules().Pooling(8, modes, include_prompt=include), modules().Normalize()]
 
     folder = saved(build, prompts={"q": "the cat "}, default_prompt_name="q")
-    out, expected = exported(folder, tmp_path / "out"), theirs(folder)
+    out = exported(folder, tmp_path / "out")
+    expected = library_vectors(folder)
 
     assert vectors_of(folder).shape == expected.shape == (4, 8 * len(modes))
     assert np.allclose(vectors_of(folder), expected, atol=1e-6)
@@ -280,7 +286,7 @@ def test_several_poolings_are_joined(saved, tmp_path, modes, include):
     in_order = modes in (("cls", "mean"), ("max", "weightedmean"))
     assert (out / "modules.json").exists() == in_order
     if in_order:
-        assert np.allclose(theirs(out), expected, atol=1e-6)
+        assert np.allclose(library_vectors(out), expected, atol=1e-6)
     assert vectors_of(folder, dim=11).shape == (4, 11)
 
 
@@ -296,7 +302,7 @@ def test_the_old_schema_joins_poolings_in_its_order(pooled):
 
 
 def test_an_invalid_joined_readout_is_refused(pooled):
-    for how, problem in (
+    for options, problem in (
         (
             {"readout": "cls,concat:cls:mean"},
             "the readout concat:cls:mean cannot be combined with others",
@@ -308,7 +314,7 @@ def test_an_invalid_joined_readout_is_refused(pooled):
         ),
     ):
         with pytest.raises(UsageError, match=problem):
-            vectors_of(pooled, **how)
+            vectors_of(pooled, **options)
 
 
 @pytest.mark.parametrize("normalise", [True, False])
@@ -319,11 +325,12 @@ def test_a_declared_dim_gives_the_same_vectors(saved, tmp_path, normalise):
         return [modules().Pooling(8), *([modules().Normalize()] if normalise else [])]
 
     folder = saved(build, truncate_dim=5)
-    out, expected = exported(folder, tmp_path / "out"), theirs(folder)
+    out = exported(folder, tmp_path / "out")
+    expected = library_vectors(folder)
 
     assert vectors_of(folder).shape == expected.shape == (4, 5)
-    for found in (vectors_of(folder), vectors_of(out), theirs(out)):
-        assert np.allclose(found, expected, atol=1e-6)
+    for vectors in (vectors_of(folder), vectors_of(out), library_vectors(out)):
+        assert np.allclose(vectors, expected, atol=1e-6)
     assert vectors_of(folder, dim=6).shape == (4, 6)
     assert vectors_of(folder, readout="cls").shape == (4, 8)
     assert found_in(folder).summary()["dim"] == 5
@@ -356,8 +363,8 @@ def test_the_pooling_of_averaged_layers_gives_the_same_vectors(saved, layers, mo
     assert encoder_of(folder).specs[0].metadata["readout"] == name
 
 
-def with_dense(**how):
-    return lambda: [modules().Pooling(8), modules().Dense(8, 8, **how)]
+def with_dense(**settings):
+    return lambda: [modules().Pooling(8), modules().Dense(8, 8, **settings)]
 
 
 # In this case, sentence-transformers silently uses the last layer.
@@ -380,8 +387,8 @@ def averaged(start, mode="mean"):
         (averaged(2, "max"), True, f"2_Pooling: pooling max of averaged layers {NOT}"),
         (averaged(1), False, f"1_WeightedLayerPooling: {NO_STATES}"),
         *(
-            (with_dense(**how), False, f"2_Dense: module Dense with these settings {NOT}")
-            for how in (
+            (with_dense(**settings), False, f"2_Dense: module Dense with these settings {NOT}")
+            for settings in (
                 {"module_input_name": "tokens"},
                 {"module_output_name": "x"},
                 {"use_residual": True},
@@ -430,14 +437,16 @@ def test_steps_and_their_export_give_the_same_vectors(saved, tmp_path):
         norm = modules().LayerNorm(8)
         for parameter in norm.parameters():
             torch.nn.init.normal_(parameter)
-        pooling, dropout = modules().Pooling(8, "weightedmean"), modules().Dropout(0.5)
+        pooling = modules().Pooling(8, "weightedmean")
+        dropout = modules().Dropout(0.5)
         return [pooling, dropout, *layers, norm, modules().Normalize()]
 
     folder = saved(build)
-    out, expected = exported(folder, tmp_path / "out"), theirs(folder)
+    out = exported(folder, tmp_path / "out")
+    expected = library_vectors(folder)
 
-    for found in (vectors_of(folder), vectors_of(out), theirs(out)):
-        assert np.allclose(found, expected, atol=1e-6)
+    for vectors in (vectors_of(folder), vectors_of(out), library_vectors(out)):
+        assert np.allclose(vectors, expected, atol=1e-6)
     assert space_of(folder) == space_of(out)
 
 
@@ -447,10 +456,14 @@ def test_spaces_of_earlier_versions_are_unchanged():
 
     from sentkit.transforms.steps import Linear
 
-    weight, bias = np.eye(2, dtype=np.float32), np.ones(2, np.float32)
+    weight = np.eye(2, dtype=np.float32)
+    bias = np.ones(2, np.float32)
     for word, last in (("identity", "false"), ("tanh", "true"), ("gelu", '"gelu"')):
-        parts = f'["linear",2,2,"{weight.tobytes().hex()}","{bias.tobytes().hex()}",{last}]'
-        assert Linear(weight, bias, word).hash == blake2b(parts.encode(), digest_size=6).hexdigest()
+        definition = f'["linear",2,2,"{weight.tobytes().hex()}","{bias.tobytes().hex()}",{last}]'
+        assert (
+            Linear(weight, bias, word).hash
+            == blake2b(definition.encode(), digest_size=6).hexdigest()
+        )
 
 
 @pytest.mark.parametrize(
@@ -461,12 +474,12 @@ def test_each_pooling_gives_the_same_vectors_also_without_its_prompt(saved, tmp_
     assert are_equal(saved(lambda: [modules().Pooling(8, mode)]))
     folder = saved(lambda: [modules().Pooling(8, mode, include_prompt=False)], **PROMPTS)
 
-    for how in ({}, {"prompt": "the cat "}, {"prompt": ""}):
-        assert are_equal(folder, **how)
+    for prompt in ({}, {"prompt": "the cat "}, {"prompt": ""}):
+        assert are_equal(folder, **prompt)
     assert not np.allclose(vectors_of(folder), vectors_of(folder, prompt=""), atol=1e-3)
     out = exported(folder, tmp_path / "out")
-    for found in (vectors_of(out), theirs(out)):
-        assert np.allclose(found, vectors_of(folder), atol=1e-6)
+    for vectors in (vectors_of(out), library_vectors(out)):
+        assert np.allclose(vectors, vectors_of(folder), atol=1e-6)
 
 
 @pytest.mark.parametrize("include", [True, False])
@@ -477,14 +490,14 @@ def test_named_prompts_give_the_same_vectors(saved, tmp_path, include):
     folder = saved(lambda: [modules().Pooling(8, "mean", include_prompt=include)], **declared)
     out = exported(folder, tmp_path / "out", "--prompt-name", "query")
 
-    for place in (folder, out):
+    for checkpoint in (folder, out):
         for name in prompts:
-            assert are_equal(place, prompt_name=name)
+            assert are_equal(checkpoint, prompt_name=name)
     assert np.allclose(vectors_of(folder), vectors_of(folder, prompt_name="document"), atol=0)
     encoder = Encoder(str(folder), device="cpu", precision="fp32", prompt_name="query")
-    expected = theirs(folder, prompt_name="query")
-    for found in (encoder.encode(TEXTS), theirs(out), vectors_of(out)):
-        assert np.allclose(found, expected, atol=1e-6)
+    expected = library_vectors(folder, prompt_name="query")
+    for vectors in (encoder.encode(TEXTS), library_vectors(out), vectors_of(out)):
+        assert np.allclose(vectors, expected, atol=1e-6)
 
 
 def test_a_new_default_prompt_is_added_to_the_named_ones(saved, tmp_path):
@@ -497,7 +510,7 @@ def test_a_new_default_prompt_is_added_to_the_named_ones(saved, tmp_path):
         out = exported(folder, tmp_path / f"out-{default}", "--prompt", prompt)
         written = json.loads((out / "config_sentence_transformers.json").read_text())
         assert (written["default_prompt_name"], set(written["prompts"])) == (default, names)
-        assert np.allclose(theirs(out), theirs(folder, prompt=prompt), atol=1e-6)
+        assert np.allclose(library_vectors(out), library_vectors(folder, prompt=prompt), atol=1e-6)
 
 
 def test_training_refuses_a_prompt_that_the_readout_excludes(saved, tmp_path):
@@ -519,24 +532,27 @@ def test_training_refuses_a_prompt_that_the_readout_excludes(saved, tmp_path):
 # Convolutions over the tokens, as IS-BERT has: the readout `conv`
 
 
-def layers(mode="mean", **how):
-    convolution = modules().CNN(8, 4, **{"kernel_sizes": [1, 3, 5], **how})
+def layers(mode="mean", **settings):
+    convolution = modules().CNN(8, 4, **{"kernel_sizes": [1, 3, 5], **settings})
     return [convolution, modules().Pooling(convolution.get_embedding_dimension(), mode)]
 
 
 def test_a_convolution_gives_the_vectors_of_one_text_at_a_time(saved):
     folder = saved(layers)
-    encoder, found = encoder_of(folder), vectors_of(folder)
+    encoder = encoder_of(folder)
+    vectors = vectors_of(folder)
 
-    assert found.shape == (4, 12)
-    np.testing.assert_allclose(found, theirs(folder, batch_size=1), rtol=0, atol=1e-6)
+    assert vectors.shape == (4, 12)
+    np.testing.assert_allclose(vectors, library_vectors(folder, batch_size=1), rtol=0, atol=1e-6)
     assert (encoder.specs[0].metadata["readout"], encoder.width) == ("conv", 12)
 
 
 def test_a_dense_layer_after_a_convolution_takes_its_features(saved):
     folder = saved(lambda: [*layers(), modules().Dense(12, 5), modules().Normalize()])
 
-    np.testing.assert_allclose(vectors_of(folder), theirs(folder, batch_size=1), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(
+        vectors_of(folder), library_vectors(folder, batch_size=1), rtol=0, atol=1e-6
+    )
     assert np.array_equal(vectors_of(folder, dim=3).shape, (4, 3))
 
 
@@ -548,11 +564,11 @@ def test_other_readouts_do_not_use_the_convolution(saved, base):
         encoder_of(base, readout="conv")
     with pytest.raises(UsageError, match="the readout conv cannot be combined with others"):
         encoder_of(folder, readout="conv,mean")
-    before = [space_of(folder, **how) for how in ({}, {"readout": "mean"})]
+    before = [space_of(folder, **options) for options in ({}, {"readout": "mean"})]
     path = folder / "1_CNN/model.safetensors"
     tensors = safetensors.numpy.load_file(path)
     safetensors.numpy.save_file({**tensors, "convs.0.bias": tensors["convs.0.bias"] + 1}, path)
-    after = [space_of(folder, **how) for how in ({}, {"readout": "mean"})]
+    after = [space_of(folder, **options) for options in ({}, {"readout": "mean"})]
 
     assert before[0] != after[0]
     assert before[1] == after[1]

@@ -22,7 +22,8 @@ from sentkit.metrics.clusters import (
 
 def test_accuracy_is_that_of_the_best_of_all_matchings():
     random = np.random.default_rng(3)
-    classes, clusters = random.integers(4, size=30), random.integers(5, size=30)
+    classes = random.integers(4, size=30)
+    clusters = random.integers(5, size=30)
     best = max(
         sum(order[c] == t for t, c in zip(classes, clusters, strict=True)) / 30
         for order in permutations([0, 1, 2, 3, -1])
@@ -32,20 +33,20 @@ def test_accuracy_is_that_of_the_best_of_all_matchings():
 
 
 def test_agreement_is_the_mean_over_all_pairs():
-    found = [np.random.default_rng(s).integers(3, size=40) for s in range(3)]
+    clusterings = [np.random.default_rng(s).integers(3, size=40) for s in range(3)]
     pairs = [(0, 1), (0, 2), (1, 2)]
-    expected = sum(adjusted_rand_score(found[a], found[b]) for a, b in pairs) / 3
+    expected = sum(adjusted_rand_score(clusterings[a], clusterings[b]) for a, b in pairs) / 3
 
-    assert agreement(found) == pytest.approx(expected, abs=1e-12)
-    assert agreement(found[:1]) is None
+    assert agreement(clusterings) == pytest.approx(expected, abs=1e-12)
+    assert agreement(clusterings[:1]) is None
 
 
 def test_a_row_agrees_where_it_is_in_the_matched_cluster():
     """The first differs in names alone; the second moves the third row; the third puts it apart."""
     labels = np.array([0, 0, 0, 1, 1])
-    others = [np.array([7, 7, 7, 2, 2]), np.array([1, 1, 0, 0, 0]), np.array([0, 0, 9, 3, 3])]
+    other_labels = [np.array([7, 7, 7, 2, 2]), np.array([1, 1, 0, 0, 0]), np.array([0, 0, 9, 3, 3])]
 
-    assert agreeing(labels, others).tolist() == [1.0, 1.0, 1 / 3, 1.0, 1.0]
+    assert agreeing(labels, other_labels).tolist() == [1.0, 1.0, 1 / 3, 1.0, 1.0]
 
 
 @pytest.fixture
@@ -61,15 +62,15 @@ def test_a_row_far_away_leaves_the_others_their_distances(rows):
     assert silhouette(distances_among(rows), labels) == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize("most", [100, 300])
+@pytest.mark.parametrize("max_rows", [100, 300])
 @pytest.mark.parametrize("clusters", [2, 5, 40])
-def test_the_silhouette_is_that_of_scikit_learn(rows, clusters, most):
+def test_the_silhouette_is_that_of_scikit_learn(rows, clusters, max_rows):
     """Among forty clusters some have one row."""
-    sample = sample_for_silhouette(len(rows), np.random.default_rng(1), max_rows=most)
+    sample = sample_for_silhouette(len(rows), np.random.default_rng(1), max_rows=max_rows)
     labels = (clusters * np.random.default_rng(2).random(300) ** 3).astype(int)
     expected = silhouette_score(rows[sample].astype(np.float64), labels[sample])
 
-    assert len(np.unique(sample)) == most
+    assert len(np.unique(sample)) == max_rows
     mean = silhouette(distances_among(rows[sample]), labels[sample])
     assert mean == pytest.approx(expected, abs=1e-6)
 
@@ -93,14 +94,15 @@ WORDS = [
 
 
 def weight(word, cluster):
-    own, everywhere = Counter(WORDS[cluster]), Counter(WORDS[0] + WORDS[1])
+    counts = Counter(WORDS[cluster])
+    counts_of_all = Counter(WORDS[0] + WORDS[1])
     mean = sum(map(len, WORDS)) / 2
-    return math.sqrt(own[word] / len(WORDS[cluster])) * math.log(1 + mean / everywhere[word])
+    return math.sqrt(counts[word] / len(WORDS[cluster])) * math.log(1 + mean / counts_of_all[word])
 
 
 def distinguishes(word, cluster):
-    own, other = (WORDS[c].count(word) / len(WORDS[c]) for c in (cluster, 1 - cluster))
-    return own >= 2 * other and word not in ("the", "and")
+    share, share_of_other = (WORDS[c].count(word) / len(WORDS[c]) for c in (cluster, 1 - cluster))
+    return share >= 2 * share_of_other and word not in ("the", "and")
 
 
 def test_the_words_of_the_highest_weight_come_first():

@@ -51,16 +51,18 @@ def test_a_space_of_random_vectors_agrees_with_the_libraries():
     differ.
     """
     wide = np.sort(rows(1500, 12), axis=0).astype(np.float64)
-    vectors, exactly = wide.astype(np.float32), partial(pytest.approx, rel=1e-10)
-    found = record(vectors)
+    vectors = wide.astype(np.float32)
+    exactly = partial(pytest.approx, rel=1e-10)
+    result = record(vectors)
     values = np.sort(np.linalg.eigvalsh(np.cov(wide.T)))[::-1]
     shares = values / values.sum()
     uncentred = np.linalg.svd(wide, compute_uv=False) ** 2
     cosine, uniformity = directions_of(wide)
     correlations = np.abs(np.corrcoef(wide.T))[np.triu_indices(12, 1)]
-    skewness, kurtosis = np.abs(stats.skew(wide)), stats.kurtosis(wide)
+    skewness = np.abs(stats.skew(wide))
+    kurtosis = stats.kurtosis(wide)
 
-    assert found == {
+    assert result == {
         "vectors": 1500,
         "left_out": 0,
         "directions": 1500,
@@ -95,11 +97,14 @@ def test_a_space_of_random_vectors_agrees_with_the_libraries():
 def test_the_blocks_that_come_in_do_not_matter(cuts, size):
     """To the last bit: rows are regrouped first."""
     vectors = rows(100, 4)
-    vectors[10], vectors[20, 1:3], vectors[50] = np.nan, (-np.inf, np.inf), 0.0
+    vectors[10] = np.nan
+    vectors[20, 1:3] = (-np.inf, np.inf)
+    vectors[50] = 0.0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(geometry, "ROWS_PER_BLOCK", size)
         patch.setattr(geometry, "SAMPLE_VECTORS", 60)
-        cut, whole = record(*np.split(vectors, sorted(cuts))), record(vectors)
+        cut = record(*np.split(vectors, sorted(cuts)))
+        whole = record(vectors)
         finite = record(np.delete(vectors, [10, 20], axis=0))
 
     assert cut == whole == finite | {"left_out": 2}
@@ -109,16 +114,17 @@ def test_the_blocks_that_come_in_do_not_matter(cuts, size):
 def test_zeros_are_points_of_the_space_without_a_direction():
     """They count in the covariance, and not on the unit sphere; the shortest other vector does."""
     vectors = rows(30, 3)
-    found, without = record(np.vstack([vectors, np.zeros((2, 3), np.float32)])), record(vectors)
+    with_zeros = record(np.vstack([vectors, np.zeros((2, 3), np.float32)]))
+    without = record(vectors)
 
-    assert (found["vectors"], found["directions"]) == (32, 30)
-    assert found["mean_cosine"] == pytest.approx(without["mean_cosine"])
-    assert found["uniformity"] == pytest.approx(without["uniformity"])
-    assert found["isoscore"] != without["isoscore"]
-    few = np.array([[0, 0], [3, 4], [0, 1e-45], [0, 0]], np.float32)
-    assert (record(few)["directions"], record(few)["mean_cosine"]) == (2, pytest.approx(0.8))
-    for each in (record(few[:1]), record(few[:2])):
-        assert (each["mean_cosine"], each["uniformity"]) == (None, None)
+    assert (with_zeros["vectors"], with_zeros["directions"]) == (32, 30)
+    assert with_zeros["mean_cosine"] == pytest.approx(without["mean_cosine"])
+    assert with_zeros["uniformity"] == pytest.approx(without["uniformity"])
+    assert with_zeros["isoscore"] != without["isoscore"]
+    short = np.array([[0, 0], [3, 4], [0, 1e-45], [0, 0]], np.float32)
+    assert (record(short)["directions"], record(short)["mean_cosine"]) == (2, pytest.approx(0.8))
+    for result in (record(short[:1]), record(short[:2])):
+        assert (result["mean_cosine"], result["uniformity"]) == (None, None)
 
 
 @pytest.mark.parametrize("value", [0.1, 1e4, -3.3e38, 1e-45])
@@ -126,32 +132,34 @@ def test_constant_axes_are_counted(value):
     """They do not affect the values of the other axes, in any number of rows and blocks."""
     vectors = rows(2100, 3)
     wider = np.insert(vectors, 1, np.float32(value), axis=1)
-    found, without = record(wider), record(vectors)
+    result = record(wider)
+    without = record(vectors)
 
-    assert found["constant_axes"] == 1
-    assert found["rank"] == 3
-    assert found["axis_correlation"] == pytest.approx(without["axis_correlation"])
+    assert result["constant_axes"] == 1
+    assert result["rank"] == 3
+    assert result["axis_correlation"] == pytest.approx(without["axis_correlation"])
     for name in ("skewness", "excess_kurtosis"):
         without[name]["axis"] = [0, 2, 3][without[name]["axis"]]
-        assert found[name] == pytest.approx(without[name])
+        assert result[name] == pytest.approx(without[name])
 
 
 def test_a_far_mean_costs_no_digits():
     """Rows shifted by 1e4, exactly: their shape is that of the rows before, to nine digits."""
     near = np.round(rows(3000, 6) * 64) / 64
-    found, expected = record(near + np.float32(1e4)), record(near)
+    result = record(near + np.float32(1e4))
+    expected = record(near)
 
     for name in ("isoscore", "effective_rank", "axis_correlation", "skewness", "excess_kurtosis"):
-        assert found[name] == pytest.approx(expected[name], rel=1e-9)
+        assert result[name] == pytest.approx(expected[name], rel=1e-9)
 
 
 @pytest.mark.parametrize("scale", [3e38, 1e-44])
 def test_the_largest_and_the_least_numbers_are_held(scale):
     """Of a coin with p = 3/4: (1 - 2p) / sqrt(pq) and (1 - 6pq) / pq."""
-    found = record((np.array([[-1.0], [1.0], [1.0], [1.0]]) * scale).astype(np.float32))
+    result = record((np.array([[-1.0], [1.0], [1.0], [1.0]]) * scale).astype(np.float32))
 
-    assert found["skewness"]["largest"] == pytest.approx(-0.5 / 0.1875**0.5)
-    assert found["excess_kurtosis"]["max"] == pytest.approx((1 - 6 * 0.1875) / 0.1875)
+    assert result["skewness"]["largest"] == pytest.approx(-0.5 / 0.1875**0.5)
+    assert result["excess_kurtosis"]["max"] == pytest.approx((1 - 6 * 0.1875) / 0.1875)
 
 
 @pytest.mark.parametrize("blocks", [(512, 2048), (8, 3), (3, 8), (1, 1)])
@@ -160,9 +168,9 @@ def test_all_pairs_are_taken_once(monkeypatch, blocks):
     monkeypatch.setattr(geometry, "BLOCK_COLUMNS", blocks[1])
     vectors = rows(31, 5)
     vectors[7] = vectors[20]
-    found = record(vectors)
+    result = record(vectors)
 
-    assert (found["mean_cosine"], found["uniformity"]) == pytest.approx(
+    assert (result["mean_cosine"], result["uniformity"]) == pytest.approx(
         directions_of(vectors), abs=1e-6
     )
 
@@ -181,11 +189,11 @@ def test_beyond_the_limit_uniformity_is_of_a_sample(monkeypatch):
     assert record(vectors) == sampled
 
 
-def undefined(found):
+def undefined(result):
     """The members that are null, and those of which all members are."""
     return {
         name
-        for name, value in found.items()
+        for name, value in result.items()
         if value is None or (isinstance(value, dict) and set(value.values()) == {None})
     } - {"uniformity_sample"}
 
@@ -195,13 +203,14 @@ SHAPES = {"skewness", "excess_kurtosis"}
 
 
 def test_of_nothing_nothing_is_defined():
-    for found in (record(), record(rows(3, 4) * np.float32("nan"))):
-        assert undefined(found) == {"mean_cosine", "uniformity"} | SPECTRAL | SHAPES
+    for result in (record(), record(rows(3, 4) * np.float32("nan"))):
+        assert undefined(result) == {"mean_cosine", "uniformity"} | SPECTRAL | SHAPES
 
 
 def test_one_vector_and_equal_vectors_have_no_spread():
     """Without centring, one direction has all the variance."""
-    one, equal = record(rows(1, 4)), record(np.tile(rows(1, 4), (5, 1)))
+    one = record(rows(1, 4))
+    equal = record(np.tile(rows(1, 4), (5, 1)))
     spread = (SPECTRAL - {"component_share"}) | SHAPES
     shares = {"first": None, "first_3": None, "first_10": None, "first_uncentred": 1}
 
@@ -220,10 +229,10 @@ def test_too_wide_vectors_are_refused(monkeypatch):
 
 
 def filled(*blocks, seed=0):
-    found = Directions(blocks[0].shape[1], seed)
+    directions = Directions(blocks[0].shape[1], seed)
     for block in blocks:
-        found.add(nonzero_directions(block))
-    return found
+        directions.add(nonzero_directions(block))
+    return directions
 
 
 def test_every_row_is_as_likely_in_the_sample(monkeypatch):
@@ -232,25 +241,25 @@ def test_every_row_is_as_likely_in_the_sample(monkeypatch):
     """
     monkeypatch.setattr(geometry, "SAMPLE_VECTORS", 3)
     vectors = np.column_stack([np.arange(12.0), np.ones(12)])
-    seen = np.zeros(12)
+    counts = np.zeros(12)
     for seed in range(2000):
         sample = filled(vectors[:5], vectors[5:], seed=seed).sample
         chosen = np.rint(sample[:, 0] / sample[:, 1]).astype(int)
         assert len(set(chosen)) == 3
-        seen[chosen] += 1
+        counts[chosen] += 1
 
-    assert np.abs(seen - 500).max() < 5 * math.sqrt(2000 * 0.25 * 0.75)
+    assert np.abs(counts - 500).max() < 5 * math.sqrt(2000 * 0.25 * 0.75)
 
 
 def test_a_mean_cosine_is_never_beyond_one():
     """Rounding makes the sum of equal vectors too long."""
-    found = [
-        filled(np.tile(rows(1, 300, seed=n), (n, 1)).astype(float)).mean_cosine()
-        for n in range(2, 40)
-    ]
+    mean_cosines = []
+    for n in range(2, 40):
+        equal_rows = np.tile(rows(1, 300, seed=n), (n, 1))
+        mean_cosines.append(filled(equal_rows.astype(float)).mean_cosine())
 
-    assert found == pytest.approx([1] * 38)
-    assert max(found) <= 1
+    assert mean_cosines == pytest.approx([1] * 38)
+    assert max(mean_cosines) <= 1
 
 
 def test_rank_and_shares_by_hand():

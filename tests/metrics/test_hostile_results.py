@@ -22,18 +22,18 @@ ODDER = ODD | st.sampled_from(
 VALUE = st.recursive(
     ODDER, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner)
 )
-JUDGED = [{"query-id": "q", "corpus-id": each, "score": 1} for each in (1, "b", 2)]
+JUDGED = [{"query-id": "q", "corpus-id": row_id, "score": 1} for row_id in (1, "b", 2)]
 NESTED = [
     {"id": "q", "hits": [{"id": 1, "row": 1, "similarity": 0.5}, {"id": "b", "similarity": 0.25}]}
 ]
-FLAT = [{"id_a": "q", "id_b": each, "rank": 1, "similarity": 0.5} for each in (1, "b")]
+FLAT = [{"id_a": "q", "id_b": row_id, "rank": 1, "similarity": 0.5} for row_id in (1, "b")]
 
 
-def part(number):
-    hits = [{"row": 10 * number + each, "similarity": 0.5, "text": "}]"} for each in range(2)]
+def numbered_hits(number):
+    hits = [{"row": 10 * number + row, "similarity": 0.5, "text": "}]"} for row in range(2)]
     record = {"number": number, "count": 2, "space": "0123456789ab", "corpus": "ba9876543210"}
     selection = {"metric": "cosine", "top": 3, "threshold": None, "similarities": [0.5, 0.5]}
-    return [{"id": each, "hits": hits, "part": record | selection} for each in range(2)]
+    return [{"id": query, "hits": hits, "part": record | selection} for query in range(2)]
 
 
 BLANKS = (" ,\t", " : ")
@@ -51,16 +51,17 @@ def damaged(draw, samples):
     """The lines of a valid file with other values, names, blanks and numbers of rows."""
     rows = draw(st.sampled_from(samples))
     for _ in range(draw(st.integers(0, 2))):
-        found = [path for path in places(rows) if len(path) > 1]
-        rows = replaced(rows, draw(st.sampled_from(found)), draw(VALUE))
-    separators, swap = draw(st.sampled_from([(",", ":"), BLANKS])), draw(st.sampled_from(SWAPS))
+        paths = [path for path in places(rows) if len(path) > 1]
+        rows = replaced(rows, draw(st.sampled_from(paths)), draw(VALUE))
+    separators = draw(st.sampled_from([(",", ":"), BLANKS]))
+    swap = draw(st.sampled_from(SWAPS))
     lines = [json.dumps(row, separators=separators).replace(*swap, 1) for row in rows]
     return "".join(f"{line}\n" for line in lines * draw(st.sampled_from([1, 1, 1, 2])))
 
 
 GRADES = ["0", "1", "-1", "2.5", "1e308", "1.7e308", "1e-320", "inf", "nan", "1_0", "x", "\u0661"]
 JUDGEMENT = st.tuples(*map(st.sampled_from, ("qr", "1b2", GRADES)))
-JUDGEMENTS = st.lists(JUDGEMENT, min_size=1, max_size=6, unique_by=lambda each: each[:2])
+JUDGEMENTS = st.lists(JUDGEMENT, min_size=1, max_size=6, unique_by=lambda judgement: judgement[:2])
 TREC = JUDGEMENTS.map(
     lambda rows: "".join(f"{query} 0 {hit} {grade}\n" for query, hit, grade in rows)
 )
@@ -75,18 +76,20 @@ def check(examples, strategy, read):
 
 @pytest.mark.parametrize("examples", EXAMPLES)
 def test_parts(tmp_path, examples):
-    one, two = Path(tmp_path, "1.jsonl"), Path(tmp_path, "2.jsonl")
+    one = Path(tmp_path, "1.jsonl")
+    two = Path(tmp_path, "2.jsonl")
 
     def read(content):
         one.write_text(content)
-        separators = (
-            BLANKS if " : " in content else (",", ":")
-        )  # the bytes of equal queries are equal
-        two.write_text("".join(json.dumps(row, separators=separators) + "\n" for row in part(2)))
+        # The bytes of equal queries are equal.
+        separators = BLANKS if " : " in content else (",", ":")
+        two.write_text(
+            "".join(json.dumps(row, separators=separators) + "\n" for row in numbered_hits(2))
+        )
         for line in union(Inputs([str(one), str(two)])):
             json.loads(line)
 
-    check(examples, damaged([part(1)]), read)
+    check(examples, damaged([numbered_hits(1)]), read)
 
 
 @pytest.mark.parametrize("examples", EXAMPLES)

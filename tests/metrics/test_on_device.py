@@ -56,9 +56,12 @@ def similarities(queries, corpus, metric):
 
 
 def nearest(searcher, queries, top):
-    found = searcher.nearest(queries, top)
-    both = zip(found.rows.tolist(), found.similarities.tolist(), strict=True)
-    return [list(zip(*each, strict=True)) for each in both]
+    hits = searcher.nearest(queries, top)
+    rows_with_similarities = zip(hits.rows.tolist(), hits.similarities.tolist(), strict=True)
+    return [
+        list(zip(*rows_and_similarities, strict=True))
+        for rows_and_similarities in rows_with_similarities
+    ]
 
 
 def refuse(*_, **__):
@@ -72,26 +75,29 @@ def halfway(rows, width):
 
 
 widths = pytest.mark.parametrize("width", [1, 5, 768, 3000])
-numbers = pytest.mark.parametrize("made", [normal_rows, halfway])
+numbers = pytest.mark.parametrize("make_rows", [normal_rows, halfway])
 
 
 @metrics
 @widths
 @numbers
 @pytest.mark.parametrize("scale", [1e-30, 1e-6, 1.0, 1e6, 3e37])
-def test_errors_of_products_are_within_their_bound(device, metric, width, scale, made):
+def test_errors_of_products_are_within_their_bound(device, metric, width, scale, make_rows):
     """The bound is proved in `device.py`; it is small enough to be of use."""
-    rows = (made(60, width).clip(-9, 9) * np.float64(scale)).astype(np.float32)
-    rows[7], rows[8] = 0, rows[8] * np.float32(1e-3)
-    queries = (made(9, width).clip(-9, 9) * np.float64(1 / scale)).astype(np.float32)
+    rows = (make_rows(60, width).clip(-9, 9) * np.float64(scale)).astype(np.float32)
+    rows[7] = 0
+    rows[8] = rows[8] * np.float32(1e-3)
+    queries = (make_rows(9, width).clip(-9, 9) * np.float64(1 / scale)).astype(np.float32)
     corpus = DeviceCorpus(rows, metric, device)
     halves, errors, factors = corpus._queries(queries)
     with exact_sums():
         (_, (block, factor)), *_ = corpus.blocks()
-        found = ((halves @ block.T).double() * factor).cpu().numpy()
-    lost = np.abs(found - similarities(queries, rows, metric) / factors[:, None]) / float(factor)
+        products = ((halves @ block.T).double() * factor).cpu().numpy()
+    error_of_products = np.abs(
+        products - similarities(queries, rows, metric) / factors[:, None]
+    ) / float(factor)
 
-    assert (lost <= errors[:, None]).all()
+    assert (error_of_products <= errors[:, None]).all()
     assert errors.max() < 2.5e-3 + width * 2.5e-7
 
 
@@ -99,21 +105,24 @@ def test_the_bound_is_needed(device):
     """All numbers of a query and a row, and their product, are rounded down by almost half
     a unit.
     """
-    low, width, used = 2.0**-4 * (1 + 0.999 * 2.0**-11), 256, 240
-    query, row, longest = np.full(width, low), np.full(width, low), np.eye(width)[-1]
+    low = 2.0**-4 * (1 + 0.999 * 2.0**-11)
+    width = 256
+    used = 240
+    query = np.full(width, low)
+    row = np.full(width, low)
+    unit_row = np.eye(width)[-1]
     query[used:] = np.sqrt((1 - used * low**2) / (width - used))  # so its length is 1
     row[used:] = 0
     row[used] = 0.99 * 2.0**-12 / query[used]
-    corpus = DeviceCorpus(np.stack([row, longest]).astype(np.float32), "dot", device)
+    corpus = DeviceCorpus(np.stack([row, unit_row]).astype(np.float32), "dot", device)
     halves, errors, _ = corpus._queries(query[None].astype(np.float32))
     with exact_sums():
         (_, (block, factor)), *_ = corpus.blocks()
-        found = float((halves @ block.T)[0, 0] * factor)
-    lost = (
-        np.sqrt(used) * low * 2.0**-11
-    )  # of the query, about as much as of the row and of the product
+        product = float((halves @ block.T)[0, 0] * factor)
+    # The error of the query, about as much as of the row and of the product.
+    error_of_query = np.sqrt(used) * low * 2.0**-11
 
-    assert errors[0] - 0.9 * lost < query @ row - found < errors[0]
+    assert errors[0] - 0.9 * error_of_query < query @ row - product < errors[0]
 
 
 SEEDS = st.integers(0, 9)
@@ -131,13 +140,13 @@ def test_the_largest_numbers_are_those_of_a_sort(groups, size, count, different,
     numbers[numbers == 1] = -np.inf
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "GROUP", size)
-        values, places = largest(torch.from_numpy(numbers), count)
+        values, indices = largest(torch.from_numpy(numbers), count)
 
-    assert [sorted(each, reverse=True) for each in values.tolist()] == [
-        sorted(each, reverse=True)[:count] for each in numbers.tolist()
+    assert [sorted(row, reverse=True) for row in values.tolist()] == [
+        sorted(row, reverse=True)[:count] for row in numbers.tolist()
     ]
-    assert np.array_equal(np.take_along_axis(numbers, places.numpy(), 1), values.numpy())
-    assert all(len({*each}) == min(count, columns) for each in places.tolist())
+    assert np.array_equal(np.take_along_axis(numbers, indices.numpy(), 1), values.numpy())
+    assert all(len({*row}) == min(count, columns) for row in indices.tolist())
 
 
 @metrics
@@ -178,7 +187,8 @@ def test_centres_are_those_of_the_cpu(small, count, shift, scale):
 def test_few_rows_are_left_to_the_cpu(device, monkeypatch):
     """The centres are compared in parts of a block."""
     monkeypatch.setattr(module, "VALUES_PER_BLOCK", 5000)
-    rows, centres = normal_rows(3000, 64), normal_rows(30, 64, seed=1).astype(np.float64)
+    rows = normal_rows(3000, 64)
+    centres = normal_rows(30, 64, seed=1).astype(np.float64)
     mean = rows.mean(axis=0, dtype=np.float64)
     labels, undecided = DevicePoints(rows, mean, device).nearest(centres - mean)
     expected = ((rows[:, None].astype(np.float64) - centres) ** 2).sum(axis=2).argmin(axis=1)
@@ -192,20 +202,20 @@ def test_clusters_are_those_of_the_cpu(small, sample):
     rows = np.repeat(normal_rows(9, 16), 60, axis=0) + normal_rows(540, 16, seed=1) * np.float32(
         0.7
     )
-    found, expected = (
+    clusters, expected = (
         kmeans(
             rows,
-            ClusteringOptions(9, restarts=3, sample=sample, device=each),
+            ClusteringOptions(9, restarts=3, sample=sample, device=where),
             np.random.RandomState(4),
         )
-        for each in (small, None)
+        for where in (small, None)
     )
 
-    assert found.labels.tolist() == expected.labels.tolist()
-    assert found.centres.tobytes() == expected.centres.tobytes()
-    assert (found.inertia, found.iterations) == (expected.inertia, expected.iterations)
+    assert clusters.labels.tolist() == expected.labels.tolist()
+    assert clusters.centres.tobytes() == expected.centres.tobytes()
+    assert (clusters.inertia, clusters.iterations) == (expected.inertia, expected.iterations)
     assert (
-        clustering.of_centres(rows, found.centres, small).labels.tolist()
+        clustering.of_centres(rows, clusters.centres, small).labels.tolist()
         == expected.labels.tolist()
     )
 
@@ -214,12 +224,12 @@ def test_the_room_of_blocks_is_used_again(small):
     before = small.free_bytes
     searcher = Searcher(normal_rows(200, 6), "cosine", small)
     searcher.nearest(normal_rows(3, 6), 2)
-    kept = searcher.on_device.blocks.resident
-    used = sum(each.nbytes for block in kept.values() for each in block)
+    resident = searcher.on_device.blocks.resident
+    used = sum(tensor.nbytes for block in resident.values() for tensor in block)
 
-    assert len(kept) == {1 << 40: 13, 0: 0, 700: 3}[before]
+    assert len(resident) == {1 << 40: 13, 0: 0, 700: 3}[before]
     assert small.free_bytes == before - used
-    del searcher, kept
+    del searcher, resident
     assert small.free_bytes == before
 
 
@@ -243,20 +253,21 @@ def test_settings_of_torch_are_restored_and_short_memory_is_reported():
 @no_cuda
 @widths
 @numbers
-def test_errors_of_products_are_within_their_bound_on_a_gpu(gpu, width, made):
+def test_errors_of_products_are_within_their_bound_on_a_gpu(gpu, width, make_rows):
     """Of many rows and queries, so that kernels for large products run."""
-    rows, queries = made(4096, width), made(1024, width)[::-1]
+    rows = make_rows(4096, width)
+    queries = make_rows(1024, width)[::-1]
     corpus = DeviceCorpus(rows, "cosine", gpu)
     halves, errors, _ = corpus._queries(queries)
     with exact_sums():
         (_, (block, _)), *_ = corpus.blocks()
-        found = (halves @ block.T).double().cpu().numpy()
+        products = (halves @ block.T).double().cpu().numpy()
     units = [
-        each / np.linalg.norm(each.astype(np.float64), axis=1, keepdims=True)
-        for each in (queries, rows)
+        vectors / np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+        for vectors in (queries, rows)
     ]
 
-    assert (np.abs(found - units[0] @ units[1].T) <= errors[:, None]).all()
+    assert (np.abs(products - units[0] @ units[1].T) <= errors[:, None]).all()
 
 
 @pytest.mark.gpu
@@ -270,22 +281,25 @@ def test_rows_and_similarities_are_those_of_the_cpu(gpu, metric, room, dtype, mo
     gpu.free_bytes = room
     rows = np.repeat(normal_rows(40, 128), 1000, axis=0)
     rows += normal_rows(40_000, 128, seed=1) * np.float32(0.5)
-    rows[5000:5300], rows[9] = rows[77], 0
+    rows[5000:5300] = rows[77]
+    rows[9] = 0
     storage = Storage(np.dtype(dtype).name, 128)
-    parts = [SimpleNamespace(count=len(rows), storage=storage, codes=lambda: rows.astype(dtype))]
-    corpus = StoredVectors(parts)
+    files = [SimpleNamespace(count=len(rows), storage=storage, codes=lambda: rows.astype(dtype))]
+    corpus = StoredVectors(files)
     queries = np.concatenate(
         [corpus[70:90], normal_rows(100, 128, seed=2), np.zeros((1, 128), np.float32)]
     )
-    there, here = Searcher(corpus, metric, gpu), Searcher(corpus, metric)
+    on_gpu = Searcher(corpus, metric, gpu)
+    on_cpu = Searcher(corpus, metric)
     limits = SIMILARITIES[metric](queries, corpus[:121]) * 0.9
-    below = [Best(each, queries, 5, limits) for each in (there, here)]
+    below = [Best(searcher, queries, 5, limits) for searcher in (on_gpu, on_cpu)]
     threshold = 0.6 if metric == "cosine" else 100.0
     reached = [
-        [row.rows.tolist() for row in each.reaching(queries, threshold)] for each in (there, here)
+        [row.rows.tolist() for row in searcher.reaching(queries, threshold)]
+        for searcher in (on_gpu, on_cpu)
     ]
 
-    assert nearest(there, queries, 10) == nearest(here, queries, 10)
+    assert nearest(on_gpu, queries, 10) == nearest(on_cpu, queries, 10)
     assert reached[0] == reached[1]
     assert below[0].row_indices.tolist() == below[1].row_indices.tolist()
     assert below[0].above == below[1].above
@@ -295,13 +309,13 @@ def test_rows_and_similarities_are_those_of_the_cpu(gpu, metric, room, dtype, mo
 @no_cuda
 def test_clusters_are_those_of_the_cpu_on_a_gpu(gpu):
     rows = np.repeat(normal_rows(50, 96), 400, axis=0) + normal_rows(20_000, 96, seed=1)
-    both = [
-        kmeans(rows, ClusteringOptions(50, restarts=1, device=each), np.random.RandomState(4))
-        for each in (gpu, None)
+    clusterings = [
+        kmeans(rows, ClusteringOptions(50, restarts=1, device=where), np.random.RandomState(4))
+        for where in (gpu, None)
     ]
 
-    assert both[0].labels.tolist() == both[1].labels.tolist()
-    assert both[0].centres.tobytes() == both[1].centres.tobytes()
+    assert clusterings[0].labels.tolist() == clusterings[1].labels.tolist()
+    assert clusterings[0].centres.tobytes() == clusterings[1].centres.tobytes()
 
 
 @pytest.mark.gpu
@@ -320,16 +334,17 @@ def test_the_host_does_not_wait_within_a_block(gpu, monkeypatch):
         return largest(products, count)
 
     monkeypatch.setattr(module, "largest", watched)
-    queries, corpus = normal_rows(50, 64, seed=1), normal_rows(8192, 64)
+    queries = normal_rows(50, 64, seed=1)
+    corpus = normal_rows(8192, 64)
     gpu.free_bytes = 1024 * 64 * 2 * 3  # bytes: the first blocks stay, the others are copied
     try:
         for metric in ("cosine", "dot"):
             calls.clear()
-            found = Best(Searcher(corpus, metric, gpu), queries, 5, np.full(50, 0.3))
+            best = Best(Searcher(corpus, metric, gpu), queries, 5, np.full(50, 0.3))
             expected = Best(Searcher(corpus, metric), queries, 5, np.full(50, 0.3))
 
             assert len(calls) == 8
-            assert found.row_indices.tolist() == expected.row_indices.tolist()
-            assert found.above == expected.above
+            assert best.row_indices.tolist() == expected.row_indices.tolist()
+            assert best.above == expected.above
     finally:
         torch.cuda.set_sync_debug_mode("default")

@@ -34,15 +34,15 @@ def test_a_mean_is_resampled_within_each_group():
     """The interval of the weighted mean averages the resamples of the groups."""
     pairs = noisy(91, 1.0)
     total = 0.0
-    for place, seed in enumerate([7, (7, 1), (7, 2)]):
-        rows = pairs.groups == place
+    for group, seed in enumerate([7, (7, 1), (7, 2)]):
+        rows = pairs.groups == group
         drawn = resample(pairs.similarities[rows], pairs.gold[rows], count=100, seed=seed)
         total = total + 100.0 * rows.sum() / 91 * drawn[0]
 
-    found = report(pairs, ScoreOptions("score", aggregate="weighted", seed=7), count=100)
+    measured = report(pairs, ScoreOptions("score", aggregate="weighted", seed=7), count=100)
 
     expected = percentile_interval(total)
-    assert found["spearman_ci95"] == pytest.approx(expected)
+    assert measured["spearman_ci95"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -58,23 +58,23 @@ def test_an_undefined_group_is_never_skipped(extra, gold):
         np.array([*SCORES, *extra]), np.array([*GOLD, *gold]), groups, ("A", "B", "odd")
     )
 
-    found = report(pairs, ScoreOptions("score", aggregate="mean"), count=20)
+    measured = report(pairs, ScoreOptions("score", aggregate="mean"), count=20)
 
-    assert found["undefined"] == ["odd"]
-    assert found["averages"]["mean"]["spearman"] is None
-    assert found["averages"]["weighted"]["pearson"] is None
-    assert found["spearman_ci95"] == [None, None]
-    assert found["averages"]["all"]["spearman"] is not None
+    assert measured["undefined"] == ["odd"]
+    assert measured["averages"]["mean"]["spearman"] is None
+    assert measured["averages"]["weighted"]["pearson"] is None
+    assert measured["spearman_ci95"] == [None, None]
+    assert measured["averages"]["all"]["spearman"] is not None
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])
 @pytest.mark.parametrize("aggregate", AGGREGATES)
 def test_few_pairs_are_accepted(n, aggregate):
     pairs = GoldPairs(np.arange(n) * 1.0, np.arange(n) * 2.0)
-    found = report(pairs, ScoreOptions("score", aggregate=aggregate), count=20)
+    measured = report(pairs, ScoreOptions("score", aggregate=aggregate), count=20)
 
-    assert found["n"] == n
-    assert (found["spearman"] is None) == (n < 2)
+    assert measured["n"] == n
+    assert (measured["spearman"] is None) == (n < 2)
 
 
 def test_many_pairs_use_fishers_interval(monkeypatch):
@@ -85,14 +85,15 @@ def test_many_pairs_use_fishers_interval(monkeypatch):
     pairs = noisy(90, 1.0)
     comparison = compare(noisy(60, 1.0), noisy(60, 2.0, seed=1), ALL)
 
-    whole, mean = report(pairs, ALL), report(pairs, ScoreOptions("score", aggregate="mean"))
+    whole = report(pairs, ALL)
+    mean = report(pairs, ScoreOptions("score", aggregate="mean"))
 
     expected = intervals.fisher_interval("spearman", whole["spearman"] / 100, 90)
     assert (whole["interval"], whole["resamples"]) == ("fisher", None)
     assert whole["spearman_ci95"] == pytest.approx(expected)
     assert whole["pearson_ci95"][1] > whole["spearman_ci95"][1] - 5
-    for found in (whole, mean):
-        kinds = {(group["interval"], group["resamples"]) for group in found["groups"].values()}
+    for measured in (whole, mean):
+        kinds = {(group["interval"], group["resamples"]) for group in measured["groups"].values()}
         assert kinds == {("bootstrap", 1000)}
     assert (mean["interval"], mean["resamples"]) == ("bootstrap", 200)
     assert comparison["resamples"] == 200
@@ -101,30 +102,36 @@ def test_many_pairs_use_fishers_interval(monkeypatch):
 @pytest.mark.parametrize("aggregate", AGGREGATES)
 def test_a_better_encoder_has_a_significant_difference(aggregate):
     """Swapping the encoders reverses the sign."""
-    good, bad = noisy(150, 0.5), noisy(150, 5.0, seed=1)
+    good = noisy(150, 0.5)
+    bad = noisy(150, 5.0, seed=1)
 
     options = ScoreOptions("score", aggregate=aggregate)
-    found, swapped = (compare(*both, options, count=100) for both in ((good, bad), (bad, good)))
+    compared, swapped = (
+        compare(*encoders, options, count=100) for encoders in ((good, bad), (bad, good))
+    )
 
     values = [report(pairs, options, count=2)["spearman"] for pairs in (good, bad)]
-    change, (low, high) = found["spearman"]["difference"], found["spearman"]["ci95"]
+    change = compared["spearman"]["difference"]
+    low, high = compared["spearman"]["ci95"]
     assert change == pytest.approx(values[0] - values[1])
     assert 0 < low < change < high
-    assert found["spearman"]["p"] == 0.01
+    assert compared["spearman"]["p"] == 0.01
     assert swapped["spearman"]["difference"] == -change
-    assert swapped["pearson"]["p"] == found["pearson"]["p"]
-    assert swapped["pearson"]["ci95"][0] == pytest.approx(-found["pearson"]["ci95"][1])
+    assert swapped["pearson"]["p"] == compared["pearson"]["p"]
+    assert swapped["pearson"]["ci95"][0] == pytest.approx(-compared["pearson"]["ci95"][1])
 
 
 def test_the_comparison_is_paired():
     """Interval and p are those of the differences on the same resampled rows."""
-    one, other = noisy(60, 2.0), noisy(60, 2.2, seed=5)
+    pairs_a = noisy(60, 2.0)
+    pairs_b = noisy(60, 2.2, seed=5)
     drawn = [
-        100 * resample(each.similarities, each.gold, count=300, seed=2)[1] for each in (one, other)
+        100 * resample(pairs.similarities, pairs.gold, count=300, seed=2)[1]
+        for pairs in (pairs_a, pairs_b)
     ]
 
-    found = compare(one, other, ScoreOptions("score", seed=2), count=300)
+    compared = compare(pairs_a, pairs_b, ScoreOptions("score", seed=2), count=300)
 
     expected = percentile_interval(drawn[0] - drawn[1])
-    assert found["pearson"]["ci95"] == pytest.approx(expected)
-    assert found["pearson"]["p"] == two_sided_p(drawn[0] - drawn[1])
+    assert compared["pearson"]["ci95"] == pytest.approx(expected)
+    assert compared["pearson"]["p"] == two_sided_p(drawn[0] - drawn[1])

@@ -37,18 +37,18 @@ def test_other_differences_matter(one, other):
     some.lists(some.lists(WORDS, min_size=1, max_size=3), max_size=8),
 )
 def test_levels_are_those_of_plain_loops(pairs, rows):
-    seen = SeenPairs()
-    for one, other in pairs:
-        seen.add(one.upper(), other + ".")
+    seen_pairs = SeenPairs()
+    for text_a, text_b in pairs:
+        seen_pairs.add(text_a.upper(), text_b + ".")
     for number, row in enumerate(rows, start=1):
-        seen.take(Row(b"{}", {}, "f", number), row)
+        seen_pairs.take(Row(b"{}", {}, "f", number), row)
 
-    for place, pair in enumerate(pairs):
+    for index, pair in enumerate(pairs):
         of_pair = [n for n, row in enumerate(rows, start=1) if pair in permutations(row, 2)]
         of_texts = [[n for n, row in enumerate(rows, start=1) if text in row] for text in pair]
         expected = [of_pair] if of_pair else [lines for lines in of_texts if lines]
-        assert seen.level(place) == (3 if of_pair else len(expected))
-        assert seen.places(place) == [f"f:{lines[0]}" for lines in expected]
+        assert seen_pairs.level(index) == (3 if of_pair else len(expected))
+        assert seen_pairs.places(index) == [f"f:{lines[0]}" for lines in expected]
 
 
 def test_a_blank_text_is_never_seen():

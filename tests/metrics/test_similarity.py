@@ -9,13 +9,14 @@ from support import BY_HAND, dot, normal_rows
 SHAPES = [(0, 3), (1, 1), (2, 5), (7, 33), (70, 1000)]  # the last one is more than a chunk
 
 
-def pairwise(metric, left, right):
+def pairwise(metric, rows_a, rows_b):
     blocks = BLOCKS[metric]
-    return blocks.compare(blocks.prepare(left), blocks.prepare(right))
+    return blocks.compare(blocks.prepare(rows_a), blocks.prepare(rows_b))
 
 
-def by_loop(metric, left, right):
-    a, b = left.tolist(), right.tolist()
+def by_loop(metric, row_a, row_b):
+    a = row_a.tolist()
+    b = row_b.tolist()
     if metric != "cosine":
         return BY_HAND[metric](a, b)
     lengths = [max(math.sqrt(dot(side, side)), 1e-8) for side in (a, b)]
@@ -25,60 +26,68 @@ def by_loop(metric, left, right):
 @pytest.mark.parametrize("metric", SIMILARITIES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_rows_agree_with_a_loop(metric, shape):
-    left, right = normal_rows(*shape), normal_rows(*shape, seed=1)
+    rows_a = normal_rows(*shape)
+    rows_b = normal_rows(*shape, seed=1)
 
-    found = SIMILARITIES[metric](left, right)
+    similarities = SIMILARITIES[metric](rows_a, rows_b)
 
-    assert found.dtype == np.float64
-    assert found == pytest.approx(
-        [by_loop(metric, a, b) for a, b in zip(left, right, strict=True)], rel=1e-12
+    assert similarities.dtype == np.float64
+    assert similarities == pytest.approx(
+        [by_loop(metric, a, b) for a, b in zip(rows_a, rows_b, strict=True)], rel=1e-12
     )
 
 
 @pytest.mark.parametrize("metric", SIMILARITIES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_blocks_agree_with_a_loop(metric, shape):
-    left, right = normal_rows(*shape), normal_rows(9, shape[1], seed=1)
+    rows_a = normal_rows(*shape)
+    rows_b = normal_rows(9, shape[1], seed=1)
 
-    found = pairwise(metric, left, right)
+    similarities = pairwise(metric, rows_a, rows_b)
 
-    expected = np.array([[by_loop(metric, a, b) for b in right] for a in left]).reshape(shape[0], 9)
-    assert found.dtype == np.float32
+    expected = np.array([[by_loop(metric, a, b) for b in rows_b] for a in rows_a]).reshape(
+        shape[0], 9
+    )
+    assert similarities.dtype == np.float32
     # A sum of d products in float32, in any order, differs by at most d * 2**-24 of the sum of
     # their sizes. Rounding of the inputs (cosine) and of the result adds three more.
-    sizes = np.abs(left.astype(np.float64)) @ np.abs(right.astype(np.float64)).T
+    sizes = np.abs(rows_a.astype(np.float64)) @ np.abs(rows_b.astype(np.float64)).T
     if metric == "cosine":
-        lengths = [np.linalg.norm(side.astype(np.float64), axis=1) for side in (left, right)]
+        lengths = [np.linalg.norm(side.astype(np.float64), axis=1) for side in (rows_a, rows_b)]
         sizes /= np.maximum(np.outer(*lengths), 1e-30)
     rounding = (shape[1] + 3) * 2.0**-24
-    assert (np.abs(found - expected) <= 1.01 * rounding * np.maximum(sizes, np.abs(expected))).all()
+    assert (
+        np.abs(similarities - expected) <= 1.01 * rounding * np.maximum(sizes, np.abs(expected))
+    ).all()
 
 
 @pytest.mark.parametrize("metric", SIMILARITIES)
 def test_a_row_is_the_same_anywhere(metric):
-    left, right = normal_rows(300, 37), normal_rows(300, 37, seed=1)
-    together = SIMILARITIES[metric](left, right)
+    rows_a = normal_rows(300, 37)
+    rows_b = normal_rows(300, 37, seed=1)
+    together = SIMILARITIES[metric](rows_a, rows_b)
 
-    alone = [SIMILARITIES[metric](left[k : k + 1], right[k : k + 1])[0] for k in range(300)]
+    alone = [SIMILARITIES[metric](rows_a[k : k + 1], rows_b[k : k + 1])[0] for k in range(300)]
 
     assert together.tolist() == alone
-    assert SIMILARITIES[metric](right, left).tolist() == alone
+    assert SIMILARITIES[metric](rows_b, rows_a).tolist() == alone
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean", "manhattan"])
 def test_equal_rows_are_most_alike(metric):
     """A row and itself have cosine 1 and distance 0, exactly, without a sign on the zero."""
-    left = normal_rows(200, 77)
+    rows = normal_rows(200, 77)
 
-    found = SIMILARITIES[metric](left, left.copy())
+    similarities = SIMILARITIES[metric](rows, rows.copy())
 
-    assert found.tolist() == [1.0 if metric == "cosine" else 0.0] * 200
-    assert not np.signbit(found).any()
+    assert similarities.tolist() == [1.0 if metric == "cosine" else 0.0] * 200
+    assert not np.signbit(similarities).any()
 
 
 def test_cosine_counts_a_row_of_zeros_or_a_tiny_row_as_longer():
     """A norm below 1e-8 counts as 1e-8: 1e-9 against 1 gives a tenth, and 0 gives 0."""
-    short, one = np.array([[0.0], [1e-9]], np.float32), np.ones((2, 1), np.float32)
+    short = np.array([[0.0], [1e-9]], np.float32)
+    one = np.ones((2, 1), np.float32)
 
     assert SIMILARITIES["cosine"](short, one) == pytest.approx([0, 0.1], rel=1e-6)
     assert pairwise("cosine", short, one[:1]) == pytest.approx(np.array([[0], [0.1]]), rel=1e-6)
@@ -86,15 +95,15 @@ def test_cosine_counts_a_row_of_zeros_or_a_tiny_row_as_longer():
 
 
 def test_cosine_stays_within_its_bounds():
-    left = np.repeat(normal_rows(50, 100), 2, axis=0)
+    rows = np.repeat(normal_rows(50, 100), 2, axis=0)
 
-    assert pairwise("cosine", left, left).max() <= 1.0
-    assert SIMILARITIES["cosine"](left, left * np.float32(3.0)).max() <= 1.0
+    assert pairwise("cosine", rows, rows).max() <= 1.0
+    assert SIMILARITIES["cosine"](rows, rows * np.float32(3.0)).max() <= 1.0
 
 
 def test_small_distances_between_long_rows_survive():
-    left = np.array([[1000.0, 0.0, 0.0], [1000.0, 0.01, 0.0]], np.float32)
+    rows = np.array([[1000.0, 0.0, 0.0], [1000.0, 0.01, 0.0]], np.float32)
 
-    found = pairwise("euclidean", left, left)
+    similarities = pairwise("euclidean", rows, rows)
 
-    assert found == pytest.approx(np.array([[0.0, -0.01], [-0.01, 0.0]]), abs=1e-4)
+    assert similarities == pytest.approx(np.array([[0.0, -0.01], [-0.01, 0.0]]), abs=1e-4)

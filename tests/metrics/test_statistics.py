@@ -33,15 +33,18 @@ def test_ranks_are_those_of_scipy(values):
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=2, max_size=40))
 @pytest.mark.filterwarnings("ignore::scipy.stats.ConstantInputWarning")
 def test_correlations_are_those_of_scipy(drawn):
-    left, right = np.array(drawn, dtype=float).T
+    x, y = np.array(drawn, dtype=float).T
 
-    for ours, theirs in ((spearman, scipy.stats.spearmanr), (pearson, scipy.stats.pearsonr)):
-        expected = float(theirs(left, right).statistic)
-        assert ours(left, right) == pytest.approx(expected, abs=1e-12, nan_ok=True)
+    for correlation, of_scipy in (
+        (spearman, scipy.stats.spearmanr),
+        (pearson, scipy.stats.pearsonr),
+    ):
+        expected = float(of_scipy(x, y).statistic)
+        assert correlation(x, y) == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
 @pytest.mark.parametrize(
-    ("left", "right"),
+    ("x", "y"),
     [
         ([], []),
         ([1.0], [2.0]),
@@ -52,12 +55,12 @@ def test_correlations_are_those_of_scipy(drawn):
         ([1.0, 2.0, 3.0], [1.0, math.inf, 3.0]),
     ],
 )
-def test_undefined_is_nan_without_a_warning(left, right):
-    resamples = resample(left, right, count=10, seed=0)
+def test_undefined_is_nan_without_a_warning(x, y):
+    resamples = resample(x, y, count=10, seed=0)
     interval = percentile_interval(resamples[0])
 
-    found = [pearson(left, right), spearman(left, right), *resamples.ravel(), *interval]
-    assert np.isnan(found).all()
+    values = [pearson(x, y), spearman(x, y), *resamples.ravel(), *interval]
+    assert np.isnan(values).all()
 
 
 @pytest.mark.parametrize("correlation", [pearson, spearman])
@@ -73,19 +76,18 @@ def test_a_perfect_line_is_exactly_one(correlation):
 )
 def test_scale_and_offset_do_not_matter(scale, offset):
     """Nothing overflows or vanishes: this example has r = 5 / sqrt(28)."""
-    left, right = (
-        np.array([1.0, 2.0, 3.0]),
-        np.array([1.0, 2.0, 6.0]),
-    )  # sums of products 5, 2 and 14
+    # sums of products 5, 2 and 14
+    x = np.array([1.0, 2.0, 3.0])
+    y = np.array([1.0, 2.0, 6.0])
 
-    found = pearson(left * scale + offset, right * scale)
-    assert found == pytest.approx(5 / math.sqrt(28), abs=1e-12)
+    correlation = pearson(x * scale + offset, y * scale)
+    assert correlation == pytest.approx(5 / math.sqrt(28), abs=1e-12)
 
 
 def tied_pairs(n, seed=0):
     random = np.random.default_rng(seed)
-    left = random.standard_normal(n)
-    return left, np.round(left + random.standard_normal(n), 1)
+    x = random.standard_normal(n)
+    return x, np.round(x + random.standard_normal(n), 1)
 
 
 def drawn_rows(n, count, seed):
@@ -101,24 +103,23 @@ def drawn_rows(n, count, seed):
     st.integers(0, 2**32),
 )
 def test_resamples_equal_the_correlations_of_the_drawn_rows(drawn, seed):
-    left, right = np.array(drawn, dtype=float).T
-    rows = drawn_rows(len(left), 20, seed)
+    x, y = np.array(drawn, dtype=float).T
+    rows = drawn_rows(len(x), 20, seed)
 
-    found = resample(left, right, count=20, seed=seed)
+    correlations = resample(x, y, count=20, seed=seed)
 
-    expected = [spearman(left[some], right[some]) for some in rows]
-    assert found[0] == pytest.approx(np.array(expected), abs=1e-12, nan_ok=True)
-    expected = [pearson(left[some], right[some]) for some in rows]
-    assert found[1] == pytest.approx(np.array(expected), abs=1e-9, nan_ok=True)
+    expected = [spearman(x[indices], y[indices]) for indices in rows]
+    assert correlations[0] == pytest.approx(np.array(expected), abs=1e-12, nan_ok=True)
+    expected = [pearson(x[indices], y[indices]) for indices in rows]
+    assert correlations[1] == pytest.approx(np.array(expected), abs=1e-9, nan_ok=True)
 
 
-def two_passes(left, right):
+def two_passes(x, y):
     """Pearson's correlation by the definition: first the means, then the sums around them."""
-    middle, other = math.fsum(left) / len(left), math.fsum(right) / len(right)
-    products = math.fsum((a - middle) * (b - other) for a, b in zip(left, right, strict=True))
-    squares = math.fsum((a - middle) ** 2 for a in left) * math.fsum(
-        (b - other) ** 2 for b in right
-    )
+    mean_x = math.fsum(x) / len(x)
+    mean_y = math.fsum(y) / len(y)
+    products = math.fsum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
+    squares = math.fsum((a - mean_x) ** 2 for a in x) * math.fsum((b - mean_y) ** 2 for b in y)
     return products / math.sqrt(squares) if squares else math.nan
 
 
@@ -127,70 +128,77 @@ def two_passes(left, right):
 def test_resamples_of_a_large_mean_and_a_small_spread(offset, far):
     """The digits remain also where an outlier that is not drawn has moved the mean far away."""
     random = np.random.default_rng(0)
-    left = random.standard_normal(12)
-    right = left + random.standard_normal(12)
-    left, right = left * 2.0**-10 + offset, right + offset
-    left[3], right[5] = left[3] + far, right[5] - far
+    x = random.standard_normal(12)
+    y = x + random.standard_normal(12)
+    x = x * 2.0**-10 + offset
+    y = y + offset
+    x[3] = x[3] + far
+    y[5] = y[5] - far
 
-    found = resample(left, right, count=200, seed=1)[1]
+    correlations = resample(x, y, count=200, seed=1)[1]
 
     rows = drawn_rows(12, 200, 1)
-    expected = [two_passes(left[some].tolist(), right[some].tolist()) for some in rows]
-    assert found == pytest.approx(np.array(expected), abs=1e-8, nan_ok=True)
+    expected = [two_passes(x[indices].tolist(), y[indices].tolist()) for indices in rows]
+    assert correlations == pytest.approx(np.array(expected), abs=1e-8, nan_ok=True)
 
 
 @pytest.mark.parametrize("n", [2, 100, 5000, 20_000])
 def test_block_size_does_not_matter(n, monkeypatch):
-    left, right = tied_pairs(n)
-    expected = resample(left, right, count=7, seed=3)
+    x, y = tied_pairs(n)
+    expected = resample(x, y, count=7, seed=3)
 
     monkeypatch.setattr(statistics, "RESAMPLED_ELEMENTS", 3 * n)
 
-    found = resample(left, right, count=7, seed=3)
-    assert found[0] == pytest.approx(expected[0], abs=1e-12, nan_ok=True)
-    assert found[1] == pytest.approx(expected[1], abs=1e-12, nan_ok=True)
+    correlations = resample(x, y, count=7, seed=3)
+    assert correlations[0] == pytest.approx(expected[0], abs=1e-12, nan_ok=True)
+    assert correlations[1] == pytest.approx(expected[1], abs=1e-12, nan_ok=True)
 
 
 def test_two_pairs_are_defined_where_both_are_drawn():
     """Of two pairs a resample holds both or is constant; the interval leaves out the
     constant ones.
     """
-    found = resample([1.0, 2.0], [5.0, 7.0], count=400, seed=0)
-    interval = percentile_interval(found[1])
+    correlations = resample([1.0, 2.0], [5.0, 7.0], count=400, seed=0)
+    interval = percentile_interval(correlations[1])
 
-    assert set(found[0][~np.isnan(found[0])]) == {1.0}
-    assert found[1][~np.isnan(found[1])] == pytest.approx(1.0)
-    undefined = np.isnan(found[0])
+    assert set(correlations[0][~np.isnan(correlations[0])]) == {1.0}
+    assert correlations[1][~np.isnan(correlations[1])] == pytest.approx(1.0)
+    undefined = np.isnan(correlations[0])
     assert 140 < undefined.sum() < 260  # half of 400, within six standard deviations
     assert interval == pytest.approx([1.0, 1.0])
 
 
 @pytest.mark.parametrize("statistic", ["spearman", "pearson"])
 def test_the_interval_is_that_of_scipy(statistic):
-    left, right = tied_pairs(60)
+    x, y = tied_pairs(60)
     of_scipy = {"spearman": scipy.stats.spearmanr, "pearson": scipy.stats.pearsonr}[statistic]
-    how = {"paired": True, "vectorized": False, "n_resamples": 1000, "method": "percentile"}
-    correlation, random = (lambda a, b: of_scipy(a, b).statistic), np.random.default_rng(0)
-    expected = scipy.stats.bootstrap(
-        (left, right), correlation, **how, rng=random
-    ).confidence_interval
+    bootstrapped = scipy.stats.bootstrap(
+        (x, y),
+        lambda a, b: of_scipy(a, b).statistic,
+        paired=True,
+        vectorized=False,
+        n_resamples=1000,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    )
+    expected = bootstrapped.confidence_interval
 
-    found = percentile_interval(
-        resample(left, right, count=4000, seed=0)[statistics.KINDS.index(statistic)]
+    interval = percentile_interval(
+        resample(x, y, count=4000, seed=0)[statistics.KINDS.index(statistic)]
     )
 
     # The standard deviation is about .06; that of a 2.5 % quantile of 1000, .06 * 2.7 / sqrt(1000)
     # = .005.
-    assert found == pytest.approx([expected.low, expected.high], abs=0.02)
+    assert interval == pytest.approx([expected.low, expected.high], abs=0.02)
 
 
 def test_fisher_pearson_is_that_of_scipy():
-    left, right = tied_pairs(500)
-    expected = scipy.stats.pearsonr(left, right).confidence_interval(0.95)
+    x, y = tied_pairs(500)
+    expected = scipy.stats.pearsonr(x, y).confidence_interval(0.95)
 
-    found = fisher_interval("pearson", pearson(left, right), 500)
+    interval = fisher_interval("pearson", pearson(x, y), 500)
 
-    assert found == pytest.approx([100 * expected.low, 100 * expected.high], abs=1e-10)
+    assert interval == pytest.approx([100 * expected.low, 100 * expected.high], abs=1e-10)
 
 
 def test_fisher_spearman_by_hand():
@@ -199,10 +207,11 @@ def test_fisher_spearman_by_hand():
     """
     reach = 1.959963984540054 * math.sqrt(1.18 / 100)
 
-    found, perfect = fisher_interval("spearman", 0.6, 103), fisher_interval("spearman", 1.0, 100)
+    interval = fisher_interval("spearman", 0.6, 103)
+    perfect = fisher_interval("spearman", 1.0, 100)
 
-    expected = [100 * math.tanh(math.atanh(0.6) + each) for each in (-reach, reach)]
-    assert found == pytest.approx(expected, abs=1e-10)
+    expected = [100 * math.tanh(math.atanh(0.6) + offset) for offset in (-reach, reach)]
+    assert interval == pytest.approx(expected, abs=1e-10)
     assert perfect == [100.0, 100.0]
     assert math.isnan(fisher_interval("pearson", math.nan, 100)[0])
 
@@ -215,7 +224,8 @@ def test_two_sided_p_by_hand():
     assert math.isnan(two_sided_p(np.array([math.nan])))
 
 
-N, COUNT = 23, 40
+N = 23
+COUNT = 40
 
 
 @pytest.fixture
@@ -243,17 +253,20 @@ def test_a_difference_of_means_over_seeds_equals_plain_loops(rows, kind, correla
             total += correlation([column[i] for i in pairs], [gold[i] for i in pairs])[0]
         return 100 * total / len(columns)
 
-    one, other = (
-        resampled_mean(each, gold, kind, count=COUNT, seed=(7, 2)) for each in (first, second)
+    mean_a, mean_b = (
+        resampled_mean(columns, gold, kind, count=COUNT, seed=(7, 2)) for columns in (first, second)
     )
-    interval = percentile_interval(one - other)
+    interval = percentile_interval(mean_a - mean_b)
 
     rows_of = drawn_rows(N, COUNT, (7, 2))
     differences = [statistic(first, pairs) - statistic(second, pairs) for pairs in rows_of]
-    rarer = min(sum(each <= 0 for each in differences), sum(each >= 0 for each in differences))
-    assert one == pytest.approx([statistic(first, pairs) for pairs in rows_of], abs=1e-9)
+    rarer = min(
+        sum(difference <= 0 for difference in differences),
+        sum(difference >= 0 for difference in differences),
+    )
+    assert mean_a == pytest.approx([statistic(first, pairs) for pairs in rows_of], abs=1e-9)
     assert interval == pytest.approx(np.percentile(differences, [2.5, 97.5]).tolist(), abs=1e-9)
-    assert two_sided_p(one - other) == min(1, max(2 * rarer, 1) / COUNT)
+    assert two_sided_p(mean_a - mean_b) == min(1, max(2 * rarer, 1) / COUNT)
 
 
 def test_a_seed_without_a_correlation_makes_the_mean_undefined(rows):
@@ -281,7 +294,8 @@ def test_scores_are_those_of_scikit_learn(classes, seed):
 
 
 def test_a_single_predicted_class():
-    truth, predicted = np.array([0, 1, 1, 0]), np.zeros(4, int)
+    truth = np.array([0, 1, 1, 0])
+    predicted = np.zeros(4, int)
 
     assert class_scores(predicted, truth, 2) == {"accuracy": 0.5, "f1": 0.0, "matthews": 0.0}
     assert f1(predicted, truth, 0) == pytest.approx(2 / 3)

@@ -16,13 +16,13 @@ BERT = {"model_type": "bert"} | SMALL | {"num_hidden_layers": 4, "max_position_e
 
 @pytest.fixture
 def read(tmp_path):
-    """A checkpoint with nano's tokenizer that declares what `own` says, read as `options` say."""
+    """A checkpoint with nano's tokenizer and this sentkit.json, read as `options` say."""
 
-    def reading(own=None, config=None, modules=None, **options):
+    def reading(declared=None, config=None, modules=None, **options):
         shutil.copyfile(find_model("nano") / "tokenizer.json", tmp_path / "tokenizer.json")
         (tmp_path / "config.json").write_text(json.dumps(BERT if config is None else config))
-        if own is not None:
-            (tmp_path / "sentkit.json").write_text(json.dumps(own))
+        if declared is not None:
+            (tmp_path / "sentkit.json").write_text(json.dumps(declared))
         for name, value in (modules or {}).items():
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_text(json.dumps(value))
@@ -36,7 +36,8 @@ def names(reading):
 
 
 def test_the_declaration_is_used_and_else_the_mean(read):
-    plain, reading = read(), read({"readout": "mean-last2", "steps": ["normalise", "2_Dense"]})
+    plain = read()
+    reading = read({"readout": "mean-last2", "steps": ["normalise", "2_Dense"]})
 
     assert (names(plain), plain.declared) == (["mean"], False)
     assert (names(reading), reading.declared) == (["mean-last2"], True)
@@ -45,17 +46,18 @@ def test_the_declaration_is_used_and_else_the_mean(read):
 
 def test_another_readout_drops_the_declared_steps(read):
     """They were made for the vectors of the other."""
-    own = {"readout": "mean", "steps": ["normalise"]}
+    declared = {"readout": "mean", "steps": ["normalise"]}
 
-    assert read(own, readout="mean").steps == ("normalise",)
-    assert read(own, readout="L4:mean").steps == ("normalise",)  # the last of four, by another name
-    assert read(own, readout="cls").steps == ()
-    assert read(own, readout="mean,cls").steps == ()
-    assert read(own, readout="cls").declared
+    assert read(declared, readout="mean").steps == ("normalise",)
+    # "L4" is the last of four, by another name.
+    assert read(declared, readout="L4:mean").steps == ("normalise",)
+    assert read(declared, readout="cls").steps == ()
+    assert read(declared, readout="mean,cls").steps == ()
+    assert read(declared, readout="cls").declared
 
 
 @pytest.mark.parametrize(
-    ("own", "config", "wish", "length"),
+    ("declared", "config", "wish", "length"),
     [
         (None, None, None, 64),
         ({"readout": "cls", "max_length": 32}, None, None, 32),
@@ -67,14 +69,14 @@ def test_another_readout_drops_the_declared_steps(read):
     ],
 )
 def test_the_length_is_that_of_the_flag_or_declared_within_the_positions(
-    read, own, config, wish, length
+    read, declared, config, wish, length
 ):
     """If the number of positions is unknown, there is a default."""
-    assert read(own, config, max_length=wish).tokenizer.max_length == length
+    assert read(declared, config, max_length=wish).tokenizer.max_length == length
 
 
 @pytest.mark.parametrize(
-    ("config", "most"),
+    ("config", "positions"),
     [
         (BERT, 64),
         (BERT | {"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1}, 512),
@@ -85,8 +87,8 @@ def test_the_length_is_that_of_the_flag_or_declared_within_the_positions(
         ({"model_type": "x", "max_position_embeddings": 0}, None),
     ],
 )
-def test_the_number_of_positions_comes_from_the_config(config, most):
-    assert most_tokens(config, "config.json") == most
+def test_the_number_of_positions_comes_from_the_config(config, positions):
+    assert most_tokens(config, "config.json") == positions
 
 
 def test_a_wrong_config_is_an_error_that_names_its_folder(read, tmp_path):
@@ -106,10 +108,8 @@ def test_a_wrong_config_is_an_error_that_names_its_folder(read, tmp_path):
         ({"n_layer": 2}, 2),
         ({}, 0),
         ({"num_hidden_layers": "12"}, 0),
-        (
-            {"num_hidden_layers": 10**18},
-            0,
-        ),  # every layer of these would fill memory before any is read
+        # Every layer of these would fill memory before any is read.
+        ({"num_hidden_layers": 10**18}, 0),
     ],
 )
 def test_the_depth_has_several_names(config, depth):
@@ -117,7 +117,7 @@ def test_the_depth_has_several_names(config, depth):
 
 
 def test_the_prompt_is_that_of_the_flag_or_the_declared_one(read):
-    own = {"readout": "cls", "prompt": "a ", "prompts": {"query": "query: ", "document": ""}}
+    settings = {"readout": "cls", "prompt": "a ", "prompts": {"query": "query: ", "document": ""}}
     wishes = (
         {},
         {"prompt": "b "},
@@ -126,18 +126,18 @@ def test_the_prompt_is_that_of_the_flag_or_the_declared_one(read):
         {"prompt_name": "document"},
     )
 
-    assert [read(own, **wish).tokenizer.prompt for wish in wishes] == [
+    assert [read(settings, **wish).tokenizer.prompt for wish in wishes] == [
         "a ",
         "b ",
         "",
         "query: ",
         "",
     ]
-    assert read(own | {"lowercase": True}).tokenizer.lowercase
+    assert read(settings | {"lowercase": True}).tokenizer.lowercase
     unknown = 'the model declares no prompt with the name "q"'
     for declared, wish, problem, advice in (
-        (own, {"prompt": ""}, "--prompt and --prompt-name cannot be used together", None),
-        (own, {}, unknown, "available: query, document"),
+        (settings, {"prompt": ""}, "--prompt and --prompt-name cannot be used together", None),
+        (settings, {}, unknown, "available: query, document"),
         ({"readout": "cls"}, {}, unknown, "give the text of a prompt"),
     ):
         with pytest.raises(UsageError) as error:
@@ -175,8 +175,8 @@ def test_a_declared_template_has_its_declared_full_stop(read):
 
 def test_a_named_template_has_the_full_stop_of_its_paper(read):
     """On a checkpoint that declares nothing, and on one that declares another template."""
-    for own in (None, PROMPT, {"readout": "mean", "full_stop": "none"}):
-        template = read(own, readout="prompt", template="promptbert").tokenizer.template
+    for declared in (None, PROMPT, {"readout": "mean", "full_stop": "none"}):
+        template = read(declared, readout="prompt", template="promptbert").tokenizer.template
         assert template.around("a cat") == 'This sentence : "a cat." means [MASK] .'
 
 

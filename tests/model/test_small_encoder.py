@@ -33,12 +33,13 @@ def test_states_are_those_of_transformers_and_the_hash_is_that_of_torch(
     tensors = canonical(read_tensors([tmp_path / "model.safetensors"]), architecture)
 
     for with_pooler in (False, True):
-        found = hash_of_weights(arrays, np.asarray, with_pooler=with_pooler, threads=1)
-        assert found == weights_hash(tensors, with_pooler=with_pooler)
-    layers = list(SmallBert(arrays, architecture).states(TokenBlock(*flat(batch), None)))
-    for found, expected in zip(layers, oracle(checkpoint, batch), strict=True):
-        assert found.dtype == np.float32
-        assert found == pytest.approx(expected.numpy(), abs=2e-6 * float(expected.abs().max()))
+        weights_digest = hash_of_weights(arrays, np.asarray, with_pooler=with_pooler, threads=1)
+        assert weights_digest == weights_hash(tensors, with_pooler=with_pooler)
+    tokens = TokenBlock(*flat(batch), None)
+    layers = list(SmallBert(arrays, architecture).states(tokens))
+    for states, expected in zip(layers, oracle(checkpoint, batch), strict=True):
+        assert states.dtype == np.float32
+        assert states == pytest.approx(expected.numpy(), abs=2e-6 * float(expected.abs().max()))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -64,10 +65,11 @@ def test_other_types_are_converted_as_torch_does(make, tmp_path, dtype):
 def test_other_files_are_left_to_torch(make, tmp_path, change):
     make("bert").save_pretrained(tmp_path)
     path = tmp_path / "model.safetensors"
-    tensors, name = read_tensors([path]), "encoder.layer.0.output.dense.bias"
+    tensors = read_tensors([path])
+    name = "encoder.layer.0.output.dense.bias"
     bias = tensors.pop(name)
-    own = {"missing": {}, "shape": {name: bias[:-1]}, "integers": {name: bias.to(torch.int32)}}
-    save_file(tensors | own.get(change, {name: bias}), path)
+    damaged = {"missing": {}, "shape": {name: bias[:-1]}, "integers": {name: bias.to(torch.int32)}}
+    save_file(tensors | damaged.get(change, {name: bias}), path)
     if change == "pickle":
         torch.save(tensors | {name: bias}, tmp_path / "pytorch_model.bin")
         path.unlink()

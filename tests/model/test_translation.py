@@ -42,10 +42,10 @@ def plain(folder, tmp_path):
     """A copy that declares only its start, end and padding token."""
 
     def copy(kind):
-        own = Path(shutil.copytree(folder(kind), tmp_path / f"plain-{kind}"))
+        copied = Path(shutil.copytree(folder(kind), tmp_path / f"plain-{kind}"))
         ends = {"decoder_start_token_id": START[kind], "eos_token_id": 1, "pad_token_id": 0}
-        (own / "generation_config.json").write_text(json.dumps(ends))
-        return own
+        (copied / "generation_config.json").write_text(json.dumps(ends))
+        return copied
 
     return copy
 
@@ -56,23 +56,23 @@ def opened(path, kind, **options):
 
 
 def translated(translator, texts, budget=100):
-    made = translator(translator.source(texts), budget)
-    return [each and each.text for each in made]
+    translations = translator(translator.source(texts), budget)
+    return [translation and translation.text for translation in translations]
 
 
-def generated(path, kind, texts, seed=0, **how):
+def generated(path, kind, texts, seed=0, **options):
     """The output of `model.generate` for one text at a time."""
     source = {"src_lang": "eng_Latn"} if kind == "nllb" else {}
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(path).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(path, **source)
     if kind == "nllb":
-        how["forced_bos_token_id"] = tokenizer.convert_tokens_to_ids("deu_Latn")
-    found = []
+        options["forced_bos_token_id"] = tokenizer.convert_tokens_to_ids("deu_Latn")
+    texts_generated = []
     torch.manual_seed(seed)
     for text in texts:
-        written = model.generate(**tokenizer(text, return_tensors="pt"), **how)
-        found.append(tokenizer.decode(written[0], skip_special_tokens=True))
-    return found
+        written = model.generate(**tokenizer(text, return_tensors="pt"), **options)
+        texts_generated.append(tokenizer.decode(written[0], skip_special_tokens=True))
+    return texts_generated
 
 
 @pytest.mark.parametrize(("kind", "beams"), [*((kind, 4) for kind in KINDS), ("marian", 1)])
@@ -96,14 +96,14 @@ def test_batches_of_mixed_lengths_equal_generate_for_one_text(folder, kind, beam
 )
 def test_a_sample_is_that_of_generate_with_the_seed(folder, kind, options):
     """For one text. The probability of each token is that of the model: there is no top-k."""
-    found = translated(
+    sampled = translated(
         opened(folder(kind), kind, sample=True, max_new_tokens=8, **options), TEXTS[1:2]
     )
-    how = {name: value for name, value in options.items() if name != "seed"}
-    how |= {"do_sample": True, "num_beams": 1, "top_k": 0, "max_new_tokens": 8}
-    expected = generated(folder(kind), kind, TEXTS[1:2], options["seed"] % 2**64, **how)
+    sampling = {name: value for name, value in options.items() if name != "seed"}
+    sampling |= {"do_sample": True, "num_beams": 1, "top_k": 0, "max_new_tokens": 8}
+    expected = generated(folder(kind), kind, TEXTS[1:2], options["seed"] % 2**64, **sampling)
 
-    assert found == expected
+    assert sampled == expected
 
 
 @pytest.mark.parametrize("prefix", ["", "the sea: "])
@@ -111,8 +111,8 @@ def test_the_prefix_precedes_every_text_and_empty_texts_are_not_translated(folde
     translator = opened(folder("t5"), "t5", prefix=prefix)
 
     expected = translated(opened(folder("t5"), "t5"), [f"{prefix}{text}" for text in TEXTS])
-    found = translated(translator, ["", *TEXTS, "   ", "\t"])
-    assert found == [None, *expected, None, None]
+    translations = translated(translator, ["", *TEXTS, "   ", "\t"])
+    assert translations == [None, *expected, None, None]
     assert translated(translator, [""]) == [None]
 
 
@@ -125,20 +125,20 @@ def test_truncated_texts_keep_their_final_special_tokens(folder, kind, before):
 
     assert tokens.ids == [*whole.ids[:5], whole.ids[-1]]
     assert tokens.count == whole.count == len(whole.ids) > 6
-    assert sum(each == 1 or each > 119 for each in tokens.ids) == before + 1
+    assert sum(token == 1 or token > 119 for token in tokens.ids) == before + 1
 
 
 def test_translations_that_reach_the_limit_are_marked(folder, plain):
     """This Marian model forces an end token at the limit."""
     marian = opened(folder("marian"), "marian", beams=1, max_new_tokens=4)
-    made = marian(marian.source(TEXTS), 1000)
+    short = marian(marian.source(TEXTS), 1000)
     roomy = opened(folder("marian"), "marian", beams=1)
     whole = roomy(roomy.source(TEXTS), 1000)
 
-    assert [each.full for each in made if each] == [True] * len(TEXTS)
-    assert [each.full for each in whole if each] == [False] * len(TEXTS)
+    assert [translation.full for translation in short if translation] == [True] * len(TEXTS)
+    assert [translation.full for translation in whole if translation] == [False] * len(TEXTS)
     t5 = opened(plain("t5"), "t5", beams=1, max_new_tokens=4)
-    assert all(each.full for each in t5(t5.source(TEXTS), 1000) if each)
+    assert all(translation.full for translation in t5(t5.source(TEXTS), 1000) if translation)
 
 
 @pytest.mark.parametrize("options", [{"max_length": 1}, {"max_length": 3, "prefix": "a dog"}])
@@ -160,18 +160,19 @@ def test_a_batch_that_does_not_fit_is_halved(folder, monkeypatch):
     """The translations are the same. A single text that does not fit is an error."""
     translator = opened(folder("marian"), "marian")
     expected = translated(translator, TEXTS, budget=1000)
-    generate, most = translator.model.generate, 2
+    generate = translator.model.generate
+    room = 2
 
-    def small(input_ids, **how):
-        if len(input_ids) > most:
+    def small(input_ids, **options):
+        if len(input_ids) > room:
             raise torch.cuda.OutOfMemoryError
-        return generate(input_ids=input_ids, **how)
+        return generate(input_ids=input_ids, **options)
 
     monkeypatch.setattr(translator.model, "generate", small)
 
     assert translated(translator, TEXTS, budget=1000) == expected
     assert translator.halved == 3  # six become three and three, and each three becomes one and two
-    most = 0
+    room = 0
     with pytest.raises(UnavailableError, match="a text of 7 tokens does not fit") as error:
         translated(translator, TEXTS[:1])
     assert error.value.advice == "use --max-length, --set beams=N with a smaller N, or --device cpu"
@@ -180,31 +181,39 @@ def test_a_batch_that_does_not_fit_is_halved(folder, monkeypatch):
 @pytest.fixture
 def sizes(monkeypatch):
     """The numbers of texts that are translated together."""
-    found = []
+    counts = []
     generate = Translator._generate
 
     def counted(self, batch):
-        found.append(len(batch))
+        counts.append(len(batch))
         return generate(self, batch)
 
     monkeypatch.setattr(Translator, "_generate", counted)
-    return found
+    return counts
 
 
 def through(texts, translator):
     rows = block_of(Row(b"{}", {}, "a", n) for n in range(len(texts)))
     rows.texts = [(text,) for text in texts]
     groups = tokenized_groups([rows], translator.source, Rejects(), largest=40)
-    return [each for _, made in translator.groups(groups) for each in made]
+    return [
+        translation for _, translations in translator.groups(groups) for translation in translations
+    ]
 
 
 def test_equal_texts_of_a_group_are_translated_once(folder, sizes):
     translator = opened(folder("marian"), "marian")
-    found = through([*TEXTS[:2], TEXTS[0], TEXTS[0], ""], translator)
+    translations = through([*TEXTS[:2], TEXTS[0], TEXTS[0], ""], translator)
 
     assert sizes == [2]
-    assert [made and made.text for made in found[:2]] == translated(translator, TEXTS[:2])
-    assert (found[2], found[3], found[4]) == (found[0], found[0], None)
+    assert [translation and translation.text for translation in translations[:2]] == translated(
+        translator, TEXTS[:2]
+    )
+    assert (translations[2], translations[3], translations[4]) == (
+        translations[0],
+        translations[0],
+        None,
+    )
 
 
 @pytest.mark.parametrize(("beams", "expected"), [(1, [4, 4, 2]), (2, [2] * 5), (9, [1] * 10)])
@@ -269,11 +278,8 @@ def test_a_declared_target_language_needs_no_flag(romance, languages):
     [
         (None, None, "^this model has 202 languages: give --source-lang and --target-lang$"),
         ("eng_Latn", None, "^this model has 202 languages: give --target-lang$"),
-        (
-            None,
-            "eng_Latn",
-            "^this model has 202 languages: give --source-lang$",
-        ),  # English is no default
+        # English is no default.
+        (None, "eng_Latn", "^this model has 202 languages: give --source-lang$"),
         ("eng_Latn", "deu", '--target-lang "deu": unknown language'),
         ("<mask>", "deu_Latn", '--source-lang "<mask>": unknown language'),  # another special token
     ],
@@ -327,7 +333,8 @@ def test_limits(plain, kind, declared, length, options, expected):
         ("tokenizer_config", {"model_max_length": length}),
     ):
         file = path / f"{name}.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | values))
+        content = json.loads(file.read_text()) | values
+        file.write_text(json.dumps(content))
     translator = opened(path, kind, **options)
 
     assert (translator.read, translator.written, translator.beams) == expected
@@ -359,7 +366,8 @@ def damaged(marian, tmp_path):
 def test_a_config_that_cannot_be_used_is_an_error_of_one_line(damaged, config, problem):
     """With a huge size, the process would not finish."""
     path = damaged / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
+    content = json.loads(path.read_text()) | config
+    path.write_text(json.dumps(content))
 
     with pytest.raises(DataError, match=problem) as error:
         load(read_checkpoint(str(damaged)))
@@ -382,10 +390,12 @@ def test_missing_weights_and_nan_are_errors(damaged, nan):
 
 def test_a_folder_without_a_tokenizer_is_an_error(t5, tmp_path):
     """transformers would create a tokenizer without words."""
-    own = shutil.copytree(t5, tmp_path / "own", ignore=shutil.ignore_patterns("tokenizer*"))
+    without_tokenizer = shutil.copytree(
+        t5, tmp_path / "own", ignore=shutil.ignore_patterns("tokenizer*")
+    )
 
     with pytest.raises(DataError, match="this folder has no tokenizer"):
-        load(read_checkpoint(str(own)))
+        load(read_checkpoint(str(without_tokenizer)))
 
 
 def test_warnings_of_a_tokenizer_are_returned(damaged, monkeypatch, capfd):

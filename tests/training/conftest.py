@@ -11,12 +11,12 @@ import pytest
 
 from sentkit.formats.lexicons.model2vec import write_model2vec
 from sentkit.training.base import open_named
-from training import small as made
+from training import small as helpers
 
 
 @pytest.fixture(scope="session")
 def base_folder(tmp_path_factory):
-    return made.make_base(tmp_path_factory.mktemp("bases") / "small")
+    return helpers.make_base(tmp_path_factory.mktemp("bases") / "small")
 
 
 @pytest.fixture(scope="session")
@@ -62,9 +62,9 @@ def together(base_folder, static_folder):
     """Do the work of together.py for these cases, with results in this folder."""
     bases = {"transformer": str(base_folder), "static": str(static_folder)}
 
-    def run(work, folder, cases):
-        words = [work, json.dumps(bases), str(folder), json.dumps(cases)]
-        done = subprocess.run(
+    def run(task, folder, cases):
+        words = [task, json.dumps(bases), str(folder), json.dumps(cases)]
+        completed = subprocess.run(
             [sys.executable, "-m", "training.together", *words],
             cwd=Path(__file__).parent.parent,
             capture_output=True,
@@ -72,14 +72,14 @@ def together(base_folder, static_folder):
             check=False,
             timeout=1800,
         )
-        assert done.returncode == 0, done.stderr[-2000:]
+        assert completed.returncode == 0, completed.stderr[-2000:]
 
     return run
 
 
 @pytest.fixture(scope="session")
 def texts():
-    return list(made.TEXTS)
+    return list(helpers.TEXTS)
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def new_folder(tmp_path):
 @pytest.fixture
 def corpus_of(new_folder, base):
     def make(kind, rows, settings, base=base):
-        return made.corpus_in(new_folder(), kind, rows, settings, base)
+        return helpers.corpus_in(new_folder(), kind, rows, settings, base)
 
     return make
 
@@ -99,8 +99,10 @@ def corpus_of(new_folder, base):
 def with_entries(new_folder, base):
     """The base, or another one, that is to predict these entries."""
 
-    def make(names, base=base, **given):
-        return made.with_entries(base, new_folder().with_suffix(".safetensors"), names, **given)
+    def make(names, base=base, **options):
+        return helpers.with_entries(
+            base, new_folder().with_suffix(".safetensors"), names, **options
+        )
 
     return make
 
@@ -111,8 +113,8 @@ def trainer_of(new_folder, base):
     `train()`.
     """
 
-    def make(kind, rows, *, base=base, **given):
-        return made.make_trainer(new_folder(), kind, rows, base, **given)
+    def make(kind, rows, *, base=base, **settings):
+        return helpers.make_trainer(new_folder(), kind, rows, base, **settings)
 
     return make
 
@@ -120,7 +122,9 @@ def trainer_of(new_folder, base):
 @pytest.fixture
 def small(new_folder, base):
     """`small("simcse", batch=4)`: a trainer over twelve rows with every field."""
-    return lambda name, base=base, **given: made.small_trainer(new_folder(), name, base, **given)
+    return lambda name, base=base, **settings: helpers.small_trainer(
+        new_folder(), name, base, **settings
+    )
 
 
 @pytest.fixture

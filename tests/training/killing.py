@@ -30,9 +30,8 @@ from sentkit.training.runs import checkpoint, command  # noqa: F401
 from training.together import fork
 
 os.fsync = os.fstat  # a kill loses nothing of a file that is not on the disk
-statistics.resamples_for = lambda pairs, count=20: (
-    count
-)  # a third of the time of a run is the interval
+# A third of the time of a run is the interval.
+statistics.resamples_for = lambda pairs, count=20: count
 SLOW_IMPORT = 99  # exit code of a run that imported torch._dynamo, which takes a second
 PLACES = {
     "fsync": (os, "fsync"),
@@ -61,10 +60,10 @@ def dying(function, call, moment):
             file.flush()
         if counted == call and moment != "after":
             os.kill(os.getpid(), getattr(signal, f"SIG{moment}", signal.SIGKILL))
-        found = function(*args, **kwargs)
+        result = function(*args, **kwargs)
         if counted == call and moment == "after":
             os.kill(os.getpid(), signal.SIGKILL)
-        return found
+        return result
 
     return wrapped
 
@@ -72,9 +71,8 @@ def dying(function, call, moment):
 def run_of(arguments, world, death):
     """A process of a run; it ends with the exit code of the run or with SLOW_IMPORT."""
     if death and death[0] == "clock":
-        signal.setitimer(
-            signal.ITIMER_PROF, death[1]
-        )  # SIGPROF has no handler: the process ends at once
+        # SIGPROF has no handler: the process ends at once.
+        signal.setitimer(signal.ITIMER_PROF, death[1])
     elif death and os.environ["RANK"] == str(world - 1):
         owner, name = PLACES[death[0]]
         setattr(owner, name, dying(getattr(owner, name), death[1], death[2]))
@@ -88,30 +86,35 @@ def codes_of(arguments, world, death=None):
 
 
 def digest(folder):
-    found = hashlib.sha256()
+    hash_of_files = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         if path.is_file():
-            found.update(str(path.relative_to(folder)).encode() + path.read_bytes())
-    return found.hexdigest()
+            name = str(path.relative_to(folder))
+            hash_of_files.update(name.encode() + path.read_bytes())
+    return hash_of_files.hexdigest()
 
 
 def main():
-    folder, cases, arguments = Path(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[4:]
+    folder = Path(sys.argv[1])
+    cases = json.loads(sys.argv[2])
+    arguments = sys.argv[4:]
     catalogue.load(arguments[1])
     gc.collect()
     gc.freeze()
     for number, (world, deaths) in enumerate(cases):
-        own = folder / f"case{number}"
-        own.mkdir()
-        os.chdir(own)
-        codes, flags = [], ["-o", "out"]
+        case_folder = folder / f"case{number}"
+        case_folder.mkdir()
+        os.chdir(case_folder)
+        codes = []
+        flags = ["-o", "out"]
         for death in deaths:
             codes.append(codes_of([*arguments, *flags], world, death))
             flags = ["-o", "out", "--resume"]
         codes.append(codes_of([*arguments, *flags], world))
-        left = sorted(path.name for path in own.iterdir())
+        names = sorted(path.name for path in case_folder.iterdir())
         sys.stdout.write(
-            json.dumps({"codes": codes, "left": left, "digest": digest(own / "out")}) + "\n"
+            json.dumps({"codes": codes, "left": names, "digest": digest(case_folder / "out")})
+            + "\n"
         )
         sys.stdout.flush()  # without it, each later child prints the line too
 

@@ -71,8 +71,8 @@ def make_base(folder, seed=0, kind="BertForMaskedLM", **config):
     if kind.startswith("DistilBert"):
         sizes = {DISTILBERT.get(name, name): value for name, value in sizes.items()}
     torch.manual_seed(seed)
-    made = getattr(transformers, kind)
-    model = made(made.config_class(**sizes))
+    model_class = getattr(transformers, kind)
+    model = model_class(model_class.config_class(**sizes))
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(torch.randn_like(weight) * 0.1)
@@ -83,7 +83,7 @@ def make_base(folder, seed=0, kind="BertForMaskedLM", **config):
 def every_field(count):
     """Rows with every field that a method reads."""
     return [
-        {field: TEXTS[(n + 3 * place) % 13] for place, field in enumerate(FIELDS)}
+        {field: TEXTS[(n + 3 * index) % 13] for index, field in enumerate(FIELDS)}
         | {"label": ("entailment", "contradiction")[n % 2], "score": n % 6}
         | {"entry": ENTRIES[n % 5], "embedding": [1, n, n % 5]}
         for n in range(count)
@@ -95,18 +95,18 @@ def entries_in(path, names, width=16, vectors=None, seed=0, **spec):
     vectors.
     """
     random = np.random.default_rng(seed).standard_normal((len(names), width))
-    found = np.array(random if vectors is None else vectors, np.float32)
+    matrix = np.array(random if vectors is None else vectors, np.float32)
     with create_vector_file(
-        str(path), spec, ("embedding",), width=found.shape[1], force=True
+        str(path), spec, ("embedding",), width=matrix.shape[1], force=True
     ) as store:
-        for name, vector in zip(names, found, strict=True):
+        for name, vector in zip(names, matrix, strict=True):
             store.write([json.dumps({"entry": name}).encode()], vector[None, None])
-    return found
+    return matrix
 
 
-def with_entries(base, path, names, **given):
+def with_entries(base, path, names, **options):
     """A base that is to predict these entries."""
-    entries_in(path, list(dict.fromkeys(names)), **given)
+    entries_in(path, list(dict.fromkeys(names)), **options)
     return replace(base, entries=read_entries(str(path)))
 
 
@@ -134,18 +134,18 @@ def make_trainer(
     **settings,
 ):
     """A trainer with the state in a new folder."""
-    wanted = build(
+    chosen = build(
         kind.Settings, kind.presets, None, [f"{name}={value}" for name, value in settings.items()]
     )
     (folder / "state").mkdir(parents=True)
     torch.manual_seed(seed)
     processes = processes or Processes()
-    corpus = corpus_in(folder / "rows", kind, rows, wanted, base)
+    corpus = corpus_in(folder / "rows", kind, rows, chosen, base)
     base = replace(base, labels=corpus.labels)
-    method = kind.build(base, wanted).to(processes.device)
+    method = kind.build(base, chosen).to(processes.device)
     run = Run(
         method=LoadedMethod(kind, kind.__name__),
-        settings=wanted,
+        settings=chosen,
         seed=seed,
         root=folder / "out",
         save_every=save_every,
@@ -157,12 +157,12 @@ def make_trainer(
     return Trainer(run, method.double() if double else method, Checkpointer(folder / "state"))
 
 
-def small_trainer(folder, name, base, *, count=12, **given):
+def small_trainer(folder, name, base, *, count=12, **settings):
     """A trainer of this method over rows with every field, and over entries."""
     folder.mkdir(parents=True)
     base = with_entries(base, folder / "entries.safetensors", ENTRIES)
     return make_trainer(
-        folder, METHODS[name].load(), every_field(count), base, **FEWER.get(name, {}) | given
+        folder, METHODS[name].load(), every_field(count), base, **FEWER.get(name, {}) | settings
     )
 
 
@@ -172,11 +172,13 @@ def gradient_of(trainer, precision=None, **chunks):
     """
     trainer.method.train()
     torch.manual_seed(5)
-    wanted = precision_of(precision or trainer.recipe.precision, trainer.processes.device)
-    given = {"chunk": trainer.recipe.chunk, "precision": wanted} | chunks
-    terms = Gradient(trainer.method, trainer.processes, **given).compute(trainer.batch(0))
+    numbers = precision_of(precision or trainer.recipe.precision, trainer.processes.device)
+    options = {"chunk": trainer.recipe.chunk, "precision": numbers} | chunks
+    terms = Gradient(trainer.method, trainer.processes, **options).compute(trainer.batch(0))
     slopes = {
-        name: each.grad.clone() for name, each in trained(trainer.method) if each.grad is not None
+        name: weight.grad.clone()
+        for name, weight in trained(trainer.method)
+        if weight.grad is not None
     }
     return {name: value.item() for name, value in terms.items()}, slopes
 
@@ -185,16 +187,17 @@ def run_with_log(trainer, behind=0):
     """Train from one seed: the lines of the log, the tensors of method and optimizer, warnings and
     error.
     """
-    trainer.max_unread, told = behind, []
-    trainer.reporter.warn = told.append
+    trainer.max_unread = behind
+    messages = []
+    trainer.reporter.warn = messages.append
     torch.manual_seed(4)
     with trainer.checkpointer.logging():
         try:
             trainer.train()
         except DataError as error:
-            told.append(str(error))
+            messages.append(str(error))
         lines = (trainer.checkpointer.folder / "steps.jsonl").read_text()
-    return lines, [changing(trainer.method), trainer.optimizer.state_dict()], told
+    return lines, [changing(trainer.method), trainer.optimizer.state_dict()], messages
 
 
 def equal(one, other):

@@ -20,9 +20,8 @@ CHANGES = [
     ("folder", "name", "value"),
     [
         *(("base_folder", *change) for change in [*CHANGES, ("transformers_version", "0")]),
-        *(
-            ("albert", *change) for change in CHANGES[1:]
-        ),  # its weights depend on the number of heads
+        # Its weights depend on the number of heads.
+        *(("albert", *change) for change in CHANGES[1:]),
     ],
 )
 def test_values_that_change_the_training_change_the_hash(folder, name, value, request, tmp_path):
@@ -32,6 +31,6 @@ def test_values_that_change_the_training_change_the_hash(folder, name, value, re
     assert config[name] != value
     shutil.copytree(folder, tmp_path / "base")
     (tmp_path / "base/config.json").write_text(json.dumps(config | {name: value}))
-    hashes = [open_named(str(each), 16).hash for each in (folder, tmp_path / "base")]
+    hashes = [open_named(str(checkpoint), 16).hash for checkpoint in (folder, tmp_path / "base")]
 
     assert (hashes[0] == hashes[1]) == (name == "transformers_version")

@@ -35,43 +35,43 @@ def on_cuda(trainer_of, texts):
 
     def make(precision="fp32", kind=SimCSE, **settings):
         device = torch.device("cuda")
-        given = {"batch": 4, "epochs": 3, "lr": 1e-3, **settings}
+        all_settings = {"batch": 4, "epochs": 3, "lr": 1e-3, **settings}
         return trainer_of(
-            kind, texts, processes=Processes(device=device), precision=precision, **given
+            kind, texts, processes=Processes(device=device), precision=precision, **all_settings
         )
 
     return make
 
 
-def distance(ours, theirs):
+def distance(gradient, expected):
     """Of two gradients, relative to the second."""
-    squares = sum((ours[name] - slope).square().sum() for name, slope in theirs.items())
-    return (squares / sum(slope.square().sum() for slope in theirs.values())).sqrt().item()
+    squares = sum((gradient[name] - slope).square().sum() for name, slope in expected.items())
+    expected_squares = sum(slope.square().sum() for slope in expected.values())
+    return (squares / expected_squares).sqrt().item()
 
 
 def test_losses_are_those_of_the_cpu(trainer_of, losses_of, texts, on_cuda):
-    here = losses_of(
+    on_cpu = losses_of(
         trainer_of(SimCSE, texts, batch=4, epochs=3, lr=1e-3, dropout=0, precision="fp32")
     )
-    there = losses_of(on_cuda(dropout=0))
+    on_gpu = losses_of(on_cuda(dropout=0))
 
-    assert here == pytest.approx(there, rel=1e-3)
+    assert on_cpu == pytest.approx(on_gpu, rel=1e-3)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_keeps_its_tensors_on_the_gpu(small, losses_of, name):
     """An operation on tensors of the host and of the GPU is an error."""
-    here, there = (
-        losses_of(
-            small(
-                name, processes=Processes(device=torch.device(device)), precision="fp32", epochs=2
-            )
-        )
-        for device in ("cpu", "cuda")
-    )
 
-    assert len(there) == len(here)
-    assert all(map(math.isfinite, there))
+    def losses_on(device):
+        processes = Processes(device=torch.device(device))
+        return losses_of(small(name, processes=processes, precision="fp32", epochs=2))
+
+    on_cpu = losses_on("cpu")
+    on_gpu = losses_on("cuda")
+
+    assert len(on_gpu) == len(on_cpu)
+    assert all(map(math.isfinite, on_gpu))
 
 
 def test_bf16_is_near(losses_of, on_cuda):
@@ -96,29 +96,31 @@ def test_losses_and_gradients_of_packed_attention_are_those_of_padded_attention(
     exact_terms, exact = gradient_of(on_cuda(kind=kind, batch=12, dropout=0, readout=readout))
     packed = on_cuda("bf16", kind=kind, batch=12, dropout=0, readout=readout)
     kernels = {block.packs for block in packed.method.body.blocks}
-    packed_terms, ours = gradient_of(packed)
+    packed_terms, packed_gradient = gradient_of(packed)
     for block in packed.method.body.blocks:
         block.packs = False
     _, padded = gradient_of(packed)
 
     assert kernels == {True}
     assert packed_terms == pytest.approx(exact_terms, rel=0.05)
-    assert distance(ours, exact) < 1.5 * distance(padded, exact) + 0.01
+    assert distance(packed_gradient, exact) < 1.5 * distance(padded, exact) + 0.01
 
 
 @pytest.mark.parametrize("readout", ["cls", "mean"])
 def test_graphs_have_the_gradients_and_the_dropout_of_the_same_blocks_without(on_cuda, readout):
     trainer = on_cuda("bf16", batch=12, dropout=0.2, readout=readout)
     graphs = trainer.method.body.graphs
-    first, again, after = gradient_of(trainer), gradient_of(trainer), torch.cuda.get_rng_state()
+    first = gradient_of(trainer)
+    second = gradient_of(trainer)
+    after = torch.cuda.get_rng_state()
     assert graphs.works
     assert len(graphs.chains) == 1
     graphs.works = False
     without = gradient_of(trainer)
 
-    assert first[0] == again[0] == without[0]
+    assert first[0] == second[0] == without[0]
     for name, slope in first[1].items():
-        assert torch.equal(slope, again[1][name])
+        assert torch.equal(slope, second[1][name])
         assert torch.equal(slope, without[1][name])
     assert torch.equal(after, torch.cuda.get_rng_state())
 
@@ -135,15 +137,15 @@ def test_graphs_of_passes_whose_backward_passes_come_later(on_cuda):
         for output in outputs:
             output["one"].square().sum().backward()
         return {
-            name: each.grad.clone()
-            for name, each in trained(trainer.method)
-            if each.grad is not None
+            name: weight.grad.clone()
+            for name, weight in trained(trainer.method)
+            if weight.grad is not None
         }
 
-    ours = gradients()
+    with_graphs = gradients()
     trainer.method.body.graphs.works = False
 
-    assert distance(ours, gradients()) < 1e-3
+    assert distance(with_graphs, gradients()) < 1e-3
 
 
 @pytest.mark.parametrize("kind", [SimCSE, TSDAE])  # a contrast, and one loss for each row
@@ -151,27 +153,30 @@ def test_graphs_with_chunks_have_the_gradient_of_the_whole_batch(on_cuda, kind):
     """Each chunk runs twice with the same dropout for a contrast; its gradients are added."""
     settings = {"batch": 12, "dropout": 0, "kind": kind}
     trainer = on_cuda("bf16", chunk=5, **settings)
-    _, ours = gradient_of(trainer)
+    _, of_chunks = gradient_of(trainer)
     _, whole = gradient_of(on_cuda("bf16", **settings))
     _, exact = gradient_of(on_cuda("fp32", **settings))
 
     assert trainer.method.body.graphs.works
     assert trainer.method.body.graphs.chains
-    assert distance(ours, exact) < 1.5 * distance(whole, exact) + 0.01
+    assert distance(of_chunks, exact) < 1.5 * distance(whole, exact) + 0.01
 
 
 def test_dropout_of_packed_attention_is_drawn_anew_and_repeated_by_a_seed(on_cuda):
     trainer = on_cuda("bf16", batch=12, dropout=0.2)
-    first, again = gradient_of(trainer), gradient_of(trainer)
+    first = gradient_of(trainer)
+    second = gradient_of(trainer)
     torch.manual_seed(6)
-    other = trainer.gradient.compute(trainer.batch(0))
+    other_seed = trainer.gradient.compute(trainer.batch(0))
 
-    assert first[0] == again[0]
-    assert {name: value.item() for name, value in other.items()} != first[0]
+    assert first[0] == second[0]
+    assert {name: value.item() for name, value in other_seed.items()} != first[0]
 
 
 def test_the_host_reads_the_values_of_a_step_later_and_the_run_is_the_same(on_cuda, losses_of):
-    later, now, queue = on_cuda(), on_cuda(), on_cuda(kind=ESimCSE, queue_size=6)
+    later = on_cuda()
+    now = on_cuda()
+    queue = on_cuda(kind=ESimCSE, queue_size=6)
     assert (later.max_unread, queue.max_unread) == (MAX_UNREAD, 0)
     now.max_unread = 0
     torch.manual_seed(5)
@@ -203,9 +208,12 @@ def test_a_limit_of_tokens_is_measured_and_short_memory_halves_it(on_cuda, monke
     trainer.method.train()
     fit = tokens_that_fit(trainer.gradient, trainer.batch(0), of_whole_memory=False)
     assert 10**4 < fit < 10**9  # the base is small
-    again = tokens_that_fit(trainer.gradient, trainer.batch(0), of_whole_memory=True)
-    assert again == tokens_that_fit(trainer.gradient, trainer.batch(0), of_whole_memory=True)
-    encode, calls = trainer.method.encode, []
+    of_whole_memory = tokens_that_fit(trainer.gradient, trainer.batch(0), of_whole_memory=True)
+    assert of_whole_memory == tokens_that_fit(
+        trainer.gradient, trainer.batch(0), of_whole_memory=True
+    )
+    encode = trainer.method.encode
+    calls = []
 
     def short(batch):
         calls.append(batch.tokens)
@@ -260,8 +268,9 @@ def train(tmp_path, base_folder, texts):
 def test_deterministic_runs_have_the_same_bytes_also_after_a_kill(train, tmp_path):
     more = ("--set", "chunk_tokens=auto", "--save-every", "5")
     assert [train(name, *more).wait(600) for name in ("one", "two")] == [0, 0]
-    process, part = train("three", *more), tmp_path / "three.part"
-    while process.poll() is None and not [*part.glob("state-*.pt")]:
+    process = train("three", *more)
+    partial_folder = tmp_path / "three.part"
+    while process.poll() is None and not [*partial_folder.glob("state-*.pt")]:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -282,7 +291,8 @@ def test_deterministic_runs_have_the_same_bytes_also_after_a_kill(train, tmp_pat
 
 def test_nccl_has_the_tensors_of_a_gpu_and_gloo_those_of_the_host(tmp_path):
     """A group of one process, which is asked to gather and to sum as one of several."""
-    where, processes = f"file://{tmp_path}/group", Processes(0, 2, torch.device("cuda"))
+    where = f"file://{tmp_path}/group"
+    processes = Processes(0, 2, torch.device("cuda"))
     dist.init_process_group("cpu:gloo,cuda:nccl", init_method=where, world_size=1, rank=0)
     try:
         for device in ("cuda", "cpu"):

@@ -18,7 +18,8 @@ from training.small import ENTRIES, TEXTS, entries_in, every_field
 SETTINGS = ["--batch=4", "--epochs=4", "--lr=0.003", "--save-every=4", "--threads=1", "-q"]
 SETTINGS += ["--set=max_length=24"]
 STEPS = 12  # of twelve rows
-KILLED, ENDED = -signal.SIGKILL, -signal.SIGPROF
+KILLED = -signal.SIGKILL
+ENDED = -signal.SIGPROF
 # Before step 7, then before it again: both times, steps 5 and 6 are in the log and in no state.
 TWICE = [["gradient", 7, "before"], ["gradient", 3, "before"]]
 IN_A_LINE = [["log", 7, "midst"], ["log", 2, "midst"], ["gradient", 6, "after"]]
@@ -82,7 +83,7 @@ def ends_of(folder, base_folder, tmp_path):
         words[0] = words[0].replace("./mine.py", str(folder / "mine.py"))
         driver = [sys.executable, "-m", "training.killing"]
         runs = [str(tmp_path), json.dumps([[1, deaths] for deaths in cases])]
-        done = subprocess.run(
+        completed = subprocess.run(
             [*driver, *runs, "--", "train", *words, "-m", str(base_folder), *SETTINGS],
             cwd=Path(__file__).parent.parent,
             capture_output=True,
@@ -90,10 +91,10 @@ def ends_of(folder, base_folder, tmp_path):
             check=False,
             timeout=1800,
         )
-        lines = [line for line in done.stdout.splitlines() if line.startswith('{"codes"')]
-        assert len(lines) == len(cases), done.stderr
+        lines = [line for line in completed.stdout.splitlines() if line.startswith('{"codes"')]
+        assert len(lines) == len(cases), completed.stderr
         ends = [json.loads(line) for line in lines]
-        assert ends[0]["codes"] == [[0]], done.stderr  # the first case has no death
+        assert ends[0]["codes"] == [[0]], completed.stderr  # the first case has no death
         return ends
 
     return run

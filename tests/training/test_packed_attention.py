@@ -30,12 +30,12 @@ METHODS = [
 @pytest.fixture
 def kernel(monkeypatch):
     """A kernel that computes in float64, and blocks that use it for values in float64."""
-    with kernel_on_cpu() as made:
-        made.refuses = False
+    with kernel_on_cpu() as kernel_calls:
+        kernel_calls.refuses = False
         monkeypatch.setattr(bert, "works", lambda *arguments, **more: True)
         monkeypatch.setattr(bert, "HALF", (torch.float64, torch.bfloat16))
         monkeypatch.setattr(bert, "Graphs", lambda blocks: None)
-        yield made
+        yield kernel_calls
 
 
 @pytest.mark.parametrize(("name", "settings"), METHODS, ids=str)
@@ -44,14 +44,14 @@ def test_losses_and_gradients_are_those_of_padded_attention(small, kernel, name,
     trainer.method.double()
     padded, slopes = gradient_of(trainer)
     attend_packed(trainer.method, CPU)
-    packed, others = gradient_of(trainer)
+    packed, packed_slopes = gradient_of(trainer)
 
     assert kernel.calls
     assert kernel.backward_calls
     assert packed == pytest.approx(padded, abs=1e-12)
-    assert slopes.keys() == others.keys()
+    assert slopes.keys() == packed_slopes.keys()
     for parameter, slope in slopes.items():
-        torch.testing.assert_close(others[parameter], slope, rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(packed_slopes[parameter], slope, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize(("name", "settings"), METHODS[:4], ids=str)
@@ -84,8 +84,9 @@ def test_bfloat16_is_as_near_to_float32_as_padded_attention(small, kernel):
     attend_packed(trainer.method, CPU)
     _, packed = gradient_of(trainer, "bf16")
 
-    def error(found):
-        return sum((found[name] - slope).square().sum() for name, slope in exact.items()).sqrt()
+    def error(gradient):
+        squares = [(gradient[name] - slope).square().sum() for name, slope in exact.items()]
+        return sum(squares).sqrt()
 
     assert kernel.backward_calls == trainer.method.body.depth
     assert error(packed) < 1.5 * error(padded)
@@ -159,17 +160,17 @@ def test_graphs_have_the_gradient_and_the_random_numbers_of_blocks(small, record
     several = name in ("tsdae", "consert") or "mlm_weight" in settings
     trainer = small(name, batch=8, dropout=0.2, **settings)
     attend_packed(trainer.method, CPU)
-    found = []
+    results = []
     for works in (True, True, False):  # the first time, graphs are recorded
         for module in trainer.method.modules():
             if isinstance(module, Bert):
                 module.graphs.works = works
-        found.append((*gradient_of(trainer, "bf16"), torch.get_rng_state()))
-    (first, *one), (again, *other), (without, *plain) = found
+        results.append((*gradient_of(trainer, "bf16"), torch.get_rng_state()))
+    (first, *recording), (second, *replayed), (without, *plain) = results
 
     assert trainer.method.body.graphs.chains or "lora" in settings
-    assert first == again == without
-    for slopes, random in (one, other):
+    assert first == second == without
+    for slopes, random in (recording, replayed):
         assert slopes.keys() == plain[0].keys()
         assert torch.equal(random, plain[1])
         for parameter, slope in slopes.items():
@@ -186,10 +187,10 @@ def test_graphs_of_many_kinds_of_passes_end_with_the_oldest(small, recorded, mon
     body = trainer.method.body
     for count in (2, 5, 8, 11):
         with precision_of("bf16", CPU)():
-            found = trainer.method.vectors(trainer.method.pack([np.full(60, 7)] * count))
-        assert found.isfinite().all()
+            vectors = trainer.method.vectors(trainer.method.pack([np.full(60, 7)] * count))
+        assert vectors.isfinite().all()
         assert 1 <= len(body.graphs.chains) <= 2
-        del found
+        del vectors
 
 
 def test_other_weights_are_recorded_again(small, recorded):
@@ -198,7 +199,7 @@ def test_other_weights_are_recorded_again(small, recorded):
     gradient_of(trainer, "bf16")
     for parameter in trainer.method.parameters():
         parameter.data = parameter.data * 1.5
-    found = gradient_of(trainer, "bf16")
+    gradient = gradient_of(trainer, "bf16")
     trainer.method.body.graphs.works = False
 
-    assert found[0] == gradient_of(trainer, "bf16")[0]
+    assert gradient[0] == gradient_of(trainer, "bf16")[0]

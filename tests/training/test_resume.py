@@ -37,17 +37,17 @@ def test_products_in_bfloat16_give_losses_in_float32(name, chunked):
 @pytest.mark.parametrize("name", METHODS)
 def test_a_stopped_and_resumed_run_equals_a_whole_run(name, chunked):
     """With dropout and chunks: weights, optimizer and position are equal to the last bit."""
-    whole, cut, rest = (chunked(name) for _ in range(3))
+    whole, stopped, resumed = (chunked(name) for _ in range(3))
     torch.manual_seed(11)
     whole.train()
     torch.manual_seed(11)
-    stop_after(cut, 3)
+    stop_after(stopped, 3)
     torch.manual_seed(99)  # the random state of a new process does not matter
-    rest.checkpointer = cut.checkpointer
-    rest.resume_from(cut.checkpointer.load(rest.run.identity))
-    rest.train()
+    resumed.checkpointer = stopped.checkpointer
+    resumed.resume_from(stopped.checkpointer.load(resumed.run.identity))
+    resumed.train()
 
-    assert (whole.position.step, rest.position.step) == (4, 4)
-    assert changing(whole.method).keys() == changing(rest.method).keys()
+    assert (whole.position.step, resumed.position.step) == (4, 4)
+    assert changing(whole.method).keys() == changing(resumed.method).keys()
     for tensor, value in changing(whole.method).items():
-        assert torch.equal(value, changing(rest.method)[tensor]), tensor
+        assert torch.equal(value, changing(resumed.method)[tensor]), tensor

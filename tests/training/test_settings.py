@@ -145,10 +145,10 @@ MOST = 25
 
 
 def test_the_interface_has_few_members():
-    own = {name for name in vars(Method) if not name.startswith("_")} | {"body", "settings"}
+    members = {name for name in vars(Method) if not name.startswith("_")} | {"body", "settings"}
     inherited = set(dir(nn.Module))
 
-    assert len(own - inherited) <= MOST, sorted(own - inherited)
+    assert len(members - inherited) <= MOST, sorted(members - inherited)
 
 
 @pytest.mark.parametrize(
@@ -192,9 +192,8 @@ def test_an_unknown_setting_has_the_name_that_is_meant(method, name, meant):
 def test_no_synonym_is_a_setting_and_each_means_one():
     settings = {name for listing in METHODS.values() for name in notes(listing.settings)}
 
-    assert not {name for name in SYNONYMS if name in settings} - {
-        "pooling"
-    }  # a setting of defsent-plus
+    # "pooling" is a setting of defsent-plus.
+    assert not {name for name in SYNONYMS if name in settings} - {"pooling"}
     assert {name for name in SYNONYMS.values() if not name.startswith("--")} <= settings
 
 

@@ -13,6 +13,7 @@ import socket
 import sys
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -35,11 +36,12 @@ PLAIN = {
 
 
 @contextmanager
-def trainer_of(base_name, own, name, settings):
+def trainer_of(base_name, run_folder, name, settings):
     """This process's part of a run."""
     torch.set_num_threads(1)
     with open_processes(torch.device("cpu")) as processes:
-        folder, base = own / f"rank{processes.rank}", open_named(base_name, 24)
+        folder = run_folder / f"rank{processes.rank}"
+        base = open_named(base_name, 24)
         yield small_trainer(folder, name, base, processes=processes, **PLAIN | settings)
 
 
@@ -56,8 +58,8 @@ def train(*case):
 def compute(*case):
     with trainer_of(*case) as trainer:
         terms = trainer.gradient.compute(trainer.batch(0))
-        found = {"terms": terms, "outputs": trainer.gradient.outputs}
-        torch.save(found, case[1].with_suffix(f".{trainer.processes.rank}.pt"))
+        results = {"terms": terms, "outputs": trainer.gradient.outputs}
+        torch.save(results, case[1].with_suffix(f".{trainer.processes.rank}.pt"))
 
 
 def free_ports(count):
@@ -69,18 +71,19 @@ def free_ports(count):
         return [door.getsockname()[1] for door in doors]
 
 
-def fork(world, works):
+def fork(world, functions):
     """Run these functions, one after the other, in so many processes; their exit codes."""
-    ports, children = free_ports(len(works)), []
+    ports = free_ports(len(functions))
+    children = []
     for rank in range(world):
         child = os.fork()
         if child == 0:
             os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank)}
             os.environ["MASTER_ADDR"] = "127.0.0.1"
             try:
-                for port, work in zip(ports, works, strict=True):
+                for port, function in zip(ports, functions, strict=True):
                     os.environ["MASTER_PORT"] = str(port)
-                    work()
+                    function()
             except BaseException as error:
                 sys.stderr.write(f"rank {rank} of {world}: {error!r}\n")
                 sys.stderr.flush()
@@ -91,15 +94,21 @@ def fork(world, works):
 
 
 def main():
-    work = {"train": train, "compute": compute}[sys.argv[1]]
-    bases, folder, cases = json.loads(sys.argv[2]), Path(sys.argv[3]), json.loads(sys.argv[4])
-    works = {}
+    function = {"train": train, "compute": compute}[sys.argv[1]]
+    bases = json.loads(sys.argv[2])
+    folder = Path(sys.argv[3])
+    cases = json.loads(sys.argv[4])
+    functions = {}
+    # The first backward pass of a chunk imports it, half a second in each process.
+    import_module("torch.fx.experimental.symbolic_shapes")
     for number, (name, world, settings, kind) in enumerate(cases):
         load(name)
-        own = folder / str(number)
-        works.setdefault(world, []).append(partial(work, bases[kind], own, name, settings))
-    for world, each in works.items():
-        if any(codes := fork(world, each)):
+        run_folder = folder / str(number)
+        functions.setdefault(world, []).append(
+            partial(function, bases[kind], run_folder, name, settings)
+        )
+    for world, functions_of_world in functions.items():
+        if any(codes := fork(world, functions_of_world)):
             sys.exit(f"{world} processes: exit codes {codes}")
 
 

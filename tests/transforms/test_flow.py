@@ -39,7 +39,8 @@ def drawn(random, width):
 
 def through_torch(parameters, x):
     """The results of the flow with torch, which finds the gradient."""
-    width, left = x.shape[1], []
+    width = x.shape[1]
+    finished = []
     for number, block in enumerate(blocks_of(parameters, width), 1):
         half = x.shape[1] // 2
         y = ((x + block["shift"]) * (3 * block["scale"]).exp()).flip(1)
@@ -50,9 +51,9 @@ def through_torch(parameters, x):
             hidden = output.relu()
         x = torch.cat([y[:, :half], y[:, half:] + output], dim=1)
         if number in (3, 6):
-            left.append(x[:, half:])
+            finished.append(x[:, half:])
             x = x[:, :half]
-    return torch.cat([*left, x], dim=1)
+    return torch.cat([*finished, x], dim=1)
 
 
 def loss_of_torch(parameters, x):
@@ -68,17 +69,21 @@ def loss_of_torch(parameters, x):
 
 @pytest.mark.parametrize("width", [1, 4, 7, 16])
 def test_the_flow_is_that_of_a_reference_with_torch(random, width):
-    parameters, x = drawn(random, width), random.normal(size=(3, width))
-    both = torch.tensor(parameters), torch.tensor(x)
+    parameters = drawn(random, width)
+    x = random.normal(size=(3, width))
+    torch_parameters = torch.tensor(parameters)
+    torch_x = torch.tensor(x)
 
-    assert run(parameters, x)[1] == pytest.approx(through_torch(*both).numpy(), rel=1e-9)
-    assert loss(parameters, x) == pytest.approx(loss_of_torch(*both).item(), rel=1e-9)
+    expected = through_torch(torch_parameters, torch_x).numpy()
+    assert run(parameters, x)[1] == pytest.approx(expected, rel=1e-9)
+    expected_loss = loss_of_torch(torch_parameters, torch_x).item()
+    assert loss(parameters, x) == pytest.approx(expected_loss, rel=1e-9)
 
 
 def test_the_loss_of_no_flow_worked_by_hand():
     """x = (1, -1, 0, 2): 6 / 2 + 2 ln 2 pi = 6.675754 nats, over 4 ln 2."""
-    found = loss(np.zeros(parameter_count(4)), np.array([[1.0, -1, 0, 2]]))
-    assert found == pytest.approx(2.407769, abs=1e-6)
+    bits = loss(np.zeros(parameter_count(4)), np.array([[1.0, -1, 0, 2]]))
+    assert bits == pytest.approx(2.407769, abs=1e-6)
 
 
 def test_the_network_has_the_size_of_the_paper():
@@ -94,14 +99,15 @@ def test_the_network_has_the_size_of_the_paper():
 
 @pytest.mark.parametrize("width", [1, 2, 5, 8])
 def test_the_gradient_is_that_of_differences(random, width):
-    parameters, x = drawn(random, width) / 2, random.normal(size=(4, width))
+    parameters = drawn(random, width) / 2
+    x = random.normal(size=(4, width))
     gradient = np.empty_like(parameters)
     loss(parameters, x, gradient)
-    for place in random.choice(len(parameters), min(300, len(parameters)), replace=False):
+    for index in random.choice(len(parameters), min(300, len(parameters)), replace=False):
         step = np.zeros_like(parameters)
-        step[place] = 1e-6
+        step[index] = 1e-6
         slope = (loss(parameters + step, x) - loss(parameters - step, x)) / 2e-6
-        assert gradient[place] == pytest.approx(slope, rel=1e-5, abs=1e-6)
+        assert gradient[index] == pytest.approx(slope, rel=1e-5, abs=1e-6)
 
 
 def test_steps_are_those_of_a_reference_with_torch(skewed):
@@ -111,21 +117,25 @@ def test_steps_are_those_of_a_reference_with_torch(skewed):
     options = FitOptions(batch=64, lr=0.01, seed=3)
     fit = fit_parameters(skewed[:384], options, "x")
     random = np.random.default_rng(3)
-    order, start = random.permutation(384), np.zeros(parameter_count(8))
+    order = random.permutation(384)
+    start = np.zeros(parameter_count(8))
     initialise(start, skewed[order[:64]].astype(np.float64), random)
-    theirs = torch.tensor(start, requires_grad=True)
-    first, second = torch.zeros_like(theirs), torch.zeros_like(theirs)
-    for place in range(0, 384, 64):
-        [gradient] = torch.autograd.grad(
-            loss_of_torch(theirs, torch.tensor(skewed[order[place : place + 64]]).double()), theirs
-        )
+    torch_parameters = torch.tensor(start, requires_grad=True)
+    first = torch.zeros_like(torch_parameters)
+    second = torch.zeros_like(torch_parameters)
+    for begin in range(0, 384, 64):
+        batch = torch.tensor(skewed[order[begin : begin + 64]]).double()
+        loss_of_batch = loss_of_torch(torch_parameters, batch)
+        [gradient] = torch.autograd.grad(loss_of_batch, torch_parameters)
         gradient = gradient / max(1.0, float(gradient.norm()))
-        first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
+        first = 0.9 * first + 0.1 * gradient
+        second = 0.999 * second + 0.001 * gradient**2
         with torch.no_grad():
-            theirs -= 0.01 * (first / (second.sqrt() + 1e-6) + 0.01 * theirs)
+            torch_parameters -= 0.01 * (first / (second.sqrt() + 1e-6) + 0.01 * torch_parameters)
 
-    assert fit.parameters == pytest.approx(theirs.detach().numpy(), rel=1e-9, abs=1e-8)
-    bits = loss_of_torch(theirs.detach(), torch.tensor(skewed[:384]).double()).item()
+    assert fit.parameters == pytest.approx(torch_parameters.detach().numpy(), rel=1e-9, abs=1e-8)
+    vectors = torch.tensor(skewed[:384]).double()
+    bits = loss_of_torch(torch_parameters.detach(), vectors).item()
     assert fit.record["bits"] == pytest.approx(bits, rel=1e-6)
 
 
@@ -135,11 +145,11 @@ def test_the_first_batch_has_mean_0_and_variance_1_after_each_norm(random, skewe
     passes, _ = run(parameters, skewed.astype(np.float64))
 
     assert len(passes) == 9
-    for each in passes:
-        assert each.normed.mean(axis=0) == pytest.approx(0, abs=1e-9)
-        assert each.normed.std(axis=0) == pytest.approx(1, abs=1e-9)
-        assert each.outputs[0].std(axis=0) == pytest.approx(1, abs=1e-9)
-        assert not each.outputs[2].any()
+    for layer_pass in passes:
+        assert layer_pass.normed.mean(axis=0) == pytest.approx(0, abs=1e-9)
+        assert layer_pass.normed.std(axis=0) == pytest.approx(1, abs=1e-9)
+        assert layer_pass.outputs[0].std(axis=0) == pytest.approx(1, abs=1e-9)
+        assert not layer_pass.outputs[2].any()
 
 
 def test_numbers_that_vary_by_rounding_are_not_scaled(skewed):
@@ -148,7 +158,8 @@ def test_numbers_that_vary_by_rounding_are_not_scaled(skewed):
     """
     noise = np.random.default_rng(1).normal(size=(400, 2)) * [1e-33, 1e-9]
     vectors = np.column_stack([skewed, np.full(400, 0.1), noise]).astype(np.float32)
-    flow = Flow(fit_parameters(vectors, FitOptions(), "x").parameters.astype(np.float32), 11)
+    fit = fit_parameters(vectors, FitOptions(), "x")
+    flow = Flow(fit.parameters.astype(np.float32), 11)
     other = vectors.copy()
     other[:, 8:] += 0.01
 

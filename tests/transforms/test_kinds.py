@@ -14,17 +14,17 @@ def fit(kind, vectors, **options):
     return KINDS[kind](moments_of(vectors), FitOptions(**options))
 
 
-def applied(found, vectors):
-    return (vectors.astype(np.float64) - found.mean) @ found.kernel
+def applied(transform, vectors):
+    return (vectors.astype(np.float64) - transform.mean) @ transform.kernel
 
 
-def largest_numbers_are_positive(found):
+def largest_numbers_are_positive(transform):
     """Of each direction."""
-    return bool((found.kernel.max(axis=0) > -found.kernel.min(axis=0)).all())
+    return bool((transform.kernel.max(axis=0) > -transform.kernel.min(axis=0)).all())
 
 
 @pytest.fixture
-def many():
+def rows():
     """600 vectors of 12 numbers that hang together, of many sizes, with their mean off zero."""
     random = np.random.default_rng(1)
     mixed = (
@@ -33,82 +33,86 @@ def many():
     return (mixed + 5).astype(np.float32)
 
 
-def test_zca_is_the_inverse_root_of_the_covariance(many):
+def test_zca_is_the_inverse_root_of_the_covariance(rows):
     """Symmetric, so the whitened numbers stay as close to the centred ones as any whitening can."""
-    found = fit("zca", many)
-    centred, white = many - many.mean(axis=0), applied(found, many)
+    transform = fit("zca", rows)
+    centred = rows - rows.mean(axis=0)
+    white = applied(transform, rows)
 
-    assert found.kernel == pytest.approx(found.kernel.T, abs=1e-12)
-    unit = found.kernel @ np.cov(many.astype(np.float64).T) @ found.kernel
+    assert transform.kernel == pytest.approx(transform.kernel.T, abs=1e-12)
+    unit = transform.kernel @ np.cov(rows.astype(np.float64).T) @ transform.kernel
     assert unit == pytest.approx(np.eye(12), abs=1e-9)
     assert (
         np.square(white - centred).sum()
-        < np.square(applied(fit("whitening", many), many) - centred).sum()
+        < np.square(applied(fit("whitening", rows), rows) - centred).sum()
     )
 
 
 @pytest.mark.parametrize("dim", [1, 5, 12])
-def test_svd_is_the_singular_value_decomposition_without_centring(many, dim):
+def test_svd_is_the_singular_value_decomposition_without_centring(rows, dim):
     """X V, up to the signs of the columns; V by numpy from the vectors, ours from the moments."""
-    wide = many.astype(np.float64)
-    left, values, _ = np.linalg.svd(wide, full_matrices=False)
-    expected = (left * values)[:, :dim]
-    found = fit("svd", many, dim=dim)
-    ours = applied(found, many)
+    wide = rows.astype(np.float64)
+    left_vectors, values, _ = np.linalg.svd(wide, full_matrices=False)
+    expected = (left_vectors * values)[:, :dim]
+    transform = fit("svd", rows, dim=dim)
+    projected = applied(transform, rows)
 
-    assert (found.mean.tolist(), found.record) == ([0] * 12, {"dim": dim})
-    assert largest_numbers_are_positive(found)
-    assert ours * np.sign((ours * expected).sum(axis=0)) == pytest.approx(
+    assert (transform.mean.tolist(), transform.record) == ([0] * 12, {"dim": dim})
+    assert largest_numbers_are_positive(transform)
+    assert projected * np.sign((projected * expected).sum(axis=0)) == pytest.approx(
         expected, abs=1e-7 * values[0]
     )
 
 
 @pytest.mark.parametrize("dim", [1, 5, 12])
-def test_whitening_and_pca_are_those_of_scikit_learn(many, dim):
+def test_whitening_and_pca_are_those_of_scikit_learn(rows, dim):
     """Free of signs: the products of the vectors, and the size of every coordinate."""
     from sklearn.decomposition import PCA
 
     for kind, whiten in (("whitening", True), ("pca", False)):
-        theirs = PCA(dim, whiten=whiten, svd_solver="full").fit_transform(many.astype(np.float64))
-        found = fit(kind, many, dim=dim)
-        ours = applied(found, many)
-        scale = np.abs(theirs).max()
-        assert largest_numbers_are_positive(found)
-        assert ours.shape == (600, dim)
-        assert np.abs(ours @ ours.T - theirs @ theirs.T).max() < 1e-8 * scale**2
-        assert np.abs(np.abs(ours) - np.abs(theirs)).max() < 1e-6 * scale
+        expected = PCA(dim, whiten=whiten, svd_solver="full").fit_transform(rows.astype(np.float64))
+        transform = fit(kind, rows, dim=dim)
+        whitened = applied(transform, rows)
+        scale = np.abs(expected).max()
+        assert largest_numbers_are_positive(transform)
+        assert whitened.shape == (600, dim)
+        assert np.abs(whitened @ whitened.T - expected @ expected.T).max() < 1e-8 * scale**2
+        assert np.abs(np.abs(whitened) - np.abs(expected)).max() < 1e-6 * scale
 
 
 @pytest.mark.parametrize("kind", ["center", "standardize"])
-def test_center_and_standardize_are_those_of_scikit_learn(many, kind):
+def test_center_and_standardize_are_those_of_scikit_learn(rows, kind):
     from sklearn.preprocessing import StandardScaler
 
-    theirs = StandardScaler(with_std=kind == "standardize").fit_transform(many.astype(np.float64))
+    expected = StandardScaler(with_std=kind == "standardize").fit_transform(rows.astype(np.float64))
 
-    assert applied(fit(kind, many), many) == pytest.approx(theirs, abs=1e-9)
+    assert applied(fit(kind, rows), rows) == pytest.approx(expected, abs=1e-9)
 
 
 def test_standardize_makes_numbers_that_never_change_zero_for_good():
     """Over a floor instead, 0.1 + 1e-6 in another vector would become a million."""
     vectors = np.column_stack([FOUR, np.full((4, 2), 0.1)]).astype(np.float32)
-    found = fit("standardize", vectors)
+    transform = fit("standardize", vectors)
     other = np.array([[9, 9, 0.1 + 1e-6, -3]], dtype=np.float32)
 
-    assert found.warnings == ("2 of 4 numbers are the same in all vectors and become 0",)
-    assert applied(found, other)[0, 2:].tolist() == [0, 0]
-    assert applied(found, vectors)[:, :2].std(axis=0) == pytest.approx([1, 1])
+    assert transform.warnings == ("2 of 4 numbers are the same in all vectors and become 0",)
+    assert applied(transform, other)[0, 2:].tolist() == [0, 0]
+    assert applied(transform, vectors)[:, :2].std(axis=0) == pytest.approx([1, 1])
 
 
 @pytest.mark.parametrize("remove", [1, 3, 11])
-def test_all_but_the_top_subtracts_its_projections(many, remove):
+def test_all_but_the_top_subtracts_its_projections(rows, remove):
     """One vector and one direction after the other, directions by a singular value
     decomposition.
     """
-    wide = many.astype(np.float64) - many.astype(np.float64).mean(axis=0)
+    wide = rows.astype(np.float64) - rows.astype(np.float64).mean(axis=0)
     directions = np.linalg.svd(wide, full_matrices=False)[2][:remove]
-    expected = [vector - sum(dot(vector, each) * each for each in directions) for vector in wide]
+    expected = [
+        vector - sum(dot(vector, direction) * direction for direction in directions)
+        for vector in wide
+    ]
 
-    assert applied(fit("abtt", many, remove=remove), many) == pytest.approx(
+    assert applied(fit("abtt", rows, remove=remove), rows) == pytest.approx(
         np.array(expected), abs=1e-8
     )
 
@@ -116,10 +120,10 @@ def test_all_but_the_top_subtracts_its_projections(many, remove):
 @pytest.mark.parametrize(("width", "removed"), [(12, 1), (149, 1), (200, 2), (768, 8)])
 def test_one_direction_in_a_hundred_is_removed_when_nobody_says(width, removed):
     vectors = np.random.default_rng(0).normal(size=(2 * width, width))
-    found = fit("abtt", vectors)
+    transform = fit("abtt", vectors)
 
-    assert found.record == {"remove": removed}
-    assert np.linalg.matrix_rank(found.kernel) == width - removed
+    assert transform.record == {"remove": removed}
+    assert np.linalg.matrix_rank(transform.kernel) == width - removed
 
 
 @pytest.mark.parametrize(
@@ -136,23 +140,23 @@ def test_fewer_vectors_than_numbers_span_fewer_directions(kind, end):
     make huge.
     """
     vectors = np.random.default_rng(2).normal(size=(5, 8)).astype(np.float32)
-    found = fit(kind, vectors, **({"remove": 7} if kind == "abtt" else {}))
+    transform = fit(kind, vectors, **({"remove": 7} if kind == "abtt" else {}))
 
-    assert found.warnings == (f"5 vectors of 8 numbers have only {end}",)
-    assert found.kernel.shape == (8, 8 if kind == "abtt" else int(end[0]))
-    assert np.abs(found.kernel).max() < 10
+    assert transform.warnings == (f"5 vectors of 8 numbers have only {end}",)
+    assert transform.kernel.shape == (8, 8 if kind == "abtt" else int(end[0]))
+    assert np.abs(transform.kernel).max() < 10
 
 
 def test_zca_of_few_vectors_scales_only_their_directions():
     vectors = np.random.default_rng(2).normal(size=(5, 8)).astype(np.float32)
-    found = fit("zca", vectors)
-    white = applied(found, vectors)
+    transform = fit("zca", vectors)
+    white = applied(transform, vectors)
 
-    assert found.warnings == (
+    assert transform.warnings == (
         "5 vectors of 8 numbers have only 4 independent directions after centering:"
         " 4 of 8 are scaled, and the rest are 0",
     )
-    assert (np.linalg.matrix_rank(found.kernel), found.kernel.shape) == (4, (8, 8))
+    assert (np.linalg.matrix_rank(transform.kernel), transform.kernel.shape) == (4, (8, 8))
     assert np.linalg.eigvalsh(np.cov(white.T)) == pytest.approx([0] * 4 + [1] * 4, abs=1e-9)
 
 
@@ -174,7 +178,8 @@ def test_a_mean_far_from_zero_costs_nothing():
     rounding.
     """
     vectors = np.random.default_rng(3).integers(-40, 40, size=(500, 6)).astype(np.float32)
-    near, far = fit("whitening", vectors), fit("whitening", vectors + np.float32(1e4))
+    near = fit("whitening", vectors)
+    far = fit("whitening", vectors + np.float32(1e4))
 
     assert far.kernel == pytest.approx(near.kernel, rel=1e-9, abs=1e-12)
     assert far.mean - 1e4 == pytest.approx(near.mean, abs=1e-9)
@@ -186,10 +191,10 @@ def test_more_numbers_than_there_are_are_refused(kind):
         fit(kind, FOUR, dim=3)
 
 
-def added(parts, **how):
-    first, *others = (moments_of(part, **how) for part in parts)
-    for other in others:
-        first = first + other
+def added(shards, **options):
+    first, *other_moments = (moments_of(shard, **options) for shard in shards)
+    for moments in other_moments:
+        first = first + moments
     return first
 
 
@@ -254,7 +259,7 @@ def test_it_is_that_of_scikit_learn_up_to_signs(mixed, seed, dim, tolerance):
     """
     from sklearn.decomposition import FastICA
 
-    stock = FastICA(
+    reference = FastICA(
         dim,
         whiten="unit-variance",
         whiten_solver="eigh",
@@ -262,16 +267,21 @@ def test_it_is_that_of_scikit_learn_up_to_signs(mixed, seed, dim, tolerance):
         max_iter=1000,
         tol=tolerance,
     )
-    theirs = stock.fit_transform(mixed.astype(np.float64))
-    given = {"dim": dim, "seed": seed, "tolerance": tolerance}
-    kept, flipped = (fit_ica(mixed, **given, keep_signs=keep) for keep in (True, False))
-    ours = applied(flipped, mixed)
+    expected = reference.fit_transform(mixed.astype(np.float64))
+    settings = {"dim": dim, "seed": seed, "tolerance": tolerance}
+    with_signs, flipped = (fit_ica(mixed, **settings, keep_signs=keep) for keep in (True, False))
+    components = applied(flipped, mixed)
 
-    assert (flipped.record["iterations"], flipped.record["converged"]) == (stock.n_iter_, True)
-    assert ours * np.sign((ours * theirs).sum(axis=0)) == pytest.approx(theirs, abs=1e-8)
-    assert applied(kept, mixed) == pytest.approx(theirs, abs=1e-8)
-    assert np.abs(kept.kernel).tolist() == np.abs(flipped.kernel).tolist()
-    assert [found.record.get("keep_signs") for found in (kept, flipped)] == [True, None]
+    assert (flipped.record["iterations"], flipped.record["converged"]) == (reference.n_iter_, True)
+    assert components * np.sign((components * expected).sum(axis=0)) == pytest.approx(
+        expected, abs=1e-8
+    )
+    assert applied(with_signs, mixed) == pytest.approx(expected, abs=1e-8)
+    assert np.abs(with_signs.kernel).tolist() == np.abs(flipped.kernel).tolist()
+    assert [transform.record.get("keep_signs") for transform in (with_signs, flipped)] == [
+        True,
+        None,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -297,20 +307,22 @@ def test_scale_sets_the_deviation(mixed, options, deviation):
 def test_components_are_skewed_to_the_positive_side(sources):
     """Sources with negative skewness become positive, unless their signs are kept."""
     vectors = -np.exp(sources[:, :4] / 3).astype(np.float32)
-    found, kept = (applied(fit_ica(vectors, keep_signs=keep), vectors) for keep in (False, True))
+    components, with_signs = (
+        applied(fit_ica(vectors, keep_signs=keep), vectors) for keep in (False, True)
+    )
 
-    assert ((found**3).mean(axis=0) > 0.5).all()
-    assert ((kept**3).mean(axis=0) < -0.5).any()
+    assert ((components**3).mean(axis=0) > 0.5).all()
+    assert ((with_signs**3).mean(axis=0) < -0.5).any()
 
 
 def test_fewer_vectors_than_numbers_have_fewer_components_or_zeros(mixed):
     """Zeros are for what takes vectors of one width alone; the first components are the same."""
-    fewer, found = (fit_ica(mixed[:5], keep_width=keep) for keep in (False, True))
-    told = (
+    fewer, filled = (fit_ica(mixed[:5], keep_width=keep) for keep in (False, True))
+    warning = (
         "5 vectors of 8 numbers have only 4 independent directions after centering: 4 of 8 are kept"
     )
 
-    assert (fewer.kernel.shape, found.kernel.shape) == ((8, 4), (8, 8))
-    assert (fewer.warnings[0], found.warnings[0]) == (told, told + ", and the rest are 0")
-    assert found.kernel[:, :4].tolist() == fewer.kernel.tolist()
-    assert not found.kernel[:, 4:].any()
+    assert (fewer.kernel.shape, filled.kernel.shape) == ((8, 4), (8, 8))
+    assert (fewer.warnings[0], filled.warnings[0]) == (warning, warning + ", and the rest are 0")
+    assert filled.kernel[:, :4].tolist() == fewer.kernel.tolist()
+    assert not filled.kernel[:, 4:].any()

@@ -14,7 +14,8 @@ VECTORS = np.array([[3, 4, 0], [0, 0, 0], [-1, 2, -2], [1e-3, 0, 0]], dtype=np.f
 WIDE = VECTORS.astype(np.float64)
 
 
-WEIGHT, BIAS = np.array([[1, 2, 3], [0.5, -1, 0.25]], np.float32), np.array([0.1, -0.2], np.float32)
+WEIGHT = np.array([[1, 2, 3], [0.5, -1, 0.25]], np.float32)
+BIAS = np.array([0.1, -0.2], np.float32)
 LINEAR = WIDE @ WEIGHT.T.astype(np.float64) + BIAS
 
 
@@ -70,9 +71,10 @@ def test_a_step_that_does_not_fit_is_refused(step, problem):
 
 
 def test_suffix_and_hash_of_each_step():
-    eye, none = np.eye(2, dtype=np.float32), np.zeros(2, np.float32)
+    eye = np.eye(2, dtype=np.float32)
+    none = np.zeros(2, np.float32)
     layers = [(eye, none), (eye, none, "tanh"), (eye, none + 1), (eye * 2, none)]
-    steps = [Normalize(), Truncate(2), Truncate(3), *(Linear(*each) for each in layers)]
+    steps = [Normalize(), Truncate(2), Truncate(3), *(Linear(*arguments) for arguments in layers)]
 
     assert [step.suffix for step in steps] == [
         "/n",
@@ -116,10 +118,8 @@ def test_a_transform_adds_its_bias_and_then_multiplies(tmp_path):
     """Its hash is that of the equal dense layer: .5 * (1, 2, 4) + .25 * (8, 16, 32) is (2.5, 5,
     10).
     """
-    kernel, bias = (
-        np.array([[1, 2, 4], [8, 16, 32]], np.float32),
-        np.array([[0.5, 0.25]], np.float32),
-    )
+    kernel = np.array([[1, 2, 4], [8, 16, 32]], np.float32)
+    bias = np.array([[0.5, 0.25]], np.float32)
     vectors = np.array([[1, 1], [0, -3]], np.float32)
     layer = read_transform(save(tmp_path / "a.safetensors", kernel, bias, {"kind": "whitening"}))
 
@@ -130,7 +130,8 @@ def test_a_transform_adds_its_bias_and_then_multiplies(tmp_path):
 
 def test_a_mean_far_from_zero_costs_no_digits(tmp_path):
     """The bias of the dense layer is computed in float64, and rounded once."""
-    kernel, bias = np.array([[1.0], [1.0]], np.float64), np.array([[1e8, -1e8 + 0.25]], np.float64)
+    kernel = np.array([[1.0], [1.0]], np.float64)
+    bias = np.array([[1e8, -1e8 + 0.25]], np.float64)
 
     assert read_transform(save(tmp_path / "a.safetensors", kernel, bias)).bias.tolist() == [0.25]
 
@@ -167,7 +168,8 @@ def test_unknown_metadata_is_ignored(tmp_path, note, kind):
     assert read_transform(path).kind == kind
 
 
-ONE, ZERO = np.eye(2, dtype=np.float32), np.zeros(2, np.float32)
+ONE = np.eye(2, dtype=np.float32)
+ZERO = np.zeros(2, np.float32)
 
 
 @pytest.mark.parametrize(

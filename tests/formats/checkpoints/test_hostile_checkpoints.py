@@ -13,7 +13,7 @@ import safetensors.numpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostile import BAD_DATA, ODD, few, is_read_or_bad_data, mutated, places, replaced
+from hostile import BAD_DATA, ODD, few_examples, is_read_or_bad_data, mutated, places, replaced
 from sentkit.errors import DataError, NoInputError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.files import check_input
@@ -70,9 +70,8 @@ NUMBERS = st.sampled_from([None, True, -5, 0, 1, 1.5, 10**9, 2**63, "", "x" * 50
 
 def encode_with(folder):
     encoder = find_encoder(str(folder), ReadingOptions(), device="cpu", precision="fp32")
-    tokens = Tokenizer(read_checkpoint(str(folder)), max_length=8)(
-        ["the cat sat .", "", "\u00e9 \U0001f600"]
-    )
+    tokenizer = Tokenizer(read_checkpoint(str(folder)), max_length=8)
+    tokens = tokenizer(["the cat sat .", "", "\u00e9 \U0001f600"])
     encode_texts(tokens, encoder.encoder(), 4096)
 
 
@@ -81,10 +80,10 @@ def running(base, tmp_path):
     """A checkpoint that can run, with other bytes in one of its files; `other` is a model for
     transformers.
 
-    `own`: with a sentkit.json.
+    `lineage`: with a sentkit.json.
     """
 
-    def make(name="", content=b"", *, other=False, own=True):
+    def make(name="", content=b"", *, other=False, lineage=True):
         folder = tmp_path / "running"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(base, folder)
@@ -93,7 +92,7 @@ def running(base, tmp_path):
             (folder / path).write_bytes(orjson.dumps(value))
         if other:
             shutil.copytree(other_model(base.parent / "other"), folder, dirs_exist_ok=True)
-        if not own:
+        if not lineage:
             (folder / "sentkit.json").unlink()
         safetensors.numpy.save_file({"layer_weights": np.ones(2, np.float32)}, folder / LAYERS)
         dense = {
@@ -125,31 +124,33 @@ def other_model(folder):
 
 def test_the_unchanged_checkpoints_run(running):
     encode_with(running())
-    encode_with(running(own=False))
-    encode_with(running(other=True, own=False))
+    encode_with(running(lineage=False))
+    encode_with(running(other=True, lineage=False))
 
 
-@few
+@few_examples
 @given(data=st.data())
 @pytest.mark.parametrize("name", [*FILES, "tokenizer.json", "config.json of another"])
 def test_any_value_at_any_depth(running, base, name, data):
     name, _, other = name.partition(" ")
     source = other_model(base.parent / "other") if other else base
     value = json.loads((source / name).read_text()) if other or name not in FILES else FILES[name]
-    changed = replaced(value, data.draw(st.sampled_from(places(value))), data.draw(ODD | NUMBERS))
-    own = name == "sentkit.json" or (not other and data.draw(st.booleans()))
-    folder = running(name, json.dumps(changed).encode(), other=bool(other), own=own)
+    path = data.draw(st.sampled_from(places(value)))
+    changed = replaced(value, path, data.draw(ODD | NUMBERS))
+    lineage = name == "sentkit.json" or (not other and data.draw(st.booleans()))
+    folder = running(name, json.dumps(changed).encode(), other=bool(other), lineage=lineage)
 
     is_read_or_bad_data(lambda: encode_with(folder))
 
 
-@few
+@few_examples
 @given(data=st.data())
 @pytest.mark.parametrize("name", [*FILES, LAYERS, "tokenizer.json"])
 def test_any_bytes(running, name, data):
-    content = data.draw(st.binary(max_size=60) | mutated([orjson.dumps(FILES.get(name, {}))]))
+    valid = orjson.dumps(FILES.get(name, {}))
+    content = data.draw(st.binary(max_size=60) | mutated([valid]))
 
-    is_read_or_bad_data(lambda: encode_with(running(name, content, own=name == "sentkit.json")))
+    is_read_or_bad_data(lambda: encode_with(running(name, content, lineage=name == "sentkit.json")))
 
 
 def kinds_of_tensor(shape):
@@ -190,7 +191,7 @@ def test_tensors_of_any_kind(running, other, name, kind):
     import torch
     from safetensors.torch import load_file
 
-    folder = running(other=other, own=not other)
+    folder = running(other=other, lineage=not other)
     tensors = load_file(folder / "model.safetensors")
     tensors[name] = kinds_of_tensor(tuple(tensors[name].shape))[kind]
     torch.save(tensors, folder / "pytorch_model.bin")
@@ -236,7 +237,7 @@ WRONG_LENGTHS = [-5, 0, True, False, 1.5, "8", [], {}, float("nan")]
 )
 def test_wrong_numbers_are_bad_data_of_their_file(running, name, key, value):
     """NaN is a number in the JSON of Python, and no JSON: then the file is named."""
-    folder = running(own=False)
+    folder = running(lineage=False)
     (folder / "sentence_bert_config.json").unlink()
     (folder / name).write_text(json.dumps(FILES.get(name, {}) | {key: value}))
     named = name if value != value else f'{name}: "{key}"'
@@ -249,7 +250,7 @@ def test_no_limit_is_a_length(running, value):
     """As transformers and sentence-transformers write it: the limit is that of the encoder, 32
     positions.
     """
-    folder = running(own=False)
+    folder = running(lineage=False)
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": value}))
     (folder / "tokenizer_config.json").write_text(
         json.dumps(TOKENIZER | {"model_max_length": value})

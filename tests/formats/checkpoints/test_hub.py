@@ -17,7 +17,7 @@ REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -28,11 +28,11 @@ def problem_of(name):
     return str(caught.value)
 
 
-def test_a_folder_with_a_config_is_a_model(place):
+def test_a_folder_with_a_config_is_a_model(folder):
     """Also if its name contains an at sign."""
     for name in ("new", "tiny@v1"):
-        (place / name).mkdir()
-        (place / name / "config.json").write_text("{}")
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text("{}")
 
         assert read_checkpoint(name).folder == Path(name)
 
@@ -56,9 +56,9 @@ def test_nano_is_the_bundled_model():
         ("./file", "is a file, expected a checkpoint folder"),
     ],
 )
-def test_invalid_names_are_not_looked_up_on_the_hub(place, monkeypatch, name, problem):
-    (place / "empty").mkdir()
-    (place / "file").touch()
+def test_invalid_names_are_not_looked_up_on_the_hub(folder, monkeypatch, name, problem):
+    (folder / "empty").mkdir()
+    (folder / "file").touch()
     monkeypatch.setattr("sentkit.formats.checkpoints.folders._from_hub", pytest.fail)
 
     assert problem_of(name).startswith(f"{name}: {problem}")
@@ -111,7 +111,8 @@ def test_a_revision_in_the_cache_is_found_offline(base, tmp_path):
     """No revision, a tag, a reference, and a commit, in a process that reads HF_HOME at its
     import.
     """
-    cache, main = tmp_path / "hub/models--somebody--tiny", "f" * 40
+    cache = tmp_path / "hub/models--somebody--tiny"
+    main = "f" * 40
     for name in ("main", "v1.0", "refs/pr/1"):
         (cache / "refs" / name).parent.mkdir(parents=True, exist_ok=True)
         (cache / "refs" / name).write_text(main if name == "main" else REVISION)
@@ -126,34 +127,34 @@ def test_a_revision_in_the_cache_is_found_offline(base, tmp_path):
     )
 
     environment = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PATH": ""}
-    found = subprocess.check_output(
+    printed = subprocess.check_output(
         [sys.executable, "-c", code, *names], env=environment, text=True
     )
-    places = [cache / "snapshots" / commit for commit in (main, *[REVISION] * 3)]
-    assert found.splitlines() == [f"{place} model.safetensors 8" for place in places]
+    snapshots = [cache / "snapshots" / commit for commit in (main, *[REVISION] * 3)]
+    assert printed.splitlines() == [f"{snapshot} model.safetensors 8" for snapshot in snapshots]
 
 
 def test_a_revision_that_is_missing_on_the_hub_is_reported(monkeypatch):
     """The hub's answer, without a network."""
     from huggingface_hub.errors import RevisionNotFoundError
 
-    asked = []
+    requests = []
 
     def download(repository, *, revision, **_):
-        asked.append((repository, revision))
+        requests.append((repository, revision))
         raise RevisionNotFoundError("404", response=Mock())
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
 
     problem = 'no such folder, and no such model or revision "v9" on the hub'
     assert problem_of("somebody/tiny@v9") == f"somebody/tiny@v9: {problem}"
-    assert asked == [("somebody/tiny", "v9")]
+    assert requests == [("somebody/tiny", "v9")]
 
 
 @pytest.mark.parametrize("name", ["a--b", "a..b", "model.git", "somebody/x..y", "x" * 200, "ü/ä"])
 def test_a_name_that_is_invalid_on_the_hub_is_refused(name):
-    what = "checkpoint folder" if name == "ü/ä" else "folder, and no such model on the hub"
-    assert problem_of(name) == f"{name}: no such {what}"
+    missing = "checkpoint folder" if name == "ü/ä" else "folder, and no such model on the hub"
+    assert problem_of(name) == f"{name}: no such {missing}"
 
 
 def test_weights_are_one_file_or_the_shards_of_an_index(tmp_path):

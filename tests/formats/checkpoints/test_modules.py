@@ -25,12 +25,12 @@ def pipeline(*extra):
     kinds = ["Transformer", *extra]
     return [
         {
-            "idx": place,
-            "name": str(place),
-            "path": f"{place}_{kind}" if place else "",
+            "idx": index,
+            "name": str(index),
+            "path": f"{index}_{kind}" if index else "",
             "type": OLD + kind,
         }
-        for place, kind in enumerate(kinds)
+        for index, kind in enumerate(kinds)
     ]
 
 
@@ -65,7 +65,8 @@ def test_a_default_prompt_without_text_is_empty(saved):
 
 NO_LISTING = 'modules.json: expected a list of modules, each with "type" and "path"'
 OUTSIDE = 'modules.json: the path of a module, "{}", is outside the folder'
-POOLED, DECLARED = pipeline("Pooling"), "config_sentence_transformers"
+POOLED = pipeline("Pooling")
+DECLARED = "config_sentence_transformers"
 PROMPTS = '"prompts" is not an object of strings'
 DIM = '"truncate_dim"'
 DIM = '"truncate_dim" is {!r}, expected 1 or more'
@@ -76,8 +77,8 @@ DEFAULT = '"default_prompt_name" is {!r}, which is not in "prompts"'
     ("listing", "files", "problem"),
     [
         *(
-            (POOLED, {"1_Pooling__config": {}, DECLARED: given}, f"{DECLARED}.json: {problem}")
-            for given, problem in (
+            (POOLED, {"1_Pooling__config": {}, DECLARED: declared}, f"{DECLARED}.json: {problem}")
+            for declared, problem in (
                 ({"prompts": ["query : "]}, PROMPTS),
                 ({"prompts": {"query": 1}}, PROMPTS),
                 ({"prompts": {"query": "a"}, "default_prompt_name": "q"}, DEFAULT.format("q")),
@@ -138,19 +139,19 @@ def test_the_new_schema_has_priority(tmp_path):
 def test_a_transformer_in_a_subfolder_is_found(tmp_path):
     listing = pipeline("Pooling")
     listing[0]["path"] = "0_Transformer"
-    own = {"max_seq_length": 128, "do_lower_case": True}
-    files = {"0_Transformer__sentence_roberta_config": own}
+    settings = {"max_seq_length": 128, "do_lower_case": True}
+    files = {"0_Transformer__sentence_roberta_config": settings}
     files["0_Transformer__tokenizer_config"] = {"model_max_length": 512}
     folder = pooled(tmp_path, modules=listing, **files)
 
-    transformer, found = read_modules(folder)
+    transformer, declaration = read_modules(folder)
 
     assert transformer == folder / "0_Transformer"
-    assert (found.max_length, found.lowercase) == (128, True)
+    assert (declaration.max_length, declaration.lowercase) == (128, True)
 
 
 @pytest.mark.parametrize(
-    ("own", "tokenizers", "length"),
+    ("transformer_length", "tokenizer_length", "length"),
     [
         (None, 1e30, None),  # transformers' word for "no limit"
         (64, 512, 64),
@@ -159,10 +160,10 @@ def test_a_transformer_in_a_subfolder_is_found(tmp_path):
         (64.0, None, 64),
     ],
 )
-def test_the_first_valid_length_is_used(tmp_path, own, tokenizers, length):
+def test_the_first_valid_length_is_used(tmp_path, transformer_length, tokenizer_length, length):
     """A folder without modules declares nothing else."""
-    write_json(tmp_path / "sentence_bert_config.json", {"max_seq_length": own})
-    write_json(tmp_path / "tokenizer_config.json", {"model_max_length": tokenizers})
+    write_json(tmp_path / "sentence_bert_config.json", {"max_seq_length": transformer_length})
+    write_json(tmp_path / "tokenizer_config.json", {"model_max_length": tokenizer_length})
 
     assert read_modules(tmp_path) == (tmp_path, StoredDeclaration(max_length=length))
 
@@ -194,10 +195,10 @@ def test_sentkit_json_with_a_readout_has_priority_over_modules(tmp_path):
     """Without a readout it is only lineage."""
     texts = {"template": "[X] is [MASK]", "full_stop": "sncse", "prompt": "query: "}
     values = {**texts, "steps": ("normalise", "2_Dense"), "max_length": 32, "lowercase": True}
-    found = own(tmp_path, readout="prompt", **values)
+    declaration = own(tmp_path, readout="prompt", **values)
 
-    assert (found.source, found.readout.name) == ("sentkit.json", "prompt")
-    assert {name: getattr(found, name) for name in values} == values
+    assert (declaration.source, declaration.readout.name) == ("sentkit.json", "prompt")
+    assert {name: getattr(declaration, name) for name in values} == values
     lineage = own(tmp_path, method="simcse", steps=["2_Dense"])
     assert (lineage.source, lineage.steps) == ("modules.json", ("normalise",))
 

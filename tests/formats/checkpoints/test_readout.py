@@ -58,7 +58,7 @@ def test_an_unknown_name_is_refused_with_a_list_of_names(name):
         parse_readout(name)
 
     assert caught.value.advice is not None
-    assert all(known in caught.value.advice for known in NAMED)
+    assert all(readout in caught.value.advice for readout in NAMED)
 
 
 def test_a_star_selects_all_layers_and_the_embeddings_and_all_every_readout_of_a_layer():
@@ -66,9 +66,11 @@ def test_a_star_selects_all_layers_and_the_embeddings_and_all_every_readout_of_a
     plain = ["cls", "max", "mean", "mean-sqrt", "weighted-mean", "last"]
 
     assert names == ["L0:cls", "L1:cls", "L2:cls", "L3:cls", "mean"]
-    assert [each.name for each in parse_readouts("L2:all", 3)] == [f"L2:{name}" for name in plain]
+    assert [layer_readout.name for layer_readout in parse_readouts("L2:all", 3)] == [
+        f"L2:{name}" for name in plain
+    ]
     every = [f"L{layer}:{name}" for name in plain for layer in (0, 1)]
-    assert [each.name for each in parse_readouts("L*:all", 1)] == every
+    assert [layer_readout.name for layer_readout in parse_readouts("L*:all", 1)] == every
 
 
 @pytest.mark.parametrize(

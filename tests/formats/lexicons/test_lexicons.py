@@ -47,11 +47,11 @@ VALUES = [[0.25, -1, 0.03], [1, 2.5, -0.125]]
 )
 @pytest.mark.parametrize(("name", "pack"), [("w.txt", bytes), ("w.vec.gz", gzip.compress)])
 def test_a_line_contains_a_word_and_its_numbers(write, name, pack, content):
-    found = read_word_vectors(write(name, pack(content)))
+    table = read_word_vectors(write(name, pack(content)))
 
-    assert found.words == {"the": 0, "cat": 1}
-    assert found.rows.dtype == np.float32
-    assert np.array_equal(found.rows, np.array(VALUES, np.float32))
+    assert table.words == {"the": 0, "cat": 1}
+    assert table.rows.dtype == np.float32
+    assert np.array_equal(table.rows, np.array(VALUES, np.float32))
 
 
 @pytest.mark.parametrize("block", [1, 100, 1 << 20])
@@ -61,22 +61,23 @@ def test_many_lines_agree_with_a_plain_loop(write, monkeypatch, block):
     numbers = np.random.default_rng(0).standard_normal((500, 7)) * 10.0 ** np.arange(-9, 5, 2)
     texts = [[f"{number:.6g}" for number in row] for row in numbers]
     lines = [" ".join([f"word{k}", *row]) for k, row in enumerate(texts)]
-    found = read_word_vectors(write("w.txt", "\n".join(lines).encode()))
+    content = "\n".join(lines).encode()
+    table = read_word_vectors(write("w.txt", content))
 
-    assert list(found.words) == [f"word{k}" for k in range(500)]
-    assert found.rows.tolist() == [
+    assert list(table.words) == [f"word{k}" for k in range(500)]
+    assert table.rows.tolist() == [
         [float(np.float32(float(number))) for number in row] for row in texts
     ]
 
 
 def test_a_word_may_contain_blanks(write):
     """As some of GloVe's do; and a word may be a number."""
-    found = read_word_vectors(
+    table = read_word_vectors(
         write("w.txt", b"the 1 2\n. . . 3 4\nat name@domain.com 5 6\n1984 7 8\n")
     )
 
-    assert found.words == {"the": 0, ". . .": 1, "at name@domain.com": 2, "1984": 3}
-    assert found.rows.tolist() == [[1, 2], [3, 4], [5, 6], [7, 8]]
+    assert table.words == {"the": 0, ". . .": 1, "at name@domain.com": 2, "1984": 3}
+    assert table.rows.tolist() == [[1, 2], [3, 4], [5, 6], [7, 8]]
 
 
 def test_words_of_any_script_are_unchanged(write):
@@ -155,13 +156,13 @@ def test_another_file_is_refused_and_a_binary_one_gets_advice(write, content, is
 
 
 def test_word_vectors_are_recognized_by_the_first_line(write):
-    others = [b"the cat sat\n", b"Chapter 5\n", b'{"embedding": [1, 2, 3]}\n', b""]
-    held = [
+    other_contents = [b"the cat sat\n", b"Chapter 5\n", b'{"embedding": [1, 2, 3]}\n', b""]
+    recognized = [
         holds_word_vectors(write("w.txt", content))
-        for content in (PLAIN, b"2 3\n" + PLAIN, *others)
+        for content in (PLAIN, b"2 3\n" + PLAIN, *other_contents)
     ]
 
-    assert held == [True] * 2 + [False] * 4
+    assert recognized == [True] * 2 + [False] * 4
 
 
 # Arrays
@@ -278,12 +279,13 @@ def test_words_in_parquet_without_pyarrow(array, monkeypatch):
     ],
 )
 def test_words_in_parquet(array, columns, problem):
-    parquet, pa = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow")
     path = array(words=None)
-    place = Path(path).with_suffix(".parquet")
-    place.write_bytes(b"PAR1")
+    words_path = Path(path).with_suffix(".parquet")
+    words_path.write_bytes(b"PAR1")
     if columns is not None:
-        parquet.write_table(pa.table(columns), place)
+        parquet.write_table(pa.table(columns), words_path)
 
     if problem is None:
         assert read_word_array(path).words == {"the": 0, "caf\u00e9": 1}
@@ -297,13 +299,15 @@ def test_words_in_parquet(array, columns, problem):
 
 TOKENS = 13
 STORED = np.arange(TOKENS * 2).reshape(TOKENS, 2)
-ONES, TABLE = np.ones(TOKENS, np.float32), np.ones((TOKENS, 2), np.float32)
+ONES = np.ones(TOKENS, np.float32)
+TABLE = np.ones((TOKENS, 2), np.float32)
 EACH = r"of F32, expected a number for each token \(13\)"
 
 
-@pytest.mark.parametrize("kind", [np.int8, np.float16, np.float32, np.float64])
-def test_stored_numbers_are_read_unscaled(model2vec, kind):
-    table = open_table(model2vec({"embeddings": STORED.astype(kind)}), TOKENS).read()
+@pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32, np.float64])
+def test_stored_numbers_are_read_unscaled(model2vec, dtype):
+    folder = model2vec({"embeddings": STORED.astype(dtype)})
+    table = open_table(folder, TOKENS).read()
 
     assert table.rows.dtype == np.float32
     assert np.array_equal(table.rows, STORED)
@@ -312,7 +316,8 @@ def test_stored_numbers_are_read_unscaled(model2vec, kind):
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 def test_tokens_can_share_rows_and_have_weights(model2vec, kind):
-    mapping, weights = np.arange(TOKENS).astype(kind) % 3, np.linspace(0, 1, TOKENS)
+    mapping = np.arange(TOKENS).astype(kind) % 3
+    weights = np.linspace(0, 1, TOKENS)
     arrays = {"embeddings": STORED[:3].astype(np.float32), "mapping": mapping, "weights": weights}
     table = open_table(model2vec(arrays), TOKENS).read()
 
@@ -332,9 +337,9 @@ def test_tokens_can_share_rows_and_have_weights(model2vec, kind):
 )
 def test_the_config_contains_length_and_normalization(model2vec, config, normalize, length):
     """As in model2vec: 512 tokens by default; `seq_length` is ignored."""
-    _, found = read_modules(model2vec(**config))
+    _, declaration = read_modules(model2vec(**config))
 
-    assert (found.steps, found.max_length) == (("normalise",) * normalize, length)
+    assert (declaration.steps, declaration.max_length) == (("normalise",) * normalize, length)
 
 
 @pytest.mark.parametrize(
@@ -365,7 +370,8 @@ def test_a_wrong_length_is_refused(model2vec, length):
         read_modules(model2vec(max_length=length))
 
 
-EXPECTED_KEY, SYNSET = "expected a string or a whole number", "00000001 29 v"
+EXPECTED_KEY = "expected a string or a whole number"
+SYNSET = "00000001 29 v"
 WORDNET = """\
   1 This software and database is being provided to you, the LICENSEE
   2 and so on
@@ -391,12 +397,10 @@ def test_a_list_of_words(write_rows):
         {"word": "a", "synonyms": ["one"]},
         {"word": "alone", "synonyms": []},
     ]
+    path = write_rows("a.jsonl", *rows)
     table = write_rows("a.tsv", "word\tsynonyms\n", "big\tlarge, very large\n")
 
-    assert read_synonyms([write_rows("a.jsonl", *rows)]) == {
-        "big": ("great", "huge", "large"),
-        "a": ("one",),
-    }
+    assert read_synonyms([path]) == {"big": ("great", "huge", "large"), "a": ("one",)}
     assert read_synonyms([table]) == {"big": ("large", "very large")}
 
 
@@ -417,7 +421,8 @@ def test_entries_of_one_synset_are_synonyms(write_rows, name):
     rows = [
         {"entry": entry, "synset": synset} for synset, words in synsets.items() for entry in words
     ]
-    rows[0]["synset"], rows[1]["definition"] = 1, "x"
+    rows[0]["synset"] = 1
+    rows[1]["definition"] = "x"
 
     assert read_synonyms([write_rows(name, *rows)]) == {
         "attempt": ("have a go", "try"),
@@ -445,19 +450,24 @@ def test_a_data_file_of_wordnet(write_rows, name):
 
 def test_a_count_of_words_is_hexadecimal(write_rows):
     words = " ".join(f"w{n} {n:x}" for n in range(11))
-    found = read_synonyms(
+    synonyms = read_synonyms(
         [write_rows("data.verb", f"00000001 29 v 0b {words} 000 01 + 02 00 | x\n")]
     )
 
-    assert len(found) == 11
-    assert set(found["w0"]) == {f"w{n}" for n in range(1, 11)}
+    assert len(synonyms) == 11
+    assert set(synonyms["w0"]) == {f"w{n}" for n in range(1, 11)}
 
 
 def test_several_files_are_joined_but_not_their_synsets(write_rows):
-    one = write_rows("1.jsonl", {"entry": "a1", "synset": 1}, {"entry": "a2", "synset": 1})
+    first_path = write_rows("1.jsonl", {"entry": "a1", "synset": 1}, {"entry": "a2", "synset": 1})
     two = write_rows("2.jsonl", {"entry": "b1", "synset": 1}, {"entry": "b2", "synset": 1})
 
-    assert read_synonyms([one, two]) == {"a1": ("a2",), "a2": ("a1",), "b1": ("b2",), "b2": ("b1",)}
+    assert read_synonyms([first_path, two]) == {
+        "a1": ("a2",),
+        "a2": ("a1",),
+        "b1": ("b2",),
+        "b2": ("b1",),
+    }
 
 
 def paraphrases(paths):

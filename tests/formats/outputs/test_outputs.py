@@ -40,10 +40,10 @@ def test_the_suffix_decides_the_compression(tmp_path, monkeypatch, suffix):
     monkeypatch.setattr("time.time", lambda: 1e9)
     write(tmp_path / f"b.{suffix}", b"hello")
 
-    found = (tmp_path / f"a.{suffix}").read_bytes()
+    compressed = (tmp_path / f"a.{suffix}").read_bytes()
     unzst = zstandard.ZstdDecompressor().decompressobj()
-    assert (gzip.decompress if suffix == "gz" else unzst.decompress)(found) == b"hello"
-    assert (tmp_path / f"b.{suffix}").read_bytes() == found
+    assert (gzip.decompress if suffix == "gz" else unzst.decompress)(compressed) == b"hello"
+    assert (tmp_path / f"b.{suffix}").read_bytes() == compressed
 
 
 def test_a_closed_standard_output_is_reported(monkeypatch):
@@ -67,14 +67,14 @@ def test_a_device_is_written_and_never_replaced(tmp_path, force):
 
 def test_a_named_pipe_is_written_and_stays_one(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    found = []
-    thread = threading.Thread(target=lambda: found.append((tmp_path / "pipe").read_bytes()))
+    contents = []
+    thread = threading.Thread(target=lambda: contents.append((tmp_path / "pipe").read_bytes()))
     thread.start()
 
     write(tmp_path / "pipe", b"through")
     thread.join()
 
-    assert found == [b"through"]
+    assert contents == [b"through"]
     assert (tmp_path / "pipe").is_fifo()
 
 
@@ -325,7 +325,8 @@ def test_other_outputs_are_not_refused(output, source):
     check_places({"-o": "/dev/null", "--log": "/dev/null"}, {})
 
 
-SAME, INSIDE = "is also the path of -o", "contains, or is inside, the path of -o"
+SAME = "is also the path of -o"
+INSIDE = "contains, or is inside, the path of -o"
 
 
 @pytest.mark.usefixtures("places")
@@ -380,7 +381,7 @@ except UsageError as error:
 )
 def test_redirected_standard_streams_are_compared_as_files(command, problem):
     shell = ["bash", "-c", f'"$0" -c "$1" {command}', sys.executable, CHECK]
-    done = subprocess.run(shell, capture_output=True, text=True, check=False)
+    completed = subprocess.run(shell, capture_output=True, text=True, check=False)
 
-    assert done.stderr == problem
+    assert completed.stderr == problem
     assert Path("in").read_text() == "content"

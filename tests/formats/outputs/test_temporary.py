@@ -109,7 +109,8 @@ def test_a_command_removes_only_files_of_killed_processes_of_this_machine(tmp_pa
 
 def test_an_error_of_a_private_file_has_its_name(tmp_path):
     """A limit of the file size has the same effect as a full disk."""
-    path, before = tmp_path / "tokens.i32", resource.getrlimit(resource.RLIMIT_FSIZE)
+    path = tmp_path / "tokens.i32"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with create(path) as file:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
         try:
@@ -156,17 +157,18 @@ def dying(function, moments, last):
     def wrapped(*args, **kwargs):
         if next(moments) == last:
             os.kill(os.getpid(), signal.SIGKILL)
-        found = function(*args, **kwargs)
+        result = function(*args, **kwargs)
         if next(moments) == last:
             os.kill(os.getpid(), signal.SIGKILL)
-        return found
+        return result
 
     return wrapped
 
 
 def killed_at(target, moment):
     """Replace the folder in a child that dies at one of its system calls; how the child ended."""
-    child, moments = os.fork(), count()
+    child = os.fork()
+    moments = count()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     for owner, name in CALLS:
@@ -177,7 +179,8 @@ def killed_at(target, moment):
 
 def test_a_kill_at_any_system_call_leaves_a_complete_folder(tmp_path):
     """Under its name; between the two renames, beside it, and reported."""
-    seen, aside = set(), 0
+    contents_seen = set()
+    aside = 0
     for call in range(200):
         target = tmp_path / str(call) / "out"
         fill(target, "old")
@@ -188,7 +191,7 @@ def test_a_kill_at_any_system_call_leaves_a_complete_folder(tmp_path):
         former = remove_leftovers(target)
         if target.exists():
             assert content(target) in ({"old"}, {"new"})
-            seen |= content(target)
+            contents_seen |= content(target)
         else:
             aside += 1
             assert list(map(content, former)) == [{"old"}]
@@ -198,7 +201,7 @@ def test_a_kill_at_any_system_call_leaves_a_complete_folder(tmp_path):
 
     assert content(target) == {"new"}
     assert [path.name for path in target.parent.iterdir()] == ["out"]
-    assert seen == {"old", "new"}
+    assert contents_seen == {"old", "new"}
     assert aside == 2  # after the first rename, before the second
 
 

@@ -61,9 +61,10 @@ def test_a_class_is_the_exact_whole_number(value, expected):
     ],
 )
 def test_the_text_is_replaced_in_place(line):
-    found = OneText({}).put(row(line.replace("T", '"a\\u00e9"')), 'b "c" é\n').decode()
+    given_row = row(line.replace("T", '"a\\u00e9"'))
+    replaced = OneText({}).put(given_row, 'b "c" é\n').decode()
 
-    assert found == line.replace("T", '"b \\"c\\" é\\n"')
+    assert replaced == line.replace("T", '"b \\"c\\" é\\n"')
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,8 @@ RUN = {"seed": 1, "view": 0, "ops": [{"op": "lower"}]}
 
 def varied(line, variant, *, name="text", replace=False):
     rows = VariantRows(name, replace=replace)
-    return rows.line(rows.read(row(line)), variant, RUN).decode()
+    parsed_row = rows.read(row(line))
+    return rows.line(parsed_row, variant, RUN).decode()
 
 
 def record(member):
@@ -170,12 +172,12 @@ def test_earlier_runs_are_read():
 
 def test_texts_belong_to_their_rows_and_earlier_errors_stay():
     values = [{"t": "x"}, {"t": 1}, {"t": "y"}, {"t": "z"}]
-    rows = block_of(Row(b"{}", each, "a", number) for number, each in enumerate(values, 1))
+    rows = block_of(Row(b"{}", value, "a", number) for number, value in enumerate(values, 1))
     rows.refuse(2, "no")
     rows.parse(lambda row: string_in(row, "t") * 2)
 
-    assert [rows.texts[place] for place in (0, 3)] == [("xx",), ("zz",)]
-    problems = {place: str(error) for place, error in rows.bad.items()}
+    assert [rows.texts[index] for index in (0, 3)] == [("xx",), ("zz",)]
+    problems = {index: str(error) for index, error in rows.bad.items()}
     assert problems == {1: 'a:2: "t" is a number, expected a string', 2: "a:3: no"}
 
 
@@ -192,14 +194,15 @@ STRINGS = st.builds(
 SCALARS = st.sampled_from([*NUMBERS, "true", "false", "null"]) | STRINGS
 
 
-def listed(parts, blank):
-    return f"[{blank}{f',{blank}'.join(parts)}{blank}]"
+def listed(items, blank):
+    separator = f",{blank}"
+    return f"[{blank}{separator.join(items)}{blank}]"
 
 
-def named(parts, blank):
-    return (
-        f"{{{blank}{f'{blank},'.join(f'{name}{blank}:{value}' for name, value in parts)}{blank}}}"
-    )
+def named(members, blank):
+    separator = f"{blank},"
+    pairs = [f"{name}{blank}:{value}" for name, value in members]
+    return f"{{{blank}{separator.join(pairs)}{blank}}}"
 
 
 INNER = st.recursive(
@@ -219,12 +222,13 @@ OURS = ("embedding", "_emb", "similarity")
 @st.composite
 def objects(draw):
     """An object in pieces: before a name, the name, up to its value, the value, after it."""
-    found = draw(FIELDS)
+    members = draw(FIELDS)
     for name in draw(st.sets(st.sampled_from(OURS))):
-        if name not in [json.loads(raw) for raw, _ in found]:
-            found.insert(draw(st.integers(0, len(found))), (f'"{name}"', draw(INNER)))
+        if name not in [json.loads(raw) for raw, _ in members]:
+            index = draw(st.integers(0, len(members)))
+            members.insert(index, (f'"{name}"', draw(INNER)))
     colon = st.tuples(BLANKS, BLANKS).map(":".join)
-    return [[draw(BLANKS), raw, draw(colon), value, draw(BLANKS)] for raw, value in found]
+    return [[draw(BLANKS), raw, draw(colon), value, draw(BLANKS)] for raw, value in members]
 
 
 def joined(pieces):
@@ -240,49 +244,51 @@ def parsed(line):
 def test_spans_agree_with_the_parser(pieces):
     line = joined(pieces)
 
-    found = {name: json.loads(line[span.value : span.end]) for name, span in spans_of(line).items()}
+    values = {
+        name: json.loads(line[span.value : span.end]) for name, span in spans_of(line).items()
+    }
 
-    assert found == json.loads(line)
-    assert list(found) == list(json.loads(line))
+    assert values == json.loads(line)
+    assert list(values) == list(json.loads(line))
 
 
 @given(objects(), st.dictionaries(st.sampled_from(OURS), INNER))
 def test_put_keeps_all_other_bytes(pieces, new):
     line = joined(pieces)
 
-    found = put_fields(
+    written = put_fields(
         line, [(name.encode(), value.encode()) for name, value in new.items()], spans_of(line)
     )
 
-    there = [json.loads(piece[1]) for piece in pieces]
-    for piece, name in zip(pieces, there, strict=True):
+    names = [json.loads(piece[1]) for piece in pieces]
+    for piece, name in zip(pieces, names, strict=True):
         piece[3] = new.get(name, piece[3])
-    added = ",".join(f'"{name}":{value}' for name, value in new.items() if name not in there)
+    added = ",".join(f'"{name}":{value}' for name, value in new.items() if name not in names)
     body = joined(pieces)[:-1]
-    assert found == body + (b"," if pieces and added else b"") + added.encode() + b"}"
+    assert written == body + (b"," if pieces and added else b"") + added.encode() + b"}"
 
 
 @given(objects(), st.sets(st.sampled_from(OURS)))
 def test_drop_removes_only_these_fields(pieces, names):
     line = joined(pieces)
 
-    found = drop_fields(line, names, spans_of(line))
+    remaining = drop_fields(line, names, spans_of(line))
 
-    assert parsed(found) == [(name, value) for name, value in parsed(line) if name not in names]
-    kept = [piece for piece in pieces if json.loads(piece[1]) not in names]
-    assert all("".join(piece[1:4]).encode() in found for piece in kept)
+    assert parsed(remaining) == [(name, value) for name, value in parsed(line) if name not in names]
+    remaining_pieces = [piece for piece in pieces if json.loads(piece[1]) not in names]
+    assert all("".join(piece[1:4]).encode() in remaining for piece in remaining_pieces)
 
 
 @given(objects(), st.sets(st.sampled_from(OURS)))
 def test_rename_keeps_all_other_bytes(pieces, names):
     line = joined(pieces)
 
-    found = rename_fields(line, {name: f"new {name}" for name in names}, spans_of(line))
+    renamed = rename_fields(line, {name: f"new {name}" for name in names}, spans_of(line))
 
     for piece in pieces:
         name = json.loads(piece[1])
         piece[1] = f'"new {name}"' if name in names else piece[1]
-    assert found == joined(pieces)
+    assert renamed == joined(pieces)
 
 
 @given(objects())

@@ -33,18 +33,18 @@ TWICE = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
 def written(tmp_path):
     """A Parquet file with these columns; its path."""
 
-    def write(columns, **how):
+    def write(columns, **options):
         path = str(tmp_path / "a.parquet")
         parquet.write_table(
-            columns if isinstance(columns, pa.Table) else pa.table(columns), path, **how
+            columns if isinstance(columns, pa.Table) else pa.table(columns), path, **options
         )
         return path
 
     return write
 
 
-def rows_of(path, **how):
-    return list(Inputs([path], **how).read(lambda row: row))
+def rows_of(path, **options):
+    return list(Inputs([path], **options).read(lambda row: row))
 
 
 @pytest.mark.parametrize(
@@ -102,16 +102,16 @@ def test_each_type_has_one_form(written, column, lines):
     assert [row.number for row in rows] == list(range(1, len(lines) + 1))
     # Written to Parquet and read again, each value is equal, or it is refused because digits would
     # be lost.
-    other = path.replace("a.parquet", "b.parquet")
+    copy_path = path.replace("a.parquet", "b.parquet")
     try:
-        with open_output(other, force=False) as out:
+        with open_output(copy_path, force=False) as out:
             out.writelines(row.line + b"\n" for row in rows)
     except DataError:
         assert max(map(len, lines)) > 19
         assert pa.types.is_decimal(column.type) or column.type == pa.uint64()
     else:
-        again = [json.loads(row.line, parse_float=Decimal) for row in rows_of(other)]
-        assert again == [json.loads(row.line, parse_float=Decimal) for row in rows]
+        values_read = [json.loads(row.line, parse_float=Decimal) for row in rows_of(copy_path)]
+        assert values_read == [json.loads(row.line, parse_float=Decimal) for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,11 @@ def test_numbers_that_are_not_finite_and_times_out_of_range_are_null(written, co
 
 
 def test_text_that_is_not_utf_8_is_damage(written):
+    column = pa.array([b"a cat", b"\xff"]).view(pa.string())
+    path = written({"x": column})
+
     with pytest.raises(DataError, match=r"a\.parquet: damaged Parquet file: 'utf-8' codec"):
-        rows_of(written({"x": pa.array([b"a cat", b"\xff"]).view(pa.string())}))
+        rows_of(path)
 
 
 def test_a_long_row_is_a_bad_row(written, monkeypatch):
@@ -202,20 +205,21 @@ def test_a_pipe_is_refused(monkeypatch):
 )
 def test_a_part_has_the_rows_of_the_whole(tmp_path, monkeypatch, groups, start, length, batch):
     monkeypatch.setattr("sentkit.formats.rows.parquet.BATCH_ROWS", batch)
-    path, count = str(tmp_path / "a.parquet"), sum(groups)
-    made = [{"n": n, "v": [n, -n], "l": list(range(n % 3))} for n in range(count)]
+    path = str(tmp_path / "a.parquet")
+    count = sum(groups)
+    records = [{"n": n, "v": [n, -n], "l": list(range(n % 3))} for n in range(count)]
     types = {"n": pa.int64(), "v": pa.list_(pa.float32(), 2), "l": pa.list_(pa.int64())}
-    table = pa.Table.from_pylist(made, pa.schema(types))
+    table = pa.Table.from_pylist(records, pa.schema(types))
     with parquet.ParquetWriter(path, table.schema) as writer:
-        place = 0
+        start = 0
         for size in groups:
-            writer.write_table(table[place : place + size])
-            place += size
+            writer.write_table(table[start : start + size])
+            start += size
     with open_parquet(path) as file:
         rows = [row for block in file.blocks(start, start + length) for row in block]
         assert file.count == count
 
-    expected = made[start : start + length]
+    expected = records[start : start + length]
     assert [orjson.loads(row.line) for row in rows] == expected
     assert [row.number for row in rows] == [row["n"] + 1 for row in expected]
 
@@ -229,16 +233,19 @@ def test_the_line_of_a_record_does_not_depend_on_other_records(written, lists):
     """A null or NaN in the same batch changes no digit."""
 
     def lines(lists):
-        path = written({"x": pa.array(lists, pa.list_(pa.float32()))})
+        column = pa.array(lists, pa.list_(pa.float32()))
+        path = written({"x": column})
         return {
             row.number: row.line
             for row in rows_of(path, rejects=Rejects(skip=True), counter=ReadCounter(()))
         }
 
-    alone = [lines([each]) for each in lists]
+    alone = [lines([record]) for record in lists]
 
     assert lines(lists) == {
-        n: line for n, own in enumerate(alone, start=1) for line in own.values()
+        n: line
+        for n, lines_of_record in enumerate(alone, start=1)
+        for line in lines_of_record.values()
     }
 
 
@@ -267,7 +274,8 @@ ROWS = st.dictionaries(st.text(max_size=5), FORMS, min_size=1, max_size=4).flatm
     )
 )
 
-GROUP, NESTED = [{"x": 1}] * 2, [{"x": {"y": 1}}] * 2
+GROUP = [{"x": 1}] * 2
+NESTED = [{"x": {"y": 1}}] * 2
 
 
 def put_lines(folder, lines, *, force=True):
@@ -324,21 +332,23 @@ def test_absent_fields_are_null(tmp_path):
 
 
 def test_vectors_are_lists_of_float32(tmp_path):
-    one, other = np.array([0.1, -2], "<f4"), np.array([1 / 3, 1e-30], "<f4")
+    vector_a = np.array([0.1, -2], "<f4")
+    vector_b = np.array([1 / 3, 1e-30], "<f4")
     rows = [
         {
-            "embedding_a": one.tolist(),
-            "embedding_b": base64.b64encode(other.tobytes()).decode(),
+            "embedding_a": vector_a.tolist(),
+            "embedding_b": base64.b64encode(vector_b.tobytes()).decode(),
             "n": [1, 2],
         },
         {"embedding_a": [3, 4], "embedding_b": None, "n": []},
     ]
-    table = parquet.read_table(put_lines(tmp_path, in_jsonl(*rows).encode()))
+    path = put_lines(tmp_path, in_jsonl(*rows).encode())
+    table = parquet.read_table(path)
 
     assert table.schema.field("embedding_a").type == pa.list_(pa.float32(), 2)
     assert table.schema.field("n").type == pa.list_(pa.int64())
-    assert table["embedding_a"].to_pylist() == [one.tolist(), [3.0, 4.0]]
-    assert table["embedding_b"].to_pylist() == [other.tolist(), None]
+    assert table["embedding_a"].to_pylist() == [vector_a.tolist(), [3.0, 4.0]]
+    assert table["embedding_b"].to_pylist() == [vector_b.tolist(), None]
 
 
 @pytest.mark.parametrize(
@@ -433,12 +443,12 @@ def test_digits_that_float64_has_are_kept(tmp_path, number):
     assert parquet.read_table(path)["x"].to_pylist() == [float(number)]
 
 
-@pytest.mark.parametrize(("opening", "close", "most"), [("[", "]", 49), ('{"y":', "}", 98)])
-def test_too_many_levels_are_refused(tmp_path, opening, close, most):
+@pytest.mark.parametrize(("opening", "close", "limit"), [("[", "]", 49), ('{"y":', "}", 98)])
+def test_too_many_levels_are_refused(tmp_path, opening, close, limit):
     """Readers accept 100 levels of a schema."""
-    for depth, inner in ((most, "1"), (most, "null")):
+    for depth, inner in ((limit, "1"), (limit, "null")):
         line = f'{{"x":{opening * depth}{inner}{close * depth}}}'
         assert lines_of(put_lines(tmp_path, line.encode() + b"\n")) == [line]
-    for depth in (most + 1, 900):
+    for depth in (limit + 1, 900):
         with pytest.raises(DataError, match=r'a.parquet: "x" of rows 1 to 1: nested too deeply'):
             put_lines(tmp_path, f'{{"x":{opening * depth}1{close * depth}}}\n'.encode())

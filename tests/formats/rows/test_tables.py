@@ -124,10 +124,10 @@ def test_a_kept_row_needs_little_memory(name, header, rows_of):
 
     rows = rows_of(name, header + b"a cat sleeps\n" * 1000)
 
-    kept = tracemalloc.get_traced_memory()[0]
+    bytes_kept = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert len(rows) == 1000
-    assert kept < 2_000_000
+    assert bytes_kept < 2_000_000
 
 
 # Quotes
@@ -162,9 +162,9 @@ def test_quoted_tables_are_read_as_the_csv_module_wrote_them(
     writer.writerow(["text_a", "text_b"])
     writer.writerows(table)
 
-    found, warnings = read(write, name, out.getvalue(), quoting)
+    rows, warnings = read(write, name, out.getvalue(), quoting)
 
-    assert found == [{"text_a": a, "text_b": b} for a, b in table]
+    assert rows == [{"text_a": a, "text_b": b} for a, b in table]
     assert warnings == []
 
 
@@ -172,11 +172,11 @@ def test_quoted_tables_are_read_as_the_csv_module_wrote_them(
 def test_without_quoting_a_quote_is_text(write, name, delimiter):
     lines = [["text", "size"], ['"a b"', '5"'], ['"', '""'], ['say "x"', '"open']]
 
-    found, warnings = read(
+    rows, warnings = read(
         write, name, "".join(delimiter.join(line) + "\n" for line in lines), "none"
     )
 
-    assert [list(row.values()) for row in found] == lines[1:]
+    assert [list(row.values()) for row in rows] == lines[1:]
     assert warnings == []
 
 
@@ -189,9 +189,9 @@ def test_without_quoting_a_quote_is_text(write, name, delimiter):
     ids=["row", "header"],
 )
 def test_a_warning_names_the_first_quoted_line_of_a_tsv(write, content, line):
-    found, (warning,) = read(write, "a.tsv", content, None)
+    rows, (warning,) = read(write, "a.tsv", content, None)
 
-    assert [[*found[0]], *([*row.values()] for row in found)] == [
+    assert [[*rows[0]], *([*row.values()] for row in rows)] == [
         line.split("\t") for line in content.splitlines()
     ]
     assert f"a.tsv:{line}: a field is in quotes; the quotes are read as text" in warning
@@ -228,11 +228,11 @@ def test_the_advice_for_odd_quotes_works(write, content):
     with pytest.raises(DataError) as caught:
         list(Inputs([path]).read(lambda row: row))
     advice = str(caught.value.advice)
-    how = {"quoting": "none"} if f"sentkit cat --quoting none {path} | ..." in advice else {}
-    rejects = Rejects(skip=not how)
-    rows = list(Inputs([path], rejects=rejects, **how).read(lambda row: row))
+    options = {"quoting": "none"} if f"sentkit cat --quoting none {path} | ..." in advice else {}
+    rejects = Rejects(skip=not options)
+    rows = list(Inputs([path], rejects=rejects, **options).read(lambda row: row))
 
-    assert ("quoting" in how) == (kind == "none")
+    assert ("quoting" in options) == (kind == "none")
     assert ("--rejects FILE" in advice, "close the quote" in advice) == (
         kind != "none",
         kind == "close",
@@ -269,23 +269,24 @@ PIECES = [
 
 
 @given(
-    parts=st.lists(st.sampled_from(PIECES), max_size=30),
+    pieces=st.lists(st.sampled_from(PIECES), max_size=30),
     size=st.sampled_from([7, 8, 13, 64, 1024]),
     name=st.sampled_from(["a.csv", "a.tsv", "a.jsonl", "a.txt", "a", "a.md"]),
 )
-@example(parts=["t,u\n", "1,2\n", '"', "x" * 45, "\n"], size=7, name="a.csv")
+@example(pieces=["t,u\n", "1,2\n", '"', "x" * 45, "\n"], size=7, name="a.csv")
 @example(
-    parts=["t,u\n", "1,2\n", '3,"a\n', "x" * 30, "\n", "x" * 30, '"\n4,5\n'], size=7, name="a.csv"
+    pieces=["t,u\n", "1,2\n", '3,"a\n', "x" * 30, "\n", "x" * 30, '"\n4,5\n'], size=7, name="a.csv"
 )
-def test_rows_do_not_depend_on_the_boundaries_of_reads(write, parts, size, name):
+def test_rows_do_not_depend_on_the_boundaries_of_reads(write, pieces, size, name):
     """Nor do bad rows, and the rows before an error that ends the command."""
     header = {"a.csv": "t,u\n", "a.tsv": "t\tu\n"}.get(name, "")
-    path = write(name, (header + "".join(parts)).encode())
+    path = write(name, (header + "".join(pieces)).encode())
 
     def read(size):
         rejects = Rejects(skip=True, file=io.BytesIO())
         inputs = Inputs([path], rejects=rejects, by_paragraph=True)
-        rows, problem = [], ""
+        rows = []
+        problem = ""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("sentkit.formats.rows.lines.READ", size)
             patch.setattr("sentkit.formats.rows.lines.MAX_LINE", LONGEST)

@@ -44,7 +44,8 @@ def normal(*shape, seed=0):
 
 def fill(path, vectors, kind="float32", *, lines=None, **spec):
     """A vector file of vectors (n, k, d), with `{"id": n}` if there are no other lines."""
-    names, width = NAMES[vectors.shape[1]], vectors.shape[2]
+    names = NAMES[vectors.shape[1]]
+    width = vectors.shape[2]
     lines = lines or [orjson.dumps({"id": number}) for number in range(len(vectors))]
     with create_vector_file(
         str(path), {"_emb": EMB} | spec, names, width=width, force=True, kind=kind
@@ -78,7 +79,8 @@ def test_the_file_that_rows_are_read_from_is_closed_with_its_object(tmp_path, mo
 def test_written_rows_are_read_back(tmp_path, monkeypatch, count, width, texts):
     """In blocks of four. A file without rows may have the width 0."""
     monkeypatch.setattr("sentkit.formats.vectors.vector_file.BLOCK", 4)
-    spec, vectors = {"model": "m", "max_length": 64}, normal(count, texts, width)
+    spec = {"model": "m", "max_length": 64}
+    vectors = normal(count, texts, width)
     lines = [orjson.dumps({"text": f"é {'x' * number}"}) for number in range(count)]
 
     file = VectorFile(fill(tmp_path / "a.safetensors", vectors, lines=lines, **spec))
@@ -87,7 +89,7 @@ def test_written_rows_are_read_back(tmp_path, monkeypatch, count, width, texts):
     assert file.spec == {"_emb": EMB, **spec, "vectors": list(NAMES[texts])}
     rows = stored_rows(file)
     assert [(row.number, row.line) for row, _ in rows] == list(enumerate(lines, start=1))
-    assert [found.tolist() for _, found in rows] == vectors.tolist()
+    assert [stored.tolist() for _, stored in rows] == vectors.tolist()
     assert [len(block) for block in file.blocks()] == {0: [], 1: [1], 7: [4, 3]}[count]
     assert np.array_equal(decoded(file), vectors)
 
@@ -135,7 +137,8 @@ def test_a_header_that_contradicts_its_file_is_refused(write, content, problem):
 
 
 def test_a_truncated_vector_file_is_refused(tmp_path):
-    whole = Path(fill(tmp_path / "a.safetensors", normal(3, 1, 3))).read_bytes()
+    path = fill(tmp_path / "a.safetensors", normal(3, 1, 3))
+    whole = Path(path).read_bytes()
 
     for end in range(len(whole)):
         (tmp_path / "cut.safetensors").write_bytes(whole[:end])
@@ -151,14 +154,14 @@ def vector_file(kind="float32", **changes):
     spec = {"vectors": ["embedding"], "store": kind, **({"width": 3} if kind == "binary" else {})}
     spec |= {name: changes.pop(name) for name in ("store", "width") if name in changes}
     written = changes.pop("spec", orjson.dumps(spec).decode())
-    parts = {
+    entries = {
         "embeddings": codes.get(kind, np.ones((2, 3), "f2" if kind == "float16" else "f4")),
         **({"scales": np.ones(3, np.float32)} if kind == "int8" else {}),
         "row_offsets": np.array([0, 3, 6], np.int64),
         "rows": np.frombuffer(b"{}\n{}\n", np.uint8),
         **changes,
     }
-    tensors = {name: value for name, value in parts.items() if value is not None}
+    tensors = {name: value for name, value in entries.items() if value is not None}
     return safetensors.numpy.save(tensors, None if written is None else {"sentkit": written})
 
 
@@ -167,8 +170,8 @@ def test_a_vector_file_of_another_program_is_read(write, spec):
     file = VectorFile(write("a.safetensors", vector_file(spec=spec)))
 
     assert file.emb is None
-    found = [(row.line, vectors.tolist()) for row, vectors in stored_rows(file)]
-    assert found == [(b"{}", [[1.0, 1.0, 1.0]])] * 2
+    rows = [(row.line, vectors.tolist()) for row, vectors in stored_rows(file)]
+    assert rows == [(b"{}", [[1.0, 1.0, 1.0]])] * 2
 
 
 NO_ROWS = " row_offsets and rows do not agree"
@@ -289,9 +292,9 @@ def test_other_libraries_read_the_tensors(tmp_path, kind, shape):
         name: tensor.numpy() for name, tensor in safetensors.torch.load_file(path).items()
     }
     for tensors in (safetensors.numpy.load_file(path), with_torch):
-        found = by_hand(tensors, kind, shape[2])
-        assert found.shape == (shape if shape[1] > 1 else (shape[0], shape[2]))
-        assert np.array_equal(found.reshape(shape), decoded(path))
+        by_definition = by_hand(tensors, kind, shape[2])
+        assert by_definition.shape == (shape if shape[1] > 1 else (shape[0], shape[2]))
+        assert np.array_equal(by_definition.reshape(shape), decoded(path))
         assert tensors["row_offsets"].tolist() == np.cumsum([0, *map(len, lines)]).tolist()
         assert tensors["rows"].tobytes() == b"".join(lines)
     header = read_header(path)
@@ -307,16 +310,16 @@ def test_what_each_kind_keeps(tmp_path):
     )
     vectors[7] = 0.0
     files = {kind: fill(tmp_path / f"{kind}.safetensors", vectors, kind) for kind in STORES}
-    found = {kind: decoded(path)[:, 0] for kind, path in files.items()}
+    read_vectors = {kind: decoded(path)[:, 0] for kind, path in files.items()}
 
     for column in range(7):
         numbers = [float(row[0, column]) for row in vectors]
         step = max(map(abs, numbers)) / 127
         for row, number in enumerate(numbers):
-            assert found["float32"][row, column] == number
-            assert found["float16"][row, column] == np.float16(number)
-            assert abs(found["int8"][row, column] - number) <= step / 2 * 1.0001
-            assert found["binary"][row, column] == (1 if number > 0 else -1)
+            assert read_vectors["float32"][row, column] == number
+            assert read_vectors["float16"][row, column] == np.float16(number)
+            assert abs(read_vectors["int8"][row, column] - number) <= step / 2 * 1.0001
+            assert read_vectors["binary"][row, column] == (1 if number > 0 else -1)
 
 
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -330,15 +333,18 @@ def test_storing_the_read_vectors_again_changes_nothing(tmp_path, vectors):
     for kind in ("int8", "binary"):
         first = fill(tmp_path / "a.safetensors", vectors, kind)
         read = decoded(first)
-        again = fill(tmp_path / "b.safetensors", read, kind)
-        one, two = safetensors.numpy.load_file(first), safetensors.numpy.load_file(again)
+        second = fill(tmp_path / "b.safetensors", read, kind)
+        first_tensors = safetensors.numpy.load_file(first)
+        second_tensors = safetensors.numpy.load_file(second)
 
         assert np.isfinite(read).all()
-        assert np.array_equal(one["embeddings"], two["embeddings"])
+        assert np.array_equal(first_tensors["embeddings"], second_tensors["embeddings"])
         if kind == "int8":
-            assert np.array_equal(one["scales"], two["scales"])
-            scales = [Fraction(float(scale)) for scale in one["scales"]]
-            for row, codes in zip(read[:, 0].tolist(), one["embeddings"].tolist(), strict=True):
+            assert np.array_equal(first_tensors["scales"], second_tensors["scales"])
+            scales = [Fraction(float(scale)) for scale in first_tensors["scales"]]
+            for row, codes in zip(
+                read[:, 0].tolist(), first_tensors["embeddings"].tolist(), strict=True
+            ):
                 assert row == [code * scale for code, scale in zip(codes, scales, strict=True)]
 
 
@@ -375,19 +381,19 @@ def test_signs_are_another_space_and_their_signs_are_the_same(tmp_path):
     )
     for kind in ("float16", "int8"):
         assert VectorFile(fill(tmp_path / "b.safetensors", ones, kind)).emb == EMB
-    known = VectorFile(
+    metadata = VectorFile(
         fill(tmp_path / "b.safetensors", ones, "binary", steps=["/n:111111111111"])
     ).spec
-    assert known["steps"] == ["/n:111111111111", f"/sign:{digest('/sign')}"]
+    assert metadata["steps"] == ["/n:111111111111", f"/sign:{digest('/sign')}"]
 
 
 @pytest.mark.parametrize("finite", [True, False])
 def test_every_float16_becomes_the_float32_of_struct(finite):
     """Also of arrays with gaps. The bits of zeros, subnormal numbers, infinities and NaN agree."""
     halves = [struct.unpack("<e", code.to_bytes(2, "little"))[0] for code in range(65536)]
-    kept = [code for code, value in enumerate(halves) if math.isfinite(value) or not finite]
-    codes = np.repeat(np.array(kept, "<u2").view("<f2"), 2)[::2]
-    expected = np.array([halves[code] for code in kept]).astype("<f4")
+    selected = [code for code, value in enumerate(halves) if math.isfinite(value) or not finite]
+    codes = np.repeat(np.array(selected, "<u2").view("<f2"), 2)[::2]
+    expected = np.array([halves[code] for code in selected]).astype("<f4")
 
     vectors = Storage("float16", len(codes)).decode(codes)
 
@@ -402,16 +408,22 @@ def test_every_float16_becomes_the_float32_of_struct(finite):
 def test_selected_rows_are_those_of_all_rows(tmp_path, data):
     """Of one or several files, some without rows."""
     kind = data.draw(st.sampled_from(STORES))
-    lengths = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=4).filter(any))
-    parts = [normal(length, 1, 9, seed=n) for n, length in enumerate(lengths)]
-    files = [fill(tmp_path / f"{n}.safetensors", part, kind) for n, part in enumerate(parts)]
+    lists_of_lengths = st.lists(st.integers(0, 4), min_size=1, max_size=4)
+    lengths = data.draw(lists_of_lengths.filter(any))
+    arrays_of_files = [normal(length, 1, 9, seed=n) for n, length in enumerate(lengths)]
+    files = [
+        fill(tmp_path / f"{n}.safetensors", vectors_of_file, kind)
+        for n, vectors_of_file in enumerate(arrays_of_files)
+    ]
     vectors = np.concatenate([decoded(path)[:, 0] for path in files])
     stores = [VectorFile(path).files[0] for path in files]
     stored = StoredVectors([file for file in stores if file.count], lambda codes: codes[:, 0])
     numbers = st.integers(0, sum(lengths))
 
-    start, stop = data.draw(numbers), data.draw(numbers)
-    chosen = np.array(data.draw(st.lists(st.integers(0, sum(lengths) - 1), max_size=6)), np.intp)
+    start = data.draw(numbers)
+    stop = data.draw(numbers)
+    row_lists = st.lists(st.integers(0, sum(lengths) - 1), max_size=6)
+    chosen = np.array(data.draw(row_lists), np.intp)
 
     assert (len(stored), stored.shape) == (len(vectors), vectors.shape)
     assert np.array_equal(stored[start:stop], vectors[start:stop])

@@ -60,9 +60,9 @@ def test_base64_is_little_endian_float32():
 
 def test_a_list_has_the_shortest_digits_and_may_contain_integers():
     assert as_list(np.array([0.1, 1 / 3, 1e-8], dtype=np.float32)) == b"[0.1,0.33333334,1e-8]"
-    found = raw_vectors(block_of([row('{"v":[1,-2,18446744073709551615]}')]), ["v"])
+    raw = raw_vectors(block_of([row('{"v":[1,-2,18446744073709551615]}')]), ["v"])
 
-    assert found == [struct.pack("<3f", 1.0, -2.0, 2.0**64)]
+    assert raw == [struct.pack("<3f", 1.0, -2.0, 2.0**64)]
 
 
 def test_rows_of_one_space(write):
@@ -74,11 +74,11 @@ def test_rows_of_one_space(write):
         b'{"embedding":[3e38],"_emb":"b/c:012300000000"}',
     ]
     inputs = Inputs([write("a.jsonl", b"\n".join(lines))], rejects=rejects)
-    found = [
+    vectors_read = [
         vectors for block in VectorReader(inputs).blocks() for vectors in block.vectors.tolist()
     ]
 
-    assert found == [[[1.0]], [[np.float32(3e38)]]]
+    assert vectors_read == [[[1.0]], [[np.float32(3e38)]]]
     assert rejects.count == 1
 
 
@@ -91,11 +91,11 @@ def test_a_score_is_a_number_or_its_text(value, expected):
 
 
 def test_a_row_without_its_vectors_keeps_all_other_bytes():
-    given = row('{"id":1.10,"embedding":[1,2],"_emb":"a:100000000000", "text" : "x"}')
-    left = block_of([given]).without({"embedding", "_emb"})
+    full_row = row('{"id":1.10,"embedding":[1,2],"_emb":"a:100000000000", "text" : "x"}')
+    remaining = block_of([full_row]).without({"embedding", "_emb"})
 
-    assert left.lines == [b'{"id":1.10, "text" : "x"}']
-    assert left.values == [{"id": 1.1, "text": "x"}]
+    assert remaining.lines == [b'{"id":1.10, "text" : "x"}']
+    assert remaining.values == [{"id": 1.1, "text": "x"}]
     same = block_of([row('{"id":1,"id":2}')])
     assert same.without({"embedding", "_emb"}) is same
 
@@ -139,8 +139,8 @@ ONE = np.array([[0.5, -1.0]], dtype=np.float32)
 def written(path, rows, *, extra=(), emb="m/cls:012300000000", replace=False):
     form = VectorOutput(replace=replace)
     with open_writers([str(path)], [{"_emb": emb}], ("embedding",), 2, form) as [sink]:
-        for each, vectors in rows:
-            sink.put(block_of([each]), vectors[None], [extra] if extra else ())
+        for line, vectors in rows:
+            sink.put(block_of([line]), vectors[None], [extra] if extra else ())
     return path.read_bytes()
 
 
@@ -161,26 +161,27 @@ def test_zero_vectors_and_minus_zero_are_written(tmp_path):
     with open_writers([str(tmp_path / "a.jsonl")], [{}], ("a", "b"), 2, VectorOutput()) as [sink]:
         sink.put(rows, np.array(pairs, np.float32))
     zeros = '{"id":1,"a":[0.0,0.0],"b":[0.0,0.0]}'
-    others = ['{"id":1,"a":[0.5,0.0],"b":[0.0,0.0]}', '{"id":1,"a":[-0.0,0.0],"b":[0.0,0.0]}']
+    half_zeros = ['{"id":1,"a":[0.5,0.0],"b":[0.0,0.0]}', '{"id":1,"a":[-0.0,0.0],"b":[0.0,0.0]}']
 
-    assert (tmp_path / "a.jsonl").read_text().splitlines() == [zeros, *others]
+    assert (tmp_path / "a.jsonl").read_text().splitlines() == [zeros, *half_zeros]
 
 
 @pytest.mark.parametrize("emb", ['a "b"\\c:1', "a\nb:1", "é:1"])
 def test_any_space_name_is_written_as_json(tmp_path, emb):
-    found = written(tmp_path / "a.jsonl", [(row("{}"), ONE)], emb=emb)
+    content = written(tmp_path / "a.jsonl", [(row("{}"), ONE)], emb=emb)
 
-    assert found.count(b"\n") == 1
-    assert orjson.loads(found)["_emb"] == emb
+    assert content.count(b"\n") == 1
+    assert orjson.loads(content)["_emb"] == emb
 
 
 def test_a_vector_file_keeps_rows_without_their_old_vectors(tmp_path):
-    path, old = tmp_path / "a.safetensors", row('{"_emb":"x:100000000000","embedding":[9]}')
+    path = tmp_path / "a.safetensors"
+    old = row('{"_emb":"x:100000000000","embedding":[9]}')
 
     written(path, [(old, ONE)], replace=True, extra=[(b"n_tokens", b"4")])
 
-    ((kept, vectors),) = stored_rows(str(path))
-    assert kept.line == b'{"n_tokens":4}'
+    ((stored_row, vectors),) = stored_rows(str(path))
+    assert stored_row.line == b'{"n_tokens":4}'
     assert vectors.tolist() == ONE.tolist()
 
 
@@ -197,10 +198,10 @@ def test_jsonl_is_the_format_of_all_other_names(tmp_path, name):
     written(tmp_path / name, [(row("{}"), ONE)])
 
     if name != "null.arrow":
-        [found] = Inputs([str(tmp_path / name)], "jsonl").read(
-            lambda each: each.values["embedding"]
+        [vector] = Inputs([str(tmp_path / name)], "jsonl").read(
+            lambda row_read: row_read.values["embedding"]
         )
-        assert found == ONE[0].tolist()
+        assert vector == ONE[0].tolist()
 
 
 @pytest.mark.parametrize(
@@ -286,9 +287,8 @@ def test_a_step_depends_only_on_the_space():
     """A filter that knows only `_emb` comes to the hash that the encoder comes to."""
     encoder = Space("m/mean", digest("weights"), {"model": "m"})
     at_once = encoder.after("/n", "1111").after("+whitening", "2222")
-    filtered = Space("m/mean/n", space_of(encoder.after("/n", "1111").emb)).after(
-        "+whitening", "2222"
-    )
+    hash_of_input = space_of(encoder.after("/n", "1111").emb)
+    filtered = Space("m/mean/n", hash_of_input).after("+whitening", "2222")
 
     assert filtered.hash == at_once.hash == digest([digest([encoder.hash, "1111"]), "2222"])
     assert at_once.label == filtered.label == "m/mean/n+whitening"
@@ -301,7 +301,8 @@ def test_a_step_depends_only_on_the_space():
 
 def test_the_order_of_steps_and_repeated_steps_matter():
     start = Space("m", "00")
-    one, two = start.after("a", "1"), start.after("b", "2")
+    one = start.after("a", "1")
+    two = start.after("b", "2")
     specs = [start, one, start.after("a", "2"), one.after("b", "2"), two.after("a", "1")]
 
     assert len({space.hash for space in specs}) == 5

@@ -79,7 +79,8 @@ def test_labels_after_movements_are_those_without_limits(rows, scale, seed):
     """
     random = np.random.default_rng(seed)
     rows = (scale * (np.concatenate([rows, rows[:50], np.round(rows)]) + 5.0)).astype(np.float32)
-    nearest, centres = Nearest(rows), rows[:12].astype(np.float64)
+    nearest = Nearest(rows)
+    centres = rows[:12].astype(np.float64)
     for step in range(30):
         sizes = random.choice([0.0, 1e-9, 1e-4, 1e-2, 1.0], (12, 1), p=[0.5, 0.2, 0.2, 0.07, 0.03])
         centres = centres + scale * sizes * random.standard_normal(centres.shape)

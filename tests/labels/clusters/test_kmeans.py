@@ -36,7 +36,7 @@ def centres(rows):
     )
 
 
-def theirs(rows, centres, iterations, tolerance=1e-4):
+def of_scikit_learn(rows, centres, iterations, tolerance=1e-4):
     model = KMeans(len(centres), init=centres, n_init=1, max_iter=iterations, tol=tolerance)
     return model.fit(rows.astype(np.float64))
 
@@ -48,13 +48,13 @@ def theirs(rows, centres, iterations, tolerance=1e-4):
 def test_from_given_centres_it_is_scikit_learn(rows, centres, iterations, tolerance):
     """After so many iterations the same labels, centres, inertia and number of iterations."""
     options = ClusteringOptions(CLUSTERS, iterations=iterations, tolerance=tolerance)
-    found = lloyd(Nearest(rows), centres, options)
-    expected = theirs(rows, centres, iterations, tolerance)
+    clustering = lloyd(Nearest(rows), centres, options)
+    expected = of_scikit_learn(rows, centres, iterations, tolerance)
 
-    assert found.labels.tolist() == expected.labels_.tolist()
-    assert found.centres == pytest.approx(expected.cluster_centers_, abs=1e-9)
-    assert found.inertia == pytest.approx(expected.inertia_, rel=1e-9)
-    assert found.iterations == expected.n_iter_
+    assert clustering.labels.tolist() == expected.labels_.tolist()
+    assert clustering.centres == pytest.approx(expected.cluster_centers_, abs=1e-9)
+    assert clustering.inertia == pytest.approx(expected.inertia_, rel=1e-9)
+    assert clustering.iterations == expected.n_iter_
 
 
 @pytest.mark.parametrize("iterations", [1, 300])
@@ -62,12 +62,14 @@ def test_from_given_centres_it_is_scikit_learn(rows, centres, iterations, tolera
 def test_empty_clusters_are_filled_as_scikit_learn_fills_them(rows, centres, iterations, empty):
     """Centres so far away that no row is near them take the rows that are farthest from theirs."""
     centres = np.concatenate([centres, 1000.0 + np.arange(16 * empty).reshape(empty, 16)])
-    found = lloyd(Nearest(rows), centres, ClusteringOptions(len(centres), iterations=iterations))
-    expected = theirs(rows, centres, iterations)
+    clustering = lloyd(
+        Nearest(rows), centres, ClusteringOptions(len(centres), iterations=iterations)
+    )
+    expected = of_scikit_learn(rows, centres, iterations)
 
-    assert found.inertia == pytest.approx(expected.inertia_, rel=1e-9)
-    assert sorted(found.sizes.tolist()) == sorted(np.bincount(expected.labels_).tolist())
-    assert found.sizes.min() > 0
+    assert clustering.inertia == pytest.approx(expected.inertia_, rel=1e-9)
+    assert sorted(clustering.sizes.tolist()) == sorted(np.bincount(expected.labels_).tolist())
+    assert clustering.sizes.min() > 0
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -79,9 +81,9 @@ def test_a_seed_is_the_same_seed_of_scikit_learn(rows, seed):
     expected = KMeans(12, n_init=10, random_state=seed).fit(rows.astype(np.float64))
 
     for sample in (None, 2000):
-        found = kmeans(rows, ClusteringOptions(12, sample=sample), np.random.RandomState(seed))
-        assert found.labels.tolist() == expected.labels_.tolist()
-        assert found.inertia == pytest.approx(expected.inertia_, rel=1e-9)
+        clusters = kmeans(rows, ClusteringOptions(12, sample=sample), np.random.RandomState(seed))
+        assert clusters.labels.tolist() == expected.labels_.tolist()
+        assert clusters.inertia == pytest.approx(expected.inertia_, rel=1e-9)
 
 
 def test_restarts_on_a_sample_continue_on_all_rows(rows):
@@ -92,12 +94,12 @@ def test_restarts_on_a_sample_continue_on_all_rows(rows):
     chosen = np.sort(random.choice(len(rows), 100, replace=False))
     first = kmeans(rows[chosen], ClusteringOptions(12), random).centres
 
-    found = kmeans(rows, ClusteringOptions(12, sample=100), np.random.RandomState(3))
-    expected = theirs(rows, first, 300)
+    clustering = kmeans(rows, ClusteringOptions(12, sample=100), np.random.RandomState(3))
+    expected = of_scikit_learn(rows, first, 300)
 
-    assert found.labels.tolist() == expected.labels_.tolist()
-    assert found.inertia == pytest.approx(expected.inertia_, rel=1e-9)
-    assert found.iterations == expected.n_iter_
+    assert clustering.labels.tolist() == expected.labels_.tolist()
+    assert clustering.inertia == pytest.approx(expected.inertia_, rel=1e-9)
+    assert clustering.iterations == expected.n_iter_
 
 
 def test_the_default_is_ten_restarts_of_300_iterations():
@@ -110,38 +112,40 @@ def test_the_default_is_ten_restarts_of_300_iterations():
 @pytest.mark.parametrize("distinct", [1, 2, 6])
 def test_equal_vectors_are_one_cluster(distinct):
     rows = np.tile(np.random.default_rng(0).standard_normal((distinct, 3)), (6 // distinct, 1))
-    found = kmeans(
+    clustering = kmeans(
         rows.astype(np.float32), ClusteringOptions(6), np.random.RandomState(0)
     ).without_empty()
 
-    assert len(found.centres) == distinct
-    assert sorted(np.unique(found.labels)) == list(range(distinct))
-    assert found.inertia == 0.0
+    assert len(clustering.centres) == distinct
+    assert sorted(np.unique(clustering.labels)) == list(range(distinct))
+    assert clustering.inertia == 0.0
 
 
 def test_empty_clusters_are_left_out_and_noise_stays_noise():
-    labels, centres = np.array([3, -1, 0, 3]), np.arange(8.0).reshape(4, 2)
-    found = Clustering(labels, centres).without_empty()
+    labels = np.array([3, -1, 0, 3])
+    centres = np.arange(8.0).reshape(4, 2)
+    clustering = Clustering(labels, centres).without_empty()
 
-    assert found.labels.tolist() == [1, -1, 0, 1]
-    assert found.centres.tolist() == [[0, 1], [6, 7]]
+    assert clustering.labels.tolist() == [1, -1, 0, 1]
+    assert clustering.centres.tolist() == [[0, 1], [6, 7]]
 
 
 def test_labels_are_given_their_means():
     """Two rows at 0 and 2 around 1, one at 5; inertia is undefined with noise."""
     rows = np.array([[0], [2], [5]], np.float32)
-    found, noisy = of_labels(rows, np.array([0, 0, 1])), of_labels(rows, np.array([0, 0, -1]))
+    clustering = of_labels(rows, np.array([0, 0, 1]))
+    with_noise = of_labels(rows, np.array([0, 0, -1]))
 
-    assert (found.centres.tolist(), found.inertia) == ([[1.0], [5.0]], 2.0)
-    assert (noisy.centres.tolist(), noisy.inertia) == ([[1.0]], None)
+    assert (clustering.centres.tolist(), clustering.inertia) == ([[1.0], [5.0]], 2.0)
+    assert (with_noise.centres.tolist(), with_noise.inertia) == ([[1.0]], None)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_rows_drawn_are_those_of_scikit_learn(rows, seed):
-    found = distant_rows(rows[:400], 30, np.random.RandomState(seed))
+    drawn = distant_rows(rows[:400], 30, np.random.RandomState(seed))
 
     assert (
-        found == kmeans_plusplus(rows[:400].astype(np.float64), 30, random_state=seed)[1].tolist()
+        drawn == kmeans_plusplus(rows[:400].astype(np.float64), 30, random_state=seed)[1].tolist()
     )
 
 
@@ -152,9 +156,9 @@ def test_at_most_as_many_centres_as_distinct_rows():
     distinct = np.array(
         [[1, 1], [1, np.nextafter(np.float32(1), np.float32(2))], [5, 5]], np.float32
     )
-    found = spread_out(np.tile(distinct, (1000, 1)), 8, np.random.RandomState(5))
+    centres = spread_out(np.tile(distinct, (1000, 1)), 8, np.random.RandomState(5))
 
-    assert sorted(map(tuple, found)) == sorted(map(tuple, distinct.astype(np.float64)))
+    assert sorted(map(tuple, centres)) == sorted(map(tuple, distinct.astype(np.float64)))
 
 
 def test_a_sample_without_enough_distinct_rows_is_not_used(rows, monkeypatch):
@@ -162,6 +166,6 @@ def test_a_sample_without_enough_distinct_rows_is_not_used(rows, monkeypatch):
     monkeypatch.setattr(clustering, "ROWS_WITHOUT_SAMPLE", 20)
     monkeypatch.setattr(clustering, "SAMPLE_ROWS", 20)
     monkeypatch.setattr(clustering, "SAMPLE_ROWS_PER_CENTRE", 1)
-    many = np.concatenate([np.zeros((990, 16), np.float32), rows[:10]])
+    mostly_equal = np.concatenate([np.zeros((990, 16), np.float32), rows[:10]])
 
-    assert len(spread_out(many, 11, np.random.RandomState(5))) == 11
+    assert len(spread_out(mostly_equal, 11, np.random.RandomState(5))) == 11

@@ -33,10 +33,8 @@ def as_torch(widths, parameters):
     layers = []
     for weights, biases in layers_of(parameters, widths):
         layer = nn.Linear(*weights.shape, dtype=torch.float64)
-        layer.weight.data, layer.bias.data = (
-            torch.tensor(weights.T.copy()),
-            torch.tensor(biases.copy()),
-        )
+        layer.weight.data = torch.tensor(weights.T.copy())
+        layer.bias.data = torch.tensor(biases.copy())
         layers += [layer, nn.Sigmoid()]
     return nn.Sequential(*layers[:-1])
 
@@ -44,8 +42,8 @@ def as_torch(widths, parameters):
 def loss(widths, parameters, features, codes):
     total = 0.0
     for row, code in zip(features, codes, strict=True):
-        for place, (weights, biases) in enumerate(layers_of(parameters, widths)):
-            row = 1 / (1 + np.exp(-row)) if place else row
+        for index, (weights, biases) in enumerate(layers_of(parameters, widths)):
+            row = 1 / (1 + np.exp(-row)) if index else row
             row = row @ weights + biases
         total += np.log(np.exp(row).sum()) - row[code]
     return total / len(codes)
@@ -55,8 +53,8 @@ def loss(widths, parameters, features, codes):
 def test_the_gradient_equals_finite_differences(widths):
     parameters = start(widths, np.random.default_rng(1))
     features, codes = drawn(7, 2)
-    found = np.full_like(parameters, np.nan)
-    write_gradient(layers_of(found, widths), layers_of(parameters, widths), features, codes)
+    gradient = np.full_like(parameters, np.nan)
+    write_gradient(layers_of(gradient, widths), layers_of(parameters, widths), features, codes)
     steps = 1e-6 * np.eye(len(parameters))
     differences = [
         (
@@ -67,44 +65,50 @@ def test_the_gradient_equals_finite_differences(widths):
         for h in steps
     ]
 
-    assert found == pytest.approx(np.array(differences), abs=1e-8)
+    assert gradient == pytest.approx(np.array(differences), abs=1e-8)
 
 
 def test_adam_equals_torch():
     """A hundred steps with an L2 penalty, which torch calls weight decay, in float64."""
     random = np.random.default_rng(3)
-    ours = random.standard_normal(6)
-    theirs = torch.tensor(ours.copy(), requires_grad=True)
-    adam, reference = NumpyAdam(ours), torch.optim.Adam([theirs], lr=1e-3, weight_decay=0.1)
+    parameters = random.standard_normal(6)
+    torch_parameters = torch.tensor(parameters.copy(), requires_grad=True)
+    adam = NumpyAdam(parameters)
+    reference = torch.optim.Adam([torch_parameters], lr=1e-3, weight_decay=0.1)
     for _ in range(100):
-        given = random.standard_normal(6)
-        theirs.grad = torch.tensor(given)
-        adam.step(given + 0.1 * ours)
+        gradient = random.standard_normal(6)
+        torch_parameters.grad = torch.tensor(gradient)
+        adam.step(gradient + 0.1 * parameters)
         reference.step()
 
-    assert ours == pytest.approx(theirs.detach().numpy(), abs=1e-12)
+    assert parameters == pytest.approx(torch_parameters.detach().numpy(), abs=1e-12)
 
 
 def learnt_by_torch(widths, train, dev, penalty, random):
     (features, codes), (dev_features, dev_codes) = [
-        tuple(map(torch.tensor, part)) for part in (train, dev)
+        tuple(map(torch.tensor, rows)) for rows in (train, dev)
     ]
     net = as_torch(widths, start(widths, random))
     adam = torch.optim.Adam(net.parameters(), lr=1e-3, weight_decay=penalty)
-    best, kept, idle, looks = -1, None, 0, 0
-    while idle < 5 and looks < 50:
+    best_accuracy = -1
+    best_net = None
+    looks_without_gain = 0
+    looks = 0
+    while looks_without_gain < 5 and looks < 50:
         for _ in range(4):
             for batch in torch.tensor(random.permutation(len(codes))).split(64):
                 adam.zero_grad()
                 nn.functional.cross_entropy(net(features[batch]), codes[batch]).backward()
                 adam.step()
-        right = (net(dev_features).argmax(1) == dev_codes).double().mean()
+        is_right = net(dev_features).argmax(1) == dev_codes
+        accuracy = is_right.double().mean()
         looks += 1
-        if right > best:
-            best, kept = right, copy.deepcopy(net)
+        if accuracy > best_accuracy:
+            best_accuracy = accuracy
+            best_net = copy.deepcopy(net)
         else:
-            idle += 1
-    return kept
+            looks_without_gain += 1
+    return best_net
 
 
 @both
@@ -112,32 +116,33 @@ def learnt_by_torch(widths, train, dev, penalty, random):
 @pytest.mark.filterwarnings("error")  # of a fit that does not converge
 def test_learning_equals_torch(widths, seed):
     """The same start and order give the same best parameters on the dev rows."""
-    train, dev = drawn(150, seed), drawn(40, seed + 10)
+    train = drawn(150, seed)
+    dev = drawn(40, seed + 10)
     layers = learn(widths, train, dev, 1e-3, np.random.default_rng(7))
-    found = np.concatenate([part.ravel() for layer in layers for part in layer])
+    parameters = np.concatenate([array.ravel() for layer in layers for array in layer])
     reference = learnt_by_torch(widths, train, dev, 1e-3, np.random.default_rng(7))
-    theirs = [p.detach().numpy().T.ravel() for p in reference.parameters()]
+    torch_parameters = [p.detach().numpy().T.ravel() for p in reference.parameters()]
 
-    assert found == pytest.approx(np.concatenate(theirs), abs=1e-9)
+    assert parameters == pytest.approx(np.concatenate(torch_parameters), abs=1e-9)
 
 
 def looks_of(monkeypatch, train, dev):
-    seen = []
+    accuracies = []
 
     def watched(layers, features):
-        found = predict(layers, features)
-        seen.append(np.mean(found == dev[1]))
-        return found
+        labels = predict(layers, features)
+        accuracies.append(np.mean(labels == dev[1]))
+        return labels
 
     monkeypatch.setattr("sentkit.labels.probes.classifiers.predict", watched)
     learn((4, 3), train, dev, 1e-3, np.random.default_rng(7))
-    return seen
+    return accuracies
 
 
 def test_learning_ends_after_five_evaluations_without_a_new_best(monkeypatch):
     """They need not be consecutive."""
-    seen = looks_of(monkeypatch, drawn(150, 4), drawn(40, 14))
-    idle = [accuracy <= max(seen[:n], default=-1) for n, accuracy in enumerate(seen)]
+    accuracies = looks_of(monkeypatch, drawn(150, 4), drawn(40, 14))
+    idle = [accuracy <= max(accuracies[:n], default=-1) for n, accuracy in enumerate(accuracies)]
 
     assert sum(idle) == 5
     assert idle[-1]
@@ -155,9 +160,9 @@ def test_the_sigmoid_does_not_overflow():
         assert sigmoid(np.array([-1e4, 0.0, 1e4])).tolist() == [0, 0.5, 1]
 
 
-@pytest.mark.parametrize(("count", "most"), [(100, 5), (7, 1)])
-def test_one_row_in_twenty_is_held_out(count, most):
-    left, held = held_out(np.arange(100, 100 + count), np.random.default_rng(0))
+@pytest.mark.parametrize(("count", "held_rows"), [(100, 5), (7, 1)])
+def test_one_row_in_twenty_is_held_out(count, held_rows):
+    training, dev = held_out(np.arange(100, 100 + count), np.random.default_rng(0))
 
-    assert len(held) == most
-    assert sorted([*left, *held]) == list(range(100, 100 + count))
+    assert len(dev) == held_rows
+    assert sorted([*training, *dev]) == list(range(100, 100 + count))

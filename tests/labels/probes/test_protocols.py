@@ -70,16 +70,16 @@ def test_the_number_of_jobs_does_not_change_results(data, head):
 
 def test_remaining_fits_are_cancelled(data):
     """As after Ctrl-C: only fits that already run are completed."""
-    made = []
+    fits = []
 
     def work(data, fit):
-        made.append(fit)
+        fits.append(fit)
         return logreg(data, fit)
 
-    found = Bench(data, work, [1.0], 1111, 2).run(
+    results = Bench(data, work, [1.0], 1111, 2).run(
         [Fit(np.arange(60), np.arange(60, 90), 1.0)] * 500
     )
-    next(found)
-    found.close()
+    next(results)
+    results.close()
 
-    assert len(made) < 500
+    assert len(fits) < 500

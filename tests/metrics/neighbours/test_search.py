@@ -35,7 +35,8 @@ from sentkit.metrics.similarity import SIMILARITIES
 from support import normal_rows
 
 every_metric = pytest.mark.parametrize("metric", SIMILARITIES)
-few_and_many = pytest.mark.parametrize("few", [0, search.FEW_QUERIES])  # both kinds of products
+# Both kinds of products.
+few_and_many = pytest.mark.parametrize("few_queries", [0, search.FEW_QUERIES])
 small_blocks = pytest.mark.usefixtures("few_rows")
 GRID = st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), max_size=30)
 
@@ -54,11 +55,11 @@ def few_rows(monkeypatch):
     monkeypatch.setattr(of_device, "SPARE", 2)
 
 
-def table(left, right, metric):
+def table(rows_a, rows_b, metric):
     """All similarities, one pair of rows at a time."""
     similarity = SIMILARITIES[metric]
-    found = [[similarity(a[None], b[None])[0] for b in right] for a in left]
-    return np.array(found).reshape(len(left), len(right))
+    similarities = [[similarity(a[None], b[None])[0] for b in rows_b] for a in rows_a]
+    return np.array(similarities).reshape(len(rows_a), len(rows_b))
 
 
 def rows_of(*columns):
@@ -70,10 +71,10 @@ def devices(metric):
     only.
     """
     rooms = (1 << 40, 0, 700) if metric in ("cosine", "dot") else ()
-    found = [Device(torch.device("cpu")) for _ in rooms]
-    for device, room in zip(found, rooms, strict=True):
+    torch_devices = [Device(torch.device("cpu")) for _ in rooms]
+    for device, room in zip(torch_devices, rooms, strict=True):
         device.free_bytes = room
-    return [None, *found]
+    return [None, *torch_devices]
 
 
 def expect(queries, corpus, metric, top, limits, threshold):
@@ -81,24 +82,31 @@ def expect(queries, corpus, metric, top, limits, threshold):
     the table.
     """
     alike = table(queries, corpus[:], metric)
-    ranked = [sorted(range(len(each)), key=lambda row: (-each[row], row)) for each in alike]
+    ranked = [
+        sorted(range(len(similarities)), key=lambda row: (-similarities[row], row))
+        for similarities in alike
+    ]
     for device in devices(metric):
         searcher = Searcher(corpus, metric, device)
         below = Best(searcher, queries, max(1, top), np.array(limits, np.float64))
 
         nearest = searcher.nearest(queries, top)
-        assert [rows_of(*each) for each in zip(*nearest, strict=True)] == [
-            [(row, each[row]) for row in rows[:top]]
-            for rows, each in zip(ranked, alike, strict=True)
+        assert [rows_of(*hits) for hits in zip(*nearest, strict=True)] == [
+            [(row, similarities[row]) for row in rows[:top]]
+            for rows, similarities in zip(ranked, alike, strict=True)
         ]
-        assert [rows_of(*each) for each in searcher.reaching(queries, threshold)] == [
-            [(row, each[row]) for row in range(len(each)) if each[row] >= threshold]
-            for each in alike
+        assert [rows_of(*hits) for hits in searcher.reaching(queries, threshold)] == [
+            [
+                (row, similarities[row])
+                for row in range(len(similarities))
+                if similarities[row] >= threshold
+            ]
+            for similarities in alike
         ]
         if len(queries):
             assert [rows.tolist() for rows in below.rows()] == [
-                [row for row in rows if each[row] < limit][: max(1, top)]
-                for rows, each, limit in zip(ranked, alike, limits, strict=True)
+                [row for row in rows if similarities[row] < limit][: max(1, top)]
+                for rows, similarities, limit in zip(ranked, alike, limits, strict=True)
             ]
         assert below.above == (alike >= np.array(limits)[:, None]).sum()
 
@@ -107,14 +115,15 @@ def expect_pairs(vectors, metric, top, threshold):
     """The best pairs, best first, and the pairs that reach a threshold, in the order of the
     rows.
     """
-    alike, n = table(vectors, vectors, metric), len(vectors)
+    alike = table(vectors, vectors, metric)
+    n = len(vectors)
     every = [(i, j, alike[i, j]) for i in range(n) for j in range(i + 1, n)]
     best = sorted(every, key=lambda pair: (-pair[2], pair))[:top]
 
     assert rows_of(*closest_pairs(vectors, top, metric)) == best
     for device in devices(metric):
-        parts = pairs_reaching(vectors, threshold, metric, device)
-        assert [pair for part in parts for pair in rows_of(*part)] == [
+        blocks = pairs_reaching(vectors, threshold, metric, device)
+        assert [pair for block in blocks for pair in rows_of(*block)] == [
             pair for pair in every if pair[2] >= threshold
         ]
 
@@ -125,7 +134,8 @@ def expect_pairs(vectors, metric, top, threshold):
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.98, 1.0])
 def test_random_rows(metric, top, share):
     """With thresholds that no row, some rows and all rows reach."""
-    queries, corpus = normal_rows(9, 6, seed=1), normal_rows(32, 6)
+    queries = normal_rows(9, 6, seed=1)
+    corpus = normal_rows(32, 6)
     alike = table(queries, corpus, metric)
 
     limits = np.quantile(alike, share, axis=1) + 1e-9
@@ -135,14 +145,20 @@ def test_random_rows(metric, top, share):
 
 @small_blocks
 @given(GRID, GRID, st.integers(1, 12), st.sampled_from(sorted(SIMILARITIES)), st.data())
-def test_limits_and_thresholds_are_exact(asked, held, top, metric, data):
+def test_limits_and_thresholds_are_exact(query_points, corpus_points, top, metric, data):
     """Points of a small grid, zeros and duplicates among them, or no point. Each limit is a
     similarity.
     """
-    queries, corpus = (np.array(points, np.float32).reshape(-1, 2) for points in (asked, held))
+    queries, corpus = (
+        np.array(points, np.float32).reshape(-1, 2) for points in (query_points, corpus_points)
+    )
     alike = table(queries, corpus, metric)
-    limits = [data.draw(st.sampled_from(each)) if each else 0.0 for each in alike.tolist()]
-    threshold = data.draw(st.sampled_from([0.5, *alike.ravel().tolist()]))
+    limits = [
+        data.draw(st.sampled_from(similarities)) if similarities else 0.0
+        for similarities in alike.tolist()
+    ]
+    thresholds = [0.5, *alike.ravel().tolist()]
+    threshold = data.draw(st.sampled_from(thresholds))
 
     expect(queries, corpus, metric, top, limits, threshold)
     expect_pairs(corpus, metric, top, threshold)
@@ -163,18 +179,18 @@ def test_the_threshold_itself_is_reached_and_the_next_number_is_not(metric, vect
     """Similarities that float64 holds exactly, or rounds as the literal is rounded."""
     both = np.array([vector, other], np.float32)
 
-    assert [rows_of(*part) for part in pairs_reaching(both, value, metric)] == [[(0, 1, value)]]
-    assert [rows_of(*part) for part in pairs_reaching(both, math.nextafter(value, 9), metric)] == [
-        []
-    ]
+    assert [rows_of(*block) for block in pairs_reaching(both, value, metric)] == [[(0, 1, value)]]
+    assert [
+        rows_of(*block) for block in pairs_reaching(both, math.nextafter(value, 9), metric)
+    ] == [[]]
 
 
 @few_and_many
 @every_metric
 @pytest.mark.parametrize("scale", [1e-30, 1e-9, 1.0, 1e18, 3e38])
-def test_rows_of_any_length(metric, scale, few, monkeypatch):
+def test_rows_of_any_length(metric, scale, few_queries, monkeypatch):
     """Near both ends of float32, where products in it would vanish or overflow."""
-    monkeypatch.setattr(search, "FEW_QUERIES", few)
+    monkeypatch.setattr(search, "FEW_QUERIES", few_queries)
     corpus = (normal_rows(40, 6).clip(-1, 1) * np.float64(scale)).astype(np.float32)
     queries = (normal_rows(3, 6, seed=1).clip(-1, 1) * np.float64(scale)).astype(np.float32)
     limits = SIMILARITIES[metric](queries, corpus[:3])
@@ -205,47 +221,55 @@ def test_near_equal_rows(metric, sizes, monkeypatch):
 @pytest.mark.parametrize("selected", [False, True])
 @small_blocks
 def test_stored_rows_are_searched_like_their_vectors(
-    kind, queries, starts, selected, few, monkeypatch
+    kind, queries, starts, selected, few_queries, monkeypatch
 ):
     """With subnormal numbers, a row of zeros and ties; files of int8 have their own scales."""
-    monkeypatch.setattr(search, "FEW_QUERIES", few)
+    monkeypatch.setattr(search, "FEW_QUERIES", few_queries)
     vectors = np.repeat(normal_rows(20, 6), 2, axis=0)
     vectors[:9] *= np.float32(1e-6)
     vectors[11] = 0.0
-    parts = []
-    for part in (vectors[start:stop] for start, stop in pairwise(starts)):
-        storage = Storage(kind, 6, scales_of(np.abs(part).max(axis=0)) if kind == "int8" else None)
-        codes = storage.encode(part)
-        parts.append(
-            SimpleNamespace(count=len(part), storage=storage, codes=lambda codes=codes: codes)
+    files = []
+    for start, stop in pairwise(starts):
+        vectors_of_file = vectors[start:stop]
+        largest = np.abs(vectors_of_file).max(axis=0)
+        storage = Storage(kind, 6, scales_of(largest) if kind == "int8" else None)
+        codes = storage.encode(vectors_of_file)
+        files.append(
+            SimpleNamespace(
+                count=len(vectors_of_file), storage=storage, codes=lambda codes=codes: codes
+            )
         )
-    corpus = StoredVectors(parts)
+    corpus = StoredVectors(files)
     assert np.array_equal(
-        corpus.codes(slice(None)), np.concatenate([part.codes() for part in parts])
+        corpus.codes(slice(None)), np.concatenate([file.codes() for file in files])
     )
     if selected:
         corpus = SelectedVectors(corpus, np.delete(np.arange(40), [3, 11, 12, 30]))
-    asked = normal_rows(queries, 6, seed=1)
+    query_vectors = normal_rows(queries, 6, seed=1)
 
     for metric in ("cosine", "dot"):
-        limits = SIMILARITIES[metric](asked, corpus[:queries])
-        expect(asked, corpus, metric, 5, limits.tolist(), float(limits[0]))
+        limits = SIMILARITIES[metric](query_vectors, corpus[:queries])
+        expect(query_vectors, corpus, metric, 5, limits.tolist(), float(limits[0]))
 
 
 @every_metric
 def test_scikit_learn_finds_the_same(metric):
     """Of random rows, where the digits of float32 decide the order of none."""
-    queries, corpus = normal_rows(50, 24, seed=1), normal_rows(2000, 24)
+    queries = normal_rows(50, 24, seed=1)
+    corpus = normal_rows(2000, 24)
     if metric == "dot":  # of rows of length 1, the order of the cosine
         queries, corpus = (
-            each / np.linalg.norm(each, axis=1, keepdims=True) for each in (queries, corpus)
+            rows_of_vectors / np.linalg.norm(rows_of_vectors, axis=1, keepdims=True)
+            for rows_of_vectors in (queries, corpus)
         )
     name = "cosine" if metric == "dot" else metric
-    theirs = NearestNeighbors(n_neighbors=10, metric=name, algorithm="brute")
-    distances, places = theirs.fit(corpus.astype(np.float64)).kneighbors(queries.astype(np.float64))
+    reference = NearestNeighbors(n_neighbors=10, metric=name, algorithm="brute")
+    distances, expected_rows = reference.fit(corpus.astype(np.float64)).kneighbors(
+        queries.astype(np.float64)
+    )
     rows, similarities = Searcher(corpus, metric).nearest(queries, 10)
 
-    assert rows.tolist() == places.tolist()
+    assert rows.tolist() == expected_rows.tolist()
     expected = -distances if metric in ("euclidean", "manhattan") else 1 - distances
     np.testing.assert_allclose(similarities, expected, atol=1e-6)
 
@@ -266,7 +290,7 @@ def test_memory_does_not_grow_with_the_pairs(monkeypatch):
     monkeypatch.setattr(of_pairs, "ROWS_PER_SEARCH", 128)
     vectors = normal_rows(800, 4)
     tracemalloc.start()
-    count = sum(len(part.rows_a) for part in pairs_reaching(vectors, -1.0))
+    count = sum(len(block.rows_a) for block in pairs_reaching(vectors, -1.0))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
@@ -286,26 +310,28 @@ def test_the_search_ends_when_nothing_can_enter(monkeypatch):
     monkeypatch.setattr(
         of_pairs,
         "later_pairs",
-        lambda searcher, start, least: seen.append(start) or pairs_of(searcher, start, least),
+        lambda searcher, start, threshold: (
+            seen.append(start) or pairs_of(searcher, start, threshold)
+        ),
     )
 
-    found = closest_pairs(vectors, 1)
+    pairs = closest_pairs(vectors, 1)
 
-    assert rows_of(*found) == [(10, 11, 1.0)]
+    assert rows_of(*pairs) == [(10, 11, 1.0)]
     assert seen == [1, 9]
 
 
 @pytest.fixture
 def bounded(monkeypatch):
     """Bounds for a few rows, in blocks of 25. The list gets the number of axes of each search."""
-    made = []
+    axes = []
 
     real = search.find_bounds
 
     def find(*arguments):
-        found = real(*arguments)
-        made.append(0 if found is None else found[0].shape[1])
-        return found
+        bounds = real(*arguments)
+        axes.append(0 if bounds is None else bounds[0].shape[1])
+        return bounds
 
     monkeypatch.setattr(search, "COMPARED", 10)
     monkeypatch.setattr(search, "VERIFY", 0.0)  # bounds are used although they exclude few pairs
@@ -313,7 +339,7 @@ def bounded(monkeypatch):
     monkeypatch.setattr(search, "MANY_QUERIES", 1)
     monkeypatch.setattr(search, "MANY_ROWS", 1)
     monkeypatch.setattr(search, "ROWS_PER_BLOCK", 25)
-    return made
+    return axes
 
 
 def uneven_rows(count, width, seed):
@@ -336,7 +362,8 @@ def test_bounds_lose_no_pair(bounded, metric, threshold, top, monkeypatch):
     """They serve all limits of the closest pairs, too."""
     monkeypatch.setattr(of_pairs, "FIRST_ROWS", 5)
     monkeypatch.setattr(of_pairs, "ROWS_PER_SEARCH", 30)
-    corpus, queries = uneven_rows(100, 64, seed=1), uneven_rows(40, 64, seed=2)
+    corpus = uneven_rows(100, 64, seed=1)
+    queries = uneven_rows(40, 64, seed=2)
 
     expect(queries, corpus, metric, 5, [threshold] * 40, threshold)
     expect_pairs(corpus, metric, top, threshold)
@@ -350,9 +377,9 @@ def test_a_bound_is_at_least_the_product():
         np.float32
     )
     axes = np.linalg.eigh(unit.T.astype(float) @ unit)[1][:, :-8:-1].astype(np.float32)
-    parts = search.reduced(unit, axes).astype(np.float64)
+    reduced = search.reduced(unit, axes).astype(np.float64)
 
-    over = parts @ parts.T - unit.astype(np.float64) @ unit.astype(np.float64).T
+    over = reduced @ reduced.T - unit.astype(np.float64) @ unit.astype(np.float64).T
 
     assert over.min() >= 0
     assert np.diag(over).max() < 1e-4  # of a row with itself the bound is exact
@@ -374,7 +401,7 @@ def test_a_dense_block_is_computed_in_full(bounded, monkeypatch):
         search, "exact_similarities", lambda *args: verified.append(len(args[3][0])) or check(*args)
     )
     corpus = uneven_rows(150, 64, seed=5)
-    count = sum(len(part.rows_a) for part in pairs_reaching(corpus, 0.9))
+    count = sum(len(block.rows_a) for block in pairs_reaching(corpus, 0.9))
     alike = table(corpus, corpus, "cosine")
 
     assert count == np.count_nonzero(np.triu(alike, 1) >= 0.9)
@@ -412,10 +439,10 @@ def test_a_vector_file_and_its_rows_are_the_same_table(tmp_path):
 
     for table in tables:
         np.testing.assert_array_equal(table.vectors, vectors[:, None])
-        assert [table.row(place).line for place in (4, 0, 2, 1, 3)] == [
+        assert [table.row(index).line for index in (4, 0, 2, 1, 3)] == [
             LINES[i] for i in (4, 0, 2, 1, 3)
         ]
-    assert [[table.row(place).number for place in range(5)] for table in tables] == [
+    assert [[table.row(index).number for index in range(5)] for table in tables] == [
         [1, 2, 3, 4, 5],
         [1, 3, 5, 7, 9],
     ]
@@ -446,7 +473,8 @@ def test_offsets_that_do_not_agree_are_refused(tmp_path):
     path = write_store(tmp_path / "a.safetensors", np.ones((5, 1), np.float32), LINES)
     table = read(path)
     content = bytearray(Path(path).read_bytes())
-    offsets = np.cumsum([0, *(len(line) + 1 for line in LINES)]).astype("<i8").tobytes()
+    lengths = [len(line) + 1 for line in LINES]
+    offsets = np.cumsum([0, *lengths]).astype("<i8").tobytes()
     assert content.count(offsets) == 1
     start = content.index(offsets)
     content[start + 16 : start + 24] = (1 << 40).to_bytes(8, "little")

@@ -46,24 +46,24 @@ def test_logits_equal_those_of_transformers(family, settings, make, tmp_path, lo
     head = read_head(*saved(model, tmp_path), source="here")
     encoder = load(tmp_path)
     (ids,) = sentences([19])
-    places = torch.tensor([0, 7, 18])
+    positions = torch.tensor([0, 7, 18])
 
     *_, states = encoder.states(pack([ids]))
-    logits = head(states[places], encoder.words.weight)
+    logits = head(states[positions], encoder.words.weight)
 
-    assert (logits - model(torch.from_numpy(ids)[None]).logits[0, places]).abs().max() < 1e-5
+    assert (logits - model(torch.from_numpy(ids)[None]).logits[0, positions]).abs().max() < 1e-5
 
 
 @pytest.mark.parametrize(
-    ("family", "head", "found"),
+    ("family", "head", "has_head"),
     [
         *((family, "Model", False) for family in FAMILIES),
         ("electra", "ForPreTraining", False),  # its discriminator is not a language model head
         ("bert", "ForPreTraining", True),
     ],
 )
-def test_only_a_language_model_head_is_read(family, head, found, make, tmp_path):
-    assert (read_head(*saved(make(family, head), tmp_path), source="here") is not None) == found
+def test_only_a_language_model_head_is_read(family, head, has_head, make, tmp_path):
+    assert (read_head(*saved(make(family, head), tmp_path), source="here") is not None) == has_head
 
 
 @every_family
@@ -71,7 +71,8 @@ def test_a_decoder_in_the_file_is_tied_to_the_words_or_an_error(family, make):
     """A complete state_dict also has the decoder weight and the alias of its bias. Words may be
     absent.
     """
-    model, decoder = make(family, "ForMaskedLM"), HEADS[family].decoder + ".weight"
+    model = make(family, "ForMaskedLM")
+    decoder = HEADS[family].decoder + ".weight"
     tensors = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     changed = tensors[decoder].clone()
     changed[3, 4] += 1
@@ -85,14 +86,14 @@ def test_a_decoder_in_the_file_is_tied_to_the_words_or_an_error(family, make):
 
 
 @every_family
-@pytest.mark.parametrize("part", ["dense", "norm"])
-def test_an_incomplete_head_is_an_error(family, part, make, tmp_path):
+@pytest.mark.parametrize("layer", ["dense", "norm"])
+def test_an_incomplete_head_is_an_error(family, layer, make, tmp_path):
     tensors, architecture = saved(make(family, "ForMaskedLM"), tmp_path)
-    lost = getattr(HEADS[family], part) + ".weight"
-    del tensors[lost]
+    missing = getattr(HEADS[family], layer) + ".weight"
+    del tensors[missing]
 
     problem = "weights of the language model head and config.json do not match"
-    with pytest.raises(DataError, match=f'^model.bin: {problem}: missing "{lost}"$'):
+    with pytest.raises(DataError, match=f'^model.bin: {problem}: missing "{missing}"$'):
         read_head(tensors, architecture, source="model.bin")
 
 
@@ -105,11 +106,11 @@ def test_a_fresh_head_has_the_distribution_of_transformers(family, make):
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    head, again = (fresh_head(architecture, torch.Generator().manual_seed(5)) for _ in range(2))
+    head, same_head = (fresh_head(architecture, torch.Generator().manual_seed(5)) for _ in range(2))
     state = head.state_dict()
 
     assert torch.equal(torch.rand(1), expected)
-    assert all(torch.equal(state[name], value) for name, value in again.state_dict().items())
+    assert all(torch.equal(state[name], value) for name, value in same_head.state_dict().items())
     assert state["dense.weight"].std() == pytest.approx(0.02, rel=0.15)
     assert state["norm.weight"].unique().tolist() == [1]
     assert not any(state[name].any() for name in state if name.endswith("bias"))

@@ -114,24 +114,25 @@ def test_the_head_is_kept_or_trained_and_its_decoder_is_tied_to_the_new_words(
     base, tmp_path, family
 ):
     """Names of a trained head have no prefix."""
-    found, prefix = base(family), PREFIXES[family]
-    kept = {
-        name: each.float() for name, each in found.stored.items() if not name.startswith(prefix)
+    checkpoint = base(family)
+    prefix = PREFIXES[family]
+    stored_head = {
+        name: tensor.float()
+        for name, tensor in checkpoint.stored.items()
+        if not name.startswith(prefix)
     }
-    fresh = head_tensors(
-        fresh_head(found.architecture, torch.Generator().manual_seed(1)), found.architecture
-    )
+    head = fresh_head(checkpoint.architecture, torch.Generator().manual_seed(1))
+    fresh = head_tensors(head, checkpoint.architecture)
 
-    assert len(kept) == (
-        3 if family == "modernbert" else 5
-    )  # which has no biases before the decoder
-    for name, head, more in (("kept", kept, {}), ("trained", fresh, fresh)):
-        found.write(tmp_path / name, **more)
+    # ModernBERT has no biases before the decoder.
+    assert len(stored_head) == (3 if family == "modernbert" else 5)
+    for name, head, more in (("kept", stored_head, {}), ("trained", fresh, fresh)):
+        checkpoint.write(tmp_path / name, **more)
         model, missing = loaded(tmp_path / name, "AutoModelForMaskedLM")
         assert not missing
         assert differing(model, head) == []
-        assert differing(model.base_model, found.trained) == []
-        words = found.trained[WORDS.get(family, WORDS["bert"])]
+        assert differing(model.base_model, checkpoint.trained) == []
+        words = checkpoint.trained[WORDS.get(family, WORDS["bert"])]
         assert torch.equal(model.get_output_embeddings().weight, words)
 
 
@@ -151,19 +152,20 @@ def test_tied_copies_are_removed(base, rewrite, tmp_path, family):
             f"{decoder}.bias": tensors[bias].clone(),
         }
 
-    found = rewrite(with_copies)
-    written = found.write(tmp_path / "new")
+    checkpoint = rewrite(with_copies)
+    written = checkpoint.write(tmp_path / "new")
     model, missing = loaded(tmp_path / "new", "AutoModelForMaskedLM")
 
     assert not missing
     assert f"{decoder}.weight" not in written
     assert torch.equal(model.get_output_embeddings().weight, model.get_input_embeddings().weight)
-    assert torch.equal(model.get_output_embeddings().bias, found.stored[bias].float())
+    assert torch.equal(model.get_output_embeddings().bias, checkpoint.stored[bias].float())
 
 
 def test_an_untied_decoder_is_kept_and_buffers_are_not_written(base, rewrite, tmp_path):
     base("bert")
-    decoder, ids = torch.ones(97, 32).half(), torch.arange(64)[None]
+    decoder = torch.ones(97, 32).half()
+    ids = torch.arange(64)[None]
     more = {"cls.predictions.decoder.weight": decoder, "bert.embeddings.position_ids": ids}
     written = rewrite(lambda tensors: tensors | more).write(tmp_path / "new")
 
@@ -173,15 +175,17 @@ def test_an_untied_decoder_is_kept_and_buffers_are_not_written(base, rewrite, tm
 
 def test_a_bias_under_its_alias_is_replaced(base, rewrite, tmp_path):
     base("bert")
-    found = rewrite(lambda t: t | {"cls.predictions.decoder.bias": t.pop("cls.predictions.bias")})
-    kept = found.write(tmp_path / "kept")
-    replaced = found.write(tmp_path / "replaced", **{"cls.predictions.bias": torch.ones(97)})
+    checkpoint = rewrite(
+        lambda t: t | {"cls.predictions.decoder.bias": t.pop("cls.predictions.bias")}
+    )
+    unchanged = checkpoint.write(tmp_path / "kept")
+    replaced = checkpoint.write(tmp_path / "replaced", **{"cls.predictions.bias": torch.ones(97)})
 
     assert torch.equal(
-        kept["cls.predictions.bias"], found.stored["cls.predictions.decoder.bias"].float()
+        unchanged["cls.predictions.bias"], checkpoint.stored["cls.predictions.decoder.bias"].float()
     )
     assert torch.equal(replaced["cls.predictions.bias"], torch.ones(97))
-    assert not {"cls.predictions.decoder.bias"} & (kept.keys() | replaced.keys())
+    assert not {"cls.predictions.decoder.bias"} & (unchanged.keys() | replaced.keys())
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -190,17 +194,19 @@ def test_a_bias_under_its_alias_is_replaced(base, rewrite, tmp_path):
 )
 def test_a_trained_pooler_is_added_or_replaces_the_old_pooler(base, tmp_path, family, head, old):
     """Its name has the prefix of the other names."""
-    found = base(family, head)
+    checkpoint = base(family, head)
     if not old:
-        found.stored = {
-            name: each for name, each in found.stored.items() if not name.startswith("pooler.")
+        checkpoint.stored = {
+            name: tensor
+            for name, tensor in checkpoint.stored.items()
+            if not name.startswith("pooler.")
         }
     prefix = PREFIXES[family] if head == "ForMaskedLM" else ""
-    written = found.write(tmp_path / "new", **found.pooler())
+    written = checkpoint.write(tmp_path / "new", **checkpoint.pooler())
     model, missing = loaded(tmp_path / "new")
 
     assert not missing
-    assert differing(model, found.trained | found.pooler()) == []
+    assert differing(model, checkpoint.trained | checkpoint.pooler()) == []
     assert f"{prefix}pooler.dense.weight" in written
 
 
@@ -223,15 +229,17 @@ def test_old_names_and_prefixes_of_wrappers_are_replaced(
 ):
     """transformers does not know all of them. The head has norms, too."""
     base(family, head)
-    found = rewrite(lambda tensors: {renamed(name): tensor for name, tensor in tensors.items()})
-    written = found.write(tmp_path / "new")
+    checkpoint = rewrite(
+        lambda tensors: {renamed(name): tensor for name, tensor in tensors.items()}
+    )
+    written = checkpoint.write(tmp_path / "new")
     model, missing = loaded(tmp_path / "new", f"Auto{head}".replace("AutoFor", "AutoModelFor"))
 
     assert not missing
-    assert differing(model.base_model, found.trained) == []
+    assert differing(model.base_model, checkpoint.trained) == []
     assert not [name for name in written if name.endswith((".gamma", ".beta"))]
     if head == "ForMaskedLM":
-        norm = found.stored["cls.predictions.transform.LayerNorm.gamma"].float()
+        norm = checkpoint.stored["cls.predictions.transform.LayerNorm.gamma"].float()
         assert torch.equal(written["cls.predictions.transform.LayerNorm.weight"], norm)
 
 
@@ -243,27 +251,27 @@ def test_the_bytes_depend_only_on_names_and_values(base, tmp_path):
     backwards = {name: tensors[name].half() for name in reversed(tensors)}
     write_weights(tmp_path / "a", tensors)
     write_weights(tmp_path / "b", backwards)
-    found = load_file(tmp_path / "a")
+    tensors_read = load_file(tmp_path / "a")
     with safe_open(tmp_path / "a", "pt") as file:
         metadata = file.metadata()
 
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     assert metadata == {"format": "pt"}
-    assert found.keys() == tensors.keys()
-    assert all(torch.equal(found[name], tensors[name]) for name in tensors)
-    assert {value.dtype for value in found.values()} == {torch.float32}
+    assert tensors_read.keys() == tensors.keys()
+    assert all(torch.equal(tensors_read[name], tensors[name]) for name in tensors)
+    assert {value.dtype for value in tensors_read.values()} == {torch.float32}
 
 
 @pytest.mark.parametrize(
     "tensor", [torch.arange(6.0).view(2, 3).T, torch.tensor(2.5), torch.zeros(0, 3)]
 )
 def test_transposed_scalar_and_empty_tensors_are_written_and_integers_are_not(tmp_path, tensor):
-    others = {"ids": torch.arange(4), "weight": torch.ones(2).bfloat16()}
-    write_weights(tmp_path / "t", {"t": tensor.clone().requires_grad_(), **others})
-    found = load_file(tmp_path / "t")
+    other_tensors = {"ids": torch.arange(4), "weight": torch.ones(2).bfloat16()}
+    write_weights(tmp_path / "t", {"t": tensor.clone().requires_grad_(), **other_tensors})
+    tensors_read = load_file(tmp_path / "t")
 
-    assert found.keys() == {"t", "weight"}
-    assert torch.equal(found["t"], tensor)
+    assert tensors_read.keys() == {"t", "weight"}
+    assert torch.equal(tensors_read["t"], tensor)
 
 
 def open_reading(folder, **wishes):
@@ -321,12 +329,16 @@ def test_a_written_checkpoint_gives_the_same_vectors_everywhere(
     expected = vectors(encoder)
 
     assert np.array_equal(vectors(open_reading(tmp_path / "new")), expected)
-    theirs = SentenceTransformer(str(tmp_path / "new"), device="cpu")
-    assert np.abs(theirs.encode(TEXTS) - expected).max() < 1e-5
-    config, own = (
+    model = SentenceTransformer(str(tmp_path / "new"), device="cpu")
+    assert np.abs(model.encode(TEXTS) - expected).max() < 1e-5
+    config, metadata = (
         json.loads((tmp_path / "new" / f"{n}.json").read_text()) for n in ("config", "sentkit")
     )
-    assert (config["dtype"], own["readout"], own["method"]) == ("float32", readout, "none")
+    assert (config["dtype"], metadata["readout"], metadata["method"]) == (
+        "float32",
+        readout,
+        "none",
+    )
     assert (tmp_path / "new/config.json").read_bytes() == (
         tmp_path / "again/config.json"
     ).read_bytes()

@@ -30,15 +30,15 @@ WORDS = "the 1 0 0\ncat 0 2 0\n. 0 0 3\nDog -1 -1 -1\n"
 
 def vectors_of(name, texts, **wishes):
     model = find_encoder(str(name), ReadingOptions(**wishes))
-    (found,) = encode_texts(model.tokenizer(texts), model.encoder(), 7)
-    return found
+    (vectors,) = encode_texts(model.tokenizer(texts), model.encoder(), 7)
+    return vectors
 
 
 def encoder_of(name, **wishes):
     return find_encoder(str(name), ReadingOptions(**wishes)).encoder()
 
 
-def looped(folder, texts, *, most=512, normalize=False, reduce=np.mean):
+def looped(folder, texts, *, max_length=512, normalize=False, reduce=np.mean):
     """As model2vec: no special tokens, no unknown tokens, truncation, mean, unit length."""
     backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
     arrays = load_file(folder / "model.safetensors")
@@ -48,15 +48,17 @@ def looped(folder, texts, *, most=512, normalize=False, reduce=np.mean):
     if "weights" in arrays:
         rows = rows * arrays["weights"][:, None].astype(np.float64)
     unknown = backend.token_to_id("[UNK]")
-    found = np.zeros((len(texts), rows.shape[1]))
-    for text, vector in zip(texts, found, strict=True):
-        ids = [i for i in backend.encode(text, add_special_tokens=False).ids if i != unknown][:most]
+    vectors = np.zeros((len(texts), rows.shape[1]))
+    for text, vector in zip(texts, vectors, strict=True):
+        ids = [i for i in backend.encode(text, add_special_tokens=False).ids if i != unknown][
+            :max_length
+        ]
         if ids:
             vector[:] = reduce([rows[i] for i in ids], axis=0)
         length = sum(number**2 for number in vector) ** 0.5
         if normalize and length:
             vector /= length
-    return found
+    return vectors
 
 
 @pytest.fixture
@@ -66,11 +68,13 @@ def words(tmp_path):
 
 
 @pytest.mark.parametrize("normalize", [True, False])
-@pytest.mark.parametrize(("declared", "flag", "most"), [(512, None, 512), (2, None, 2), (2, 3, 3)])
-def test_model2vec_folders_equal_a_plain_loop(model2vec, normalize, declared, flag, most):
+@pytest.mark.parametrize(
+    ("declared", "flag", "length"), [(512, None, 512), (2, None, 2), (2, 3, 3)]
+)
+def test_model2vec_folders_equal_a_plain_loop(model2vec, normalize, declared, flag, length):
     """The flag overrides the length in the config."""
     folder = model2vec(normalize=normalize, max_length=declared)
-    expected = looped(folder, TEXTS, most=most, normalize=normalize)
+    expected = looped(folder, TEXTS, max_length=length, normalize=normalize)
 
     assert vectors_of(folder, TEXTS, max_length=flag) == pytest.approx(expected, abs=1e-6)
 
@@ -89,9 +93,9 @@ def test_mapped_and_weighted_rows_equal_a_plain_loop(model2vec, names, readout):
     expected = looped(folder, TEXTS, reduce={"mean": np.mean, "max": np.max}[readout])
 
     model = find_encoder(str(folder), ReadingOptions(readout=readout))
-    [[found]] = model.encoder().encode([model.tokenizer(TEXTS)])  # one batch, which is not sorted
+    [[vectors]] = model.encoder().encode([model.tokenizer(TEXTS)])  # one batch, which is not sorted
 
-    assert found == pytest.approx(expected, abs=1e-6)
+    assert vectors == pytest.approx(expected, abs=1e-6)
     assert not vectors_of(folder, ["", ""], readout=readout).any()
 
 
@@ -103,27 +107,28 @@ def test_model2vec_folders_equal_sentence_transformers(model2vec):
     from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 
     random = np.random.default_rng(1)
-    mapping, weights = random.integers(0, 4, 13), random.random(13).astype(np.float32)
+    mapping = random.integers(0, 4, 13)
+    weights = random.random(13).astype(np.float32)
     rows = random.standard_normal((4, 6)).astype(np.float32)
     folder = model2vec({"embeddings": rows, "mapping": mapping, "weights": weights}, normalize=True)
-    theirs = SentenceTransformer(
+    model = SentenceTransformer(
         modules=[StaticEmbedding.load(str(folder)), Normalize()], device="cpu"
     )
     texts = ["The cat sat.", "a dog", "playing cats", "dog " * 30]
 
-    assert vectors_of(folder, texts) == pytest.approx(theirs.encode(texts), abs=1e-6)
+    assert vectors_of(folder, texts) == pytest.approx(model.encode(texts), abs=1e-6)
 
 
 @pytest.mark.skipif(not POTION.is_dir(), reason=f"no {POTION}")
 def test_potion_equals_a_plain_loop():
     texts = [*TEXTS, "Ein Satz über Straßen 🐈", "word " * 600]
-    expected = looped(POTION, texts, most=512, normalize=True)
+    expected = looped(POTION, texts, max_length=512, normalize=True)
 
     assert vectors_of(POTION, texts) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("text", "mean", "most"),
+    ("text", "mean", "maximum"),
     [
         ("the cat.", [1 / 3, 2 / 3, 1], [1, 2, 3]),
         ("Dog", [-1, -1, -1], [-1, -1, -1]),
@@ -132,9 +137,9 @@ def test_potion_equals_a_plain_loop():
         ("", [0, 0, 0], [0, 0, 0]),
     ],
 )
-def test_word_files_give_mean_or_maximum(words, text, mean, most):
+def test_word_files_give_mean_or_maximum(words, text, mean, maximum):
     assert vectors_of(words, [text])[0] == pytest.approx(mean)
-    assert vectors_of(words, [text], readout="max")[0] == pytest.approx(most)
+    assert vectors_of(words, [text], readout="max")[0] == pytest.approx(maximum)
 
 
 def test_word_sets_have_the_cosine_of_sets(tmp_path):
@@ -151,16 +156,16 @@ def test_steps_are_truncation_unit_length_and_transform_in_this_order(words, tmp
     """The transform is (x + bias) @ kernel."""
     write_affine(tmp_path / "t.safetensors", np.array([[2.0], [1.0]]), np.array([0.5, 0.0]), {})
     transform = str(tmp_path / "t.safetensors")
-    (found,) = vectors_of(words, ["the cat"], dim=2, normalize=True, transform=transform)
+    (vector,) = vectors_of(words, ["the cat"], dim=2, normalize=True, transform=transform)
     length = (0.5**2 + 1**2) ** 0.5
 
-    assert found == pytest.approx([2 * (0.5 / length + 0.5) + 1 / length])
+    assert vector == pytest.approx([2 * (0.5 / length + 0.5) + 1 / length])
 
 
 def test_equal_tables_of_different_types_are_one_space(model2vec):
     """So are a declared step and the same step by a flag."""
     declared = encoder_of(model2vec(normalize=True, name="one")).specs[0]
-    asked = encoder_of(model2vec(name="two"), normalize=True).specs[0]
+    by_flag = encoder_of(model2vec(name="two"), normalize=True).specs[0]
     rows = np.arange(26).reshape(13, 2)
     spaces = {
         encoder_of(model2vec({"embeddings": rows.astype(kind)}, name=f"as-{kind}")).specs[0].hash
@@ -168,7 +173,7 @@ def test_equal_tables_of_different_types_are_one_space(model2vec):
     }
 
     assert len(spaces) == 1
-    assert declared.hash == asked.hash
+    assert declared.hash == by_flag.hash
     assert declared.label == "one/mean/n"
 
 
@@ -184,10 +189,8 @@ def test_different_tables_are_different_spaces(words, tmp_path, other):
 
 
 def test_prompt_and_length_do_not_change_the_space_but_the_readout_does(words):
-    plain, changed = (
-        encoder_of(words).specs[0],
-        encoder_of(words, prompt="the ", max_length=3).specs[0],
-    )
+    plain = encoder_of(words).specs[0]
+    changed = encoder_of(words, prompt="the ", max_length=3).specs[0]
 
     assert plain.hash == changed.hash
     assert (changed.full["prompt"], changed.full["max_length"]) == ("the ", 3)
@@ -262,13 +265,14 @@ def test_a_token_with_the_text_none_has_a_vector(model2vec):
 
 
 def test_the_hash_of_arrays_depends_on_names_shapes_and_values():
-    rows, places = np.random.default_rng(0).standard_normal((20, 6)), np.arange(30) % 20
-    same = arrays_hash({"b": places, "a": rows})
+    rows = np.random.default_rng(0).standard_normal((20, 6))
+    mapping = np.arange(30) % 20
+    same = arrays_hash({"b": mapping, "a": rows})
 
-    assert same == arrays_hash({"a": np.asfortranarray(rows), "b": places})
-    assert same != arrays_hash({"a": rows, "b": places[::-1]})
-    assert same != arrays_hash({"c": rows, "b": places})
-    assert same != arrays_hash({"a": rows.reshape(6, 20), "b": places})
+    assert same == arrays_hash({"a": np.asfortranarray(rows), "b": mapping})
+    assert same != arrays_hash({"a": rows, "b": mapping[::-1]})
+    assert same != arrays_hash({"c": rows, "b": mapping})
+    assert same != arrays_hash({"a": rows.reshape(6, 20), "b": mapping})
 
 
 def test_the_rank_is_the_place_among_words():
@@ -306,18 +310,20 @@ def test_all_components_keep_the_differences():
 def test_the_components_are_those_of_a_singular_value_decomposition():
     vectors = np.random.default_rng(0).standard_normal((30, 6)).astype(np.float32)
     table, _ = token_table(vectors, np.ones(30), 2)
-    left, values, _ = np.linalg.svd(vectors - vectors.mean(0), full_matrices=False)
+    left_vectors, values, _ = np.linalg.svd(vectors - vectors.mean(0), full_matrices=False)
 
-    np.testing.assert_allclose(np.abs(table), np.abs(left * values)[:, :2], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        np.abs(table), np.abs(left_vectors * values)[:, :2], rtol=0, atol=1e-5
+    )
 
 
 KNOWN = ["the", "Paris", "paris", ".", "U.S.", "...", "don't", "cat", ",", "café"]
 INDEXES = {word: index for index, word in enumerate(KNOWN)}
 
 
-def looked_up(text, most=None):
-    (found,) = WordLookup(INDEXES, max_length=most, prompt="")([text])
-    return found
+def looked_up(text, max_length=None):
+    (tokens,) = WordLookup(INDEXES, max_length=max_length, prompt="")([text])
+    return tokens
 
 
 @pytest.mark.parametrize(
@@ -339,7 +345,7 @@ def test_texts_are_split_into_words_and_runs_of_marks(text, words):
 
 
 @pytest.mark.parametrize(
-    ("text", "known", "unknown"),
+    ("text", "words", "unknown"),
     [
         ("the cat", ["the", "cat"], 0),
         ("The CAT", ["the", "cat"], 0),
@@ -355,23 +361,27 @@ def test_texts_are_split_into_words_and_runs_of_marks(text, words):
         ("", [], 0),
     ],
 )
-def test_words_are_looked_up_as_written_then_in_lower_case(text, known, unknown):
+def test_words_are_looked_up_as_written_then_in_lower_case(text, words, unknown):
     """Strings between spaces come first. Marks without a vector do not count as unknown words."""
-    found = looked_up(text)
+    tokens = looked_up(text)
 
-    assert found.ids == [INDEXES[word] for word in known]
-    assert (found.unknown, found.count, found.truncated) == (unknown, len(known) + unknown, False)
+    assert tokens.ids == [INDEXES[word] for word in words]
+    assert (tokens.unknown, tokens.count, tokens.truncated) == (
+        unknown,
+        len(words) + unknown,
+        False,
+    )
 
 
-@pytest.mark.parametrize(("most", "known"), [(3, ["the", "cat", "cat"]), (2, ["the", "cat"])])
-def test_only_known_words_count_towards_the_limit(most, known):
+@pytest.mark.parametrize(("max_length", "words"), [(3, ["the", "cat", "cat"]), (2, ["the", "cat"])])
+def test_only_known_words_count_towards_the_limit(max_length, words):
     """A prompt precedes every text."""
-    found = looked_up("the zebra cat cat", most=most)
-    [prompted] = WordLookup(INDEXES, max_length=most, prompt="the ")(["zebra cat cat"])
+    tokens = looked_up("the zebra cat cat", max_length=max_length)
+    [prompted] = WordLookup(INDEXES, max_length=max_length, prompt="the ")(["zebra cat cat"])
 
-    assert found.ids == [INDEXES[word] for word in known]
-    assert (found.unknown, found.count, found.truncated) == (1, 4, most == 2)
-    assert prompted == found
+    assert tokens.ids == [INDEXES[word] for word in words]
+    assert (tokens.unknown, tokens.count, tokens.truncated) == (1, 4, max_length == 2)
+    assert prompted == tokens
 
 
 def test_collected_words_are_unique_and_in_lower_case():

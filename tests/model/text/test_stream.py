@@ -30,7 +30,8 @@ from sentkit.model.text.tokens import TokenBlock, Tokens
 class Letters:
     """A tokenizer: a token for each letter, at most ten; `?` cannot be read at all."""
 
-    unit, whole = "tokens", False
+    unit = "tokens"
+    whole = False
 
     def __call__(self, texts):
         return TokenBlock.of(
@@ -48,7 +49,9 @@ class Letters:
 class Sums:
     """An encoder of two readouts: (sum, length) and (first)."""
 
-    groups_at_once, steps, smallest_batch = 0, (), None
+    groups_at_once = 0
+    steps = ()
+    smallest_batch = None
 
     def __init__(self):
         self.batches = []
@@ -58,9 +61,9 @@ class Sums:
 
     def sums(self, batch):
         self.batches.append([tokens.ids for tokens in batch])
-        both = [[sum(tokens.ids), len(tokens.ids)] for tokens in batch]
+        sums_and_counts = [[sum(tokens.ids), len(tokens.ids)] for tokens in batch]
         return [
-            np.array(both, np.float32),
+            np.array(sums_and_counts, np.float32),
             np.array([[tokens.ids[0]] for tokens in batch], np.float32),
         ]
 
@@ -70,9 +73,8 @@ def expected_of(text):
     return [sum(ids), len(ids)], [ids[0]]
 
 
-One = namedtuple(
-    "One", "row tokens vectors"
-)  # a row with its tokens, and its vectors of each readout
+# A row with its tokens, and its vectors of each readout.
+One = namedtuple("One", "row tokens vectors")
 
 
 def row(number):
@@ -82,22 +84,22 @@ def row(number):
 def rows(texts):
     """Blocks of seven rows."""
     for start in range(0, len(texts), 7):
-        own = texts[start : start + 7]
-        block = block_of(row(number) for number in range(start + 1, start + 1 + len(own)))
-        block.texts = list(own)
+        block_texts = texts[start : start + 7]
+        block = block_of(row(number) for number in range(start + 1, start + 1 + len(block_texts)))
+        block.texts = list(block_texts)
         yield block
 
 
-def encoded(texts, *, budget=100, encode=None, rejects=None, **how):
-    groups = tokenized_groups(rows(texts), Letters(), rejects or Rejects(), **how)
+def encoded(texts, *, budget=100, encode=None, rejects=None, **options):
+    groups = tokenized_groups(rows(texts), Letters(), rejects or Rejects(), **options)
     return [
         One(
             row,
-            [done.tokens[k] for k in done.index[number]],
-            [each[number] for each in done.vectors],
+            [group.tokens[k] for k in group.index[number]],
+            [vectors[number] for vectors in group.vectors],
         )
-        for done in encode_groups(groups, encode or Sums(), budget)
-        for number, row in enumerate(done.rows)
+        for group in encode_groups(groups, encode or Sums(), budget)
+        for number, row in enumerate(group.rows)
     ]
 
 
@@ -109,22 +111,26 @@ TEXTS = st.text("abcxyz", min_size=1, max_size=14)
     st.integers(1, 60),
 )
 def test_rows_keep_their_order_and_get_their_own_vectors(texts, budget):
-    found = encoded(texts, budget=budget)
+    encoded_rows = encoded(texts, budget=budget)
 
-    assert [done.row.number for done in found] == list(range(1, len(texts) + 1))
-    for done, own in zip(found, texts, strict=True):
-        assert done.vectors[0].tolist() == [expected_of(text)[0] for text in own]
-        assert done.vectors[1].tolist() == [expected_of(text)[1] for text in own]
-        assert [tokens.count for tokens in done.tokens] == [len(text) for text in own]
+    assert [encoded_row.row.number for encoded_row in encoded_rows] == list(
+        range(1, len(texts) + 1)
+    )
+    for encoded_row, texts_of_row in zip(encoded_rows, texts, strict=True):
+        assert encoded_row.vectors[0].tolist() == [expected_of(text)[0] for text in texts_of_row]
+        assert encoded_row.vectors[1].tolist() == [expected_of(text)[1] for text in texts_of_row]
+        assert [tokens.count for tokens in encoded_row.tokens] == [
+            len(text) for text in texts_of_row
+        ]
 
 
 def test_equal_texts_of_a_group_are_computed_once():
     encode = Sums()
 
-    found = encoded([("a", "b"), ("b", "a"), ("a", "a")], encode=encode)
+    encoded_rows = encoded([("a", "b"), ("b", "a"), ("a", "a")], encode=encode)
 
     assert sorted(ids[0] for batch in encode.batches for ids in batch) == [ord("a"), ord("b")]
-    assert [done.vectors[1].tolist() for done in found] == [
+    assert [encoded_row.vectors[1].tolist() for encoded_row in encoded_rows] == [
         [[97], [98]],
         [[98], [97]],
         [[97], [97]],
@@ -134,11 +140,12 @@ def test_equal_texts_of_a_group_are_computed_once():
 def test_an_unreadable_text_is_an_error_with_its_line_or_its_row_is_skipped_and_counted():
     with pytest.raises(DataError, match=r"^a\.jsonl:2: it asks$"):
         encoded([("a",), ("why?",), ("b",)])
-    rejects, encode = Rejects(skip=True), Sums()
+    rejects = Rejects(skip=True)
+    encode = Sums()
 
-    found = encoded([("a", "d"), ("why?", "b"), ("c", "d")], rejects=rejects, encode=encode)
+    encoded_rows = encoded([("a", "d"), ("why?", "b"), ("c", "d")], rejects=rejects, encode=encode)
 
-    assert [done.row.number for done in found] == [1, 3]
+    assert [encoded_row.row.number for encoded_row in encoded_rows] == [1, 3]
     assert rejects.count == 1
     assert sorted(ids[0] for batch in encode.batches for ids in batch) == [*map(ord, "acd")]
 
@@ -171,21 +178,22 @@ def threads_end():
 def test_vectors_from_a_thread_are_those_of_the_main_thread():
     texts = [(f"{'x' * (number % 7)}y", "z" * (1 + number % 3)) for number in range(300)]
 
-    found, expected = encoded(texts, encode=InThreads(), budget=20), encoded(texts, budget=20)
+    in_threads = encoded(texts, encode=InThreads(), budget=20)
+    expected = encoded(texts, budget=20)
 
-    assert [done.row.number for done in found] == list(range(1, 301))
-    for ours, theirs in zip(found, expected, strict=True):
-        assert all(map(np.array_equal, ours.vectors, theirs.vectors))
+    assert [encoded_row.row.number for encoded_row in in_threads] == list(range(1, 301))
+    for in_thread, in_main_thread in zip(in_threads, expected, strict=True):
+        assert all(map(np.array_equal, in_thread.vectors, in_main_thread.vectors))
 
 
 @pytest.mark.usefixtures("threads_end")
 def test_threads_end_if_the_caller_stops_early():
-    done = encode_groups(
+    groups_encoded = encode_groups(
         tokenized_groups(rows([("a",)] * 300), Letters(), Rejects()), InThreads(), 20
     )
 
-    assert len(next(done).rows) == 32
-    del done
+    assert len(next(groups_encoded).rows) == 32
+    del groups_encoded
 
 
 @pytest.mark.usefixtures("threads_end")
@@ -195,21 +203,21 @@ def test_an_error_of_the_reader_follows_earlier_groups(encode):
         yield from rows([("a",)] * 40)
         raise DataError("broken", source="a.jsonl", line=41)
 
-    done = encode_groups(tokenized_groups(failing(), Letters(), Rejects()), encode(), 100)
+    groups_encoded = encode_groups(tokenized_groups(failing(), Letters(), Rejects()), encode(), 100)
 
-    assert len(next(done).rows) == 32
+    assert len(next(groups_encoded).rows) == 32
     with pytest.raises(DataError, match=r"^a\.jsonl:41: broken$"):
-        next(done)
+        next(groups_encoded)
 
 
 def test_reading_ahead_is_limited():
-    made = []
-    items = ahead((made.append(number) or number for number in count()), 2)
+    numbers = []
+    items = ahead((numbers.append(number) or number for number in count()), 2)
 
     assert list(islice(items, 5)) == [0, 1, 2, 3, 4]
     items.close()
 
-    assert len(made) <= 7
+    assert len(numbers) <= 7
 
 
 @pytest.mark.parametrize("kind", [Sums, InThreads])
@@ -224,11 +232,12 @@ def test_an_error_of_the_encoder_is_not_wrapped(kind):
 
 def test_a_tally_counts_rows_texts_tokens_and_truncated_rows():
     tally = Tally()
-    short, long = Tokens([1, 2], 2), Tokens([1, 2, 3], 9)
+    short = Tokens([1, 2], 2)
+    long = Tokens([1, 2, 3], 9)
 
     def group(first, index):
-        own = block_of(Row(b"", {}, "t.txt", first + number) for number in range(len(index)))
-        return RowGroup(own, np.array(index), TokenBlock.of([short, long]))
+        block = block_of(Row(b"", {}, "t.txt", first + number) for number in range(len(index)))
+        return RowGroup(block, np.array(index), TokenBlock.of([short, long]))
 
     assert tally.add(group(1, [[0, 0], [0, 1]])) == 2 + 2 + 2 + 3
     assert tally.add(group(3, [[1, 1]])) == 3 + 3
@@ -241,7 +250,8 @@ def test_the_next_group_is_submitted_before_the_vectors_of_a_group_are_read():
     """So a GPU has work between two groups."""
 
     class Waiting(InThreads):
-        calls, second = count(), threading.Event()
+        calls = count()
+        second = threading.Event()
 
         def encode(self, batches):
             submitted = list(batches)
@@ -254,7 +264,7 @@ def test_the_next_group_is_submitted_before_the_vectors_of_a_group_are_read():
     texts = [(f"text {number}",) for number in range(100)]
     groups = tokenized_groups(rows(texts), Letters(), Rejects())
 
-    assert [len(done.rows) for done in encode_groups(groups, Waiting(), 1000)] == [32, 68]
+    assert [len(group.rows) for group in encode_groups(groups, Waiting(), 1000)] == [32, 68]
 
 
 LENGTHS = st.lists(st.integers(0, 40), max_size=60)
@@ -265,23 +275,23 @@ def test_batches_have_every_text_once_the_longest_first_and_fill_the_budget(leng
     """Only a single longer text exceeds the budget, and a batch ends only if the next text does not
     fit.
     """
-    found = [batch.tolist() for batch in batches(np.array(lengths, np.int64), budget)]
-    order = [place for batch in found for place in batch]
-    sums = [sum(lengths[place] for place in batch) for batch in found]
+    text_indices = [batch.tolist() for batch in batches(np.array(lengths, np.int64), budget)]
+    order = [index for batch in text_indices for index in batch]
+    sums = [sum(lengths[index] for index in batch) for batch in text_indices]
 
-    assert order == sorted(range(len(lengths)), key=lambda place: (-lengths[place], place))
-    assert all(found)
-    for batch, total in zip(found, sums, strict=True):
+    assert order == sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
+    assert all(text_indices)
+    for batch, total in zip(text_indices, sums, strict=True):
         assert total <= budget or total == lengths[batch[0]]
-    for total, following in zip(sums, found[1:], strict=False):
+    for total, following in zip(sums, text_indices[1:], strict=False):
         assert total + lengths[following[0]] > budget
 
 
 def block(size, *texts):
     """Rows with these texts, of which a reader returned all at once."""
-    own = block_of(row(number) for number in range(size))
-    own.texts = [texts or ("x",)] * size
-    return own
+    block_of_rows = block_of(row(number) for number in range(size))
+    block_of_rows.texts = [texts or ("x",)] * size
+    return block_of_rows
 
 
 @pytest.mark.parametrize(
@@ -289,19 +299,19 @@ def block(size, *texts):
     [(0, []), (1, [1]), (32, [32]), (33, [32, 1]), (20_000, [32, 128, 512, 2048, 8192, 8192, 896])],
 )
 def test_groups_grow_fourfold_up_to_8192_rows(total, sizes):
-    found = list(grouped([block(total)]))
+    groups = list(grouped([block(total)]))
 
-    assert [len(group) for group in found] == sizes
-    assert [row.number for group in found for row in group] == list(range(total))
+    assert [len(group) for group in groups] == sizes
+    assert [row.number for group in groups for row in group] == list(range(total))
 
 
 def test_long_texts_end_a_group_early(monkeypatch):
     """All texts of a row count."""
     monkeypatch.setattr(encoding, "MAX_GROUP_CHARACTERS", 100)
 
-    found = list(grouped([block(7, "x" * 40), block(1, "x" * 1000), block(2)]))
+    groups = list(grouped([block(7, "x" * 40), block(1, "x" * 1000), block(2)]))
 
-    assert [len(group) for group in found] == [3, 3, 2, 2]
+    assert [len(group) for group in groups] == [3, 3, 2, 2]
     assert [len(group) for group in grouped([block(5, "x" * 30, "y" * 30)])] == [2, 2, 1]
 
 

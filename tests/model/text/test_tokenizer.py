@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from functools import partial
+from functools import cache, partial
 
 import pytest
 from hypothesis import example, given
@@ -50,8 +50,8 @@ def auto(folder):
     return AutoTokenizer.from_pretrained(str(folder))
 
 
-def tokenizer_of(folder, max_length=100_000, **how):
-    return Tokenizer(read_checkpoint(str(folder)), max_length=max_length, **how)
+def tokenizer_of(folder, max_length=100_000, **options):
+    return Tokenizer(read_checkpoint(str(folder)), max_length=max_length, **options)
 
 
 def ids_of(tokenizer, *texts):
@@ -108,23 +108,23 @@ def templated():
 @given(texts=st.lists(UNICODE, max_size=4))
 @example(texts=TEXTS)
 def test_ids_agree_with_transformers(both, texts):
-    ours, theirs = both
+    tokenizer, reference = both
 
-    assert ids_of(ours, *texts) == [theirs(text)["input_ids"] for text in texts]
+    assert ids_of(tokenizer, *texts) == [reference(text)["input_ids"] for text in texts]
 
 
 @given(text=UNICODE, length=st.integers(3, 20))
 def test_truncated_ids_agree_with_transformers_and_are_marked(both, text, length):
-    ours, theirs = both
-    ours.max_length = length
+    tokenizer, reference = both
+    tokenizer.max_length = length
 
-    (found,) = ours([text])
-    ours.max_length = 100_000
+    (tokens,) = tokenizer([text])
+    tokenizer.max_length = 100_000
 
-    assert found.ids == theirs(text, truncation=True, max_length=length)["input_ids"]
-    assert found.count == len(theirs(text)["input_ids"])
-    assert found.truncated == (found.count > length)
-    assert found.at == 0
+    assert tokens.ids == reference(text, truncation=True, max_length=length)["input_ids"]
+    assert tokens.count == len(reference(text)["input_ids"])
+    assert tokens.truncated == (tokens.count > length)
+    assert tokens.at == 0
 
 
 @pytest.mark.parametrize(
@@ -146,12 +146,12 @@ def test_truncated_ids_agree_with_transformers_and_are_marked(both, text, length
 def test_tokenizer_config_has_priority_as_in_transformers(folder, stated, kind, lowercase):
     """Missing keys have the defaults of BertTokenizer, such as lowercasing."""
     config = stated | NAMES
-    made = folder(
+    path = folder(
         config if kind is None else config | {"tokenizer_class": kind}, lowercase=lowercase
     )
 
     text = "Héllo WORLD 中国 naïve"
-    assert ids_of(tokenizer_of(made), text) == [auto(made)(text)["input_ids"]]
+    assert ids_of(tokenizer_of(path), text) == [auto(path)(text)["input_ids"]]
 
 
 def test_a_vocabulary_alone_becomes_the_same_tokenizer(tmp_path):
@@ -165,22 +165,21 @@ def test_a_vocabulary_alone_becomes_the_same_tokenizer(tmp_path):
     ("config", "direction"), [("left", None), (None, "Left"), ("right", "Left"), (None, "Right")]
 )
 def test_the_side_of_truncation_is_that_of_transformers(folder, config, direction):
-    place = folder({} if config is None else {"truncation_side": config})
+    checkpoint = folder({} if config is None else {"truncation_side": config})
     if direction is not None:
-        path, cut = (
-            place / "tokenizer.json",
-            {"max_length": 99, "strategy": "LongestFirst", "stride": 0},
-        )
+        path = checkpoint / "tokenizer.json"
+        cut = {"max_length": 99, "strategy": "LongestFirst", "stride": 0}
         rules = json.loads(path.read_text()) | {"truncation": {"direction": direction, **cut}}
         path.write_text(json.dumps(rules))
-    ours, text = tokenizer_of(place, 6, prompt="query: "), "a cat sat on the mat"
+    tokenizer = tokenizer_of(checkpoint, 6, prompt="query: ")
+    text = "a cat sat on the mat"
 
-    expected = auto(place)("query: " + text, truncation=True, max_length=6)["input_ids"]
-    assert ids_of(ours, text) == [expected]
-    [tokens] = ours([text])
+    expected = auto(checkpoint)("query: " + text, truncation=True, max_length=6)["input_ids"]
+    assert ids_of(tokenizer, text) == [expected]
+    [tokens] = tokenizer([text])
     assert (tokens.count, tokens.truncated) == (11, True)  # "query" is two tokens
-    assert ids_of(ours, "a", "") == [
-        auto(place)(f"query: {each}")["input_ids"] for each in ("a", "")
+    assert ids_of(tokenizer, "a", "") == [
+        auto(checkpoint)(f"query: {short_text}")["input_ids"] for short_text in ("a", "")
     ]
 
 
@@ -200,10 +199,10 @@ def build(tmp_path, backend):
     return tmp_path
 
 
-def word_level(**how):
+def word_level(**settings):
     """Words that are known, between [CLS] and two [SEP]; other words are dropped."""
     backend = Backend(
-        models.WordLevel({"[CLS]": 0, "[SEP]": 1, "cat": 2, "sat": 3, "[UNK]": 4}, **how)
+        models.WordLevel({"[CLS]": 0, "[SEP]": 1, "cat": 2, "sat": 3, "[UNK]": 4}, **settings)
     )
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     backend.post_processor = processors.TemplateProcessing(
@@ -230,8 +229,11 @@ def test_a_text_without_tokens_is_a_problem(tmp_path):
 
     tokens = tokenizer_of(build(tmp_path, backend))(["cat", "", "  "])
 
-    assert [each.ids for each in tokens] == [[2], [], []]
-    assert [each.problem for each in tokens] == ["", *["the text has no tokens"] * 2]
+    assert [tokens_of_text.ids for tokens_of_text in tokens] == [[2], [], []]
+    assert [tokens_of_text.problem for tokens_of_text in tokens] == [
+        "",
+        *["the text has no tokens"] * 2,
+    ]
 
 
 def test_a_failure_or_a_panic_of_the_library_is_bad_data(folder, tmp_path):
@@ -262,16 +264,17 @@ def test_an_invalid_tokenizer_file_is_bad_data(tmp_path, content):
 
 def test_lowercasing_includes_the_prompt(folder):
     """As in sentence-transformers, whose normalizer sees prefix and text as one."""
-    made = folder({"do_lower_case": False}, lowercase=False)
+    path = folder({"do_lower_case": False}, lowercase=False)
 
-    lowered = tokenizer_of(made, prompt="Query: ", lowercase=True)
+    lowered = tokenizer_of(path, prompt="Query: ", lowercase=True)
 
-    assert ids_of(lowered, "A CAT") == ids_of(tokenizer_of(made), "query: a cat")
-    assert ids_of(tokenizer_of(made), "A CAT") != ids_of(tokenizer_of(made), "a cat")
+    assert ids_of(lowered, "A CAT") == ids_of(tokenizer_of(path), "query: a cat")
+    assert ids_of(tokenizer_of(path), "A CAT") != ids_of(tokenizer_of(path), "a cat")
 
 
 def test_the_hash_depends_on_the_rules_without_truncation_and_key_order(folder, tmp_path):
-    cased, before = tokenizer_of(folder({"do_lower_case": False})), tokenizer_of(folder({}))
+    cased = tokenizer_of(folder({"do_lower_case": False}))
+    before = tokenizer_of(folder({}))
     rules = json.loads((tmp_path / "tokenizer.json").read_text())
     rules["truncation"] = {
         "max_length": 8,
@@ -281,7 +284,8 @@ def test_the_hash_depends_on_the_rules_without_truncation_and_key_order(folder, 
     }
     rules["padding"] = {"strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None}
     rules["padding"] |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(dict(reversed(rules.items())), indent=1))
+    reversed_rules = dict(reversed(rules.items()))
+    (tmp_path / "tokenizer.json").write_text(json.dumps(reversed_rules, indent=1))
     after = tokenizer_of(tmp_path, 7, prompt="x")
 
     assert after.hash == before.hash != cased.hash
@@ -292,7 +296,8 @@ def test_the_default_template_has_the_ids_of_the_released_code():
     tokenizer = tokenizer_of("nano")
     tokenizer.set_template(None, None)
 
-    [found], [words] = tokenizer(["a cat"]), words_of(tokenizer, "a cat")
+    [tokens] = tokenizer(["a cat"])
+    [words] = words_of(tokenizer, "a cat")
 
     assert words == [
         "[CLS]",
@@ -308,20 +313,20 @@ def test_the_default_template_has_the_ids_of_the_released_code():
         ".",
         "[SEP]",
     ]
-    assert found.at == 9
-    assert not found.problem
+    assert tokens.at == 9
+    assert not tokens.problem
 
 
 def test_the_mask_of_roberta_absorbs_the_preceding_blank(roberta):
     tokenizer = tokenizer_of(roberta)
     tokenizer.set_template("promptroberta", None)
 
-    (found,) = tokenizer(["a cat sat"])
+    (tokens,) = tokenizer(["a cat sat"])
 
-    whole = tokenizer.backend.decode(found.ids, skip_special_tokens=False)
+    whole = tokenizer.backend.decode(tokens.ids, skip_special_tokens=False)
     assert whole == "<s>This sentence : ' a cat sat. ' means<mask>.</s>"
-    assert tokenizer.backend.id_to_token(found.ids[found.at]) == "<mask>"
-    assert found.ids == auto(roberta)("This sentence : ' a cat sat. ' means<mask>.")["input_ids"]
+    assert tokenizer.backend.id_to_token(tokens.ids[tokens.at]) == "<mask>"
+    assert tokens.ids == auto(roberta)("This sentence : ' a cat sat. ' means<mask>.")["input_ids"]
 
 
 SENTENCES = st.lists(
@@ -333,15 +338,15 @@ SENTENCES = st.lists(
 def test_only_the_sentence_is_truncated_in_a_template(nano, templated, sentence, length):
     templated.max_length = length
 
-    (found,) = templated([sentence])
+    (tokens,) = templated([sentence])
 
     before = ids_of(nano, 'this sentence : "')[0][:-1]  # without [SEP]
-    own = ids_of(nano, sentence)[0][1:-1]
+    sentence_ids = ids_of(nano, sentence)[0][1:-1]
     after = ids_of(nano, '" means [MASK] .')[0][1:]
-    assert found.ids == before + own[: length - len(before) - len(after)] + after
-    assert found.count == len(before) + len(own) + len(after)
-    assert found.ids.count(templated.mask_id) == 1
-    assert found.at == len(found.ids) - 3
+    assert tokens.ids == before + sentence_ids[: length - len(before) - len(after)] + after
+    assert tokens.count == len(before) + len(sentence_ids) + len(after)
+    assert tokens.ids.count(templated.mask_id) == 1
+    assert tokens.at == len(tokens.ids) - 3
 
 
 def test_truncation_inside_a_character_keeps_the_length(roberta):
@@ -352,16 +357,17 @@ def test_truncation_inside_a_character_keeps_the_length(roberta):
 
     for excess in range(1, 8):
         tokenizer.max_length = len(whole.ids) - excess
-        (found,) = tokenizer(["cat \U0001f600\U0001f600"])
+        (tokens,) = tokenizer(["cat \U0001f600\U0001f600"])
 
         starts = range(whole.at)
-        assert found.ids in [whole.ids[:start] + whole.ids[start + excess :] for start in starts]
-        assert found.ids[found.at :] == whole.ids[whole.at :]
-        assert found.truncated
+        assert tokens.ids in [whole.ids[:start] + whole.ids[start + excess :] for start in starts]
+        assert tokens.ids[tokens.at :] == whole.ids[whole.at :]
+        assert tokens.truncated
 
 
 def test_a_sentence_that_the_template_cannot_hold_is_a_problem_of_the_row():
-    short, tokenizer = tokenizer_of("nano", 9), tokenizer_of("nano", 99)
+    short = tokenizer_of("nano", 9)
+    tokenizer = tokenizer_of("nano", 99)
     short.set_template("defsent-plus", None)
     tokenizer.set_template("defsent-plus", None)
 
@@ -382,12 +388,8 @@ PIECES = st.sampled_from(
 )
 
 
-@pytest.fixture(scope="module", params=["nano", "roberta", "metaspace", "unigram"])
-def splitting(request, roberta, metaspace, tmp_path_factory):
-    if request.param != "unigram":
-        return {"nano": find_model("nano"), "roberta": roberta, "metaspace": metaspace}[
-            request.param
-        ]
+@pytest.fixture(scope="module")
+def unigram(tmp_path_factory):
     folder = tmp_path_factory.mktemp("unigram")
     letters = [("<unk>", 0.0), *((word, -3.0) for word in ("▁a", "▁cat", "cat", "▁"))]
     letters += [("c", -8.0), ("é", -8.0)]
@@ -405,32 +407,57 @@ def splitting(request, roberta, metaspace, tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module", params=["nano", "roberta", "metaspace", "unigram"])
+def whole_and_cut(request, roberta, metaspace, unigram):
+    """Two tokenizers, also for lower case: one reads whole texts, the other their start."""
+    folders = {
+        "nano": find_model("nano"),
+        "roberta": roberta,
+        "metaspace": metaspace,
+        "unigram": unigram,
+    }
+
+    @cache  # of all examples
+    def tokenizers(lowercase):
+        whole = tokenizer_of(folders[request.param], 8, lowercase=lowercase)
+        whole.counts_all = True
+        return whole, tokenizer_of(folders[request.param], 8, lowercase=lowercase)
+
+    return tokenizers
+
+
 @given(
     st.lists(st.lists(PIECES, min_size=40, max_size=120).map(" ".join), min_size=1, max_size=3),
     st.booleans(),
 )
-def test_the_start_of_a_long_text_has_the_ids_of_the_whole_text(splitting, texts, lowercase):
-    whole, cut = (tokenizer_of(splitting, 8, lowercase=lowercase) for _ in range(2))
-    whole.counts_all = True
+def test_the_start_of_a_long_text_has_the_ids_of_the_whole_text(whole_and_cut, texts, lowercase):
+    whole, cut = whole_and_cut(lowercase)
 
     assert cut.head == 64
     assert ids_of(cut, *texts) == ids_of(whole, *texts)
-    for few, all_tokens in zip(cut(texts), whole(texts), strict=True):
-        assert (few.truncated, few.problem) == (all_tokens.truncated, all_tokens.problem)
+    for cut_tokens, all_tokens in zip(cut(texts), whole(texts), strict=True):
+        assert (cut_tokens.truncated, cut_tokens.problem) == (
+            all_tokens.truncated,
+            all_tokens.problem,
+        )
 
 
 def test_only_the_start_of_a_long_text_is_tokenized(monkeypatch):
-    short, long = "a cat " * 20, "a cat sat on the mat " * 5000
-    tokenizer, seen = tokenizer_of("nano", 16), []
+    short = "a cat " * 20
+    long = "a cat sat on the mat " * 5000
+    tokenizer = tokenizer_of("nano", 16)
+    lengths = []
     run = tokenizer._ids
-    monkeypatch.setattr(tokenizer, "_ids", lambda texts: seen.extend(map(len, texts)) or run(texts))
+    monkeypatch.setattr(
+        tokenizer, "_ids", lambda texts: lengths.extend(map(len, texts)) or run(texts)
+    )
 
-    found = tokenizer([short, long, "é" * 400, "x" * 250 + " y" * 100])
+    tokens = tokenizer([short, long, "é" * 400, "x" * 250 + " y" * 100])
 
-    assert seen[0] == len(short)
-    assert seen[1] < 2 * 8 * 16
-    assert seen[2] == 400  # no space between two words
-    assert [each.truncated for each in found] == [True, True, False, True]
+    assert lengths[0] == len(short)
+    assert lengths[1] < 2 * 8 * 16
+    assert lengths[2] == 400  # no space between two words
+    assert [tokens_of_text.truncated for tokens_of_text in tokens] == [True, True, False, True]
     tokenizer.counts_all = True
     assert tokenizer([long])[0].count == 5000 * 6 + 2
 
@@ -473,27 +500,28 @@ def test_forgotten_words_have_the_same_ids(monkeypatch):
 
     after = by_words(["a cat", "a dog, a cat"])
 
-    assert [each.tolist() for each in after] == [each.tolist() for each in before]
+    assert [ids.tolist() for ids in after] == [ids.tolist() for ids in before]
     assert set(by_words.numbers) == {"a", "dog,", "dog", ",", "cat"}  # of the last text only
 
 
 @pytest.mark.parametrize("name", ["nano", "static"])
 def test_many_cpus_tokenize_whole_texts(monkeypatch, name):
     """The library does this in parallel, with the same ids, unless the environment forbids it."""
-    monkeypatch.setattr(
-        "sentkit.process._threads", None
-    )  # other tests run commands in this process
+    # Other tests run commands in this process.
+    monkeypatch.setattr("sentkit.process._threads", None)
 
-    def found(cpus, parallel="true"):
+    def tokenized(cpus, parallel="true"):
         monkeypatch.setenv("TOKENIZERS_PARALLELISM", parallel)
         monkeypatch.setattr(rules, "usable_cpus", lambda: cpus)
         tokenizer = sentkit.Encoder(name, device="cpu").tokenizer
-        return tokenizer.words is None, [each.ids for each in tokenizer(TEXTS)]
+        return tokenizer.words is None, [tokens.ids for tokens in tokenizer(TEXTS)]
 
-    few, many, forbidden = found(2), found(16), found(16, "False")
+    on_2_cpus = tokenized(2)
+    on_16_cpus = tokenized(16)
+    without_parallelism = tokenized(16, "False")
 
-    assert (few[0], many[0], forbidden[0]) == (False, True, False)
-    assert few[1] == many[1]
+    assert (on_2_cpus[0], on_16_cpus[0], without_parallelism[0]) == (False, True, False)
+    assert on_2_cpus[1] == on_16_cpus[1]
 
 
 TERMS = [
@@ -521,15 +549,14 @@ PAIRS = [
 @pytest.mark.parametrize("max_length", [5, 8, 9, 16, 64])
 def test_pairs_and_sentences_are_those_of_transformers(max_length, side):
     """Ids, types and truncation, for texts of 0 to 11 words."""
-    theirs, tokenizer = (
-        auto(find_model("nano")),
-        SegmentTokenizer(read_checkpoint("nano"), max_length),
-    )
-    theirs.truncation_side, tokenizer.plain.truncates_start = side, side == "left"
+    reference = auto(find_model("nano"))
+    tokenizer = SegmentTokenizer(read_checkpoint("nano"), max_length)
+    reference.truncation_side = side
+    tokenizer.plain.truncates_start = side == "left"
     first, second = tokenizer(PAIRS)
     names = {"truncation": True, "max_length": max_length, "return_token_type_ids": True}
-    expected = theirs(*map(list, zip(*PAIRS, strict=True)), **names)
-    whole = theirs(*map(list, zip(*PAIRS, strict=True)))["input_ids"]
+    expected = reference(*map(list, zip(*PAIRS, strict=True)), **names)
+    whole = reference(*map(list, zip(*PAIRS, strict=True)))["input_ids"]
 
     assert [a.ids + b.ids for a, b in zip(first, second, strict=True)] == expected["input_ids"]
     types = [[0] * len(a.ids) + [1] * len(b.ids) for a, b in zip(first, second, strict=True)]
@@ -538,8 +565,10 @@ def test_pairs_and_sentences_are_those_of_transformers(max_length, side):
     assert truncated == [len(ids) > max_length for ids in whole]
     assert tokenizer.second_type == 1
     [column] = tokenizer([(text,) for text, _ in PAIRS])
-    alone = theirs([text for text, _ in PAIRS], truncation=True, max_length=max_length)["input_ids"]
-    assert [each.ids for each in column] == alone
+    alone = reference([text for text, _ in PAIRS], truncation=True, max_length=max_length)[
+        "input_ids"
+    ]
+    assert [tokens.ids for tokens in column] == alone
     with pytest.raises(
         UsageError, match="a maximum length of 4 tokens leaves no room for two texts"
     ):
@@ -572,37 +601,39 @@ def short_bytes(byte_level):
     return byte_level(["cat able the", "able", "the cat a dog", "a dog and the dog"])
 
 
-def expected_of(theirs, word):
-    ids = theirs(word, add_special_tokens=False)["input_ids"]
-    return ids[0] if len(ids) == 1 and ids[0] != theirs.unk_token_id else None
+def expected_of(reference, word):
+    ids = reference(word, add_special_tokens=False)["input_ids"]
+    return ids[0] if len(ids) == 1 and ids[0] != reference.unk_token_id else None
 
 
 def test_single_tokens_agree_with_transformers_for_bert(nano, templated):
     """A prompt and a template do not affect words."""
-    theirs, found = auto(find_model("nano")), single_tokens(nano, SINGLE)
+    reference = auto(find_model("nano"))
+    ids = single_tokens(nano, SINGLE)
 
-    assert found == [expected_of(theirs, word) for word in SINGLE]
-    assert {None} < set(found)
-    assert single_tokens(tokenizer_of("nano", prompt="query: "), SINGLE) == found
-    assert single_tokens(templated, SINGLE) == found
+    assert ids == [expected_of(reference, word) for word in SINGLE]
+    assert {None} < set(ids)
+    assert single_tokens(tokenizer_of("nano", prompt="query: "), SINGLE) == ids
+    assert single_tokens(templated, SINGLE) == ids
     assert single_tokens(nano, ["[MASK]", "[UNK]", "[CLS]"]) == [None] * 3
 
 
 def test_single_tokens_agree_with_transformers_for_roberta(short_bytes):
     """Without a space before the word: that would be another token, or several."""
-    ours, theirs = tokenizer_of(short_bytes), auto(short_bytes)
-    names = theirs.get_vocab()
-    cat, dog = single_tokens(ours, ["cat", "dog"])
+    tokenizer = tokenizer_of(short_bytes)
+    reference = auto(short_bytes)
+    names = reference.get_vocab()
+    cat, dog = single_tokens(tokenizer, ["cat", "dog"])
 
-    assert single_tokens(ours, SINGLE) == [expected_of(theirs, word) for word in SINGLE]
+    assert single_tokens(tokenizer, SINGLE) == [expected_of(reference, word) for word in SINGLE]
     assert (cat, dog) == (names["cat"], None)
     assert names["Ġcat"] != cat
     assert "Ġdog" in names
-    assert single_tokens(ours, [" cat", "able\t", "Cat"]) == [
-        *single_tokens(ours, ["cat", "able"]),
+    assert single_tokens(tokenizer, [" cat", "able\t", "Cat"]) == [
+        *single_tokens(tokenizer, ["cat", "able"]),
         None,
     ]
-    assert single_tokens(ours, ["<mask>", "<unk>", "</s>"]) == [None] * 3
+    assert single_tokens(tokenizer, ["<mask>", "<unk>", "</s>"]) == [None] * 3
     assert single_tokens(tokenizer_of(short_bytes, lowercase=True), ["Cat"]) == [cat]
 
 
@@ -632,7 +663,7 @@ def test_rows_with_other_words_are_dropped_and_counted(nano, monkeypatch):
     words = ["cat", "ice cream", "dog", "cat", "[MASK]", "able"]
     rows = block_of(Row(b"{}", {"word": word}, "-", 1) for word in words)
     chosen = OneToken(nano, lambda row: str(row.values["word"]))
-    found = [row.values["word"] for block in chosen.among([rows]) for row in block]
+    words_kept = [row.values["word"] for block in chosen.among([rows]) for row in block]
 
-    assert found == ["cat", "dog", "cat", "able"]
+    assert words_kept == ["cat", "dog", "cat", "able"]
     assert (chosen.rows, chosen.left_out) == (6, 2)

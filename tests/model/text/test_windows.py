@@ -3,6 +3,7 @@ tokens.
 """
 
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -56,20 +57,21 @@ def folders(roberta, metaspace):
 def make(request, folders):
     """A tokenizer that reads texts in one of the ways of HOW."""
 
-    def made(how, max_length=24):
+    @cache  # of all examples
+    def tokenizer_of(way, max_length=24):
         checkpoint = read_checkpoint(folders[request.param])
-        tokenizer = Tokenizer(checkpoint, max_length=max_length, **HOW[how])
-        if how == "skip":
+        tokenizer = Tokenizer(checkpoint, max_length=max_length, **HOW[way])
+        if way == "skip":
             tokenizer.skip_prompt()
-        if how == "template":
+        if way == "template":
             tokenizer.set_template("[X] is [MASK].", None)
         return tokenizer
 
-    return made
+    return tokenizer_of
 
 
-def split(tokenizer, text, size=None, stride=None, **how):
-    [tokens] = WindowTokenizer(tokenizer, WindowOptions(size, stride, **how))([text])
+def split(tokenizer, text, size=None, stride=None, **options):
+    [tokens] = WindowTokenizer(tokenizer, WindowOptions(size, stride, **options))([text])
     return tokens
 
 
@@ -83,13 +85,15 @@ def test_windows_cover_all_tokens_at_equal_distances_and_each_token_counts_once(
 
     assert [start for start, _ in ranges] == [stride * number for number in range(len(ranges))]
     assert all(end == min(start + room, count) for start, end in ranges)
-    assert set().union(*(range(*each) for each in ranges)) == set(range(count))
+    assert set().union(*(range(*window) for window in ranges)) == set(range(count))
     assert all(end < count for _, end in ranges[:-1])  # no window is inside the one before it
     windows = [sum(first <= token < last for first, last in ranges) for token in range(count)]
-    weights = [Fraction(*both) for both in zip(counted, windows, strict=True)]
+    weights = [
+        Fraction(*count_and_windows) for count_and_windows in zip(counted, windows, strict=True)
+    ]
     expected = [sum(weights[start:end]) for start, end in ranges]
     assert shares(ranges, np.array(counted, float)) == pytest.approx(
-        [float(each) for each in expected]
+        [float(weight) for weight in expected]
     )
     assert sum(expected) == sum(counted)
 
@@ -97,14 +101,21 @@ def test_windows_cover_all_tokens_at_equal_distances_and_each_token_counts_once(
 class Means:
     """An encoder whose vectors are the mean of the numbers and 1, and then twice as long."""
 
-    groups_at_once, width, specs, smallest_batch = 0, 2, (None,), None
+    groups_at_once = 0
+    width = 2
+    specs = (None,)
+    smallest_batch = None
     steps = (lambda vectors: 2 * vectors,)
 
     def encode(self, batches):
         return map(self.means, batches)
 
     def means(self, batch):
-        return [np.array([[np.mean(each.ids) if each.ids else 0, 1] for each in batch], np.float32)]
+        return [
+            np.array(
+                [[np.mean(tokens.ids) if tokens.ids else 0, 1] for tokens in batch], np.float32
+            )
+        ]
 
 
 def test_unknown_words_count_for_the_length_and_not_for_the_mean():
@@ -125,47 +136,53 @@ def test_unknown_words_count_for_the_length_and_not_for_the_mean():
     assert (tally.tokens, tally.unknown, tally.windows, tally.split) == (4, 4, 2, 1)
 
 
-@pytest.mark.parametrize("how", HOW)
-def test_the_first_window_is_the_truncated_text(make, how):
+@pytest.mark.parametrize("way", HOW)
+def test_the_first_window_is_the_truncated_text(make, way):
     """So prompt, template and special tokens are in it; and each window has as many of them."""
-    tokenizer, text = make(how), "unbelievable cat, 中国 and \U0001f600 İstanbul " * 9
-    [truncated], tokens = tokenizer([text]), split(tokenizer, text)
+    tokenizer = make(way)
+    text = "unbelievable cat, 中国 and \U0001f600 İstanbul " * 9
+    [truncated] = tokenizer([text])
+    tokens = split(tokenizer, text)
 
     assert (tokens.ids, tokens.at, tokens.count) == (truncated.ids, truncated.at, truncated.count)
     assert truncated.truncated
     assert not tokens.truncated
     [located] = tokenizer.locate([text])
     first, last = located.text_range
-    for part in (tokens, *tokens.windows.others):
-        own = len(part.ids) - located.around
-        assert part.ids[:first] == located.ids[:first]
-        assert part.ids[first + own :] == located.ids[last:]
-        if how == "template":
-            assert part.ids[part.at] == tokenizer.mask_id
+    for window in (tokens, *tokens.windows.others):
+        text_tokens = len(window.ids) - located.around
+        assert window.ids[:first] == located.ids[:first]
+        assert window.ids[first + text_tokens :] == located.ids[last:]
+        if way == "template":
+            assert window.ids[window.at] == tokenizer.mask_id
 
 
-@given(text=LONG | UNICODE, sizes=SIZES, how=st.sampled_from([*HOW]))
-def test_windows_cover_the_text_and_contain_their_tokens(make, text, sizes, how):
+@given(text=LONG | UNICODE, sizes=SIZES, way=st.sampled_from([*HOW]))
+def test_windows_cover_the_text_and_contain_their_tokens(make, text, sizes, way):
     """Each token of the text is in a window, and its characters are in text[start:end]."""
-    tokenizer, (size, stride) = make(how, max_length=10_000), sizes
-    [whole], tokens = tokenizer([text]), split(tokenizer, text, size, stride, chunks=True)
+    tokenizer = make(way, max_length=10_000)
+    size, stride = sizes
+    [whole] = tokenizer([text])
+    tokens = split(tokenizer, text, size, stride, chunks=True)
     if whole.problem or whole.count <= size:
         assert not tokens.windows or tokens.windows.characters == ((0, len(text)),)
         return
-    places = tokens.windows.characters
-    assert (places[0][0], places[-1][1]) == (0, len(text))
+    characters = tokens.windows.characters
+    assert (characters[0][0], characters[-1][1]) == (0, len(text))
     [located] = tokenizer.locate([text])
     first, last = located.text_range
     room = size - located.around
-    for number, (start, end) in enumerate(places):
+    for number, (start, end) in enumerate(characters):
         low = number * min(stride, room)
-        own = range(first + low, min(first + low + room, last))
+        token_range = range(first + low, min(first + low + room, last))
         ids = (tokens, *tokens.windows.others)[number].ids
-        assert ids[first : len(ids) - (len(whole.ids) - last)] == [whole.ids[i] for i in own]
-        for i in own:
+        assert ids[first : len(ids) - (len(whole.ids) - last)] == [
+            whole.ids[i] for i in token_range
+        ]
+        for i in token_range:
             low_character, high_character = located.characters[i - first]
             assert low_character == high_character or start <= low_character < high_character <= end
-    assert own.stop == last
+    assert token_range.stop == last
 
 
 @given(text=LONG)
@@ -174,26 +191,30 @@ def test_places_are_those_of_the_library(make, text):
     points.
     """
     tokenizer = make("plain", max_length=10_000)
-    [located], encoding = tokenizer.locate([text]), tokenizer.backend.encode(text)
+    [located] = tokenizer.locate([text])
+    encoding = tokenizer.backend.encode(text)
 
     first, last = located.text_range
     pairs = zip(located.characters, encoding.offsets[first:last], strict=True)
-    assert [one for one, other in pairs if other[0] < other[1] and one != other] == []
+    assert [
+        actual for actual, expected in pairs if expected[0] < expected[1] and actual != expected
+    ] == []
 
 
 @given(words=st.lists(st.sampled_from(["İ", "İstanbul", "cat", "é"]), min_size=1, max_size=20))
 def test_places_are_right_if_lower_case_is_longer(make, words):
     """All characters of words are in a token, and none has characters of two words."""
-    text, tokenizer = " ".join(words), make("lowercase", max_length=10_000)
+    text = " ".join(words)
+    tokenizer = make("lowercase", max_length=10_000)
 
     [located] = tokenizer.locate([text])
 
-    covered = {place for start, end in located.characters for place in range(start, end)}
+    covered = {index for start, end in located.characters for index in range(start, end)}
     assert covered | {i for i, character in enumerate(text) if character == " "} == set(
         range(len(text))
     )
     inside = [text[start:end].strip() for start, end in located.characters]
-    assert all(" " not in each for each in inside)
+    assert all(" " not in token_text for token_text in inside)
 
 
 @given(
@@ -208,10 +229,10 @@ def test_a_chunk_of_words_has_the_words_of_its_characters(words, size):
 
     tokens = split(lookup, text, size, size, chunks=True)
 
-    inside = {place for start, end in tokens.windows.characters for place in range(start, end)}
-    outside = {character for place, character in enumerate(text) if place not in inside}
+    inside = {index for start, end in tokens.windows.characters for index in range(start, end)}
+    outside = {character for index, character in enumerate(text) if index not in inside}
     assert outside <= set("\u2003:-)"), "only blanks, and marks without a vector"
-    parts = tokens, *tokens.windows.others
-    for part, (start, end) in zip(parts, tokens.windows.characters, strict=True):
+    chunks = tokens, *tokens.windows.others
+    for chunk, (start, end) in zip(chunks, tokens.windows.characters, strict=True):
         [alone] = lookup([text[start:end]])
-        assert (alone.ids, alone.unknown) == (part.ids, part.unknown)
+        assert (alone.ids, alone.unknown) == (chunk.ids, chunk.unknown)

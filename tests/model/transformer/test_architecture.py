@@ -23,14 +23,14 @@ def test_a_config_with_only_sizes_gets_the_defaults_of_its_family():
     config = {"model_type": "bert", "vocab_size": 100, "hidden_size": 12, "num_hidden_layers": 1}
     config |= {"num_attention_heads": 2, "intermediate_size": 8, "max_position_embeddings": 16}
 
-    found = read_architecture(config, "config.json")
+    architecture = read_architecture(config, "config.json")
 
-    assert (found.activation, found.norm_epsilon, found.types, found.padding_id) == (
-        "gelu",
-        1e-12,
-        2,
-        0,
-    )
+    assert (
+        architecture.activation,
+        architecture.norm_epsilon,
+        architecture.types,
+        architecture.padding_id,
+    ) == ("gelu", 1e-12, 2, 0)
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
@@ -44,21 +44,21 @@ def test_a_decoder_with_only_sizes_gets_the_defaults_of_transformers(family):
         "num_attention_heads": 32,
     }
     sizes |= {"intermediate_size": 8, "max_position_embeddings": 64}
-    theirs = transformers.AutoConfig.for_model(family, **sizes)
+    reference = transformers.AutoConfig.for_model(family, **sizes)
 
-    found = read_architecture({"model_type": family, **sizes}, "config.json")
+    architecture = read_architecture({"model_type": family, **sizes}, "config.json")
 
-    assert (found.key_heads, found.norm_epsilon) == (
-        theirs.num_key_value_heads,
-        theirs.rms_norm_eps,
+    assert (architecture.key_heads, architecture.norm_epsilon) == (
+        reference.num_key_value_heads,
+        reference.rms_norm_eps,
     )
-    assert found.head_size == getattr(theirs, "head_dim", 20)
-    assert found.activation == theirs.hidden_act
-    assert found.windows == ((getattr(theirs, "sliding_window", None) or 1) - 1,) * 3
-    assert found.bases == (theirs.rope_parameters["rope_theta"],) * 3
-    assert (found.dropout, found.attention_dropout, found.causal) == (
+    assert architecture.head_size == getattr(reference, "head_dim", 20)
+    assert architecture.activation == reference.hidden_act
+    assert architecture.windows == ((getattr(reference, "sliding_window", None) or 1) - 1,) * 3
+    assert architecture.bases == (reference.rope_parameters["rope_theta"],) * 3
+    assert (architecture.dropout, architecture.attention_dropout, architecture.causal) == (
         0.0,
-        theirs.attention_dropout,
+        reference.attention_dropout,
         True,
     )
 
@@ -78,8 +78,8 @@ def test_windows_and_bases_of_decoders_in_the_words_of_transformers_4_and_5():
     rotary = {"rope_parameters": {"rope_type": "default", "rope_theta": 500}, "rope_theta": 7}
 
     def read(**settings):
-        found = read_architecture(qwen | settings, "config.json")
-        return found.windows, found.bases[0]
+        architecture = read_architecture(qwen | settings, "config.json")
+        return architecture.windows, architecture.bases[0]
 
     assert read() == ((0, 0, 0), 1e6)
     assert read(**slides) == ((0, 0, 7), 1e6)

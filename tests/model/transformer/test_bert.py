@@ -20,8 +20,8 @@ def states_of(encoder, batch, **settings):
     return list(encoder.states(pack(batch), **settings))
 
 
-def differences(ours, theirs):
-    return [(a - b).abs().max().item() for a, b in zip(ours, theirs, strict=True)]
+def differences(states, expected):
+    return [(a - b).abs().max().item() for a, b in zip(states, expected, strict=True)]
 
 
 @pytest.mark.parametrize("lengths", [MIXED, [9, 9, 9]])  # equal lengths need no mask
@@ -41,8 +41,8 @@ def test_all_states_equal_those_of_transformers(
         [*lengths, encoder.max_tokens, encoder.max_tokens + 1], checkpoint.config.vocab_size
     )
 
-    for each in (batch, [longest]):
-        assert max(differences(states_of(encoder, each), oracle(checkpoint, each))) < 1e-5
+    for texts in (batch, [longest]):
+        assert max(differences(states_of(encoder, texts), oracle(checkpoint, texts))) < 1e-5
     with pytest.raises(AssertionError):
         states_of(encoder, [longer])
 
@@ -55,10 +55,10 @@ def test_the_pooler_equals_that_of_transformers(family, make, tmp_path, load, se
     (ids,) = sentences([11])
 
     with torch.no_grad():
-        theirs = model(torch.from_numpy(ids)[None]).pooler_output
-        ours = encoder.pooled(states_of(encoder, [ids])[-1][:1])
+        expected = model(torch.from_numpy(ids)[None]).pooler_output
+        pooled = encoder.pooled(states_of(encoder, [ids])[-1][:1])
 
-    assert (ours - theirs).abs().max() < 1e-5
+    assert (pooled - expected).abs().max() < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,8 @@ def test_a_checkpoint_with_a_head_loads_as_its_encoder(
 ):
     model = make(family, head)
     model.save_pretrained(tmp_path)
-    batch, encoder = sentences(MIXED), load(tmp_path)
+    batch = sentences(MIXED)
+    encoder = load(tmp_path)
 
     assert max(differences(states_of(encoder, batch), oracle(model, batch))) < 1e-5
     assert encoder.has_pooler == (family == "bert" and head != "ForMaskedLM")
@@ -91,12 +92,13 @@ def test_saved_tensors_load_in_automodel(checkpoint, tmp_path, load):
     encoder = load(tmp_path / "theirs")
     checkpoint.config.save_pretrained(tmp_path / "ours")
     save_file(encoder.tensors(), tmp_path / "ours" / "model.safetensors", metadata={"format": "pt"})
-    again, report = AutoModel.from_pretrained(tmp_path / "ours", output_loading_info=True)
+    reloaded, report = AutoModel.from_pretrained(tmp_path / "ours", output_loading_info=True)
 
     assert not any(report.values())
-    ours, theirs = again.state_dict(), checkpoint.base_model.state_dict()
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    reloaded_tensors = reloaded.state_dict()
+    expected = checkpoint.base_model.state_dict()
+    assert reloaded_tensors.keys() == expected.keys()
+    assert all(torch.equal(reloaded_tensors[name], expected[name]) for name in expected)
 
 
 def test_blocks_after_the_deepest_layer_do_not_run(bert, sentences):
@@ -110,10 +112,10 @@ def test_blocks_after_the_deepest_layer_do_not_run(bert, sentences):
 def test_bf16_norms_accumulate_in_float32():
     """If the mean is far from 0, a bf16 sum loses its digits."""
     values = (torch.arange(4096) % 7 + 100).to(torch.bfloat16)
-    ours = torch.nn.LayerNorm(4096, 1e-12).to(torch.bfloat16)(values[None])[0]
+    normed = torch.nn.LayerNorm(4096, 1e-12).to(torch.bfloat16)(values[None])[0]
     exact = torch.nn.functional.layer_norm(values.double(), (4096,))
 
-    assert (ours.double() - exact).abs().max() < 0.01
+    assert (normed.double() - exact).abs().max() < 0.01
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -125,38 +127,43 @@ def test_a_window_equals_attention_with_a_mask(window, lengths, causal, monkeypa
     Two heads of queries have the same keys. Causal bands have 5 queries.
     """
     monkeypatch.setattr(attention, "BAND", 5)
-    longest, generator = max(lengths), torch.Generator().manual_seed(0)
+    longest = max(lengths)
+    generator = torch.Generator().manual_seed(0)
     random = partial(torch.randn, generator=generator, dtype=torch.float64, requires_grad=True)
     query, key, value = (random(len(lengths), heads, longest, 4) for heads in (2, 1, 1))
     real = torch.arange(longest) < torch.tensor(lengths)[:, None]
     mask = None if len(set(lengths)) == 1 else real[:, None, None]
 
-    found = windowed(plain_attention, query, key, value, mask, window, causal=causal)
+    mixed = windowed(plain_attention, query, key, value, mask, window, causal=causal)
     blockwise = windowed(blockwise_attention, query, key, value, mask, window, causal=causal)
 
-    found.sum().backward()
-    assert all(each.grad.isfinite().all() for each in (query, key, value))
-    for place, length in enumerate(lengths):
+    mixed.sum().backward()
+    assert all(tensor.grad.isfinite().all() for tensor in (query, key, value))
+    for sentence, length in enumerate(lengths):
         for head in range(2):
-            for at in range(length):
+            for position in range(length):
                 apart = window or longest
-                near = range(max(0, at - apart), min(length, at + 1 if causal else at + apart + 1))
-                q, keys = query[place, head, at], key[place, 0, near]
+                near = range(
+                    max(0, position - apart),
+                    min(length, position + 1 if causal else position + apart + 1),
+                )
+                q = query[sentence, head, position]
+                keys = key[sentence, 0, near]
                 weights = torch.softmax(keys @ q / 2, 0)
-                expected = weights @ value[place, 0, near]
-                torch.testing.assert_close(found[place, head, at], expected)
-                torch.testing.assert_close(blockwise[place, head, at], expected)
-            for at in {0, length // 2, length - 1}:
+                expected = weights @ value[sentence, 0, near]
+                torch.testing.assert_close(mixed[sentence, head, position], expected)
+                torch.testing.assert_close(blockwise[sentence, head, position], expected)
+            for position in {0, length // 2, length - 1}:
                 alone = windowed(
                     plain_attention,
-                    query[place : place + 1, head : head + 1, at : at + 1],
-                    *(each[place : place + 1] for each in (key, value)),
-                    real[place : place + 1, None, None],
+                    query[sentence : sentence + 1, head : head + 1, position : position + 1],
+                    *(tensor[sentence : sentence + 1] for tensor in (key, value)),
+                    real[sentence : sentence + 1, None, None],
                     window,
-                    torch.tensor([at]),
+                    torch.tensor([position]),
                     causal=causal,
                 )
-                torch.testing.assert_close(alone[0, 0, 0], found[place, head, at])
+                torch.testing.assert_close(alone[0, 0, 0], mixed[sentence, head, position])
 
 
 def test_a_window_never_has_all_pairs_of_tokens():
@@ -209,7 +216,9 @@ def test_the_last_token_fills_a_sentence_and_is_masked():
     causal = Packed(packed.ids, packed.positions, packed.lengths, causal=True)
     values = torch.arange(6.0)[:, None]  # a sixth row has no token
 
-    assert [part.tolist() for part in groups.pad(values)] == [[[[2], [3], [4]], [[0], [1], [1]]]]
+    assert [padded.tolist() for padded in groups.pad(values)] == [
+        [[[2], [3], [4]], [[0], [1], [1]]]
+    ]
     assert groups.masks[0].int().tolist() == [[[[1, 1, 1]]], [[[1, 1, 0]]]]
     assert causal.groups.masks == (None,)
 

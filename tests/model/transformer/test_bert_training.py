@@ -42,8 +42,8 @@ def a_functional(states):
 def named_gradients(encoder):
     """By transformers' names."""
     bearer = copy.deepcopy(encoder)
-    for weight, own in zip(bearer.parameters(), encoder.parameters(), strict=True):
-        weight.data = torch.zeros_like(own) if own.grad is None else own.grad
+    for weight, trained in zip(bearer.parameters(), encoder.parameters(), strict=True):
+        weight.data = torch.zeros_like(trained) if trained.grad is None else trained.grad
     return bearer.tensors()
 
 
@@ -67,13 +67,17 @@ def exact(monkeypatch):
     """transformers rotates and divides by norms in float32; here, in the type of the states."""
     from transformers.models.llama.modeling_llama import LlamaRMSNorm
     from transformers.models.mistral.modeling_mistral import MistralRMSNorm
-    from transformers.models.modernbert import modeling_modernbert as theirs
+    from transformers.models.modernbert import modeling_modernbert as modernbert
     from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
     from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
     def apply(q, k, cos, sin, unsqueeze_dim=1):
-        cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
-        return tuple(each * cos + theirs.rotate_half(each) * sin for each in (q, k))
+        cos = cos.unsqueeze(unsqueeze_dim)
+        sin = sin.unsqueeze(unsqueeze_dim)
+        return tuple(
+            states_of_heads * cos + modernbert.rotate_half(states_of_heads) * sin
+            for states_of_heads in (q, k)
+        )
 
     def norm(layer, states):
         return (
@@ -82,9 +86,9 @@ def exact(monkeypatch):
             / (states.square().mean(-1, keepdim=True) + layer.variance_epsilon).sqrt()
         )
 
-    monkeypatch.setattr(theirs, "apply_rotary_pos_emb", apply)
-    for each in (LlamaRMSNorm, MistralRMSNorm, Qwen2RMSNorm, Qwen3RMSNorm):
-        monkeypatch.setattr(each, "forward", norm)
+    monkeypatch.setattr(modernbert, "apply_rotary_pos_emb", apply)
+    for norm_class in (LlamaRMSNorm, MistralRMSNorm, Qwen2RMSNorm, Qwen3RMSNorm):
+        monkeypatch.setattr(norm_class, "forward", norm)
 
 
 @pytest.mark.parametrize("lengths", [MIXED, EQUAL])
@@ -103,13 +107,15 @@ def test_every_gradient_equals_that_of_transformers(
     states = checkpoint.double()(ids, attention_mask=mask).last_hidden_state
     a_functional(packed.unpad(states)).backward()
 
-    ours = named_gradients(encoder)
-    theirs = {
+    gradients = named_gradients(encoder)
+    expected = {
         n: weight.grad for n, weight in checkpoint.named_parameters() if weight.grad is not None
     }
 
-    assert all(name.startswith("pooler.") for name in ours.keys() ^ theirs.keys())
-    assert max((ours[name] - gradient).abs().max() for name, gradient in theirs.items()) < 1e-9
+    assert all(name.startswith("pooler.") for name in gradients.keys() ^ expected.keys())
+    assert (
+        max((gradients[name] - gradient).abs().max() for name, gradient in expected.items()) < 1e-9
+    )
 
 
 @pytest.mark.parametrize("lengths", [MIXED, EQUAL])
@@ -121,13 +127,15 @@ def test_the_seed_decides_dropout_and_not_whether_there_are_gradients(bert, sent
         torch.manual_seed(seed)
         return [*bert.states(packed), *bert.states(packed, only=packed.starts)]
 
-    first, again, other = run(3), run(3), run(4)
+    first = run(3)
+    second = run(3)
+    other_seed = run(4)
     with torch.no_grad():
         without = run(3)
 
-    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
     assert all(torch.equal(a, b) for a, b in zip(first, without, strict=True))
-    assert not any(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(first, other_seed, strict=True))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -146,7 +154,8 @@ def test_dropout_sets_a_share_of_the_values_to_0_and_scales_the_others(dtype):
 
 
 def test_dropout_follows_the_generator_of_torch_and_not_the_threads():
-    values, threads = torch.randn(3, 70_001), torch.get_num_threads()
+    values = torch.randn(3, 70_001)
+    threads = torch.get_num_threads()
     results = []
     try:
         for count in (1, 2):
@@ -156,7 +165,7 @@ def test_dropout_follows_the_generator_of_torch_and_not_the_threads():
     finally:
         torch.set_num_threads(threads)
 
-    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
     assert not torch.equal(results[0][0], results[0][1])
 
 
@@ -166,25 +175,26 @@ def test_dropout_of_attention_acts_on_the_weights_after_softmax():
     """
     torch.manual_seed(0)
     value = torch.eye(4)[None, None]
-    found = plain_attention(
+    mixed = plain_attention(
         torch.zeros(1, 1, 1000, 4), torch.zeros(1, 1, 4, 4), value, None, dropout=0.5
     )
 
-    assert found.unique().tolist() == [0.0, 0.5]
-    assert (found.mean() - 0.25).abs() < 0.02
+    assert mixed.unique().tolist() == [0.0, 0.5]
+    assert (mixed.mean() - 0.25).abs() < 0.02
 
 
 def test_masked_keys_weigh_nothing():
     """Of the scores 2, 0 and 5 the last is masked: the weights are e / (e + 1), 1 / (e + 1)
     and 0.
     """
-    query, key = torch.tensor([[[[2.0, 0, 0, 0]]]]), torch.eye(4)[None, None, :3]
+    query = torch.tensor([[[[2.0, 0, 0, 0]]]])
+    key = torch.eye(4)[None, None, :3]
     key[..., 2, :] = 5.0
     mask = torch.tensor([True, True, False])[None, None, None]
 
-    found = plain_attention(query, key, torch.eye(3)[None, None], mask)
+    mixed = plain_attention(query, key, torch.eye(3)[None, None], mask)
 
-    assert torch.allclose(found, torch.tensor([0.7310586, 0.2689414, 0.0]))
+    assert torch.allclose(mixed, torch.tensor([0.7310586, 0.2689414, 0.0]))
 
 
 def test_weights_are_made_in_float32_beside_bf16_products():
@@ -193,13 +203,14 @@ def test_weights_are_made_in_float32_beside_bf16_products():
     Divided in bfloat16 both are 35.25, and weigh 0.5.
     """
     query = torch.zeros(1, 1, 1, 32)
-    query[..., 0], query[..., 1] = 200.0, 199.0
+    query[..., 0] = 200.0
+    query[..., 1] = 199.0
     eye = torch.eye(32)[None, None, :2]
     with autocast():
-        found = plain_attention(query, eye, eye, None)
+        mixed = plain_attention(query, eye, eye, None)
 
-    assert found.dtype == torch.bfloat16
-    assert (found[..., 0].float() - 0.5441).abs().max() < 0.002
+    assert mixed.dtype == torch.bfloat16
+    assert (mixed[..., 0].float() - 0.5441).abs().max() < 0.002
 
 
 @pytest.mark.parametrize("name", ["mean", "cls", "pooler", "mean-first-last", "max"])
@@ -211,18 +222,20 @@ def test_autocast_gives_float32_gradients_close_to_the_exact_ones(bert, sentence
     (expected,) = apply_readouts(bert, packed, [parse_readout(name)])
     a_functional(expected).backward()
     with autocast():
-        (found,) = apply_readouts(rough, packed, [parse_readout(name)])
-    a_functional(found).backward()
+        (vectors,) = apply_readouts(rough, packed, [parse_readout(name)])
+    a_functional(vectors).backward()
 
-    assert found.dtype == torch.float32
-    assert torch.cosine_similarity(found, expected).min() > 0.999
-    for (own, exact), weight in zip(bert.named_parameters(), rough.parameters(), strict=True):
+    assert vectors.dtype == torch.float32
+    assert torch.cosine_similarity(vectors, expected).min() > 0.999
+    for (weight_name, exact), weight in zip(
+        bert.named_parameters(), rough.parameters(), strict=True
+    ):
         if exact.grad is None:
             assert weight.grad is None
             continue
         assert weight.grad.dtype == weight.dtype == torch.float32
         assert torch.cosine_similarity(weight.grad.flatten(), exact.grad.flatten(), dim=0) > 0.99, (
-            own
+            weight_name
         )
 
 
@@ -234,8 +247,9 @@ def test_autocast_keeps_the_states_of_every_family_in_float32(
     """
     checkpoint.save_pretrained(tmp_path)
     encoder = training(load(tmp_path))
+    packed = pack(sentences(MIXED, checkpoint.config.vocab_size))
     with autocast():
-        layers = list(encoder.states(pack(sentences(MIXED, checkpoint.config.vocab_size))))
+        layers = list(encoder.states(packed))
 
     assert {states.dtype for states in layers} == {torch.float32}
     assert all((states != states.bfloat16()).float().mean() > 0.9 for states in layers[1:])
@@ -249,7 +263,7 @@ def test_rows_that_fill_products_change_no_state_and_no_gradient(
     training(bert.double())
     sizes = set()
     bert.blocks[0].up.register_forward_hook(lambda _, inputs, __: sizes.add(len(inputs[0])))
-    found = []
+    results = []
     for filled in (False, True):
         monkeypatch.setattr(torch, "is_autocast_enabled", lambda _, filled=filled: filled)
         for lengths in (MIXED, [27, 27, 27]):
@@ -257,15 +271,15 @@ def test_rows_that_fill_products_change_no_state_and_no_gradient(
             bert.zero_grad()
             (vectors,) = apply_readouts(bert, packed, [parse_readout(name)])
             a_functional(vectors).backward()
-            found.append(
+            results.append(
                 (vectors.detach(), *(p.grad for p in bert.parameters() if p.grad is not None))
             )
             assert [len(states) for states in bert.states(packed)] == [packed.tokens] * 4
 
     assert sizes == {179, 184, 81, 84}
-    for plain, other in zip(found[:2], found[2:], strict=True):
-        assert len(plain) == len(other) > 40
-        for a, b in zip(plain, other, strict=True):
+    for plain, filled_result in zip(results[:2], results[2:], strict=True):
+        assert len(plain) == len(filled_result) > 40
+        for a, b in zip(plain, filled_result, strict=True):
             assert (a - b).abs().max() <= 1e-12 * a.abs().max()
 
 
@@ -274,13 +288,13 @@ def test_sums_and_the_scale_of_dropout_are_in_float32(bert):
     1.1094.
     """
     block = training(bert).blocks[0]
-    found = block.added(
+    summed = block.added(
         torch.tensor([2.0**-10]).bfloat16(), torch.tensor([1 + 2.0**-12]), block.dropout
     )
     block = training(bert, 0.1).blocks[0]
     scaled = block.added(torch.ones(100).bfloat16(), torch.zeros(100), block.dropout)
 
-    assert found.tolist() == [1 + 2.0**-12 + 2.0**-10]
+    assert summed.tolist() == [1 + 2.0**-12 + 2.0**-10]
     assert (scaled.max() - 10 / 9).abs() < 1e-6
 
 

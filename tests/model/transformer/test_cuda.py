@@ -36,8 +36,8 @@ TEXTS = [
 
 @pytest.fixture
 def kernel():
-    with kernel_on_cpu() as made:
-        yield made
+    with kernel_on_cpu() as kernel_calls:
+        yield kernel_calls
 
 
 @pytest.fixture
@@ -57,11 +57,11 @@ def prepared(bert):
 def test_states_equal_those_of_padded_attention(bert, sentences, exact, lengths, states):
     packed = pack(sentences(lengths))
 
-    found = states(prepared(bert.double()), packed)
+    packed_states = states(prepared(bert.double()), packed)
 
     assert exact.calls == bert.depth
-    for ours, theirs in zip(found, states(bert, packed), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+    for actual, expected in zip(packed_states, states(bert, packed), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert", "llama", "mistral", "qwen3"])
@@ -75,17 +75,15 @@ def test_readouts_equal_those_of_padded_attention(
     used.
     """
     make(family).save_pretrained(tmp_path)
-    bert, packed, readouts = (
-        load(tmp_path).double(),
-        pack(sentences(LENGTHS)),
-        [parse_readout(readout)],
-    )
+    bert = load(tmp_path).double()
+    packed = pack(sentences(LENGTHS))
+    readouts = [parse_readout(readout)]
     with torch.no_grad():
-        [found] = apply_readouts(prepared(bert), packed, readouts)
+        [vectors] = apply_readouts(prepared(bert), packed, readouts)
         [expected] = apply_readouts(bert, packed, readouts)
 
     assert exact.calls
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(vectors, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -112,11 +110,11 @@ def test_a_kernel_of_sums_and_norms_replaces_both_of_each_block(
     monkeypatch.setattr(inference, "add_norm_for", lambda *size: add_norm)
     packed = pack(sentences(LENGTHS))
     expected = states(bert.double(), packed)
-    found = states(prepared(bert), packed)
+    actual = states(prepared(bert), packed)
 
     assert widths == [expected[0].shape] * (2 * bert.depth)
-    for ours, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours, theirs)
+    for layer, expected_layer in zip(actual, expected, strict=True):
+        torch.testing.assert_close(layer, expected_layer)
 
 
 @pytest.mark.parametrize("fault", [1.5, float("nan")])
@@ -138,26 +136,29 @@ def test_the_kernel_of_sums_and_norms_on_a_gpu(width, rows):
     if not hasattr(import_module("torch.cuda._utils"), "_cuda_load_module"):
         pytest.skip("this torch compiles no kernels")
     numbers = torch.randn(2 * rows + 2, width, generator=torch.Generator().manual_seed(1))
-    change, others, (weight, bias) = numbers.to(device, torch.bfloat16).split((rows, rows, 2))
+    change, residual, (weight, bias) = numbers.to(device, torch.bfloat16).split((rows, rows, 2))
     norm = torch.nn.LayerNorm(width, 1e-12, device=device, dtype=torch.bfloat16)
     with torch.no_grad():
         norm.weight.copy_(weight)
         norm.bias.copy_(bias)
-        found, exact = kernel(change, others, norm), norm.double()((change + others).double())
+        normed = kernel(change, residual, norm)
+        exact = norm.double()((change + residual).double())
 
-    assert (found.double() - exact).abs().max() <= 2**-8 * exact.abs().max()
+    assert (normed.double() - exact).abs().max() <= 2**-8 * exact.abs().max()
     change[0, 0] = float("nan")
-    assert kernel(change, others, norm.bfloat16())[0].isnan().all()
+    assert kernel(change, residual, norm.bfloat16())[0].isnan().all()
 
 
 def test_bfloat16_is_as_near_to_float32_as_padded_attention(bert, sentences, kernel, states):
     packed = pack(sentences(LENGTHS))
-    exact, half = states(bert, packed)[-1], deepcopy(bert).bfloat16()
-    ours, theirs = states(prepared(half), packed)[-1], states(half, packed)[-1]
+    exact = states(bert, packed)[-1]
+    half = deepcopy(bert).bfloat16()
+    packed_states = states(prepared(half), packed)[-1]
+    padded_states = states(half, packed)[-1]
 
     assert kernel.calls == 2 + bert.depth  # two calls compare the kernel with plain products
-    assert ours.dtype == torch.bfloat16
-    assert (ours.float() - exact).norm() < 1.5 * (theirs.float() - exact).norm()
+    assert packed_states.dtype == torch.bfloat16
+    assert (packed_states.float() - exact).norm() < 1.5 * (padded_states.float() - exact).norm()
 
 
 def test_vectors_of_encode_are_those_of_a_cpu(kernel, monkeypatch):
@@ -165,10 +166,10 @@ def test_vectors_of_encode_are_those_of_a_cpu(kernel, monkeypatch):
     expected = sentkit.Encoder("nano", device="cpu", precision="fp32").encode(TEXTS)
     monkeypatch.setattr(encoder, "prepare_for_cpu", lambda body, products: prepare_for_cuda(body))
 
-    found = sentkit.Encoder("nano", device="cpu", precision="bf16").encode(TEXTS)
+    vectors = sentkit.Encoder("nano", device="cpu", precision="bf16").encode(TEXTS)
 
     assert kernel.calls
-    assert (found * expected).sum(1).min() > 0.999
+    assert (vectors * expected).sum(1).min() > 0.999
 
 
 class TestTheCheckForTraining:
@@ -178,11 +179,10 @@ class TestTheCheckForTraining:
 
     def found(self):
         state = torch.get_rng_state()
-        found = gpu_kernels.works((4, 2, 8), torch.device("cpu"), 0, [False, True], trains=True)
-        assert torch.equal(
-            torch.get_rng_state(), state
-        )  # the draws of the run are those without a check
-        return found
+        works = gpu_kernels.works((4, 2, 8), torch.device("cpu"), 0, [False, True], trains=True)
+        # The draws of the run are those without a check.
+        assert torch.equal(torch.get_rng_state(), state)
+        return works
 
     def test_of_a_right_kernel(self, kernel):
         for seed in range(20):
@@ -190,9 +190,8 @@ class TestTheCheckForTraining:
             assert self.found()
         kernel.backward_calls = 0
         assert self.found()
-        assert (
-            kernel.backward_calls == 5
-        )  # of all tokens with and without dropout, also causal, and of one
+        # Of all tokens with and without dropout, also causal, and of one.
+        assert kernel.backward_calls == 5
 
     @pytest.mark.parametrize("fault", ["repeats", "drops"])
     def test_of_another_dropout_in_the_backward_pass_or_none(self, kernel, fault):
@@ -241,8 +240,8 @@ def test_copies_to_the_host_are_read_after_one_event(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: log.append(device) or stream)
 
     def on_device(values):
-        def to(place, non_blocking):
-            log.append((place, non_blocking))
+        def to(target, non_blocking):
+            log.append((target, non_blocking))
             return values
 
         return SimpleNamespace(to=to, device=torch.device("cuda:1"))
@@ -257,8 +256,8 @@ def test_copies_to_the_host_are_read_after_one_event(monkeypatch):
 def test_copies_to_a_gpu_are_pinned_and_do_not_wait(monkeypatch):
     log = []
 
-    def to(tensor, place, *, non_blocking):
-        log.append((place, non_blocking))
+    def to(tensor, device, *, non_blocking):
+        log.append((device, non_blocking))
         return tensor
 
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: log.append("pinned") or tensor)
@@ -282,16 +281,16 @@ def test_a_batch_starts_before_the_vectors_of_the_last_one_are_read(nano, monkey
     log: list[str] = []
 
     def logged(tensors):
-        log.append(f"start {sum(what.startswith('start') for what in log)}")
+        log.append(f"start {sum(entry.startswith('start') for entry in log)}")
         number = log[-1].split()[1]
         return lambda: log.append(f"read {number}") or [tensor.numpy() for tensor in tensors]
 
     monkeypatch.setattr(encoder, "to_host", logged)
 
-    found = [arrays[0] for arrays in loaded.encode(batches[:3])]
+    vectors = [arrays[0] for arrays in loaded.encode(batches[:3])]
 
     assert log == ["start 0", "start 1", "read 0", "start 2", "read 1", "read 2"]
-    assert all(np.array_equal(*pair) for pair in zip(found, expected[:3], strict=True))
+    assert all(np.array_equal(*pair) for pair in zip(vectors, expected[:3], strict=True))
     assert list(loaded.encode([])) == []
 
 
@@ -306,10 +305,10 @@ def test_parts_of_a_batch_without_memory_are_joined_in_order(nano, monkeypatch):
         return start(batch)
 
     monkeypatch.setattr(loaded, "_start_chunk", limited)
-    [[found]] = loaded.encode([TokenBlock.of([each for batch in batches for each in batch])])
+    [[vectors]] = loaded.encode([TokenBlock.of([tokens for batch in batches for tokens in batch])])
 
     assert loaded.halved == 2  # 5 texts are 2 and 3, and 3 are 1 and 2
-    assert np.abs(found - expected).max() < 1e-5
+    assert np.abs(vectors - expected).max() < 1e-5
 
 
 @pytest.mark.gpu
@@ -321,10 +320,10 @@ class TestOnAGpu:
             TEXTS
         )
         model = sentkit.Encoder("nano", device="cuda", precision="bf16", readout=readout)
-        found = model.encode(TEXTS)
+        vectors = model.encode(TEXTS)
 
-        lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(exact, axis=1)
-        assert ((found * exact).sum(1) / lengths).min() > 0.999
+        lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(exact, axis=1)
+        assert ((vectors * exact).sum(1) / lengths).min() > 0.999
 
     def test_the_kernel_works(self, bert):
         half = bert.to("cuda", torch.bfloat16)
@@ -333,15 +332,18 @@ class TestOnAGpu:
 
     def test_vectors_of_many_batches_in_a_row_are_those_of_a_cpu(self):
         """A copy to the host that is read too early has other numbers."""
-        here, there = (
+        on_cpu, on_gpu = (
             sentkit.Encoder("nano", device=name, precision="fp32") for name in ("cpu", "cuda")
         )
-        tokens = here.tokenizer([f"{TEXTS[number % 5]} {number}" for number in range(300)])
+        tokens = on_cpu.tokenizer([f"{TEXTS[number % 5]} {number}" for number in range(300)])
         batches = [tokens[start : start + 3] for start in range(0, 300, 3)]
 
-        pairs = zip(here.loaded.encode(batches), there.loaded.encode(batches), strict=True)
+        pairs = zip(on_cpu.loaded.encode(batches), on_gpu.loaded.encode(batches), strict=True)
 
-        assert max(np.abs(ours[0] - theirs[0]).max() for ours, theirs in pairs) < 1e-3
+        assert (
+            max(np.abs(cpu_arrays[0] - gpu_arrays[0]).max() for cpu_arrays, gpu_arrays in pairs)
+            < 1e-3
+        )
 
     @pytest.mark.parametrize(("precision", "error"), [("fp32", 1e-3), ("bf16", 0.1)])
     def test_states_of_each_family_are_those_of_a_cpu(
@@ -355,11 +357,11 @@ class TestOnAGpu:
         lengths = [1, 2, 7, 7, bert.max_tokens // 2]
         expected = states(bert, pack(sentences(lengths)))[-1]
         dtype = torch.float32 if precision == "fp32" else torch.bfloat16
-        found = states(prepare_for_cuda(bert.to("cuda", dtype)), pack(sentences(lengths), "cuda"))[
-            -1
-        ]
+        gpu_states = states(
+            prepare_for_cuda(bert.to("cuda", dtype)), pack(sentences(lengths), "cuda")
+        )[-1]
 
-        difference = (found.float().cpu() - expected).norm() / expected.norm()
+        difference = (gpu_states.float().cpu() - expected).norm() / expected.norm()
         assert difference < error
 
     def test_the_kernel_works_for_training(self):
@@ -370,17 +372,17 @@ class TestOnAGpu:
         """The memory of this process is limited to little more than the model."""
         model = sentkit.Encoder("nano", device="cuda", precision="fp32")
         tokens = model.tokenizer([f"{TEXTS[number % 5]} {number} " * 20 for number in range(3000)])
-        parts = [tokens[start : start + 50] for start in range(0, 3000, 50)]
-        expected = np.concatenate([arrays[0] for arrays in model.loaded.encode(parts)])
+        batches = [tokens[start : start + 50] for start in range(0, 3000, 50)]
+        expected = np.concatenate([arrays[0] for arrays in model.loaded.encode(batches)])
         assert model.loaded.halved == 0
         gc.collect()  # of other tests
         torch.cuda.empty_cache()
         total = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 2**28) / total)
         try:
-            [[found]] = model.loaded.encode([tokens])
+            [[vectors]] = model.loaded.encode([tokens])
         finally:
             torch.cuda.set_per_process_memory_fraction(1.0)
 
         assert model.loaded.halved
-        assert np.abs(found - expected).max() < 1e-3
+        assert np.abs(vectors - expected).max() < 1e-3

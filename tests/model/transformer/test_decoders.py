@@ -49,9 +49,9 @@ def make(config_of, tmp_path):
     def made(family, head="AutoModel", **settings):
         import transformers
 
-        kind, own = FAMILIES[family]
+        kind, family_settings = FAMILIES[family]
         torch.manual_seed(0)
-        config = config_of(kind, **SHAPE, **own, **settings)
+        config = config_of(kind, **SHAPE, **family_settings, **settings)
         getattr(transformers, head).from_config(config).save_pretrained(tmp_path / "decoder")
         return tmp_path / "decoder"
 
@@ -69,9 +69,12 @@ def add_tokenizer(folder, *, start=False, end=False, **config):
     backend.add_special_tokens(WORDS[:4])
     if start or end:
         special = [("<s>", 1), ("</s>", 2)]
-        one, other = "<s> " * start, " </s>" * end
+        prefix = "<s> " * start
+        suffix = " </s>" * end
         backend.post_processor = processors.TemplateProcessing(
-            single=f"{one}$A{other}", pair=f"{one}$A{other} {one}$B{other}", special_tokens=special
+            single=f"{prefix}$A{suffix}",
+            pair=f"{prefix}$A{suffix} {prefix}$B{suffix}",
+            special_tokens=special,
         )
     backend.save(str(folder / "tokenizer.json"))
     names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
@@ -86,8 +89,8 @@ def with_modules(folder, mode="lasttoken", **prompts):
 
 
 def vectors_of(folder, texts=TEXTS, **options):
-    found = find_encoder(str(folder), ReadingOptions(**options), device="cpu", precision="fp32")
-    (vectors,) = encode_texts(found.tokenizer(texts), found.encoder(), 4096)
+    model = find_encoder(str(folder), ReadingOptions(**options), device="cpu", precision="fp32")
+    (vectors,) = encode_texts(model.tokenizer(texts), model.encoder(), 4096)
     return vectors
 
 
@@ -95,12 +98,12 @@ def space_of(folder, **options):
     return find_encoder(str(folder), ReadingOptions(**options)).encoder().specs[0].hash
 
 
-def theirs(folder, texts=TEXTS, side="right", **how):
+def library_vectors(folder, texts=TEXTS, side="right", **options):
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(str(folder), device="cpu")
     model.tokenizer.padding_side = side
-    return model.encode(texts, **how)
+    return model.encode(texts, **options)
 
 
 def words_of(folder, *texts):
@@ -120,19 +123,20 @@ def test_the_last_state_equals_that_of_transformers_with_padding_on_both_sides(
 ):
     from transformers import AutoModel
 
-    folder, batch = make(family), sentences([15, 1, 12, 5])
+    folder = make(family)
+    batch = sentences([15, 1, 12, 5])
     model = AutoModel.from_pretrained(folder).eval()
-    (found,) = apply_readouts(encoder_of(folder, family), pack(batch), [parse_readout("last")])
+    (vectors,) = apply_readouts(encoder_of(folder, family), pack(batch), [parse_readout("last")])
 
     for side in ("left", "right"):
         space = [(15 - len(ids), 0) if side == "left" else (0, 15 - len(ids)) for ids in batch]
         ids = torch.from_numpy(
-            np.stack([np.pad(one, pad) for one, pad in zip(batch, space, strict=True)])
+            np.stack([np.pad(text_ids, pad) for text_ids, pad in zip(batch, space, strict=True)])
         )
         mask = (ids > 0).long()
         states = model(ids, attention_mask=mask).last_hidden_state
         ends = [14 - pad[1] for pad in space]
-        assert (found - states[range(4), ends]).abs().max() < 5e-6
+        assert (vectors - states[range(4), ends]).abs().max() < 5e-6
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -141,7 +145,7 @@ def test_the_last_state_equals_that_of_transformers_with_padding_on_both_sides(
 def test_declared_pooling_equals_sentence_transformers(make, mode, side, family):
     folder = with_modules(add_tokenizer(make(family), end=True), mode)
 
-    assert np.allclose(vectors_of(folder), theirs(folder, side=side), atol=2e-6)
+    assert np.allclose(vectors_of(folder), library_vectors(folder, side=side), atol=2e-6)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
@@ -149,14 +153,14 @@ def test_a_text_with_a_prompt_has_its_vector_in_each_precision(make, precision):
     """Prompts by name, as Qwen3-Embedding declares them."""
     folder = add_tokenizer(make("qwen3"), end=True, padding_side="left")
     with_modules(folder, prompts={"query": "query : ", "document": ""})
-    found = find_encoder(
+    model = find_encoder(
         str(folder), ReadingOptions(prompt_name="query"), device="cpu", precision=precision
     )
-    encoder = found.encoder()
-    (vectors,) = encode_texts(found.tokenizer(TEXTS), encoder, 4096)
+    encoder = model.encoder()
+    (vectors,) = encode_texts(model.tokenizer(TEXTS), encoder, 4096)
 
     assert isinstance(encoder.body, Bert)
-    expected = theirs(folder, prompt_name="query")
+    expected = library_vectors(folder, prompt_name="query")
     assert np.abs(vectors - expected).max() < {"fp32": 2e-6, "bf16": 0.02, "int8": 0.1}[precision]
 
 
@@ -181,7 +185,7 @@ def test_an_exported_decoder_is_read_by_both_libraries(make, tmp_path, family):
     assert status(command) == 0
     expected = vectors_of(folder, readout="last", prompt="query : ")
     assert np.allclose(vectors_of(out), expected, atol=2e-6)
-    assert np.allclose(theirs(out, side="left"), expected, atol=2e-6)
+    assert np.allclose(library_vectors(out, side="left"), expected, atol=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -190,14 +194,14 @@ def test_an_exported_decoder_is_read_by_both_libraries(make, tmp_path, family):
 )
 def test_a_causal_language_model_without_a_declaration_uses_the_last_token(make, settings, name):
     folder = add_tokenizer(make("qwen3", "AutoModelForCausalLM", **settings), end=True)
-    found = find_encoder(str(folder), ReadingOptions())
+    model = find_encoder(str(folder), ReadingOptions())
 
-    assert found.readouts == [name]
-    assert found.notes == [
+    assert model.readouts == [name]
+    assert model.notes == [
         f"{folder} declares no readout: using {name} (--readout selects another)"
     ]
-    assert found.summary()["declared_by"] == f"nothing: {name} is used"
-    assert np.allclose(vectors_of(folder), theirs(folder, side="left"), atol=2e-6)
+    assert model.summary()["declared_by"] == f"nothing: {name} is used"
+    assert np.allclose(vectors_of(folder), library_vectors(folder, side="left"), atol=2e-6)
 
 
 def test_a_trained_decoder_uses_the_last_token(make, tmp_path, capsys):
@@ -206,14 +210,15 @@ def test_a_trained_decoder_uses_the_last_token(make, tmp_path, capsys):
     """
     from sentkit.cli import status
 
-    folder, out = add_tokenizer(make("qwen3", "AutoModelForCausalLM"), end=True), tmp_path / "out"
+    folder = add_tokenizer(make("qwen3", "AutoModelForCausalLM"), end=True)
+    out = tmp_path / "out"
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(f'{{"text_a": "{text}", "text_b": "{text} cat"}}\n' for text in TEXTS))
     command = ["train", "contrast", str(rows), "-m", str(folder), "-o", str(out)]
-    before = theirs(folder, TEXTS, normalize_embeddings=True).astype(float)
-    other = theirs(folder, [f"{text} cat" for text in TEXTS], normalize_embeddings=True).astype(
-        float
-    )
+    anchors = library_vectors(folder, TEXTS, normalize_embeddings=True).astype(float)
+    positives = library_vectors(
+        folder, [f"{text} cat" for text in TEXTS], normalize_embeddings=True
+    ).astype(float)
 
     assert (
         status(
@@ -221,8 +226,8 @@ def test_a_trained_decoder_uses_the_last_token(make, tmp_path, capsys):
         )
         == 0
     )
-    logits = before @ other.T / 0.05
-    losses = [np.log(np.exp(row).sum()) - row[place] for place, row in enumerate(logits)]
+    logits = anchors @ positives.T / 0.05
+    losses = [np.log(np.exp(row).sum()) - row[index] for index, row in enumerate(logits)]
     steps = [
         line
         for line in map(json.loads, (out / "steps.jsonl").read_text().splitlines())
@@ -231,7 +236,7 @@ def test_a_trained_decoder_uses_the_last_token(make, tmp_path, capsys):
     assert abs(steps[0]["loss"] - np.mean(losses)) < 1e-5
     assert steps[-1]["loss"] < steps[0]["loss"] - 0.1
     assert "it is a causal language model" in capsys.readouterr().err
-    assert np.allclose(vectors_of(out), theirs(out, side="left"), atol=2e-6)
+    assert np.allclose(vectors_of(out), library_vectors(out, side="left"), atol=2e-6)
     assert np.abs(vectors_of(out) - vectors_of(folder)).max() > 0.01
 
 
@@ -253,7 +258,7 @@ def test_what_needs_a_head_is_refused(make, tmp_path, capsys, method, problem):
     rows.write_text("".join(f"{text}\n" for text in TEXTS))
     name, *settings = method.split()
     command = ["train", name, str(rows), "-m", str(folder), "-o", str(tmp_path / "out"), "-q"]
-    settings = [part for each in (*settings, "max_length=32") for part in ("--set", each)]
+    settings = [word for setting in (*settings, "max_length=32") for word in ("--set", setting)]
 
     assert status([*command, *settings]) == 2
     error = capsys.readouterr().err
@@ -286,7 +291,7 @@ LLAMA = {"tokenizer_class": "LlamaTokenizer", "add_eos_token": True}
 
 
 @pytest.mark.parametrize(
-    ("given", "config", "ends"),
+    ("special_tokens", "config", "ends"),
     [
         ({"end": True}, {}, True),  # as Qwen3-Embedding: `add_eos_token` changes nothing
         *(
@@ -298,20 +303,23 @@ LLAMA = {"tokenizer_class": "LlamaTokenizer", "add_eos_token": True}
         ({"start": True}, {"tokenizer_class": "PreTrainedTokenizerFast"}, False),
     ],
 )
-def test_a_declared_end_token_is_added_once_and_survives_truncation(make, given, config, ends):
+def test_a_declared_end_token_is_added_once_and_survives_truncation(
+    make, special_tokens, config, ends
+):
     """As e5-mistral declares it: tokenizer.json adds only <s>, or has no post-processor.
 
     transformers 4 uses add_eos_token only for the classes of Llama and Gemma. None is for a token
     of special_tokens_map.json.
     """
-    folder = add_tokenizer(make("mistral"), **given, **(LLAMA | config))
+    folder = add_tokenizer(make("mistral"), **special_tokens, **(LLAMA | config))
     if config.get("eos_token", "") is None:
         write_json(folder / "special_tokens_map.json", {"eos_token": "</s>"})
         declared = json.loads((folder / "tokenizer_config.json").read_text())
         del declared["eos_token"]
         write_json(folder / "tokenizer_config.json", declared)
 
-    before, end = ["<s>"] * given.get("start", False), ["</s>"] * ends
+    before = ["<s>"] * special_tokens.get("start", False)
+    end = ["</s>"] * ends
     cut = ["a", "cat", "sat", ".", "a"][: 5 - len(before) - len(end)]
     assert words_of(folder, "a cat", "a cat sat . a dog") == [
         [*before, "a", "cat", *end],
@@ -354,5 +362,5 @@ def test_an_exported_folder_has_the_end_token_in_tokenizer_json(make, tmp_path):
 
     assert status(["export", "-m", str(folder), "-o", str(out)]) == 0
     assert np.allclose(vectors_of(out), vectors_of(folder), atol=2e-6)
-    assert np.allclose(theirs(out), vectors_of(folder), atol=2e-6)
+    assert np.allclose(library_vectors(out), vectors_of(folder), atol=2e-6)
     assert space_of(out) == space_of(folder)

@@ -87,7 +87,8 @@ def test_auto_on_a_cpu_is_fp32_unless_the_variable_selects_bf16(monkeypatch):
     ],
 )
 def test_a_ratio_of_speeds_is_that_of_the_least_times(monkeypatch, old, new, rounds, expected):
-    clock, times = [0.0], {"old": iter(old), "new": iter(new)}
+    clock = [0.0]
+    times = {"old": iter(old), "new": iter(new)}
     monkeypatch.setattr(device.time, "thread_time", lambda: clock[0])
 
     def run(name):
@@ -115,7 +116,7 @@ def batch_of(count):
 
 
 @pytest.mark.parametrize(
-    ("most", "parts"),
+    ("room", "chunks"),
     [
         (9, [[0, 1, 2, 3, 4]]),
         (3, [[0, 1], [2, 3, 4]]),
@@ -123,13 +124,13 @@ def batch_of(count):
         (1, [[n] for n in range(5)]),
     ],
 )
-def test_a_batch_is_halved_until_each_part_fits(most, parts):
+def test_a_batch_is_halved_until_each_part_fits(room, chunks):
     def run(batch):
-        if len(batch) > most:
+        if len(batch) > room:
             raise torch.cuda.OutOfMemoryError
         return [tokens.ids[0] for tokens in batch]
 
-    assert halve_to_fit_memory(run, batch_of(5), advice="") == parts
+    assert halve_to_fit_memory(run, batch_of(5), advice="") == chunks
 
 
 def test_a_text_that_does_not_fit_is_an_error_with_advice():
@@ -143,12 +144,12 @@ def test_a_text_that_does_not_fit_is_an_error_with_advice():
 
 
 def test_tensors_of_a_failed_run_are_freed_before_the_halves_run():
-    kept = []
+    references = []
 
     def run(batch):
-        assert not any(reference() is not None for reference in kept)
+        assert not any(reference() is not None for reference in references)
         states = torch.zeros(4)
-        kept.append(weakref.ref(states))
+        references.append(weakref.ref(states))
         if len(batch) > 1:
             raise torch.cuda.OutOfMemoryError
         return len(batch)
@@ -161,6 +162,6 @@ def test_parts_of_a_model_that_pads_count_the_padding(monkeypatch):
     monkeypatch.setitem(device.PADDED_TOKENS, "cpu", 32)
     batch = TokenBlock.of([Tokens([5] * length, length) for length in (40, 10, 9, 2, 2, 1, 1, 1)])
 
-    parts = padded_parts(batch, CPU)
+    chunks = padded_parts(batch, CPU)
 
-    assert [part.lengths.tolist() for part in parts] == [[40], [10, 9, 2], [2, 1, 1, 1]]
+    assert [chunk.lengths.tolist() for chunk in chunks] == [[40], [10, 9, 2], [2, 1, 1, 1]]

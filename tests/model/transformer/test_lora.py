@@ -54,10 +54,13 @@ def put_adapter(folder, module, prefix="base_model.model.", tensors=None, size=3
     return halves["B"] @ halves["A"]
 
 
-def check_one_changed(before, found, name, change):
+def check_one_changed(before, tensors, name, change):
     expected = before | {name: before[name] + change}
 
-    assert all(torch.allclose(found[each], tensor, atol=1e-6) for each, tensor in expected.items())
+    assert all(
+        torch.allclose(tensors[tensor_name], tensor, atol=1e-6)
+        for tensor_name, tensor in expected.items()
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,9 +96,9 @@ def test_the_weight_of_a_conv1d_is_transposed(tmp_path):
     before = load_transformers_model(tmp_path).tensors()["h.1.attn.c_proj.weight"]
     added = put_adapter(tmp_path, "h.1.attn.c_proj", fan_in_fan_out=True)
 
-    found = load_transformers_model(tmp_path).tensors()["h.1.attn.c_proj.weight"]
+    merged = load_transformers_model(tmp_path).tensors()["h.1.attn.c_proj.weight"]
 
-    assert torch.allclose(found, before + 8 / RANK * added.T, atol=1e-6)
+    assert torch.allclose(merged, before + 8 / RANK * added.T, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -179,9 +182,11 @@ def space_of(folder):
 
 def test_the_adapter_is_part_of_the_fingerprint_of_an_export_and_of_a_trained_folder(tmp_path):
     """These folders have the sum and no adapter."""
-    base, module = tmp_path / "base", "encoder.layer.0.attention.self.query"
+    base = tmp_path / "base"
+    module = "encoder.layer.0.attention.self.query"
     assert status(["export", "-m", "nano", "-o", str(base)]) == 0
-    plain, before = space_of(base), load_file(base / "model.safetensors")
+    plain = space_of(base)
+    before = load_file(base / "model.safetensors")
     width = json.loads((base / "config.json").read_text())["hidden_size"]
     added = put_adapter(base, module, size=width) * 8 / RANK
     (tmp_path / "texts.txt").write_text("a cat\na dog\na man\n")

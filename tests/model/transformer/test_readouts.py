@@ -20,7 +20,10 @@ class Layers:
     has_pooler = False
 
     def __init__(self, layers):
-        self.layers, self.depth, self.made, self.passes = layers, len(layers) - 1, 0, 0
+        self.layers = layers
+        self.depth = len(layers) - 1
+        self.made = 0
+        self.passes = 0
 
     def states(self, packed, *, deepest=None, disturb=None, only=None):
         self.passes += 1
@@ -40,9 +43,9 @@ def rows(lengths):
         start += length
 
 
-def reference(name, states, own, at=0):
+def reference(name, states, token_rows, token_index=0):
     """One sentence's reduction as a loop over its tokens."""
-    values = [states[row].double() for row in own]
+    values = [states[row].double() for row in token_rows]
     if name in ("mean", "conv"):
         return sum(values) / len(values)
     if name == "mean-sqrt":
@@ -53,24 +56,27 @@ def reference(name, states, own, at=0):
         return values[-1]
     if name == "max":
         return torch.stack([max(column) for column in zip(*values, strict=True)])
-    return values[at if name == "token" else 0]
+    return values[token_index if name == "token" else 0]
 
 
 @pytest.mark.parametrize("lengths", [MIXED, [4, 4, 4], [1]])
 @pytest.mark.parametrize("name", REDUCTIONS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_reductions_equal_plain_loops(name, lengths, dtype):
-    at = [length // 2 for length in lengths]
-    packed = pack([[1] * length for length in lengths], at=at)
-    states = (torch.randn(sum(lengths), 6, generator=torch.Generator().manual_seed(1)) - 2).to(
-        dtype
-    )
+    token_indices = [length // 2 for length in lengths]
+    packed = pack([[1] * length for length in lengths], at=token_indices)
+    generator = torch.Generator().manual_seed(1)
+    states = (torch.randn(sum(lengths), 6, generator=generator) - 2).to(dtype)
 
-    found = REDUCTIONS[name](states, packed)
-    expected = [reference(name, states, own, k) for own, k in zip(rows(lengths), at, strict=True)]
+    reduced = REDUCTIONS[name](states, packed)
+    expected = [
+        reference(name, states, token_rows, index)
+        for token_rows, index in zip(rows(lengths), token_indices, strict=True)
+    ]
 
-    assert found.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-    assert (found - torch.stack(expected)).abs().max() < (1e-15 if dtype == torch.float64 else 1e-6)
+    assert reduced.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    tolerance = 1e-15 if dtype == torch.float64 else 1e-6
+    assert (reduced - torch.stack(expected)).abs().max() < tolerance
 
 
 @pytest.mark.parametrize(
@@ -88,9 +94,9 @@ def test_j8_names_select_layers(name, expected):
     """Constant layers 0, 1, 2, 6; mean-first-last uses layer 1, not the embeddings."""
     encoder = Layers([torch.full((3, 2), value) for value in (0.0, 1.0, 2.0, 6.0)])
 
-    (found,) = apply_readouts(encoder, pack([[1, 1], [1]]), [parse_readout(name)])
+    (vectors,) = apply_readouts(encoder, pack([[1, 1], [1]]), [parse_readout(name)])
 
-    assert found.tolist() == [[expected] * 2] * 2
+    assert vectors.tolist() == [[expected] * 2] * 2
 
 
 def test_all_readouts_come_from_one_pass():
@@ -99,13 +105,15 @@ def test_all_readouts_come_from_one_pass():
     encoder = Layers(layers)
     readouts = parse_readouts("L*:mean,L*:max,cls,mean-last2", depth=3)
 
-    found = apply_readouts(encoder, pack([[1] * length for length in MIXED]), readouts)
+    arrays = apply_readouts(encoder, pack([[1] * length for length in MIXED]), readouts)
 
     assert encoder.passes == 1
-    for readout, vectors in zip(readouts, found, strict=True):
-        own = readout.resolved(3)
-        for vector, lines in zip(vectors, rows(MIXED), strict=True):
-            expected = sum(reference(readout.reduction, layers[k], lines) for k in own) / len(own)
+    for readout, vectors in zip(readouts, arrays, strict=True):
+        layer_numbers = readout.resolved(3)
+        for vector, token_rows in zip(vectors, rows(MIXED), strict=True):
+            expected = sum(
+                reference(readout.reduction, layers[k], token_rows) for k in layer_numbers
+            ) / len(layer_numbers)
             assert (vector - expected).abs().max() < 1e-6
 
 
@@ -122,14 +130,18 @@ def test_the_pooler_can_read_the_mean():
     encoder = Layers([torch.zeros(3, 2), torch.tensor([[0.1, 0.2], [0.5, 0.4], [0.3, 0.4]])])
     encoder.has_pooler = True
     names = ("pooler:mean", "pooler", "pooler:cls", "mean", "cls")
-    readouts, packed = [parse_readout(name) for name in names], pack([[1, 1], [1]])
+    readouts = [parse_readout(name) for name in names]
+    packed = pack([[1, 1], [1]])
 
-    alone = [apply_readouts(encoder, packed, [each])[0] for each in readouts]
+    alone = [apply_readouts(encoder, packed, [readout])[0] for readout in readouts]
     beside = apply_readouts(encoder, packed, readouts)
 
     assert torch.allclose(alone[0], torch.tanh(torch.tensor([[0.6, 0.6], [0.6, 0.8]])))
     assert torch.equal(alone[1], alone[2])
-    assert all(torch.equal(one, other) for one, other in zip(alone, beside, strict=True))
+    assert all(
+        torch.equal(vectors_alone, vectors_beside)
+        for vectors_alone, vectors_beside in zip(alone, beside, strict=True)
+    )
 
 
 def test_a_missing_pooler_is_a_usage_error():
@@ -150,12 +162,12 @@ def test_readouts_of_a_real_encoder_equal_its_states(bert, sentences, names, len
     readouts = parse_readouts(names, bert.depth)
     with torch.no_grad():
         layers = list(bert.states(packed))
-        found = apply_readouts(bert, packed, readouts)
+        arrays = apply_readouts(bert, packed, readouts)
 
-        for readout, vectors in zip(readouts, found, strict=True):
+        for readout, vectors in zip(readouts, arrays, strict=True):
             reduce = REDUCTIONS["cls" if readout.reduction == "pooler" else readout.reduction]
-            own = readout.resolved(bert.depth)
-            expected = sum(reduce(layers[k], packed) for k in own) / len(own)
+            layer_numbers = readout.resolved(bert.depth)
+            expected = sum(reduce(layers[k], packed) for k in layer_numbers) / len(layer_numbers)
             if readout.reduction == "pooler":
                 expected = bert.pooled(expected)
             assert (vectors - expected).abs().max() < 1e-5
@@ -195,15 +207,18 @@ def neighbours(name, k, count):
 
 def layer_weights(name, token):
     """The weights of the layers of one token (K, d)."""
-    alignment, novelty = [], []
-    for k, own in enumerate(token):
+    alignment = []
+    novelty = []
+    for k, state in enumerate(token):
         near = token[neighbours(name, k, len(token))]
         orthogonal, _ = np.linalg.qr(near.T)
-        projection = orthogonal @ (orthogonal.T @ own)
+        projection = orthogonal @ (orthogonal.T @ state)
         size = np.linalg.norm(projection)
-        beta = np.mean([other @ own / (np.linalg.norm(other) * size) for other in near])
+        beta = np.mean(
+            [near_state @ state / (np.linalg.norm(near_state) * size) for near_state in near]
+        )
         alignment.append(1 / (2 * (len(near) + 1) * beta))
-        novelty.append(np.linalg.norm(own - projection) / np.linalg.norm(own))
+        novelty.append(np.linalg.norm(state - projection) / np.linalg.norm(state))
     return (np.array(alignment) / sum(alignment) + np.array(novelty) / sum(novelty)) / 2
 
 
@@ -279,16 +294,18 @@ def test_orthogonal_and_zero_layers_give_finite_vectors(values, name):
 def test_tokens_of_an_excluded_prompt_are_not_read(make, tmp_path, load, sentences):
     """A model in bfloat16 gives float32 vectors that are close to the exact ones."""
     make("bert", num_hidden_layers=9).save_pretrained(tmp_path)
-    encoder, texts = load(tmp_path).double(), sentences([3, 7, 4])
+    encoder = load(tmp_path).double()
+    texts = sentences([3, 7, 4])
     readouts = [parse_readout("wk"), parse_readout("mean"), parse_readout(f"{ALL}:wk-clip")]
     with torch.no_grad():
-        states = [torch.stack(list(encoder.states(pack([text]))), 1).numpy() for text in texts]
-        vectors, _, others = apply_readouts(encoder, pack(texts, skip=2), readouts)
+        layers_of_texts = [list(encoder.states(pack([text]))) for text in texts]
+        states = [torch.stack(layers, 1).numpy() for layers in layers_of_texts]
+        vectors, _, clipped_vectors = apply_readouts(encoder, pack(texts, skip=2), readouts)
         (rough,) = apply_readouts(encoder.to(torch.bfloat16), pack(texts, skip=2), readouts[:1])
 
-    expected = [wk_reference("wk", each[2:, 4:]) for each in states]
-    clipped = [wk_reference("wk-clip", each[2:, :5]) for each in states]
+    expected = [wk_reference("wk", states_of_text[2:, 4:]) for states_of_text in states]
+    clipped = [wk_reference("wk-clip", states_of_text[2:, :5]) for states_of_text in states]
     assert np.abs(vectors.numpy() - expected).max() < 1e-10
-    assert np.abs(others.numpy() - clipped).max() < 1e-10
+    assert np.abs(clipped_vectors.numpy() - clipped).max() < 1e-10
     assert rough.dtype == torch.float32
     assert torch.cosine_similarity(vectors.float(), rough).min() > 0.99

@@ -44,10 +44,10 @@ def states_of(encoder, batch, **settings):
     return list(encoder.states(pack(batch), **settings))
 
 
-def check_states(found, expected):
+def check_states(layers, expected):
     """Of one sentence at a time, without padding."""
-    assert [states.shape for states in found] == [(sum(MIXED), 32)] * 4
-    assert max((a - b).abs().max() for a, b in zip(found, expected, strict=True)) < 1e-5
+    assert [states.shape for states in layers] == [(sum(MIXED), 32)] * 4
+    assert max((a - b).abs().max() for a, b in zip(layers, expected, strict=True)) < 1e-5
 
 
 def test_states_equal_those_of_automodel_and_tensors_those_of_the_file(folder, sentences, oracle):
@@ -55,17 +55,20 @@ def test_states_equal_those_of_automodel_and_tensors_those_of_the_file(folder, s
     from safetensors.torch import load_file
     from transformers import AutoModel
 
-    encoder, saved = load_transformers_model(folder), load_file(folder / "model.safetensors")
-    batch, model = sentences(MIXED), AutoModel.from_pretrained(folder).eval()
+    encoder = load_transformers_model(folder)
+    saved = load_file(folder / "model.safetensors")
+    batch = sentences(MIXED)
+    model = AutoModel.from_pretrained(folder).eval()
     check_states(states_of(encoder, batch), oracle(model, batch))
     assert (encoder.depth, encoder.width) == (3, 32)
-    found = encoder.tensors()
-    assert all(torch.equal(found[name], saved[name]) for name in saved)
+    tensors = encoder.tensors()
+    assert all(torch.equal(tensors[name], saved[name]) for name in saved)
     batch = sentences([encoder.max_tokens, 3])
-    every, rows = states_of(encoder, batch), pack(batch).starts
+    layers = states_of(encoder, batch)
+    rows = pack(batch).starts
     *before, last = states_of(encoder, batch, deepest=2, only=rows)
     assert len(before) == 2
-    assert torch.equal(last, every[2][rows])
+    assert torch.equal(last, layers[2][rows])
     with pytest.raises(UsageError, match="a change of the first states is not supported"):
         states_of(encoder, [[5, 6]], disturb=lambda states: states)
 
@@ -78,12 +81,12 @@ def test_the_pooler_equals_that_of_automodel(family, config_of, tmp_path, senten
     model.save_pretrained(tmp_path)
     batch = sentences(MIXED)
     with torch.no_grad():
-        (found,) = apply_readouts(
+        (pooled,) = apply_readouts(
             load_transformers_model(tmp_path), pack(batch), [parse_readout("pooler")]
         )
-        theirs = [model(torch.from_numpy(ids)[None]).pooler_output[0] for ids in batch]
+        expected = [model(torch.from_numpy(ids)[None]).pooler_output[0] for ids in batch]
 
-    assert (found - torch.stack(theirs)).abs().max() < 1e-5
+    assert (pooled - torch.stack(expected)).abs().max() < 1e-5
 
 
 def test_weights_that_transformers_would_draw_at_random_are_errors(config_of, tmp_path):
@@ -135,19 +138,19 @@ def test_the_encoder_of_t5_runs_without_the_decoder(t5_config, whole, tmp_path, 
     saved = getattr(transformers, f"{prefix}ForConditionalGeneration") if whole else kind
     torch.manual_seed(0)
     saved(t5_config).save_pretrained(tmp_path)
-    encoder, batch = load_transformers_model(tmp_path), sentences(MIXED)
+    encoder = load_transformers_model(tmp_path)
+    batch = sentences(MIXED)
 
     assert not encoder.has_pooler
-    check_states(states_of(encoder, batch), oracle(kind.from_pretrained(tmp_path).eval(), batch))
+    reference = kind.from_pretrained(tmp_path).eval()
+    check_states(states_of(encoder, batch), oracle(reference, batch))
 
 
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        (
-            {"position_embedding_type": "relative_key"},
-            'positions "relative_key"',
-        ),  # transformers ignores them
+        # transformers ignores them.
+        ({"position_embedding_type": "relative_key"}, 'positions "relative_key"'),
         (
             {"auto_map": {"AutoModel": "own.Model"}},
             "own Python code; sentkit does not run code of models",
@@ -183,9 +186,12 @@ def test_sizes_that_do_not_fit_the_weights_are_errors_before_a_model_is_built(fo
     sizes = ("num_hidden_layers", "hidden_size", "vocab_size", "num_labels")
     wrong = [(size, 10**9, f'"{size}" cannot be {10**9}$') for size in sizes]
     wrong.append(("hidden_size", 1000, "the model is larger than the stored weights$"))
-    own = "cannot load the model: .*layer" if config["model_type"] == "modernbert" else None
+    problem_of_layers = (
+        "cannot load the model: .*layer" if config["model_type"] == "modernbert" else None
+    )
     wrong += [
-        ("num_hidden_layers", n, own or f'"num_hidden_layers" cannot be {n}$') for n in (0, -1)
+        ("num_hidden_layers", n, problem_of_layers or f'"num_hidden_layers" cannot be {n}$')
+        for n in (0, -1)
     ]
     for size, number, problem in wrong:
         (folder / "config.json").write_text(json.dumps(config | {size: number}))
@@ -198,10 +204,12 @@ def test_bf16_and_gradients(folder, sentences):
     """The adapter can be trained, and can run in bfloat16."""
     encoder = load_transformers_model(folder)
     packed = pack(sentences(MIXED))
-    apply_readouts(encoder, packed, [parse_readout("mean")])[0].square().sum().backward()
+    readouts = [parse_readout("mean")]
+    [vectors] = apply_readouts(encoder, packed, readouts)
+    vectors.square().sum().backward()
     with torch.no_grad():
-        exact = apply_readouts(encoder, packed, [parse_readout("mean")])[0]
-        rough = apply_readouts(encoder.to(torch.bfloat16), packed, [parse_readout("mean")])[0]
+        [exact] = apply_readouts(encoder, packed, readouts)
+        [rough] = apply_readouts(encoder.to(torch.bfloat16), packed, readouts)
 
     assert next(encoder.parameters()).grad is not None
     assert torch.cosine_similarity(exact, rough).min() > 0.999

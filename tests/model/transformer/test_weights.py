@@ -50,25 +50,28 @@ def test_the_length_of_the_header_does_not_change_a_bit(
     """
     from transformers import AlbertModel
 
-    other = family == "albert"
+    is_albert = family == "albert"
     if not fused:
         inference = "sentkit.model.transformer.kernels.inference"
         monkeypatch.setattr(f"{inference}.fused_matmul_works", lambda dtype: False)
-    model = AlbertModel(config_of("albert", embedding_size=16)) if other else make(family)
+    model = AlbertModel(config_of("albert", embedding_size=16)) if is_albert else make(family)
     model.save_pretrained(tmp_path)
-    file, found = tmp_path / "model.safetensors", set()
+    file = tmp_path / "model.safetensors"
+    results = set()
     tensors = load_file(file)
     for length in range(0, 64, 8):
         save_file(
-            {name: each.clone() for name, each in tensors.items()}, file, {"longer": "x" * length}
+            {name: tensor.clone() for name, tensor in tensors.items()},
+            file,
+            {"longer": "x" * length},
         )
-        bert = load_transformers_model(tmp_path) if other else prepare_for_cpu(load(tmp_path))
+        bert = load_transformers_model(tmp_path) if is_albert else prepare_for_cpu(load(tmp_path))
         with torch.inference_mode():
             *_, last = bert.states(pack([[5]]))
             vector = bert.pooled(last) if bert.has_pooler else last
-        found.add(vector.numpy().tobytes())
+        results.add(vector.numpy().tobytes())
 
-    assert len(found) == 1
+    assert len(results) == 1
 
 
 def test_shards_are_joined(make, tmp_path, named, architecture):
@@ -93,12 +96,12 @@ def test_shards_are_joined(make, tmp_path, named, architecture):
 def test_a_bin_file_with_other_names_is_the_same_checkpoint(
     tmp_path, raw, named, architecture, zipped, rename
 ):
-    other = {rename(name): tensor for name, tensor in raw.items()}
-    torch.save(other, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
-    found = canonical(read_tensors([tmp_path / "pytorch_model.bin"]), architecture)
+    renamed = {rename(name): tensor for name, tensor in raw.items()}
+    torch.save(renamed, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+    tensors = canonical(read_tensors([tmp_path / "pytorch_model.bin"]), architecture)
 
-    assert other.keys() != raw.keys()
-    assert weights_hash(found) == weights_hash(named)
+    assert renamed.keys() != raw.keys()
+    assert weights_hash(tensors) == weights_hash(named)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -107,15 +110,16 @@ def test_half_precision_files_have_the_hash_of_their_float32_values(
 ):
     halves = {name: tensor.to(dtype) for name, tensor in raw.items()}
     save_file(halves, tmp_path / "model.safetensors")
-    found = canonical(read_tensors([tmp_path / "model.safetensors"]), architecture)
+    tensors = canonical(read_tensors([tmp_path / "model.safetensors"]), architecture)
     full = canonical({name: tensor.float() for name, tensor in halves.items()}, architecture)
 
-    assert {tensor.dtype for tensor in found.values()} == {torch.float32}
-    assert weights_hash(found) == weights_hash(full)
+    assert {tensor.dtype for tensor in tensors.values()} == {torch.float32}
+    assert weights_hash(tensors) == weights_hash(full)
 
 
 def test_the_hash_depends_on_names_and_shapes_and_not_on_strides(named):
-    values, name = torch.arange(6.0), "encoder.layer.0.output.dense.weight"
+    values = torch.arange(6.0)
+    name = "encoder.layer.0.output.dense.weight"
     turned = named | {name: named[name].T.contiguous().T}
 
     hashes = {
@@ -127,7 +131,7 @@ def test_the_hash_depends_on_names_and_shapes_and_not_on_strides(named):
 
     assert weights_hash(turned) == weights_hash(named)
     assert len(hashes) == 4
-    assert all(re.fullmatch("[0-9a-f]{32}", one) for one in hashes)
+    assert all(re.fullmatch("[0-9a-f]{32}", hash_of_weights) for hash_of_weights in hashes)
 
 
 def test_the_pooler_is_hashed_only_on_request(make, tmp_path):
@@ -148,14 +152,11 @@ WORDS = "embeddings.word_embeddings.weight"
 
 
 @pytest.mark.parametrize(
-    ("lost", "changed", "problem"),
+    ("omitted", "changed", "problem"),
     [
         (WORDS, {}, f'missing "{WORDS}"'),
-        (
-            ".layer.1.",
-            {},
-            r'missing "encoder.layer.1[^,]*", "[^,]*", "[^,]*" and 13 more',
-        ),  # of 16 tensors
+        # Of 16 tensors.
+        (".layer.1.", {}, r'missing "encoder.layer.1[^,]*", "[^,]*", "[^,]*" and 13 more'),
         ("", {WORDS: torch.zeros(98, 32)}, f'"{WORDS}" is 98 x 32, expected 97 x 32'),
         (
             "",
@@ -166,13 +167,13 @@ WORDS = "embeddings.word_embeddings.weight"
     ],
     ids=["missing", "more", "shape", "integers", "pooler"],
 )
-def test_tensors_that_do_not_fit_are_named(named, architecture, lost, changed, problem):
-    some = {
-        name: tensor for name, tensor in named.items() if not lost or lost not in name
+def test_tensors_that_do_not_fit_are_named(named, architecture, omitted, changed, problem):
+    tensors = {
+        name: tensor for name, tensor in named.items() if not omitted or omitted not in name
     } | changed
 
     with pytest.raises(DataError, match=f"^ckpt: weights and config.json do not match: {problem}"):
-        fit(some, architecture, source="ckpt")
+        fit(tensors, architecture, source="ckpt")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])

@@ -16,34 +16,36 @@ from sentkit.training.recipe import limits_of
 from training.small import equal, gradient_of, run_with_log, stop_after
 
 
-@pytest.mark.parametrize("most", [1, 4, 7, 11, 100])
+@pytest.mark.parametrize("limit", [1, 4, 7, 11, 100])
 @pytest.mark.parametrize("row_tokens", [[3, 4, 1, 9, 2, 2, 2], [5], [9, 9], [1] * 12])
-def test_chunks_are_all_rows_in_order_and_the_longest_within_the_limit(row_tokens, most):
-    parts = chunks_of_tokens(row_tokens, most)
+def test_chunks_are_all_rows_in_order_and_the_longest_within_the_limit(row_tokens, limit):
+    chunks = chunks_of_tokens(row_tokens, limit)
 
-    assert [row for part in parts for row in range(part.start, part.stop)] == [
+    assert [row for chunk in chunks for row in range(chunk.start, chunk.stop)] == [
         *range(len(row_tokens))
     ]
-    for part in parts:
-        own = row_tokens[part]
-        assert sum(own) <= most or len(own) == 1
-        assert part.stop == len(row_tokens) or sum(own) + row_tokens[part.stop] > most
+    for chunk in chunks:
+        tokens_of_chunk = row_tokens[chunk]
+        assert sum(tokens_of_chunk) <= limit or len(tokens_of_chunk) == 1
+        assert (
+            chunk.stop == len(row_tokens) or sum(tokens_of_chunk) + row_tokens[chunk.stop] > limit
+        )
 
 
 @pytest.mark.parametrize("kind", [SimCSE, TSDAE])
 @pytest.mark.parametrize(
-    "parts", [*({"tokens": n} for n in (1, 9, 20, 1000)), {"chunk": 3}, {"chunk": 12}]
+    "chunks", [*({"tokens": n} for n in (1, 9, 20, 1000)), {"chunk": 3}, {"chunk": 12}]
 )
-def test_they_have_the_gradient_of_the_batch(trainer_of, texts, kind, parts):
+def test_they_have_the_gradient_of_the_batch(trainer_of, texts, kind, chunks):
     """Exactly, up to rounding in float64, without dropout."""
     trainer = trainer_of(kind, texts, double=True, batch=13, dropout=0)
 
     torch.testing.assert_close(
-        gradient_of(trainer, **parts), gradient_of(trainer), rtol=1e-9, atol=1e-10
+        gradient_of(trainer, **chunks), gradient_of(trainer), rtol=1e-9, atol=1e-10
     )
 
 
-def limited(trainer, most, alone=1):
+def limited(trainer, room_from_step, alone=1):
     """The memory has room for an encoding of so many tokens, and of fewer later: most is step ->
     tokens.
 
@@ -52,7 +54,8 @@ def limited(trainer, most, alone=1):
     encode = trainer.method.encode
 
     def short(batch):
-        room = [tokens for step, tokens in most.items() if step <= trainer.position.step][-1]
+        step = trainer.position.step
+        *_, room = [tokens for first, tokens in room_from_step.items() if first <= step]
         if batch.tokens > room and len(batch) > alone:
             raise torch.cuda.OutOfMemoryError
         return encode(batch)
@@ -65,7 +68,8 @@ def limited(trainer, most, alone=1):
 def test_short_memory_first_ends_the_graphs(trainer_of, texts, settings):
     """The step is repeated with the same random numbers and the same chunks."""
     plain, trainer = (trainer_of(SimCSE, texts, batch=13, epochs=1, **settings) for _ in range(2))
-    encode, chains = trainer.method.encode, {"a pass": "its graphs"}
+    encode = trainer.method.encode
+    chains = {"a pass": "its graphs"}
     trainer.method.body.graphs = SimpleNamespace(chains=chains, stop=chains.clear)
 
     def short(batch):
@@ -92,7 +96,7 @@ def test_short_memory_halves_the_chunks_and_the_numbers_of_a_state_repeat_them(
     lines, tensors, warnings = run_with_log(auto, behind)
     repeated = trainer_of(kind, texts, chunk_tokens="auto", **SETTINGS)
     repeated.position.limits = [*auto.position.limits]
-    again, others, none = run_with_log(repeated)
+    repeated_lines, repeated_tensors, none = run_with_log(repeated)
 
     steps = [step for step, _ in auto.position.limits]
     assert steps[0] == 0
@@ -101,8 +105,8 @@ def test_short_memory_halves_the_chunks_and_the_numbers_of_a_state_repeat_them(
     assert len(warnings) >= 2
     assert warnings[0].startswith("the memory of the device is short in step ")
     assert none == []
-    assert lines == again
-    assert equal(tensors, others)
+    assert lines == repeated_lines
+    assert equal(tensors, repeated_tensors)
 
 
 def test_a_resumed_run_has_the_chunks_of_the_state(trainer_of, texts):
@@ -112,26 +116,21 @@ def test_a_resumed_run_has_the_chunks_of_the_state(trainer_of, texts):
     cut = limited(trainer_of(SimCSE, texts, chunk_tokens="auto", save_every=3, **SETTINGS), SHORT)
     torch.manual_seed(4)
     stop_after(cut, 3)
-    rest = trainer_of(SimCSE, texts, chunk_tokens="auto", **SETTINGS)
-    rest.checkpointer = cut.checkpointer
-    rest.resume_from(cut.checkpointer.load(rest.run.identity))
-    limited(rest, {0: 1000, 4: 11})
-    rest.train()
+    resumed = trainer_of(SimCSE, texts, chunk_tokens="auto", **SETTINGS)
+    resumed.checkpointer = cut.checkpointer
+    resumed.resume_from(cut.checkpointer.load(resumed.run.identity))
+    limited(resumed, {0: 1000, 4: 11})
+    resumed.train()
 
-    assert rest.position.limits == whole.position.limits
-    assert equal(changing(rest.method), weights)
+    assert resumed.position.limits == whole.position.limits
+    assert equal(changing(resumed.method), weights)
 
 
 @pytest.mark.parametrize(
     ("settings", "limits", "room", "step", "advice"),
     [
-        (
-            {"chunk_tokens": "auto"},
-            [],
-            ({0: 0}, 0),
-            1,
-            "a smaller max_length",
-        ),  # a row does not fit
+        # A row does not fit.
+        ({"chunk_tokens": "auto"}, [], ({0: 0}, 0), 1, "a smaller max_length"),
         ({}, [], ({0: 5},), 1, "chunk_tokens=auto"),
         ({"chunk_tokens": 70}, [[0, 70]], ({0: 5},), 1, "smaller chunk_tokens than 70"),
         (
@@ -161,11 +160,15 @@ def test_memory_that_stays_short_ends_the_run_with_advice(
 
 def test_the_limit_is_measured(trainer_of, texts, monkeypatch):
     """Of a GPU where a token needs 1,000 bytes besides 5,000 for the gradients of all weights."""
-    trainer, state = trainer_of(SimCSE, texts, batch=13), torch.get_rng_state()
-    weights, tokens = sum(weight.numel() for _, weight in trained(trainer.method)), []
+    trainer = trainer_of(SimCSE, texts, batch=13)
+    state = torch.get_rng_state()
+    weights = sum(weight.numel() for _, weight in trained(trainer.method))
+    tokens = []
     compute = Gradient.compute
     monkeypatch.setattr(
-        Gradient, "compute", lambda *given: tokens.append(given[1].tokens) or compute(*given)
+        Gradient,
+        "compute",
+        lambda *arguments: tokens.append(arguments[1].tokens) or compute(*arguments),
     )
 
     free = 10**6 + 10 * weights
@@ -192,7 +195,8 @@ def test_the_limit_is_measured(trainer_of, texts, monkeypatch):
 
 def test_a_broken_step_forgets_the_halving_after_it(trainer_of, texts, monkeypatch):
     trainer = trainer_of(SimCSE, texts, chunk_tokens="auto", **SETTINGS)
-    trainer.max_unread, trainer.position.limits = 2, [[0, 50], [2, 40]]
+    trainer.max_unread = 2
+    trainer.position.limits = [[0, 50], [2, 40]]
     step = type(trainer)._gradient
 
     def broken(self, batch, before):

@@ -66,27 +66,25 @@ class Casts(TorchDispatchMode):
 @pytest.mark.parametrize(("chunk", "passes"), [(0, 1), (4, 2)])
 def test_weights_are_cast_once_for_each_kind_of_pass(trainer_of, texts, chunk, passes):
     """The gradient is that of casts in each chunk, to the last bit."""
-    trainer, precision = (
-        trainer_of(SimCSE, texts, batch=12, readout="mean"),
-        precision_of("bf16", CPU),
-    )
+    trainer = trainer_of(SimCSE, texts, batch=12, readout="mean")
+    precision = precision_of("bf16", CPU)
     blocks = trainer.method.body.blocks
     matrices = [
-        each.weight for block in blocks for each in (block.qkv, block.mix, block.up, block.down)
+        layer.weight for block in blocks for layer in (block.qkv, block.mix, block.up, block.down)
     ]
     gradient = Gradient(trainer.method, Processes(), chunk, precision)
-    found = []
-    for kept in (True, False):
+    gradients = []
+    for keeps in (True, False):
         trainer.method.train()
         torch.manual_seed(5)
         with pytest.MonkeyPatch.context() as patch, Casts() as casts:
-            if kept:  # as on a GPU
+            if keeps:  # as on a GPU
                 patch.setattr(
                     loop, "keeping_casts", lambda device: torch.autocast("cpu", enabled=False)
                 )
             gradient.compute(trainer.batch(0))
-        found.append([parameter.grad for _, parameter in trained(trainer.method)])
+        gradients.append([parameter.grad for _, parameter in trained(trainer.method)])
         counts = [casts.found[weight.data_ptr()] for weight in matrices]
-        assert counts == [passes if kept else passes * max(1, 12 // (chunk or 12))] * len(matrices)
+        assert counts == [passes if keeps else passes * max(1, 12 // (chunk or 12))] * len(matrices)
 
-    assert all(map(torch.equal, *found))
+    assert all(map(torch.equal, *gradients))

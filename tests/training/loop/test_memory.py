@@ -32,10 +32,10 @@ with open_processes(CPU):
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is a function of glibc")
 def test_large_blocks_are_not_returned_to_the_system():
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
     )
-    mapped, heap_while_used, heap_afterwards = map(int, done.stdout.split())
+    mapped, heap_while_used, heap_afterwards = map(int, completed.stdout.split())
 
     assert mapped < 1 << 26  # the block is a part of the heap
     assert heap_while_used >= 1 << 26

@@ -29,7 +29,7 @@ def gradients_of(dtype, steps, seed=1):
 
 
 def numbers(tensors):
-    return torch.cat([each.detach().flatten() for each in tensors]).tolist()
+    return torch.cat([tensor.detach().flatten() for tensor in tensors]).tolist()
 
 
 def run(optimizer, parameters, gradients):
@@ -52,7 +52,9 @@ def named_optimizer(name, parameters, **settings):
 def by_hand(start, gradients, *, betas, decay, corrected, epsilon=1e-6):
     """One coordinate, in Python's own floats."""
     beta1, beta2 = betas
-    value, mean, square = start, 0.0, 0.0
+    value = start
+    mean = 0.0
+    square = 0.0
     for step, gradient in enumerate(gradients, start=1):
         mean = beta1 * mean + (1 - beta1) * gradient
         square = beta2 * square + (1 - beta2) * gradient * gradient
@@ -67,16 +69,17 @@ def by_hand(start, gradients, *, betas, decay, corrected, epsilon=1e-6):
 @pytest.mark.parametrize("decay", [0.0, 0.01])
 @pytest.mark.parametrize(("name", "corrected"), [("adamw-hf", True), ("adamw-bert", False)])
 def test_five_steps_equal_the_formula(name, corrected, decay, betas, dtype, tolerance):
-    parameters, gradients = parameters_of(dtype), gradients_of(dtype, steps=5)
+    parameters = parameters_of(dtype)
+    gradients = gradients_of(dtype, steps=5)
     optimizer = named_optimizer(
         name, parameters, beta1=betas[0], beta2=betas[1], weight_decay=decay
     )
     run(optimizer, parameters, gradients)
     slopes = zip(*(numbers(step) for step in gradients), strict=True)
-    for value, start, own in zip(
+    for value, start, slopes_of_number in zip(
         numbers(parameters), numbers(parameters_of(dtype)), slopes, strict=True
     ):
-        expected = by_hand(start, own, betas=betas, decay=decay, corrected=corrected)
+        expected = by_hand(start, slopes_of_number, betas=betas, decay=decay, corrected=corrected)
         assert value == pytest.approx(expected, rel=tolerance, abs=tolerance)
 
 
@@ -85,13 +88,17 @@ def test_a_parameter_counts_its_own_steps():
     starts.
     """
     late = gradients_of(torch.float64, steps=3)
-    first, *others = parameters_of(torch.float64)
+    first, *other_parameters = parameters_of(torch.float64)
     start = first[0].item()
-    steady = ours([first, *others], decay=0.1)
-    run(steady, [first, *others], [[None] * len(SHAPES)])
+    steady = ours([first, *other_parameters], decay=0.1)
+    run(steady, [first, *other_parameters], [[None] * len(SHAPES)])
     assert not steady.state
-    assert all(map(torch.equal, [first, *others], parameters_of(torch.float64)))
-    run(ours([first, *others]), [first, *others], [[None, *late[0][1:]], *late[1:]])
+    assert all(map(torch.equal, [first, *other_parameters], parameters_of(torch.float64)))
+    run(
+        ours([first, *other_parameters]),
+        [first, *other_parameters],
+        [[None, *late[0][1:]], *late[1:]],
+    )
     slopes = [step[0][0].item() for step in late[1:]]
 
     expected = by_hand(start, slopes, betas=(0.9, 0.999), decay=0.0, corrected=True)
@@ -114,19 +121,24 @@ def test_adam_and_rmsprop_are_those_of_torch(name, reference, decay, dtype):
     root.
     """
     gradients = gradients_of(dtype, steps=6)
-    mine, theirs = parameters_of(dtype), parameters_of(dtype)
-    run(named_optimizer(name, mine, weight_decay=decay, beta2=0.97), mine, gradients)
-    run(reference(theirs, lr=RATE, eps=1e-8, weight_decay=decay), theirs, gradients)
+    parameters = parameters_of(dtype)
+    torch_parameters = parameters_of(dtype)
+    run(named_optimizer(name, parameters, weight_decay=decay, beta2=0.97), parameters, gradients)
+    run(
+        reference(torch_parameters, lr=RATE, eps=1e-8, weight_decay=decay),
+        torch_parameters,
+        gradients,
+    )
 
     exact = 0 if dtype is torch.float32 else 1e-14
-    for one, other in zip(mine, theirs, strict=True):
-        torch.testing.assert_close(one, other, rtol=100 * exact, atol=exact)
+    for parameter, torch_parameter in zip(parameters, torch_parameters, strict=True):
+        torch.testing.assert_close(parameter, torch_parameter, rtol=100 * exact, atol=exact)
 
 
 def test_decay_cuts_each_group_in_two_and_leaves_none_empty():
     """Biases and norms do not decay."""
-    others = ("blocks.0.qkv.bias", "blocks.0.mix_norm.weight", "encoder.LayerNorm.weight")
-    assert not any(map(decays, others))
+    without_decay = ("blocks.0.qkv.bias", "blocks.0.mix_norm.weight", "encoder.LayerNorm.weight")
+    assert not any(map(decays, without_decay))
     assert all(map(decays, ("blocks.0.qkv.weight", "biases.weight")))
     a, b, c, d = (nn.Parameter(torch.zeros(1)) for _ in range(4))
     groups = [

@@ -47,8 +47,9 @@ def test_anchors_meet_their_own_hard_negatives_in_every_process(gathered, name, 
                 torch.testing.assert_close(
                     process["outputs"][role], alone["outputs"][role], rtol=0, atol=1e-12
                 )
-    others = mean(loop_triplet(*vectors[:2], vectors[2].roll(1, 0), 0.05, bonus))
-    assert bonus == 0 or abs(others - expected) > 1e-3  # a loss with other negatives is another one
+    loss_of_other_negatives = mean(loop_triplet(*vectors[:2], vectors[2].roll(1, 0), 0.05, bonus))
+    # A loss with other negatives is another one.
+    assert bonus == 0 or abs(loss_of_other_negatives - expected) > 1e-3
 
 
 @pytest.fixture

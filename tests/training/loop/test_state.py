@@ -56,29 +56,30 @@ def test_flipped_and_lost_bytes_never_give_another_state(saved):
     """Anywhere in a state or in best weights: the older state is read as it was written, and one
     warning.
     """
-    folder, chance = saved.checkpointer.folder, random.Random(5)
+    folder = saved.checkpointer.folder
+    chance = random.Random(5)
     older = read_sealed(folder / "state-2.pt")
     assert equal(load(saved)[0]["method"], changing(saved.method))
     for name in ("state-3.pt", "best-3.pt"):
         whole = (folder / name).read_bytes()
-        places = [
+        offsets = [
             *range(0, 90, 9),
             *(chance.randrange(len(whole)) for _ in range(30)),
             len(whole) - 1,
         ]
-        damages = [bytearray(whole) for _ in places]
-        for place, damaged in zip(places, damages, strict=True):
-            damaged[place] ^= 1 << chance.randrange(8)
+        damages = [bytearray(whole) for _ in offsets]
+        for offset, damaged in zip(offsets, damages, strict=True):
+            damaged[offset] ^= 1 << chance.randrange(8)
         damages += [whole[: chance.randrange(len(whole))] for _ in range(10)]
         damages += [b"", whole[1:], whole + b"x", whole[:200] + whole[400:], b"\0" * len(whole)]
         for damaged in damages:
             (folder / name).write_bytes(damaged)
-            found, warnings = load(saved)
+            state, warnings = load(saved)
 
             [warning] = warnings
-            assert found["position"].step == 2
+            assert state["position"].step == 2
             assert equal(
-                (found["method"], found["optimizer"]), (older["method"], older["optimizer"])
+                (state["method"], state["optimizer"]), (older["method"], older["optimizer"])
             )
             assert warning.startswith(f"{folder}/state-3.pt: ")
             assert warning.endswith("; the run continues from state-2.pt")
@@ -153,7 +154,8 @@ def test_the_saved_length_of_the_log_is_that_of_its_lines_after_each_resume(tmp_
     replace.
     """
     (tmp_path / "state-1.pt").touch()  # without a state, the log of a run that ends is removed
-    checkpointer, length = Checkpointer(tmp_path), 0
+    checkpointer = Checkpointer(tmp_path)
+    length = 0
     for killed_after in (4, 3, 5):
         with checkpointer.logging(length):
             assert checkpointer.log_length() == length

@@ -36,7 +36,8 @@ def test_a_step_that_is_not_finite_is_not_applied(trainer_of, texts, monkeypatch
     """Two steps follow before the host sees it. State, log and message are those of a host that
     waits.
     """
-    clip, found = loop.clip_gradient, []
+    clip = loop.clip_gradient
+    results = []
     for behind in (0, 2):
         calls = iter(range(100))
 
@@ -63,10 +64,12 @@ def test_a_step_that_is_not_finite_is_not_applied(trainer_of, texts, monkeypatch
         assert lines.count("\n") == BROKEN
         assert state["position"]["log_bytes"] == len(lines.encode())
         moments = state.pop("optimizer")["state"].values()
-        assert {each["step"] for each in moments} == {BROKEN}
-        found.append((lines, weights, message, state, [each["exp_avg_sq"] for each in moments]))
+        assert {moment["step"] for moment in moments} == {BROKEN}
+        results.append(
+            (lines, weights, message, state, [moment["exp_avg_sq"] for moment in moments])
+        )
 
-    assert equal(*found)
+    assert equal(*results)
     assert f"is {value} at step {BROKEN + 1}: the run cannot continue" in message
 
 
@@ -84,7 +87,8 @@ def test_a_term_that_is_not_finite_ends_the_run_too(trainer_of, texts, monkeypat
 
 
 def test_the_log_is_complete_before_each_state_and_evaluation(trainer_of, texts, monkeypatch):
-    trainer, complete = trainer_of(SimCSE, texts, batch=4, epochs=2, save_every=2), []
+    trainer = trainer_of(SimCSE, texts, batch=4, epochs=2, save_every=2)
+    complete = []
     save = trainer.checkpointer.save
 
     def saved(position, *more):
@@ -103,16 +107,21 @@ def test_the_log_is_complete_before_each_state_and_evaluation(trainer_of, texts,
 def test_the_next_step_is_prepared_before_the_values_of_the_last_one_are_read(
     trainer_of, texts, monkeypatch
 ):
-    trainer, log, to_host = trainer_of(SimCSE, texts, batch=4, epochs=1), [], loop.to_host
+    trainer = trainer_of(SimCSE, texts, batch=4, epochs=1)
+    log = []
+    to_host = loop.to_host
     batch = type(trainer).batch
 
     def logged(tensors):
-        number, wait = trainer.position.step, to_host(tensors)
+        number = trainer.position.step
+        wait = to_host(tensors)
         return lambda: log.append(f"read {number}") or wait()
 
     monkeypatch.setattr(loop, "to_host", logged)
     monkeypatch.setattr(
-        type(trainer), "batch", lambda own, step: log.append(f"draw {step}") or batch(own, step)
+        type(trainer),
+        "batch",
+        lambda any_trainer, step: log.append(f"draw {step}") or batch(any_trainer, step),
     )
     run_with_log(trainer, 1)
 

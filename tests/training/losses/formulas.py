@@ -36,29 +36,31 @@ def mean(values):
     return sum(values) / max(len(values), 1)
 
 
-def dot(left, right):
-    return (left * right).sum()
+def dot(x, y):
+    return (x * y).sum()
 
 
-def cosine(left, right):
-    return dot(left, right) / torch.sqrt(dot(left, left) * dot(right, right))
+def cosine(x, y):
+    return dot(x, y) / torch.sqrt(dot(x, x) * dot(y, y))
 
 
-def distance(left, right):
-    return torch.sqrt(((left - right) ** 2).sum())
+def distance(x, y):
+    return torch.sqrt(((x - y) ** 2).sum())
 
 
-def share(own, others):
-    """-log of what e^own is of the whole."""
-    return torch.stack([own, *others]).logsumexp(0) - own
+def share(logit, other_logits):
+    """-log of what e^logit is of the whole."""
+    return torch.stack([logit, *other_logits]).logsumexp(0) - logit
 
 
-def without(rows, *places):
-    return [row for place, row in enumerate(rows) if place not in places]
+def without(rows, *omitted):
+    return [row for index, row in enumerate(rows) if index not in omitted]
 
 
-def attraction(anchor, own, others, heat):
-    return share(cosine(anchor, own) / heat, [cosine(anchor, row) / heat for row in others])
+def attraction(anchor, positive, other_rows, heat):
+    return share(
+        cosine(anchor, positive) / heat, [cosine(anchor, row) / heat for row in other_rows]
+    )
 
 
 def loop_in_batch(queries, keys, heat):
@@ -68,26 +70,27 @@ def loop_in_batch(queries, keys, heat):
 def loop_triplet(anchors, positives, negatives, heat, weight=0.0):
     total = []
     for i, anchor in enumerate(anchors):
-        others = [cosine(anchor, row) / heat for row in without(positives, i)]
-        others += [
+        logits = [cosine(anchor, row) / heat for row in without(positives, i)]
+        logits += [
             cosine(anchor, row) / heat + (weight if j == i else 0)
             for j, row in enumerate(negatives)
         ]
-        total.append(share(cosine(anchor, positives[i]) / heat, others))
+        total.append(share(cosine(anchor, positives[i]) / heat, logits))
     return total
 
 
-def loop_paired(left, right, heat):
-    rows, total = [*left, *right], []
+def loop_paired(rows_a, rows_b, heat):
+    rows = [*rows_a, *rows_b]
+    total = []
     for m, row in enumerate(rows):
-        partner = (m + len(left)) % len(rows)
+        partner = (m + len(rows_a)) % len(rows)
         total.append(attraction(row, rows[partner], without(rows, m, partner), heat))
     return total
 
 
 def loop_opt1(queries, views, heat, first=0):
-    both = [[*without(queries, i), *without(views, i)][first:] for i in range(len(views))]
-    return [attraction(query, views[i], both[i], heat) for i, query in enumerate(queries)]
+    candidates = [[*without(queries, i), *without(views, i)][first:] for i in range(len(views))]
+    return [attraction(query, views[i], candidates[i], heat) for i, query in enumerate(queries)]
 
 
 def loop_opt2_released(queries, views, heat):
@@ -110,32 +113,33 @@ def loop_opt3(queries, layer_views, heat):
 
 def negatives_of(anchor, rows, heat):
     partner = (anchor + len(rows) // 2) % len(rows)
-    others = [cosine(rows[anchor], row) for row in without(rows, anchor, partner)]
-    return cosine(rows[anchor], rows[partner]), others
+    negatives = [cosine(rows[anchor], row) for row in without(rows, anchor, partner)]
+    return cosine(rows[anchor], rows[partner]), negatives
 
 
 def alphas_of(anchor, rows, heat):
     raised = [torch.exp(c / heat) for c in negatives_of(anchor, rows, heat)[1]]
-    return [each / mean(raised) for each in raised]
+    return [value / mean(raised) for value in raised]
 
 
-def loop_entailment(left, right, positive, heat, weighting, alphas=None):
+def loop_entailment(rows_a, rows_b, positive, heat, weighting, alphas=None):
     """`alphas`, by anchor, are computed unless they are given."""
-    rows, total = [*left, *right], []
-    for anchor in (n for n in range(len(rows)) if positive[n % len(left)]):
-        own, others = negatives_of(anchor, rows, heat)
+    rows = [*rows_a, *rows_b]
+    total = []
+    for anchor in (n for n in range(len(rows)) if positive[n % len(rows_a)]):
+        positive_cosine, negative_cosines = negatives_of(anchor, rows, heat)
         alpha = (alphas or {}).get(anchor) or alphas_of(anchor, rows, heat)
         foreign = {
-            "none": [c / heat for c in others],
-            "code": [torch.log(a) + c / heat for a, c in zip(alpha, others, strict=True)],
-            "exponent": [a * c / heat for a, c in zip(alpha, others, strict=True)],
+            "none": [c / heat for c in negative_cosines],
+            "code": [torch.log(a) + c / heat for a, c in zip(alpha, negative_cosines, strict=True)],
+            "exponent": [a * c / heat for a, c in zip(alpha, negative_cosines, strict=True)],
         }[weighting]
-        total.append(share(own / heat, foreign))
+        total.append(share(positive_cosine / heat, foreign))
     return total
 
 
-def loop_regression(left, right, targets):
-    return [(cosine(a, b) - y) ** 2 for a, b, y in zip(left, right, targets, strict=True)]
+def loop_regression(rows_a, rows_b, targets):
+    return [(cosine(a, b) - y) ** 2 for a, b, y in zip(rows_a, rows_b, targets, strict=True)]
 
 
 def loop_margin(anchors, positives, negatives, margin):
@@ -151,16 +155,16 @@ def loop_ranked(similarities, scores, heat=0.05):
     return torch.log(double(1.0) + sum(raised))
 
 
-def loop_agreement(left, right):
+def loop_agreement(rows_a, rows_b):
     """By the division of complex numbers of length 1, summed over both parts."""
-    found = []
-    for x, y in zip(left, right, strict=True):
+    agreements = []
+    for x, y in zip(rows_a, rows_b, strict=True):
         z, w = (torch.complex(*row.chunk(2)) for row in (x, y))
         quotients = z * w.conj()
-        found.append(
+        agreements.append(
             abs((quotients.real + quotients.imag).sum()) / torch.sqrt(dot(x, x) * dot(y, y))
         )
-    return found
+    return agreements
 
 
 def loop_tension(products):
@@ -187,25 +191,28 @@ def loop_relational(vectors, teacher, heat=0.05):
 
     def similarities(rows, i):
         raised = [torch.exp(cosine(rows[i], row) / heat) for row in without(rows, i)]
-        return [each / sum(raised) for each in raised]
+        return [value / sum(raised) for value in raised]
 
     total = []
     for i in range(len(vectors)):
-        both = zip(similarities(teacher, i), similarities(vectors, i), strict=True)
-        total.append(sum((p * torch.log(p / q) for p, q in both), double(0.0)))
+        probabilities = zip(similarities(teacher, i), similarities(vectors, i), strict=True)
+        total.append(sum((p * torch.log(p / q) for p, q in probabilities), double(0.0)))
     return total
 
 
 def loop_information(local, vectors):
     """Of the tokens of each sentence with its own vector, and with the others (IS-BERT)."""
-    own, others = [], []
+    of_own_sentence = []
+    of_other_sentences = []
     for i, sentence in enumerate(local):
         for token in sentence:
             for j, vector in enumerate(vectors):
                 z = dot(token, vector)
                 value = torch.log(1 + torch.exp(-z)) - math.log(2)
-                (own if i == j else others).append(value if i == j else value + z)
-    return own, others
+                (of_own_sentence if i == j else of_other_sentences).append(
+                    value if i == j else value + z
+                )
+    return of_own_sentence, of_other_sentences
 
 
 @dataclass(frozen=True)
@@ -274,7 +281,7 @@ OTHERS = [
         "contrastive_tension",
         lambda a, b: contrastive_tension((a[:, None] * b).sum(2)),
         lambda a, b: loop_tension(
-            [[dot(x, y) for y in others] for x, others in zip(a, b, strict=True)]
+            [[dot(x, y) for y in row_of_b] for x, row_of_b in zip(a, b, strict=True)]
         ),
         ((WIDTH,), (4, WIDTH)),
     ),
@@ -291,15 +298,18 @@ OTHERS = [
     case(relational_divergence, loop_relational, rows(2), HALF),
 ]
 CONTRASTS = contrasts(HALF)
-named = partial(pytest.mark.parametrize, ids=lambda each: each.name)
-every_loss = named("each", [*CONTRASTS, *OTHERS])
+named = partial(pytest.mark.parametrize, ids=lambda case_of_loss: case_of_loss.name)
+every_loss = named("loss_case", [*CONTRASTS, *OTHERS])
 every_weighting = pytest.mark.parametrize("weighting", ["none", "code", "exponent"])
 half_types = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 
 
-def drawn(each, count, seed=0, dtype=torch.float64):
+def drawn(case_of_loss, count, seed=0, dtype=torch.float64):
     generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(count, *shape, generator=generator, dtype=dtype) for shape in each.shapes]
+    return [
+        torch.randn(count, *shape, generator=generator, dtype=dtype)
+        for shape in case_of_loss.shapes
+    ]
 
 
 def double(values):

@@ -4,6 +4,7 @@ gradients.
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -34,27 +35,30 @@ def batch(guide=False):
     )
 
 
-def is_negative(anchors, positives, drop, i, left, right):
-    """Whether the text `right` is a negative of row i, seen from its anchor or its positive."""
-    (side, n), (other, m) = left, right
-    if other.rows[m] == i and other is not left[0] and (other is positives or other is anchors):
+def is_negative(anchors, positives, drop, i, from_text, to_text):
+    """Whether `to_text` is a negative of row i, seen from `from_text`, its anchor or positive."""
+    from_side, n = from_text
+    to_side, m = to_text
+    is_other_side = to_side is not from_side and (to_side is positives or to_side is anchors)
+    if is_other_side and to_side.rows[m] == i:
         return True  # the pair itself
-    if drop.equal_texts and other.ids[m] in (anchors.ids[i], positives.ids[i]):
+    if drop.equal_texts and to_side.ids[m] in (anchors.ids[i], positives.ids[i]):
         return False
     if anchors.guide is None:
         return True
-    own = cosine(anchors.guide[i], positives.guide[i])
-    limit = own - drop.margin * (abs(own) if drop.relative else 1)
-    return cosine(side.guide[n], other.guide[m]) <= limit
+    cosine_of_pair = cosine(anchors.guide[i], positives.guide[i])
+    limit = cosine_of_pair - drop.margin * (abs(cosine_of_pair) if drop.relative else 1)
+    return cosine(from_side.guide[n], to_side.guide[m]) <= limit
 
 
-def summed(anchors, positives, drop, i, side, groups, skip=lambda other, m: False):
+def summed(anchors, positives, drop, i, side, groups, skip=lambda candidates, m: False):
     """The sum of e^(cosine / temperature) over the candidates of one side of row i."""
     return sum(
-        math.exp(cosine(side.vectors[i], other.vectors[m]) / TAU)
-        for other in groups
-        for m in range(len(other.ids))
-        if not skip(other, m) and is_negative(anchors, positives, drop, i, (side, i), (other, m))
+        math.exp(cosine(side.vectors[i], candidates.vectors[m]) / TAU)
+        for candidates in groups
+        for m in range(len(candidates.ids))
+        if not skip(candidates, m)
+        and is_negative(anchors, positives, drop, i, (side, i), (candidates, m))
     )
 
 
@@ -62,16 +66,19 @@ def loops(anchors, positives, negatives, form, drop):
     """Minus the logarithm of the share of the positive, with the sums written out."""
     values = []
     for i in range(len(anchors.ids)):
-        common = (anchors, positives, drop, i)
-        own = math.exp(cosine(anchors.vectors[i], positives.vectors[i]) / TAU)
-        forward = summed(*common, anchors, [positives, negatives])
-        backward = summed(*common, positives, [anchors])
-        of_row = {"skip": lambda other, m, i=i: other.rows[m] == i}
-        among = summed(*common, anchors, [anchors], **of_row)
-        between = summed(*common, positives, [positives, negatives], **of_row)
+        summed_for_row = partial(summed, anchors, positives, drop, i)
+        positive = math.exp(cosine(anchors.vectors[i], positives.vectors[i]) / TAU)
+        forward = summed_for_row(anchors, [positives, negatives])
+        backward = summed_for_row(positives, [anchors])
+
+        def is_of_row(other, m, i=i):
+            return other.rows[m] == i
+
+        among = summed_for_row(anchors, [anchors], skip=is_of_row)
+        between = summed_for_row(positives, [positives, negatives], skip=is_of_row)
         sums = {"one-way": [forward], "symmetric": [forward, backward]}
         sums["full"] = [forward + backward + among + between]
-        values.append(sum(-math.log(own / each) for each in sums[form]) / len(sums[form]))
+        values.append(sum(-math.log(positive / total) for total in sums[form]) / len(sums[form]))
     return values
 
 
@@ -89,9 +96,8 @@ FILTERS = {
 def test_values_equal_plain_loops(form, name):
     drop, guide = FILTERS[name]
     anchors, positives, negatives = batch(guide)
-    positives = replace(
-        positives, ids=torch.tensor([20, 12, 22])
-    )  # the second positive is the third anchor
+    # The second positive is the third anchor.
+    positives = replace(positives, ids=torch.tensor([20, 12, 22]))
     negatives = replace(negatives, ids=torch.tensor([21, 22, 20]))
 
     values = candidate_contrast(anchors, positives, negatives, TAU, form, drop)
@@ -113,7 +119,7 @@ def test_gradients_equal_finite_differences(form):
         return candidate_contrast(*named, 0.5, form, Filter(margin=0.3))
 
     assert gradcheck(
-        value, [each.vectors.requires_grad_() for each in (anchors, positives, negatives)]
+        value, [texts.vectors.requires_grad_() for texts in (anchors, positives, negatives)]
     )
 
 
@@ -125,15 +131,15 @@ def test_spans_have_the_values_and_the_gradient_of_the_whole_batch(
 ):
     """Spans of one and two of three anchors."""
     results = []
-    for most in (1 << 22, cosines):
-        monkeypatch.setattr(losses, "MAX_COSINES", most)
-        given = [
-            replace(each, vectors=each.vectors.clone().requires_grad_())
-            for each in batch(guide=True)
+    for max_cosines in (1 << 22, cosines):
+        monkeypatch.setattr(losses, "MAX_COSINES", max_cosines)
+        sides = [
+            replace(texts, vectors=texts.vectors.clone().requires_grad_())
+            for texts in batch(guide=True)
         ]
-        values = candidate_contrast(*given, TAU, form, drop)
+        values = candidate_contrast(*sides, TAU, form, drop)
         (values * torch.tensor([1.0, 2.0, 3.0])).sum().backward()
-        results.append([values, *(each.vectors.grad for each in given)])
+        results.append([values, *(texts.vectors.grad for texts in sides)])
 
-    for whole, parts in zip(*results, strict=True):
-        torch.testing.assert_close(parts, whole, rtol=1e-12, atol=1e-12)
+    for of_batch, of_spans in zip(*results, strict=True):
+        torch.testing.assert_close(of_spans, of_batch, rtol=1e-12, atol=1e-12)

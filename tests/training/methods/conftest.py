@@ -30,7 +30,7 @@ class Reference:
         """(b, t, d), and (b, t): 1 at the real tokens. The texts are strings or token ids."""
         strings = isinstance(texts[0], str)
         ids, mask = padded(
-            [each.ids for each in self.base.training_tokenizer(texts)] if strings else texts
+            [tokens.ids for tokens in self.base.training_tokenizer(texts)] if strings else texts
         )
         return self.model(input_ids=ids, attention_mask=mask).last_hidden_state, mask
 
@@ -75,9 +75,10 @@ def check_steps(losses_of):
         constant=False,
         rates=None,
     ):
-        steps, lr = trainer.order.steps, trainer.recipe.lr
+        steps = trainer.order.steps
+        lr = trainer.recipe.lr
         batches = [(trainer.batch(step), trainer.order.at(step)) for step in range(count)]
-        ours = losses_of(trainer)[:count]
+        losses = losses_of(trainer)[:count]
         optimizer = optimizer or torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0)
         take = (
             optimizer.step if isinstance(optimizer, PlainAdamW) else partial(take_step, optimizer)
@@ -88,9 +89,9 @@ def check_steps(losses_of):
             for step in range(warmup, count)
         ]
         rates = rates or rises + falls
-        theirs = [take(loss_of(*batch), rate) for batch, rate in zip(batches, rates, strict=True)]
-        assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
-        assert len({round(loss, 6) for loss in ours}) == count
+        expected = [take(loss_of(*batch), rate) for batch, rate in zip(batches, rates, strict=True)]
+        assert losses == pytest.approx(expected, rel=0, abs=1e-9)
+        assert len({round(loss, 6) for loss in losses}) == count
 
     return check
 
@@ -120,7 +121,7 @@ def drawn():
 
     def make(method, *rows, step=0):
         tokens = [[2, *range(100, 100 + row), 3] if isinstance(row, int) else row for row in rows]
-        batch = Batch(([np.array(each, np.int32) for each in tokens],))
+        batch = Batch(([np.array(ids, np.int32) for ids in tokens],))
         return replace(batch, draws=method.draw(batch, partial(stream, 0, step)))
 
     return make

@@ -24,7 +24,7 @@ RECIPE["double"] = True
 every_family = pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
 
 
-def theirs(folder, family="bert"):
+def reference_model(folder, family="bert"):
     """The masked language model of transformers, without dropout."""
     kind = getattr(transformers, f"{HEADS[family].kind}ForMaskedLM")
     model, report = kind.from_pretrained(folder, dtype=torch.float64, output_loading_info=True)
@@ -39,7 +39,7 @@ def cross_entropy(logits, labels):
 
 def draws_of(batch):
     """The chosen positions and the shown tokens of all texts, by row."""
-    return [[each for row in batch.draws[name] for each in row] for name in ("chosen", "shown")]
+    return [[value for row in batch.draws[name] for value in row] for name in ("chosen", "shown")]
 
 
 def masked(batch):
@@ -48,9 +48,9 @@ def masked(batch):
     """
     ids, mask = padded([text for row in zip(*batch.texts, strict=True) for text in row])
     labels = torch.full_like(ids, -100)
-    for row, (places, tokens) in enumerate(zip(*draws_of(batch), strict=True)):
-        labels[row, places] = ids[row, places]
-        ids[row, places] = torch.tensor(tokens).long()
+    for row, (positions, tokens) in enumerate(zip(*draws_of(batch), strict=True)):
+        labels[row, positions] = ids[row, positions]
+        ids[row, positions] = torch.tensor(tokens).long()
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 

@@ -117,19 +117,21 @@ def test_transformers_gives_equal_logits(trainer_of, rows, base_of, tmp_path, fa
         for weight in trainer.method.parameters():
             weight.add_(torch.randn_like(weight) * 0.2)
     folder = written(trainer, tmp_path / "made")
-    model, batch = loaded(folder).eval(), inputs_of(trainer.run.base, rows)
+    model = loaded(folder).eval()
+    batch = inputs_of(trainer.run.base, rows)
     if trainer.method.second_type == 0:
         del batch["token_type_ids"]
-    ours = trainer.method.eval()
+    method = trainer.method.eval()
+    ten_rows = trainer.run.corpus.batch(list(range(10)))
     with torch.no_grad():
         expected = model(**batch).logits
-        actual = ours.encode(trainer.run.corpus.batch(list(range(10))))["logits"]
+        actual = method.encode(ten_rows)["logits"]
 
     assert torch.allclose(actual, expected, rtol=0, atol=1e-5)
     assert actual.std() > 1e-2
     assert model.config.id2label == dict(enumerate(WORDS))
     assert model.config.label2id == {word: number for number, word in enumerate(WORDS)}
-    assert ours.second_type == (family not in ("distilbert", "mpnet", "modernbert"))
+    assert method.second_type == (family not in ("distilbert", "mpnet", "modernbert"))
     assert open_named(str(folder), 32).declared.name == config.get("classifier_pooling", "cls")
 
 
@@ -144,11 +146,12 @@ def test_the_head_of_a_modernbert_begins_as_in_transformers(
     reference = loaded_partly(base.checkpoint.transformer)
     trainer = trainer_of(Classify, rows, base=base, batch=5, lr=1e-2, epochs=20, max_length=32)
     head = trainer.method.head
+    ten_rows = trainer.run.corpus.batch(list(range(10)))
     with torch.no_grad():
         reference.classifier.load_state_dict(head.out.state_dict())
         inputs = {name: x for name, x in inputs_of(base, rows).items() if name != "token_type_ids"}
         logits = reference.eval()(**inputs).logits
-        actual = trainer.method.eval().encode(trainer.run.corpus.batch(list(range(10))))["logits"]
+        actual = trainer.method.eval().encode(ten_rows)["logits"]
 
     assert torch.equal(head.dense.weight, base.stored["head.dense.weight"])
     assert torch.equal(head.norm.weight, base.stored["head.norm.weight"])
@@ -157,15 +160,18 @@ def test_the_head_of_a_modernbert_begins_as_in_transformers(
     trainer.train()
     losses.append(loss_of(trainer))
     assert losses[1] < losses[0] / 2
-    again = open_named(str(written(trainer, tmp_path / "made")), 32)
-    assert read_head(again.stored, again.packed, source="made") is None
-    assert Classify.identity(again, None) == ({} if config is MODERN else {"pooling": "mean"})
+    trained_base = open_named(str(written(trainer, tmp_path / "made")), 32)
+    assert read_head(trained_base.stored, trained_base.packed, source="made") is None
+    assert Classify.identity(trained_base, None) == (
+        {} if config is MODERN else {"pooling": "mean"}
+    )
 
 
 def loss_of(trainer):
     method = trainer.method.eval()
+    ten_rows = trainer.run.corpus.batch(list(range(10)))
     with torch.no_grad():
-        outputs = method.encode(trainer.run.corpus.batch(list(range(10))))
+        outputs = method.encode(ten_rows)
     return torch.nn.functional.cross_entropy(outputs["logits"], outputs["target"].long()).item()
 
 
@@ -230,12 +236,12 @@ def test_labels_are_sorted(corpus_of, base, texts, labels, expected):
     data.
     """
     rows = [{"text": texts[i], "label": label} for i, label in enumerate(labels)]
-    corpus, again, other = (
+    corpus, same, changed = (
         corpus_of(Classify, [*rows[:3], rows[3] | {"label": label}], Classify.Settings())
         for label in (labels[3], labels[3], "y")
     )
     named = [str(label).lower().removesuffix(".0") for label in labels]
 
-    assert corpus.digest == again.digest != other.digest
+    assert corpus.digest == same.digest != changed.digest
     assert corpus.labels == expected
     assert [corpus.labels[int(number)] for number in corpus.targets] == named

@@ -27,7 +27,8 @@ def test_each_view_is_one_pass_with_the_labels_of_the_released_code(
     trainer = trainer_of(ConSERT, labelled(texts), mode=mode, batch=4)
     calls = []
     trainer.method.body.blocks[0].register_forward_hook(lambda *_: calls.append(1))
-    outputs, rows = encoded(trainer), trainer.order.at(0)
+    outputs = encoded(trainer)
+    rows = trainer.order.at(0)
     assert len(calls) == passes
     if mode != "unsup":
         assert outputs["labels"].tolist() == [[1, 2, 0][row % 3] for row in rows]
@@ -39,9 +40,9 @@ def test_every_view_and_side_draws_its_own(trainer_of, texts):
     draws = trainer_of(ConSERT, same, mode="joint", batch=13, **views).batch(0).draws
 
     assert sorted(draws) == ["a0", "a1", "b0", "b1"]
-    assert {len(each) for values in draws.values() for each in values} == {3}  # of 16
-    every = [tuple(sorted(each)) for values in draws.values() for each in values]
-    assert len(set(every)) > 40  # of 52
+    assert {len(indices) for values in draws.values() for indices in values} == {3}  # of 16
+    distinct = [tuple(sorted(indices)) for values in draws.values() for indices in values]
+    assert len(set(distinct)) > 40  # of 52
 
 
 def test_the_direction_of_an_attack():
@@ -77,19 +78,19 @@ def test_each_cut_has_its_own_rate(trainer_of, texts, name, setting):
 
 def cut(states, view, drawn):
     """Set tokens, features or entries of each sentence to 0."""
-    for row, places in enumerate(drawn):
+    for row, indices in enumerate(drawn):
         if view == "token-cutoff":
-            states[row, places] = 0
+            states[row, indices] = 0
         elif view == "feature-cutoff":
-            states[row][:, places] = 0
+            states[row][:, indices] = 0
         else:
-            states[row].view(-1)[places] = 0
+            states[row].view(-1)[indices] = 0
 
 
 def read(model, texts, view, drawn, change=None):
     """The mean of the last states, the first states being cut by a hook behind the embeddings."""
     if view == "span-cutoff":
-        texts = [text[kept] for text, kept in zip(texts, drawn, strict=True)]
+        texts = [text[token_indices] for text, token_indices in zip(texts, drawn, strict=True)]
     ids, mask = padded(texts)
     positions = torch.arange(ids.shape[1]).repeat(len(ids), 1)
     if view in ("shuffle", "span-cutoff"):
@@ -119,9 +120,9 @@ def view(model, batch, settings, side, column):
 
 
 def unsup(model, classifier, batch, settings):
-    one = view(model, batch, settings, "a", 0)
-    other = read(model, batch.texts[-1], settings.view_b, batch.draws["b0"])
-    return settings.loss_scale * mean(loop_paired(one, other, 0.1))
+    vectors_a = view(model, batch, settings, "a", 0)
+    vectors_b = read(model, batch.texts[-1], settings.view_b, batch.draws["b0"])
+    return settings.loss_scale * mean(loop_paired(vectors_a, vectors_b, 0.1))
 
 
 def sup(model, classifier, batch, settings):
@@ -152,12 +153,14 @@ def adversarial(model, classifier, batch, settings):
     for side, slopes in enumerate(torch.autograd.grad(labels, first, retain_graph=True)):
         change = torch.zeros_like(slopes)
         for row, text in enumerate(batch.texts[side]):
-            for place in range(len(text)):
+            for position in range(len(text)):
                 if settings.adv_form == "fgsm":
-                    change[row, place] = settings.adv_eps * slopes[row, place].sign()
+                    change[row, position] = settings.adv_eps * slopes[row, position].sign()
                 else:
-                    own = slopes[row, place] * len(batch)  # of the sum of the batch
-                    change[row, place] = settings.adv_eps * own / ((own**2).sum().sqrt() + 1e-10)
+                    slope = slopes[row, position] * len(batch)  # of the sum of the batch
+                    change[row, position] = (
+                        settings.adv_eps * slope / ((slope**2).sum().sqrt() + 1e-10)
+                    )
         views.append(
             read(
                 model, batch.texts[side], "none", (), lambda states, change=change: states + change
@@ -233,18 +236,24 @@ def test_share_is_the_floor_in_decimal_arithmetic():
 
 
 @pytest.mark.parametrize(
-    ("name", "rate", "counts", "most"),
+    ("name", "rate", "counts", "limits"),
     [
         ("token-cutoff", 0.15, [1, 0, 3], [10, 6, 20]),
         ("feature-cutoff", 0.2, [153] * 3, [768] * 3),
         ("dropout", 0.2, [1536, 921, 3072], [10 * 768, 6 * 768, 20 * 768]),
     ],
 )
-def test_a_cut_draws_exact_counts_for_each_sentence(name, rate, counts, most):
+def test_a_cut_draws_exact_counts_for_each_sentence(name, rate, counts, limits):
     drawn = VIEWS[name].draw(generator(), [10, 6, 20], 768, rate)
 
-    assert [len({*each.tolist()}) for each in drawn] == [len(each) for each in drawn] == counts
-    assert all(0 <= place < end for each, end in zip(drawn, most, strict=True) for place in each)
+    assert (
+        [len({*indices.tolist()}) for indices in drawn]
+        == [len(indices) for indices in drawn]
+        == counts
+    )
+    assert all(
+        0 <= index < end for indices, end in zip(drawn, limits, strict=True) for index in indices
+    )
     assert {*drawn[0].tolist()} != {*drawn[2].tolist()}
 
 
@@ -252,14 +261,14 @@ def test_a_cut_draws_exact_counts_for_each_sentence(name, rate, counts, most):
 def test_a_cut_copies_the_states_and_only_kept_entries_get_gradients(name):
     view = VIEWS[name]
     states = random_states(MIXED)
-    kept = states.clone()
+    copied = states.clone()
     _, disturb = view.apply(batch(MIXED), view.draw(generator(), MIXED, WIDTH, 0.5))
 
-    found = disturb(states.requires_grad_())
-    (found * 3).sum().backward()
+    cut_states = disturb(states.requires_grad_())
+    (cut_states * 3).sum().backward()
 
-    assert torch.equal(states, kept)
-    assert torch.equal(states.grad, (found != 0) * 3.0)
+    assert torch.equal(states, copied)
+    assert torch.equal(states.grad, (cut_states != 0) * 3.0)
 
 
 @pytest.mark.parametrize(
@@ -269,9 +278,9 @@ def test_a_window_has_consecutive_tokens(rate, sizes):
     """Of 10 tokens 8.5 are kept, rounded down, and of 1 token 1."""
     drawn = VIEWS["span-cutoff"].draw(generator(), [10, 6, 1, 20], WIDTH, rate)
 
-    assert [len(each) for each in drawn] == sizes
-    for places, length in zip(drawn, [10, 6, 1, 20], strict=True):
-        assert places.tolist() == list(range(length))[places[0] :][: len(places)]
+    assert [len(indices) for indices in drawn] == sizes
+    for indices, length in zip(drawn, [10, 6, 1, 20], strict=True):
+        assert indices.tolist() == list(range(length))[indices[0] :][: len(indices)]
 
 
 @pytest.mark.parametrize("name", VIEWS)
@@ -287,9 +296,9 @@ def test_part_of_a_draw_changes_its_sentences_as_the_whole_draw_does(name, base)
 
     whole = first_states(slice(None))
     with torch.no_grad():
-        part = first_states(slice(1, 4))
+        three_sentences = first_states(slice(1, 4))
 
-    assert all(torch.equal(a, b) for a, b in zip(whole[1:4], part, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(whole[1:4], three_sentences, strict=True))
     with pytest.raises(AssertionError, match="a draw for other sentences"):
         VIEWS[name].apply(batch([3, 3]), [np.array([0])])
 

@@ -46,7 +46,8 @@ def settings_of(*assignments):
 
 def info_nce(anchors, positives, negatives, banned):
     """Plain loops: `banned[i]` are the candidates that are no negatives of anchor i."""
-    values, candidates = [], [*positives, *negatives]
+    values = []
+    candidates = [*positives, *negatives]
     for i, anchor in enumerate(anchors):
         values.append(attraction(anchor, positives[i], without(candidates, i, *banned[i]), 0.05))
     return sum(values) / len(values)
@@ -57,17 +58,18 @@ def test_steps_are_those_of_a_reference(trainer_of, check_steps, rows, reference
     """No negatives are the texts of the row, nor those that a guide finds nearer than the
     positive.
     """
-    folder, near = make_base(tmp_path / "guide", seed=5), []
+    folder = make_base(tmp_path / "guide", seed=5)
+    near = []
     trainer = trainer_of(Contrast, rows, guide=folder if guided else "none", **RECIPE)
     guide = transformers.BertModel.from_pretrained(folder, dtype=torch.float64).eval()
 
     def nearer(anchors, candidates):
         """By row, the candidates that are nearer to its anchor than its positive is."""
         with torch.no_grad():
-            own, others = (
+            anchor_vectors, candidate_vectors = (
                 replace(reference, model=guide).mean(texts) for texts in (anchors, candidates)
             )
-        cosines = torch.cosine_similarity(own[:, None], others[None], dim=2)
+        cosines = torch.cosine_similarity(anchor_vectors[:, None], candidate_vectors[None], dim=2)
         return [{*(row > row[i]).nonzero().flatten().tolist()} for i, row in enumerate(cosines)]
 
     def loss_of(batch, numbers):
@@ -82,9 +84,16 @@ def test_steps_are_those_of_a_reference(trainer_of, check_steps, rows, reference
         ]
         if guided:
             near.extend(nearer(anchors, candidates))
-            banned = [one | other for one, other in zip(banned, near[-len(chosen) :], strict=True)]
-        vectors, rest = reference.mean(anchors + candidates).split([len(anchors), len(candidates)])
-        return info_nce(vectors, rest[: len(chosen)], rest[len(chosen) :], banned)
+            banned = [
+                equal_texts | nearer_texts
+                for equal_texts, nearer_texts in zip(banned, near[-len(chosen) :], strict=True)
+            ]
+        vectors, candidate_states = reference.mean(anchors + candidates).split(
+            [len(anchors), len(candidates)]
+        )
+        return info_nce(
+            vectors, candidate_states[: len(chosen)], candidate_states[len(chosen) :], banned
+        )
 
     check_steps(trainer, reference.model.parameters(), loss_of)
     assert any(near) == guided
@@ -99,7 +108,7 @@ def test_pairs_and_triplets_are_rows_with_lists_of_none_and_one(trainer_of, loss
         [{**pair, "negative": texts[(i + 5) % 13]} for i, pair in enumerate(pairs)],
         [{**pair, "negatives": [texts[(i + 5) % 13]]} for i, pair in enumerate(pairs)],
     ]
-    losses = [losses_of(trainer_of(Contrast, each, **RECIPE)) for each in forms]
+    losses = [losses_of(trainer_of(Contrast, rows_of_form, **RECIPE)) for rows_of_form in forms]
 
     assert losses[0] == losses[1] == losses[2]
     assert losses[3] == losses[4] != losses[0]
@@ -107,10 +116,8 @@ def test_pairs_and_triplets_are_rows_with_lists_of_none_and_one(trainer_of, loss
 
 def test_another_guide_is_another_run_and_the_output_cannot_replace_it(tmp_path, base):
     """The command compares its outputs with the checkpoints that the settings name."""
-    hashes = [
-        Contrast.identity(base, settings_of(f"guide={make_base(tmp_path / str(seed), seed=seed)}"))
-        for seed in (1, 2)
-    ]
+    guides = [make_base(tmp_path / str(seed), seed=seed) for seed in (1, 2)]
+    hashes = [Contrast.identity(base, settings_of(f"guide={guide}")) for guide in guides]
 
     assert hashes[0] != hashes[1]
     assert Contrast.identity(base, settings_of("guide=self")) == {}
@@ -162,25 +169,30 @@ def test_the_gradient_of_the_cached_loss(
     settings = {"batch": 13, "dropout": 0, "equal_texts": False, "form": form}
     trainer = trainer_of(Contrast, rows, double=True, **settings)
     gradients = {
-        name.removeprefix("body."): each for name, each in gradient_of(trainer, chunk=4)[1].items()
+        name.removeprefix("body."): gradient
+        for name, gradient in gradient_of(trainer, chunk=4)[1].items()
     }
-    ours = split(gradients, base.architecture)
+    tensors = split(gradients, base.architecture)
 
     body = Transformer(str(base_folder), max_seq_length=32)
     pooling = Pooling(base.architecture.width, "mean")
     model = SentenceTransformer(modules=[body, pooling], device="cpu").double().eval()
     loss = CachedMultipleNegativesRankingLoss(model, scale=20.0, mini_batch_size=4, **same)
     loss([model.tokenize(column) for column in columns], None).backward()
-    theirs = {name: each.grad for name, each in body.auto_model.named_parameters()}
+    expected = {name: weight.grad for name, weight in body.auto_model.named_parameters()}
 
     names = stored_tensors(base.architecture)
-    assert len(names) == sum(".qkv." not in name for name in ours)
-    for own, (name, _) in names.items():
-        torch.testing.assert_close(ours[own], theirs[name], rtol=1e-9, atol=1e-12, msg=name)
-    assert max(each.abs().max() for each in ours.values()) > 1e-4
+    assert len(names) == sum(".qkv." not in name for name in tensors)
+    for stored_name, (name, _) in names.items():
+        torch.testing.assert_close(
+            tensors[stored_name], expected[name], rtol=1e-9, atol=1e-12, msg=name
+        )
+    assert max(tensor.abs().max() for tensor in tensors.values()) > 1e-4
 
 
-WIDTH, WIDTHS = 8, (8, 5, 2)  # the full width and the setting
+# the full width and the setting
+WIDTH = 8
+WIDTHS = (8, 5, 2)
 TRIPLET = ("anchor", "positive", "negative")
 
 
@@ -203,7 +215,7 @@ SCORES = torch.tensor([0.0, 3.0, 5.0, 2.0, 1.0, 4.0])
 
 
 @pytest.mark.parametrize(
-    ("kind", "settings", "names", "rest", "theirs"),
+    ("kind", "settings", "names", "rest", "reference_class"),
     [
         (SupervisedSimCSE, {}, TRIPLET, {}, "MultipleNegativesRankingLoss"),
         (CoSENT, {}, ("a", "b"), {"score": SCORES}, "CoSENTLoss"),
@@ -216,24 +228,29 @@ SCORES = torch.tensor([0.0, 3.0, 5.0, 2.0, 1.0, 4.0])
         ),
     ],
 )
-def test_value_and_gradient_are_those_of_matryoshka_loss(kind, settings, names, rest, theirs):
+def test_value_and_gradient_are_those_of_matryoshka_loss(
+    kind, settings, names, rest, reference_class
+):
     """Of sentence-transformers, with the full width as the first of its widths."""
     from sentence_transformers.sentence_transformer import losses
 
-    outputs, model = vectors(names), Given()
-    loss = losses.MatryoshkaLoss(model, getattr(losses, theirs)(model), list(WIDTHS))
-    own = [vector.detach().clone().requires_grad_() for vector in outputs.values()]
-    expected = loss([{"vectors": vector} for vector in own], next(iter(rest.values()), None))
+    outputs = vectors(names)
+    model = Given()
+    loss = losses.MatryoshkaLoss(model, getattr(losses, reference_class)(model), list(WIDTHS))
+    copies_of_vectors = [vector.detach().clone().requires_grad_() for vector in outputs.values()]
+    expected = loss(
+        [{"vectors": vector} for vector in copies_of_vectors], next(iter(rest.values()), None)
+    )
     expected.backward()
     body = nn.Linear(2, 2)
     body.width = WIDTH
     terms = terms_of(kind(body, kind.Settings(dims="5,2", **settings)), outputs | rest)
-    found = sum(term.value for term in terms.values())
-    found.backward()
+    value = sum(term.value for term in terms.values())
+    value.backward()
 
-    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
-    for ours, vector in zip(outputs.values(), own, strict=True):
-        torch.testing.assert_close(ours.grad, vector.grad, rtol=1e-4, atol=1e-6)
+    assert value.item() == pytest.approx(expected.item(), rel=1e-5)
+    for output, vector in zip(outputs.values(), copies_of_vectors, strict=True):
+        torch.testing.assert_close(output.grad, vector.grad, rtol=1e-4, atol=1e-6)
 
 
 def test_terms_without_vectors_occur_once(trainer_of, texts):

@@ -28,7 +28,7 @@ from sentkit.training.method import changing, trained
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.runs.checkpoint import write_checkpoint
 from support import padded
-from training.methods.loops import cross_entropy, every_family, theirs
+from training.methods.loops import cross_entropy, every_family, reference_model
 from training.small import changed_by, equal, make_base
 
 WORDS = ["cat", "dog", "rain", "sea", "house"]  # each one token
@@ -43,18 +43,22 @@ def rows(texts):
 def batch_of(base, rows):
     tokens = base.training_tokenizer([row["definition"] for row in rows])
     words = single_tokens(base.training_tokenizer, [row["entry"] for row in rows])
-    return Batch(([np.array(each.ids, np.int32) for each in tokens],), np.array(words, np.float64))
+    ids = [np.array(tokens_of_text.ids, np.int32) for tokens_of_text in tokens]
+    return Batch((ids,), np.array(words, np.float64))
 
 
 def pooled(states, mask, pooling):
     """One sentence after the other, over its own tokens."""
-    found = []
-    for own, length in zip(states, mask.sum(1).tolist(), strict=True):
-        own = own[:length]
-        found.append(
-            {"cls": own[0], "mean": own.sum(0) / length, "max": own.max(0).values}[pooling]
-        )
-    return torch.stack(found)
+    vectors = []
+    for padded_states, length in zip(states, mask.sum(1).tolist(), strict=True):
+        sentence = padded_states[:length]
+        values = {
+            "cls": sentence[0],
+            "mean": sentence.sum(0) / length,
+            "max": sentence.max(0).values,
+        }
+        vectors.append(values[pooling])
+    return torch.stack(vectors)
 
 
 def logits_of(model, family, batch, pooling):
@@ -68,7 +72,8 @@ def logits_of(model, family, batch, pooling):
     if family == "bert":
         return model.cls(vectors)
     if family == "distilbert":
-        return model.vocab_projector(model.vocab_layer_norm(F.gelu(model.vocab_transform(vectors))))
+        activated = F.gelu(model.vocab_transform(vectors))
+        return model.vocab_projector(model.vocab_layer_norm(activated))
     if family == "electra":
         return model.generator_lm_head(model.generator_predictions(vectors))
     return model.lm_head(vectors)
@@ -83,18 +88,18 @@ def test_the_loss_is_that_of_the_head_of_transformers(
     base = base_of(family)
     method = method_of(DefSent, base, readout=pooling, dropout=0).double()
     batch = batch_of(base, rows)
-    ours = loss_of(method, batch)
-    ours.backward()
-    model = theirs(tmp_path / "base", family)
+    loss = loss_of(method, batch)
+    loss.backward()
+    model = reference_model(tmp_path / "base", family)
     logits = logits_of(model, family, batch, pooling)
     total = cross_entropy(logits, batch.targets)
     total.backward()
     named = {name: value.grad for name, value in model.base_model.named_parameters()}
 
-    assert abs(ours.item() - total.item()) < 1e-9
-    found = gradients(method.body)
-    assert len(found) == 2 * 16
-    for name, value in found.items():
+    assert abs(loss.item() - total.item()) < 1e-9
+    of_body = gradients(method.body)
+    assert len(of_body) == 2 * 16
+    for name, value in of_body.items():
         assert (value - named[name]).abs().max() < 1e-9, name
 
 
@@ -113,9 +118,9 @@ def test_eight_steps_are_those_of_a_padded_reference(
     trainer_of, check_steps, rows, base_folder, pooling
 ):
     """transformers' BertForMaskedLM with a frozen head and embeddings, and torch's Adam."""
-    wanted = {"batch": 4, "epochs": 3, "lr": 1e-3, "dropout": 0, "readout": pooling, "part": 1}
-    trainer = trainer_of(DefSent, rows, double=True, **wanted)
-    model = theirs(base_folder)
+    settings = {"batch": 4, "epochs": 3, "lr": 1e-3, "dropout": 0, "readout": pooling, "part": 1}
+    trainer = trainer_of(DefSent, rows, double=True, **settings)
+    model = reference_model(base_folder)
     optimizer = torch.optim.Adam(model.bert.encoder.parameters(), eps=1e-8)
 
     def loss_of(batch, numbers):
@@ -133,7 +138,8 @@ def test_the_blocks_are_trained_and_neither_the_embeddings_nor_the_head(
 ):
     base = base_of(family)
     trainer = trainer_of(DefSent, rows, base=base, batch=4, lr=1e-2, part=1)
-    method, body = trainer.method, trainer.method.body
+    method = trainer.method
+    body = trainer.method.body
     changed = changed_by(trainer)
     learned = {name for name, _ in trained(method)}
     outside = {name for name in learned if not name.startswith("body.blocks.")}
@@ -172,24 +178,27 @@ def test_a_part_of_the_words_is_held_out(base):
         for word in base.training_tokenizer.backend.get_vocab()
         if word.isascii() and word.isalpha()
     ]
-    kept = {part: {word for word in vocabulary if share_of(word) < part} for part in (0.2, 0.8, 1)}
+    words_below = {
+        share: {word for word in vocabulary if share_of(word) < share} for share in (0.2, 0.8, 1)
+    }
     reads = DefSent.reads(base, DefSent.Settings())
 
-    assert kept[0.2] < kept[0.8] < kept[1] == set(vocabulary)
-    for part in (0.2, 0.8):
-        sd = math.sqrt(part * (1 - part) / len(vocabulary))
-        assert abs(len(kept[part]) / len(vocabulary) - part) < 4 * sd
-    words = sorted(kept[1])[::50]
-    known = [word for word in words if number_of(base)(word) is not None]
+    assert words_below[0.2] < words_below[0.8] < words_below[1] == set(vocabulary)
+    for share in (0.2, 0.8):
+        sd = math.sqrt(share * (1 - share) / len(vocabulary))
+        assert abs(len(words_below[share]) / len(vocabulary) - share) < 4 * sd
+    words = sorted(words_below[1])[::50]
+    single_token_words = [word for word in words if number_of(base)(word) is not None]
     learned = [
         word
         for word in words
         if reads.target(Row(b"{}", {"entry": word}, "rows", 1), "entry") is not None
     ]
-    assert learned == [word for word in known if word in kept[0.8]]
-    unknown = f"the entry of {len(words) - len(known)} rows is not a single token"
+    assert learned == [word for word in single_token_words if word in words_below[0.8]]
+    unknown = f"the entry of {len(words) - len(single_token_words)} rows is not a single token"
     assert (
-        reads.target.why == f"{unknown}, the entry of {len(known) - len(learned)} rows is held out"
+        reads.target.why
+        == f"{unknown}, the entry of {len(single_token_words) - len(learned)} rows is held out"
     )
 
 
@@ -198,9 +207,8 @@ def test_the_held_out_words_are_always_the_same():
     for word in WORDS:
         digits = hashlib.blake2b(word.encode(), digest_size=6).hexdigest()
         assert share_of(word) == pytest.approx(int(digits, 16) / 16**12, abs=1e-6)
-    assert (
-        share_of("Cat") == share_of(" cat ") == share_of("cat")
-    )  # one token: never learned and held out
+    # One token: never learned and held out.
+    assert share_of("Cat") == share_of(" cat ") == share_of("cat")
 
 
 NAMES = ["cat", "a hot dog", "rain", "sea", "old house"]
@@ -223,8 +231,8 @@ def test_eight_steps_of_defsent_plus_are_those_of_a_reference(
     trainer_of, check_steps, named_rows, reference, dictionary, base, pooling, activation
 ):
     """transformers' BertModel, the softmax, clipping, AdamW and the schedule in loops; float64."""
-    wanted = {"batch": 4, "epochs": 3, "lr": 1e-3, "dropout": 0, "pooling": pooling}
-    trainer = trainer_of(DefSentPlus, named_rows, double=True, base=dictionary, **wanted)
+    settings = {"batch": 4, "epochs": 3, "lr": 1e-3, "dropout": 0, "pooling": pooling}
+    trainer = trainer_of(DefSentPlus, named_rows, double=True, base=dictionary, **settings)
     trainer.method.activation = activation
     head = [
         base.stored[f"cls.predictions.transform.dense.{name}"].double().requires_grad_()
@@ -238,9 +246,9 @@ def test_eight_steps_of_defsent_plus_are_those_of_a_reference(
     ]
 
     def loss_of(batch, numbers):
-        found = function(read(batch.texts[0]) @ head[0].T + head[1])
+        predicted = function(read(batch.texts[0]) @ head[0].T + head[1])
         return cross_entropy(
-            found @ entries.T, [NAMES.index(named_rows[number]["entry"]) for number in numbers]
+            predicted @ entries.T, [NAMES.index(named_rows[number]["entry"]) for number in numbers]
         )
 
     check_steps(trainer, [], loss_of, count=8, optimizer=PlainAdamW(weights, beta2=0.999))
@@ -251,7 +259,8 @@ def test_all_of_the_encoder_and_the_projection_are_trained(trainer_of, named_row
     seeds.
     """
     trainer = trainer_of(DefSentPlus, named_rows, base=dictionary, batch=4, lr=1e-2)
-    method, before = trainer.method, dictionary.entries.vectors.copy()
+    method = trainer.method
+    before = dictionary.entries.vectors.copy()
     stored = {name: value.clone() for name, value in dictionary.stored.items()}
     changed = changed_by(trainer)
     learned = {name for name, _ in trained(method)}
@@ -269,23 +278,23 @@ def test_all_of_the_encoder_and_the_projection_are_trained(trainer_of, named_row
     assert equal(stored, dictionary.stored)
 
 
-@pytest.mark.parametrize("place", range(0, 64, 12))
+@pytest.mark.parametrize("offset", range(0, 64, 12))
 def test_the_loss_does_not_depend_on_the_place_of_the_entries_in_memory(
-    method_of, dictionary, place
+    method_of, dictionary, offset
 ):
     """Vectors of a file and of named_rows start at other addresses. Aligned entries are not
     copied.
     """
     matrix = dictionary.entries.vectors
     room = np.zeros(matrix.nbytes + 128, np.uint8)
-    start = -room.ctypes.data % 64 + place
+    start = -room.ctypes.data % 64 + offset
     placed = room[start : start + matrix.nbytes].view(np.float32).reshape(matrix.shape)
     placed[:] = matrix
     base = replace(dictionary, entries=replace(dictionary.entries, vectors=placed))
     method = method_of(DefSentPlus, base)
 
     assert method.entries.data_ptr() % 64 == 0
-    assert np.shares_memory(placed, method.entries.numpy()) == (place == 0)
+    assert np.shares_memory(placed, method.entries.numpy()) == (offset == 0)
     assert np.array_equal(method.entries.numpy(), matrix)
 
 
@@ -328,24 +337,24 @@ BEGINNINGS = [
 ]
 
 
-@pytest.mark.parametrize("wanted", ["auto", "checkpoint", "lm-head"])
+@pytest.mark.parametrize("beginning", ["auto", "checkpoint", "lm-head"])
 @pytest.mark.parametrize(("family", "head", "pooler", "auto", "checkpoint", "lm_head"), BEGINNINGS)
 def test_the_projection_starts_as_a_trained_layer(
-    base_of, family, head, pooler, auto, checkpoint, lm_head, wanted
+    base_of, family, head, pooler, auto, checkpoint, lm_head, beginning
 ):
     base = base_of(family, "ForMaskedLM" if head else "Model", pooler=head and pooler)
-    expected = {"auto": auto, "checkpoint": checkpoint, "lm-head": lm_head}[wanted]
+    expected = {"auto": auto, "checkpoint": checkpoint, "lm-head": lm_head}[beginning]
     if expected is None:
         with pytest.raises(
-            UsageError, match="has no pooler" if wanted == "checkpoint" else "has no language"
+            UsageError, match="has no pooler" if beginning == "checkpoint" else "has no language"
         ):
-            projection_of(base, wanted)
+            projection_of(base, beginning)
         return
-    found = projection_of(base, wanted)
+    projection = projection_of(base, beginning)
 
-    assert found.activation == ("gelu" if expected == "head" else "tanh")
-    assert is_layer(found, base, DENSE[family] if expected == "head" else "pooler.dense")
-    assert all(weight.requires_grad for weight in found.layer.parameters())
+    assert projection.activation == ("gelu" if expected == "head" else "tanh")
+    assert is_layer(projection, base, DENSE[family] if expected == "head" else "pooler.dense")
+    assert all(weight.requires_grad for weight in projection.layer.parameters())
 
 
 def test_a_refusal_mentions_an_untrained_pooler(base_of):
@@ -359,23 +368,26 @@ def test_a_refusal_mentions_an_untrained_pooler(base_of):
     assert "projection_from=CHECKPOINT" in str(caught.value.advice)
 
 
-@pytest.mark.parametrize("wanted", ["auto", "checkpoint", "lm-head"])
-def test_the_projection_of_another_checkpoint(base_of, with_entries, wanted):
+@pytest.mark.parametrize("beginning", ["auto", "checkpoint", "lm-head"])
+def test_the_projection_of_another_checkpoint(base_of, with_entries, beginning):
     """Its layer and activation, on the encoder of the base; each run trains its own copy."""
     other = base_of("roberta", "ForMaskedLM", "other", pooler=True)
-    base, name = with_entries(NAMES, base_of("bert")), other.checkpoint.name
-    settings = DefSentPlus.Settings(projection_from=name, pooler=wanted)
+    base = with_entries(NAMES, base_of("bert"))
+    name = other.checkpoint.name
+    settings = DefSentPlus.Settings(projection_from=name, pooler=beginning)
     DefSentPlus.check(base, settings)
-    method, again = (DefSentPlus.build(base, settings) for _ in range(2))
-    expected = projection_of(other, wanted)
+    method, second = (DefSentPlus.build(base, settings) for _ in range(2))
+    expected = projection_of(other, beginning)
 
     assert (
-        method.activation == expected.activation == ("tanh" if wanted == "checkpoint" else "gelu")
+        method.activation
+        == expected.activation
+        == ("tanh" if beginning == "checkpoint" else "gelu")
     )
     assert torch.equal(method.projection.weight, expected.layer.weight)
     assert torch.equal(method.projection.bias, expected.layer.bias)
     assert torch.equal(next(method.body.parameters()), next(base.body(None).parameters()))
-    assert method.projection.weight.data_ptr() != again.projection.weight.data_ptr()
+    assert method.projection.weight.data_ptr() != second.projection.weight.data_ptr()
 
 
 def test_a_projection_of_another_width_is_refused(with_entries, tmp_path):
@@ -420,14 +432,14 @@ def test_a_trained_pooler_is_trained_further(
         kind, texts if kind is SimCSE else named_rows, base=base, batch=4, lr=1e-2, **settings
     )
     trainer.train()
-    made = written(trainer.method, base, tmp_path)
-    found = projection_of(made, "auto")
+    trained = written(trainer.method, base, tmp_path)
+    projection = projection_of(trained, "auto")
     layer = trainer.method.head if kind is SimCSE else trainer.method.projection
 
-    assert made.checkpoint.declared.pooler == pooler
-    assert made.architecture.pooler_activation == found.activation == pooler.activation
-    assert torch.equal(found.layer.weight, layer.weight)
-    assert torch.equal(found.layer.bias, layer.bias)
+    assert trained.checkpoint.declared.pooler == pooler
+    assert trained.architecture.pooler_activation == projection.activation == pooler.activation
+    assert torch.equal(projection.layer.weight, layer.weight)
+    assert torch.equal(projection.layer.bias, layer.bias)
 
 
 @pytest.mark.parametrize("kind", [SelfGuided, SimCSE])
@@ -444,19 +456,19 @@ def test_later_training_ends_the_space(
     trainer.train()
     second = written(trainer.method, first, tmp_path, "second")
 
-    kept = "gelu" if kind is SelfGuided else "tanh"
-    assert second.checkpoint.declared.pooler == Pooler(kept, "pooler:cls", "")
-    assert projection_of(second, "auto").activation == kept
+    activation = "gelu" if kind is SelfGuided else "tanh"
+    assert second.checkpoint.declared.pooler == Pooler(activation, "pooler:cls", "")
+    assert projection_of(second, "auto").activation == activation
 
 
 def test_another_activation_gives_another_hash(base_of, with_entries, tmp_path):
     """A run cannot be resumed with a different activation."""
     base = with_entries(NAMES, base_of("roberta"))
-    made = written(DefSentPlus.build(base, DefSentPlus.Settings()), base, tmp_path)
-    own = Path(made.checkpoint.folder) / "sentkit.json"
-    own.write_text(own.read_text().replace('"gelu"', '"relu"'))
+    trained = written(DefSentPlus.build(base, DefSentPlus.Settings()), base, tmp_path)
+    metadata_path = Path(trained.checkpoint.folder) / "sentkit.json"
+    metadata_path.write_text(metadata_path.read_text().replace('"gelu"', '"relu"'))
 
-    assert open_named(str(own.parent), 32).hash != made.hash
+    assert open_named(str(metadata_path.parent), 32).hash != trained.hash
 
 
 def test_a_head_keeps_its_activation(base, base_folder, tmp_path):

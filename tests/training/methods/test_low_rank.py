@@ -38,16 +38,17 @@ def halves(method, layers):
     """Copies of A and B by the module name of transformers. The names of the fused matrix are its
     parts.
     """
-    named, found = dict(method.body.named_parameters()), {}
+    named = dict(method.body.named_parameters())
+    pairs = {}
     for block in range(len(method.body.blocks)):
         fused = [name for name in FUSED if name in LORA_LAYERS[layers]]
         for name in LORA_LAYERS[layers]:
-            ours, place = ("qkv", fused.index(name)) if name in FUSED else (name, 0)
-            pair = [named[f"blocks.{block}.{ours}.lora_{half}"][place] for half in "ab"]
-            found[f"encoder.layer.{block}.{THEIRS[name]}"] = [
-                each.detach().clone() for each in pair
+            layer, index = ("qkv", fused.index(name)) if name in FUSED else (name, 0)
+            pair = [named[f"blocks.{block}.{layer}.lora_{half}"][index] for half in "ab"]
+            pairs[f"encoder.layer.{block}.{THEIRS[name]}"] = [
+                tensor.detach().clone() for tensor in pair
             ]
-    return found
+    return pairs
 
 
 @pytest.mark.parametrize(("layers", "alpha"), [("query-value", None), ("all", 5.0)])
@@ -55,11 +56,11 @@ def test_steps_are_those_of_a_reference(trainer_of, check_steps, scored, referen
     """transformers' BertModel with W + alpha / r B A instead of each W, and torch's AdamW, in
     float64.
     """
-    given = {"lora": 3, "lora_layers": layers} | ({} if alpha is None else {"lora_alpha": alpha})
-    trainer = trainer_of(CoSENT, scored, **RECIPE | {"lr": 1e-2, "chunk": 3}, **given)
+    settings = {"lora": 3, "lora_layers": layers} | ({} if alpha is None else {"lora_alpha": alpha})
+    trainer = trainer_of(CoSENT, scored, **RECIPE | {"lr": 1e-2, "chunk": 3}, **settings)
     trained = halves(trainer.method, layers)
     scale = 1.0 if alpha is None else alpha / 3
-    parameters = [each.requires_grad_() for pair in trained.values() for each in pair]
+    parameters = [tensor.requires_grad_() for pair in trained.values() for tensor in pair]
     plain = dict(reference.model.named_parameters())
 
     def loss_of(batch, numbers):
@@ -99,14 +100,15 @@ def test_the_checkpoint_is_the_base_with_the_adapter(
         for half, value in zip("AB", pair, strict=True)
     }
     save_file(named, peft / "adapter_model.safetensors")
-    made, expected = load_file(tmp_path / "made/model.safetensors"), read_weights(peft, "peft")
+    tensors = load_file(tmp_path / "made/model.safetensors")
+    expected = read_weights(peft, "peft")
     before = load_file(base_folder / "model.safetensors")
 
     assert not list((tmp_path / "made").glob("adapter*"))
-    changed = {name for name, value in made.items() if not torch.equal(value, before[name])}
+    changed = {name for name, value in tensors.items() if not torch.equal(value, before[name])}
     blocks = {name.split("layer.")[1].split(".")[0] for name in before if "encoder.layer." in name}
     assert len(changed) == len(blocks) * len(LORA_LAYERS[layers])
-    for name, value in made.items():
+    for name, value in tensors.items():
         torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-6)
 
 
@@ -120,8 +122,11 @@ def test_each_method_trains_only_updates_and_heads(name, more, small):
     schedule = {} if name == "ct" else {"schedule": "constant"}
     trainer = small(name, batch=4, lr=0.01, lora=2, warmup=0, **schedule, **more)
     method = trainer.method
-    constant, changed = constant_tensors(method), changed_by(trainer)
-    optimized = {id(each) for group in trainer.optimizer.param_groups for each in group["params"]}
+    constant = constant_tensors(method)
+    changed = changed_by(trainer)
+    optimized = {
+        id(parameter) for group in trainer.optimizer.param_groups for parameter in group["params"]
+    }
 
     assert sum(".lora_b" in key for key in changing(method) if key.startswith("body.")) > 0
     assert not constant & (changing(method).keys() | changed)

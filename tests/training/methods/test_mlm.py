@@ -25,7 +25,7 @@ from sentkit.training.methods.tsdae import TSDAE, word_starts
 from sentkit.training.runs.checkpoint import write_checkpoint
 from support import padded
 from training.losses.formulas import loop_paired, mean
-from training.methods.loops import RECIPE, copies, draws_of, every_family, masked, theirs
+from training.methods.loops import RECIPE, copies, draws_of, every_family, masked, reference_model
 
 
 def mean_loss(method, batch):
@@ -37,19 +37,23 @@ def test_the_loss_is_that_of_transformers(base_of, mlm_of, tmp_path, family, dra
     """ForMaskedLM on padded rows with labels of -100 elsewhere, in float64; and its gradients."""
     method = mlm_of(base_of(family), dropout=0).double().eval()
     batch = drawn(method, 1, 12, 30, 7)
-    ours = mean_loss(method, batch)
-    ours.backward()
-    model = theirs(tmp_path / "base", family)
+    actual = mean_loss(method, batch)
+    actual.backward()
+    model = reference_model(tmp_path / "base", family)
     loss = model(**masked(batch)).loss
     loss.backward()
     gradients = dict(model.named_parameters())
     words = model.get_input_embeddings().weight
 
-    assert abs(ours.item() - loss.item()) < 1e-9
+    assert abs(actual.item() - loss.item()) < 1e-9
     assert (method.body.words.weight.grad - words.grad).abs().max() < 1e-9
     for name, value in method.finished().tensors.items():
         assert torch.equal(gradients[name], value)
-    biases = [each for name, each in gradients.items() if each.shape == method.head.bias.shape]
+    biases = [
+        parameter
+        for name, parameter in gradients.items()
+        if parameter.shape == method.head.bias.shape
+    ]
     assert (method.head.bias.grad - biases[0].grad).abs().max() < 1e-9
 
 
@@ -57,7 +61,7 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_steps, text
     """transformers' BertForMaskedLM and torch's AdamW, with decay but of biases and norms."""
     recipe = RECIPE | {"epochs": 4, "weight_decay": 0.01, "warmup": 0.1}
     trainer = trainer_of(MaskedLanguageModel, texts, **recipe)
-    model = theirs(base_folder)
+    model = reference_model(base_folder)
     optimizer = adamw(dict(model.named_parameters()), 0.01)
 
     def loss_of(batch, rows):
@@ -68,7 +72,8 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_steps, text
 
 def test_a_text_without_words_counts_nothing(mlm_of, drawn):
     method = mlm_of(dropout=0).double().eval()
-    some, none = drawn(method, 12, 0, 7), drawn(method, 0, 0)
+    some = drawn(method, 12, 0, 7)
+    none = drawn(method, 0, 0)
     without = Batch(
         (some.texts[0][::2],), draws={name: values[::2] for name, values in some.draws.items()}
     )
@@ -82,15 +87,17 @@ def test_a_text_without_words_counts_nothing(mlm_of, drawn):
 
 def test_only_chosen_tokens_have_logits(mlm_of, drawn):
     """Of 72 tokens 9 are predicted: 2 of 12, 6 of 40 and 1 of 7."""
-    method, rows = mlm_of(), []
-    method.head.register_forward_pre_hook(lambda module, given: rows.append(given[0].shape))
+    method = mlm_of()
+    rows = []
+    method.head.register_forward_pre_hook(lambda module, inputs: rows.append(inputs[0].shape))
     method.encode(drawn(method, 12, 40, 7))
 
     assert rows == [(9, 16)]
 
 
 def test_a_fresh_head_replaces_the_base_s_own_and_depends_on_the_seed(base, mlm_of):
-    stored, heads = base.stored["cls.predictions.transform.dense.weight"], []
+    stored = base.stored["cls.predictions.transform.dense.weight"]
+    heads = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
         heads.append(mlm_of(head="fresh").head)
@@ -125,12 +132,12 @@ def test_transformers_loads_the_checkpoint_with_its_head(
     batch = drawn(method, 12, 30, 7)
     with torch.no_grad():
         loss = loaded.eval()(**masked(batch)).loss
-        ours = mean_loss(method, batch)
+        actual = mean_loss(method, batch)
 
     assert not report["missing_keys"]
     assert {name for name in report["unexpected_keys"] if "pooler" not in name} == set()
     assert loaded.config.architectures == [f"{HEADS[family].kind}ForMaskedLM"]
-    assert abs(ours.item() - loss.item()) < 1e-5
+    assert abs(actual.item() - loss.item()) < 1e-5
     assert not (tmp_path / "new/heads.safetensors").exists()
     assert read_checkpoint(str(tmp_path / "new")).declared.readout.name == "mean"
 
@@ -142,38 +149,43 @@ def test_the_checkpoint_keeps_the_pooler_of_its_base(base_of, mlm_of, texts, tmp
     base = base_of(pooler=True)
     method = mlm_of(base).eval()
     write_checkpoint(tmp_path / "new", method, base, {}, "pooler")
-    tokens = [each.ids for each in base.training_tokenizer(texts)]
+    tokens = [tokens_of_text.ids for tokens_of_text in base.training_tokenizer(texts)]
     with torch.no_grad():
         expected = method.vectors(method.pack(tokens), "pooler").numpy()
-    found = SentenceTransformer(str(tmp_path / "new"), device="cpu").encode(texts)
+    vectors = SentenceTransformer(str(tmp_path / "new"), device="cpu").encode(texts)
 
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
     assert "model_args" not in json.loads((tmp_path / "new/sentence_bert_config.json").read_text())
 
 
-MASK, SPECIALS = 4, (0, 1, 2, 3, 4)  # of the small tokenizer
+# of the small tokenizer
+MASK = 4
+SPECIALS = (0, 1, 2, 3, 4)
 
 
 def test_fifteen_percent_of_the_tokens_are_chosen_and_at_least_one(mlm_of, drawn):
     """By hand: 0.15 n, rounded, halves to the even number, and not under 1."""
-    wanted = {1: 1, 3: 1, 7: 1, 10: 2, 14: 2, 20: 3, 30: 4, 40: 6, 100: 15}
+    counts = {1: 1, 3: 1, 7: 1, 10: 2, 14: 2, 20: 3, 30: 4, 40: 6, 100: 15}
     for step in range(20):
-        batch = drawn(mlm_of(), *wanted, step=step)
+        batch = drawn(mlm_of(), *counts, step=step)
 
         chosen, _ = draws_of(batch)
-        assert [len(places) for places in chosen] == list(wanted.values())
-        assert all(len(set(places.tolist())) == len(places) for places in chosen)
+        assert [len(positions) for positions in chosen] == list(counts.values())
+        assert all(len(set(positions.tolist())) == len(positions) for positions in chosen)
 
 
 def test_of_ten_tokens_eight_are_masked_one_replaced_and_one_kept(mlm_of, base, drawn):
     """20,000 tokens: the shares have standard deviations of 0.003 and 0.002."""
-    method, kinds, replacing, at = mlm_of(), Counter(), [], Counter()
+    method = mlm_of()
+    kinds = Counter()
+    replacing = []
+    counts = Counter()
     batch = drawn(method, *[100] * 1334)
     rows = zip(batch.texts[0], *draws_of(batch), strict=True)
-    for tokens, places, shown in rows:
-        at.update(places.tolist())
-        for place, token in zip(places.tolist(), shown.tolist(), strict=True):
-            kind = "mask" if token == MASK else "kept" if token == tokens[place] else "other"
+    for tokens, positions, shown in rows:
+        counts.update(positions.tolist())
+        for position, token in zip(positions.tolist(), shown.tolist(), strict=True):
+            kind = "mask" if token == MASK else "kept" if token == tokens[position] else "other"
             kinds[kind] += 1
             replacing += [token] if kind == "other" else []
     total = sum(kinds.values())
@@ -183,8 +195,8 @@ def test_of_ten_tokens_eight_are_masked_one_replaced_and_one_kept(mlm_of, base, 
     assert abs(kinds["other"] / total - 0.1) < 0.011
     assert abs(kinds["kept"] / total - 0.1) < 0.011
     assert not set(replacing) & set(SPECIALS)
-    assert sorted(at) == list(range(1, 101))
-    assert all(abs(count - 200) < 70 for count in at.values())  # five standard deviations
+    assert sorted(counts) == list(range(1, 101))
+    assert all(abs(count - 200) < 70 for count in counts.values())  # five standard deviations
     # About 2,000 draws out of all other tokens: each is drawn 4.5 times on average, and 1% of them
     # never.
     ordinary = set(range(len(SPECIALS), base.architecture.vocabulary))
@@ -194,19 +206,19 @@ def test_of_ten_tokens_eight_are_masked_one_replaced_and_one_kept(mlm_of, base, 
 
 def test_the_shares_are_settings(mlm_of, drawn):
     """Special tokens are never chosen: those inside of a text no more than those around it."""
-    every = drawn(mlm_of(mask_rate=1), [2, 200, 4, 300, 1, 0, 400, 3, 2, 3])
-    assert draws_of(every)[0][0].tolist() == [1, 3, 6]
+    all_chosen = drawn(mlm_of(mask_rate=1), [2, 200, 4, 300, 1, 0, 400, 3, 2, 3])
+    assert draws_of(all_chosen)[0][0].tolist() == [1, 3, 6]
     all_masked = drawn(mlm_of(mask_share=1, random_share=0), 10, 20)
-    kept = drawn(mlm_of(mask_share=0, random_share=0, mask_rate=0.5), 10, 20)
-    other = drawn(mlm_of(mask_share=0, random_share=1, mask_rate=0.5), 10, 20)
+    unchanged = drawn(mlm_of(mask_share=0, random_share=0, mask_rate=0.5), 10, 20)
+    replaced = drawn(mlm_of(mask_share=0, random_share=1, mask_rate=0.5), 10, 20)
 
     assert [set(shown.tolist()) for shown in draws_of(all_masked)[1]] == [{MASK}, {MASK}]
-    assert [len(places) for places in draws_of(kept)[0]] == [5, 10]
-    for tokens, places, shown in zip(kept.texts[0], *draws_of(kept), strict=True):
-        assert tokens[places].tolist() == shown.tolist()
-    assert not set(np.concatenate(draws_of(other)[1]).tolist()) & set(SPECIALS)
-    for tokens, places, shown in zip(other.texts[0], *draws_of(other), strict=True):
-        assert (tokens[places] != shown).all()
+    assert [len(positions) for positions in draws_of(unchanged)[0]] == [5, 10]
+    for tokens, positions, shown in zip(unchanged.texts[0], *draws_of(unchanged), strict=True):
+        assert tokens[positions].tolist() == shown.tolist()
+    assert not set(np.concatenate(draws_of(replaced)[1]).tolist()) & set(SPECIALS)
+    for tokens, positions, shown in zip(replaced.texts[0], *draws_of(replaced), strict=True):
+        assert (tokens[positions] != shown).all()
 
 
 def word_level(*words, special=()):
@@ -223,12 +235,13 @@ def word_level(*words, special=()):
 def test_special_tokens_are_found_by_their_names_and_by_their_mark(base):
     """Marked in the file, or of a usual name; here are also more tokens than words in the table."""
     words = ["<unk>", "<s>", "</s>", "<mask>", "a", "[X1]", "cat", "<pad>", "dog"]
-    tokenizer, size = word_level(*words, special=["[X1]"]), SimpleNamespace(vocabulary=8)
-    found = vocabulary_of(SimpleNamespace(transformer_tokenizer=tokenizer, packed=size))
+    tokenizer = word_level(*words, special=["[X1]"])
+    size = SimpleNamespace(vocabulary=8)
+    vocabulary = vocabulary_of(SimpleNamespace(transformer_tokenizer=tokenizer, packed=size))
 
-    assert found.mask == 3
-    assert found.ordinary.tolist() == [4, 6]
-    assert found.is_ordinary.tolist() == [n in (4, 6) for n in range(8)]
+    assert vocabulary.mask == 3
+    assert vocabulary.ordinary.tolist() == [4, 6]
+    assert vocabulary.is_ordinary.tolist() == [n in (4, 6) for n in range(8)]
 
 
 @pytest.mark.parametrize(
@@ -260,11 +273,11 @@ def test_five_steps_of_clear_are_those_of_a_reference(
 ):
     trainer = trainer_of(CLEAR, rows, mlm_weight=0.5, **RECIPE)
     a, c, b, d = copies(trainer.method.projection)
-    model = theirs(base_folder)
-    own = replace(reference, model=model.bert)
+    model = reference_model(base_folder)
+    encoder = replace(reference, model=model.bert)
 
     def loss_of(batch, rows):
-        projected = [torch.relu(own.mean(texts) @ a.T + c) @ b.T + d for texts in batch.texts]
+        projected = [torch.relu(encoder.mean(texts) @ a.T + c) @ b.T + d for texts in batch.texts]
         return mean(loop_paired(*projected, 0.1)) + 0.5 * model(**masked(batch)).loss
 
     check_steps(trainer, [*model.parameters(), a, b, c, d], loss_of)
@@ -299,12 +312,10 @@ def tied_decoder(encoder, trainer, folder):
             attention.output.dense.load_state_dict(cross.mix.state_dict())
             attention.output.LayerNorm.load_state_dict(cross.norm.state_dict())
     for name, value in encoder.named_parameters():
-        *path, last = name.split(".")
-        module = decoder.bert
-        for part in path if path[0] != "pooler" else ():
-            module = getattr(module, part)
-        if path[0] != "pooler":
-            setattr(module, last, value)
+        if name.startswith("pooler."):
+            continue
+        path, _, last = name.rpartition(".")
+        setattr(decoder.bert.get_submodule(path), last, value)
     prediction.decoder.weight = encoder.embeddings.word_embeddings.weight
     prediction.decoder.bias = prediction.bias
     return decoder
@@ -321,8 +332,8 @@ def test_steps_of_tsdae_are_those_of_a_reference(
 
     def loss_of(batch, rows):
         vectors = reference.first(batch.draws["noisy"])[:, None]
-        inputs, mask = padded([each[:-1] for each in batch.texts[0]])
-        targets = padded([each[1:] for each in batch.texts[0]])[0].masked_fill(mask == 0, -100)
+        inputs, mask = padded([ids[:-1] for ids in batch.texts[0]])
+        targets = padded([ids[1:] for ids in batch.texts[0]])[0].masked_fill(mask == 0, -100)
         logits = decoder(
             input_ids=inputs, attention_mask=mask, encoder_hidden_states=vectors
         ).logits
@@ -335,7 +346,8 @@ def test_sixty_of_a_hundred_words_are_deleted(trainer_of, base):
     """One library keeps a word with this probability, and so deletes 40 of a hundred."""
     method = trainer_of(TSDAE, ["rain " * 28, "rain"]).method
     [tokens] = base.training_tokenizer(["rain " * 28])
-    ids, dice = np.array(tokens.ids, np.int32), np.random.default_rng(0)
+    ids = np.array(tokens.ids, np.int32)
+    dice = np.random.default_rng(0)
     counts = [len(method.noisy(ids, dice)) - 2 for _ in range(500)]
 
     assert np.mean(counts) / 28 == pytest.approx(0.4, abs=0.01)
@@ -351,7 +363,8 @@ def test_words_are_kept_whole(trainer_of, base, deletion, text):
     """
     method = trainer_of(TSDAE, [text, "cat"], deletion=deletion).method
     [tokens] = base.training_tokenizer([text])
-    ids, dice = np.array(tokens.ids, np.int32), np.random.default_rng(0)
+    ids = np.array(tokens.ids, np.int32)
+    dice = np.random.default_rng(0)
 
     assert all(method.noisy(ids, dice).tolist() == ids.tolist() for _ in range(20))
     assert method.noisy(ids[[0, -1]], dice).tolist() == ids[[0, -1]].tolist()

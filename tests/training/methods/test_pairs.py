@@ -91,9 +91,8 @@ def test_steps_are_those_of_a_reference(
         vectors = [reference.mean(column) for column in batch.texts]
         return loop([rows[number] for number in numbers], vectors, classifier, settings)
 
-    check_steps(
-        trainer, [], loss_of, count=6, optimizer=adamw(named, 0.1), warmup=2
-    )  # 0.3 * 6 = 1.8
+    # Of the warmup: 0.3 * 6 = 1.8.
+    check_steps(trainer, [], loss_of, count=6, optimizer=adamw(named, 0.1), warmup=2)
 
 
 def test_a_last_row_alone_is_a_batch(trainer_of, losses_of, rows_of):
@@ -110,26 +109,28 @@ def without_encoder(kind, width=2, **settings):
     return kind(body, kind.Settings(**settings))
 
 
-def contrast(left, right, scores):
+def contrast(rows_a, rows_b, scores):
     """Both texts of each pair with a score of 4 or 5 against all other texts of the batch."""
-    found, both = [], [*left, *right]
-    for place, score in enumerate(scores):
-        for anchor in (place, place + len(left)) if score >= 4 else ():
-            partner = (anchor + len(left)) % len(both)
-            others = without(both, anchor, partner)
-            found.append(attraction(both[anchor], both[partner], others, 0.05))
-    return sum(found) / len(both)  # as the released code: also over the rows that are no anchors
+    losses = []
+    rows = [*rows_a, *rows_b]
+    positive = [index for index, score in enumerate(scores) if score >= 4]
+    for index in positive:
+        for anchor in (index, index + len(rows_a)):
+            partner = (anchor + len(rows_a)) % len(rows)
+            other_rows = without(rows, anchor, partner)
+            losses.append(attraction(rows[anchor], rows[partner], other_rows, 0.05))
+    return sum(losses) / len(rows)  # as the released code: also over the rows that are no anchors
 
 
-def cosent(left, right, scores):
-    return loop_ranked([*map(cosine, left, right)], scores)
+def cosent(rows_a, rows_b, scores):
+    return loop_ranked([*map(cosine, rows_a, rows_b)], scores)
 
 
-def angle_total(left, right, scores):
-    angles = loop_agreement(left, right)
+def angle_total(rows_a, rows_b, scores):
+    angles = loop_agreement(rows_a, rows_b)
     return (
-        cosent(left, right, scores)
-        + contrast(left, right, scores)
+        cosent(rows_a, rows_b, scores)
+        + contrast(rows_a, rows_b, scores)
         + 0.02 * loop_ranked(angles, scores)
     )
 
@@ -142,22 +143,22 @@ def test_five_steps_are_those_of_a_padded_reference(
 
     def loss_of(batch, numbers):
         chosen = [scored[number] for number in numbers]
-        left, right = (
+        vectors_a, vectors_b = (
             reference.mean([row[name] for row in chosen]) for name in ("text_a", "text_b")
         )
-        return loop(left, right, [row["score"] for row in chosen])
+        return loop(vectors_a, vectors_b, [row["score"] for row in chosen])
 
     check_steps(trainer, reference.model.parameters(), loss_of)
 
 
 def test_a_batch_of_equal_scores_has_no_gradient():
-    left = torch.eye(2).requires_grad_()
-    outputs = {"a": left, "b": torch.ones(2, 2), "score": torch.tensor([2.0, 2.0])}
+    vectors_a = torch.eye(2).requires_grad_()
+    outputs = {"a": vectors_a, "b": torch.ones(2, 2), "score": torch.tensor([2.0, 2.0])}
     value = without_encoder(CoSENT).loss(outputs)["cosine"].value
     value.backward()
 
     assert value.item() == 0.0
-    assert left.grad.abs().max() == 0.0
+    assert vectors_a.grad.abs().max() == 0.0
 
 
 def test_a_base_of_odd_width_is_refused():
@@ -179,7 +180,7 @@ def pairs(texts):
 def test_six_steps_of_pairsupcon_are_those_of_a_padded_reference(
     trainer_of, check_steps, pairs, reference
 ):
-    wanted = {
+    settings = {
         "batch": 4,
         "epochs": 2,
         "lr": 1e-4,
@@ -187,18 +188,19 @@ def test_six_steps_of_pairsupcon_are_those_of_a_padded_reference(
         "head_width": 8,
         "beta": 0.7,
     }
-    trainer = trainer_of(PairSupCon, pairs, double=True, dropout=0, **wanted)
-    (first, second), [relation] = copies(trainer.method.contrast), copies(trainer.method.relation)
+    trainer = trainer_of(PairSupCon, pairs, double=True, dropout=0, **settings)
+    first, second = copies(trainer.method.contrast)
+    [relation] = copies(trainer.method.relation)
     groups = [{"params": list(reference.parameters().values()), "lr": 1e-4}]
     groups += [{"params": [first, second, relation], "lr": 3e-3}]
 
     def loss_of(batch, rows):
         labels = [RELATIONS.index(pairs[row]["label"]) for row in rows]
         u, v = map(reference.mean, batch.texts)
-        one, other = (torch.relu(side @ first.T) @ second.T for side in (u, v))
+        projected_a, projected_b = (torch.relu(side @ first.T) @ second.T for side in (u, v))
         logits = torch.cat([u, v, abs(u - v)], 1) @ relation.T
         return cross_entropy(logits, labels) + 0.7 * mean(
-            loop_entailment(one, other, labels, 0.05, "code")
+            loop_entailment(projected_a, projected_b, labels, 0.05, "code")
         )
 
     optimizer = torch.optim.Adam(groups)
@@ -218,11 +220,11 @@ def test_six_steps_of_pairsupcon_are_those_of_a_padded_reference(
 )
 def test_the_loss_of_an_example_worked_by_hand(settings, expected):
     """Only the entailment's sides are anchors, so the released mean is over two of the four."""
-    left, right = double([[[1, 0], [0, 1]], [[0.8, 0.6], [0.6, 0.8]]])
-    outputs = {"a": left, "b": right, "label": torch.tensor([1, 0])}
-    found = without_encoder(PairSupCon, temperature=0.5, **settings).loss(outputs)["id"]
+    vectors_a, vectors_b = double([[[1, 0], [0, 1]], [[0.8, 0.6], [0.6, 0.8]]])
+    outputs = {"a": vectors_a, "b": vectors_b, "label": torch.tensor([1, 0])}
+    term = without_encoder(PairSupCon, temperature=0.5, **settings).loss(outputs)["id"]
 
-    assert found.value.item() == pytest.approx(expected, abs=1e-5)
+    assert term.value.item() == pytest.approx(expected, abs=1e-5)
 
 
 ABLATION = {  # preset -> the terms, and whether hard negatives weigh more
@@ -287,7 +289,7 @@ def test_neutral_pairs_are_omitted(corpus_of, texts):
         {"text_a": texts[i], "text_b": texts[i + 1], "label": word} for i, word in enumerate(words)
     ]
     corpus, alone = (
-        corpus_of(PairSupCon, each, PairSupCon.Settings()) for each in (rows, rows[1:2])
+        corpus_of(PairSupCon, chosen, PairSupCon.Settings()) for chosen in (rows, rows[1:2])
     )
 
     assert corpus.targets.tolist() == [1.0, 0.0]
@@ -306,8 +308,11 @@ def test_five_steps_of_ct_are_those_of_a_padded_reference(
 
     def loss_of(batch, rows):
         products = [
-            [dot(reference.mean([own])[0], second.mean([other])[0]) for other in [own, *others]]
-            for own, others in zip(batch.texts[0], batch.draws["negatives"], strict=True)
+            [
+                dot(reference.mean([text])[0], second.mean([paired_text])[0])
+                for paired_text in [text, *negatives]
+            ]
+            for text, negatives in zip(batch.texts[0], batch.draws["negatives"], strict=True)
         ]
         return torch.cat(loop_tension(products)).mean()
 
@@ -319,17 +324,18 @@ def test_the_drawn_sentences_are_others(trainer_of, texts):
     trainer = trainer_of(ContrastiveTension, [*texts[:2], *texts[:2]], batch=4, negatives=5)
     batch = trainer.batch(0)
 
-    for own, others in zip(batch.texts[0], batch.draws["negatives"], strict=True):
-        assert len(others) == 5
-        assert not any(np.array_equal(own, other) for other in others)
-    again = trainer.batch(0).draws["negatives"]
-    assert all(map(np.array_equal, batch.draws["negatives"][0], again[0]))
+    for text, negatives in zip(batch.texts[0], batch.draws["negatives"], strict=True):
+        assert len(negatives) == 5
+        assert not any(np.array_equal(text, negative) for negative in negatives)
+    drawn_again = trainer.batch(0).draws["negatives"]
+    assert all(map(np.array_equal, batch.draws["negatives"][0], drawn_again[0]))
 
 
 def test_each_encoder_can_become_the_body(trainer_of, texts):
     trainer = trainer_of(ContrastiveTension, texts, batch=4)
     method = trainer.method
-    first, second = method.body, method.second
+    first = method.body
+    second = method.second
     assert {name.partition(".")[0] for name in changing(method)} == {"body", "second"}
     assert [*method.encoders()] == [first, second]
     with using(method, second):
@@ -347,8 +353,8 @@ def test_five_steps_with_a_convolution_are_those_of_a_reference(
     recipe = RECIPE | {"channels": 3, "optimizer": "adamw", "epsilon": 1e-8}
     trainer = trainer_of(ISBERT, texts, **recipe)
     kernels = [torch.nn.Conv1d(16, 3, size, padding=size // 2).double() for size in (1, 3, 5)]
-    for kernel, own in zip(kernels, trainer.method.body.convolution.convs, strict=True):
-        kernel.load_state_dict(own.state_dict())
+    for kernel, trained_kernel in zip(kernels, trainer.method.body.convolution.convs, strict=True):
+        kernel.load_state_dict(trained_kernel.state_dict())
 
     def loss_of(batch, rows):
         states, mask = reference.states([texts[row] for row in rows])
@@ -356,32 +362,35 @@ def test_five_steps_with_a_convolution_are_those_of_a_reference(
         for row, length in zip(states, mask.sum(1), strict=True):
             sentence = row[:length].T[None]
             local.append(torch.cat([kernel(sentence)[0].T for kernel in kernels], 1))
-        own, others = loop_information(local, [each.mean(0) for each in local])
-        return mean(own) + mean(others)
+        trained_kernel, of_other_sentences = loop_information(
+            local, [values.mean(0) for values in local]
+        )
+        return mean(trained_kernel) + mean(of_other_sentences)
 
     parameters = [
         *reference.model.parameters(),
-        *(value for each in kernels for value in each.parameters()),
+        *(value for any_kernel in kernels for value in any_kernel.parameters()),
     ]
     check_steps(trainer, parameters, loss_of)
 
 
 def test_the_convolution_of_the_base_is_trained_further(trainer_of, texts, tmp_path):
     """It is part of the hash of the base, so a run with another convolution is another run."""
-    trainer, made = trainer_of(ISBERT, texts, batch=13, channels=6), tmp_path / "made"
-    write_checkpoint(made, trainer.method, trainer.run.base, {})
-    base = open_named(str(made), 32)
-    again = ISBERT.build(base, ISBERT.Settings(channels=6))
+    trainer = trainer_of(ISBERT, texts, batch=13, channels=6)
+    folder = tmp_path / "made"
+    write_checkpoint(folder, trainer.method, trainer.run.base, {})
+    base = open_named(str(folder), 32)
+    second = ISBERT.build(base, ISBERT.Settings(channels=6))
 
     assert base.declared.name == "conv"
     for name, value in trainer.method.body.convolution.state_dict().items():
-        assert torch.equal(value, again.body.convolution.state_dict()[name])
+        assert torch.equal(value, second.body.convolution.state_dict()[name])
     with pytest.raises(
         UsageError, match="channels=256: the convolution of the base has 6"
     ) as caught:
         ISBERT.check(base, ISBERT.Settings())
     assert caught.value.advice == "use --set channels=6"
     ISBERT.check(base, ISBERT.Settings(channels=6))
-    path = made / "0_CNN/model.safetensors"
+    path = folder / "0_CNN/model.safetensors"
     save_file({name: value + 1 for name, value in load_file(path).items()}, path)
-    assert open_named(str(made), 32).hash != base.hash
+    assert open_named(str(folder), 32).hash != base.hash

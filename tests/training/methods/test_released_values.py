@@ -168,19 +168,20 @@ RELEASED |= {
 }
 for start in ("simcse", "sncse"):
     for size in ("base", "large"):
-        theirs = {"pooling": "mean", "projection_from": f"FacebookAI/roberta-{size}"}
+        of_roberta = {"pooling": "mean", "projection_from": f"FacebookAI/roberta-{size}"}
         RELEASED["defsent-plus", f"{start}-bert-{size}"] = {"pooling": "cls"} | OWN
-        RELEASED["defsent-plus", f"{start}-roberta-{size}"] = theirs
-    RELEASED["defsent-plus", f"{start}-roberta-large-step2"] = theirs
-RELEASED["defsent-plus", "simcse-roberta-large"] = theirs | {"pooling": "cls"}
+        RELEASED["defsent-plus", f"{start}-roberta-{size}"] = of_roberta
+    RELEASED["defsent-plus", f"{start}-roberta-large-step2"] = of_roberta
+RELEASED["defsent-plus", "simcse-roberta-large"] = of_roberta | {"pooling": "cls"}
 
 
 @pytest.mark.parametrize(("name", "preset"), RELEASED)
 def test_a_recipe_has_the_released_values(name, preset):
-    kind, values = METHODS[name].load(), RELEASED[name, preset]
+    kind = METHODS[name].load()
+    values = RELEASED[name, preset]
     settings = build(kind.Settings, kind.presets, preset, [])
 
-    assert {each: getattr(settings, each) for each in values} == values
+    assert {setting: getattr(settings, setting) for setting in values} == values
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -192,6 +193,8 @@ def test_a_setting_has_the_default_of_the_nearest_class(name):
 
     for field in fields(kind):
         owner = next(
-            each for each in kind.__mro__ if field.name in vars(each).get("__annotations__", {})
+            parent
+            for parent in kind.__mro__
+            if field.name in vars(parent).get("__annotations__", {})
         )
         assert field.default == vars(owner)["__dataclass_fields__"][field.name].default, field.name

@@ -30,7 +30,10 @@ def settings_of(*, preset=None, **settings):
 
 def batch_of(base, *columns):
     tokens = [
-        [np.array(each.ids, np.int32) for each in base.training_tokenizer(list(texts))]
+        [
+            np.array(tokens_of_text.ids, np.int32)
+            for tokens_of_text in base.training_tokenizer(list(texts))
+        ]
         for texts in columns
     ]
     return Batch(tuple(tokens))
@@ -38,7 +41,9 @@ def batch_of(base, *columns):
 
 def test_the_head_starts_as_bert_does():
     with torch.device("meta"):
-        assert sum(each.numel() for each in gelu_head(768, 4096).parameters()) == 19_931_136
+        assert (
+            sum(parameter.numel() for parameter in gelu_head(768, 4096).parameters()) == 19_931_136
+        )
     torch.manual_seed(0)
     weight, bias, *_ = gelu_head(100, 500).parameters()
     assert weight.std().item() == pytest.approx(0.02, rel=0.02)
@@ -85,7 +90,7 @@ def test_with_sg_opt_the_guide_reads_the_paraphrase(base, texts, method_of):
     method = method_of(SelfGuided, head_width=24, preset="bt-sg-opt")
     outputs = method.encode(batch_of(base, texts[:6], texts[6:12]))
     originals, paraphrases = (
-        method.encode(batch_of(base, each)) for each in (texts[:6], texts[6:12])
+        method.encode(batch_of(base, sentences)) for sentences in (texts[:6], texts[6:12])
     )
 
     assert torch.equal(outputs["queries"], originals["queries"])
@@ -111,16 +116,16 @@ def test_a_sampler_draws_layers_by_their_weights(trainer_of, texts, sampler, sha
     settings = {"objective": "base", "head_width": 8, "layer_sampler": sampler}
     trainer = trainer_of(SelfGuided, texts, batch=13, **settings)
     rows = Batch(([np.array([1], np.int32)] * 2000,))
-    drawn, again, other = (
+    drawn, same_step, next_step = (
         trainer.method.draw(rows, partial(stream, 0, n))["layer"] for n in (0, 0, 1)
     )
 
     assert np.bincount(drawn) / 2000 == pytest.approx(shares, abs=0.05)  # five standard deviations
-    assert drawn == again != other
+    assert drawn == same_step != next_step
 
 
 @pytest.mark.parametrize(
-    ("objective", "guide", "pool", "kept"),
+    ("objective", "guide", "pool", "layer_range"),
     [
         *(
             (objective, guide, "max", range(3))
@@ -131,7 +136,7 @@ def test_a_sampler_draws_layers_by_their_weights(trainer_of, texts, sampler, sha
     ],
 )
 def test_ten_steps_are_those_of_a_padded_reference(
-    objective, guide, pool, kept, trainer_of, check_steps, texts, base_of
+    objective, guide, pool, layer_range, trainer_of, check_steps, texts, base_of
 ):
     """transformers' BertModel with padding, a frozen copy, loops and AdamW; float64, no dropout."""
     base = base_of(pooler=True)  # for which SG-BERT has no task
@@ -143,7 +148,7 @@ def test_ten_steps_are_those_of_a_padded_reference(
         "objective": objective,
         **SMALL,
     }
-    settings |= {"guide_pool": pool, "guide_layers": f"{kept[0]}..{kept[-1]}"}
+    settings |= {"guide_pool": pool, "guide_layers": f"{layer_range[0]}..{layer_range[-1]}"}
     trainer = trainer_of(SelfGuided, texts, double=True, base=base, **settings)
     tuned = transformers.BertModel.from_pretrained(
         base.checkpoint.folder,
@@ -176,7 +181,10 @@ def test_ten_steps_are_those_of_a_padded_reference(
             ).hidden_states
         lengths = mask.sum(1).tolist()
         return [
-            [pooled(states[row, :length]) for states in layers[kept.start : kept.stop]]
+            [
+                pooled(states[row, :length])
+                for states in layers[layer_range.start : layer_range.stop]
+            ]
             for row, length in enumerate(lengths)
         ]
 
@@ -186,12 +194,15 @@ def test_ten_steps_are_those_of_a_padded_reference(
         """
         ids, mask = padded(batch.texts[0])
         queries = projected(tuned(input_ids=ids, attention_mask=mask).last_hidden_state[:, 0])
-        views = [[projected(view) for view in own] for own in views_of(ids, mask)]
+        views = [
+            [projected(view) for view in views_of_text] for views_of_text in views_of(ids, mask)
+        ]
         if objective == "opt3":
             loss = torch.cat(loop_opt3(queries, views, 0.01)).mean()
         else:
             chosen = [
-                own[layer - kept[0]] for own, layer in zip(views, batch.draws["layer"], strict=True)
+                views_of_text[layer - layer_range[0]]
+                for views_of_text, layer in zip(views, batch.draws["layer"], strict=True)
             ]
             loss = mean(loop_paired(queries, chosen, 0.01))
         return loss + 0.1 * sum(
@@ -207,7 +218,8 @@ def test_ten_steps_are_those_of_a_padded_reference(
 @pytest.mark.parametrize("frozen", [True, False])
 def test_three_steps_change_the_blocks_and_nothing_frozen(trainer_of, texts, frozen):
     trainer = trainer_of(SelfGuided, texts, **SMALL, freeze_embeddings=frozen, guide_dropout="on")
-    method, changed = trainer.method, changed_by(trainer)
+    method = trainer.method
+    changed = changed_by(trainer)
     blocks = {
         f"body.{name}" for name, _ in method.body.named_parameters() if name.startswith("blocks.")
     }

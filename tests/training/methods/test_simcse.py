@@ -105,9 +105,10 @@ def test_all_read_the_checkpoint_by_its_head(
     base = base_of(pooler=pooler)
     trainer = trainer_of(SupervisedSimCSE, triplets, base=base, batch=5, lr=1e-3)
     trainer.train()
-    method, folder = trainer.method.eval(), tmp_path / "checkpoint"
+    method = trainer.method.eval()
+    folder = tmp_path / "checkpoint"
     write_checkpoint(folder, method, base, {"method": "simcse-sup"})
-    tokens = [each.ids for each in base.training_tokenizer(texts)]
+    tokens = [tokens_of_text.ids for tokens_of_text in base.training_tokenizer(texts)]
     with torch.no_grad():
         states = method.vectors(method.pack(tokens), "cls")
         expected = torch.tanh(states @ method.head.weight.T + method.head.bias).numpy()
@@ -123,8 +124,8 @@ def test_all_read_the_checkpoint_by_its_head(
         encode_texts(reading.tokenizer(texts), encoder, 1000)[0], expected, rtol=0, atol=1e-5
     )
     np.testing.assert_allclose(np.stack(pooled), expected, rtol=0, atol=1e-5)
-    found = SentenceTransformer(str(folder), device="cpu").encode(texts)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    vectors = SentenceTransformer(str(folder), device="cpu").encode(texts)
+    np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", ["distilbert", "electra", "albert"])
@@ -137,38 +138,41 @@ def test_a_family_that_has_no_pooler_is_refused_before_training(base_of, albert,
         SupervisedSimCSE.check(base, SupervisedSimCSE.Settings())
 
 
-def doubled(ids, places):
-    found = []
-    for place, number in enumerate(ids):
-        found += [number, number] if place in places else [number]
-    return np.array(found)
+def doubled(ids, positions):
+    repeated = []
+    for position, number in enumerate(ids):
+        repeated += [number, number] if position in positions else [number]
+    return np.array(repeated)
 
 
 def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_steps, texts, reference):
     recipe = RECIPE | {"epochs": 4, "queue_size": 6, "momentum": 0.9, "repeat_rate": 0.5}
     trainer = trainer_of(ESimCSE, texts, **recipe)
     weight, bias = copies(trainer.method.head)
-    slow, queue, places = replace(reference, model=copy.deepcopy(reference.model)), [], []
+    slow = replace(reference, model=copy.deepcopy(reference.model))
+    queue = []
+    repeated = []
 
     def loss_of(batch, rows):
         with torch.no_grad():
-            for mine, own in zip(
+            for slow_weight, weight_now in zip(
                 slow.model.parameters(), reference.model.parameters(), strict=True
             ):
-                mine.copy_(0.9 * mine + 0.1 * own)
+                slow_weight.copy_(0.9 * slow_weight + 0.1 * weight_now)
             new = torch.tanh(slow.first(batch.texts[0]) @ weight.T + bias)
         longer = [
-            doubled(*each) for each in zip(batch.texts[0], batch.draws["repeated"], strict=True)
+            doubled(*ids_and_positions)
+            for ids_and_positions in zip(batch.texts[0], batch.draws["repeated"], strict=True)
         ]
-        vectors = [reference.first(each) for each in (batch.texts[0], longer)]
-        one, other = (torch.tanh(each @ weight.T + bias) for each in vectors)
-        loss = mean(loop_in_batch(one, [*other, *queue], 0.05))
+        vectors = [reference.first(inputs) for inputs in (batch.texts[0], longer)]
+        vectors_a, vectors_b = (torch.tanh(encoded @ weight.T + bias) for encoded in vectors)
+        loss = mean(loop_in_batch(vectors_a, [*vectors_b, *queue], 0.05))
         queue[:] = [*queue, *new][-6:]
-        places.extend(batch.draws["repeated"])
+        repeated.extend(batch.draws["repeated"])
         return loss
 
     check_steps(trainer, [*reference.model.parameters(), weight, bias], loss_of, count=10)
-    assert any(map(len, places))
+    assert any(map(len, repeated))
 
 
 PAPER = {"repeat_range": "paper"}
@@ -189,12 +193,13 @@ PAPER = {"repeat_range": "paper"}
     ],
 )
 def test_the_number_of_repeated_tokens(method_of, length, settings, counts):
-    method, dice = method_of(ESimCSE, **settings), np.random.default_rng(0)
+    method = method_of(ESimCSE, **settings)
+    dice = np.random.default_rng(0)
     drawn = [method.draw_repeated(length, dice) for _ in range(400)]
 
-    assert {len(each) for each in drawn} == counts
-    assert all(len(set(each)) == len(each) for each in drawn)
-    assert {place for each in drawn for place in each} <= set(range(1, length - 1))
+    assert {len(positions) for positions in drawn} == counts
+    assert all(len(set(positions)) == len(positions) for positions in drawn)
+    assert {position for positions in drawn for position in positions} <= set(range(1, length - 1))
 
 
 def test_the_momentum_encoder_has_no_dropout_and_is_not_kept(method_of):
@@ -208,11 +213,13 @@ def test_the_momentum_encoder_has_no_dropout_and_is_not_kept(method_of):
 def rank_error(vectors, rankings, low, high):
     """Of all pairs of the batch whose rankings correlate in this range."""
     values = []
-    for i, one in enumerate(vectors):
-        for j, other in enumerate(vectors):
+    for i, vector_a in enumerate(vectors):
+        for j, vector_b in enumerate(vectors):
             similarity = spearmanr(rankings[i], rankings[j]).statistic
             if low <= similarity <= high:
-                values.append((torch.cosine_similarity(one, other, dim=0) - similarity) ** 2)
+                values.append(
+                    (torch.cosine_similarity(vector_a, vector_b, dim=0) - similarity) ** 2
+                )
     return sum(values) / max(len(values), 1)
 
 
@@ -223,11 +230,13 @@ def test_five_steps_with_ranks_are_those_of_a_padded_reference(
         RankEncoder, texts, rank_weight=0.5, rank_corpus=9, rank_low=-0.2, **RECIPE
     )
     weight, bias = copies(trainer.method.head)
-    known = [texts[row] for row in stream(0, 0, "rank corpus").permutation(13)[:9]]
+    corpus_texts = [texts[row] for row in stream(0, 0, "rank corpus").permutation(13)[:9]]
     with torch.no_grad():
-        corpus, frozen = reference.first(known), reference.first(texts)
+        corpus = reference.first(corpus_texts)
+        frozen = reference.first(texts)
     cosines = [
-        [torch.cosine_similarity(row, each, dim=0).item() for each in corpus] for row in frozen
+        [torch.cosine_similarity(row, corpus_row, dim=0).item() for corpus_row in corpus]
+        for row in frozen
     ]
 
     def loss_of(batch, rows):
@@ -246,8 +255,8 @@ def test_the_guide_can_be_a_trained_checkpoint(tmp_path, trainer_of, base, texts
     """
     folder = str(make_base(tmp_path / "guide", seed=5))
     trainer = trainer_of(RankEncoder, texts, batch=4, rank_corpus=5, guide=folder)
-    theirs = open_named(folder, 32).body(None).state_dict()
-    own = trainer_of(RankEncoder, texts, batch=4, rank_corpus=5)
+    guide_weights = open_named(folder, 32).body(None).state_dict()
+    self_guided = trainer_of(RankEncoder, texts, batch=4, rank_corpus=5)
     corpus = trainer.method.corpus.clone()
 
     assert {name.partition(".")[0] for name in changed_by(trainer)} == {"body", "head"}
@@ -255,11 +264,11 @@ def test_the_guide_can_be_a_trained_checkpoint(tmp_path, trainer_of, base, texts
     assert not trainer.method.guide.training
     assert trainer.method.finished().heads.keys() == {"head.weight", "head.bias"}
     assert {name.partition(".")[0] for name in changing(trainer.method)} == {"body", "head"}
-    assert equal(dict(trainer.method.guide.state_dict()), dict(theirs))
-    assert not torch.allclose(trainer.method.corpus, own.method.corpus, atol=1e-3)
+    assert equal(dict(trainer.method.guide.state_dict()), dict(guide_weights))
+    assert not torch.allclose(trainer.method.corpus, self_guided.method.corpus, atol=1e-3)
     assert RankEncoder.other_checkpoints(trainer.method.settings) == {"guide": folder}
     assert RankEncoder.identity(base, trainer.method.settings)["guide_hash"]
-    assert RankEncoder.identity(base, own.method.settings) == {}
+    assert RankEncoder.identity(base, self_guided.method.settings) == {}
 
 
 PROMPTS = {
@@ -301,25 +310,28 @@ def promptbert(state_of, head, rows, denoise=True):
     return contrast(*([vector(prompt, row["text"] + ".") for row in rows] for prompt in "ab"))
 
 
-def supervised(state_of, head, rows, *, own=False):
+def supervised(state_of, head, rows, *, has_head=False):
     """All texts in the first template; all negatives of the batch are in each sum.
 
     The released code subtracts the outputs of the base's head, but the inputs of a fresh head.
     """
 
     def vector(text):
-        state, bias = state_of("a", text + "."), state_of("a", text + ".", without=True)
-        return head(state) - head(bias) if own else head(state - bias)
+        state = state_of("a", text + ".")
+        bias = state_of("a", text + ".", without=True)
+        return head(state) - head(bias) if has_head else head(state - bias)
 
     anchors, positives, negatives = ([vector(row[name]) for row in rows] for name in TRIPLET.texts)
     return contrast(anchors, [*positives, *negatives])
 
 
 def sncse(state_of, head, rows):
-    one = [head(state_of("anchor", row["text_a"] + " .")) for row in rows]
-    other = [head(state_of("other", row["text_a"] + " .")) for row in rows]
+    anchors = [head(state_of("anchor", row["text_a"] + " .")) for row in rows]
+    positives = [head(state_of("other", row["text_a"] + " .")) for row in rows]
     opposite = [head(state_of("other", row["text_b"] + " .")) for row in rows]
-    return contrast(one, other) + 0.5 * mean(loop_soft_negatives(one, other, opposite))
+    return contrast(anchors, positives) + 0.5 * mean(
+        loop_soft_negatives(anchors, positives, opposite)
+    )
 
 
 def rows_for(kind, texts, settings):
@@ -338,7 +350,7 @@ def rows_for(kind, texts, settings):
         (PromptBERT, promptbert, {}),
         (PromptBERT, partial(promptbert, denoise=False), {"denoise": "off"}),
         (PromptBERT, supervised, {"objective": "triplets"}),
-        (PromptBERT, partial(supervised, own=True), {"objective": "triplets", "head": "own"}),
+        (PromptBERT, partial(supervised, has_head=True), {"objective": "triplets", "head": "own"}),
         (SNCSE, sncse, {"margin_weight": 0.5}),
     ],
 )
@@ -348,7 +360,7 @@ def test_five_steps_are_those_of_a_reference(
     """The own head is dense, GELU and LayerNorm of transformers' BertForMaskedLM, and is kept."""
     rows = rows_for(kind, texts, settings)
     trainer = trainer_of(kind, rows, **RECIPE, **settings)
-    own = transformers.BertForMaskedLM.from_pretrained(
+    base_head = transformers.BertForMaskedLM.from_pretrained(
         base_folder
     ).cls.predictions.transform.double()
     weight, *bias = copies(trainer.method.head)
@@ -358,7 +370,9 @@ def test_five_steps_are_those_of_a_reference(
 
     def loss_of(batch, numbers):
         return loop(
-            state_of, own if "head" in settings else fresh, [rows[number] for number in numbers]
+            state_of,
+            base_head if "head" in settings else fresh,
+            [rows[number] for number in numbers],
         )
 
     if "head" in settings:
@@ -366,20 +380,22 @@ def test_five_steps_are_those_of_a_reference(
             f"head.{layer}.{name}" for layer in ("dense", "norm") for name in ("weight", "bias")
         }
         assert trainer.method.finished().heads.keys() == names
-    head = own.parameters() if "head" in settings else [weight, *bias]
+    head = base_head.parameters() if "head" in settings else [weight, *bias]
     check_steps(trainer, [*reference.model.parameters(), *head], loss_of)
 
 
 def test_frozen_biases_have_the_same_loss_and_another_gradient(trainer_of, texts):
     live, frozen = (
-        trainer_of(PromptBERT, texts, double=True, batch=7, dropout=0, freeze_denoise=each)
-        for each in ("off", "on")
+        trainer_of(PromptBERT, texts, double=True, batch=7, dropout=0, freeze_denoise=frozen_or_not)
+        for frozen_or_not in ("off", "on")
     )
-    (loss, ours), (other, others) = map(gradient_of, (live, frozen))
+    (live_loss, live_gradient), (frozen_loss, frozen_gradient) = map(gradient_of, (live, frozen))
 
-    assert loss == pytest.approx(other, abs=1e-12)
-    assert torch.equal(ours["head.bias"], others["head.bias"])
-    assert not torch.allclose(ours["body.words.weight"], others["body.words.weight"], atol=1e-6)
+    assert live_loss == pytest.approx(frozen_loss, abs=1e-12)
+    assert torch.equal(live_gradient["head.bias"], frozen_gradient["head.bias"])
+    assert not torch.allclose(
+        live_gradient["body.words.weight"], frozen_gradient["body.words.weight"], atol=1e-6
+    )
 
 
 def test_a_sentence_is_cut_and_the_template_is_not(corpus_of, base, base_folder, texts):

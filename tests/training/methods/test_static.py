@@ -49,7 +49,8 @@ def base_of(static_folder, tmp_path):
     def make(variant="plain", folder=None):
         folder = folder or tmp_path / f"base-{variant}"
         shutil.copytree(static_folder, folder)
-        arrays, random = load_file(folder / "model.safetensors"), np.random.default_rng(1)
+        arrays = load_file(folder / "model.safetensors")
+        random = np.random.default_rng(1)
         rows = arrays["embeddings"]
         if variant in ("weights", "mapping"):
             arrays["weights"] = random.uniform(0.5, 1.5, len(rows)).astype(np.float32)
@@ -87,7 +88,8 @@ class Bag:
     """The embedding bag of torch with the parameters of a table, in float64."""
 
     def __init__(self, table, *, normalize):
-        self.normalize, self.places = normalize, table.places
+        self.normalize = normalize
+        self.places = table.places
         self.rows = torch.tensor(table.rows, dtype=torch.float64, requires_grad=True)
         weights = np.ones(0) if table.weights is None else table.weights
         self.weights = torch.tensor(weights, dtype=torch.float64, requires_grad=True)
@@ -105,7 +107,8 @@ class Bag:
 def test_five_steps_are_those_of_an_embedding_bag(
     trainer_of, check_steps, base_of, texts, variant, loss
 ):
-    base, rows = base_of(variant), with_vectors(texts, 6)
+    base = base_of(variant)
+    rows = with_vectors(texts, 6)
     recipe = RECIPE | {"lr": 1e-2, "dropout": "none", "chunk": 3}
     trainer = trainer_of(Distill, rows, base=base, loss=loss, **recipe)
     bag = Bag(base.table, normalize=variant != "long")
@@ -125,10 +128,9 @@ def vectors_of_training(trainer, folder):
     trainer.train()
     method = trainer.method.eval()
     write_checkpoint(folder, method, trainer.run.base, {"parents": []}, "mean")
+    texts = trainer.run.corpus.batch(np.arange(13)).texts[0]
     with torch.no_grad():
-        return dev_vectors(
-            method, method.pack(trainer.run.corpus.batch(np.arange(13)).texts[0])
-        ).numpy()
+        return dev_vectors(method, method.pack(texts)).numpy()
 
 
 def vectors_of(folder, texts):
@@ -145,44 +147,46 @@ def test_the_folder_gives_the_vectors_of_training(
     """To sentence-transformers too. A map to another width is part of the table."""
     from sentence_transformers import SentenceTransformer
 
-    rows, base = with_vectors(texts, width), base_of(variant)
+    rows = with_vectors(texts, width)
+    base = base_of(variant)
     trainer = trainer_of(Distill, rows, base=base, batch=4, lr=0.05, map=map_)
     expected = vectors_of_training(trainer, tmp_path / "made")
     if variant != "long":  # only the direction of mapped vectors is trained
         expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    ours = vectors_of(tmp_path / "made", texts)
-    theirs = SentenceTransformer(str(tmp_path / "made"), device="cpu").encode(texts)
+    vectors = vectors_of(tmp_path / "made", texts)
+    library_vectors = SentenceTransformer(str(tmp_path / "made"), device="cpu").encode(texts)
 
-    np.testing.assert_allclose(ours, expected, rtol=0, atol=2e-6)
-    np.testing.assert_allclose(theirs, expected, rtol=0, atol=2e-6)
+    np.testing.assert_allclose(vectors, expected, rtol=0, atol=2e-6)
+    np.testing.assert_allclose(library_vectors, expected, rtol=0, atol=2e-6)
     assert expected.shape == (13, width)
-    assert np.abs(ours[:, :6] - vectors_of(base.checkpoint.name, texts)).max() > 0.1
+    assert np.abs(vectors[:, :6] - vectors_of(base.checkpoint.name, texts)).max() > 0.1
 
 
 def test_a_folder_keeps_the_files_of_its_base(trainer_of, base_of, texts, tmp_path):
     """A table of int8 becomes float32. The README and the record of training are new."""
     base = base_of()
-    folder, made = Path(base.checkpoint.name), tmp_path / "made"
+    folder = Path(base.checkpoint.name)
+    trained = tmp_path / "made"
     table = np.round(load_file(folder / "model.safetensors")["embeddings"] * 40).astype(np.int8)
     save_file({"embeddings": table}, folder / "model.safetensors")
     change(folder / "config.json", embedding_dtype="int8", tokenizer_name="a name")
     (folder / "README.md").write_text("of the base")
     base = open_named(str(folder), 32)
     trainer = trainer_of(Distill, with_vectors(texts, 9), base=base, batch=4)
-    write_checkpoint(made, trainer.method, base, {"parents": [*base.parents]}, "mean")
-    [(name, values)] = load_file(made / "model.safetensors").items()
+    write_checkpoint(trained, trainer.method, base, {"parents": [*base.parents]}, "mean")
+    [(name, values)] = load_file(trained / "model.safetensors").items()
 
     assert (name, values.dtype, values.shape) == ("embeddings", np.float32, (len(table), 9))
     np.testing.assert_array_equal(
         values[:, :6] / values[0, 0], (table / table[0, 0]).astype(np.float32)
     )
     config = {"hidden_dim": 9, "embedding_dtype": "float32", "tokenizer_name": "a name"}
-    assert config.items() <= json.loads((made / "config.json").read_text()).items()
+    assert config.items() <= json.loads((trained / "config.json").read_text()).items()
     for file in ("tokenizer.json", "modules.json"):
-        assert (made / file).read_bytes() == (folder / file).read_bytes()
-    record = json.loads((made / "sentkit.json").read_text())
+        assert (trained / file).read_bytes() == (folder / file).read_bytes()
+    record = json.loads((trained / "sentkit.json").read_text())
     assert record == {"readout": "mean", "parents": [str(folder), "its teacher"]}
-    assert (made / "README.md").read_text() != "of the base"
+    assert (trained / "README.md").read_text() != "of the base"
 
 
 @pytest.mark.parametrize("variant", VARIANTS[:3])
@@ -223,9 +227,9 @@ def test_the_list_of_methods_for_static_models():
     [named] = re.findall(
         r"StaticEmbedding\.(.+?)\ntrain its table", (PAGES / "train.txt").read_text(), re.DOTALL
     )
-    found = {name for name, each in METHODS.items() if each.load().needs.static}
+    for_static = {name for name, method in METHODS.items() if method.load().needs.static}
 
-    assert found == {*STATIC, "distill"} == set(re.findall(r"[a-z-]{5,}", named))
+    assert for_static == {*STATIC, "distill"} == set(re.findall(r"[a-z-]{5,}", named))
 
 
 def test_a_declared_truncation_is_refused(base_of, tmp_path):
@@ -254,14 +258,14 @@ def test_five_steps_are_those_of_a_padded_reference(
 ):
     """transformers' BertModel, a map that begins as the identity and torch's AdamW, in float64."""
     rows = with_vectors(texts, width)
-    given = {"loss": loss, "map": map_, "relational": relational, "chunk": 3}
-    trainer = trainer_of(Distill, rows, **RECIPE, **given)
-    own = reference.base.architecture.width
-    weight = torch.eye(width, own, dtype=torch.float64, requires_grad=True)
+    settings = {"loss": loss, "map": map_, "relational": relational, "chunk": 3}
+    trainer = trainer_of(Distill, rows, **RECIPE, **settings)
+    base_width = reference.base.architecture.width
+    weight = torch.eye(width, base_width, dtype=torch.float64, requires_grad=True)
 
     def loss_of(batch, numbers):
         plain = reference.mean(batch.texts[0])
-        vectors = plain @ weight.T if map_ == "on" or width != own else plain
+        vectors = plain @ weight.T if map_ == "on" or width != base_width else plain
         teacher = torch.tensor(
             np.float32([rows[number]["embedding"] for number in numbers])
         ).double()
@@ -270,8 +274,8 @@ def test_five_steps_are_those_of_a_padded_reference(
         else:
             value = sum(sum((vectors - teacher) ** 2 / width).flatten()) / len(teacher)
         if relational:
-            kept = vectors if width != own else plain  # the vectors of the checkpoint
-            value = value + relational * mean(loop_relational(kept, teacher))
+            stored = vectors if width != base_width else plain  # the vectors of the checkpoint
+            value = value + relational * mean(loop_relational(stored, teacher))
         return value
 
     check_steps(trainer, [*reference.model.parameters(), weight], loss_of)
@@ -289,10 +293,10 @@ def test_the_checkpoint_gives_the_vectors_of_training(
     )
     expected = vectors_of_training(trainer, tmp_path / "made")
     checkpoint = read_checkpoint(str(tmp_path / "made"))
-    found = SentenceTransformer(str(tmp_path / "made"), device="cpu").encode(texts)
+    vectors = SentenceTransformer(str(tmp_path / "made"), device="cpu").encode(texts)
 
-    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
-    assert found.shape == (13, width)
+    np.testing.assert_allclose(vectors, expected, rtol=0, atol=2e-6)
+    assert vectors.shape == (13, width)
     assert [*checkpoint.declared.steps] == ([] if width == 16 else ["2_Dense"])
     assert (tmp_path / "made/heads.safetensors").exists() == (map_ == "on")
 
@@ -314,9 +318,8 @@ def test_vectors_and_their_space_are_in_the_corpus(corpus_of, base, tmp_path, te
     changed = [*rows[:-1], rows[-1] | {"embedding": [1.0] * 5}]
 
     np.testing.assert_array_equal(corpus.vectors, np.float32([row["embedding"] for row in rows]))
-    np.testing.assert_array_equal(
-        corpus.batch(np.array([7, 2])).take(slice(1, 2)).vectors, corpus.vectors[[2]]
-    )
+    second_of_batch = corpus.batch(np.array([7, 2])).take(slice(1, 2))
+    np.testing.assert_array_equal(second_of_batch.vectors, corpus.vectors[[2]])
     assert corpus.teacher == map_corpus(tmp_path).teacher == EMB
     assert map_corpus(tmp_path).digest == corpus.digest
     assert corpus_of(Distill, changed, Distill.Settings()).digest != corpus.digest

@@ -29,13 +29,8 @@ PAPERS = {  # how each paper reads its encoder
     }.items()
     for name in names.split()
 }
-UNPUBLISHED = (
-    "mlm",
-    "cosent",
-    "angle",
-    "contrast",
-    "distill",
-)  # no readout of a paper: the common choice
+# No readout of a paper: the common choice.
+UNPUBLISHED = ("mlm", "cosent", "angle", "contrast", "distill")
 # Without a setting, with only this readout.
 WITHOUT = {"promptbert": "prompt", "sncse": "prompt", "classify": "cls", "is-bert": "conv"}
 every_method = pytest.mark.parametrize("name", PAPERS)
@@ -69,7 +64,7 @@ def test_a_method_of_one_readout_ignores_the_base(name, base):
 
 @every_method
 @pytest.mark.parametrize(
-    ("declared", "given", "readout", "why"),
+    ("declared", "assignments", "readout", "why"),
     [
         (None, (), None, "{} declares none; "),
         ("cls", (), "cls", "{} declares it$"),
@@ -77,8 +72,10 @@ def test_a_method_of_one_readout_ignores_the_base(name, base):
         ("mean", ("readout=cls",), "cls", "as set; {} declares mean$"),
     ],
 )
-def test_a_readout_is_as_set_or_declared_or_of_the_paper(name, base, declared, given, readout, why):
-    settings, line = settled(name, declaring(base, declared) if declared else base, *given)
+def test_a_readout_is_as_set_or_declared_or_of_the_paper(
+    name, base, declared, assignments, readout, why
+):
+    settings, line = settled(name, declaring(base, declared) if declared else base, *assignments)
 
     assert settings.readout == (readout or PAPERS[name])
     assert re.match(
@@ -93,10 +90,10 @@ def test_a_preset_fixes_the_readout_of_its_paper(name, base):
     shown = dict(described(kind.Settings, kind.presets))
     for preset in kind.presets:
         settings, _ = settled(name, declaring(base, "max"), preset=preset)
-        own = preset.rpartition("-")[2] if name == "defsent" else PAPERS[name]
+        of_paper = preset.rpartition("-")[2] if name == "defsent" else PAPERS[name]
 
-        assert settings.readout == ("max" if name in UNPUBLISHED else own)
-        assert name in UNPUBLISHED or f"readout={own}" in shown[f"--preset {preset}"]
+        assert settings.readout == ("max" if name in UNPUBLISHED else of_paper)
+        assert name in UNPUBLISHED or f"readout={of_paper}" in shown[f"--preset {preset}"]
 
 
 @pytest.mark.parametrize(
@@ -135,17 +132,17 @@ def test_a_readout_that_cannot_be_trained_is_refused(case, base):
 
 
 @pytest.mark.parametrize(
-    ("declared", "given"), [("mean", "mean"), ("cls", "cls"), ("max", "cls"), (None, "cls")]
+    ("declared", "pooling"), [("mean", "mean"), ("cls", "cls"), ("max", "cls"), (None, "cls")]
 )
-def test_the_pooler_of_defsent_plus_reads_as_the_base_declares(base, declared, given):
-    own = base if declared is None else declaring(base, declared)
+def test_the_pooler_of_defsent_plus_reads_as_the_base_declares(base, declared, pooling):
+    declared_base = base if declared is None else declaring(base, declared)
 
-    assert settled("defsent-plus", own)[0].pooling == given
-    assert settled("defsent-plus", own, "pooling=mean")[0].pooling == "mean"
+    assert settled("defsent-plus", declared_base)[0].pooling == pooling
+    assert settled("defsent-plus", declared_base, "pooling=mean")[0].pooling == "mean"
 
 
 def packed_texts(base):
-    return pack([each.ids for each in base.training_tokenizer(["a cat sleeps", "rain"])])
+    return pack([tokens.ids for tokens in base.training_tokenizer(["a cat sleeps", "rain"])])
 
 
 @pytest.mark.parametrize("readout", ["mean", "max", "mean-last2", "L1:cls"])
@@ -170,10 +167,13 @@ def test_a_head_that_the_base_declares_is_trained_further(tmp_path):
     folder = make_base(tmp_path / "base")
     transformers.BertModel.from_pretrained(folder).save_pretrained(folder)
     plain = open_named(str(folder), 32)
-    kind, base = METHODS["simcse-sup"].load(), declaring(plain, "pooler")
+    kind = METHODS["simcse-sup"].load()
+    base = declaring(plain, "pooler")
     packed = packed_texts(base)
     [expected] = apply_readouts(base.body(None).eval(), packed, [parse_readout("pooler")])
-    further, anew = (kind.build(each, kind.Settings(dropout=0)).eval() for each in (base, plain))
+    further, anew = (
+        kind.build(any_base, kind.Settings(dropout=0)).eval() for any_base in (base, plain)
+    )
 
     assert torch.allclose(dev_vectors(further, packed), expected, atol=1e-6)
     assert not torch.allclose(dev_vectors(anew, packed), expected, atol=1e-2)

@@ -30,21 +30,21 @@ def saved(checkpoint, tmp_path, load):
     return lambda: load(tmp_path)
 
 
-def largest_difference(left, right):
-    return max((a - b).abs().max().item() for a, b in zip(left, right, strict=True))
+def largest_difference(states_a, states_b):
+    return max((a - b).abs().max().item() for a, b in zip(states_a, states_b, strict=True))
 
 
 @given(st.lists(st.integers(1, 512), min_size=1, max_size=400))
 def test_a_large_batch_is_filled_to_one_of_few_sizes(lengths):
     tokens = sum(lengths)
-    made = filler(lengths, spare_tokens(tokens))
+    fill_lengths = filler(lengths, spare_tokens(tokens))
 
-    assert all(1 <= length <= max(lengths) for length in made)
+    assert all(1 <= length <= max(lengths) for length in fill_lengths)
     if tokens < SMALLEST_FILLED:
-        assert made == []
+        assert fill_lengths == []
     else:
-        assert len(bin(tokens + sum(made)).rstrip("0").removeprefix("0b")) <= 5
-        assert sum(made) < tokens / 16
+        assert len(bin(tokens + sum(fill_lengths)).rstrip("0").removeprefix("0b")) <= 5
+        assert sum(fill_lengths) < tokens / 16
 
 
 @pytest.mark.parametrize("readout", ["cls", "mean", "max", "last"])
@@ -67,16 +67,17 @@ def test_states_and_readouts_in_float64_equal_those_of_padded_attention(
     lengths, saved, sentences, checkpoint, states
 ):
     """`cls` and `last` compute one row per sentence in the last block."""
-    plain, prepared = saved().double(), prepare_for_cpu(saved().double())
+    plain = saved().double()
+    prepared = prepare_for_cpu(saved().double())
     packed = pack(sentences(lengths, checkpoint.config.vocab_size))
 
     assert largest_difference(states(prepared, packed), states(plain, packed)) < 1e-12
     for name in ("cls", "mean", "max", "last", "L1:cls", "mean-first-last"):
         with torch.no_grad():
             [expected] = apply_readouts(plain, packed, [parse_readout(name)])
-            [found] = apply_readouts(prepared, packed, [parse_readout(name)])
+            [vectors] = apply_readouts(prepared, packed, [parse_readout(name)])
 
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12, msg=name)
+        torch.testing.assert_close(vectors, expected, rtol=0, atol=1e-12, msg=name)
 
 
 def test_states_in_float32_equal_those_of_transformers(
@@ -93,8 +94,10 @@ def test_states_in_float32_equal_those_of_transformers(
 def test_bfloat16_stays_as_near_to_float32_as_before(saved, sentences, checkpoint, states):
     packed = pack(sentences(LENGTHS, checkpoint.config.vocab_size))
     exact = states(saved(), packed)[-1]
-    plain = states(saved().bfloat16(), packed)[-1].float()
-    prepared = states(prepare_for_cpu(saved().bfloat16()), packed)[-1].float()
+    half = saved().bfloat16()
+    plain = states(half, packed)[-1].float()
+    prepared_half = prepare_for_cpu(saved().bfloat16())
+    prepared = states(prepared_half, packed)[-1].float()
 
     assert (prepared - exact).norm() < 1.5 * (plain - exact).norm()
 
@@ -191,6 +194,7 @@ def test_long_sentences_equal_padded_attention(family, make, tmp_path, load, sen
     model.save_pretrained(tmp_path)
     packed = pack(sentences([LONGEST_RUN + 1, LONGEST_RUN + 1, LONGEST_RUN, 3]))
 
-    plain, prepared = load(tmp_path).double(), prepare_for_cpu(load(tmp_path).double())
+    plain = load(tmp_path).double()
+    prepared = prepare_for_cpu(load(tmp_path).double())
 
     assert largest_difference(states(prepared, packed), states(plain, packed)) < 1e-12

@@ -45,7 +45,8 @@ def by_integers(values, scale, zero, weight, bias):
 def test_a_product_is_that_of_integers(zero):
     values = torch.tensor([[0, 255, 3], [128, 128, 128], [255, 0, 255]], dtype=torch.uint8)
     expected = by_integers(values, 0.5, zero, WEIGHT, BIAS)
-    inputs, product = Integers(values, 0.5, zero), Int8Matmul(WEIGHT, BIAS)
+    inputs = Integers(values, 0.5, zero)
+    product = Int8Matmul(WEIGHT, BIAS)
     residual = torch.tensor([[100.0, -7.0]]).expand(3, 2).contiguous()
 
     torch.testing.assert_close(product.to_float(inputs, torch.float32), expected)
@@ -58,12 +59,12 @@ def test_a_product_is_that_of_integers(zero):
 def test_integers_of_a_product_are_rounded_and_clipped_after_the_activation():
     values = torch.tensor([[0, 255, 3], [128, 128, 128], [255, 0, 255]], dtype=torch.uint8)
     exact = by_integers(values, 0.5, 128, WEIGHT, BIAS).relu()
-    found = Int8Matmul(WEIGHT, BIAS, "relu").to_integers(Integers(values, 0.5, 128), 0.75, 20)
+    integers = Int8Matmul(WEIGHT, BIAS, "relu").to_integers(Integers(values, 0.5, 128), 0.75, 20)
 
     expected = [[min(255, round(x / 0.75) + 20) for x in row] for row in exact.tolist()]
-    assert (found.values.int() - torch.tensor(expected)).abs().max() <= 1  # ties and last bits
-    assert found.values.max() == 255
-    assert found.values.min() == 20  # relu gives 0
+    assert (integers.values.int() - torch.tensor(expected)).abs().max() <= 1  # ties and last bits
+    assert integers.values.max() == 255
+    assert integers.values.min() == 20  # relu gives 0
 
 
 @pytest.mark.parametrize("fault", ["absent", "wrong"])
@@ -114,8 +115,8 @@ def prepared(checkpoint, tmp_path, load, sentences):
     """
     checkpoint.save_pretrained(tmp_path)
     bert = load(tmp_path)
-    others = sorted(10 * LENGTHS, reverse=True)
-    use_integers(bert, pack(sentences(others, checkpoint.config.vocab_size, seed=9)), "tiny")
+    other_lengths = sorted(10 * LENGTHS, reverse=True)
+    use_integers(bert, pack(sentences(other_lengths, checkpoint.config.vocab_size, seed=9)), "tiny")
     return bert
 
 
@@ -123,12 +124,12 @@ def prepared(checkpoint, tmp_path, load, sentences):
 def test_states_are_near_those_of_floating_point(prepared, checkpoint, sentences, oracle, states):
     batch = sentences(LENGTHS, checkpoint.config.vocab_size)
 
-    found = states(prepared, pack(batch))[-1]
+    last_states = states(prepared, pack(batch))[-1]
 
     exact = oracle(checkpoint, batch)[-1]
     assert all(isinstance(block, Int8Block) for block in prepared.blocks)
-    assert found.dtype == torch.float32
-    assert (found - exact).norm() < 0.1 * exact.norm()
+    assert last_states.dtype == torch.float32
+    assert (last_states - exact).norm() < 0.1 * exact.norm()
 
 
 @needs_integers
@@ -139,21 +140,22 @@ def test_readouts_of_one_row_have_the_numbers_of_all_rows(prepared, checkpoint, 
     reduce = {"cls": lambda x: x[0], "last": lambda x: x[-1], "mean": lambda x: x.mean(0)}
     for readout in ("cls", "last", "mean", "L1:cls"):
         with torch.no_grad():
-            (found,) = apply_readouts(prepared, batch, [parse_readout(readout)])
+            (vectors,) = apply_readouts(prepared, batch, [parse_readout(readout)])
 
         layer = layers[1 if readout == "L1:cls" else -1].split(list(batch.lengths))
-        expected = torch.stack([reduce[readout.rpartition(":")[2]](each) for each in layer])
+        expected = torch.stack(
+            [reduce[readout.rpartition(":")[2]](states_of_text) for states_of_text in layer]
+        )
         # A rounding of the last bit can move an input to the next integer.
-        assert (found - expected).norm() < 0.01 * expected.norm()
+        assert (vectors - expected).norm() < 0.01 * expected.norm()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.8, 1.0])
 def test_factors_do_not_change_a_product(share):
     random = torch.Generator().manual_seed(0)
     values = torch.randn(20, 6, generator=random, dtype=torch.float64)
-    values *= torch.tensor(
-        [1.0, 50.0, 0.01, 3.0, 0.0, 1.0]
-    )  # one column is much larger, one is always 0
+    # One column is much larger, one is always 0.
+    values *= torch.tensor([1.0, 50.0, 0.01, 3.0, 0.0, 1.0])
     weight = torch.randn(4, 6, generator=random, dtype=torch.float64)
     weight[:, 5] = 0
     largest = values.abs().amax(0)
@@ -169,7 +171,8 @@ def test_factors_do_not_change_a_product(share):
 
 
 def test_factors_make_the_ranges_of_inputs_or_of_weights_equal():
-    largest, weight = torch.tensor([2.0, 8.0]), torch.tensor([[4.0, -1.0], [1.0, 0.5]])
+    largest = torch.tensor([2.0, 8.0])
+    weight = torch.tensor([[4.0, -1.0], [1.0, 0.5]])
 
     inputs, weights = (factors_of(largest, weight, share) for share in (1.0, 0.0))
 
