@@ -16,13 +16,8 @@ def leaves(command, path="sentkit"):
 
 COMMANDS = dict(leaves(program()))
 LEAVES = {path: command for path, command in COMMANDS.items() if not hasattr(command, "commands")}
-MOST = {
-    "encode": 28,
-    "train": 28,
-    "score": 24,
-    "search": 24,
-    "cluster": 24,
-}  # slots; others have 20
+# slots; others have 20
+MOST = {"encode": 28, "train": 28, "score": 24, "search": 24, "cluster": 24}
 
 
 @pytest.mark.parametrize("path", COMMANDS)

@@ -86,9 +86,8 @@ def plain_environment(monkeypatch, tmp_path):
     monkeypatch.setattr(
         console, "INTERVAL", dict.fromkeys(console.INTERVAL, float("inf")) | {"bar": 0.1}
     )
-    monkeypatch.setattr(
-        console, "_open_line", False
-    )  # an earlier test may have left a progress bar
+    # an earlier test may have left a progress bar
+    monkeypatch.setattr(console, "_open_line", False)
 
 
 @pytest.fixture

@@ -100,9 +100,8 @@ def test_help_lists_every_command_below_a_heading(sentkit, words):
     headings = ["Texts:", "Vectors:", "Models:", "Files:"]
     assert [line for line in lines if line[:-1] in cli.COMMANDS] == headings
     assert sorted(line.split()[0] for line in listed) == sorted(NAMES)
-    assert (
-        len({line.index(line.split()[1], 14) for line in listed}) == 1
-    )  # one column of descriptions
+    # one column of descriptions
+    assert len({line.index(line.split()[1], 14) for line in listed}) == 1
 
 
 @pytest.mark.parametrize("command", cli.every_command())

@@ -227,9 +227,8 @@ def test_a_dry_run_of_a_vector_folder_predicts_blocks_and_bytes(encode, tmp_path
     data = sum(
         path.stat().st_size - 8 - int.from_bytes(path.read_bytes()[:8], "little") for path in blocks
     )
-    assert abs(plan["bytes_estimate"] - data) <= len(blocks) * (
-        8 + 8 + 256 * 4
-    )  # offsets, padding, scales
+    # offsets, padding, scales
+    assert abs(plan["bytes_estimate"] - data) <= len(blocks) * (8 + 8 + 256 * 4)
     blocks[0].unlink()
     assert encode(*command, "-n", "--resume").rows[0]["blocks"] == 1
 

@@ -83,11 +83,8 @@ def test_vectors_and_spaces_are_those_of_torch(tiny, sentences, reading):
         ([], FEW + 1, TransformerEncoder),
         (["--precision", "bf16"], 1, TransformerEncoder),
         (["-m", "nano", "--readout", "L0+L1+L2+L3+L4:wk"], 1, TransformerEncoder),
-        (
-            ["rows.txt", "-o", "folder/"],
-            1,
-            TransformerEncoder,
-        ),  # another process can write many rows into it
+        # another process can write many rows into it
+        (["rows.txt", "-o", "folder/"], 1, TransformerEncoder),
     ],
 )
 def test_only_a_small_input_needs_no_torch(sentkit, tiny, opened, tmp_path, arguments, count, kind):

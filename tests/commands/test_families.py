@@ -19,11 +19,8 @@ SETTINGS = {
     "mistral": {"num_key_value_heads": 2, "head_dim": 6, "sliding_window": 4},
     "qwen3": {"num_key_value_heads": 1, "head_dim": 10},
 }
-DECODERS = (
-    "llama",
-    "mistral",
-    "qwen3",
-)  # for qwen2, transformers changes the rules of nano's tokenizer
+# for qwen2, transformers changes the rules of nano's tokenizer
+DECODERS = ("llama", "mistral", "qwen3")
 TEXTS = [
     "a man plays a guitar",
     "the cat sleeps",

@@ -270,9 +270,8 @@ def test_the_advice_for_a_class_with_two_rows_works(sentkit, counts, flags, advi
 
     advised = advice.partition("use ")[2].partition(",")[0].split()
     more = [max(3, count) for count in counts]
-    assert (
-        sentkit("probe", *LABEL, *flags, *advised, stdin=rows(more)).code == 0
-    )  # the last value counts
+    # the last value counts
+    assert sentkit("probe", *LABEL, *flags, *advised, stdin=rows(more)).code == 0
 
 
 def test_ctrl_c_ends_the_command(held, tmp_path):

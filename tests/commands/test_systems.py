@@ -19,13 +19,8 @@ from support import ROOT
 SYSTEMS = [json.loads(line) for line in (ROOT / "examples/systems.jsonl").open()]
 COMMANDS = sorted({command for system in SYSTEMS for command in system["commands"]})
 SCRIPTS = ["sh examples/consert.sh joint-unsup", "sh examples/consert.sh sup-unsup"]
-LISTED = (
-    "bert",
-    "bert-base",
-    "sbert-base",
-    "mbert",
-    None,
-)  # the page says that it leaves out other bases
+# the page says that it leaves out other bases
+LISTED = ("bert", "bert-base", "sbert-base", "mbert", None)
 
 
 def test_every_system_is_supported_with_a_command_or_not_at_all():

@@ -110,11 +110,8 @@ SEEDS = ["runs/consert/seed-1", "runs/consert/seed-10"]
         ([MEANS[1], f"  minus {MEANS[0]}"], 16, ["mlm-layers-10…", "  minus …0…"]),
         (SEEDS, 8, ["…seed-1", "…seed-10"]),
         (SEEDS, 12, ["…ert/seed-1", "…ert/seed-10"]),
-        (
-            ["ab-" + 9 * "x" + y + 9 * "x" for y in "12"],
-            8,
-            ["…1…", "…2…"],
-        ),  # the difference is in a word
+        # the difference is in a word
+        (["ab-" + 9 * "x" + y + 9 * "x" for y in "12"], 8, ["…1…", "…2…"]),
         (["a1" + 9 * "-", "a1" + 9 * "-" + "b"], 6, ["…----", "…----b"]),
     ],
 )

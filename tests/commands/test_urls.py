@@ -314,9 +314,8 @@ def test_no_secret_is_printed_or_recorded(sentkit, web):
     ]
 
     assert [run.code for run in runs] == [65, 0, 66, 0, 66, 65]
-    assert (
-        sentkit("check", "vectors", "--deep").code == 0
-    )  # which cannot read an input without its query
+    # which cannot read an input without its query
+    assert sentkit("check", "vectors", "--deep").code == 0
     assert web.authorizations[0] == "Basic dXNlcjpoaWRkZW4="
     shown = f"{web.address}/rows.jsonl?..."
     assert runs[0].told[0].startswith(f"sentkit cat: {shown}:41: ")

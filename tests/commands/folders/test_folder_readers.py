@@ -183,9 +183,8 @@ def test_a_slow_block_is_dropped(words, tmp_path):
     ) as child:
         child.stdin.write(b'{"text":"the"}\n' * 3)
         child.stdin.flush()
-        while len(list(Path("a").glob("0*"))) < 2 or not is_waiting(
-            child
-        ):  # for the end of the third block
+        # for the end of the third block
+        while len(list(Path("a").glob("0*"))) < 2 or not is_waiting(child):
             assert child.poll() is None
             time.sleep(0.01)
         child.send_signal(signal.SIGTERM)

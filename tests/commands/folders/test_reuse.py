@@ -12,14 +12,8 @@ from sentkit.model import encoding, folder_writer
 from support import contents, in_jsonl
 
 OLD = ["the cat", "a dog runs .", "cat cat dog", "the", "dog runs the cat runs"]
-NEW = [
-    "the",
-    "cat .",
-    "dog runs the cat runs",
-    "the cat",
-    "cat .",
-    "runs",
-]  # 3 texts of OLD, 2 others
+# 3 texts of OLD, 2 others
+NEW = ["the", "cat .", "dog runs the cat runs", "the cat", "cat .", "runs"]
 
 
 def write(name, texts, **more):

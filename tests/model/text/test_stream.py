@@ -52,6 +52,7 @@ class Sums:
     groups_at_once = 0
     steps = ()
     smallest_batch = None
+    refusals = {}
 
     def __init__(self):
         self.batches = []

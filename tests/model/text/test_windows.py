@@ -105,6 +105,7 @@ class Means:
     width = 2
     specs = (None,)
     smallest_batch = None
+    refusals = {}
     steps = (lambda vectors: 2 * vectors,)
 
     def encode(self, batches):
