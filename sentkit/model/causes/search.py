@@ -1,0 +1,387 @@
+"""Finds the changes of a checkpoint that explain vectors from elsewhere, the target.
+
+The declared vectors show which texts differ. Each change is tried with a few of these, the
+shortest ones, and a few equal texts; the best changes are then tried with all texts. Frequent and
+cheap changes come first: those of vectors, texts and the network; then fewer bits of the weights,
+states of padding, and two changes or three.
+
+Axes: n texts, d the width.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sentkit.arrays import Float32, Float64
+from sentkit.model.causes.compared import CLOSE, EQUAL, Result, compare
+from sentkit.model.causes.padding import padded_results
+from sentkit.model.causes.passes import VariantEncoder
+from sentkit.model.causes.settings import Settings, Variant
+from sentkit.model.causes.variants import all_variants, variants_of_length, variants_of_weights
+from sentkit.model.checkpoint_model import CheckpointModel
+
+Indices = NDArray[np.int64]
+Changes = tuple[Variant, ...]
+
+EXPLAINED = 0.1  # of the mean distance of the texts that differ
+LEAST_LIMIT = 5e-6  # of a text that a change explains
+# Of the mean distance as declared: fewer bits explain a difference, although other programs choose
+# other scales.
+ROUNDED = 0.75
+ROUNDED_TEXTS = 0.8  # share of the texts whose distance becomes smaller
+ROUNDED_IN_NOISE = 0.25  # of the mean distance, if rounding in bf16 is as large
+LARGEST_ROUNDED = 0.3  # mean distance that fewer bits can cause
+MOST = 0.5  # share of the differing texts that a change has to explain
+SCREENED = 8  # texts that differ, and half as many that are equal
+SCREENED_TOKENS = 800
+VERIFIED = 3  # best changes that are tried with all texts
+BASES = 3  # changes of different settings that are joined with each other change
+DEPTH = 3  # changes
+NOISY_TEXTS = 24  # that are computed in bf16
+FEWEST_MOVED = 3  # rows that show another order
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What explains the difference, or that there is none.
+
+    `best` has the changes: none of them explains it if `explained` is 0.
+    """
+
+    equal: bool
+    within: float  # the largest distance as declared
+    rounding: float | None = None  # the largest distance by rounding in bf16, if that explains it
+    best: Result | None = None
+    same: tuple[Result, ...] = ()  # other changes that give the same vectors
+    differing: int = 0  # texts
+    explained: int = 0  # of the differing texts
+    share: float = 0.0  # of the difference that the changes remove
+    order: Indices | None = None  # (n,): the text whose vector each row of the target has
+    results: tuple[Result, ...] = ()
+
+
+def explain(
+    model: CheckpointModel, texts: Sequence[str], target: Float32, declared: Float32 | None
+) -> Explanation:
+    """Find the changes with which the model gives the target (n, d) for the texts.
+
+    `declared` are the vectors that it gives without a change; None: they have another width.
+    """
+    encoder = VariantEncoder(model, texts)
+    search = Search(encoder, target, declared)
+    explanation = search.run()
+    if explanation.explained < MOST * max(1, explanation.differing) and search.order is not None:
+        # The vectors of a change are there, in another order.
+        ordered = Search(encoder, target[search.order], None if declared is None else declared)
+        in_order = ordered.run()
+        if in_order.equal or in_order.explained >= MOST * in_order.differing:
+            return replace(in_order, equal=False, order=search.order)
+    return explanation
+
+
+class Search:
+    """Tries changes in turn until one explains all texts that differ."""
+
+    def __init__(
+        self, encoder: VariantEncoder, target: Float32, declared: Float32 | None
+    ) -> None:
+        self.encoder = encoder
+        self.target = target
+        self.lengths = encoder.lengths()
+        self.every_text = np.arange(len(target))
+        self.declared = None if declared is None else compare((), target, declared)
+        self.distances = np.ones(len(target))
+        if self.declared is not None:
+            self.distances = self.declared.distances
+        self.limit = CLOSE
+        self.differs = np.ones(len(target), bool)
+        self.results = list[Result]()
+        self.order: Indices | None = None
+
+    @property
+    def mean(self) -> float:
+        """The mean distance of the texts that differ, as declared."""
+        return float(self.distances[self.differs].mean())
+
+    def run(self) -> Explanation:
+        within = float(self.distances.max())
+        if self.declared is not None:
+            self.results.append(self.declared)
+            if within <= EQUAL:
+                return Explanation(equal=True, within=within)
+            rounding = self.rounding()
+            self.differs = self.distances > EQUAL
+            if self.is_within(rounding):
+                return self.with_rounding(within, float(rounding.max()))
+            noise = 3 * float(rounding.max())
+            least = noise if noise < 0.3 * self.mean else LEAST_LIMIT
+            self.limit = float(np.clip(EXPLAINED * self.mean, max(LEAST_LIMIT, least), CLOSE))
+            self.differs = self.distances > self.limit
+
+        # One change.
+        variants = all_variants(self.encoder, self.target.shape[1])
+        if self.declared is not None:
+            variants += variants_of_length(self.encoder, self.declared)
+        singles = self.screened([(variant,) for variant in variants], ())
+        verified = self.verified(singles)
+        if self.explains_all(verified):
+            return self.explanation(verified)
+
+        # Fewer bits of the weights.
+        if self.declared is not None and self.mean <= LARGEST_ROUNDED:
+            rounded = self.of_weights(ROUNDED)
+            if rounded is not None:
+                return rounded
+
+        # States of the padding.
+        padded = self.of_padding(verified)
+        if padded is not None:
+            return padded
+
+        # More changes: the best ones of some settings, each with each change of other settings.
+        best = verified
+        frontier = self.bases(singles, verified)
+        for _ in range(1, DEPTH):
+            pairs = []
+            for base in frontier:
+                joined = [
+                    (*base.variants, variant)
+                    for variant in variants
+                    if all(variant.joins(other) for other in base.variants)
+                ]
+                pairs += self.screened(joined, base.variants)
+            verified_pairs = self.verified(pairs)
+            best = sorted([*verified_pairs, *best], key=self.rank)
+            if self.explains_all(best):
+                break
+            is_better = best and len(best[0].variants) > len(frontier[0].variants)
+            if not is_better:
+                break
+            frontier = best[:1]
+        if best and self.explained(best[0]) >= MOST * self.differs.sum():
+            return self.explanation(best)
+        return Explanation(
+            equal=False,
+            within=within,
+            best=best[0] if best else None,
+            differing=int(self.differs.sum()),
+            results=tuple(self.results),
+        )
+
+    def rounding(self) -> Float64:
+        """The distances that rounding in bf16 causes, of the shortest texts."""
+        texts = self.shortest(self.every_text, NOISY_TEXTS)
+        [vectors] = self.encoder.encode([self.encoder.declared], texts, self.target.shape[1])
+        assert vectors is not None, "the declared width is that of the target"
+        return compare((), vectors, self.encoder.rounding(texts)).distances
+
+    def is_within(self, rounding: Float64) -> bool:
+        """Whether the difference is not larger than by rounding in bf16."""
+        is_small = self.distances.max() <= max(3 * rounding.max(), 10 * rounding.mean())
+        return bool(is_small and self.distances.mean() <= 2 * rounding.mean())
+
+    def with_rounding(self, within: float, rounding: float) -> Explanation:
+        """Vectors that differ as by rounding: of the weights only if this is clearly closer."""
+        rounded = self.of_weights(ROUNDED_IN_NOISE)
+        if rounded is not None:
+            return rounded
+        return Explanation(equal=True, within=within, rounding=rounding)
+
+    def of_weights(self, share: float) -> Explanation | None:
+        """Fewer bits of the weights, if these leave at most this share of the distance."""
+        combinations = [(variant,) for variant in variants_of_weights(self.encoder)]
+        screened = sorted(self.screened(combinations, ()), key=lambda result: result.distance)
+        screened = screened[:1]
+        verified = self.tried([result.variants for result in screened], self.medium_texts())
+        self.results += verified
+        for result in verified:
+            before = self.distances[self.medium_texts()]
+            is_closer = (result.distances < before).mean() >= ROUNDED_TEXTS
+            if is_closer and result.distance <= share * before.mean():
+                differing = int(self.differs.sum())
+                return Explanation(
+                    equal=False,
+                    within=float(self.distances.max()),
+                    best=result,
+                    differing=differing,
+                    explained=differing,
+                    share=1.0 - result.distance / float(before.mean()),
+                    results=tuple(self.results),
+                )
+        return None
+
+    def of_padding(self, verified: Sequence[Result]) -> Explanation | None:
+        """States of the padding, alone or with a change that is tried first: of the length."""
+        unit = Variant(
+            "no unit length" if self.encoder.declared.unit else "unit length",
+            {"unit": not self.encoder.declared.unit},
+        )
+        texts = np.flatnonzero(self.differs)
+        results = padded_results(self.encoder, [(), (unit,)], self.target, texts)
+        self.results += results
+        for result in sorted(results, key=lambda result: result.distance):
+            if result.explained(self.limit) == len(result.distances) >= 2:
+                differing = int(self.differs.sum())
+                return Explanation(
+                    equal=False,
+                    within=float(self.distances.max()),
+                    best=result,
+                    differing=differing,
+                    explained=len(result.distances),
+                    share=1.0,
+                    results=tuple(self.results),
+                )
+        return None
+
+    def bases(self, singles: Sequence[Result], verified: Sequence[Result]) -> list[Result]:
+        """The best results of different settings: by texts, and then by distance."""
+        by_setting: dict[str, Result] = {}
+        by_distance = sorted(singles, key=lambda result: result.distance)
+        for result in [*verified[:1], *by_distance]:
+            by_setting.setdefault(result.variants[0].setting, result)
+        return list(by_setting.values())[:BASES]
+
+    def shortest(self, texts: Indices, count: int) -> Indices:
+        """The shortest of these texts, as many as are short enough together; at least two."""
+        by_length = texts[np.argsort(self.lengths[texts], kind="stable")][:count]
+        fitting = int((np.cumsum(self.lengths[by_length]) <= SCREENED_TOKENS).sum())
+        return by_length[: max(2, fitting)]
+
+    def medium_texts(self) -> Indices:
+        return self.shortest(self.every_text, 2 * SCREENED)
+
+    def screening_texts(self, base: Changes) -> Indices:
+        """Texts that differ under the base, and some that do not."""
+        differs = self.differs
+        for result in self.results:
+            if result.variants == base and len(result.distances) == len(self.target):
+                differs = result.distances > self.limit
+        differing = np.flatnonzero(differs)
+        if not len(differing):
+            differing = self.every_text
+        # A few of the longest do not count: changes of length are seen with texts beyond the limit.
+        chosen = self.shortest(differing, SCREENED)
+        equal = self.shortest(np.flatnonzero(~differs), SCREENED // 2)
+        return np.sort(np.append(chosen, equal))
+
+    def screened(self, combinations: Sequence[Changes], base: Changes) -> list[Result]:
+        """The results with a few texts, best first."""
+        results = self.tried(combinations, self.screening_texts(base))
+        self.results += results
+        return sorted(results, key=self.rank)
+
+    def tried(self, combinations: Iterable[Changes], texts: Indices) -> list[Result]:
+        """The results with these texts, without changes that are impossible."""
+        possible = list(combinations)
+        settings_list = []
+        for changes in possible:
+            settings = self.encoder.declared
+            for variant in changes:
+                settings = replace(settings, **variant.changes)
+            settings_list.append(settings)
+        results = []
+        arrays = self.encoder.encode(settings_list, texts, self.target.shape[1])
+        for changes, settings, vectors in zip(possible, settings_list, arrays, strict=True):
+            if vectors is None:
+                continue
+            results.append(compare(changes, self.target[texts], vectors))
+            if self.order is None and self.shows_order(vectors, texts):
+                self.order = self.order_under(settings)
+        return results
+
+    def verified(self, screened: Sequence[Result]) -> list[Result]:
+        """The results of the best changes with all texts, best first, and of those that are as
+        good.
+        """
+        if not screened:
+            return []
+        limit = self.limit
+        best = screened[0]
+        candidates = [
+            result
+            for result in screened
+            if result.explained(limit) == best.explained(limit)
+            and abs(result.distance - best.distance) <= max(EQUAL, limit / 10)
+        ]
+        for result in screened:
+            if len(candidates) >= VERIFIED:
+                break
+            if result not in candidates:
+                candidates.append(result)
+        verified = list[Result]()
+        for result in candidates[: 2 * VERIFIED]:
+            # The others are only tried if they can be as good as one that explains everything.
+            if self.explains_all(verified) and result.explained(limit) < len(result.distances):
+                break
+            verified += self.tried([result.variants], self.every_text)
+        self.results += verified
+        return sorted(verified, key=self.rank)
+
+    def rank(self, result: Result) -> tuple[int, int, bool]:
+        """Best first: texts that are explained, distance, and no factor. If rounding decides, the
+        order of the variants does.
+        """
+        step = max(EQUAL, self.limit / 10)
+        explained = result.explained(self.limit)
+        return -explained, round(result.distance / step), result.factor is not None
+
+    def explained(self, result: Result) -> int:
+        """The number of differing texts that a result of all texts explains."""
+        return int((self.differs & (result.distances <= self.limit)).sum())
+
+    def explains_all(self, results: Sequence[Result]) -> bool:
+        return bool(results) and bool((results[0].distances <= self.limit).all())
+
+    def explanation(self, results: Sequence[Result]) -> Explanation:
+        """The first of the results, which are of all texts."""
+        best = results[0]
+        same = [
+            result
+            for result in results[1:]
+            if np.abs(result.distances - best.distances).max() <= max(EQUAL, self.limit / 10)
+            and len(result.variants) == len(best.variants)
+        ]
+        before = float(self.distances[self.differs].mean())
+        return Explanation(
+            equal=False,
+            within=float(self.distances.max()),
+            best=best,
+            same=tuple(same),
+            differing=int(self.differs.sum()),
+            explained=self.explained(best),
+            share=1.0 - float(best.distances[self.differs].mean()) / before,
+            results=tuple(self.results),
+        )
+
+    def shows_order(self, vectors: Float32, texts: Indices) -> bool:
+        """Whether some of these vectors are those of other rows of the target."""
+        nearest, cosines = nearest_rows(self.target, vectors)
+        is_close = cosines >= 1.0 - CLOSE
+        own = compare((), self.target[texts], vectors).cosines
+        is_moved = is_close & (own < 1.0 - CLOSE)
+        return len(np.unique(nearest[is_moved])) >= FEWEST_MOVED
+
+    def order_under(self, settings: Settings) -> Indices | None:
+        """The row of the target that has the vector of each text, if most rows have one."""
+        [vectors] = self.encoder.encode([settings], self.every_text, self.target.shape[1])
+        assert vectors is not None, "these settings gave vectors"
+        nearest, cosines = nearest_rows(self.target, vectors)
+        own = compare((), self.target, vectors).cosines
+        is_close = cosines >= 1.0 - CLOSE
+        if is_close.mean() < MOST or (own >= 1.0 - CLOSE).mean() >= is_close.mean():
+            return None
+        # A row of equal texts keeps its place.
+        return np.where(is_close & (own < 1.0 - CLOSE), nearest, self.every_text)
+
+
+def nearest_rows(target: Float32, vectors: Float32) -> tuple[Indices, Float64]:
+    """For each of the vectors (m, d), the nearest row of the target (n, d), and its cosine."""
+    units = []
+    for array in (target, vectors):
+        lengths = np.linalg.norm(array.astype(np.float64), axis=1, keepdims=True)
+        units.append(array / np.maximum(lengths, 1e-12))
+    cosines = units[1] @ units[0].T
+    nearest = cosines.argmax(axis=1)
+    return nearest, cosines[np.arange(len(nearest)), nearest]
