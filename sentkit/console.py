@@ -219,9 +219,15 @@ class RowProgress(ProgressWriter):
     skipped = 0  # rows that were read and skipped
 
     def __init__(
-        self, console: Console, clock: Clock = time.monotonic, *, inputs: Any = None
+        self,
+        console: Console,
+        clock: Clock = time.monotonic,
+        *,
+        inputs: Any = None,
+        unit: str = "tokens",
     ) -> None:
         super().__init__(console, clock)
+        self.unit = unit
         self.share: Share = inputs.counter.share if inputs is not None else lambda rows: None
 
     def add(self, rows: int, tokens: int = 0) -> None:
@@ -230,7 +236,7 @@ class RowProgress(ProgressWriter):
         if self.due():
             words = [f"{self.rows} rows", f"{self.rows / self.seconds():.0f} rows/s"]
             if self.tokens:
-                words.append(f"{self.tokens / self.seconds():.0f} tokens/s")
+                words.append(f"{self.tokens / self.seconds():.0f} {self.unit}/s")
             share = self.share(self.rows + self.skipped)
             if share is not None:
                 words = [f"{100 * share:.0f} %", *words, *time_left(share, self.seconds())]

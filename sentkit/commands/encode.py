@@ -18,14 +18,13 @@ from sentkit.flags.encode import (
     has_file_per_readout,
     old_vectors,
     open_earlier,
-    recorded_threads,
+    requests_or_threads,
     stopping,
     tokenizer_of,
 )
 from sentkit.flags.outputs import Output, model_paths
 from sentkit.flags.rows import RowSource, input_paths
 from sentkit.flags.rules import needs
-from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
@@ -103,7 +102,8 @@ def encode(
             "--threads",
             metavar="N",
             min=1,
-            help="CPU threads. [default: SENTKIT_THREADS, else all CPUs]",
+            help="CPU threads. [default: SENTKIT_THREADS, else all CPUs] Of an API: requests at a "
+            "time. [default: 4]",
         ),
     ] = None,
     batch_tokens: Annotated[
@@ -166,8 +166,7 @@ def encode(
 
     output = Output(output_path, force)
     run = read_run(output.path)  # of an existing vector folder
-    # Each thread computes batches of its own, so an operation of numpy or torch has one thread.
-    limit_threads(threads or recorded_threads(run), of_libraries=1)
+    requests = requests_or_threads(model, threads, run)
     from sentkit.formats.rows.kinds import FIELDS, TextParser
     from sentkit.formats.vectors.store import common_fields, encoded_files
     from sentkit.formats.vectors.writers import VectorOutput, output_paths
@@ -205,9 +204,10 @@ def encode(
             precision=precision,
             recorded=earlier_precision(earlier, precision),
             products=earlier_products(earlier),
+            requests=requests,
         )
         console.loading(text_model.name, text_model.notes)
-        tokenizer, windows = tokenizer_of(text_model, on_truncate, window)
+        tokenizer, windows = tokenizer_of(text_model, on_truncate, window, batch_tokens)
 
         # The outputs: blocks of a vector folder, or a file for each readout.
         in_folder = in_folder and not has_file_per_readout(text_model, folder_options, existing)
@@ -256,7 +256,7 @@ def encode(
             )
 
             # The writer.
-            progress = RowProgress(console, inputs=inputs)
+            progress = RowProgress(console, inputs=inputs, unit=tokenizer.unit)
             if dry_run and in_folder:
                 print_plan_of_folder(
                     folder_options, existing, output.path, encoding, inputs, progress

@@ -14,7 +14,7 @@ from sentkit.errors import UsageError
 from sentkit.flag_values import Shard, window_sizes
 from sentkit.flags.outputs import Output
 from sentkit.flags.rules import is_given
-from sentkit.process import most_threads
+from sentkit.process import limit_threads, most_threads
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.block import RowBlock
@@ -92,6 +92,20 @@ def recorded_threads(run: RunRecord | None) -> int | None:
     if type(threads) is not int or threads <= 0:
         return None
     return min(threads, most_threads())
+
+
+def requests_or_threads(model: str, threads: int | None, run: RunRecord | None) -> int | None:
+    """Set the threads of the command. Return the requests at a time if --threads is their number.
+
+    Each thread computes batches of its own, so an operation of numpy or torch has one thread.
+    """
+    from sentkit.model import is_endpoint
+
+    if is_endpoint(model):
+        limit_threads(of_libraries=1)
+        return threads
+    limit_threads(threads or recorded_threads(run), of_libraries=1)
+    return None
 
 
 def earlier_encoder(run: RunRecord | None, stores: "Stores") -> Mapping[str, Any]:
@@ -226,14 +240,23 @@ def stopping(console: Console, path: str, *, active: bool) -> Iterator[Callable[
 
 
 def tokenizer_of(
-    model: "Model", on_truncate: str, window: str | None
+    model: "Model", on_truncate: str, window: str | None, batch_tokens: int | None
 ) -> "tuple[TextTokenizer, Mapping[str, Any]]":
     """The tokenizer of the model, with windows if there are any, and the settings of windows.
 
+    The flags that need tokens are refused for a model behind an API.
+
     Of a long text, only the start is tokenized if no error or field has the number of its tokens.
     """
+    from sentkit.model import is_endpoint
     from sentkit.model.text.tokens import TextTokenizer, TokenizerByPrompt, WindowOptions
 
+    if is_endpoint(model.name):
+        from sentkit.model.api import refuse_flags
+
+        on_truncate_of_tokens = f"--on-truncate {on_truncate}"
+        flags = {on_truncate_of_tokens: on_truncate != "warn", "--batch-tokens": batch_tokens}
+        refuse_flags(flags)
     model.tokenizer.counts_all = on_truncate in ("mark", "error")
     tokenizer: TextTokenizer = model.tokenizer
     windows: Mapping[str, Any] = {}

@@ -37,12 +37,13 @@ def check_paths(console: Console, writes: "Paths", reads: "Paths") -> None:
 
 
 def model_paths(model: str | None) -> str | list[str] | None:
-    """The paths that -m names; None for an included model, even if a file or folder has its
-    name.
+    """The paths that -m names; None for a model behind an API, and for an included model, even if a
+    file or folder has its name.
     """
     from sentkit.formats.checkpoints.folders import INCLUDED
+    from sentkit.model import is_endpoint
 
-    if model is None or model in INCLUDED:
+    if model is None or model in INCLUDED or is_endpoint(model):
         return None
     if not model.endswith(".npy"):
         return model

@@ -2,6 +2,7 @@
 torch.
 """
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
@@ -11,13 +12,20 @@ from sentkit.formats.files import exists, is_folder
 from sentkit.model.reading import ReadingOptions
 
 if TYPE_CHECKING:
+    from sentkit.model.api import ApiModel
     from sentkit.model.checkpoint_model import CheckpointModel
     from sentkit.model.static.models import StaticModel
 
+ENDPOINT = re.compile("https?://", re.IGNORECASE)
 WORD_FILES = (".txt", ".vec", ".npy", ".bin", ".gz", ".zst")  # suffixes that models do not have
 
 
-Model = Union["CheckpointModel", "StaticModel"]  # `encoder` loads the weights
+def is_endpoint(name: str | None) -> bool:
+    """Whether -m names a model behind an API: http://HOST/v1#NAME."""
+    return name is not None and ENDPOINT.match(name) is not None
+
+
+Model = Union["CheckpointModel", "StaticModel", "ApiModel"]  # `encoder` loads the weights
 
 
 def find_encoder(
@@ -30,12 +38,23 @@ def find_encoder(
     products: str | None = None,
     download: bool = True,
     compares: bool = False,
+    requests: int | None = None,
 ) -> Model:
-    """Return the static or transformer model with this name, without loading transformer weights.
+    """Return the model with this name, without loading transformer weights. No request is sent.
 
     `recorded` is the precision of earlier vectors. It replaces that of a transformer. `compares`:
-    the device also compares vectors, so it need not run a static model.
+    the device also compares vectors, so it need not run a static model. `requests` are sent to an
+    API at a time.
     """
+    if is_endpoint(name):
+        from sentkit.model.api import ApiModel
+
+        if not download:
+            raise NoInputError(f"{name}: a recorded API is not opened without -m")
+        device_of_model = "auto" if compares else device
+        return ApiModel(
+            name, options, device=device_of_model, precision=precision, requests=requests
+        )
     is_file = name not in INCLUDED and exists(Path(name)) and not is_folder(Path(name))
     if not is_file and Path(name).suffix in WORD_FILES:
         raise NoInputError(f"{name}: no such file")

@@ -21,7 +21,14 @@ from numpy.typing import NDArray
 from sentkit.formats.rows.block import RowBlock, empty_block
 from sentkit.formats.rows.rows import Rejects
 from sentkit.formats.vectors.fingerprint import Space
-from sentkit.model.text.tokens import Ints, TextTokenizer, TokenBlock, indices_of_ranges, tokenized
+from sentkit.model.text.characters import BatchError, refuse_texts
+from sentkit.model.text.tokens import (
+    Ints,
+    TextTokenizer,
+    TokenBlock,
+    indices_of_ranges,
+    tokenized,
+)
 from sentkit.transforms.steps import Step, applied
 
 if TYPE_CHECKING:
@@ -309,6 +316,7 @@ class TokenEncoder:
     device: Any = "cpu"
     precision: str = "fp32"
     budget: int  # number of tokens in a batch; only a batch of one text can exceed it
+    refusals: Mapping[str, str] = {}  # of a server: its reason, for each text without a vector
 
     @property
     def batches_at_once(self) -> int:
@@ -378,7 +386,11 @@ def encode_group(
     is_old = np.isin(texts, list(group.old))
     new_texts = texts[~is_old]
     old_texts = texts[is_old]
-    vectors = encode_texts(tokens.take(new_texts), encoder, budget)
+    try:
+        vectors = encode_texts(tokens.take(new_texts), encoder, budget)
+    except BatchError as error:
+        raise error.in_row(group.rows, group.index, tokens) from error
+    refuse_texts(encoder.refusals, group.rows, group.index, tokens)
     if old is not None and len(old_texts):
         places = chain.from_iterable(group.old[text] for text in old_texts.tolist())
         vectors = [np.concatenate([*vectors, old.read([*places])])]

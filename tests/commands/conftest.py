@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from api_server import api_server
 from sentkit import cli, console
 from sentkit.formats.vectors.tensors import write_arrays
 from sentkit.model.transformer.architecture import read_architecture, tensor_shapes
@@ -287,6 +288,15 @@ def jsonl():
 def web():
     """A web server, of which nothing is known yet."""
     with web_server() as server:
+        yield server
+
+
+@pytest.fixture
+def api(monkeypatch):
+    """A server of embeddings. A retry waits for a thousandth of a second."""
+    monkeypatch.setattr("sentkit.model.api.FIRST_WAIT", 0.001)
+    monkeypatch.delenv("SENTKIT_API_KEY", raising=False)
+    with api_server() as server:
         yield server
 
 
