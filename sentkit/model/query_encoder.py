@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from sentkit.errors import NoInputError, SentkitError, UsageError
 from sentkit.formats.checkpoints.folders import NANO
 from sentkit.formats.rows.block import RowBlock, made_block
-from sentkit.formats.rows.kinds import SENTENCE, TextParser
+from sentkit.formats.rows.kinds import SENTENCE, VECTOR_NAMES, TextParser
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.vectors import VectorBlock, refuse_not_finite
 from sentkit.model import Model, find_encoder
@@ -174,6 +174,30 @@ class EncodedRows:
             for indices in Rejects().good_places(block.rows):
                 yield block.take(indices)
         self.remarks = [*encoder.notes, *encoder.remarks(self.tally)]
+
+
+class EncodedInputs:
+    """Reads rows of any kind with the vectors that a model computes of their texts, also NaN."""
+
+    def __init__(self, inputs: Inputs, model: Model) -> None:
+        self.inputs = inputs
+        self.model = model
+        self.names: tuple[str, ...] = SENTENCE.vectors
+        self.width = 0
+        self.emb: str | None = None
+
+    def blocks(self) -> Iterator[VectorBlock]:
+        encoder = self.model.encoder()
+        self.emb = encoder.specs[0].emb
+        self.width = encoder.width
+        rows = self.inputs.blocks(TextParser(self.inputs.fields))
+        groups = tokenized_groups(rows, self.model.tokenizer, Rejects())
+        for group in encode_groups(groups, encoder, encoder.budget):
+            for _ in Rejects().good_places(group.rows):  # raises the error of the first bad row
+                vectors = group.vectors[0]
+                names_by_count = {len(names): names for names in VECTOR_NAMES}
+                self.names = names_by_count[vectors.shape[1]]
+                yield VectorBlock(group.rows, vectors, self.names)
 
 
 def encoded_texts(texts: Sequence[str], model: Model, **arguments: Any) -> EncodedRows:
