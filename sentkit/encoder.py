@@ -146,10 +146,16 @@ class Encoder:
         self.arguments = (model, named_arguments)
         self.column = column
         with named_as_arguments():
-            check_threads("threads", threads)
+            requests: int | None = None
+            if models.is_endpoint(model):
+                requests = threads
+            else:
+                check_threads("threads", threads)
             self.threads = threads or threads_of_environment()
             reading = ReadingOptions(**options, **numbers, normalize=normalize)
-            self.model = models.find_encoder(model, reading, device=device, precision=precision)
+            self.model = models.find_encoder(
+                model, reading, device=device, precision=precision, requests=requests
+            )
             if len(self.model.readouts) > 1:
                 raise ArgumentError("an Encoder has one readout, not several")
             if self.model.tokenizer.whole:

@@ -99,6 +99,9 @@ class Handler(BaseHTTPRequestHandler):
         if answer.status is None:  # no answer at all
             self.close_connection = True
             return
+        if answer.status == "head":
+            self.send_endless_head()
+            return
         self.send_response(answer.status)
         for name, value in answer.headers.items():
             self.send_header(name, value)
@@ -119,6 +122,15 @@ class Handler(BaseHTTPRequestHandler):
                 self.wfile.write(body)
         except OSError:  # the client has gone
             self.close_connection = True
+
+    def send_endless_head(self):
+        self.close_connection = True
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+        try:
+            while not self.server.stopped.wait(0.05):
+                self.wfile.write(b"a")
+        except OSError:  # the client has gone
+            return
 
     def log_message(self, *arguments):
         pass

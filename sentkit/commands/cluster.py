@@ -223,6 +223,7 @@ def cluster(
         reads={"--from-centroids": from_centroids},
         writes={"--centroids": centroids},
     ) as inputs:
+        rows.warn_of_prompts(console, rows.paths)
         watch_rows(console, inputs)
         tasks = TaskProgress(console, "clusterings")
         run = runs.ClusteringRun(

@@ -101,6 +101,7 @@ def duplicates(
     with rows.open(
         console, output, field_names=field_names, reads={"--against": other_paths}
     ) as inputs:
+        rows.warn_of_prompts(console, [file_path, *other_paths])
         inputs_of_others = [inputs.other(path) for path in other_paths]
         with reading(console, *(inputs_of_others or [inputs])):
             duplicates = Duplicates(

@@ -23,6 +23,7 @@ IMPORTANT = (  # in this order, if present
         "spec._emb",
         "spec.model",
         "spec.readout",
+        "spec.prompt",
         "spec.precision",
     ),
     *("spec.int8_cosine.lowest", "spec.int8_cosine.mean"),
@@ -109,11 +110,14 @@ def has_vectors(rows: RowSource, path: str) -> bool:
     """Whether the path is a file of rows, or a vector file or folder; otherwise it is a
     checkpoint.
     """
+    from sentkit.formats.checkpoints.folders import is_endpoint
     from sentkit.formats.files import is_folder, is_there, local_path
     from sentkit.formats.lexicons.word_vectors import holds_word_vectors
 
     if path == "-":
         return True
+    if is_endpoint(path) and "#" in path:  # a model behind an API, not a file
+        return False
     if is_folder(path) and rows.vector_file(path) is not None:
         return True
     return is_there(local_path(path)) and not holds_word_vectors(path)

@@ -220,6 +220,8 @@ def score(
         nullcontext() if per_query is None else open_output(per_query, force=force) as queries_file,
         output.open() as file,
     ):
+        if qrels is None:
+            rows.warn_of_prompts(console, rows.paths)
         as_table = output.on_terminal and not json
         score_options = ScoreOptions(
             rows.theirs(gold or label or ""),

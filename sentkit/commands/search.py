@@ -221,6 +221,7 @@ def search(
                 [text], model, search_corpus.path, spec, model_device, console
             )
 
+        rows.warn_of_prompts(console, [corpus, rescore])
         adds_fields = not (flat or as_table or replace)
         progress = RowProgress(console, inputs=inputs)
         search = Search(

@@ -99,7 +99,7 @@ def requests_or_threads(model: str, threads: int | None, run: RunRecord | None) 
 
     Each thread computes batches of its own, so an operation of numpy or torch has one thread.
     """
-    from sentkit.model import is_endpoint
+    from sentkit.formats.checkpoints.folders import is_endpoint
 
     if is_endpoint(model):
         limit_threads(of_libraries=1)
@@ -248,7 +248,7 @@ def tokenizer_of(
 
     Of a long text, only the start is tokenized if no error or field has the number of its tokens.
     """
-    from sentkit.model import is_endpoint
+    from sentkit.formats.checkpoints.folders import is_endpoint
     from sentkit.model.text.tokens import TextTokenizer, TokenizerByPrompt, WindowOptions
 
     if is_endpoint(model.name):

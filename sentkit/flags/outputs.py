@@ -40,8 +40,7 @@ def model_paths(model: str | None) -> str | list[str] | None:
     """The paths that -m names; None for a model behind an API, and for an included model, even if a
     file or folder has its name.
     """
-    from sentkit.formats.checkpoints.folders import INCLUDED
-    from sentkit.model import is_endpoint
+    from sentkit.formats.checkpoints.folders import INCLUDED, is_endpoint
 
     if model is None or model in INCLUDED or is_endpoint(model):
         return None

@@ -63,6 +63,26 @@ class RowSource:
 
         return cache(open_vectors)
 
+    def warn_of_prompts(self, console: Console, paths: Sequence[str | None]) -> None:
+        """Warn if vector files that are compared as one side have different recorded prompts.
+
+        The space is the same for all prompts, so that queries meet passages. A file of rows records
+        no prompt.
+        """
+        first: tuple[str, object] | None = None  # a path and its prompt
+        for path in paths:
+            store = None if path is None else self.vector_file(path)
+            if store is None or "prompt" not in store.spec:
+                continue
+            prompt = store.spec["prompt"]
+            if first is None:
+                first = (path or "", prompt)
+            elif prompt != first[1]:
+                prompts = f"{in_quotes(first[1])} and {in_quotes(prompt)}"
+                files = f"{first[0]} and {path}"
+                console.warn(f"{files} were encoded with different prompts: {prompts}")
+                return
+
     def inputs(self, paths: Sequence[str], field_names: FieldNames) -> "Inputs":
         """The rows of some paths, without the check of their outputs that `open` does."""
         from sentkit.formats.rows.rows import Inputs, parse_fields
@@ -153,6 +173,13 @@ class RowSource:
         if append:
             return open_appended(self.rejects)
         return open_output(self.rejects, force=output.force, has_rejects=True)
+
+
+def in_quotes(prompt: object) -> str:
+    """A recorded prompt, or those by side, for a message."""
+    if isinstance(prompt, dict):
+        return ", ".join(f"{side}={in_quotes(text)}" for side, text in prompt.items())
+    return f'"{prompt}"'[:100]
 
 
 def refuse_parquet(rejects: str) -> None:

@@ -42,7 +42,7 @@ def readable(path: str) -> str:
 
     A URL has its commit of the hub, and no secrets.
     """
-    if is_url(path) and is_input_file(path):
+    if path.startswith("hf://") and is_url(path) and is_input_file(path):
         path = with_commit(path)
     return without_secrets(as_unicode(path))
 

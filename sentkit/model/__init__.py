@@ -2,12 +2,17 @@
 torch.
 """
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
 from sentkit.errors import NoInputError, UsageError
-from sentkit.formats.checkpoints.folders import INCLUDED, WORD_SETS, checkpoint_in, find_model
+from sentkit.formats.checkpoints.folders import (
+    INCLUDED,
+    WORD_SETS,
+    checkpoint_in,
+    find_model,
+    is_endpoint,
+)
 from sentkit.formats.files import exists, is_folder
 from sentkit.model.reading import ReadingOptions
 
@@ -16,13 +21,7 @@ if TYPE_CHECKING:
     from sentkit.model.checkpoint_model import CheckpointModel
     from sentkit.model.static.models import StaticModel
 
-ENDPOINT = re.compile("https?://", re.IGNORECASE)
 WORD_FILES = (".txt", ".vec", ".npy", ".bin", ".gz", ".zst")  # suffixes that models do not have
-
-
-def is_endpoint(name: str | None) -> bool:
-    """Whether -m names a model behind an API: http://HOST/v1#NAME."""
-    return name is not None and ENDPOINT.match(name) is not None
 
 
 Model = Union["CheckpointModel", "StaticModel", "ApiModel"]  # `encoder` loads the weights
@@ -50,7 +49,7 @@ def find_encoder(
         from sentkit.model.api import ApiModel
 
         if not download:
-            raise NoInputError(f"{name}: a recorded API is not opened without -m")
+            raise NoInputError(f"{name}: a recorded API gets no texts without -m")
         device_of_model = "auto" if compares else device
         return ApiModel(
             name, options, device=device_of_model, precision=precision, requests=requests

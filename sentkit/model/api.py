@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from threading import Event
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import UnavailableError, UsageError
 from sentkit.formats.checkpoints.modules import StoredDeclaration
-from sentkit.formats.vectors.fingerprint import Space, digest, name_for_label
+from sentkit.formats.vectors.fingerprint import API, Space, digest, name_for_label
 from sentkit.model.encoding import Tally, TokenEncoder
 from sentkit.model.reading import ReadingOptions, all_steps, prompts_of, spec_behind, width_behind
 from sentkit.model.text.characters import BatchError, CharacterTokenizer, texts_of
@@ -36,12 +36,12 @@ from sentkit.transforms.steps import Step
 if TYPE_CHECKING:
     from httpx2 import Client, Response
 
+T = TypeVar("T")
 Matrix = NDArray[np.float32]
 
 KEY = "SENTKIT_API_KEY"  # an environment variable
 SCHEME = re.compile("https?://", re.IGNORECASE)
 PORTS = {"http": 80, "https": 443}
-READOUT = "api"  # in the label of the space
 REQUESTS = 4  # at a time
 MOST_REQUESTS = 256
 BATCH_TEXTS = 32  # the default limit of Text Embeddings Inference
@@ -89,18 +89,18 @@ class Endpoint:
             address = urlsplit(url)
             port = address.port
         except ValueError as error:
-            raise UsageError("-m: the URL has no valid host and port") from error
+            raise UsageError("the URL of the model has no valid host and port") from error
         if "@" in address.netloc:
-            problem = "-m: the URL has an account, which would be recorded with the vectors"
+            problem = "the URL of the model has an account, which would be recorded"
             raise UsageError(problem, advice=f"set the key in the variable {KEY}")
         if "?" in url:
-            problem = "-m: the URL has a query, which would be recorded with the vectors"
+            problem = "the URL of the model has a query, which would be recorded"
             raise UsageError(problem, advice="an API is named by http://HOST/v1#NAME")
         if not address.hostname or not url.isprintable() or " " in url:
-            raise UsageError("-m: the URL has no valid host and port")
+            raise UsageError("the URL of the model has no valid host and port")
         if not model or not model.isprintable():
             advice = f"add it: -m '{url}#NAME'; the server lists its models at {url}/models"
-            raise UsageError("-m: the URL has no name of a model", advice=advice)
+            raise UsageError("the URL of the model has no name of a model", advice=advice)
         scheme = address.scheme.lower()
         host = address.hostname
         if ":" in host:  # IPv6
@@ -123,7 +123,7 @@ class Endpoint:
 class ApiModel:
     """A model behind an API. `encoder` sends the first request."""
 
-    readouts = (READOUT,)
+    readouts = (API,)
     notes: Sequence[str] = ()
     similarity: object = None
 
@@ -193,17 +193,20 @@ class ApiEncoder(TokenEncoder):
         self.refusals = {}
         self.requests = model.requests
         self.client = EmbeddingsClient(model.endpoint, model.dimensions, model.requests)
-        self.width_of_answers = self.client.find_width()
+        pool = ThreadPoolExecutor(1)
+        self.width_of_answers = self.client.result_of(pool.submit(self.client.find_width))
+        pool.shutdown(wait=False)
         self.width = width_behind(self.steps, self.width_of_answers)
-        space = digest([model.endpoint.place, model.endpoint.model, "api", model.dimensions])
+        space = digest([model.endpoint.place, model.endpoint.model, API, model.dimensions])
         record = {
             "model": model.name,
             "dimensions": model.dimensions,
+            "width": self.width_of_answers,
             "prompt": model.sides or model.tokenizer.prompt,
             "max_length": None,
             "precision": self.precision,
         }
-        label = f"{name_for_label(model.endpoint.model)}/{READOUT}"
+        label = f"{name_for_label(model.endpoint.model)}/{API}"
         self.specs = [spec_behind(self.steps, Space(label, space, record), model.transform)]
 
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[list[Matrix]]:
@@ -229,15 +232,13 @@ class ApiEncoder(TokenEncoder):
 
     def joined(self, futures: Sequence[Future[Matrix]]) -> list[Matrix]:
         """The vectors of a batch from those of its requests."""
-        while wait(futures, timeout=1).not_done:
-            self.client.check_progress()
-        return [np.concatenate([future.result() for future in futures])]
+        return [np.concatenate([self.client.result_of(future) for future in futures])]
 
     def vectors(self, texts: Sequence[str], stopping: Event) -> Matrix:
         """The vectors of some texts, (n, width). A request that the server refuses is divided until
         the text is known.
         """
-        answer = self.client.request(texts, stopping)
+        answer = self.client.request(texts, stopping, TRIES)
         if isinstance(answer, Refusal):
             if len(texts) == 1:
                 self.refusals[texts[0]] = f"the server refuses this text: {answer.reason}"
@@ -305,6 +306,7 @@ class EmbeddingsClient:
                 timeout=httpx2.Timeout(TIMEOUT, connect=CONNECT_TIMEOUT),
                 limits=httpx2.Limits(max_connections=self.connections),
                 follow_redirects=False,  # the key is for this server
+                verify=self.url.startswith("https:"),  # reading all certificates takes time
             )
             self._client = (process, client)
         return self._client[1]
@@ -313,10 +315,10 @@ class EmbeddingsClient:
         """The width of the vectors, from a first request. It also shows whether the server answers
         in base64.
         """
-        answer = self.request([PROBE], Event(), tries=FIRST_TRIES)
+        answer = self.request([PROBE], Event(), FIRST_TRIES)
         if isinstance(answer, Refusal):
             self.encoding = "float"
-            answer = self.request([PROBE], Event(), tries=FIRST_TRIES)
+            answer = self.request([PROBE], Event(), FIRST_TRIES)
         if isinstance(answer, Refusal):
             raise UnavailableError(f"{self.name}: {answer.reason}")
         [vector] = answer
@@ -329,7 +331,7 @@ class EmbeddingsClient:
         return width
 
     def request(
-        self, texts: Sequence[str], stopping: Event, tries: int = TRIES
+        self, texts: Sequence[str], stopping: Event, tries: int
     ) -> "Sequence[Matrix | str] | Refusal":
         """The vector of each text, or the reason why it has none; or the refusal of all texts.
 
@@ -399,13 +401,15 @@ class EmbeddingsClient:
             reason = self.without_key(str(error)) or type(error).__name__
             raise UnavailableError(f"{self.name}: cannot be read: {reason}") from error
 
-    def check_progress(self) -> None:
-        """Raise an error if a server sends a head byte by byte, which no timeout of a read
-        detects.
+    def result_of(self, future: Future[T]) -> T:
+        """The result of a request in a thread. It is an error if a server sends a head byte by
+        byte, which no timeout of a read detects.
         """
         longest = TIMEOUT + CONNECT_TIMEOUT + LONGEST_RETRY_AFTER
-        if monotonic() - self.last_progress > longest:
-            raise UnavailableError(f"{self.name}: no answer within {longest:g} seconds")
+        while wait([future], timeout=1).not_done:
+            if monotonic() - self.last_progress > longest:
+                raise UnavailableError(f"{self.name}: no answer within {longest:g} seconds")
+        return future.result()
 
     def read_answer(
         self, status: int, body: bytes, texts: Sequence[str]

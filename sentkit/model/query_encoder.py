@@ -63,6 +63,9 @@ class Recorded:
         if UNIT in suffixes and any(map(DIM.fullmatch, suffixes[suffixes.index(UNIT) :])):
             suffixes = []  # only a model declares this order
         dims = [int(match[1]) for match in map(DIM.fullmatch, suffixes) if match]
+        dimensions = self.value("dimensions", int)  # that an API was asked for
+        if dimensions is not None:
+            dims.append(dimensions)
         max_length = self.value("max_length", int)
         options = ReadingOptions(
             prompt=self.value("prompt", str),

@@ -19,10 +19,10 @@ from sentkit.formats.files import MARKS, exists, is_folder, open_input, read_obj
 from sentkit.formats.outputs.outputs import open_output, published_together
 from sentkit.formats.rows.block import Row as FileRow
 from sentkit.formats.rows.kinds import TextParser
-from sentkit.formats.vectors.fingerprint import digest, label_of
+from sentkit.formats.vectors.fingerprint import digest, label_of, name_for_label
 from sentkit.formats.vectors.store import open_inputs
 from sentkit.formats.vectors.writers import VectorOutput
-from sentkit.model import Model, find_encoder
+from sentkit.model import Model, find_encoder, is_endpoint
 from sentkit.model.encoding import Report, TokenEncoder, tokenized_groups
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.writing import Encoding
@@ -30,6 +30,7 @@ from sentkit.reports.suites import SUITES, Result, Settings, TestSet
 
 SEED = re.compile(r"seed-(\d+)")
 ROW = re.compile(r"(?:([^/=]+)=)?(.+?)(?:#([^#@]+)(?:@(.+))?)?")
+ROW_OF_API = re.compile(r"(?:([^/=]+)=)?(https?://.+)", re.IGNORECASE)
 BYTES_PER_READ = 1 << 20
 FORMAT = 2  # of a stored result; others are not read
 FindModel = Callable[[str | None], Model]  # by the name of a prompt, or None
@@ -63,6 +64,9 @@ def rows_of(arguments: Sequence[str]) -> list[Row]:
         name = given_name
         if not name and are_seeds:
             name = Path(models[0]).absolute().parent.name
+        if is_endpoint(model):
+            _, _, model_of_api = model.partition("#")
+            name = name or name_for_label(model_of_api)
         name = name or Path(model).name or model
 
         # A row of this name and readout gets further seeds.
@@ -84,6 +88,9 @@ def rows_of(arguments: Sequence[str]) -> list[Row]:
 
 def split_argument(argument: str) -> tuple[str | None, str, str | None, str | None]:
     """The name, the checkpoint, the readout and the transform of a row."""
+    api = ROW_OF_API.fullmatch(argument)
+    if api is not None:
+        return api[1], api[2], None, None
     match = None if exists(Path(argument)) else ROW.fullmatch(argument)  # a path can have = and #
     if match is None:
         return None, argument, None, None
@@ -95,6 +102,8 @@ def checkpoints_of(model: str) -> list[str]:
     """The checkpoint itself, those that a pattern matches, or the folders seed-N of a folder of
     runs.
     """
+    if is_endpoint(model):
+        return [model]
     folder = Path(model)
     if not MARKS.isdisjoint(model) and not exists(folder):
         matches = by_seed(path for path in glob.glob(model) if is_folder(Path(path)))  # noqa: PTH207

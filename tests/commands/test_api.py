@@ -1,12 +1,14 @@
 """Models behind an OpenAI-compatible endpoint, with a server of the tests."""
 
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from api_server import Answer, character_vectors
+from sentkit import Encoder
 from sentkit.formats.vectors.fingerprint import digest
 from support import in_jsonl
 
@@ -106,14 +108,14 @@ def test_answers_are_ordered_by_their_index(sentkit, api):
 
 
 REFUSED = {
-    "http://user:password@host/v1#NAME": "-m: the URL has an account",
-    "http://host/v1?key=password#NAME": "-m: the URL has a query",
-    "http://host/v1": "-m: the URL has no name of a model",
-    "http://host/v1#": "-m: the URL has no name of a model",
-    "http:///v1#NAME": "-m: the URL has no valid host and port",
-    "http://host:99999/v1#NAME": "-m: the URL has no valid host and port",
-    "http://[::1/v1#NAME": "-m: the URL has no valid host and port",
-    "http://ho st/v1#NAME": "-m: the URL has no valid host and port",
+    "http://user:password@host/v1#NAME": "the URL of the model has an account",
+    "http://host/v1?key=password#NAME": "the URL of the model has a query",
+    "http://host/v1": "the URL of the model has no name of a model",
+    "http://host/v1#": "the URL of the model has no name of a model",
+    "http:///v1#NAME": "the URL of the model has no valid host and port",
+    "http://host:99999/v1#NAME": "the URL of the model has no valid host and port",
+    "http://[::1/v1#NAME": "the URL of the model has no valid host and port",
+    "http://ho st/v1#NAME": "the URL of the model has no valid host and port",
 }
 
 
@@ -170,3 +172,151 @@ def test_rows_that_the_server_refuses_are_bad_rows(sentkit, api):
     assert [row["reason"] for row in bad] == [reason, reason]
     assert [row["line"] for row in bad] == [21, 23]
     assert (done.vectors() == character_vectors([*map(str, range(20)), "last"])).all()
+
+
+def test_a_folder_is_resumed_and_reused(sentkit, api):
+    """Blocks have the same bytes in any order of the work; the texts of complete blocks are not
+    sent again, and with --reuse only new ones.
+    """
+    Path("in.txt").write_text("".join(f"text {number}\n" for number in range(300)))
+    encode = ("encode", "in.txt", "-m", api.model, "--block-bytes", "512", "-o")
+    assert sentkit(*encode, "whole/").code == 0
+    assert sentkit(*encode, "parts/", "--shard", "2/3").code == 0
+    assert sentkit(*encode, "parts/", "--shard", "1/3").code == 0
+    before = len(api.texts)
+    assert sentkit(*encode, "parts/", "--resume").code == 0
+    last_third = len(api.texts) - before
+
+    names = sorted(path.name for path in Path("whole").glob("*.safetensors"))
+    assert len(names) > 3
+    for name in names:
+        assert Path("parts", name).read_bytes() == Path("whole", name).read_bytes()
+    assert last_third < 150
+    Path("more.txt").write_text("text 7\nnew\ntext 250\n")
+    before = len(api.texts)
+    done = sentkit("encode", "more.txt", "-m", api.model, "--reuse", "whole", "-o", "-")
+    assert api.texts[before:] == ["width", "new"]
+    assert (done.vectors() == character_vectors(["text 7", "new", "text 250"])).all()
+
+
+def test_a_changed_server_does_not_continue_a_folder(sentkit, api):
+    """The width, and with another name or prompt the record, are those of the first process."""
+    Path("in.txt").write_text("".join(f"text {number}\n" for number in range(100)))
+    encode = ("encode", "in.txt", "--block-bytes", "512", "-o", "out/", "-m")
+    assert sentkit(*encode, api.model, "--shard", "1/2").code == 0
+    other_name = sentkit(*encode, f"{api.address}/v1#other", "--resume")
+    other_prompt = sentkit(*encode, api.model, "--prompt", "q: ", "--resume")
+    api.vectors = lambda texts: character_vectors(texts)[:, :3]
+    other_width = sentkit(*encode, api.model, "--resume")
+    sentkit("check", "out")
+
+    assert [done.code for done in (other_name, other_prompt)] == [65, 65]
+    assert other_width.code == 65, other_width.err
+
+
+def test_search_encodes_a_query_only_with_the_given_model(sentkit, api):
+    """A data file does not send texts and the key to the server that it names."""
+    api.vectors = lambda texts: character_vectors(texts) - character_vectors(["b"])
+    sentkit("encode", "-m", api.model, "--prompt", "p: ", "-o", "c.safetensors", stdin=LINES)
+    before = len(api.requests)
+    refused = sentkit("search", "b dog", "--corpus", "c.safetensors")
+    unasked = len(api.requests) == before
+    flags = ("--metric", "euclidean", "--top", "1")
+    done = sentkit("search", "b dog", "--corpus", "c.safetensors", "-m", api.model, *flags)
+    other = sentkit("search", "b dog", "--corpus", "c.safetensors", "-m", f"{api.address}/v1#no")
+
+    assert (refused.code, unasked) == (66, True)
+    assert "a recorded API gets no texts without -m" in refused.told[0]
+    assert (done.code, done.rows[0]["hits"][0]["text"]) == (0, "b dog"), done.err
+    assert api.texts.count("p: b dog") == 3
+    assert other.code == 65
+
+
+def test_search_in_files(sentkit, api):
+    Path("notes.txt").write_text(LINES)
+    api.vectors = lambda texts: character_vectors(texts) - character_vectors(["c"])
+    done = sentkit("search", "b dog", "notes.txt", "-m", api.model, "--metric", "euclidean")
+
+    assert (done.code, done.rows[0]["hits"][0]["text"]) == (0, "b dog"), done.err
+
+
+def test_search_of_rows_names_the_model(sentkit, api):
+    """Rows record only the label."""
+    Path("c.jsonl").write_bytes(sentkit("encode", "-m", api.model, stdin=LINES).out)
+    refused = sentkit("search", "b dog", "--corpus", "c.jsonl")
+    done = sentkit("search", "b dog", "--corpus", "c.jsonl", "-m", api.model)
+
+    assert refused.code == 66
+    assert (done.code, done.rows[0]["hits"][0]["similarity"]) == (0, 1), done.err
+
+
+def test_diff_with_a_model_behind_an_api(sentkit, api):
+    sentkit("encode", "-m", api.model, "-o", "a.safetensors", stdin=LINES)
+    same = sentkit("diff", "a.safetensors", "-m", api.model)
+    api.vectors = lambda texts: character_vectors(texts)[:, ::-1]
+    other = sentkit("diff", "a.safetensors", "-m", api.model, "--fail-under", "cosine=0.99")
+    refused = sentkit("diff", "a.safetensors", "-m", api.model, "--precision", "bf16")
+
+    assert (same.code, same.rows[0]["explanation"]["equal"]) == (0, True), same.err
+    assert (other.code, other.rows[0]["explanation"]["equal"]) == (1, False), other.err
+    assert refused.code == 2
+
+
+def test_report_of_a_model_behind_an_api(sentkit, api):
+    """The same value as of the vectors of encode, and a name from the name of the model."""
+    words = ["one", "two words", "three", "four more words", "five"]
+    pairs = [
+        {"text_a": a, "text_b": b, "score": score}
+        for a, b, score in zip(words, words[1:] + words[:1], (1, 2, 3, 4, 5), strict=True)
+    ]
+    Path("pairs.jsonl").write_text(in_jsonl(*pairs))
+    as_json = ("--format", "json")
+    done = sentkit("report", f"{api.address}/v1#org/tiny", "--pairs", "x=pairs.jsonl", *as_json)
+    named = sentkit("report", f"x={api.model}", "--pairs", "x=pairs.jsonl", *as_json)
+    rows = sentkit("encode", "pairs.jsonl", "-m", api.model).out
+    scored = sentkit("score", "--gold", "score", stdin=rows)
+
+    assert (done.code, named.code) == (0, 0), done.err + named.err
+    assert [record.rows[0]["row"] for record in (done, named)] == ["tiny", "x"]
+    assert done.rows[0]["value"] == scored.rows[0]["spearman"]
+
+
+WITHOUT_API = (
+    "train simcse in.txt -o out",
+    "export -o out",
+    "distill-static -o out",
+    "build-entries in.txt",
+    "predict in.txt",
+    "translate in.txt",
+)
+
+
+@pytest.mark.parametrize("words", WITHOUT_API, ids=lambda words: words.split()[0])
+def test_commands_that_need_files_of_a_model_refuse_an_api(sentkit, api, words):
+    Path("in.txt").write_text(LINES)
+    done = sentkit(*words.split(), "-m", api.model)
+
+    problem = "a model behind an API has no files here, which this command needs"
+    assert (done.code, api.requests) == (2, [])
+    assert done.told[0] == f"sentkit {words.split()[0]}: {problem}"
+
+
+def test_inspect_shows_width_and_space(sentkit, api):
+    done = sentkit("inspect", api.model)
+    [row] = sentkit("encode", "-m", api.model, stdin="a\n").rows
+
+    assert done.code == 0
+    assert (done.rows[0]["width"], done.rows[0]["space"]) == (4, row["_emb"])
+
+
+def test_the_class_encoder(api):
+    encoder = Encoder(api.model, prompt="q: ", threads=2, normalize=False)
+    vectors = encoder.encode(TEXTS)
+
+    assert (vectors == character_vectors([f"q: {text}" for text in TEXTS])).all()
+    assert encoder.width == 4
+    assert encoder.space.startswith("tiny/api:")
+    assert (pickle.loads(pickle.dumps(encoder)).encode(TEXTS) == vectors).all()
+    for arguments in ({"readout": "cls"}, {"max_length": 3}, {"on_truncate": "window"}):
+        with pytest.raises(ValueError, match="cannot be used with a model behind an API"):
+            Encoder(api.model, **arguments)

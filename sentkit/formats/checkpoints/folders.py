@@ -24,11 +24,20 @@ INCLUDED = (NANO, STATIC)
 # A hub name, with an optional revision after "@": a branch, a tag or a commit.
 HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?:@([A-Za-z0-9][\w./-]*))?")
 PICKLES = "pytorch_model*.bin"
+ENDPOINT = re.compile("https?://", re.IGNORECASE)  # of a model behind an API
 SMALL_FILES = ["*.json", "*.txt", "*.model", "*.spm", "*/*.json"]
+
+
+def is_endpoint(name: str | None) -> bool:
+    """Whether -m names a model behind an API: http://HOST/v1#NAME."""
+    return name is not None and ENDPOINT.match(name) is not None
 
 
 def find_model(name: str, *, download: bool = True) -> Path:
     """The folder of a model. Only a name in the form of a hub name can cause network access."""
+    if is_endpoint(name):
+        problem = "a model behind an API has no files here, which this command needs"
+        raise UsageError(problem, advice="encode, search, report, diff and inspect can use it")
     if name in INCLUDED:  # also if the current folder contains "nano": its name is ./nano
         return Path(__file__).parent.parent.parent / name
     if is_folder(Path(name)):

@@ -25,6 +25,7 @@ DIGITS = 12
 MODEL_LABEL = re.compile(
     r"(?!.*\+(?!L[0-9]))(?P<model>[^/>]+)/(?P<readout>[^/>]+)(?P<steps>(?:/[^/>]+)*):[0-9a-f]+"
 )
+API = "api"  # in place of a readout, of vectors from a model behind an API
 HASH = rf"[0-9a-f]{{{DIGITS}}}"
 LABEL = r"[!-=?-~]+"  # printable ASCII without blanks; ">" only before a hash
 INT8_LOSS = "int8_cosine"  # in a record: cosines between vectors of --precision int8 and fp32
@@ -177,4 +178,6 @@ def record_of_label(emb: str) -> dict[str, Any]:
     if match is None:
         return {}
     steps = [f"/{step}:" for step in match["steps"].split("/")[1:]]
+    if match["readout"] == API:  # which -m does not have
+        return {"model": match["model"], "steps": steps}
     return {"model": match["model"], "readout": match["readout"], "steps": steps}
