@@ -473,7 +473,7 @@ def of_another_model(program, texts):
     vectors = np.array(Encoder("static").encode(texts))
     width = program.model.config.hidden_size
     mixing = np.random.default_rng(0).standard_normal((vectors.shape[1], width))
-    mixed = (vectors @ mixing).astype(np.float32)
+    mixed = (vectors @ mixing + 0.01).astype(np.float32)
     return mixed / np.linalg.norm(mixed, axis=1, keepdims=True)
 
 

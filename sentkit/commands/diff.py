@@ -121,9 +121,8 @@ def diff(
     field_names = (*VECTOR_FIELDS, "entry")
     rows = RowSource((), field)
     for path in (a, b, texts):
-        if path is not None:
+        if path is not None and not (path == a and encodes_a):
             check_input(path)
-    inputs_of_a = rows.inputs([a], field_names)
 
     output = Output()
     as_table = output.on_terminal and not json
@@ -194,14 +193,15 @@ class ModelOptions:
     def find(self, name: str) -> "Model":
         from sentkit.formats.checkpoints.folders import is_endpoint
         from sentkit.model import find_encoder
+        from sentkit.model.api import ApiModel
         from sentkit.model.reading import ReadingOptions
 
-        device = self.device
-        precision = self.precision
         if is_endpoint(name):
-            device = "auto"
-            precision = "auto"
-        return find_encoder(name, ReadingOptions(), device=device, precision=precision)
+            # NaN shows that half precision overflows, or that the bytes have another format.
+            return ApiModel(name, ReadingOptions(), finite=False)
+        return find_encoder(
+            name, ReadingOptions(), device=self.device, precision=self.precision
+        )
 
 
 def sides_of_file(

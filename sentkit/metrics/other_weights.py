@@ -12,7 +12,7 @@ from sentkit.metrics.statistics import spearman
 FEWEST = 8  # texts
 SAME_MODEL = 0.6  # mean cosine of the centered vectors of a text
 SMOOTH = 2.0  # largest singular value of the differences, by that of noise
-RELATED = 0.2  # rank correlation of the similarities
+ORDERS = 199  # of the texts, by chance; the observed correlation has to be above that of each
 
 
 def centered(vectors: Float32) -> Float64:
@@ -42,9 +42,23 @@ def other_weights(a: Float32, b: Float32) -> bool:
 
 
 def another_model(a: Float32, b: Float32) -> bool:
-    """Whether two encodings (n, d) and (n, e) rank the similarities of the texts alike."""
-    if len(a) < FEWEST:
+    """Whether two encodings (n, d) and (n, e) rank the similarities of the texts alike.
+
+    A Mantel test: noise has a correlation as high as this once in 200 times.
+    """
+    count = len(a)
+    if count < FEWEST:
         return False
-    pairs = np.triu_indices(len(a), 1)
-    correlation = spearman(exact("cosine", a, a, pairs), exact("cosine", b, b, pairs))
-    return bool(correlation >= RELATED)
+    pairs = np.triu_indices(count, 1)
+    similarities_a = exact("cosine", a, a, pairs)
+    first, second = pairs
+    matrix_b = np.zeros((count, count))
+    matrix_b[pairs] = exact("cosine", b, b, pairs)
+    matrix_b += matrix_b.T
+    observed = spearman(similarities_a, matrix_b[pairs])
+    random = np.random.default_rng(0)
+    for _ in range(ORDERS):
+        order = random.permutation(count)
+        if spearman(similarities_a, matrix_b[order[first], order[second]]) >= observed:
+            return False
+    return True

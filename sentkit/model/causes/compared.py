@@ -16,6 +16,7 @@ from sentkit.model.causes.settings import Variant
 # per row, 5e-2 with one scale.
 EQUAL = 2e-6
 CLOSE = 5e-4  # of a text under a change that explains it: other programs also round
+FARTHEST = 1e6  # of vectors of which one is nearly zero
 SAME_FACTOR = 2e-3  # largest logarithm of a factor between lengths that rounding can explain
 
 
@@ -75,5 +76,6 @@ def compare(variants: tuple[Variant, ...], target: Float32, vectors: Float32) ->
     if abs(np.log(factor)) <= SAME_FACTOR:
         factor = 1.0
     scaled = factor * ratios
-    distances = (scaled + 1 / scaled) / 2 - cosines
+    distances = np.nan_to_num((scaled + 1 / scaled) / 2 - cosines, nan=FARTHEST)
+    distances = np.minimum(distances, FARTHEST)
     return Result(variants, distances, cosines, ratios, None if factor == 1.0 else factor)
