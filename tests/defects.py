@@ -17,9 +17,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from support import NANO, ROOT
+from support import NANO, ROOT, copy_tokenizer
 
 BODIES = ("nano", "minilm", "decoder", "modernbert")
+TINY = "bert"  # with the tokenizer of nano, for quick tests
 QUERY = "query: "
 PASSAGE = "passage: "
 NF4 = [-1, -0.6961928, -0.52507305, -0.39491749, -0.28444138, -0.18477343, -0.09105004, 0.0]
@@ -53,6 +54,13 @@ def make_body(name, folder):
     torch.manual_seed(0)
     sizes = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4}
     sizes |= {"intermediate_size": 96, "max_position_embeddings": 1024, "pad_token_id": 0}
+    if name == TINY:
+        config = transformers.AutoConfig.for_model(TINY, vocab_size=16384, **sizes)
+        model = transformers.AutoModel.from_config(config)
+        scatter_weights(model)
+        model.save_pretrained(folder)
+        copy_tokenizer(folder)
+        return folder
     if name == "decoder":
         sizes |= {"num_key_value_heads": 2, "head_dim": 16}
         family = "qwen3"
@@ -73,7 +81,7 @@ def scatter_weights(model):
         for name, weight in model.named_parameters():
             noise = torch.randn(weight.shape)
             if weight.ndim == 1:
-                weight.copy_((1.0 if "norm" in name.lower() else 0.0) + 0.2 * noise)
+                weight.copy_((1.0 if name.lower().endswith("norm.weight") else 0.0) + 0.2 * noise)
             else:
                 weight.copy_(noise * (0.5 if "embed" in name else weight.shape[-1] ** -0.5))
 
@@ -112,7 +120,7 @@ def write_tokenizer(folder):
     return tokenizer.get_vocab_size()
 
 
-POOLING = {"nano": "mean", "minilm": "mean", "decoder": "last", "modernbert": "cls"}
+POOLING = {TINY: "mean", "nano": "mean", "minilm": "mean", "decoder": "last", "modernbert": "cls"}
 MODES = {"mean": "mean_tokens", "cls": "cls_token", "last": "lasttoken"}
 
 
@@ -234,7 +242,7 @@ class Program:
         model=None,
         longest=None,
         left=False,
-        first_position=0,
+        positions_from=None,
         other_mask=False,
         before_norm=False,
     ):
@@ -251,8 +259,8 @@ class Program:
         ids = torch.tensor(filled)
         mask = torch.tensor(masks)
         arguments = {"input_ids": ids, "attention_mask": mask}
-        if first_position:
-            arguments["position_ids"] = first_position + torch.arange(longest)[None]
+        if positions_from is not None:
+            arguments["position_ids"] = positions_from + torch.arange(longest)[None]
         if other_mask:
             arguments["attention_mask"] = self.other_attention(longest)
         before = []
@@ -414,12 +422,12 @@ class Case:
     name: str
     encode: object  # (program, texts) -> (n, d)
     causes: tuple[str, ...]  # beginnings of the names
-    bodies: tuple[str, ...] = BODIES
+    bodies: tuple[str, ...] = (TINY, *BODIES)
     declaration: tuple = ()  # options of `declare` that the case needs
 
 
-ENCODERS = ("nano", "minilm", "modernbert")
-BERTS = ("nano", "minilm")
+ENCODERS = (TINY, "nano", "minilm", "modernbert")
+BERTS = (TINY, "nano", "minilm")
 BPE = ("decoder", "modernbert")
 
 
@@ -504,7 +512,7 @@ DEFECTS = [
         "pooling over padding",
         over_padding,
         ("a mean that includes the padding", "the last token of a padded batch"),
-        bodies=("nano", "minilm", "decoder"),
+        bodies=(*BERTS, "decoder"),
     ),
     Case(
         4,
@@ -559,7 +567,7 @@ DEFECTS = [
     Case(16, "pre-norm states", plain(before_norm=True), ("states before the last norm",)),
     Case(17, "causal mask on or off", plain(other_mask=True), ("a causal mask", "no causal mask")),
     Case(
-        18, "positions from 1", plain(first_position=1), ("positions shifted by +1",), bodies=BERTS
+        18, "positions from 1", plain(positions_from=1), ("positions shifted by +1",), bodies=BERTS
     ),
     Case(19, "answers in another order", in_other_order, ("rows in another order",)),
     Case(

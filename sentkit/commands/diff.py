@@ -100,23 +100,25 @@ def diff(
     }
     needs(flags_of_model, {"--model": model})
     limits = parse_limits(fail_under or [])
+    encodes_a = is_model(a)
+    if encodes_a and model is None:
+        raise UsageError(f"{a} is a model; compare it with another one: -m MODEL")
     if b is None and model is None:
         raise UsageError("B or -m MODEL is missing")
     if a == b == "-":
         raise UsageError("A and B cannot both be standard input")
     if a == texts == "-":
         raise UsageError("A and --texts cannot both be standard input")
-    encodes_a = is_model(a)
-    if encodes_a and model is None:
-        raise UsageError(f"{a} is a model; compare it with another one: -m MODEL")
     if encodes_a and texts is None:
         texts = HAZARDS
     if model is not None:
         limit_threads(of_libraries=1)  # each thread computes batches of its own
+    from sentkit.formats.checkpoints.folders import is_endpoint
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.differences import difference
     from sentkit.metrics.matches import Sides
+    from sentkit.model.api import refuse_flags
 
     field_names = (*VECTOR_FIELDS, "entry")
     rows = RowSource((), field)
@@ -130,6 +132,8 @@ def diff(
     with output.open() as file:
         with slow(console, f"comparing {a} and {b or model}"):
             if model is not None:
+                if is_endpoint(model):
+                    refuse_flags({"--precision": precision != "fp32", "--device": device != "auto"})
                 options = ModelOptions(device, precision)
                 model_of_b = options.find(model)
                 if encodes_a:

@@ -19,21 +19,23 @@ def centered(vectors: Float32) -> Float64:
     return vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
 
 
-def other_weights(a: Float32, b: Float32) -> bool:
-    """Whether other weights of one model can have given two encodings (n, d).
-
-    The vectors of a text are then similar, apart from a common direction of all texts, and their
-    differences are not noise: weights change similar texts in a similar way, so that few directions
-    have most of the difference.
-    """
-    count, width = a.shape
-    if count < FEWEST:
-        return False
+def keeps_directions(a: Float32, b: Float32) -> bool:
+    """Whether the vectors of a text are similar, apart from a common direction of all texts."""
     centered_a = centered(a)
     centered_b = centered(b)
     norms = np.linalg.norm(centered_a, axis=1) * np.linalg.norm(centered_b, axis=1)
     cosines = np.vecdot(centered_a, centered_b) / np.maximum(norms, 1e-12)
-    if cosines.mean() < SAME_MODEL:
+    return bool(cosines.mean() >= SAME_MODEL)
+
+
+def other_weights(a: Float32, b: Float32) -> bool:
+    """Whether other weights of one model can have given two encodings (n, d).
+
+    The vectors of a text are then similar, and their differences are not noise: weights change
+    similar texts in a similar way, so that few directions have most of the difference.
+    """
+    count, width = a.shape
+    if count < FEWEST or not keeps_directions(a, b):
         return False
     differences = a.astype(np.float64) - b
     # The largest singular value of noise with the same squares is near this (Marchenko-Pastur).
@@ -47,7 +49,7 @@ def another_model(a: Float32, b: Float32) -> bool:
     A Mantel test: noise has a correlation as high as this once in 200 times.
     """
     count = len(a)
-    if count < FEWEST:
+    if count < FEWEST or keeps_directions(a, b):
         return False
     pairs = np.triu_indices(count, 1)
     similarities_a = exact("cosine", a, a, pairs)

@@ -254,6 +254,8 @@ def explain_by_changes(verdict: Verdict, examples: Matches, model: CheckpointMod
         verdict.equal = True
         verdict.within = explanation.within
         verdict.rounding = explanation.rounding
+        if explanation.best is not None:
+            verdict.factor = explanation.best.factor
         return
     if explanation.explained and explanation.best is not None:
         verdict.causes += causes_of(explanation, explanation.best)

@@ -102,7 +102,7 @@ class Bench:
             seconds = time.process_time() - start
         if code:
             return {"equal": False, "changes": [], "text": f"exit {code}: {report}"}, seconds
-        return report["explanation"] | {"cosine": report["cosine"]["lowest"]}, seconds
+        return report["explanation"], seconds
 
 
 def verdict_of(explanation):

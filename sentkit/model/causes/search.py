@@ -32,6 +32,7 @@ LEAST_LIMIT = 5e-6  # of a text that a change explains
 ROUNDED = 0.75
 ROUNDED_TEXTS = 0.8  # share of the texts whose distance becomes smaller
 ROUNDED_IN_NOISE = 0.25  # of the mean distance, if rounding in bf16 is as large
+SPREAD = 5e-3  # median distance of the texts, by the mean one of rounding in bf16
 LARGEST_ROUNDED = 0.3  # mean distance that fewer bits can cause
 MOST = 0.5  # share of the differing texts that a change has to explain
 SCREENED = 8  # texts that differ, and half as many that are equal
@@ -107,14 +108,19 @@ class Search:
 
     def run(self) -> Explanation:
         within = float(self.distances.max())
+        is_within = False
         if self.declared is not None:
             self.results.append(self.declared)
             if within <= EQUAL:
-                return Explanation(equal=True, within=within)
+                return self.with_factor() or Explanation(equal=True, within=within)
             rounding = self.rounding()
             self.differs = self.distances > EQUAL
-            if self.is_within(rounding):
-                return self.with_rounding(within, float(rounding.max()))
+            # If few texts differ, and the others are equal, the cause is not rounding.
+            is_spread = np.median(self.distances) >= SPREAD * rounding.mean()
+            is_within = self.is_within(rounding)
+            if is_within and is_spread:
+                rounded = self.with_rounding(within, float(rounding.max()))
+                return self.with_factor() or rounded
             noise = 3 * float(rounding.max())
             least = noise if noise < 0.3 * self.mean else LEAST_LIMIT
             self.limit = float(np.clip(EXPLAINED * self.mean, max(LEAST_LIMIT, least), CLOSE))
@@ -136,7 +142,7 @@ class Search:
                 return rounded
 
         # States of the padding.
-        padded = self.of_padding(verified)
+        padded = self.of_padding()
         if padded is not None:
             return padded
 
@@ -162,6 +168,8 @@ class Search:
             frontier = best[:1]
         if best and self.explained(best[0]) >= MOST * self.differs.sum():
             return self.explanation(best)
+        if is_within:
+            return Explanation(equal=True, within=within, rounding=float(rounding.max()))
         return Explanation(
             equal=False,
             within=within,
@@ -169,6 +177,23 @@ class Search:
             differing=int(self.differs.sum()),
             results=tuple(self.results),
         )
+
+    def with_factor(self) -> Explanation | None:
+        """Equal vectors but for a factor: that of the lengths, if the model gives such vectors."""
+        assert self.declared is not None
+        if self.declared.factor is None:
+            return None
+        results = self.tried([(self.change_of_lengths(),)], self.every_text)
+        for result in results:
+            if result.factor is None and result.distance <= self.declared.distance:
+                self.differs = np.ones(len(self.target), bool)
+                return self.explanation([result])
+        within = float(self.distances.max())
+        return Explanation(equal=True, within=within, best=self.declared)
+
+    def change_of_lengths(self) -> Variant:
+        unit = self.encoder.declared.unit
+        return Variant("no unit length" if unit else "unit length", {"unit": not unit})
 
     def rounding(self) -> Float64:
         """The distances that rounding in bf16 causes, of the shortest texts."""
@@ -212,14 +237,11 @@ class Search:
                 )
         return None
 
-    def of_padding(self, verified: Sequence[Result]) -> Explanation | None:
-        """States of the padding, alone or with a change that is tried first: of the length."""
-        unit = Variant(
-            "no unit length" if self.encoder.declared.unit else "unit length",
-            {"unit": not self.encoder.declared.unit},
-        )
+    def of_padding(self) -> Explanation | None:
+        """States of the padding, alone or with a change of the lengths."""
         texts = np.flatnonzero(self.differs)
-        results = padded_results(self.encoder, [(), (unit,)], self.target, texts)
+        bases: list[Changes] = [(), (self.change_of_lengths(),)]
+        results = padded_results(self.encoder, bases, self.target, texts)
         self.results += results
         for result in sorted(results, key=lambda result: result.distance):
             if result.explained(self.limit) == len(result.distances) >= 2:
@@ -343,7 +365,8 @@ class Search:
             if np.abs(result.distances - best.distances).max() <= max(EQUAL, self.limit / 10)
             and len(result.variants) == len(best.variants)
         ]
-        before = float(self.distances[self.differs].mean())
+        before = max(float(self.distances[self.differs].mean()), 1e-12)
+        after = float(best.distances[self.differs].mean())
         return Explanation(
             equal=False,
             within=float(self.distances.max()),
@@ -351,7 +374,7 @@ class Search:
             same=tuple(same),
             differing=int(self.differs.sum()),
             explained=self.explained(best),
-            share=1.0 - float(best.distances[self.differs].mean()) / before,
+            share=1.0 - min(after / before, 1.0),
             results=tuple(self.results),
         )
 
