@@ -101,24 +101,15 @@ def diff(
     needs(flags_of_model, {"--model": model})
     limits = parse_limits(fail_under or [])
     encodes_a = is_model(a)
-    if encodes_a and model is None:
-        raise UsageError(f"{a} is a model; compare it with another one: -m MODEL")
-    if b is None and model is None:
-        raise UsageError("B or -m MODEL is missing")
-    if a == b == "-":
-        raise UsageError("A and B cannot both be standard input")
-    if a == texts == "-":
-        raise UsageError("A and --texts cannot both be standard input")
+    check_sides(a, b, model, texts, encodes_a=encodes_a)
     if encodes_a and texts is None:
         texts = HAZARDS
     if model is not None:
         limit_threads(of_libraries=1)  # each thread computes batches of its own
-    from sentkit.formats.checkpoints.folders import is_endpoint
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.differences import difference
     from sentkit.metrics.matches import Sides
-    from sentkit.model.api import refuse_flags
 
     field_names = (*VECTOR_FIELDS, "entry")
     rows = RowSource((), field)
@@ -132,20 +123,17 @@ def diff(
     with output.open() as file:
         with slow(console, f"comparing {a} and {b or model}"):
             if model is not None:
-                if is_endpoint(model):
-                    refuse_flags({"--precision": precision != "fp32", "--device": device != "auto"})
                 options = ModelOptions(device, precision)
                 model_of_b = options.find(model)
                 if encodes_a:
                     assert texts is not None, "a model encodes texts"
                     inputs_of_texts = rows.inputs([texts], field_names)
-                    sides = sides_of_models(options.find(a), model_of_b, inputs_of_texts, console)
+                    model_of_a = options.find(a, refuses_flags=False)
+                    sides = sides_of_models(model_of_a, model_of_b, inputs_of_texts, console)
                 else:
                     texts_of_a = None if texts is None else rows.inputs([texts], field_names)
-                    rows.warn_of_prompts(console, [a])
-                    sides = sides_of_file(
-                        rows.inputs([a], field_names), model_of_b, texts_of_a, console
-                    )
+                    inputs_of_a = rows.inputs([a], field_names)
+                    sides = sides_of_file(inputs_of_a, model_of_b, texts_of_a, console)
                 record = compared_with(model_of_b, sides, sizes, console)
             elif b is not None:
                 rows.warn_of_prompts(console, [a, b])
@@ -157,6 +145,20 @@ def diff(
         if model is not None:
             print_text([record["explanation"]["text"]])
     check_limits(record, limits)
+
+
+def check_sides(
+    a: str, b: str | None, model: str | None, texts: str | None, *, encodes_a: bool
+) -> None:
+    """Raise an error if a side is missing, or if two of them are standard input."""
+    if encodes_a and model is None:
+        raise UsageError(f"{a} is a model; compare it with another one: -m MODEL")
+    if b is None and model is None:
+        raise UsageError("B or -m MODEL is missing")
+    if a == b == "-":
+        raise UsageError("A and B cannot both be standard input")
+    if a == texts == "-":
+        raise UsageError("A and --texts cannot both be standard input")
 
 
 def print_worst(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -194,18 +196,22 @@ class ModelOptions:
     device: str
     precision: str
 
-    def find(self, name: str) -> "Model":
+    def find(self, name: str, *, refuses_flags: bool = True) -> "Model":
+        """The model of this name. For an API, the flags are an error, or they are for the other
+        model.
+        """
         from sentkit.formats.checkpoints.folders import is_endpoint
         from sentkit.model import find_encoder
-        from sentkit.model.api import ApiModel
+        from sentkit.model.api import ApiModel, refuse_flags
         from sentkit.model.reading import ReadingOptions
 
         if is_endpoint(name):
+            if refuses_flags:
+                flags = {"--precision": self.precision != "fp32", "--device": self.device != "auto"}
+                refuse_flags(flags)
             # NaN shows that half precision overflows, or that the bytes have another format.
             return ApiModel(name, ReadingOptions(), finite=False)
-        return find_encoder(
-            name, ReadingOptions(), device=self.device, precision=self.precision
-        )
+        return find_encoder(name, ReadingOptions(), device=self.device, precision=self.precision)
 
 
 def sides_of_file(

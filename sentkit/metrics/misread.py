@@ -61,4 +61,7 @@ def find_format(vectors: Float32, width: int) -> NumberFormat | None:
 
 def is_missing(vectors: Float32) -> NDArray[np.bool_]:
     """(n,): whether a row of vectors (n, k, d) has a zero vector, NaN or infinity."""
-    return ~(np.isfinite(vectors).all(axis=2) & vectors.any(axis=2)).all(axis=1)
+    is_finite = np.isfinite(vectors).all(axis=(1, 2))
+    has_zero_vector = np.any(~np.any(vectors, axis=2), axis=1)
+    missing: NDArray[np.bool_] = ~is_finite | has_zero_vector
+    return missing

@@ -115,9 +115,7 @@ class Verdict:
                 f"which nothing explains"
             )
         if self.kind_of_model:
-            return (
-                f"no cause is known for the difference from {self.model}, {self.kind_of_model}"
-            )
+            return f"no cause is known for the difference from {self.model}, {self.kind_of_model}"
         declared = f"its vectors have {self.width} numbers"
         if self.declared is not None:
             declared = measured(self.declared)

@@ -24,9 +24,17 @@ import torch
 
 sys.path.append(str(Path(__file__).parents[1]))
 from api_server import api_server  # of the tests, which are not installed
-from defects import BODIES, DEFECTS, HEALTHY, POOLING, QUERY, Program, declare
-from defects import hazard_texts, make_body
-
+from defects import (
+    BODIES,
+    DEFECTS,
+    HEALTHY,
+    POOLING,
+    QUERY,
+    Program,
+    declare,
+    hazard_texts,
+    make_body,
+)
 from sentkit import cli
 
 
@@ -115,7 +123,7 @@ def verdict_of(explanation):
     return f"{' / '.join(names)} ({cause['texts']} of {cause['of']})"
 
 
-def main(bodies=",".join(BODIES), numbers=None):
+def main(bodies=None, numbers=None):
     warnings.simplefilter("ignore")
     import transformers
 
@@ -127,7 +135,8 @@ def main(bodies=",".join(BODIES), numbers=None):
     chosen = numbers and {*map(int, numbers.split(","))}
     texts = hazard_texts()
     print("| | defect | model | named | verdict | seconds |\n|---|---|---|---|---|---|")
-    for body in bodies.split(","):
+    chosen_bodies = bodies.split(",") if bodies else BODIES
+    for body in chosen_bodies:
         with tempfile.TemporaryDirectory() as folder:
             bench = Bench(body, Path(folder))
             if bench.weights is None:
@@ -144,7 +153,7 @@ def main(bodies=",".join(BODIES), numbers=None):
                 explanation, seconds = bench.judge(encode, declaration, texts)
                 is_named = explanation["equal"]
                 if causes is not None:
-                    first = explanation["changes"][:1]
+                    first = explanation.get("changes", [])[:1]
                     is_named = bool(first) and first[0].startswith(causes)
                 cells = [number, name, body, "yes" if is_named else "**no**"]
                 cells += [verdict_of(explanation), f"{seconds:.1f}"]

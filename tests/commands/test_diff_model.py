@@ -3,7 +3,6 @@
 The whole table, with real models, is `tests/benchmarks/referee.py`; here it is a slow test.
 """
 
-import json
 import re
 from pathlib import Path
 
@@ -210,9 +209,7 @@ def test_random_vectors_have_no_cause(sentkit, program_of):
 def served(sentkit, program, vectors, *arguments):
     """`diff` of a server that has a vector for each included text."""
     row_of_text = {text: row for row, text in enumerate(hazard_texts())}
-    with api_server(
-        lambda texts: vectors[[row_of_text.get(text, 0) for text in texts]]
-    ) as server:
+    with api_server(lambda texts: vectors[[row_of_text.get(text, 0) for text in texts]]) as server:
         done = sentkit("diff", server.model, "-m", program.folder, *arguments)
         return server, done
 
@@ -298,9 +295,7 @@ def test_the_verdict_is_in_the_table_of_a_terminal(on_terminal, program_of):
     shown = "\n".join(lines)
 
     assert re.search(r"verdict +different", shown)
-    assert re.search(
-        r"cause: no begin token +100% +(\d+) of \1 texts that differ", shown
-    )
+    assert re.search(r"cause: no begin token +100% +(\d+) of \1 texts that differ", shown)
 
 
 def made(folder, kind):
@@ -472,7 +467,12 @@ WRONG = {
         None,
         ["rows shifted by +1"],
     ),
-    "permuted": (lambda v: v[ORDER_OF_SENTENCES], " has the vector of row ", None, ["rows in another order"]),
+    "permuted": (
+        lambda v: v[ORDER_OF_SENTENCES],
+        " has the vector of row ",
+        None,
+        ["rows in another order"],
+    ),
     "reversed, times 2": (lambda v: 2 * v[::-1], "the factor 2.0", 2, ["rows in reversed order"]),
 }
 

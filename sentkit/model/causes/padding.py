@@ -26,6 +26,7 @@ from sentkit.model.transformer.packed import pack_block
 
 LONGEST = 512  # tokens of a batch
 TEXTS = 4  # that are tried, the shortest ones
+SPREAD_TEXTS = 12  # that are tried, if batches of long texts cannot be: of different batches
 MOST_TOKENS = 4000  # of the batches of one text
 
 # (ids of a text, settings) -> states (t, d), one for each length or token that is tried
@@ -132,18 +133,31 @@ def padded_results(
     if not isinstance(body, Bert) or not len(indices):
         return []
     reader = PaddingReader(encoder, body)
-    by_length = indices[np.argsort(encoder.lengths()[indices], kind="stable")][:TEXTS]
+    texts = chosen_texts(indices, encoder.lengths()[indices], reader.longest)
     results = []
     for base in bases:
         settings = encoder.declared
         for variant in base:
             settings = replace(settings, **variant.changes)
         for name, states_of_text in kinds(reader, settings.readout).items():
-            vectors = nearest_vectors(encoder, settings, states_of_text, target, by_length)
+            vectors = nearest_vectors(encoder, settings, states_of_text, target, texts)
             if vectors is not None:
                 variants = (*base, Variant(name, {"padding": name}))
-                results.append(compare(variants, target[by_length], vectors))
+                results.append(compare(variants, target[texts], vectors))
     return results
+
+
+def chosen_texts(
+    indices: NDArray[np.int64], lengths: NDArray[np.int64], longest: int
+) -> NDArray[np.int64]:
+    """The shortest of the texts with these indices. If the longest batch is short, texts from
+    all over the input, of which some were in such a batch.
+    """
+    if longest >= LONGEST:
+        return indices[np.argsort(lengths, kind="stable")][:TEXTS]
+    short = indices[lengths <= longest // 2]
+    step = max(1, len(short) // SPREAD_TEXTS)
+    return short[::step][:SPREAD_TEXTS]
 
 
 def kinds(reader: PaddingReader, readout: str) -> dict[str, States]:

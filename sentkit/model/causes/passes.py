@@ -38,10 +38,10 @@ BATCHES = 4
 BATCH_TOKENS = 512  # fewer tokens are not divided among batches
 # The 16 values of a weight in the format NF4 (arXiv 2305.14314, appendix E), with the largest 1.
 NF4 = (
-    (-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453)
-    + (-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0)
-    + (0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224)
-    + (0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0)
+    *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
+    *(-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0),
+    *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
+    *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
 )
 
 
@@ -302,9 +302,7 @@ def without_ends(tokens: TokenBlock, before: int, after: int) -> TokenBlock:
     )
 
 
-def with_doubled(
-    tokens: TokenBlock, before: int, after: int, first: int, last: int
-) -> TokenBlock:
+def with_doubled(tokens: TokenBlock, before: int, after: int, first: int, last: int) -> TokenBlock:
     """The tokens with the `first` ones and the `last` ones of each text twice.
 
     `before` and `after` are the numbers of special tokens of a text.
@@ -360,5 +358,3 @@ def with_accents(step: Mapping[str, Any] | None, *, strip: bool) -> dict[str, An
     if "strip_accents" in step:
         return {**step, "strip_accents": False}
     return dict(step)
-
-

@@ -31,6 +31,7 @@ LEAST_LIMIT = 5e-6  # of a text that a change explains
 # other scales.
 ROUNDED = 0.75
 ROUNDED_TEXTS = 0.8  # share of the texts whose distance becomes smaller
+PADDED = 3  # texts that have a state of the padding: the others were in batches of other kinds
 ROUNDED_IN_NOISE = 0.25  # of the mean distance, if rounding in bf16 is as large
 SPREAD = 5e-3  # median distance of the texts, by the mean one of rounding in bf16
 LARGEST_ROUNDED = 0.3  # mean distance that fewer bits can cause
@@ -40,6 +41,7 @@ SCREENED_TOKENS = 800
 VERIFIED = 3  # best changes that are tried with all texts
 BASES = 3  # changes of different settings that are joined with each other change
 DEPTH = 3  # changes
+NOISE = 0.3  # of the mean distance: rounding in bf16 that is not larger does not hide a change
 NOISY_TEXTS = 24  # that are computed in bf16
 FEWEST_MOVED = 3  # rows that show another order
 
@@ -75,7 +77,7 @@ def explain(
     explanation = search.run()
     if explanation.explained < MOST * max(1, explanation.differing) and search.order is not None:
         # The vectors of a change are there, in another order.
-        ordered = Search(encoder, target[search.order], None if declared is None else declared)
+        ordered = Search(encoder, target[search.order], declared)
         in_order = ordered.run()
         if in_order.equal or in_order.explained >= MOST * in_order.differing:
             return replace(in_order, equal=False, order=search.order)
@@ -85,9 +87,7 @@ def explain(
 class Search:
     """Tries changes in turn until one explains all texts that differ."""
 
-    def __init__(
-        self, encoder: VariantEncoder, target: Float32, declared: Float32 | None
-    ) -> None:
+    def __init__(self, encoder: VariantEncoder, target: Float32, declared: Float32 | None) -> None:
         self.encoder = encoder
         self.target = target
         self.lengths = encoder.lengths()
@@ -96,6 +96,9 @@ class Search:
         self.distances = np.ones(len(target))
         if self.declared is not None:
             self.distances = self.declared.distances
+        self.within = float(self.distances.max())
+        self.rounding: float | None = None  # the largest distance by rounding in bf16
+        self.rounding_explains = False
         self.limit = CLOSE
         self.differs = np.ones(len(target), bool)
         self.results = list[Result]()
@@ -107,26 +110,47 @@ class Search:
         return float(self.distances[self.differs].mean())
 
     def run(self) -> Explanation:
-        within = float(self.distances.max())
-        is_within = False
-        if self.declared is not None:
-            self.results.append(self.declared)
-            if within <= EQUAL:
-                return self.with_factor() or Explanation(equal=True, within=within)
-            rounding = self.rounding()
-            self.differs = self.distances > EQUAL
-            # If few texts differ, and the others are equal, the cause is not rounding.
-            is_spread = np.median(self.distances) >= SPREAD * rounding.mean()
-            is_within = self.is_within(rounding)
-            if is_within and is_spread:
-                rounded = self.with_rounding(within, float(rounding.max()))
-                return self.with_factor() or rounded
-            noise = 3 * float(rounding.max())
-            least = noise if noise < 0.3 * self.mean else LEAST_LIMIT
-            self.limit = float(np.clip(EXPLAINED * self.mean, max(LEAST_LIMIT, least), CLOSE))
-            self.differs = self.distances > self.limit
+        explanation = self.equality() or self.causes()
+        if explanation is not None:
+            return explanation
+        if self.rounding_explains:
+            return Explanation(equal=True, within=self.within, rounding=self.rounding)
+        differing = int(self.differs.sum())
+        return Explanation(
+            equal=False, within=self.within, differing=differing, results=tuple(self.results)
+        )
 
-        # One change.
+    def equality(self) -> Explanation | None:
+        """That the vectors are those of the model, if they are, but for rounding or a factor.
+
+        Otherwise the limit of a text that a change explains depends on the distances.
+        """
+        if self.declared is None:
+            return None
+        self.results.append(self.declared)
+        if self.within <= EQUAL:
+            return self.with_factor() or Explanation(equal=True, within=self.within)
+        distances_of_bf16 = self.distances_of_bf16()
+        self.rounding = float(distances_of_bf16.max())
+        self.rounding_explains = self.is_rounding(distances_of_bf16)
+        self.differs = self.distances > EQUAL
+        # If few texts differ, and the others are equal, the cause is not rounding.
+        is_spread = np.median(self.distances) >= SPREAD * distances_of_bf16.mean()
+        if self.rounding_explains and is_spread:
+            equal = Explanation(equal=True, within=self.within, rounding=self.rounding)
+            return self.of_fewer_bits(ROUNDED_IN_NOISE) or self.with_factor() or equal
+
+        # The mean distance is that of the differing texts, so rounding of bf16 is not counted.
+        noise = 3 * self.rounding
+        least = LEAST_LIMIT
+        if noise < NOISE * self.mean:
+            least = max(LEAST_LIMIT, noise)
+        self.limit = float(np.clip(EXPLAINED * self.mean, least, CLOSE))
+        self.differs = self.distances > self.limit
+        return None
+
+    def causes(self) -> Explanation | None:
+        """One change, fewer bits of the weights, states of padding, or more changes."""
         variants = all_variants(self.encoder, self.target.shape[1])
         if self.declared is not None:
             variants += variants_of_length(self.encoder, self.declared)
@@ -134,49 +158,37 @@ class Search:
         verified = self.verified(singles)
         if self.explains_all(verified):
             return self.explanation(verified)
+        return (
+            self.of_fewer_bits(ROUNDED)
+            or self.of_padding()
+            or self.of_more_changes(variants, singles, verified)
+        )
 
-        # Fewer bits of the weights.
-        if self.declared is not None and self.mean <= LARGEST_ROUNDED:
-            rounded = self.of_weights(ROUNDED)
-            if rounded is not None:
-                return rounded
-
-        # States of the padding.
-        padded = self.of_padding()
-        if padded is not None:
-            return padded
-
-        # More changes: the best ones of some settings, each with each change of other settings.
-        best = verified
+    def of_more_changes(
+        self, variants: Sequence[Variant], singles: Sequence[Result], verified: Sequence[Result]
+    ) -> Explanation | None:
+        """The best changes of some settings, each with each change of other settings; then the best
+        of these pairs again. One change remains if it explains most texts.
+        """
+        best = list(verified)
         frontier = self.bases(singles, verified)
         for _ in range(1, DEPTH):
-            pairs = []
+            joined_results = list[Result]()
             for base in frontier:
                 joined = [
                     (*base.variants, variant)
                     for variant in variants
                     if all(variant.joins(other) for other in base.variants)
                 ]
-                pairs += self.screened(joined, base.variants)
-            verified_pairs = self.verified(pairs)
-            best = sorted([*verified_pairs, *best], key=self.rank)
-            if self.explains_all(best):
-                break
-            is_better = best and len(best[0].variants) > len(frontier[0].variants)
-            if not is_better:
+                joined_results += self.screened(joined, base.variants)
+            best = sorted([*self.verified(joined_results), *best], key=self.rank)
+            is_better = bool(best) and len(best[0].variants) > len(frontier[0].variants)
+            if self.explains_all(best) or not is_better:
                 break
             frontier = best[:1]
         if best and self.explained(best[0]) >= MOST * self.differs.sum():
             return self.explanation(best)
-        if is_within:
-            return Explanation(equal=True, within=within, rounding=float(rounding.max()))
-        return Explanation(
-            equal=False,
-            within=within,
-            best=best[0] if best else None,
-            differing=int(self.differs.sum()),
-            results=tuple(self.results),
-        )
+        return None
 
     def with_factor(self) -> Explanation | None:
         """Equal vectors but for a factor: that of the lengths, if the model gives such vectors."""
@@ -188,34 +200,28 @@ class Search:
             if result.factor is None and result.distance <= self.declared.distance:
                 self.differs = np.ones(len(self.target), bool)
                 return self.explanation([result])
-        within = float(self.distances.max())
-        return Explanation(equal=True, within=within, best=self.declared)
+        return Explanation(equal=True, within=self.within, best=self.declared)
 
     def change_of_lengths(self) -> Variant:
         unit = self.encoder.declared.unit
         return Variant("no unit length" if unit else "unit length", {"unit": not unit})
 
-    def rounding(self) -> Float64:
+    def distances_of_bf16(self) -> Float64:
         """The distances that rounding in bf16 causes, of the shortest texts."""
         texts = self.shortest(self.every_text, NOISY_TEXTS)
         [vectors] = self.encoder.encode([self.encoder.declared], texts, self.target.shape[1])
         assert vectors is not None, "the declared width is that of the target"
         return compare((), vectors, self.encoder.rounding(texts)).distances
 
-    def is_within(self, rounding: Float64) -> bool:
+    def is_rounding(self, rounding: Float64) -> bool:
         """Whether the difference is not larger than by rounding in bf16."""
         is_small = self.distances.max() <= max(3 * rounding.max(), 10 * rounding.mean())
         return bool(is_small and self.distances.mean() <= 2 * rounding.mean())
 
-    def with_rounding(self, within: float, rounding: float) -> Explanation:
-        """Vectors that differ as by rounding: of the weights only if this is clearly closer."""
-        rounded = self.of_weights(ROUNDED_IN_NOISE)
-        if rounded is not None:
-            return rounded
-        return Explanation(equal=True, within=within, rounding=rounding)
-
-    def of_weights(self, share: float) -> Explanation | None:
+    def of_fewer_bits(self, share: float) -> Explanation | None:
         """Fewer bits of the weights, if these leave at most this share of the distance."""
+        if self.declared is None or self.mean > LARGEST_ROUNDED:
+            return None
         combinations = [(variant,) for variant in variants_of_weights(self.encoder)]
         screened = sorted(self.screened(combinations, ()), key=lambda result: result.distance)
         screened = screened[:1]
@@ -228,7 +234,7 @@ class Search:
                 differing = int(self.differs.sum())
                 return Explanation(
                     equal=False,
-                    within=float(self.distances.max()),
+                    within=self.within,
                     best=result,
                     differing=differing,
                     explained=differing,
@@ -243,15 +249,16 @@ class Search:
         bases: list[Changes] = [(), (self.change_of_lengths(),)]
         results = padded_results(self.encoder, bases, self.target, texts)
         self.results += results
-        for result in sorted(results, key=lambda result: result.distance):
-            if result.explained(self.limit) == len(result.distances) >= 2:
+        for result in sorted(results, key=self.rank):
+            explained = result.explained(self.limit)
+            if explained >= min(PADDED, len(result.distances)) and len(result.distances) > 1:
                 differing = int(self.differs.sum())
                 return Explanation(
                     equal=False,
-                    within=float(self.distances.max()),
+                    within=self.within,
                     best=result,
                     differing=differing,
-                    explained=len(result.distances),
+                    explained=explained,
                     share=1.0,
                     results=tuple(self.results),
                 )
@@ -369,7 +376,7 @@ class Search:
         after = float(best.distances[self.differs].mean())
         return Explanation(
             equal=False,
-            within=float(self.distances.max()),
+            within=self.within,
             best=best,
             same=tuple(same),
             differing=int(self.differs.sum()),

@@ -1,4 +1,4 @@
-"""The single changes of a checkpoint that other programs make by mistake, or with other settings."""
+"""The single changes of a checkpoint that other programs make, by mistake or by a setting."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -38,9 +38,7 @@ def all_variants(encoder: VariantEncoder, width: int) -> list[Variant]:
 
 def variants_of_vectors(encoder: VariantEncoder, width: int) -> Iterator[Variant]:
     declared = encoder.declared
-    yield Variant(
-        "no unit length" if declared.unit else "unit length", {"unit": not declared.unit}
-    )
+    yield Variant("no unit length" if declared.unit else "unit length", {"unit": not declared.unit})
     if any(isinstance(step, Linear | Norm) for step in encoder.steps):
         yield Variant("no layers behind the readout", {"dense": False})
     if any(isinstance(step, Truncate) for step in encoder.steps):
@@ -73,9 +71,7 @@ def variants_of_texts(encoder: VariantEncoder) -> Iterator[Variant]:
         name = f"at most {length} tokens instead of {tokenizer.max_length}"
         possible.append(Variant(name, {"max_length": length}))
     kept = "start" if tokenizer.truncates_start else "end"
-    possible.append(
-        Variant(f"long texts truncated at the {other_end(kept)}", {"other_end": True})
-    )
+    possible.append(Variant(f"long texts truncated at the {other_end(kept)}", {"other_end": True}))
     possible.append(Variant("lower case", {"lower": True}))
     possible.append(Variant("no lower case", {"lower": False}))
     possible.append(Variant("accents removed", {"strip": True}))
@@ -111,9 +107,7 @@ def variants_of_length(encoder: VariantEncoder, declared: Result) -> Iterator[Va
     return that_change_tokens(encoder, possible)
 
 
-def that_change_tokens(
-    encoder: VariantEncoder, possible: Iterable[Variant]
-) -> Iterator[Variant]:
+def that_change_tokens(encoder: VariantEncoder, possible: Iterable[Variant]) -> Iterator[Variant]:
     """The variants that the model has, and under which these texts have other tokens."""
     for variant in possible:
         if encoder.changes_tokens(replace(encoder.declared, **variant.changes)):
