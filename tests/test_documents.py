@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from api_server import api_server
 from sentkit import Encoder
 from sentkit.cli import every_command, groups, program
 from sentkit.errors import UsageError
@@ -415,7 +416,9 @@ def test_an_example_of_the_help_runs(name, line, workplace, execute):
         (workplace / "ratings.safetensors").unlink()
     if " -o ckpt" in line:
         shutil.rmtree(workplace / "ckpt")
-    done = execute(["sh", "-ec", line], workplace)
+    with api_server() as api:
+        line = line.replace("http://localhost:8000/v1#NAME", api.model)
+        done = execute(["sh", "-ec", line], workplace)
     # Two steps on three titles do not improve nano; `cat` and `mine` count; b.safetensors is a
     # copy.
     reported = (

@@ -46,7 +46,7 @@ PLAN_NAMES = {
 
 def encode(
     *,
-    model: options.Model = "nano",
+    model: options.ModelOrApi = "nano",
     readout: options.Readout = None,
     max_length: options.MaxLength = None,
     prompt: Annotated[

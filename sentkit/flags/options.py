@@ -47,6 +47,15 @@ Model = Annotated[
         help="A folder, a hub name, NAME@REVISION, pkg:NAME, nano or static.",
     ),
 ]
+ModelOrApi = Annotated[
+    str,
+    Option(
+        "-m",
+        "--model",
+        metavar="MODEL",
+        help="A folder, a hub name, NAME@REVISION, pkg:NAME, nano, static or http://HOST/v1#NAME.",
+    ),
+]
 Readout = Annotated[
     str | None,
     Option(

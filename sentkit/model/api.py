@@ -115,8 +115,8 @@ class Endpoint:
         return f"{self.url}#{self.model}"
 
     @property
-    def place(self) -> str:
-        """The endpoint without the scheme, which does not change vectors."""
+    def without_scheme(self) -> str:
+        """The address for the hash of the space: http and https give the same vectors."""
         return SCHEME.sub("", self.url)
 
 
@@ -192,16 +192,18 @@ class ApiEncoder(TokenEncoder):
     def __init__(self, model: ApiModel) -> None:
         self.notes = []
         self.steps = model.steps
-        self.refusals = {}
+        self.refusals: dict[str, str] = {}
         self.requests = model.requests
         self.client = EmbeddingsClient(
             model.endpoint, model.dimensions, model.requests, finite=model.finite
         )
         pool = ThreadPoolExecutor(1)
-        self.width_of_answers = self.client.result_of(pool.submit(self.client.find_width))
-        pool.shutdown(wait=False)
+        try:
+            self.width_of_answers = self.client.result_of(pool.submit(self.client.find_width))
+        finally:
+            pool.shutdown(wait=False)
         self.width = width_behind(self.steps, self.width_of_answers)
-        space = digest([model.endpoint.place, model.endpoint.model, API, model.dimensions])
+        space = digest([model.endpoint.without_scheme, model.endpoint.model, API, model.dimensions])
         record = {
             "model": model.name,
             "dimensions": model.dimensions,
@@ -405,7 +407,7 @@ class EmbeddingsClient:
         except httpx2.TransportError as error:
             reason = self.without_key(str(error)) or type(error).__name__
             raise Busy(f"the connection broke: {reason}") from error
-        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:  # of a host's name
             reason = self.without_key(str(error)) or type(error).__name__
             raise UnavailableError(f"{self.name}: cannot be read: {reason}") from error
 

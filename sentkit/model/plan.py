@@ -29,6 +29,7 @@ from sentkit.model.encoding import (
     encode_groups,
     plan_batches,
 )
+from sentkit.model.text.characters import CharacterTokenizer
 from sentkit.model.text.tokens import TokenBlock
 from sentkit.model.writing import Encoding
 
@@ -88,9 +89,13 @@ def plan_of(
     plan_of_others.rows = counts.sampled_from
     plan.join(plan_of_others)
 
-    record: dict[str, Any] = {
-        name: getattr(plan, name) for name in ("rows", "texts", "tokens", "truncated", "batches")
-    }
+    record: dict[str, Any] = {"rows": plan.rows, "texts": plan.texts}
+    if encoding.tokenizer.unit == CharacterTokenizer.unit:  # a server has the tokens
+        record["characters"] = plan.tokens
+    else:
+        record["tokens"] = plan.tokens
+        record["truncated"] = plan.truncated
+        record["batches"] = plan.batches
     if plan.windows:
         record["split_rows"] = plan.split
         record["windows"] = plan.windows

@@ -128,6 +128,15 @@ def test_wrong_urls_are_refused_without_their_secrets(sentkit, model):
     assert "password" not in done.err
 
 
+@pytest.mark.parametrize("host", ["a..b", "999.1.1.1", "127.0.0.1:1", f"{'a' * 70}.x"])
+def test_hosts_without_a_server_are_an_error(sentkit, monkeypatch, host):
+    monkeypatch.setattr("sentkit.model.api.FIRST_WAIT", 0.001)
+    done = sentkit("encode", "-m", f"http://{host}/v1#NAME", stdin=LINES)
+
+    assert (done.code, done.out) == (69, b"")
+    assert done.told[0].startswith(f"sentkit encode: http://{host}/v1#NAME: ")
+
+
 INSIDE = (
     "--readout cls",
     "--max-length 9",
@@ -320,3 +329,55 @@ def test_the_class_encoder(api):
     for arguments in ({"readout": "cls"}, {"max_length": 3}, {"on_truncate": "window"}):
         with pytest.raises(ValueError, match="cannot be used with a model behind an API"):
             Encoder(api.model, **arguments)
+
+
+def test_a_dry_run_counts_characters(sentkit, api):
+    """It sends a sample: here all texts."""
+    done = sentkit("encode", "-m", api.model, "-n", stdin=LINES)
+    [plan] = done.rows
+
+    assert done.code == 0
+    assert (plan["rows"], plan["characters"]) == (6, sum(map(len, TEXTS)))
+    assert plan.keys() == {"rows", "texts", "characters", *ESTIMATES}
+
+
+ESTIMATES = ("bytes_estimate", "seconds_estimate", "memory_estimate")
+
+
+def test_refused_rows_of_a_folder(sentkit, api):
+    """They go to --rejects, and are not sent again by --resume."""
+
+    def wrong(number, request, answer):
+        if "text 7" in request["input"]:
+            return Answer({"detail": "no"}, 422)
+        return None
+
+    api.wrong = wrong
+    texts = [f"text {number}" for number in range(100)]
+    Path("in.txt").write_text("".join(f"{text}\n" for text in texts))
+    flags = ("--block-bytes", "512", "--rejects", "bad.jsonl", "-o", "out/")
+    done = sentkit("encode", "in.txt", "-m", api.model, *flags)
+    before = len(api.requests)
+    resumed = sentkit("encode", "in.txt", "-m", api.model, *flags, "--resume")
+    [bad] = map(json.loads, Path("bad.jsonl").read_text().splitlines())
+
+    assert (done.code, resumed.code) == (0, 0)
+    assert len(api.requests) == before + 1
+    assert (bad["line"], bad["row"]) == (8, "text 7")
+    texts.remove("text 7")
+    assert (sentkit("cat", "out/").vectors() == character_vectors(texts)).all()
+
+
+def test_bad_rows_empty_input_and_the_same_bytes(sentkit, api):
+    """As with other models."""
+    rows = in_jsonl({"text": "a", "id": 1.50}, {"text": "b"})
+    first, second = (sentkit("encode", "-m", api.model, stdin=rows) for _ in range(2))
+    bad = sentkit("encode", "-m", api.model, stdin=rows + '{"text":7}\n')
+    skipped = sentkit("encode", "-m", api.model, "--rejects", "r", stdin=rows + '{"text":7}\n')
+    empty = sentkit("encode", "-m", api.model)
+
+    assert (first.code, first.out) == (0, second.out)
+    assert bad.code == 65
+    assert bad.told == ['sentkit encode: -:3: "text" is a number, expected a string']
+    assert (skipped.code, skipped.out) == (0, first.out)
+    assert (empty.code, empty.told) == (65, ["sentkit encode: no rows in standard input"])

@@ -110,7 +110,9 @@ KINDS = {
     "a fraction as index": Kind(item(index=2.0), 69, 'no valid "index"'),
     "no index": Kind(item(index=...), 69, 'no valid "index"'),
     "items that are lists": Kind(
-        items(lambda data: [as_numbers(one["embedding"]) for one in data]), 69, 'no valid "index"'
+        items(lambda data: [as_numbers(vector["embedding"]) for vector in data]),
+        69,
+        'no valid "index"',
     ),
     "data is an object": Kind(items(lambda data: {"0": data}), 69, "the answer has no vectors"),
     "data is null": Kind(items(lambda data: None), 69, "the answer has no vectors"),
