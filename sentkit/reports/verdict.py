@@ -22,10 +22,10 @@ from sentkit.metrics.differences import (
     row_order,
 )
 from sentkit.metrics.matches import Matches, SidesOfModel
-from sentkit.metrics.other_weights import another_model, other_weights
 from sentkit.model.causes.compared import EQUAL, SAME_FACTOR, Result
 from sentkit.model.causes.search import Explanation, explain
 from sentkit.model.checkpoint_model import CheckpointModel
+from sentkit.reports.other_weights import another_model, other_weights
 
 OTHER_WEIGHTS = "other weights: another revision, an adapter, or fewer bits"
 ANOTHER_MODEL = "another model of the same width"
