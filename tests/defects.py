@@ -260,7 +260,9 @@ class Program:
         mask = torch.tensor(masks)
         arguments = {"input_ids": ids, "attention_mask": mask}
         if positions_from is not None:
-            arguments["position_ids"] = positions_from + torch.arange(longest)[None]
+            last = model.config.max_position_embeddings - 1
+            positions = positions_from + torch.arange(longest)[None]
+            arguments["position_ids"] = positions.clamp(max=last)
         if other_mask:
             arguments["attention_mask"] = self.other_attention(longest)
         before = []
