@@ -63,6 +63,7 @@ INSIDE = {
         "text": set(),
         "transformer": {"text"},
         "checkpoint": {"text", "transformer"},
+        "causes": {"text", "transformer"},
         "static": {"text"},
     },
     "training": {
@@ -79,6 +80,7 @@ TORCH_LIVES_IN = {
     "training",
     "model/transformer",
     "model/checkpoint",
+    "model/causes",
     "model/translation",
 }
 TORCH_LIVES_IN |= {"metrics/device"}
