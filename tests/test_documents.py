@@ -228,7 +228,7 @@ def test_the_manual_page_of_the_class_is_that_of_the_class(execute, tmp_path):
     assert re.sub(
         r"\s+", " ", constructor
     ) == f"({', '.join([parameters[0], '*', *parameters[1:]])})".replace("'", '"')
-    assert methods <= {*re.findall(r"^\.TP\n([a-z]+)", page, re.MULTILINE)}
+    assert methods <= {*re.findall(r"^\.TP\n([a-z_]+)", page, re.MULTILINE)}
     (tmp_path / "example.py").write_text(f"{example}\n")
     done = execute(["python3", "example.py"], tmp_path)
     assert (done.stdout, done.stderr) == (f"{output}\n", "")
