@@ -1,5 +1,6 @@
 """The class Encoder as a model of mteb: texts, prompts by task, and the description."""
 
+import sys
 from enum import Enum
 from types import SimpleNamespace
 
@@ -130,6 +131,7 @@ def test_mteb_evaluates_an_encoder():
 
 
 def test_without_mteb_there_is_no_description(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "mteb", None)
+    for name in ("mteb", "mteb.models", "mteb.models.model_meta"):
+        monkeypatch.setitem(sys.modules, name, None)
 
     assert not hasattr(sentkit.Encoder("static"), "mteb_model_meta")
