@@ -41,8 +41,8 @@ def task_of_pairs(path):
 def task_of_folder(folder, name):
     """A task of mteb that reads its data set from a folder instead of the hub."""
     task = mteb.get_task(name)
-    place = {**task.metadata.dataset, "path": str(Path(folder).resolve()), "revision": REVISION}
-    task.metadata = task.metadata.model_copy(update={"dataset": place})
+    data_set = {**task.metadata.dataset, "path": str(Path(folder).resolve()), "revision": REVISION}
+    task.metadata = task.metadata.model_copy(update={"dataset": data_set})
     return task
 
 

@@ -124,13 +124,13 @@ def fit_map(sides: Sides, key: str | None, output: str) -> FittedMap:
         held_out = added(held_out, held_out_pairs)
         evaluated.add(hashes[is_held_out].astype(np.float64), held_out_pairs)
 
-    together = f"{readable(sides.paths[0])} and {readable(sides.paths[1])}"
+    both_files = f"{readable(sides.paths[0])} and {readable(sides.paths[1])}"
     if fitted is None or held_out is None or held_out.count < FEWEST:
         vectors = summaries[0].vectors - zero_count
         problem = f"{vectors} texts are too few for a map: one in {HELD_OUT} is held out"
-        raise DataError(problem, source=together, advice="encode some thousand texts with both")
+        raise DataError(problem, source=both_files, advice="encode some thousand texts with both")
     if not fitted.scatter_old.any() or not fitted.cross.any():
-        raise DataError("all vectors are equal, so there is nothing to fit", source=together)
+        raise DataError("all vectors are equal, so there is nothing to fit", source=both_files)
 
     width_old, width_new = fitted.cross.shape
     is_ridge = width_old != width_new

@@ -57,7 +57,10 @@ def model_meta(model: Model, *, space: str, width: int, metric: str, max_length:
     """The ModelMeta of a model. Its revision is the hash of the space, so that kept results of
     mteb are of the same vectors.
     """
-    from mteb.models.model_meta import ModelMeta, ScoringFunction
+    from mteb.models.model_meta import (  # type: ignore[import-not-found, unused-ignore]
+        ModelMeta,
+        ScoringFunction,
+    )
 
     return ModelMeta.create_empty(
         {

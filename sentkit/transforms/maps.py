@@ -87,8 +87,8 @@ def orthogonal_map(moments: PairMoments) -> SpaceMap:
 
     It is U V' of the singular value decomposition of the cross sums (Schoenemann 1966).
     """
-    left, _, right = np.linalg.svd(moments.cross)
-    return SpaceMap(left @ right, moments.mean_old, moments.mean_new)
+    u, _, v_transposed = np.linalg.svd(moments.cross)
+    return SpaceMap(u @ v_transposed, moments.mean_old, moments.mean_new)
 
 
 def ridge_map(moments: PairMoments, held_out: PairMoments) -> SpaceMap:

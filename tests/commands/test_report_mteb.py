@@ -52,7 +52,7 @@ def test_the_files_have_the_values_of_the_report(sentkit, data, values, tmp_path
     assert own["main_score"] == own["ndcg_at_10"]
     assert (enen["hf_subset"], enen["languages"]) == ("en-en", ["eng-Latn"])
     results = ModelCard.load(folder / "README.md").data.eval_results
-    main = {each.dataset_name: each for each in results if each.metric_type == "main_score"}
+    main = {result.dataset_name: result for result in results if result.metric_type == "main_score"}
     assert main["MTEB STSBenchmark"].metric_value == pytest.approx(by_name["stsb"], abs=1e-3)
     assert main["MTEB STSBenchmark"].dataset_type == "mteb/stsbenchmark-sts"
     assert main["MTEB own"].task_type == "Retrieval"

@@ -78,7 +78,7 @@ def test_the_file_has_the_map_and_its_measures(sentkit, spaces):
 
 
 def test_mapped_vectors_have_a_space_of_their_own(sentkit, spaces):
-    """NEW~mapped:HASH, in the filter and behind `encode --transform`, and not twice."""
+    """NEW~mapped:HASH, with the hash of a checkpoint that has the map. It is not applied twice."""
     old, _ = spaces
     sentkit(*FIT)
     step = read_transform("map.safetensors")
