@@ -244,7 +244,7 @@ def test_the_manual_page_of_the_class_is_that_of_the_class(execute, tmp_path):
     assert re.sub(
         r"\s+", " ", constructor
     ) == f"({', '.join([parameters[0], '*', *parameters[1:]])})".replace("'", '"')
-    assert methods <= {*re.findall(r"^\.TP\n([a-z]+)", page, re.MULTILINE)}
+    assert methods <= {*re.findall(r"^\.TP\n([a-z_]+)", page, re.MULTILINE)}
     (tmp_path / "example.py").write_text(f"{example}\n")
     completed = execute(["python3", "example.py"], tmp_path)
     assert (completed.stdout, completed.stderr) == (f"{output}\n", "")

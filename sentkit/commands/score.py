@@ -136,6 +136,7 @@ def score(
         Option("--per-query", metavar="PATH", help="With --qrels: write the scores of each query."),
     ] = None,
     metric: options.Metric = "cosine",
+    mapped: options.Mapped = False,
     top: Annotated[
         int | None,
         Option(
@@ -171,6 +172,7 @@ def score(
         "--matrix": matrix,
         "--keep-vectors": keep_vectors,
         "--replace": replace,
+        "--mapped": mapped,
     }
     refuse_together({"--label": label}, {"--gold": gold})
     refuse_together({"--qrels": qrels}, {"--gold": gold, "--label": label})
@@ -203,7 +205,7 @@ def score(
     for path in seen_paths:  # they are read last
         check_input(path)
 
-    rows = RowSource(input_paths(files), field, rejects)
+    rows = RowSource(input_paths(files), field, rejects, mapped=mapped)
     group_field, aggregate = parse_group(group)
     field_names = (*VECTOR_FIELDS, gold, label, group_field)
     if qrels is not None:
