@@ -169,7 +169,6 @@ def report(
 
     output = Output(output_path, force)
     table_number = None if table is None else str(table)
-    published = tables.tables_of(paper, table_number)
     style = tables.form_of(output.path, form, on_terminal=output.on_terminal)
     rows = rows_of(checkpoints or [])
     classifier, hidden_units = classifier_head(head)
@@ -177,14 +176,8 @@ def report(
         classifier, hidden_units, parse_seeds(seed), threads_of_command() or 1, console.warn
     )
 
-    # Without rows: the published tables.
     if not rows:
-        if paper is None:
-            advice = "give a checkpoint; --paper alone prints published tables"
-            raise UsageError("ROW is missing", advice=advice)
-        output.check_creatable()
-        figures = (figure for table in published for figure in table.figures)
-        write([tables.published_table(table) for table in published], figures, style, output)
+        write_published(paper, table_number, style, output)
         return
 
     # The test sets, and all paths.
@@ -230,6 +223,21 @@ def report(
         write(tables_of_rows, records, style, output)
     if failed:
         raise AnswerIsNo(f"{failed} of {len(models) * len(tests)} evaluations failed")
+
+
+def write_published(
+    paper: str | None, table_number: str | None, style: str, output: Output
+) -> None:
+    """Write the published tables of a paper, without rows of the user."""
+    from sentkit.reports import tables
+
+    published = tables.tables_of(paper, table_number)
+    if paper is None:
+        advice = "give a checkpoint; --paper alone prints published tables"
+        raise UsageError("ROW is missing", advice=advice)
+    output.check_creatable()
+    figures = (figure for table in published for figure in table.figures)
+    write([tables.published_table(table) for table in published], figures, style, output)
 
 
 def given(flags: Mapping[str, bool]) -> list[str]:
