@@ -18,6 +18,7 @@ from sentkit.flags.rules import needs, refuse_together
 from sentkit.process import threads_of_command
 
 if TYPE_CHECKING:
+    from sentkit.papers.published import PaperTable
     from sentkit.reports.evaluate import Results, Row
     from sentkit.reports.suites import TestSet
     from sentkit.reports.tables import Table
@@ -169,6 +170,7 @@ def report(
 
     output = Output(output_path, force)
     table_number = None if table is None else str(table)
+    published = tables.tables_of(paper, table_number)
     style = tables.form_of(output.path, form, on_terminal=output.on_terminal)
     rows = rows_of(checkpoints or [])
     classifier, hidden_units = classifier_head(head)
@@ -177,7 +179,7 @@ def report(
     )
 
     if not rows:
-        write_published(paper, table_number, style, output)
+        write_published(published, style, output)
         return
 
     # The test sets, and all paths.
@@ -225,14 +227,11 @@ def report(
         raise AnswerIsNo(f"{failed} of {len(models) * len(tests)} evaluations failed")
 
 
-def write_published(
-    paper: str | None, table_number: str | None, style: str, output: Output
-) -> None:
-    """Write the published tables of a paper, without rows of the user."""
+def write_published(published: "Sequence[PaperTable]", style: str, output: Output) -> None:
+    """Write published tables, without rows of the user."""
     from sentkit.reports import tables
 
-    published = tables.tables_of(paper, table_number)
-    if paper is None:
+    if not published:
         advice = "give a checkpoint; --paper alone prints published tables"
         raise UsageError("ROW is missing", advice=advice)
     output.check_creatable()
