@@ -124,7 +124,7 @@ def runner(furnished, tmp_path, monkeypatch):
             "--out",
             str(tmp_path / "out"),
         )
-        monkeypatch.setattr(sys.modules["running"], "run", lambda *words, **options: "")
+        monkeypatch.setattr(sys.modules["running"], "run", lambda words, **options: "")
         return papers.Runner(papers.parse([*words, *flags]))
 
     return plan

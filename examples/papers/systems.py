@@ -33,9 +33,8 @@ class System:
     train: str = ""  # words after `sentkit train`
     start: str = "base"  # the system whose checkpoint is the base
     also: tuple[str, ...] = ()  # more names in the published tables
-    tables: tuple[
-        str, ...
-    ] = ()  # only the rows of these tables; those that tables.py makes have no other rows
+    # Only the rows of these tables; those that tables.py makes have no other rows.
+    tables: tuple[str, ...] = ()
     added: str = ""  # the table that gets a row which the paper does not have
     figures: dict[str, str] = field(default_factory=dict)  # figure -> name of the value there
     entries: Entries | None = None
@@ -54,9 +53,8 @@ class Paper:
     figures: dict[str, str]  # function of figures.py -> number of the figure
     notes: dict[str, str]  # table that `report` does not make -> function of tables.py
     impossible: dict[str, str]  # row, figure or table -> the reason
-    flags: dict[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # table -> more flags of `sentkit report`
+    # Table -> more flags of `sentkit report`.
+    flags: dict[str, tuple[str, ...]] = field(default_factory=dict)
     best_seed: bool = False  # a run starts from the seed that is best on the dev pairs
     read_out: tuple[str, ...] = ()  # tables whose readouts the checkpoints do not declare
 
@@ -96,9 +94,8 @@ SG_BERT = Paper(
             System(
                 f"{start}-{task}",
                 GLUE.replace("TASK", task) + "-cola" * (task == "cola"),
-                start={"no-tuning": "base"}.get(
-                    start, start
-                ),  # appendix A.4 names no other than table 1
+                # Appendix A.4 names no other start than that of table 1.
+                start={"no-tuning": "base"}.get(start, start),
                 tables=("10",),
             )
             for task, start in product(
@@ -146,7 +143,8 @@ SG_BERT = Paper(
 )
 
 VIEWS = ("none", "shuffle", "token-cutoff", "feature-cutoff", "dropout")
-CT, CONSERT_STS = "ct {sts}", "consert {sts} --preset unsup-{size}"
+CT = "ct {sts}"
+CONSERT_STS = "consert {sts} --preset unsup-{size}"
 
 CONSERT = Paper(
     seeds="1",
@@ -300,14 +298,16 @@ def readouts(entry, combination, defsent, plain, simcse, sncse):
 
     The readout of DefSent is not named; its published values are nearest to those of these.
     """
-    own = {"entry": entry, "step1": entry, "combination": combination, "defsent": defsent}
-    suites = {"sts": plain[0], "senteval": plain[1]}
+    values = {"entry": entry, "step1": entry, "combination": combination, "defsent": defsent}
+    values |= {"sts": plain[0], "senteval": plain[1]}
     for start, (sts, senteval) in (("simcse", simcse), ("sncse", sncse)):
-        suites |= {f"sts-{start}": sts, f"senteval-{start}": senteval}
-    return own | suites
+        values |= {f"sts-{start}": sts, f"senteval-{start}": senteval}
+    return values
 
 
-PROMPT, CLS, MEAN = ("prompt", "prompt"), ("prompt", "cls"), ("prompt", "mean")
+PROMPT = ("prompt", "prompt")  # of STS, and of SentEval
+CLS = ("prompt", "cls")
+MEAN = ("prompt", "mean")
 DEFSENT_PLUS = Paper(
     seeds="0..9",
     recipes={

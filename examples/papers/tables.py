@@ -18,9 +18,17 @@ from sentkit.reports.tables import HERE, Line, Table, published_table, shown, ta
 from sentkit.training.catalogue import METHODS
 from sentkit.training.settings import format_value
 
-METRICS = dict.fromkeys(("qnli", "sst2", "cola", "mrpc", "rte"), "accuracy") | {
-    "cola": "matthews"
-}  # GLUE
+METRICS = {  # of GLUE
+    "qnli": "accuracy",
+    "sst2": "accuracy",
+    "cola": "matthews",
+    "mrpc": "accuracy",
+    "rte": "accuracy",
+}
+SETTINGS = (  # of sg-bert, in table 8
+    "objective temperature drift_weight guide_pool head_width epochs batch lr optimizer beta1 "
+    "beta2 weight_decay schedule warmup max_length eval_every patience"
+)
 DICTIONARIES = {  # table 1 of DefSent+: definitions, entries, most tokens for BERT and RoBERTa
     "dictionary": ("a, Oxford and WordNet", "331472", "150518", "138", "141"),
     "oxford": ("b, Oxford", "122209", "36767", "108", "113"),
@@ -30,14 +38,16 @@ DICTIONARIES = {  # table 1 of DefSent+: definitions, entries, most tokens for B
 
 def plain(title, names, columns, rows):
     """A table without a comparison; a row has the cells of names and columns."""
-    count = len(names)
-    lines = tuple(Line(tuple(map(str, row[:count])), tuple(map(str, row[count:]))) for row in rows)
-    return Table(title, names, columns, lines)
+    lines = []
+    for row in rows:
+        cells = tuple(str(cell) for cell in row)
+        lines.append(Line(cells[: len(names)], cells[len(names) :]))
+    return Table(title, names, columns, tuple(lines))
 
 
 def beside(runner, number, lines, suite=None):
-    """The own lines, and the published ones of the base."""
-    [table] = [each for each in tables_of(runner.name, number) if suite in (None, each.suite)]
+    """The lines made here, and the published ones of the base."""
+    [table] = [table for table in tables_of(runner.name, number) if suite in (None, table.suite)]
     return published_table(table, lines, [runner.recipe])
 
 
@@ -60,9 +70,12 @@ def glue_cell(runner, system, metric):
     paths = [Path(path).with_suffix(".json") for path in runner.checkpoints(system).values()]
     values = [json.loads(path.read_text().splitlines()[0])["test"][metric] for path in paths]
     defined = [value for value in values if value is not None]
+    if not values:
+        return ""
     if not defined:
-        return "-" if values else ""
-    return shown(fmean(defined), stdev(defined) if len(defined) > 1 else None)
+        return "-"
+    deviation = stdev(defined) if len(defined) > 1 else None
+    return shown(fmean(defined), deviation)
 
 
 def efficiency(runner, number):
@@ -74,24 +87,26 @@ def efficiency(runner, number):
     for line in path.read_text().splitlines()[2:]:
         cells = [cell.strip(" `") for cell in line.split("|")[1:-1]]
         if len(cells) == 5:
-            readout = cells[0] if cells[0] not in ("flow", "sg-bert") else ""
-            name = {"flow": "flow", "sg-bert": "sg-opt"}.get(cells[0], "no-tuning")
-            lines.append(Line((HERE, name, readout), (cells[3], cells[1].strip("-")), here=True))
+            encoder, training_seconds, _, encoding_seconds, _ = cells
+            system = ("no-tuning", encoder)  # a readout of the base
+            if encoder == "flow":
+                system = ("flow", "")
+            elif encoder == "sg-bert":
+                system = ("sg-opt", "")
+            seconds = (encoding_seconds, training_seconds.strip("-"))
+            lines.append(Line((HERE, *system), seconds, here=True))
     return beside(runner, number, lines)
 
 
 def settings(runner, number):
     """SG-BERT, tables 8 and 9: the settings of the training, and of SentEval."""
     if number == "8":
-        title, kind = "training", METHODS["sg-bert"].load().Settings()
-        names = (
-            "objective temperature drift_weight guide_pool head_width epochs batch lr optimizer "
-            "beta1 beta2"
-            " weight_decay schedule warmup max_length eval_every patience"
-        )
-        rows = [(name, format_value(getattr(kind, name))) for name in names.split()]
+        title = "training"
+        defaults = METHODS["sg-bert"].load().Settings()
+        rows = [(name, format_value(getattr(defaults, name))) for name in SETTINGS.split()]
     else:
-        title, head = "SentEval", runner.paper.flags["4"][1]
+        title = "SentEval"
+        head = runner.paper.flags["4"][1]
         rows = [
             ("folds", ProbeOptions("label").folds),
             ("hidden units of the classifier", head.partition(":")[2]),
@@ -109,10 +124,11 @@ def extremes(runner, number):
     if not path.exists():
         raise MissingError("its runs are not there")
     rows = [json.loads(line) for line in path.open()]
-    own = [row for row in rows if "/L" in row["encoder"] and row["spearman"] is not None]
-    ends = (choose(own, key=lambda row: row["spearman"]) for choose in (min, max))
+    of_base = [row for row in rows if "/L" in row["encoder"] and row["spearman"] is not None]
+    worst = min(of_base, key=lambda row: row["spearman"])
+    best = max(of_base, key=lambda row: row["spearman"])
     lines = []
-    for row in ends:
+    for row in (worst, best):
         readout = row["encoder"].partition("/")[2].rpartition(":")[0]
         lines.append(Line((HERE, "no-tuning", readout), (f"{row['spearman']:.2f}",), here=True))
     return beside(runner, number, lines)
@@ -128,8 +144,12 @@ def losses(runner, number):
     for name, system in (("SG-OPT", "sg-opt"), ("flow", "flow")):
         cells = []
         for task in ("STS-B", "avg"):
-            pair = [values.get((f"{name},{texts}", task)) for texts in ("STS-B", "NLI")]
-            cells.append("" if None in pair else f"{pair[0] - pair[1]:.2f}")
+            from_stsb = values.get((f"{name},STS-B", task))
+            from_nli = values.get((f"{name},NLI", task))
+            if from_stsb is None or from_nli is None:
+                cells.append("")
+            else:
+                cells.append(f"{from_stsb - from_nli:.2f}")
         lines.append(Line((HERE, system, ""), tuple(cells), here=True))
     return beside(runner, number, lines)
 
@@ -139,8 +159,9 @@ def steps(runner, number):
     lines = []
     for system, row in runner.rows_of("4"):
         paths = [Path(path) / "sentkit.json" for path in runner.checkpoints(system).values()]
-        found = [str(json.loads(path.read_text())["step"]) for path in paths]
-        lines += [Line((HERE, row.name, ""), (", ".join(found),), here=True)] if found else []
+        chosen = [str(json.loads(path.read_text())["step"]) for path in paths]
+        if chosen:
+            lines.append(Line((HERE, row.name, ""), (", ".join(chosen),), here=True))
     if not lines:
         raise MissingError("none of its runs is there")
     return beside(runner, "4", lines, "steps")
@@ -151,27 +172,26 @@ def words(runner, number):
     from sentkit.papers.consert.figures import word_statistics
 
     columns = ("1-99", "100-499", "500-4999", "5000-")
-    found = word_statistics([runner.prepared.file("corpus")], model=runner.base)
-    rows = [
-        (name, *(f"{value:.2f}" for value in values), *[""] * (4 - len(values)))
-        for name, values in found.items()
-    ]
+    statistics_by_name = word_statistics([runner.prepared.file("corpus")], model=runner.base)
+    rows = []
+    for name, values in statistics_by_name.items():
+        missing = [""] * (len(columns) - len(values))
+        rows.append((name, *(f"{value:.2f}" for value in values), *missing))
     return plain("ConSERT: word vectors by rank of their frequency", ("mean",), columns, rows)
 
 
 def statistics_of_sets(runner, number):
     """PairSupCon, table 2: the clustering sets."""
-    paths = {
-        f"clustering/{each.name}": each.path
-        for each in find_test_sets(str(runner.tests), ["clustering"])[0]
-    }
-    sets = {
-        name: [*map(json.loads, sentkit("cat", paths[name]).splitlines())]
-        for name in SETS
-        if name in paths
-    }
-    (first, *columns), *rows = statistics(sets)
-    return plain("PairSupCon, table 2: the clustering sets", (first,), columns, rows)
+    tests = find_test_sets(str(runner.tests), ["clustering"])[0]
+    paths = {f"clustering/{test.name}": test.path for test in tests}
+    sets = {}
+    for name in SETS:
+        if name in paths:
+            lines = sentkit(["cat", paths[name]]).splitlines()
+            sets[name] = [json.loads(line) for line in lines]
+    header, *rows = statistics(sets)
+    title = "PairSupCon, table 2: the clustering sets"
+    return plain(title, (header[0],), header[1:], rows)
 
 
 def dictionaries(runner, number):
@@ -194,15 +214,15 @@ def dictionaries(runner, number):
         else:
             records = [json.loads(line) for line in path.open()]
             texts = [record["definition"] for record in records]
-            most = [
-                max(map(len, tokenizers[family](texts)["input_ids"]))
-                if family in tokenizers
-                else ""
-                for family in ("bert", "roberta")
-            ]
-            rows.append(
-                (HERE, title, len(records), len({record["entry"] for record in records}), *most)
-            )
+            entries = {record["entry"] for record in records}
+            longest = []  # definition, in tokens of each family
+            for family in ("bert", "roberta"):
+                if family in tokenizers:
+                    ids = tokenizers[family](texts)["input_ids"]
+                    longest.append(max(map(len, ids)))
+                else:
+                    longest.append("")
+            rows.append((HERE, title, len(records), len(entries), *longest))
         rows.append(("published", title, *published))
     columns = ("definitions", "entries", "most tokens, BERT", "most tokens, RoBERTa")
     return plain("DefSent+, table 1: the dictionaries", ("", "dictionary"), columns, rows)
