@@ -39,7 +39,8 @@ class Pairs(AbsTaskSTS):
 
 def main(pairs, out, model="nano"):
     task = Pairs()
-    task.dataset, task.data_loaded = {"test": datasets.Dataset.from_json(pairs)}, True
+    task.dataset = {"test": datasets.Dataset.from_json(pairs)}
+    task.data_loaded = True
     result = mteb.evaluate(Model(model), task, cache=None)
     Path(out).write_text(json.dumps(result.task_results[0].scores["test"][0]) + "\n")
 
