@@ -14,6 +14,7 @@ import time
 import pytest
 
 from sentkit.papers.published import published
+from sentkit.reports.tables import HERE, Line, published_table, tables_of
 from sentkit.training.catalogue import METHODS
 from sentkit.training.settings import build
 from support import (
@@ -500,3 +501,94 @@ def test_a_stopped_run_is_finished_by_the_next_call(furnished, tmp_path):
         json.loads((tmp_path / "out/runs/pairsupcon/seed-0/sentkit.json").read_text())["step"]
         == 400
     )
+
+
+@pytest.mark.parametrize(
+    ("base", "flags"), [("bert-base", ["--readout", "cls"]), ("sbert-base", [])]
+)
+def test_the_space_of_the_base_has_the_vectors_of_the_paper(
+    runner, tmp_path, monkeypatch, base, flags
+):
+    """Figure 5 has the [CLS] of BERT, figure 6 the vectors that SBERT declares."""
+    plan = runner("sg-bert", base, "--seeds", "1")
+    (tmp_path / "out/runs/sg-opt/seed-1").mkdir(parents=True)
+    commands = []
+    for module in ("running", "figures"):
+        monkeypatch.setattr(sys.modules[module], "run", lambda words, **_: commands.append(words))
+    papers.figures.space(plan)
+
+    encode = commands[0]
+    assert encode[1] == "encode"
+    assert encode[encode.index("-f") + 1 :] == [*flags, "-q"]
+
+
+def test_the_average_of_a_figure_has_all_sets(runner):
+    sets, label = papers.figures.sets_of_average(runner("consert", "bert-base"))
+
+    assert [*sets] == ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"]
+    assert label == "average, Spearman x 100"
+
+
+def test_missing_runs_are_named(runner, tmp_path, capsys):
+    """A system without a run, and one with fewer seeds than others."""
+    plan = runner("consert", "bert-base", "--seeds", "3,4")
+    for name in ("consert", "consert-batch16"):
+        (tmp_path / f"out/runs/{name}/seed-3").mkdir(parents=True)
+    (tmp_path / "out/runs/consert/seed-4").mkdir()
+    plan.say_unfinished("4")
+    plan.say_unfinished("4")
+
+    assert capsys.readouterr().err.splitlines() == [
+        "papers.py: not finished: table 4: consert-batch16 has 1 of 2 seeds",
+        *(f"papers.py: not finished: table 4: no run of consert-batch{n}" for n in (48, 192, 288)),
+    ]
+
+
+def test_missing_columns_are_named(runner, capsys):
+    """Table 1 of SG-BERT has the seven STS sets and their average."""
+    plan = runner("sg-bert", "bert-base")
+    tasks = ("STS12", "STS13", "STS14", "STS15", "STS-B")
+    plan.say_missing_values("1", [{"suite": "sts", "task": task} for task in tasks])
+
+    assert capsys.readouterr().err == "papers.py: not measured: table 1: STS16, SICK-R, avg\n"
+
+
+def test_the_rates_of_defsent_plus_are_those_of_its_presets(runner):
+    """As printed: 22 rates, of three steps from the pretrained encoders and one or two others."""
+    plan = runner("defsent-plus", "bert-base")
+    table = papers.tables.rates(plan, "5")
+
+    assert {line.names: line.cells for line in table.lines} == {
+        ("pretrained", "bert-base"): ("5e-05", "4e-05", "3e-05"),
+        ("pretrained", "bert-large"): ("4e-05", "4e-05", "3e-05"),
+        ("pretrained", "roberta-base"): ("3e-05", "2e-05", "1e-05"),
+        ("pretrained", "roberta-large"): ("3e-05", "2e-05", "1e-05"),
+        ("simcse", "bert-base"): ("3e-05", "", ""),
+        ("simcse", "bert-large"): ("1e-05", "", ""),
+        ("simcse", "roberta-base"): ("1e-05", "", ""),
+        ("simcse", "roberta-large"): ("3e-05", "2e-05", ""),
+        ("sncse", "bert-base"): ("2e-05", "", ""),
+        ("sncse", "bert-large"): ("1e-05", "", ""),
+        ("sncse", "roberta-base"): ("2e-06", "", ""),
+        ("sncse", "roberta-large"): ("1e-06", "1e-06", ""),
+    }
+
+
+@pytest.mark.parametrize(("paper", "number"), [("sg-bert", "10"), ("consert", "4")])
+def test_printed_names_and_values_are_not_marked_as_inferred(paper, number):
+    for table in tables_of(paper, number):
+        lines = published_table(table).lines
+        assert not any("(?)" in cell for line in lines for cell in (*line.names, *line.cells))
+
+
+def test_a_table_of_the_paper_has_the_seeds_of_its_measured_rows():
+    [table] = tables_of("sg-bert", "1")
+    measured = [Line((HERE, "a", "cls"), ("1.0",) * 8), Line((HERE, "b", "cls"), ("2.0",) * 8)]
+    with_seeds = published_table(table, measured, ["bert-base"], ["2", "1"])
+    without = published_table(table, measured, ["bert-base"])
+
+    assert with_seeds.names == ("base", "system", "readout", "seeds")
+    assert [line.names[-1] for line in with_seeds.lines[:2]] == ["2", "1"]
+    assert {line.names[-1] for line in with_seeds.lines[2:]} == {""}
+    assert without.names == ("base", "system", "readout")
+    assert [line.names[:3] for line in with_seeds.lines] == [line.names for line in without.lines]

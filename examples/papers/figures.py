@@ -11,7 +11,10 @@ from sentkit.console import Console
 from sentkit.flags.outputs import PictureOutput
 from sentkit.plots.picture import Picture
 from sentkit.reports.suites import find_test_sets
+from sentkit.reports.tables import tasks_without_test
 
+OF_AVERAGE = "average, Spearman x 100"
+OF_STSB = "STS-B, Spearman x 100"
 LEFT_OUT = (0, 1, 2, 5, 10, 20, 36, 50, 100, 200)  # numbers of frequent tokens, figure 4 of ConSERT
 
 
@@ -57,8 +60,8 @@ def averages(records):
     """The records of the averages, and a label; of STS-B if some test sets are missing."""
     of_sets = [record for record in records if record["task"] == "avg"]
     if of_sets:
-        return of_sets, "average, Spearman x 100"
-    return [record for record in records if record["task"] == "STS-B"], "STS-B, Spearman x 100"
+        return of_sets, OF_AVERAGE
+    return [record for record in records if record["task"] == "STS-B"], OF_STSB
 
 
 def checkpoint(runner, name):
@@ -112,9 +115,16 @@ def domains(runner):
 
 
 def space(runner):
+    """Figures 5 and 6: texts of the dev pairs, before and after training.
+
+    Figure 5 has the [CLS] of BERT, figure 6 the vectors of SBERT, which are not its [CLS].
+    """
     if runner.name == "pairsupcon":
         return clusters(runner)
-    base = runner.encoded("space/base", runner.base, runner.dev, "cls")
+    readout = "cls"
+    if runner.recipe.startswith("sbert"):
+        readout = None  # as the checkpoint declares
+    base = runner.encoded("space/base", runner.base, runner.dev, readout)
     trained = runner.encoded("space/sg-opt", checkpoint(runner, "sg-opt"), runner.dev)
     return plot(runner, "space", "space", base, trained, "--gold", "score")
 
@@ -130,7 +140,10 @@ def pairs(runner):
 
 
 def masking(runner):
-    """Figure 4: scores without the most frequent tokens in the mean."""
+    """Figure 4: scores without the most frequent tokens in the mean; the average of the STS sets.
+
+    The tokens are those of STS-B.
+    """
     from sentkit.papers.consert.figures import count_words, encode_without
     from sentkit.papers.consert.figures import masking as lines
 
@@ -138,6 +151,7 @@ def masking(runner):
     folder.mkdir(parents=True, exist_ok=True)
     models = {"base": runner.base, "consert": checkpoint(runner, "consert")}
     frequent_tokens = count_words([runner.pairs], runner.base)[2]
+    sets, label = sets_of_average(runner)
     rows = []
     for count in sorted({min(count, len(frequent_tokens)) for count in LEFT_OUT}):
         tokens = [json.dumps({"token": token}) + "\n" for token in frequent_tokens[:count]]
@@ -147,11 +161,22 @@ def masking(runner):
         if count:
             left_out = str(tokens_file)
         for name, model in models.items():
-            vectors = str(folder / f"{name}-{count}.safetensors")
-            encode_without(runner.pairs, left_out, model=model, output=vectors)
-            [row] = scored([vectors])
-            rows.append(row | {"encoder": f"{name}/{row['encoder'].partition('/')[2]}"})
-    write(runner, "masking", lines([rows_file(runner, "masking", rows)]))
+            for set_name, path in sets.items():
+                vectors = str(folder / f"{name}-{count}-{set_name}.safetensors")
+                encode_without(path, left_out, model=model, output=vectors)
+                [row] = scored([vectors])
+                space = row["encoder"].partition("/")[2]
+                score = {"set": set_name, label: row["spearman"]}
+                rows.append({"encoder": f"{name}/{space}", **score})
+    write(runner, "masking", lines([rows_file(runner, "masking", rows)], value=label))
+
+
+def sets_of_average(runner):
+    """The files of the STS sets by name, and a label; only STS-B if some of them are missing."""
+    tests = find_test_sets(str(runner.tests), ["sts"])[0]
+    if tasks_without_test("sts", tests):
+        return {"stsb": runner.pairs}, OF_STSB
+    return {test.name: test.path for test in tests}, OF_AVERAGE
 
 
 def words(runner):

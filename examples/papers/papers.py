@@ -17,13 +17,16 @@ the sentkit command that failed; 75: stopped and saved.
 DATA is a folder as for `sentkit report --data`, with sts/stsb.{train,dev,test}. It can have
 nli/train, nli/triplets, paraphrases/stsb, glue/TASK.{train,dev,test}, dictionary/ and corpora/.
 Files end with .jsonl or .txt, also .gz. In dictionary/, the names of files of the Oxford dictionary
-begin with oxford. Lines with "not made" name the missing rows and figures. OUT keeps rows/, runs/,
+begin with oxford. Lines with "not made" name the missing rows and figures; those with "not
+finished" the rows that have fewer seeds than others, and "not measured" the columns without a test
+set. A table with several seeds has a column with their number. OUT keeps rows/, runs/,
 entries/, results/, tables/ and figures/.
 
 --table 1 makes only table 1, and only the runs that it needs.
 """
 
 import argparse
+import json
 import os
 import re
 import shlex
@@ -48,9 +51,9 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import WK_FIRST, WK_LAYERS
 from sentkit.formats.files import read_object_if_there
 from sentkit.model.checkpoint_reading import depth_of
-from sentkit.papers.published import published, published_base, same_base
-from sentkit.reports.suites import find_test_sets
-from sentkit.reports.tables import has_task, rendered, suites_of
+from sentkit.papers.published import published, published_base, same_base, task_key
+from sentkit.reports.suites import IN_FOLDERS, find_test_sets
+from sentkit.reports.tables import has_task, rendered, suites_of, tables_of
 
 FEW_TESTS = 200  # rows of a test set of --quick
 TRIAL = ("--set", "batch=16", "--set", "epochs=1", "--set", "max_length=64")
@@ -99,6 +102,7 @@ class Runner:
         )
         self.dev, self.pairs = map(self.prepared.file, ("sts/stsb.dev", "sts/stsb.test"))
         self.rows = self.planned_rows()
+        self.said = set()
 
     def recipe_of_base(self):
         """The encoder of the paper whose settings are used."""
@@ -120,7 +124,10 @@ class Runner:
         )
 
     def say(self, text):
-        print(f"papers.py: {text}", file=sys.stderr, flush=True)
+        """Print a line, once."""
+        if text not in self.said:
+            print(f"papers.py: {text}", file=sys.stderr, flush=True)
+        self.said.add(text)
 
     # The plan: the values of the recipe, the rows of each system, and the systems that are needed
     # for them.
@@ -534,15 +541,48 @@ class Runner:
         return sorted(rows, key=published_index)
 
     def arguments_of(self, table):
-        """Those of all rows of a table or figure."""
+        """Those of all rows of a table or figure; what is missing is printed."""
         if problem := self.missing_sets(table):
             raise MissingError(problem)
+        self.say_unfinished(table)
         arguments = []
         for system, row in self.rows_of(table):
             arguments += self.arguments(system, row)
         if not arguments:
             raise MissingError("none of its runs is there")
         return arguments
+
+    def say_unfinished(self, table):
+        """Print the systems of a table or figure that have no run, or not all seeds."""
+        name = f"table {table}" if table.isdecimal() else table
+        for system in self.systems.values():
+            tables = {row.table for row in self.rows[system.name]} | {*system.tables}
+            if table not in tables or self.problem(system):  # which `collect` prints
+                continue
+            seeds = self.seeds_of(system)
+            finished = [seed for seed in seeds if self.has_run(system, seed)]
+            if not finished:
+                self.say(f"not finished: {name}: no run of {system.name}")
+            elif len(finished) < len(seeds):
+                count = f"{len(finished)} of {len(seeds)} seeds"
+                self.say(f"not finished: {name}: {system.name} has {count}")
+
+    def has_run(self, system, seed):
+        if system.script:
+            return (self.folder(system, seed) / "table.md").exists()
+        return seed in self.checkpoints(system)
+
+    def say_missing_values(self, number, records):
+        """Print the columns of a table that have no value, because a test set is missing."""
+        measured = {(record["suite"], task_key(record["task"])) for record in records}
+        for table in tables_of(self.name, number):
+            missing = []
+            for task in table.tasks:
+                suite, key = table.source(task)
+                if suite in IN_FOLDERS and (suite, key) not in measured:
+                    missing.append(task)
+            if missing:
+                self.say(f"not measured: table {number}: {', '.join(missing)}")
 
     # Tables and figures.
 
@@ -591,6 +631,7 @@ class Runner:
         path = self.out / "tables" / name
         fits_terminal = self.options.format == "text" and sys.stdout.isatty()
         if number in self.paper.notes:
+            self.say_unfinished(number)
             table = getattr(tables, self.paper.notes[number])(self, number)
             text = rendered([table], self.options.format, sys.maxsize)
             shown = text
@@ -602,6 +643,7 @@ class Runner:
             flags = [*self.flags(number), "--paper", self.name, "--table", number]
             records = self.report(arguments, suites, ["--format", "json", *flags])
             path.with_suffix(".jsonl").write_text(records)
+            self.say_missing_values(number, map(json.loads, records.splitlines()))
             flags += self.comparison(number, arguments)
             text = self.report(arguments, suites, ["--format", self.options.format, *flags])
             shown = text

@@ -384,8 +384,8 @@ DEFSENT_PLUS = Paper(
         "entries-simcse": "8",
         "entries-sncse": "8",
     },
-    notes={"1": "dictionaries", "7": "readouts"},
-    impossible={"figure 2": DRAWING, "table 5": "its content is in no source of sentkit"},
+    notes={"1": "dictionaries", "5": "rates", "7": "readouts"},
+    impossible={"figure 2": DRAWING},
     flags={"2": ("--baseline", "defsent-plus-1-a")},
     best_seed=True,
     read_out=("4",),  # SentEval

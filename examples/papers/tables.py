@@ -238,3 +238,18 @@ def readouts(runner, number):
     return plain(
         f"DefSent+, table 7: readouts of {runner.recipe}", ("start",), ("STS", "SentEval"), rows
     )
+
+
+def rates(runner, number):
+    """DefSent+, table 5: the learning rate of each step, from the presets."""
+    presets = METHODS["defsent-plus"].load().presets
+    rows = []
+    for start in ("", "simcse-", "sncse-"):
+        for base in runner.paper.recipes:
+            cells = []
+            for step in ("", "-step2", "-step3"):
+                preset = presets.get(f"{start}{base}{step}", {})
+                cells.append(format_value(preset["lr"]) if preset else "")
+            rows.append((start.removesuffix("-") or "pretrained", base, *cells))
+    columns = ("step 1", "step 2", "step 3")
+    return plain("DefSent+, table 5: learning rates", ("start", "base"), columns, rows)

@@ -5,7 +5,7 @@ import re
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from sentkit.digits import meaning_of_brackets
@@ -113,10 +113,13 @@ def unaveraged(tests: Sequence[TestSet]) -> Iterator[str]:
 
 
 def published_table(
-    table: PaperTable, added: Sequence[Line] = (), bases: Collection[str] = ()
+    table: PaperTable,
+    added: Sequence[Line] = (),
+    bases: Collection[str] = (),
+    seeds: Sequence[str] = (),
 ) -> Table:
     """Measured lines, and published ones: of these bases, else of BERT-base or the first one; or
-    all.
+    all. `seeds`: the number of seeds of each measured line, for a column of them.
     """
     title = f"{table.name}: {table.suite}, {UNITS[table.suite]}"
     lines = []
@@ -135,7 +138,15 @@ def published_table(
         lines = [line for line in lines if line.names[0] in ("", *chosen)]
         if len(table_bases) > len(chosen):
             title += f"; published rows of {', '.join(chosen)}"
-    return Table(title, ("base", "system", "readout"), table.tasks, (*added, *lines))
+    headers: tuple[str, ...] = ("base", "system", "readout")
+    if seeds:
+        headers = (*headers, "seeds")
+        added = [
+            replace(line, names=(*line.names, count))
+            for line, count in zip(added, seeds, strict=True)
+        ]
+        lines = [replace(line, names=(*line.names, "")) for line in lines]
+    return Table(title, headers, table.tasks, (*added, *lines))
 
 
 def chosen_bases(table_bases: Sequence[str], bases: Collection[str]) -> list[str]:
@@ -169,11 +180,14 @@ def measured_tables(
         if measured_tasks.isdisjoint(tasks):
             continue
         added = []
+        seeds = []
         if number:
             for line in lines_of(tasks, measured, baseline):
                 base = HERE if line.readout else ""  # only the line of values has it
                 added.append(Line((base, line.name, line.readout), line.cells, here=True))
-        tables.append(published_table(table, added, bases or ["unknown"]))
+                if has_seeds(measured):
+                    seeds.append(line.seeds)
+        tables.append(published_table(table, added, bases or ["unknown"], seeds))
     return tables
 
 
@@ -195,19 +209,25 @@ def measured_table(measured: Sequence[Measured], baseline: Row | None) -> Table:
         columns.append(name if is_unique else f"{name}, {suite}")
 
     # The lines; without a column of seeds if each row has one checkpoint.
-    has_seeds = any(len(entry.values) > 1 for entry in measured)
+    headers: tuple[str, ...] = ("row", "readout")
+    if has_seeds(measured):
+        headers = ("row", "seeds", "readout")
     lines = []
     for line in lines_of(tasks, measured, baseline):
-        names_of_line = (
-            (line.name, line.seeds, line.readout) if has_seeds else (line.name, line.readout)
-        )
+        names_of_line: tuple[str, ...] = (line.name, line.readout)
+        if has_seeds(measured):
+            names_of_line = (line.name, line.seeds, line.readout)
         lines.append(Line(names_of_line, line.cells, here=True))
 
     units = [
         f"{suite}: {SUITES[suite].unit}" for suite in dict.fromkeys(suite for suite, _ in tasks)
     ]
-    headers = ("row", "seeds", "readout") if has_seeds else ("row", "readout")
     return Table("; ".join(units), headers, tuple(columns), tuple(lines))
+
+
+def has_seeds(measured: Sequence[Measured]) -> bool:
+    """Whether a row has several checkpoints, so that the number is shown for all rows."""
+    return any(len(entry.values) > 1 for entry in measured)
 
 
 @dataclass(frozen=True, slots=True)
