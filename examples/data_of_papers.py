@@ -179,7 +179,7 @@ def main():
     clusters = {name: rows for name, rows in sets.items() if name.startswith("clustering/")}
     if clusters:
         for row in statistics(clusters):
-            print("{:<15}{:>8}{:>11}{:>9}{:>11}{:>7}{:>7}{:>12}".format(*row))
+            print("{:<15}{:>8}{:>11}{:>9}{:>11}{:>9}{:>11}{:>10}{:>11}{:>7}{:>12}".format(*row))
     if is_refused:
         return 65
     if not sets:
@@ -375,12 +375,24 @@ def write(path, rows):
 
 
 def statistics(sets):
-    """Table 2 of PairSupCon: texts, classes, the largest class by the smallest, words, different
-    words.
+    """Table 2 of PairSupCon: texts, classes, the largest and the smallest class, each beside the
+    published number; mean words and different words. The published words are in no source here.
     """
-    yield "set", "texts", "published", "classes", "published", "ratio", "words", "vocabulary"
+    yield (
+        "set",
+        "texts",
+        "published",
+        "classes",
+        "published",
+        "largest",
+        "published",
+        "smallest",
+        "published",
+        "words",
+        "vocabulary",
+    )
     for name, rows in sets.items():
-        published_rows, published_classes, *_ = SETS[name].expected
+        published_rows, published_classes, smallest, largest = SETS[name].expected
         sizes = Counter(row["label"] for row in rows).values()
         words = [word for row in rows for word in row["text"].split()]
         yield (
@@ -389,7 +401,10 @@ def statistics(sets):
             PRINTED.get(name, f"{published_rows:,}"),
             len(sizes),
             published_classes,
-            f"{max(sizes) / min(sizes):.0f}",
+            f"{max(sizes):,}",
+            f"{largest:,}",
+            f"{min(sizes):,}",
+            f"{smallest:,}",
             f"{len(words) / len(rows):.1f}",
             f"{len(set(words)):,}",
         )

@@ -1,11 +1,12 @@
 """Measure the seconds of training and of encoding, encoder by encoder (table 6 of SG-BERT).
 
     efficiency.py BASE TEXTS PAIRS [--train METHOD]... [--readout READOUT]... [--transform KIND]...
+                  [--batch N]
 
 The seconds of training are those of its steps, without loading and saving; those of a transform are
 the time of `sentkit whiten fit`. The seconds of encoding are the median of several rounds over the
-sentences of PAIRS, without loading. Each encoder has its turn in each round, so that all have the
-same load of the machine.
+sentences of PAIRS, without loading; the paper has batches of 16. Each encoder has its turn in each
+round, so that all have the same load of the machine.
 
 BASE   an encoder
 TEXTS  rows for training, and to fit the transforms
@@ -55,6 +56,9 @@ def parse(words):
     parser.add_argument("--precision", default="fp32", help="of encoding (default: fp32)")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: 1)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of encoding (default: 5)")
+    parser.add_argument(
+        "--batch", type=int, help="sentences of a call, in their order (default: all of them)"
+    )
     return parser.parse_args(words)
 
 
@@ -81,18 +85,21 @@ def measure(arguments, folder):
 
     # Rounds of encoding.
     sentences = sentences_of(arguments.pairs)
+    size = arguments.batch or len(sentences)
+    batches = [sentences[start : start + size] for start in range(0, len(sentences), size)]
     seconds = {name: [] for name in encoders}
     for number in range(arguments.rounds + 1):
         for name, encoder in encoders.items():
             start = time.perf_counter()
-            encoder.encode(sentences)
+            for batch in batches:
+                encoder.encode(batch)
             if number:  # the first round loads the weights
                 seconds[name].append(time.perf_counter() - start)
     loaded = next(iter(encoders.values())).loaded
     show(trained, seconds, len(sentences))
     print(
         f"\n{loaded.device}, {loaded.precision}, threads: {arguments.threads}, sentences: "
-        f"{len(sentences)}"
+        f"{len(sentences)}, batch: {size}"
     )
 
 

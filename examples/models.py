@@ -144,7 +144,8 @@ def main(data: Path, out: Path, *models: str) -> None:
     first_name, _ = named[0]
     command = ["sentkit", "report", *(f"{name}={model}" for name, model in named)]
     command += ["--data", str(folder), "--suites", SUITES, "--results", str(out / "results")]
-    command += ["--baseline", first_name, "--precision", "fp32", "--format", "markdown"]
+    command += ["--baseline", first_name, "--head", "logreg"]
+    command += ["--precision", "fp32", "--format", "markdown"]
     subprocess.run(command, check=True)
     questions = lines(str(data / "clustering/stackoverflow.jsonl"))
     texts = [json.loads(line)["text"] for line in questions[:4000]]

@@ -350,7 +350,7 @@ def near(value):
 
 def test_efficiency_measures_training_and_encoding(furnished, execute):
     settings = ["--settings", FEW.replace("--threads 1 ", ""), "--rounds", "2", "--fitted", "mean"]
-    encoders = ["--readout", "mean", "--transform", "center", "--train", "simcse"]
+    encoders = ["--readout", "mean", "--transform", "center", "--train", "simcse", "--batch", "5"]
     command = ["python3", EXAMPLES / "efficiency.py", "small", "texts.txt", "dev.jsonl"]
     done = execute([*command, *encoders, *settings], furnished)
     cells = [
@@ -366,7 +366,7 @@ def test_efficiency_measures_training_and_encoding(furnished, execute):
     ]  # the last of nine texts has no negative
     assert cells[2][1] == "-"
     assert all(float(row[n]) >= 0 for row in cells[3:5] for n in (1, 3))
-    assert done.stdout.endswith("cpu, fp32, threads: 1, sentences: 16\n")
+    assert done.stdout.endswith("cpu, fp32, threads: 1, sentences: 16, batch: 5\n")
 
 
 def test_pairsupcon_keeps_the_last_weights(example, tmp_path):

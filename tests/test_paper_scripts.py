@@ -592,3 +592,48 @@ def test_a_table_of_the_paper_has_the_seeds_of_its_measured_rows():
     assert {line.names[-1] for line in with_seeds.lines[2:]} == {""}
     assert without.names == ("base", "system", "readout")
     assert [line.names[:3] for line in with_seeds.lines] == [line.names for line in without.lines]
+
+
+def test_settings_of_the_papers_that_depend_on_the_base(runner):
+    """SimCSE for BERT-large has the rate 1e-5, dictionary c is a part of Oxford, and table 6 of
+    SG-BERT has batches of 16.
+    """
+    plan = runner("pairsupcon", "bert-large")
+    preset = plan.words(plan.systems["simcse-sup"].train)[-1]
+    kind = METHODS["simcse-sup"].load()
+    efficiency = papers.PAPERS["sg-bert"].systems[3]
+
+    assert build(kind.Settings, kind.presets, preset, []).lr == 1e-5
+    assert papers.PAPERS["defsent-plus"].rows["single"] == ("single_tokens", "oxford")
+    assert (efficiency.name, efficiency.script.split()[-2:]) == ("efficiency", ["--batch", "16"])
+
+
+def test_table_9_has_the_optimizer_and_the_folds_of_senteval(runner):
+    table = papers.tables.settings(runner("sg-bert", "bert-base"), "9")
+
+    assert {line.names[0]: line.cells[0] for line in table.lines} == {
+        "seeds": "1,2,3,4,1234,2345,3456,7890",
+        "folds": "10",
+        "hidden units of the classifier": "50",
+        "optimizer": "adam",
+        "batch": "64",
+        "epochs between two evaluations": "4",
+        "evaluations without a better score": "5",
+    }
+
+
+@pytest.mark.parametrize(
+    ("base", "maker"),
+    [("roberta-large", "simcse-unsup+defsent-plus-1"), ("bert-base", "simcse-unsup")],
+)
+def test_figure_8_has_the_entries_of_the_last_step(runner, monkeypatch, base, maker):
+    makers = []
+
+    def stop(runner, spec):
+        makers.append(spec.maker)
+        raise papers.MissingError
+
+    monkeypatch.setattr(papers.figures, "entries_of", stop)
+    with pytest.raises(papers.MissingError):
+        papers.figures.entries(runner("defsent-plus", base), "entries-simcse")
+    assert makers == [maker]

@@ -87,7 +87,7 @@ SG_BERT = Paper(
         System(
             "efficiency",
             script="efficiency.py {model} {stsb} {sts/stsb.train} --readout mean --readout {wk}"
-            " --transform flow --train sg-bert",
+            " --transform flow --train sg-bert --batch 16",
             tables=("6",),
         ),
         *(
@@ -138,7 +138,7 @@ SG_BERT = Paper(
     },
     flags={
         **dict.fromkeys(("1", "5", "7", "11"), ("--baseline", "sg-opt")),
-        "4": ("--head", "senteval:50", "--seed", "{seeds}"),
+        "4": ("--head", "senteval:50:10", "--seed", "{seeds}"),
     },
 )
 
@@ -252,12 +252,16 @@ BETAS = {"row1": 0.5, "row3": 2, "row4": 4, "row5": 8}
 
 PAIRSUPCON = Paper(
     seeds="0",
-    recipes={base: {} for base in ("distilbert-base", "bert-base", "bert-large")},
+    recipes={  # the preset of SimCSE: DistilBERT has that of BERT-base, as no paper has another
+        "distilbert-base": {"simcse": "bert-base"},
+        "bert-base": {"simcse": "bert-base"},
+        "bert-large": {"simcse": "bert-large"},
+    },
     rows={},
     systems=(
         System("no-tuning", checkpoint="base"),
         System("sbert", "sbert {nli/train} --set final=last"),
-        System("simcse-sup", "simcse-sup {nli/triplets}"),
+        System("simcse-sup", "simcse-sup {nli/triplets} --preset {simcse}"),
         System("pairsupcon", PSC, figures={"abilities": "PairSupCon"}),
         System(
             "pairsupcon-cls-only", f"{PSC} --preset cls", figures={"abilities": "Classification"}
@@ -319,7 +323,7 @@ DEFSENT_PLUS = Paper(
     rows={
         "dictionary": ("dictionary", "dictionary/*"),
         "oxford": ("dictionary", "dictionary/oxford*"),
-        "single": ("single_tokens", "dictionary"),
+        "single": ("single_tokens", "oxford"),
         "corpus": ("copied", "corpora/*"),
         "negated": ("augmented", "corpus", "--op negate"),
     },

@@ -11,8 +11,8 @@ from data_of_papers import SETS, statistics
 from figures import records_of
 from running import MissingError, sentkit
 
+from sentkit.flag_values import classifier_protocol
 from sentkit.labels.probes import classifiers
-from sentkit.labels.probes.probing import ProbeOptions
 from sentkit.reports.suites import find_test_sets
 from sentkit.reports.tables import HERE, Line, Table, published_table, shown, tables_of
 from sentkit.training.catalogue import METHODS
@@ -29,10 +29,11 @@ SETTINGS = (  # of sg-bert, in table 8
     "objective temperature drift_weight guide_pool head_width epochs batch lr optimizer beta1 "
     "beta2 weight_decay schedule warmup max_length eval_every patience"
 )
-DICTIONARIES = {  # table 1 of DefSent+: definitions, entries, most tokens for BERT and RoBERTa
-    "dictionary": ("a, Oxford and WordNet", "331472", "150518", "138", "141"),
-    "oxford": ("b, Oxford", "122209", "36767", "108", "113"),
-    "single": ("c, one token of BERT", "67553", "9647", "85", "93"),
+# Table 1 of DefSent+: definitions, entries, mean tokens, and most tokens for BERT and RoBERTa.
+DICTIONARIES = {
+    "dictionary": ("a, Oxford and WordNet", "331472", "150518", "12", "138", "141"),
+    "oxford": ("b, Oxford", "122209", "36767", "", "108", "113"),
+    "single": ("c, one token of BERT", "67553", "9647", "", "85", "93"),
 }
 
 
@@ -106,10 +107,11 @@ def settings(runner, number):
         rows = [(name, format_value(getattr(defaults, name))) for name in SETTINGS.split()]
     else:
         title = "SentEval"
-        head = runner.paper.flags["4"][1]
+        _, hidden, folds = classifier_protocol(runner.paper.flags["4"][1])
         rows = [
-            ("folds", ProbeOptions("label").folds),
-            ("hidden units of the classifier", head.partition(":")[2]),
+            ("folds", folds),
+            ("hidden units of the classifier", hidden),
+            ("optimizer", "adam"),
             ("batch", classifiers.BATCH_ROWS),
             ("epochs between two evaluations", classifiers.EPOCHS_PER_EVALUATION),
             ("evaluations without a better score", classifiers.PATIENCE),
@@ -215,16 +217,14 @@ def dictionaries(runner, number):
             records = [json.loads(line) for line in path.open()]
             texts = [record["definition"] for record in records]
             entries = {record["entry"] for record in records}
-            longest = []  # definition, in tokens of each family
-            for family in ("bert", "roberta"):
-                if family in tokenizers:
-                    ids = tokenizers[family](texts)["input_ids"]
-                    longest.append(max(map(len, ids)))
-                else:
-                    longest.append("")
-            rows.append((HERE, title, len(records), len(entries), *longest))
+            lengths = {}  # of the definitions, in tokens of each family
+            for family, tokenizer in tokenizers.items():
+                lengths[family] = [len(ids) for ids in tokenizer(texts)["input_ids"]]
+            mean = f"{fmean(lengths['bert']):.1f}" if "bert" in lengths else ""
+            longest = [max(lengths.get(family, [0])) or "" for family in ("bert", "roberta")]
+            rows.append((HERE, title, len(records), len(entries), mean, *longest))
         rows.append(("published", title, *published))
-    columns = ("definitions", "entries", "most tokens, BERT", "most tokens, RoBERTa")
+    columns = ("definitions", "entries", "mean tokens", "most tokens, BERT", "most tokens, RoBERTa")
     return plain("DefSent+, table 1: the dictionaries", ("", "dictionary"), columns, rows)
 
 
