@@ -637,3 +637,90 @@ def test_figure_8_has_the_entries_of_the_last_step(runner, monkeypatch, base, ma
     with pytest.raises(papers.MissingError):
         papers.figures.entries(runner("defsent-plus", base), "entries-simcse")
     assert makers == [maker]
+
+
+def test_entries_are_transformed_as_their_name_says(runner, tmp_path, monkeypatch):
+    """The factor of ICA is that of the paper only for its number of entries."""
+    plan = runner("defsent-plus", "bert-base")
+    fits = []
+
+    def record(words, **_):
+        output = words[words.index("-o") + 1]
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.touch()
+        if words[1:3] == ["whiten", "fit"]:
+            fits.append(words[4 : words.index("-o")])
+
+    monkeypatch.setattr(sys.modules["running"], "run", record)
+    rows = '{"entry": "a", "definition": "b"}\n{"entry": "a", "definition": "c"}\n'
+    (tmp_path / "dictionary.jsonl").write_text(rows)
+    monkeypatch.setattr(plan.prepared, "file", lambda name: str(tmp_path / "dictionary.jsonl"))
+    entries = papers.tables.Entries
+    paths = [plan.entries(entries("base", transform=name)) for name in ("ica-200", "centered")]
+    monkeypatch.setattr(papers.tables, "ENTRIES_OF_PAPER", 1)
+    plan.entries(entries("base", transform="ica"))
+
+    assert [path.rpartition("/")[2] for path in paths] == [
+        "base-mean-ica-200.safetensors",
+        "base-mean-centered.safetensors",
+    ]
+    ica = ["--kind", "ica", "--keep-width", "--seed", "42"]
+    assert fits == [
+        [*ica, "--iterations", "200", "--scale", "auto"],
+        ["--kind", "center"],
+        [*ica, "--variance", "arbitrary", "--scale", "100"],
+    ]
+
+
+def test_increments_are_those_of_the_same_start(runner, tmp_path):
+    """A mean of seeds is compared with a mean; the published averages of BERT-base are 76.25 and
+    79.76, 78.97 and 80.47.
+    """
+    plan = runner("defsent-plus", "bert-base")
+    values = {"simcse-unsup": 50.0, "simcse-unsup+defsent-plus-1": 52.5}
+    values |= {"sncse, mean of seeds": 40.0, "sncse+defsent-plus-1, mean of seeds": 39.0}
+    records = [{"row": row, "task": "avg", "value": value} for row, value in values.items()]
+    write_rows(tmp_path / "out/tables", {"table-3": records})
+    table = papers.tables.increments(plan, "increments")
+    cells = {line.names: line.cells for line in table.lines}
+
+    assert cells.pop(("here", "simcse-unsup+defsent-plus-1")) == ("+2.50",)
+    assert cells.pop(("here", "sncse+defsent-plus-1, mean of seeds")) == ("-1.00",)
+    assert cells == {
+        ("published", "simcse-unsup+defsent-plus-1"): ("+3.51",),
+        ("published", "sncse+defsent-plus-1"): ("+1.50",),
+    }
+
+
+def test_figures_of_consert_have_lines_beside_the_published_values(runner, tmp_path, monkeypatch):
+    """The gain without frequent tokens: 50 with all tokens, 53 without five; 10 and 21, 22 of two
+    sets for the base.
+    """
+    plan = runner("consert", "bert-base")
+    label = "average, Spearman x 100"
+    scores = [("consert/mean-last2", 50.0), ("consert/mean-last2/out5", 53.0)]
+    scores += [("base/mean-last2", 10.0), ("base/mean-last2", 10.0)]
+    scores += [("base/mean-last2/out1", 21.0), ("base/mean-last2/out1", 22.0)]
+    write_rows(tmp_path / "out/tables", {"masking": [{"encoder": a, label: b} for a, b in scores]})
+    records = [
+        {"row": row, "task": "avg", "value": value, "sd": None}
+        for row, value in (("0.05", 60.0), ("0.1", 62.0), ("none,none", 61.0))
+    ]
+    monkeypatch.setattr(papers.tables, "records_of", lambda runner, name: records)
+
+    def cells(table):
+        return {line.names[:2]: line.cells for line in table.lines}
+
+    assert cells(papers.tables.gain_without_tokens(plan, "figure 4")) == {
+        ("here", "no-tuning"): ("11.50",),
+        ("here", "consert"): ("3.00",),
+        ("bert-base", "consert"): ("0.3",),
+    }
+    assert cells(papers.tables.without_views(plan, "figure 5")) == {
+        ("here", "none,none"): ("61.00",),
+        ("bert-base", "none,none"): ("63.84",),
+    }
+    assert cells(papers.tables.best_temperature(plan, "figure 7")) == {
+        ("here", "consert"): ("0.1",),
+        ("bert-base", "consert"): ("0.1",),
+    }

@@ -280,7 +280,7 @@ def correlations(runner):
     from sentkit.papers.defsent.figures import correlations as panels
 
     plain = ENTRIES["entries-3"]
-    paths = [entries_of(runner, spec) for spec in (plain, replace(plain, ica=True))]
+    paths = [entries_of(runner, spec) for spec in (plain, replace(plain, transform="ica"))]
     write(runner, "correlations", panels(paths))
 
 

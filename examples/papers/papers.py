@@ -43,7 +43,7 @@ import figures
 import tables
 from rows import Rows, made_once, spread
 from running import FailedError, MissingError, Stop, python, sentkit
-from systems import PAPERS
+from systems import PAPERS, TRANSFORMS
 
 from sentkit.errors import NoInputError, SentkitError, UsageError
 from sentkit.flag_values import numbers
@@ -294,15 +294,16 @@ class Runner:
     def entries(self, spec):
         """A file of entries, made once."""
         readout = spec.readout.format_map(self.values)
-        path = self.out / "entries" / f"{spec.maker}-{readout}{'-ica' * spec.ica}.safetensors"
+        name = "-".join(filter(None, (spec.maker, readout, spec.transform)))
+        path = self.out / "entries" / f"{name}.safetensors"
 
-        def write_axes(output):
-            plain = self.entries(replace(spec, ica=False))
+        def write_transformed(output):
+            plain = self.entries(replace(spec, transform=""))
             fitted = path.with_name(f"fit-{path.name}")
-            # auto: the deviation that the entries had. The factor of the paper depends on their
-            # number.
-            fit = ["whiten", "fit", plain, "--kind", "ica", "--scale", "auto"]
-            sentkit([*fit, "--keep-width", "--seed", 42, "-o", fitted, "-f"])
+            fit = ["whiten", "fit", plain, *TRANSFORMS[spec.transform]]
+            if "ica" in fit:
+                fit += self.scale_of_ica()
+            sentkit([*fit, "-o", fitted, "-f"])
             sentkit(["whiten", "apply", plain, "-t", fitted, "-o", output, "-f"])
 
         def write_entries(output):
@@ -313,7 +314,17 @@ class Runner:
             build = ["build-entries", dictionary, "-m", model, "--readout", readout]
             sentkit([*build, "-o", output, "-f"])
 
-        return made_once(path, write_axes if spec.ica else write_entries)
+        return made_once(path, write_transformed if spec.transform else write_entries)
+
+    def scale_of_ica(self):
+        """The factor 100 of the paper depends on its number of entries; with others, the entries
+        keep their deviation.
+        """
+        dictionary = Path(self.prepared.file("dictionary"))
+        entries = {json.loads(line)["entry"] for line in dictionary.open()}
+        if len(entries) == tables.ENTRIES_OF_PAPER:
+            return ["--variance", "arbitrary", "--scale", "100"]
+        return ["--scale", "auto"]
 
     def problem(self, system):
         """Why a system cannot be made, or an empty string."""

@@ -24,7 +24,15 @@ class Entries:
 
     maker: str
     readout: str = "{entry}"
-    ica: bool = False
+    transform: str = ""  # a name in TRANSFORMS
+
+
+TRANSFORMS = {  # of entries -> flags of `sentkit whiten fit`
+    "ica": ("--kind", "ica", "--keep-width", "--seed", "42"),
+    "ica-200": ("--kind", "ica", "--keep-width", "--seed", "42", "--iterations", "200"),
+    "ica-10000": ("--kind", "ica", "--keep-width", "--seed", "42", "--iterations", "10000"),
+    "centered": ("--kind", "center"),
+}
 
 
 @dataclass(frozen=True)
@@ -236,7 +244,13 @@ CONSERT = Paper(
         "temperature": "7",
         "batch": "table 4",
     },
-    notes={"words": "words", "steps": "steps"},
+    notes={
+        "words": "words",
+        "steps": "steps",
+        "figure 4": "gain_without_tokens",
+        "figure 5": "without_views",
+        "figure 7": "best_temperature",
+    },
     impossible={
         "use": USE,
         "infersent-glove": INFERSENT,
@@ -347,16 +361,52 @@ DEFSENT_PLUS = Paper(
         ),
         System("defsent-plus-2-a", STEPS[1], entries=Entries("defsent-plus-1-a")),
         System("defsent-plus-3-a", STEPS[2], entries=Entries("defsent-plus-2-a")),
-        System("defsent-plus-3-a-ica", STEPS[2], entries=Entries("defsent-plus-2-a", ica=True)),
+        System(
+            "defsent-plus-3-a-ica",
+            STEPS[2],
+            entries=Entries("defsent-plus-2-a", transform="ica"),
+        ),
         # The text of the paper: a fourth step is worse; so is ICA at the first step, and at the
         # second.
         System("defsent-plus-4-a", STEPS[3], added="2", entries=Entries("defsent-plus-3-a")),
-        System("defsent-plus-1-a-ica", STEPS[0], added="2", entries=Entries("base", ica=True)),
+        System(
+            "defsent-plus-1-a-ica",
+            STEPS[0],
+            added="2",
+            entries=Entries("base", transform="ica"),
+        ),
         System(
             "defsent-plus-2-a-ica",
             STEPS[1],
             added="2",
-            entries=Entries("defsent-plus-1-a", ica=True),
+            entries=Entries("defsent-plus-1-a", transform="ica"),
+        ),
+        # So are a second epoch, and a step that continues from the weights of the step before.
+        # Fewer or more iterations of ICA, or centred entries, are not better.
+        System(
+            "defsent-plus-1-a-epochs2",
+            f"{STEPS[0]} --set epochs=2",
+            added="2",
+            entries=Entries("base"),
+            trial=False,
+        ),
+        System(
+            "defsent-plus-2-a-continued",
+            STEPS[1],
+            start="defsent-plus-1-a",
+            added="2",
+            entries=Entries("defsent-plus-1-a"),
+            trial=False,
+        ),
+        *(
+            System(
+                f"defsent-plus-3-a-{transform}",
+                STEPS[2],
+                added="2",
+                entries=Entries("defsent-plus-2-a", transform=transform),
+                trial=False,
+            )
+            for transform in ("ica-200", "ica-10000", "centered")
         ),
         System("simcse-unsup", "simcse {corpus} --preset {base}"),
         System("sncse", "sncse {negated} --preset {base}"),
@@ -388,7 +438,13 @@ DEFSENT_PLUS = Paper(
         "entries-simcse": "8",
         "entries-sncse": "8",
     },
-    notes={"1": "dictionaries", "5": "rates", "7": "readouts"},
+    notes={
+        "1": "dictionaries",
+        "5": "rates",
+        "7": "readouts",
+        "increments": "increments",
+        "space of ICA": "space_of_ica",
+    },
     impossible={"figure 2": DRAWING},
     flags={"2": ("--baseline", "defsent-plus-1-a")},
     best_seed=True,

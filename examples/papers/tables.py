@@ -4,15 +4,18 @@ Each function returns a `Table`.
 """
 
 import json
+import re
 from pathlib import Path
 from statistics import fmean, stdev
 
 from data_of_papers import SETS, statistics
-from figures import records_of
+from figures import OF_AVERAGE, OF_STSB, averages, records_of
 from running import MissingError, sentkit
+from systems import Entries
 
 from sentkit.flag_values import classifier_protocol
 from sentkit.labels.probes import classifiers
+from sentkit.papers.published import published
 from sentkit.reports.suites import find_test_sets
 from sentkit.reports.tables import HERE, Line, Table, published_table, shown, tables_of
 from sentkit.training.catalogue import METHODS
@@ -25,6 +28,7 @@ METRICS = {  # of GLUE
     "mrpc": "accuracy",
     "rte": "accuracy",
 }
+ENTRIES_OF_PAPER = 150_518  # of dictionary a of DefSent+
 SETTINGS = (  # of sg-bert, in table 8
     "objective temperature drift_weight guide_pool head_width epochs batch lr optimizer beta1 "
     "beta2 weight_decay schedule warmup max_length eval_every patience"
@@ -169,6 +173,52 @@ def steps(runner, number):
     return beside(runner, "4", lines, "steps")
 
 
+def gain_without_tokens(runner, number):
+    """ConSERT, figure 4: the best score without frequent tokens minus that with all of them."""
+    path = runner.out / "tables/masking.jsonl"
+    if not path.exists():
+        raise MissingError("its runs are not there")
+    scores = {}  # (encoder, number of tokens) -> scores of the sets
+    for line in path.open():
+        row = json.loads(line)
+        encoder, _, space = row["encoder"].partition("/")
+        left_out = re.search(r"/out(\d+)", space)
+        count = int(left_out[1]) if left_out else 0
+        [score] = [row[label] for label in (OF_AVERAGE, OF_STSB) if label in row]
+        scores.setdefault((encoder, count), []).append(score)
+    lines = []
+    for encoder, system in (("base", "no-tuning"), ("consert", "consert")):
+        means = {
+            count: fmean(values) for (name, count), values in scores.items() if name == encoder
+        }
+        with_all = means.pop(0)
+        gain = f"{max(means.values()) - with_all:.2f}"
+        lines.append(Line((HERE, system, "mean-last2"), (gain,), here=True))
+    return beside(runner, number, lines)
+
+
+def without_views(runner, number):
+    """ConSERT, figure 5: the score without augmentation."""
+    records, _ = averages(records_of(runner, "views"))
+    lines = []
+    for record in records:
+        if record["row"] == "none,none":
+            cell = shown(record["value"], record["sd"])
+            lines.append(Line((HERE, "none,none", "mean-last2"), (cell,), here=True))
+    if not lines:
+        raise MissingError("its run is not there")
+    return beside(runner, number, lines)
+
+
+def best_temperature(runner, number):
+    """ConSERT, figure 7: the temperature with the best score."""
+    records, _ = averages(records_of(runner, "temperature"))
+    best = max(records, key=lambda record: record["value"])
+    return beside(
+        runner, number, [Line((HERE, "consert", "mean-last2"), (best["row"],), here=True)]
+    )
+
+
 def words(runner, number):
     """ConSERT: the word vectors by rank of their frequency in a corpus."""
     from sentkit.papers.consert.figures import word_statistics
@@ -208,7 +258,7 @@ def dictionaries(runner, number):
             problem = f"{name}: no tokenizer (--given {family}=FOLDER)"
             runner.say(f"not made: table 1, tokens of {family}: {problem}")
     rows = []
-    for name, (title, *published) in DICTIONARIES.items():
+    for name, (title, *published_counts) in DICTIONARIES.items():
         try:
             path = Path(runner.prepared.file(name))
         except MissingError as error:
@@ -223,9 +273,53 @@ def dictionaries(runner, number):
             mean = f"{fmean(lengths['bert']):.1f}" if "bert" in lengths else ""
             longest = [max(lengths.get(family, [0])) or "" for family in ("bert", "roberta")]
             rows.append((HERE, title, len(records), len(entries), mean, *longest))
-        rows.append(("published", title, *published))
+        rows.append(("published", title, *published_counts))
     columns = ("definitions", "entries", "mean tokens", "most tokens, BERT", "most tokens, RoBERTa")
     return plain("DefSent+, table 1: the dictionaries", ("", "dictionary"), columns, rows)
+
+
+def increments(runner, number):
+    """DefSent+, table 3: what each start gains by DefSent+."""
+    path = runner.out / "tables/table-3.jsonl"
+    if not path.exists():
+        raise MissingError("table 3 is not there")
+    records = [json.loads(line) for line in path.open()]
+    here = {record["row"]: record["value"] for record in records if record["task"] == "avg"}
+    in_paper = {}
+    for figure in published():
+        key = (figure["paper"], figure["table"], figure["base"], figure["task"])
+        if key == (runner.name, "3", runner.recipe, "avg"):
+            in_paper[figure["system"]] = figure["value"]
+    rows = []
+    for source, values in ((HERE, here), ("published", in_paper)):
+        for system, value in values.items():
+            name, comma, which_seeds = system.partition(", ")  # a mean is compared with a mean
+            start, plus, _ = name.partition("+")
+            start += comma + which_seeds
+            if plus and start in values:
+                rows.append((source, system, f"{value - values[start]:+.2f}"))
+    if not any(row[0] == HERE for row in rows):
+        raise MissingError("table 3 has no average of a start and of DefSent+")
+    return plain("DefSent+, table 3: increments", ("", "system"), ("average",), rows)
+
+
+def space_of_ica(runner, number):
+    """DefSent+: sentences in the ICA axes of the entries of step 2."""
+    system = runner.systems["defsent-plus-2-a"]
+    if not runner.checkpoints(system):
+        raise MissingError(f"{system.name} is not there")
+    if problem := runner.missing_sets("2"):
+        raise MissingError(problem)
+    spec = Entries(system.name, transform="ica")
+    entries = Path(runner.entries(spec))
+    fitted = entries.with_name(f"fit-{entries.name}")
+    readout = spec.readout.format_map(runner.values)
+    argument = f"{system.name}={runner.best(system)}#{readout}@{fitted}"
+    output = runner.report([argument], ["sts"], ["--format", "json"])
+    records = [json.loads(line) for line in output.splitlines()]
+    [value] = [record["value"] for record in records if record["task"] == "avg"]
+    line = Line((HERE, "defsent-plus-2-a-ica-space", readout), (shown(value),), here=True)
+    return beside(runner, number, [line])
 
 
 def readouts(runner, number):

@@ -43,6 +43,10 @@ UNITS = {name: suite.unit for name, suite in SUITES.items()} | {
     "glue": "accuracy or Matthews correlation x 100",
     "efficiency": "seconds",
     "steps": "the step that the dev pairs chose",
+    "frequent-tokens": "Spearman x 100 that is gained without the most frequent tokens",
+    "views": "average, Spearman x 100, without augmentation",
+    "temperature": "the temperature with the best average",
+    "space-of-ica": "average, Spearman x 100, in the ICA axes of entries",
     "layers": "Spearman x 100, the lowest and the highest",
     "domain-shift": "Spearman x 100 that other training texts lose",
 }
