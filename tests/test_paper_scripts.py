@@ -10,11 +10,12 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
 from sentkit.papers.published import published
-from sentkit.reports.tables import HERE, Line, published_table, tables_of
+from sentkit.reports.tables import HERE, Line, Table, published_table, rendered, tables_of
 from sentkit.training.catalogue import METHODS
 from sentkit.training.settings import build
 from support import (
@@ -724,3 +725,50 @@ def test_figures_of_consert_have_lines_beside_the_published_values(runner, tmp_p
         ("here", "consert"): ("0.1",),
         ("bert-base", "consert"): ("0.1",),
     }
+
+
+def test_the_best_values_of_a_base_are_bold_and_the_second_underlined():
+    """Each base for itself, with three values or more; "-" is no value, and equal values share."""
+    names = [("a", "x"), ("a", "y"), ("a", "z"), ("b", "x"), ("b", "y")]
+    cells = [("7.0", "-"), ("9.1 (0.2)", "5.0"), ("9.1", "6.0"), ("1.0", "1.0"), ("2.0", "2.0")]
+    lines = tuple(Line(name, cell) for name, cell in zip(names, cells, strict=True))
+    table = Table("t", ("base", "system"), ("p", "q"), lines, emphasizes=True)
+
+    text = rendered([table], "markdown", 80)
+    assert text.splitlines()[4:] == [
+        "| a | x | <ins>7.0</ins> | - |",
+        "| a | y | **9.1 (0.2)** | 5.0 |",
+        "| a | z | **9.1** | 6.0 |",
+        "| b | x | 1.0 | 1.0 |",
+        "| b | y | 2.0 | 2.0 |",
+    ]
+    assert r"a & y & \textbf{9.1 (0.2)} & 5.0 \\" in rendered([table], "latex", 80)
+    assert (
+        "**" not in rendered([replace(table, emphasizes=False)], "markdown", 80).partition("\n")[2]
+    )
+
+
+def test_figure_4_has_bars_of_what_texts_of_nli_lose(runner, monkeypatch, tmp_path):
+    """Means of two seeds: 60 and 57 on STS-B, 50 and 48 on the average."""
+    plan = runner("sg-bert", "bert-base", "--figures", "jsonl")
+    (tmp_path / "out/tables").mkdir(parents=True)
+    (tmp_path / "out/figures").mkdir()
+    records = []
+    for texts, task, values in (
+        ("STS-B", "STS-B", [59.0, 61.0]),
+        ("NLI", "STS-B", [57.0, 57.0]),
+        ("STS-B", "avg", [50.0, 50.0]),
+        ("NLI", "avg", [47.0, 49.0]),
+    ):
+        records.append({"row": f"SG-OPT,{texts}", "task": task, "values": values})
+    monkeypatch.setattr(papers.figures, "records_of", lambda runner, name: records)
+    papers.figures.domains(plan)
+
+    rows = [json.loads(line) for line in (tmp_path / "out/tables/domain-gaps.jsonl").open()]
+    gap = "lost with texts of NLI, Spearman x 100"
+    assert rows == [
+        {"system": "SG-OPT", "domain": "STS-B", gap: 3.0},
+        {"system": "SG-OPT", "domain": "average", gap: 2.0},
+    ]
+    drawn = [json.loads(line) for line in (tmp_path / "out/figures/domains.jsonl").open()]
+    assert [row[gap] for row in drawn if gap in row] == [3.0, 2.0]

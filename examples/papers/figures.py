@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from itertools import product
+from statistics import fmean
 
 from running import MissingError, run, sentkit
 from systems import ENTRIES, VIEWS
@@ -110,8 +111,25 @@ def domains(runner):
                 for value in record["values"]
             ]
     rows.sort(key=lambda row: (row["domain"].startswith("average"), row["domain"].endswith("NLI")))
-    path = rows_file(runner, "domains", rows)
-    write(runner, "domains", bars([path], name="system", domain="domain"))
+    panels = bars([rows_file(runner, "domains", rows)], name="system", domain="domain").panels
+
+    # What the texts of NLI lose against those of STS-B, from the means of the seeds.
+    means = {}  # (system, test, texts) -> score
+    for row in rows:
+        test, _, texts = row["domain"].partition(", texts of ")
+        means.setdefault((row["system"], test, texts), []).append(row["spearman"])
+    gap = "lost with texts of NLI, Spearman x 100"
+    gaps = []
+    for (system, test, texts), values in means.items():
+        from_nli = means.get((system, test, "NLI"))
+        if texts == "STS-B" and from_nli:
+            gaps.append({"system": system, "domain": test, gap: fmean(values) - fmean(from_nli)})
+    picture = Picture(panels, height=0.7)
+    if gaps:
+        path = rows_file(runner, "domain-gaps", gaps)
+        panels += bars([path], name="system", domain="domain", value=gap).panels
+        picture = Picture(panels, height=0.35, columns=1)
+    write(runner, "domains", picture)
 
 
 def space(runner):

@@ -3,7 +3,7 @@
 import math
 import re
 import textwrap
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -72,6 +72,8 @@ class Table:
     names: tuple[str, ...]  # headers of the names
     columns: tuple[str, ...]
     lines: tuple[Line, ...]
+    # Of the lines of each base, the best value of a column is bold, and the second underlined.
+    emphasizes: bool = False
 
     @property
     def caption(self) -> str:
@@ -150,7 +152,8 @@ def published_table(
             for line, count in zip(added, seeds, strict=True)
         ]
         lines = [replace(line, names=(*line.names, "")) for line in lines]
-    return Table(title, headers, table.tasks, (*added, *lines))
+    higher_is_better = table.suite in (*IN_FOLDERS, "ablation", "glue")
+    return Table(title, headers, table.tasks, (*added, *lines), higher_is_better)
 
 
 def chosen_bases(table_bases: Sequence[str], bases: Collection[str]) -> list[str]:
@@ -356,17 +359,58 @@ def text_lines(table: Table, width: int) -> Iterator[str]:
         start = stop
 
 
+BEST = 1  # ranks of emphasized values
+SECOND = 2
+LATEX_MARKS = {BEST: r"\textbf{%s}", SECOND: r"\underline{%s}"}
+MARKDOWN_MARKS = {BEST: "**%s**", SECOND: "<ins>%s</ins>"}
+FEWEST_VALUES = 3  # of a base, to emphasize some of them
+
+
+def ranks_of(table: Table) -> list[list[int]]:
+    """BEST, SECOND or 0 for each cell of each line. Equal values have one rank."""
+    ranks = [[0] * len(table.columns) for _ in table.lines]
+    if not table.emphasizes:
+        return ranks
+    for column in range(len(table.columns)):
+        values_of_base: dict[str, dict[int, float]] = {}  # base -> line -> value
+        for number, line in enumerate(table.lines):
+            value = re.match(r"-?\d+(\.\d+)?", line.cells[column].strip())
+            base = line.names[0]
+            # The lines of intervals and differences have no base.
+            if value and (base or not line.here):
+                values_of_base.setdefault(base, {})[number] = float(value[0])
+        for values in values_of_base.values():
+            highest = sorted(set(values.values()), reverse=True)
+            if len(values) < FEWEST_VALUES or len(highest) == 1:
+                continue
+            for number, value_of_line in values.items():
+                if value_of_line == highest[0]:
+                    ranks[number][column] = BEST
+                elif value_of_line == highest[1]:
+                    ranks[number][column] = SECOND
+    return ranks
+
+
+def emphasized(text: str, rank: int, marks: Mapping[int, str]) -> str:
+    return marks[rank] % text if rank else text
+
+
 def markdown_lines(table: Table) -> Iterator[str]:
-    def row(cells: Sequence[str]) -> str:
-        texts = [MARKUP.sub(r"\\\1", escape(cell.strip())) for cell in cells]
+    def cell_text(cell: str) -> str:
+        return MARKUP.sub(r"\\\1", escape(cell.strip()))
+
+    def row(texts: Sequence[str]) -> str:
         return f"| {' | '.join(texts)} |"
 
     yield f"**{escape(table.caption)}**"
     yield ""
-    yield row((*table.names, *table.columns))
+    yield row([cell_text(cell) for cell in (*table.names, *table.columns)])
     yield "|" + "---|" * len(table.names) + "---:|" * len(table.columns)
-    for line in table.lines:
-        yield row((*line.names, *line.cells))
+    for line, ranks in zip(table.lines, ranks_of(table), strict=True):
+        texts = [cell_text(cell) for cell in line.names]
+        for cell, rank in zip(line.cells, ranks, strict=True):
+            texts.append(emphasized(cell_text(cell), rank, MARKDOWN_MARKS))
+        yield row(texts)
 
 
 def latex_text(cell: str) -> str:
@@ -374,21 +418,23 @@ def latex_text(cell: str) -> str:
 
 
 def latex_lines(table: Table) -> Iterator[str]:
-    def row(cells: Sequence[str]) -> str:
-        texts = [latex_text(cell.strip()) for cell in cells]
+    def row(texts: Sequence[str]) -> str:
         return " & ".join(texts) + r" \\"
 
     yield r"\begin{table}"
     yield rf"\caption{{{latex_text(table.caption)}}}"
     yield rf"\begin{{tabular}}{{{'l' * len(table.names)}{'r' * len(table.columns)}}}"
     yield r"\toprule"
-    yield row((*table.names, *table.columns))
-    for _, lines in groupby(
-        table.lines, key=lambda line: line.here
-    ):  # measured, then published ones
+    yield row([latex_text(cell.strip()) for cell in (*table.names, *table.columns)])
+    ranked_lines = zip(table.lines, ranks_of(table), strict=True)
+    # Measured lines, then published ones.
+    for _, lines in groupby(ranked_lines, key=lambda ranked_line: ranked_line[0].here):
         yield r"\midrule"
-        for line in lines:
-            yield row((*line.names, *line.cells))
+        for line, ranks in lines:
+            texts = [latex_text(cell.strip()) for cell in line.names]
+            for cell, rank in zip(line.cells, ranks, strict=True):
+                texts.append(emphasized(latex_text(cell.strip()), rank, LATEX_MARKS))
+            yield row(texts)
     yield r"\bottomrule"
     yield r"\end{tabular}"
     yield r"\end{table}"
