@@ -772,3 +772,16 @@ def test_figure_4_has_bars_of_what_texts_of_nli_lose(runner, monkeypatch, tmp_pa
     ]
     drawn = [json.loads(line) for line in (tmp_path / "out/figures/domains.jsonl").open()]
     assert [row[gap] for row in drawn if gap in row] == [3.0, 2.0]
+
+
+def test_what_no_run_makes_is_named_with_its_reason(runner, capsys):
+    runner("consert", "bert-base", "--table", "1").say_impossible()
+    of_table = capsys.readouterr().err.splitlines()
+    runner("pairsupcon", "bert-base").say_impossible()
+
+    assert of_table == [
+        "papers.py: not possible: use: Universal Sentence Encoder, a TensorFlow network that "
+        "sentkit does not run",
+        "papers.py: not possible: infersent-glove: InferSent, an LSTM that only its own code reads",
+    ]
+    assert "not possible: training in less than an hour: not timed" in capsys.readouterr().err

@@ -17,10 +17,11 @@ the sentkit command that failed; 75: stopped and saved.
 DATA is a folder as for `sentkit report --data`, with sts/stsb.{train,dev,test}. It can have
 nli/train, nli/triplets, paraphrases/stsb, glue/TASK.{train,dev,test}, dictionary/ and corpora/.
 Files end with .jsonl or .txt, also .gz. In dictionary/, the names of files of the Oxford dictionary
-begin with oxford. Lines with "not made" name the missing rows and figures; those with "not
-finished" the rows that have fewer seeds than others, and "not measured" the columns without a test
-set. A table with several seeds has a column with their number. OUT keeps rows/, runs/,
-entries/, results/, tables/ and figures/.
+begin with oxford. OUT keeps rows/, runs/, entries/, results/, tables/ and figures/.
+
+stderr: lines with "not made" name the missing rows and figures, "not finished" the rows that have
+fewer seeds than others, "not measured" the columns without a test set, and "not possible" what no
+run makes. A table with several seeds has a column with their number.
 
 --table 1 makes only table 1, and only the runs that it needs.
 """
@@ -578,6 +579,13 @@ class Runner:
                 count = f"{len(finished)} of {len(seeds)} seeds"
                 self.say(f"not finished: {name}: {system.name} has {count}")
 
+    def say_impossible(self):
+        """Print what no run makes, and why; with --table only the rows of this table."""
+        rows = {(table, name) for table, name, _ in self.published}
+        for name, reason in self.paper.impossible.items():
+            if self.options.table in (None, name) or (self.options.table, name) in rows:
+                self.say(f"not possible: {name}: {reason}")
+
     def has_run(self, system, seed):
         if system.script:
             return (self.folder(system, seed) / "table.md").exists()
@@ -604,6 +612,7 @@ class Runner:
                 tables = [row.table for row in self.rows[system.name]]
                 names = ", ".join(dict.fromkeys([*tables, *system.tables]))
                 self.say(f"not made: {system.name} ({names}): {problem}")
+        self.say_impossible()
         if self.options.table is not None:
             number = self.options.table
             return self.attempt(f"table {number}", partial(self.table, number))

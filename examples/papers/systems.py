@@ -15,6 +15,7 @@ from itertools import product
 DRAWING = "a drawing of the method"
 USE = "Universal Sentence Encoder, a TensorFlow network that sentkit does not run"
 INFERSENT = "InferSent, an LSTM that only its own code reads"
+NO_GPU = "not timed, because no GPU was available"
 SEMEVAL = "a submission to SemEval, which was never published as a model"
 
 
@@ -143,6 +144,7 @@ SG_BERT = Paper(
         "ecnu": SEMEVAL,
         "figure 2": DRAWING,
         "figure 3": DRAWING,
+        "marks of borrowed scores": "no source of sentkit says which scores are from other papers",
     },
     flags={
         **dict.fromkeys(("1", "5", "7", "11"), ("--baseline", "sg-opt")),
@@ -256,6 +258,7 @@ CONSERT = Paper(
         "infersent-glove": INFERSENT,
         "figure 2": DRAWING,
         "figure 3": "a drawing of the views",
+        "published word statistics": "the 28 values are in no source of sentkit",
     },
     flags={"2": ("--baseline", "consert"), "3": ("--baseline", "consert-joint")},
 )
@@ -291,7 +294,11 @@ PAIRSUPCON = Paper(
     ),
     figures={"scores": "1", "space": "1", "abilities": "3"},
     notes={"2": "statistics_of_sets"},
-    impossible={"figure 2": DRAWING},
+    impossible={
+        "figure 2": DRAWING,
+        "published words of table 2": "the values are in no source of sentkit",
+        "training in less than an hour": NO_GPU,
+    },
     flags=dict.fromkeys(("3", "8"), ("--baseline", "pairsupcon")),
 )
 
@@ -445,7 +452,7 @@ DEFSENT_PLUS = Paper(
         "increments": "increments",
         "space of ICA": "space_of_ica",
     },
-    impossible={"figure 2": DRAWING},
+    impossible={"figure 2": DRAWING, "minutes of a step": NO_GPU},
     flags={"2": ("--baseline", "defsent-plus-1-a")},
     best_seed=True,
     read_out=("4",),  # SentEval
