@@ -349,7 +349,8 @@ DEFSENT_PLUS = Paper(
         "negated": ("augmented", "corpus", "--op negate"),
     },
     systems=(
-        System("defsent", "defsent {dictionary} --preset {base}-{defsent}"),
+        # As in its own paper: the words of Oxford that are one token of the encoder.
+        System("defsent", "defsent {oxford} --preset {base}-{defsent}"),
         System(
             "defsent-plus-1-c",
             f"{STEPS[0].replace('dictionary', 'single')} {SMALL}",
