@@ -179,10 +179,11 @@ def masking(runner):
         if count:
             left_out = str(tokens_file)
         for name, model in models.items():
+            vectors = []
             for set_name, path in sets.items():
-                vectors = str(folder / f"{name}-{count}-{set_name}.safetensors")
-                encode_without(path, left_out, model=model, output=vectors)
-                [row] = scored([vectors])
+                vectors.append(str(folder / f"{name}-{count}-{set_name}.safetensors"))
+                encode_without(path, left_out, model=model, output=vectors[-1])
+            for set_name, row in zip(sets, scored(vectors), strict=True):
                 space = row["encoder"].partition("/")[2]
                 score = {"set": set_name, label: row["spearman"]}
                 rows.append({"encoder": f"{name}/{space}", **score})
