@@ -284,14 +284,14 @@ def increments(runner, number):
     if not path.exists():
         raise MissingError("table 3 is not there")
     records = [json.loads(line) for line in path.open()]
-    here = {record["row"]: record["value"] for record in records if record["task"] == "avg"}
+    measured = {row["row"]: row["value"] for row in records if row["task"] == "avg"}
     in_paper = {}
     for figure in published():
         key = (figure["paper"], figure["table"], figure["base"], figure["task"])
         if key == (runner.name, "3", runner.recipe, "avg"):
             in_paper[figure["system"]] = figure["value"]
     rows = []
-    for source, values in ((HERE, here), ("published", in_paper)):
+    for source, values in ((HERE, measured), ("published", in_paper)):
         for system, value in values.items():
             name, comma, which_seeds = system.partition(", ")  # a mean is compared with a mean
             start, plus, _ = name.partition("+")
