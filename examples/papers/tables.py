@@ -185,6 +185,8 @@ def gain_without_tokens(runner, number):
         left_out = re.search(r"/out(\d+)", space)
         count = int(left_out[1]) if left_out else 0
         [score] = [row[label] for label in (OF_AVERAGE, OF_STSB) if label in row]
+        if score is None:
+            raise MissingError("a score is undefined")
         scores.setdefault((encoder, count), []).append(score)
     lines = []
     for encoder, system in (("base", "no-tuning"), ("consert", "consert")):
@@ -213,10 +215,12 @@ def without_views(runner, number):
 def best_temperature(runner, number):
     """ConSERT, figure 7: the temperature with the best score."""
     records, _ = averages(records_of(runner, "temperature"))
-    best = max(records, key=lambda record: record["value"])
-    return beside(
-        runner, number, [Line((HERE, "consert", "mean-last2"), (best["row"],), here=True)]
-    )
+    defined = [record for record in records if record["value"] is not None]
+    if not defined:
+        raise MissingError("no run has a score")
+    best = max(defined, key=lambda record: record["value"])
+    line = Line((HERE, "consert", "mean-last2"), (best["row"],), here=True)
+    return beside(runner, number, [line])
 
 
 def words(runner, number):
