@@ -11,7 +11,7 @@ from typer import Argument, Option
 from sentkit.console import Console, TaskProgress
 from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.escaping import terminal_width
-from sentkit.flag_values import classifier_head, numbers
+from sentkit.flag_values import classifier_protocol, numbers
 from sentkit.flags import options
 from sentkit.flags.outputs import Output, check_paths, model_paths
 from sentkit.flags.rules import needs, refuse_together
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sentkit.reports.tables import Table
 
 LARGEST_SEED = 2**32 - 1
-HEAD = "logreg"  # the classifier, by default
+HEAD = "senteval"  # the classifier, by default
 SEED = "1111"
 
 
@@ -117,8 +117,8 @@ def report(
         Option(
             "--head",
             metavar="NAME",
-            help="Classifier of senteval: logreg, or its network: senteval; senteval:50 has 50 "
-            "hidden units.",
+            help="Classifier of senteval: its network, senteval:50:10 with 50 hidden units and 10 "
+            "folds; or logreg.",
         ),
     ] = HEAD,
     seed: Annotated[
@@ -173,10 +173,9 @@ def report(
     published = tables.tables_of(paper, table_number)
     style = tables.form_of(output.path, form, on_terminal=output.on_terminal)
     rows = rows_of(checkpoints or [])
-    classifier, hidden_units = classifier_head(head)
-    settings = Settings(
-        classifier, hidden_units, parse_seeds(seed), threads_of_command() or 1, console.warn
-    )
+    classifier, hidden_units, folds = classifier_protocol(head)
+    threads = threads_of_command() or 1
+    settings = Settings(classifier, hidden_units, folds, parse_seeds(seed), threads, console.warn)
 
     if not rows:
         write_published(published, style, output)
