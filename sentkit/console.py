@@ -190,11 +190,14 @@ class ProgressWriter:
         """Measure once, when a run turns out to be long, whether there is a faster way."""
         self.advice = advice
 
-    def advise_if_long(self, share: float | None) -> None:
-        """`share` of the work is done; None: its size is unknown."""
-        seconds = self.clock() - self.start
-        if self.advice is None or self.console.quiet or seconds < SECONDS_BEFORE_ADVICE:
+    def advise_if_long(self, share_done: Callable[[], float | None]) -> None:
+        """`share_done` gives the share of the work that is done; None: its size is unknown."""
+        if self.advice is None or self.console.quiet:
             return
+        seconds = self.clock() - self.start
+        if seconds < SECONDS_BEFORE_ADVICE:
+            return
+        share = share_done()
         expected = seconds / share if share else seconds
         if expected <= LONG_RUN:
             return
@@ -257,8 +260,7 @@ class RowProgress(ProgressWriter):
     def add(self, rows: int, tokens: int = 0) -> None:
         self.rows += rows
         self.tokens += tokens
-        if self.advice is not None:
-            self.advise_if_long(self.share(self.rows + self.skipped))
+        self.advise_if_long(lambda: self.share(self.rows + self.skipped))
         if self.due():
             words = [f"{self.rows} rows", f"{self.rows / self.seconds():.0f} rows/s"]
             if self.tokens:
@@ -377,8 +379,7 @@ class StepProgress(ProgressWriter):
         if not self.first[1]:
             self.first = self.clock(), record["step"]
         self.remaining = self._time_left(record["step"], record["of"])
-        if self.advice is not None:
-            self.advise_if_long(self._share_done(record["step"], record["of"]))
+        self.advise_if_long(lambda: self._share_done(record["step"], record["of"]))
         if self.due():
             terms = [f"{name} {value:.4g}" for name, value in record["terms"].items()]
             speed = [f"{record['tokens_per_s']} tokens/s", f"lr {record['lr'][0]:.3g}"]

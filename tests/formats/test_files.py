@@ -204,3 +204,22 @@ def test_inputs_without_rows_are_an_error(tmp_path, monkeypatch, paths, contents
     else:
         with pytest.raises(NoRowsError, match=f"^{problem}$"):
             list(inputs(*paths).read(lambda row: row))
+
+
+@pytest.mark.parametrize("error", [ValueError("closed file"), OSError(9, "bad file descriptor")])
+def test_a_file_that_is_closed_at_this_moment_has_no_share(tmp_path, error):
+    """Another thread than that of the progress reads and closes the file."""
+
+    class Closed:
+        def tell(self):
+            raise error
+
+    path = tmp_path / "a.txt"
+    path.write_text("a\nb\n")
+    counter = ReadCounter([str(path)])
+    with path.open("rb") as file, counter.file(file):
+        file.readline()
+        counter.add_rows(1)
+        assert counter.share(1) == 0.5
+    with pytest.raises(type(error)), counter.file(Closed()):
+        assert counter.share(1) is None

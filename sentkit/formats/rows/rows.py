@@ -98,7 +98,11 @@ class ReadCounter:
         """
         if not self.total:
             return None
-        share_read = (self._finished_bytes + self._position()) / self.total
+        try:
+            position = self._position()
+        except (OSError, ValueError):  # the thread that reads the file closes it at this moment
+            return None
+        share_read = (self._finished_bytes + position) / self.total
         return min(1.0, share_read * min(1.0, done / max(self.rows, 1)))
 
 
