@@ -85,7 +85,7 @@ def cat(
             output.path,
             VectorOutput(force=force, replace=True, store=store),
             head=head,
-            encoding=encoding,
+            encoding_in_jsonl=encoding,
             name_field=name_field,
         )
     if len(inputs.paths) > 1:

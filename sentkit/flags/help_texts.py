@@ -51,7 +51,10 @@ def help_of(name: str, docstring: str) -> Help:
     for paragraph in rest.strip("\n").split("\n\n"):
         lines = textwrap.dedent(paragraph).split("\n")
         if paragraph.startswith("# "):
-            paragraphs = text.sections[paragraph.removeprefix("# ")] = []
+            # The paragraphs after it belong to this section.
+            title = paragraph.removeprefix("# ")
+            text.sections[title] = []
+            paragraphs = text.sections[title]
         elif lines[0] == "Examples:":
             text.examples.extend(line.strip() for line in lines[1:])
         elif lines[0].startswith(MOST_USED):

@@ -263,13 +263,13 @@ class BlockWriter:
             width=self.encoding.encoder.width,
             kind=self.folder.store,
             force=True,
-            record=EMPTY_RECORD,
+            block_record=EMPTY_RECORD,
         )
         with published_together(), opened as writer:
             sink = SeparateWriter(writer, self.encoding.form)
             for group in groups:
                 self.encoding.write(group, [sink], names, new.rejects, tally, report)
-            writer.record = {
+            writer.block_record = {
                 "input": block.input,
                 "start": block.start,
                 "stop": block.stop,

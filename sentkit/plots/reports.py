@@ -279,7 +279,7 @@ def curve(inputs: Inputs, shown: Sequence[str], points: int) -> Picture:
         lines = tuple(line_of(log, points, name) for log in logs if name in log.values)
         label = LABELS.get(name, f"{name}, a term of the loss")
         panels.append(Panel(x_axis, Axis(name, label), lines))
-    return Picture(tuple(panels), height=0.62, ring="kept")
+    return Picture(tuple(panels), height=0.62, meaning_of_ring="kept")
 
 
 def read_log(inputs: Inputs, path: str, name: str) -> Log:

@@ -227,7 +227,7 @@ def draw_items(
         )
     x_axis = Axis("x", axis_labels[0])
     y_axis = Axis("y", axis_labels[1])
-    return Panel(x_axis, y_axis, tuple(series), title=title, square=True)
+    return Panel(x_axis, y_axis, tuple(series), title=title, has_equal_units=True)
 
 
 def project(
@@ -304,6 +304,8 @@ def tsne(vectors: Float64, path: str, options: SpaceOptions) -> Float64:
     """t-SNE of scikit-learn, in one thread: the result depends on the order of additions."""
     count = len(vectors)
     perplexity = options.perplexity
+    # scikit-learn uses the 3 x perplexity + 1 nearest vectors, but at most all others. Few vectors
+    # get the perplexity for which these are all others.
     if perplexity is None:
         perplexity = PERPLEXITY if count > PERPLEXITY else (count - 1) / 3
     if perplexity >= count:
@@ -316,6 +318,7 @@ def tsne(vectors: Float64, path: str, options: SpaceOptions) -> Float64:
         vectors = np.pad(vectors, ((0, 0), (0, 1)))  # scikit-learn starts with two components
     method = TSNE(2, perplexity=perplexity, init="pca", random_state=options.seed)
     with threadpool_limits(1):
+        # scikit-learn keeps distances and points as float32, whatever it gets.
         points = method.fit_transform(vectors.astype(np.float32))
     result: Float64 = points.astype(np.float64)
     return result

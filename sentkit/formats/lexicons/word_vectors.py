@@ -258,7 +258,7 @@ def read_word_array(path: str) -> WordVectors:
 
     words: dict[str, int] = {}
     new_indices, unreadable_count = add_words(listed, words)
-    if len(new_indices) < len(listed):  # as in text, so that the space is the same
+    if len(new_indices) < len(listed):  # as in text, so that the hash of the vectors is the same
         rows = rows[new_indices]
     repeated_count = len(listed) - unreadable_count - len(words)
     return WordVectors(words, rows, repeated_count, unreadable_count)

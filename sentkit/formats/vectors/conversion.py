@@ -13,7 +13,12 @@ from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_fields, common_spec, recorded_fields
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
-from sentkit.formats.vectors.writers import VectorOutput, as_jsonl, open_writers, refuse_kind
+from sentkit.formats.vectors.writers import (
+    VectorOutput,
+    as_jsonl,
+    open_writers,
+    refuse_beyond_float16,
+)
 
 
 def convert(
@@ -22,20 +27,21 @@ def convert(
     form: VectorOutput,
     *,
     head: int | None,
-    encoding: str | None,
+    encoding_in_jsonl: str | None,
     name_field: str | None = None,
 ) -> int:
     """Write the rows to `output`, with standard names for the fields of `inputs`. Returns their
     number.
 
     `head` is the largest number of rows, `name_field` a new field with the file of each row.
+    `encoding_in_jsonl` is that of the vectors; None: as in the input.
     """
     form.check(output)
     verify = head is None  # the first rows alone are read without a look at the whole file
-    reader = VectorReader(inputs, optional=True, verify=verify)
+    reader = VectorReader(inputs, vectors_optional=True, verify=verify)
 
     def with_standard_names(block: VectorBlock) -> VectorBlock:
-        refuse_kind(block.rows, block.vectors, form.store)
+        refuse_beyond_float16(block.rows, block.vectors, form.store)
         return renamed(inputs.fields, name_field, block)
 
     blocks = reader.blocks(with_standard_names, head)
@@ -44,7 +50,8 @@ def convert(
     count = 0
     with open_output(output, force=form.force) as out:
         for block in blocks:
-            out.write(b"\n".join([*as_jsonl(block, reader.emb, encoding), b""]))
+            lines = as_jsonl(block, reader.emb, encoding_in_jsonl)
+            out.write(b"\n".join([*lines, b""]))
             count += len(block)
     return count
 
@@ -54,7 +61,8 @@ def write_vectors(
 ) -> int:
     """Write a vector file. Returns the number of rows."""
     inputs = reader.inputs
-    first = next(blocks, None)  # sets the names and the width of the vectors
+    # The first row sets `reader.names`, `reader.width` and `reader.emb`.
+    first = next(blocks, None)
     if first is not None:
         if not first.names:
             problem = "this row has no vector; in a vector file every row needs a vector"
@@ -63,17 +71,21 @@ def write_vectors(
 
     # What the file records.
     spec = common_spec(inputs, form.store)
-    if reader.emb:
+    if reader.emb:  # the name of the space
         spec["_emb"] = reader.emb
-    fields = recorded_fields(common_fields(inputs))
-    # not renamed
-    old_names = {name: field for name, field in fields.items() if name not in inputs.fields}
-    if old_names:
-        spec["fields"] = old_names
+    # Standard name -> name in the rows, of the fields that keep their names in the output: --field
+    # renames only the others.
+    kept_names = {
+        standard: name
+        for standard, name in recorded_fields(common_fields(inputs)).items()
+        if standard not in inputs.fields
+    }
+    if kept_names:
+        spec["fields"] = kept_names
 
     count = 0
-    names = reader.names or ("embedding",)
-    with open_writers([output], [spec], names, reader.width, form) as [writer]:
+    standard_names = reader.names or ("embedding",)
+    with open_writers([output], [spec], standard_names, reader.width, form) as [writer]:
         for block in blocks:
             writer.put(block.rows.without(block.names), block.vectors)
             count += len(block)
@@ -82,7 +94,7 @@ def write_vectors(
 
 def renamed(fields: Mapping[str, str], name_field: str | None, block: VectorBlock) -> VectorBlock:
     """The rows with standard names for their fields, and with the field `name_field` for their
-    files.
+    files. `fields`: standard name -> name in the rows.
     """
     rows = block.rows
     if fields or name_field is not None:

@@ -46,15 +46,15 @@ class VectorFileWriter:
         spec: Mapping[str, Any],
         names: Sequence[str],
         width: int,
-        record: Mapping[str, Any] | None,
+        block_record: Mapping[str, Any] | None,
         kind: str,
     ) -> None:
         """`files` are those of the output, of the offsets, of the rows and, for int8, of the
-        vectors.
+        vectors. The other arguments: see `create_vector_file`.
         """
         self.file, self.offsets, self.rows = files[:3]
         self.vectors = files[-1] if kind == "int8" else self.file
-        self.kind = kind
+        self.kind = kind  # the number format: float32, float16, int8 or binary
         self.names = names
         self.width = width
         # of the rows as they come
@@ -74,9 +74,9 @@ class VectorFileWriter:
         self.metadata = {
             "sentkit": orjson.dumps({**spec, "vectors": list(names), **stored}).decode()
         }
-        self.record = record  # of a block; the caller can replace it by a shorter one
-        if record is not None:
-            self.metadata["block"] = orjson.dumps(record).decode()
+        self.block_record = block_record  # the caller can replace it by a shorter one
+        if block_record is not None:
+            self.metadata["block"] = orjson.dumps(block_record).decode()
         self.metadata["digest"] = NO_DIGEST
 
         # Reserve space for the longest header. Some numbers of rows also need the padding entry.
@@ -145,8 +145,8 @@ class VectorFileWriter:
                 self._write_data(data)
 
         # The header with the digest, which is of the data and of the header without it.
-        if self.record is not None:
-            self.metadata["block"] = orjson.dumps(self.record).decode()
+        if self.block_record is not None:
+            self.metadata["block"] = orjson.dumps(self.block_record).decode()
         self.hashed.update(self._header(self.count, self.row_bytes, self.header_size))
         self.metadata["digest"] = self.hashed.hexdigest()
         self.file.seek(0)
@@ -161,25 +161,33 @@ def create_vector_file(
     *,
     width: int,
     force: bool,
-    record: Mapping[str, Any] | None = None,
+    block_record: Mapping[str, Any] | None = None,
     kind: str = "float32",
 ) -> Iterator[VectorFileWriter]:
-    """Yield a writer for a vector file. The file appears only if the block succeeds."""
+    """Yield a writer for a vector file. The file appears only if the `with` statement succeeds.
+
+    `spec` is the origin of the vectors, for the metadata, and `names` are the standard names of
+    the vectors of a row. `block_record` describes a block of a vector folder. `kind` is the number
+    format.
+    """
+    # The side files are on the file system of the file: of a link, on that of its target.
     folder = Path(os.path.realpath(path)).parent
     side_files = 3 if kind == "int8" else 2
     with ExitStack() as stack:
         files = [stack.enter_context(open_output(path, force=force))]
         for _ in range(side_files):
             files.append(stack.enter_context(open_side_file(folder, path)))
-        writer = VectorFileWriter(files, spec, names, width, record, kind)
+        writer = VectorFileWriter(files, spec, names, width, block_record, kind)
         yield writer
         writer.finish()
 
 
-def copy_block(file: VectorFile, path: str, record: Mapping[str, Any]) -> None:
-    """Copy a block of another vector folder. `record` replaces its record; the data stay equal."""
+def copy_block(file: VectorFile, path: str, block_record: Mapping[str, Any]) -> None:
+    """Copy a block of another vector folder; the data stay equal. `block_record` replaces its
+    record.
+    """
     file.verify()
-    if file.record == record:
+    if file.record == block_record:
         with suppress(OSError):
             os.link(file.path, path)
             sync(Path(path).parent)
@@ -193,7 +201,11 @@ def copy_block(file: VectorFile, path: str, record: Mapping[str, Any]) -> None:
             entry.start - header_size,
             entry.end - header_size,
         )
-    metadata = {**file.header.metadata, "block": orjson.dumps(record).decode(), "digest": NO_DIGEST}
+    metadata = {
+        **file.header.metadata,
+        "block": orjson.dumps(block_record).decode(),
+        "digest": NO_DIGEST,
+    }
     hashed = hashlib.sha256()
     with open_output(path, force=True) as copy, open_file(file.path) as original:
         original.seek(header_size)

@@ -47,8 +47,8 @@ class VectorBlock:
 
     rows: RowBlock
     vectors: Vector  # (n, k, d)
-    names: tuple[str, ...]
-    emb: str | None = None
+    names: tuple[str, ...]  # of the k vectors in these rows
+    emb: str | None = None  # the name of their space, the field "_emb"
     separate: bool = False  # a file has the vectors separately from the rows
 
     def __len__(self) -> int:
@@ -91,14 +91,19 @@ class VectorReader:
     """
 
     def __init__(
-        self, inputs: Inputs, *, optional: bool = False, finite: bool = True, verify: bool = False
+        self,
+        inputs: Inputs,
+        *,
+        vectors_optional: bool = False,
+        finite: bool = True,
+        verify: bool = False,
     ) -> None:
-        """`optional`: all rows have vectors, or none has. `finite`: refuse NaN and infinity.
+        """`vectors_optional`: all rows have vectors, or none has. `finite`: refuse NaN and infinity.
 
         With `verify`, the digests of vector files are checked.
         """
         self.inputs = inputs
-        self.optional = optional
+        self.vectors_optional = vectors_optional
         self.finite = finite
         self.verify = verify
         self.begun = False  # whether a row was accepted
@@ -107,7 +112,7 @@ class VectorReader:
         # standard names: embedding, or embedding_a and embedding_b, ...
         self.names: tuple[str, ...] = ()
         self.width = 0
-        self.emb: str | None = None
+        self.emb: str | None = None  # the name of the space; None if the row has none
 
     @property
     def names_in_rows(self) -> tuple[str, ...]:
@@ -195,7 +200,7 @@ class VectorReader:
         """The rows with the vectors in their fields."""
         fields_of_vectors = {*self._names_there(VECTORS)}
         first_has_none = self.begun or fields_of_vectors.isdisjoint(rows.values[0])
-        if self.optional and not self.names and first_has_none:
+        if self.vectors_optional and not self.names and first_has_none:
             return without_vectors(rows, fields_of_vectors)
         rows.refuse_duplicates()
         names = self.names or self._names_in(rows)

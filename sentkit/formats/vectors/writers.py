@@ -54,7 +54,7 @@ class VectorWriter(ABC):
         fields.
         """
         refuse_not_finite(rows, vectors)  # JSON cannot represent NaN
-        refuse_kind(rows, vectors, self.kind)
+        refuse_beyond_float16(rows, vectors, self.kind)
         refuse_existing_fields(rows, [*more, *self.new_fields], replace=self.replace)
 
     @abstractmethod
@@ -134,8 +134,8 @@ class SeparateWriter(VectorWriter):
         """A vector file is readable only when it is complete."""
 
 
-def refuse_kind(rows: RowBlock, vectors: NDArray[np.float32], kind: str | None) -> None:
-    """Mark rows with a number that this kind of vector file cannot store."""
+def refuse_beyond_float16(rows: RowBlock, vectors: NDArray[np.float32], kind: str | None) -> None:
+    """Mark rows with a number that float16 cannot store, if it is the kind of the output."""
     if kind != "float16":
         return
     largest = np.abs(vectors).max(axis=(1, 2), initial=0.0)
@@ -182,7 +182,10 @@ def with_fields(rows: RowBlock, new_fields: Sequence[NewFields]) -> list[bytes]:
 
 
 def as_jsonl(block: VectorBlock, emb: str | None, encoding: str | None) -> list[bytes]:
-    """The lines with their vectors in `encoding`. With None, vectors in the lines are unchanged."""
+    """The lines with their vectors in `encoding`. With None, vectors in the lines are unchanged.
+
+    `emb` is the name of the space, for rows that do not have it.
+    """
     rows = block.rows
     if not block.names or (encoding is None and not block.separate):
         return rows.lines

@@ -263,19 +263,23 @@ def with_rotary(architecture: Architecture, config: Mapping[str, Any], source: s
 
 
 def bases_of(family: Family, config: Mapping[str, Any]) -> dict[str, float]:
-    """Return the base of the rotary positions of FULL and SLIDING blocks."""
+    """Return the base of the rotary positions of FULL and SLIDING blocks.
+
+    `family.bases`: type of block -> key in config.json, and default.
+    """
     parameters = config.get("rope_parameters") or {}
-    if len({*family.bases.values()}) == 1:  # one for all blocks
+    # With one base for all blocks, "rope_parameters" is not divided by their types.
+    if len({*family.bases.values()}) == 1:
         parameters = dict.fromkeys(family.bases, parameters)
     if not isinstance(parameters, dict) or parameters.keys() - family.bases.keys():
         raise UnsupportedArchitecture('"rope_parameters"')
     bases: dict[str, float] = {}
-    for block_type, (key, usual) in family.bases.items():
+    for block_type, (key, default) in family.bases.items():
         settings = parameters.get(block_type) or {}
         is_plain = isinstance(settings, dict) and settings.get("rope_type", "default") == "default"
         if not is_plain or settings.keys() - {"rope_type", "rope_theta"}:
             raise UnsupportedArchitecture(f'"rope_parameters" of "{block_type}"')
-        base = settings.get("rope_theta", config.get(key, usual))
+        base = settings.get("rope_theta", config.get(key, default))
         if not isinstance(base, int | float) or not base > 0:
             raise UnsupportedArchitecture(f"rotary positions with base {base!r:.40}")
         bases[block_type] = float(base)
@@ -328,22 +332,23 @@ def stored_tensors(
     """Return the name in a checkpoint and the shape of each tensor, by its name in `Bert`.
 
     "blocks.3.up.weight" is "encoder.layer.3.intermediate.dense.weight" there. Queries, keys and
-    values are separate modules, as in checkpoints.
+    values are the modules that checkpoints of the family have: three, or one "qkv".
     """
     family = architecture.kind
     width = architecture.width
     narrow = architecture.embedding_width
-    before: dict[str, tuple[int, ...]] = {"words": (architecture.vocabulary, narrow)}  # the blocks
+    # The modules before the blocks: tables, and maybe a norm and a projection.
+    shapes_before_blocks: dict[str, tuple[int, ...]] = {"words": (architecture.vocabulary, narrow)}
     if not family.bases:
-        before["positions"] = (architecture.positions, narrow)
+        shapes_before_blocks["positions"] = (architecture.positions, narrow)
     if "norm" in family.tables:
-        before["norm"] = (narrow,)
+        shapes_before_blocks["norm"] = (narrow,)
     if architecture.types:
-        before["types"] = (architecture.types, narrow)
+        shapes_before_blocks["types"] = (architecture.types, narrow)
     if narrow != width:
-        before["projection"] = (width, narrow)
+        shapes_before_blocks["projection"] = (width, narrow)
     if architecture.buckets:
-        before["relative"] = (architecture.buckets, architecture.heads)
+        shapes_before_blocks["relative"] = (architecture.buckets, architecture.heads)
     tensors: dict[str, tuple[str, tuple[int, ...]]] = {}
 
     def add(module: str, stored_name: str, shape: tuple[int, ...], *, has_bias: bool) -> None:
@@ -351,9 +356,11 @@ def stored_tensors(
         if has_bias:
             tensors[f"{module}.bias"] = f"{stored_name}.bias", shape[:1]
 
-    for module, shape in before.items():
-        has_bias = module in ("norm", "projection") and family.has_bias(module)
-        add(module, family.tables[module], shape, has_bias=has_bias)
+    stored_names = family.tables  # module before the blocks -> its name in a file
+    for module, shape in shapes_before_blocks.items():
+        is_table = module not in ("norm", "projection")  # tables have no bias
+        has_bias = family.has_bias(module) and not is_table
+        add(module, stored_names[module], shape, has_bias=has_bias)
     shapes = architecture.shapes
     for block in range(architecture.depth):
         for module, stored_name in architecture.modules(block).items():

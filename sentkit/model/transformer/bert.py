@@ -25,7 +25,12 @@ from sentkit.model.transformer.attention import (
     windowed,
     with_bias,
 )
-from sentkit.model.transformer.kernels.gpu_kernels import HALF, by_head, packed_attention, works
+from sentkit.model.transformer.kernels.gpu_kernels import (
+    HALF,
+    by_head,
+    kernel_is_right,
+    packed_attention,
+)
 from sentkit.model.transformer.kernels.graphs import Graphs, Run
 from sentkit.model.transformer.layers import ACTIVATIONS, Dropout, gated, make_norm
 from sentkit.model.transformer.packed import Packed, ends_of, spare_tokens, with_rows
@@ -215,18 +220,22 @@ def attend_packed(model: nn.Module, device: torch.device) -> None:
     """Let all blocks of a model in training on a GPU attend without padding, where the kernel is
     right.
 
-    Short passes of blocks that use nothing else of a batch run as graphs.
+    Short passes (see LARGEST_PASS in `graphs.py`) run as graphs if the blocks need nothing of a
+    batch but its lengths: no windows, and no rotary or relative positions.
     """
-    kernel_works = cache(partial(works, device=device, window=0, causal=(False, True), trains=True))
+    # Checked with and without causal attention, without a window, and with gradients.
+    is_right = cache(
+        partial(kernel_is_right, device=device, window=0, causal=(False, True), trains=True)
+    )
     for module in model.modules():
         if isinstance(module, Block):
-            module.packs = kernel_works((module.heads, module.key_heads, module.size))
+            module.packs = is_right((module.heads, module.key_heads, module.size))
     for module in model.modules():
         if isinstance(module, Bert):
             architecture = module.architecture
             blocks = cast(Sequence[Block], module.blocks)
-            uses_more = architecture.windows or architecture.bases or architecture.buckets
-            if not uses_more and all(block.packs for block in blocks):
+            needs_more = architecture.windows or architecture.bases or architecture.buckets
+            if not needs_more and all(block.packs for block in blocks):
                 module.graphs = Graphs(blocks)
 
 

@@ -127,6 +127,7 @@ def add_convolution(body: Bert | TransformersModel, checkpoint: Checkpoint) -> N
         raise DataError("these are not the tensors of a convolution", source=source)
     if config.get("stride_sizes") not in (None, [1] * len(numbers)):
         raise DataError("a convolution with strides is not supported", source=source)
+    # The size of each kernel; a tensor without axes gets 1, and is refused below.
     kernels = [tensors[f"convs.{k}.weight"].shape[-1:].numel() for k in numbers]
     channels = tensors["convs.0.bias"].numel()
     expected_shapes = {}
@@ -134,7 +135,9 @@ def add_convolution(body: Bert | TransformersModel, checkpoint: Checkpoint) -> N
         expected_shapes[f"convs.{k}.weight"] = [channels, body.width, kernel]
         expected_shapes[f"convs.{k}.bias"] = [channels]
     shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
-    fits = shapes == expected_shapes and channels > 0 and all(kernel % 2 for kernel in kernels)
+    # The padding of `Convolution` keeps the number of tokens only if a kernel is odd.
+    are_odd = all(kernel % 2 for kernel in kernels)
+    fits = shapes == expected_shapes and channels > 0 and are_odd
     check_layer(fits, tensors.values(), source)
     body.convolution = Convolution(body.width, channels, kernels)
     body.convolution.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})

@@ -205,13 +205,13 @@ def apply_readouts(
     *,
     disturb: Disturb | None = None,
 ) -> list[Tensor]:
-    """Return one (b, d) for each readout, from one pass to the deepest layer. `disturb` changes
-    X(0).
+    """Return the vectors of each readout from one pass to the deepest layer: (b, d), or
+    (b, parts * d) of a readout that joins several. `disturb` changes X(0).
     """
     check_layers(encoder, readouts)
     reductions: dict[int, dict[str, None]] = {}  # layer -> ordered set of reductions
     for readout in readouts:
-        for part in readout.parts:
+        for part in readout.parts:  # the readouts to join; a simple one is its only part
             for layer in part.resolved(encoder.depth):
                 reductions.setdefault(layer, {})[part.reduction] = None
     reduced = reduce_layers(encoder, packed, reductions, disturb=disturb)
