@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sentkit.formats.vectors.vector_file import VectorSource
     from sentkit.model import Model
     from sentkit.model.encoding import TokenEncoder
-    from sentkit.model.reuse import OldVectors
+    from sentkit.model.reuse import ReusableVectors
     from sentkit.model.text.tokens import TextTokenizer
 
 GRACE = 10.0  # seconds to finish a block after a signal
@@ -51,14 +51,14 @@ def is_same_folder(path: str, other: str) -> bool:
     return Path(path).is_dir() and Path(other).is_dir() and Path(path).samefile(other)
 
 
-def old_vectors(
+def reusable_vectors(
     stores: "Stores",
     model: "Model",
     encoder: "TokenEncoder",
     windows: Mapping[str, Any],
     dtype: str,
     console: Console,
-) -> "OldVectors | None":
+) -> "ReusableVectors | None":
     """The vectors of --reuse that can replace those of the encoder. `dtype` is that of the new
     numbers.
     """
@@ -68,10 +68,10 @@ def old_vectors(
         raise UsageError("--reuse cannot be used with several readouts")
     if model.tokenizer.whole:
         raise UsageError(f"--reuse cannot be used with {model.name}")
-    from sentkit.model.reuse import OldVectors
+    from sentkit.model.reuse import ReusableVectors
 
     spec = {**encoder.specs[0].full, **windows}
-    return OldVectors(stores, spec, encoder.width, dtype, console.warn)
+    return ReusableVectors(stores, spec, encoder.width, dtype, console.warn)
 
 
 def recorded_encoder(run: RunRecord | None) -> Mapping[str, Any]:
