@@ -342,6 +342,8 @@ def program(only: str | None = None) -> Any:
         context_settings={"help_option_names": ["--help"]},
     )
     app.callback()(sentkit)
+
+    # The groups of commands, such as `train`, and the commands of each. "" is the program.
     parents = {"": app}
     for name, module in groups(names).items():
         parents[name] = typer.Typer(cls=Group, rich_markup_mode=None, help=module.__doc__)

@@ -193,8 +193,8 @@ def encode(
         normalize=normalize,
         dim=dim,
     )
-    rows = RowSource(input_paths(files, folders=True), field, rejects)
-    with stopping(console, output.path, active=in_folder and not dry_run) as check_stop:
+    rows = RowSource(input_paths(files, text_folders=True), field, rejects)
+    with stopping(console, output.path, in_folder=in_folder and not dry_run) as check_stop:
         # The model: its tokenizer and configuration; `encoder` reads the weights.
         stores = open_earlier(reuse or [], output, rows.vector_file)
         earlier = earlier_encoder(run, stores)

@@ -140,7 +140,7 @@ def predict(
 
                 # The lines of the good rows, without vectors.
                 vector_fields = {*block.names, "_emb"} if block.names else set[str]()
-                for indices in block.good_places(inputs.rejects):
+                for indices in block.good_indices(inputs.rejects):
                     good = block.rows.take(indices).without(vector_fields)
                     if isinstance(indices, slice):
                         new_fields = fields[indices]
@@ -215,7 +215,7 @@ def outputs_of_probe(
         check_fitted(classifier.path, encoder.specs[0].emb)
         console.warn(*model.notes)
         for block in encoded_blocks(all_rows, texts, model.tokenizer, encoder, console):
-            for indices in classifier.checked(block).good_places(inputs.rejects):
+            for indices in classifier.checked(block).good_indices(inputs.rejects):
                 good = block.take(indices)
                 yield good, classifier.outputs_of(good)
 

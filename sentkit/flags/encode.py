@@ -211,29 +211,31 @@ def has_file_per_readout(
 
 
 @contextmanager
-def stopping(console: Console, path: str, *, active: bool) -> Iterator[Callable[[], None]]:
-    """Yield a function that stops the command after a signal. A slow block is dropped.
+def stopping(console: Console, path: str, *, in_folder: bool) -> Iterator[Callable[[], None]]:
+    """Yield a function to call before each block of a vector folder. It ends the command if there
+    was a signal; the block that is computed then is finished first, or dropped if it is slow.
 
-    Without a vector folder (`active`), the message about the signal names it as a way to keep the
-    work.
+    Any other output keeps nothing after a signal. The message about the signal then names the
+    folder as a way to keep the work.
     """
     from sentkit.process import RESUME, Interrupted, Stopped, handle_signals
 
-    def check() -> None:
-        if stop.requested:
-            raise Stopped("stopped by a signal", advice=RESUME)
-
     try:
-        if not active:
+        if not in_folder:
             yield lambda: None
             return
         notice = "finishing the block; Ctrl-C again to exit at once"
         with handle_signals(lambda: console.say(notice), GRACE) as stop:
-            yield check
+
+            def check_stop() -> None:
+                if stop.requested:
+                    raise Stopped("stopped by a signal", advice=RESUME)
+
+            yield check_stop
     except Interrupted as error:
         raise Stopped("stopped by a signal; an incomplete block is lost", advice=RESUME) from error
     except (KeyboardInterrupt, SystemExit) as error:
-        if not active and path != "-":
+        if not in_folder and path != "-":
             error.add_note("with -o DIR/, complete blocks are kept, and --resume continues")
         raise
 
@@ -244,8 +246,6 @@ def tokenizer_of(
     """The tokenizer of the model, with windows if there are any, and the settings of windows.
 
     The flags that need tokens are refused for a model behind an API.
-
-    Of a long text, only the start is tokenized if no error or field has the number of its tokens.
     """
     from sentkit.formats.checkpoints.folders import is_endpoint
     from sentkit.model.text.tokens import TextTokenizer, TokenizerByPrompt, WindowOptions
@@ -256,6 +256,8 @@ def tokenizer_of(
         on_truncate_of_tokens = f"--on-truncate {on_truncate}"
         flags = {on_truncate_of_tokens: on_truncate != "warn", "--batch-tokens": batch_tokens}
         refuse_flags(flags)
+
+    # Of a long text, only the start is tokenized if no error or field has the number of its tokens.
     model.tokenizer.counts_all = on_truncate in ("mark", "error")
     tokenizer: TextTokenizer = model.tokenizer
     windows: Mapping[str, Any] = {}

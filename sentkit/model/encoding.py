@@ -205,7 +205,7 @@ def tokenize_group(
             if problems_of_row:
                 rows.refuse(row, problems_of_row[0])
     group = RowGroup(rows, index, tokens)
-    for indices in rejects.good_places(rows):
+    for indices in rejects.good_indices(rows):
         yield group.take(indices)
 
 
@@ -424,7 +424,8 @@ def encode_group(
         vectors = encode_texts(tokens.take(new_texts), encoder, budget)
     except BatchError as error:
         raise error.in_row(group.rows, group.index, tokens) from error
-    refuse_texts(encoder.refusals, group.rows, group.index, tokens)
+    if encoder.refusals:
+        refuse_texts(encoder.refusals, group.rows, group.index, tokens)
     if read_stored is not None and len(stored_texts):
         numbers = chain.from_iterable(group.stored[text] for text in stored_texts.tolist())
         # There is one array: --reuse is for one readout.
@@ -484,8 +485,8 @@ def encode_texts(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Arra
     batches_of_texts = plan_batches(tokens, budget)
     arrays: Arrays = []
     arrays_of_batches = encoder.encode(map(tokens.take, batches_of_texts))
-    for texts, vectors in zip(batches_of_texts, arrays_of_batches, strict=True):
-        put(arrays, texts, finish(vectors, encoder.steps), len(tokens))
+    for texts, unfinished in zip(batches_of_texts, arrays_of_batches, strict=True):
+        put(arrays, texts, finish(unfinished, encoder.steps), len(tokens))
     return arrays
 
 

@@ -60,6 +60,7 @@ class BlockWriter:
         exist only with `resume`, which keeps its blocks, or with `in_shard`, if other processes
         write to it, too.
         """
+        # What the vectors of all blocks depend on. `defaults` are for settings that are None.
         settings = {
             "block_bytes": block_bytes,
             "batch_tokens": encoding.batch_tokens,
@@ -79,25 +80,31 @@ class BlockWriter:
             "batch_tokens": encoding.encoder.budget,
             "store": "float32",
         }
+
+        # The folder, whose recorded settings this process then uses.
         self.folder, created = create_folder(path, settings, defaults, existing)
-        self.keep = resume  # existing blocks; otherwise they are an error
+        self.keeps_blocks = resume  # that exist; otherwise they are an error
         if not (created or resume or in_shard):
             raise CannotCreateError(f"{path}/: already exists", advice="--resume continues it")
-        # no other process writes to the folder
-        self.alone = created and not resume and in_shard is None
+        # With --resume or --shard, other processes may write to the folder.
+        self.is_only_writer = created and not resume and in_shard is None
         self.in_shard = in_shard or (lambda index: True)
         form = replace(encoding.form, store=self.folder.store)
         self.encoding = replace(
             encoding, batch_tokens=self.folder.settings["batch_tokens"], form=form
         )
         self.inputs = replace(inputs, counter=ReadCounter(()))  # a shard can have no rows
-        self.existing, leftovers = self.folder.existing()  # names of the complete blocks
+
+        # The blocks that exist, by name. What killed processes left is removed.
+        self.existing, leftovers = self.folder.existing()
         for leftover in leftovers:
             remove(leftover)
+
+        # The state of the work.
         self.texts = copy(encoding.texts)  # of all blocks, which have rows of one kind
         self.tally = Tally()
-        self.bad = False  # the first row is bad, perhaps in a block of another shard
-        self.first: VectorFile | None = None  # an existing block, to compare others with
+        self.first_row_is_bad = False  # perhaps in a block of another shard
+        self.first_existing: VectorFile | None = None  # a block, to compare the others with
         # Numbers of blocks.
         self.written = 0
         self.copied = 0  # from the folders of --reuse
@@ -154,10 +161,10 @@ class BlockWriter:
                     self.write(new, path, groups_of_block(first_group, items), report)
                 else:
                     self.copy(new.block, new.stored, path)
-            if self.texts.kind is None and not self.bad:
+            if self.texts.kind is None and not self.first_row_is_bad:
                 raise NoRowsError(self.inputs.paths)
         except (DataError, UsageError):
-            if self.alone and not self.written and not self.copied:
+            if self.is_only_writer and not self.written and not self.copied:
                 # The corrected command may have other settings.
                 Path(self.folder.source).unlink()
             raise
@@ -180,7 +187,7 @@ class BlockWriter:
                     for group in self.encoding.groups(rows, rejects):
                         yield new, group
                 yield new, None
-            elif self.keep:
+            elif self.keeps_blocks:
                 self.check_source(block)
                 self.complete += 1
             else:
@@ -216,13 +223,13 @@ class BlockWriter:
                     if len(rows):
                         return
         except DataError:
-            self.bad = True
+            self.first_row_is_bad = True
 
     def check_source(self, block: Block) -> None:
         """Check an existing block, and compare a stream with its digest."""
         path = self.folder.file(block.name)
         described = self.folder.inputs[block.input]
-        self.first = self.folder.verified(block.name, self.first)
+        self.first_existing = self.folder.verified(block.name, self.first_existing)
         if block.rows is None:
             return
         is_table_in_pipe = described["path"] is None and described["format"]
@@ -241,7 +248,7 @@ class BlockWriter:
 
     def stored_block(self, block: Block) -> VectorFile | None:
         """The file of --reuse with a block that was made from the same bytes, if there is one."""
-        files = self.stored_blocks.get((*self.folder.place_of(block), self.texts.vectors))
+        files = self.stored_blocks.get((*self.folder.identity_of(block), self.texts.vectors))
         if files:
             return files.get(block.digest())
         return None

@@ -49,7 +49,8 @@ SPAN = ("start", "end")  # of a chunk, in characters
 MISSING = -1  # instead of the number of a vector
 
 
-# The identity of a block (`Grid.place_of`, names of vectors) -> the digest of its rows -> its file.
+# The identity of a block (see `Grid.identity_of`) with the names of its vectors -> the digest of its
+# source -> its file.
 BlockFiles = dict[tuple[Any, ...], dict[str, VectorFile]]
 
 
@@ -256,7 +257,7 @@ class ReusableVectors:
                 # again.
                 is_stream = before.length(block.input) is None
                 if not (before.by_line and is_stream) and not file.record["skipped"]:
-                    files = blocks.setdefault((*before.place_of(block), file.names), {})
+                    files = blocks.setdefault((*before.identity_of(block), file.names), {})
                     files.setdefault(file.record["source"], file)
         return blocks
 

@@ -240,14 +240,15 @@ class Translator:
     def __call__(self, tokens: TokenBlock, budget: int) -> list[Translation | None]:
         """The translations of the texts, None for an empty text. The budget counts all beams."""
         translations: list[Translation | None] = [None] * len(tokens)
-        filled = np.flatnonzero(tokens.lengths)
+        filled_texts = np.flatnonzero(tokens.lengths)
         advice = "use --max-length, --set beams=N with a smaller N, or --device cpu"
-        for indices in batches(
-            np.maximum(tokens.lengths[filled], MIN_LENGTH), budget // self.beams
-        ):
-            texts = filled[indices]
+        lengths = np.maximum(tokens.lengths[filled_texts], MIN_LENGTH)
+        for indices in batches(lengths, budget // self.beams):
+            texts = filled_texts[indices]
             batch = tokens.take(texts)
             check_ids(batch, self.model.get_input_embeddings().num_embeddings, self.name)
+
+            # One chunk, or several if the batch does not fit into the memory of the device.
             outputs_of_chunks = halve_to_fit_memory(self._generate, batch, advice=advice)
             self.halved += len(outputs_of_chunks) - 1
             outputs = list(chain.from_iterable(outputs_of_chunks))

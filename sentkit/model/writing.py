@@ -141,7 +141,7 @@ class Encoding:
             rows.bad.setdefault(row_of_line[line], error)
 
         # The groups of good rows. The bad ones among them go to the rejects.
-        for indices in rejects.good_places(rows):
+        for indices in rejects.good_indices(rows):
             good = group.take(indices)
             good_lines = good.rows if good.owners is None else good.rows.take(good.owners.tolist())
             good_fields = fields

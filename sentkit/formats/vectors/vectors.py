@@ -54,14 +54,14 @@ class VectorBlock:
     def take(self, indices: Sequence[int] | slice) -> "VectorBlock":
         return replace(self, rows=self.rows.take(indices), vectors=self.vectors[indices])
 
-    def good_places(self, rejects: Rejects) -> Iterator[Sequence[int] | slice]:
+    def good_indices(self, rejects: Rejects) -> Iterator[Sequence[int] | slice]:
         """Yield the indices of the good rows. The others go to the rejects with their vectors and
         `_emb`.
         """
         if self.separate:
             for index in self.rows.bad:
                 self.rows.raws[index] = self._line_with_vectors(index)
-        yield from rejects.good_places(self.rows)
+        yield from rejects.good_indices(self.rows)
 
     def _line_with_vectors(self, index: int) -> bytes:
         values = self.rows.values[index]
@@ -128,7 +128,7 @@ class VectorReader:
                     one_by_one = not self.begun or remaining is not None
                     stop = start + 1 if one_by_one else len(rows)
                     block = self._checked(rows, start, stop, check)
-                    for indices in block.good_places(self.inputs.rejects):
+                    for indices in block.good_indices(self.inputs.rejects):
                         good = block.take(indices)
                         self.inputs.counter.add_rows(len(good))
                         if remaining is not None:
@@ -331,9 +331,9 @@ def is_array(path: str) -> bool:
 
 def read_array_file(path: str) -> NDArray[Any]:
     """The numbers of a .npy file (n, d), memory-mapped."""
-    open_file(path).close()
+    open_file(path).close()  # for its errors: a missing file, or one that cannot be read
     try:
-        # refuses pickled objects and archives
+        # It refuses pickled objects and archives. A damaged header raises any of these errors.
         array = np.lib.format.open_memmap(local_path(path), mode="r")
     except (
         ValueError,
@@ -414,8 +414,9 @@ def refuse_not_finite(rows: RowBlock, vectors: Vector) -> None:
 
 
 def raw_vectors(rows: RowBlock, names: Sequence[str]) -> list[bytes]:
-    """The vectors of each row as float32, one after the other. A field is base64 or a list of
-    numbers.
+    """The bytes of the vectors of each row as float32, one vector after the other.
+
+    A field is base64 or a list of numbers. A row with another value is bad.
     """
     vectors_of_rows: list[bytes] = []
     for index, values in enumerate(rows.values):

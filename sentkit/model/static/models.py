@@ -69,7 +69,7 @@ class WordTable:
         return in_input_order
 
     def _rows(self, ids: NDArray[np.int32]) -> Matrix:
-        row_indices = ids if self.table.places is None else self.table.places[ids]
+        row_indices = ids if self.table.row_of_token is None else self.table.row_of_token[ids]
         rows = self.table.rows[row_indices]
         if self.table.weights is None:
             return rows

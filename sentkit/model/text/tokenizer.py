@@ -177,7 +177,7 @@ class Tokenizer(LongTextTokenizer):
             encoding = self.backend.encode(sentence)
         # A token of sentencepiece begins at the space before its word, so it can begin before the
         # text.
-        start, end = self.template.place(sentence)
+        start, end = self.template.range_of_sentence(sentence)
         tokens_of_text = [
             index
             for index, (first, last) in enumerate(encoding.offsets)
@@ -259,7 +259,7 @@ class Tokenizer(LongTextTokenizer):
         start = len(self._prompted(""))  # of the text in the input
         last = len(encoding.ids) - self.after
         if self.template is not None:
-            start += self.template.place(input_text)[0]
+            start += self.template.range_of_sentence(input_text)[0]
             _, last = sentence_range(self.template, input_text, encoding)
         # A token can begin at the space before the text, which belongs to the prompt.
         first = next((index for index in range(last) if encoding.offsets[index][1] > start), last)
@@ -386,7 +386,7 @@ def start_of(text: str, length: int) -> str:
 
 def sentence_range(template: Template, input_text: str, encoding: "Encoding") -> Range:
     """Return the tokens of the sentence. Tokens without characters between others are included."""
-    start, end = template.place(input_text)
+    start, end = template.range_of_sentence(input_text)
     indices = [
         index
         for index, (first, last) in enumerate(encoding.offsets)

@@ -28,7 +28,7 @@ from sentkit.formats.files import read_object
 from sentkit.formats.vectors.fingerprint import INT8_LOSS, Space
 from sentkit.model.checkpoint_reading import (
     Reading,
-    place_of_declaration,
+    file_of_declaration,
     spec_of_readout,
     steps_of_checkpoint,
 )
@@ -113,20 +113,23 @@ def check_layer(fits: bool, tensors: Iterable[Tensor], source: str) -> None:
 
 
 def add_convolution(body: Bert | TransformersModel, checkpoint: Checkpoint) -> None:
-    """Give an encoder the convolution of its checkpoint, if the checkpoint has one."""
+    """Set `body.convolution` to that of the checkpoint, if the checkpoint has one."""
     folder = checkpoint.declared.convolution
     if folder is None:
         return
     source = str(folder)
+
+    # The tensors of m convolutions, each with a weight (channels, width, kernel) and a bias.
     config = read_object(folder / "cnn_config.json")
     tensors = read_weights(folder, source)
     numbers = range(len(tensors) // 2)
-    if not tensors or tensors.keys() != {
-        f"convs.{k}.{name}" for k in numbers for name in ("weight", "bias")
-    }:
+    expected_names = {f"convs.{k}.{name}" for k in numbers for name in ("weight", "bias")}
+    if not tensors or tensors.keys() != expected_names:
         raise DataError("these are not the tensors of a convolution", source=source)
     if config.get("stride_sizes") not in (None, [1] * len(numbers)):
         raise DataError("a convolution with strides is not supported", source=source)
+
+    # The shapes. With a kernel of even size, the padding would not give one state for each token.
     kernels = [tensors[f"convs.{k}.weight"].shape[-1:].numel() for k in numbers]
     channels = tensors["convs.0.bias"].numel()
     expected_shapes = {}
@@ -204,7 +207,7 @@ class TransformerEncoder(TokenEncoder):
             if self.device.type == "cuda":  # compile and check kernels while the hash is computed
                 Thread(target=lambda: self.network, daemon=True).start()
             with declared_in(
-                place_of_declaration(checkpoint), unless=reading.options.readout is not None
+                file_of_declaration(checkpoint), unless=reading.options.readout is not None
             ):
                 check_layers(self.body, reading.readouts)
             width_of_readout = width_of_vectors(self.body, reading.readouts)
@@ -415,10 +418,15 @@ class TransformerEncoder(TokenEncoder):
         cls._start = start  # type: ignore[method-assign]
 
     def _start(self, batch: TokenBlock) -> Callable[[], Arrays]:
-        """Start to compute a batch. The returned function waits for its vectors."""
+        """Start to compute a batch. The returned function waits for its vectors.
+
+        A GPU computes meanwhile: the caller starts the next batch before it waits for this one.
+        """
         vocabulary = self.checkpoint.config.get("vocab_size")
         if isinstance(vocabulary, int):
             check_ids(batch, vocabulary, self.checkpoint.name)
+
+        # The batch in chunks, each of which is halved until it fits into the memory of the GPU.
         chunks = [batch]
         if isinstance(self.body, TransformersModel):
             chunks = padded_parts(batch, self.device)

@@ -206,9 +206,11 @@ def apply_readouts(
     disturb: Disturb | None = None,
 ) -> list[Tensor]:
     """Return one (b, d) for each readout, from one pass to the deepest layer. `disturb` changes
-    X(0).
+    X(0). A readout is one reduction of token states, or joins the vectors of several parts.
     """
     check_layers(encoder, readouts)
+
+    # Each reduction of a layer is computed once, also if several readouts use it.
     reductions: dict[int, dict[str, None]] = {}  # layer -> ordered set of reductions
     for readout in readouts:
         for part in readout.parts:
@@ -216,6 +218,7 @@ def apply_readouts(
                 reductions.setdefault(layer, {})[part.reduction] = None
     reduced = reduce_layers(encoder, packed, reductions, disturb=disturb)
 
+    # The mean over the layers of a part; WK weights the token states of all layers.
     def vectors_of(part: Readout) -> Tensor:
         vectors = [reduced[layer, part.reduction] for layer in part.resolved(encoder.depth)]
         if part.reduction in WK:
