@@ -186,6 +186,8 @@ def outputs_of_probe(
         if has_vectors:
             yield from classifier.outputs(all_rows)
             return
+
+        # The model that the file of the classifier records.
         recorded = Recorded(classifier.path, classifier.spec)
         command = f"sentkit encode FILE -m MODEL | sentkit predict -m {quote(classifier.path)}"
         if recorded.model is None:
@@ -206,6 +208,8 @@ def outputs_of_probe(
                 f"{classifier.path} was fitted on vectors of this model; if it has moved: {command}"
             )
             raise NoInputError(str(error), advice=advice) from error
+
+        # Its vectors, which must have the space of the classifier.
         readout = model.readouts[0]
         console.report(
             f"the rows have no vectors; they are encoded with {model.name}, readout {readout}"

@@ -71,7 +71,7 @@ class RowGroup:
     seconds: float = 0.0  # in which the model encoded the group
 
     @property
-    def used(self) -> Ints:
+    def accepted_texts(self) -> Ints:
         """The numbers of the texts in accepted rows, without duplicates."""
         return np.unique(self.index)
 
@@ -133,7 +133,7 @@ def whole_if_small(groups: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], int 
     first_groups += islice(groups, 1)
     if len(first_groups) > 1:
         return chain(first_groups, groups), None
-    tokens_of_groups = [group.tokens.take(group.used) for group in first_groups]
+    tokens_of_groups = [group.tokens.take(group.accepted_texts) for group in first_groups]
     return iter(first_groups), sum(int(tokens.sizes.sum()) for tokens in tokens_of_groups)
 
 
@@ -416,7 +416,7 @@ def encode_group(
     tokens = group.tokens
 
     # The vectors of new texts, and then those that are copied.
-    texts = group.used
+    texts = group.accepted_texts
     is_stored = np.isin(texts, list(group.stored))
     new_texts = texts[~is_stored]
     stored_texts = texts[is_stored]

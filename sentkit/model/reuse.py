@@ -49,8 +49,8 @@ SPAN = ("start", "end")  # of a chunk, in characters
 MISSING = -1  # instead of the number of a vector
 
 
-# The identity of a block (see `Grid.identity_of`) with the names of its vectors -> the digest of its
-# source -> its file.
+# The identity of a block (see `Grid.identity_of`) and the names of its vectors -> the digest of
+# its source -> its file.
 BlockFiles = dict[tuple[Any, ...], dict[str, VectorFile]]
 
 

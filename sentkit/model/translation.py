@@ -287,6 +287,8 @@ class Translator:
     ) -> Iterator[tuple[RowGroup, list[Translation | None]]]:
         """Rows with one text each, in order, with a translation for each."""
         for group in ahead(prepared, AHEAD):
-            distinct_translations = self(group.tokens.take(group.used), BUDGETS[self.device.type])
-            by_text = dict(zip(group.used.tolist(), distinct_translations, strict=True))
+            distinct_translations = self(
+                group.tokens.take(group.accepted_texts), BUDGETS[self.device.type]
+            )
+            by_text = dict(zip(group.accepted_texts.tolist(), distinct_translations, strict=True))
             yield group, [by_text[text] for text in group.index[:, 0].tolist()]

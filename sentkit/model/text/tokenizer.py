@@ -286,6 +286,7 @@ class Tokenizer(LongTextTokenizer):
 
     def _truncated(self, ids: NDArray[np.int32], counts: Ints) -> TokenBlock:
         """The texts with these ids, which are truncated at the end or the start of the text."""
+        # The special tokens around a text stay.
         excess = np.maximum(counts - self.max_length, 0)
         if excess.any():
             starts = np.cumsum(counts) - counts
@@ -294,6 +295,8 @@ class Tokenizer(LongTextTokenizer):
             else:
                 starts += counts - self.after - excess
             ids = np.delete(ids, indices_of_ranges(starts, excess))
+
+        # Texts that cannot be read, and the columns about prompt and unknown tokens.
         without_text = np.flatnonzero(counts <= self.skip).tolist()
         without_tokens = np.flatnonzero(counts == 0).tolist()
         problems = dict.fromkeys(without_text, "the text has no tokens after the prompt")

@@ -453,6 +453,8 @@ class WindowTokenizer(TextTokenizer):
                 f"the prompt leaves no room for this text in a window of {self.size} {self.unit}"
             )
             return Tokens(located.ids, count, problem=problem)
+
+        # The windows of the text's tokens, each between the tokens that all windows repeat.
         first, after = located.text_range
         ids_before = located.ids[:first]
         ids_of_text = located.ids[first:after]
@@ -462,6 +464,8 @@ class WindowTokenizer(TextTokenizer):
             self.tokenizer.tokens_of(ids_before + ids_of_text[start:end] + ids_after)
             for start, end in ranges
         ]
+
+        # Their weights in the mean; with chunks, each keeps its vector.
         weights: tuple[float, ...] = ()
         if not self.options.chunks:
             has_vector = np.array([number != located.unknown for number in ids_of_text], np.float64)

@@ -165,6 +165,7 @@ class TransformerEncoder(TokenEncoder):
         With `own_threads`, a CPU computes in so many threads of this class, whatever the calling
         thread has.
         """
+        # The device and the numbers in which it computes.
         self.checkpoint = checkpoint
         self.reading = reading
         self.device = pick_device(device)
@@ -178,11 +179,14 @@ class TransformerEncoder(TokenEncoder):
         if self.integers:
             precision = "fp32"  # of all that is not computed with integers
         self.dtype = pick_precision(precision, self.device)
+
+        # The state of the computation.
         self.preparing = ForkLock(PREPARING)  # see `network`
         self.prepared = False
         self.halved = 0  # number of times that a batch was halved to fit into memory
         self.own_threads = own_threads
         self.threads = 0  # that compute a batch each
+        # The weights. A thread hashes them until `weights.result` waits for it.
         with ThreadPoolExecutor(1) as pool:
             body, weights = self._load(pool)
             if self.device.type == "cpu":
@@ -198,6 +202,8 @@ class TransformerEncoder(TokenEncoder):
                 self.precision = INT8
             elif self.dtype == torch.bfloat16:
                 self.precision = "bf16"
+
+            # What is measured or added before the body moves to the device.
             self.products = self._pick_products(body, products)
             add_convolution(body, checkpoint)
             self.kernels = ""  # the hash of the convolution
@@ -206,6 +212,8 @@ class TransformerEncoder(TokenEncoder):
             self.body = body.to(self.device, self.dtype).eval()
             if self.device.type == "cuda":  # compile and check kernels while the hash is computed
                 Thread(target=lambda: self.network, daemon=True).start()
+
+            # The steps after the readouts, and the space of each readout.
             with declared_in(
                 file_of_declaration(checkpoint), unless=reading.options.readout is not None
             ):
