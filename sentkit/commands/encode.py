@@ -16,9 +16,9 @@ from sentkit.flags.encode import (
     earlier_products,
     existing_folder,
     has_file_per_readout,
-    old_vectors,
     open_earlier,
     requests_or_threads,
+    reusable_vectors,
     stopping,
     tokenizer_of,
 )
@@ -193,7 +193,7 @@ def encode(
         normalize=normalize,
         dim=dim,
     )
-    rows = RowSource(input_paths(files, folders=True), field, rejects)
+    rows = RowSource(input_paths(files, text_folders=True), field, rejects)
     with stopping(
         console, output.path, in_vector_folder=in_folder, dry_run=dry_run
     ) as stop_by_signal:
@@ -257,7 +257,7 @@ def encode(
                 on_truncate=on_truncate,
                 windows=windows,
                 encoded=encoded_files(inputs),
-                old=old_vectors(stores, text_model, encoder, windows, dtype, console),
+                reusable=reusable_vectors(stores, text_model, encoder, windows, dtype, console),
             )
 
             # The writer.
@@ -395,6 +395,6 @@ def write_folder(
     if writer.count == 0:
         counts += f": {few_blocks(blocks)}"
     progress.console.report(counts)
-    if encoding.old is not None and shard.count == 1 and not writer.complete:
-        encoding.old.count_unneeded()
+    if encoding.reusable is not None and shard.count == 1 and not writer.complete:
+        encoding.reusable.count_unneeded()
     return writer.tally

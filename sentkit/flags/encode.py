@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sentkit.formats.vectors.vector_file import VectorSource
     from sentkit.model import Model
     from sentkit.model.encoding import TokenEncoder
-    from sentkit.model.reuse import OldVectors
+    from sentkit.model.reuse import ReusableVectors
     from sentkit.model.text.tokens import TextTokenizer
     from sentkit.process import Stop
 
@@ -53,14 +53,14 @@ def is_same_folder(path: str, other: str) -> bool:
     return Path(path).is_dir() and Path(other).is_dir() and Path(path).samefile(other)
 
 
-def old_vectors(
+def reusable_vectors(
     stores: "Stores",
     model: "Model",
     encoder: "TokenEncoder",
     windows: Mapping[str, Any],
     dtype: str,
     console: Console,
-) -> "OldVectors | None":
+) -> "ReusableVectors | None":
     """The vectors of --reuse that can replace those of the encoder. `dtype` is that of the new
     numbers.
     """
@@ -70,10 +70,10 @@ def old_vectors(
         raise UsageError("--reuse cannot be used with several readouts")
     if model.tokenizer.whole:
         raise UsageError(f"--reuse cannot be used with {model.name}")
-    from sentkit.model.reuse import OldVectors
+    from sentkit.model.reuse import ReusableVectors
 
     spec = {**encoder.specs[0].full, **windows}
-    return OldVectors(stores, spec, encoder.width, dtype, console.warn)
+    return ReusableVectors(stores, spec, encoder.width, dtype, console.warn)
 
 
 def recorded_encoder(run: RunRecord | None) -> Mapping[str, Any]:
@@ -283,8 +283,6 @@ def tokenizer_of(
     """The tokenizer of the model, with windows if there are any, and the settings of windows.
 
     The flags that need tokens are refused for a model behind an API.
-
-    Of a long text, only the start is tokenized if no error or field has the number of its tokens.
     """
     from sentkit.formats.checkpoints.folders import is_endpoint
     from sentkit.model.text.tokens import TextTokenizer, TokenizerByPrompt, WindowOptions
@@ -295,6 +293,8 @@ def tokenizer_of(
         on_truncate_of_tokens = f"--on-truncate {on_truncate}"
         flags = {on_truncate_of_tokens: on_truncate != "warn", "--batch-tokens": batch_tokens}
         refuse_flags(flags)
+
+    # Of a long text, only the start is tokenized if no error or field has the number of its tokens.
     model.tokenizer.counts_all = on_truncate in ("mark", "error")
     tokenizer: TextTokenizer = model.tokenizer
     windows: Mapping[str, Any] = {}

@@ -216,7 +216,7 @@ class Template:
         before, after = self.parts
         return before + FULL_STOPS[self.full_stop](sentence) + after
 
-    def place(self, whole: str) -> tuple[int, int]:
+    def range_of_sentence(self, whole: str) -> tuple[int, int]:
         """Return the start and end of the sentence in `whole`, a result of `around`."""
         before, after = self.parts
         return len(before), len(whole) - len(after)

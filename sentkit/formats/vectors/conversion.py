@@ -33,17 +33,20 @@ def convert(
     """Write the rows to `output`, with standard names for the fields of `inputs`. Returns their
     number.
 
-    `head` is the largest number of rows, `name_field` a new field with the file of each row.
-    `encoding_in_jsonl` is that of the vectors; None: as in the input.
+    `head` is the largest number of rows; None: all. `encoding_in_jsonl` is that of the vectors:
+    list or base64; None: those of rows stay as they are. `name_field` is a new field with the file
+    of each row.
     """
     form.check(output)
-    verify = head is None  # the first rows alone are read without a look at the whole file
+    # The digest of a vector file is of all its bytes, which the first rows alone are not worth.
+    verify = head is None
     reader = VectorReader(inputs, vectors_optional=True, verify=verify)
 
     def with_standard_names(block: VectorBlock) -> VectorBlock:
         refuse_beyond_float16(block.rows, block.vectors, form.store)
         return renamed(inputs.fields, name_field, block)
 
+    # `reader.emb`, the space, is known from the first block on.
     blocks = reader.blocks(with_standard_names, head)
     if is_safetensors(output):
         return write_vectors(reader, blocks, output, form)
@@ -61,7 +64,8 @@ def write_vectors(
 ) -> int:
     """Write a vector file. Returns the number of rows."""
     inputs = reader.inputs
-    # The first row sets `reader.names`, `reader.width` and `reader.emb`.
+
+    # The first block, after which `reader` has the names, the width and the space of the vectors.
     first = next(blocks, None)
     if first is not None:
         if not first.names:
@@ -69,7 +73,8 @@ def write_vectors(
             raise first.rows.row(0).error(problem)
         blocks = chain([first], blocks)
 
-    # What the file records.
+    # What the file records of all inputs: the settings that they have in common, and the names of
+    # fields that --field does not rename.
     spec = common_spec(inputs, form.store)
     if reader.emb:  # the name of the space
         spec["_emb"] = reader.emb
@@ -83,6 +88,7 @@ def write_vectors(
     if kept_names:
         spec["fields"] = kept_names
 
+    # The rows, whose vectors move from their fields to the array.
     count = 0
     standard_names = reader.names or ("embedding",)
     with open_writers([output], [spec], standard_names, reader.width, form) as [writer]:
@@ -94,7 +100,7 @@ def write_vectors(
 
 def renamed(fields: Mapping[str, str], name_field: str | None, block: VectorBlock) -> VectorBlock:
     """The rows with standard names for their fields, and with the field `name_field` for their
-    files. `fields`: standard name -> name in the rows.
+    files. `fields`: standard name -> name in the rows (--field). A row that has both is bad.
     """
     rows = block.rows
     if fields or name_field is not None:

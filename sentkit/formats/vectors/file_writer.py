@@ -50,14 +50,14 @@ class VectorFileWriter:
         kind: str,
     ) -> None:
         """`files` are those of the output, of the offsets, of the rows and, for int8, of the
-        vectors. The other arguments: see `create_vector_file`.
+        vectors. See `create_vector_file` for the others.
         """
         self.file, self.offsets, self.rows = files[:3]
         self.vectors = files[-1] if kind == "int8" else self.file
         self.kind = kind  # the number format: float32, float16, int8 or binary
         self.names = names
         self.width = width
-        # of the rows as they come
+        # How `write` stores the rows as they come. `finish` converts them to int8.
         self.storage = Storage("float32" if kind == "int8" else kind, width)
         self.largest = np.zeros(width, np.float32)  # magnitude of each dimension
         self.count = 0  # rows
@@ -166,16 +166,17 @@ def create_vector_file(
 ) -> Iterator[VectorFileWriter]:
     """Yield a writer for a vector file. The file appears only if the `with` statement succeeds.
 
-    `spec` is the origin of the vectors, for the metadata, and `names` are the standard names of
-    the vectors of a row. `block_record` describes a block of a vector folder. `kind` is the number
-    format.
+    `spec` has `_emb` and the settings that made the vectors, `names` their standard names.
+    `block_record` is that of a block of a vector folder. `kind` is how the numbers are stored
+    (--store).
     """
-    # The side files are on the file system of the file: of a link, on that of its target.
+    # The temporary files of `VectorFileWriter`, beside the file itself and not beside a link to it,
+    # which can be on another file system. int8 needs a third.
     folder = Path(os.path.realpath(path)).parent
-    side_files = 3 if kind == "int8" else 2
+    count = 3 if kind == "int8" else 2
     with ExitStack() as stack:
         files = [stack.enter_context(open_output(path, force=force))]
-        for _ in range(side_files):
+        for _ in range(count):
             files.append(stack.enter_context(open_side_file(folder, path)))
         writer = VectorFileWriter(files, spec, names, width, block_record, kind)
         yield writer
@@ -187,11 +188,15 @@ def copy_block(file: VectorFile, path: str, block_record: Mapping[str, Any]) -> 
     record.
     """
     file.verify()
+
+    # An equal file is a link. A copy follows if the file system has no links, or it is another one.
     if file.record == block_record:
         with suppress(OSError):
             os.link(file.path, path)
             sync(Path(path).parent)
             return
+
+    # The header, with offsets from the start of the data.
     header_size = file.header.end
     entries: dict[str, Placed] = {}
     for name, entry in file.header.entries.items():
@@ -206,6 +211,8 @@ def copy_block(file: VectorFile, path: str, block_record: Mapping[str, Any]) -> 
         "block": orjson.dumps(block_record).decode(),
         "digest": NO_DIGEST,
     }
+
+    # The data, and then the header with the digest of both, as in `VectorFileWriter.finish`.
     hashed = hashlib.sha256()
     with open_output(path, force=True) as copy, open_file(file.path) as original:
         original.seek(header_size)

@@ -46,16 +46,18 @@ class VectorWriter(ABC):
     """Writes rows with their vectors."""
 
     new_fields: Sequence[str]  # their names, with that of the space
-    kind: str | None  # of the numbers in a vector file
+    kind: str | None  # how a vector file stores the numbers, as float16; None: not in a vector file
     replace: bool
 
-    def check(self, rows: RowBlock, vectors: NDArray[np.float32], more: Sequence[str] = ()) -> None:
-        """Mark the rows that cannot be written as bad. `more` are the names of further new
-        fields.
+    def check(
+        self, rows: RowBlock, vectors: NDArray[np.float32], extra: Sequence[str] = ()
+    ) -> None:
+        """Mark the rows that cannot be written as bad. `extra` are the names of the new fields that
+        are not vectors.
         """
         refuse_not_finite(rows, vectors)  # JSON cannot represent NaN
         refuse_beyond_float16(rows, vectors, self.kind)
-        refuse_existing_fields(rows, [*more, *self.new_fields], replace=self.replace)
+        refuse_existing_fields(rows, [*extra, *self.new_fields], replace=self.replace)
 
     @abstractmethod
     def write(
@@ -235,8 +237,8 @@ def open_writers(
     width: int,
     form: VectorOutput,
 ) -> Iterator[list[VectorWriter]]:
-    """Open a writer for each path. A spec contains `_emb` and properties that only vector files
-    store.
+    """Open a writer for each path, with one spec for each: `_emb`, and settings that only vector
+    files record. `names` are the fields of the vectors, which have `width` numbers.
     """
     for path in paths:
         form.check(path)

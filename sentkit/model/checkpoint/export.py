@@ -95,6 +95,8 @@ def declare_encoder(encoder: TransformerEncoder) -> Declaration:
     reading = encoder.reading
     body = encoder.body
     declared = encoder.checkpoint.declared
+
+    # What the modules of sentence-transformers cannot express.
     if len(reading.readouts) != 1:
         raise UsageError("a checkpoint declares one readout")
     [readout] = reading.readouts
@@ -267,6 +269,8 @@ def write_steps(folder: Path, steps: Sequence[Step]) -> list[str]:
             assert isinstance(step, Normalize), "declare_encoder refuses other steps"
             names.append("normalise")
             continue
+
+        # The folder of the layer, with its settings and its weights.
         write_json(folder / name / "config.json", config)
         arrays = {f"{layer}.weight": step.weight, f"{layer}.bias": step.bias}
         write_arrays(folder / name / "model.safetensors", arrays)

@@ -243,10 +243,10 @@ def sizes_of_groups(lengths: Sequence[int]) -> list[int]:
     has a fixed cost. These limits keep the groups few: at most 12 of sentences of up to 512 tokens.
     """
     sizes: list[int] = []
-    longest = 0
+    longest = 0  # tokens of the first sentence of the group
     for index, length in enumerate(lengths):
         padding = longest - length
-        saved_tokens = padding * (len(lengths) - index)
+        saved_tokens = padding * (len(lengths) - index)  # of this and the shorter sentences
         begins_group = padding >= max(16, longest / 4) and saved_tokens >= LEAST_SAVED
         if not sizes or begins_group:
             sizes.append(0)

@@ -205,10 +205,12 @@ def apply_readouts(
     *,
     disturb: Disturb | None = None,
 ) -> list[Tensor]:
-    """Return the vectors of each readout from one pass to the deepest layer: (b, d), or
-    (b, parts * d) of a readout that joins several. `disturb` changes X(0).
+    """Return the vectors of each readout from one pass to the deepest layer, (b, d); of a readout
+    that joins several parts, (b, parts * d). `disturb` changes X(0).
     """
     check_layers(encoder, readouts)
+
+    # Each reduction of a layer is computed once, also if several readouts use it.
     reductions: dict[int, dict[str, None]] = {}  # layer -> ordered set of reductions
     for readout in readouts:
         for part in readout.parts:  # the readouts to join; a simple one is its only part
@@ -216,6 +218,7 @@ def apply_readouts(
                 reductions.setdefault(layer, {})[part.reduction] = None
     reduced = reduce_layers(encoder, packed, reductions, disturb=disturb)
 
+    # The mean over the layers of a part; WK weights the token states of all layers.
     def vectors_of(part: Readout) -> Tensor:
         vectors = [reduced[layer, part.reduction] for layer in part.resolved(encoder.depth)]
         if part.reduction in WK:

@@ -211,7 +211,7 @@ def tokenised(
     tokens = TokenBlock(ids, lengths, lengths + truncated)
     order = np.arange(column_length)[:, None] + column_length * np.arange(len(columns))
     order = order.ravel()
-    for good_rows in rejects.good_places(rows):
+    for good_rows in rejects.good_indices(rows):
         is_good = np.zeros(len(rows), bool)
         is_good[good_rows] = True
         is_written = is_good[row_of_text]
