@@ -63,7 +63,7 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
     else:
         readouts = [declared.readout or default_readout(checkpoint.config)]
         with declared_in(str(checkpoint.folder / declared.source)):
-            readouts[0].resolved(depth)
+            readouts[0].layers_in(depth)
     prompt, sides = prompts_of(declared, options)
     check_readouts(readouts, declared, options, "".join([prompt, *sides.values()]))
     if options.transform is not None:
@@ -144,7 +144,7 @@ def same(readout: Readout, other: Readout, depth: int) -> bool:
     """Return true if both names select the same readout: `mean` is `L6:mean` if there are six
     layers.
     """
-    same_layers = set(readout.resolved(depth)) == set(other.resolved(depth))
+    same_layers = set(readout.layers_in(depth)) == set(other.layers_in(depth))
     return same_layers and readout.reduction == other.reduction
 
 

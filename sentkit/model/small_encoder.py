@@ -382,7 +382,7 @@ class SmallEncoder(TokenEncoder):
                 weights[readout.pooled],
                 architecture.rules,
                 self.steps,
-                layers=readout.resolved(architecture.depth),
+                layers=readout.layers_in(architecture.depth),
                 machine={"precision": self.precision},
             )
             self.specs.append(spec)
@@ -420,6 +420,6 @@ class SmallEncoder(TokenEncoder):
 
         vectors = []
         for part in readout.parts:
-            layers_of_part = part.resolved(self.body.architecture.depth)
+            layers_of_part = part.layers_in(self.body.architecture.depth)
             vectors.append(np.mean([reduced(layer, part.reduction) for layer in layers_of_part], 0))
         return np.concatenate(vectors).astype(np.float32)

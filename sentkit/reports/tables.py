@@ -186,7 +186,7 @@ def measured_table(measured: Sequence[Measured], baseline: Row | None) -> Table:
         return suites.index(suite), key == "avg"
 
     # The columns.
-    name_of_task = {entry.task: entry.name for entry in measured}
+    name_of_task = {entry.task: entry.task_name for entry in measured}
     tasks = sorted(name_of_task, key=order)
     names = [name_of_task[task] for task in tasks]
     columns = []
@@ -195,7 +195,7 @@ def measured_table(measured: Sequence[Measured], baseline: Row | None) -> Table:
         columns.append(name if is_unique else f"{name}, {suite}")
 
     # The lines; without a column of seeds if each row has one checkpoint.
-    has_seeds = any(len(entry.values) > 1 for entry in measured)
+    has_seeds = any(len(entry.values_of_checkpoints) > 1 for entry in measured)
     lines = []
     for line in lines_of(tasks, measured, baseline):
         names_of_line = (

@@ -18,7 +18,7 @@ from sentkit.formats.checkpoints.readout import (
     CONV,
     NAMED,
     PLAIN,
-    WK,
+    WK_REDUCTIONS,
     Readout,
     name_of_layers,
     parse_readout,
@@ -422,7 +422,7 @@ def _is_valid(pooler: Pooler) -> bool:
 
 def inexpressible(readout: Readout) -> str | None:
     """The reason why stock modules cannot express this readout; None if they can."""
-    if readout.reduction in WK:
+    if readout.reduction in WK_REDUCTIONS:
         return "the readout weights the layers of each token"
     joined = [joined_readout.reduction for joined_readout in readout.parts]
     if len(joined) > 1 and joined != [name for name in POOLING if name in joined]:

@@ -62,8 +62,8 @@ class Search:
     missed: Callable[[float], None] | None = None
 
     def __post_init__(self) -> None:
-        self.fields = fields_of(self.inputs, self.source)
-        signs = self.corpus.binary_vectors
+        self.fields = fields_of(self.inputs, self.source)  # standard name -> name in the queries
+        signs = self.corpus.binary_vectors  # of a binary corpus, whose `vectors` are +1 and -1
         can_use_device = self.metric in ("cosine", "dot") and signs is None
         self._refuse_flags(can_use_device=can_use_device)
 
@@ -78,8 +78,11 @@ class Search:
         # Sign bits select candidates for the `top` rows. A row that is its own query is one more.
         self.with_query = int(self.is_corpus)
         self.sign_searcher: SignSearcher | None = None
-        if signs is not None and len(signs) and self.top is not None:
-            candidates = self.candidates and self.candidates + self.with_query
+        # `SignSearcher.at_once` divides by the number of rows.
+        if signs is not None and len(signs) > 0 and self.top is not None:
+            candidates = None
+            if self.candidates is not None:
+                candidates = self.candidates + self.with_query
             self.sign_searcher = SignSearcher(signs, vectors, self.metric, candidates)
 
     def _refuse_flags(self, *, can_use_device: bool) -> None:
@@ -139,7 +142,7 @@ class Search:
     def _refuse_other_space(self, query: VectorBlock) -> None:
         """Refuse the first query if its vector is of another space than the corpus."""
         corpus = self.exact_corpus or self.corpus
-        emb = self.queries.emb
+        emb = self.queries.emb  # the name of the space
         # A corpus of signs accepts queries of the space before the signs.
         fits = corpus.fits(emb)
         fits_as_mapped = self.inputs.mapped and corpus.fits(emb, mapped=True)

@@ -398,7 +398,7 @@ class WindowTokenizer(TextTokenizer):
             raise UsageError(f"--window {size}: the maximum length is {limit} {self.unit}")
         self.size = size
         # The tokens of a text that is one window: longer texts are split.
-        self.longest = size if options.chunks or limit is None else limit
+        self.longest_in_one_window = size if options.chunks or limit is None else limit
         [example] = tokenizer.locate(["a"])
         room = size - example.around
         if room < 1:
@@ -422,9 +422,10 @@ class WindowTokenizer(TextTokenizer):
 
     def __call__(self, texts: Sequence[str]) -> TokenBlock:
         """The tokens of each text; those of a long text with its windows."""
-        # `whole` has the start of a long text, and in `counts` the number of all of its tokens.
+        # `whole` has the start of a long text, and in `counts` its tokens. Without `counts_all`,
+        # a count above the maximum length can be too small, but it stays above it.
         whole = tokenized(self.tokenizer, texts)
-        is_long = whole.counts > self.longest
+        is_long = whole.counts > self.longest_in_one_window
         is_long[list(whole.problems)] = False
         long_texts = np.flatnonzero(is_long).tolist()  # their numbers
         if not long_texts and not self.options.chunks:
@@ -436,7 +437,8 @@ class WindowTokenizer(TextTokenizer):
         for number, located in zip(long_texts, located_texts, strict=True):
             tokens[number] = self.split(texts[number], located)
 
-        # With chunks, the other texts have one window, so that all rows have the same fields.
+        # With chunks, the other texts have one window, so that all rows have the same fields. Only a
+        # text with a problem can be truncated and not long.
         if self.options.chunks:
             for number, text in enumerate(texts):
                 if not is_long[number] and not tokens[number].truncated:

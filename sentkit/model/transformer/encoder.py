@@ -343,7 +343,7 @@ class TransformerEncoder(TokenEncoder):
             weights,
             rules_of(self.body),
             self.steps,
-            layers=readout.resolved(self.body.depth),
+            layers=readout.layers_in(self.body.depth),
             kernels=self.kernels,
             machine=machine,
         )
