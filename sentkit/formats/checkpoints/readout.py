@@ -44,10 +44,10 @@ PLAIN = {  # in the order in which the old schema joins
 @dataclass(frozen=True, slots=True)
 class Readout:
     name: str
-    layers: tuple[
-        int, ...
-    ]  # 0..depth, or negative from the end: -1 is the last block; (): see WK_REDUCTIONS
-    # of PLAIN, WK_REDUCTIONS or CONV, token (the state at `Packed.at`), a key of POOLED, or concat:...
+    # 0..depth, or negative from the end: -1 is the last block; (): see WK_REDUCTIONS
+    layers: tuple[int, ...]
+    # of PLAIN, WK_REDUCTIONS or CONV, token (the state at `Packed.at`), a key of POOLED, or
+    # concat:...
     reduction: str
 
     @property

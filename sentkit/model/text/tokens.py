@@ -437,8 +437,8 @@ class WindowTokenizer(TextTokenizer):
         for number, located in zip(long_texts, located_texts, strict=True):
             tokens[number] = self.split(texts[number], located)
 
-        # With chunks, the other texts have one window, so that all rows have the same fields. Only a
-        # text with a problem can be truncated and not long.
+        # With chunks, the other texts have one window, so that all rows have the same fields.
+        # Only a text with a problem can be truncated and not long.
         if self.options.chunks:
             for number, text in enumerate(texts):
                 if not is_long[number] and not tokens[number].truncated:
