@@ -226,7 +226,8 @@ def measure_suite(
     """A row in the tasks of a suite, and the mean over those of the papers, if all of them are
     present.
     """
-    names = task_names()[suite]
+    # task -> its name in the papers, with "avg" if they have an average
+    names_in_papers = task_names()[suite]
     metric = SUITES[suite].value
     entries_of_papers: list[Measured] = []
     draws: list[tuple[int, Draw]] = []  # the stream of each
@@ -239,14 +240,14 @@ def measure_suite(
         entry = Measured(
             row=row,
             task=task_of(test),
-            task_name=names.get(test.task, test.name),
+            task_name=names_in_papers.get(test.task, test.name),
             values_of_checkpoints=values,
             deviations=deviations_of(values, results_of_row),
             readout=" ".join(dict.fromkeys(readouts)),
             n=results_of_row[0].n,
             is_correlation=len(results_of_row) == 1 and results_of_row[0].gold is not None,
         )
-        if entry.task[1] in names:
+        if entry.task[1] in names_in_papers:
             entries_of_papers.append(entry)
         draw = draw_of(results_of_row, metric) if needs_resamples else None
         if draw is not None:
@@ -254,7 +255,7 @@ def measure_suite(
             entry = replace(entry, resamples=draw(seed=0))
         yield entry
 
-    if "avg" in names and len(entries_of_papers) >= len(names) - 1:
+    if "avg" in names_in_papers and len(entries_of_papers) >= len(names_in_papers) - 1:
         values_of_entries = [entry.values_of_checkpoints for entry in entries_of_papers]
         values = tuple(
             mean_if_known(of_checkpoint) for of_checkpoint in zip(*values_of_entries, strict=True)

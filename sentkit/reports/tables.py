@@ -57,8 +57,8 @@ def tables_of(paper: str | None, number: str | None) -> list[PaperTable]:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    names: tuple[str, ...]
-    cells: tuple[str, ...]
+    names: tuple[str, ...]  # such as base, system and readout: one for each of `Table.names`
+    cells: tuple[str, ...]  # one for each of `Table.columns`
     is_measured: bool = False  # not published
 
 
@@ -66,7 +66,7 @@ class Line:
 class Table:
     title: str
     names: tuple[str, ...]  # headers of the names
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # headers of the cells, such as the tasks
     lines: tuple[Line, ...]
 
     @property
@@ -121,7 +121,7 @@ def published_table(
     title = f"{table.name}: {table.suite}, {UNITS[table.suite]}"
     lines = []
     for names, figures, decimals in table.systems():
-        _, system, _ = names
+        _, system, _ = names  # base, system and readout
         cells = {}
         for task, figure in figures.items():
             cells[task] = shown(figure["value"], figure["sd"], decimals)
@@ -214,8 +214,8 @@ def measured_table(measured: Sequence[Measured], baseline: Row | None) -> Table:
 class MeasuredLine:
     """A line of a row. Seeds and readout are empty except in its first line, that of the values."""
 
-    name: str
-    cells: tuple[str, ...]
+    name: str  # of the row, or of what a further line of it has, such as "95 % interval"
+    cells: tuple[str, ...]  # one for each task
     seeds: str = ""
     readout: str = ""
 
@@ -224,6 +224,7 @@ def lines_of(
     tasks: Sequence[Task], measured: Sequence[Measured], baseline: Row | None
 ) -> Iterator[MeasuredLine]:
     """Numbers of rows or queries, then the lines of each row. A line has a cell for each task."""
+    # The name of a line, and the attribute of `Measured` with its numbers.
     for name, field in (("n", "n"), ("n in --train", "seen"), ("n near --train", "near")):
         counts: dict[Task, str] = {}
         for entry in measured:

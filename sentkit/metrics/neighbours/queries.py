@@ -48,16 +48,18 @@ class Search:
     corpus: SearchCorpus
     inputs: Inputs  # the files of the queries; other files are read with the same flags
     source: str  # the file of the queries
-    is_corpus: bool = False  # of the queries; then no query is a hit of itself
+    # the queries are the rows of the corpus; then no query is a hit of itself
+    is_corpus: bool = False
     metric: str = "cosine"
     top: int | None = None  # None: all rows that reach the threshold
     threshold: float | None = None
     exact: str | None = None  # a file: exact vectors of the same rows, for a corpus of sign bits
-    candidates: int | None = None  # of a corpus of sign bits
+    # rows that sign bits choose for each query in a corpus of sign bits; None: by `top`
+    candidates: int | None = None
     new: Sequence[str] = ()  # fields that a query must not have
     shard: tuple[int, int] | None = None  # number of a shard of the corpus, and number of shards
     device: "Device | None" = None  # that compares vectors; None: the CPU
-    report: Callable[[int], None] = lambda queries: None
+    report: Callable[[int], None] = lambda queries: None  # gets the number of answered queries
     # gets the best similarity of a query without a hit
     missed: Callable[[float], None] | None = None
 
@@ -218,7 +220,7 @@ class Search:
         new = [(b"hits", b"[%b]" % b",".join(hit_objects))]
         if self.shard is not None:
             number, count = self.shard
-            emb = self.queries.emb
+            emb = self.queries.emb  # None: the queries name no space
             record = {
                 "number": number,
                 "count": count,

@@ -211,6 +211,7 @@ class WithoutTokens(TransformerEncoder):
         super().__init__(checkpoint, reading, device="auto", precision="fp32")
         suffix = f"/out{len(self.left_out)}"
         step_hash = digest(["left out", self.left_out])
+        # The origin of the vectors of each readout.
         self.specs = [spec.after(suffix, step_hash) for spec in self.specs]
 
     def read_of(self, packed: Packed) -> Packed:
@@ -279,10 +280,10 @@ def masking(paths: Sequence[str], *, value: str = "spearman") -> Picture:
         report = report_of(row, value)
         if report is None:
             return None
-        label, number = report
+        label, score_with_interval = report
         match = LEFT_OUT.search(label)
         left_out_count = int(match[1]) if match else 0
-        return (LEFT_OUT.sub("", label), left_out_count), number
+        return (LEFT_OUT.sub("", label), left_out_count), score_with_interval
 
     scores = [report for report in rows_of(paths).read(score) if report is not None]
     if not any(count for (_, count), _ in scores):

@@ -113,6 +113,7 @@ def write_corpus(
     with create(folder / FILES) as file:
         np.save(file, np.array(files, np.int32))
     with create(folder / ROWS) as file:
+        # "teacher" is the space of the vectors; empty without vectors, or without a name.
         names = {"labels": labels, "teacher": reader.emb or "", "files": list(number_of_file)}
         file.write(orjson.dumps(names))
     return row_counts
@@ -231,7 +232,7 @@ def columns_of(
 
     `examples` are the rows that were not omitted.
     """
-    reads = parser.reads
+    reads = parser.reads  # what the method needs of a row
     prompts = parser.prompts
     # One column for each text of a row, without prompts, as `classify` reads pairs.
     if reads.tokenize is not None:
