@@ -11,7 +11,7 @@ from typer import Argument, Option
 from sentkit.console import Console, TaskProgress
 from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.escaping import terminal_width
-from sentkit.flag_values import classifier_head, numbers
+from sentkit.flag_values import classifier_protocol, numbers
 from sentkit.flags import options
 from sentkit.flags.outputs import Output, check_paths, model_paths
 from sentkit.flags.rules import needs, refuse_together
@@ -20,10 +20,10 @@ from sentkit.process import threads_of_command
 if TYPE_CHECKING:
     from sentkit.reports.evaluate import Results, Row
     from sentkit.reports.suites import TestSet
-    from sentkit.reports.tables import Table
+    from sentkit.reports.tables import PaperTable, Table
 
 LARGEST_SEED = 2**32 - 1
-HEAD = "logreg"  # the classifier, by default
+HEAD = "senteval"  # the classifier, by default
 SEED = "1111"
 
 
@@ -116,8 +116,8 @@ def report(
         Option(
             "--head",
             metavar="NAME",
-            help="Classifier of senteval: logreg, or its network: senteval; senteval:50 has 50 "
-            "hidden units.",
+            help="Classifier of senteval: its network, senteval:50:10 with 50 hidden units and 10 "
+            "folds; or logreg.",
         ),
     ] = HEAD,
     seed: Annotated[
@@ -172,19 +172,12 @@ def report(
     published = tables.tables_of(paper, table_number)
     style = tables.form_of(output.path, form, on_terminal=output.on_terminal)
     rows = rows_of(checkpoints or [])
-    classifier, hidden_units = classifier_head(head)
-    settings = Settings(
-        classifier, hidden_units, parse_seeds(seed), threads_of_command() or 1, console.warn
-    )
+    classifier, hidden_units, folds = classifier_protocol(head)
+    threads = threads_of_command() or 1
+    settings = Settings(classifier, hidden_units, folds, parse_seeds(seed), threads, console.warn)
 
-    # Without rows: the published tables.
     if not rows:
-        if paper is None:
-            advice = "give a checkpoint; --paper alone prints published tables"
-            raise UsageError("ROW is missing", advice=advice)
-        output.check_creatable()
-        figures = (figure for table in published for figure in table.figures)
-        write([tables.published_table(table) for table in published], figures, style, output)
+        write_published(published, style, output)
         return
 
     # The test sets, and all paths.
@@ -230,6 +223,18 @@ def report(
         write(tables_of_rows, records, style, output)
     if failed:
         raise AnswerIsNo(f"{failed} of {len(models) * len(tests)} evaluations failed")
+
+
+def write_published(published: "Sequence[PaperTable]", style: str, output: Output) -> None:
+    """Write published tables, without rows of the user."""
+    from sentkit.reports import tables
+
+    if not published:
+        advice = "give a checkpoint; --paper alone prints published tables"
+        raise UsageError("ROW is missing", advice=advice)
+    output.check_creatable()
+    figures = (figure for table in published for figure in table.figures)
+    write([tables.published_table(table) for table in published], figures, style, output)
 
 
 def given(flags: Mapping[str, bool]) -> list[str]:

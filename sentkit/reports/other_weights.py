@@ -6,7 +6,7 @@ Axes: n texts, d the width.
 import numpy as np
 
 from sentkit.arrays import Float32, Float64
-from sentkit.metrics.similarity import exact
+from sentkit.metrics.similarity import exact_similarities
 from sentkit.metrics.statistics import spearman
 
 FEWEST = 8  # texts
@@ -52,10 +52,10 @@ def another_model(a: Float32, b: Float32) -> bool:
     if count < FEWEST or keeps_directions(a, b):
         return False
     pairs = np.triu_indices(count, 1)
-    similarities_a = exact("cosine", a, a, pairs)
+    similarities_a = exact_similarities("cosine", a, a, pairs)
     first, second = pairs
     matrix_b = np.zeros((count, count))
-    matrix_b[pairs] = exact("cosine", b, b, pairs)
+    matrix_b[pairs] = exact_similarities("cosine", b, b, pairs)
     matrix_b += matrix_b.T
     observed = spearman(similarities_a, matrix_b[pairs])
     random = np.random.default_rng(0)

@@ -417,12 +417,13 @@ def minilm():
     return str(folder)
 
 
+# of 9 to 40 tokens, with [CLS] and [SEP]
 SENTENCES = [
     f"{one} and {other}, "
     f"{' '.join(WORDS[(i * j) % len(WORDS)] for j in range(2 + (7 * i + j0) % 23))}"
     for j0, one in enumerate(TEXTS[:6])
     for i, other in enumerate(TEXTS, 3)
-]  # of 9 to 40 tokens, with [CLS] and [SEP]
+]
 N = len(SENTENCES)
 
 
