@@ -19,5 +19,5 @@ class Rows(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, places: Any, /) -> Float32:
-        """The rows at the places of a slice or an array."""
+    def __getitem__(self, indices: Any, /) -> Float32:
+        """The rows with the indices of a slice or an array."""

@@ -342,6 +342,8 @@ def program(only: str | None = None) -> Any:
         context_settings={"help_option_names": ["--help"]},
     )
     app.callback()(sentkit)
+
+    # The groups of commands, such as `train`, and the commands of each. "" is the program.
     parents = {"": app}
     for name, module in groups(names).items():
         parents[name] = typer.Typer(cls=Group, rich_markup_mode=None, help=module.__doc__)
@@ -394,6 +396,7 @@ def status(arguments: list[str]) -> int:
 
 def usage_error(error: Any, arguments: list[str]) -> int:
     """Print an error of typer about the command line, and return its exit code."""
+    # What typer says, in the style of our messages.
     message = error.format_message()
     message = f"{message[:1].lower()}{message[1:].rstrip('.')}"
     context = getattr(error, "ctx", None)
@@ -401,6 +404,8 @@ def usage_error(error: Any, arguments: list[str]) -> int:
     if context is not None:
         _, _, command = context.command_path.partition(" ")
     advice = f"see: {f'sentkit {command}'.rstrip()} --help"
+
+    # Better advice for a flag that another command or `--set` has, or that is gone.
     removed = advice_of_removed(command, arguments)
     if removed is not None:
         flag, advice = removed

@@ -485,6 +485,8 @@ def print_table(
 
     close_bar()
     terminal = Terminal()
+
+    # The width that each column needs, and then the width that it gets.
     cells = [[escape(cell) for cell in row] for row in rows]
     heads = [escape(column) for column in columns]
     lengths = [max(map(cell_len, column)) for column in zip(heads, *cells, strict=True)]
@@ -495,6 +497,8 @@ def print_table(
     is_name = [column in texts or column in labels for column in columns]
     order = [columns.index(name) for name in optional if name in columns]
     widths = widths_of(lengths, is_name, order, terminal.width)
+
+    # The columns that have room; `widths` has no others.
     table = Table(box=None, pad_edge=False, header_style="bold")
     look: Any = {"no_wrap": not wrap, "overflow": "fold" if wrap else "ellipsis"}
     shown_columns = list[Sequence[str]]()

@@ -125,6 +125,7 @@ class Encoder:
         maximum length. `threads` compute on a CPU. The default is SENTKIT_THREADS, else the number
         of threads that torch has.
         """
+        # The types of the arguments, and their values, as a command line has them checked by typer.
         options: dict[str, Any] = {
             "readout": readout,
             "template": template,
@@ -168,6 +169,8 @@ class Encoder:
         }
         self.arguments = (model, named_arguments)
         self.column = column
+
+        # The model: its configuration and its tokenizer. `loaded` reads the weights.
         with named_as_arguments():
             requests: int | None = None
             if models.is_endpoint(model):

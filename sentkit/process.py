@@ -265,6 +265,7 @@ class Stop:
         self.notice = notice
         self.grace = grace  # seconds from the request to an interruption; None: no limit
         self.requested = False
+        self.received: int | None = None  # the first signal
         # raise in the signal handler, because a blocked read does not poll
         self.interrupting = False
         self.interrupts = 0  # number of Ctrl-C signals
@@ -291,6 +292,8 @@ class Stop:
     def request(self, number: int, frame: FrameType | None) -> None:
         """Process a signal."""
         self.requested = True
+        if self.received is None:
+            self.received = number
         if number == signal.SIGINT:
             self.interrupts += 1
             if self.interrupts > 1:

@@ -165,7 +165,7 @@ print(*{"sklearn", "scipy", "huggingface_hub", "rich", "fsspec"} & sys.modules.k
 codes.append(cli.status(sys.argv[2].split()))
 import torch
 from sentkit.model.transformer.kernels import gpu_kernels
-gpu_kernels.works((2, 2, 16), torch.device("cpu"), 0, [False], trains=True)
+gpu_kernels.kernel_is_right((2, 2, 16), torch.device("cpu"), 0, [False], trains=True)
 print(codes, *(name for name in ("torch._dynamo", "transformers") if name in sys.modules))
 """
 

@@ -110,7 +110,7 @@ def add_vectors(
 
     [vectors] = group.vectors  # (n, 1, d), of the only readout
     refuse_not_finite(group.rows, vectors)
-    for indices in rejects.good_places(group.rows):
+    for indices in rejects.good_indices(group.rows):
         good = group.take(indices)
         for row, vector in zip(good.rows, good.vectors[0], strict=True):
             entry = parser.entry(row)

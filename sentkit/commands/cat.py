@@ -77,7 +77,7 @@ def cat(
     check_name("--name-field", name_field)
     output = Output(output_path, force)
     names = [] if columns is None else columns.split(",")
-    rows = RowSource(input_paths(files, folders=True), field, rejects, format_, quoting, names)
+    rows = RowSource(input_paths(files, text_folders=True), field, rejects, format_, quoting, names)
     with rows.open(console, output, field_names=(*LEARNED, *VECTORS)) as inputs:
         check_table_flags(inputs, quoting, columns)
         count = convert(
@@ -85,7 +85,7 @@ def cat(
             output.path,
             VectorOutput(force=force, replace=True, store=store),
             head=head,
-            encoding=encoding,
+            encoding_in_jsonl=encoding,
             name_field=name_field,
         )
     if len(inputs.paths) > 1:

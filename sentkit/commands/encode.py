@@ -16,9 +16,9 @@ from sentkit.flags.encode import (
     earlier_products,
     existing_folder,
     has_file_per_readout,
-    old_vectors,
     open_earlier,
     requests_or_threads,
+    reusable_vectors,
     stopping,
     tokenizer_of,
 )
@@ -193,8 +193,10 @@ def encode(
         normalize=normalize,
         dim=dim,
     )
-    rows = RowSource(input_paths(files, folders=True), field, rejects)
-    with stopping(console, output.path, active=in_folder and not dry_run) as check_stop:
+    rows = RowSource(input_paths(files, text_folders=True), field, rejects)
+    with stopping(
+        console, output.path, in_vector_folder=in_folder, dry_run=dry_run
+    ) as stop_by_signal:
         # The model: its tokenizer and configuration; `encoder` reads the weights.
         stores = open_earlier(reuse or [], output, rows.vector_file)
         earlier = earlier_encoder(run, stores)
@@ -207,6 +209,7 @@ def encode(
             products=earlier_products(earlier),
             requests=requests,
         )
+        stop_by_signal.adapt_to(text_model.readouts)
         console.loading(text_model.name, text_model.notes)
         tokenizer, windows = tokenizer_of(text_model, on_truncate, window, batch_tokens)
 
@@ -215,8 +218,9 @@ def encode(
         vector_output = VectorOutput(vector_format, force=force, replace=replace, store=store)
         paths = [output.path]
         if not in_folder:
-            may_exist = force or dry_run
-            paths = output_paths(output.path, text_model.readouts, vector_output, force=may_exist)
+            paths = output_paths(
+                output.path, text_model.readouts, vector_output, force=force or dry_run
+            )
 
         opened = rows.open(
             console,
@@ -253,7 +257,7 @@ def encode(
                 on_truncate=on_truncate,
                 windows=windows,
                 encoded=encoded_files(inputs),
-                old=old_vectors(stores, text_model, encoder, windows, dtype, console),
+                reusable=reusable_vectors(stores, text_model, encoder, windows, dtype, console),
             )
 
             # The writer.
@@ -269,7 +273,13 @@ def encode(
             progress.begin(encoder)
             if in_folder:
                 tally = write_folder(
-                    folder_options, existing, output.path, encoding, inputs, progress, check_stop
+                    folder_options,
+                    existing,
+                    output.path,
+                    encoding,
+                    inputs,
+                    progress,
+                    stop_by_signal.check,
                 )
             else:
                 tally = encoding.to_outputs(groups, paths, progress.add, inputs.rejects)
@@ -385,6 +395,6 @@ def write_folder(
     if writer.count == 0:
         counts += f": {few_blocks(blocks)}"
     progress.console.report(counts)
-    if encoding.old is not None and shard.count == 1 and not writer.complete:
-        encoding.old.count_unneeded()
+    if encoding.reusable is not None and shard.count == 1 and not writer.complete:
+        encoding.reusable.count_unneeded()
     return writer.tally

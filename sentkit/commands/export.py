@@ -92,11 +92,15 @@ def export(
         normalize=normalize,
         transform=transform,
     )
+
+    # The base. It may be the folder that -f replaces.
     checkpoint = read_checkpoint(model, static=True)
     reads: dict[str, str | list[str] | None] = {"--transform": transform}
     if Path(output.path).resolve() != checkpoint.folder.resolve():  # -f replaces the checkpoint
         reads["-m"] = model_paths(model)
     check_paths(console, {"-o": output.path}, reads)
+
+    # The new folder, with the record of this command.
     lineage = {
         "parents": [model, *checkpoint.parents],
         **command_record(

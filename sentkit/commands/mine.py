@@ -84,6 +84,7 @@ def mine(
     field_names = (*VECTOR_FIELDS, "entry")
     reads = {"--corpus": corpus, "--judge": model_paths(judge)}
     with rows.open(console, output, field_names=field_names, reads=reads) as inputs:
+        # The corpus, all of it before the first pair.
         corpus_inputs = inputs.other(corpus)
         with reading(console, corpus_inputs):
             miner = Miner(
@@ -97,6 +98,7 @@ def mine(
             )
         console.warn(*miner.candidates.left_out)
 
+        # The pairs, as many at once as the miner compares.
         progress = RowProgress(console, inputs=inputs)
         with output.open() as file:
             for block in pair_blocks(

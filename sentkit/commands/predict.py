@@ -140,7 +140,7 @@ def predict(
 
                 # The lines of the good rows, without vectors.
                 vector_fields = {*block.names, "_emb"} if block.names else set[str]()
-                for indices in block.good_places(inputs.rejects):
+                for indices in block.good_indices(inputs.rejects):
                     good = block.rows.take(indices).without(vector_fields)
                     if isinstance(indices, slice):
                         new_fields = fields[indices]
@@ -186,6 +186,8 @@ def outputs_of_probe(
         if has_vectors:
             yield from classifier.outputs(all_rows)
             return
+
+        # The model that the file of the classifier records.
         recorded = Recorded(classifier.path, classifier.spec)
         command = f"sentkit encode FILE -m MODEL | sentkit predict -m {quote(classifier.path)}"
         if recorded.model is None:
@@ -206,6 +208,8 @@ def outputs_of_probe(
                 f"{classifier.path} was fitted on vectors of this model; if it has moved: {command}"
             )
             raise NoInputError(str(error), advice=advice) from error
+
+        # Its vectors, which must have the space of the classifier.
         readout = model.readouts[0]
         console.report(
             f"the rows have no vectors; they are encoded with {model.name}, readout {readout}"
@@ -215,7 +219,7 @@ def outputs_of_probe(
         check_fitted(classifier.path, encoder.specs[0].emb)
         console.warn(*model.notes)
         for block in encoded_blocks(all_rows, texts, model.tokenizer, encoder, console):
-            for indices in classifier.checked(block).good_places(inputs.rejects):
+            for indices in classifier.checked(block).good_indices(inputs.rejects):
                 good = block.take(indices)
                 yield good, classifier.outputs_of(good)
 

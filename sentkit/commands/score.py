@@ -165,6 +165,7 @@ def score(
     console: Console,
 ) -> None:
     """Score pairs or hits, or find the closest sentences."""
+    # The rules between the flags: three reports, or else the similarities themselves.
     reports = {"--gold": gold, "--label": label, "--qrels": qrels}
     of_similarities = {
         "--top": top,
@@ -197,14 +198,16 @@ def score(
     from sentkit.metrics.reports import warnings
     from sentkit.metrics.seen_pairs import SeenPairs
 
+    # Outputs and files that are opened late have their errors now.
     output = Output(output_path, force)
     output.check_rows()
     if per_query is not None:
         Output(per_query, force).check_rows()
     seen_paths = list(expanded(seen or []))
-    for path in seen_paths:  # they are read last
+    for path in seen_paths:
         check_input(path)
 
+    # The inputs: rows with vectors, or with --qrels hits of `search`.
     rows = RowSource(input_paths(files), field, rejects, mapped=mapped)
     group_field, aggregate = parse_group(group)
     field_names = (*VECTOR_FIELDS, gold, label, group_field)
@@ -234,6 +237,8 @@ def score(
             seen=SeenPairs(seen_paths) if seen_paths else None,
             binary=label is not None,
         )
+
+        # One of the three reports, or the similarities.
         if qrels is not None:
             evaluation = evaluate_hits(
                 inputs, qrels, baseline, queries_file, missing_is_zero=missing == "zero"
@@ -315,12 +320,14 @@ def evaluate_hits(
     from sentkit.metrics import retrieval
     from sentkit.metrics.reports import measure_lines
 
+    # The judgements, and the hits of the baseline.
     qrels = retrieval.read_qrels(inputs, qrels_path)
     values_of = partial(retrieval.values_of, qrels_path=qrels_path, missing_is_zero=missing_is_zero)
     baseline_run = None
     if baseline is not None:
         baseline_run = retrieval.read_run(inputs.other(baseline), baseline, qrels)
 
+    # A record for each file of hits (a run), with the values (n, m) of its queries and measures.
     records = []
     for path in inputs.paths:
         run = retrieval.read_run(inputs, path, qrels)
@@ -383,6 +390,7 @@ def write_similarities(
         refuse_existing_fields(block.rows, new_fields, replace=replace)
         return block
 
+    # The first block, with the number of vectors of a row.
     reader = VectorReader(inputs)
     blocks = reader.blocks(check)
     first_block = next(blocks)
@@ -396,6 +404,7 @@ def write_similarities(
         only_pairs=keep_vectors,
     )
 
+    # Pairs, all similarities of sentences, or the closest sentences.
     if vectors_per_row == 2:
         for block in blocks:
             file.write(scored_pairs(block, metric, reader.emb, keep=keep_vectors))

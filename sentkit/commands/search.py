@@ -298,7 +298,7 @@ def files_after_text(
     """The files after the first TEXT, which are searched without --corpus."""
     from sentkit.formats.files import expanded
 
-    files = list(expanded(texts[1:], folders=True))
+    files = list(expanded(texts[1:], text_folders=True))
     if not files:
         advice = "for the lines of files: sentkit search TEXT FILE..."
         raise UsageError("--corpus FILE is missing", advice=advice)

@@ -101,6 +101,7 @@ def translate(
     console: Console,
 ) -> None:
     """Translate texts with a sequence-to-sequence model."""
+    # The rules between the flags.
     needs({"--seed": seed != 0}, {"--sample": sample})
     needs({"--replace": replace}, {"--keep": keep})
     settings = parsed(SearchSettings, set_ or [])
@@ -124,6 +125,8 @@ def translate(
         console, output, field_names=OneText.FIELDS, reads={"-m": model_paths(model)}
     ) as inputs:
         texts = OneText(common_fields(inputs), keep, replace=replace)
+
+        # The model.
         console.note(f"loading {checkpoint.name}")
         translator = Translator(
             checkpoint,
@@ -141,6 +144,7 @@ def translate(
         lengths = f"reads {translator.read} tokens, writes {translator.written}"
         console.note(f"{decoding}, {lengths}, {translator.device}, {translator.precision}")
 
+        # Rows with their texts, tokens, translations, and rows with the new texts.
         groups = tokenized_groups(
             inputs.blocks(texts),
             translator.source,
@@ -151,7 +155,7 @@ def translate(
         tally = Tally()
         progress = RowProgress(console, inputs=inputs)
         truncated_translations = 0
-        old_vectors = 0  # of the original texts
+        stale_vectors = 0  # of the original texts
         with output.open() as file:
             for group, translations in translator.groups(groups):
                 for row, translation in zip(group.rows, translations, strict=True):
@@ -160,10 +164,10 @@ def translate(
                         text = translation.text
                         truncated_translations += translation.full
                     file.write(texts.put(row, text) + b"\n")
-                    old_vectors += holds_vectors(row)
+                    stale_vectors += holds_vectors(row)
                 file.flush()  # the reader of the pipe gets each group immediately
                 progress.add(len(group.rows), tally.add(group))
-    warn_of_counts(console, translator, tally, truncated_translations, old_vectors)
+    warn_of_counts(console, translator, tally, truncated_translations, stale_vectors)
 
 
 def warn_of_counts(
@@ -171,7 +175,7 @@ def warn_of_counts(
     translator: "Translator",
     tally: "Tally",
     truncated_translations: int,
-    old_vectors: int,
+    stale_vectors: int,
 ) -> None:
     long_text = f"were truncated to {translator.read} tokens (--on-truncate error refuses them)"
     long_translation = (
@@ -181,7 +185,7 @@ def warn_of_counts(
         long_text: tally.truncated,
         long_translation: truncated_translations,
         "have an empty text, which was not translated": tally.empty,
-        "have a vector of the original text (use sentkit encode --replace)": old_vectors,
+        "have a vector of the original text (use sentkit encode --replace)": stale_vectors,
     }
     for words, count in counts.items():
         if count:

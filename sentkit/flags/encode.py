@@ -2,8 +2,9 @@
 texts.
 """
 
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
     from sentkit.formats.vectors.vector_file import VectorSource
     from sentkit.model import Model
     from sentkit.model.encoding import TokenEncoder
-    from sentkit.model.reuse import OldVectors
+    from sentkit.model.reuse import ReusableVectors
     from sentkit.model.text.tokens import TextTokenizer
+    from sentkit.process import Stop
 
 GRACE = 10.0  # seconds to finish a block after a signal
 
@@ -51,14 +53,14 @@ def is_same_folder(path: str, other: str) -> bool:
     return Path(path).is_dir() and Path(other).is_dir() and Path(path).samefile(other)
 
 
-def old_vectors(
+def reusable_vectors(
     stores: "Stores",
     model: "Model",
     encoder: "TokenEncoder",
     windows: Mapping[str, Any],
     dtype: str,
     console: Console,
-) -> "OldVectors | None":
+) -> "ReusableVectors | None":
     """The vectors of --reuse that can replace those of the encoder. `dtype` is that of the new
     numbers.
     """
@@ -68,10 +70,10 @@ def old_vectors(
         raise UsageError("--reuse cannot be used with several readouts")
     if model.tokenizer.whole:
         raise UsageError(f"--reuse cannot be used with {model.name}")
-    from sentkit.model.reuse import OldVectors
+    from sentkit.model.reuse import ReusableVectors
 
     spec = {**encoder.specs[0].full, **windows}
-    return OldVectors(stores, spec, encoder.width, dtype, console.warn)
+    return ReusableVectors(stores, spec, encoder.width, dtype, console.warn)
 
 
 def recorded_encoder(run: RunRecord | None) -> Mapping[str, Any]:
@@ -210,30 +212,67 @@ def has_file_per_readout(
     return True
 
 
-@contextmanager
-def stopping(console: Console, path: str, *, active: bool) -> Iterator[Callable[[], None]]:
-    """Yield a function that stops the command after a signal. A slow block is dropped.
+class Stopping:
+    """What a signal does to `encode`: it stops at once, or in a vector folder after the block."""
 
-    Without a vector folder (`active`), the message about the signal names it as a way to keep the
-    work.
-    """
-    from sentkit.process import RESUME, Interrupted, Stopped, handle_signals
+    def __init__(self) -> None:
+        self.handlers = ExitStack()
+        self.stop: Stop | None = None  # None: a signal stops the command at once
+        # blocks are written, or would be written with -o DIR/
+        self.can_have_blocks = True
 
-    def check() -> None:
-        if stop.requested:
+    def finish_blocks(self, console: Console) -> None:
+        """From now on, a signal only requests a stop, and a block has GRACE seconds to end."""
+        from sentkit.process import handle_signals
+
+        notice = "finishing the block; Ctrl-C again to exit at once"
+        self.stop = self.handlers.enter_context(handle_signals(lambda: console.say(notice), GRACE))
+
+    def adapt_to(self, readouts: Sequence[str]) -> None:
+        """With several readouts, there is no vector folder that --resume could continue.
+
+        A signal then stops the command at once; so does one that it has already received.
+        """
+        if len(readouts) == 1:
+            return
+        self.can_have_blocks = False
+        self.handlers.close()
+        if self.stop is not None and self.stop.received is not None:
+            signal.raise_signal(self.stop.received)
+        self.stop = None
+
+    def check(self) -> None:
+        """Stop the command between two blocks if a signal has requested it."""
+        from sentkit.process import RESUME, Stopped
+
+        if self.stop is not None and self.stop.requested:
             raise Stopped("stopped by a signal", advice=RESUME)
 
+
+@contextmanager
+def stopping(
+    console: Console, path: str, *, in_vector_folder: bool, dry_run: bool
+) -> Iterator[Stopping]:
+    """Let a signal stop the command: in a vector folder after the block, else at once.
+
+    A block that takes too long is dropped. If a vector folder would have kept the work, the
+    message about the signal names it.
+    """
+    from sentkit.process import RESUME, Interrupted, Stopped
+
+    state = Stopping()
     try:
-        if not active:
-            yield lambda: None
-            return
-        notice = "finishing the block; Ctrl-C again to exit at once"
-        with handle_signals(lambda: console.say(notice), GRACE) as stop:
-            yield check
-    except Interrupted as error:
+        with state.handlers:
+            if in_vector_folder and not dry_run:
+                state.finish_blocks(console)
+            yield state
+    except Interrupted as error:  # after GRACE seconds
         raise Stopped("stopped by a signal; an incomplete block is lost", advice=RESUME) from error
+    # A second Ctrl-C in a vector folder. Otherwise the first one (KeyboardInterrupt), or SIGTERM or
+    # SIGHUP (SystemExit).
     except (KeyboardInterrupt, SystemExit) as error:
-        if not active and path != "-":
+        has_work = path != "-" and not dry_run
+        if has_work and not in_vector_folder and state.can_have_blocks:
             error.add_note("with -o DIR/, complete blocks are kept, and --resume continues")
         raise
 
@@ -244,8 +283,6 @@ def tokenizer_of(
     """The tokenizer of the model, with windows if there are any, and the settings of windows.
 
     The flags that need tokens are refused for a model behind an API.
-
-    Of a long text, only the start is tokenized if no error or field has the number of its tokens.
     """
     from sentkit.formats.checkpoints.folders import is_endpoint
     from sentkit.model.text.tokens import TextTokenizer, TokenizerByPrompt, WindowOptions
@@ -256,6 +293,8 @@ def tokenizer_of(
         on_truncate_of_tokens = f"--on-truncate {on_truncate}"
         flags = {on_truncate_of_tokens: on_truncate != "warn", "--batch-tokens": batch_tokens}
         refuse_flags(flags)
+
+    # Of a long text, only the start is tokenized if no error or field has the number of its tokens.
     model.tokenizer.counts_all = on_truncate in ("mark", "error")
     tokenizer: TextTokenizer = model.tokenizer
     windows: Mapping[str, Any] = {}

@@ -39,19 +39,22 @@ def help_of(name: str, docstring: str) -> Help:
     """The text of a command, such as "sentkit whiten fit".
 
     The first paragraph of the docstring is its summary. The file of its page has the rest; without
-    this file, the docstring has it. In it, an indented paragraph keeps its lines, and "# TITLE"
-    begins a section.
+    this file, the docstring has it. In it, "Examples:" and "Most used:" begin paragraphs for `-h`,
+    an indented paragraph keeps its lines, and "# TITLE" begins a section.
     """
     summary, _, rest = docstring.strip().partition("\n\n")
     file = PAGES / f"{name.replace(' ', '-').removeprefix('sentkit-')}.txt"
     if file.exists():
         rest = file.read_text()
     text = Help(summary)
-    paragraphs = text.paragraphs
+    paragraphs = text.paragraphs  # that the next paragraph joins; a section has its own
     for paragraph in rest.strip("\n").split("\n\n"):
         lines = textwrap.dedent(paragraph).split("\n")
         if paragraph.startswith("# "):
-            paragraphs = text.sections[paragraph.removeprefix("# ")] = []
+            # The paragraphs after it belong to this section.
+            title = paragraph.removeprefix("# ")
+            text.sections[title] = []
+            paragraphs = text.sections[title]
         elif lines[0] == "Examples:":
             text.examples.extend(line.strip() for line in lines[1:])
         elif lines[0].startswith(MOST_USED):

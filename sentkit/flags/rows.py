@@ -23,13 +23,13 @@ N = TypeVar("N", str, str | None)
 FieldNames = Sequence[str | None]  # the names that --field may map; None is ignored
 
 
-def input_paths(files: Sequence[str] | None, *, folders: bool = False) -> list[str]:
-    """The paths of FILE...: a pattern becomes its matches, and with `folders` a folder its text
-    files.
+def input_paths(files: Sequence[str] | None, *, text_folders: bool = False) -> list[str]:
+    """The paths of FILE...: a pattern becomes its matches, and with `text_folders` a folder its
+    text files.
     """
     from sentkit.formats.files import expanded
 
-    return list(expanded(files or ["-"], folders=folders))
+    return list(expanded(files or ["-"], text_folders=text_folders))
 
 
 @dataclass(frozen=True)

@@ -260,14 +260,14 @@ def compressed(path: str, file: BinaryIO) -> Iterator[BinaryIO]:
 TEXTS = (".txt", ".text", ".md", ".markdown", ".rst")  # suffixes of the text files of a folder
 
 
-def expanded(paths: Sequence[str], *, folders: bool = False) -> Iterator[str]:
+def expanded(paths: Sequence[str], *, text_folders: bool = False) -> Iterator[str]:
     """The paths; for a pattern that is not the name of a file, the matching files in sorted order.
 
-    A pattern matches no folders except vector folders. With `folders`, any other folder is its text
-    files.
+    A pattern matches no folders except vector folders. With `text_folders`, the path of any other
+    folder stands for the text files in it.
     """
     for path in paths:
-        if folders and is_folder(path) and not is_there(Path(path, "run.json")):
+        if text_folders and is_folder(path) and not is_there(Path(path, "run.json")):
             yield from text_files(path)
             continue
         if MARKS.isdisjoint(path) or os.path.lexists(path) or is_url(path):

@@ -41,10 +41,11 @@ def find_encoder(
 ) -> Model:
     """Return the model with this name, without loading transformer weights. No request is sent.
 
-    `recorded` is the precision of earlier vectors. It replaces that of a transformer. `compares`:
-    the device also compares vectors, so it need not run a static model. `requests` are sent to an
-    API at a time.
+    `recorded` is the precision of earlier vectors, `products` are their matrix products, and both
+    are those of a transformer. `compares`: the device also compares vectors, so another one than
+    the CPU is no error for a static model. `requests` are sent to an API at a time.
     """
+    # A model behind an API.
     if is_endpoint(name):
         from sentkit.model.api import ApiModel
 
@@ -54,6 +55,8 @@ def find_encoder(
         return ApiModel(
             name, options, device=device_of_model, precision=precision, requests=requests
         )
+
+    # A transformer. The name can be that of a file of word vectors, which has no checkpoint.
     is_file = name not in INCLUDED and exists(Path(name)) and not is_folder(Path(name))
     if not is_file and Path(name).suffix in WORD_FILES:
         raise NoInputError(f"{name}: no such file")
@@ -66,6 +69,8 @@ def find_encoder(
         return CheckpointModel(
             checkpoint, options, device=device, precision=recorded or precision, products=products
         )
+
+    # A static model: a table of a checkpoint, a file of word vectors, or the sets of words.
     from sentkit.model.static import models
 
     if device != "cpu" and not device.startswith("auto") and not compares:

@@ -356,6 +356,9 @@ class EmbeddingsClient:
         if self.dimensions is not None:
             body["dimensions"] = self.dimensions
         content = orjson.dumps(body)
+
+        # Several tries, with a wait between them: what the server asks for, else twice as long each
+        # time, by a random factor, so that threads do not send at the same moment.
         for number in range(1, tries + 1):
             try:
                 status, answer = self.send(content, MOST_BYTES_OF_TEXT * len(texts))
@@ -424,6 +427,11 @@ class EmbeddingsClient:
     def read_answer(
         self, status: int, body: bytes, texts: Sequence[str]
     ) -> "Sequence[Matrix | str] | Refusal":
+        """The vector of each text, or the reason why it has none; or the refusal of all texts.
+
+        Items may come in any order: each has the index of its text.
+        """
+        # A status that is an error, of the request or of the server.
         if 400 <= status < 500 and status not in OF_SERVER:
             return Refusal(self.reason(status, body))
         if status != 200:
@@ -437,6 +445,7 @@ class EmbeddingsClient:
         def fail(problem: str, index: int = 0) -> NoReturn:
             raise BatchError(f"{self.name}: {problem}", texts[index])
 
+        # The items, one for each text.
         answer = parsed(body)
         if answer is None:
             fail(f"the answer is not JSON: {self.shown(body.decode(errors='replace'))}")

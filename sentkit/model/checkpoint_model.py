@@ -219,6 +219,7 @@ class SegmentTokenizer:
         """Truncate both texts, the longer one first, and split the sequence before the
         second text.
         """
+        # The tokens of both texts, and the room for them.
         text_numbers = encoding.sequence_ids  # 0 or 1; None for special tokens
         counts = (text_numbers.count(0), text_numbers.count(1))
         special = len(text_numbers) - sum(counts)
@@ -229,12 +230,14 @@ class SegmentTokenizer:
             )
             raise UsageError(problem)
         rooms = counts
-        if sum(counts) > room:  # the longer text is truncated first
+        if sum(counts) > room:
+            # The longer text is truncated first, until both have half of the room.
             shorter = min(*counts, room // 2)
-            rooms = (
-                (shorter, room - shorter) if counts[0] <= counts[1] else (room - shorter, shorter)
-            )
+            rooms = (room - shorter, shorter)
+            if counts[0] <= counts[1]:
+                rooms = (shorter, room - shorter)
 
+        # The second segment begins at the second text; if that is empty, at its last special token.
         second_start = text_numbers.index(1) if counts[1] else len(text_numbers) - 1
 
         def truncated_segment(number: int, tokens: slice) -> Tokens:

@@ -56,20 +56,25 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
     """
     declared = checkpoint.declared
     depth = depth_of(checkpoint.config)
+
+    # The readouts and the prompt.
     if options.readout is not None:
         readouts = parse_readouts(options.readout, depth)
     else:
         readouts = [declared.readout or default_readout(checkpoint.config)]
         with declared_in(str(checkpoint.folder / declared.source)):
-            readouts[0].resolved(depth)
+            readouts[0].layers_in(depth)
     prompt, sides = prompts_of(declared, options)
     check_readouts(readouts, declared, options, "".join([prompt, *sides.values()]))
     if options.transform is not None:
         read_transform(options.transform)
+
+    # `--dim`, if the declared steps keep the width: otherwise the weights have to be read first.
     width = width_of(checkpoint.config) * max(len(readout.parts) for readout in readouts)
     keeps_width = set(declared.steps) <= {"normalise"} and declared.convolution is None
     if options.dim is not None and keeps_width and options.dim > width > 0:
         raise UsageError(f"--dim {options.dim}: the vectors have only {width} numbers")
+
     # The declared steps belong to the declared readout, so another readout does not use them.
     is_declared_readout = declared.readout is None or all(
         same(readout, declared.readout, depth) for readout in readouts
@@ -77,6 +82,8 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
     declared_dim = None
     if is_declared_readout and options.dim is None:
         declared_dim = declared.dim
+
+    # The tokens, in a template for the readout `prompt`.
     in_template = any(readout.reduction == "token" for readout in readouts)
     tokenizer = plan_tokens(checkpoint, options, prompt, in_template=in_template)
     return Reading(
@@ -137,7 +144,7 @@ def same(readout: Readout, other: Readout, depth: int) -> bool:
     """Return true if both names select the same readout: `mean` is `L6:mean` if there are six
     layers.
     """
-    same_layers = set(readout.resolved(depth)) == set(other.resolved(depth))
+    same_layers = set(readout.layers_in(depth)) == set(other.layers_in(depth))
     return same_layers and readout.reduction == other.reduction
 
 
@@ -257,12 +264,12 @@ def steps_of_checkpoint(
         )
     if reading.declared_dim is not None:
         declared.append(Truncate(reading.declared_dim))
-    with declared_in(place_of_declaration(checkpoint)):
+    with declared_in(file_of_declaration(checkpoint)):
         width_behind(declared, width_of_readout)
     return all_steps(declared, reading.options)
 
 
-def place_of_declaration(checkpoint: Checkpoint) -> str:
+def file_of_declaration(checkpoint: Checkpoint) -> str:
     return str(checkpoint.folder / checkpoint.declared.source)
 
 

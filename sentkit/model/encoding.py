@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import chain, islice
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,8 @@ Item = TypeVar("Item")
 Output = TypeVar("Output")
 Arrays = list[NDArray[np.float32]]  # one for each readout
 Report = Callable[[int, int], None]  # rows and tokens since the last report
+# --reuse: the vectors (n, d) with n numbers of `RowGroup.stored`
+ReadStored = Callable[[Sequence[int]], NDArray[np.float32]]
 
 FIRST_GROUP = 32  # rows
 LAST_GROUP = 8192
@@ -60,8 +62,8 @@ class RowGroup:
     rows: RowBlock
     index: Ints  # (n, k), for each row the numbers of its texts in `tokens`
     tokens: TokenBlock  # of the distinct texts
-    # --reuse: places of vectors, by text
-    old: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    # --reuse: for the number of each text with stored vectors, the numbers of these vectors
+    stored: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     # (m, k, d): a vector for each text; [] before encoding
     vectors: Arrays = field(default_factory=list)
     # (m,), with chunks: the rows of the windows, each of which has a vector
@@ -69,7 +71,7 @@ class RowGroup:
     seconds: float = 0.0  # in which the model encoded the group
 
     @property
-    def used(self) -> Ints:
+    def accepted_texts(self) -> Ints:
         """The numbers of the texts in accepted rows, without duplicates."""
         return np.unique(self.index)
 
@@ -131,7 +133,7 @@ def whole_if_small(groups: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], int 
     first_groups += islice(groups, 1)
     if len(first_groups) > 1:
         return chain(first_groups, groups), None
-    tokens_of_groups = [group.tokens.take(group.used) for group in first_groups]
+    tokens_of_groups = [group.tokens.take(group.accepted_texts) for group in first_groups]
     return iter(first_groups), sum(int(tokens.sizes.sum()) for tokens in tokens_of_groups)
 
 
@@ -203,7 +205,7 @@ def tokenize_group(
             if problems_of_row:
                 rows.refuse(row, problems_of_row[0])
     group = RowGroup(rows, index, tokens)
-    for indices in rejects.good_places(rows):
+    for indices in rejects.good_indices(rows):
         yield group.take(indices)
 
 
@@ -222,10 +224,10 @@ class Tally:
     only_unknown: int = 0  # texts or windows that have only unknown tokens
     some_unknown: int = 0  # texts or windows that have unknown tokens and other ones
     unknown_tokens: int = 0  # of these
-    reused: int = 0  # rows with only old vectors
-    encoded: int = 0  # tokens of texts without an old vector
+    reused: int = 0  # rows with only stored vectors
+    encoded: int = 0  # tokens of texts without a stored vector
     seconds: float = 0.0  # in which the model encoded groups
-    first: str = ""  # the place of the first truncated row
+    first: str = ""  # the first truncated row, as FILE:LINE
 
     def add(self, group: RowGroup) -> int:
         """Add the rows of a group to the counts; return their number of tokens."""
@@ -259,7 +261,7 @@ class Tally:
 
         # Sums over the texts of all rows, (n, k).
         sizes = tokens.sizes[index]
-        is_new = ~np.isin(index, list(group.old))
+        is_new = ~np.isin(index, list(group.stored))
         added = int(sizes.sum())
         self.rows += len(group.rows)
         self.texts += int(tokens.vectors[index].sum())
@@ -375,20 +377,16 @@ class TokenEncoder:
         return messages + tally.without_words(tokenizer.unknown_token)
 
 
-class StoredVectors(Protocol):
-    """The vectors of --reuse."""
-
-    def read(self, stored_rows: Sequence[int], /) -> NDArray[np.float32]:
-        """The vectors (n, d) at these numbers of `RowGroup.old`."""
-
-
 def encode_groups(
-    groups: Iterator[RowGroup], encoder: TokenEncoder, budget: int, old: StoredVectors | None = None
+    groups: Iterator[RowGroup],
+    encoder: TokenEncoder,
+    budget: int,
+    read_stored: ReadStored | None = None,
 ) -> Iterator[RowGroup]:
-    """Encode each group. Threads may encode the next groups while the caller writes the
-    last one.
+    """Encode each group in batches of at most `budget` tokens. Threads may encode the next groups
+    while the caller writes the last one.
     """
-    encode = partial(encode_group, encoder=encoder, budget=budget, old=old)
+    encode = partial(encode_group, encoder=encoder, budget=budget, read_stored=read_stored)
     return computed_ahead(encode, groups, encoder.groups_at_once)
 
 
@@ -411,41 +409,45 @@ def computed_ahead(
 
 
 def encode_group(
-    group: RowGroup, encoder: TokenEncoder, budget: int, old: StoredVectors | None
+    group: RowGroup, encoder: TokenEncoder, budget: int, read_stored: ReadStored | None
 ) -> RowGroup:
+    """The group with the vectors of its rows; they are computed once for equal texts."""
     start = monotonic()
     tokens = group.tokens
 
     # The vectors of new texts, and then those that are copied.
-    texts = group.used
-    is_old = np.isin(texts, list(group.old))
-    new_texts = texts[~is_old]
-    old_texts = texts[is_old]
+    texts = group.accepted_texts
+    is_stored = np.isin(texts, list(group.stored))
+    new_texts = texts[~is_stored]
+    stored_texts = texts[is_stored]
     try:
         vectors = encode_texts(tokens.take(new_texts), encoder, budget)
     except BatchError as error:
         raise error.in_row(group.rows, group.index, tokens) from error
-    refuse_texts(encoder.refusals, group.rows, group.index, tokens)
-    if old is not None and len(old_texts):
-        places = chain.from_iterable(group.old[text] for text in old_texts.tolist())
-        vectors = [np.concatenate([*vectors, old.read([*places])])]
+    if encoder.refusals:
+        refuse_texts(encoder.refusals, group.rows, group.index, tokens)
+    if read_stored is not None and len(stored_texts):
+        numbers = chain.from_iterable(group.stored[text] for text in stored_texts.tolist())
+        # There is one array: --reuse is for one readout.
+        vectors = [np.concatenate([*vectors, read_stored([*numbers])])]
 
-    # The index of the vector of each text of each row, (n, k). A text has the vectors after its
-    # first one.
-    texts = np.concatenate([new_texts, old_texts])
+    # The index of the first vector of each text, and of that of each text of each row, (n, k).
+    texts = np.concatenate([new_texts, stored_texts])
     first_of_text = np.zeros(len(tokens), np.int64)
     first_of_text[texts] = np.cumsum(tokens.vectors[texts]) - tokens.vectors[texts]
     indices = first_of_text[group.index]
+
+    # With chunks, a row has one text, and the vectors of all windows of it, (m, 1).
     owners = None
-    if (tokens.vectors[texts] != 1).any():  # each window has a vector, and rows have one text
+    if (tokens.vectors[texts] != 1).any():
         counts = tokens.vectors[group.index[:, 0]]
         owners = np.repeat(np.arange(len(counts)), counts)
         indices = indices_of_ranges(indices[:, 0], counts)[:, None]
 
+    # The vectors in the order of the rows: views where they are in this order, instead of copies.
     is_in_order = indices.shape[1] == 1 and np.array_equal(
         indices[:, 0], np.arange(len(vectors[0]))
     )
-    # in order, views instead of copies
     selection: Any = (slice(None), None) if is_in_order else indices
     vectors = [array[selection] for array in vectors]
     return replace(group, vectors=vectors, owners=owners, seconds=monotonic() - start)
@@ -466,26 +468,30 @@ def ahead(items: Iterator[Item], depth: int) -> Iterator[Item]:
 
 def encode_texts(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Arrays:
     """Return one (m, d) array for each readout, in the order of the texts and of their windows."""
+    # A text without tokens has the vector zero.
     if not tokens.sizes.all():
-        vectors_of_filled = encode_texts(tokens.take(np.flatnonzero(tokens.sizes)), encoder, budget)
+        filled_texts = tokens.take(np.flatnonzero(tokens.sizes))
+        vectors_of_filled = encode_texts(filled_texts, encoder, budget)
         has_tokens = np.repeat(tokens.sizes > 0, tokens.vectors)
         zeros = [np.zeros((len(has_tokens), encoder.width), np.float32) for _ in encoder.specs]
         for array, vectors in zip(zeros, vectors_of_filled, strict=bool(vectors_of_filled)):
             array[has_tokens] = vectors
         return zeros
+
+    # The other texts in batches. The result of a batch goes to the rows of its texts.
     budget = batch_size(tokens, encoder, budget)
     if tokens.windows:
         return encode_windows(tokens, encoder, budget)
     batches_of_texts = plan_batches(tokens, budget)
     arrays: Arrays = []
     arrays_of_batches = encoder.encode(map(tokens.take, batches_of_texts))
-    for batch, read in zip(batches_of_texts, arrays_of_batches, strict=True):
-        put(arrays, batch, finish(read, encoder.steps), len(tokens))
+    for texts, unfinished in zip(batches_of_texts, arrays_of_batches, strict=True):
+        put(arrays, texts, finish(unfinished, encoder.steps), len(tokens))
     return arrays
 
 
 def encode_windows(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Arrays:
-    """Do the same for texts of which some have windows.
+    """Return the arrays of `encode_texts` for texts of which some have windows.
 
     The first windows are in the batches that the truncated texts would have. So, if the windows
     have the maximum length, long texts do not change the vectors of other texts, not even by

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sentkit.errors import CannotCreateError, DataError, NoRowsError, UsageError
 from sentkit.formats.outputs.outputs import published_together
@@ -23,6 +24,9 @@ from sentkit.formats.vectors.writers import SeparateWriter
 from sentkit.model.encoding import Report, RowGroup, Tally, computed_ahead, encode_group
 from sentkit.model.writing import Encoding
 
+if TYPE_CHECKING:
+    from sentkit.model.reuse import BlockFiles
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NewBlock:
@@ -30,7 +34,7 @@ class NewBlock:
 
     block: Block
     texts: TextParser  # with the kind of rows that is known when the block begins
-    old: VectorFile | None  # of --reuse, to copy
+    stored: VectorFile | None  # of --reuse, to copy
     rejects: Rejects
 
 
@@ -56,6 +60,7 @@ class BlockWriter:
         exist only with `resume`, which keeps its blocks, or with `in_shard`, if other processes
         write to it, too.
         """
+        # What the vectors of all blocks depend on. `defaults` are for settings that are None.
         settings = {
             "block_bytes": block_bytes,
             "batch_tokens": encoding.batch_tokens,
@@ -75,30 +80,39 @@ class BlockWriter:
             "batch_tokens": encoding.encoder.budget,
             "store": "float32",
         }
+
+        # The folder, whose recorded settings this process then uses.
         self.folder, created = create_folder(path, settings, defaults, existing)
-        self.keep = resume  # existing blocks; otherwise they are an error
+        self.keeps_blocks = resume  # that exist; otherwise they are an error
         if not (created or resume or in_shard):
             raise CannotCreateError(f"{path}/: already exists", advice="--resume continues it")
-        # no other process writes to the folder
-        self.alone = created and not resume and in_shard is None
+        # With --resume or --shard, other processes may write to the folder.
+        self.is_only_writer = created and not resume and in_shard is None
         self.in_shard = in_shard or (lambda index: True)
         form = replace(encoding.form, store=self.folder.store)
         self.encoding = replace(
             encoding, batch_tokens=self.folder.settings["batch_tokens"], form=form
         )
         self.inputs = replace(inputs, counter=ReadCounter(()))  # a shard can have no rows
-        self.existing, leftovers = self.folder.existing()  # names of the complete blocks
+
+        # The blocks that exist, by name. What killed processes left is removed.
+        self.existing, leftovers = self.folder.existing()
         for leftover in leftovers:
             remove(leftover)
+
+        # The state of the work.
         self.texts = copy(encoding.texts)  # of all blocks, which have rows of one kind
         self.tally = Tally()
-        self.bad = False  # the first row is bad, perhaps in a block of another shard
-        self.first: VectorFile | None = None  # an existing block, to compare others with
+        self.first_row_is_bad = False  # perhaps in a block of another shard
+        self.first_existing: VectorFile | None = None  # a block, to compare the others with
         # Numbers of blocks.
         self.written = 0
-        self.copied = 0  # from old folders
+        self.copied = 0  # from the folders of --reuse
         self.complete = 0  # that existed
-        self.old = {} if encoding.old is None else encoding.old.blocks(self.folder)
+        # The blocks of --reuse that fit, by what identifies the block and by its digest.
+        self.stored_blocks: BlockFiles = {}
+        if encoding.reusable is not None:
+            self.stored_blocks = encoding.reusable.blocks(self.folder)
 
     @cached_property
     def count(self) -> int | None:
@@ -118,7 +132,7 @@ class BlockWriter:
         """The message about the blocks; `shard` names the shard, if there are several."""
         if self.count == 0 and shard:
             return f"{shard}no block belongs to it"
-        copied = "" if self.encoding.old is None else f", copied: {self.copied}"
+        copied = "" if self.encoding.reusable is None else f", copied: {self.copied}"
         return f"{shard}blocks written: {self.written}{copied}, already complete: {self.complete}"
 
     def run(self, report: Report, check_stop: Callable[[], None]) -> None:
@@ -127,12 +141,13 @@ class BlockWriter:
         The next block is read and tokenized while the model computes the last groups of a block.
         """
         encoding = self.encoding
+        read_stored = None if encoding.reusable is None else encoding.reusable.read
 
         def encode(item: tuple[NewBlock, RowGroup | None]) -> tuple[NewBlock, RowGroup | None]:
             new, group = item
             if group is None:
                 return new, None
-            return new, encode_group(group, encoding.encoder, encoding.budget, encoding.old)
+            return new, encode_group(group, encoding.encoder, encoding.budget, read_stored)
 
         try:
             # The groups of all blocks in one sequence. `groups_of_block` reads on in it.
@@ -142,14 +157,14 @@ class BlockWriter:
             for new, first_group in items:
                 check_stop()
                 path = self.folder.file(new.block.name)
-                if new.old is None:
+                if new.stored is None:
                     self.write(new, path, groups_of_block(first_group, items), report)
                 else:
-                    self.copy(new.block, new.old, path)
-            if self.texts.kind is None and not self.bad:
+                    self.copy(new.block, new.stored, path)
+            if self.texts.kind is None and not self.first_row_is_bad:
                 raise NoRowsError(self.inputs.paths)
         except (DataError, UsageError):
-            if self.alone and not self.written and not self.copied:
+            if self.is_only_writer and not self.written and not self.copied:
                 # The corrected command may have other settings.
                 Path(self.folder.source).unlink()
             raise
@@ -166,13 +181,13 @@ class BlockWriter:
             check_stop()
             if block.name not in self.existing:
                 rejects = Rejects(self.inputs.rejects.skip, BytesIO())
-                new = NewBlock(block, copy(self.texts), self.old_block(block), rejects)
-                if new.old is None:
+                new = NewBlock(block, copy(self.texts), self.stored_block(block), rejects)
+                if new.stored is None:
                     rows = block.parsed(replace(self.inputs, rejects=rejects), self.texts)
                     for group in self.encoding.groups(rows, rejects):
                         yield new, group
                 yield new, None
-            elif self.keep:
+            elif self.keeps_blocks:
                 self.check_source(block)
                 self.complete += 1
             else:
@@ -208,13 +223,13 @@ class BlockWriter:
                     if len(rows):
                         return
         except DataError:
-            self.bad = True
+            self.first_row_is_bad = True
 
     def check_source(self, block: Block) -> None:
         """Check an existing block, and compare a stream with its digest."""
         path = self.folder.file(block.name)
         described = self.folder.inputs[block.input]
-        self.first = self.folder.verified(block.name, self.first)
+        self.first_existing = self.folder.verified(block.name, self.first_existing)
         if block.rows is None:
             return
         is_table_in_pipe = described["path"] is None and described["format"]
@@ -231,19 +246,19 @@ class BlockWriter:
             advice = "the input has changed; encode it into another folder"
             raise DataError(problem, source=block.path, advice=advice)
 
-    def old_block(self, block: Block) -> VectorFile | None:
+    def stored_block(self, block: Block) -> VectorFile | None:
         """The file of --reuse with a block that was made from the same bytes, if there is one."""
-        files = self.old.get((*self.folder.place_of(block), self.texts.vectors))
+        files = self.stored_blocks.get((*self.folder.identity_of(block), self.texts.vectors))
         if files:
             return files.get(block.digest())
         return None
 
-    def copy(self, block: Block, old: VectorFile, path: str) -> None:
-        assert self.encoding.old is not None
-        record = old.record
+    def copy(self, block: Block, stored: VectorFile, path: str) -> None:
+        assert self.encoding.reusable is not None
+        record = stored.record
         with published_together():
-            copy_block(old, path, {**record, "input": block.input})
-        self.encoding.old.needs(old)
+            copy_block(stored, path, {**record, "input": block.input})
+        self.encoding.reusable.needs(stored)
         rows = record["rows"]
         truncated = record["truncated"]
         first_truncated = block.path if truncated else ""
@@ -263,13 +278,13 @@ class BlockWriter:
             width=self.encoding.encoder.width,
             kind=self.folder.store,
             force=True,
-            record=EMPTY_RECORD,
+            block_record=EMPTY_RECORD,
         )
         with published_together(), opened as writer:
             sink = SeparateWriter(writer, self.encoding.form)
             for group in groups:
                 self.encoding.write(group, [sink], names, new.rejects, tally, report)
-            writer.record = {
+            writer.block_record = {
                 "input": block.input,
                 "start": block.start,
                 "stop": block.stop,

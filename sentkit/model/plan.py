@@ -6,7 +6,6 @@ The number of rows is exact. Other counts of a large input are estimated from a 
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
@@ -28,7 +27,6 @@ from sentkit.model.encoding import (
     RowGroup,
     Tally,
     batch_size,
-    encode_groups,
     plan_batches,
 )
 from sentkit.model.text.characters import CharacterTokenizer
@@ -103,12 +101,12 @@ def plan_of(
         record["windows"] = plan.windows
     if counts.sampled_from and every > 1:
         record["sampled_rows"] = exact_rows + -(-counts.sampled_from // every)
-    if encoding.old is not None:
+    if encoding.reusable is not None:
         record["reused"] = plan.reused
         record["encoded"] = plan.rows - plan.reused
         if not counts.sampled_from:
-            encoding.old.count_unneeded()
-        record["no_longer_needed"] = encoding.old.unneeded
+            encoding.reusable.count_unneeded()
+        record["no_longer_needed"] = encoding.reusable.unneeded
     all_groups = groups + groups_of_others
     if all_groups and not encoding.tokenizer.whole:
         record |= estimates(plan, all_groups, encoding, path)
@@ -157,9 +155,9 @@ def counted(
         line_bytes = np.array([len(line) + 1 for line in group.rows.lines])
         plan.line_bytes += int(tokens.vectors[group.index[:, 0]] @ line_bytes)
 
-        # Rows to encode come before those with old vectors.
-        is_old = np.isin(group.index, list(group.old)).all(axis=1)
-        order = np.argsort(is_old, kind="stable")
+        # Rows to encode come before those with stored vectors.
+        is_stored = np.isin(group.index, list(group.stored)).all(axis=1)
+        order = np.argsort(is_stored, kind="stable")
         count = MEASURED
         # Once, each thread gets a whole batch, because it determines the memory.
         if sample_tokens < tokens_of_threads:
@@ -176,14 +174,13 @@ def estimates(
     """The bytes of the output, the seconds and the memory for all rows."""
     encoder = encoding.encoder
     memory_before = peak_memory()
-    encode = partial(encode_groups, encoder=encoder, budget=encoding.budget, old=encoding.old)
-    [first_group] = encode(iter(sample[:1]))  # the first batch is slower
+    [first_group] = encoding.encoded_groups(iter(sample[:1]))  # the first batch is slower
 
     # Time and memory of the sample.
     largest_first = sorted(sample, key=lambda group: int(group.tokens.sizes.sum()), reverse=True)
     encoded = Tally()
     start = monotonic()
-    for group in encode(iter(largest_first)):
+    for group in encoding.encoded_groups(iter(largest_first)):
         encoded.add(group)
         if monotonic() - start > SECONDS:
             break

@@ -175,7 +175,7 @@ class EncodedRows:
         self.record = space.metadata
         for group in encode_list(groups, encoder, self.tally, self.report):
             block = check(VectorBlock(group.rows, group.vectors[0], self.names))
-            for indices in Rejects().good_places(block.rows):
+            for indices in Rejects().good_indices(block.rows):
                 yield block.take(indices)
         self.remarks = [*encoder.notes, *encoder.remarks(self.tally)]
 
@@ -245,5 +245,5 @@ def encode_list(
         report(len(group.rows), tally.add(group))
         for vectors in group.vectors:
             refuse_not_finite(group.rows, vectors)
-        for _ in Rejects().good_places(group.rows):  # raises the error of the first bad row
+        for _ in Rejects().good_indices(group.rows):  # raises the error of the first bad row
             yield group

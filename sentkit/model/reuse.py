@@ -46,7 +46,12 @@ SETTINGS = (
 )
 KEY = "S16"  # numpy ignores zero bytes at the end, which all keys may have
 SPAN = ("start", "end")  # of a chunk, in characters
-MISSING = -1  # instead of a place
+MISSING = -1  # instead of the number of a vector
+
+
+# The identity of a block (see `Grid.identity_of`) and the names of its vectors -> the digest of
+# its source -> its file.
+BlockFiles = dict[tuple[Any, ...], dict[str, VectorFile]]
 
 
 def difference(old: VectorSource, spec: Mapping[str, Any], kind: str) -> str | None:
@@ -93,9 +98,9 @@ def check_old(path: str, store: VectorSource | None) -> VectorSource:
     return store
 
 
-class OldVectors:
-    """The vectors of all files and folders of --reuse. A place is the number of a text in all of
-    them.
+class ReusableVectors:
+    """The vectors of all files and folders of --reuse, numbered in the order of the files and of
+    their rows.
     """
 
     def __init__(
@@ -128,15 +133,17 @@ class OldVectors:
                 )
             self.stores.append(store)
         self.files = [file for store in self.stores for file in store.files]
-        # The first place of each file, and the end of the last.
+        # The number of the first vector of each file, and the number of all.
         self.starts = np.cumsum([0, *(file.count * len(file.names) for file in self.files)])
         self.first = dict(zip(self.files, self.starts.tolist(), strict=False))
-        self.needed = np.zeros(self.starts[-1], bool)  # by place
+        self.needed = np.zeros(self.starts[-1], bool)  # by the number of the vector
         self.verified: set[int] = set()  # numbers of intact files
 
     @cached_property
     def index(self) -> tuple[NDArray[np.bytes_], NDArray[np.intp]]:
-        """All keys and their places, in the order of the key and of the place."""
+        """The keys of all vectors, sorted, and the number of the vector of each. Vectors with equal
+        keys are in the order of their numbers.
+        """
         keys = bytearray()
         for store in self.stores:
             kind = next(kind for kind in KINDS if kind.vectors == store.names)
@@ -154,12 +161,12 @@ class OldVectors:
         order = np.argsort(unsorted, kind="stable")
         return unsorted[order], order
 
-    def owners(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
-        """The numbers of the files that have these places."""
-        return np.searchsorted(self.starts, places, side="right") - 1
+    def files_of(self, vectors: NDArray[np.intp]) -> NDArray[np.intp]:
+        """The number of the file of each vector, from the number of the vector."""
+        return np.searchsorted(self.starts, vectors, side="right") - 1
 
-    def found_in(self, group: RowGroup) -> RowGroup:
-        """The same group with the places of the old vectors of its texts."""
+    def matched(self, group: RowGroup) -> RowGroup:
+        """The same group with the numbers of the stored vectors of its texts."""
         stored_keys, _ = self.index
         if not len(stored_keys):
             return group
@@ -177,15 +184,15 @@ class OldVectors:
                 keys.append(key_of(text, span))
 
         # A text is reused if all of its keys are stored.
-        places_of_text: dict[int, list[int]] = {}
-        for number, place in zip(numbers, self.places_of_keys(keys), strict=True):
-            places_of_text.setdefault(number, []).append(place)
-        old = {
-            number: tuple(places)
-            for number, places in places_of_text.items()
-            if MISSING not in places
+        vectors_of_text: dict[int, list[int]] = {}
+        for number, vector in zip(numbers, self.vectors_with(keys), strict=True):
+            vectors_of_text.setdefault(number, []).append(vector)
+        stored = {
+            number: tuple(vectors)
+            for number, vectors in vectors_of_text.items()
+            if MISSING not in vectors
         }
-        return replace(group, old=old)
+        return replace(group, stored=stored)
 
     def spans_of(self, tokens: TokenBlock, number: int) -> Sequence[Sequence[int]]:
         """For each vector of a text: nothing, or with chunks the characters of the chunk."""
@@ -195,26 +202,27 @@ class OldVectors:
             return []
         return tokens.windows[number].characters
 
-    def places_of_keys(self, keys: Sequence[bytes]) -> list[int]:
-        """The first place of each key, or MISSING. All stored keys are needed, also those
-        in int8.
+    def vectors_with(self, keys: Sequence[bytes]) -> list[int]:
+        """The number of the first vector with each key, or MISSING. Notes that these are needed,
+        also those in int8, which are not read row by row.
         """
-        stored_keys, order = self.index
+        stored_keys, vectors_by_key = self.index
         array = np.frombuffer(b"".join(keys), KEY)
+        # A key behind the last stored one is compared with the last one, which it is not.
         indices = np.minimum(np.searchsorted(stored_keys, array), len(stored_keys) - 1)
         is_stored = stored_keys[indices] == array
-        places = order[indices]
-        self.needed[places[is_stored]] = True
+        vectors = vectors_by_key[indices]
+        self.needed[vectors[is_stored]] = True
         can_be_read = np.array([file.storage.kind != "int8" for file in self.files])
-        is_stored &= can_be_read[self.owners(places)]
-        result: list[int] = np.where(is_stored, places, MISSING).tolist()
+        is_stored &= can_be_read[self.files_of(vectors)]
+        result: list[int] = np.where(is_stored, vectors, MISSING).tolist()
         return result
 
-    def read(self, places: Sequence[int]) -> NDArray[np.float32]:
-        """The vectors at these places, (n, d). A file is verified before its first use."""
-        vectors = np.empty((len(places), self.width), np.float32)
-        owners = self.owners(np.array(places))
-        for number in np.unique(owners).tolist():
+    def read(self, numbers: Sequence[int]) -> NDArray[np.float32]:
+        """The vectors with these numbers, (n, d). A file is verified before its first use."""
+        vectors = np.empty((len(numbers), self.width), np.float32)
+        file_numbers = self.files_of(np.array(numbers))
+        for number in np.unique(file_numbers).tolist():
             file = self.files[number]
             storage = file.storage
             if number not in self.verified:
@@ -223,18 +231,16 @@ class OldVectors:
             dtype = np.dtype(storage.dtype)
             size = dtype.itemsize * storage.columns  # bytes of a vector
             first_offset = file.header.entries["embeddings"].start
-            first_place = int(self.starts[number])
+            first_vector = int(self.starts[number])
             with open_file(file.path) as opened:
-                for row in np.flatnonzero(owners == number).tolist():
-                    opened.seek(first_offset + (places[row] - first_place) * size)
+                for row in np.flatnonzero(file_numbers == number).tolist():
+                    opened.seek(first_offset + (numbers[row] - first_vector) * size)
                     vectors[row] = storage.decode(np.frombuffer(opened.read(size), dtype))
         return vectors
 
-    def blocks(self, folder: FolderRun) -> dict[tuple[Any, ...], dict[str, VectorFile]]:
-        """The files of folders with the settings of this one: place of a block -> digest ->
-        file.
-        """
-        blocks: dict[tuple[Any, ...], dict[str, VectorFile]] = {}
+    def blocks(self, folder: FolderRun) -> BlockFiles:
+        """The files of the folders of --reuse that have the settings of `folder`."""
+        blocks: BlockFiles = {}
         if not self.copies:
             return blocks
         for store in self.stores:
@@ -251,7 +257,7 @@ class OldVectors:
                 # again.
                 is_stream = before.length(block.input) is None
                 if not (before.by_line and is_stream) and not file.record["skipped"]:
-                    files = blocks.setdefault((*before.place_of(block), file.names), {})
+                    files = blocks.setdefault((*before.identity_of(block), file.names), {})
                     files.setdefault(file.record["source"], file)
         return blocks
 
@@ -266,7 +272,7 @@ class OldVectors:
         self.unneeded = 0
         if not len(keys):
             return
-        # A place is needed if one with the same key is.
+        # A vector is needed if one with the same key is.
         starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))  # of equal keys
         is_key_needed = np.logical_or.reduceat(self.needed[order], starts)
         is_needed = np.empty_like(self.needed)

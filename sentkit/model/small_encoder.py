@@ -48,6 +48,7 @@ def read_arrays(checkpoint: Checkpoint, architecture: Architecture) -> dict[str,
     None if the files are not complete safetensors, do not fit the architecture or have a LoRA
     adapter.
     """
+    # The headers of the files.
     files = checkpoint.weights()
     if is_adapter(checkpoint.transformer) or any(path.suffix != ".safetensors" for path in files):
         return None
@@ -58,6 +59,8 @@ def read_arrays(checkpoint: Checkpoint, architecture: Architecture) -> dict[str,
                 entries[stored_name] = (path, entry)
     except DataError:
         return None
+
+    # The tensors of the encoder, with the shapes and types that it can compute.
     stored_names = canonical_names(entries, architecture)  # by the plain names of the family
     shapes: dict[str, tuple[int, ...]] = {}
     for name, stored_name in stored_names.items():
@@ -67,6 +70,8 @@ def read_arrays(checkpoint: Checkpoint, architecture: Architecture) -> dict[str,
             return None
     if shapes != wanted_shapes(architecture, stored_names):
         return None
+
+    # Their numbers, mapped into memory.
     contents = {path: np.memmap(path, np.uint8, "r") for path in files}
     return {
         name: as_float32(contents, *entries[stored_name])
@@ -353,12 +358,16 @@ class SmallEncoder(TokenEncoder):
         self.reading = reading
         self.body = body
         self.notes = []
+
+        # The steps after the readout.
         architecture = body.architecture
         width_of_readout = architecture.width * len(reading.readouts[0].parts)
         self.steps = steps_of_checkpoint(
             checkpoint, reading, width_of_readout, lambda folder: Normalize()
         )
         self.width = width_behind(self.steps, width_of_readout)
+
+        # The space of each readout.
         threads = threads_of_command() or 1
         weights = {  # their hash with and without the pooler, as the readouts require
             pooled: hash_of_weights(arrays, np.asarray, with_pooler=pooled, threads=threads)
@@ -373,7 +382,7 @@ class SmallEncoder(TokenEncoder):
                 weights[readout.pooled],
                 architecture.rules,
                 self.steps,
-                layers=readout.resolved(architecture.depth),
+                layers=readout.layers_in(architecture.depth),
                 machine={"precision": self.precision},
             )
             self.specs.append(spec)
@@ -411,6 +420,6 @@ class SmallEncoder(TokenEncoder):
 
         vectors = []
         for part in readout.parts:
-            layers_of_part = part.resolved(self.body.architecture.depth)
+            layers_of_part = part.layers_in(self.body.architecture.depth)
             vectors.append(np.mean([reduced(layer, part.reduction) for layer in layers_of_part], 0))
         return np.concatenate(vectors).astype(np.float32)

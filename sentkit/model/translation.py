@@ -240,14 +240,15 @@ class Translator:
     def __call__(self, tokens: TokenBlock, budget: int) -> list[Translation | None]:
         """The translations of the texts, None for an empty text. The budget counts all beams."""
         translations: list[Translation | None] = [None] * len(tokens)
-        filled = np.flatnonzero(tokens.lengths)
+        filled_texts = np.flatnonzero(tokens.lengths)
         advice = "use --max-length, --set beams=N with a smaller N, or --device cpu"
-        for indices in batches(
-            np.maximum(tokens.lengths[filled], MIN_LENGTH), budget // self.beams
-        ):
-            texts = filled[indices]
+        lengths = np.maximum(tokens.lengths[filled_texts], MIN_LENGTH)
+        for indices in batches(lengths, budget // self.beams):
+            texts = filled_texts[indices]
             batch = tokens.take(texts)
             check_ids(batch, self.model.get_input_embeddings().num_embeddings, self.name)
+
+            # One chunk, or several if the batch does not fit into the memory of the device.
             outputs_of_chunks = halve_to_fit_memory(self._generate, batch, advice=advice)
             self.halved += len(outputs_of_chunks) - 1
             outputs = list(chain.from_iterable(outputs_of_chunks))
@@ -286,6 +287,8 @@ class Translator:
     ) -> Iterator[tuple[RowGroup, list[Translation | None]]]:
         """Rows with one text each, in order, with a translation for each."""
         for group in ahead(prepared, AHEAD):
-            distinct_translations = self(group.tokens.take(group.used), BUDGETS[self.device.type])
-            by_text = dict(zip(group.used.tolist(), distinct_translations, strict=True))
+            distinct_translations = self(
+                group.tokens.take(group.accepted_texts), BUDGETS[self.device.type]
+            )
+            by_text = dict(zip(group.accepted_texts.tolist(), distinct_translations, strict=True))
             yield group, [by_text[text] for text in group.index[:, 0].tolist()]

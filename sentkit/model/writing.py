@@ -27,7 +27,7 @@ from sentkit.model.encoding import (
 from sentkit.model.text.tokens import TextTokenizer
 
 if TYPE_CHECKING:
-    from sentkit.model.reuse import OldVectors
+    from sentkit.model.reuse import ReusableVectors
 
 MARKS = ("n_tokens", "truncated")  # fields that `--on-truncate mark` adds
 CHUNK = ("chunk", "start", "end")  # fields of a window that is a row
@@ -47,7 +47,7 @@ class Encoding:
     windows: Mapping[str, Any] = field(default_factory=dict)
     # the inputs that store `_emb` and the vectors of their rows separately
     encoded: Set[str] = frozenset()
-    old: "OldVectors | None" = None  # of --reuse
+    reusable: "ReusableVectors | None" = None  # of --reuse
 
     @property
     def budget(self) -> int:
@@ -55,16 +55,21 @@ class Encoding:
         return self.batch_tokens or self.encoder.budget
 
     def groups(self, blocks: Iterable[RowBlock], rejects: Rejects) -> Iterator[RowGroup]:
-        """The rows in groups, with their tokens, and with the places of their old vectors."""
-        return self.known(
+        """The rows in groups, with their tokens, and with the numbers of their stored vectors."""
+        return self.with_stored(
             tokenized_groups(blocks, self.tokenizer, rejects, on_truncate=self.on_truncate)
         )
 
-    def known(self, groups: Iterator[RowGroup]) -> Iterator[RowGroup]:
-        """The same groups with the places of their old vectors."""
-        if self.old is None:
+    def with_stored(self, groups: Iterator[RowGroup]) -> Iterator[RowGroup]:
+        """The same groups with the numbers of the vectors that --reuse has for their texts."""
+        if self.reusable is None:
             return groups
-        return map(self.old.found_in, groups)
+        return map(self.reusable.matched, groups)
+
+    def encoded_groups(self, groups: Iterator[RowGroup]) -> Iterator[RowGroup]:
+        """The same groups with their vectors. The next groups are computed ahead."""
+        read_stored = None if self.reusable is None else self.reusable.read
+        return encode_groups(groups, self.encoder, self.budget, read_stored)
 
     def specs(self, texts: TextParser) -> list[dict[str, Any]]:
         """The specs of the vector files; the first row has set the names of the texts."""
@@ -76,7 +81,7 @@ class Encoding:
         return [spec.full | settings for spec in self.encoder.specs]
 
     def counts(self, tally: Tally) -> Iterator[str]:
-        """The messages about windows, and about rows with old vectors."""
+        """The messages about windows, and about rows with stored vectors."""
         if self.windows:
             split = f"{tally.split} of {tally.rows} rows were split"
             if tally.windows:
@@ -84,10 +89,10 @@ class Encoding:
             if self.windows["chunks"]:
                 split += f", {tally.texts} rows were written"
             yield f"{split} (--window {self.windows['window']}:{self.windows['stride']})"
-        if self.old is not None:
-            unneeded = (
-                "" if self.old.unneeded is None else f", no longer needed: {self.old.unneeded:,}"
-            )
+        if self.reusable is not None:
+            unneeded = ""
+            if self.reusable.unneeded is not None:
+                unneeded = f", no longer needed: {self.reusable.unneeded:,}"
             yield f"reused rows: {tally.reused:,}, encoded: {tally.rows - tally.reused:,}{unneeded}"
 
     def to_outputs(
@@ -95,8 +100,8 @@ class Encoding:
     ) -> Tally:
         """Write all rows, with one output for each readout. Returns their counts."""
         tally = Tally()
-        encoded_groups = encode_groups(self.known(groups), self.encoder, self.budget, self.old)
-        # the first row determines the names of the vectors
+        encoded_groups = self.encoded_groups(self.with_stored(groups))
+        # `texts` has the names of the vectors only after it has read the first row.
         first_group = list(islice(encoded_groups, 1))
         names = self.texts.vectors
         with open_writers(
@@ -104,23 +109,23 @@ class Encoding:
         ) as writers:
             for group in chain(first_group, encoded_groups):
                 self.write(group, writers, names, rejects, tally, report)
-        if self.old is not None:
-            self.old.count_unneeded()
+        if self.reusable is not None:
+            self.reusable.count_unneeded()
         return tally
 
     def write(
         self,
         group: RowGroup,
-        sinks: Sequence[VectorWriter],
+        writers: Sequence[VectorWriter],
         names: Sequence[str],
         rejects: Rejects,
         tally: Tally,
         report: Report,
     ) -> None:
-        """Write a group to all sinks, and count the rows that were written. All sinks get the same
-        rows.
+        """Write a group to all writers, and count the rows that were written. All writers get the
+        same rows. `names` are the fields of the vectors.
         """
-        rows = self.without_old(group.rows, names)
+        rows = self.without_earlier(group.rows, names)
         fields = self.new_fields(group)
         field_names = [name.decode() for name, _ in fields[0]] if fields else []
 
@@ -130,27 +135,29 @@ class Encoding:
         if group.owners is not None:
             row_of_line = group.owners.tolist()
             lines = replace(rows.take(row_of_line), bad={})
-        for sink, vectors in zip(sinks, group.vectors, strict=True):
-            sink.check(lines, vectors, field_names)
+        for writer, vectors in zip(writers, group.vectors, strict=True):
+            writer.check(lines, vectors, field_names)
         for line, error in lines.bad.items():
             rows.bad.setdefault(row_of_line[line], error)
 
-        for indices in rejects.good_places(rows):
+        # The groups of good rows. The bad ones among them go to the rejects.
+        for indices in rejects.good_indices(rows):
             good = group.take(indices)
             good_lines = good.rows if good.owners is None else good.rows.take(good.owners.tolist())
             good_fields = fields
             if fields and good is not group:
                 good_fields = self.new_fields(good)
-            for sink, vectors in zip(sinks, good.vectors, strict=True):
-                sink.write(good_lines, vectors, good_fields)
+            for writer, vectors in zip(writers, good.vectors, strict=True):
+                writer.write(good_lines, vectors, good_fields)
             report(len(good.rows), tally.add(good))
-        for sink in sinks:
-            sink.flush()
+        for writer in writers:
+            writer.flush()
 
-    def without_old(self, rows: RowBlock, names: Sequence[str]) -> RowBlock:
-        """The rows without the fields of old vectors. Old vectors of other names make a row bad."""
-        # that the new `_emb` would not describe
-        other_vectors = EMBEDDED.difference(names, ["_emb"])
+    def without_earlier(self, rows: RowBlock, names: Sequence[str]) -> RowBlock:
+        """The rows without the fields of an earlier `encode`. Its vectors make a row bad if they
+        have other names than the new ones, unless they are to be replaced.
+        """
+        other_vectors = EMBEDDED.difference(names, ["_emb"])  # the new `_emb` describes others
         are_stored = not self.encoded.isdisjoint(rows.sources)
         if not are_stored and all(EMBEDDED.isdisjoint(values) for values in rows.values):
             return rows
@@ -158,7 +165,7 @@ class Encoding:
         for index, row in enumerate(rows):
             removed_fields = set(other_vectors)
             if "_emb" in row.values or row.source in self.encoded:
-                # The fields that `encode` added describe the old vectors.
+                # The fields that `encode` added describe the earlier vectors.
                 removed_fields.update(MARKS)
                 if row.values.keys() >= set(CHUNK):
                     removed_fields.update(CHUNK)

@@ -83,7 +83,7 @@ def rows_of(paths: Sequence[str]) -> Inputs:
     return open_inputs(paths)
 
 
-def merged(values: Sequence[Value]) -> Value:
+def mean_with_deviation(values: Sequence[Value]) -> Value:
     """The mean of the scores of several runs, with their standard deviation (of a sample)."""
     if len(values) == 1:
         return values[0]

@@ -123,14 +123,15 @@ def figure_of(picture: Picture, width: float) -> Any:
     coloured_names = dict.fromkeys(series.name for series in every_series if not series.faint)
     style_indices = {name: index for index, name in enumerate(coloured_names)}
     artists: dict[str, Any] = {}
-    square_axes = []
+    axes_with_equal_units = []
     for position, panel in enumerate(picture.panels, start=1):
         axes = figure.add_subplot(rows, columns, position)
         artists |= draw_panel(axes, panel, style_indices, panel_width)
-        if panel.square:
-            square_axes.append(axes)
+        if panel.has_equal_units:
+            axes_with_equal_units.append(axes)
 
-    # The legend, for which the figure grows.
+    # The legend, for which the figure grows. Bars and levels are named even if they are alone: no
+    # axis says which encoder or readout they are of.
     names = dict.fromkeys(series.name for series in every_series if series.name)
     handles = {}
     if len(names) > 1 or any(
@@ -138,15 +139,18 @@ def figure_of(picture: Picture, width: float) -> Any:
     ):
         handles = {name: artists[name] for name in names}
     if any(any(series.ringed) for series in every_series):
-        handles[picture.ring] = ring_handle()
+        handles[picture.meaning_of_ring] = ring_handle()
     if handles:
+        # Lines need longer samples, which show their dashes.
         has_lines = any(series.form in ("line", "level") for series in every_series)
-        legend = draw_legend(figure, handles, (TEXT, SMALL), has_lines=has_lines)
+        legend = draw_legend(
+            figure, handles, size_of_few=TEXT, size_of_many=SMALL, has_lines=has_lines
+        )
         height += legend.get_window_extent(canvas.get_renderer()).height / figure.dpi
         figure.set_size_inches(inches, height)
 
-    if square_axes:
-        set_equal_units(figure, square_axes)
+    if axes_with_equal_units:
+        set_equal_units(figure, axes_with_equal_units)
     return figure
 
 
@@ -157,14 +161,14 @@ def ring_handle() -> Any:
     return Line2D([], [], color="#333333", **RING, markersize=RING_SIZES[0])
 
 
-def set_equal_units(figure: Any, square_axes: Sequence[Any]) -> None:
+def set_equal_units(figure: Any, panels_axes: Sequence[Any]) -> None:
     """Give a unit the same length on both axes of each panel, with limits close to the data.
 
     matplotlib's equal aspect alone widens the limits in each pass of the layout, so that the points
     are drawn in a part of the panel.
     """
     figure.get_layout_engine().execute(figure)
-    for axes in square_axes:
+    for axes in panels_axes:
         box = axes.get_window_extent()
         low_x, high_x = axes.get_xlim()
         low_y, high_y = axes.get_ylim()

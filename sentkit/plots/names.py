@@ -63,14 +63,19 @@ def fonts_for(texts: Sequence[str]) -> tuple[list[str], set[str]]:
 
 
 def draw_legend(
-    figure: Any, handles: Mapping[str, Any], font_sizes: tuple[float, float], *, has_lines: bool
+    figure: Any,
+    handles: Mapping[str, Any],
+    *,
+    size_of_few: float,
+    size_of_many: float,
+    has_lines: bool,
 ) -> Any:
     """Draw the legend below the panels, in as many columns as there is room for.
 
-    The first font size is that of a legend with few entries.
+    Its font size depends on the number of entries: up to FEW_ENTRIES, or many.
     """
     has_many = len(handles) > FEW_ENTRIES
-    font_size = font_sizes[has_many]
+    font_size = size_of_many if has_many else size_of_few
     letters = ENTRY_LETTERS if has_many else MOST_LETTERS
     labels = [escape(name) for name in distinct_names([*handles], letters)]
     sample_width = LINE_WIDTH if has_lines else POINT_WIDTH

@@ -67,7 +67,7 @@ class Panel:
     grid: Grid | None = None
     title: str = ""
     note: str = ""  # in a corner
-    square: bool = False  # a unit has the same length on both axes
+    has_equal_units: bool = False  # a unit has the same length on both axes
     downward: bool = False  # y grows downward
     origin: bool = False  # lines at 0
 
@@ -77,7 +77,7 @@ class Picture:
     panels: tuple[Panel, ...]
     height: float = 0.75  # of a panel, relative to its width
     columns: int = 2  # panels beside each other, if there are so many
-    ring: str = ""  # what a ring around a point means
+    meaning_of_ring: str = ""  # what a ring around a point means
     is_wide: bool = False  # a single panel needs the width of a page, too
 
     @property

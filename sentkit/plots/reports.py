@@ -22,7 +22,8 @@ from sentkit.plots.picture import Axis, Panel, Picture, Series
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-MISSING = (None, "", "-")  # values of a table that mean that there is none
+# fields of a table that mean that there is no value; None also stands for a row without the field
+NO_VALUES = (None, "", "-")
 LABELS = {
     "loss": "loss",
     "spearman": "Spearman x 100",
@@ -51,19 +52,19 @@ def report_of(row: Row, name: str) -> tuple[str, Value] | None:
     """
     if row.values.get("file") == "average":
         return None
-    value = value_of(row, name)
+    value = value_with_interval(row, name)
     emb = row.values.get("encoder")
     if not isinstance(emb, str) or emb_problem(emb):
         raise wrong_field(row, "encoder", "the name of a space, as in a report of sentkit score")
     return label_of(emb), value
 
 
-def value_of(row: Row, name: str) -> Value:
+def value_with_interval(row: Row, name: str) -> Value:
     """The value of a field, and its interval NAME_ci95 or deviation NAME_sd, if the row has
     them.
     """
     row.refuse_duplicates()
-    if name in row.values and row.values[name] in MISSING:
+    if name in row.values and row.values[name] in NO_VALUES:
         return Value(row, np.nan)
     value = scored(row, name)
     if value is None:
@@ -71,7 +72,7 @@ def value_of(row: Row, name: str) -> Value:
     match row.values.get(f"{name}_ci95"):
         case [int() | float() as low, int() | float() as high]:
             return Value(row, value, (float(low), float(high)))
-    if row.values.get(f"{name}_sd") in MISSING:
+    if row.values.get(f"{name}_sd") in NO_VALUES:
         return Value(row, value)
     deviation = scored(row, f"{name}_sd") or 0.0
     return Value(row, value, (value - deviation, value + deviation))
@@ -279,7 +280,7 @@ def curve(inputs: Inputs, shown: Sequence[str], points: int) -> Picture:
         lines = tuple(line_of(log, points, name) for log in logs if name in log.values)
         label = LABELS.get(name, f"{name}, a term of the loss")
         panels.append(Panel(x_axis, Axis(name, label), lines))
-    return Picture(tuple(panels), height=0.62, ring="kept")
+    return Picture(tuple(panels), height=0.62, meaning_of_ring="kept")
 
 
 def read_log(inputs: Inputs, path: str, name: str) -> Log:

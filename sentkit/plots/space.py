@@ -55,7 +55,7 @@ class Item:
     vectors: Float64  # (k, d): k is 1 for a sentence, 2 for a pair
     number: int  # of the row in its file
     label: str
-    gold: float
+    gold: float  # 0 without --gold
     text: str = ""  # if the colours are clusters
 
 
@@ -90,7 +90,7 @@ def items_of(
     reader: VectorReader, inputs: Inputs, path: str, options: SpaceOptions
 ) -> Iterator[Item]:
     """The rows of a file; with --gold, those that have a score."""
-    fields = fields_of(inputs, path)
+    fields = fields_of(inputs, path)  # standard name -> name in the rows
     text_fields = [fields.get(name, name) for name in ("text", "entry")]
 
     def parse(row: Row) -> tuple[str, float | None, str]:
@@ -188,12 +188,12 @@ def draw_items(
 ) -> Panel:
     """The panel of a file: a series of points for each label."""
     points, axis_labels = project(path, items, options)
-    names = {}
+    name_of_label = {}  # in the legend, if it differs
     if options.label == CLUSTER:
-        names = cluster_names(items)
+        name_of_label = cluster_names(items)
 
     # Numbers at the vectors of few pairs: at the second only, if both are close to each other.
-    side_count = points.shape[1]
+    side_count = points.shape[1]  # vectors of an item: 1, or 2 of a pair
     marks: list[tuple[str, ...]] = [()] * len(items)
     if side_count > 1 and len(items) <= MOST_NUMBERED:
         distances = np.hypot(*(points[:, -1] - points[:, 0]).T)
@@ -216,7 +216,7 @@ def draw_items(
         x, y = points[indices].reshape(-1, 2).T
         series.append(
             Series(
-                names.get(label, label),
+                name_of_label.get(label, label),
                 x,
                 y,
                 marks=tuple(mark for index in indices for mark in marks[index]),
@@ -227,7 +227,7 @@ def draw_items(
         )
     x_axis = Axis("x", axis_labels[0])
     y_axis = Axis("y", axis_labels[1])
-    return Panel(x_axis, y_axis, tuple(series), title=title, square=True)
+    return Panel(x_axis, y_axis, tuple(series), title=title, has_equal_units=True)
 
 
 def project(
@@ -304,6 +304,8 @@ def tsne(vectors: Float64, path: str, options: SpaceOptions) -> Float64:
     """t-SNE of scikit-learn, in one thread: the result depends on the order of additions."""
     count = len(vectors)
     perplexity = options.perplexity
+    # scikit-learn uses the 3 x perplexity + 1 nearest vectors, but at most all others. Few vectors
+    # get the perplexity for which these are all others.
     if perplexity is None:
         perplexity = PERPLEXITY if count > PERPLEXITY else (count - 1) / 3
     if perplexity >= count:
@@ -316,6 +318,7 @@ def tsne(vectors: Float64, path: str, options: SpaceOptions) -> Float64:
         vectors = np.pad(vectors, ((0, 0), (0, 1)))  # scikit-learn starts with two components
     method = TSNE(2, perplexity=perplexity, init="pca", random_state=options.seed)
     with threadpool_limits(1):
+        # scikit-learn keeps distances and points as float32, whatever it gets.
         points = method.fit_transform(vectors.astype(np.float32))
     result: Float64 = points.astype(np.float64)
     return result

@@ -56,8 +56,8 @@ class Measured:
 
     row: Row
     task: Task
-    name: str
-    values: tuple[float | None, ...]  # of the checkpoints
+    task_name: str
+    values_of_checkpoints: tuple[float | None, ...]
     deviations: Mapping[str, float]  # by name: over seeds, classifiers, clusterings, draws, folds
     readout: str
     n: int | None = None  # rows of the test set that have a value; None for an average
@@ -73,7 +73,7 @@ class Measured:
     @property
     def value(self) -> float | None:
         """The mean; None if one of the values is undefined."""
-        return mean_if_known(self.values)
+        return mean_if_known(self.values_of_checkpoints)
 
     @property
     def sd(self) -> float | None:
@@ -91,14 +91,14 @@ class Measured:
             "row": self.row.label,
             "readout": self.readout,
             "suite": suite,
-            "task": self.name,
+            "task": self.task_name,
             "metric": SUITES[suite].value,
             "n": self.n,
             "value": self.value,
             "sd": self.sd,
             "deviations": dict(self.deviations),
             "checkpoints": list(self.row.models),
-            "values": list(self.values),
+            "values": list(self.values_of_checkpoints),
         }
         if any(self.row.transforms):
             record["transforms"] = list(self.row.transforms)
@@ -198,7 +198,7 @@ def other_readouts(measured: Sequence[Measured], baseline: Row | None) -> list[s
 def untested(measured: Sequence[Measured]) -> list[str]:
     """Warnings about test sets that are too small for a paired test."""
     sizes = {
-        entry.name: entry.n
+        entry.task_name: entry.n
         for entry in measured
         if entry.difference is not None and entry.n is not None and entry.n < FEWEST_ROWS
     }
@@ -226,7 +226,8 @@ def measure_suite(
     """A row in the tasks of a suite, and the mean over those of the papers, if all of them are
     present.
     """
-    names = task_names()[suite]
+    # task -> its name in the papers, with "avg" if they have an average
+    names_in_papers = task_names()[suite]
     metric = SUITES[suite].value
     entries_of_papers: list[Measured] = []
     draws: list[tuple[int, Draw]] = []  # the stream of each
@@ -239,14 +240,14 @@ def measure_suite(
         entry = Measured(
             row=row,
             task=task_of(test),
-            name=names.get(test.task, test.name),
-            values=values,
+            task_name=names_in_papers.get(test.task, test.name),
+            values_of_checkpoints=values,
             deviations=deviations_of(values, results_of_row),
             readout=" ".join(dict.fromkeys(readouts)),
             n=results_of_row[0].n,
             is_correlation=len(results_of_row) == 1 and results_of_row[0].gold is not None,
         )
-        if entry.task[1] in names:
+        if entry.task[1] in names_in_papers:
             entries_of_papers.append(entry)
         draw = draw_of(results_of_row, metric) if needs_resamples else None
         if draw is not None:
@@ -254,16 +255,16 @@ def measure_suite(
             entry = replace(entry, resamples=draw(seed=0))
         yield entry
 
-    if "avg" in names and len(entries_of_papers) >= len(names) - 1:
-        values_of_entries = [entry.values for entry in entries_of_papers]
+    if "avg" in names_in_papers and len(entries_of_papers) >= len(names_in_papers) - 1:
+        values_of_entries = [entry.values_of_checkpoints for entry in entries_of_papers]
         values = tuple(
             mean_if_known(of_checkpoint) for of_checkpoint in zip(*values_of_entries, strict=True)
         )
         average = Measured(
             row=row,
             task=(suite, "avg"),
-            name="avg",
-            values=values,
+            task_name="avg",
+            values_of_checkpoints=values,
             deviations=deviations_of(values, ()),
             readout=entries_of_papers[0].readout,
         )

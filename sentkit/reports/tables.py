@@ -61,8 +61,8 @@ def tables_of(paper: str | None, number: str | None) -> list[PaperTable]:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    names: tuple[str, ...]
-    cells: tuple[str, ...]
+    names: tuple[str, ...]  # such as base, system and readout: one for each of `Table.names`
+    cells: tuple[str, ...]  # one for each of `Table.columns`
     is_measured: bool = False  # not published
 
 
@@ -70,7 +70,7 @@ class Line:
 class Table:
     title: str
     names: tuple[str, ...]  # headers of the names
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # headers of the cells, such as the tasks
     lines: tuple[Line, ...]
     # Of the lines of each base, the best value of a column is bold, and the second underlined.
     emphasizes: bool = False
@@ -130,7 +130,7 @@ def published_table(
     title = f"{table.name}: {table.suite}, {UNITS[table.suite]}"
     lines = []
     for names, figures, decimals in table.systems():
-        _, system, _ = names
+        _, system, _ = names  # base, system and readout
         cells = {}
         for task, figure in figures.items():
             cells[task] = shown(figure["value"], figure["sd"], decimals)
@@ -207,7 +207,7 @@ def measured_table(measured: Sequence[Measured], baseline: Row | None) -> Table:
         return suites.index(suite), key == "avg"
 
     # The columns.
-    name_of_task = {entry.task: entry.name for entry in measured}
+    name_of_task = {entry.task: entry.task_name for entry in measured}
     tasks = sorted(name_of_task, key=order)
     names = [name_of_task[task] for task in tasks]
     columns = []
@@ -234,15 +234,15 @@ def measured_table(measured: Sequence[Measured], baseline: Row | None) -> Table:
 
 def has_seeds(measured: Sequence[Measured]) -> bool:
     """Whether a row has several checkpoints, so that the number is shown for all rows."""
-    return any(len(entry.values) > 1 for entry in measured)
+    return any(len(entry.values_of_checkpoints) > 1 for entry in measured)
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLine:
     """A line of a row. Seeds and readout are empty except in its first line, that of the values."""
 
-    name: str
-    cells: tuple[str, ...]
+    name: str  # of the row, or of what a further line of it has, such as "95 % interval"
+    cells: tuple[str, ...]  # one for each task
     seeds: str = ""
     readout: str = ""
 
@@ -251,6 +251,7 @@ def lines_of(
     tasks: Sequence[Task], measured: Sequence[Measured], baseline: Row | None
 ) -> Iterator[MeasuredLine]:
     """Numbers of rows or queries, then the lines of each row. A line has a cell for each task."""
+    # The name of a line, and the attribute of `Measured` with its numbers.
     for name, field in (("n", "n"), ("n in --train", "seen"), ("n near --train", "near")):
         counts: dict[Task, str] = {}
         for entry in measured:

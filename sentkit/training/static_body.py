@@ -42,8 +42,8 @@ class TokenTable(nn.Module):
         if table.weights is not None:
             self.weights = nn.Parameter(torch.tensor(table.weights))
         row_of_token = None  # None: token i has row i
-        if table.places is not None:
-            row_of_token = torch.tensor(table.places)
+        if table.row_of_token is not None:
+            row_of_token = torch.tensor(table.row_of_token)
         self.register_buffer("row_of_token", row_of_token, persistent=False)
 
     def states(
@@ -90,8 +90,8 @@ def scaled(table: Table) -> np.ndarray:
     lengths from 0.1 to 1000, and a learning rate is then right for all of them.
     """
     vectors = table.rows
-    if table.places is not None:
-        vectors = table.rows[table.places]
+    if table.row_of_token is not None:
+        vectors = table.rows[table.row_of_token]
     if table.weights is not None:
         vectors = vectors * table.weights[:, None]
     squared_lengths = np.square(vectors, dtype=np.float64).sum(1)

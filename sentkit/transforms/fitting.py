@@ -307,7 +307,7 @@ def write_transformed(
 
     removed_fields = block.names if has_vectors_apart else ()
     sink.check(block.rows.without(removed_fields), results)
-    for indices in block.good_places(inputs.rejects):
+    for indices in block.good_indices(inputs.rejects):
         sink.write(block.rows.take(indices).without(removed_fields), results[indices])
     sink.flush()
 

@@ -94,7 +94,7 @@ def batches_of_groups(
         seconds = thread_time() - start
         if group is None:
             return
-        tokens = group.tokens.take(group.used)
+        tokens = group.tokens.take(group.accepted_texts)
         planned = plan_batches(tokens, batch_size(tokens, encoder, encoder.budget))
         yield len(group.rows), seconds, [tokens.take(batch) for batch in planned]
 

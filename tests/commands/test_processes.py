@@ -266,18 +266,30 @@ def test_a_signal_leaves_no_temporary_file(started, tmp_path, number):
     assert [path.name for path in tmp_path.iterdir()] == ["words"]
 
 
-def test_a_stopped_encode_names_the_way_to_keep_its_work(started, tmp_path):
-    process = started("encode", "-m", "words/w.txt", "-o", "out.safetensors", "-v")
+FOLDER_KEEPS_BLOCKS = "  with -o DIR/, complete blocks are kept, and --resume continues"
+
+
+@pytest.mark.parametrize(
+    ("flags", "advice"),
+    [
+        (["-o", "out.safetensors"], [FOLDER_KEEPS_BLOCKS]),
+        (["-o", "out/", "-n"], []),  # a dry run has no work to keep
+        (["-o", "out.safetensors", "-n"], []),
+        (["-o", "out/", "--readout", "mean,max"], []),  # files, which --resume cannot continue
+        (["-o", "out", "--readout", "mean,max"], []),
+    ],
+    ids=" ".join,
+)
+def test_a_stopped_encode_names_a_way_to_keep_its_work_if_there_is_one(started, flags, advice):
+    process = started("encode", "-m", "words/w.txt", *flags, "-v")
     assert process.stderr.readline() == b"sentkit encode: loading words/w.txt\n"
     process.send_signal(signal.SIGTERM)
     process.wait(60)  # an end of the input would be another error
     _, told = process.communicate()
 
-    assert process.returncode == 143
-    assert told.decode().splitlines()[-2:] == [
-        "sentkit encode: stopped by SIGTERM",
-        "  with -o DIR/, complete blocks are kept, and --resume continues",
-    ]
+    lines = told.decode().splitlines()
+    first = lines.index("sentkit encode: stopped by SIGTERM")
+    assert (process.returncode, lines[first + 1 :]) == (143, advice)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])

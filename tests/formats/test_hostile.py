@@ -119,7 +119,11 @@ def test_joined_rows_have_one_line_each(write, content):
 
     survives(
         lambda: convert(
-            open_inputs([path]), str(out), VectorOutput(replace=True), head=None, encoding=None
+            open_inputs([path]),
+            str(out),
+            VectorOutput(replace=True),
+            head=None,
+            encoding_in_jsonl=None,
         )
     )
 

@@ -18,7 +18,7 @@ from sentkit.formats.checkpoints.readout import (
     CONV,
     NAMED,
     PLAIN,
-    WK,
+    WK_REDUCTIONS,
     Readout,
     name_of_layers,
     parse_readout,
@@ -84,12 +84,15 @@ def read_modules(folder: Path) -> tuple[Path, StoredDeclaration]:
     """Returns the folder of the transformer or table and the declaration: modules.json and related
     files.
     """
+    # Folders without modules: those of model2vec and of transformers.
     if is_model2vec(folder):
         return folder, _model2vec(folder / "config.json")
     listing = folder / "modules.json"
     config = _read_config(folder)
     if not listing.is_file():
         return folder, _transformer(folder, StoredDeclaration())
+
+    # The modules, one after the other. A guard after `case` says what has to come before it.
     modules = _read_listing(listing)
     declared = StoredDeclaration(source="modules.json")
     transformer = folder
@@ -368,6 +371,7 @@ def read_sentkit_json(
     values: Mapping[str, Any], path: Path, declared: StoredDeclaration
 ) -> StoredDeclaration:
     """The declaration in sentkit.json, which has priority over what the modules declare."""
+    # Types and ranges.
     for name, expected in SENTKIT_JSON_TYPES.items():
         if name in values and type(values[name]) is not expected:
             problem = f'"{name}" is {values[name]!r:.40}, expected {expected.__name__}'
@@ -384,6 +388,8 @@ def read_sentkit_json(
             )
         inside(path.parent, step, path)
     check_prompts(values.get("prompts", {}), str(path))
+
+    # The fields that it has. The others stay as the modules declare them.
     with declared_in(str(path)):
         readout = parse_readout(values["readout"])
     fields = {name: values[name] for name in SENTKIT_JSON_TYPES if name in values}
@@ -416,7 +422,7 @@ def _is_valid(pooler: Pooler) -> bool:
 
 def inexpressible(readout: Readout) -> str | None:
     """The reason why stock modules cannot express this readout; None if they can."""
-    if readout.reduction in WK:
+    if readout.reduction in WK_REDUCTIONS:
         return "the readout weights the layers of each token"
     joined = [joined_readout.reduction for joined_readout in readout.parts]
     if len(joined) > 1 and joined != [name for name in POOLING if name in joined]:

@@ -44,8 +44,10 @@ PLAIN = {  # in the order in which the old schema joins
 @dataclass(frozen=True, slots=True)
 class Readout:
     name: str
-    layers: tuple[int, ...]  # 0..depth, or negative from the end: -1 is the last block; (): see WK
-    # of PLAIN, WK or CONV, token (the state at `Packed.at`), a key of POOLED, or concat:...
+    # 0..depth, or negative from the end: -1 is the last block; (): see WK_REDUCTIONS
+    layers: tuple[int, ...]
+    # of PLAIN, WK_REDUCTIONS or CONV, token (the state at `Packed.at`), a key of POOLED, or joined
+    # ones after CONCAT
     reduction: str
 
     @property
@@ -58,10 +60,10 @@ class Readout:
         _, *names = self.reduction.split(":")
         return tuple(NAMED[name] for name in names) or (self,)
 
-    def resolved(self, depth: int) -> tuple[int, ...]:
+    def layers_in(self, depth: int) -> tuple[int, ...]:
         """The layers as 0..depth; a UsageError if the encoder has too few layers."""
         layers = tuple(depth + 1 + layer if layer < 0 else layer for layer in self.layers)
-        if self.reduction in WK:
+        if self.reduction in WK_REDUCTIONS:
             if not layers:
                 layers = tuple(range(WK_FIRST, depth + 1))
             if len(layers) < WK_LAYERS:
@@ -79,7 +81,7 @@ class Readout:
 # Readouts that weight the layers of each token. Without numbers of layers they read WK_FIRST and
 # all above. With WK_LAYERS layers or more, one of them has all neighbours: two before and two after
 # it.
-WK = ("wk", "wk-clip")
+WK_REDUCTIONS = ("wk", "wk-clip")
 WK_FIRST = 4  # as in the released code of SBERT-WK
 WK_LAYERS = 5
 # Readouts through the pooler of the encoder, with the reduction that the pooler receives.
@@ -96,7 +98,7 @@ NAMED = {
     "pooler:cls": Readout("pooler:cls", (-1,), "pooler"),
     "pooler:mean": Readout("pooler:mean", (-1,), "pooler-mean"),
     "prompt": Readout("prompt", (-1,), "token"),
-    **{name: Readout(name, (), name) for name in WK},
+    **{name: Readout(name, (), name) for name in WK_REDUCTIONS},
     CONV: Readout(CONV, (-1,), CONV),
 }
 SYNONYMS = {  # names of other libraries and of papers -> our readout
@@ -121,7 +123,7 @@ SUMS = "|".join(name for name, plain in PLAIN.items() if plain.linear)
 EVERY = re.compile(rf"L([0-9]{{1,4}}|\*):({ANY}|all)")  # "*" and "all" are several readouts
 LAYER_ALONE = re.compile(r"L(?:[0-9]{1,4}(?:\+L[0-9]{1,4})*|\*)")  # means `:mean`
 LAYERS = re.compile(
-    rf"(L[0-9]{{1,4}}):({ANY})|(L[0-9]{{1,4}}(?:\+L[0-9]{{1,4}})+):({SUMS}|{'|'.join(WK)})"
+    rf"(L[0-9]{{1,4}}):({ANY})|(L[0-9]{{1,4}}(?:\+L[0-9]{{1,4}})+):({SUMS}|{'|'.join(WK_REDUCTIONS)})"
 )
 JOINED = re.compile(rf"{CONCAT}(:({ANY})){{2,{len(PLAIN)}}}")
 GRAMMAR = (
@@ -148,7 +150,7 @@ def parse_readout(name: str) -> Readout:
         raise UsageError(f'unknown readout "{name}"', advice=advice)
     layer_names, reduction = [group for group in match.groups() if group]  # of one of the two forms
     layers = tuple(dict.fromkeys(int(layer_name[1:]) for layer_name in layer_names.split("+")))
-    if reduction in WK:
+    if reduction in WK_REDUCTIONS:
         layers = tuple(sorted(layers))  # their order matters
     return Readout(name_of_layers(layers, reduction), layers, reduction)
 
@@ -179,7 +181,7 @@ def parse_readouts(names: str, depth: int) -> list[Readout]:
         reductions = [*PLAIN] if reduction == "all" else [reduction]
         readouts += [parse_readout(f"L{number}:{word}") for word in reductions for number in layers]
     for readout in readouts:
-        readout.resolved(depth)
+        readout.layers_in(depth)
     return list(dict.fromkeys(readouts))
 
 
@@ -216,7 +218,7 @@ class Template:
         before, after = self.parts
         return before + FULL_STOPS[self.full_stop](sentence) + after
 
-    def place(self, whole: str) -> tuple[int, int]:
+    def range_of_sentence(self, whole: str) -> tuple[int, int]:
         """Return the start and end of the sentence in `whole`, a result of `around`."""
         before, after = self.parts
         return len(before), len(whole) - len(after)

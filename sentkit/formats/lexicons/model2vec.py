@@ -25,13 +25,13 @@ class Table:
 
     rows: NDArray[Any]  # (n, d), float32 except in a table to write
     # (tokens,): the row of each token, if tokens share rows
-    places: NDArray[np.int64] | None = None
+    row_of_token: NDArray[np.int64] | None = None
     weights: NDArray[np.float32] | None = None  # (tokens,): the factor for the vector of each token
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays by their names in model2vec folders."""
-        named = {"embeddings": self.rows, "mapping": self.places, "weights": self.weights}
+        named = {"embeddings": self.rows, "mapping": self.row_of_token, "weights": self.weights}
         return {name: array for name, array in named.items() if array is not None}
 
 

@@ -160,14 +160,14 @@ def parsed_numbers(
     return rows
 
 
-def add_words(listed: Sequence[bytes], words: dict[str, int]) -> tuple[list[int], int]:
+def add_words(words_of_rows: Sequence[bytes], words: dict[str, int]) -> tuple[list[int], int]:
     """Add the new words to `words`, which has the row of each.
 
     Returns their indices in the list, and how many words are not UTF-8, so that no text has them.
     """
     new_indices = []
     unreadable_count = 0
-    for index, word in enumerate(listed):
+    for index, word in enumerate(words_of_rows):
         if not is_utf8(word):
             unreadable_count += 1
             continue
@@ -230,13 +230,17 @@ def number(text: bytes) -> float | None:
 
 
 def read_word_array(path: str) -> WordVectors:
-    """Map the array into memory. Only an array of another order or type than float32 by rows is
+    """The word vectors of a .npy file and of the file with the words beside it.
+
+    The array is mapped into memory. Only one of another order or type than float32 by rows is
     copied.
     """
     with np.errstate(over="ignore"):
         rows: NDArray[np.float32] = np.ascontiguousarray(read_array_file(path), dtype=np.float32)
     if not np.isfinite(rows).all():
         raise DataError("the array contains NaN or a number too large for float32", source=path)
+
+    # The words, one for each row.
     words_path = words_beside(path)
     if words_path is None:
         name = path.removesuffix(ARRAY)
@@ -246,21 +250,25 @@ def read_word_array(path: str) -> WordVectors:
     if words_path.suffix == ".txt":
         with open_input(str(words_path)) as file:
             content = file.read().removeprefix(BOM).removesuffix(b"\n")
-        listed = content.split(b"\n")
+        words_of_rows = content.split(b"\n")
     else:
-        listed = read_column(words_path)
-    if len(listed) != len(rows):
-        problem = f"{len(listed):,} words, and {path} has {len(rows):,} rows"
+        words_of_rows = read_column(words_path)
+    if len(words_of_rows) != len(rows):
+        problem = f"{len(words_of_rows):,} words, and {path} has {len(rows):,} rows"
         raise DataError(problem, source=str(words_path))
-    listed = [word.strip() for word in listed]
-    if b"" in listed:
-        raise DataError("expected a word", source=str(words_path), line=listed.index(b"") + 1)
+    words_of_rows = [word.strip() for word in words_of_rows]
+    if b"" in words_of_rows:
+        raise DataError(
+            "expected a word", source=str(words_path), line=words_of_rows.index(b"") + 1
+        )
 
+    # As in a text file of word vectors, so that both give the same space: the first row of a word
+    # counts, and words that are not UTF-8 are left out.
     words: dict[str, int] = {}
-    new_indices, unreadable_count = add_words(listed, words)
-    if len(new_indices) < len(listed):  # as in text, so that the space is the same
+    new_indices, unreadable_count = add_words(words_of_rows, words)
+    if len(new_indices) < len(words_of_rows):
         rows = rows[new_indices]
-    repeated_count = len(listed) - unreadable_count - len(words)
+    repeated_count = len(words_of_rows) - unreadable_count - len(words)
     return WordVectors(words, rows, repeated_count, unreadable_count)
 
 

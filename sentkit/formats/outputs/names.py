@@ -23,14 +23,14 @@ TO_TABLE = (
 )
 
 
-def check_output(path: str, *, vectors: bool = True) -> None:
-    """Raise an error for a suffix of another format; without `vectors`, also for that of a vector
-    file.
+def check_output(path: str, *, may_be_vectors: bool = True) -> None:
+    """Raise an error for a suffix of another format; also for that of a vector file, unless the
+    output `may_be_vectors`.
 
     JSONL is also the format of names without a suffix, with a version or shard number (`run.v2`,
     `part.003`) or from mktemp, and of all devices, pipes and descriptors.
     """
-    if is_safetensors(path) and not vectors:
+    if is_safetensors(path) and not may_be_vectors:
         advice = f"use a name with {ROW_SUFFIXES}"
         raise UsageError(f"{path}: this output cannot be a vector file", advice=advice)
     if path == "-" or is_special(path) or is_safetensors(path) or not is_file_name(path):
@@ -38,12 +38,14 @@ def check_output(path: str, *, vectors: bool = True) -> None:
     if is_parquet(path):
         import_pyarrow()
         return
+
+    # The advice for an unknown suffix. That of compression is shown with the one before it.
     suffix = bare_suffix(path)
     if suffix in JSONL:
         return
     if suffix in TABLES:
         advice = TO_TABLE
-    elif vectors:
+    elif may_be_vectors:
         advice = f"use a name with {ROW_SUFFIXES.replace(' or', ',')} or .safetensors"
     else:
         advice = f"use a name with {ROW_SUFFIXES}"
@@ -53,7 +55,7 @@ def check_output(path: str, *, vectors: bool = True) -> None:
     raise UsageError(f"{path}: unknown output format {shown_suffix}", advice=advice)
 
 
-check_rows_output = partial(check_output, vectors=False)
+check_rows_output = partial(check_output, may_be_vectors=False)
 
 
 def is_file_name(path: str) -> bool:

@@ -311,12 +311,17 @@ def resolved(paths: Paths, stream: int) -> list[ResolvedPath]:
 
 
 def resolve(flag: str, path: str, stream: int) -> ResolvedPath:
+    """Resolve one path of a flag; `stream` is the descriptor number of "-"."""
+    # What the name alone says: a descriptor, or a path, perhaps of a file that does not exist yet.
+    # A path with a zero byte is no path, which an error says where it is opened.
     number = stream if path == "-" else descriptor_of(path)
     real: str | None = None
     if number is None and "\0" not in path:
         real = os.path.realpath(path)
     key: object = real if number is None else number
     stored = False
+
+    # The file itself, if it exists: then its number is the key, which all its names have.
     try:
         if path == "-":
             standard_stream = sys.stdout if stream == 1 else sys.stdin

@@ -180,6 +180,8 @@ def type_of(values: Sequence[Any], room: int = LEVELS) -> Any:
         float: pyarrow.float64(),
         str: pyarrow.string(),
     }
+
+    # The type of the values of each Python type, joined. The order decides which error is first.
     type_ = pyarrow.null()
     python_types = set(map(type, values)) - {type(None)}
     for python_type in sorted(python_types, key=lambda python_type: python_type.__name__):

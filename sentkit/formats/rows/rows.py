@@ -134,7 +134,7 @@ class Rejects:
     count: int = 0
     first: DataError | None = None
 
-    def good_places(self, block: RowBlock) -> Iterator[Sequence[int] | slice]:
+    def good_indices(self, block: RowBlock) -> Iterator[Sequence[int] | slice]:
         """Yield the indices of the good rows. If a bad row is an error, those before it
         come first.
         """
@@ -246,7 +246,7 @@ class Inputs:
 
     def good_rows(self, block: RowBlock) -> Iterator[RowBlock]:
         self.counter.bad += len(block.bad)
-        for indices in self.rejects.good_places(block):
+        for indices in self.rejects.good_indices(block):
             good = block.take(indices) if block.bad else block
             self.counter.add_rows(len(good))
             yield good

@@ -13,7 +13,12 @@ from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_fields, common_spec, recorded_fields
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
-from sentkit.formats.vectors.writers import VectorOutput, as_jsonl, open_writers, refuse_kind
+from sentkit.formats.vectors.writers import (
+    VectorOutput,
+    as_jsonl,
+    open_writers,
+    refuse_beyond_float16,
+)
 
 
 def convert(
@@ -22,29 +27,34 @@ def convert(
     form: VectorOutput,
     *,
     head: int | None,
-    encoding: str | None,
+    encoding_in_jsonl: str | None,
     name_field: str | None = None,
 ) -> int:
     """Write the rows to `output`, with standard names for the fields of `inputs`. Returns their
     number.
 
-    `head` is the largest number of rows, `name_field` a new field with the file of each row.
+    `head` is the largest number of rows; None: all. `encoding_in_jsonl` is that of the vectors:
+    list or base64; None: those of rows stay as they are. `name_field` is a new field with the file
+    of each row.
     """
     form.check(output)
-    verify = head is None  # the first rows alone are read without a look at the whole file
-    reader = VectorReader(inputs, optional=True, verify=verify)
+    # The digest of a vector file is of all its bytes, which the first rows alone are not worth.
+    verify = head is None
+    reader = VectorReader(inputs, vectors_optional=True, verify=verify)
 
     def with_standard_names(block: VectorBlock) -> VectorBlock:
-        refuse_kind(block.rows, block.vectors, form.store)
+        refuse_beyond_float16(block.rows, block.vectors, form.store)
         return renamed(inputs.fields, name_field, block)
 
+    # `reader.emb`, the space, is known from the first block on.
     blocks = reader.blocks(with_standard_names, head)
     if is_safetensors(output):
         return write_vectors(reader, blocks, output, form)
     count = 0
     with open_output(output, force=form.force) as out:
         for block in blocks:
-            out.write(b"\n".join([*as_jsonl(block, reader.emb, encoding), b""]))
+            lines = as_jsonl(block, reader.emb, encoding_in_jsonl)
+            out.write(b"\n".join([*lines, b""]))
             count += len(block)
     return count
 
@@ -54,26 +64,34 @@ def write_vectors(
 ) -> int:
     """Write a vector file. Returns the number of rows."""
     inputs = reader.inputs
-    first = next(blocks, None)  # sets the names and the width of the vectors
+
+    # The first block, after which `reader` has the names, the width and the space of the vectors.
+    first = next(blocks, None)
     if first is not None:
         if not first.names:
             problem = "this row has no vector; in a vector file every row needs a vector"
             raise first.rows.row(0).error(problem)
         blocks = chain([first], blocks)
 
-    # What the file records.
+    # What the file records of all inputs: the settings that they have in common, and the names of
+    # fields that --field does not rename.
     spec = common_spec(inputs, form.store)
-    if reader.emb:
+    if reader.emb:  # the name of the space
         spec["_emb"] = reader.emb
-    fields = recorded_fields(common_fields(inputs))
-    # not renamed
-    old_names = {name: field for name, field in fields.items() if name not in inputs.fields}
-    if old_names:
-        spec["fields"] = old_names
+    # Standard name -> name in the rows, of the fields that keep their names in the output: --field
+    # renames only the others.
+    kept_names = {
+        standard: name
+        for standard, name in recorded_fields(common_fields(inputs)).items()
+        if standard not in inputs.fields
+    }
+    if kept_names:
+        spec["fields"] = kept_names
 
+    # The rows, whose vectors move from their fields to the array.
     count = 0
-    names = reader.names or ("embedding",)
-    with open_writers([output], [spec], names, reader.width, form) as [writer]:
+    standard_names = reader.names or ("embedding",)
+    with open_writers([output], [spec], standard_names, reader.width, form) as [writer]:
         for block in blocks:
             writer.put(block.rows.without(block.names), block.vectors)
             count += len(block)
@@ -82,7 +100,7 @@ def write_vectors(
 
 def renamed(fields: Mapping[str, str], name_field: str | None, block: VectorBlock) -> VectorBlock:
     """The rows with standard names for their fields, and with the field `name_field` for their
-    files.
+    files. `fields`: standard name -> name in the rows (--field). A row that has both is bad.
     """
     rows = block.rows
     if fields or name_field is not None:

@@ -46,18 +46,18 @@ class VectorFileWriter:
         spec: Mapping[str, Any],
         names: Sequence[str],
         width: int,
-        record: Mapping[str, Any] | None,
+        block_record: Mapping[str, Any] | None,
         kind: str,
     ) -> None:
         """`files` are those of the output, of the offsets, of the rows and, for int8, of the
-        vectors.
+        vectors. See `create_vector_file` for the others.
         """
         self.file, self.offsets, self.rows = files[:3]
         self.vectors = files[-1] if kind == "int8" else self.file
-        self.kind = kind
+        self.kind = kind  # the number format: float32, float16, int8 or binary
         self.names = names
         self.width = width
-        # of the rows as they come
+        # How `write` stores the rows as they come. `finish` converts them to int8.
         self.storage = Storage("float32" if kind == "int8" else kind, width)
         self.largest = np.zeros(width, np.float32)  # magnitude of each dimension
         self.count = 0  # rows
@@ -74,9 +74,9 @@ class VectorFileWriter:
         self.metadata = {
             "sentkit": orjson.dumps({**spec, "vectors": list(names), **stored}).decode()
         }
-        self.record = record  # of a block; the caller can replace it by a shorter one
-        if record is not None:
-            self.metadata["block"] = orjson.dumps(record).decode()
+        self.block_record = block_record  # the caller can replace it by a shorter one
+        if block_record is not None:
+            self.metadata["block"] = orjson.dumps(block_record).decode()
         self.metadata["digest"] = NO_DIGEST
 
         # Reserve space for the longest header. Some numbers of rows also need the padding entry.
@@ -145,8 +145,8 @@ class VectorFileWriter:
                 self._write_data(data)
 
         # The header with the digest, which is of the data and of the header without it.
-        if self.record is not None:
-            self.metadata["block"] = orjson.dumps(self.record).decode()
+        if self.block_record is not None:
+            self.metadata["block"] = orjson.dumps(self.block_record).decode()
         self.hashed.update(self._header(self.count, self.row_bytes, self.header_size))
         self.metadata["digest"] = self.hashed.hexdigest()
         self.file.seek(0)
@@ -161,29 +161,42 @@ def create_vector_file(
     *,
     width: int,
     force: bool,
-    record: Mapping[str, Any] | None = None,
+    block_record: Mapping[str, Any] | None = None,
     kind: str = "float32",
 ) -> Iterator[VectorFileWriter]:
-    """Yield a writer for a vector file. The file appears only if the block succeeds."""
+    """Yield a writer for a vector file. The file appears only if the `with` statement succeeds.
+
+    `spec` has `_emb` and the settings that made the vectors, `names` their standard names.
+    `block_record` is that of a block of a vector folder. `kind` is how the numbers are stored
+    (--store).
+    """
+    # The temporary files of `VectorFileWriter`, beside the file itself and not beside a link to it,
+    # which can be on another file system. int8 needs a third.
     folder = Path(os.path.realpath(path)).parent
-    side_files = 3 if kind == "int8" else 2
+    count = 3 if kind == "int8" else 2
     with ExitStack() as stack:
         files = [stack.enter_context(open_output(path, force=force))]
-        for _ in range(side_files):
+        for _ in range(count):
             files.append(stack.enter_context(open_side_file(folder, path)))
-        writer = VectorFileWriter(files, spec, names, width, record, kind)
+        writer = VectorFileWriter(files, spec, names, width, block_record, kind)
         yield writer
         writer.finish()
 
 
-def copy_block(file: VectorFile, path: str, record: Mapping[str, Any]) -> None:
-    """Copy a block of another vector folder. `record` replaces its record; the data stay equal."""
+def copy_block(file: VectorFile, path: str, block_record: Mapping[str, Any]) -> None:
+    """Copy a block of another vector folder; the data stay equal. `block_record` replaces its
+    record.
+    """
     file.verify()
-    if file.record == record:
+
+    # An equal file is a link. A copy follows if the file system has no links, or it is another one.
+    if file.record == block_record:
         with suppress(OSError):
             os.link(file.path, path)
             sync(Path(path).parent)
             return
+
+    # The header, with offsets from the start of the data.
     header_size = file.header.end
     entries: dict[str, Placed] = {}
     for name, entry in file.header.entries.items():
@@ -193,7 +206,13 @@ def copy_block(file: VectorFile, path: str, record: Mapping[str, Any]) -> None:
             entry.start - header_size,
             entry.end - header_size,
         )
-    metadata = {**file.header.metadata, "block": orjson.dumps(record).decode(), "digest": NO_DIGEST}
+    metadata = {
+        **file.header.metadata,
+        "block": orjson.dumps(block_record).decode(),
+        "digest": NO_DIGEST,
+    }
+
+    # The data, and then the header with the digest of both, as in `VectorFileWriter.finish`.
     hashed = hashlib.sha256()
     with open_output(path, force=True) as copy, open_file(file.path) as original:
         original.seek(header_size)

@@ -64,7 +64,7 @@ class FolderRun(Grid):
     """The run.json of a vector folder, with the blocks that exist. The folder can be incomplete."""
 
     def __init__(self, path: str, settings: dict[str, Any]) -> None:
-        """`settings` are the content of run.json."""
+        """`settings` are the content of run.json, of this version or the one before."""
         self.path = path
         run = str(Path(path, RUN_NAME))
         self.source = run
@@ -78,6 +78,8 @@ class FolderRun(Grid):
         fields = RUN if version == VERSION else {**RUN, "verbose": FLAG}
         check_fields(settings, fields, run, "run.json")
         self.settings = as_now(settings)
+
+        # Values that no type describes.
         emb = settings["encoder"].get("_emb")
         if not emb or emb_problem(emb) or not settings["inputs"] or not settings["block_bytes"]:
             raise DataError(
@@ -128,6 +130,7 @@ class FolderRun(Grid):
         """The record of a block in its header, which must have the position and the size of this
         block.
         """
+        # What the name says, and what the header says.
         path = self.file(name)
         number, start = input_and_start(name)
         block = self.block(number, start)
@@ -139,6 +142,8 @@ class FolderRun(Grid):
         except (KeyError, IndexError, TypeError, orjson.JSONDecodeError) as error:
             raise DataError("this file is not a block of a vector folder", source=path) from error
         check_fields(record, BLOCK, path, "block")
+
+        # Both must agree. The last block of a stream can be shorter than its name allows.
         if self.length(block.input) is None and record["last"]:
             end_fits = block.start <= record["stop"] <= block.stop
         else:
@@ -150,6 +155,8 @@ class FolderRun(Grid):
                 f"other inputs"
             )
             raise DataError(problem, source=path, advice=again(self.path))
+
+        # Its vectors must be those of run.json.
         for key, value in self.block_spec.items():
             if spec.get(key) != value:
                 problem = f'its "{key}" is {shown(spec.get(key))}, run.json has {shown(value)}'

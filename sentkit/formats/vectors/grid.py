@@ -197,9 +197,9 @@ class Grid:
         count = blocks_of(self.length(number) or 0, step)
         return (self.block(number, i * step, path) for i in range(count))
 
-    def place_of(self, block: Block) -> tuple[Any, ...]:
-        """What two folders have in common at a block: name and kind of the input, and the range of
-        it.
+    def identity_of(self, block: Block) -> tuple[Any, ...]:
+        """What blocks of the same rows in two folders have in common: name and kind of the input,
+        and its range.
         """
         record = self.inputs[block.input]
         return record["name"], record["grid"], record["format"], block.start, block.stop, block.last

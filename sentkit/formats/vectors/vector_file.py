@@ -350,6 +350,7 @@ class VectorFile(VectorSource):
         file = open_file(self.path)
 
         def row(index: int) -> Row:
+            # The offsets of the row and of the next one, each an int64.
             file.seek(offsets + 8 * index)
             start, end = unpack("<2q", file.read(16))
             if not 0 <= start <= end <= rows.size:

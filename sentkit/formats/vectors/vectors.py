@@ -47,8 +47,8 @@ class VectorBlock:
 
     rows: RowBlock
     vectors: Vector  # (n, k, d)
-    names: tuple[str, ...]
-    emb: str | None = None
+    names: tuple[str, ...]  # of the k vectors in these rows
+    emb: str | None = None  # the name of their space, the field "_emb"
     separate: bool = False  # a file has the vectors separately from the rows
 
     def __len__(self) -> int:
@@ -60,14 +60,14 @@ class VectorBlock:
     def take(self, indices: Sequence[int] | slice) -> "VectorBlock":
         return replace(self, rows=self.rows.take(indices), vectors=self.vectors[indices])
 
-    def good_places(self, rejects: Rejects) -> Iterator[Sequence[int] | slice]:
+    def good_indices(self, rejects: Rejects) -> Iterator[Sequence[int] | slice]:
         """Yield the indices of the good rows. The others go to the rejects with their vectors and
         `_emb`.
         """
         if self.separate:
             for index in self.rows.bad:
                 self.rows.raws[index] = self._line_with_vectors(index)
-        yield from rejects.good_places(self.rows)
+        yield from rejects.good_indices(self.rows)
 
     def _line_with_vectors(self, index: int) -> bytes:
         values = self.rows.values[index]
@@ -91,28 +91,34 @@ class VectorReader:
     """
 
     def __init__(
-        self, inputs: Inputs, *, optional: bool = False, finite: bool = True, verify: bool = False
+        self,
+        inputs: Inputs,
+        *,
+        vectors_optional: bool = False,
+        finite: bool = True,
+        verify: bool = False,
     ) -> None:
-        """`optional`: all rows have vectors, or none has. `finite`: refuse NaN and infinity.
+        """`vectors_optional`: all rows have vectors, or none has. `finite`: refuse NaN and
+        infinity.
 
         With `verify`, the digests of vector files are checked.
         """
         self.inputs = inputs
-        self.optional = optional
+        self.vectors_optional = vectors_optional
         self.finite = finite
         self.verify = verify
-        self.begun = False  # whether a row was accepted
         self.has_noted_map = False
-        # What the first accepted row determines:
-        # standard names: embedding, or embedding_a and embedding_b, ...
-        self.names: tuple[str, ...] = ()
+
+        # What the first accepted row determines.
+        self.has_accepted = False  # whether a row was accepted
+        self.names: tuple[str, ...] = ()  # standard names, such as embedding_a and embedding_b
         self.width = 0
-        self.emb: str | None = None
+        self.emb: str | None = None  # the name of the space; None if the row has none
 
     @property
     def names_in_rows(self) -> tuple[str, ...]:
         """The names of the vectors in rows without a vector file."""
-        return self._names_there(self.names)
+        return self._as_in_rows(self.names)
 
     def blocks(
         self,
@@ -132,10 +138,10 @@ class VectorReader:
                 while start < len(rows):
                     # Before a row is accepted, one after the other, because a bad one determines
                     # nothing.
-                    one_by_one = not self.begun or remaining is not None
+                    one_by_one = not self.has_accepted or remaining is not None
                     stop = start + 1 if one_by_one else len(rows)
                     block = self._checked(rows, start, stop, check)
-                    for indices in block.good_places(self.inputs.rejects):
+                    for indices in block.good_indices(self.inputs.rejects):
                         good = block.take(indices)
                         self.inputs.counter.add_rows(len(good))
                         if remaining is not None:
@@ -174,32 +180,35 @@ class VectorReader:
         stop: int,
         check: Callable[[VectorBlock], VectorBlock],
     ) -> VectorBlock:
-        """Some of the rows with their vectors. Before a row is accepted, they are one row."""
+        """The rows from `start` to `stop` with their vectors.
+
+        Before a row is accepted, they are one row, of which nothing is kept if it is bad.
+        """
         if isinstance(rows, RowBlock):
             block = check(self.parsed(rows.between(start, stop)))
         else:
             rows_between = rows.rows.between(start, stop)
             embs = [rows.emb] * len(rows_between)
-            block = self.admitted(rows_between, rows.vectors[start:stop], rows.names, embs)
+            block = self.compared(rows_between, rows.vectors[start:stop], rows.names, embs)
             block = check(replace(block, separate=True))
-        if not self.begun and block.rows.bad:  # it determines nothing
+        if not self.has_accepted and block.rows.bad:
             self.names = ()
             self.width = 0
             self.emb = None
         if not block.rows.bad:
-            self.begun = True
+            self.has_accepted = True
         self.inputs.counter.bad += len(block.rows.bad)
         return block
 
     def parsed(self, rows: RowBlock) -> VectorBlock:
         """The rows with the vectors in their fields."""
-        fields_of_vectors = {*self._names_there(VECTORS)}
-        first_has_none = self.begun or fields_of_vectors.isdisjoint(rows.values[0])
-        if self.optional and not self.names and first_has_none:
+        fields_of_vectors = {*self._as_in_rows(VECTORS)}
+        first_has_none = self.has_accepted or fields_of_vectors.isdisjoint(rows.values[0])
+        if self.vectors_optional and not self.names and first_has_none:
             return without_vectors(rows, fields_of_vectors)
         rows.refuse_duplicates()
-        names = self.names or self._names_in(rows)
-        raw = raw_vectors(rows, self._names_there(names)) if names else [b""] * len(rows)
+        names = self.names or self._names_of_first_row(rows)
+        raw = raw_vectors(rows, self._as_in_rows(names)) if names else [b""] * len(rows)
 
         # The spaces. A bad row has that of the others.
         embs = [values.get("_emb") for values in rows.values]
@@ -214,21 +223,21 @@ class VectorReader:
         size = 4 * count * width
         flat = bytearray().join(data if len(data) == size else bytes(size) for data in raw)
         vectors = np.frombuffer(flat, "<f4").reshape(len(rows), count, width)
-        block = self.admitted(rows, vectors, names, embs)
+        block = self.compared(rows, vectors, names, embs)
         for index, data in enumerate(raw):
             if len(data) != size:
                 self._refuse_width(rows, [index], len(data) // 4 // count)
         return block
 
-    def _names_there(self, names: Sequence[str]) -> tuple[str, ...]:
-        """The names in these rows."""
+    def _as_in_rows(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The names of the fields in the rows, which --field can change."""
         return tuple(self.inputs.fields.get(name, name) for name in names)
 
-    def _names_in(self, rows: RowBlock) -> tuple[str, ...]:
+    def _names_of_first_row(self, rows: RowBlock) -> tuple[str, ...]:
         """The standard names of the vectors of the first row; without them, it is bad."""
         values = rows.values[0]
         for names in VECTOR_NAMES:
-            if all(name in values for name in self._names_there(names)):
+            if all(name in values for name in self._as_in_rows(names)):
                 return names
         fields = self.inputs.fields
         for standard, name in fields.items():
@@ -247,13 +256,13 @@ class VectorReader:
         rows.bad.setdefault(0, error)
         return ()
 
-    def admitted(
+    def compared(
         self, rows: RowBlock, vectors: Vector, names: tuple[str, ...], embs: Sequence[str | None]
     ) -> VectorBlock:
-        """Compare finite vectors in names, space and length with the first row, which sets
-        these.
+        """The rows with their vectors. Rows are bad if names, space or length of their vectors are
+        not those of the first accepted row, or if a number is not finite.
         """
-        if self.begun and not self.names:
+        if self.has_accepted and not self.names:
             rows.refuse_all(UNEXPECTED)
         if self.finite:
             refuse_not_finite(rows, vectors)
@@ -275,7 +284,7 @@ class VectorReader:
                 self.has_noted_map = True
         if vectors.shape[2] != self.width:
             self._refuse_width(rows, range(len(rows)), vectors.shape[2])
-        return VectorBlock(rows, vectors, self._names_there(names), embs[0])
+        return VectorBlock(rows, vectors, self._as_in_rows(names), embs[0])
 
     def _refuse_space(self, rows: RowBlock, indices: Sequence[int], emb: str | None) -> None:
         problem = f"the vectors of this row are {short_label(emb)}, "
@@ -309,7 +318,7 @@ class VectorReader:
         for vectors in resized(file.blocks(), np.concatenate, size):
             if count == 0:
                 first = block_of([file.row(0)])
-                self.admitted(first, vectors[:1], file.names, [file.emb])
+                self.compared(first, vectors[:1], file.names, [file.emb])
                 if first.bad:
                     raise first.bad[0]
             not_finite = ~np.isfinite(vectors).all(axis=(1, 2))
@@ -341,9 +350,9 @@ def is_array(path: str) -> bool:
 
 def read_array_file(path: str) -> NDArray[Any]:
     """The numbers of a .npy file (n, d), memory-mapped."""
-    open_file(path).close()
+    open_file(path).close()  # for its errors: a missing file, or one that cannot be read
     try:
-        # refuses pickled objects and archives
+        # It refuses pickled objects and archives. A damaged header raises any of these errors.
         array = np.lib.format.open_memmap(local_path(path), mode="r")
     except (
         ValueError,
@@ -424,8 +433,9 @@ def refuse_not_finite(rows: RowBlock, vectors: Vector) -> None:
 
 
 def raw_vectors(rows: RowBlock, names: Sequence[str]) -> list[bytes]:
-    """The vectors of each row as float32, one after the other. A field is base64 or a list of
-    numbers.
+    """The bytes of the vectors of each row as float32, one vector after the other.
+
+    A field is base64 or a list of numbers. A row with another value is bad.
     """
     vectors_of_rows: list[bytes] = []
     for index, values in enumerate(rows.values):

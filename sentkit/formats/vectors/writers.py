@@ -46,16 +46,18 @@ class VectorWriter(ABC):
     """Writes rows with their vectors."""
 
     new_fields: Sequence[str]  # their names, with that of the space
-    kind: str | None  # of the numbers in a vector file
+    kind: str | None  # how a vector file stores the numbers, as float16; None: not in a vector file
     replace: bool
 
-    def check(self, rows: RowBlock, vectors: NDArray[np.float32], more: Sequence[str] = ()) -> None:
-        """Mark the rows that cannot be written as bad. `more` are the names of further new
-        fields.
+    def check(
+        self, rows: RowBlock, vectors: NDArray[np.float32], extra: Sequence[str] = ()
+    ) -> None:
+        """Mark the rows that cannot be written as bad. `extra` are the names of the new fields that
+        are not vectors.
         """
         refuse_not_finite(rows, vectors)  # JSON cannot represent NaN
-        refuse_kind(rows, vectors, self.kind)
-        refuse_existing_fields(rows, [*more, *self.new_fields], replace=self.replace)
+        refuse_beyond_float16(rows, vectors, self.kind)
+        refuse_existing_fields(rows, [*extra, *self.new_fields], replace=self.replace)
 
     @abstractmethod
     def write(
@@ -134,8 +136,8 @@ class SeparateWriter(VectorWriter):
         """A vector file is readable only when it is complete."""
 
 
-def refuse_kind(rows: RowBlock, vectors: NDArray[np.float32], kind: str | None) -> None:
-    """Mark rows with a number that this kind of vector file cannot store."""
+def refuse_beyond_float16(rows: RowBlock, vectors: NDArray[np.float32], kind: str | None) -> None:
+    """Mark rows with a number that float16 cannot store, if it is the kind of the output."""
     if kind != "float16":
         return
     largest = np.abs(vectors).max(axis=(1, 2), initial=0.0)
@@ -182,7 +184,10 @@ def with_fields(rows: RowBlock, new_fields: Sequence[NewFields]) -> list[bytes]:
 
 
 def as_jsonl(block: VectorBlock, emb: str | None, encoding: str | None) -> list[bytes]:
-    """The lines with their vectors in `encoding`. With None, vectors in the lines are unchanged."""
+    """The lines with their vectors in `encoding`. With None, vectors in the lines are unchanged.
+
+    `emb` is the name of the space, for rows that do not have it.
+    """
     rows = block.rows
     if not block.names or (encoding is None and not block.separate):
         return rows.lines
@@ -232,8 +237,8 @@ def open_writers(
     width: int,
     form: VectorOutput,
 ) -> Iterator[list[VectorWriter]]:
-    """Open a writer for each path. A spec contains `_emb` and properties that only vector files
-    store.
+    """Open a writer for each path, with one spec for each: `_emb`, and settings that only vector
+    files record. `names` are the fields of the vectors, which have `width` numbers.
     """
     for path in paths:
         form.check(path)

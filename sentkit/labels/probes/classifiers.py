@@ -321,7 +321,7 @@ class VectorClassifier:
         reader = VectorReader(inputs)
 
         def check(block: VectorBlock) -> VectorBlock:
-            if not (reader.begun or block.rows.bad):  # the first row is alone in its block
+            if not (reader.has_accepted or block.rows.bad):  # the first row is alone in its block
                 check_fitted(self.path, reader.emb)
             return self.checked(block)
 

@@ -59,8 +59,9 @@ Lines = Callable[[VectorBlock], list[bytes]]
 class RowsWithVectors(Protocol):
     """Rows with vectors, read from files or encoded from texts."""
 
-    names: tuple[str, ...]  # known, as `emb`, after the first block is read
-    emb: str | None
+    # Both are known after the first block is read.
+    names: tuple[str, ...]  # standard names of the vectors of a row
+    emb: str | None  # the name of their space; None: unknown
 
     def blocks(self, check: Check) -> Iterator[VectorBlock]: ...
 
@@ -73,7 +74,7 @@ class VectorTable:
     vectors: Vectors  # (n, k, d), memory-mapped if they are in a vector file
     names: tuple[str, ...]  # standard names of the k vector fields
     fields: Mapping[str, str]  # standard name -> name in these rows
-    emb: str | None
+    emb: str | None  # the name of the space of the vectors; None: unknown
     row: Callable[[int], Row]  # the row at an index, without its vectors
     numbers: Sequence[int]  # of the rows in the file, from 1
     files: Sequence[str] = ()  # of the rows, if they are encoded from several files

@@ -48,22 +48,24 @@ class Search:
     corpus: SearchCorpus
     inputs: Inputs  # the files of the queries; other files are read with the same flags
     source: str  # the file of the queries
-    is_corpus: bool = False  # of the queries; then no query is a hit of itself
+    # the queries are the rows of the corpus; then no query is a hit of itself
+    is_corpus: bool = False
     metric: str = "cosine"
     top: int | None = None  # None: all rows that reach the threshold
     threshold: float | None = None
     exact: str | None = None  # a file: exact vectors of the same rows, for a corpus of sign bits
-    candidates: int | None = None  # of a corpus of sign bits
+    # rows that sign bits choose for each query in a corpus of sign bits; None: by `top`
+    candidates: int | None = None
     new: Sequence[str] = ()  # fields that a query must not have
     shard: tuple[int, int] | None = None  # number of a shard of the corpus, and number of shards
     device: "Device | None" = None  # that compares vectors; None: the CPU
-    report: Callable[[int], None] = lambda queries: None
+    report: Callable[[int], None] = lambda queries: None  # gets the number of answered queries
     # gets the best similarity of a query without a hit
     missed: Callable[[float], None] | None = None
 
     def __post_init__(self) -> None:
-        self.fields = fields_of(self.inputs, self.source)
-        signs = self.corpus.binary_vectors
+        self.fields = fields_of(self.inputs, self.source)  # standard name -> name in the queries
+        signs = self.corpus.binary_vectors  # of a binary corpus, whose `vectors` are +1 and -1
         can_use_device = self.metric in ("cosine", "dot") and signs is None
         self._refuse_flags(can_use_device=can_use_device)
 
@@ -78,8 +80,11 @@ class Search:
         # Sign bits select candidates for the `top` rows. A row that is its own query is one more.
         self.with_query = int(self.is_corpus)
         self.sign_searcher: SignSearcher | None = None
-        if signs is not None and len(signs) and self.top is not None:
-            candidates = self.candidates and self.candidates + self.with_query
+        # `SignSearcher.at_once` divides by the number of rows.
+        if signs is not None and len(signs) > 0 and self.top is not None:
+            candidates = None
+            if self.candidates is not None:
+                candidates = self.candidates + self.with_query
             self.sign_searcher = SignSearcher(signs, vectors, self.metric, candidates)
 
     def _refuse_flags(self, *, can_use_device: bool) -> None:
@@ -139,7 +144,7 @@ class Search:
     def _refuse_other_space(self, query: VectorBlock) -> None:
         """Refuse the first query if its vector is of another space than the corpus."""
         corpus = self.exact_corpus or self.corpus
-        emb = self.queries.emb
+        emb = self.queries.emb  # the name of the space
         # A corpus of signs accepts queries of the space before the signs.
         fits = corpus.fits(emb)
         fits_as_mapped = self.inputs.mapped and corpus.fits(emb, mapped=True)
@@ -215,7 +220,7 @@ class Search:
         new = [(b"hits", b"[%b]" % b",".join(hit_objects))]
         if self.shard is not None:
             number, count = self.shard
-            emb = self.queries.emb
+            emb = self.queries.emb  # None: the queries name no space
             record = {
                 "number": number,
                 "count": count,

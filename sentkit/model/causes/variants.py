@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from sentkit.formats.checkpoints.readout import CONV, NAMED, WK, parse_readout
+from sentkit.formats.checkpoints.readout import CONV, NAMED, WK_REDUCTIONS, parse_readout
 from sentkit.model.causes.compared import CLOSE, Result
 from sentkit.model.causes.passes import VariantEncoder
 from sentkit.model.causes.settings import (
@@ -137,7 +137,7 @@ def variants_of_weights(encoder: VariantEncoder) -> list[Variant]:
 def variants_of_readout(encoder: VariantEncoder) -> Iterator[Variant]:
     declared = encoder.reading.readouts[0]
     depth = encoder.body.depth
-    names = [name for name in NAMED if name not in ("prompt", "pooler:cls", CONV, *WK)]
+    names = [name for name in NAMED if name not in ("prompt", "pooler:cls", CONV, *WK_REDUCTIONS)]
     names += [f"L{layer}:{name}" for layer in range(depth) for name in ("mean", "cls", "last")]
     for readout in map(parse_readout, names):
         is_possible = encoder.body.has_pooler or not readout.pooled

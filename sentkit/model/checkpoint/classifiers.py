@@ -38,6 +38,8 @@ class PackedClassifier(TransformerEncoder):
         self, checkpoint: Checkpoint, reading: Reading, *, device: str, precision: str
     ) -> None:
         super().__init__(checkpoint, reading, device=device, precision=precision)
+
+        # The tensors of the head, compared with those of an empty one for as many outputs.
         architecture = read_architecture(checkpoint.config, checkpoint.config_file)
         layout = LAYOUTS[architecture.family]
         tensors = read_tensors(weight_files(checkpoint.transformer, checkpoint.name))
@@ -51,6 +53,9 @@ class PackedClassifier(TransformerEncoder):
         check_tensors(
             tensors, shapes, source=checkpoint.name, what="weights of the classification head"
         )
+
+        # The head as operations after the readout, in place of those of an encoder. Layers of
+        # some families have no bias.
         arrays = {name: tensors[name].float().numpy() for name in shapes}
         zeros = np.zeros(architecture.width, np.float32)
 

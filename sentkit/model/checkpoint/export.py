@@ -24,7 +24,7 @@ from sentkit.formats.checkpoints import modules
 from sentkit.formats.checkpoints.card import card
 from sentkit.formats.checkpoints.folders import ADAPTER, ADAPTER_WEIGHTS, Checkpoint
 from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS, POOLING, PROMPTS, Pooler
-from sentkit.formats.checkpoints.readout import CONV, POOLED, WK, Readout
+from sentkit.formats.checkpoints.readout import CONV, POOLED, WK_REDUCTIONS, Readout
 from sentkit.formats.checkpoints.writing import BESIDE_WEIGHTS, INDEXES, REWRITTEN, carry
 from sentkit.formats.files import write_json
 from sentkit.formats.outputs.temporary import create
@@ -95,10 +95,12 @@ def declare_encoder(encoder: TransformerEncoder) -> Declaration:
     reading = encoder.reading
     body = encoder.body
     declared = encoder.checkpoint.declared
+
+    # What the modules of sentence-transformers cannot express.
     if len(reading.readouts) != 1:
         raise UsageError("a checkpoint declares one readout")
     [readout] = reading.readouts
-    if readout.reduction in WK:
+    if readout.reduction in WK_REDUCTIONS:
         problem = f'readout "{readout.name}": sentence-transformers has no module for this'
         raise UsageError(problem, advice=f"use encode --readout {readout.name}")
     for step in encoder.steps:
@@ -193,7 +195,7 @@ def declare(
     write_json(folder / "sentence_bert_config.json", settings)
     if declaration.inexpressible is not None:
         return
-    layers = readout.resolved(body.depth)
+    layers = readout.layers_in(body.depth)
     if layers == (body.depth,):
         write_json(folder / "config.json", config)
         write_modules(folder, declaration, names, ())
@@ -267,6 +269,8 @@ def write_steps(folder: Path, steps: Sequence[Step]) -> list[str]:
             assert isinstance(step, Normalize), "declare_encoder refuses other steps"
             names.append("normalise")
             continue
+
+        # The folder of the layer, with its settings and its weights.
         write_json(folder / name / "config.json", config)
         arrays = {f"{layer}.weight": step.weight, f"{layer}.bias": step.bias}
         write_arrays(folder / name / "model.safetensors", arrays)

@@ -142,6 +142,8 @@ def read_head(
     head = HEADS[architecture.family]
     if not head.dense:
         return None
+
+    # The tensors of the head, if the file has one. Its bias can have the name of the decoder's.
     stored = {modern(name): tensor for name, tensor in tensors.items()}
     decoder_weight = f"{head.decoder}.weight"
     decoder_bias = f"{head.decoder}.bias"
@@ -156,6 +158,8 @@ def read_head(
     check_tensors(
         stored, dict(layout.values()), source=source, what="weights of the language model head"
     )
+
+    # The decoder is the word table, and its bias that of the head: other ones are not supported.
     words = words_name(architecture)
     table = next((prefix + words for prefix in PREFIXES if prefix + words in stored), words)
     for name, tied_name in ((decoder_bias, head.bias), (decoder_weight, table)):
@@ -287,6 +291,8 @@ def move_to_head(
         dropout = read_fraction(config, source, layout.dropout, usual)
     scale = read_fraction(config, source, "initializer_range", 0.02)
     head = ClassifierHead(architecture, outputs, dropout, scale)
+
+    # The weights that the base has for the head: of its pooler, or of its language model head.
     if body.pooler is not None and architecture.family == "bert":
         head.dense = body.pooler.requires_grad_()  # LoRA freezes only the encoder
     body.pooler = None

@@ -69,7 +69,7 @@ class WordTable:
         return in_input_order
 
     def _rows(self, ids: NDArray[np.int32]) -> Matrix:
-        row_indices = ids if self.table.places is None else self.table.places[ids]
+        row_indices = ids if self.table.row_of_token is None else self.table.row_of_token[ids]
         rows = self.table.rows[row_indices]
         if self.table.weights is None:
             return rows
@@ -211,19 +211,23 @@ def read_vectors(path: str, options: ReadingOptions) -> StaticModel:
     from sentkit.formats.lexicons.word_vectors import ARRAY, read_word_array, read_word_vectors
 
     readouts = readouts_of(options.readout)
+
+    # The words with their vectors, and what was left out.
     if path.endswith(ARRAY):
         file = read_word_array(path)
         kind = "word vectors in an array"
     else:
         file = read_word_vectors(path)
         kind = "word vectors in text"
-    prompt, sides = prompts_of(StoredDeclaration(), options)
     count, width = file.rows.shape
     notes = []
     if file.repeated:
         notes.append(f"{path}: {file.repeated:,} repeated words: the first vector of each is used")
     if file.unreadable:
         notes.append(f"{path}: {file.unreadable:,} words that are not UTF-8 are ignored")
+
+    # How texts become words. A file of word vectors declares no prompts.
+    prompt, sides = prompts_of(StoredDeclaration(), options)
     words = WordLookup(file.words, max_length=options.max_length, prompt=prompt)
     return StaticModel(
         name=path,
@@ -248,18 +252,26 @@ def read_folder(checkpoint: Checkpoint, options: ReadingOptions) -> StaticModel:
         if step != "normalise":
             problem = f'sentkit cannot run the module "{step}" after a StaticEmbedding'
             raise DataError(problem, source=str(checkpoint.folder))
+
+    # The tokenizer.
     prompt, sides = prompts_of(declared, options)
     of_model2vec = is_model2vec(folder)
     pieces = WordPieces(folder, prompt=prompt, keep_unknown=not of_model2vec)
     pieces.max_length = options.max_length or pieces.max_length or declared.max_length
+
+    # The header of the table; `open_vectors` below reads its numbers.
     stored_table = open_table(folder, pieces.count)
     readouts = readouts_of(options.readout)
     embeddings = stored_table.entries["embeddings"]
     rows, width = embeddings.shape
+
+    # The steps after the mean of the tokens.
     steps: list[Step] = [Normalize()] if declared.steps else []
     if declared.dim is not None and options.dim is None:
         steps.append(Truncate(declared.dim))
     steps = steps_of(options, steps, width)
+
+    # What `inspect` prints of the table.
     table: dict[str, Any] = {
         "kind": "model2vec" if of_model2vec else "StaticEmbedding of sentence-transformers",
         "folder": readable(str(folder)),

@@ -194,6 +194,8 @@ class WordPieces(KnownWords):
         self.source = str(path)
         self._rules = read_object(path)
         self.backend = backend_of(self._rules, self.source)
+
+        # The limit of sentence-transformers.
         self.max_length = None
         truncation = self._rules.get("truncation")
         if keep_unknown and isinstance(truncation, dict):
@@ -208,6 +210,8 @@ class WordPieces(KnownWords):
             self.max_length = length
         self.prompt = prompt
         self.keep_unknown = keep_unknown
+
+        # The rows of the table: one for each token, up to the largest id.
         vocabulary = self.backend.get_vocab()
         if not vocabulary:
             raise DataError("the tokenizer has no tokens", source=self.source)

@@ -45,8 +45,8 @@ class BatchError(UnavailableError):
         self.text = text
 
     def in_row(self, rows: RowBlock, index: Ints, tokens: TokenBlock) -> UnavailableError:
-        """The error with the place of the row that has the text. `index` (n, k) has the numbers of
-        the texts of each row in `tokens`.
+        """The error with file and line of the row that has the text. `index` (n, k) has the numbers
+        of the texts of each row in `tokens`.
         """
         texts = texts_of(tokens)
         for row, numbers in zip(rows, index.tolist(), strict=True):
@@ -58,9 +58,9 @@ class BatchError(UnavailableError):
 def refuse_texts(
     refusals: Mapping[str, str], rows: RowBlock, index: Ints, tokens: TokenBlock
 ) -> None:
-    """Mark the rows with texts that a server refuses. `refusals` has the reason for each text."""
-    if not refusals:
-        return
+    """Mark the rows with texts that a server refuses. `refusals` has the reason for each text,
+    `index` (n, k) the numbers of the texts of each row in `tokens`.
+    """
     texts = texts_of(tokens)
     for row, numbers in enumerate(index.tolist()):
         for number in numbers:

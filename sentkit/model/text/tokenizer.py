@@ -177,7 +177,7 @@ class Tokenizer(LongTextTokenizer):
             encoding = self.backend.encode(sentence)
         # A token of sentencepiece begins at the space before its word, so it can begin before the
         # text.
-        start, end = self.template.place(sentence)
+        start, end = self.template.range_of_sentence(sentence)
         tokens_of_text = [
             index
             for index, (first, last) in enumerate(encoding.offsets)
@@ -259,7 +259,7 @@ class Tokenizer(LongTextTokenizer):
         start = len(self._prompted(""))  # of the text in the input
         last = len(encoding.ids) - self.after
         if self.template is not None:
-            start += self.template.place(input_text)[0]
+            start += self.template.range_of_sentence(input_text)[0]
             _, last = sentence_range(self.template, input_text, encoding)
         # A token can begin at the space before the text, which belongs to the prompt.
         first = next((index for index in range(last) if encoding.offsets[index][1] > start), last)
@@ -286,6 +286,7 @@ class Tokenizer(LongTextTokenizer):
 
     def _truncated(self, ids: NDArray[np.int32], counts: Ints) -> TokenBlock:
         """The texts with these ids, which are truncated at the end or the start of the text."""
+        # The special tokens around a text stay.
         excess = np.maximum(counts - self.max_length, 0)
         if excess.any():
             starts = np.cumsum(counts) - counts
@@ -294,6 +295,8 @@ class Tokenizer(LongTextTokenizer):
             else:
                 starts += counts - self.after - excess
             ids = np.delete(ids, indices_of_ranges(starts, excess))
+
+        # Texts that cannot be read, and the columns about prompt and unknown tokens.
         without_text = np.flatnonzero(counts <= self.skip).tolist()
         without_tokens = np.flatnonzero(counts == 0).tolist()
         problems = dict.fromkeys(without_text, "the text has no tokens after the prompt")
@@ -386,7 +389,7 @@ def start_of(text: str, length: int) -> str:
 
 def sentence_range(template: Template, input_text: str, encoding: "Encoding") -> Range:
     """Return the tokens of the sentence. Tokens without characters between others are included."""
-    start, end = template.place(input_text)
+    start, end = template.range_of_sentence(input_text)
     indices = [
         index
         for index, (first, last) in enumerate(encoding.offsets)

@@ -205,13 +205,13 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
         is_truncated[list(self.windows)] = False
         return is_truncated
 
-    def column(self, plain: Ints, more: "Callable[[Windows], int]") -> Ints:
-        """(n,), a number of each text, and `more` of the windows of a text."""
+    def column(self, of_texts: Ints, of_windows: "Callable[[Windows], int]") -> Ints:
+        """(n,): a number of each text, plus what `of_windows` adds for a text with windows."""
         if not self.windows:
-            return plain
-        values = plain.copy()
+            return of_texts
+        values = of_texts.copy()
         for number, windows in self.windows.items():
-            values[number] += more(windows)
+            values[number] += of_windows(windows)
         return values
 
 
@@ -368,7 +368,7 @@ class LongTextTokenizer(TextTokenizer):
     max_length: int | None
 
     def locate(self, texts: Sequence[str]) -> list[LocatedTokens]:
-        """All tokens of each text, with their places in the text."""
+        """All tokens of each text, with their characters in the text."""
         raise NotImplementedError
 
     def tokens_of(self, ids: list[int]) -> Tokens:
@@ -397,8 +397,8 @@ class WindowTokenizer(TextTokenizer):
         if limit is not None and size > limit:
             raise UsageError(f"--window {size}: the maximum length is {limit} {self.unit}")
         self.size = size
-        # tokens of a text in one window
-        self.longest = size if options.chunks or limit is None else limit
+        # The tokens of a text that is one window: longer texts are split.
+        self.longest_in_one_window = size if options.chunks or limit is None else limit
         [example] = tokenizer.locate(["a"])
         room = size - example.around
         if room < 1:
@@ -421,16 +421,24 @@ class WindowTokenizer(TextTokenizer):
         return {"on_truncate": "window", **settings}
 
     def __call__(self, texts: Sequence[str]) -> TokenBlock:
+        """The tokens of each text; those of a long text with its windows."""
+        # `whole` has the start of a long text, and in `counts` its tokens. Without `counts_all`,
+        # a count above the maximum length can be too small, but it stays above it.
         whole = tokenized(self.tokenizer, texts)
-        is_long = whole.counts > self.longest
+        is_long = whole.counts > self.longest_in_one_window
         is_long[list(whole.problems)] = False
-        long = np.flatnonzero(is_long).tolist()
-        if not long and not self.options.chunks:
+        long_texts = np.flatnonzero(is_long).tolist()  # their numbers
+        if not long_texts and not self.options.chunks:
             return whole
+
+        # Long texts again, as windows of all of their tokens.
         tokens = list(whole)
-        located_texts = self.tokenizer.locate([texts[number] for number in long])
-        for number, located in zip(long, located_texts, strict=True):
+        located_texts = self.tokenizer.locate([texts[number] for number in long_texts])
+        for number, located in zip(long_texts, located_texts, strict=True):
             tokens[number] = self.split(texts[number], located)
+
+        # With chunks, the other texts have one window, so that all rows have the same fields.
+        # Only a text with a problem can be truncated and not long.
         if self.options.chunks:
             for number, text in enumerate(texts):
                 if not is_long[number] and not tokens[number].truncated:
@@ -447,6 +455,8 @@ class WindowTokenizer(TextTokenizer):
                 f"the prompt leaves no room for this text in a window of {self.size} {self.unit}"
             )
             return Tokens(located.ids, count, problem=problem)
+
+        # The windows of the text's tokens, each between the tokens that all windows repeat.
         first, after = located.text_range
         ids_before = located.ids[:first]
         ids_of_text = located.ids[first:after]
@@ -456,6 +466,8 @@ class WindowTokenizer(TextTokenizer):
             self.tokenizer.tokens_of(ids_before + ids_of_text[start:end] + ids_after)
             for start, end in ranges
         ]
+
+        # Their weights in the mean; with chunks, each keeps its vector.
         weights: tuple[float, ...] = ()
         if not self.options.chunks:
             has_vector = np.array([number != located.unknown for number in ids_of_text], np.float64)

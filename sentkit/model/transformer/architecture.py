@@ -166,6 +166,7 @@ class Architecture:
 
 def read_architecture(config: Mapping[str, object], source: str) -> Architecture:
     """Return the architecture of a parsed `config.json`; `source` is its path, for errors."""
+    # The family, with the key in config.json and the default of each field.
     name = config.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
         raise UnsupportedArchitecture(f'model type "{name}"')
@@ -173,13 +174,13 @@ def read_architecture(config: Mapping[str, object], source: str) -> Architecture
     family = FAMILIES[name]
     keys = {**KEYS, **family.keys}
 
-    def size(field: str, usual: int | None = None, least: int = 1, most: int = LARGEST) -> int:
-        """The value of a field; `usual` if the family has no key or no default for it."""
-        key, default = keys.get(field, ("", usual or 0))
+    def size(field: str, fallback: int | None = None, least: int = 1, most: int = LARGEST) -> int:
+        """The value of a field; `fallback` if the family has no key or no default for it."""
+        key, default = keys.get(field, ("", fallback or 0))
         if not key:
             return int(default)
         if default is None:
-            default = usual
+            default = fallback
         return read_size(config, source, key, default=default, least=least, most=most)
 
     def fraction(field: str) -> float:
@@ -188,6 +189,7 @@ def read_architecture(config: Mapping[str, object], source: str) -> Architecture
             return float(default)
         return read_fraction(config, source, key, default)
 
+    # The numbers of config.json.
     padding_id = size("padding_id", least=0)
     numbers: dict[str, Any] = {name: size(name) for name in SIZES}
     heads = numbers["heads"]
@@ -196,6 +198,7 @@ def read_architecture(config: Mapping[str, object], source: str) -> Architecture
     numbers["head_size"] = size("head_size", width // heads or 1)
     for name_of_fraction in ("norm_epsilon", "dropout", "attention_dropout"):
         numbers[name_of_fraction] = fraction(name_of_fraction)
+    # RoBERTa numbers its positions after the id of the padding.
     first_position = family.first_position
     if first_position is None:
         first_position = padding_id + 1
@@ -212,6 +215,8 @@ def read_architecture(config: Mapping[str, object], source: str) -> Architecture
     )
     if family.bases:
         architecture = with_rotary(architecture, config, source)
+
+    # Numbers that do not fit together, or that the encoder does not compute.
     if width % heads and "head_size" not in keys:
         raise UnsupportedArchitecture(f"{heads} heads do not divide {width}")
     if heads % architecture.key_heads:
@@ -263,19 +268,26 @@ def with_rotary(architecture: Architecture, config: Mapping[str, Any], source: s
 
 
 def bases_of(family: Family, config: Mapping[str, Any]) -> dict[str, float]:
-    """Return the base of the rotary positions of FULL and SLIDING blocks."""
+    """Return the base of the rotary positions of FULL and SLIDING blocks.
+
+    `family.bases` has, for each type of block, its key in a config.json of transformers 4, and the
+    default. A config.json of transformers 5 has "rope_parameters" instead.
+    """
+    # "rope_parameters" by type of block. A family with one base for all types has them once.
     parameters = config.get("rope_parameters") or {}
-    if len({*family.bases.values()}) == 1:  # one for all blocks
+    if len({*family.bases.values()}) == 1:
         parameters = dict.fromkeys(family.bases, parameters)
     if not isinstance(parameters, dict) or parameters.keys() - family.bases.keys():
         raise UnsupportedArchitecture('"rope_parameters"')
+
+    # The base of each type. Any other setting, such as a scaling, is not supported.
     bases: dict[str, float] = {}
-    for block_type, (key, usual) in family.bases.items():
+    for block_type, (key, default) in family.bases.items():
         settings = parameters.get(block_type) or {}
         is_plain = isinstance(settings, dict) and settings.get("rope_type", "default") == "default"
         if not is_plain or settings.keys() - {"rope_type", "rope_theta"}:
             raise UnsupportedArchitecture(f'"rope_parameters" of "{block_type}"')
-        base = settings.get("rope_theta", config.get(key, usual))
+        base = settings.get("rope_theta", config.get(key, default))
         if not isinstance(base, int | float) or not base > 0:
             raise UnsupportedArchitecture(f"rotary positions with base {base!r:.40}")
         bases[block_type] = float(base)
@@ -328,22 +340,10 @@ def stored_tensors(
     """Return the name in a checkpoint and the shape of each tensor, by its name in `Bert`.
 
     "blocks.3.up.weight" is "encoder.layer.3.intermediate.dense.weight" there. Queries, keys and
-    values are separate modules, as in checkpoints.
+    values are the modules that checkpoints of the family have: three, or one "qkv".
     """
     family = architecture.kind
     width = architecture.width
-    narrow = architecture.embedding_width
-    before: dict[str, tuple[int, ...]] = {"words": (architecture.vocabulary, narrow)}  # the blocks
-    if not family.bases:
-        before["positions"] = (architecture.positions, narrow)
-    if "norm" in family.tables:
-        before["norm"] = (narrow,)
-    if architecture.types:
-        before["types"] = (architecture.types, narrow)
-    if narrow != width:
-        before["projection"] = (width, narrow)
-    if architecture.buckets:
-        before["relative"] = (architecture.buckets, architecture.heads)
     tensors: dict[str, tuple[str, tuple[int, ...]]] = {}
 
     def add(module: str, stored_name: str, shape: tuple[int, ...], *, has_bias: bool) -> None:
@@ -351,9 +351,27 @@ def stored_tensors(
         if has_bias:
             tensors[f"{module}.bias"] = f"{stored_name}.bias", shape[:1]
 
-    for module, shape in before.items():
+    # The modules before the blocks. The tables have no bias. The width of the tables of
+    # ELECTRA can differ from that of the blocks.
+    table_width = architecture.embedding_width
+    vocabulary = architecture.vocabulary
+    shapes_before_blocks: dict[str, tuple[int, ...]] = {"words": (vocabulary, table_width)}
+    if not family.bases:
+        shapes_before_blocks["positions"] = (architecture.positions, table_width)
+    if "norm" in family.tables:
+        shapes_before_blocks["norm"] = (table_width,)
+    if architecture.types:
+        shapes_before_blocks["types"] = (architecture.types, table_width)
+    if table_width != width:
+        shapes_before_blocks["projection"] = (width, table_width)
+    if architecture.buckets:
+        shapes_before_blocks["relative"] = (architecture.buckets, architecture.heads)
+    stored_names = family.tables  # module before the blocks -> its name in a file
+    for module, shape in shapes_before_blocks.items():
         has_bias = module in ("norm", "projection") and family.has_bias(module)
-        add(module, family.tables[module], shape, has_bias=has_bias)
+        add(module, stored_names[module], shape, has_bias=has_bias)
+
+    # The blocks, and the pooler.
     shapes = architecture.shapes
     for block in range(architecture.depth):
         for module, stored_name in architecture.modules(block).items():

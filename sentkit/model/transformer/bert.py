@@ -25,7 +25,12 @@ from sentkit.model.transformer.attention import (
     windowed,
     with_bias,
 )
-from sentkit.model.transformer.kernels.gpu_kernels import HALF, by_head, packed_attention, works
+from sentkit.model.transformer.kernels.gpu_kernels import (
+    HALF,
+    by_head,
+    kernel_is_right,
+    packed_attention,
+)
 from sentkit.model.transformer.kernels.graphs import Graphs, Run
 from sentkit.model.transformer.layers import ACTIVATIONS, Dropout, gated, make_norm
 from sentkit.model.transformer.packed import Packed, ends_of, spare_tokens, with_rows
@@ -65,6 +70,8 @@ class Block(nn.Module):
         self.activation = ACTIVATIONS[architecture.activation]
         if architecture.kind.gated:
             self.activation = gated(self.activation)
+
+        # The layers in the order of the computation. Norms that the family lacks are the identity.
         self.input_norm = norm("input_norm")
         self.qkv = linear("qkv")
         self.query_norm = norm("query_norm")
@@ -77,7 +84,8 @@ class Block(nn.Module):
         self.norm = norm("norm")
         self.mix_dropout, self.inner_dropout, self.dropout = map(Dropout, architecture.dropouts)
         self.attention_dropout = architecture.attention_dropout
-        self.packs = False  # whether attention uses the kernel for training on a GPU
+        # Whether attention uses the kernel for training on a GPU; `attend_packed` sets it.
+        self.packs = False
 
     def forward(
         self,
@@ -212,21 +220,29 @@ class Block(nn.Module):
 
 
 def attend_packed(model: nn.Module, device: torch.device) -> None:
-    """Let all blocks of a model in training on a GPU attend without padding, where the kernel is
-    right.
+    """Let all blocks of a model in training on a GPU attend without padding, where the kernel gives
+    the right result.
 
-    Short passes of blocks that use nothing else of a batch run as graphs.
+    Short passes (see LARGEST_PASS in `graphs.py`) run as graphs of CUDA, if the blocks of a model
+    read no more of a batch than its states and lengths: no windows, and no rotary or relative
+    positions.
     """
-    kernel_works = cache(partial(works, device=device, window=0, causal=(False, True), trains=True))
+    # The kernel is tried once for each shape of heads: with and without causal attention, and with
+    # gradients.
+    is_right = cache(
+        partial(kernel_is_right, device=device, window=0, causal=(False, True), trains=True)
+    )
     for module in model.modules():
         if isinstance(module, Block):
-            module.packs = kernel_works((module.heads, module.key_heads, module.size))
+            module.packs = is_right((module.heads, module.key_heads, module.size))
+
+    # Graphs, for which all blocks have to use the kernel.
     for module in model.modules():
         if isinstance(module, Bert):
             architecture = module.architecture
             blocks = cast(Sequence[Block], module.blocks)
-            uses_more = architecture.windows or architecture.bases or architecture.buckets
-            if not uses_more and all(block.packs for block in blocks):
+            needs_more = architecture.windows or architecture.bases or architecture.buckets
+            if not needs_more and all(block.packs for block in blocks):
                 module.graphs = Graphs(blocks)
 
 
@@ -243,37 +259,41 @@ def stop_graphs(model: nn.Module) -> bool:
 class Bert(nn.Module):
     def __init__(self, architecture: Architecture, *, pooler: bool = False) -> None:
         super().__init__()
-        narrow = architecture.embedding_width
+        table_width = architecture.embedding_width
         width = architecture.width
         self.architecture = architecture
         self.depth = architecture.depth
         self.width = width
         self.max_tokens = architecture.max_tokens
-        self.words = table(architecture.vocabulary, narrow)
+
+        # The tables and the layers before the blocks.
+        self.words = table(architecture.vocabulary, table_width)
         self.positions: nn.Embedding | None = None
         if not architecture.bases:
-            self.positions = table(architecture.positions, narrow)
+            self.positions = table(architecture.positions, table_width)
         self.types: nn.Embedding | None = None
         if architecture.types:
-            self.types = table(architecture.types, narrow)
+            self.types = table(architecture.types, table_width)
         self.norm: nn.Module = nn.Identity()
         if "norm" in architecture.kind.tables:
-            self.norm = make_norm(architecture, narrow)
+            self.norm = make_norm(architecture, table_width)
         self.dropout = Dropout(architecture.dropout)
         self.projection: nn.Linear | None = None
-        if narrow != width:
-            self.projection = nn.Linear(narrow, width)
+        if table_width != width:
+            self.projection = nn.Linear(table_width, width)
         self.relative: nn.Embedding | None = None
         if architecture.buckets:
             self.relative = table(architecture.buckets, architecture.heads)
+
+        # The blocks, and what readouts compute after them.
         self.blocks = nn.ModuleList(
             Block(architecture, number) for number in range(architecture.depth)
         )
         self.pooler: nn.Linear | None = None
         if pooler:
             self.pooler = nn.Linear(width, width)
-        self.convolution: Convolution | None = None
-        self.graphs: Graphs | None = None  # for training on a GPU
+        self.convolution: Convolution | None = None  # see `add_convolution`
+        self.graphs: Graphs | None = None  # for training on a GPU; see `attend_packed`
 
     @property
     def has_pooler(self) -> bool:

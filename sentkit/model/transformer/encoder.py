@@ -28,7 +28,7 @@ from sentkit.formats.files import read_object
 from sentkit.formats.vectors.fingerprint import INT8_LOSS, Space
 from sentkit.model.checkpoint_reading import (
     Reading,
-    place_of_declaration,
+    file_of_declaration,
     spec_of_readout,
     steps_of_checkpoint,
 )
@@ -113,20 +113,24 @@ def check_layer(fits: bool, tensors: Iterable[Tensor], source: str) -> None:
 
 
 def add_convolution(body: Bert | TransformersModel, checkpoint: Checkpoint) -> None:
-    """Give an encoder the convolution of its checkpoint, if the checkpoint has one."""
+    """Set `body.convolution` to that of the checkpoint, if the checkpoint has one."""
     folder = checkpoint.declared.convolution
     if folder is None:
         return
     source = str(folder)
+
+    # The tensors of m convolutions, each with a weight (channels, width, kernel) and a bias.
     config = read_object(folder / "cnn_config.json")
     tensors = read_weights(folder, source)
     numbers = range(len(tensors) // 2)
-    if not tensors or tensors.keys() != {
-        f"convs.{k}.{name}" for k in numbers for name in ("weight", "bias")
-    }:
+    expected_names = {f"convs.{k}.{name}" for k in numbers for name in ("weight", "bias")}
+    if not tensors or tensors.keys() != expected_names:
         raise DataError("these are not the tensors of a convolution", source=source)
     if config.get("stride_sizes") not in (None, [1] * len(numbers)):
         raise DataError("a convolution with strides is not supported", source=source)
+
+    # The shapes. A tensor without axes gets a kernel of size 1, and is refused below. With a kernel
+    # of even size, the padding would not give one state for each token.
     kernels = [tensors[f"convs.{k}.weight"].shape[-1:].numel() for k in numbers]
     channels = tensors["convs.0.bias"].numel()
     expected_shapes = {}
@@ -134,7 +138,8 @@ def add_convolution(body: Bert | TransformersModel, checkpoint: Checkpoint) -> N
         expected_shapes[f"convs.{k}.weight"] = [channels, body.width, kernel]
         expected_shapes[f"convs.{k}.bias"] = [channels]
     shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
-    fits = shapes == expected_shapes and channels > 0 and all(kernel % 2 for kernel in kernels)
+    are_odd = all(kernel % 2 for kernel in kernels)
+    fits = shapes == expected_shapes and channels > 0 and are_odd
     check_layer(fits, tensors.values(), source)
     body.convolution = Convolution(body.width, channels, kernels)
     body.convolution.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
@@ -162,6 +167,7 @@ class TransformerEncoder(TokenEncoder):
         With `own_threads`, a CPU computes in so many threads of this class, whatever the calling
         thread has.
         """
+        # The device and the numbers in which it computes.
         self.checkpoint = checkpoint
         self.reading = reading
         self.device = pick_device(device)
@@ -175,11 +181,14 @@ class TransformerEncoder(TokenEncoder):
         if self.integers:
             precision = "fp32"  # of all that is not computed with integers
         self.dtype = pick_precision(precision, self.device)
+
+        # The state of the computation.
         self.preparing = ForkLock(PREPARING)  # see `network`
         self.prepared = False
         self.halved = 0  # number of times that a batch was halved to fit into memory
         self.own_threads = own_threads
         self.threads = 0  # that compute a batch each
+        # The weights. A thread hashes them until `weights.result` waits for it.
         with ThreadPoolExecutor(1) as pool:
             body, weights = self._load(pool)
             if self.device.type == "cpu":
@@ -195,6 +204,8 @@ class TransformerEncoder(TokenEncoder):
                 self.precision = INT8
             elif self.dtype == torch.bfloat16:
                 self.precision = "bf16"
+
+            # What is measured or added before the body moves to the device.
             self.products = self._pick_products(body, products)
             add_convolution(body, checkpoint)
             self.kernels = ""  # the hash of the convolution
@@ -203,8 +214,10 @@ class TransformerEncoder(TokenEncoder):
             self.body = body.to(self.device, self.dtype).eval()
             if self.device.type == "cuda":  # compile and check kernels while the hash is computed
                 Thread(target=lambda: self.network, daemon=True).start()
+
+            # The steps after the readouts, and the space of each readout.
             with declared_in(
-                place_of_declaration(checkpoint), unless=reading.options.readout is not None
+                file_of_declaration(checkpoint), unless=reading.options.readout is not None
             ):
                 check_layers(self.body, reading.readouts)
             width_of_readout = width_of_vectors(self.body, reading.readouts)
@@ -330,7 +343,7 @@ class TransformerEncoder(TokenEncoder):
             weights,
             rules_of(self.body),
             self.steps,
-            layers=readout.resolved(self.body.depth),
+            layers=readout.layers_in(self.body.depth),
             kernels=self.kernels,
             machine=machine,
         )
@@ -415,10 +428,15 @@ class TransformerEncoder(TokenEncoder):
         cls._start = start  # type: ignore[method-assign]
 
     def _start(self, batch: TokenBlock) -> Callable[[], Arrays]:
-        """Start to compute a batch. The returned function waits for its vectors."""
+        """Start to compute a batch. The returned function waits for its vectors.
+
+        A GPU computes meanwhile: the caller starts the next batch before it waits for this one.
+        """
         vocabulary = self.checkpoint.config.get("vocab_size")
         if isinstance(vocabulary, int):
             check_ids(batch, vocabulary, self.checkpoint.name)
+
+        # The batch in chunks, each of which is halved until it fits into the memory of the GPU.
         chunks = [batch]
         if isinstance(self.body, TransformersModel):
             chunks = padded_parts(batch, self.device)

@@ -167,11 +167,13 @@ def qwen_blocks(config: Mapping[str, Any], depth: int, source: str) -> BlockType
 @dataclass(frozen=True, slots=True)
 class Family:
     keys: Mapping[str, Key] = field(default_factory=dict)  # those that differ from KEYS
+    # module before the blocks -> its name in a file; also the norm and the projection
     tables: Mapping[str, str] = field(default_factory=lambda: TABLES)
+    # module of a block -> its name in a file
     block: Mapping[str, str] = field(default_factory=lambda: BLOCK)
     first_position: int | None = 0  # row of the first token of a sentence; None: padding_id + 1
     has_pooler: bool = True
-    # of the rotary positions of FULL and SLIDING
+    # FULL and SLIDING -> key of the base of their rotary positions, and default
     bases: Mapping[str, Key] = field(default_factory=dict)
     blocks: Callable[[Mapping[str, Any], int, str], BlockTypes] = llama_blocks
     biases: Collection[str] | None = None  # modules with a bias; None: all

@@ -240,13 +240,13 @@ def sizes_of_groups(lengths: Sequence[int]) -> list[int]:
 
     A group ends before a sentence with at most 3/4 of the tokens of its longest, and at least 16
     fewer, if this and the shorter sentences then have LEAST_SAVED fewer tokens of padding. A group
-    has a fixed cost.
+    has a fixed cost. These limits keep the groups few: at most 12 of sentences of up to 512 tokens.
     """
     sizes: list[int] = []
-    longest = 0
+    longest = 0  # tokens of the first sentence of the group
     for index, length in enumerate(lengths):
         padding = longest - length
-        saved_tokens = padding * (len(lengths) - index)
+        saved_tokens = padding * (len(lengths) - index)  # of this and the shorter sentences
         begins_group = padding >= max(16, longest / 4) and saved_tokens >= LEAST_SAVED
         if not sizes or begins_group:
             sizes.append(0)

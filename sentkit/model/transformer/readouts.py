@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints.readout import CONV, POOLED, WK, Readout
+from sentkit.formats.checkpoints.readout import CONV, POOLED, WK_REDUCTIONS, Readout
 from sentkit.model.transformer.packed import Packed
 
 Reduction = Callable[[Tensor, Packed], Tensor]  # (n, d) -> (b, d)
@@ -205,20 +205,23 @@ def apply_readouts(
     *,
     disturb: Disturb | None = None,
 ) -> list[Tensor]:
-    """Return one (b, d) for each readout, from one pass to the deepest layer. `disturb` changes
-    X(0).
+    """Return the vectors of each readout from one pass to the deepest layer, (b, d); of a readout
+    that joins several parts, (b, parts * d). `disturb` changes X(0).
     """
     check_layers(encoder, readouts)
+
+    # Each reduction of a layer is computed once, also if several readouts use it.
     reductions: dict[int, dict[str, None]] = {}  # layer -> ordered set of reductions
     for readout in readouts:
-        for part in readout.parts:
-            for layer in part.resolved(encoder.depth):
+        for part in readout.parts:  # the readouts to join; a simple one is its only part
+            for layer in part.layers_in(encoder.depth):
                 reductions.setdefault(layer, {})[part.reduction] = None
     reduced = reduce_layers(encoder, packed, reductions, disturb=disturb)
 
+    # The mean over the layers of a part; WK weights the token states of all layers.
     def vectors_of(part: Readout) -> Tensor:
-        vectors = [reduced[layer, part.reduction] for layer in part.resolved(encoder.depth)]
-        if part.reduction in WK:
+        vectors = [reduced[layer, part.reduction] for layer in part.layers_in(encoder.depth)]
+        if part.reduction in WK_REDUCTIONS:
             return wk(vectors, packed.read_part, clip=part.reduction == "wk-clip")
         return torch.stack(vectors).mean(0)
 
@@ -265,7 +268,7 @@ def reduce_layers(
                 if name == CONV:
                     assert encoder.convolution is not None, "check_layers refuses this"
                     read = encoder.convolution(read, packed.read_part)
-                if name in WK:
+                if name in WK_REDUCTIONS:
                     vectors = read
                 else:
                     reduction = REDUCTIONS[POOLED.get(name, name)]

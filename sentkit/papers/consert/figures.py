@@ -34,17 +34,17 @@ from sentkit.model.transformer.packed import Packed, first_tokens
 from sentkit.model.transformer.transformers_model import load_transformers_model
 from sentkit.model.transformer.weights import canonical, fit, read_weights
 from sentkit.model.writing import Encoding
-from sentkit.papers.figure_command import main, merged, rows_of
+from sentkit.papers.figure_command import main, mean_with_deviation, rows_of
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
 from sentkit.plots.reports import (
     LABELS,
-    MISSING,
+    NO_VALUES,
     Value,
     by_name,
     means_of_sets,
     report_of,
     series_of,
-    value_of,
+    value_with_interval,
 )
 
 NEIGHBOURS = (3, 5, 7)  # nearest tokens of a mean
@@ -211,6 +211,7 @@ class WithoutTokens(TransformerEncoder):
         super().__init__(checkpoint, reading, device="auto", precision="fp32")
         suffix = f"/out{len(self.left_out)}"
         step_hash = digest(["left out", self.left_out])
+        # The origin of the vectors of each readout.
         self.specs = [spec.after(suffix, step_hash) for spec in self.specs]
 
     def read_of(self, packed: Packed) -> Packed:
@@ -279,10 +280,10 @@ def masking(paths: Sequence[str], *, value: str = "spearman") -> Picture:
         report = report_of(row, value)
         if report is None:
             return None
-        label, number = report
+        label, score_with_interval = report
         match = LEFT_OUT.search(label)
         left_out_count = int(match[1]) if match else 0
-        return (LEFT_OUT.sub("", label), left_out_count), number
+        return (LEFT_OUT.sub("", label), left_out_count), score_with_interval
 
     scores = [report for report in rows_of(paths).read(score) if report is not None]
     if not any(count for (_, count), _ in scores):
@@ -304,21 +305,22 @@ def scale(
     """Table 4 and figures 6 and 7: scores by a number, such as the batch size.
 
     The rows are those of a table with the fields --x and --value, as a sweep of train prints it.
-    --name is the field with the name of a line. A band shows the standard deviation if the table
-    has a field such as test_sd for test, or if several rows have one number: their mean is drawn.
-    Rows with "-" as number are left out.
+    --name is the field with the name of a line. A band shows the interval or the standard deviation
+    if the table has a field such as test_ci95 or test_sd for test. If several rows have one number,
+    their mean is drawn, with the standard deviation. Rows without a number, or with "-", are left
+    out.
     """
 
     def point(row: Row) -> tuple[str, tuple[float, Value]] | None:
-        if row.values.get(x) in MISSING:
+        if row.values.get(x) in NO_VALUES:
             return None
         number = scored(row, x)
-        if number is None:
+        if number is None:  # only spaces
             return None
         if log and number <= 0:
             raise row.error(f'"{x}" is {number:g}, but --log needs numbers above 0')
         line = class_of(row, name) if name else ""
-        return line, (number, value_of(row, value))
+        return line, (number, value_with_interval(row, value))
 
     points = [row_point for row_point in rows_of(paths).read(point) if row_point is not None]
     if not points:
@@ -326,7 +328,7 @@ def scale(
     series = []
     for line, line_points in by_name(points).items():
         values_by_number = by_name(sorted(line_points, key=itemgetter(0)))
-        means = {number: merged(values) for number, values in values_by_number.items()}
+        means = {number: mean_with_deviation(values) for number, values in values_by_number.items()}
         series.append(series_of(line, means))
     ticks: tuple[float, ...] = ()
     if log:
@@ -346,7 +348,8 @@ def views(paths: Sequence[str], *, value: str = "test") -> Picture:
     """
 
     def cell(row: Row) -> tuple[tuple[str, str], float]:
-        return (class_of(row, "view_a"), class_of(row, "view_b")), value_of(row, value).value
+        views_of_row = (class_of(row, "view_a"), class_of(row, "view_b"))
+        return views_of_row, value_with_interval(row, value).value
 
     cells = dict(rows_of(paths).read(cell))
     if not cells:

@@ -57,7 +57,9 @@ def axes(paths: Sequence[str]) -> Picture:
             series = Series("", values[:, first], values[:, second], fields={"row": row_numbers})
             x_axis = Axis("x", f"{label} {first + 1}")
             y_axis = Axis("y", f"{label} {second + 1}")
-            panels.append(Panel(x_axis, y_axis, (series,), title=title, square=True, origin=True))
+            panels.append(
+                Panel(x_axis, y_axis, (series,), title=title, has_equal_units=True, origin=True)
+            )
     return Picture(tuple(panels), height=1.0)
 
 

@@ -297,7 +297,7 @@ class DefSentPlus(PackedMethod):
             )
             raise DataError(problem, source=entries.path)
         for name in cls.readouts(settings):
-            parse_readout(name).resolved(base.packed.depth)
+            parse_readout(name).layers_in(base.packed.depth)
         if "prompt" in cls.readouts(settings):
             base.final_tokenizer_with(settings.template)
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import class_of
-from sentkit.papers.figure_command import main, merged, rows_of
+from sentkit.papers.figure_command import main, mean_with_deviation, rows_of
 from sentkit.plots.picture import Axis, Panel, Picture
-from sentkit.plots.reports import LABELS, Value, by_name, series_of, value_of
+from sentkit.plots.reports import LABELS, Value, by_name, series_of, value_with_interval
 
 
 def domains(paths: Sequence[str], *, name: str, domain: str, value: str = "spearman") -> Picture:
@@ -20,7 +20,7 @@ def domains(paths: Sequence[str], *, name: str, domain: str, value: str = "spear
     """
 
     def score(row: Row) -> tuple[str, tuple[str, Value]]:
-        return class_of(row, name), (class_of(row, domain), value_of(row, value))
+        return class_of(row, name), (class_of(row, domain), value_with_interval(row, value))
 
     scores = list(rows_of(paths).read(score))
     domain_names = tuple(dict.fromkeys(domain_of_row for _, (domain_of_row, _) in scores))
@@ -28,7 +28,7 @@ def domains(paths: Sequence[str], *, name: str, domain: str, value: str = "spear
     for encoder, encoder_scores in by_name(scores).items():
         means = {}
         for domain_name, values in by_name(encoder_scores).items():
-            means[float(domain_names.index(domain_name))] = merged(values)
+            means[float(domain_names.index(domain_name))] = mean_with_deviation(values)
         series.append(series_of(encoder, means, "bars"))
     x_axis = Axis("domain", "", names=domain_names)
     y_axis = Axis(value, LABELS.get(value, value))

@@ -215,7 +215,7 @@ class SelfGuided(PackedMethod):
     def vectors_and_layers(self, texts: Sequence[Ids]) -> tuple[Tensor, Layers]:
         """Return the sentence vectors and the pooled layers of the tuned encoder, from one pass."""
         readout = parse_readout(readout_of(self))
-        readout_layers = readout.resolved(self.body.depth)
+        readout_layers = readout.layers_in(self.body.depth)
         poolings = {layer: {self.settings.guide_pool} for layer in self.layers}
         for layer in readout_layers:
             poolings.setdefault(layer, set()).add(readout.reduction)

@@ -113,6 +113,7 @@ def write_corpus(
     with create(folder / FILES) as file:
         np.save(file, np.array(files, np.int32))
     with create(folder / ROWS) as file:
+        # "teacher" is the space of the vectors; empty without vectors, or without a name.
         names = {"labels": labels, "teacher": reader.emb or "", "files": list(number_of_file)}
         file.write(orjson.dumps(names))
     return row_counts
@@ -211,7 +212,7 @@ def tokenised(
     tokens = TokenBlock(ids, lengths, lengths + truncated)
     order = np.arange(column_length)[:, None] + column_length * np.arange(len(columns))
     order = order.ravel()
-    for good_rows in rejects.good_places(rows):
+    for good_rows in rejects.good_indices(rows):
         is_good = np.zeros(len(rows), bool)
         is_good[good_rows] = True
         is_written = is_good[row_of_text]
@@ -227,13 +228,18 @@ def as_block(texts: Sequence[Tokens]) -> TokenBlock:
 def columns_of(
     examples: Sequence[Example], parser: ExampleParser, tokenizer: TextTokenizer
 ) -> list[Sequence[Tokens]]:
-    """Return the columns of these rows. Each has one text of each row, or all texts of all rows."""
-    reads = parser.reads
+    """Return the columns of these rows. Each has one text of each row, or all texts of all rows.
+
+    `examples` are the rows that were not omitted.
+    """
+    reads = parser.reads  # what the method needs of a row
     prompts = parser.prompts
+    # One column for each text of a row, without prompts, as `classify` reads pairs.
     if reads.tokenize is not None:
         return reads.tokenize([example.texts for example in examples])
 
-    # One text of each row in each column.
+    # One text of each row in each column, by the tokenizer of the column, such as one with its
+    # template.
     columns: list[Sequence[Tokens]] = []
     if reads.columns:
         for text_index, column_tokenizer in reads.columns:
@@ -245,7 +251,7 @@ def columns_of(
     # All texts in one column.
     texts = [text for example in examples for text in example.texts]
     if prompts:
-        last = len(prompts) - 1  # its prompt is that of all texts of a list
+        last = len(prompts) - 1  # its prompt is that of all texts of the field "negatives"
         prompt_of_text = [
             prompts[min(i, last)] for example in examples for i in range(len(example.texts))
         ]
@@ -253,6 +259,6 @@ def columns_of(
         columns.append(TokenizerByPrompt(tokenizer, prompts)(prompted))
     else:
         columns.append(tokenizer(texts))
-    if reads.second is not None:  # the tokenizer of another model, with its own prompt
-        columns.append(reads.second(texts))
+    if reads.second_tokenizer is not None:  # of another model, with its own prompt
+        columns.append(reads.second_tokenizer(texts))
     return columns

@@ -118,9 +118,9 @@ class Reads:
     columns: tuple[tuple[int, Tokenizer], ...] = ()
     # The tokenizer of a second encoder. Each text then has two columns, the first by the base's
     # tokenizer.
-    second: TextTokenizer | None = None
+    second_tokenizer: TextTokenizer | None = None
     # Replaces `columns`: takes the texts of many rows and returns the columns, one for each text of
-    # a row.
+    # a row. It adds no prompts.
     tokenize: Callable[[Sequence[tuple[str, ...]]], list[Sequence[Tokens]]] | None = None
     vectors: bool = False  # each row also has the vector of a teacher
 

@@ -97,7 +97,7 @@ class Contrast(Guided):
         kinds = (TRIPLET, NEGATIVES, POSITIVE, PAIR)
         if guide is None:
             return Reads(kinds)
-        return Reads(kinds, second=guide.training_tokenizer)
+        return Reads(kinds, second_tokenizer=guide.training_tokenizer)
 
     def encode(self, batch: Batch) -> Outputs:
         """Return anchors and positives (b, d), negatives (b, k, d) and the ids of all texts (b, 2 +

@@ -49,7 +49,7 @@ class RankEncoder(Guided, SimCSE):
         guide = guide_of(settings)
         if guide is None:
             return Reads((SENTENCE,))
-        return Reads((SENTENCE,), second=guide.training_tokenizer)
+        return Reads((SENTENCE,), second_tokenizer=guide.training_tokenizer)
 
     @classmethod
     def check_rows(cls, corpus: Corpus, settings: Any, source: str) -> None:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from sentkit.errors import CannotCreateError
 
@@ -25,11 +26,7 @@ def lock_folder(
     path = folder / lock
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = path.open("ab")
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Another process has removed the file between `open` and the lock.
-        if not os.path.samestat(os.fstat(file.fileno()), path.stat()):
-            raise BlockingIOError
+        file = open_locked(path)
     except BlockingIOError as error:
         problem = f"{folder}: another sentkit train uses this folder"
         raise CannotCreateError(problem, advice="wait, or choose another -o") from error
@@ -41,8 +38,23 @@ def lock_folder(
     finally:
         for name in (*temporary, lock):
             (folder / name).unlink(missing_ok=True)
-        with suppress(OSError):  # it contains a state, or does not exist
+        with suppress(OSError):  # it contains the state of an unfinished run, or does not exist
             folder.rmdir()
             if is_new_parent:
                 folder.parent.rmdir()
         file.close()
+
+
+def open_locked(path: Path) -> BinaryIO:
+    """Open and lock the file. Raises BlockingIOError if another process has it, or has removed it
+    or its folder between two lines of this function or before it, as that process does at its end.
+    """
+    try:
+        file = path.open("ab")
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_at_path = os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError as error:
+        raise BlockingIOError from error
+    if not is_at_path:
+        raise BlockingIOError
+    return file

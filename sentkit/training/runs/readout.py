@@ -73,4 +73,4 @@ def check_readout(method_class: type[Method], settings: Any, base: Base) -> None
         if readout.reduction not in method_class.needs.reductions:
             raise UsageError(f"readout={readout.name}: this method cannot train it")
         if base.architecture is not None:
-            readout.resolved(base.architecture.depth)
+            readout.layers_in(base.architecture.depth)

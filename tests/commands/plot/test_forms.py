@@ -301,7 +301,7 @@ VERY_LONG = [f"{name} {'x' * 60}" for name in "abcdefghijklmnopqrst"]
 @pytest.mark.parametrize(("count", "width"), [(1, 84.0), (2, 174.0)])
 def test_points_keep_the_frame_and_the_frame_keeps_the_picture(names, count, width):
     """The legend is below, in columns; no name is outside of the picture or on another one."""
-    cloud = Panel(Axis("x", ""), Axis("y", ""), tuple(clouds(names)), square=True)
+    cloud = Panel(Axis("x", ""), Axis("y", ""), tuple(clouds(names)), has_equal_units=True)
     drawn = figure(*[cloud] * count, width=width, height=1.0)
     drawn.draw_without_rendering()
     [legend] = drawn.legends
@@ -358,7 +358,7 @@ def test_rings_have_one_entry_of_the_legend():
     """Rings of two runs around the same point have different sizes, so that both are seen."""
     x = np.arange(3.0)
     runs = [Series(name, x, x, "line", ringed=(False, True, False)) for name in "ab"]
-    drawn = figure(panel(*runs), ring="kept")
+    drawn = figure(panel(*runs), meaning_of_ring="kept")
     rings = [line for line in drawn.axes[0].lines if line.get_fillstyle() == "none"]
 
     assert [ring.get_xydata().tolist() for ring in rings] == [[[1, 1]]] * 2

@@ -34,7 +34,7 @@ from sentkit.formats.checkpoints.readout import (
 def test_a_name_selects_layers_and_a_reduction(name, layers, reduction):
     readout = parse_readout(name)
 
-    assert (readout.name, readout.resolved(12), readout.reduction) == (name, layers, reduction)
+    assert (readout.name, readout.layers_in(12), readout.reduction) == (name, layers, reduction)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_missing_layers_are_refused(name, depth, problem, advice):
 
 def test_wk_sorts_its_layers():
     assert parse_readout("L4+L3+L2+L1+L0:wk") == parse_readout("L0+L1+L2+L3+L4:wk")
-    assert parse_readouts("wk", 8)[0].resolved(8) == (4, 5, 6, 7, 8)
+    assert parse_readouts("wk", 8)[0].layers_in(8) == (4, 5, 6, 7, 8)
 
 
 PAPERS = {

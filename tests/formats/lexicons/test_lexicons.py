@@ -311,7 +311,7 @@ def test_stored_numbers_are_read_unscaled(model2vec, dtype):
 
     assert table.rows.dtype == np.float32
     assert np.array_equal(table.rows, STORED)
-    assert (table.places, table.weights) == (None, None)
+    assert (table.row_of_token, table.weights) == (None, None)
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
@@ -321,9 +321,9 @@ def test_tokens_can_share_rows_and_have_weights(model2vec, kind):
     arrays = {"embeddings": STORED[:3].astype(np.float32), "mapping": mapping, "weights": weights}
     table = open_table(model2vec(arrays), TOKENS).read()
 
-    assert table.places is not None
+    assert table.row_of_token is not None
     assert table.weights is not None
-    assert np.array_equal(table.places, mapping)
+    assert np.array_equal(table.row_of_token, mapping)
     assert np.array_equal(table.weights, weights.astype(np.float32))
 
 

@@ -45,7 +45,7 @@ def exact(kernel, monkeypatch):
     """The kernel also computes in float64, to compare with other attention without rounding."""
     kernel.refuses = False
     monkeypatch.setattr(inference, "HALF", (torch.float64,))
-    monkeypatch.setattr(inference, "works", lambda *arguments, **more: True)
+    monkeypatch.setattr(inference, "kernel_is_right", lambda *arguments, **more: True)
     return kernel
 
 
@@ -179,10 +179,12 @@ class TestTheCheckForTraining:
 
     def found(self):
         state = torch.get_rng_state()
-        works = gpu_kernels.works((4, 2, 8), torch.device("cpu"), 0, [False, True], trains=True)
+        is_right = gpu_kernels.kernel_is_right(
+            (4, 2, 8), torch.device("cpu"), 0, [False, True], trains=True
+        )
         # The draws of the run are those without a check.
         assert torch.equal(torch.get_rng_state(), state)
-        return works
+        return is_right
 
     def test_of_a_right_kernel(self, kernel):
         for seed in range(20):
@@ -366,7 +368,9 @@ class TestOnAGpu:
 
     def test_the_kernel_works_for_training(self):
         for shape in ((2, 2, 16), (4, 4, 64), (12, 12, 64), (6, 2, 64), (4, 1, 128)):
-            assert gpu_kernels.works(shape, torch.device("cuda"), 0, [False, True], trains=True)
+            assert gpu_kernels.kernel_is_right(
+                shape, torch.device("cuda"), 0, [False, True], trains=True
+            )
 
     def test_batches_without_memory_are_halved(self):
         """The memory of this process is limited to little more than the model."""

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints.readout import WK, parse_readout, parse_readouts
+from sentkit.formats.checkpoints.readout import WK_REDUCTIONS, parse_readout, parse_readouts
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import REDUCTIONS, apply_readouts, wk
 
@@ -109,7 +109,7 @@ def test_all_readouts_come_from_one_pass():
 
     assert encoder.passes == 1
     for readout, vectors in zip(readouts, arrays, strict=True):
-        layer_numbers = readout.resolved(3)
+        layer_numbers = readout.layers_in(3)
         for vector, token_rows in zip(vectors, rows(MIXED), strict=True):
             expected = sum(
                 reference(readout.reduction, layers[k], token_rows) for k in layer_numbers
@@ -166,7 +166,7 @@ def test_readouts_of_a_real_encoder_equal_its_states(bert, sentences, names, len
 
         for readout, vectors in zip(readouts, arrays, strict=True):
             reduce = REDUCTIONS["cls" if readout.reduction == "pooler" else readout.reduction]
-            layer_numbers = readout.resolved(bert.depth)
+            layer_numbers = readout.layers_in(bert.depth)
             expected = sum(reduce(layers[k], packed) for k in layer_numbers) / len(layer_numbers)
             if readout.reduction == "pooler":
                 expected = bert.pooled(expected)
@@ -251,7 +251,7 @@ def ids(lengths):
 
 @pytest.mark.parametrize("layers", [5, 6, 9])
 @pytest.mark.parametrize(("dtype", "limit"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
-@pytest.mark.parametrize("name", WK)
+@pytest.mark.parametrize("name", WK_REDUCTIONS)
 def test_sentences_of_1_to_20_tokens_equal_plain_loops(name, dtype, limit, layers):
     states = random_states(LENGTHS, layers)
 
@@ -274,7 +274,7 @@ def test_a_token_with_equal_cosines_and_the_last_token_have_no_weight():
     assert (vectors - alone).abs().max() < 1e-12
 
 
-@pytest.mark.parametrize("name", WK)
+@pytest.mark.parametrize("name", WK_REDUCTIONS)
 def test_equal_layers_give_the_mean_of_the_tokens(name):
     """No layer is new and no cosine varies, so all shares are equal. The last token is not read."""
     rows = np.random.default_rng(1).standard_normal((4, 8))
@@ -285,7 +285,7 @@ def test_equal_layers_give_the_mean_of_the_tokens(name):
         assert np.abs(vector - rows[:3].mean(0)).max() < limit
 
 
-@pytest.mark.parametrize("name", WK)
+@pytest.mark.parametrize("name", WK_REDUCTIONS)
 @pytest.mark.parametrize("values", [np.zeros((5, 6)), np.eye(6)[:5], np.eye(6)[[0, 1, 0, 1, 0]]])
 def test_orthogonal_and_zero_layers_give_finite_vectors(values, name):
     assert wk(by_layer(values[None]), ids([1]), clip=name == "wk-clip").isfinite().all()

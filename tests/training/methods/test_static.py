@@ -89,7 +89,7 @@ class Bag:
 
     def __init__(self, table, *, normalize):
         self.normalize = normalize
-        self.places = table.places
+        self.places = table.row_of_token
         self.rows = torch.tensor(table.rows, dtype=torch.float64, requires_grad=True)
         weights = np.ones(0) if table.weights is None else table.weights
         self.weights = torch.tensor(weights, dtype=torch.float64, requires_grad=True)
@@ -194,7 +194,7 @@ def test_a_power_of_two_changes_no_vector(base_of, variant):
     """Not one bit of the vectors; the tables for training are equal."""
     table = base_of(variant).table
     larger = replace(table, rows=table.rows * np.float32(2.0**9))
-    vectors = table.rows if table.places is None else table.rows[table.places]
+    vectors = table.rows if table.row_of_token is None else table.rows[table.row_of_token]
     vectors = vectors if table.weights is None else vectors * table.weights[:, None]
     length = np.linalg.norm(vectors) / len(vectors) ** 0.5
 

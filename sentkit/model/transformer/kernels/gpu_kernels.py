@@ -73,10 +73,13 @@ def by_head(values: Tensor, size: int, *counts: int) -> Sequence[Tensor]:
     return values.unflatten(-1, (-1, size)).split(counts, -2)
 
 
-def works(
+def kernel_is_right(
     shape: Shape, device: torch.device, window: int, causal: Sequence[bool], *, trains: bool
 ) -> bool:
-    """Return true if the kernel of attention runs on this device with this size and is right."""
+    """Return true if the kernel of attention runs on this device with this size and is right.
+
+    `causal` has the kinds of attention to check. `trains`: also check gradients and dropout.
+    """
     devices = [device] if device.type == "cuda" else []
     with (
         suppress(AttributeError, RuntimeError, TypeError),

@@ -49,8 +49,8 @@ from sentkit.model.transformer.kernels.gpu_kernels import (
     AddNorm,
     add_norm_for,
     by_head,
+    kernel_is_right,
     packed_attention,
-    works,
 )
 from sentkit.model.transformer.kernels.matmul import (
     LARGEST_INPUT,
@@ -103,7 +103,7 @@ def prepare_for_cuda(bert: Bert) -> Bert:
         return bert
     heads = (architecture.heads, architecture.key_heads, architecture.head_size)
     window = max(architecture.windows, default=0)
-    if not works(heads, device, window, [architecture.causal], trains=False):
+    if not kernel_is_right(heads, device, window, [architecture.causal], trains=False):
         return bert
     add_norm = add_norm_for(architecture.width, architecture.norm_epsilon, device)
     return replace_blocks(bert, lambda block: CudaBlock(block, architecture.activation, add_norm))
