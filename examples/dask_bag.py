@@ -21,7 +21,8 @@ def load(model):
 
 
 def encode(lines, model):
-    encoder, rows = load(model), [orjson.loads(line) for line in lines]
+    encoder = load(model)
+    rows = [orjson.loads(line) for line in lines]
     vectors = encoder.encode([row["text"] for row in rows])
     for row, vector in zip(rows, vectors, strict=True):
         row |= {"_emb": encoder.space, "embedding": vector}

@@ -25,7 +25,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-PLACES = {
+SOURCES = {  # where the sets are published
     "sts": "http://ixa2.si.ehu.eus/stswiki",
     "es": "https://alt.qcri.org/semeval2014/task10",
     "sts17": "https://alt.qcri.org/semeval2017/task1",
@@ -33,7 +33,7 @@ PLACES = {
     "senteval": "https://github.com/facebookresearch/SentEval",
     "short": "https://github.com/rashadulrakib/short-text-clustering-enhancement",
 }
-# Name; place; format; language; rows, and with labels the classes and the rows of the smallest and
+# Name; source; format; language; rows, and with labels the classes and the rows of the smallest and
 # largest class; file and its parts. Of two parts, the first one has the class 1, as in SentEval.
 TABLE = """
 sts/sts12        sts pairs en 3108 STS12-en-test/STS.input.{}.txt MSRpar MSRvid SMTeuroparl \
@@ -79,7 +79,8 @@ clustering/googlenews_ts  short json    - 11109/152/3/430    clustering/TS.json
 clustering/googlenews_s   short json    - 11109/152/3/430    clustering/S.json
 clustering/googlenews_t   short json    - 11109/152/3/430    clustering/T.json
 """
-TEXT, TEXTS = "(?P<text>.*)", "(?P<text_a>[^\t]+)\t(?P<text_b>[^\t]+)"
+TEXT = "(?P<text>.*)"
+TEXTS = "(?P<text_a>[^\t]+)\t(?P<text_b>[^\t]+)"
 FORMATS = {  # the pattern of a line, the start of the header, and the encoding
     "pairs": (f"{TEXTS}.*", "", "utf-8"),  # the scores are in STS.gs
     "stsb": (f"(?P<topic>(?:[^\t]+\t){{3}})[^\t]*\t(?P<score>[^\t]+)\t{TEXTS}.*", "", "utf-8"),
@@ -97,11 +98,12 @@ FORMATS = {  # the pattern of a line, the start of the header, and the encoding
         "utf-8-sig",
     ),
     "class": (f"(?P<label>[0-9]+)\t{TEXT}", "", "utf-8"),
+    # a predicted cluster, the true class
     "cluster": (
         f"[0-9]+\t(?P<label>[0-9]+)\t{TEXT}",
         "",
         "utf-8",
-    ),  # a predicted cluster, the true class
+    ),
     "json": ("", "", ""),  # "text" and "cluster"
 }
 FIELDS = ("text", "text_a", "text_b", "label", "score", "topic")
@@ -112,23 +114,23 @@ PRINTED = {"clustering/tweet": "5K"}  # texts in table 2 of PairSupCon, where th
 
 
 class Set(NamedTuple):
-    place: str
+    source: str  # where it is published
     form: str
     language: str
-    expected: tuple[int, ...]
+    expected: tuple[int, ...]  # rows; with labels also classes, smallest and largest class
     files: list[str]
     pattern: str  # of the files, as a shell writes it
 
 
 def parsed(table):
     for line in table.strip().splitlines():
-        name, place, form, language, counts, path, *parts = line.split()
-        files = [path.format(part) for part in parts] or [path]
-        pattern = path.format(f"{{{','.join(parts)}}}") if len(parts) > 1 else files[0]
-        yield (
-            name,
-            Set(PLACES[place], form, language, tuple(map(int, counts.split("/"))), files, pattern),
-        )
+        name, source, form, language, counts, path, *names = line.split()
+        files = [path.format(name_of_file) for name_of_file in names] or [path]
+        pattern = files[0]
+        if len(names) > 1:
+            pattern = path.format(f"{{{','.join(names)}}}")
+        expected = tuple(int(count) for count in counts.split("/"))
+        yield name, Set(SOURCES[source], form, language, expected, files, pattern)
 
 
 SETS = dict(parsed(TABLE))
@@ -144,90 +146,121 @@ def main():
         "raw", nargs="+", metavar="RAW", help="a folder with distributed files, or rows"
     )
     parser.add_argument("out", metavar="OUT", help="a folder for `sentkit report --data`")
-    given = parser.parse_args()
-    for folder in given.raw:
+    arguments = parser.parse_args()
+    for folder in arguments.raw:
         if not Path(folder).is_dir():
-            return complain(f"{folder}: not a folder", 66)
-    out = Path(given.out).resolve()
-    every = {
-        path for folder in given.raw for path in Path(folder).resolve().rglob("*") if path.is_file()
-    }
-    own = {path for name in SETS for path in (out / name).parent.glob("*.jsonl*")}
-    made, refused = {}, 0
-    for name, each in SETS.items():
-        problems = []
-        for read, paths in ((distributed, every - own), (copied, every - own), (copied, own)):
-            try:
-                rows, source = read(name, each, sorted(paths))
-                if source is not None:
-                    check(rows, each, source)
-                    made[name] = rows
-                    write(out / f"{name}.jsonl", rows)
-                    break
-            except Refused as error:
-                problems.append(f"refused: {error}")
+            complain(f"{folder}: not a folder")
+            return 66
+    out = Path(arguments.out).resolve()
+    # The files in OUT are only read for sets that RAW does not have.
+    in_raw = set()
+    for folder in arguments.raw:
+        paths = Path(folder).resolve().rglob("*")
+        in_raw.update(path for path in paths if path.is_file())
+    in_out = {path for name in SETS for path in (out / name).parent.glob("*.jsonl*")}
+    readings = (
+        (distributed_rows, sorted(in_raw - in_out)),
+        (rows_of_report, sorted(in_raw - in_out)),
+        (rows_of_report, sorted(in_out)),
+    )
+    sets = {}  # name -> rows
+    is_refused = False
+    for name, published in SETS.items():
+        rows, problems = first_valid(name, published, readings)
+        if rows is not None:
+            sets[name] = rows
+            write(out / f"{name}.jsonl", rows)
+        elif problems:
+            is_refused = True
         else:
-            refused += bool(problems)
-            if not problems:
-                complain(f"missing: {name} ({each.pattern}), published at {each.place}")
+            complain(f"missing: {name} ({published.pattern}), published at {published.source}")
         for problem in problems:
-            complain(
-                f"{problem}; "
-                + (f"instead: {source}" if name in made else f"published at {each.place}")
-            )
-    clusters = {name: rows for name, rows in made.items() if name.startswith("clustering/")}
-    for row in statistics(clusters) if clusters else ():
-        print("{:<15}{:>8}{:>11}{:>9}{:>11}{:>7}{:>7}{:>12}".format(*row))
-    return 65 if refused else 0 if made else 66
+            complain(problem)
+
+    clusters = {name: rows for name, rows in sets.items() if name.startswith("clustering/")}
+    if clusters:
+        for row in statistics(clusters):
+            print("{:<15}{:>8}{:>11}{:>9}{:>11}{:>9}{:>11}{:>10}{:>11}{:>7}{:>12}".format(*row))
+    if is_refused:
+        return 65
+    if not sets:
+        return 66
+    return 0
 
 
-def complain(message, code=None):
+def first_valid(name, published, readings):
+    """The rows of the first reading that has those of the set, or None; and what was refused."""
+    refused = []
+    for read, paths in readings:
+        try:
+            rows, path = read(name, published, paths)
+            if path is not None:
+                check(rows, published, path)
+                return rows, [f"refused: {error}; instead: {path}" for error in refused]
+        except Refused as error:
+            refused.append(error)
+    return None, [f"refused: {error}; published at {published.source}" for error in refused]
+
+
+def complain(message):
     print(f"data_of_papers.py: {message}", file=sys.stderr)
-    return code
 
 
-def distributed(name, each, paths):
+def distributed_rows(name, published, paths):
     """The rows of the distributed files, and the first file; None if there are none."""
-    found = [matching(paths, f"/{re.escape(file)}$") for file in each.files]
-    first = next(filter(None, found), None)
+    path_of = {file: matching(paths, f"/{re.escape(file)}$") for file in published.files}
+    present = [path for path in path_of.values() if path is not None]
+    if not present:
+        return [], None
     rows = []
-    for place, (file, path) in enumerate(zip(each.files, found, strict=True)):
-        if first is None:
-            break
+    for index, (file, path) in enumerate(path_of.items()):
         if path is None:
-            raise Refused(f"{first}: the set is not complete; add {file}")
-        if each.form == "json":
-            own = json_rows(path, {"text": str, "cluster": int})
-            rows += [{"text": row["text"].strip(), "label": row["cluster"]} for row in own]
-        elif each.form == "pairs":
+            raise Refused(f"{present[0]}: the set is not complete; add {file}")
+        if published.form == "json":
+            records = json_rows(path, {"text": str, "cluster": int})
+            rows += [{"text": row["text"].strip(), "label": row["cluster"]} for row in records]
+        elif published.form == "pairs":
             gold = matching(paths, f"/{re.escape(file.replace('.input.', '.gs.'))}$")
-            rows += with_scores(list(lines_of(path, each.form)), path, gold)
+            rows += with_scores(list(lines_of(path, published.form)), path, gold)
+        elif published.form == "text":
+            rows += [row | {"label": 1 - index} for row in lines_of(path, published.form)]
         else:
-            label = {"label": 1 - place} if each.form == "text" else {}
-            rows += (row | label for row in lines_of(path, each.form))
-    return rows, first
+            rows += lines_of(path, published.form)
+    return rows, present[0]
 
 
-def copied(name, each, paths):
+def rows_of_report(name, published, paths):
     """The rows of a file in a name of `report`, and this file; None if there is none."""
     path = matching(paths, rf"/{re.escape(Path(name).name)}(\.test)?\.jsonl(\.gz)?$")
-    pair, labelled = "text_a" in FORMATS[each.form][0], len(each.expected) > 1
-    kinds = dict.fromkeys(("text_a", "text_b") if pair else ("text",), str)
-    kinds |= {"label": str | int} if labelled else {"score": float | int}
-    return [] if path is None else json_rows(path, kinds), path
+    if path is None:
+        return [], None
+    pattern, _, _ = FORMATS[published.form]
+    types = {"text": str}
+    if "text_a" in pattern:
+        types = {"text_a": str, "text_b": str}
+    if len(published.expected) > 1:
+        types["label"] = str | int
+    else:
+        types["score"] = float | int
+    return json_rows(path, types), path
 
 
 def matching(paths, pattern):
-    found = [path for path in paths if re.search(pattern, path.as_posix())]
-    if len(found) > 1:
-        raise Refused(f"{found[0]}: {found[1]} has the same name; remove one of them")
-    return found[0] if found else None
+    """The one path with the pattern, or None."""
+    matches = [path for path in paths if re.search(pattern, path.as_posix())]
+    if not matches:
+        return None
+    if len(matches) > 1:
+        raise Refused(f"{matches[0]}: {matches[1]} has the same name; remove one of them")
+    return matches[0]
 
 
 def content(path, encoding):
     """The lines of a file."""
     try:
-        data = (gzip.decompress if path.suffix == ".gz" else bytes)(path.read_bytes())
+        data = path.read_bytes()
+        if path.suffix == ".gz":
+            data = gzip.decompress(data)
         return data.decode(encoding).removesuffix("\n").split("\n")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise Refused(f"{path}: {error}") from None
@@ -238,9 +271,9 @@ def lines_of(path, form):
     pattern, header, encoding = FORMATS[form]
     lines = content(path, encoding)
     if not lines[0].startswith(header):
-        found, expected = (", ".join(line.strip().split("\t")) for line in (lines[0], header))
+        columns, expected = (", ".join(line.strip().split("\t")) for line in (lines[0], header))
         raise Refused(
-            f"{path}:1: the columns are not {expected}, but {found}; another language or version"
+            f"{path}:1: the columns are not {expected}, but {columns}; another language or version"
         )
     for number, line in enumerate(lines[bool(header) :], 1 + bool(header)):
         match = re.fullmatch(pattern, line.removesuffix("\r"))
@@ -271,47 +304,58 @@ def with_scores(rows, path, gold):
             yield row | {"score": number_of(score, f"{gold}:{number}"), "topic": topic}
 
 
-def number_of(text, place):
+def number_of(text, location):
     try:
         if 0 <= float(text) <= 5:
             return float(text)
     except ValueError:
         pass
-    raise Refused(f"{place}: the score {text!r} is not a number from 0 to 5; another version")
+    raise Refused(f"{location}: the score {text!r} is not a number from 0 to 5; another version")
 
 
-def json_rows(path, kinds):
+def json_rows(path, types):
+    """The rows of a file whose fields have these types."""
     rows = []
     for number, line in enumerate(content(path, "utf-8"), 1):
         try:
             row = json.loads(line)
         except ValueError:
             row = None
-        if not isinstance(row, dict) or not all(isinstance(row.get(k), kinds[k]) for k in kinds):
+        is_row = isinstance(row, dict)
+        if not is_row or not all(isinstance(row.get(key), types[key]) for key in types):
             raise Refused(
-                f"{path}:{number}: expected a row with {', '.join(kinds)}; another format"
+                f"{path}:{number}: expected a row with {', '.join(types)}; another format"
             )
         rows.append(row)
     return rows
 
 
-def check(rows, each, source):
+def check(rows, published, source):
     """Raise an error if counts or language are not those of the set."""
-    classes = Counter(row["label"] for row in rows).values() if len(each.expected) > 1 else ()
-    counts = (len(rows), *((len(classes), min(classes), max(classes)) if classes else ()))
-    if counts != each.expected:
-        problem = f"{source}: {described(counts)} instead of {described(each.expected)}"
+    counts = (len(rows),)
+    if len(published.expected) > 1:
+        sizes = Counter(row["label"] for row in rows).values()
+        counts = (len(rows), len(sizes), min(sizes), max(sizes))
+    if counts != published.expected:
+        problem = f"{source}: {described(counts)} instead of {described(published.expected)}"
         raise Refused(f"{problem}; a part of the set, or another version")
-    if each.language in WORDS:
-        words = Counter(word for row in rows for word in re.findall(r"\w+", text_of(row).lower()))
-        first = max(words, key=words.__getitem__)
-        if first not in WORDS[each.language]:
-            raise Refused(f'{source}: the most frequent word is "{first}"; another language')
+    if published.language in WORDS:
+        words = Counter()
+        for row in rows:
+            text = text_of(row).lower()
+            words.update(re.findall(r"\w+", text))
+        most_frequent = max(words, key=words.__getitem__)
+        if most_frequent not in WORDS[published.language]:
+            problem = f'{source}: the most frequent word is "{most_frequent}"'
+            raise Refused(f"{problem}; another language")
 
 
 def described(counts):
     rows, *classes = map("{:,}".format, counts)
-    return f"{rows} rows" + (" in {} classes of {} to {}".format(*classes) if classes else "")
+    if not classes:
+        return f"{rows} rows"
+    count, smallest, largest = classes
+    return f"{rows} rows in {count} classes of {smallest} to {largest}"
 
 
 def text_of(row):
@@ -321,33 +365,50 @@ def text_of(row):
 def write(path, rows):
     """The file gets its name when it is complete."""
     lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    part = path.with_suffix(".part")
+    temporary = path.with_suffix(".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text("".join(lines), "utf-8", errors="replace")
-        part.replace(path)
+        temporary.write_text("".join(lines), "utf-8", errors="replace")
+        temporary.replace(path)
     except OSError as error:
-        sys.exit(complain(f"{path}: {error.strerror}", 73))
+        complain(f"{path}: {error.strerror}")
+        sys.exit(73)
 
 
 def statistics(sets):
-    """Table 2 of PairSupCon: texts, classes, the largest class by the smallest, words, different
-    words.
+    """Table 2 of PairSupCon: texts, classes, the largest and the smallest class, each beside the
+    published number; mean words and different words. The published words are in no source here.
     """
-    yield "set", "texts", "published", "classes", "published", "ratio", "words", "vocabulary"
+    yield (
+        "set",
+        "texts",
+        "published",
+        "classes",
+        "published",
+        "largest",
+        "published",
+        "smallest",
+        "published",
+        "words",
+        "vocabulary",
+    )
     for name, rows in sets.items():
-        expected, words = (
-            SETS[name].expected,
-            [word for row in rows for word in row["text"].split()],
-        )
+        published_rows, published_classes, smallest, largest = SETS[name].expected
         sizes = Counter(row["label"] for row in rows).values()
-        texts = f"{len(rows):,}", PRINTED.get(name, f"{expected[0]:,}"), len(sizes), expected[1]
-        numbers = (
-            f"{max(sizes) / min(sizes):.0f}",
+        words = [word for row in rows for word in row["text"].split()]
+        yield (
+            Path(name).name,
+            f"{len(rows):,}",
+            PRINTED.get(name, f"{published_rows:,}"),
+            len(sizes),
+            published_classes,
+            f"{max(sizes):,}",
+            f"{largest:,}",
+            f"{min(sizes):,}",
+            f"{smallest:,}",
             f"{len(words) / len(rows):.1f}",
             f"{len(set(words)):,}",
         )
-        yield Path(name).name, *texts, *numbers
 
 
 if __name__ == "__main__":

@@ -46,8 +46,8 @@ def main():
     dictionary = {}  # entry -> its definitions, in order
     for path in arguments.file:
         rows = 0
-        for entry, definition in read(path):
-            entry, definition = " ".join(entry.split()), " ".join(definition.split())
+        for row in read(path):
+            entry, definition = (" ".join(text.split()) for text in row)
             if entry and definition:
                 dictionary.setdefault(entry, {})[definition] = None
                 rows += 1
@@ -56,9 +56,8 @@ def main():
         dictionary = of_one_token(dictionary, arguments.single_tokens)
     for entry, definitions in dictionary.items():
         for definition in definitions:
-            sys.stdout.write(
-                json.dumps({"entry": entry, "definition": definition}, separators=(",", ":")) + "\n"
-            )
+            row = {"entry": entry, "definition": definition}
+            sys.stdout.write(json.dumps(row, separators=(",", ":")) + "\n")
     sys.stdout.flush()
 
 
@@ -77,12 +76,16 @@ def of_one_token(dictionary, name):
 
 def read(path):
     """The entries and definitions of a file."""
-    number, name = 0, Path(path).name
+    number = 0
+    name = Path(path).name
+    opener = gzip.open if name.endswith(".gz") else io.open
     try:
-        with (gzip.open if name.endswith(".gz") else io.open)(path, "rb") as file:
-            utf_16 = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        with opener(path, "rb") as file:
+            encoding = "utf-8-sig"
+            if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                encoding = "utf-16"
             file.seek(0)
-            for line in io.TextIOWrapper(file, "utf-16" if utf_16 else "utf-8-sig", newline="\n"):
+            for line in io.TextIOWrapper(file, encoding, newline="\n"):
                 number += 1
                 if WORDNET.fullmatch(name):
                     yield from of_synset(line)

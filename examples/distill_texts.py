@@ -45,15 +45,21 @@ QUESTIONS = {"n": NOUN.split("|"), "v": VERB.split("|"), "a": OTHER.split("|")} 
 SMALL_WORDS = frozenset(
     re.findall(r"\w+", "a an the is are was were be been being has had have also its their his her")
 )
-LONG, LONG_SHARE = 160, 0.15  # a long text takes the time of several short ones
+LONG = 160  # characters
+LONG_SHARE = 0.15  # of the long texts is written: each takes the time of several short ones
 CLAUSE = re.compile(
     r"^(?P<subject>[A-Z][^,;:]{2,50}?) (?P<verb>is|was|are|were) (?P<rest>[^,;]{8,60}?)[.,;]"
 )
 
 
+PARTICIPLES = ("born", "found", "located", "built", "made", "held", "published", "released")
+
+
 def lines(path: str) -> list[str]:
     content = Path(path).read_bytes()
-    return (gzip.decompress(content) if path.endswith(".gz") else content).decode().splitlines()
+    if path.endswith(".gz"):
+        content = gzip.decompress(content)
+    return content.decode().splitlines()
 
 
 def question(sentence: str) -> str | None:
@@ -62,13 +68,14 @@ def question(sentence: str) -> str | None:
     if match is None:
         return None
     subject, verb, rest = match.group("subject", "verb", "rest")
-    kind = "Who" if re.match(r"(He|She|They)\b", subject) else "What"
-    if rest.startswith(
-        ("born", "found", "located", "built", "made", "held", "published", "released")
-    ):
-        return f"{'Where' if 'located' in rest else 'When'} {verb} {subject} {rest.split()[0]}?"
+    if rest.startswith(PARTICIPLES):
+        pronoun = "Where" if "located" in rest else "When"
+        return f"{pronoun} {verb} {subject} {rest.split()[0]}?"
     if rest.startswith(("a ", "an ", "the ", "one ")):
-        return f"{kind} {verb} {rest}?" if len(rest) % 2 else f"{kind} {verb} {subject}?"
+        pronoun = "Who" if re.match(r"(He|She|They)\b", subject) else "What"
+        if len(rest) % 2:
+            return f"{pronoun} {verb} {rest}?"
+        return f"{pronoun} {verb} {subject}?"
     return f"Why {verb} {subject} {rest}?"
 
 
@@ -82,37 +89,47 @@ def content_words(text: str) -> list[str]:
     ]
 
 
-def made(
+def new_texts(
     sentences: list[str], entries: list[tuple[str, str, str]], chance: random.Random
 ) -> Iterator[str]:
-    """Yield questions, titles, key words and paragraphs."""
+    """Yield questions, titles, key words and paragraphs; `entries`: entry, definition, part of
+    speech.
+    """
+    # Questions about sentences, and about entries.
     for sentence in chance.sample(sentences, min(len(sentences), 80_000)):
-        asked = question(sentence)
-        if asked is not None:
-            yield asked
-    for entry, _, part in chance.sample(entries, min(len(entries), 40_000)):
-        yield chance.choice(QUESTIONS.get(part, QUESTIONS["n"])).format(entry)
+        question_of_sentence = question(sentence)
+        if question_of_sentence is not None:
+            yield question_of_sentence
+    for entry, _, part_of_speech in chance.sample(entries, min(len(entries), 40_000)):
+        yield chance.choice(QUESTIONS.get(part_of_speech, QUESTIONS["n"])).format(entry)
+
+    # Titles: some words of a sentence.
     for sentence in chance.sample(sentences, min(len(sentences), 40_000)):
         words = sentence.rstrip(".").split()
         start = chance.randrange(max(1, len(words) - 9))
         yield " ".join(words[start : start + chance.randint(3, 9)])
+
+    # Key words of one or two sentences, half of them after those of an entry.
     for _ in range(40_000):
-        words = [
-            each
-            for text in chance.sample(sentences, chance.randint(1, 2))
-            for each in content_words(text)
-        ]
+        words = []
+        for sentence in chance.sample(sentences, chance.randint(1, 2)):
+            words += content_words(sentence)
         entry, definition, _ = chance.choice(entries)
-        first = content_words(f"{entry} {definition}") if chance.random() < 0.5 else []
-        yield " ".join([*first, *words][:30])
+        if chance.random() < 0.5:
+            words = content_words(f"{entry} {definition}") + words
+        yield " ".join(words[:30])
+
+    # Paragraphs: one of seven is long.
     for number in range(28_000):
         count = chance.randint(2, 4) if number % 7 else chance.randint(5, 10)
-        yield " ".join(chance.sample(sentences, min(count, len(sentences))))
+        paragraph = chance.sample(sentences, min(count, len(sentences)))
+        yield " ".join(paragraph)
 
 
 def clauses(sentence: str) -> list[str]:
-    parts = re.split(r"[,;:()]| and | which | who | while | when ", sentence.rstrip("."))
-    return [part.strip() for part in parts if len(part.split()) >= 4]
+    """The clauses with four words or more."""
+    candidates = re.split(r"[,;:()]| and | which | who | while | when ", sentence.rstrip("."))
+    return [clause.strip() for clause in candidates if len(clause.split()) >= 4]
 
 
 def headline(sentence: str, chance: random.Random) -> str:
@@ -132,14 +149,16 @@ def is_name(word: str) -> bool:
 
 def variant(sentence: str, names: list[str], chance: random.Random) -> str:
     """Change a number, or a name, or leave out one to four words."""
-    words, draw = sentence.split(), chance.random()
-    numbers = [place for place, word in enumerate(words) if re.fullmatch(r"\d+[.,]?", word)]
-    places = [place for place, word in enumerate(words) if place and is_name(word)]
-    if numbers and draw < 0.35:
-        place = chance.choice(numbers)
-        words[place] = re.sub(r"\d", lambda _: str(chance.randint(0, 9)), words[place])
-    elif places and draw < 0.6:
-        words[chance.choice(places)] = chance.choice(names)
+    words = sentence.split()
+    draw = chance.random()
+    indices_of_numbers = [i for i, word in enumerate(words) if re.fullmatch(r"\d+[.,]?", word)]
+    indices_of_names = [i for i, word in enumerate(words) if i and is_name(word)]
+    if indices_of_numbers and draw < 0.35:
+        index = chance.choice(indices_of_numbers)
+        words[index] = re.sub(r"\d", lambda _: str(chance.randint(0, 9)), words[index])
+    elif indices_of_names and draw < 0.6:
+        name = chance.choice(names)
+        words[chance.choice(indices_of_names)] = name
     elif len(words) > 9:
         start = chance.randrange(len(words) - 4)
         del words[start : start + chance.randint(1, 4)]
@@ -150,28 +169,35 @@ def variant(sentence: str, names: list[str], chance: random.Random) -> str:
 
 def partner(sentence: str, names: list[str], chance: random.Random) -> str:
     """Return a text that is similar to the sentence, or the sentence."""
-    draw, text = chance.random(), None
+    draw = chance.random()
+    text = None
     if draw < 0.5:
         text = headline(sentence, chance)
     elif draw < 0.65:
-        parts = clauses(sentence)
-        text = chance.choice(parts) if parts else None
+        candidates = clauses(sentence)
+        if candidates:
+            text = chance.choice(candidates)
     elif draw < 0.75:
         text = question(sentence)
     elif draw < 0.9:
         text = variant(sentence, names, chance)
     if text and text != sentence:
         return text
-    return headline(sentence, chance) if chance.random() < 0.6 else variant(sentence, names, chance)
+    if chance.random() < 0.6:
+        return headline(sentence, chance)
+    return variant(sentence, names, chance)
 
 
 def second_stage(sentences: list[str], pairs: list[tuple[str, str]], first: set[str]) -> list[str]:
     chance = random.Random(5)
     sentences = [sentence for sentence in sentences if sentence in first]
     names = [name for sentence in sentences[:20_000] for name in names_in(sentence)]
-    made = [(sentence, partner(sentence, names, chance)) for sentence in sentences]
-    known = [pair for pair in pairs if first.issuperset(pair)]
-    texts = [text for pair in (*made, *known) if pair[0] != pair[1] and pair[1] for text in pair]
+    with_partners = [(sentence, partner(sentence, names, chance)) for sentence in sentences]
+    pairs_in_first = [pair for pair in pairs if first.issuperset(pair)]
+    texts = []
+    for text_a, text_b in with_partners + pairs_in_first:
+        if text_b and text_a != text_b:
+            texts += [text_a, text_b]
     chance.shuffle(texts)
     return texts
 
@@ -187,7 +213,7 @@ def first_stage(
     texts = dict.fromkeys(sentences) | everyday
     texts.update(dict.fromkeys(definition for _, definition, _ in entries))
     texts.update(dict.fromkeys(entry for entry, _, _ in entries))
-    texts.update(dict.fromkeys(made(sentences, entries, chance)))
+    texts.update(dict.fromkeys(new_texts(sentences, entries, chance)))
     shuffled = [text for text in (*texts, *everyday) if text.strip() and text not in held_out]
     chance.shuffle(shuffled)
     for text in shuffled:
@@ -196,7 +222,8 @@ def first_stage(
 
 
 def main(wiki: str, nli: str, wordnet: str, first: str | None = None) -> None:
-    sentences, rows = lines(wiki), [json.loads(line) for line in lines(wordnet)]
+    sentences = lines(wiki)
+    rows = [json.loads(line) for line in lines(wordnet)]
     pairs = [(row["text_a"], row["text_b"]) for row in map(json.loads, lines(nli))]
     texts: Iterable[str]
     if first is None:

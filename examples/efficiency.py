@@ -1,11 +1,12 @@
 """Measure the seconds of training and of encoding, encoder by encoder (table 6 of SG-BERT).
 
     efficiency.py BASE TEXTS PAIRS [--train METHOD]... [--readout READOUT]... [--transform KIND]...
+                  [--batch N]
 
 The seconds of training are those of its steps, without loading and saving; those of a transform are
 the time of `sentkit whiten fit`. The seconds of encoding are the median of several rounds over the
-sentences of PAIRS, without loading. Each encoder has its turn in each round, so that all have the
-same load of the machine.
+sentences of PAIRS, without loading; the paper has batches of 16. Each encoder has its turn in each
+round, so that all have the same load of the machine.
 
 BASE   an encoder
 TEXTS  rows for training, and to fit the transforms
@@ -26,8 +27,8 @@ from tempfile import TemporaryDirectory
 def main():
     arguments = parse(sys.argv[1:])
     os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
-    with TemporaryDirectory() as work:
-        measure(arguments, Path(work))
+    with TemporaryDirectory() as folder:
+        measure(arguments, Path(folder))
 
 
 def parse(words):
@@ -55,70 +56,83 @@ def parse(words):
     parser.add_argument("--precision", default="fp32", help="of encoding (default: fp32)")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: 1)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of encoding (default: 5)")
+    parser.add_argument(
+        "--batch", type=int, help="sentences of a call, in their order (default: all of them)"
+    )
     return parser.parse_args(words)
 
 
-def measure(arguments, work):
+def measure(arguments, folder):
     from sentkit import Encoder
 
+    # Encoders, and what their training took.
     trained = {}  # name -> seconds and steps
     encoders = {}
     for readout in arguments.readout:
         encoders[readout] = Encoder(arguments.base, readout=readout, precision=arguments.precision)
     for kind in arguments.transform:
-        path = work / f"{kind}.safetensors"
-        trained[kind] = fit(arguments, kind, work, path), "-"
-        options = {
-            "readout": arguments.fitted,
-            "transform": str(path),
-            "precision": arguments.precision,
-        }
-        encoders[kind] = Encoder(arguments.base, **options)
+        path = folder / f"{kind}.safetensors"
+        trained[kind] = (fit(arguments, kind, folder, path), "-")
+        encoders[kind] = Encoder(
+            arguments.base,
+            readout=arguments.fitted,
+            transform=str(path),
+            precision=arguments.precision,
+        )
     for method in arguments.train:
-        trained[method] = train(arguments, method, work)
-        encoders[method] = Encoder(str(work / method), precision=arguments.precision)
+        trained[method] = train(arguments, method, folder)
+        encoders[method] = Encoder(str(folder / method), precision=arguments.precision)
+
+    # Rounds of encoding.
     sentences = sentences_of(arguments.pairs)
+    size = arguments.batch or len(sentences)
+    batches = [sentences[start : start + size] for start in range(0, len(sentences), size)]
     seconds = {name: [] for name in encoders}
     for number in range(arguments.rounds + 1):
         for name, encoder in encoders.items():
-            began = time.perf_counter()
-            encoder.encode(sentences)
+            start = time.perf_counter()
+            for batch in batches:
+                encoder.encode(batch)
             if number:  # the first round loads the weights
-                seconds[name].append(time.perf_counter() - began)
+                seconds[name].append(time.perf_counter() - start)
     loaded = next(iter(encoders.values())).loaded
     show(trained, seconds, len(sentences))
     print(
         f"\n{loaded.device}, {loaded.precision}, threads: {arguments.threads}, sentences: "
-        f"{len(sentences)}"
+        f"{len(sentences)}, batch: {size}"
     )
 
 
-def fit(arguments, kind, work, path):
+def fit(arguments, kind, folder, path):
     """The seconds of fitting a transform."""
-    vectors = work / "vectors.safetensors"
+    vectors = folder / "vectors.safetensors"
     if not vectors.exists():
-        flags = ["--readout", arguments.fitted, "--precision", arguments.precision, "-o", vectors]
-        run("encode", arguments.texts, "-m", arguments.base, *flags)
-    began = time.perf_counter()
-    run("whiten", "fit", vectors, "--kind", kind, "-o", path)
-    return time.perf_counter() - began
+        command = ["encode", arguments.texts, "-m", arguments.base, "--readout", arguments.fitted]
+        run([*command, "--precision", arguments.precision, "-o", vectors])
+    return seconds_of(["whiten", "fit", vectors, "--kind", kind, "-o", path])
 
 
-def train(arguments, method, work):
+def train(arguments, method, folder):
     """The seconds of all steps of a run without its start, from a run of one step, and their
     number.
     """
-    took = []
-    for name, limit in ((f"{method}-1", ["--set", "steps=1", "--set", "warmup=0"]), (method, [])):
-        flags = ["-m", arguments.base, "-o", work / name, "--threads", arguments.threads]
-        began = time.perf_counter()
-        run("train", method, arguments.texts, *flags, *arguments.settings.split(), *limit)
-        took.append(time.perf_counter() - began)
-    steps = sum("terms" in json.loads(line) for line in (work / method / "steps.jsonl").open())
-    return max(0.0, took[1] - took[0]) * steps / max(1, steps - 1), steps
+    command = ["train", method, arguments.texts, "-m", arguments.base]
+    command += ["--threads", arguments.threads, *arguments.settings.split()]
+    one_step = ["-o", folder / f"{method}-1", "--set", "steps=1", "--set", "warmup=0"]
+    seconds_of_one_step = seconds_of(command + one_step)
+    seconds = seconds_of([*command, "-o", folder / method])
+    log = (folder / method / "steps.jsonl").open()
+    steps = sum("terms" in json.loads(line) for line in log)
+    return max(0.0, seconds - seconds_of_one_step) * steps / max(1, steps - 1), steps
 
 
-def run(*words):
+def seconds_of(words):
+    start = time.perf_counter()
+    run(words)
+    return time.perf_counter() - start
+
+
+def run(words):
     """Run sentkit without its output; an error ends the program."""
     done = subprocess.run(["sentkit", *map(str, words)], stdout=subprocess.DEVNULL, check=False)
     if done.returncode:
@@ -127,9 +141,11 @@ def run(*words):
 
 def sentences_of(path):
     rows = subprocess.run(["sentkit", "cat", path], stdout=subprocess.PIPE, check=True).stdout
-    return [
-        row[name] for row in map(json.loads, rows.splitlines()) for name in ("text_a", "text_b")
-    ]
+    sentences = []
+    for line in rows.splitlines():
+        row = json.loads(line)
+        sentences += [row["text_a"], row["text_b"]]
+    return sentences
 
 
 def show(trained, seconds, count):
@@ -138,10 +154,13 @@ def show(trained, seconds, count):
         "|\n|---|---|---|---|---|"
     )
     for name, rounds in seconds.items():
-        took, steps = trained.get(name, ("-", "-"))
-        took = took if took == "-" else f"{took:.2f}"
+        training = "-"
+        steps = "-"
+        if name in trained:
+            training_seconds, steps = trained[name]
+            training = f"{training_seconds:.2f}"
         median = statistics.median(rounds)
-        print(f"| `{name}` | {took} | {steps} | {median:.3f} | {count / median:.0f} |")
+        print(f"| `{name}` | {training} | {steps} | {median:.3f} | {count / median:.0f} |")
 
 
 main()

@@ -24,15 +24,14 @@ import sys
 from itertools import chain
 from pathlib import Path
 
-TEXT, PAIR = ("text",), ("text_a", "text_b")
 TASKS = {  # columns of the texts, and of the label or score -> fields
-    ("sentence", "label"): (*TEXT, "label"),  # SST-2
-    ("#1 String", "#2 String", "Quality"): (*PAIR, "label"),  # MRPC
-    ("question", "sentence", "label"): (*PAIR, "label"),  # QNLI
-    ("sentence1", "sentence2", "label"): (*PAIR, "label"),  # RTE
-    ("sentence1", "sentence2", "score"): (*PAIR, "score"),  # STS-B
+    ("sentence", "label"): ("text", "label"),  # SST-2
+    ("#1 String", "#2 String", "Quality"): ("text_a", "text_b", "label"),  # MRPC
+    ("question", "sentence", "label"): ("text_a", "text_b", "label"),  # QNLI
+    ("sentence1", "sentence2", "label"): ("text_a", "text_b", "label"),  # RTE
+    ("sentence1", "sentence2", "score"): ("text_a", "text_b", "score"),  # STS-B
 }
-COLA = (3, 1)  # columns of the text and the label; the file has no header
+COLA = (3, 1)  # indices of the columns of text and label; the file has no header
 
 
 def main():
@@ -44,9 +43,11 @@ def main():
     arguments = parser.parse_args()
     rows = list(read(arguments.file))
     tenth = len(rows) // 10
-    for row in rows[
-        {"validation": slice(tenth), "test": slice(tenth, None), None: slice(None)}[arguments.part]
-    ]:
+    if arguments.part == "validation":
+        rows = rows[:tenth]
+    elif arguments.part == "test":
+        rows = rows[tenth:]
+    for row in rows:
         sys.stdout.write(json.dumps(row, separators=(",", ":")) + "\n")
     sys.stdout.flush()
 
@@ -55,12 +56,16 @@ def read(path):
     number = 1
     try:
         with Path(path).open(encoding="utf-8-sig", newline="\n") as file:
-            first = cells_of(file.readline())
-            places, fields, lines = layout(first, file)
-            number += places != COLA
+            first_line = file.readline()
+            columns, fields = layout(cells_of(first_line))
+            lines = file
+            if columns == COLA:
+                lines = chain([first_line], file)
+            else:
+                number = 2
             for line in lines:
-                cells = cells_of(line) if isinstance(line, str) else line
-                yield row_of([cells[place] for place in places], fields)
+                cells = cells_of(line)
+                yield row_of([cells[column] for column in columns], fields)
                 number += 1
     except OSError as error:
         sys.exit(f"glue_rows.py: {path}: {error.strerror}")
@@ -75,14 +80,14 @@ def cells_of(line):
     return line.rstrip("\r\n").split("\t")
 
 
-def layout(first, file):
-    """Return the places of the columns, the fields and the lines."""
+def layout(first):
+    """Return the indices of the columns, and their fields; `first`: the cells of the first line."""
     # The most columns first: the header of QNLI contains that of SST-2.
-    for columns in sorted(TASKS, key=len, reverse=True):
-        if set(columns) <= set(first):
-            return [first.index(name) for name in columns], TASKS[columns], file
+    for names in sorted(TASKS, key=len, reverse=True):
+        if set(names) <= set(first):
+            return [first.index(name) for name in names], TASKS[names]
     if len(first) == 4 and first[1] in ("0", "1"):
-        return COLA, (*TEXT, "label"), chain([first], file)
+        return COLA, ("text", "label")
     raise ValueError("not a labelled file of SST-2, CoLA, MRPC, QNLI, RTE or STS-B")
 
 

@@ -36,7 +36,9 @@ READOUTS = ("cls", "mean", "mean-first-last", "mean-last2")
 def main():
     arguments = parse(sys.argv[1:])
     systems = [json.loads(line) for line in Path(__file__).with_name("main_table.jsonl").open()]
-    chosen = chosen_of(systems, arguments.names) if arguments.names else systems
+    chosen = systems
+    if arguments.names:
+        chosen = chosen_of(systems, arguments.names)
     if not chosen:
         sys.exit(f"main_table.py: no row has a name with {' or '.join(arguments.names)}")
     if not arguments.print:
@@ -47,12 +49,16 @@ def main():
 
 
 def chosen_of(systems, names):
-    known = {row["name"] for row in systems}
-    return [
-        row
-        for row in systems
-        if any(n == row["name"] if n in known else n in row["name"] for n in names)
-    ]
+    """The systems with these names. A name that no system has is a part of the names of several."""
+    names_of_systems = {row["name"] for row in systems}
+    chosen = []
+    for row in systems:
+        for name in names:
+            is_part = name not in names_of_systems and name in row["name"]
+            if name == row["name"] or is_part:
+                chosen.append(row)
+                break
+    return chosen
 
 
 def parse(words):
@@ -103,13 +109,13 @@ def folder_of(arguments, system, rate):
 def train(arguments, system, rate, seed):
     """Return the report of `sentkit train` for this run, which is made if it is missing."""
     folder = folder_of(arguments, system, rate)
-    report, checkpoint = folder / f"seed-{seed}.json", folder / f"seed-{seed}"
+    report = folder / f"seed-{seed}.json"
     if not report.exists():
         folder.mkdir(parents=True, exist_ok=True)
         texts = system.get("texts", 1)  # a step of some methods encodes several texts for each row
         rows = rows_of(arguments, system["rows"], arguments.rows // texts)
-        command = ["train", system["method"], rows, "-m", arguments.base, "-o", checkpoint]
-        command += ["--dev", stsb(arguments, "dev"), "--lr", rate]
+        command = ["train", system["method"], rows, "-m", arguments.base]
+        command += ["-o", folder / f"seed-{seed}", "--dev", stsb(arguments, "dev"), "--lr", rate]
         command += ["--seed", seed, "--epochs", 1, "--set", "patience=0"]
         command += ["--set", f"eval_every={arguments.eval_every}"]
         command += ["--set", f"precision={arguments.precision}"]
@@ -118,13 +124,11 @@ def train(arguments, system, rate, seed):
             command += ["--entries", entries_of(arguments, rows)]
         if arguments.batch:
             command += ["--batch", arguments.batch // texts]
-        corpus = min(10_000, arguments.rows)  # of rank-encoder
         flags = system.get("flags", [])
-        values = {
-            "corpus": corpus,
-            "guide": guide_of(arguments) if "guide={guide}" in flags else None,
-        }
-        line = sentkit(*command, *(flag.format(**values) for flag in flags))
+        values = {"corpus": min(10_000, arguments.rows), "guide": None}  # of rank-encoder
+        if "guide={guide}" in flags:
+            values["guide"] = guide_of(arguments)
+        line = sentkit(command + [flag.format(**values) for flag in flags])
         report.write_text(line)
         print(f"{folder.parent.name}  lr {rate:g}  {line}", end="", file=sys.stderr, flush=True)
     return json.loads(report.read_text())
@@ -137,21 +141,11 @@ def guide_of(arguments):
     folder = arguments.out / "guide"
     if not folder.exists():
         rows = rows_of(arguments, "sentences", arguments.rows)
-        command = [
-            "train",
-            "simcse",
-            rows,
-            "-m",
-            arguments.base,
-            "-o",
-            folder,
-            "--lr",
-            3e-5,
-            "--epochs",
-            1,
-        ]
-        command += ["--dev", stsb(arguments, "dev"), "--set", f"eval_every={arguments.eval_every}"]
-        sentkit(*command, "--set", f"precision={arguments.precision}", "--resume", "-q")
+        command = ["train", "simcse", rows, "-m", arguments.base, "-o", folder]
+        command += ["--lr", 3e-5, "--epochs", 1, "--dev", stsb(arguments, "dev")]
+        command += ["--set", f"eval_every={arguments.eval_every}"]
+        command += ["--set", f"precision={arguments.precision}", "--resume", "-q"]
+        sentkit(command)
     return folder
 
 
@@ -166,17 +160,12 @@ def score(arguments, system, rate):
     files = []
     for seed in range(arguments.seeds):
         file = folder / f"seed-{seed}.safetensors"
-        command = [
-            "encode",
-            stsb(arguments, "test"),
-            "-m",
-            folder / f"seed-{seed}",
-            "--precision",
-            "fp32",
-        ]
-        sentkit(*command, "-o", file, "-f", "-q")
+        command = ["encode", stsb(arguments, "test"), "-m", folder / f"seed-{seed}"]
+        command += ["--precision", "fp32"]
+        sentkit([*command, "-o", file, "-f", "-q"])
         files.append(file)
-    lines = sentkit("score", *files, "--gold", "score", "--baseline", untuned(arguments)["file"])
+    baseline = untuned(arguments)["file"]
+    lines = sentkit(["score", *files, "--gold", "score", "--baseline", baseline])
     for seed in range(arguments.seeds):  # the weights are large; the reports and vectors remain
         shutil.rmtree(folder / f"seed-{seed}")
     report.write_text(lines)
@@ -189,20 +178,14 @@ def untuned(arguments):
     report = arguments.out / "untuned.json"
     if not report.exists():
         scores = {}
-        for part in ("dev", "test"):
+        for split in ("dev", "test"):
             for readout in READOUTS:
-                file = arguments.out / f"untuned-{part}-{readout}.safetensors"
-                command = [
-                    "encode",
-                    stsb(arguments, part),
-                    "-m",
-                    arguments.base,
-                    "--precision",
-                    "fp32",
-                ]
-                sentkit(*command, "--readout", readout, "-o", file, "-f", "-q")
-                [line] = sentkit("score", file, "--gold", "score").splitlines()
-                scores[readout, part] = json.loads(line)["spearman"]
+                file = arguments.out / f"untuned-{split}-{readout}.safetensors"
+                command = ["encode", stsb(arguments, split), "-m", arguments.base]
+                command += ["--precision", "fp32", "--readout", readout]
+                sentkit([*command, "-o", file, "-f", "-q"])
+                [line] = sentkit(["score", file, "--gold", "score"]).splitlines()
+                scores[readout, split] = json.loads(line)["spearman"]
         best = max(READOUTS, key=lambda readout: scores[readout, "dev"])
         record = {"readout": best, "dev": scores[best, "dev"], "test": scores[best, "test"]}
         report.write_text(
@@ -220,22 +203,15 @@ def rows_of(arguments, kind, count):
     temporary = path.with_suffix(".part")
     data = arguments.data
     if kind in ("negated", "variants"):
-        text = rows_of(arguments, "sentences", count)
+        sentences_path = rows_of(arguments, "sentences", count)
         if kind == "negated":
-            lines = sentkit("augment", text, "--op", "negate", "--rejects", "/dev/null")
-        else:
-            marked = ("--mark", "[MASK]")  # in place of deleted words; BERT has no token [DEL]
-            first = sentkit("augment", text, "--op", "delete", *marked)
-            second = (
-                "augment",
-                "--op",
-                "span-delete",
-                *marked,
-                "--replace",
-                "--field",
-                "text=text_a",
-            )
-            lines = sentkit(*second, text=first)
+            augment = ["augment", sentences_path, "--op", "negate"]
+            lines = sentkit([*augment, "--rejects", "/dev/null"])
+        else:  # [MASK] in place of deleted words; BERT has no token [DEL]
+            delete = ["augment", sentences_path, "--op", "delete", "--mark", "[MASK]"]
+            deleted = sentkit(delete)
+            span_delete = ["augment", "--op", "span-delete", "--mark", "[MASK]"]
+            lines = sentkit([*span_delete, "--replace", "--field", "text=text_a"], text=deleted)
     elif kind == "definitions":
         [dictionary] = (data / "dictionary").iterdir()
         command = [sys.executable, Path(__file__).with_name("sample_dictionary.py"), dictionary]
@@ -250,7 +226,7 @@ def rows_of(arguments, kind, count):
 def entries_of(arguments, rows):
     path = rows.with_suffix(".safetensors")
     if not path.exists():
-        sentkit("build-entries", rows, "-m", arguments.base, "-o", path, "-q")
+        sentkit(["build-entries", rows, "-m", arguments.base, "-o", path, "-q"])
     return path
 
 
@@ -277,23 +253,27 @@ SOURCES = {
 
 def opened(path):
     path = existing(path)
-    return gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt")
+    return path.open()
 
 
 def existing(path):
     """The path, or that of the compressed file if only this one exists."""
-    return path if path.exists() else path.with_name(path.name + ".gz")
+    if path.exists():
+        return path
+    return path.with_name(path.name + ".gz")
 
 
-def stsb(arguments, part):
-    return existing(arguments.data / f"sts/stsb.{part}.jsonl")
+def stsb(arguments, split):
+    return existing(arguments.data / f"sts/stsb.{split}.jsonl")
 
 
-def sentkit(*words, text=None):
-    return output(
-        ["sentkit", *(f"{word:g}" if isinstance(word, float) else str(word) for word in words)],
-        text,
-    )
+def sentkit(words, text=None):
+    command = ["sentkit"]
+    for word in words:
+        command.append(f"{word:g}" if isinstance(word, float) else str(word))
+    return output(command, text)
 
 
 def output(command, text=None):
@@ -313,8 +293,12 @@ def print_table(arguments, systems):
         cells = [f"`{system['method']}`{name}", system["rows"]]
         reports = tested(arguments, system)
         for report in reports:
-            cells += cells_of(report) if report else [""] * 4
-        cells[2] += "*" if cells[2] and system.get("own_rate") else ""  # no paper states one
+            if report is None:
+                cells += [""] * 4
+            else:
+                cells += cells_of(report)
+        if cells[2] and system.get("own_rate"):
+            cells[2] += "*"  # no paper states a rate
         if any(reports):
             print(f"| {' | '.join(cells)} |")
 
@@ -323,50 +307,57 @@ def tested(arguments, system):
     """Return the test reports of the published rate and of the best rate on dev; None for a missing
     one.
     """
-    found = {
-        float(path.parent.name): path
-        for path in folder_of(arguments, system, 0).parent.glob("*/test.jsonl")
-    }
-    compared = [float(rate) for rate in arguments.rates.split(",") if float(rate) in found]
-    best = max(compared, key=lambda rate: statistics.fmean(dev_scores(found[rate])), default=None)
-    return found.get(system["lr"]), found.get(best)
+    folder = folder_of(arguments, system, 0).parent
+    reports = {float(path.parent.name): path for path in folder.glob("*/test.jsonl")}
+    rates = [float(rate) for rate in arguments.rates.split(",")]
+    best = max(
+        (rate for rate in rates if rate in reports),
+        key=lambda rate: statistics.fmean(dev_scores(reports[rate])),
+        default=None,
+    )
+    return reports.get(system["lr"]), reports.get(best)
 
 
 def cells_of(report):
     tests = [json.loads(line) for line in report.open()]
-    figures = spread(dev_scores(report)), spread([row["spearman"] for row in tests])
-    return [report.parent.name, *figures, listed(row["against"]["spearman"]["p"] for row in tests)]
+    dev = spread(dev_scores(report))
+    test = spread([row["spearman"] for row in tests])
+    p = listed(row["against"]["spearman"]["p"] for row in tests)
+    return [report.parent.name, dev, test, p]
 
 
 def print_orderings(arguments, systems):
-    names, compared = [], []
+    """A line for each ordering with vectors: at the published rate, and at the best on dev."""
+    lines = []  # the cells of each line
+    comparisons = {}  # (line, rate) -> the differences and the p-values of the seeds
     for line in Path(__file__).with_name("orderings.jsonl").open():
-        row = json.loads(line)
-        higher, lower = (files_of(arguments, systems, row[side]) for side in ("higher", "lower"))
+        ordering = json.loads(line)
+        higher = files_of(arguments, systems, ordering["higher"])
+        lower = files_of(arguments, systems, ordering["lower"])
         if not any(higher) or not any(lower):
             continue
-        names.append(
-            [row["higher"], row["lower"], "{:.2f}, {:.2f}".format(*row["published"]), row["source"]]
-        )
-        compared.append(
-            [
-                compare(ours, theirs) if ours and theirs else None
-                for ours, theirs in zip(higher, lower, strict=True)
-            ]
-        )
-    found = [pair for pairs in compared for pair in pairs if pair]
-    corrected = iter(holm([max(ps) for _, ps in found]))
+        for rate, (files, baselines) in enumerate(zip(higher, lower, strict=True)):
+            if files and baselines:
+                comparisons[len(lines), rate] = compare(files, baselines)
+        published = "{:.2f}, {:.2f}".format(*ordering["published"])
+        lines.append([ordering["higher"], ordering["lower"], published, ordering["source"]])
+    if not lines:
+        return
+
+    # The p-values of all comparisons are corrected together.
+    corrected_ps = holm([max(ps) for _, ps in comparisons.values()])
+    corrected = dict(zip(comparisons, corrected_ps, strict=True))
     header = ["published lr", "p", "corrected", "here", "best lr on dev", "p", "corrected", "here"]
-    for line, pairs in enumerate(compared):
-        if line == 0:
-            print("\n| higher | lower | published | source |", " | ".join(header), "|")
-            print("|---" * 12 + "|")
-        cells = [
-            cell
-            for pair in pairs
-            for cell in (verdict(*pair, next(corrected)) if pair else [""] * 4)
-        ]
-        print(f"| {' | '.join(names[line] + cells)} |")
+    print("\n| higher | lower | published | source |", " | ".join(header), "|")
+    print("|---" * 12 + "|")
+    for number, cells in enumerate(lines):
+        for rate in (0, 1):
+            if (number, rate) in comparisons:
+                differences, ps = comparisons[number, rate]
+                cells += verdict(differences, ps, corrected[number, rate])
+            else:
+                cells += [""] * 4
+        print(f"| {' | '.join(cells)} |")
 
 
 def files_of(arguments, systems, name):
@@ -376,33 +367,40 @@ def files_of(arguments, systems, name):
     if name.startswith("base, "):
         file = arguments.out / f"untuned-test-{name.removeprefix('base, ')}.safetensors"
         return [[file] * arguments.seeds] * 2
-    reports = tested(arguments, systems[name]) if name in systems else (None, None)
-    seeds = range(arguments.seeds)
-    return [
-        [report.with_name(f"seed-{n}.safetensors") for n in seeds] if report else []
-        for report in reports
-    ]
+    if name not in systems:
+        return [[], []]
+    files = []
+    for report in tested(arguments, systems[name]):
+        if report is None:
+            files.append([])
+        else:
+            seeds = range(arguments.seeds)
+            files.append([report.with_name(f"seed-{seed}.safetensors") for seed in seeds])
+    return files
 
 
 def compare(higher, lower):
     """Return the differences and the p-values of the seeds."""
-    found = [
-        json.loads(sentkit("score", ours, "--gold", "score", "--baseline", theirs))["against"][
-            "spearman"
-        ]
-        for ours, theirs in zip(higher, lower, strict=True)
-    ]
-    return [row["difference"] for row in found], [row["p"] for row in found]
+    differences = []
+    ps = []
+    for vectors, baseline in zip(higher, lower, strict=True):
+        record = json.loads(sentkit(["score", vectors, "--gold", "score", "--baseline", baseline]))
+        comparison = record["against"]["spearman"]
+        differences.append(comparison["difference"])
+        ps.append(comparison["p"])
+    return differences, ps
 
 
 def holm(ps):
     """Return p-values corrected for their number n: the smallest times n, the next times n - 1, and
     so on.
     """
-    corrected, least = [1.0] * len(ps), 0.0
-    for rank, place in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
-        least = max(least, min(1.0, (len(ps) - rank) * ps[place]))
-        corrected[place] = least
+    n = len(ps)
+    corrected = [1.0] * n
+    largest = 0.0  # of the corrected values until now: none is smaller than that before it
+    for rank, index in enumerate(sorted(range(n), key=ps.__getitem__)):
+        largest = max(largest, min(1.0, (n - rank) * ps[index]))
+        corrected[index] = largest
     return corrected
 
 
@@ -410,10 +408,12 @@ def verdict(differences, ps, corrected):
     """Return the mean difference, the p-values of the seeds, that of the ordering, and the
     verdict.
     """
-    here = "undecided"
-    if corrected < 0.05 and len({difference > 0 for difference in differences}) == 1:
-        here = "holds" if differences[0] > 0 else "reversed"
-    return [f"{statistics.fmean(differences):+.1f}", listed(ps), listed([corrected]), here]
+    result = "undecided"
+    if corrected < 0.05 and all(difference > 0 for difference in differences):
+        result = "holds"
+    elif corrected < 0.05 and all(difference <= 0 for difference in differences):
+        result = "reversed"
+    return [f"{statistics.fmean(differences):+.1f}", listed(ps), listed([corrected]), result]
 
 
 def listed(ps):
@@ -427,8 +427,10 @@ def dev_scores(report):
 
 
 def spread(values):
-    deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.1f}{deviation}"
+    mean = f"{statistics.fmean(values):.1f}"
+    if len(values) == 1:
+        return mean
+    return f"{mean} ± {statistics.stdev(values):.1f}"
 
 
 if __name__ == "__main__":

@@ -47,8 +47,7 @@ DESCRIPTION = (
     "model and use few steps, so measured and published figures cannot be compared. "
     "examples/README.md "
     "and the README of each paper in sentkit/papers describe the measurements. The weights of "
-    "BERT, STS12 to "
-    "STS16, GLUE, MR, MPQA, SST2 and six of eight clustering sets were not available.",
+    "BERT, GLUE and the Oxford dictionary were not available.",
 )
 EXPLAINED = "sentkit train METHOD --list explains each setting."
 
@@ -60,8 +59,10 @@ def page():
         r"sentkit\-methods \- training methods, and the systems of the papers",
         ".SH DESCRIPTION",
     ]
-    for place, paragraph in enumerate(DESCRIPTION):
-        lines += [*([".PP"] if place else []), *wrapped(paragraph)]
+    for index, paragraph in enumerate(DESCRIPTION):
+        if index:
+            lines.append(".PP")
+        lines += wrapped(paragraph)
     lines += [".SH METHODS", *wrapped(EXPLAINED)]
     for name, listing in METHODS.items():
         lines += method(name, listing)
@@ -75,14 +76,18 @@ def page():
 def method(name, listing):
     kind = listing.load()
     rules = notes(kind.Settings)
-    cite = f" (arXiv {listing.cite})" if listing.cite else ""
-    also = "; also for static models" if kind.needs.static else ""
-    yield from (f".SS {escape(name)}", *wrapped(listing.summary + cite + also))
+    summary = listing.summary
+    if listing.cite:
+        summary += f" (arXiv {listing.cite})"
+    if kind.needs.static:
+        summary += "; also for static models"
+    yield from (f".SS {escape(name)}", *wrapped(summary))
     if listing.note:
         yield from (".PP", *wrapped(listing.note))
     by_source = defaultdict(list)
-    for each in fields(kind.Settings):
-        by_source[rules[each.name].source].append(f"{each.name}={format_value(each.default)}")
+    for setting in fields(kind.Settings):
+        value = format_value(setting.default)
+        by_source[rules[setting.name].source].append(f"{setting.name}={value}")
     for source, words in SOURCES.items():
         yield from (".TP", f"Defaults {words}", *wrapped(" ".join(by_source[source]) or "none"))
     for preset, values in kind.presets.items():
@@ -110,20 +115,24 @@ def system(row, every_figure):
 
 def figures(references, every_figure):
     """The published figures, by table: SG-BERT, table 1: 31.40, 52.57."""
-    for (paper, table), group in groupby(references, lambda each: tuple(each.split("/")[:2])):
-        values = ", ".join(value for each in group for value in of_reference(each, every_figure))
-        yield f"{PAPERS[paper].name}, {'table ' * table.isdecimal()}{table}: {values}"
+    for table, group in groupby(references, lambda reference: reference.split("/")[:2]):
+        values = []
+        for reference in group:
+            values += of_reference(reference, every_figure)
+        paper, number = table
+        title = f"table {number}" if number.isdecimal() else number
+        yield f"{PAPERS[paper].name}, {title}: {', '.join(values)}"
 
 
 def of_reference(reference, every_figure):
     """PAPER/TABLE/BASE/SYSTEM[/READOUT]: the average, or each task where the paper has no
     average.
     """
-    wanted = dict(zip(KEYS, reference.split("/"), strict=False))
+    values = dict(zip(KEYS, reference.split("/"), strict=False))
     rows = [
         row
         for row in every_figure
-        if all((row[key] or "-") == value for key, value in wanted.items())
+        if all((row[key] or "-") == value for key, value in values.items())
     ]
     if not rows:
         raise ValueError(f"systems.jsonl: {reference}: no such published figures")
@@ -137,7 +146,8 @@ def of_reference(reference, every_figure):
 
 def decimals(row):
     """As the paper prints it: PairSupCon has one decimal, the others two."""
-    return f"{row['value']:.1f}" if row["paper"] == "pairsupcon" else f"{row['value']:.2f}"
+    digits = 1 if row["paper"] == "pairsupcon" else 2
+    return f"{row['value']:.{digits}f}"
 
 
 if __name__ == "__main__":

@@ -29,27 +29,23 @@ from distill_texts import is_held_out, lines
 SUITES = "sts,sts-multilingual,clustering,senteval,few-shot,retrieval"
 ROUNDS = 3
 PACKAGES = ["numpy", "scipy", "sklearn", "matplotlib", "torch", "transformers"]
+# A paragraph of a docstring that is a heading, a directive or code.
+NO_TEXT = re.compile(r"^\s*(-{3,}|={3,}|>>>|\.\. |Args:|Parameters|Returns)", re.M)
 
 
 def write_set(folder: Path, corpus: list[str], relevant: dict[str, set[str]]) -> None:
     """Write one retrieval test; `relevant` has the texts of the corpus for each query."""
     folder.mkdir(parents=True, exist_ok=True)
-    numbers = {}
-    for name, texts in (("corpus", corpus), ("queries", relevant)):
-        numbers[name] = {
-            text: f"{name[0]}{number}" for number, text in enumerate(dict.fromkeys(texts))
-        }
-        rows = [
-            json.dumps({"_id": number, "text": text}) + "\n"
-            for text, number in numbers[name].items()
-        ]
+    ids_of_corpus = {text: f"c{i}" for i, text in enumerate(dict.fromkeys(corpus))}
+    ids_of_queries = {text: f"q{i}" for i, text in enumerate(relevant)}
+    for name, ids in (("corpus", ids_of_corpus), ("queries", ids_of_queries)):
+        rows = [json.dumps({"_id": id_, "text": text}) + "\n" for text, id_ in ids.items()]
         (folder / f"{name}.jsonl").write_text("".join(rows))
-    marks = [
-        f"{numbers['queries'][query]}\t{numbers['corpus'][text]}\t1\n"
-        for query, texts in relevant.items()
-        for text in sorted(texts)
-    ]
-    (folder / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(marks))
+    qrels = ["query-id\tcorpus-id\tscore\n"]
+    for query, texts in relevant.items():
+        for text in sorted(texts):
+            qrels.append(f"{ids_of_queries[query]}\t{ids_of_corpus[text]}\t1\n")
+    (folder / "qrels.tsv").write_text("".join(qrels))
 
 
 def write_retrieval(data: Path, out: Path) -> None:
@@ -57,9 +53,11 @@ def write_retrieval(data: Path, out: Path) -> None:
     entries: dict[str, set[str]] = {}
     for row in filter(is_held_out, synsets):
         entries.setdefault(row["definition"], set()).add(row["entry"])
-    corpus = [
-        r["entry"] for r in synsets if is_held_out(r) or int(r["synset"].partition("-")[0]) % 5 == 0
-    ]
+    corpus = []
+    for row in synsets:
+        number = int(row["synset"].partition("-")[0])
+        if is_held_out(row) or number % 5 == 0:
+            corpus.append(row["entry"])
     write_set(out / "definitions", corpus, entries)
     pairs = [json.loads(line) for line in lines(str(data / "senteval/mrpc.test.jsonl"))]
     same: dict[str, set[str]] = {}
@@ -83,28 +81,29 @@ def docstrings() -> Iterator[tuple[str, str]]:
             except SyntaxError:  # of a later Python
                 continue
             for node in ast.walk(tree):
-                if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith(
-                    "_"
-                ):
+                if not isinstance(node, ast.FunctionDef | ast.ClassDef):
                     continue
-                first, *parts = re.split(r"\n\s*\n", (ast.get_docstring(node) or "").strip())
-                summary, text = " ".join(first.split()), list[str]()
-                for part in parts:
-                    if re.search(
-                        r"^\s*(-{3,}|={3,}|>>>|\.\. |Args:|Parameters|Returns)", part, re.M
-                    ):
+                if node.name.startswith("_"):
+                    continue
+                docstring = (ast.get_docstring(node) or "").strip()
+                first, *paragraphs = re.split(r"\n\s*\n", docstring)
+                summary = " ".join(first.split())
+                words: list[str] = []
+                for paragraph in paragraphs:
+                    if NO_TEXT.search(paragraph):
                         break
-                    text += part.split()
-                found = " ".join(text[:200])
-                if len(found) >= 120 and 20 < len(summary) < 200 and "`" not in summary:
-                    yield summary, found
+                    words += paragraph.split()
+                text = " ".join(words[:200])
+                if len(text) >= 120 and 20 < len(summary) < 200 and "`" not in summary:
+                    yield summary, text
 
 
 def write_docstrings(folder: Path) -> None:
     """Write the test; only the first of several texts that begin alike, or with the same first
     line.
     """
-    starts, relevant = set[str](), dict[str, set[str]]()
+    starts: set[str] = set()
+    relevant: dict[str, set[str]] = {}
     for summary, text in docstrings():
         if text[:80] not in starts and summary not in relevant:
             starts.add(text[:80])
@@ -136,36 +135,20 @@ def main(data: Path, out: Path, *models: str) -> None:
     for suite in ("sts", "clustering", "senteval"):
         if not (folder / suite).exists():
             (folder / suite).symlink_to((data / suite).resolve(), target_is_directory=True)
-    named = [
-        model.partition("=")[::2] if "=" in model else (Path(model).name, model) for model in models
-    ]
-    rows = [f"{name}={model}" for name, model in named]
-    flags = [
-        "--data",
-        folder,
-        "--suites",
-        SUITES,
-        "--results",
-        out / "results",
-        "--baseline",
-        named[0][0],
-    ]
-    subprocess.run(
-        [
-            "sentkit",
-            "report",
-            *rows,
-            *map(str, flags),
-            "--precision",
-            "fp32",
-            "--format",
-            "markdown",
-        ],
-        check=True,
-    )
-    texts = [
-        json.loads(line)["text"] for line in lines(str(data / "clustering/stackoverflow.jsonl"))
-    ][:4000]
+    named = []
+    for model in models:
+        if "=" in model:
+            named.append(model.partition("=")[::2])
+        else:
+            named.append((Path(model).name, model))
+    first_name, _ = named[0]
+    command = ["sentkit", "report", *(f"{name}={model}" for name, model in named)]
+    command += ["--data", str(folder), "--suites", SUITES, "--results", str(out / "results")]
+    command += ["--baseline", first_name, "--head", "logreg"]
+    command += ["--precision", "fp32", "--format", "markdown"]
+    subprocess.run(command, check=True)
+    questions = lines(str(data / "clustering/stackoverflow.jsonl"))
+    texts = [json.loads(line)["text"] for line in questions[:4000]]
     print("\n| one thread | texts/s | MB |\n|---|---|---|")
     for name, model in named:
         speed, size = speed_and_size(model, texts)

@@ -1,28 +1,22 @@
-"""Evaluate a model with mteb on local pairs: python examples/mteb_task.py PAIRS.jsonl OUT.json
-[MODEL]
+"""Evaluate a model with mteb on local data: python examples/mteb_task.py DATA OUT.json [MODEL
+[TASK]]
 
-It needs `pip install mteb`. A pair has text_a, text_b and a score from 0 to 5. Model also runs the
-tasks of mteb.get_tasks(["STS12"]).
+It needs `pip install mteb`. DATA is a file of pairs (text_a, text_b, score from 0 to 5). With TASK,
+a task of mteb such as STSBenchmark, DATA is a folder with the data set of this task as the hub has
+it: hf download --repo-type dataset mteb/stsbenchmark-sts --local-dir DATA. OUT.json is a result of
+mteb.
 """
 
-import json
 import sys
 from pathlib import Path
 
 import datasets
 import mteb
 from mteb.abstasks.sts import AbsTaskSTS
-from mteb.models.abs_encoder import AbsEncoder
 
 import sentkit
 
-
-class Model(AbsEncoder):
-    def __init__(self, model):
-        self.encoder = sentkit.Encoder(model, precision="fp32")
-
-    def encode(self, inputs, **about_the_task):
-        return self.encoder.encode([text for batch in inputs for text in batch["text"]])
+REVISION = "local"  # of the data
 
 
 class Pairs(AbsTaskSTS):
@@ -33,15 +27,30 @@ class Pairs(AbsTaskSTS):
         type="STS",
         eval_langs=["eng-Latn"],
         main_score="cosine_spearman",
-        dataset={"path": "", "revision": ""},
+        dataset={"path": "local/pairs", "revision": REVISION},
     )
 
 
-def main(pairs, out, model="nano"):
+def task_of_pairs(path):
     task = Pairs()
-    task.dataset, task.data_loaded = {"test": datasets.Dataset.from_json(pairs)}, True
-    result = mteb.evaluate(Model(model), task, cache=None)
-    Path(out).write_text(json.dumps(result.task_results[0].scores["test"][0]) + "\n")
+    task.dataset = {"test": datasets.Dataset.from_json(path)}
+    task.data_loaded = True
+    return task
+
+
+def task_of_folder(folder, name):
+    """A task of mteb that reads its data set from a folder instead of the hub."""
+    task = mteb.get_task(name)
+    data_set = {**task.metadata.dataset, "path": str(Path(folder).resolve()), "revision": REVISION}
+    task.metadata = task.metadata.model_copy(update={"dataset": data_set})
+    return task
+
+
+def main(data, out, model="nano", name=None):
+    task = task_of_pairs(data) if name is None else task_of_folder(data, name)
+    encoder = sentkit.Encoder(model, precision="fp32")
+    result = mteb.evaluate(encoder, task, cache=None)
+    result.task_results[0].to_disk(Path(out))
 
 
 if __name__ == "__main__":

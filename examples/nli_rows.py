@@ -25,8 +25,10 @@ from collections import Counter
 from pathlib import Path
 
 LABELS = ("entailment", "neutral", "contradiction", "-")
-PAIR, TRIPLET = ("text_a", "text_b", "label"), ("anchor", "positive", "negative")
-NLI, SIMCSE = ("sentence1", "sentence2", "gold_label"), ("sent0", "sent1", "hard_neg")
+PAIR = ("text_a", "text_b", "label")  # fields of the output
+TRIPLET = ("anchor", "positive", "negative")
+NLI = ("sentence1", "sentence2", "gold_label")  # fields of the input
+SIMCSE = ("sent0", "sent1", "hard_neg")
 PAIRSUPCON = ("sentence1", "sentence2", "pairsimi")
 SIMILAR = {"1": "entailment", "0": "contradiction"}
 TRIPLETS = 275_601  # of SimCSE, from SNLI and MNLI
@@ -48,8 +50,9 @@ def main():
     )
     arguments = parser.parse_args()
     counts = {path: Counter() for path in arguments.file}
-    rows = (row for path in counts for row in kept(path, counts[path]))
-    for row in triplets_of(rows) if arguments.triplets else pairs_of(rows):
+    rows = (row for path in counts for row in usable(path, counts[path]))
+    rows = triplets_of(rows) if arguments.triplets else pairs_of(rows)
+    for row in rows:
         sys.stdout.write(json.dumps(row, separators=(",", ":")) + "\n")
     sys.stdout.flush()
     return max(report(path, counts[path]) for path in counts)
@@ -60,8 +63,9 @@ def pairs_of(rows):
         if "label" in row:
             yield row
         else:
-            for name, label in (("positive", "entailment"), ("negative", "contradiction")):
-                yield dict(zip(PAIR, (row["anchor"], row[name], label), strict=True))
+            premise = row["anchor"]
+            yield {"text_a": premise, "text_b": row["positive"], "label": "entailment"}
+            yield {"text_a": premise, "text_b": row["negative"], "label": "contradiction"}
 
 
 def triplets_of(rows):
@@ -71,17 +75,23 @@ def triplets_of(rows):
             yield row
         else:
             hypotheses.setdefault(row["text_a"], {}).setdefault(row["label"], row["text_b"])
-    for premise, first in hypotheses.items():
-        if {"entailment", "contradiction"} <= first.keys():
-            yield dict(
-                zip(TRIPLET, (premise, first["entailment"], first["contradiction"]), strict=True)
-            )
+    for premise, by_label in hypotheses.items():
+        if {"entailment", "contradiction"} <= by_label.keys():
+            yield {
+                "anchor": premise,
+                "positive": by_label["entailment"],
+                "negative": by_label["contradiction"],
+            }
 
 
-def kept(path, counts):
+def usable(path, counts):
     """The pairs or triplets of a file, without those that training cannot use."""
     for row in read(path):
-        counts.update([row["label"]] if "label" in row else ["entailment", "contradiction"])
+        if "label" in row:
+            counts[row["label"]] += 1
+        else:
+            counts["entailment"] += 1
+            counts["contradiction"] += 1
         if not all(text.strip() for text in row.values()):
             counts["empty"] += 1
         elif row.get("label") != "-":
@@ -92,10 +102,8 @@ def read(path):
     """The pairs or triplets of a file, as they are."""
     number = 1
     suffix = Path(path.removesuffix(".gz")).suffix
-    opener, newline = (
-        gzip.open if path.endswith(".gz") else io.open,
-        "" if suffix == ".csv" else "\n",
-    )
+    opener = gzip.open if path.endswith(".gz") else io.open
+    newline = "" if suffix == ".csv" else "\n"
     try:
         with opener(path, "rt", encoding="utf-8", newline=newline) as file:
             for record in records(file, suffix):
@@ -115,7 +123,8 @@ def records(file, suffix):
     else:  # quotes are text; columns of absent annotators may be missing at the end of a line
         header = file.readline().rstrip("\r\n").split("\t")
         for line in file:
-            yield dict(zip(header, line.rstrip("\r\n").split("\t"), strict=False))
+            cells = line.rstrip("\r\n").split("\t")
+            yield dict(zip(header, cells, strict=False))
 
 
 def row_of(record):
@@ -125,13 +134,11 @@ def row_of(record):
             row = dict(zip(target, values, strict=True))
             break
     else:
-        raise ValueError(
-            f"expected texts in {' or '.join(map(', '.join, (NLI, PAIRSUPCON, SIMCSE)))}"
-        )
+        names = [", ".join(source) for source in (NLI, PAIRSUPCON, SIMCSE)]
+        raise ValueError(f"expected texts in {' or '.join(names)}")
     if "label" in row:
-        row["label"] = (
-            SIMILAR.get(row["label"], row["label"]) if "pairsimi" in record else row["label"]
-        )
+        if "pairsimi" in record:
+            row["label"] = SIMILAR.get(row["label"], row["label"])
         if row["label"] not in LABELS:
             raise ValueError(f'unknown label "{row["label"]}"')
     return row

@@ -31,10 +31,8 @@ import sentkit
 
 Package = tuple[str, str, list[str]]  # name, synopsis, paragraphs
 ASKED = ["how to {}", "what is {}?", "{} for Linux", "which program is a {}?", "I need a {}"]
-ANCHORS, NEAREST = (
-    7_000,
-    8,
-)  # sentences of WIKI that become passages, and how many others can join them
+ANCHORS = 7_000  # sentences of WIKI that become passages
+NEAREST = 8  # sentences that can join each of them
 
 
 def packages(content: str) -> Iterator[Package]:
@@ -44,25 +42,25 @@ def packages(content: str) -> Iterator[Package]:
     seen = set()
     for record in content.split("\n\n"):
         name = re.search(r"^Package: (\S+)", record, re.M)
-        found = re.search(r"^Description-en: (.*?)\n((?: .*\n?)*)", record, re.M)
-        if name is None or found is None:
+        description = re.search(r"^Description-en: (.*?)\n((?: .*\n?)*)", record, re.M)
+        if name is None or description is None:
             continue
         paragraphs: list[list[str]] = [[]]
-        for line in found[2].splitlines():
-            if (
-                line.strip() == "." or line.startswith("  ") or re.match(r"\s*[*-] ", line)
-            ):  # lists are left out
+        for line in description[2].splitlines():
+            is_listed = line.startswith("  ") or re.match(r"\s*[*-] ", line)
+            if is_listed or line.strip() == ".":  # lists are left out
                 paragraphs.append([])
             else:
                 paragraphs[-1].append(line.strip())
         texts = [" ".join(paragraph) for paragraph in paragraphs if paragraph]
         if texts and len(texts[0]) >= 150 and texts[0][:60] not in seen:
             seen.add(texts[0][:60])
-            yield name[1], found[1], texts
+            yield name[1], description[1], texts
 
 
 def is_for_dev(package: Package) -> bool:
-    return int(hashlib.sha256(package[0].encode()).hexdigest(), 16) % 10 == 3
+    digest = hashlib.sha256(package[0].encode()).hexdigest()
+    return int(digest, 16) % 10 == 3
 
 
 def sampled(rows: Sequence[Any], count: int, chance: random.Random) -> list[Any]:
@@ -73,12 +71,14 @@ def cut(text: str, words: int) -> str:
     return " ".join(text.split()[:words])
 
 
-def of_packages(known: list[Package], chance: random.Random) -> Iterator[str]:
-    chance.shuffle(known)
-    for number, (_, synopsis, paragraphs) in enumerate(known):
+def of_packages(described: list[Package], chance: random.Random) -> Iterator[str]:
+    """Synopses; descriptions of some packages, and questions with some synopses."""
+    chance.shuffle(described)
+    for number, (_, synopsis, paragraphs) in enumerate(described):
         yield synopsis
         if number < 13_000:
-            yield cut(" ".join(paragraphs[:2]) if number % 3 else paragraphs[0], 90)
+            count = 2 if number % 3 else 1
+            yield cut(" ".join(paragraphs[:count]), 90)
         if number % 6 == 0:
             yield chance.choice(ASKED).format(synopsis[0].lower() + synopsis[1:])
 
@@ -92,12 +92,13 @@ def passages(sentences: list[str], chance: random.Random) -> Iterator[str]:
     anchors = sampled(range(len(sentences)), ANCHORS, chance)
     nearest_at_most = min(NEAREST, len(sentences) - 1)
     for start in range(0, len(anchors), 500):
-        some = anchors[start : start + 500]
-        similar = vectors[some] @ vectors.T
-        nearest = np.argpartition(-similar, nearest_at_most, axis=1)[:, :nearest_at_most]
-        for anchor, row, places in zip(some, similar, nearest, strict=True):
-            order = sorted(map(int, places), key=lambda place: -row[place])
-            yield cut(" ".join(sentences[place] for place in order[: chance.randint(2, 6)]), 120)
+        chunk = anchors[start : start + 500]
+        cosines = vectors[chunk] @ vectors.T  # (chunk, sentences)
+        nearest = np.argpartition(-cosines, nearest_at_most, axis=1)[:, :nearest_at_most]
+        for anchor, row, indices in zip(chunk, cosines, nearest, strict=True):
+            best_first = sorted(map(int, indices), key=lambda index: -row[index])
+            passage = [sentences[index] for index in best_first[: chance.randint(2, 6)]]
+            yield cut(" ".join(passage), 120)
             if chance.random() < 0.5:
                 yield question(sentences[anchor]) or headline(sentences[anchor], chance)
 
@@ -109,9 +110,8 @@ def short_texts(
     chance: random.Random,
 ) -> Iterator[str]:
     names = [name for sentence in sentences[:20_000] for name in names_in(sentence)]
-    for sentence in sampled(
-        [sentence for sentence in sentences if len(sentence) < 220], 20_000, chance
-    ):
+    short_sentences = [sentence for sentence in sentences if len(sentence) < 220]
+    for sentence in sampled(short_sentences, 20_000, chance):
         yield sentence
         yield partner(sentence, names, chance)
     for pair in sampled(pairs, 15_000, chance):
@@ -120,28 +120,39 @@ def short_texts(
         yield row["entry"]
         yield row["definition"]
         if chance.random() < 0.3:
-            yield chance.choice(QUESTIONS.get(row["pos"], NOUN.split("|"))).format(row["entry"])
+            question_form = chance.choice(QUESTIONS.get(row["pos"], NOUN.split("|")))
+            yield question_form.format(row["entry"])
         if chance.random() < 0.2:
             yield f"{row['entry']}: {row['definition']}"
 
 
 def main(wiki: str, nli: str, wordnet: str, descriptions: str, dev: str) -> None:
-    known, chance = list(packages(Path(descriptions).read_text())), random.Random(4)
-    relevant = {
-        package[1]: {cut(" ".join(package[2][:2]), 200)} for package in known if is_for_dev(package)
-    }
-    write_set(Path(dev), [text for texts in relevant.values() for text in texts], relevant)
-    sentences, rows = lines(wiki), [json.loads(line) for line in lines(wordnet)]
-    held_out = {row[name] for row in rows if is_held_out(row) for name in ("entry", "definition")}
+    chance = random.Random(4)
+
+    # The retrieval test: the packages that are not in the texts.
+    for_texts: list[Package] = []
+    relevant: dict[str, set[str]] = {}  # synopsis -> its description
+    for package in packages(Path(descriptions).read_text()):
+        _, synopsis, paragraphs = package
+        if is_for_dev(package):
+            relevant[synopsis] = {cut(" ".join(paragraphs[:2]), 200)}
+        else:
+            for_texts.append(package)
+    corpus = [text for texts in relevant.values() for text in texts]
+    write_set(Path(dev), corpus, relevant)
+
+    # The texts, without those that are held out.
+    sentences = lines(wiki)
+    pairs = [json.loads(line) for line in lines(nli)]
+    synsets = [json.loads(line) for line in lines(wordnet)]
+    held_out = set()
+    for row in filter(is_held_out, synsets):
+        held_out.update((row["entry"], row["definition"]))
+    synsets = [row for row in synsets if not is_held_out(row)]
     texts = [
-        *of_packages([package for package in known if not is_for_dev(package)], chance),
+        *of_packages(for_texts, chance),
         *passages(sentences, chance),
-        *short_texts(
-            sentences,
-            [json.loads(line) for line in lines(nli)],
-            [row for row in rows if not is_held_out(row)],
-            chance,
-        ),
+        *short_texts(sentences, pairs, synsets, chance),
     ]
     texts = [text for text in dict.fromkeys(texts) if text.strip() and text not in held_out]
     chance.shuffle(texts)

@@ -22,7 +22,8 @@ from rich.console import Console
 from rich.text import Text
 
 HERE = Path(__file__).resolve().parent
-COLUMNS, MARGIN = 92, 8  # for image viewers with a wider font
+COLUMNS = 92
+MARGIN = 8  # columns, for image viewers with a wider font
 PREPARE = (
     "sentkit encode examples/data/pairs.jsonl --precision fp32 -q -o mean.safetensors",
     "sentkit encode examples/data/pairs.jsonl --precision fp32 -q --readout cls -o cls.safetensors",
@@ -42,9 +43,9 @@ RESULT = (
 
 
 def main(folder, program=(sys.executable, "-m", "sentkit")):
-    with TemporaryDirectory() as work:
-        (Path(work) / "examples").symlink_to(HERE)
-        programs = Path(work) / "bin"
+    with TemporaryDirectory() as temporary:
+        (Path(temporary) / "examples").symlink_to(HERE)
+        programs = Path(temporary) / "bin"
         programs.mkdir()
         script = programs / "sentkit"
         script.write_text(f'#!/bin/sh\nexec {shlex.join(program)} "$@"\n')
@@ -52,28 +53,33 @@ def main(folder, program=(sys.executable, "-m", "sentkit")):
         environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
         environment["PATH"] = f"{programs}:{os.environ['PATH']}"
         for command in PREPARE:
-            run(command, work, environment)
+            run(command, temporary, environment)
         for name, commands in (("session", SESSION), ("result", RESULT)):
-            shown = [(command, run(command, work, environment)) for command in commands]
+            shown = [(command, run(command, temporary, environment)) for command in commands]
             (folder / f"{name}.svg").write_text(picture(name, shown))
 
 
-def run(command, work, environment):
-    """The bytes that the command writes to the terminal; an error ends the program."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, COLUMNS, 0, 0))
+def run(command, folder, environment):
+    """The text that the command writes to the terminal; an error ends the program."""
+    controller, terminal = pty.openpty()
+    size = struct.pack("HHHH", 40, COLUMNS, 0, 0)
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
     process = subprocess.Popen(
-        ["sh", "-ec", command], cwd=work, env=environment, stdout=theirs, stderr=subprocess.PIPE
+        ["sh", "-ec", command],
+        cwd=folder,
+        env=environment,
+        stdout=terminal,
+        stderr=subprocess.PIPE,
     )
-    os.close(theirs)
+    os.close(terminal)
     output = io.BytesIO()
     try:
-        while block := os.read(ours, 1 << 16):
+        while block := os.read(controller, 1 << 16):
             output.write(block)
     except OSError:  # Linux reports the closed terminal as an error
         pass
     finally:
-        os.close(ours)
+        os.close(controller)
     _, errors = process.communicate()
     if process.returncode:
         sys.exit(f"picture.py: {command}: {errors.decode()}")
@@ -86,7 +92,8 @@ def picture(name, shown):
     for command, output in shown:
         console.print(Text.assemble(("$ ", "green"), (command, "bold")), soft_wrap=True)
         if output:
-            console.print(Text.from_ansi(output.replace("\r\n", "\n").rstrip("\n")), soft_wrap=True)
+            text = output.replace("\r\n", "\n").rstrip("\n")
+            console.print(Text.from_ansi(text), soft_wrap=True)
     image = console.export_svg(title="sentkit", unique_id=name).replace("Fira Code, ", "")
     return re.sub(r"\s*@font-face \{.*?\}", "", image, flags=re.DOTALL)
 

@@ -18,10 +18,8 @@ from scipy.stats import rankdata, spearmanr
 def read(path):
     """The unit vectors of a file, its rows, and its space."""
     with safe_open(path, "numpy") as file:
-        vectors, space = (
-            file.get_tensor("embeddings"),
-            json.loads(file.metadata()["sentkit"])["_emb"],
-        )
+        vectors = file.get_tensor("embeddings")
+        space = json.loads(file.metadata()["sentkit"])["_emb"]
         rows = [json.loads(line) for line in file.get_tensor("rows").tobytes().splitlines()]
     if vectors.dtype != np.float32:
         sys.exit(f"{path}: the vectors are {vectors.dtype}, expected float32")
@@ -34,38 +32,34 @@ def unit(vectors):
 
 def rankings(vectors, corpus):
     """Unit vectors whose products are rank correlations."""
-    cosines = (vectors @ corpus.T).astype(
-        np.float32
-    )  # equal vectors of the corpus have equal ranks
+    # float32: equal vectors of the corpus have equal ranks.
+    cosines = (vectors @ corpus.T).astype(np.float32)
     return unit(rankdata(cosines, axis=-1) - (len(corpus) + 1) / 2)
 
 
 def main(pairs, corpus, weight="0.1"):
-    vectors, rows, space = read(pairs)
-    others, _, their_space = read(corpus)
-    if space.rpartition(":")[2] != their_space.rpartition(":")[2]:
-        sys.exit(f"{pairs} and {corpus} are of different spaces, {space} and {their_space}")
-    others = others.reshape(-1, others.shape[-1])
+    vectors, rows, space = read(pairs)  # vectors: (pairs, 2, d)
+    corpus_vectors, _, corpus_space = read(corpus)
+    if space.rpartition(":")[2] != corpus_space.rpartition(":")[2]:
+        sys.exit(f"{pairs} and {corpus} are of different spaces, {space} and {corpus_space}")
+    corpus_vectors = corpus_vectors.reshape(-1, corpus_vectors.shape[-1])
+
+    # The similarities of the pairs; chunks limit the memory.
     cosines = np.vecdot(vectors[:, 0], vectors[:, 1])
-    parts = np.array_split(np.arange(len(vectors)), len(vectors) // 64 + 1)  # limits the memory
-    ranks = np.concatenate(
-        [np.vecdot(*(rankings(vectors[part, side], others) for side in (0, 1))) for part in parts]
-    )
-    both = (1 - float(weight)) * cosines + float(weight) * ranks
+    ranks = []
+    for chunk in np.array_split(vectors, len(vectors) // 64 + 1):
+        rankings_a = rankings(chunk[:, 0], corpus_vectors)
+        rankings_b = rankings(chunk[:, 1], corpus_vectors)
+        ranks.append(np.vecdot(rankings_a, rankings_b))
+    mixed = (1 - float(weight)) * cosines + float(weight) * np.concatenate(ranks)
+
     gold = [row["score"] for row in rows]
     report = {
         "pairs": len(rows),
-        "cosine": spearmanr(cosines, gold),
-        "with_ranks": spearmanr(both, gold),
+        "cosine": 100 * spearmanr(cosines, gold).statistic,
+        "with_ranks": 100 * spearmanr(mixed, gold).statistic,
     }
-    print(
-        json.dumps(
-            {
-                name: each if name == "pairs" else 100 * each.statistic
-                for name, each in report.items()
-            }
-        )
-    )
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":

@@ -12,12 +12,12 @@ not on their order: a smaller sample with the same seed is a part of a larger on
 
 import argparse
 import gzip
-import io
 import json
 import os
 import sys
 from collections import defaultdict
 from hashlib import blake2b
+from pathlib import Path
 
 
 def main() -> None:
@@ -33,14 +33,11 @@ def main() -> None:
     drawn = set(candidates[: arguments.entries])
     if arguments.rows is not None:
         drawn = set(fitting(candidates, sizes, arguments.rows))
-    kept = [line for entry, _, line in rows if entry in drawn]
-    sys.stdout.buffer.writelines(kept)
+    lines = [line for entry, _, line in rows if entry in drawn]
+    sys.stdout.buffer.writelines(lines)
     sys.stdout.buffer.flush()
-    print(
-        f"sample_dictionary.py: {len(drawn)} of {len(sizes)} entries, {len(kept)} of {len(rows)} "
-        f"rows",
-        file=sys.stderr,
-    )
+    counts = f"{len(drawn)} of {len(sizes)} entries, {len(lines)} of {len(rows)} rows"
+    print(f"sample_dictionary.py: {counts}", file=sys.stderr)
 
 
 def parse():
@@ -52,14 +49,14 @@ def parse():
     )
     size = parser.add_mutually_exclusive_group()
     size.add_argument(
-        "--entries", type=number, metavar="N", help="number of entries to draw; default: all"
+        "--entries", type=positive, metavar="N", help="number of entries to draw; default: all"
     )
     size.add_argument(
-        "--rows", type=number, metavar="N", help="draw entries until the next would exceed N rows"
+        "--rows", type=positive, metavar="N", help="draw entries until the next would exceed N rows"
     )
     parser.add_argument(
         "--min-definitions",
-        type=number,
+        type=positive,
         default=1,
         metavar="N",
         help="draw only entries with N or more different definitions; default: 1",
@@ -68,7 +65,7 @@ def parse():
     return parser.parse_args()
 
 
-def number(text):
+def positive(text):
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f'"{text}" is not a number above 0')
     return int(text)
@@ -76,24 +73,26 @@ def number(text):
 
 def read(name):
     """Each row as (entry, definition, line)."""
-    place = 0
+    number = 0
     try:
-        with sys.stdin.buffer if name == "-" else opener(name)(name, "rb") as file:
+        with opened(name) as file:
             for line in file:
-                place += 1
+                number += 1
                 row = json.loads(line)
                 yield row["entry"] + "", row["definition"] + "", line.rstrip(b"\r\n") + b"\n"
     except (OSError, EOFError) as error:
         sys.exit(f"sample_dictionary.py: {name}: {getattr(error, 'strerror', None) or error}")
     except (ValueError, KeyError, TypeError):
-        sys.exit(
-            f'sample_dictionary.py: {name}: line {place}: expected JSON with "entry" and '
-            f'"definition"'
-        )
+        problem = 'expected JSON with "entry" and "definition"'
+        sys.exit(f"sample_dictionary.py: {name}: line {number}: {problem}")
 
 
-def opener(name):
-    return gzip.open if name.endswith(".gz") else io.open
+def opened(name):
+    if name == "-":
+        return sys.stdin.buffer
+    if name.endswith(".gz"):
+        return gzip.open(name, "rb")
+    return Path(name).open("rb")
 
 
 def digest(text):

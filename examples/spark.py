@@ -1,8 +1,8 @@
-"""Encode rows with Spark: python examples/spark.py ROWS.jsonl OUT [MODEL [PARTS]]
+"""Encode rows with Spark: python examples/spark.py ROWS.jsonl OUT [MODEL [FILES]]
 
 It needs `pip install pyspark pandas pyarrow` and Java. A row has a unique "id" and a "text". OUT is
 a folder of JSON lines with the vectors, in the order of the ids. The rows are sorted before they
-are encoded, because a sort computes its input twice. OUT has PARTS files.
+are encoded, because a sort computes its input twice. OUT has FILES files.
 """
 
 import os
@@ -14,7 +14,7 @@ from pyspark.sql.types import ArrayType, FloatType, StringType, StructType
 import sentkit
 
 
-def main(rows, out, model="nano", parts=8):
+def main(rows, out, model="nano", files=8):
     # A task receives the arguments and loads the weights. In bf16, a vector depends slightly on its
     # batch.
     encoder = sentkit.Encoder(model, precision="fp32")
@@ -27,12 +27,10 @@ def main(rows, out, model="nano", parts=8):
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the first python3 of PATH
     spark = SparkSession.builder.getOrCreate()
     table = spark.read.json(rows)
-    schema = (
-        StructType([*table.schema])
-        .add("embedding", ArrayType(FloatType()))
-        .add("_emb", StringType())
-    )
-    table = table.repartitionByRange(int(parts), "id").sortWithinPartitions("id")
+    schema = StructType([*table.schema])
+    schema = schema.add("embedding", ArrayType(FloatType()))
+    schema = schema.add("_emb", StringType())
+    table = table.repartitionByRange(int(files), "id").sortWithinPartitions("id")
     table.mapInPandas(encode, schema).write.json(out)
     spark.stop()
 

@@ -29,10 +29,8 @@ COMPARED = 8_000  # texts that the student encodes, for the rotation of all vect
 def read(path: str) -> tuple[list[str], Float32]:
     """The texts of a vector file, and its vectors with unit length."""
     tensors = load_file(path)
-    lines = tensors["rows"].tobytes().splitlines()
-    return [json.loads(line)["text"] for line in lines], unit(
-        tensors["embeddings"].astype(np.float32)
-    )
+    texts = [json.loads(line)["text"] for line in tensors["rows"].tobytes().splitlines()]
+    return texts, unit(tensors["embeddings"].astype(np.float32))
 
 
 def unit(vectors: Float32) -> Float32:
@@ -40,41 +38,56 @@ def unit(vectors: Float32) -> Float32:
 
 
 def principal(vectors: Float32, width: int) -> Float32:
+    """Unit vectors in the first principal directions: (n, d) -> (n, width)."""
     _, directions = np.linalg.eigh((vectors.T @ vectors).astype(np.float64))
     return unit(vectors @ directions[:, : -width - 1 : -1].astype(np.float32))
 
 
-def mapped(known: Float32, targets: Float32, shares: Float32, others: Float32) -> Float32:
-    """The targets of other vectors, by the linear map with the least squares for the known ones."""
-    weighted = known * shares[:, None]
-    products = (weighted.T @ known).astype(np.float64) + np.eye(known.shape[1])
-    return unit(
-        others
-        @ np.linalg.solve(products, (weighted.T @ targets).astype(np.float64)).astype(np.float32)
-    )
+def linear_map(inputs: Float32, targets: Float32, shares: Float32) -> Float32:
+    """The matrix (d, w) with the least squares, from inputs (n, d) to targets (n, w); the errors
+    have the shares (n,).
+    """
+    weighted = inputs * shares[:, None]
+    inner = (weighted.T @ inputs).astype(np.float64) + np.eye(inputs.shape[1])
+    outer = (weighted.T @ targets).astype(np.float64)
+    return np.linalg.solve(inner, outer).astype(np.float32)
 
 
 def main(student: str, *paths: str) -> None:
-    (pairs, pairs_a), (same, pairs_b), (passages, long_a), (first, long_b) = map(read, paths)
-    if pairs != same or passages[: len(first)] != first:
+    pair_files = [read(path) for path in paths[:2]]
+    passage_files = [read(path) for path in paths[2:]]
+    (pairs, pairs_a), (pairs_of_b, pairs_b) = pair_files
+    (passages, passages_a), (passages_of_b, passages_b) = passage_files
+    count = len(passages_of_b)
+    if pairs != pairs_of_b or passages[:count] != passages_of_b:
         sys.exit("the files of the two teachers have other texts")
-    encoder, chance, texts = sentkit.Encoder(student), np.random.default_rng(0), [*pairs, *passages]
-    both = np.concatenate([pairs_a, long_a[: len(first)]])
-    joined = np.concatenate([both, np.concatenate([pairs_b, long_b])], axis=1) / np.sqrt(
-        2, dtype=np.float32
-    )
-    some = chance.choice(len(texts), min(COMPARED, len(texts)), replace=False)
-    own = unit(np.asarray(encoder.encode([texts[place] for place in some]), np.float32))
-    targets = principal(joined, own.shape[1])
-    shares = np.repeat(np.float32([SHARE, 1]), [len(pairs), len(first)])
-    targets = np.concatenate([targets, mapped(both, targets, shares, long_a[len(first) :])])
-    left, _, right = np.linalg.svd(
-        targets[some].T @ own
-    )  # the rotation that is nearest to the student
-    targets = targets @ (left @ right)
-    for place in chance.permutation(len(texts)).tolist():
-        vector = base64.b64encode(targets[place].astype("<f4").tobytes()).decode()
-        print(json.dumps({"text": texts[place], "embedding": vector}, ensure_ascii=False))
+    texts = [*pairs, *passages]
+    encoder = sentkit.Encoder(student)
+    chance = np.random.default_rng(0)
+
+    # Vectors of both teachers, one after the other: their cosine is the mean of both cosines.
+    of_a = np.concatenate([pairs_a, passages_a[:count]])
+    of_b = np.concatenate([pairs_b, passages_b])
+    of_both = np.concatenate([of_a, of_b], axis=1) / np.sqrt(2, dtype=np.float32)
+
+    # The width of the student.
+    compared = chance.choice(len(texts), min(COMPARED, len(texts)), replace=False)
+    of_student = encoder.encode([texts[index] for index in compared])
+    of_student = unit(np.asarray(of_student, np.float32))
+    targets = principal(of_both, of_student.shape[1])
+
+    # Passages without a vector of B.
+    shares = np.repeat(np.float32([SHARE, 1]), [len(pairs), count])
+    mapped = unit(passages_a[count:] @ linear_map(of_a, targets, shares))
+    targets = np.concatenate([targets, mapped])
+
+    # The rotation that is nearest to the student.
+    u, _, vt = np.linalg.svd(targets[compared].T @ of_student)
+    targets = targets @ (u @ vt)
+    for index in chance.permutation(len(texts)).tolist():
+        content = targets[index].astype("<f4").tobytes()
+        vector = base64.b64encode(content).decode()
+        print(json.dumps({"text": texts[index], "embedding": vector}, ensure_ascii=False))
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ def with_duckdb(corpus, queries, top):
         SELECT text, array_cosine_similarity(embedding::FLOAT[{size}], ?::FLOAT[{size}]) AS cosine
         FROM read_parquet(?) ORDER BY cosine DESC LIMIT ?"""
     for query in vectors(queries):
-        found = duckdb.execute(nearest, [query.tolist(), corpus, top]).fetchall()
-        yield [{"text": text, "cosine": cosine} for text, cosine in found]
+        rows = duckdb.execute(nearest, [query.tolist(), corpus, top]).fetchall()
+        yield [{"text": text, "cosine": cosine} for text, cosine in rows]
 
 
 def with_polars(corpus, queries, top):
@@ -35,7 +35,8 @@ def with_polars(corpus, queries, top):
     for query in unit(vectors(queries)):
         cosines = polars.LazyFrame({"cosine": rows @ query})
         table = polars.concat([texts, cosines], how="horizontal")
-        yield table.sort("cosine", descending=True).head(top).collect().to_dicts()
+        nearest = table.sort("cosine", descending=True).head(top)
+        yield nearest.collect().to_dicts()
 
 
 def with_lancedb(corpus, queries, top):
@@ -43,10 +44,9 @@ def with_lancedb(corpus, queries, top):
 
     table = lancedb.connect("memory://").create_table("corpus", pq.read_table(corpus))
     for query in vectors(queries):
-        found = (
-            table.search(query, vector_column_name="embedding").distance_type("cosine").limit(top)
-        )
-        yield [{"text": row["text"], "cosine": 1 - row["_distance"]} for row in found.to_list()]
+        search = table.search(query, vector_column_name="embedding")
+        rows = search.distance_type("cosine").limit(top).to_list()
+        yield [{"text": row["text"], "cosine": 1 - row["_distance"]} for row in rows]
 
 
 def vectors(path):

@@ -14,10 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from sentkit import model as models
 from sentkit.errors import DataError, UsageError
-from sentkit.metrics.similarity import BLOCKS
+from sentkit.metrics.similarity import BLOCKS, SIMILARITIES
 from sentkit.model.checkpoint_model import CheckpointModel
 from sentkit.model.encoding import Tally, TokenEncoder
 from sentkit.model.forks import LOADING, ForkLock
+from sentkit.model.mteb import declared_prompts, model_meta, prompt_of_task, texts_of_task
 from sentkit.model.query_encoder import encode_list, prepare_list
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.tokens import TextTokenizer, WindowOptions
@@ -221,24 +222,41 @@ class Encoder:
     def width(self) -> int:
         return self.loaded.width
 
-    def encode(self, texts: str | Sequence[str], **arguments: Any) -> NDArray[np.float32]:
+    def encode(
+        self,
+        texts: str | Sequence[str],
+        *,
+        task_metadata: Any = None,
+        prompt_type: Any = None,
+        **arguments: Any,
+    ) -> NDArray[np.float32]:
         """Return one vector per text, (n, width): zero for an empty or blank text. One text:
         (width,).
 
         Warnings count truncated and empty texts. Further `arguments` are those of
         sentence-transformers: with the value of what `encode` does they are accepted, such as
-        convert_to_numpy=True; others are a TypeError that names what to use.
+        convert_to_numpy=True; others are a TypeError that names what to use. mteb passes batches of
+        texts with `task_metadata` and other arguments of its own.
         """
+        if task_metadata is not None:
+            precision = arguments.get("precision") or "float32"
+            if precision != "float32":
+                raise ArgumentError(f'precision is "{precision}": mteb stores float32 vectors only')
+            return self._encode(
+                texts_of_task(texts), self._tokenizer_of_task(task_metadata, prompt_type)
+            )
+        if prompt_type is not None:
+            raise TypeError("encode() got an unexpected keyword argument 'prompt_type'")
         for name, value in arguments.items():
             self._check_argument(name, value)
         if isinstance(texts, str):
-            return self._encode([texts])[0]
+            return self._encode([texts], self.tokenizer)[0]
         if isinstance(texts, bytes):
             raise TypeError("texts is of type bytes, expected str or a sequence of str")
         for index, text in enumerate(texts):
             if not isinstance(text, str):  # a missing value is None or NaN
                 raise TypeError(f"texts[{index}] is of type {type(text).__name__}, expected str")
-        return self._encode(texts)
+        return self._encode(texts, self.tokenizer)
 
     def _check_argument(self, name: str, value: object) -> None:
         """Refuse an argument of sentence-transformers that does not have the value of what `encode`
@@ -258,12 +276,40 @@ class Encoder:
         """Whether the vectors have length 1, by `normalize` or by the model."""
         return any(step.suffix == "/n" for step in self.loaded.steps[-1:])
 
-    def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def _tokenizer_of_task(self, task_metadata: Any, prompt_type: Any) -> TextTokenizer:
+        """The tokenizer with the declared prompt of a task of mteb. A prompt that the object was
+        created with is that of all tasks.
+        """
+        _, arguments = self.arguments
+        if arguments["prompt"] is not None or arguments["prompt_name"] is not None:
+            return self.tokenizer
+        side = None if prompt_type is None else str(prompt_type.value)
+        prompts = declared_prompts(self.model)
+        prompt = prompt_of_task(prompts, task_metadata.name, task_metadata.type, side)
+        if prompt is None:
+            return self.tokenizer
+        return self.tokenizer.with_prompt(prompt)
+
+    @property
+    def mteb_model_meta(self) -> Any:
+        """The description of the model for mteb."""
+        try:
+            return model_meta(
+                self.model,
+                space=self.space,
+                width=self.width,
+                metric=self.metric,
+                max_length=self.model.tokenizer.max_length,
+            )
+        except ModuleNotFoundError as error:  # hasattr() must be false, not fail
+            raise AttributeError("mteb_model_meta needs mteb, which is not installed") from error
+
+    def _encode(self, texts: Sequence[str], tokenizer: TextTokenizer) -> NDArray[np.float32]:
         encoder = self.loaded
         tally = Tally()
         vectors = np.empty((len(texts), encoder.width), np.float32)
         start = 0
-        groups = prepare_list(texts, self.tokenizer)
+        groups = prepare_list(texts, tokenizer)
         for group in encode_list(groups, encoder, tally):
             end = start + len(group.rows)
             vectors[start:end] = group.vectors[0][:, 0]
@@ -294,18 +340,28 @@ class Encoder:
         A vector (width,) is one row. The metric is "cosine", "dot", "euclidean" or "manhattan"; the
         last two are negated distances, so that larger is more similar.
         """
+        name = self._metric_of(metric)
+        rows_a, rows_b = rows_of_one_width(a, b)
+        rule = BLOCKS[name]
+        return rule.compare(rule.prepare(rows_a), rule.prepare(rows_b))
+
+    def similarity_pairwise(
+        self, a: ArrayLike, b: ArrayLike, *, metric: str | None = None
+    ) -> NDArray[np.float32]:
+        """Return the similarity of each vector of `a` and that of `b` in the same row: (n, width),
+        (n, width) -> (n,).
+        """
+        name = self._metric_of(metric)
+        rows_a, rows_b = rows_of_one_width(a, b)
+        if len(rows_a) != len(rows_b):
+            raise ArgumentError(f"a has {len(rows_a)} vectors, b has {len(rows_b)}")
+        return SIMILARITIES[name](rows_a, rows_b).astype(np.float32)
+
+    def _metric_of(self, metric: str | None) -> str:
         name = self.metric if metric is None else metric
         check_text("metric", name, optional=False)
         check_choice("metric", name, list(BLOCKS))
-        rows_a = as_rows("a", a)
-        rows_b = as_rows("b", b)
-        if rows_a.shape[1] != rows_b.shape[1]:
-            widths = f"{rows_a.shape[1]} and {rows_b.shape[1]}"
-            raise ArgumentError(
-                f"a and b have vectors of {widths} numbers, expected the same width"
-            )
-        rule = BLOCKS[name]
-        return rule.compare(rule.prepare(rows_a), rule.prepare(rows_b))
+        return name
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return a batch of columns with the columns `embedding` and `_emb` added, for Ray Data.
@@ -318,6 +374,17 @@ class Encoder:
             )
         vectors = self.encode(list(batch[self.column]))
         return {**batch, "embedding": vectors, "_emb": np.full(len(vectors), self.space)}
+
+
+def rows_of_one_width(
+    a: ArrayLike, b: ArrayLike
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    rows_a = as_rows("a", a)
+    rows_b = as_rows("b", b)
+    if rows_a.shape[1] != rows_b.shape[1]:
+        widths = f"{rows_a.shape[1]} and {rows_b.shape[1]}"
+        raise ArgumentError(f"a and b have vectors of {widths} numbers, expected the same width")
+    return rows_a, rows_b
 
 
 def as_rows(name: str, vectors: ArrayLike) -> NDArray[np.float32]:

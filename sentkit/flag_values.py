@@ -168,6 +168,21 @@ def classifier_head(text: str) -> tuple[str, int]:
     raise UsageError(f'--head "{text}"', advice="available: logreg, senteval, senteval:N")
 
 
+def classifier_protocol(text: str) -> tuple[str, int, int]:
+    """Parse --head of the tasks of SentEval: its name, its hidden units, and the folds.
+
+    The network has 5 folds, the default of SentEval's engine, or others as in `senteval:50:10`.
+    """
+    if text.count(":") < 2:
+        name, hidden = classifier_head(text)
+        return name, hidden, 10 if name == "logreg" else 5
+    head, _, folds = text.rpartition(":")
+    name, hidden = classifier_head(head)
+    if not folds.isdecimal() or int(folds) < 3:
+        raise UsageError(f'--head "{text}"', advice="the number of folds is 3 or more")
+    return name, hidden, int(folds)
+
+
 def assignment(text: str) -> tuple[str, str]:
     """Parse NAME=VALUE of --set. A dash in the name is an underscore."""
     name, equals, value = text.partition("=")

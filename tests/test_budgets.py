@@ -17,7 +17,7 @@ def leaves(command, path="sentkit"):
 COMMANDS = dict(leaves(program()))
 LEAVES = {path: command for path, command in COMMANDS.items() if not hasattr(command, "commands")}
 # slots; others have 20
-MOST = {"encode": 28, "train": 28, "score": 24, "search": 24, "cluster": 24}
+MOST = {"encode": 28, "train": 28, "score": 25, "search": 24, "cluster": 24}
 
 
 @pytest.mark.parametrize("path", COMMANDS)
@@ -57,7 +57,7 @@ def test_every_flag_of_the_headings_exists():
 
 def test_the_number_of_commands_and_slots():
     assert len(LEAVES) <= 26
-    assert sum(len(command.params) for command in LEAVES.values()) <= 355
+    assert sum(len(command.params) for command in LEAVES.values()) <= 359
 
 
 @pytest.mark.parametrize("path", LEAVES)

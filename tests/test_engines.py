@@ -146,9 +146,27 @@ def test_mteb_gives_the_correlation_of_the_command(folder, tmp_path, execute):
 
     line = "sentkit encode -q --precision fp32 pairs.jsonl | sentkit score --gold score"
     report = json.loads(execute(["sh", "-ec", line], folder).stdout)
-    scores = json.loads((tmp_path / "scores.json").read_text())
+    [scores] = json.loads((tmp_path / "scores.json").read_text())["scores"]["test"]
     assert 100 * scores["cosine_spearman"] == pytest.approx(report["spearman"], abs=1e-3)
     assert 100 * scores["cosine_pearson"] == pytest.approx(report["pearson"], abs=1e-3)
+
+
+def test_mteb_reads_the_data_set_of_a_task_from_a_folder(folder, tmp_path):
+    """The columns are those of the data set on the hub; the scores are those of the pairs."""
+    pytest.importorskip("mteb")
+    (tmp_path / "stsb").mkdir()
+    rows = [
+        {"sentence1": pair["text_a"], "sentence2": pair["text_b"], "score": pair["score"]}
+        for pair in PAIRS
+    ]
+    (tmp_path / "stsb/test.jsonl").write_text(in_jsonl(*rows))
+    arguments = ("nano", "STSBenchmark")
+    run("mteb_task.py", tmp_path / "stsb", tmp_path / "task.json", *arguments, folder=folder)
+    run("mteb_task.py", "pairs.jsonl", tmp_path / "pairs.json", folder=folder)
+
+    [task] = json.loads((tmp_path / "task.json").read_text())["scores"]["test"]
+    [pairs] = json.loads((tmp_path / "pairs.json").read_text())["scores"]["test"]
+    assert task["main_score"] == pytest.approx(pairs["main_score"], abs=1e-6)
 
 
 def test_several_processes_give_the_vector_folder_of_one(folder, tmp_path, execute):

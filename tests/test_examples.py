@@ -49,8 +49,8 @@ def example(furnished, tmp_path, execute):
     """
 
     def run(name, *arguments, expected="declares no readout", **variables):
-        given = {"SETTINGS": FEW, "OUT": str(tmp_path / "out"), "SEEDS": "1", **variables}
-        done = execute(["sh", EXAMPLES / f"{name}.sh", *arguments], furnished, **given)
+        environment = {"SETTINGS": FEW, "OUT": str(tmp_path / "out"), "SEEDS": "1", **variables}
+        done = execute(["sh", EXAMPLES / f"{name}.sh", *arguments], furnished, **environment)
 
         said = [line for line in done.stderr.splitlines() if not re.search(expected, line)]
         assert (done.returncode, said) == (0, [])
@@ -77,11 +77,9 @@ def times(folder):
 
 def test_a_script_trains_and_prints_scores(example):
     settings = FEW + " --set head_width=8"
-    made = tables(
-        example("sg-bert", "texts.txt", "dev.jsonl", "dev.jsonl", "small", SETTINGS=settings)
-    )
+    lines = example("sg-bert", "texts.txt", "dev.jsonl", "dev.jsonl", "small", SETTINGS=settings)
 
-    assert made == ([("sg-bert", 1)], ["small/mean", "run/cls"])
+    assert tables(lines) == ([("sg-bert", 1)], ["small/mean", "run/cls"])
 
 
 def test_each_layer_and_readout_is_compared_with_the_default(example):
@@ -111,22 +109,25 @@ def test_distill_compares_student_and_teacher(example, tmp_path):
     """With the first eight principal directions of the teacher, which a second run takes from the
     first.
     """
-    made = tables(
-        example("distill", "texts.txt", "dev.jsonl", "dev.jsonl", "nano", "small", DIM="8")
-    )
-    given = {"SVD": str(tmp_path / "out/svd.safetensors"), "OUT": str(tmp_path / "again")}
-    again = tables(
-        example("distill", "texts.txt", "dev.jsonl", "dev.jsonl", "nano", "small", **given)
-    )
 
-    assert made == again == ([("distill", 1)], ["small/mean", "nano/mean", "run/mean+dense"])
-    files = (
-        tmp_path / f"{name}.safetensors" for name in ("out/texts", "out/texts-8", "again/texts-svd")
-    )
-    vectors, projected, taken = (load_file(file)["embeddings"] for file in files)
+    def distill(**variables):
+        lines = example(
+            "distill", "texts.txt", "dev.jsonl", "dev.jsonl", "nano", "small", **variables
+        )
+        return tables(lines)
+
+    first = distill(DIM="8")
+    directions = str(tmp_path / "out/svd.safetensors")
+    second = distill(SVD=directions, OUT=str(tmp_path / "second"))
+
+    assert first == ([("distill", 1)], ["small/mean", "nano/mean", "run/mean+dense"])
+    assert second == first
+    vectors = load_file(tmp_path / "out/texts.safetensors")["embeddings"]
+    projected = load_file(tmp_path / "out/texts-8.safetensors")["embeddings"]
+    projected_again = load_file(tmp_path / "second/texts-svd.safetensors")["embeddings"]
     assert (vectors.shape[1], projected.shape[1]) == (256, 8)
-    assert (projected == taken).all()
-    assert not (tmp_path / "again/svd.safetensors").exists()
+    assert (projected == projected_again).all()
+    assert not (tmp_path / "second/svd.safetensors").exists()
 
 
 def trained_in(tmp_path, name):
@@ -135,8 +136,17 @@ def trained_in(tmp_path, name):
 
 
 def test_each_seed_of_consert_starts_from_the_same_seed(example, tmp_path):
-    given = {"NLI": "nli.jsonl", "SEEDS": "3,12", "SIZE": "large"}
-    lines = example("consert", "sup-unsup", "texts.txt", "dev.jsonl", "dev.jsonl", "small", **given)
+    lines = example(
+        "consert",
+        "sup-unsup",
+        "texts.txt",
+        "dev.jsonl",
+        "dev.jsonl",
+        "small",
+        NLI="nli.jsonl",
+        SEEDS="3,12",
+        SIZE="large",
+    )
     runs, encoders = tables(lines)
 
     assert sorted(seed for _, seed in runs) == [3, 3, 12, 12]
@@ -148,28 +158,28 @@ def test_each_seed_of_consert_starts_from_the_same_seed(example, tmp_path):
 
 def test_finished_runs_are_not_trained_again(example, tmp_path):
     """More seeds train only the new ones."""
-    rows = ("simcse", "texts.txt", "dev.jsonl", "dev.jsonl", "small")
-    first = example(*rows, SEEDS="0,1")
-    before = times(tmp_path)
-    again = example(*rows, SEEDS="0..2")
+    first = example("simcse", "texts.txt", "dev.jsonl", "dev.jsonl", "small", SEEDS="0,1")
+    times_after_first = times(tmp_path)
+    second = example("simcse", "texts.txt", "dev.jsonl", "dev.jsonl", "small", SEEDS="0..2")
 
-    assert tables(first) == (
-        [("simcse", n) for n in range(2)],
-        ["small/mean", "seed-0/cls", "seed-1/cls"],
-    )
-    assert tables(again)[0] == [("simcse", n) for n in range(3)]
-    assert len(before) == 2
-    assert before.items() < times(tmp_path).items()
+    runs, encoders = tables(first)
+    assert runs == [("simcse", 0), ("simcse", 1)]
+    assert encoders == ["small/mean", "seed-0/cls", "seed-1/cls"]
+    assert tables(second)[0] == [("simcse", 0), ("simcse", 1), ("simcse", 2)]
+    assert len(times_after_first) == 2
+    assert times_after_first.items() < times(tmp_path).items()
 
 
 def test_the_main_table(furnished, tmp_path, execute):
     """Two seeds at the published rate and at the best of two rates; a second call only prints the
     table.
     """
-    data, out = tmp_path / "data", tmp_path / "out"
+    data = tmp_path / "data"
+    out = tmp_path / "out"
     (data / "sts").mkdir(parents=True)
-    for part in ("train", "dev", "test"):
-        (data / f"sts/stsb.{part}.jsonl.gz").write_bytes(gzip.compress(in_jsonl(*PAIRS).encode()))
+    rows = gzip.compress(in_jsonl(*PAIRS).encode())
+    for split in ("train", "dev", "test"):
+        (data / f"sts/stsb.{split}.jsonl.gz").write_bytes(rows)
     command = ["python3", EXAMPLES / "main_table.py", furnished / "small", data, out, "consert"]
     settings = ["--rows", "6", "--batch", "3", "--seeds", "2", "--rates", "1e-3,1e-2"]
 
@@ -194,10 +204,10 @@ def test_the_main_table(furnished, tmp_path, execute):
     assert compared[4] == f"{sum(tests) / 2 - untuned:+.1f}"
     assert compared[7] == "undecided"  # with six pairs
     assert len(lines) == 8
-    made = {path: path.stat().st_mtime_ns for path in out.rglob("*.json*")}
-    again = execute([*command, *settings], furnished)
-    assert again.stdout == first.stdout
-    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.json*")} == made
+    times_after_first = {path: path.stat().st_mtime_ns for path in out.rglob("*.json*")}
+    second = execute([*command, *settings], furnished)
+    assert second.stdout == first.stdout
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.json*")} == times_after_first
 
 
 def test_the_settings_of_the_rows_of_the_main_table():
@@ -205,10 +215,10 @@ def test_the_settings_of_the_rows_of_the_main_table():
     for line in (EXAMPLES / "main_table.jsonl").open():
         row = json.loads(line)
         words = [word.format(corpus=100, guide="copy") for word in row.get("flags", ())]
-        given = list(zip(words[::2], words[1::2], strict=True))
-        preset = dict(given).get("--preset")
+        flags = list(zip(words[::2], words[1::2], strict=True))
+        preset = dict(flags).get("--preset")
         kind = METHODS[row["method"]].load()
-        settings = [value for flag, value in given if flag == "--set"]
+        settings = [value for flag, value in flags if flag == "--set"]
         check_widths(build(kind.Settings, kind.presets, preset, settings), 256)
 
 
@@ -230,12 +240,13 @@ def test_the_orderings_of_the_main_table():
     for line in (EXAMPLES / "orderings.jsonl").open():
         row = json.loads(line)
         paper, _, table = row["source"].lower().replace("+", "-plus").partition(", table ")
-        names_of = ("paper", "table", "task")
-        own = [
-            each for each in published() if [each[n] for n in names_of] == [paper, table, "STS-B"]
-        ]
+        values = {
+            value["value"]
+            for value in published()
+            if (value["paper"], value["table"], value["task"]) == (paper, table, "STS-B")
+        }
         assert {row["higher"], row["lower"]} <= names
-        assert set(row["published"]) <= {each["value"] for each in own}
+        assert set(row["published"]) <= values
         assert row["published"][0] > row["published"][1]
 
 
@@ -265,10 +276,10 @@ def test_word_frequency_scores_each_number_of_tokens(example, tmp_path):
 
     assert [row["model"] for row in rows if "model" in row] == ["small"] * 7
     scores = [(row["series"], row["left_out"]) for row in rows if "series" in row]
-    kept = [json.loads(line)["token"] for line in (tmp_path / "out/1.tokens.jsonl").open()]
-    assert kept[:2] == ["[CLS]", "[SEP]"]
-    assert len({*kept}) > 5  # all tokens of the pairs
-    assert scores == [("small/mean-last2", count) for count in (0, len({*kept}))]
+    tokens = [json.loads(line)["token"] for line in (tmp_path / "out/1.tokens.jsonl").open()]
+    assert tokens[:2] == ["[CLS]", "[SEP]"]
+    assert len({*tokens}) > 5  # all tokens of the pairs
+    assert scores == [("small/mean-last2", count) for count in (0, len({*tokens}))]
     assert all((tmp_path / "out" / name).stat().st_size for name in ("words-1.svg", "masking.svg"))
 
 
@@ -278,13 +289,15 @@ def test_domain_shift_has_a_line_for_each_domain_and_seed(example, furnished, tm
         (furnished / f"{name}.txt").write_text("".join(f"{row}\n" for row in rows))
     pairs = [{**pair, "topic": "ab"[n % 2]} for n, pair in enumerate(PAIRS)]
     (furnished / "topics.jsonl").write_text(in_jsonl(*pairs))
-    words = ("domain-shift", "simcse", "small", "topics.jsonl", "short.txt", "long.txt")
-    table = list(csv.DictReader(example(*words, SEEDS="0..1"), delimiter="\t"))
+    lines = example(
+        "domain-shift", "simcse", "small", "topics.jsonl", "short.txt", "long.txt", SEEDS="0..1"
+    )
+    table = list(csv.DictReader(lines, delimiter="\t"))
 
-    names = ["base", "short", "short", "long", "long"]
-    assert [(row["trained"], row["domain"]) for row in table] == [
-        (n, d) for n in names for d in "ab"
-    ]
+    expected = []
+    for trained in ("base", "short", "short", "long", "long"):
+        expected += [(trained, "a"), (trained, "b")]
+    assert [(row["trained"], row["domain"]) for row in table] == expected
     assert {row["n"] for row in table} == {"4"}
     assert all(-100 <= float(row["spearman"]) <= 100 for row in table)
     assert "short" in (tmp_path / "out/domains.svg").read_text()
@@ -292,8 +305,10 @@ def test_domain_shift_has_a_line_for_each_domain_and_seed(example, furnished, tm
 
 def words_in(picture):
     """The texts of an SVG file, without its numbers."""
-    elements = (each for each in ElementTree.parse(picture).iter() if each.tag.endswith("}text"))
-    texts = ("".join(each.itertext()) for each in elements)
+    texts = []
+    for element in ElementTree.parse(picture).iter():
+        if element.tag.endswith("}text"):
+            texts.append("".join(element.itertext()))
     return [re.sub(r"\d+\.\d+", "N", text) for text in texts if re.search("[a-z]{2}", text)]
 
 
@@ -310,28 +325,32 @@ def test_the_pictures_of_the_readme_show_the_numbers_of_their_commands(tmp_path,
     assert sorted(name for name, _ in shown) == [path.stem for path in pictures]
     assert all(f"draw {name} {command}\n" in script.read_text() for name, command in shown)
     for path in pictures:
-        made = tmp_path / "made" / path.name
-        for row, other in zip(
-            *(each.with_suffix(".jsonl").open() for each in (made, path)), strict=True
-        ):
-            assert json.loads(row) == {
-                name: near(value) for name, value in json.loads(other).items()
-            }
-        assert words_in(made) == words_in(path)
+        new_path = tmp_path / "made" / path.name
+        rows = rows_in(path.with_suffix(".jsonl"))
+        new_rows = rows_in(new_path.with_suffix(".jsonl"))
+        assert len(new_rows) == len(rows)
+        for new_row, row in zip(new_rows, rows, strict=True):
+            assert new_row == {name: near(value) for name, value in row.items()}
+        assert words_in(new_path) == words_in(path)
         assert path.stat().st_size < 40_000
+
+
+def rows_in(path):
+    return [json.loads(line) for line in path.open()]
 
 
 def near(value):
     """Equal, except for the rounding of similarities."""
-    numbers = [each for each in (value if isinstance(value, list) else [value]) if each is not None]
-    return (
-        pytest.approx(value, abs=0.01) if numbers and isinstance(numbers[0], float | int) else value
-    )
+    values = value if isinstance(value, list) else [value]
+    numbers = [number for number in values if number is not None]
+    if not numbers or not isinstance(numbers[0], float | int):
+        return value
+    return pytest.approx(value, abs=0.01)
 
 
 def test_efficiency_measures_training_and_encoding(furnished, execute):
     settings = ["--settings", FEW.replace("--threads 1 ", ""), "--rounds", "2", "--fitted", "mean"]
-    encoders = ["--readout", "mean", "--transform", "center", "--train", "simcse"]
+    encoders = ["--readout", "mean", "--transform", "center", "--train", "simcse", "--batch", "5"]
     command = ["python3", EXAMPLES / "efficiency.py", "small", "texts.txt", "dev.jsonl"]
     done = execute([*command, *encoders, *settings], furnished)
     cells = [
@@ -340,14 +359,11 @@ def test_efficiency_measures_training_and_encoding(furnished, execute):
 
     assert done.returncode == 0, done.stderr
     assert [row[0] for row in cells[2:5]] == ["mean", "center", "simcse"]
-    assert [row[2] for row in cells[2:5]] == [
-        "-",
-        "-",
-        "2",
-    ]  # the last of nine texts has no negative
+    # the last of nine texts has no negative
+    assert [row[2] for row in cells[2:5]] == ["-", "-", "2"]
     assert cells[2][1] == "-"
     assert all(float(row[n]) >= 0 for row in cells[3:5] for n in (1, 3))
-    assert done.stdout.endswith("cpu, fp32, threads: 1, sentences: 16\n")
+    assert done.stdout.endswith("cpu, fp32, threads: 1, sentences: 16, batch: 5\n")
 
 
 def test_pairsupcon_keeps_the_last_weights(example, tmp_path):
@@ -364,42 +380,52 @@ def test_defsent_plus_runs_three_steps(example, tmp_path):
 
     By default, these axes have the deviation of the entries.
     """
-    given = {"PRESET": "bert-base", "LR": "0.01 0.01 0.01", "SEEDS": "0,1", "expected": EXPECTED}
-    given["SETTINGS"] = f"{FEW} --set readout=mean,cls"
-    files = ["dictionary.jsonl", "dev.jsonl", "dev.jsonl", "small"]
-    rows = [json.loads(line) for line in example("defsent_plus", *files, **given)]
-    places = [f"step-{step}/seed-{seed}" for step in (1, 2, 3) for seed in (0, 1)]
-    made = [json.loads((tmp_path / f"out/{place}/sentkit.json").read_text()) for place in places]
+    lines = example(
+        "defsent_plus",
+        "dictionary.jsonl",
+        "dev.jsonl",
+        "dev.jsonl",
+        "small",
+        expected=EXPECTED,
+        PRESET="bert-base",
+        LR="0.01 0.01 0.01",
+        SEEDS="0,1",
+        SETTINGS=f"{FEW} --set readout=mean,cls",
+    )
+    rows = [json.loads(line) for line in lines]
+    records = {}  # (step, seed) -> what its checkpoint records
+    for step in (1, 2, 3):
+        for seed in (0, 1):
+            path = tmp_path / f"out/step-{step}/seed-{seed}/sentkit.json"
+            records[step, seed] = json.loads(path.read_text())
 
-    assert len({each["run"]["base"] for each in made}) == 1
-    assert len({each["run"]["entries"] for each in made}) == 3
-    assert [each["entries"]["readout"] for each in made] == ["mean"] * 6
-    assert [str(each["entries"].get("steps"))[:7] for each in made] == ["None"] * 4 + [
-        "['+ica:"
-    ] * 2
+    assert len({record["run"]["base"] for record in records.values()}) == 1
+    assert len({record["run"]["entries"] for record in records.values()}) == 3
+    assert {record["entries"]["readout"] for record in records.values()} == {"mean"}
+    for (step, _), record in records.items():
+        if step == 3:
+            assert record["entries"]["steps"][0].startswith("+ica:")
+        else:
+            assert "steps" not in record["entries"]
     for step in (1, 2):
-        scores = [each["dev"] for each in made[2 * step - 2 : 2 * step]]
-        best = made[2 * step]["entries"]["entries"]["parents"][0]
-        assert best == str(tmp_path / f"out/step-{step}/seed-{scores.index(max(scores))}")
+        best_seed = max((0, 1), key=lambda seed, step=step: records[step, seed]["dev"])
+        maker = records[step + 1, 0]["entries"]["entries"]["parents"][0]
+        assert maker == str(tmp_path / f"out/step-{step}/seed-{best_seed}")
     assert [row["n"] for row in rows if "spearman" in row] == [8] * 4
-    files = (tmp_path / f"out/entries-3{kind}.safetensors" for kind in ("", "-ica"))
-    before, after = (load_file(file)["embeddings"].std(axis=0) for file in files)
-    assert after[after > 0] == pytest.approx(before.mean(), rel=1e-3)
+    plain = load_file(tmp_path / "out/entries-3.safetensors")["embeddings"].std(axis=0)
+    in_axes = load_file(tmp_path / "out/entries-3-ica.safetensors")["embeddings"].std(axis=0)
+    assert in_axes[in_axes > 0] == pytest.approx(plain.mean(), rel=1e-3)
 
 
 @pytest.mark.parametrize(
     ("script", "needed"), [("defsent_plus", "PRESET=bert-base"), ("consert", "SIZE=base")]
 )
 def test_a_base_of_another_size_needs_a_recipe(script, needed, furnished, execute):
-    words = ["unsup"] * (script == "consert") + [
-        "dictionary.jsonl",
-        "dev.jsonl",
-        "dev.jsonl",
-        "small",
-    ]
-    done = execute(
-        ["sh", EXAMPLES / f"{script}.sh", *words], furnished, OUT=str(furnished / "none")
-    )
+    command = ["sh", EXAMPLES / f"{script}.sh"]
+    if script == "consert":
+        command.append("unsup")
+    command += ["dictionary.jsonl", "dev.jsonl", "dev.jsonl", "small"]
+    done = execute(command, furnished, OUT=str(furnished / "none"))
 
     assert (done.returncode, done.stdout) == (2, "")
     assert (
@@ -429,19 +455,19 @@ def test_a_definition_of_two_entries_is_not_held_out(example, furnished, tmp_pat
     rows = in_jsonl(*({"entry": entry, "definition": text} for entry, text in SHARED))
     (furnished / "shared.jsonl").write_text(rows)
     lines = example("reverse_dictionary", "shared.jsonl", "small", SETTINGS=FEW)
-    known, held = (tmp_path / f"out/{name}.jsonl" for name in ("known", "held"))
+    known_rows = (tmp_path / "out/known.jsonl").read_text()
+    held_out_rows = (tmp_path / "out/held.jsonl").read_text()
 
-    assert held.read_text() == in_jsonl({"entry": "cat", "definition": "an animal that purrs"})
-    assert sorted([*known.read_text().splitlines(), held.read_text().strip()]) == sorted(
-        rows.splitlines()
-    )
+    assert held_out_rows == in_jsonl({"entry": "cat", "definition": "an animal that purrs"})
+    assert sorted((known_rows + held_out_rows).splitlines()) == sorted(rows.splitlines())
     assert [json.loads(line)["n"] for line in lines] == [1, 1]
 
 
 def test_a_sample_holds_all_definitions_of_an_entry(tmp_path):
     """It depends on the seed and not on the order of the rows."""
     rows = [{"entry": f"e{n % 40}", "definition": f"d{n}", "more": n} for n in range(100)]
-    (tmp_path / "d.jsonl.gz").write_bytes(gzip.compress(in_jsonl(*rows).encode()))
+    content = in_jsonl(*rows).encode()
+    (tmp_path / "d.jsonl.gz").write_bytes(gzip.compress(content))
 
     def sampled(text, *flags):
         command = [sys.executable, EXAMPLES / "sample_dictionary.py", *flags]
@@ -451,12 +477,12 @@ def test_a_sample_holds_all_definitions_of_an_entry(tmp_path):
     def drawn(*flags, rows=rows):
         return {row["entry"] for row in sampled(in_jsonl(*rows), *flags)[0]}
 
-    made, said = sampled(in_jsonl(*rows), "--entries", "10")
-    entries = {row["entry"] for row in made}
+    sample, said = sampled(in_jsonl(*rows), "--entries", "10")
+    entries = {row["entry"] for row in sample}
     assert len(entries) == 10
-    assert made == [row for row in rows if row["entry"] in entries]
-    assert said == f"sample_dictionary.py: 10 of 40 entries, {len(made)} of 100 rows\n"
-    assert sampled("", "--entries", "10", tmp_path / "d.jsonl.gz") == (made, said)
+    assert sample == [row for row in rows if row["entry"] in entries]
+    assert said == f"sample_dictionary.py: 10 of 40 entries, {len(sample)} of 100 rows\n"
+    assert sampled("", "--entries", "10", tmp_path / "d.jsonl.gz") == (sample, said)
     assert entries == drawn("--entries", "10", rows=rows[::-1]) < drawn("--entries", "12")
     assert entries != drawn("--entries", "10", "--seed", "1")
     assert drawn() == drawn("--entries", "1000") == {f"e{n}" for n in range(40)}

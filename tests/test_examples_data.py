@@ -28,10 +28,12 @@ def snli(label, annotators, premise, hypothesis):
         "pairID": f"1.jpg#4r1{label[0]}",
     }
     texts = {"sentence1": premise, "sentence2": hypothesis, "gold_label": label}
-    return json.dumps(dict(sorted((names | texts | parses).items()))) + "\n"
+    row = names | texts | parses
+    return json.dumps(row, sort_keys=True) + "\n"
 
 
-RIDER, OUT = "A person on a horse.", "A person is outdoors."
+RIDER = "A person on a horse."
+OUT = "A person is outdoors."
 SNLI = (
     snli("neutral", ["neutral"], RIDER, 'A "race" is on.')
     + snli("contradiction", ["contradiction"], RIDER, "A person at a diner.")
@@ -67,9 +69,12 @@ PAIRSUPCON = (
     'sentence1,sentence2,pairsimi\nyou know,"No, never.",0\nyou know,"You ""know"", yes.",1\n'
 )
 
-AGREES, UNKNOWN, DIFFERS = "entailment", "neutral", "contradiction"
+AGREES = "entailment"
+UNKNOWN = "neutral"
+DIFFERS = "contradiction"
 STAY = ("I don\u2019t go.", "I stay.")
-YES, NO = ("you know", 'You "know", yes.', AGREES), ("you know", "No, never.", DIFFERS)
+YES = ("you know", 'You "know", yes.', AGREES)
+NO = ("you know", "No, never.", DIFFERS)
 FUN = ("Fun for adults.", "Fun for all.", "Dull.")
 # a file, its pairs and triplets, and its rows: of the three labels, of none, and with an empty text
 NLI = {
@@ -103,9 +108,8 @@ NLI = {
 @pytest.fixture
 def run(execute, tmp_path):
     def call(name, *arguments):
-        return execute(
-            ["sh" if name.endswith(".sh") else "python3", EXAMPLES / name, *arguments], tmp_path
-        )
+        program = "sh" if name.endswith(".sh") else "python3"
+        return execute([program, EXAMPLES / name, *arguments], tmp_path)
 
     return call
 
@@ -117,28 +121,36 @@ def values(text):
 @pytest.mark.parametrize("data", NLI)
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_inference_data_becomes_rows(run, tmp_path, data, suffix):
-    name, content, pairs, triplets, counts = NLI[data]
+    name, text, pairs, triplets, counts = NLI[data]
     name += suffix
-    (tmp_path / name).write_bytes(gzip.compress(content.encode()) if suffix else content.encode())
-    made = run("nli_rows.py", name)
-    of_three = run("nli_rows.py", "--triplets", name)
+    content = text.encode()
+    if suffix:
+        content = gzip.compress(content)
+    (tmp_path / name).write_bytes(content)
+    with_pairs = run("nli_rows.py", name)
+    with_triplets = run("nli_rows.py", "--triplets", name)
 
-    assert (made.returncode, values(made.stdout)) == (0, pairs)
-    assert (of_three.returncode, values(of_three.stdout)) == (0, triplets)
+    assert (with_pairs.returncode, values(with_pairs.stdout)) == (0, pairs)
+    assert (with_triplets.returncode, values(with_triplets.stdout)) == (0, triplets)
     kinds = (AGREES, UNKNOWN, DIFFERS, "-", "with an empty text")
     said = ", ".join(f"{count} {kind}" for count, kind in zip(counts, kinds, strict=True))
-    assert made.stderr == of_three.stderr == f"nli_rows.py: {name}: {said}\n"
-    assert [list(json.loads(line)) for line in (made.stdout + of_three.stdout).splitlines()] == [
-        *[["text_a", "text_b", "label"]] * len(pairs),
-        *[["anchor", "positive", "negative"]] * len(triplets),
-    ]
+    assert with_pairs.stderr == f"nli_rows.py: {name}: {said}\n"
+    assert with_triplets.stderr == with_pairs.stderr
+    for line in with_pairs.stdout.splitlines():
+        assert list(json.loads(line)) == ["text_a", "text_b", "label"]
+    for line in with_triplets.stdout.splitlines():
+        assert list(json.loads(line)) == ["anchor", "positive", "negative"]
 
 
 def test_inference_data_of_several_files(run, tmp_path):
-    for name, content, *_ in [*NLI.values()][:3]:
+    pairs = []
+    triplets = []
+    for data in ("SNLI", "MNLI", "SimCSE"):
+        name, content, pairs_of_file, triplets_of_file, _ = NLI[data]
         (tmp_path / name).write_text(content)
+        pairs += pairs_of_file
+        triplets += triplets_of_file
     done = run("nli.sh", "out", "part.jsonl", "part.txt", "a.csv")
-    pairs, triplets = ([row for each in [*NLI.values()][:3] for row in each[n]] for n in (2, 3))
 
     assert (done.returncode, done.stdout) == (0, "pairs.jsonl: 11 rows\ntriplets.jsonl: 4 rows\n")
     assert values((tmp_path / "out/pairs.jsonl").read_text()) == pairs
@@ -151,9 +163,11 @@ def test_the_triplets_of_real_pairs_are_those_of_another_program(run, tmp_path):
         rows = [json.loads(line) for line in file]
     with gzip.open(DATA / "nli/triplets.jsonl.gz", "rt") as file:
         expected = sorted(values(file.read()))
-    names = {"text_a": "sentence1", "text_b": "sentence2", "label": "gold_label"}
-    rows = [{name: row[ours] for ours, name in names.items()} for row in rows]
-    (tmp_path / "part.jsonl").write_text(in_jsonl(*rows))
+    distributed = [
+        {"sentence1": row["text_a"], "sentence2": row["text_b"], "gold_label": row["label"]}
+        for row in rows
+    ]
+    (tmp_path / "part.jsonl").write_text(in_jsonl(*distributed))
     done = run("nli_rows.py", "--triplets", "part.jsonl")
 
     assert sorted(values(done.stdout)) == expected
@@ -317,26 +331,27 @@ def test_glue_becomes_rows(run, tmp_path, task):
     content, rows = GLUE[task]
     (tmp_path / "train.tsv").write_text(content, newline="")
     done = run("glue_rows.py", "train.tsv")
-    texts = ["text"] if len(rows[0]) == 2 else ["text_a", "text_b"]
+    fields = ["text_a", "text_b", "label"]
+    if task in ("SST-2", "CoLA"):
+        fields = ["text", "label"]
+    elif task == "STS-B":
+        fields = ["text_a", "text_b", "score"]
 
     assert (done.returncode, done.stderr) == (0, "")
     assert values(done.stdout) == rows
-    assert list(json.loads(done.stdout.splitlines()[0])) == [
-        *texts,
-        "score" if task == "STS-B" else "label",
-    ]
+    assert list(json.loads(done.stdout.splitlines()[0])) == fields
 
 
 def test_glue_is_divided_after_the_first_tenth(run, tmp_path):
     """A tenth of 25 rows is 2."""
     lines = (f"text {i} \t{i % 2}\n" for i in range(25))
     (tmp_path / "dev.tsv").write_text("".join(["sentence\tlabel\n", *lines]))
-    whole, first, rest = (
-        run("glue_rows.py", *part, "dev.tsv").stdout.splitlines()
-        for part in ([], ["--part", "validation"], ["--part", "test"])
-    )
+    whole = run("glue_rows.py", "dev.tsv").stdout.splitlines()
+    validation = run("glue_rows.py", "--part", "validation", "dev.tsv").stdout.splitlines()
+    test = run("glue_rows.py", "--part", "test", "dev.tsv").stdout.splitlines()
 
-    assert (len(whole), len(first), first + rest) == (25, 2, whole)
+    assert (len(whole), len(validation)) == (25, 2)
+    assert validation + test == whole
 
 
 def write_sources(folder, sentences):
@@ -360,40 +375,32 @@ def test_the_second_stage_of_distillation_has_a_similar_text_beside_each_known_s
         f"The city of Rome has {n} old bridges, which cross two rivers." for n in range(10, 90)
     ]
     write_sources(tmp_path, sentences)
-    inputs = ("distill_texts.py", "wiki.txt", "nli.jsonl", "wordnet.jsonl")
 
-    first = [text for (text,) in values(run(*inputs).stdout)]
-    assert set(first) & {"boat", "a kind of boat", "raft", "a kind of raft"} == {
-        "boat",
-        "a kind of boat",
-    }
+    def stage(*first):
+        done = run("distill_texts.py", "wiki.txt", "nli.jsonl", "wordnet.jsonl", *first)
+        return [text for (text,) in values(done.stdout)]
 
-    known = [
-        *sentences[:60],
-        "A man sails.",
-        "A man moves.",
-        "Same.",
-        "boat",
-        "a kind of boat",
-        "ship",
-    ]
-    write_rows(tmp_path, {"first": [{"text": text} for text in known]})
-    done = run(*inputs, "first.jsonl")
-    second = [text for (text,) in values(done.stdout)]
-    assert run(*inputs, "first.jsonl").stdout == done.stdout
+    first_stage = set(stage())
+    nouns = {"boat", "a kind of boat", "raft", "a kind of raft"}
+    assert first_stage & nouns == {"boat", "a kind of boat"}
 
-    assert (
-        110 < len(second) <= 60 * 2 + 2 + 2
-    )  # a variant can be equal to its sentence, and is left out
-    assert set(known[60:]) - set(second) == {
-        "Same.",
-        "ship",
-    }  # equal texts, and one without its definition
-    made = set(second) - set(known)
-    assert {f"city of Rome {n} old bridges" for n in range(10, 70)} & made  # a headline
-    assert {f"The city of Rome has {n} old bridges" for n in range(10, 70)} & made  # a clause
+    pairs = ["A man sails.", "A man moves.", "Same.", "boat", "a kind of boat", "ship"]
+    first = [*sentences[:60], *pairs]
+    write_rows(tmp_path, {"first": [{"text": text} for text in first]})
+    second = stage("first.jsonl")
+    assert stage("first.jsonl") == second
+
+    # A variant can be equal to its sentence, and is left out.
+    assert 110 < len(second) <= 60 * 2 + 2 + 2
+    # Equal texts, and a text without its definition.
+    assert set(pairs) - set(second) == {"Same.", "ship"}
+    partners = set(second) - set(first)
+    headlines = {f"city of Rome {n} old bridges" for n in range(10, 70)}
+    clauses = {f"The city of Rome has {n} old bridges" for n in range(10, 70)}
+    assert headlines & partners
+    assert clauses & partners
     words = {*f"{sentences[0]} bridges".split()}
-    assert all({*re.sub(r"\d+", "10", text).split()} <= words for text in made)
+    assert all({*re.sub(r"\d+", "10", text).split()} <= words for text in partners)
 
 
 def test_passages_of_distillation_and_their_retrieval_test(run, tmp_path):
@@ -413,37 +420,40 @@ def test_passages_of_distillation_and_their_retrieval_test(run, tmp_path):
         f"The city of Rome has {n} old bridges, which cross two rivers." for n in range(10, 30)
     ]
     write_sources(tmp_path, sentences)
-    inputs = ("passage_texts.py", "wiki.txt", "nli.jsonl", "wordnet.jsonl", "packages", "dev")
 
-    done = run(*inputs)
-    texts = {text for (text,) in values(done.stdout)}
-    files = (tmp_path / f"dev/{name}.jsonl" for name in ("corpus", "queries"))
-    corpus, queries = ([json.loads(line)["text"] for line in file.open()] for file in files)
-    marks = (tmp_path / "dev/qrels.tsv").read_text().splitlines()[1:]
+    def stage():
+        done = run("passage_texts.py", "wiki.txt", "nli.jsonl", "wordnet.jsonl", "packages", "dev")
+        return done.stdout
 
-    held = [
-        n for n in range(30) if int(hashlib.sha256(f"tool{n}".encode()).hexdigest(), 16) % 10 == 3
-    ]
-    described = [f"The tool with the number {n} {about}" for n in range(30)]
-    assert 0 < len(held) < 30
-    assert queries == [f"viewer of tables {n}" for n in held]
-    assert corpus == [f"{described[n]} Second part {n}." for n in held]
-    assert marks == [f"q{place}\tc{place}\t1" for place in range(len(held))]
-    others = [n for n in range(30) if n not in held]
-    assert texts & {f"viewer of tables {n}" for n in range(30)} == {
-        f"viewer of tables {n}" for n in others
-    }
-    assert sum(text.startswith("The tool") for text in texts) == len(others)
-    assert texts & {"boat", "a kind of boat", "raft", "a kind of raft"} == {
-        "boat",
-        "a kind of boat",
-    }
+    output = stage()
+    texts = {text for (text,) in values(output)}
+    corpus = [json.loads(line)["text"] for line in (tmp_path / "dev/corpus.jsonl").open()]
+    queries = [json.loads(line)["text"] for line in (tmp_path / "dev/queries.jsonl").open()]
+    _, *qrels = (tmp_path / "dev/qrels.tsv").read_text().splitlines()
+
+    # The retrieval test: the tools whose names have a hash that ends with the digit 3.
+    in_test = []
+    for n in range(30):
+        digest = hashlib.sha256(f"tool{n}".encode()).hexdigest()
+        if int(digest, 16) % 10 == 3:
+            in_test.append(n)
+    assert 0 < len(in_test) < 30
+    assert queries == [f"viewer of tables {n}" for n in in_test]
+    assert corpus == [f"The tool with the number {n} {about} Second part {n}." for n in in_test]
+    assert qrels == [f"q{i}\tc{i}\t1" for i in range(len(in_test))]
+
+    # The texts: of the other tools, of WordNet, and passages of known sentences.
+    in_texts = [n for n in range(30) if n not in in_test]
+    synopses = {f"viewer of tables {n}" for n in range(30)}
+    assert texts & synopses == {f"viewer of tables {n}" for n in in_texts}
+    assert sum(text.startswith("The tool") for text in texts) == len(in_texts)
+    nouns = {"boat", "a kind of boat", "raft", "a kind of raft"}
+    assert texts & nouns == {"boat", "a kind of boat"}
     passages = [text for text in texts if text.count("The city of Rome has") > 1]
     assert len(passages) > 10
-    assert all(
-        set(re.findall(r"[^.]+\.", text.replace(". ", "."))) <= set(sentences) for text in passages
-    )
-    assert run(*inputs).stdout == done.stdout
+    for passage in passages:
+        assert set(re.findall(r"[^.]+\.", passage.replace(". ", "."))) <= set(sentences)
+    assert stage() == output
 
 
 @pytest.mark.parametrize(
@@ -502,36 +512,39 @@ def test_a_bad_file_is_named(run, tmp_path, script, name, content, problem):
 def test_two_teachers_have_the_mean_of_their_cosines(run, tmp_path):
     """With fewer texts than dimensions, no part of the vectors is lost."""
     texts = (EXAMPLES / "data/titles.txt").read_text().splitlines()[:24]
-    names = {"pairs": texts[:10], "passages": texts[10:]}
-    cosines = {}
-    for name, count in (("nano", 14), ("static", 9)):
-        encoder = Encoder(name)
-        for part, own in names.items():
-            rows = own if part == "pairs" else own[:count]
-            vectors = np.asarray(encoder.encode(rows), np.float64)
-            lines = in_jsonl(*({"text": text} for text in rows)).encode()
-            tensors = {
-                "embeddings": vectors.astype(np.float32),
-                "rows": np.frombuffer(lines, np.uint8),
-            }
-            save_file(tensors, tmp_path / f"{part}-{name}")
-            for text, vector in zip(rows, vectors, strict=True):
-                cosines[name, text] = vector / np.linalg.norm(vector)
-    files = [f"{part}-{name}" for part in names for name in ("nano", "static")]
+    pairs = texts[:10]
+    passages = texts[10:]
+    inputs = {
+        "pairs-nano": pairs,
+        "pairs-static": pairs,
+        "passages-nano": passages,
+        "passages-static": passages[:9],
+    }
+    units = {"nano": {}, "static": {}}  # teacher -> text -> its vector with unit length
+    for file, rows in inputs.items():
+        _, _, teacher = file.partition("-")
+        vectors = np.asarray(Encoder(teacher).encode(rows), np.float64)
+        lines = in_jsonl(*({"text": text} for text in rows)).encode()
+        tensors = {"embeddings": vectors.astype(np.float32), "rows": np.frombuffer(lines, np.uint8)}
+        save_file(tensors, tmp_path / file)
+        for text, vector in zip(rows, vectors, strict=True):
+            units[teacher][text] = vector / np.linalg.norm(vector)
 
-    done = run("two_teachers.py", "nano", *files)
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
-    raw = {row["text"]: base64.b64decode(row["embedding"]) for row in rows}
-    found = {text: np.frombuffer(vector, "<f4").astype(np.float64) for text, vector in raw.items()}
+    done = run("two_teachers.py", "nano", *inputs)
+    targets = {}
+    for line in done.stdout.splitlines():
+        row = json.loads(line)
+        content = base64.b64decode(row["embedding"])
+        targets[row["text"]] = np.frombuffer(content, "<f4").astype(np.float64)
 
-    assert sorted(found) == sorted(texts)
-    for one in texts[:19]:
-        for other in texts[:19]:
-            expected = np.mean(
-                [cosines[name, one] @ cosines[name, other] for name in ("nano", "static")]
-            )
-            assert found[one] @ found[other] == pytest.approx(expected, abs=1e-4)
-    assert all(np.linalg.norm(vector) == pytest.approx(1, abs=1e-4) for vector in found.values())
-    assert (
-        np.mean([found[text] @ cosines["nano", text] for text in texts]) > 0.5
-    )  # turned to the student
+    assert sorted(targets) == sorted(texts)
+    for a in texts[:19]:
+        for b in texts[:19]:
+            cosine_nano = units["nano"][a] @ units["nano"][b]
+            cosine_static = units["static"][a] @ units["static"][b]
+            expected = (cosine_nano + cosine_static) / 2
+            assert targets[a] @ targets[b] == pytest.approx(expected, abs=1e-4)
+    for target in targets.values():
+        assert np.linalg.norm(target) == pytest.approx(1, abs=1e-4)
+    # The targets are turned to the student.
+    assert np.mean([targets[text] @ units["nano"][text] for text in texts]) > 0.5

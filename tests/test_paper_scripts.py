@@ -10,11 +10,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from sentkit.papers.published import published
+from sentkit.reports.tables import HERE, Line, Table, published_table, rendered, tables_of
 from sentkit.training.catalogue import METHODS
 from sentkit.training.settings import build
 from support import (
@@ -136,7 +138,7 @@ def runner(furnished, tmp_path, monkeypatch):
             "--out",
             str(tmp_path / "out"),
         )
-        monkeypatch.setattr(sys.modules["running"], "run", lambda *words, **options: "")
+        monkeypatch.setattr(sys.modules["running"], "run", lambda words, **options: "")
         return papers.Runner(papers.parse([*words, *flags]))
 
     return plan
@@ -523,3 +525,287 @@ def test_a_stopped_run_is_finished_by_the_next_call(furnished, tmp_path):
         json.loads((tmp_path / "out/runs/pairsupcon/seed-0/sentkit.json").read_text())["step"]
         == 400
     )
+
+
+@pytest.mark.parametrize(
+    ("base", "flags"), [("bert-base", ["--readout", "cls"]), ("sbert-base", [])]
+)
+def test_the_space_of_the_base_has_the_vectors_of_the_paper(
+    runner, tmp_path, monkeypatch, base, flags
+):
+    """Figure 5 has the [CLS] of BERT, figure 6 the vectors that SBERT declares."""
+    plan = runner("sg-bert", base, "--seeds", "1")
+    (tmp_path / "out/runs/sg-opt/seed-1").mkdir(parents=True)
+    commands = []
+    for module in ("running", "figures"):
+        monkeypatch.setattr(sys.modules[module], "run", lambda words, **_: commands.append(words))
+    papers.figures.space(plan)
+
+    encode = commands[0]
+    assert encode[1] == "encode"
+    assert encode[encode.index("-f") + 1 :] == [*flags, "-q"]
+
+
+def test_the_average_of_a_figure_has_all_sets(runner):
+    sets, label = papers.figures.sets_of_average(runner("consert", "bert-base"))
+
+    assert [*sets] == ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"]
+    assert label == "average, Spearman x 100"
+
+
+def test_missing_runs_are_named(runner, tmp_path, capsys):
+    """A system without a run, and one with fewer seeds than others."""
+    plan = runner("consert", "bert-base", "--seeds", "3,4")
+    for name in ("consert", "consert-batch16"):
+        (tmp_path / f"out/runs/{name}/seed-3").mkdir(parents=True)
+    (tmp_path / "out/runs/consert/seed-4").mkdir()
+    plan.say_unfinished("4")
+    plan.say_unfinished("4")
+
+    assert capsys.readouterr().err.splitlines() == [
+        "papers.py: not finished: table 4: consert-batch16 has 1 of 2 seeds",
+        *(f"papers.py: not finished: table 4: no run of consert-batch{n}" for n in (48, 192, 288)),
+    ]
+
+
+def test_missing_columns_are_named(runner, capsys):
+    """Table 1 of SG-BERT has the seven STS sets and their average."""
+    plan = runner("sg-bert", "bert-base")
+    tasks = ("STS12", "STS13", "STS14", "STS15", "STS-B")
+    plan.say_missing_values("1", [{"suite": "sts", "task": task} for task in tasks])
+
+    assert capsys.readouterr().err == "papers.py: not measured: table 1: STS16, SICK-R, avg\n"
+
+
+def test_the_rates_of_defsent_plus_are_those_of_its_presets(runner):
+    """As printed: 22 rates, of three steps from the pretrained encoders and one or two others."""
+    plan = runner("defsent-plus", "bert-base")
+    table = papers.tables.rates(plan, "5")
+
+    assert {line.names: line.cells for line in table.lines} == {
+        ("pretrained", "bert-base"): ("5e-05", "4e-05", "3e-05"),
+        ("pretrained", "bert-large"): ("4e-05", "4e-05", "3e-05"),
+        ("pretrained", "roberta-base"): ("3e-05", "2e-05", "1e-05"),
+        ("pretrained", "roberta-large"): ("3e-05", "2e-05", "1e-05"),
+        ("simcse", "bert-base"): ("3e-05", "", ""),
+        ("simcse", "bert-large"): ("1e-05", "", ""),
+        ("simcse", "roberta-base"): ("1e-05", "", ""),
+        ("simcse", "roberta-large"): ("3e-05", "2e-05", ""),
+        ("sncse", "bert-base"): ("2e-05", "", ""),
+        ("sncse", "bert-large"): ("1e-05", "", ""),
+        ("sncse", "roberta-base"): ("2e-06", "", ""),
+        ("sncse", "roberta-large"): ("1e-06", "1e-06", ""),
+    }
+
+
+@pytest.mark.parametrize(("paper", "number"), [("sg-bert", "10"), ("consert", "4")])
+def test_printed_names_and_values_are_not_marked_as_inferred(paper, number):
+    for table in tables_of(paper, number):
+        lines = published_table(table).lines
+        assert not any("(?)" in cell for line in lines for cell in (*line.names, *line.cells))
+
+
+def test_a_table_of_the_paper_has_the_seeds_of_its_measured_rows():
+    [table] = tables_of("sg-bert", "1")
+    measured = [Line((HERE, "a", "cls"), ("1.0",) * 8), Line((HERE, "b", "cls"), ("2.0",) * 8)]
+    with_seeds = published_table(table, measured, ["bert-base"], ["2", "1"])
+    without = published_table(table, measured, ["bert-base"])
+
+    assert with_seeds.names == ("base", "system", "readout", "seeds")
+    assert [line.names[-1] for line in with_seeds.lines[:2]] == ["2", "1"]
+    assert {line.names[-1] for line in with_seeds.lines[2:]} == {""}
+    assert without.names == ("base", "system", "readout")
+    assert [line.names[:3] for line in with_seeds.lines] == [line.names for line in without.lines]
+
+
+def test_settings_of_the_papers_that_depend_on_the_base(runner):
+    """SimCSE for BERT-large has the rate 1e-5, dictionary c and the rows of DefSent are parts of
+    Oxford, and table 6 of SG-BERT has batches of 16.
+    """
+    plan = runner("pairsupcon", "bert-large")
+    preset = plan.words(plan.systems["simcse-sup"].train)[-1]
+    kind = METHODS["simcse-sup"].load()
+    efficiency = papers.PAPERS["sg-bert"].systems[3]
+
+    assert build(kind.Settings, kind.presets, preset, []).lr == 1e-5
+    assert papers.PAPERS["defsent-plus"].rows["single"] == ("single_tokens", "oxford")
+    assert papers.PAPERS["defsent-plus"].systems[0].train.startswith("defsent {oxford} ")
+    assert (efficiency.name, efficiency.script.split()[-2:]) == ("efficiency", ["--batch", "16"])
+
+
+def test_table_9_has_the_optimizer_and_the_folds_of_senteval(runner):
+    table = papers.tables.settings(runner("sg-bert", "bert-base"), "9")
+
+    assert {line.names[0]: line.cells[0] for line in table.lines} == {
+        "seeds": "1,2,3,4,1234,2345,3456,7890",
+        "folds": "10",
+        "hidden units of the classifier": "50",
+        "optimizer": "adam",
+        "batch": "64",
+        "epochs between two evaluations": "4",
+        "evaluations without a better score": "5",
+    }
+
+
+@pytest.mark.parametrize(
+    ("base", "maker"),
+    [("roberta-large", "simcse-unsup+defsent-plus-1"), ("bert-base", "simcse-unsup")],
+)
+def test_figure_8_has_the_entries_of_the_last_step(runner, monkeypatch, base, maker):
+    makers = []
+
+    def stop(runner, spec):
+        makers.append(spec.maker)
+        raise papers.MissingError
+
+    monkeypatch.setattr(papers.figures, "entries_of", stop)
+    with pytest.raises(papers.MissingError):
+        papers.figures.entries(runner("defsent-plus", base), "entries-simcse")
+    assert makers == [maker]
+
+
+def test_entries_are_transformed_as_their_name_says(runner, tmp_path, monkeypatch):
+    """The factor of ICA is that of the paper only for its number of entries."""
+    plan = runner("defsent-plus", "bert-base")
+    fits = []
+
+    def record(words, **_):
+        output = words[words.index("-o") + 1]
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.touch()
+        if words[1:3] == ["whiten", "fit"]:
+            fits.append(words[4 : words.index("-o")])
+
+    monkeypatch.setattr(sys.modules["running"], "run", record)
+    rows = '{"entry": "a", "definition": "b"}\n{"entry": "a", "definition": "c"}\n'
+    (tmp_path / "dictionary.jsonl").write_text(rows)
+    monkeypatch.setattr(plan.prepared, "file", lambda name: str(tmp_path / "dictionary.jsonl"))
+    entries = papers.tables.Entries
+    paths = [plan.entries(entries("base", transform=name)) for name in ("ica-200", "centered")]
+    monkeypatch.setattr(papers.tables, "ENTRIES_OF_PAPER", 1)
+    plan.entries(entries("base", transform="ica"))
+
+    assert [path.rpartition("/")[2] for path in paths] == [
+        "base-mean-ica-200.safetensors",
+        "base-mean-centered.safetensors",
+    ]
+    ica = ["--kind", "ica", "--keep-width", "--seed", "42"]
+    assert fits == [
+        [*ica, "--iterations", "200", "--scale", "auto"],
+        ["--kind", "center"],
+        [*ica, "--variance", "arbitrary", "--scale", "100"],
+    ]
+
+
+def test_increments_are_those_of_the_same_start(runner, tmp_path):
+    """A mean of seeds is compared with a mean; the published averages of BERT-base are 76.25 and
+    79.76, 78.97 and 80.47.
+    """
+    plan = runner("defsent-plus", "bert-base")
+    values = {"simcse-unsup": 50.0, "simcse-unsup+defsent-plus-1": 52.5}
+    values |= {"sncse, mean of seeds": 40.0, "sncse+defsent-plus-1, mean of seeds": 39.0}
+    records = [{"row": row, "task": "avg", "value": value} for row, value in values.items()]
+    write_rows(tmp_path / "out/tables", {"table-3": records})
+    table = papers.tables.increments(plan, "increments")
+    cells = {line.names: line.cells for line in table.lines}
+
+    assert cells.pop(("here", "simcse-unsup+defsent-plus-1")) == ("+2.50",)
+    assert cells.pop(("here", "sncse+defsent-plus-1, mean of seeds")) == ("-1.00",)
+    assert cells == {
+        ("published", "simcse-unsup+defsent-plus-1"): ("+3.51",),
+        ("published", "sncse+defsent-plus-1"): ("+1.50",),
+    }
+
+
+def test_figures_of_consert_have_lines_beside_the_published_values(runner, tmp_path, monkeypatch):
+    """The gain without frequent tokens: 50 with all tokens, 53 without five; 10 and 21, 22 of two
+    sets for the base.
+    """
+    plan = runner("consert", "bert-base")
+    label = "average, Spearman x 100"
+    scores = [("consert/mean-last2", 50.0), ("consert/mean-last2/out5", 53.0)]
+    scores += [("base/mean-last2", 10.0), ("base/mean-last2", 10.0)]
+    scores += [("base/mean-last2/out1", 21.0), ("base/mean-last2/out1", 22.0)]
+    write_rows(tmp_path / "out/tables", {"masking": [{"encoder": a, label: b} for a, b in scores]})
+    records = [
+        {"row": row, "task": "avg", "value": value, "sd": None}
+        for row, value in (("0.05", 60.0), ("0.1", 62.0), ("none,none", 61.0))
+    ]
+    monkeypatch.setattr(papers.tables, "records_of", lambda runner, name: records)
+
+    def cells(table):
+        return {line.names[:2]: line.cells for line in table.lines}
+
+    assert cells(papers.tables.gain_without_tokens(plan, "figure 4")) == {
+        ("here", "no-tuning"): ("11.50",),
+        ("here", "consert"): ("3.00",),
+        ("bert-base", "consert"): ("0.3",),
+    }
+    assert cells(papers.tables.without_views(plan, "figure 5")) == {
+        ("here", "none,none"): ("61.00",),
+        ("bert-base", "none,none"): ("63.84",),
+    }
+    assert cells(papers.tables.best_temperature(plan, "figure 7")) == {
+        ("here", "consert"): ("0.1",),
+        ("bert-base", "consert"): ("0.1",),
+    }
+
+
+def test_the_best_values_of_a_base_are_bold_and_the_second_underlined():
+    """Each base for itself, with three values or more; "-" is no value, and equal values share."""
+    names = [("a", "x"), ("a", "y"), ("a", "z"), ("b", "x"), ("b", "y")]
+    cells = [("7.0", "-"), ("9.1 (0.2)", "5.0"), ("9.1", "6.0"), ("1.0", "1.0"), ("2.0", "2.0")]
+    lines = tuple(Line(name, cell) for name, cell in zip(names, cells, strict=True))
+    table = Table("t", ("base", "system"), ("p", "q"), lines, emphasizes=True)
+
+    text = rendered([table], "markdown", 80)
+    assert text.splitlines()[4:] == [
+        "| a | x | <ins>7.0</ins> | - |",
+        "| a | y | **9.1 (0.2)** | 5.0 |",
+        "| a | z | **9.1** | 6.0 |",
+        "| b | x | 1.0 | 1.0 |",
+        "| b | y | 2.0 | 2.0 |",
+    ]
+    assert r"a & y & \textbf{9.1 (0.2)} & 5.0 \\" in rendered([table], "latex", 80)
+    assert (
+        "**" not in rendered([replace(table, emphasizes=False)], "markdown", 80).partition("\n")[2]
+    )
+
+
+def test_figure_4_has_bars_of_what_texts_of_nli_lose(runner, monkeypatch, tmp_path):
+    """Means of two seeds: 60 and 57 on STS-B, 50 and 48 on the average."""
+    plan = runner("sg-bert", "bert-base", "--figures", "jsonl")
+    (tmp_path / "out/tables").mkdir(parents=True)
+    (tmp_path / "out/figures").mkdir()
+    records = []
+    for texts, task, values in (
+        ("STS-B", "STS-B", [59.0, 61.0]),
+        ("NLI", "STS-B", [57.0, 57.0]),
+        ("STS-B", "avg", [50.0, 50.0]),
+        ("NLI", "avg", [47.0, 49.0]),
+    ):
+        records.append({"row": f"SG-OPT,{texts}", "task": task, "values": values})
+    monkeypatch.setattr(papers.figures, "records_of", lambda runner, name: records)
+    papers.figures.domains(plan)
+
+    rows = [json.loads(line) for line in (tmp_path / "out/tables/domain-gaps.jsonl").open()]
+    gap = "lost with texts of NLI, Spearman x 100"
+    assert rows == [
+        {"system": "SG-OPT", "domain": "STS-B", gap: 3.0},
+        {"system": "SG-OPT", "domain": "average", gap: 2.0},
+    ]
+    drawn = [json.loads(line) for line in (tmp_path / "out/figures/domains.jsonl").open()]
+    assert [row[gap] for row in drawn if gap in row] == [3.0, 2.0]
+
+
+def test_what_no_run_makes_is_named_with_its_reason(runner, capsys):
+    runner("consert", "bert-base", "--table", "1").say_impossible()
+    of_table = capsys.readouterr().err.splitlines()
+    runner("pairsupcon", "bert-base").say_impossible()
+
+    assert of_table == [
+        "papers.py: not possible: use: Universal Sentence Encoder, a TensorFlow network that "
+        "sentkit does not run",
+        "papers.py: not possible: infersent-glove: InferSent, an LSTM that only its own code reads",
+    ]
+    assert "not possible: training in less than an hour: not timed" in capsys.readouterr().err

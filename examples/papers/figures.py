@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from itertools import product
+from statistics import fmean
 
 from running import MissingError, run, sentkit
 from systems import ENTRIES, VIEWS
@@ -11,7 +12,10 @@ from sentkit.console import Console
 from sentkit.flags.outputs import PictureOutput
 from sentkit.plots.picture import Picture
 from sentkit.reports.suites import find_test_sets
+from sentkit.reports.tables import tasks_without_test
 
+OF_AVERAGE = "average, Spearman x 100"
+OF_STSB = "STS-B, Spearman x 100"
 LEFT_OUT = (0, 1, 2, 5, 10, 20, 36, 50, 100, 200)  # numbers of frequent tokens, figure 4 of ConSERT
 
 
@@ -30,7 +34,7 @@ def path_of(runner, name):
 
 
 def plot(runner, name, kind, *words):
-    run("sentkit", "plot", kind, *words, "-o", path_of(runner, name), "-f")
+    run(["sentkit", "plot", kind, *words, "-o", path_of(runner, name), "-f"])
 
 
 def write(runner, name, picture):
@@ -48,24 +52,25 @@ def rows_file(runner, name, rows):
 
 def records_of(runner, table):
     """The values of all rows of a table or figure."""
-    lines = runner.report(runner.arguments_of(table), runner.suites_of(table), "--format", "json")
+    arguments = runner.arguments_of(table)
+    lines = runner.report(arguments, runner.suites_of(table), ["--format", "json"])
     return [json.loads(line) for line in lines.splitlines()]
 
 
 def averages(records):
     """The records of the averages, and a label; of STS-B if some test sets are missing."""
-    found = [record for record in records if record["task"] == "avg"]
-    if found:
-        return found, "average, Spearman x 100"
-    return [record for record in records if record["task"] == "STS-B"], "STS-B, Spearman x 100"
+    of_sets = [record for record in records if record["task"] == "avg"]
+    if of_sets:
+        return of_sets, OF_AVERAGE
+    return [record for record in records if record["task"] == "STS-B"], OF_STSB
 
 
 def checkpoint(runner, name):
     """That of the first seed."""
-    made = runner.checkpoints(runner.systems[name])
-    if not made:
+    checkpoints = runner.checkpoints(runner.systems[name])
+    if not checkpoints:
         raise MissingError(f"{name} is not there")
-    return next(iter(made.values()))
+    return next(iter(checkpoints.values()))
 
 
 # SG-BERT
@@ -74,21 +79,20 @@ def checkpoint(runner, name):
 def layers(runner):
     """Figure 1: each layer and readout of the base, and [CLS] of SG and SG-OPT."""
     folder = runner.out / "rows/layers"
-    readouts = ("--readout", "L*:cls,L*:mean,L*:max")
-    words = ("-m", runner.base, "-o", folder, "--precision", "fp32", "-f", *readouts)
-    sentkit("encode", runner.pairs, *words)
-    rows = scored(runner, *sorted(folder.glob("*.safetensors")))
+    encode = ["encode", runner.pairs, "-m", runner.base, "--precision", "fp32"]
+    sentkit([*encode, "--readout", "L*:cls,L*:mean,L*:max", "-o", folder, "-f"])
+    rows = scored(sorted(folder.glob("*.safetensors")))
     model = rows[0]["encoder"].partition("/")[0]
     for name in ("sg", "sg-opt"):
-        [row] = scored(
-            runner, runner.encoded(f"layers-{name}", checkpoint(runner, name), runner.pairs)
-        )
+        vectors = runner.encoded(f"layers-{name}", checkpoint(runner, name), runner.pairs)
+        [row] = scored([vectors])
         rows.append(row | {"encoder": f"{model}/{name}:{row['encoder'].rpartition(':')[2]}"})
     plot(runner, "layers", "sweep", rows_file(runner, "layers", rows))
 
 
-def scored(runner, *paths):
-    lines = sentkit("score", *paths, "--gold", "score").splitlines()
+def scored(paths):
+    """The records of vector files, without that of their average."""
+    lines = sentkit(["score", *paths, "--gold", "score"]).splitlines()
     return [row for row in map(json.loads, lines) if row.get("file") != "average"]
 
 
@@ -103,17 +107,42 @@ def domains(runner):
         if test:
             domain = f"{test}, texts of {texts}"
             rows += [
-                {"system": system, "domain": domain, "spearman": each} for each in record["values"]
+                {"system": system, "domain": domain, "spearman": value}
+                for value in record["values"]
             ]
     rows.sort(key=lambda row: (row["domain"].startswith("average"), row["domain"].endswith("NLI")))
-    path = rows_file(runner, "domains", rows)
-    write(runner, "domains", bars([path], name="system", domain="domain"))
+    panels = bars([rows_file(runner, "domains", rows)], name="system", domain="domain").panels
+
+    # What the texts of NLI lose against those of STS-B, from the means of the seeds.
+    means = {}  # (system, test, texts) -> score
+    for row in rows:
+        test, _, texts = row["domain"].partition(", texts of ")
+        means.setdefault((row["system"], test, texts), []).append(row["spearman"])
+    gap = "lost with texts of NLI, Spearman x 100"
+    gaps = []
+    for (system, test, texts), values in means.items():
+        from_nli = means.get((system, test, "NLI"))
+        if texts == "STS-B" and from_nli:
+            gaps.append({"system": system, "domain": test, gap: fmean(values) - fmean(from_nli)})
+    picture = Picture(panels, height=0.7)
+    if gaps:
+        path = rows_file(runner, "domain-gaps", gaps)
+        panels += bars([path], name="system", domain="domain", value=gap).panels
+        picture = Picture(panels, height=0.35, columns=1)
+    write(runner, "domains", picture)
 
 
 def space(runner):
+    """Figures 5 and 6: texts of the dev pairs, before and after training.
+
+    Figure 5 has the [CLS] of BERT, figure 6 the vectors of SBERT, which are not its [CLS].
+    """
     if runner.name == "pairsupcon":
         return clusters(runner)
-    base = runner.encoded("space/base", runner.base, runner.dev, "--readout", "cls")
+    readout = "cls"
+    if runner.recipe.startswith("sbert"):
+        readout = None  # as the checkpoint declares
+    base = runner.encoded("space/base", runner.base, runner.dev, readout)
     trained = runner.encoded("space/sg-opt", checkpoint(runner, "sg-opt"), runner.dev)
     return plot(runner, "space", "space", base, trained, "--gold", "score")
 
@@ -123,29 +152,50 @@ def space(runner):
 
 def pairs(runner):
     """Figure 1: similarities over gold scores, before and after the training."""
-    base = runner.encoded("pairs/base", runner.base, runner.pairs, "--readout", "mean-last2")
+    base = runner.encoded("pairs/base", runner.base, runner.pairs, "mean-last2")
     trained = runner.encoded("pairs/consert", checkpoint(runner, "consert"), runner.pairs)
     plot(runner, "pairs", "pairs", base, trained, "--gold", "score")
 
 
 def masking(runner):
-    """Figure 4: scores without the most frequent tokens in the mean."""
+    """Figure 4: scores without the most frequent tokens in the mean; the average of the STS sets.
+
+    The tokens are those of STS-B.
+    """
     from sentkit.papers.consert.figures import count_words, encode_without
     from sentkit.papers.consert.figures import masking as lines
 
-    rows, folder = [], runner.out / "rows/masking"
+    folder = runner.out / "rows/masking"
     folder.mkdir(parents=True, exist_ok=True)
     models = {"base": runner.base, "consert": checkpoint(runner, "consert")}
-    names = count_words([runner.pairs], runner.base)[2]
-    for count in sorted({min(count, len(names)) for count in LEFT_OUT}):
-        tokens = folder / f"tokens-{count}.jsonl"
-        tokens.write_text("".join(json.dumps({"token": token}) + "\n" for token in names[:count]))
+    frequent_tokens = count_words([runner.pairs], runner.base)[2]
+    sets, label = sets_of_average(runner)
+    rows = []
+    for count in sorted({min(count, len(frequent_tokens)) for count in LEFT_OUT}):
+        tokens = [json.dumps({"token": token}) + "\n" for token in frequent_tokens[:count]]
+        tokens_file = folder / f"tokens-{count}.jsonl"
+        tokens_file.write_text("".join(tokens))
+        left_out = None
+        if count:
+            left_out = str(tokens_file)
         for name, model in models.items():
-            out = str(folder / f"{name}-{count}.safetensors")
-            encode_without(runner.pairs, str(tokens) if count else None, model=model, output=out)
-            [row] = scored(runner, out)
-            rows.append(row | {"encoder": f"{name}/{row['encoder'].partition('/')[2]}"})
-    write(runner, "masking", lines([rows_file(runner, "masking", rows)]))
+            vectors = []
+            for set_name, path in sets.items():
+                vectors.append(str(folder / f"{name}-{count}-{set_name}.safetensors"))
+                encode_without(path, left_out, model=model, output=vectors[-1])
+            for set_name, row in zip(sets, scored(vectors), strict=True):
+                space = row["encoder"].partition("/")[2]
+                score = {"set": set_name, label: row["spearman"]}
+                rows.append({"encoder": f"{name}/{space}", **score})
+    write(runner, "masking", lines([rows_file(runner, "masking", rows)], value=label))
+
+
+def sets_of_average(runner):
+    """The files of the STS sets by name, and a label; only STS-B if some of them are missing."""
+    tests = find_test_sets(str(runner.tests), ["sts"])[0]
+    if tasks_without_test("sts", tests):
+        return {"stsb": runner.pairs}, OF_STSB
+    return {test.name: test.path for test in tests}, OF_AVERAGE
 
 
 def words(runner):
@@ -165,8 +215,8 @@ def scale(runner, name):
         for record in records
     ]
     rows.sort(key=lambda row: row[name])
-    path, log = rows_file(runner, name, rows), name in ("batch", "texts")
-    write(runner, name, line([path], x=name, value=label, log=log))
+    path = rows_file(runner, name, rows)
+    write(runner, name, line([path], x=name, value=label, log=name in ("batch", "texts")))
 
 
 def views(runner):
@@ -191,19 +241,22 @@ def bars_of(runner, name, records):
     from sentkit.papers.sg_bert.figures import domains as bars
 
     panels = []
-    records = [
-        [record[key] for key in ("suite", "row", "task", "value", "sd")] for record in records
-    ]
     for suite, metric in (("sts", "Spearman x 100"), ("clustering", "accuracy x 100")):
         rows = [
-            {"system": row.partition("#")[0], "task": task, metric: value, f"{metric}_sd": sd}
-            for own, row, task, value, sd in records
-            if own == suite
+            {
+                "system": record["row"].partition("#")[0],
+                "task": record["task"],
+                metric: record["value"],
+                f"{metric}_sd": record["sd"],
+            }
+            for record in records
+            if record["suite"] == suite
         ]
         if rows:
             path = rows_file(runner, f"{name}-{suite}", rows)
             panels += bars([path], name="system", domain="task", value=metric).panels
-    write(runner, name, Picture(tuple(panels), height=0.6 if len(panels) == 1 else 0.35, columns=1))
+    height = 0.6 if len(panels) == 1 else 0.35
+    write(runner, name, Picture(tuple(panels), height=height, columns=1))
 
 
 def scores(runner):
@@ -217,10 +270,9 @@ def clusters(runner):
     questions = next((test.path for test in sets if test.name == "stackoverflow"), None)
     if questions is None:
         raise MissingError(f"{runner.tests}/clustering/stackoverflow: no such file")
-    models = {
-        "base": runner.base,
-        **{name: checkpoint(runner, name) for name in ("sbert", "pairsupcon")},
-    }
+    models = {"base": runner.base}
+    for name in ("sbert", "pairsupcon"):
+        models[name] = checkpoint(runner, name)
     paths = [runner.encoded(f"space/{name}", model, questions) for name, model in models.items()]
     plot(runner, "space", "space", *paths, "--label", "label")
 
@@ -236,14 +288,18 @@ def abilities(runner):
 def entries(runner, name):
     from sentkit.papers.defsent.figures import axes
 
-    write(runner, name, axes([entries_of(runner, ENTRIES[name])]))
+    spec = ENTRIES[name]
+    if runner.recipe == "roberta-large" and name in ("entries-simcse", "entries-sncse"):
+        # The second step, which the paper has only for this base.
+        spec = replace(spec, maker=f"{spec.maker}+defsent-plus-1")
+    write(runner, name, axes([entries_of(runner, spec)]))
 
 
 def correlations(runner):
     from sentkit.papers.defsent.figures import correlations as panels
 
     plain = ENTRIES["entries-3"]
-    paths = [entries_of(runner, spec) for spec in (plain, replace(plain, ica=True))]
+    paths = [entries_of(runner, spec) for spec in (plain, replace(plain, transform="ica"))]
     write(runner, "correlations", panels(paths))
 
 

@@ -17,13 +17,17 @@ the sentkit command that failed; 75: stopped and saved.
 DATA is a folder as for `sentkit report --data`, with sts/stsb.{train,dev,test}. It can have
 nli/train, nli/triplets, paraphrases/stsb, glue/TASK.{train,dev,test}, dictionary/ and corpora/.
 Files end with .jsonl or .txt, also .gz. In dictionary/, the names of files of the Oxford dictionary
-begin with oxford. Lines with "not made" name the missing rows and figures. OUT keeps rows/, runs/,
-entries/, results/, tables/ and figures/.
+begin with oxford. OUT keeps rows/, runs/, entries/, results/, tables/ and figures/.
+
+stderr: lines with "not made" name the missing rows and figures, "not finished" the rows that have
+fewer seeds than others, "not measured" the columns without a test set, and "not possible" what no
+run makes. A table with several seeds has a column with their number.
 
 --table 1 makes only table 1, and only the runs that it needs.
 """
 
 import argparse
+import json
 import os
 import re
 import shlex
@@ -32,15 +36,15 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent.parent))
 import figures
 import tables
-from rows import Rows, made, spread
+from rows import Rows, made_once, spread
 from running import FailedError, MissingError, Stop, python, sentkit
-from systems import PAPERS
+from systems import PAPERS, TRANSFORMS
 
 from sentkit.errors import NoInputError, SentkitError, UsageError
 from sentkit.flag_values import numbers
@@ -48,13 +52,14 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import WK_FIRST, WK_LAYERS
 from sentkit.formats.files import read_object_if_there
 from sentkit.model.checkpoint_reading import depth_of
-from sentkit.papers.published import published, published_base, same_base
-from sentkit.reports.suites import find_test_sets
-from sentkit.reports.tables import has_task, rendered, suites_of
+from sentkit.papers.published import published, published_base, same_base, task_key
+from sentkit.reports.suites import IN_FOLDERS, find_test_sets
+from sentkit.reports.tables import has_task, rendered, suites_of, tables_of
 
 FEW_TESTS = 200  # rows of a test set of --quick
 TRIAL = ("--set", "batch=16", "--set", "epochs=1", "--set", "max_length=64")
-BERT, ROBERTA = "google-bert/bert-base-uncased", "FacebookAI/roberta-base"  # for their tokenizers
+BERT = "google-bert/bert-base-uncased"  # for its tokenizer
+ROBERTA = "FacebookAI/roberta-base"  # the same
 FLOW_READOUT = "mean-last2"
 MEAN = ", mean of seeds"
 FORMATS = {"text": ".txt", "markdown": ".md", "latex": ".tex"}
@@ -73,9 +78,11 @@ class Row:
 class Runner:
     def __init__(self, options):
         self.options = options
-        self.name, self.base = options.paper, options.base
+        self.name = options.paper
+        self.base = options.base
         self.paper = PAPERS[options.paper]
-        self.data, self.out = Path(options.data), Path(options.out)
+        self.data = Path(options.data)
+        self.out = Path(options.out)
         if not self.data.is_dir():
             raise NoInputError(f"{self.data}: not a folder of data")
         self.recipe = self.recipe_of_base()
@@ -84,7 +91,9 @@ class Runner:
         if options.quick and not options.seeds:
             self.seeds = self.seeds[:1]
         self.systems = {
-            each.name: each for each in self.paper.systems if each.trial or not options.quick
+            system.name: system
+            for system in self.paper.systems
+            if system.trial or not options.quick
         }
         if unknown := self.given.keys() - self.systems.keys() - {"bert", "roberta"}:
             raise UsageError(f"--given {unknown.pop()}: the systems are {', '.join(self.systems)}")
@@ -94,27 +103,32 @@ class Runner:
         )
         self.dev, self.pairs = map(self.prepared.file, ("sts/stsb.dev", "sts/stsb.test"))
         self.rows = self.planned_rows()
+        self.said = set()
 
     def recipe_of_base(self):
         """The encoder of the paper whose settings are used."""
-        known = [*self.paper.recipes]
-        if self.options.preset in known:
+        recipes = [*self.paper.recipes]
+        if self.options.preset in recipes:
             return self.options.preset
         if self.options.preset:
             raise UsageError(
                 f"--preset {self.options.preset}: unknown",
-                advice=f"choose one of {', '.join(known)}",
+                advice=f"choose one of {', '.join(recipes)}",
             )
         recipe = published_base(self.base)
-        if recipe in known:
+        if recipe in recipes:
             return recipe
-        is_what = f"is {recipe}" if recipe else "is another encoder"
-        problem = f"{self.name} has settings for {', '.join(known)}, but {self.base} {is_what}"
-        advice = f"choose whose settings it gets, such as --preset {known[0]}"
-        raise UsageError(problem, advice=advice)
+        raise UsageError(
+            f"{self.name} has settings for {', '.join(recipes)}, "
+            f"but {self.base} is {recipe or 'another encoder'}",
+            advice=f"choose whose settings it gets, such as --preset {recipes[0]}",
+        )
 
     def say(self, text):
-        print(f"papers.py: {text}", file=sys.stderr, flush=True)
+        """Print a line, once."""
+        if text not in self.said:
+            print(f"papers.py: {text}", file=sys.stderr, flush=True)
+        self.said.add(text)
 
     # The plan: the values of the recipe, the rows of each system, and the systems that are needed
     # for them.
@@ -122,11 +136,13 @@ class Runner:
     @cached_property
     def values(self):
         depth = depth_of(read_checkpoint(self.base).config)
-        enough = depth - WK_FIRST + 1 >= WK_LAYERS
+        wk = "wk"
+        if depth - WK_FIRST + 1 < WK_LAYERS:  # a small encoder: WK of all layers
+            wk = "+".join(f"L{layer}" for layer in range(depth + 1)) + ":wk"
         return {
             "base": self.recipe,
             "model": self.base,
-            "wk": "wk" if enough else "+".join(f"L{layer}" for layer in range(depth + 1)) + ":wk",
+            "wk": wk,
             "seeds": ",".join(map(str, self.seeds)),
             **self.paper.recipes[self.recipe],
         }
@@ -141,53 +157,61 @@ class Runner:
 
     def tokenizers(self):
         """Of both families, for table 1 of DefSent+, and its dictionary c."""
-        known = {"bert": BERT, "roberta": ROBERTA, self.recipe.partition("-")[0]: self.base}
-        return {name: self.given.get(name, known[name]) for name in ("bert", "roberta")}
+        family = self.recipe.partition("-")[0]
+        tokenizers = {"bert": BERT, "roberta": ROBERTA, family: self.base}
+        return {name: self.given.get(name, tokenizers[name]) for name in ("bert", "roberta")}
 
     @cached_property
     def published(self):
-        """The lines of the tables of the base: table, name and readout -> whether with a
-        deviation.
+        """The lines of the tables of the base: (table, name, readout) -> whether its values have
+        a deviation.
         """
-        own = [
-            row
-            for row in published()
-            if row["paper"] == self.name and same_base(row["base"], self.recipe)
+        values = [
+            value
+            for value in published()
+            if value["paper"] == self.name and same_base(value["base"], self.recipe)
         ]
-        of_base = {row["table"] for row in own if row["base"]}
-        found = {}
-        for row in own:
-            if row["table"] in of_base:
-                line = row["table"], row["system"], row["readout"] or ""
-                found[line] = found.get(line, False) or row["sd"] is not None
-        return found
+        tables_of_base = {value["table"] for value in values if value["base"]}
+        lines = {}
+        for value in values:
+            if value["table"] in tables_of_base:
+                line = (value["table"], value["system"], value["readout"] or "")
+                lines[line] = lines.get(line, False) or value["sd"] is not None
+        return lines
 
     def planned_rows(self):
-        """The rows of each system. A published one belongs to the first system with its name."""
-        found = {name: [] for name in self.systems}
-        free = {line: sd for line, sd in self.published.items() if line[0] not in self.paper.notes}
-        known = {table for table, *_ in self.published}
+        """The rows of each system, by its name."""
+        rows_of = {name: [] for name in self.systems}
+        tables_of_base = {table for table, *_ in self.published}
+        # A published line belongs to the first system with its name.
+        unassigned = {
+            line: deviates
+            for line, deviates in self.published.items()
+            if line[0] not in self.paper.notes
+        }
         for system in self.systems.values():
-            names = {each.format_map(self.values) for each in (system.name, *system.also)}
-            rows = found[system.name]
-            for line in [line for line in free if line[1] in names]:
+            rows = rows_of[system.name]
+            names = {name.format_map(self.values) for name in (system.name, *system.also)}
+            for line in [line for line in unassigned if line[1] in names]:
                 table, name, readout = line
                 if not system.tables or table in system.tables:
-                    deviates = free.pop(line)
+                    deviates = unassigned.pop(line)
                     if system.checkpoint != "base" and table not in self.paper.read_out:
                         readout = ""
                     best = self.paper.best_seed and not deviates
                     rows.append(Row(table, name, readout, best))
                     if best:
                         rows.append(Row(table, name + MEAN, readout))
-            rows += [Row(system.added, system.name)] if system.added in known else []
+            if system.added in tables_of_base:
+                rows.append(Row(system.added, system.name))
             rows += [Row(figure, name) for figure, name in system.figures.items()]
-        self.numbers = {
-            row.table for rows in found.values() for row in rows
-        } | self.paper.notes.keys()
-        self.numbers = sorted(filter(str.isdecimal, self.numbers), key=int)
+
+        # The numbers of the tables, and the rows of the chosen one.
+        names_of_tables = {row.table for rows in rows_of.values() for row in rows}
+        names_of_tables |= self.paper.notes.keys()
+        self.numbers = sorted(filter(str.isdecimal, names_of_tables), key=int)
         if self.options.table is None:
-            return found
+            return rows_of
         if self.options.table not in self.numbers:
             advice = f"choose one of {', '.join(self.numbers)}"
             raise UsageError(
@@ -195,7 +219,7 @@ class Runner:
             )
         return {
             name: [row for row in rows if row.table == self.options.table]
-            for name, rows in found.items()
+            for name, rows in rows_of.items()
         }
 
     @cached_property
@@ -206,11 +230,12 @@ class Runner:
         noted = {table for table, *_ in self.published} & self.paper.notes.keys()
         if self.options.table is not None:
             noted &= {self.options.table}
-        own = [
-            each for each in self.systems.values() if self.rows[each.name] or noted & {*each.tables}
-        ]
-        names = {each.name for system in own for each in (system, *self.before(system))}
-        return [each for each in self.systems.values() if each.name in names]
+        names = set()
+        for system in self.systems.values():
+            if self.rows[system.name] or noted & {*system.tables}:
+                names.add(system.name)
+                names.update(start.name for start in self.before(system))
+        return [system for system in self.systems.values() if system.name in names]
 
     def starts(self, system):
         """The systems from which this one starts, or that make its entries."""
@@ -219,13 +244,17 @@ class Runner:
 
     def before(self, system):
         """The same, and those from which they start."""
-        return [each for start in self.starts(system) for each in (*self.before(start), start)]
+        systems = []
+        for start in self.starts(system):
+            systems += [*self.before(start), start]
+        return systems
 
     # Runs.
 
     def seeds_of(self, system):
-        trained = not self.given.get(system.name) and (system.train or system.flow)
-        return self.seeds if trained else [None]
+        if not self.given.get(system.name) and (system.train or system.flow):
+            return self.seeds
+        return [None]
 
     def folder(self, system, seed):
         """The checkpoint of a run, or the file of its flow."""
@@ -234,9 +263,11 @@ class Runner:
 
     def checkpoints(self, system):
         """The finished ones, with their seeds."""
-        own = self.given.get(system.name, system.checkpoint)
-        if own:
-            return {None: self.base if own == "base" else own}
+        checkpoint = self.given.get(system.name, system.checkpoint)
+        if checkpoint == "base":
+            return {None: self.base}
+        if checkpoint:
+            return {None: checkpoint}
         paths = {seed: self.folder(system, seed) for seed in self.seeds_of(system)}
         return {
             seed: str(path) for seed, path in paths.items() if path.exists() and seed is not None
@@ -258,31 +289,43 @@ class Runner:
         start = self.systems[system.start]
         if self.paper.best_seed:
             return self.best(start)
-        made = self.checkpoints(start)
-        return made.get(seed) or made[None]
+        checkpoints = self.checkpoints(start)
+        return checkpoints.get(seed) or checkpoints[None]
 
     def entries(self, spec):
         """A file of entries, made once."""
         readout = spec.readout.format_map(self.values)
-        path = self.out / "entries" / f"{spec.maker}-{readout}{'-ica' * spec.ica}.safetensors"
+        name = "-".join(filter(None, (spec.maker, readout, spec.transform)))
+        path = self.out / "entries" / f"{name}.safetensors"
 
-        def write(part):
-            if spec.ica:
-                plain, fitted = (
-                    self.entries(replace(spec, ica=False)),
-                    path.with_name(f"fit-{path.name}"),
-                )
-                # auto: the deviation that the entries had. The factor of the paper depends on their
-                # number.
-                scale = ("--scale", "auto", "--keep-width", "--seed", 42)
-                sentkit("whiten", "fit", plain, "--kind", "ica", *scale, "-o", fitted, "-f")
-                sentkit("whiten", "apply", plain, "-t", fitted, "-o", part, "-f")
-            else:
-                model = self.base if spec.maker == "base" else self.best(self.systems[spec.maker])
-                words = ("-m", model, "--readout", readout, "-o", part, "-f")
-                sentkit("build-entries", self.prepared.file("dictionary"), *words)
+        def write_transformed(output):
+            plain = self.entries(replace(spec, transform=""))
+            fitted = path.with_name(f"fit-{path.name}")
+            fit = ["whiten", "fit", plain, *TRANSFORMS[spec.transform]]
+            if "ica" in fit:
+                fit += self.scale_of_ica()
+            sentkit([*fit, "-o", fitted, "-f"])
+            sentkit(["whiten", "apply", plain, "-t", fitted, "-o", output, "-f"])
 
-        return made(path, write)
+        def write_entries(output):
+            model = self.base
+            if spec.maker != "base":
+                model = self.best(self.systems[spec.maker])
+            dictionary = self.prepared.file("dictionary")
+            build = ["build-entries", dictionary, "-m", model, "--readout", readout]
+            sentkit([*build, "-o", output, "-f"])
+
+        return made_once(path, write_transformed if spec.transform else write_entries)
+
+    def scale_of_ica(self):
+        """The factor 100 of the paper depends on its number of entries; with others, the entries
+        keep their deviation.
+        """
+        dictionary = Path(self.prepared.file("dictionary"))
+        entries = {json.loads(line)["entry"] for line in dictionary.open()}
+        if len(entries) == tables.ENTRIES_OF_PAPER:
+            return ["--variance", "arbitrary", "--scale", "100"]
+        return ["--scale", "auto"]
 
     def problem(self, system):
         """Why a system cannot be made, or an empty string."""
@@ -296,14 +339,17 @@ class Runner:
                 self.prepared.file("dictionary")
         except MissingError as error:
             return str(error)
-        return next(filter(None, map(self.problem, self.before(system))), "")
+        for start in self.before(system):
+            if problem := self.problem(start):
+                return problem
+        return ""
 
     def mark(self, system, seed):
         """A file that exists if the run is made with its values, or with those of --table."""
-        table = self.options.table
-        return (
-            self.out / ("done" if table is None else f"done-table-{table}") / run_name(system, seed)
-        )
+        folder = "done"
+        if self.options.table is not None:
+            folder = f"done-table-{self.options.table}"
+        return self.out / folder / run_name(system, seed)
 
     def is_made(self, system, seed):
         """Whether the run is made; one with all of its values has those of each table, too."""
@@ -316,11 +362,13 @@ class Runner:
         """The runs that must be done before: with the same seed, or all seeds, of which the best is
         used.
         """
-        for each in self.starts(system):
-            seeds = self.seeds_of(each)
-            for own in seeds if self.paper.best_seed or seed not in seeds else [seed]:
-                if not self.is_made(each, own):
-                    yield each, own
+        for start in self.starts(system):
+            seeds = self.seeds_of(start)
+            if seed in seeds and not self.paper.best_seed:
+                seeds = [seed]
+            for start_seed in seeds:
+                if not self.is_made(start, start_seed):
+                    yield start, start_seed
 
     def waiting(self):
         """The runs that can be made now."""
@@ -336,8 +384,8 @@ class Runner:
         """A run and its values."""
         if problem := self.problem(system):
             raise NoInputError(f"{system.name}: {problem}")
-        for before, _ in self.missing_runs(system, seed):
-            raise NoInputError(f"{system.name}: {before.name} must be made first")
+        for start, _ in self.missing_runs(system, seed):
+            raise NoInputError(f"{system.name}: {start.name} must be made first")
         self.say(run_name(system, seed).replace("/", ", seed "))
         if not self.given.get(system.name) and not system.checkpoint:
             self.run(system, seed)
@@ -350,26 +398,33 @@ class Runner:
         path = self.folder(system, seed)
         path.parent.mkdir(parents=True, exist_ok=True)
         if system.train:
-            method, *words = self.words(system.train)
-            words = [
-                method,
-                *self.trial,
-                *words,
-                *(() if "--dev" in words else ("--dev", self.dev)),
-            ]
-            words += ["--entries", self.entries(system.entries)] if system.entries else []
-            words += ["-m", self.start_of(system, seed), "--seed", seed, "-o", path, "--resume"]
-            path.with_suffix(".json").write_text(sentkit("train", *words, *self.settings))
+            report = sentkit(self.train_command(system, seed, path))
+            path.with_suffix(".json").write_text(report)
         elif system.flow and not path.exists():
-            rows, model = self.prepared.file(system.flow), self.start_of(system, seed)
-            vectors = self.encoded(f"{system.name}-{seed}", model, rows, "--readout", FLOW_READOUT)
-            sentkit("whiten", "fit", vectors, "--kind", "flow", "--seed", seed, "-o", path, "-f")
+            rows = self.prepared.file(system.flow)
+            model = self.start_of(system, seed)
+            vectors = self.encoded(f"{system.name}-{seed}", model, rows, FLOW_READOUT)
+            fit = ["whiten", "fit", vectors, "--kind", "flow", "--seed", seed]
+            sentkit([*fit, "-o", path, "-f"])
         elif system.script and not (path / "table.md").exists():
-            settings = shlex.join([*("-q", "--set", "readout=cls"), *self.trial, *self.settings])
-            rounds = ("--rounds", "1") if self.options.quick else ()
-            printed = python(*self.words(system.script), "--settings", settings, *rounds)
+            settings = ["-q", "--set", "readout=cls", *self.trial, *self.settings]
+            script, *words = self.words(system.script)
+            words += ["--settings", shlex.join(settings)]
+            if self.options.quick:
+                words += ["--rounds", "1"]
+            printed = python(script, words)
             path.mkdir(exist_ok=True)
             (path / "table.md").write_text(printed)
+
+    def train_command(self, system, seed, path):
+        method, *words = self.words(system.train)
+        command = ["train", method, *self.trial, *words]
+        if "--dev" not in words:
+            command += ["--dev", self.dev]
+        if system.entries:
+            command += ["--entries", self.entries(system.entries)]
+        command += ["-m", self.start_of(system, seed), "--seed", seed, "-o", path, "--resume"]
+        return command + self.settings
 
     @property
     def trial(self):
@@ -379,11 +434,14 @@ class Runner:
     def settings(self):
         return shlex.split(self.options.settings)
 
-    def encoded(self, name, model, rows, *flags):
+    def encoded(self, name, model, rows, readout=None):
         """Vectors of rows as rows/NAME.safetensors."""
         path = self.out / "rows" / f"{name}.safetensors"
         path.parent.mkdir(parents=True, exist_ok=True)
-        sentkit("encode", rows, "-m", model, "-o", path, "--precision", "fp32", "-f", *flags)
+        command = ["encode", rows, "-m", model, "-o", path, "--precision", "fp32", "-f"]
+        if readout is not None:
+            command += ["--readout", readout]
+        sentkit(command)
         return str(path)
 
     # Values.
@@ -394,27 +452,28 @@ class Runner:
         if not self.options.quick:
             return self.data
 
-        def write(part, path):
-            part.write_text(
-                "".join(spread(sentkit("cat", path).splitlines(keepends=True), FEW_TESTS))
-            )
+        def write_few(path, output):
+            lines = sentkit(["cat", path]).splitlines(keepends=True)
+            output.write_text("".join(spread(lines, FEW_TESTS)))
 
         for path in (*self.data.glob("sts/*.jsonl*"), *self.data.glob("clustering/*.jsonl*")):
             copy = self.out / "rows/tests" / str(path.relative_to(self.data)).removesuffix(".gz")
-            made(copy, lambda part, path=path: write(part, path))
+            made_once(copy, partial(write_few, path))
         return self.out / "rows/tests"
 
     def suites_of(self, table):
-        if not table.isdecimal():
-            return ["sts", "clustering"] if table == "abilities" else ["sts"]
-        return suites_of(self.name, table)
+        if table.isdecimal():
+            return suites_of(self.name, table)
+        if table == "abilities":
+            return ["sts", "clustering"]
+        return ["sts"]
 
     def missing_sets(self, table):
         """Why no value of a table or figure can be measured, or an empty string."""
         suites = self.suites_of(table)
         try:
             sets = [
-                each for suite in suites for each in find_test_sets(str(self.tests), [suite])[0]
+                test for suite in suites for test in find_test_sets(str(self.tests), [suite])[0]
             ]
         except NoInputError as error:
             return str(error)
@@ -426,12 +485,12 @@ class Runner:
         """The arguments of `sentkit report` for a row: all finished runs, or those of some
         seeds.
         """
-        made = self.checkpoints(system)
+        checkpoints = self.checkpoints(system)
         if seeds is not None:
-            made = {seed: path for seed, path in made.items() if seed in seeds}
-        elif row.best and made:
-            made = {0: self.best(system)}
-        for seed, path in made.items():
+            checkpoints = {seed: path for seed, path in checkpoints.items() if seed in seeds}
+        elif row.best and checkpoints:
+            checkpoints = {0: self.best(system)}
+        for seed, path in checkpoints.items():
             if system.flow:
                 yield f"{row.name}={self.start_of(system, seed)}#{FLOW_READOUT}@{path}"
             else:
@@ -447,62 +506,102 @@ class Runner:
         copy = Path(path).with_name(f"prompt-of-{Path(path).name}") / Path(path).name
         if not copy.exists():
             copy.parent.mkdir(exist_ok=True)
-            sentkit("export", path, "--readout", "prompt", "--template", "defsent-plus", "-o", copy)
+            export = ["export", path, "--readout", "prompt", "--template", "defsent-plus"]
+            sentkit([*export, "-o", copy])
         return str(copy)
 
-    def report(self, arguments, suites, *flags, stdout=subprocess.PIPE):
-        where = (
-            "--data",
-            self.tests,
-            "--suites",
-            ",".join(suites),
-            "--results",
-            self.out / "results",
-        )
-        return sentkit("report", *arguments, *where, "--precision", "fp32", *flags, stdout=stdout)
+    def report(self, arguments, suites, flags, stdout=subprocess.PIPE):
+        command = ["report", *arguments, "--data", self.tests, "--suites", ",".join(suites)]
+        command += ["--results", self.out / "results", "--precision", "fp32"]
+        return sentkit([*command, *flags], stdout=stdout)
 
     def flags(self, table):
         """Those that change values, which are not --baseline."""
         flags = self.paper.flags.get(table, ())
-        return (
-            () if "--baseline" in flags else tuple(each.format_map(self.values) for each in flags)
-        )
+        if "--baseline" in flags:
+            return ()
+        return tuple(flag.format_map(self.values) for flag in flags)
 
     def evaluate(self, system, seed):
         """Keep the values of a run in results/: one call for all rows with the same suites and
         flags.
         """
-        calls = {}
+        arguments_of_call = {}  # (suites, flags) -> arguments
         for row in self.rows[system.name]:
             if not self.missing_sets(row.table):
-                own = calls.setdefault(
-                    (tuple(self.suites_of(row.table)), self.flags(row.table)), set()
-                )
-                own |= {*self.arguments(system, row, [seed])}
-        for (suites, flags), arguments in calls.items():
+                call = (tuple(self.suites_of(row.table)), self.flags(row.table))
+                arguments = arguments_of_call.setdefault(call, set())
+                arguments.update(self.arguments(system, row, [seed]))
+        for (suites, flags), arguments in arguments_of_call.items():
             if arguments:
-                self.report(sorted(arguments), suites, "--format", "json", *flags)
+                self.report(sorted(arguments), suites, ["--format", "json", *flags])
 
     def rows_of(self, table):
         """The rows of a table or figure with their systems, in the order of the paper."""
-        places = {line[:2]: place for place, line in enumerate(self.published)}
-        found = [(self.systems[name], row) for name in self.rows for row in self.rows[name]]
-        found = [(system, row) for system, row in found if row.table == table]
-        last = len(places)
-        return sorted(
-            found, key=lambda each: places.get((table, each[1].name.partition(MEAN)[0]), last)
-        )
+        order = {line[:2]: index for index, line in enumerate(self.published)}
+
+        def published_index(system_and_row):
+            name = system_and_row[1].name.partition(MEAN)[0]
+            return order.get((table, name), len(order))
+
+        rows = [
+            (self.systems[name], row)
+            for name in self.rows
+            for row in self.rows[name]
+            if row.table == table
+        ]
+        return sorted(rows, key=published_index)
 
     def arguments_of(self, table):
-        """Those of all rows of a table or figure."""
+        """Those of all rows of a table or figure; what is missing is printed."""
         if problem := self.missing_sets(table):
             raise MissingError(problem)
-        found = [
-            each for system, row in self.rows_of(table) for each in self.arguments(system, row)
-        ]
-        if not found:
+        self.say_unfinished(table)
+        arguments = []
+        for system, row in self.rows_of(table):
+            arguments += self.arguments(system, row)
+        if not arguments:
             raise MissingError("none of its runs is there")
-        return found
+        return arguments
+
+    def say_unfinished(self, table):
+        """Print the systems of a table or figure that have no run, or not all seeds."""
+        name = f"table {table}" if table.isdecimal() else table
+        for system in self.systems.values():
+            tables = {row.table for row in self.rows[system.name]} | {*system.tables}
+            if table not in tables or self.problem(system):  # which `collect` prints
+                continue
+            seeds = self.seeds_of(system)
+            finished = [seed for seed in seeds if self.has_run(system, seed)]
+            if not finished:
+                self.say(f"not finished: {name}: no run of {system.name}")
+            elif len(finished) < len(seeds):
+                count = f"{len(finished)} of {len(seeds)} seeds"
+                self.say(f"not finished: {name}: {system.name} has {count}")
+
+    def say_impossible(self):
+        """Print what no run makes, and why; with --table only the rows of this table."""
+        rows = {(table, name) for table, name, _ in self.published}
+        for name, reason in self.paper.impossible.items():
+            if self.options.table in (None, name) or (self.options.table, name) in rows:
+                self.say(f"not possible: {name}: {reason}")
+
+    def has_run(self, system, seed):
+        if system.script:
+            return (self.folder(system, seed) / "table.md").exists()
+        return seed in self.checkpoints(system)
+
+    def say_missing_values(self, number, records):
+        """Print the columns of a table that have no value, because a test set is missing."""
+        measured = {(record["suite"], task_key(record["task"])) for record in records}
+        for table in tables_of(self.name, number):
+            missing = []
+            for task in table.tasks:
+                suite, key = table.source(task)
+                if suite in IN_FOLDERS and (suite, key) not in measured:
+                    missing.append(task)
+            if missing:
+                self.say(f"not measured: table {number}: {', '.join(missing)}")
 
     # Tables and figures.
 
@@ -510,72 +609,85 @@ class Runner:
         (self.out / "tables").mkdir(parents=True, exist_ok=True)
         for system in self.needed:
             if problem := self.problem(system):
-                places = dict.fromkeys(
-                    [*(row.table for row in self.rows[system.name]), *system.tables]
-                )
-                self.say(f"not made: {system.name} ({', '.join(places)}): {problem}")
+                tables = [row.table for row in self.rows[system.name]]
+                names = ", ".join(dict.fromkeys([*tables, *system.tables]))
+                self.say(f"not made: {system.name} ({names}): {problem}")
+        self.say_impossible()
         if self.options.table is not None:
-            return self.attempt(f"table {self.options.table}", self.table, self.options.table)
+            number = self.options.table
+            return self.attempt(f"table {number}", partial(self.table, number))
         failed = 0
         for number in self.numbers:
-            failed |= self.attempt(f"table {number}", self.table, number)
+            failed |= self.attempt(f"table {number}", partial(self.table, number))
         (self.out / "figures").mkdir(exist_ok=True)
         for name, number in self.paper.figures.items():
-            failed |= self.attempt(f"figure {number}, {name}", figures.make, self, name)
+            failed |= self.attempt(f"figure {number}, {name}", partial(figures.make, self, name))
         for note in self.paper.notes:
             if not note.isdecimal():
-                failed |= self.attempt(note, self.table, note)
+                failed |= self.attempt(note, partial(self.table, note))
         return failed
 
-    def attempt(self, what, make, *arguments):
+    def attempt(self, title, make):
         """The exit status; a table or figure without its data is only named."""
         try:
-            make(*arguments)
+            make()
         except MissingError as error:
-            self.say(f"not made: {what}: {error}")
+            self.say(f"not made: {title}: {error}")
         except (FailedError, SentkitError) as error:
             if Stop.requested:
                 raise
-            reason = error if isinstance(error, SentkitError) else "the command failed"
-            self.say(f"not made: {what}: {reason}")
+            reason = "the command failed"
+            if isinstance(error, SentkitError):
+                reason = str(error)
+            self.say(f"not made: {title}: {reason}")
             return 1
         return 0
 
     def table(self, number):
         """Write a table, and print it: on a terminal, as text of its width."""
-        name = f"table-{number}" if number.isdecimal() else number.replace(" ", "-")
+        name = number.replace(" ", "-")
+        if number.isdecimal():
+            name = f"table-{number}"
         path = self.out / "tables" / name
         fits_terminal = self.options.format == "text" and sys.stdout.isatty()
         if number in self.paper.notes:
+            self.say_unfinished(number)
             table = getattr(tables, self.paper.notes[number])(self, number)
             text = rendered([table], self.options.format, sys.maxsize)
             shown = text
             if fits_terminal:
                 shown = rendered([table], "text", shutil.get_terminal_size().columns)
         else:
-            arguments, suites = self.arguments_of(number), self.suites_of(number)
-            words = (*self.flags(number), "--paper", self.name, "--table", number)
-            path.with_suffix(".jsonl").write_text(
-                self.report(arguments, suites, "--format", "json", *words)
-            )
-            compared = self.paper.flags.get(number, ())
-            if "--baseline" in compared and any(
-                each.startswith(f"{compared[1]}=") for each in arguments
-            ):
-                words += compared
-            text = self.report(arguments, suites, "--format", self.options.format, *words)
+            arguments = self.arguments_of(number)
+            suites = self.suites_of(number)
+            flags = [*self.flags(number), "--paper", self.name, "--table", number]
+            records = self.report(arguments, suites, ["--format", "json", *flags])
+            path.with_suffix(".jsonl").write_text(records)
+            self.say_missing_values(number, map(json.loads, records.splitlines()))
+            flags += self.comparison(number, arguments)
+            text = self.report(arguments, suites, ["--format", self.options.format, *flags])
             shown = text
-            if fits_terminal:
-                self.report(
-                    arguments, suites, *words, stdout=sys.stdout
-                )  # from the results that it keeps
+            if fits_terminal:  # the values are those that the first report keeps
+                self.report(arguments, suites, flags, stdout=sys.stdout)
                 shown = ""
         path.with_suffix(FORMATS[self.options.format]).write_text(text)
         print(shown, flush=True)
 
+    def comparison(self, number, arguments):
+        """--baseline of a table, if the rows have this system."""
+        flags = self.paper.flags.get(number, ())
+        if "--baseline" not in flags:
+            return ()
+        start = f"{flags[1]}="
+        if not any(argument.startswith(start) for argument in arguments):
+            return ()
+        return flags
+
 
 def run_name(system, seed):
-    return system.name if seed is None else f"{system.name}/{seed}"
+    if seed is None:
+        return system.name
+    return f"{system.name}/{seed}"
 
 
 def parse(words):
@@ -594,8 +706,13 @@ def parse(words):
         default="",
         help="flags of sentkit train for all runs, such as '--device cuda'",
     )
-    given = "use this instead of training"
-    add("--given", action="append", default=[], metavar="SYSTEM=CHECKPOINT", help=given)
+    add(
+        "--given",
+        action="append",
+        default=[],
+        metavar="SYSTEM=CHECKPOINT",
+        help="use this instead of training",
+    )
     add("--format", default="text", choices=FORMATS, help="of tables")
     add(
         "--figures", default="svg", choices=("svg", "png", "pdf", "jsonl"), help="format of figures"
@@ -616,7 +733,10 @@ def main(words):
     runner = Runner(options)
     if options.list:
         for system, seed in runner.waiting():
-            print(f"--only {system.name}" + ("" if seed is None else f" --seed {seed}"))
+            if seed is None:
+                print(f"--only {system.name}")
+            else:
+                print(f"--only {system.name} --seed {seed}")
         return 0
     values = ", ".join(f"{name}={value}" for name, value in runner.values.items() if name != "base")
     runner.say(f"the recipe of {runner.recipe}: {values}")
@@ -624,8 +744,11 @@ def main(words):
         system = runner.systems.get(options.only)
         if system is None:
             raise UsageError(f"--only {options.only}: the systems are {', '.join(runner.systems)}")
-        if options.seed not in (seeds := runner.seeds_of(system)):
-            expected = ", ".join(map(str, seeds)) if seeds != [None] else "not used"
+        seeds = runner.seeds_of(system)
+        if options.seed not in seeds:
+            expected = "not used"
+            if seeds != [None]:
+                expected = ", ".join(map(str, seeds))
             raise UsageError(
                 f"--only {system.name} --seed {options.seed}: its seeds are {expected}"
             )
@@ -646,9 +769,8 @@ if __name__ == "__main__":
         code = main(sys.argv[1:])
         sys.stdout.flush()
         sys.exit(code)
-    except (
-        BrokenPipeError
-    ):  # `--list | head`: close stdout where Python's exit cannot fail on it again
+    except BrokenPipeError:
+        # `--list | head`: close stdout where Python's exit cannot fail on it again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except FailedError as error:
         sys.exit(error.code)
@@ -656,7 +778,7 @@ if __name__ == "__main__":
         print(f"papers.py: {error}", file=sys.stderr)
         sys.exit(66)
     except SentkitError as error:
-        print(
-            f"papers.py: {error}" + (f"\n  {error.advice}" if error.advice else ""), file=sys.stderr
-        )
+        print(f"papers.py: {error}", file=sys.stderr)
+        if error.advice:
+            print(f"  {error.advice}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -16,18 +16,24 @@ TEXTS = ("text", "text_a", "text_b")
 
 class Rows:
     def __init__(self, data, folder, kinds, tokenizer, *, quick):
-        self.data, self.folder, self.kinds, self.quick = data, folder, kinds, quick
+        self.data = data
+        self.folder = folder
+        self.kinds = kinds  # name -> function below, and its arguments
         self.tokenizer = tokenizer  # of BERT
+        self.quick = quick
 
     def file(self, name):
         """The file of prepared rows, or of a copy of those in the data; made once."""
         kind, *arguments = self.kinds.get(name) or ("copied", name)
-        lines = getattr(self, kind)
-        return made(self.folder / f"{name}.jsonl", lambda path: self.write(path, lines(*arguments)))
+        lines_of_kind = getattr(self, kind)
 
-    def write(self, path, lines):
-        """All lines, or with --quick a few from all parts."""
-        path.write_text("".join(spread(list(lines), FEW) if self.quick else lines))
+        def write(path):
+            lines = list(lines_of_kind(*arguments))
+            if self.quick:
+                lines = spread(lines, FEW)
+            path.write_text("".join(lines))
+
+        return made_once(self.folder / f"{name}.jsonl", write)
 
     def files(self, pattern):
         """The files of the data with these names, which are without their ends."""
@@ -37,19 +43,22 @@ class Rows:
         return paths
 
     def lines(self, name):
-        return Path(self.file(name)).read_text().splitlines(keepends=True)
+        content = Path(self.file(name)).read_text()
+        return content.splitlines(keepends=True)
 
     # How rows are made.
 
     def copied(self, pattern):
         for path in self.files(pattern):
-            yield from sentkit("cat", path).splitlines(keepends=True)
+            yield from sentkit(["cat", path]).splitlines(keepends=True)
 
     def texts(self, *patterns):
-        for row in (json.loads(line) for pattern in patterns for line in self.copied(pattern)):
-            for name in TEXTS:
-                if name in row:
-                    yield json.dumps({"text": row[name]}) + "\n"
+        for pattern in patterns:
+            for line in self.copied(pattern):
+                row = json.loads(line)
+                for name in TEXTS:
+                    if name in row:
+                        yield json.dumps({"text": row[name]}) + "\n"
 
     def texts_like(self, other, *patterns):
         """As many texts as other rows have."""
@@ -63,32 +72,35 @@ class Rows:
         return lines[:count]
 
     def augmented(self, other, words):
-        return sentkit("augment", self.file(other), *words.split()).splitlines(keepends=True)
+        rows = sentkit(["augment", self.file(other), *words.split()])
+        return rows.splitlines(keepends=True)
 
     def dictionary(self, pattern):
-        return python("dictionary_rows.py", *self.files(pattern)).splitlines(keepends=True)
+        rows = python("dictionary_rows.py", self.files(pattern))
+        return rows.splitlines(keepends=True)
 
     def single_tokens(self, other):
         """With the tokenizer of BERT for all families (footnote 8 of the paper)."""
-        words = ("--single-tokens", self.tokenizer, self.file(other))
-        return python("dictionary_rows.py", *words).splitlines(keepends=True)
+        flags = ["--single-tokens", self.tokenizer]
+        rows = python("dictionary_rows.py", [*flags, self.file(other)])
+        return rows.splitlines(keepends=True)
 
 
-def made(path, write):
+def made_once(path, write):
     """A file that several processes need: the first one makes it, under a temporary name."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.with_name(f".{path.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not path.exists():
-                part = path.with_name(f".part-{path.name}")
-                part.unlink(missing_ok=True)
-                write(part)
-                part.rename(path)
+                temporary = path.with_name(f".part-{path.name}")
+                temporary.unlink(missing_ok=True)
+                write(temporary)
+                temporary.rename(path)
     return str(path)
 
 
-def spread(lines, most):
-    """At most so many, from all parts."""
-    step = max(1, len(lines) / most)
-    return [lines[int(place * step)] for place in range(min(most, len(lines)))]
+def spread(lines, count):
+    """At most `count` lines, from the beginning to the end."""
+    step = max(1, len(lines) / count)
+    return [lines[int(i * step)] for i in range(min(count, len(lines)))]

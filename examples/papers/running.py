@@ -23,7 +23,8 @@ class FailedError(Exception):
 class Stop:
     """A signal ends the command that runs, which saves its state, and then this program."""
 
-    requested, command = False, None
+    requested = False
+    command = None
 
     @classmethod
     def request(cls, number, frame):
@@ -32,7 +33,7 @@ class Stop:
             cls.command.send_signal(number)
 
 
-def run(*words, stdout=subprocess.PIPE):
+def run(words, stdout=subprocess.PIPE):
     """The output of a command, or None if it goes to another `stdout`."""
     if Stop.requested:
         raise FailedError(STOPPED)
@@ -48,10 +49,10 @@ def run(*words, stdout=subprocess.PIPE):
     return printed
 
 
-def sentkit(*words, stdout=subprocess.PIPE):
-    return run("sentkit", *words, "-q", stdout=stdout)
+def sentkit(words, stdout=subprocess.PIPE):
+    return run(["sentkit", *words, "-q"], stdout=stdout)
 
 
-def python(script, *words):
+def python(script, words):
     """Run a script of examples/."""
-    return run("python3", EXAMPLES / script, *words)
+    return run(["python3", EXAMPLES / script, *words])

@@ -15,6 +15,7 @@ from itertools import product
 DRAWING = "a drawing of the method"
 USE = "Universal Sentence Encoder, a TensorFlow network that sentkit does not run"
 INFERSENT = "InferSent, an LSTM that only its own code reads"
+NO_GPU = "not timed, because no GPU was available"
 SEMEVAL = "a submission to SemEval, which was never published as a model"
 
 
@@ -24,7 +25,15 @@ class Entries:
 
     maker: str
     readout: str = "{entry}"
-    ica: bool = False
+    transform: str = ""  # a name in TRANSFORMS
+
+
+TRANSFORMS = {  # of entries -> flags of `sentkit whiten fit`
+    "ica": ("--kind", "ica", "--keep-width", "--seed", "42"),
+    "ica-200": ("--kind", "ica", "--keep-width", "--seed", "42", "--iterations", "200"),
+    "ica-10000": ("--kind", "ica", "--keep-width", "--seed", "42", "--iterations", "10000"),
+    "centered": ("--kind", "center"),
+}
 
 
 @dataclass(frozen=True)
@@ -33,9 +42,8 @@ class System:
     train: str = ""  # words after `sentkit train`
     start: str = "base"  # the system whose checkpoint is the base
     also: tuple[str, ...] = ()  # more names in the published tables
-    tables: tuple[
-        str, ...
-    ] = ()  # only the rows of these tables; those that tables.py makes have no other rows
+    # Only the rows of these tables; those that tables.py makes have no other rows.
+    tables: tuple[str, ...] = ()
     added: str = ""  # the table that gets a row which the paper does not have
     figures: dict[str, str] = field(default_factory=dict)  # figure -> name of the value there
     entries: Entries | None = None
@@ -54,9 +62,8 @@ class Paper:
     figures: dict[str, str]  # function of figures.py -> number of the figure
     notes: dict[str, str]  # table that `report` does not make -> function of tables.py
     impossible: dict[str, str]  # row, figure or table -> the reason
-    flags: dict[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # table -> more flags of `sentkit report`
+    # Table -> more flags of `sentkit report`.
+    flags: dict[str, tuple[str, ...]] = field(default_factory=dict)
     best_seed: bool = False  # a run starts from the seed that is best on the dev pairs
     read_out: tuple[str, ...] = ()  # tables whose readouts the checkpoints do not declare
 
@@ -89,16 +96,15 @@ SG_BERT = Paper(
         System(
             "efficiency",
             script="efficiency.py {model} {stsb} {sts/stsb.train} --readout mean --readout {wk}"
-            " --transform flow --train sg-bert",
+            " --transform flow --train sg-bert --batch 16",
             tables=("6",),
         ),
         *(
             System(
                 f"{start}-{task}",
                 GLUE.replace("TASK", task) + "-cola" * (task == "cola"),
-                start={"no-tuning": "base"}.get(
-                    start, start
-                ),  # appendix A.4 names no other than table 1
+                # Appendix A.4 names no other start than that of table 1.
+                start={"no-tuning": "base"}.get(start, start),
                 tables=("10",),
             )
             for task, start in product(
@@ -138,15 +144,17 @@ SG_BERT = Paper(
         "ecnu": SEMEVAL,
         "figure 2": DRAWING,
         "figure 3": DRAWING,
+        "marks of borrowed scores": "no source of sentkit says which scores are from other papers",
     },
     flags={
         **dict.fromkeys(("1", "5", "7", "11"), ("--baseline", "sg-opt")),
-        "4": ("--head", "senteval:50", "--seed", "{seeds}"),
+        "4": ("--head", "senteval:50:10", "--seed", "{seeds}"),
     },
 )
 
 VIEWS = ("none", "shuffle", "token-cutoff", "feature-cutoff", "dropout")
-CT, CONSERT_STS = "ct {sts}", "consert {sts} --preset unsup-{size}"
+CT = "ct {sts}"
+CONSERT_STS = "consert {sts} --preset unsup-{size}"
 
 CONSERT = Paper(
     seeds="1",
@@ -238,12 +246,19 @@ CONSERT = Paper(
         "temperature": "7",
         "batch": "table 4",
     },
-    notes={"words": "words", "steps": "steps"},
+    notes={
+        "words": "words",
+        "steps": "steps",
+        "figure 4": "gain_without_tokens",
+        "figure 5": "without_views",
+        "figure 7": "best_temperature",
+    },
     impossible={
         "use": USE,
         "infersent-glove": INFERSENT,
         "figure 2": DRAWING,
         "figure 3": "a drawing of the views",
+        "published word statistics": "the 28 values are in no source of sentkit",
     },
     flags={"2": ("--baseline", "consert"), "3": ("--baseline", "consert-joint")},
 )
@@ -254,12 +269,16 @@ BETAS = {"row1": 0.5, "row3": 2, "row4": 4, "row5": 8}
 
 PAIRSUPCON = Paper(
     seeds="0",
-    recipes={base: {} for base in ("distilbert-base", "bert-base", "bert-large")},
+    recipes={  # the preset of SimCSE: DistilBERT has that of BERT-base, as no paper has another
+        "distilbert-base": {"simcse": "bert-base"},
+        "bert-base": {"simcse": "bert-base"},
+        "bert-large": {"simcse": "bert-large"},
+    },
     rows={},
     systems=(
         System("no-tuning", checkpoint="base"),
         System("sbert", "sbert {nli/train} --set final=last"),
-        System("simcse-sup", "simcse-sup {nli/triplets}"),
+        System("simcse-sup", "simcse-sup {nli/triplets} --preset {simcse}"),
         System("pairsupcon", PSC, figures={"abilities": "PairSupCon"}),
         System(
             "pairsupcon-cls-only", f"{PSC} --preset cls", figures={"abilities": "Classification"}
@@ -275,7 +294,11 @@ PAIRSUPCON = Paper(
     ),
     figures={"scores": "1", "space": "1", "abilities": "3"},
     notes={"2": "statistics_of_sets"},
-    impossible={"figure 2": DRAWING},
+    impossible={
+        "figure 2": DRAWING,
+        "published words of table 2": "the values are in no source of sentkit",
+        "training in less than an hour": NO_GPU,
+    },
     flags=dict.fromkeys(("3", "8"), ("--baseline", "pairsupcon")),
 )
 
@@ -300,14 +323,16 @@ def readouts(entry, combination, defsent, plain, simcse, sncse):
 
     The readout of DefSent is not named; its published values are nearest to those of these.
     """
-    own = {"entry": entry, "step1": entry, "combination": combination, "defsent": defsent}
-    suites = {"sts": plain[0], "senteval": plain[1]}
+    values = {"entry": entry, "step1": entry, "combination": combination, "defsent": defsent}
+    values |= {"sts": plain[0], "senteval": plain[1]}
     for start, (sts, senteval) in (("simcse", simcse), ("sncse", sncse)):
-        suites |= {f"sts-{start}": sts, f"senteval-{start}": senteval}
-    return own | suites
+        values |= {f"sts-{start}": sts, f"senteval-{start}": senteval}
+    return values
 
 
-PROMPT, CLS, MEAN = ("prompt", "prompt"), ("prompt", "cls"), ("prompt", "mean")
+PROMPT = ("prompt", "prompt")  # of STS, and of SentEval
+CLS = ("prompt", "cls")
+MEAN = ("prompt", "mean")
 DEFSENT_PLUS = Paper(
     seeds="0..9",
     recipes={
@@ -319,12 +344,13 @@ DEFSENT_PLUS = Paper(
     rows={
         "dictionary": ("dictionary", "dictionary/*"),
         "oxford": ("dictionary", "dictionary/oxford*"),
-        "single": ("single_tokens", "dictionary"),
+        "single": ("single_tokens", "oxford"),
         "corpus": ("copied", "corpora/*"),
         "negated": ("augmented", "corpus", "--op negate"),
     },
     systems=(
-        System("defsent", "defsent {dictionary} --preset {base}-{defsent}"),
+        # As in its own paper: the words of Oxford that are one token of the encoder.
+        System("defsent", "defsent {oxford} --preset {base}-{defsent}"),
         System(
             "defsent-plus-1-c",
             f"{STEPS[0].replace('dictionary', 'single')} {SMALL}",
@@ -343,16 +369,52 @@ DEFSENT_PLUS = Paper(
         ),
         System("defsent-plus-2-a", STEPS[1], entries=Entries("defsent-plus-1-a")),
         System("defsent-plus-3-a", STEPS[2], entries=Entries("defsent-plus-2-a")),
-        System("defsent-plus-3-a-ica", STEPS[2], entries=Entries("defsent-plus-2-a", ica=True)),
+        System(
+            "defsent-plus-3-a-ica",
+            STEPS[2],
+            entries=Entries("defsent-plus-2-a", transform="ica"),
+        ),
         # The text of the paper: a fourth step is worse; so is ICA at the first step, and at the
         # second.
         System("defsent-plus-4-a", STEPS[3], added="2", entries=Entries("defsent-plus-3-a")),
-        System("defsent-plus-1-a-ica", STEPS[0], added="2", entries=Entries("base", ica=True)),
+        System(
+            "defsent-plus-1-a-ica",
+            STEPS[0],
+            added="2",
+            entries=Entries("base", transform="ica"),
+        ),
         System(
             "defsent-plus-2-a-ica",
             STEPS[1],
             added="2",
-            entries=Entries("defsent-plus-1-a", ica=True),
+            entries=Entries("defsent-plus-1-a", transform="ica"),
+        ),
+        # So are a second epoch, and a step that continues from the weights of the step before.
+        # Fewer or more iterations of ICA, or centred entries, are not better.
+        System(
+            "defsent-plus-1-a-epochs2",
+            f"{STEPS[0]} --set epochs=2",
+            added="2",
+            entries=Entries("base"),
+            trial=False,
+        ),
+        System(
+            "defsent-plus-2-a-continued",
+            STEPS[1],
+            start="defsent-plus-1-a",
+            added="2",
+            entries=Entries("defsent-plus-1-a"),
+            trial=False,
+        ),
+        *(
+            System(
+                f"defsent-plus-3-a-{transform}",
+                STEPS[2],
+                added="2",
+                entries=Entries("defsent-plus-2-a", transform=transform),
+                trial=False,
+            )
+            for transform in ("ica-200", "ica-10000", "centered")
         ),
         System("simcse-unsup", "simcse {corpus} --preset {base}"),
         System("sncse", "sncse {negated} --preset {base}"),
@@ -384,8 +446,14 @@ DEFSENT_PLUS = Paper(
         "entries-simcse": "8",
         "entries-sncse": "8",
     },
-    notes={"1": "dictionaries", "7": "readouts"},
-    impossible={"figure 2": DRAWING, "table 5": "its content is in no source of sentkit"},
+    notes={
+        "1": "dictionaries",
+        "5": "rates",
+        "7": "readouts",
+        "increments": "increments",
+        "space of ICA": "space_of_ica",
+    },
+    impossible={"figure 2": DRAWING, "minutes of a step": NO_GPU},
     flags={"2": ("--baseline", "defsent-plus-1-a")},
     best_seed=True,
     read_out=("4",),  # SentEval

@@ -4,40 +4,55 @@ Each function returns a `Table`.
 """
 
 import json
+import re
 from pathlib import Path
 from statistics import fmean, stdev
 
 from data_of_papers import SETS, statistics
-from figures import records_of
+from figures import OF_AVERAGE, OF_STSB, averages, records_of
 from running import MissingError, sentkit
+from systems import Entries
 
+from sentkit.flag_values import classifier_protocol
 from sentkit.labels.probes import classifiers
-from sentkit.labels.probes.probing import ProbeOptions
+from sentkit.papers.published import published
 from sentkit.reports.suites import find_test_sets
 from sentkit.reports.tables import HERE, Line, Table, published_table, shown, tables_of
 from sentkit.training.catalogue import METHODS
 from sentkit.training.settings import format_value
 
-METRICS = dict.fromkeys(("qnli", "sst2", "cola", "mrpc", "rte"), "accuracy") | {
-    "cola": "matthews"
-}  # GLUE
-DICTIONARIES = {  # table 1 of DefSent+: definitions, entries, most tokens for BERT and RoBERTa
-    "dictionary": ("a, Oxford and WordNet", "331472", "150518", "138", "141"),
-    "oxford": ("b, Oxford", "122209", "36767", "108", "113"),
-    "single": ("c, one token of BERT", "67553", "9647", "85", "93"),
+METRICS = {  # of GLUE
+    "qnli": "accuracy",
+    "sst2": "accuracy",
+    "cola": "matthews",
+    "mrpc": "accuracy",
+    "rte": "accuracy",
+}
+ENTRIES_OF_PAPER = 150_518  # of dictionary a of DefSent+
+SETTINGS = (  # of sg-bert, in table 8
+    "objective temperature drift_weight guide_pool head_width epochs batch lr optimizer beta1 "
+    "beta2 weight_decay schedule warmup max_length eval_every patience"
+)
+# Table 1 of DefSent+: definitions, entries, mean tokens, and most tokens for BERT and RoBERTa.
+DICTIONARIES = {
+    "dictionary": ("a, Oxford and WordNet", "331472", "150518", "12", "138", "141"),
+    "oxford": ("b, Oxford", "122209", "36767", "", "108", "113"),
+    "single": ("c, one token of BERT", "67553", "9647", "", "85", "93"),
 }
 
 
 def plain(title, names, columns, rows):
     """A table without a comparison; a row has the cells of names and columns."""
-    count = len(names)
-    lines = tuple(Line(tuple(map(str, row[:count])), tuple(map(str, row[count:]))) for row in rows)
-    return Table(title, names, columns, lines)
+    lines = []
+    for row in rows:
+        cells = tuple(str(cell) for cell in row)
+        lines.append(Line(cells[: len(names)], cells[len(names) :]))
+    return Table(title, names, columns, tuple(lines))
 
 
 def beside(runner, number, lines, suite=None):
-    """The own lines, and the published ones of the base."""
-    [table] = [each for each in tables_of(runner.name, number) if suite in (None, each.suite)]
+    """The lines made here, and the published ones of the base."""
+    [table] = [table for table in tables_of(runner.name, number) if suite in (None, table.suite)]
     return published_table(table, lines, [runner.recipe])
 
 
@@ -50,7 +65,7 @@ def glue(runner, number):
         cells = tuple(
             glue_cell(runner, runner.systems[f"{start}-{task}"], METRICS[task]) for task in METRICS
         )
-        lines += [Line((HERE, start, ""), cells, here=True)]
+        lines += [Line((HERE, start, ""), cells, is_measured=True)]
     if not any(cell for line in lines for cell in line.cells):
         raise MissingError("none of its runs is there")
     return beside(runner, number, lines)
@@ -60,9 +75,12 @@ def glue_cell(runner, system, metric):
     paths = [Path(path).with_suffix(".json") for path in runner.checkpoints(system).values()]
     values = [json.loads(path.read_text().splitlines()[0])["test"][metric] for path in paths]
     defined = [value for value in values if value is not None]
+    if not values:
+        return ""
     if not defined:
-        return "-" if values else ""
-    return shown(fmean(defined), stdev(defined) if len(defined) > 1 else None)
+        return "-"
+    deviation = stdev(defined) if len(defined) > 1 else None
+    return shown(fmean(defined), deviation)
 
 
 def efficiency(runner, number):
@@ -74,27 +92,30 @@ def efficiency(runner, number):
     for line in path.read_text().splitlines()[2:]:
         cells = [cell.strip(" `") for cell in line.split("|")[1:-1]]
         if len(cells) == 5:
-            readout = cells[0] if cells[0] not in ("flow", "sg-bert") else ""
-            name = {"flow": "flow", "sg-bert": "sg-opt"}.get(cells[0], "no-tuning")
-            lines.append(Line((HERE, name, readout), (cells[3], cells[1].strip("-")), here=True))
+            encoder, training_seconds, _, encoding_seconds, _ = cells
+            system = ("no-tuning", encoder)  # a readout of the base
+            if encoder == "flow":
+                system = ("flow", "")
+            elif encoder == "sg-bert":
+                system = ("sg-opt", "")
+            seconds = (encoding_seconds, training_seconds.strip("-"))
+            lines.append(Line((HERE, *system), seconds, is_measured=True))
     return beside(runner, number, lines)
 
 
 def settings(runner, number):
     """SG-BERT, tables 8 and 9: the settings of the training, and of SentEval."""
     if number == "8":
-        title, kind = "training", METHODS["sg-bert"].load().Settings()
-        names = (
-            "objective temperature drift_weight guide_pool head_width epochs batch lr optimizer "
-            "beta1 beta2"
-            " weight_decay schedule warmup max_length eval_every patience"
-        )
-        rows = [(name, format_value(getattr(kind, name))) for name in names.split()]
+        title = "training"
+        defaults = METHODS["sg-bert"].load().Settings()
+        rows = [(name, format_value(getattr(defaults, name))) for name in SETTINGS.split()]
     else:
-        title, head = "SentEval", runner.paper.flags["4"][1]
+        title = "SentEval"
+        _, hidden, folds = classifier_protocol(runner.paper.flags["4"][1])
         rows = [
-            ("folds", ProbeOptions("label").folds),
-            ("hidden units of the classifier", head.partition(":")[2]),
+            ("folds", folds),
+            ("hidden units of the classifier", hidden),
+            ("optimizer", "adam"),
             ("batch", classifiers.BATCH_ROWS),
             ("epochs between two evaluations", classifiers.EPOCHS_PER_EVALUATION),
             ("evaluations without a better score", classifiers.PATIENCE),
@@ -109,12 +130,15 @@ def extremes(runner, number):
     if not path.exists():
         raise MissingError("its runs are not there")
     rows = [json.loads(line) for line in path.open()]
-    own = [row for row in rows if "/L" in row["encoder"] and row["spearman"] is not None]
-    ends = (choose(own, key=lambda row: row["spearman"]) for choose in (min, max))
+    of_base = [row for row in rows if "/L" in row["encoder"] and row["spearman"] is not None]
+    worst = min(of_base, key=lambda row: row["spearman"])
+    best = max(of_base, key=lambda row: row["spearman"])
     lines = []
-    for row in ends:
+    for row in (worst, best):
         readout = row["encoder"].partition("/")[2].rpartition(":")[0]
-        lines.append(Line((HERE, "no-tuning", readout), (f"{row['spearman']:.2f}",), here=True))
+        lines.append(
+            Line((HERE, "no-tuning", readout), (f"{row['spearman']:.2f}",), is_measured=True)
+        )
     return beside(runner, number, lines)
 
 
@@ -128,9 +152,13 @@ def losses(runner, number):
     for name, system in (("SG-OPT", "sg-opt"), ("flow", "flow")):
         cells = []
         for task in ("STS-B", "avg"):
-            pair = [values.get((f"{name},{texts}", task)) for texts in ("STS-B", "NLI")]
-            cells.append("" if None in pair else f"{pair[0] - pair[1]:.2f}")
-        lines.append(Line((HERE, system, ""), tuple(cells), here=True))
+            from_stsb = values.get((f"{name},STS-B", task))
+            from_nli = values.get((f"{name},NLI", task))
+            if from_stsb is None or from_nli is None:
+                cells.append("")
+            else:
+                cells.append(f"{from_stsb - from_nli:.2f}")
+        lines.append(Line((HERE, system, ""), tuple(cells), is_measured=True))
     return beside(runner, number, lines)
 
 
@@ -139,11 +167,62 @@ def steps(runner, number):
     lines = []
     for system, row in runner.rows_of("4"):
         paths = [Path(path) / "sentkit.json" for path in runner.checkpoints(system).values()]
-        found = [str(json.loads(path.read_text())["step"]) for path in paths]
-        lines += [Line((HERE, row.name, ""), (", ".join(found),), here=True)] if found else []
+        chosen = [str(json.loads(path.read_text())["step"]) for path in paths]
+        if chosen:
+            lines.append(Line((HERE, row.name, ""), (", ".join(chosen),), is_measured=True))
     if not lines:
         raise MissingError("none of its runs is there")
     return beside(runner, "4", lines, "steps")
+
+
+def gain_without_tokens(runner, number):
+    """ConSERT, figure 4: the best score without frequent tokens minus that with all of them."""
+    path = runner.out / "tables/masking.jsonl"
+    if not path.exists():
+        raise MissingError("its runs are not there")
+    scores = {}  # (encoder, number of tokens) -> scores of the sets
+    for line in path.open():
+        row = json.loads(line)
+        encoder, _, space = row["encoder"].partition("/")
+        left_out = re.search(r"/out(\d+)", space)
+        count = int(left_out[1]) if left_out else 0
+        [score] = [row[label] for label in (OF_AVERAGE, OF_STSB) if label in row]
+        if score is None:
+            raise MissingError("a score is undefined")
+        scores.setdefault((encoder, count), []).append(score)
+    lines = []
+    for encoder, system in (("base", "no-tuning"), ("consert", "consert")):
+        means = {
+            count: fmean(values) for (name, count), values in scores.items() if name == encoder
+        }
+        with_all = means.pop(0)
+        gain = f"{max(means.values()) - with_all:.2f}"
+        lines.append(Line((HERE, system, "mean-last2"), (gain,), is_measured=True))
+    return beside(runner, number, lines)
+
+
+def without_views(runner, number):
+    """ConSERT, figure 5: the score without augmentation."""
+    records, _ = averages(records_of(runner, "views"))
+    lines = []
+    for record in records:
+        if record["row"] == "none,none":
+            cell = shown(record["value"], record["sd"])
+            lines.append(Line((HERE, "none,none", "mean-last2"), (cell,), is_measured=True))
+    if not lines:
+        raise MissingError("its run is not there")
+    return beside(runner, number, lines)
+
+
+def best_temperature(runner, number):
+    """ConSERT, figure 7: the temperature with the best score."""
+    records, _ = averages(records_of(runner, "temperature"))
+    defined = [record for record in records if record["value"] is not None]
+    if not defined:
+        raise MissingError("no run has a score")
+    best = max(defined, key=lambda record: record["value"])
+    line = Line((HERE, "consert", "mean-last2"), (best["row"],), is_measured=True)
+    return beside(runner, number, [line])
 
 
 def words(runner, number):
@@ -151,27 +230,26 @@ def words(runner, number):
     from sentkit.papers.consert.figures import word_statistics
 
     columns = ("1-99", "100-499", "500-4999", "5000-")
-    found = word_statistics([runner.prepared.file("corpus")], model=runner.base)
-    rows = [
-        (name, *(f"{value:.2f}" for value in values), *[""] * (4 - len(values)))
-        for name, values in found.items()
-    ]
+    statistics_by_name = word_statistics([runner.prepared.file("corpus")], model=runner.base)
+    rows = []
+    for name, values in statistics_by_name.items():
+        missing = [""] * (len(columns) - len(values))
+        rows.append((name, *(f"{value:.2f}" for value in values), *missing))
     return plain("ConSERT: word vectors by rank of their frequency", ("mean",), columns, rows)
 
 
 def statistics_of_sets(runner, number):
     """PairSupCon, table 2: the clustering sets."""
-    paths = {
-        f"clustering/{each.name}": each.path
-        for each in find_test_sets(str(runner.tests), ["clustering"])[0]
-    }
-    sets = {
-        name: [*map(json.loads, sentkit("cat", paths[name]).splitlines())]
-        for name in SETS
-        if name in paths
-    }
-    (first, *columns), *rows = statistics(sets)
-    return plain("PairSupCon, table 2: the clustering sets", (first,), columns, rows)
+    tests = find_test_sets(str(runner.tests), ["clustering"])[0]
+    paths = {f"clustering/{test.name}": test.path for test in tests}
+    sets = {}
+    for name in SETS:
+        if name in paths:
+            lines = sentkit(["cat", paths[name]]).splitlines()
+            sets[name] = [json.loads(line) for line in lines]
+    header, *rows = statistics(sets)
+    title = "PairSupCon, table 2: the clustering sets"
+    return plain(title, (header[0],), header[1:], rows)
 
 
 def dictionaries(runner, number):
@@ -186,7 +264,7 @@ def dictionaries(runner, number):
             problem = f"{name}: no tokenizer (--given {family}=FOLDER)"
             runner.say(f"not made: table 1, tokens of {family}: {problem}")
     rows = []
-    for name, (title, *published) in DICTIONARIES.items():
+    for name, (title, *published_counts) in DICTIONARIES.items():
         try:
             path = Path(runner.prepared.file(name))
         except MissingError as error:
@@ -194,18 +272,60 @@ def dictionaries(runner, number):
         else:
             records = [json.loads(line) for line in path.open()]
             texts = [record["definition"] for record in records]
-            most = [
-                max(map(len, tokenizers[family](texts)["input_ids"]))
-                if family in tokenizers
-                else ""
-                for family in ("bert", "roberta")
-            ]
-            rows.append(
-                (HERE, title, len(records), len({record["entry"] for record in records}), *most)
-            )
-        rows.append(("published", title, *published))
-    columns = ("definitions", "entries", "most tokens, BERT", "most tokens, RoBERTa")
+            entries = {record["entry"] for record in records}
+            lengths = {}  # of the definitions, in tokens of each family
+            for family, tokenizer in tokenizers.items():
+                lengths[family] = [len(ids) for ids in tokenizer(texts)["input_ids"]]
+            mean = f"{fmean(lengths['bert']):.1f}" if "bert" in lengths else ""
+            longest = [max(lengths.get(family, [0])) or "" for family in ("bert", "roberta")]
+            rows.append((HERE, title, len(records), len(entries), mean, *longest))
+        rows.append(("published", title, *published_counts))
+    columns = ("definitions", "entries", "mean tokens", "most tokens, BERT", "most tokens, RoBERTa")
     return plain("DefSent+, table 1: the dictionaries", ("", "dictionary"), columns, rows)
+
+
+def increments(runner, number):
+    """DefSent+, table 3: what each start gains by DefSent+."""
+    path = runner.out / "tables/table-3.jsonl"
+    if not path.exists():
+        raise MissingError("table 3 is not there")
+    records = [json.loads(line) for line in path.open()]
+    measured = {row["row"]: row["value"] for row in records if row["task"] == "avg"}
+    in_paper = {}
+    for figure in published():
+        key = (figure["paper"], figure["table"], figure["base"], figure["task"])
+        if key == (runner.name, "3", runner.recipe, "avg"):
+            in_paper[figure["system"]] = figure["value"]
+    rows = []
+    for source, values in ((HERE, measured), ("published", in_paper)):
+        for system, value in values.items():
+            name, comma, which_seeds = system.partition(", ")  # a mean is compared with a mean
+            start, plus, _ = name.partition("+")
+            start += comma + which_seeds
+            if plus and start in values:
+                rows.append((source, system, f"{value - values[start]:+.2f}"))
+    if not any(row[0] == HERE for row in rows):
+        raise MissingError("table 3 has no average of a start and of DefSent+")
+    return plain("DefSent+, table 3: increments", ("", "system"), ("average",), rows)
+
+
+def space_of_ica(runner, number):
+    """DefSent+: sentences in the ICA axes of the entries of step 2."""
+    system = runner.systems["defsent-plus-2-a"]
+    if not runner.checkpoints(system):
+        raise MissingError(f"{system.name} is not there")
+    if problem := runner.missing_sets("2"):
+        raise MissingError(problem)
+    spec = Entries(system.name, transform="ica")
+    entries = Path(runner.entries(spec))
+    fitted = entries.with_name(f"fit-{entries.name}")
+    readout = spec.readout.format_map(runner.values)
+    argument = f"{system.name}={runner.best(system)}#{readout}@{fitted}"
+    output = runner.report([argument], ["sts"], ["--format", "json"])
+    records = [json.loads(line) for line in output.splitlines()]
+    [value] = [record["value"] for record in records if record["task"] == "avg"]
+    line = Line((HERE, "defsent-plus-2-a-ica-space", readout), (shown(value),), is_measured=True)
+    return beside(runner, number, [line])
 
 
 def readouts(runner, number):
@@ -218,3 +338,18 @@ def readouts(runner, number):
     return plain(
         f"DefSent+, table 7: readouts of {runner.recipe}", ("start",), ("STS", "SentEval"), rows
     )
+
+
+def rates(runner, number):
+    """DefSent+, table 5: the learning rate of each step, from the presets."""
+    presets = METHODS["defsent-plus"].load().presets
+    rows = []
+    for start in ("", "simcse-", "sncse-"):
+        for base in runner.paper.recipes:
+            cells = []
+            for step in ("", "-step2", "-step3"):
+                preset = presets.get(f"{start}{base}{step}", {})
+                cells.append(format_value(preset["lr"]) if preset else "")
+            rows.append((start.removesuffix("-") or "pretrained", base, *cells))
+    columns = ("step 1", "step 2", "step 3")
+    return plain("DefSent+, table 5: learning rates", ("start", "base"), columns, rows)

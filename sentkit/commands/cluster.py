@@ -142,6 +142,7 @@ def cluster(
         ),
     ] = None,
     replace: options.Replace = False,
+    mapped: options.Mapped = False,
     field: options.Field = None,
     rejects: options.Rejects = None,
     files: options.Files = None,
@@ -215,7 +216,7 @@ def cluster(
         seeds = (0,)
     clustering_options = ClusteringOptions(**settings, device=find_device(device))
 
-    rows = RowSource(input_paths(files), field, rejects)
+    rows = RowSource(input_paths(files), field, rejects, mapped=mapped)
     with rows.open(
         console,
         output,

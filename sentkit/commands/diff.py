@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
@@ -18,11 +20,11 @@ from sentkit.process import limit_threads
 if TYPE_CHECKING:
     from sentkit.formats.rows.block import RowBlock
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.metrics.differences import Difference
+    from sentkit.metrics.matches import SidesOfModel
     from sentkit.model import Model
-    from sentkit.model.checkpoint.causes import Result
-    from sentkit.model.checkpoint_model import CheckpointModel
+    from sentkit.model.encoding import TokenEncoder
 
+HAZARDS = "sentkit:hazards"
 SAMPLE = 5000  # vectors, for the neighbours and the similarities
 EXPLAINED = 64  # texts that a model encodes under each variant
 MEASURES = {"cosine": ("cosine", "lowest"), "neighbours": ("neighbours", "mean")}  # of --fail-under
@@ -33,7 +35,8 @@ def diff(
     a: Annotated[
         str,
         Argument(
-            metavar="A", help="Vector file or folder, rows with vectors, or .npy; '-' is stdin."
+            metavar="A",
+            help="Vector file or folder, rows with vectors, .npy, or a model; '-' is stdin.",
         ),
     ],
     b: Annotated[
@@ -56,7 +59,8 @@ def diff(
         Option(
             "--texts",
             metavar="FILE",
-            help="The texts of the rows of A in the same order, if A has none, as .npy.",
+            help="The texts of the rows of A in the same order, if A has none, as .npy; or "
+            "those that the model A encodes. [default: sentkit:hazards]",
         ),
     ] = None,
     key: Annotated[
@@ -96,12 +100,10 @@ def diff(
     }
     needs(flags_of_model, {"--model": model})
     limits = parse_limits(fail_under or [])
-    if b is None and model is None:
-        raise UsageError("B or -m MODEL is missing")
-    if a == b == "-":
-        raise UsageError("A and B cannot both be standard input")
-    if a == texts == "-":
-        raise UsageError("A and --texts cannot both be standard input")
+    encodes_a = is_model(a)
+    check_sides(a, b, model, texts, encodes_a=encodes_a)
+    if encodes_a and texts is None:
+        texts = HAZARDS
     if model is not None:
         limit_threads(of_libraries=1)  # each thread computes batches of its own
     from sentkit.formats.files import check_input
@@ -112,10 +114,8 @@ def diff(
     field_names = (*VECTOR_FIELDS, "entry")
     rows = RowSource((), field)
     for path in (a, b, texts):
-        if path is not None:
+        if path is not None and not (path == a and encodes_a):
             check_input(path)
-    rows.warn_of_prompts(console, [a, b])
-    inputs_of_a = rows.inputs([a], field_names)
 
     output = Output()
     as_table = output.on_terminal and not json
@@ -123,19 +123,42 @@ def diff(
     with output.open() as file:
         with slow(console, f"comparing {a} and {b or model}"):
             if model is not None:
-                texts_of_a = None if texts is None else rows.inputs([texts], field_names)
-                record = compared_with(
-                    model, device, precision, inputs_of_a, texts_of_a, sizes, console
-                )
+                options = ModelOptions(device, precision)
+                model_of_b = options.find(model)
+                if encodes_a:
+                    assert texts is not None, "a model encodes texts"
+                    inputs_of_texts = rows.inputs([texts], field_names)
+                    model_of_a = options.find(a, refuses_flags=False)
+                    sides = sides_of_models(model_of_a, model_of_b, inputs_of_texts, console)
+                else:
+                    texts_of_a = None if texts is None else rows.inputs([texts], field_names)
+                    inputs_of_a = rows.inputs([a], field_names)
+                    sides = sides_of_file(inputs_of_a, model_of_b, texts_of_a, console)
+                record = compared_with(model_of_b, sides, sizes, console)
             elif b is not None:
-                inputs_of_b = rows.inputs([b], field_names)
-                record = difference(Sides(inputs_of_a, inputs_of_b), key, **sizes).record
+                rows.warn_of_prompts(console, [a, b])
+                both = [rows.inputs([path], field_names) for path in (a, b)]
+                record = difference(Sides(*both), key, **sizes).record
         show([record], lines, file, as_table=as_table, texts=("measure",))
     if as_table:
         print_worst(record.get("worst") or [])
         if model is not None:
             print_text([record["explanation"]["text"]])
     check_limits(record, limits)
+
+
+def check_sides(
+    a: str, b: str | None, model: str | None, texts: str | None, *, encodes_a: bool
+) -> None:
+    """Raise an error if a side is missing, or if two of them are standard input."""
+    if encodes_a and model is None:
+        raise UsageError(f"{a} is a model; compare it with another one: -m MODEL")
+    if b is None and model is None:
+        raise UsageError("B or -m MODEL is missing")
+    if a == b == "-":
+        raise UsageError("A and B cannot both be standard input")
+    if a == texts == "-":
+        raise UsageError("A and --texts cannot both be standard input")
 
 
 def print_worst(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -152,168 +175,118 @@ def print_worst(rows: Sequence[Mapping[str, Any]]) -> None:
     print_table(columns, cells, texts=texts)
 
 
-def compared_with(
-    name: str,
-    device: str,
-    precision: str,
-    inputs: "Inputs",
-    texts: "Inputs | None",
-    sizes: Mapping[str, int],
-    console: Console,
-) -> dict[str, Any]:
-    """The report about the vectors of a file and those of a model, with the cause if they differ.
+def is_model(name: str) -> bool:
+    """Whether the first argument is a model: an API, an included one, or a checkpoint folder."""
+    from pathlib import Path
+
+    from sentkit.formats.checkpoints.folders import HUB_NAME, INCLUDED, is_endpoint
+    from sentkit.formats.files import exists, is_folder, run_of
+
+    if exists(Path(name)):
+        return is_folder(Path(name)) and run_of(name) is None
+    if is_endpoint(name):
+        return "#" in name
+    if name in INCLUDED or name.startswith("pkg:"):
+        return True
+    return "/" in name and HUB_NAME.fullmatch(name) is not None and not exists(Path(name).parent)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    device: str
+    precision: str
+
+    def find(self, name: str, *, refuses_flags: bool = True) -> "Model":
+        """The model of this name. For an API, the flags are an error, or they are for the other
+        model.
+        """
+        from sentkit.formats.checkpoints.folders import is_endpoint
+        from sentkit.model import find_encoder
+        from sentkit.model.api import ApiModel, refuse_flags
+        from sentkit.model.reading import ReadingOptions
+
+        if is_endpoint(name):
+            if refuses_flags:
+                flags = {"--precision": self.precision != "fp32", "--device": self.device != "auto"}
+                refuse_flags(flags)
+            # NaN shows that half precision overflows, or that the bytes have another format.
+            return ApiModel(name, ReadingOptions(), finite=False)
+        return find_encoder(name, ReadingOptions(), device=self.device, precision=self.precision)
+
+
+def sides_of_file(
+    inputs: "Inputs", model: "Model", texts: "Inputs | None", console: Console
+) -> "SidesOfModel":
+    """The vectors of a file, and those of the model.
 
     `texts` are those of the rows of the file, if it does not have them.
     """
-    import numpy as np
-
-    from sentkit.formats.rows.rows import Rejects
-    from sentkit.metrics.differences import difference
     from sentkit.metrics.matches import SidesOfModel
-    from sentkit.model import find_encoder, is_endpoint
-    from sentkit.model.encoding import Tally, tokenized_groups
-    from sentkit.model.query_encoder import encode_list
-    from sentkit.model.reading import ReadingOptions
 
-    if is_endpoint(name) and precision == "fp32":
-        precision = "auto"  # fp32 is the default of this command, and the server's is unknown
-    model = find_encoder(name, ReadingOptions(), device=device, precision=precision)
-    console.warn(*model.notes)
-    encoder = model.encoder()
-    tally = Tally()
-    progress = RowProgress(console, inputs=inputs)
-    console.warn(*encoder.notes)
+    return SidesOfModel(inputs, model.name, EncodedBy(model, inputs, console), texts)
 
-    def encode(rows: "RowBlock") -> Any:
-        groups = tokenized_groups([rows], model.tokenizer, Rejects())
-        encoded_groups = encode_list(groups, encoder, tally, progress.add)
+
+def sides_of_models(
+    model_of_a: "Model", model_of_b: "Model", texts: "Inputs", console: Console
+) -> "SidesOfModel":
+    """The vectors that two models give for the texts."""
+    from sentkit.metrics.matches import SidesOfModel
+    from sentkit.model.query_encoder import EncodedInputs
+
+    console.warn(*model_of_a.notes)
+    encoded = EncodedBy(model_of_b, texts, console)
+    sides = SidesOfModel(texts, model_of_b.name, encoded)
+    sides.paths[0] = model_of_a.name
+    sides.readers[0] = EncodedInputs(texts, model_of_a)
+    return sides
+
+
+class EncodedBy:
+    """A model that encodes rows; it loads its weights with the first rows."""
+
+    def __init__(self, model: "Model", inputs: "Inputs", console: Console) -> None:
+        from sentkit.model.encoding import Tally
+
+        self.model = model
+        self.console = console
+        self.tally = Tally()
+        self.progress = RowProgress(console, inputs=inputs)
+
+    @cached_property
+    def encoder(self) -> "TokenEncoder":
+        encoder = self.model.encoder()
+        self.console.warn(*self.model.notes, *encoder.notes)
+        return encoder
+
+    def __call__(self, rows: "RowBlock") -> Any:
+        import numpy as np
+
+        from sentkit.formats.rows.rows import Rejects
+        from sentkit.model.encoding import tokenized_groups
+        from sentkit.model.query_encoder import encode_list
+
+        groups = tokenized_groups([rows], self.model.tokenizer, Rejects())
+        encoded_groups = encode_list(groups, self.encoder, self.tally, self.progress.add)
         return np.concatenate([group.vectors[0] for group in encoded_groups])
 
-    sides = SidesOfModel(inputs, name, encode, texts)
-    sides.readers[1].emb = encoder.specs[0].emb
-    sides.readers[1].width = encoder.width
+
+def compared_with(
+    model: "Model", sides: "SidesOfModel", sizes: Mapping[str, int], console: Console
+) -> dict[str, Any]:
+    """The report about the vectors of both sides, with the causes if they differ."""
+    from sentkit.metrics.differences import difference
+    from sentkit.reports.verdict import judge
+
+    encoded = sides.encode
+    assert isinstance(encoded, EncodedBy), "the sides of this command"
+    sides.readers[1].emb = encoded.encoder.specs[0].emb
+    sides.readers[1].width = encoded.encoder.width
     difference_of_model = difference(sides, None, **sizes, examples=EXPLAINED)
-    console.warn(*encoder.remarks(tally))
+    console.warn(*encoded.encoder.remarks(encoded.tally))
     if sides.blank:
         console.warn(f"{sides.blank} rows with a blank text are left out")
-    explanation = explained(difference_of_model, model, console)
-    return {**difference_of_model.record, "explanation": explanation}
-
-
-def explained(difference: "Difference", model: "Model", console: Console) -> dict[str, Any]:
-    """Whether the vectors of A are those of the model, or what explains the difference.
-
-    The order of the rows, a factor of the lengths and changes of the model are tried in this order.
-    """
-    from sentkit.metrics.differences import common_factor, row_order
-    from sentkit.model import is_endpoint
-    from sentkit.model.checkpoint.causes import EQUAL
-    from sentkit.model.checkpoint_model import CheckpointModel
-
-    record = difference.record
-    file = record["a"]["file"]
-    file = "standard input" if file == "-" else file
-    cosine = record.get("cosine")
-    same_direction = cosine is not None and 1 - cosine["lowest"] <= EQUAL
-    if same_direction:
-        ratios = record["norm_ratio"]  # of the model by A
-        if all(
-            abs(math.log(ratios[name])) <= math.sqrt(2 * EQUAL) for name in ("lowest", "highest")
-        ):
-            return {
-                "equal": True,
-                "text": f"{file} has the vectors that {model.name} gives as declared",
-            }
-        factor = common_factor(1 / ratios["highest"], 1 / ratios["lowest"])
-        if factor is not None and len(difference.sample) > 1:
-            text = f"{file} has the directions of {model.name} as declared{with_factor(factor)}"
-            return {
-                "equal": False,
-                "explained": True,
-                "text": text,
-                "changes": [],
-                "factor": factor,
-            }
-    order = row_order(difference.sample, difference.rows)
-    if order is not None:
-        text = (
-            f"{file} has the vectors of {model.name} as declared, with its {order.name}: "
-            f"{order.example}"
-        )
-        explanation = {"equal": False, "explained": True, "text": text, "changes": [order.name]}
-        if order.factor is not None and abs(math.log(order.factor)) > math.sqrt(2 * EQUAL):
-            explanation |= {"text": text + with_factor(order.factor), "factor": order.factor}
-        return explanation
-    if isinstance(model, CheckpointModel):
-        return explained_by_changes(difference, model, file, console, same_direction=same_direction)
-    kind = "a model behind an API" if is_endpoint(model.name) else "a static model"
-    text = f"no cause is known for the difference from {model.name}, {kind}"
-    if same_direction:
-        text = lengths_only(file, model.name)
-    return {"equal": False, "text": text}
-
-
-def explained_by_changes(
-    difference: "Difference",
-    model: "CheckpointModel",
-    file: str,
-    console: Console,
-    *,
-    same_direction: bool,
-) -> dict[str, Any]:
-    """The changes of the model that explain the difference, or that nothing does."""
-    from sentkit.model.checkpoint.causes import explain
-
-    record = difference.record
-    sample = difference.examples
-    console.note(
-        f"the vectors differ: encoding {len(sample)} texts under each change, to find the cause"
-    )
-    is_explained, best, results = explain(
-        model, [label["text"] for label in sample.labels], sample.a
-    )
-    widths = f"A has {record['a']['width']} numbers, {model.name} has {record['b']['width']}"
-    declared = f"width {record['b']['width']}"
-    if results and not results[0].variants:
-        declared = measured(results[0])
-    explanation: dict[str, Any] = {"equal": False, "explained": is_explained}
-    if is_explained and best is not None:
-        text = f"{file} has what {model.name} {best.name} gives"
-        if best.factor is not None:
-            text += with_factor(best.factor)
-            explanation["factor"] = best.factor
-        text = f"{text} ({measured(best)}; as declared: {declared})"
-        changes = [variant.name for variant in best.variants]
-    else:
-        text = f"nothing explains the difference ({declared if results else widths})"
-        if same_direction:
-            text = lengths_only(file, model.name)
-        changes = []
-    return {
-        **explanation,
-        "text": text,
-        "changes": changes,
-        "texts": len(sample),
-        "variants": [result.record() for result in results],
-    }
-
-
-def with_factor(factor: float) -> str:
-    return f"; the length differs by the factor {number(factor)}"
-
-
-def lengths_only(file: str, model: str) -> str:
-    return (
-        f"{file} has the directions of {model} as declared, but other lengths, which nothing "
-        f"explains"
-    )
-
-
-def measured(result: "Result") -> str:
-    return (
-        f"mean cosine {number(result.cosines.mean())}, mean norm ratio "
-        f"{number(result.ratios.mean())}"
-    )
+    verdict = judge(difference_of_model, sides, model)
+    return {**difference_of_model.record, "explanation": verdict.record()}
 
 
 def parse_limits(flags: Sequence[str]) -> dict[str, float]:
@@ -380,6 +353,20 @@ def lines(record: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     similarities = record["similarities"]
     pairs = f"{similarities['pairs']} pairs"
     yield line("rank correlation of similarities", number(similarities["spearman"]), pairs)
+    if "explanation" in record:
+        yield from lines_of_causes(record["explanation"])
+
+
+def lines_of_causes(explanation: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """The lines of the verdict: equal, or each cause with the share of the difference."""
+    if explanation["equal"]:
+        within = f"within {explanation['within']:.1e}"
+        yield line("verdict", "equal", within)
+        return
+    yield line("verdict", "different", "")
+    for cause in explanation["causes"]:
+        texts = f"{cause['texts']} of {cause['of']} texts that differ"
+        yield line(f"cause: {cause['cause']}", f"{cause['share']:.0%}", texts)
 
 
 def line(measure: str, value: str, of: str) -> dict[str, str]:

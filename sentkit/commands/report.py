@@ -11,19 +11,20 @@ from typer import Argument, Option
 from sentkit.console import Console, TaskProgress
 from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.escaping import terminal_width
-from sentkit.flag_values import classifier_head, numbers
+from sentkit.flag_values import classifier_protocol, numbers
 from sentkit.flags import options
 from sentkit.flags.outputs import Output, check_paths, model_paths
-from sentkit.flags.rules import needs
+from sentkit.flags.rules import needs, refuse_together
 from sentkit.process import threads_of_command
 
 if TYPE_CHECKING:
-    from sentkit.reports.evaluate import Row
+    from sentkit.papers.published import PaperTable
+    from sentkit.reports.evaluate import Results, Row
     from sentkit.reports.suites import TestSet
     from sentkit.reports.tables import Table
 
 LARGEST_SEED = 2**32 - 1
-HEAD = "logreg"  # the classifier, by default
+HEAD = "senteval"  # the classifier, by default
 SEED = "1111"
 
 
@@ -96,10 +97,11 @@ def report(
         ),
     ] = False,
     form: Annotated[
-        Literal["text", "markdown", "latex", "json"] | None,
+        Literal["text", "markdown", "latex", "json", "mteb"] | None,
         Option(
             "--format",
-            help="[default: by the suffix of -o; else text on a terminal, json otherwise]",
+            help="mteb: a folder of its result files and cards. [default: by the suffix of -o; "
+            "else text on a terminal, json otherwise]",
         ),
     ] = None,
     results: Annotated[
@@ -115,8 +117,8 @@ def report(
         Option(
             "--head",
             metavar="NAME",
-            help="Classifier of senteval: logreg, or its network: senteval; senteval:50 has 50 "
-            "hidden units.",
+            help="Classifier of senteval: its network, senteval:50:10 with 50 hidden units and 10 "
+            "folds; or logreg.",
         ),
     ] = HEAD,
     seed: Annotated[
@@ -144,20 +146,23 @@ def report(
     console: Console,
 ) -> None:
     """Evaluate checkpoints, beside the tables of papers."""
+    of_tables = {"--baseline": baseline, "--intervals": intervals, "--train": train}
     flags_of_rows = {
         "--data": data,
         "--pairs": pairs,
-        "--baseline": baseline,
-        "--intervals": intervals,
+        **of_tables,
         "--results": results,
         "--head": head != HEAD,
         "--seed": seed != SEED,
-        "--train": train,
+        "--format mteb": form == "mteb",
     }
     needs(flags_of_rows, {"ROW": checkpoints})
     needs({"--field": field}, {"--pairs": pairs})
     needs({"--suites": suites}, {"--data": data})
     needs({"--table": table}, {"--paper": paper})
+    refuse_together(
+        {**of_tables, "--paper": paper, "--force": force}, {"--format mteb": form == "mteb"}
+    )
     from sentkit.reports import tables
     from sentkit.reports.evaluate import Evaluator, find_baseline, find_models, rows_of
     from sentkit.reports.measure import measure, other_readouts, untested, with_training
@@ -168,18 +173,12 @@ def report(
     published = tables.tables_of(paper, table_number)
     style = tables.form_of(output.path, form, on_terminal=output.on_terminal)
     rows = rows_of(checkpoints or [])
-    classifier, hidden_units = classifier_head(head)
+    classifier, hidden_units, folds = classifier_protocol(head)
     threads = threads_of_command() or 1
-    settings = Settings(classifier, hidden_units, parse_seeds(seed), threads, console.warn)
+    settings = Settings(classifier, hidden_units, folds, parse_seeds(seed), threads, console.warn)
 
-    # Without rows: the published tables.
     if not rows:
-        if paper is None:
-            advice = "give a checkpoint; --paper alone prints published tables"
-            raise UsageError("ROW is missing", advice=advice)
-        output.check_creatable()
-        figures = (figure for table in published for figure in table.figures)
-        write([tables.published_table(table) for table in published], figures, style, output)
+        write_published(published, style, output)
         return
 
     # The test sets, and all paths.
@@ -199,8 +198,7 @@ def report(
     if style != "json" and paper is not None:
         check_tasks(paper, table_number, tests, data)
     training = parse_training_files(train or [])
-    training_paths = [path for path, _ in training]
-    check_all_paths(console, rows, tests, output, results, training_paths)
+    check_all_paths(console, rows, tests, output, results, [path for path, _ in training], style)
 
     # The values of all rows.
     models = find_models(rows, device=device, precision=precision)
@@ -214,16 +212,30 @@ def report(
     evaluations, failed = evaluator.evaluate_all(models, tests, console.error, progress.add)
     if not evaluations:
         raise AnswerIsNo("all evaluations failed")
-    measured = measure(rows, tests, evaluations, intervals=intervals, baseline=baseline_row)
-    console.warn(*other_readouts(measured, baseline_row), *untested(measured))
-    if training:
-        measured = with_training(measured, tests, evaluations, training, evaluator, models)
-
-    records = (row.record(baseline_row) for row in measured)
-    tables_of_rows = tables.measured_tables(measured, baseline_row, paper, table_number)
-    write(tables_of_rows, records, style, output)
+    if style == "mteb":
+        write_for_mteb(output.path, rows, tests, evaluations, console)
+    else:
+        measured = measure(rows, tests, evaluations, intervals=intervals, baseline=baseline_row)
+        console.warn(*other_readouts(measured, baseline_row), *untested(measured))
+        if training:
+            measured = with_training(measured, tests, evaluations, training, evaluator, models)
+        records = (row.record(baseline_row) for row in measured)
+        tables_of_rows = tables.measured_tables(measured, baseline_row, paper, table_number)
+        write(tables_of_rows, records, style, output)
     if failed:
         raise AnswerIsNo(f"{failed} of {len(models) * len(tests)} evaluations failed")
+
+
+def write_published(published: "Sequence[PaperTable]", style: str, output: Output) -> None:
+    """Write published tables, without rows of the user."""
+    from sentkit.reports import tables
+
+    if not published:
+        advice = "give a checkpoint; --paper alone prints published tables"
+        raise UsageError("ROW is missing", advice=advice)
+    output.check_creatable()
+    figures = (figure for table in published for figure in table.figures)
+    write([tables.published_table(table) for table in published], figures, style, output)
 
 
 def given(flags: Mapping[str, bool]) -> list[str]:
@@ -274,9 +286,11 @@ def check_all_paths(
     output: Output,
     results: str | None,
     training: Sequence[str],
+    style: str,
 ) -> None:
     """Check the files of training rows, and that no output overwrites an input."""
     from sentkit.formats.files import check_input
+    from sentkit.reports.mteb import check_new_folder
 
     for path in training:  # they are read last
         check_input(path)
@@ -291,7 +305,23 @@ def check_all_paths(
     for test in tests:
         reads["--pairs" if test.suite == "pairs" else "--data"] += test.files
     check_paths(console, {"-o": output.path, "--results": results}, reads)
+    if style == "mteb":
+        check_new_folder(output.path)
     output.check_creatable()
+
+
+def write_for_mteb(
+    folder: str,
+    rows: "Sequence[Row]",
+    tests: "Sequence[TestSet]",
+    results: "Results",
+    console: Console,
+) -> None:
+    """Write the result files and the cards of mteb, and name test sets that have none."""
+    from sentkit.reports.mteb import without_task, write_results
+
+    console.warn(*without_task(tests))
+    write_results(folder, rows, tests, results)
 
 
 def write(

@@ -136,6 +136,7 @@ def score(
         Option("--per-query", metavar="PATH", help="With --qrels: write the scores of each query."),
     ] = None,
     metric: options.Metric = "cosine",
+    mapped: options.Mapped = False,
     top: Annotated[
         int | None,
         Option(
@@ -172,6 +173,7 @@ def score(
         "--matrix": matrix,
         "--keep-vectors": keep_vectors,
         "--replace": replace,
+        "--mapped": mapped,
     }
     refuse_together({"--label": label}, {"--gold": gold})
     refuse_together({"--qrels": qrels}, {"--gold": gold, "--label": label})
@@ -206,7 +208,7 @@ def score(
         check_input(path)
 
     # The inputs: rows with vectors, or with --qrels hits of `search`.
-    rows = RowSource(input_paths(files), field, rejects)
+    rows = RowSource(input_paths(files), field, rejects, mapped=mapped)
     group_field, aggregate = parse_group(group)
     field_names = (*VECTOR_FIELDS, gold, label, group_field)
     if qrels is not None:

@@ -77,6 +77,7 @@ def search(
     ] = None,
     threshold: options.Threshold = None,
     metric: options.Metric = "cosine",
+    mapped: options.Mapped = False,
     candidates: Annotated[
         int | None,
         Option(
@@ -141,6 +142,7 @@ def search(
         "--replace": replace,
         "--rescore": rescore,
         "--candidates": candidates,
+        "--mapped": mapped,
         "--field": field,
         "--model": model,
         "--device": device,
@@ -178,7 +180,7 @@ def search(
     comparing_device = find_device(device or "cpu")
     model_device = device or "auto"
     output.check_rows()
-    rows = RowSource([] if texts else [queries or "-"], field, rejects)
+    rows = RowSource([] if texts else [queries or "-"], field, rejects, mapped=mapped)
     searched_files = files_after_text(texts or [], rows.vector_file) if corpus is None else []
     all_files = [*searched_files, corpus, rescore]
     for path in filter(None, all_files):
@@ -190,7 +192,9 @@ def search(
     if texts and corpus is not None:
         store = rows.vector_file(corpus)
         if store is not None:
-            encoded_queries = query_texts(texts, model, corpus, store.spec, model_device, console)
+            encoded_queries = query_texts_for_file(
+                texts, model, store, model_device, console, mapped=mapped
+            )
             model = encoded_queries.model.name
 
     opened = rows.open(
@@ -210,8 +214,14 @@ def search(
             with reading(console, corpus_inputs):
                 search_corpus = read_search_corpus(corpus_inputs, corpus_part)
             if texts and encoded_queries is None:
-                encoded_queries = query_texts_for_rows(
-                    texts, model, search_corpus, model_device, console
+                encoded_queries = query_texts_for_label(
+                    texts,
+                    model,
+                    search_corpus.path,
+                    search_corpus.emb,
+                    model_device,
+                    console,
+                    mapped=mapped,
                 )
         else:
             search_corpus, spec = encoded_corpus(
@@ -347,14 +357,45 @@ def query_texts(
     )
 
 
-def query_texts_for_rows(
-    texts: list[str], model: str | None, corpus: "SearchCorpus", device: str, console: Console
+def query_texts_for_file(
+    texts: list[str],
+    model: str | None,
+    corpus: "VectorSource",
+    device: str,
+    console: Console,
+    *,
+    mapped: bool,
 ) -> "EncodedRows":
-    """The queries for a corpus of rows, which record only the label of their space."""
-    from sentkit.formats.vectors.fingerprint import record_of_label
+    """The queries for a vector file or folder, or with `mapped` those of the space that it was
+    mapped to.
+    """
+    if mapped:
+        return query_texts_for_label(
+            texts, model, corpus.path, corpus.emb, device, console, mapped=True
+        )
+    return query_texts(texts, model, corpus.path, corpus.spec, device, console)
 
-    spec = record_of_label(corpus.emb or "")
-    return query_texts(texts, model, corpus.path, spec, device, console, label=corpus.emb)
+
+def query_texts_for_label(
+    texts: list[str],
+    model: str | None,
+    corpus: str,
+    emb: str | None,
+    device: str,
+    console: Console,
+    *,
+    mapped: bool,
+) -> "EncodedRows":
+    """The queries for a corpus that records only the label of their space, as rows do.
+
+    `mapped`: the queries are of the space that the corpus was mapped to.
+    """
+    from sentkit.formats.vectors.fingerprint import record_of_label, space_mapped_to
+
+    if mapped:
+        emb = space_mapped_to(emb)
+    spec = record_of_label(emb or "")
+    return query_texts(texts, model, corpus, spec, device, console, label=emb)
 
 
 def encoded_corpus(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
 
-from sentkit.console import Console
+from sentkit.console import Console, slow
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.outputs import Output, check_paths
@@ -45,9 +45,14 @@ def fit(
             "abtt",
             "ica",
             "flow",
+            "map",
             "merge",
         ],
-        Option("--kind", help="Kind of transform; merge: add up the fits of shards."),
+        Option(
+            "--kind",
+            help="Kind of transform; map: from the space of the first FILE to that of the second; "
+            "merge: add up the fits of shards.",
+        ),
     ] = "whitening",
     dim: Annotated[
         int | None,
@@ -119,6 +124,14 @@ def fit(
         float,
         Option("--lr", metavar="X", help="For flow: learning rate."),
     ] = LEARNING_RATE,
+    key: Annotated[
+        str | None,
+        Option(
+            "--key",
+            metavar="FIELD",
+            help="For map: match rows by this field. [default: by their order]",
+        ),
+    ] = None,
     field: options.Field = None,
     rejects: options.Rejects = None,
     files: options.Files = None,
@@ -145,7 +158,9 @@ def fit(
     needs(flags_of_flow, {"--kind flow": kind == "flow"})
     needs({"--seed": seed != 0}, {"--kind ica or flow": kind in ("ica", "flow")})
     refuse_together({"--variance": variance != "unit"}, {"--scale auto": scale == "auto"})
+    needs({"--key": key}, {"--kind map": kind == "map"})
     refuse_together({"--field": field, "--rejects": rejects}, {"--kind merge": kind == "merge"})
+    refuse_together({"--rejects": rejects}, {"--kind map": kind == "map"})
     if not 0 < tolerance < 1:
         raise UsageError(f"--tolerance {tolerance}: expected a number between 0 and 1")
     if lr <= 0:
@@ -164,6 +179,9 @@ def fit(
         check_paths(console, {"-o": output.path}, {"FILE": rows.paths})
         write_transform(merge_transforms(rows.paths), output, console)
         return
+    if kind == "map":
+        fit_map_of_files(rows, key, output, console)
+        return
     fit_options = FitOptions(
         dim,
         remove,
@@ -181,6 +199,30 @@ def fit(
     with rows.open(console, output, field_names=VECTOR_FIELDS) as inputs:
         fitted = fit_transform(inputs, kind, fit_options)
     write_transform(fitted, output, console)
+
+
+def fit_map_of_files(rows: RowSource, key: str | None, output: Output, console: Console) -> None:
+    """Fit a map to two encodings of the same texts, and report how well it fits others."""
+    from sentkit.formats.files import check_input
+    from sentkit.formats.vectors.vectors import VECTOR_FIELDS
+    from sentkit.metrics.matches import Sides
+    from sentkit.metrics.space_map import fit_map
+
+    if len(rows.paths) != 2:
+        advice = "for example: sentkit whiten fit --kind map OLD NEW -o map.safetensors"
+        raise UsageError(f"--kind map needs two files, not {len(rows.paths)}", advice=advice)
+    if rows.paths[0] == rows.paths[1]:
+        raise UsageError("--kind map needs two different files")
+    check_paths(console, {"-o": output.path}, {"FILE": rows.paths})
+    for path in rows.paths:
+        check_input(path)
+    old, new = (rows.inputs([path], (*VECTOR_FIELDS, "entry")) for path in rows.paths)
+    with output.open() as file:
+        with slow(console, f"fitting a map of {old.paths[0]} to {new.paths[0]}"):
+            fitted = fit_map(Sides(old, new), key, output.path)
+        fitted.write(file)
+    console.warn(*fitted.warnings)
+    console.report(fitted.report)
 
 
 def parse_scale(text: str) -> float | Literal["auto"]:

@@ -158,6 +158,14 @@ Metric = Annotated[
         help="Similarity. The two distances are negated: larger is more similar.",
     ),
 ]
+Mapped = Annotated[
+    bool,
+    Option(
+        "--mapped",
+        help="Compare vectors that sentkit whiten apply has mapped with those of the space that "
+        "they were mapped to.",
+    ),
+]
 Threshold = Annotated[
     float | None,
     Option(

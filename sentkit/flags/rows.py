@@ -46,6 +46,7 @@ class RowSource:
     format: str | None = None
     quoting: str | None = None
     columns: Sequence[str] = ()
+    mapped: bool = False  # vectors that were mapped to a space are compared with its vectors
 
     def theirs(self, name: N) -> N:
         """The name in the input of a field that another flag names, such as --gold."""
@@ -93,6 +94,7 @@ class RowSource:
             fields=parse_fields(self.field or [], [name for name in field_names if name]),
             quoting=self.quoting,
             columns=self.columns,
+            mapped=self.mapped,
             vector_file=self.vector_file,
         )
 

@@ -30,6 +30,8 @@ from sentkit.formats.urls import is_url, local_copy, with_commit
 
 COMPRESSED = (".gz", ".zst")
 MARKS = frozenset("*?[")  # of a pattern
+# Names of inputs that are files of this package.
+INCLUDED_INPUTS = {"sentkit:hazards": "hazards.jsonl"}
 WITH_COMMIT = re.compile("hf://[^@]+@([0-9a-f]{40})/")
 # compressed bytes per call: limits the memory that a malicious file can use to a few megabytes
 PACKED = 1024
@@ -134,9 +136,11 @@ def open_file(path: str) -> BinaryIO:
 
 
 def local_path(path: str) -> str:
-    """The path of the file on this machine: that of the copy of a URL, and any other path
-    as it is.
+    """The path of the file on this machine: that of the copy of a URL, that of an included
+    input, and any other path as it is.
     """
+    if path in INCLUDED_INPUTS:
+        return str(Path(__file__).parent.parent / INCLUDED_INPUTS[path])
     return local_copy(path) if is_url(path) else path
 
 

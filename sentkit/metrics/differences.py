@@ -21,6 +21,7 @@ from sentkit.metrics.statistics import spearman
 
 PAIRS = 100_000  # sampled pairs of sampled rows
 LOWEST_SHARE = 0.01  # of the percentile
+OVERFLOW = "half precision gives such vectors if it overflows; use bf16 or fp32"
 TIE = 1e-6  # two similarities that differ less are a tie
 
 
@@ -159,6 +160,9 @@ def difference(
             row_by_row.add(block)
         lowest_draws.add(random.random(len(block)), block)
         count += len(block)
+    if not count and getattr(sides, "missing", None):
+        problem = "all vectors are zero or not finite"
+        raise DataError(problem, source=sides.paths[0], advice=OVERFLOW)
     if not count:
         raise DataError("all texts are blank", source=sides.paths[0])
     _, sampled = lowest_draws.result()
@@ -220,7 +224,7 @@ class RowOrder:
     row: int
     row_of_vector: int
     from_row: bool  # the rows before `row` are in order
-    factor: float | None  # length of A by length of B, if it is the same for all rows
+    aligned: Matches | None  # vectors of A, and those of the rows of B that they have
 
     @property
     def name(self) -> str:
@@ -267,7 +271,13 @@ def row_order(sample: Matches, count: int) -> RowOrder | None:
     if moved.sum() < max(FEWEST_MOVED, SHARE_MOVED * can_match):
         return None
 
-    # The kind of the order, and an example.
+    aligned_b = sample[nearest[matched]]
+    return order_of_rows(a, b, Matches(aligned_b.labels, sample.a[matched], aligned_b.b))
+
+
+def order_of_rows(a: Indices, b: Indices, aligned: Matches | None = None) -> RowOrder:
+    """The order in which rows `a` have the vectors of rows `b`, with an example."""
+    moved = a != b
     kind = "permuted"
     if share_of_commonest((a - b)[moved]) >= ONE_KIND:
         kind = "shifted"
@@ -276,16 +286,13 @@ def row_order(sample: Matches, count: int) -> RowOrder | None:
     first = np.flatnonzero(moved)[a[moved].argmin()]
     if kind == "shifted":
         first = commonest_first(a - b, moved)
-    ratios = lengths(sample.a[matched]) / np.maximum(
-        lengths(sample.b[nearest[matched]]), SMALLEST_NORM
-    )
     before = ~moved & (a < a[first])
     return RowOrder(
         kind=kind,
         row=int(a[first]),
         row_of_vector=int(b[first]),
         from_row=kind == "shifted" and bool(before.any()),
-        factor=common_factor(float(ratios.min()), float(ratios.max())),
+        aligned=aligned,
     )
 
 

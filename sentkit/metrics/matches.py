@@ -27,6 +27,7 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, is_array, resized
 from sentkit.formats.vectors.vectors import joined as joined_rows
+from sentkit.metrics.misread import NumberFormat, find_format, is_missing
 from sentkit.metrics.neighbours.corpus import read_table
 
 VECTORS_PER_BLOCK = 1024
@@ -197,10 +198,14 @@ class SidesOfModel(Sides):
         their texts.
         """
         super().__init__(a, a)
+        self.readers[0] = VectorReader(self.inputs[0], finite=False)
         self.paths[1] = name
         self.encode = encode
         self.texts = texts
         self.blank = 0  # rows with a blank text, which are left out
+        self.number_format: NumberFormat | None = None  # of the vectors of A, if it is not float32
+        self.compared = 0  # rows with a text that is not blank
+        self.missing = list[int]()  # of these, the rows that are left out: A has no vector
 
     def matches(self, key: str | None) -> Iterator[Matches]:
         text_rows = iter(()) if self.texts is None else rows_with_texts(self.texts)
@@ -214,10 +219,23 @@ class SidesOfModel(Sides):
             self.blank += len(a) - len(filled)
             if filled:
                 a = a.take(filled)
-                yield self.match(a, replace(a, vectors=self.encode(a.rows)))
+                yield from self.matches_of_block(a, replace(a, vectors=self.encode(a.rows)))
         if next(text_rows, None) is not None:
             assert self.texts is not None
             raise DataError(f"fewer rows than {self.texts.paths[0]}", source=self.paths[0])
+
+    def matches_of_block(self, a: VectorBlock, b: VectorBlock) -> Iterator[Matches]:
+        """The vectors of the rows for which A has one, as numbers in the right format."""
+        if not self.compared:
+            self.number_format = find_format(a.vectors, b.vectors.shape[-1])
+        self.compared += len(a)
+        if self.number_format is not None:
+            a = replace(a, vectors=self.number_format.read(a.vectors))
+        misses = is_missing(a.vectors) & ~is_missing(b.vectors)
+        self.missing += [a.rows.numbers[index] for index in np.flatnonzero(misses)]
+        present = np.flatnonzero(~misses).tolist()
+        if present:
+            yield self.match(a.take(present), b.take(present))
 
     def rows_of_texts(
         self, rows: RowBlock, names: Sequence[str], text_rows: Iterator[tuple[Row, Texts]]

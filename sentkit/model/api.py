@@ -135,8 +135,9 @@ class ApiModel:
         device: str = "auto",
         precision: str = "auto",
         requests: int | None = None,
+        finite: bool = True,
     ) -> None:
-        """`requests` are sent at a time."""
+        """`requests` are sent at a time. `finite`: refuse NaN and infinity."""
         self.endpoint = Endpoint.parse(name)
         inside = {
             "--readout": options.readout,
@@ -151,6 +152,7 @@ class ApiModel:
         if requests is not None and requests > MOST_REQUESTS:
             raise UsageError(f"--threads {requests}: at most {MOST_REQUESTS} requests at a time")
         self.name = self.endpoint.name
+        self.finite = finite
         self.requests = requests or REQUESTS
         self.dimensions = options.dim
         self.transform = options.transform
@@ -192,7 +194,9 @@ class ApiEncoder(TokenEncoder):
         self.steps = model.steps
         self.refusals: dict[str, str] = {}
         self.requests = model.requests
-        self.client = EmbeddingsClient(model.endpoint, model.dimensions, model.requests)
+        self.client = EmbeddingsClient(
+            model.endpoint, model.dimensions, model.requests, finite=model.finite
+        )
         pool = ThreadPoolExecutor(1)
         try:
             self.width_of_answers = self.client.result_of(pool.submit(self.client.find_width))
@@ -282,7 +286,11 @@ class Busy(Exception):
 class EmbeddingsClient:
     """Sends requests to `POST URL/embeddings`, and checks the answers. Threads can share it."""
 
-    def __init__(self, endpoint: Endpoint, dimensions: int | None, connections: int) -> None:
+    def __init__(
+        self, endpoint: Endpoint, dimensions: int | None, connections: int, *, finite: bool = True
+    ) -> None:
+        """`finite`: refuse NaN and infinity."""
+        self.finite = finite
         self.name = endpoint.name
         self.url = f"{endpoint.url}/embeddings"
         self.model = endpoint.model
@@ -453,7 +461,7 @@ class EmbeddingsClient:
                 fail('an item of the answer has no valid "index"')
             if vectors[index] is not None:
                 fail(f'two items of the answer have the "index" {index}', index)
-            vectors[index] = vector_of(item.get("embedding"))
+            vectors[index] = vector_of(item.get("embedding"), finite=self.finite)
         return [vector for vector in vectors if vector is not None]
 
     def reason(self, status: int, body: bytes) -> str:
@@ -512,7 +520,7 @@ def parsed(body: bytes) -> Any:
     return None
 
 
-def vector_of(embedding: object) -> "Matrix | str":
+def vector_of(embedding: object, *, finite: bool) -> "Matrix | str":
     """The vector of an item, (width,), or the reason why it is none."""
     if embedding is None:
         return "the server gives no vector"
@@ -524,7 +532,7 @@ def vector_of(embedding: object) -> "Matrix | str":
         return "the server's vector is neither a list of numbers nor base64"
     if vector is None or not len(vector):
         return "the server's vector is not of float32"
-    if not np.isfinite(vector).all():
+    if finite and not np.isfinite(vector).all():
         return "the server's vector has NaN or infinity"
     return vector
 

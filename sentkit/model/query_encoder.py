@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from sentkit.errors import NoInputError, SentkitError, UsageError
 from sentkit.formats.checkpoints.folders import NANO
 from sentkit.formats.rows.block import RowBlock, made_block
-from sentkit.formats.rows.kinds import SENTENCE, TextParser
+from sentkit.formats.rows.kinds import SENTENCE, VECTOR_NAMES, TextParser
 from sentkit.formats.rows.rows import Inputs, Rejects
-from sentkit.formats.vectors.vectors import VectorBlock, refuse_not_finite
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, refuse_not_finite
 from sentkit.model import Model, find_encoder
 from sentkit.model.encoding import (
     LAST_GROUP,
@@ -178,6 +178,25 @@ class EncodedRows:
             for indices in Rejects().good_indices(block.rows):
                 yield block.take(indices)
         self.remarks = [*encoder.notes, *encoder.remarks(self.tally)]
+
+
+class EncodedInputs(VectorReader):
+    """Reads rows of any kind with the vectors that a model computes of their texts, also NaN."""
+
+    def __init__(self, inputs: Inputs, model: Model) -> None:
+        super().__init__(inputs, finite=False)
+        self.model = model
+
+    def read(self, path: str) -> Iterator[RowBlock | VectorBlock]:
+        encoder = self.model.encoder()
+        emb = encoder.specs[0].emb
+        names_by_count = {len(names): names for names in VECTOR_NAMES}
+        rows = self.inputs.blocks(TextParser(self.inputs.fields))
+        groups = tokenized_groups(rows, self.model.tokenizer, Rejects())
+        for group in encode_groups(groups, encoder, encoder.budget):
+            vectors = group.vectors[0]
+            names = names_by_count[vectors.shape[1]]
+            yield VectorBlock(group.rows, vectors, names, emb, separate=True)
 
 
 def encoded_texts(texts: Sequence[str], model: Model, **arguments: Any) -> EncodedRows:

@@ -3,9 +3,9 @@
 import math
 import re
 import textwrap
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from sentkit.digits import meaning_of_brackets
@@ -43,6 +43,10 @@ UNITS = {name: suite.unit for name, suite in SUITES.items()} | {
     "glue": "accuracy or Matthews correlation x 100",
     "efficiency": "seconds",
     "steps": "the step that the dev pairs chose",
+    "frequent-tokens": "Spearman x 100 that is gained without the most frequent tokens",
+    "views": "average, Spearman x 100, without augmentation",
+    "temperature": "the temperature with the best average",
+    "space-of-ica": "average, Spearman x 100, in the ICA axes of entries",
     "layers": "Spearman x 100, the lowest and the highest",
     "domain-shift": "Spearman x 100 that other training texts lose",
 }
@@ -68,6 +72,8 @@ class Table:
     names: tuple[str, ...]  # headers of the names
     columns: tuple[str, ...]
     lines: tuple[Line, ...]
+    # Of the lines of each base, the best value of a column is bold, and the second underlined.
+    emphasizes: bool = False
 
     @property
     def caption(self) -> str:
@@ -113,10 +119,13 @@ def unaveraged(tests: Sequence[TestSet]) -> Iterator[str]:
 
 
 def published_table(
-    table: PaperTable, added: Sequence[Line] = (), bases: Collection[str] = ()
+    table: PaperTable,
+    added: Sequence[Line] = (),
+    bases: Collection[str] = (),
+    seeds: Sequence[str] = (),
 ) -> Table:
     """Measured lines, and published ones: of these bases, else of BERT-base or the first one; or
-    all.
+    all. `seeds`: the number of seeds of each measured line, for a column of them.
     """
     title = f"{table.name}: {table.suite}, {UNITS[table.suite]}"
     lines = []
@@ -135,7 +144,16 @@ def published_table(
         lines = [line for line in lines if line.names[0] in ("", *chosen)]
         if len(table_bases) > len(chosen):
             title += f"; published rows of {', '.join(chosen)}"
-    return Table(title, ("base", "system", "readout"), table.tasks, (*added, *lines))
+    headers: tuple[str, ...] = ("base", "system", "readout")
+    if seeds:
+        headers = (*headers, "seeds")
+        added = [
+            replace(line, names=(*line.names, count))
+            for line, count in zip(added, seeds, strict=True)
+        ]
+        lines = [replace(line, names=(*line.names, "")) for line in lines]
+    higher_is_better = table.suite in (*IN_FOLDERS, "ablation", "glue")
+    return Table(title, headers, table.tasks, (*added, *lines), higher_is_better)
 
 
 def chosen_bases(table_bases: Sequence[str], bases: Collection[str]) -> list[str]:
@@ -169,11 +187,14 @@ def measured_tables(
         if measured_tasks.isdisjoint(tasks):
             continue
         added = []
+        seeds = []
         if number:
             for line in lines_of(tasks, measured, baseline):
                 base = HERE if line.readout else ""  # only the line of values has it
                 added.append(Line((base, line.name, line.readout), line.cells, is_measured=True))
-        tables.append(published_table(table, added, bases or ["unknown"]))
+                if has_seeds(measured):
+                    seeds.append(line.seeds)
+        tables.append(published_table(table, added, bases or ["unknown"], seeds))
     return tables
 
 
@@ -195,19 +216,25 @@ def measured_table(measured: Sequence[Measured], baseline: Row | None) -> Table:
         columns.append(name if is_unique else f"{name}, {suite}")
 
     # The lines; without a column of seeds if each row has one checkpoint.
-    has_seeds = any(len(entry.values) > 1 for entry in measured)
+    headers: tuple[str, ...] = ("row", "readout")
+    if has_seeds(measured):
+        headers = ("row", "seeds", "readout")
     lines = []
     for line in lines_of(tasks, measured, baseline):
-        names_of_line = (
-            (line.name, line.seeds, line.readout) if has_seeds else (line.name, line.readout)
-        )
+        names_of_line: tuple[str, ...] = (line.name, line.readout)
+        if has_seeds(measured):
+            names_of_line = (line.name, line.seeds, line.readout)
         lines.append(Line(names_of_line, line.cells, is_measured=True))
 
     units = [
         f"{suite}: {SUITES[suite].unit}" for suite in dict.fromkeys(suite for suite, _ in tasks)
     ]
-    headers = ("row", "seeds", "readout") if has_seeds else ("row", "readout")
     return Table("; ".join(units), headers, tuple(columns), tuple(lines))
+
+
+def has_seeds(measured: Sequence[Measured]) -> bool:
+    """Whether a row has several checkpoints, so that the number is shown for all rows."""
+    return any(len(entry.values) > 1 for entry in measured)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,17 +359,58 @@ def text_lines(table: Table, width: int) -> Iterator[str]:
         start = stop
 
 
+BEST = 1  # ranks of emphasized values
+SECOND = 2
+LATEX_MARKS = {BEST: r"\textbf{%s}", SECOND: r"\underline{%s}"}
+MARKDOWN_MARKS = {BEST: "**%s**", SECOND: "<ins>%s</ins>"}
+FEWEST_VALUES = 3  # of a base, to emphasize some of them
+
+
+def ranks_of(table: Table) -> list[list[int]]:
+    """BEST, SECOND or 0 for each cell of each line. Equal values have one rank."""
+    ranks = [[0] * len(table.columns) for _ in table.lines]
+    if not table.emphasizes:
+        return ranks
+    for column in range(len(table.columns)):
+        values_of_base: dict[str, dict[int, float]] = {}  # base -> line -> value
+        for number, line in enumerate(table.lines):
+            value = re.match(r"-?\d+(\.\d+)?", line.cells[column].strip())
+            base = line.names[0]
+            # The lines of intervals and differences have no base.
+            if value and (base or not line.is_measured):
+                values_of_base.setdefault(base, {})[number] = float(value[0])
+        for values in values_of_base.values():
+            highest = sorted(set(values.values()), reverse=True)
+            if len(values) < FEWEST_VALUES or len(highest) == 1:
+                continue
+            for number, value_of_line in values.items():
+                if value_of_line == highest[0]:
+                    ranks[number][column] = BEST
+                elif value_of_line == highest[1]:
+                    ranks[number][column] = SECOND
+    return ranks
+
+
+def emphasized(text: str, rank: int, marks: Mapping[int, str]) -> str:
+    return marks[rank] % text if rank else text
+
+
 def markdown_lines(table: Table) -> Iterator[str]:
-    def row(cells: Sequence[str]) -> str:
-        texts = [MARKUP.sub(r"\\\1", escape(cell.strip())) for cell in cells]
+    def cell_text(cell: str) -> str:
+        return MARKUP.sub(r"\\\1", escape(cell.strip()))
+
+    def row(texts: Sequence[str]) -> str:
         return f"| {' | '.join(texts)} |"
 
     yield f"**{escape(table.caption)}**"
     yield ""
-    yield row((*table.names, *table.columns))
+    yield row([cell_text(cell) for cell in (*table.names, *table.columns)])
     yield "|" + "---|" * len(table.names) + "---:|" * len(table.columns)
-    for line in table.lines:
-        yield row((*line.names, *line.cells))
+    for line, ranks in zip(table.lines, ranks_of(table), strict=True):
+        texts = [cell_text(cell) for cell in line.names]
+        for cell, rank in zip(line.cells, ranks, strict=True):
+            texts.append(emphasized(cell_text(cell), rank, MARKDOWN_MARKS))
+        yield row(texts)
 
 
 def latex_text(cell: str) -> str:
@@ -350,20 +418,23 @@ def latex_text(cell: str) -> str:
 
 
 def latex_lines(table: Table) -> Iterator[str]:
-    def row(cells: Sequence[str]) -> str:
-        texts = [latex_text(cell.strip()) for cell in cells]
+    def row(texts: Sequence[str]) -> str:
         return " & ".join(texts) + r" \\"
 
     yield r"\begin{table}"
     yield rf"\caption{{{latex_text(table.caption)}}}"
     yield rf"\begin{{tabular}}{{{'l' * len(table.names)}{'r' * len(table.columns)}}}"
     yield r"\toprule"
-    yield row((*table.names, *table.columns))
-    # measured, then published ones
-    for _, lines in groupby(table.lines, key=lambda line: line.is_measured):
+    yield row([latex_text(cell.strip()) for cell in (*table.names, *table.columns)])
+    ranked_lines = zip(table.lines, ranks_of(table), strict=True)
+    # Measured lines, then published ones.
+    for _, lines in groupby(ranked_lines, key=lambda ranked_line: ranked_line[0].is_measured):
         yield r"\midrule"
-        for line in lines:
-            yield row((*line.names, *line.cells))
+        for line, ranks in lines:
+            texts = [latex_text(cell.strip()) for cell in line.names]
+            for cell, rank in zip(line.cells, ranks, strict=True):
+                texts.append(emphasized(latex_text(cell.strip()), rank, LATEX_MARKS))
+            yield row(texts)
     yield r"\bottomrule"
     yield r"\end{tabular}"
     yield r"\end{table}"

@@ -17,6 +17,7 @@ LORA_LAYERS = {
     "all": ("query", "key", "value", "mix", "up", "down"),
 }
 FORMS = ("one-way", "symmetric", "full")  # of a contrast
+BATCHES = ("mixed", "by-file", "proportional", "round-robin")
 SCHEDULES = ("constant", "linear", "warmup-constant", "ct")
 
 
@@ -32,6 +33,13 @@ class Recipe:
         least=1,
     )
     batch: int = ours(64, "rows per step, of all processes together", least=1)
+    batches: str = ours(
+        "mixed",
+        "rows of a batch: mixed: of all files; the others: of one file, so that the negatives of "
+        "a batch are of one source. by-file: in random order; proportional: evenly spread; "
+        "round-robin: in turn, until the file with the fewest batches ends the epoch",
+        choices=BATCHES,
+    )
     lr: float = ours(3e-5, "highest learning rate", above=0)
     optimizer: str = ours(
         "adamw",

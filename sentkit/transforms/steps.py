@@ -1,13 +1,14 @@
 """Steps: vectors -> vectors, and the files of transforms. Each step has a hash, which identifies
 its space.
 
-The `suffix` of a step is added to the label of the space. Its `hash` is combined with the hash of
-the space. A transform in a file is affine or a flow. An affine file has a kernel and a bias,
-applied as (x + bias) @ kernel, and a note about the fitted space.
+The `suffix` of a step is added to the label of the space, or replaces it if it begins with "=". Its
+`hash` is combined with the hash of the space. A transform in a file is affine or a flow. An affine
+file has a kernel and a bias, applied as (x + bias) @ kernel, and a note about the fitted space. A
+map to another space also has an offset, which is added.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,6 +17,7 @@ import numpy as np
 from sentkit.arrays import Float32, Float64
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.vectors.fingerprint import (
+    MAPPED,
     digest,
     edition_advice,
     emb_problem,
@@ -99,6 +101,7 @@ class Linear:
     bias: Float32  # (k,)
     activation: str = "identity"
     kind: str = "dense"
+    target: str | None = None  # the `_emb` of the space that a map leads to
 
     @property
     def takes(self) -> int:
@@ -107,6 +110,8 @@ class Linear:
 
     @property
     def suffix(self) -> str:
+        if self.target is not None:
+            return f"={self.target}{MAPPED}"
         return f"+{self.kind}"
 
     @cached_property
@@ -203,7 +208,16 @@ def read_transform(path: str) -> "Linear | Flow":
         raise DataError("the shapes of kernel and bias do not match", source=path)
     if not (isinstance(kind, str) and kind.isascii() and kind.isidentifier()):
         kind = "affine"  # the kind becomes a part of the label of a space
-    return dense_layer(kernel, bias.ravel(), kind=kind, source=path)
+    if kind != "map":
+        return dense_layer(kernel, bias.ravel(), kind=kind, source=path)
+    offset = read_array(path, "offset").astype(np.float64).ravel()
+    target = note.get("target")
+    if offset.size != kernel.shape[1]:
+        raise DataError("the shapes of kernel and offset do not match", source=path)
+    if target is None or emb_problem(target) is not None:
+        raise DataError("the space that this map leads to is not recorded", source=path)
+    layer = dense_layer(kernel, bias.ravel(), kind=kind, source=path, offset=offset)
+    return replace(layer, target=target)
 
 
 def read_fit_note(path: str) -> dict[str, Any]:
@@ -214,12 +228,18 @@ def read_fit_note(path: str) -> dict[str, Any]:
     return note
 
 
-def dense_layer(kernel: Float64, bias: Float64, *, kind: str, source: str) -> Linear:
-    """Convert kernel (d, k) and bias (d,) to a float32 dense layer."""
+def dense_layer(
+    kernel: Float64, bias: Float64, *, kind: str, source: str, offset: Float64 | None = None
+) -> Linear:
+    """Convert (x + bias) @ kernel + offset to a float32 dense layer; kernel (d, k), bias (d,),
+    offset (k,), by default 0.
+    """
     with np.errstate(all="ignore"):  # overflow is refused below
-        offset = bias @ kernel  # in float64: a large mean would lose precision
+        total_offset = bias @ kernel  # in float64: a large mean would lose precision
+        if offset is not None:
+            total_offset = total_offset + offset
         weight = np.ascontiguousarray(kernel.T, dtype=np.float32)
-        layer = Linear(weight, offset.astype(np.float32), kind=kind)
+        layer = Linear(weight, total_offset.astype(np.float32), kind=kind)
     if not (np.isfinite(layer.weight).all() and np.isfinite(layer.bias).all()):
         raise DataError("the kernel or the bias contains NaN or infinity", source=source)
     return layer

@@ -16,37 +16,45 @@ from timing import print_table, ratios
 
 from sentkit.labels.clusters.clustering import ClusteringOptions, kmeans, of_centres
 
-ROWS, WIDTH, CLUSTERS, GROUPS, ITERATIONS, RESTARTS = 50_000, 384, 100, 300, 50, 1
+ROWS = 50_000
+WIDTH = 384
+CLUSTERS = 100
+GROUPS = 300  # of the rows
+ITERATIONS = 50
+RESTARTS = 1
 
 
 def grouped(random):
     """Unit vectors in groups that run into one another."""
     groups = random.standard_normal((GROUPS, WIDTH), dtype=np.float32)
-    rows = 0.5 * groups[random.integers(GROUPS, size=ROWS)] + random.standard_normal(
-        (ROWS, WIDTH), dtype=np.float32
-    )
+    centres = groups[random.integers(GROUPS, size=ROWS)]
+    rows = 0.5 * centres + random.standard_normal((ROWS, WIDTH), dtype=np.float32)
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def ours(rows, seed):
+def sentkit(rows, seed):
     options = ClusteringOptions(CLUSTERS, restarts=RESTARTS, iterations=ITERATIONS, tolerance=-1.0)
-    return kmeans(rows, options, np.random.RandomState(seed))
+    return kmeans(rows, options, np.random.RandomState(seed)).centres
 
 
 def scikit_learn(rows, seed):
     from sklearn.cluster import KMeans
 
-    model = KMeans(CLUSTERS, n_init=RESTARTS, max_iter=ITERATIONS, tol=0.0, random_state=seed).fit(
-        rows
-    )
+    model = KMeans(CLUSTERS, n_init=RESTARTS, max_iter=ITERATIONS, tol=0.0, random_state=seed)
+    model.fit(rows)
     return model.cluster_centers_.astype(np.float64)
 
 
-def faiss(rows, seed, most=256):
+def faiss(rows, seed, rows_of_cluster=256):
     import faiss
 
     model = faiss.Kmeans(
-        WIDTH, CLUSTERS, niter=ITERATIONS, nredo=RESTARTS, seed=seed, max_points_per_centroid=most
+        WIDTH,
+        CLUSTERS,
+        niter=ITERATIONS,
+        nredo=RESTARTS,
+        seed=seed,
+        max_points_per_centroid=rows_of_cluster,
     )
     model.train(rows)
     return model.centroids.astype(np.float64)
@@ -60,25 +68,27 @@ def main():
     ways = {
         "faiss": faiss,
         "faiss, all rows": lambda rows, seed: faiss(rows, seed, ROWS),
-        "sentkit": lambda rows, seed: ours(rows, seed).centres,
+        "sentkit": sentkit,
         "scikit-learn": scikit_learn,
     }
-    seconds, inertias = ({name: [] for name in ways} for _ in range(2))
+    seconds = {name: [] for name in ways}
+    inertias = {name: [] for name in ways}
     for seed in range(seeds):
         for name, way in ways.items():
             start = time.process_time()
             centres = way(rows, seed)
             seconds[name].append(time.process_time() - start)
             inertias[name].append(of_centres(rows, centres).inertia or 0.0)
-    rows = []
-    for name, own in seconds.items():
-        relative = (f"{ratio:.2f}" for ratio in ratios(own, seconds["faiss"]))
-        inertia, theirs = (statistics.fmean(inertias[each]) for each in (name, "faiss"))
-        rows.append(
-            [name, f"{min(own):.1f} s", *relative, f"{inertia:.1f}", f"{inertia / theirs:.4f}"]
-        )
+    inertia_of_faiss = statistics.fmean(inertias["faiss"])
+    lines = []
+    for name in ways:
+        least = f"{min(seconds[name]):.1f} s"
+        relative = [f"{ratio:.2f}" for ratio in ratios(seconds[name], seconds["faiss"])]
+        inertia = statistics.fmean(inertias[name])
+        relative_inertia = f"{inertia / inertia_of_faiss:.4f}"
+        lines.append([name, least, *relative, f"{inertia:.1f}", relative_inertia])
     columns = "CPU time | relative to faiss: least | median | inertia | relative to faiss"
-    print_table(f"what | {columns}", rows)
+    print_table(f"what | {columns}", lines)
 
 
 if __name__ == "__main__":

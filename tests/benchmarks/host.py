@@ -27,7 +27,9 @@ from sentkit.model.encoding import LAST_GROUP
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.transformer.encoder import TransformerEncoder
 
-FEW, ALL = 8_192, 32_768
+FIRST_ROWS = 8_192
+ROWS = 32_768
+TOKENIZER = "tokenizer alone"
 OUTPUTS = {
     "text to vector file": ("txt", ["-fo", "out.safetensors"]),
     "JSONL to vector file": ("jsonl", ["-fo", "out.safetensors"]),
@@ -50,28 +52,31 @@ def run(arguments):
 
 
 def main():
-    texts, model = read_texts(sys.argv[1], ALL), (*sys.argv[2:], "nano")[0]
+    path, *options = sys.argv[1:]
+    texts = read_texts(path, ROWS)
+    model = "nano"
+    if options:
+        model = options[0]
     TransformerEncoder.free_network()
     os.chdir(tempfile.mkdtemp())
     tokenizer = find_encoder(model, ReadingOptions()).tokenizer
-    alone, works = "tokenizer alone", {}
-    for size in (FEW, len(texts)):
+    ways = {}  # (name, number of rows) -> what is measured
+    for size in (FIRST_ROWS, len(texts)):
         write_texts(Path(f"{size}.txt"), texts[:size])
-        rows = (json.dumps({"id": place, "text": text}) for place, text in enumerate(texts[:size]))
+        rows = (json.dumps({"id": index, "text": text}) for index, text in enumerate(texts[:size]))
         write_texts(Path(f"{size}.jsonl"), rows)
-        works[alone, size] = partial(tokenize, tokenizer, texts[:size])
-        for what, (suffix, output) in OUTPUTS.items():
-            works[what, size] = partial(
-                run, ["encode", f"{size}.{suffix}", "-m", model, "-q", *output]
-            )
-    least = {key: min(own) for key, own in rounds_of(works, clock=time.process_time).items()}
-    per_row = {
-        what: 1e6 * (least[what, len(texts)] - least[what, FEW]) / (len(texts) - FEW)
-        for what in (alone, *OUTPUTS)
-    }
-    table = [
-        (what, f"{own - per_row[alone] * (what != alone):.1f}") for what, own in per_row.items()
-    ]
+        ways[TOKENIZER, size] = partial(tokenize, tokenizer, texts[:size])
+        for name, (suffix, output) in OUTPUTS.items():
+            command = ["encode", f"{size}.{suffix}", "-m", model, "-q", *output]
+            ways[name, size] = partial(run, command)
+    seconds = rounds_of(ways, clock=time.process_time)
+    microseconds = {}  # of a row
+    for name in (TOKENIZER, *OUTPUTS):
+        difference = min(seconds[name, len(texts)]) - min(seconds[name, FIRST_ROWS])
+        microseconds[name] = 1e6 * difference / (len(texts) - FIRST_ROWS)
+    table = [(TOKENIZER, f"{microseconds[TOKENIZER]:.1f}")]
+    for name in OUTPUTS:
+        table.append((name, f"{microseconds[name] - microseconds[TOKENIZER]:.1f}"))
     print_table("what | microseconds of CPU for each row", table)
 
 

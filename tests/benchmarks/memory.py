@@ -42,19 +42,21 @@ def main():
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         model = str(make_model(folder / "tiny", 2, 32, 2, 64))
-        rows, vectors = folder / "rows.jsonl", str(folder / "rows.safetensors")
+        rows = folder / "rows.jsonl"
+        vectors = str(folder / "rows.safetensors")
         encode = ["encode", str(rows), "-m", model, "-q", "--readout", "mean", "-f", "-o"]
         commands = {
             "`encode` to a vector file": [*encode, vectors],
             "`encode` to JSONL": [*encode, "/dev/null"],
             "`score --gold`": ["score", vectors, "--gold", "score", "-f", "-o", "/dev/null"],
         }
-        found = []
+        lines = {name: [name] for name in commands}
         for size in SIZES:
             write_rows(rows, size)
-            found.append([f"{peak(*command):.0f} MB" for command in commands.values()])
-    rows = zip(commands, *found, strict=True)
-    print_table("peak memory, pairs and a tiny model | 100,000 rows | 1,000,000 rows", rows)
+            for name, command in commands.items():
+                lines[name].append(f"{peak(*command):.0f} MB")
+    columns = "peak memory, pairs and a tiny model | 100,000 rows | 1,000,000 rows"
+    print_table(columns, lines.values())
 
 
 if __name__ == "__main__":

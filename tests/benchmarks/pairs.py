@@ -12,22 +12,23 @@ import numpy as np
 import orjson
 from timing import print_table, ratios, rounds_of
 
-COUNT, WIDTH = 20_000, 384
+COUNT = 20_000
+WIDTH = 384
 
 
 def write_pairs(path):
     random = np.random.default_rng(0)
     with open(path, "wb") as file:  # noqa: PTH123
         for number in range(COUNT):
-            left, right = random.standard_normal((2, WIDTH), dtype=np.float32)
+            a, b = random.standard_normal((2, WIDTH), dtype=np.float32)
             row = {
                 "id": number,
                 "text_a": f"sentence number {number}",
                 "text_b": f"another sentence, number {number}",
                 "score": number % 6,
                 "_emb": "made/mean:000000000000",
-                "embedding_a": base64.b64encode(left.tobytes()).decode(),
-                "embedding_b": base64.b64encode(right.tobytes()).decode(),
+                "embedding_a": base64.b64encode(a.tobytes()).decode(),
+                "embedding_b": base64.b64encode(b.tobytes()).decode(),
             }
             file.write(orjson.dumps(row) + b"\n")
 
@@ -38,17 +39,19 @@ def bare_loop(path):
     with open(path, "rb") as file:  # noqa: PTH123
         for line in file:
             row = orjson.loads(line)
-            left = np.frombuffer(base64.b64decode(row["embedding_a"]), np.float32)
-            right = np.frombuffer(base64.b64decode(row["embedding_b"]), np.float32)
-            cosine = left.dot(right) / np.sqrt(left.dot(left) * right.dot(right))
+            a = np.frombuffer(base64.b64decode(row["embedding_a"]), np.float32)
+            b = np.frombuffer(base64.b64decode(row["embedding_b"]), np.float32)
+            cosine = a.dot(b) / np.sqrt(a.dot(a) * b.dot(b))
             out.write(line[:-2] + b',"similarity":%r}\n' % float(cosine))
 
 
 def sentkit(path, *, gold):
     from sentkit.cli import program
 
-    flags = ["--gold", "score"] if gold else []
-    program("score")(["score", path, "-o", "/dev/null", *flags], standalone_mode=False)
+    command = ["score", path, "-o", "/dev/null"]
+    if gold:
+        command += ["--gold", "score"]
+    program("score")(command, standalone_mode=False)
 
 
 def main():
@@ -62,10 +65,10 @@ def main():
         }
         seconds = rounds_of(ways, clock=time.process_time)
     base = next(iter(seconds.values()))
-    rows = [
-        (name, f"{COUNT / min(own):,.0f}", *(f"{ratio:.2f}" for ratio in ratios(own, base)))
-        for name, own in seconds.items()
-    ]
+    rows = []
+    for name, seconds_of_rounds in seconds.items():
+        relative = [f"{ratio:.2f}" for ratio in ratios(seconds_of_rounds, base)]
+        rows.append((name, f"{COUNT / min(seconds_of_rounds):,.0f}", *relative))
     print_table("what | rows/s | time relative to the first row: least | median", rows)
 
 

@@ -32,18 +32,19 @@ SCRIPT = Path(__file__).parents[2] / "examples/parallel.sh"
 
 def threads(folder, model, rows):
     def run(number, loops):
-        others = [subprocess.Popen(BUSY) for _ in range(loops)]
+        busy_loops = [subprocess.Popen(BUSY) for _ in range(loops)]
         try:
             flags = ["-o", f"{number}.safetensors", "--threads", str(number)]
             return process_seconds([*ENCODE, model, *flags], folder)
         finally:
-            for other in others:
-                other.kill()
+            for busy_loop in busy_loops:
+                busy_loop.kill()
 
-    least = least_of({key: partial(run, *key) for key in product((1, 2), (0, os.cpu_count() or 1))})
-    one, two = ((folder / f"{number}.safetensors").read_bytes() for number in (1, 2))
-    print(f"equal bytes: {one == two}")
-    table = [(*key, *(f"{figure:.1f}" for figure in figures)) for key, figures in least.items()]
+    loads = product((1, 2), (0, os.cpu_count() or 1))  # threads and busy loops
+    fastest = least_of({load: partial(run, *load) for load in loads})
+    by_one, by_two = ((folder / f"{number}.safetensors").read_bytes() for number in (1, 2))
+    print(f"equal bytes: {by_one == by_two}")
+    table = [(*key, *(f"{figure:.1f}" for figure in figures)) for key, figures in fastest.items()]
     print_table("threads | busy loops | seconds | CPU seconds", table)
 
 
@@ -54,21 +55,28 @@ def shards(folder, model, rows):
         command = ["sh", str(SCRIPT), "rows.txt", f"vectors-{next(outputs)}", "-m", model, "-q"]
         return process_seconds(command, folder, JOBS=str(jobs))
 
-    least = least_of({jobs: partial(run, jobs) for jobs in (1, 2, 4)})
-    folders = (sorted((folder / f"vectors-{number}").glob("*.safetensors")) for number in (0, 2))
-    first, last = ([path.read_bytes() for path in own] for own in folders)
-    assert first == last, "the blocks of one and of four processes are different"
-    table = [
-        (jobs, f"{rows / elapsed:,.0f}", f"{cpu:.1f}") for jobs, (elapsed, cpu) in least.items()
-    ]
+    fastest = least_of({jobs: partial(run, jobs) for jobs in (1, 2, 4)})
+    by_one = blocks_of(folder / "vectors-0")
+    by_four = blocks_of(folder / "vectors-2")
+    assert by_one == by_four, "the blocks of one and of four processes are different"
+    table = []
+    for jobs, (elapsed, cpu) in fastest.items():
+        table.append((jobs, f"{rows / elapsed:,.0f}", f"{cpu:.1f}"))
     print_table("processes | rows/s | CPU seconds", table)
 
 
+def blocks_of(folder):
+    return [path.read_bytes() for path in sorted(folder.glob("*.safetensors"))]
+
+
 def main():
-    what, path, model, rows = sys.argv[1:]
-    with TemporaryDirectory() as name:
-        write_texts(Path(name, "rows.txt"), texts := read_texts(path, int(rows)))
-        {"threads": threads, "shards": shards}[what](Path(name), model, len(texts))
+    way, path, model, rows = sys.argv[1:]
+    measure = {"threads": threads, "shards": shards}[way]
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        texts = read_texts(path, int(rows))
+        write_texts(folder / "rows.txt", texts)
+        measure(folder, model, len(texts))
 
 
 if __name__ == "__main__":

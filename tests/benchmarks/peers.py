@@ -58,15 +58,15 @@ def batched(tokenizer_file, run):
     tokenizer.enable_truncation(256)
 
     def encode(texts):
-        ids = [each.ids for each in tokenizer.encode_batch_fast(list(texts))]
-        order = sorted(range(len(ids)), key=lambda place: -len(ids[place]))
+        ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(list(texts))]
+        longest_first = sorted(range(len(ids)), key=lambda index: -len(ids[index]))
         vectors = np.empty((len(ids), 384), np.float32)
-        for start in range(0, len(order), BATCH):
-            places = order[start : start + BATCH]
-            inputs = padded([ids[place] for place in places])
+        for start in range(0, len(ids), BATCH):
+            indices = longest_first[start : start + BATCH]
+            inputs = padded([ids[index] for index in indices])
             mask = inputs["attention_mask"][..., None].astype(np.float32)
             means = (run(inputs) * mask).sum(1) / mask.sum(1)
-            vectors[places] = means / np.linalg.norm(means, axis=1, keepdims=True)
+            vectors[indices] = means / np.linalg.norm(means, axis=1, keepdims=True)
         return vectors
 
     return encode
@@ -74,10 +74,12 @@ def batched(tokenizer_file, run):
 
 def padded(ids):
     """The inputs of an exported model; the first row is the longest."""
-    numbers, mask = (np.zeros((len(ids), len(ids[0])), np.int64) for _ in range(2))
-    for row, own in enumerate(ids):
-        numbers[row, : len(own)], mask[row, : len(own)] = own, 1
-    return dict(zip(INPUTS, (numbers, mask, np.zeros_like(mask)), strict=True))
+    input_ids = np.zeros((len(ids), len(ids[0])), np.int64)
+    mask = np.zeros_like(input_ids)
+    for row, ids_of_text in enumerate(ids):
+        input_ids[row, : len(ids_of_text)] = ids_of_text
+        mask[row, : len(ids_of_text)] = 1
+    return dict(zip(INPUTS, (input_ids, mask, np.zeros_like(mask)), strict=True))
 
 
 def onnx_runtime(onnx, precision, threads):
@@ -98,7 +100,8 @@ def onnx_runtime(onnx, precision, threads):
             kind = QuantType.QInt8
             quantize_dynamic(fused, path, per_channel=True, weight_type=kind, extra_options=floats)
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     return lambda inputs: session.run(None, inputs)[0]
 
@@ -107,15 +110,19 @@ def openvino(onnx, precision, threads, calibration):
     """OpenVINO; int8 is the quantization of NNCF for transformers, from the calibration batches."""
     import openvino
 
-    core, path = openvino.Core(), onnx
+    core = openvino.Core()
+    path = onnx
     if precision == "int8":
         path = onnx.with_name("openvino-int8.xml")
         if not path.exists():
             import nncf
 
-            kind, data = nncf.ModelType.TRANSFORMER, nncf.Dataset(list(calibration))
-            count = len(calibration)
-            network = nncf.quantize(core.read_model(onnx), data, model_type=kind, subset_size=count)
+            network = nncf.quantize(
+                core.read_model(onnx),
+                nncf.Dataset(list(calibration)),
+                model_type=nncf.ModelType.TRANSFORMER,
+                subset_size=len(calibration),
+            )
             openvino.save_model(network, path, compress_to_fp16=False)
     hint = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}[precision]
     settings = {
@@ -201,9 +208,8 @@ def makers(model, folder, calibration, threads):
         "ONNX Runtime": (with_onnx_runtime, ("fp32", "int8")),
         "CTranslate2": (with_ctranslate2, ("fp32", "int8")),
     }
-    found = {
-        f"{name} {precision}": partial(make, precision)
-        for name, (make, precisions) in ways.items()
-        for precision in precisions
-    }
-    return found | {"fastembed fp32": with_fastembed}
+    functions = {"fastembed fp32": with_fastembed}
+    for name, (make, precisions) in ways.items():
+        for precision in precisions:
+            functions[f"{name} {precision}"] = partial(make, precision)
+    return functions

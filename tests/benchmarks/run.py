@@ -21,10 +21,10 @@ INSTRUCTIONS = ("avx2", "avx512_f", "avx512_vnni", "avx512_bf16", "amx_int8", "a
 def machine():
     import torch
 
-    known = torch.cpu.get_capabilities()
-    names = ", ".join(name for name in INSTRUCTIONS if known.get(name))
+    capabilities = torch.cpu.get_capabilities()
+    names = ", ".join(name for name in INSTRUCTIONS if capabilities.get(name))
     versions = f"Python {platform.python_version()}, torch {torch.__version__}"
-    return f"{os.cpu_count()} cores of {known['cpu_name']} with {names}; {versions}."
+    return f"{os.cpu_count()} cores of {capabilities['cpu_name']} with {names}; {versions}."
 
 
 def with_block(text, name, lines):
@@ -36,34 +36,35 @@ def with_block(text, name, lines):
 
 
 def output_of(script, *arguments, python=sys.executable, **environment):
-    command, settings = (
+    done = subprocess.run(
         [python, str(HERE / f"{script}.py"), *arguments],
-        {**os.environ, **environment},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
     )
-    return subprocess.run(
-        command, check=True, stdout=subprocess.PIPE, text=True, env=settings
-    ).stdout
+    return done.stdout
 
 
-def scripts(texts, *others):
+def scripts(texts, *peers):
     """Functions that measure, by the names of their lines in README.md."""
-    found = {
+    measures = {
         "machine": machine,
         "start": lambda: output_of("processes"),
         "encode": lambda: output_of("encode", texts),
         "pairs": lambda: output_of("pairs"),
     }
-    if others:
-        test, dev, folder, static = others
+    if peers:
+        test, dev, folder, static = peers
         python = f"{folder}/venv/bin/python"
         limit = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
-        found |= {
+        measures |= {
             "runtimes": lambda: output_of("runtimes", test, dev, folder),
             "without-amx": lambda: output_of("runtimes", test, **limit),
             "processes": lambda: output_of("processes", texts, python, static, folder),
             "static": lambda: output_of("static", static, texts, python=python),
         }
-    return found | {"memory": lambda: output_of("memory")}
+    return measures | {"memory": lambda: output_of("memory")}
 
 
 def main():

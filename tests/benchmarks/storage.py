@@ -18,25 +18,32 @@ from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.metrics.neighbours.search import Searcher
 from sentkit.metrics.neighbours.sign_search import SignSearcher
 
-QUERIES, TOP = 1000, 10
+QUERIES = 1000
+TOP = 10
 
 
 def stored(kind, vectors):
-    scales = scales_of(np.abs(vectors).max(axis=0)) if kind == "int8" else None
+    scales = None
+    if kind == "int8":
+        scales = scales_of(np.abs(vectors).max(axis=0))
     storage = Storage(kind, vectors.shape[1], scales)
     codes = storage.encode(vectors)
     return StoredVectors([SimpleNamespace(count=len(codes), storage=storage, codes=lambda: codes)])
 
 
-def recall(found, expected):
-    kept = [len(set(a) & set(b)) for a, b in zip(found.tolist(), expected.tolist(), strict=True)]
-    return 100 * sum(kept) / expected.size
+def recall(hits, expected):
+    """The share of the expected rows (queries, top) among the hits, in percent."""
+    count = 0
+    for a, b in zip(hits.tolist(), expected.tolist(), strict=True):
+        count += len(set(a) & set(b))
+    return 100 * count / expected.size
 
 
 def main():
     (path,) = sys.argv[1:]
     vectors = VectorFile(path).mapped()[:, 0]
-    corpus, queries = np.array(vectors[:-QUERIES]), np.array(vectors[-QUERIES:])
+    corpus = np.array(vectors[:-QUERIES])
+    queries = np.array(vectors[-QUERIES:])
     of_kind = {kind: stored(kind, corpus) for kind in STORES}
     signs = of_kind["binary"]
     exact = Searcher(corpus)
@@ -66,10 +73,11 @@ def main():
     rows = []
     for name, searcher in searchers.items():
         hits = [searcher.nearest(queries[n : n + 100], TOP).rows for n in range(0, QUERIES, 100)]
-        times = [
-            f"{1000 * min(own[name]) / count:.2f} ms, {min(own[name]) / min(own['float32']):.2f} x"
-            for own, count in ((blocks, 100), (single, 1))
-        ]
+        times = []
+        for seconds, count in ((blocks, 100), (single, 1)):
+            least = min(seconds[name])
+            relative = least / min(seconds["float32"])
+            times.append(f"{1000 * least / count:.2f} ms, {relative:.2f} x")
         rows.append([name, f"{recall(np.concatenate(hits), expected):.2f}", *times])
     print_table("corpus | recall | in blocks | alone", rows)
 

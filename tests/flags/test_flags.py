@@ -144,7 +144,7 @@ def test_a_number_that_is_not_finite_is_wrong_usage(refusal):
 
 CHOICES = {  # flag -> the catalogue that has the same names
     "--metric": SIMILARITIES,
-    "--kind": [*KINDS, "ica", "flow", "merge"],
+    "--kind": [*KINDS, "ica", "flow", "map", "merge"],
     "--algorithm": ALGORITHMS,
     "--full-stop": FULL_STOPS,
     "--vectors": ENCODINGS,

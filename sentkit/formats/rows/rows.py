@@ -183,6 +183,7 @@ class Inputs:
     quoting: str | None = None  # of TSV and CSV: none or csv; None: by format
     columns: Sequence[str] = ()  # of TSV and CSV without a header
     by_paragraph: bool = False  # of Markdown
+    mapped: bool = False  # vectors that were mapped to a space are compared with its vectors
     # Opens a vector file or folder as a `Store`, which `rows` cannot import; None for other files.
     vector_file: Callable[[str], Any] = lambda path: None
     # the blocks of the first file, until read
@@ -195,7 +196,10 @@ class Inputs:
     def other(self, *paths: str) -> "Inputs":
         """The same options for other files, in which every bad row is an error."""
         return replace(
-            self, paths=paths, rejects=Rejects(warn=self.rejects.warn), counter=ReadCounter(paths)
+            self,
+            paths=paths,
+            rejects=Rejects(warn=self.rejects.warn, note=self.rejects.note),
+            counter=ReadCounter(paths),
         )
 
     def place_of(self, row: Row) -> dict[str, Any]:

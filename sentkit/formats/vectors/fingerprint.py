@@ -23,7 +23,7 @@ DIGITS = 12
 # A label without transforms, which it names by "+whitening" and the like; "L1+L12:mean" is a
 # readout.
 MODEL_LABEL = re.compile(
-    r"(?!.*\+(?!L[0-9]))(?P<model>[^/>]+)/(?P<readout>[^/>]+)(?P<steps>(?:/[^/>]+)*):[0-9a-f]+"
+    r"(?!.*\+(?!L[0-9]))(?!.*~mapped)(?P<model>[^/>]+)/(?P<readout>[^/>]+)(?P<steps>(?:/[^/>]+)*):[0-9a-f]+"
 )
 API = "api"  # in place of a readout, of vectors from a model behind an API
 HASH = rf"[0-9a-f]{{{DIGITS}}}"
@@ -64,15 +64,33 @@ class Space:
         return {"_emb": self.emb, **self.metadata}
 
     def after(self, suffix: str, step: str) -> "Space":
-        """The space after one more step. `suffix` is appended to the label; `step` is the hash of
-        it.
+        """The space after one more step; `step` is its hash. `suffix` is appended to the label, or
+        replaces it if it begins with "=".
         """
         steps = [*self.metadata.get("steps", ()), f"{suffix}:{step}"]
         return Space(
-            label=self.label + suffix,
+            label=label_after(self.label, suffix, step),
             hash=digest([self.hash, step]),
             metadata={**self.metadata, "steps": steps},
         )
+
+
+# The end of the label of vectors that a map moved to another space, behind the `_emb` of that one:
+# `minilm/mean/n:a1b2c3d4e5f6~mapped:0123456789ab`.
+MAPPED = "~mapped"
+# About a comparison that only --mapped permits.
+MAPPED_NOTE = "mapped vectors are compared with those of the other space, so neighbours differ"
+
+
+def label_after(label: str, suffix: str, step: str) -> str:
+    """The label after a step. A step after a map is also a step of the space that it maps to."""
+    if suffix.startswith("="):
+        return suffix.removeprefix("=")
+    target = label.removesuffix(MAPPED)
+    if target == label:
+        return label + suffix
+    target_label, _, target_hash = target.rpartition(":")
+    return f"{target_label}{suffix}:{digest([target_hash, step])}{MAPPED}"
 
 
 UNNAMED = Space("unnamed", digest("unnamed"))  # the space of vectors without _emb
@@ -144,6 +162,28 @@ def target_space(emb: str) -> str | None:
     return match[1]
 
 
+def space_mapped_to(emb: str | None) -> str:
+    """The `_emb` of the space that vectors were mapped to; of other vectors, their own."""
+    if emb is None:
+        return UNNAMED.emb
+    label, _, _ = emb.rpartition(":")
+    target = label.removesuffix(MAPPED)
+    if target == label or emb_problem(target) is not None:
+        return emb
+    return target
+
+
+def is_comparable(emb: str | None, other: str | None, *, mapped: bool = False) -> bool:
+    """Whether two spaces are equal. `mapped`: vectors that were mapped to a space count as its
+    vectors.
+    """
+    if mapped:
+        return space_of(space_mapped_to(emb)) == space_of(space_mapped_to(other))
+    if emb is None or other is None:
+        return emb == other
+    return space_of(emb) == space_of(other)
+
+
 def label_of(emb: str | None) -> str:
     """The part of an `_emb` for people: `ckpt/cls`."""
     if emb is None:
@@ -157,6 +197,13 @@ def short_label(emb: str | None) -> str:
         return "without _emb"
     label, _, space = emb.rpartition(":")
     return f"{label or '?'} ({space[:4]}…)"
+
+
+def advice_on_spaces(emb: str | None, other: str | None) -> str | None:
+    """What to do about vectors of two spaces that are compared; None if nothing is known."""
+    if is_comparable(emb, other, mapped=True):
+        return "search, score and cluster compare mapped vectors with --mapped"
+    return edition_advice(emb, other)
 
 
 def edition_advice(emb: str | None, other: str | None) -> str | None:

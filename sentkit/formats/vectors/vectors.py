@@ -24,7 +24,13 @@ from sentkit.formats.rows.kinds import (
     wrong_field,
 )
 from sentkit.formats.rows.rows import Inputs, Rejects
-from sentkit.formats.vectors.fingerprint import edition_advice, emb_problem, short_label, space_of
+from sentkit.formats.vectors.fingerprint import (
+    MAPPED_NOTE,
+    advice_on_spaces,
+    emb_problem,
+    is_comparable,
+    short_label,
+)
 from sentkit.formats.vectors.vector_file import VectorSource
 
 Vector = NDArray[np.float32]
@@ -95,6 +101,7 @@ class VectorReader:
         self.optional = optional
         self.finite = finite
         self.verify = verify
+        self.has_noted_map = False  # whether a note has said that spaces are mapped
 
         # What the first accepted row determines.
         self.has_accepted = False  # whether a row was accepted
@@ -262,10 +269,13 @@ class VectorReader:
                 f"this row has {', '.join(names)}, the first row has {', '.join(self.names)}"
             )
         for emb in {*embs} - {self.emb}:
-            if emb is None or self.emb is None or space_of(emb) != space_of(self.emb):
+            if not is_comparable(emb, self.emb, mapped=self.inputs.mapped):
                 self._refuse_space(
                     rows, [index for index, other in enumerate(embs) if other == emb], emb
                 )
+            elif not (self.has_noted_map or is_comparable(emb, self.emb)):
+                self.inputs.rejects.note(MAPPED_NOTE)
+                self.has_noted_map = True
         if vectors.shape[2] != self.width:
             self._refuse_width(rows, range(len(rows)), vectors.shape[2])
         return VectorBlock(rows, vectors, self._as_in_rows(names), embs[0])
@@ -273,7 +283,7 @@ class VectorReader:
     def _refuse_space(self, rows: RowBlock, indices: Sequence[int], emb: str | None) -> None:
         problem = f"the vectors of this row are {short_label(emb)}, "
         problem += f"the vectors of the first row are {short_label(self.emb)}"
-        advice = edition_advice(emb, self.emb)
+        advice = advice_on_spaces(emb, self.emb)
         for index in indices:
             error = OtherSpaceError(
                 problem,

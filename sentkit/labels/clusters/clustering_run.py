@@ -20,7 +20,12 @@ from sentkit.formats.files import is_safetensors, readable, together
 from sentkit.formats.rows.block import RowBlock, block_of, made_block
 from sentkit.formats.rows.kinds import class_of
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.fingerprint import edition_advice, short_label, space_of
+from sentkit.formats.vectors.fingerprint import (
+    MAPPED_NOTE,
+    advice_on_spaces,
+    is_comparable,
+    short_label,
+)
 from sentkit.formats.vectors.store import common_fields, common_spec, with_fields
 from sentkit.formats.vectors.vectors import VectorBlock
 from sentkit.formats.vectors.writers import (
@@ -103,13 +108,12 @@ class ClusteringRun:
 
     def _refuse_other_space(self, points: Points, centroids: Points) -> None:
         """Refuse vectors of another space than the centroids."""
-        if points.space is None or centroids.space is None:
-            is_same_space = points.space == centroids.space
-        else:
-            is_same_space = space_of(points.space) == space_of(centroids.space)
         width = points.rows.shape[1]
         centroid_width = centroids.rows.shape[1]
+        is_same_space = is_comparable(points.space, centroids.space, mapped=self.inputs.mapped)
         if is_same_space and width == centroid_width:
+            if not is_comparable(points.space, centroids.space):
+                self.inputs.rejects.note(MAPPED_NOTE)
             return
         vectors = f"{short_label(points.space)}, {width} numbers"
         expected = f"{short_label(centroids.space)}, {centroid_width} numbers"
@@ -118,7 +122,7 @@ class ClusteringRun:
             f"the vectors are {vectors}, the centroids of {path} are {expected}",
             source=self.source,
             line=None,
-            advice=edition_advice(points.space, centroids.space),
+            advice=advice_on_spaces(points.space, centroids.space),
             wanted=centroids.space,
             wanted_path=path,
         )

@@ -107,9 +107,10 @@ def quiet_and_single() -> Iterator[list[Any]]:
 
 
 BATCH_ROWS = 64
-EPOCHS = 200  # maximum
 EPOCHS_PER_EVALUATION = 4
-PATIENCE = 5  # evaluations without a new best, not only consecutive ones, as in SentEval's code
+EPOCHS = 200  # SentEval goes on while at most so many are done: its last evaluation is after 204
+# Evaluations without a new best, not only consecutive ones, before that at which SentEval stops.
+PATIENCE = 5
 # The defaults of Adam.
 RATE = 1e-3
 BETA1 = 0.9
@@ -224,7 +225,9 @@ def learn(
     best_accuracy = -1.0
     best_parameters = parameters.copy()
     evaluations_without_gain = 0
-    for _ in range(EPOCHS // EPOCHS_PER_EVALUATION):
+    epochs = 0
+    while epochs <= EPOCHS:
+        epochs += EPOCHS_PER_EVALUATION
         for _ in range(EPOCHS_PER_EVALUATION):
             order = random.permutation(len(codes))
             for begin in range(0, len(codes), BATCH_ROWS):
@@ -235,10 +238,10 @@ def learn(
         if accuracy > best_accuracy:
             best_accuracy = accuracy
             best_parameters = parameters.copy()
+        elif evaluations_without_gain == PATIENCE:
+            break
         else:
             evaluations_without_gain += 1
-        if evaluations_without_gain == PATIENCE:
-            break
     if not np.isfinite([parameters, adam.square]).all():
         warnings.warn("a parameter is not finite", ConvergenceWarning, stacklevel=2)
     return layers_of(best_parameters, widths)

@@ -28,8 +28,10 @@ from sentkit.formats.vectors.arrays import (
 )
 from sentkit.formats.vectors.fingerprint import (
     UNNAMED,
-    edition_advice,
+    advice_on_spaces,
+    is_comparable,
     short_label,
+    space_mapped_to,
     space_of,
     space_of_signs,
     target_space,
@@ -87,6 +89,16 @@ class VectorTable:
             return map(self.row, range(len(self)))
         return chain.from_iterable(self.blocks())
 
+    def fits(self, emb: str | None, *, mapped: bool = False) -> bool:
+        """Whether vectors of this space can be compared with the table; `mapped`: see
+        `is_comparable`.
+        """
+        if is_comparable(emb, self.emb, mapped=mapped):
+            return True
+        if emb is None or self.emb is None:
+            return False
+        return space_of(self.emb) == target_space(emb)
+
     def refuse_other_space(
         self, block: VectorBlock, emb: str | None, role: str, *, accepted: bool = False
     ) -> None:
@@ -94,10 +106,7 @@ class VectorTable:
 
         `emb` is the space of the block. `role` names its rows in the message.
         """
-        if emb is None or self.emb is None:
-            fits = accepted or emb == self.emb
-        else:
-            fits = accepted or space_of(self.emb) in (space_of(emb), target_space(emb))
+        fits = accepted or self.fits(emb)
         block_width = block.vectors.shape[-1]
         table_width = self.vectors.shape[-1]
         if fits and block_width == table_width:
@@ -118,7 +127,7 @@ class VectorTable:
                 problem,
                 source=source,
                 line=number,
-                advice=edition_advice(emb, self.emb),
+                advice=advice_on_spaces(emb, self.emb),
                 wanted=self.emb,
                 wanted_path=self.path,
             )
@@ -306,15 +315,26 @@ class SearchCorpus:
             return None
         return self.vectors
 
-    def has_signs_of(self, emb: str | None) -> bool:
+    def fits(self, emb: str | None, *, mapped: bool = False) -> bool:
+        """Whether vectors of this space can be compared with the corpus, or with the numbers
+        whose signs it has; `mapped`: see `is_comparable`.
+        """
+        return self.table.fits(emb, mapped=mapped) or self.has_signs_of(emb, mapped=mapped)
+
+    def has_signs_of(self, emb: str | None, *, mapped: bool = False) -> bool:
         """Whether the vectors are the signs of vectors of this space, or of the space that it
-        matches.
+        matches. `mapped` is that of `is_comparable`.
         """
         if self.emb is None:
             return False
         emb = emb or UNNAMED.emb
         number_spaces = filter(None, (space_of(emb), target_space(emb)))
-        return space_of(self.emb) in map(space_of_signs, number_spaces)
+        if space_of(self.emb) in map(space_of_signs, number_spaces):
+            return True
+        if not mapped:
+            return False
+        signs = space_of_signs(space_of(space_mapped_to(emb)))
+        return signs == space_of(space_mapped_to(self.emb))
 
 
 def left_out(path: str, count: int, rows: int) -> list[str]:

@@ -16,7 +16,7 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row, RowBlock
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
-from sentkit.formats.vectors.fingerprint import space_of
+from sentkit.formats.vectors.fingerprint import MAPPED_NOTE, space_of
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, one_vector, resized
 from sentkit.formats.vectors.writers import refuse_existing_fields
@@ -141,9 +141,13 @@ class Search:
         corpus = self.exact_corpus or self.corpus
         emb = self.queries.emb
         # A corpus of signs accepts queries of the space before the signs.
-        corpus.table.refuse_other_space(query, emb, "query", accepted=corpus.has_signs_of(emb))
+        fits = corpus.fits(emb)
+        fits_as_mapped = self.inputs.mapped and corpus.fits(emb, mapped=True)
+        corpus.table.refuse_other_space(query, emb, "query", accepted=fits or fits_as_mapped)
         if query.rows.bad:
             raise query.rows.bad[0]
+        if not fits:
+            self.inputs.rejects.note(MAPPED_NOTE)
 
     def _hits(self, vectors: Float32, numbers: Sequence[int]) -> Iterator[Hits]:
         """The hits of each query, best first; ties in row order. A vector of zeros has none.

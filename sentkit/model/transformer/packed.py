@@ -36,6 +36,8 @@ class Packed:  # no slots: cached_property needs __dict__
     read: np.ndarray | None = None
     # (n,), segment of each token, 0 or 1; None: all tokens are in the first
     types: Tensor | None = None
+    # (n,) of bool: padding that other programs read, to which no token attends
+    hidden: np.ndarray | None = None
     turns: Mapping[float, tuple[Tensor, Tensor]] = field(default_factory=dict)  # see `turns_of`
     bias: Tensor | None = None  # (h, t, t), which attention adds to the scores of a query and a key
 
@@ -110,7 +112,9 @@ class Packed:  # no slots: cached_property needs __dict__
         operation.
         """
         on_cpu = self.ids.device.type == "cpu"
-        return groups_of(self.lengths, self.causal, self.ids.device, one=not on_cpu)
+        return groups_of(
+            self.lengths, self.causal, self.ids.device, one=not on_cpu, hidden=self.hidden
+        )
 
     def pad(self, values: Tensor, fill: float = 0.0) -> Tensor:
         """Convert (n, ...) to (b, t, ...), with `fill` after the end of each sentence."""
@@ -181,8 +185,17 @@ class Groups:
         return torch.cat([group.squeeze(1) for group in groups]).index_select(0, self.ranks)
 
 
-def groups_of(lengths: tuple[int, ...], causal: bool, device: torch.device, *, one: bool) -> Groups:
-    """Divide sentences into groups; into `one` with all of them in their order."""
+def groups_of(
+    lengths: tuple[int, ...],
+    causal: bool,
+    device: torch.device,
+    *,
+    one: bool,
+    hidden: np.ndarray | None = None,
+) -> Groups:
+    """Divide sentences into groups; into `one` with all of them in their order. No token attends
+    to `hidden` ones, (n,) of bool.
+    """
     counts = np.array(lengths)
     starts = first_tokens(lengths)
     if one:
@@ -208,6 +221,9 @@ def groups_of(lengths: tuple[int, ...], causal: bool, device: torch.device, *, o
         shapes.append((len(sentences), longest))
         # In causal attention, no token attends to the padding, which follows it.
         needs_no_mask = is_token.all() or causal
+        if hidden is not None:
+            is_token = is_token & ~hidden[rows]
+            needs_no_mask = False
         masks.append(None if needs_no_mask else to_device(is_token[:, None, None, :], device))
     return Groups(
         tuple(shapes),

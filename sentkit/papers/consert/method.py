@@ -290,7 +290,11 @@ class ConSERT(PackedMethod):
 
 
 def direction(slopes: Tensor, form: str) -> Tensor:
-    """Return the unit gradient of each token, or the sign of each number, (n, d) -> (n, d)."""
+    """Return the unit gradient of each token, the sign of each number, or the gradient,
+    (n, d) -> (n, d).
+    """
     if form == "fgsm":
         return slopes.sign()
+    if form == "raw":
+        return slopes
     return slopes / (slopes.norm(dim=-1, keepdim=True) + 1e-10)

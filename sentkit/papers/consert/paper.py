@@ -92,11 +92,15 @@ class Settings(Recipe):
     span_cutoff_rate: float = ours(
         0.15, "share of the tokens outside of the window of span-cutoff", least=0, most=1
     )
-    adv_eps: float = released(1.0, "length of the change of each token by adversarial", above=0)
+    adv_eps: float = released(
+        1.0,
+        "length of the change of each token by adversarial; with adv_form=raw a factor",
+        above=0,
+    )
     adv_form: str = paper(
         "fgv",
-        "fgv: along the gradient; fgsm: along the sign of each number",
-        choices=("fgv", "fgsm"),
+        "fgv: along the gradient; fgsm: along the sign of each number; raw: the gradient itself",
+        choices=("fgv", "fgsm", "raw"),
     )
     temperature: float = paper(0.1, "divisor of the cosines", above=0)
     # The released code multiplies a sum of two means by 0.15. This equals 0.3 times the mean over

@@ -12,6 +12,7 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from sentkit.errors import DataError
+from sentkit.errors import DataError, UsageError
 
 Ids = NDArray[np.int32]
 
@@ -62,9 +63,19 @@ class Batch:
         return Batch(texts, targets, draws, vectors)
 
 
-@dataclass(slots=True)
+MIXED = "mixed"  # values of the setting `batches`
+BY_FILE = "by-file"
+PROPORTIONAL = "proportional"
+ROUND_ROBIN = "round-robin"
+
+
+@dataclass
 class Order:
-    """The rows of each step. Each epoch is a new permutation, and its last batch can be smaller."""
+    """The rows of each step. Each epoch is a new permutation, and its last batch can be smaller.
+
+    If the batches are not mixed, each has rows of one file, and each file can have a smaller last
+    batch.
+    """
 
     rows: int
     batch: int
@@ -72,17 +83,31 @@ class Order:
     seed: int
     smallest_batch: int = 2  # omit a smaller last batch: a contrast needs two rows
     max_steps: int | None = None
+    batches: str = MIXED
+    files: NDArray[np.int32] | None = None  # (rows,): the number of the file of each row
     _epoch: int = field(default=-1, init=False)
-    _permutation: NDArray[np.int64] = field(
-        default_factory=lambda: np.empty(0, np.int64), init=False
-    )
+    _batches: list[NDArray[np.int64]] = field(default_factory=list, init=False)  # of this epoch
 
-    @property
-    def epoch_steps(self) -> int:
-        full_batches, rest = divmod(self.rows, self.batch)
+    @cached_property
+    def file_steps(self) -> list[int]:
+        """The number of batches of each file in an epoch; of all rows if the batches are mixed."""
+        counts = [self.rows]
+        if self.files is not None:
+            counts = np.bincount(self.files).tolist()
+        steps = [self.steps_of(count) for count in counts]
+        if self.batches == ROUND_ROBIN:
+            steps = [min(steps)] * len(steps)
+        return steps
+
+    def steps_of(self, rows: int) -> int:
+        full_batches, rest = divmod(rows, self.batch)
         if rest >= self.smallest_batch:
             return full_batches + 1
         return full_batches
+
+    @property
+    def epoch_steps(self) -> int:
+        return sum(self.file_steps)
 
     @property
     def steps(self) -> int:
@@ -98,10 +123,34 @@ class Order:
         """Return the rows of a step. The first step is 0."""
         epoch, epoch_step = divmod(step, self.epoch_steps)
         if epoch != self._epoch:
-            self._permutation = stream(self.seed, epoch, "order").permutation(self.rows)
+            self._batches = self._batches_of(epoch)
             self._epoch = epoch
-        start = epoch_step * self.batch
-        return self._permutation[start : start + self.batch]
+        return self._batches[epoch_step]
+
+    def _batches_of(self, epoch: int) -> list[NDArray[np.int64]]:
+        """The batches of an epoch. The permutation of all rows also permutes those of each file."""
+        permutation = stream(self.seed, epoch, "order").permutation(self.rows)
+        rows_of_file = [permutation]
+        if self.files is not None:
+            files = self.files[permutation]
+            rows_of_file = [permutation[files == file] for file in range(len(self.file_steps))]
+        steps_done = [0] * len(rows_of_file)
+        batches: list[NDArray[np.int64]] = []
+        for file in self._files_of(epoch):
+            start = steps_done[file] * self.batch
+            batches.append(rows_of_file[file][start : start + self.batch])
+            steps_done[file] += 1
+        return batches
+
+    def _files_of(self, epoch: int) -> list[int]:
+        """The file of each batch of an epoch."""
+        file_of_batch = np.repeat(np.arange(len(self.file_steps)), self.file_steps)
+        if self.batches == BY_FILE:
+            return stream(self.seed, epoch, "files").permutation(file_of_batch).tolist()
+        # Batch i of the n of a file belongs at (i + 1/2) / n of the epoch; ties in file order.
+        middles = [(np.arange(steps) + 0.5) / max(1, steps) for steps in self.file_steps]
+        order = np.argsort(np.concatenate(middles), kind="stable")
+        return file_of_batch[order].tolist()
 
 
 def shares(rows: int, count: int) -> list[slice]:
@@ -133,8 +182,8 @@ def chunks_of_tokens(row_tokens: Sequence[int], max_tokens: int) -> list[slice]:
 
 
 # The files of a corpus.
-CORPUS = ("tokens.i32", "vectors.f32", "ends.npy", "targets.npy", "rows.json")
-IDS, VECTORS, ENDS, TARGETS, ROWS = CORPUS
+CORPUS = ("tokens.i32", "vectors.f32", "ends.npy", "targets.npy", "files.npy", "rows.json")
+IDS, VECTORS, ENDS, TARGETS, FILES, ROWS = CORPUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +194,9 @@ class Corpus:
     labels: tuple[str, ...] = ()  # with `Classes`: the label of each number in `targets`
     vectors: NDArray[np.float32] | None = None  # (rows, d): those of a teacher
     teacher: str = ""  # the `_emb` of these vectors, if the rows have it
+    # For batches of one file: the number of the file of each row, (rows,), and the names.
+    files: NDArray[np.int32] | None = None
+    file_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -177,7 +229,7 @@ class Corpus:
     def digest(self) -> str:
         """Hash of all data. It depends on the rows, the tokenizer and the maximum length."""
         hash = hashlib.blake2b(f"{self.columns} {len(self)}".encode(), digest_size=16)
-        for values in (self.ids, self.ends, self.targets, self.vectors):
+        for values in (self.ids, self.ends, self.targets, self.vectors, self.files):
             if values is not None:
                 hash.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
         if self.labels:
@@ -189,6 +241,10 @@ def map_corpus(folder: Path) -> Corpus:
     ends = np.load(folder / ENDS, mmap_mode="r").view(np.ndarray)
     all_targets = np.load(folder / TARGETS)
     all_vectors = mapped(folder / VECTORS, np.float32)
+    all_files = np.load(folder / FILES)
+    files = None
+    if len(all_files):
+        files = all_files
     targets = None
     if len(all_targets):
         targets = all_targets
@@ -203,6 +259,8 @@ def map_corpus(folder: Path) -> Corpus:
         labels=tuple(names["labels"]),
         vectors=vectors,
         teacher=names["teacher"],
+        files=files,
+        file_names=tuple(names["files"]),
     )
 
 
@@ -220,3 +278,18 @@ def check_labels(corpus: Corpus, source: str, name: str) -> None:
         verb = "classify" if name == "label" else "predict"
         problem = f'"{name}" is the same in all {len(corpus)} rows: nothing to {verb}'
         raise DataError(problem, source=source)
+
+
+def check_files(corpus: Corpus, batches: str, smallest_batch: int, source: str) -> None:
+    """Raise an error for rows of one file, or a file with too few rows for a batch."""
+    if corpus.files is None:
+        return
+    if len(corpus.file_names) < 2:
+        problem = f"batches={batches} needs several files, and only {source} has rows"
+        raise UsageError(problem, advice=f"add files, or use --set batches={MIXED}")
+    counts = np.bincount(corpus.files)
+    fewest = int(counts.argmin())
+    if counts[fewest] < smallest_batch:
+        problem = f"{counts[fewest]} row can be used, but batches={batches} needs at least "
+        problem += f"{smallest_batch} of each file"
+        raise DataError(problem, source=corpus.file_names[fewest])

@@ -20,7 +20,7 @@ from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.metrics.seen_pairs import SeenPairs
 from sentkit.model.text.tokens import TextTokenizer, TokenBlock, TokenizerByPrompt, Tokens
-from sentkit.training.data.corpus import CORPUS, ENDS, IDS, ROWS, TARGETS, VECTORS
+from sentkit.training.data.corpus import CORPUS, ENDS, FILES, IDS, ROWS, TARGETS, VECTORS
 from sentkit.training.data.examples import Classes, Example, ExampleParser
 
 BLOCK_ROWS = 2048  # rows tokenised at once
@@ -58,9 +58,10 @@ def write_corpus(
     *,
     dedup: bool = False,
     seen_pairs: SeenPairs | None = None,
+    with_files: bool = False,
 ) -> RowCounts:
     """Tokenise all rows and write the files of a corpus. `seen_pairs` takes the texts of
-    each row.
+    each row. `with_files`: also write the number of the file of each row.
     """
     for name in CORPUS:
         (folder / name).unlink(missing_ok=True)
@@ -76,6 +77,8 @@ def write_corpus(
     text_ends = array("q")  # of all texts, in tokens from the start of the file
     texts_of_row = array("i")
     targets = array("d")
+    files = array("i")
+    number_of_file: dict[str, int] = {}  # of the files with used rows
     tokens_written = 0
     with create(folder / IDS) as ids_file, create(folder / VECTORS) as vectors_file:
         for block in resized(used_blocks, joined, BLOCK_ROWS):
@@ -90,6 +93,9 @@ def write_corpus(
                 row_counts.used += len(text_counts)
                 row_counts.truncated += len(np.unique(row_of_text[tokens.truncated]))
                 targets.extend(targets_of(examples, rows))
+                if with_files:
+                    for source in np.array(block.rows.sources, object)[rows]:
+                        files.append(number_of_file.setdefault(source, len(number_of_file)))
                 vectors = block.vectors[rows].astype("<f4", copy=False)
                 vectors_file.write(vectors.tobytes())
 
@@ -104,8 +110,11 @@ def write_corpus(
         np.save(file, ends_by_row(text_ends, texts_of_row))
     with create(folder / TARGETS) as file:
         np.save(file, np.array(targets))
+    with create(folder / FILES) as file:
+        np.save(file, np.array(files, np.int32))
     with create(folder / ROWS) as file:
-        file.write(orjson.dumps({"labels": labels, "teacher": reader.emb or ""}))
+        names = {"labels": labels, "teacher": reader.emb or "", "files": list(number_of_file)}
+        file.write(orjson.dumps(names))
     return row_counts
 
 

@@ -89,6 +89,8 @@ class Trainer:
             seed=run.seed,
             smallest_batch=1 if method.needs.row_wise else 2,
             max_steps=recipe.steps,
+            batches=recipe.batches,
+            files=run.corpus.files,
         )
         precision = precision_of(recipe.precision, device)
         self.gradient = Gradient(method, self.processes, recipe.chunk, precision)

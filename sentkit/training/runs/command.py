@@ -24,7 +24,15 @@ from sentkit.model.transformer.architecture import Architecture
 from sentkit.model.transformer.device import pick_device
 from sentkit.training.base import Base, open_named
 from sentkit.training.catalogue import METHODS
-from sentkit.training.data.corpus import CORPUS, Corpus, Order, check_labels, map_corpus
+from sentkit.training.data.corpus import (
+    CORPUS,
+    MIXED,
+    Corpus,
+    Order,
+    check_files,
+    check_labels,
+    map_corpus,
+)
 from sentkit.training.data.corpus_writer import RowCounts, write_corpus
 from sentkit.training.data.dev import Dev, LabelledRows, read_dev, read_labelled
 from sentkit.training.data.examples import ExampleParser
@@ -43,6 +51,7 @@ OF_STEPS = {*Recipe.__dataclass_fields__} - {
     "prompt",
     "prompt_name",
     "dedup",
+    "batches",
     "precision",
 }
 
@@ -136,7 +145,7 @@ def perform_group(group: Sequence[Run], inputs: Inputs, later_runs: Sequence[Run
                 dev = read_labels("--dev", run, inputs, base, corpus)
                 test = read_labels("--test", run, inputs, base, corpus)
 
-        for warning in dict.fromkeys(too_few_steps(run, len(corpus)) for run in group):
+        for warning in dict.fromkeys(too_few_steps(run, corpus) for run in group):
             if warning is not None:
                 run.reporter.warn(warning)
 
@@ -186,13 +195,22 @@ def work_of(run: Run, rows: int) -> int:
     return min(limits)
 
 
-def too_few_steps(run: Run, rows: int) -> str | None:
+def too_few_steps(run: Run, corpus: Corpus) -> str | None:
     """Return a warning if the epochs that the user gives end before the steps."""
     recipe = run.settings
     if recipe.steps is None or recipe.epochs is None:
         return None
     smallest_batch = 1 if run.method_class.needs.row_wise else 2
-    order = Order(rows, recipe.batch, recipe.epochs, run.seed, smallest_batch)
+    rows = len(corpus)
+    order = Order(
+        rows=rows,
+        batch=recipe.batch,
+        epochs=recipe.epochs,
+        seed=run.seed,
+        smallest_batch=smallest_batch,
+        batches=recipe.batches,
+        files=corpus.files,
+    )
     if order.steps >= recipe.steps:
         return None
     steps = "1 step" if order.steps == 1 else f"{order.steps} steps"
@@ -208,6 +226,9 @@ def check_run(run: Run) -> None:
     needs = run.method_class.needs
     if run.settings.batch == 1 and not needs.row_wise:
         raise UsageError("batch=1: this method needs a batch of 2 or more")
+    if run.settings.batches != MIXED and needs.row_wise:
+        problem = f"batches has no effect with {name}, which has no negatives of the batch"
+        raise UsageError(problem, advice=f"remove --set batches={run.settings.batches}")
     if run.given("--entries") and needs.entries is None:
         raise UsageError(f"{name} does not use --entries")
     for setting in ("prompt", "prompt_name"):
@@ -325,6 +346,7 @@ def read_corpus(run: Run, inputs: Inputs, base: Base, dev: Dev | None) -> Corpus
                 base.training_tokenizer,
                 dedup=settings.dedup,
                 seen_pairs=None if dev is None else dev.texts,
+                with_files=settings.batches != MIXED,
             )
     run.processes.wait()
     corpus = map_corpus(run.rows_folder)
@@ -338,6 +360,7 @@ def read_corpus(run: Run, inputs: Inputs, base: Base, dev: Dev | None) -> Corpus
         if row_counts.without_target:
             problem += f"; {row_counts.without_target} rows skipped: {row_counts.why_no_target}"
         raise DataError(problem, source=source)
+    check_files(corpus, settings.batches, needed, source)
     if reads.varied and reads.target_field is not None:
         check_labels(corpus, source, reads.target_field)
     method_class.check_rows(corpus, settings, source)

@@ -1,22 +1,27 @@
 """SentEval's network against finite differences, and against torch."""
 
 import copy
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from sklearn.model_selection import StratifiedKFold
 from torch import nn
 
 from sentkit.labels.probes.classifiers import (
+    Data,
     NumpyAdam,
     held_out,
     layers_of,
     learn,
+    network,
     predict,
     sigmoid,
     start,
     write_gradient,
 )
+from sentkit.labels.probes.probing import Bench
 
 both = pytest.mark.parametrize("widths", [(4, 3), (4, 5, 3)])
 
@@ -85,29 +90,29 @@ def test_adam_equals_torch():
 
 
 def learnt_by_torch(widths, train, dev, penalty, random):
-    (features, codes), (dev_features, dev_codes) = [
-        tuple(map(torch.tensor, rows)) for rows in (train, dev)
-    ]
+    """The loop of SentEval with its defaults: Adam, batches of 64, epoch size 4, tenacity 5."""
+    features, codes = map(torch.tensor, train)
+    dev_features, dev_codes = map(torch.tensor, dev)
     net = as_torch(widths, start(widths, random))
     adam = torch.optim.Adam(net.parameters(), lr=1e-3, weight_decay=penalty)
     best_accuracy = -1
-    best_net = None
-    looks_without_gain = 0
-    looks = 0
-    while looks_without_gain < 5 and looks < 50:
+    without_gain = 0
+    epochs = 0
+    stops = False
+    while not stops and epochs <= 200:
         for _ in range(4):
             for batch in torch.tensor(random.permutation(len(codes))).split(64):
                 adam.zero_grad()
                 nn.functional.cross_entropy(net(features[batch]), codes[batch]).backward()
                 adam.step()
-        is_right = net(dev_features).argmax(1) == dev_codes
-        accuracy = is_right.double().mean()
-        looks += 1
+        epochs += 4
+        accuracy = (net(dev_features).argmax(1) == dev_codes).double().mean()
         if accuracy > best_accuracy:
             best_accuracy = accuracy
             best_net = copy.deepcopy(net)
         else:
-            looks_without_gain += 1
+            stops = without_gain >= 5
+            without_gain += 1
     return best_net
 
 
@@ -139,20 +144,68 @@ def looks_of(monkeypatch, train, dev):
     return accuracies
 
 
-def test_learning_ends_after_five_evaluations_without_a_new_best(monkeypatch):
-    """They need not be consecutive."""
+def test_learning_ends_at_the_sixth_evaluation_without_a_new_best(monkeypatch):
+    """The code of SentEval counts five before it stops. They need not be consecutive."""
     accuracies = looks_of(monkeypatch, drawn(150, 4), drawn(40, 14))
-    idle = [accuracy <= max(accuracies[:n], default=-1) for n, accuracy in enumerate(accuracies)]
+    without_gain = [
+        accuracy <= max(accuracies[:n], default=-1) for n, accuracy in enumerate(accuracies)
+    ]
 
-    assert sum(idle) == 5
-    assert idle[-1]
-    assert not all(idle[-5:])
+    assert sum(without_gain) == 6
+    assert without_gain[-1]
+    assert not all(without_gain[-6:])
 
 
-def test_learning_ends_after_two_hundred_epochs(monkeypatch):
+def test_learning_ends_with_the_evaluation_after_two_hundred_epochs(monkeypatch):
+    """SentEval goes on while at most 200 epochs are done: 51 times four epochs."""
     monkeypatch.setattr("sentkit.labels.probes.classifiers.PATIENCE", 1000)
 
-    assert len(looks_of(monkeypatch, drawn(20, 4), drawn(5, 14))) == 50
+    assert len(looks_of(monkeypatch, drawn(20, 4), drawn(5, 14))) == 51
+
+
+def accuracy_by_torch(data, train, test, penalty, dev=None):
+    """A fit of SentEval; without dev rows, one row in twenty of the training rows is held out."""
+    random = np.random.default_rng(1111)
+    if dev is None:
+        mixed = random.permutation(train)
+        count = int(0.05 * len(train))
+        train = mixed[count:]
+        dev = mixed[:count]
+    widths = (data.features.shape[1], data.classes)
+    net = learnt_by_torch(
+        widths,
+        (data.features[train], data.codes[train]),
+        (data.features[dev], data.codes[dev]),
+        penalty,
+        random,
+    )
+    predicted = net(torch.tensor(data.features[test])).argmax(1).numpy()
+    return np.mean(predicted == data.codes[test])
+
+
+def test_the_protocol_of_folds_equals_a_plain_loop():
+    """SentEval's inner folds: each outer fold has the penalty that is best in folds of the rest."""
+    features, codes = drawn(90, 6)
+    data = Data(features, codes, 3)
+    penalties = [1e-5, 1e-1]
+    accuracies = []
+    chosen = []
+    outer = StratifiedKFold(3, shuffle=True, random_state=1111)
+    inner = StratifiedKFold(3, shuffle=True, random_state=1111)
+    for train, test in outer.split(features, codes):
+        means = []
+        for penalty in penalties:
+            of_folds = []
+            for inner_train, inner_test in inner.split(train, codes[train]):
+                dev = train[inner_test]
+                of_folds.append(accuracy_by_torch(data, train[inner_train], dev, penalty, dev))
+            means.append(round(100 * np.mean(of_folds), 2))
+        penalty = penalties[int(np.argmax(means))]
+        chosen.append(penalty)
+        accuracies.append(accuracy_by_torch(data, train, test, penalty))
+
+    bench = Bench(data, partial(network, hidden=0, seed=1111), penalties, 1111)
+    assert bench.nested(np.arange(90), 3) == (pytest.approx(accuracies), chosen)
 
 
 def test_the_sigmoid_does_not_overflow():

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+from sentkit.errors import UsageError
+from sentkit.flag_values import classifier_protocol
 from sentkit.labels.probes.classifiers import Data, Fit, logreg, network
 from sentkit.labels.probes.probing import Bench, best, sample
 
@@ -83,3 +85,22 @@ def test_remaining_fits_are_cancelled(data):
     results.close()
 
     assert len(fits) < 500
+
+
+@pytest.mark.parametrize(
+    ("head", "protocol"),
+    [
+        ("senteval", ("senteval", 0, 5)),  # as PairSupCon and DefSent+
+        ("senteval:50:10", ("senteval", 50, 10)),  # as SG-BERT
+        ("senteval:50", ("senteval", 50, 5)),
+        ("logreg", ("logreg", 0, 10)),
+    ],
+)
+def test_the_head_of_a_report_has_hidden_units_and_folds(head, protocol):
+    assert classifier_protocol(head) == protocol
+
+
+@pytest.mark.parametrize("head", ["senteval:", "senteval:0:2", "senteval:0:x", "logreg:0:5", "mlp"])
+def test_other_heads_are_refused(head):
+    with pytest.raises(UsageError, match="--head"):
+        classifier_protocol(head)

@@ -5,6 +5,7 @@ batches.
 import threading
 from collections import namedtuple
 from itertools import count, islice
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ class Sums:
     groups_at_once = 0
     steps = ()
     smallest_batch = None
-    refusals = {}
+    refusals = MappingProxyType({})
 
     def __init__(self):
         self.batches = []

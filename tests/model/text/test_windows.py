@@ -4,6 +4,7 @@ tokens.
 
 from fractions import Fraction
 from functools import cache
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -105,7 +106,7 @@ class Means:
     width = 2
     specs = (None,)
     smallest_batch = None
-    refusals = {}
+    refusals = MappingProxyType({})
     steps = (lambda vectors: 2 * vectors,)
 
     def encode(self, batches):

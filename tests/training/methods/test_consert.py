@@ -50,6 +50,7 @@ def test_the_direction_of_an_attack():
 
     assert torch.allclose(direction(slopes, "fgv"), torch.tensor([[0.6, -0.8], [0.0, 0.0]]))
     assert direction(slopes, "fgsm").tolist() == [[1.0, -1.0], [0.0, 0.0]]
+    assert direction(slopes, "raw") is slopes
 
 
 @pytest.mark.parametrize("preset", list(ConSERT.presets))
@@ -154,13 +155,12 @@ def adversarial(model, classifier, batch, settings):
         change = torch.zeros_like(slopes)
         for row, text in enumerate(batch.texts[side]):
             for position in range(len(text)):
+                gradient = slopes[row, position] * len(batch)  # of the sum of the batch
                 if settings.adv_form == "fgsm":
-                    change[row, position] = settings.adv_eps * slopes[row, position].sign()
-                else:
-                    slope = slopes[row, position] * len(batch)  # of the sum of the batch
-                    change[row, position] = (
-                        settings.adv_eps * slope / ((slope**2).sum().sqrt() + 1e-10)
-                    )
+                    gradient = gradient.sign()
+                elif settings.adv_form == "fgv":
+                    gradient = gradient / ((gradient**2).sum().sqrt() + 1e-10)
+                change[row, position] = settings.adv_eps * gradient
         views.append(
             read(
                 model, batch.texts[side], "none", (), lambda states, change=change: states + change
@@ -196,6 +196,7 @@ def as_they_are(texts):
         (unsup, as_they_are, {"view_a": "span-cutoff", "span_cutoff_rate": 0.4}),
         (adversarial, labelled, ATTACK | {"adv_eps": 0.5}),
         (adversarial, labelled, ATTACK | {"adv_form": "fgsm"}),
+        (adversarial, labelled, ATTACK | {"adv_form": "raw", "adv_eps": 3.0}),
         (sup, labelled, {"mode": "sup", "view_a": "none"}),
         (sup, labelled, {"mode": "sup", "view_a": "dropout", "pair_features": "uvdm"}),
     ],

@@ -1,0 +1,147 @@
+"""The single changes of a checkpoint that other programs make, by mistake or by a setting."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from sentkit.formats.checkpoints.readout import CONV, NAMED, WK, parse_readout
+from sentkit.model.causes.compared import CLOSE, Result
+from sentkit.model.causes.passes import VariantEncoder
+from sentkit.model.causes.settings import (
+    LENGTHS,
+    PROMPTS,
+    SPECIAL,
+    WEIGHTS,
+    Variant,
+    shown,
+)
+from sentkit.model.checkpoint_reading import same
+from sentkit.model.reading import width_behind
+from sentkit.model.transformer.bert import Bert
+from sentkit.model.transformer.readouts import width_of_vectors
+from sentkit.transforms.steps import Linear, Norm, Truncate
+
+MOST_LENGTHS = 24  # limits that are tried between the longest equal text and the shortest other one
+
+
+def all_variants(encoder: VariantEncoder, width: int) -> list[Variant]:
+    """The changes that can give vectors of this width, the more frequent ones first.
+
+    Of changes that give the same vectors, the first one is the cause.
+    """
+    return [
+        *variants_of_vectors(encoder, width),
+        *variants_of_texts(encoder),
+        *variants_of_network(encoder),
+        *variants_of_readout(encoder),
+    ]
+
+
+def variants_of_vectors(encoder: VariantEncoder, width: int) -> Iterator[Variant]:
+    declared = encoder.declared
+    yield Variant("no unit length" if declared.unit else "unit length", {"unit": not declared.unit})
+    if any(isinstance(step, Linear | Norm) for step in encoder.steps):
+        yield Variant("no layers behind the readout", {"dense": False})
+    if any(isinstance(step, Truncate) for step in encoder.steps):
+        yield Variant("all numbers", {"dim": 0})
+    width_of_readout = width_of_vectors(encoder.body, encoder.reading.readouts)
+    if width >= width_behind(encoder.steps, width_of_readout):
+        return
+    if declared.unit:
+        yield Variant(f"the first {width} numbers, at unit length again", {"dim": width})
+        changes = {"dim": width, "again": False}
+        yield Variant(f"the first {width} numbers, not at unit length again", changes)
+    else:
+        yield Variant(f"the first {width} numbers", {"dim": width})
+
+
+def variants_of_texts(encoder: VariantEncoder) -> Iterator[Variant]:
+    """Changes of the tokens that change those of these texts."""
+    tokenizer = encoder.reading.tokenizer
+    declared_prompt = tokenizer.prompt
+    instead = f" instead of {shown(declared_prompt)}" if declared_prompt else ""
+    possible = [Variant(f"no prompt{instead}", {"prompt": ""})]
+    prompts = dict.fromkeys([*encoder.checkpoint.declared.prompts.values(), *PROMPTS])
+    if declared_prompt:
+        name = f"the prompt {shown(declared_prompt)} twice"
+        possible.append(Variant(name, {"prompt": 2 * declared_prompt}))
+    for prompt in prompts:
+        if prompt and prompt != declared_prompt:
+            possible.append(Variant(f"prompt {shown(prompt)}{instead}", {"prompt": prompt}))
+    for length in LENGTHS:
+        name = f"at most {length} tokens instead of {tokenizer.max_length}"
+        possible.append(Variant(name, {"max_length": length}))
+    kept = "start" if tokenizer.truncates_start else "end"
+    possible.append(Variant(f"long texts truncated at the {other_end(kept)}", {"other_end": True}))
+    possible.append(Variant("lower case", {"lower": True}))
+    possible.append(Variant("no lower case", {"lower": False}))
+    possible.append(Variant("accents removed", {"strip": True}))
+    possible.append(Variant("accents kept", {"strip": False}))
+    possible.append(Variant("no lower case, accents removed", {"lower": False, "strip": True}))
+    possible.append(Variant("lower case, accents removed", {"lower": True, "strip": True}))
+    for special, name in SPECIAL.items():
+        if special != "unread":
+            possible.append(Variant(name, {"special": special}))
+    return that_change_tokens(encoder, possible)
+
+
+def other_end(end: str) -> str:
+    return "start" if end == "end" else "end"
+
+
+def variants_of_length(encoder: VariantEncoder, declared: Result) -> Iterator[Variant]:
+    """Limits of the length with which exactly those texts change that differ as declared."""
+    most = encoder.reading.tokenizer.max_length
+    lengths = encoder.lengths()
+    # By the cosine: a factor of the norms is that of the longer texts.
+    is_equal = 1.0 - declared.cosines <= CLOSE
+    if is_equal.all() or not is_equal.any():
+        return iter(())
+    longest_equal = int(lengths[is_equal].max())
+    shortest_other = int(lengths[~is_equal].min())
+    limits = range(longest_equal, min(shortest_other, longest_equal + MOST_LENGTHS))
+    possible = []
+    for limit in limits:
+        if limit not in LENGTHS:
+            name = f"at most {limit} tokens instead of {most}"
+            possible.append(Variant(name, {"max_length": limit}))
+    return that_change_tokens(encoder, possible)
+
+
+def that_change_tokens(encoder: VariantEncoder, possible: Iterable[Variant]) -> Iterator[Variant]:
+    """The variants that the model has, and under which these texts have other tokens."""
+    for variant in possible:
+        if encoder.changes_tokens(replace(encoder.declared, **variant.changes)):
+            yield variant
+
+
+def variants_of_network(encoder: VariantEncoder) -> Iterator[Variant]:
+    yield Variant(SPECIAL["unread"], {"special": "unread"})
+    body = encoder.body
+    if not isinstance(body, Bert):
+        return
+    if body.positions is not None:
+        for shift in (1, -1, -2):
+            if body.architecture.position_offset + shift >= 0:
+                yield Variant(f"positions shifted by {shift:+}", {"shift": shift})
+    if body.architecture.causal:
+        yield Variant("no causal mask", {"causal": False})
+    else:
+        yield Variant("a causal mask", {"causal": True})
+    yield Variant("states before the last norm", {"last_norm": False})
+
+
+def variants_of_weights(encoder: VariantEncoder) -> list[Variant]:
+    return [Variant(name, {"weights": weights}) for weights, name in WEIGHTS.items()]
+
+
+def variants_of_readout(encoder: VariantEncoder) -> Iterator[Variant]:
+    declared = encoder.reading.readouts[0]
+    depth = encoder.body.depth
+    names = [name for name in NAMED if name not in ("prompt", "pooler:cls", CONV, *WK)]
+    names += [f"L{layer}:{name}" for layer in range(depth) for name in ("mean", "cls", "last")]
+    for readout in map(parse_readout, names):
+        is_possible = encoder.body.has_pooler or not readout.pooled
+        if is_possible and not same(readout, declared, depth):
+            yield Variant(
+                f"readout {readout.name} instead of {declared.name}", {"readout": readout.name}
+            )

@@ -1,0 +1,289 @@
+"""The verdict about vectors from elsewhere: they are those of a model, or the causes why not.
+
+Causes that the vectors alone show come first: the format of the numbers, missing vectors, another
+order of the rows, a factor of the lengths. Then the model is changed (`model/causes`). What nothing
+explains is the work of other weights, of another model, or has no name.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from sentkit.digits import significant
+from sentkit.formats.checkpoints.folders import is_endpoint
+from sentkit.metrics.differences import (
+    OVERFLOW,
+    Difference,
+    common_factor,
+    order_of_rows,
+    row_order,
+)
+from sentkit.metrics.matches import Matches, SidesOfModel
+from sentkit.model.causes.compared import EQUAL, SAME_FACTOR, Result
+from sentkit.model.causes.search import Explanation, explain
+from sentkit.model.checkpoint_model import CheckpointModel
+from sentkit.reports.other_weights import another_model, other_weights
+
+OTHER_WEIGHTS = "other weights: another revision, an adapter, or fewer bits"
+ANOTHER_MODEL = "another model of the same width"
+MISSING = "vectors that are zero or not finite"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    name: str
+    explained: int  # texts, of
+    differing: int
+    share: float = 1.0  # of the difference that it removes
+    same: Sequence[str] = ()  # other causes that give the same vectors
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "cause": self.name,
+            "texts": self.explained,
+            "of": self.differing,
+            "share": self.share,
+            "same_vectors": list(self.same),
+        }
+
+
+@dataclass(slots=True)
+class Verdict:
+    file: str
+    model: str
+    width: int  # of the vectors of the model
+    causes: list[Cause] = field(default_factory=list)
+    equal: bool = False  # the vectors are those of the model, apart from the causes
+    within: float | None = None  # the largest distance, if they are
+    rounding: float | None = None  # of bf16, if the distance is as large
+    factor: float | None = None  # of the lengths, A by the model
+    example: str = ""  # of another order
+    best: Result | None = None
+    declared: Result | None = None
+    texts: int = 0  # that were encoded with changes
+    results: Sequence[Result] = ()
+    kind_of_model: str = ""  # of a model that cannot be changed
+    same_directions: bool = False
+
+    @property
+    def explained(self) -> bool:
+        return self.equal or self.factor is not None or bool(self.causes)
+
+    def record(self) -> dict[str, Any]:
+        is_equal = self.equal and not self.causes and self.factor is None
+        record: dict[str, Any] = {"equal": is_equal}
+        if self.within is not None:
+            record["within"] = self.within
+        if self.rounding is not None:
+            record["rounding_in_bf16"] = self.rounding
+        if not is_equal:
+            record["explained"] = self.explained
+        record["text"] = self.text()
+        if is_equal:
+            return record
+        if self.factor is not None:
+            record["factor"] = self.factor
+        record["changes"] = [cause.name for cause in self.causes]
+        record["causes"] = [cause.record() for cause in self.causes]
+        if self.texts:
+            record["texts"] = self.texts
+            record["variants"] = [result.record() for result in self.results]
+        return record
+
+    def text(self) -> str:
+        """One sentence."""
+        if not self.causes and self.equal:
+            text = f"{self.file} has the vectors that {self.model} gives as declared"
+            if self.factor is not None:
+                return (
+                    f"{self.file} has the directions of {self.model} as declared"
+                    f"{with_factor(self.factor)}"
+                )
+            if self.within is not None and self.within > EQUAL:
+                text += f", within {self.within:.1e}"
+            if self.rounding is not None:
+                text += f", as by rounding in bf16 ({self.rounding:.1e} with this model)"
+            return text
+        if self.causes:
+            return self.text_of_causes()
+        if self.same_directions:
+            return (
+                f"{self.file} has the directions of {self.model} as declared, but other lengths, "
+                f"which nothing explains"
+            )
+        if self.kind_of_model:
+            return f"no cause is known for the difference from {self.model}, {self.kind_of_model}"
+        declared = f"its vectors have {self.width} numbers"
+        if self.declared is not None:
+            declared = measured(self.declared)
+        return f"nothing explains the difference ({declared})"
+
+    def text_of_causes(self) -> str:
+        names = [cause.name for cause in self.causes]
+        text = f"{self.file} has the vectors of {self.model} with {' and '.join(names)}"
+        if names[0] in (OTHER_WEIGHTS, ANOTHER_MODEL):
+            text = f"no setting explains {self.file}; it looks like {names[0]}"
+        if self.example:
+            text += f": {self.example}"
+        if self.factor is not None:
+            text += with_factor(self.factor)
+        for cause in self.causes:
+            if cause.same:
+                text += f"; {' or '.join(cause.same)} gives the same vectors"
+        last = self.causes[-1]
+        if last.explained < last.differing:
+            text += f"; tried with {last.explained} of {last.differing} texts that differ"
+        if self.best is not None:
+            declared = f"width {self.width}"
+            if self.declared is not None:
+                declared = measured(self.declared)
+            text += f" ({measured(self.best)}; as declared: {declared})"
+        return text
+
+
+def with_factor(factor: float) -> str:
+    return f"; the length differs by the factor {significant(factor)}"
+
+
+def measured(result: Result) -> str:
+    return (
+        f"mean cosine {significant(float(result.cosines.mean()))}, mean norm ratio "
+        f"{significant(float(result.ratios.mean()))}"
+    )
+
+
+def is_same_length(factor: float) -> bool:
+    return abs(math.log(factor)) <= SAME_FACTOR
+
+
+def judge(difference: Difference, sides: SidesOfModel, model: Any) -> Verdict:
+    """The verdict about the vectors of A. `model` gave those of B."""
+    file = sides.paths[0]
+    if file == "-":
+        file = "standard input"
+    width = difference.record["b"]["width"]
+    verdict = Verdict(file, model.name, width)
+    if sides.number_format is not None:
+        count = difference.rows
+        verdict.causes.append(Cause(sides.number_format.name, count, count))
+    if sides.missing:
+        rows = ", ".join(map(str, sides.missing[:3]))
+        name = f"{MISSING} in {len(sides.missing)} of {sides.compared} rows"
+        verdict.causes.append(Cause(name, len(sides.missing), len(sides.missing)))
+        verdict.example = f"{OVERFLOW}; the first rows are {rows}"
+    if is_as_declared(verdict, difference):
+        return verdict
+    order = row_order(difference.sample, difference.rows)
+    examples = difference.examples
+    if order is not None:
+        moved = difference.rows
+        verdict.causes.append(Cause(order.name, moved, moved))
+        verdict.example = order.example
+        assert order.aligned is not None, "row_order aligns the rows"
+        examples = order.aligned[: len(examples)]
+        if has_factor(verdict, examples):
+            return verdict
+    if isinstance(model, CheckpointModel):
+        explain_by_changes(verdict, examples, model)
+    else:
+        verdict.kind_of_model = "a static model"
+        if is_endpoint(model.name):
+            verdict.kind_of_model = "a model behind an API"
+    if not verdict.explained and not verdict.same_directions:
+        explain_by_weights(verdict, difference.examples)
+    return verdict
+
+
+def is_as_declared(verdict: Verdict, difference: Difference) -> bool:
+    """Whether the directions are those of the model, and all lengths differ by one factor."""
+    cosine = difference.record.get("cosine")
+    if cosine is None or 1 - cosine["lowest"] > EQUAL:
+        return False
+    ratios = difference.record["norm_ratio"]  # of the model by A
+    within = 1 - cosine["lowest"]
+    lowest = 1 / ratios["highest"]
+    highest = 1 / ratios["lowest"]
+    if is_same_length(lowest) and is_same_length(highest):
+        verdict.equal = True
+        verdict.within = max(0.0, within)
+        return True
+    factor = common_factor(lowest, highest)
+    if factor is not None and difference.rows > 1:
+        verdict.equal = True
+        verdict.factor = factor
+        return True
+    verdict.same_directions = True
+    return False
+
+
+def has_factor(verdict: Verdict, aligned: Matches) -> bool:
+    """Whether the vectors of rows in another order are those of the model, but for one factor."""
+    lengths_of_a = np.linalg.norm(aligned.a, axis=1)
+    lengths_of_b = np.maximum(np.linalg.norm(aligned.b, axis=1), 1e-12)
+    ratios = lengths_of_a / lengths_of_b
+    factor = common_factor(float(ratios.min()), float(ratios.max()))
+    if factor is None:
+        return False
+    verdict.equal = True
+    if not is_same_length(factor):
+        verdict.factor = factor
+    return True
+
+
+def explain_by_changes(verdict: Verdict, examples: Matches, model: CheckpointModel) -> None:
+    """Add the changes of the model that explain the difference."""
+    texts = [label["text"] for label in examples.labels]
+    declared = examples.b if examples.a.shape == examples.b.shape else None
+    explanation = explain(model, texts, examples.a, declared)
+    verdict.texts = len(texts)
+    verdict.results = explanation.results
+    if explanation.results and not explanation.results[0].variants:
+        verdict.declared = explanation.results[0]
+    if explanation.order is not None:
+        lines = np.array([label["row"] for label in examples.labels])
+        order = order_of_rows(lines[explanation.order], lines)
+        count = len(texts)
+        verdict.causes.append(Cause(order.name, count, count))
+        verdict.example = order.example
+    if explanation.equal:
+        verdict.equal = True
+        verdict.within = explanation.within
+        verdict.rounding = explanation.rounding
+        if explanation.best is not None:
+            verdict.factor = explanation.best.factor
+        return
+    if explanation.explained and explanation.best is not None:
+        verdict.causes += causes_of(explanation, explanation.best)
+        verdict.best = explanation.best
+        verdict.factor = explanation.best.factor
+
+
+def causes_of(explanation: Explanation, best: Result) -> list[Cause]:
+    """A cause for each change; those that give the same vectors stand beside the last one."""
+    same = [
+        " and ".join(variant.name for variant in result.variants) for result in explanation.same
+    ]
+    causes = []
+    for variant in best.variants:
+        causes.append(
+            Cause(
+                variant.name,
+                explanation.explained,
+                explanation.differing,
+                share=explanation.share,
+                same=same if variant is best.variants[-1] else (),
+            )
+        )
+    return causes
+
+
+def explain_by_weights(verdict: Verdict, examples: Matches) -> None:
+    """Add other weights or another model, if the vectors look like that."""
+    count = len(examples)
+    if examples.a.shape == examples.b.shape and other_weights(examples.a, examples.b):
+        verdict.causes.append(Cause(OTHER_WEIGHTS, count, count, share=0.0))
+    elif examples.a.shape == examples.b.shape and another_model(examples.a, examples.b):
+        verdict.causes.append(Cause(ANOTHER_MODEL, count, count, share=0.0))

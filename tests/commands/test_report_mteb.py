@@ -1,0 +1,95 @@
+"""`report --format mteb`: result files that mteb reads, and the model-index of a card."""
+
+import json
+
+import pytest
+from huggingface_hub import ModelCard
+
+from support import NANO, PAIRS
+
+REVISION = "no_revision_available"
+
+
+@pytest.fixture
+def data(tmp_path, jsonl):
+    """Two sets of pairs with names of mteb, one without, a clustering, and a retrieval."""
+    for name in ("sts/stsb.test", "sts/sts17_track5_enen.test", "sts/sts14_es.test"):
+        (tmp_path / "data/sts").mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"data/{name}.jsonl").write_bytes(jsonl(*PAIRS))
+    (tmp_path / "data/retrieval/own").mkdir(parents=True)
+    documents = [{"_id": f"d{n}", "text": pair["text_b"]} for n, pair in enumerate(PAIRS)]
+    queries = [{"_id": f"q{n}", "text": pair["text_a"]} for n, pair in enumerate(PAIRS)]
+    folder = tmp_path / "data/retrieval/own"
+    (folder / "corpus.jsonl").write_bytes(jsonl(*documents))
+    (folder / "queries.jsonl").write_bytes(jsonl(*queries))
+    qrels = "".join(f"q{n}\td{n}\t1\n" for n in range(len(PAIRS)))
+    (tmp_path / "data/retrieval/own/qrels.tsv").write_text(f"query-id\tcorpus-id\tscore\n{qrels}")
+    return "data"
+
+
+@pytest.fixture
+def values(sentkit, data):
+    """The values of the report in JSON, by task."""
+    done = sentkit("report", "m=static", "--data", data, "--format", "json")
+    return {record["task"]: record["value"] for record in done.rows}
+
+
+def test_the_files_have_the_values_of_the_report(sentkit, data, values, tmp_path):
+    done = sentkit("report", "m=static", "--data", data, "--format", "mteb", "-o", "out")
+    folder = tmp_path / "out/sentkit__m"
+    files = {path.name: json.loads(path.read_text()) for path in (folder / REVISION).iterdir()}
+    [stsb] = files["STSBenchmark.json"]["scores"]["test"]
+    [own] = files["own.json"]["scores"]["test"]
+    [enen] = files["STS17.json"]["scores"]["test"]
+
+    assert done.code == 0
+    assert "warning: sts14_es is not written: mteb has another protocol" in done.err
+    assert files.keys() == {"STSBenchmark.json", "STS17.json", "own.json"}
+    by_name = {name.casefold().replace("-", ""): value for name, value in values.items()}
+    assert 100 * stsb["main_score"] == pytest.approx(by_name["stsb"], abs=1e-4)
+    assert 100 * own["main_score"] == pytest.approx(by_name["own"], abs=1e-4)
+    assert stsb["main_score"] == stsb["cosine_spearman"]
+    assert own["main_score"] == own["ndcg_at_10"]
+    assert (enen["hf_subset"], enen["languages"]) == ("en-en", ["eng-Latn"])
+    results = ModelCard.load(folder / "README.md").data.eval_results
+    main = {result.dataset_name: result for result in results if result.metric_type == "main_score"}
+    assert main["MTEB STSBenchmark"].metric_value == pytest.approx(by_name["stsb"], abs=1e-3)
+    assert main["MTEB STSBenchmark"].dataset_type == "mteb/stsbenchmark-sts"
+    assert main["MTEB own"].task_type == "Retrieval"
+
+
+def test_each_checkpoint_of_a_row_has_its_files(sentkit, data, tmp_path):
+    rows = ("m=static", f"m={NANO}")
+    pairs = ("--pairs", "mine=data/sts/stsb.test.jsonl")
+    done = sentkit("report", *rows, *pairs, "--format", "mteb", "-o", "out")
+
+    assert done.code == 0
+    files = sorted(str(path.relative_to(tmp_path / "out")) for path in tmp_path.glob("out/*/*/*"))
+    assert files == [f"sentkit__m-{name}/{REVISION}/mine.json" for name in ("nano", "static")]
+
+
+def test_what_is_refused(sentkit, data, tmp_path):
+    report = ("report", "static", "--data", data, "--format", "mteb")
+    to_stdout = sentkit(*report)
+    (tmp_path / "there").mkdir()
+    existing = sentkit(*report, "-o", "there")
+
+    assert (to_stdout.code, "--format mteb writes a folder" in to_stdout.err) == (2, True)
+    assert (existing.code, "there: already exists" in existing.err) == (73, True)
+    assert list((tmp_path / "there").iterdir()) == []
+
+
+def test_mteb_reads_the_files_and_has_these_tasks(sentkit, data, tmp_path):
+    mteb = pytest.importorskip("mteb")
+    from mteb.results.task_result import TaskResult
+
+    from sentkit.reports.mteb import TASKS
+
+    sentkit("report", "m=static", "--data", data, "--format", "mteb", "-o", "out")
+    path = tmp_path / f"out/sentkit__m/{REVISION}/STSBenchmark.json"
+    [scores] = json.loads(path.read_text())["scores"]["test"]
+    assert TaskResult.from_disk(path).get_score() == scores["main_score"]
+    for task in TASKS.values():
+        metadata = mteb.get_task(task.name).metadata
+        assert metadata.dataset["path"] == task.dataset
+        assert (metadata.type, metadata.main_score) == (task.kind, task.main_score)
