@@ -19,7 +19,7 @@ from sentkit.formats.vectors.writers import VectorOutput, as_jsonl, open_writers
 def convert(
     inputs: Inputs,
     output: str,
-    form: VectorOutput,
+    vector_output: VectorOutput,
     *,
     head: int | None,
     encoding: str | None,
@@ -32,21 +32,21 @@ def convert(
     base64; None: those of rows stay as they are. `name_field` is a new field with the file of each
     row.
     """
-    form.check(output)
+    vector_output.check(output)
     # The digest of a vector file is of all its bytes, which the first rows alone are not worth.
     verify = head is None
     reader = VectorReader(inputs, optional=True, verify=verify)
 
     def with_standard_names(block: VectorBlock) -> VectorBlock:
-        refuse_kind(block.rows, block.vectors, form.store)
+        refuse_kind(block.rows, block.vectors, vector_output.store)
         return renamed(inputs.fields, name_field, block)
 
     # `reader.emb`, the space, is known from the first block on.
     blocks = reader.blocks(with_standard_names, head)
     if is_safetensors(output):
-        return write_vectors(reader, blocks, output, form)
+        return write_vectors(reader, blocks, output, vector_output)
     count = 0
-    with open_output(output, force=form.force) as out:
+    with open_output(output, force=vector_output.force) as out:
         for block in blocks:
             out.write(b"\n".join([*as_jsonl(block, reader.emb, encoding), b""]))
             count += len(block)
@@ -54,7 +54,7 @@ def convert(
 
 
 def write_vectors(
-    reader: VectorReader, blocks: Iterator[VectorBlock], output: str, form: VectorOutput
+    reader: VectorReader, blocks: Iterator[VectorBlock], output: str, vector_output: VectorOutput
 ) -> int:
     """Write a vector file. Returns the number of rows."""
     inputs = reader.inputs
@@ -69,7 +69,7 @@ def write_vectors(
 
     # What the file records of all inputs: the settings that they have in common, and the names of
     # fields that --field does not rename.
-    spec = common_spec(inputs, form.store)
+    spec = common_spec(inputs, vector_output.store)
     if reader.emb:
         spec["_emb"] = reader.emb
     fields = recorded_fields(common_fields(inputs))
@@ -80,7 +80,7 @@ def write_vectors(
     # The rows, whose vectors move from their fields to the array.
     count = 0
     names = reader.names or ("embedding",)
-    with open_writers([output], [spec], names, reader.width, form) as [writer]:
+    with open_writers([output], [spec], names, reader.width, vector_output) as [writer]:
         for block in blocks:
             writer.put(block.rows.without(block.names), block.vectors)
             count += len(block)

@@ -260,6 +260,8 @@ class VectorReader:
             rows.refuse_all(UNEXPECTED)
         if self.finite:
             refuse_not_finite(rows, vectors)
+
+        # The first row that is accepted sets what the others are compared with.
         if not self.names and not rows.bad:
             self.names = names
             self.width = vectors.shape[2]
