@@ -18,10 +18,9 @@ from sentkit.flags.rules import needs, refuse_together
 from sentkit.process import threads_of_command
 
 if TYPE_CHECKING:
-    from sentkit.papers.published import PaperTable
     from sentkit.reports.evaluate import Results, Row
     from sentkit.reports.suites import TestSet
-    from sentkit.reports.tables import Table
+    from sentkit.reports.tables import PaperTable, Table
 
 LARGEST_SEED = 2**32 - 1
 HEAD = "senteval"  # the classifier, by default
