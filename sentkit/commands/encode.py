@@ -234,11 +234,11 @@ def encode(
             # Rows with their texts, then tokens. A folder and a dry run read their own blocks of
             # rows.
             one_text = "a chunk" if windows.get("chunks") else None
-            texts = TextParser(common_fields(inputs), one_text=one_text, prompts=text_model.sides)
+            parser = TextParser(common_fields(inputs), one_text=one_text, prompts=text_model.sides)
             groups: Iterator[RowGroup] = iter(())
             tokens_of_small_input = None
             if not in_folder and not dry_run:
-                blocks = inputs.blocks(texts)
+                blocks = inputs.blocks(parser)
                 groups = tokenized_groups(
                     blocks, tokenizer, inputs.rejects, on_truncate=on_truncate
                 )
@@ -251,12 +251,12 @@ def encode(
             encoding = Encoding(
                 encoder,
                 tokenizer,
-                texts,
+                parser,
                 vector_output,
                 batch_tokens=batch_tokens,
                 on_truncate=on_truncate,
                 windows=windows,
-                encoded=encoded_files(inputs),
+                encoded_inputs=encoded_files(inputs),
                 reusable=reusable_vectors(stores, text_model, encoder, windows, dtype, console),
             )
 
@@ -295,7 +295,7 @@ def print_plan_of_files(
     """Print the plan of --dry-run for an output that is no vector folder."""
     from sentkit.model.plan import plan_of
 
-    blocks = [inputs.blocks(encoding.texts)]
+    blocks = [inputs.blocks(encoding.parser)]
     plan = plan_of(blocks, encoding, inputs.rejects, path, progress.add)
     del plan["blocks"], plan["all_blocks"]
     progress.done()
@@ -314,7 +314,7 @@ def print_plan_of_folder(
     from sentkit.errors import NoRowsError
     from sentkit.model.plan import plan_of
 
-    blocks = options.planned_blocks(inputs, encoding.texts, existing)
+    blocks = options.planned_blocks(inputs, encoding.parser, existing)
     plan = plan_of(blocks, encoding, inputs.rejects, f"{path}/", progress.add)
     writes_all = options.shard is None and not options.resume
     if not plan["all_blocks"] or (writes_all and not plan["rows"]):

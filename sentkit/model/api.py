@@ -101,6 +101,8 @@ class Endpoint:
         if not model or not model.isprintable():
             advice = f"add it: -m '{url}#NAME'; the server lists its models at {url}/models"
             raise UsageError("the URL of the model has no name of a model", advice=advice)
+
+        # One form for all ways to write the address, because it names the space.
         scheme = address.scheme.lower()
         host = address.hostname
         if ":" in host:  # IPv6
@@ -388,6 +390,7 @@ class EmbeddingsClient:
         """Send one request. Returns the status and the body of its answer; or raises Busy."""
         import httpx2
 
+        # The answer in chunks: no timeout of the library is for all of it, or limits its size.
         deadline = monotonic() + TIMEOUT
         body = bytearray()
         try:

@@ -33,7 +33,7 @@ class NewBlock:
     """A block to write, with the rejects of its rows."""
 
     block: Block
-    texts: TextParser  # with the kind of rows that is known when the block begins
+    parser: TextParser  # with the kind of rows that is known when the block begins
     stored: VectorFile | None  # of --reuse, to copy
     rejects: Rejects
 
@@ -65,15 +65,15 @@ class BlockWriter:
             "block_bytes": block_bytes,
             "batch_tokens": encoding.batch_tokens,
             "inputs": [describe_input(inputs, input_path) for input_path in inputs.paths],
-            "store": encoding.form.store,
+            "store": encoding.vector_output.store,
             "encoder": encoding.encoder.specs[0].full,
-            "fields": dict(encoding.texts.fields),
+            "fields": dict(encoding.parser.fields),
             "on_truncate": encoding.on_truncate,
             **encoding.windows,
             "on_error": "skip" if inputs.rejects.skip else "fail",
             "max_line": MAX_LINE,
             "quoting": inputs.quoting or "by format",
-            "replace": encoding.form.replace,
+            "replace": encoding.vector_output.replace,
         }
         defaults = {
             "block_bytes": BLOCK_BYTES,
@@ -89,9 +89,9 @@ class BlockWriter:
         # With --resume or --shard, other processes may write to the folder.
         self.is_only_writer = created and not resume and in_shard is None
         self.in_shard = in_shard or (lambda index: True)
-        form = replace(encoding.form, store=self.folder.store)
+        vector_output = replace(encoding.vector_output, store=self.folder.store)
         self.encoding = replace(
-            encoding, batch_tokens=self.folder.settings["batch_tokens"], form=form
+            encoding, batch_tokens=self.folder.settings["batch_tokens"], vector_output=vector_output
         )
         self.inputs = replace(inputs, counter=ReadCounter(()))  # a shard can have no rows
 
@@ -101,7 +101,7 @@ class BlockWriter:
             remove(leftover)
 
         # The state of the work.
-        self.texts = copy(encoding.texts)  # of all blocks, which have rows of one kind
+        self.parser = copy(encoding.parser)  # of all blocks, which have rows of one kind
         self.tally = Tally()
         self.first_row_is_bad = False  # perhaps in a block of another shard
         self.first_existing: VectorFile | None = None  # a block, to compare the others with
@@ -161,7 +161,7 @@ class BlockWriter:
                     self.write(new, path, groups_of_block(first_group, items), report)
                 else:
                     self.copy(new.block, new.stored, path)
-            if self.texts.kind is None and not self.first_row_is_bad:
+            if self.parser.kind is None and not self.first_row_is_bad:
                 raise NoRowsError(self.inputs.paths)
         except (DataError, UsageError):
             if self.is_only_writer and not self.written and not self.copied:
@@ -181,9 +181,9 @@ class BlockWriter:
             check_stop()
             if block.name not in self.existing:
                 rejects = Rejects(self.inputs.rejects.skip, BytesIO())
-                new = NewBlock(block, copy(self.texts), self.stored_block(block), rejects)
+                new = NewBlock(block, copy(self.parser), self.stored_block(block), rejects)
                 if new.stored is None:
-                    rows = block.parsed(replace(self.inputs, rejects=rejects), self.texts)
+                    rows = block.parsed(replace(self.inputs, rejects=rejects), self.parser)
                     for group in self.encoding.groups(rows, rejects):
                         yield new, group
                 yield new, None
@@ -214,12 +214,12 @@ class BlockWriter:
 
     def find_kind(self, blocks: Iterable[Block]) -> None:
         """Read rows until the kind is known. The writer of their block reports bad rows."""
-        if self.texts.kind is not None:
+        if self.parser.kind is not None:
             return
         quiet = replace(self.inputs, rejects=Rejects(skip=self.inputs.rejects.skip))
         try:
             for block in blocks:
-                for rows in block.parsed(quiet, self.texts):
+                for rows in block.parsed(quiet, self.parser):
                     if len(rows):
                         return
         except DataError:
@@ -248,7 +248,7 @@ class BlockWriter:
 
     def stored_block(self, block: Block) -> VectorFile | None:
         """The file of --reuse with a block that was made from the same bytes, if there is one."""
-        files = self.stored_blocks.get((*self.folder.identity_of(block), self.texts.vectors))
+        files = self.stored_blocks.get((*self.folder.identity_of(block), self.parser.vectors))
         if files:
             return files.get(block.digest())
         return None
@@ -266,10 +266,11 @@ class BlockWriter:
         self.copied += 1
 
     def write(self, new: NewBlock, path: str, groups: Iterator[RowGroup], report: Report) -> None:
+        # A new file, with what the folder records of the encoder and an empty record of the block.
         tally = Tally()
         block = new.block
-        names = new.texts.vectors
-        [spec] = self.encoding.specs(new.texts)
+        names = new.parser.vectors
+        [spec] = self.encoding.specs(new.parser)
         spec |= self.folder.settings["encoder"]  # with the loss of int8 of the first process
         opened = create_vector_file(
             path,
@@ -281,9 +282,10 @@ class BlockWriter:
             block_record=EMPTY_RECORD,
         )
         with published_together(), opened as writer:
-            sink = SeparateWriter(writer, self.encoding.form)
+            sink = SeparateWriter(writer, self.encoding.vector_output)
             for group in groups:
                 self.encoding.write(group, [sink], names, new.rejects, tally, report)
+            # The record, which is known after the last row.
             writer.block_record = {
                 "input": block.input,
                 "start": block.start,

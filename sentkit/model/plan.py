@@ -207,9 +207,9 @@ def bytes_of_vector(group: RowGroup, encoding: Encoding, path: str) -> float:
     """Return the mean bytes that a vector adds to the output."""
     encoder = encoding.encoder
     if is_safetensors(path) or path.endswith("/") or len(encoder.specs) > 1:
-        storage = Storage(encoding.form.store or "float32", encoder.width)
+        storage = Storage(encoding.vector_output.store or "float32", encoder.width)
         return 8 + storage.columns * int(storage.dtype[-1])
-    encode = ENCODINGS[encoding.form.encoding]
+    encode = ENCODINGS[encoding.vector_output.encoding]
     texts = [encode(vector) for vector in chain.from_iterable(group.vectors[0])]
     fields = f'"embedding":,"_emb":"{encoder.specs[0].emb}",'
     return len(b"".join(texts)) / len(texts) + len(fields)

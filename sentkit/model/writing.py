@@ -39,14 +39,14 @@ class Encoding:
 
     encoder: TokenEncoder
     tokenizer: TextTokenizer
-    texts: TextParser
-    form: VectorOutput
+    parser: TextParser  # of the rows; it knows their fields after the first row
+    vector_output: VectorOutput
     batch_tokens: int | None = None  # None: the budget of the encoder
     on_truncate: str = "warn"  # "mark" adds the fields of MARKS
     # recorded settings; empty without windows
     windows: Mapping[str, Any] = field(default_factory=dict)
     # the inputs that store `_emb` and the vectors of their rows separately
-    encoded: Set[str] = frozenset()
+    encoded_inputs: Set[str] = frozenset()
     reusable: "ReusableVectors | None" = None  # of --reuse
 
     @property
@@ -71,9 +71,9 @@ class Encoding:
         read_stored = None if self.reusable is None else self.reusable.read
         return encode_groups(groups, self.encoder, self.budget, read_stored)
 
-    def specs(self, texts: TextParser) -> list[dict[str, Any]]:
-        """The specs of the vector files; the first row has set the names of the texts."""
-        fields = recorded_fields({name: texts.fields.get(name, name) for name in texts.texts})
+    def specs(self, parser: TextParser) -> list[dict[str, Any]]:
+        """What the vector files record, one for each readout. `parser` has read the first row."""
+        fields = recorded_fields({name: parser.fields.get(name, name) for name in parser.texts})
         settings: dict[str, Any] = {}
         if fields:
             settings["fields"] = fields
@@ -101,11 +101,11 @@ class Encoding:
         """Write all rows, with one output for each readout. Returns their counts."""
         tally = Tally()
         encoded_groups = self.encoded_groups(self.with_stored(groups))
-        # `texts` has the names of the vectors only after it has read the first row.
+        # The parser has the names of the vectors only after it has read the first row.
         first_group = list(islice(encoded_groups, 1))
-        names = self.texts.vectors
+        names = self.parser.vectors
         with open_writers(
-            paths, self.specs(self.texts), names, self.encoder.width, self.form
+            paths, self.specs(self.parser), names, self.encoder.width, self.vector_output
         ) as writers:
             for group in chain(first_group, encoded_groups):
                 self.write(group, writers, names, rejects, tally, report)
@@ -158,13 +158,13 @@ class Encoding:
         have other names than the new ones, unless they are to be replaced.
         """
         other_vectors = EMBEDDED.difference(names, ["_emb"])  # the new `_emb` describes others
-        are_stored = not self.encoded.isdisjoint(rows.sources)
+        are_stored = not self.encoded_inputs.isdisjoint(rows.sources)
         if not are_stored and all(EMBEDDED.isdisjoint(values) for values in rows.values):
             return rows
-        refuse_existing_fields(rows, sorted(other_vectors), replace=self.form.replace)
+        refuse_existing_fields(rows, sorted(other_vectors), replace=self.vector_output.replace)
         for index, row in enumerate(rows):
             removed_fields = set(other_vectors)
-            if "_emb" in row.values or row.source in self.encoded:
+            if "_emb" in row.values or row.source in self.encoded_inputs:
                 # The fields that `encode` added describe the earlier vectors.
                 removed_fields.update(MARKS)
                 if row.values.keys() >= set(CHUNK):

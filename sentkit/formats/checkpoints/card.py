@@ -70,6 +70,8 @@ def card(
         f"# {lineage.get('method', 'sentkit')}, trained from {base or 'random weights'}",
         *description(lineage, readout, width, max_length),
     ]
+
+    # What a user adds to a text, and the length of the vectors.
     if prompt is not None:
         sentence = "No prompt is added to a text."
         if prompt:

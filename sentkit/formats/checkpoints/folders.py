@@ -96,6 +96,9 @@ def _from_hub(repository: str, revision: str | None, *, download: bool) -> Path:
     name = repository
     if revision:
         name += f"@{revision}"
+
+    # Each error of the hub says what the user can do. The order matters: errors of a gated
+    # repository, and of one that is not found, are also HTTP errors.
     try:
         return _fetch(repository, revision, offline=not download or constants.HF_HUB_OFFLINE)
     except errors.GatedRepoError as error:

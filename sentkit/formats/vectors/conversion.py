@@ -24,7 +24,7 @@ from sentkit.formats.vectors.writers import (
 def convert(
     inputs: Inputs,
     output: str,
-    form: VectorOutput,
+    vector_output: VectorOutput,
     *,
     head: int | None,
     encoding_in_jsonl: str | None,
@@ -37,21 +37,21 @@ def convert(
     list or base64; None: those of rows stay as they are. `name_field` is a new field with the file
     of each row.
     """
-    form.check(output)
+    vector_output.check(output)
     # The digest of a vector file is of all its bytes, which the first rows alone are not worth.
     verify = head is None
     reader = VectorReader(inputs, vectors_optional=True, verify=verify)
 
     def with_standard_names(block: VectorBlock) -> VectorBlock:
-        refuse_beyond_float16(block.rows, block.vectors, form.store)
+        refuse_beyond_float16(block.rows, block.vectors, vector_output.store)
         return renamed(inputs.fields, name_field, block)
 
     # `reader.emb`, the space, is known from the first block on.
     blocks = reader.blocks(with_standard_names, head)
     if is_safetensors(output):
-        return write_vectors(reader, blocks, output, form)
+        return write_vectors(reader, blocks, output, vector_output)
     count = 0
-    with open_output(output, force=form.force) as out:
+    with open_output(output, force=vector_output.force) as out:
         for block in blocks:
             lines = as_jsonl(block, reader.emb, encoding_in_jsonl)
             out.write(b"\n".join([*lines, b""]))
@@ -60,7 +60,7 @@ def convert(
 
 
 def write_vectors(
-    reader: VectorReader, blocks: Iterator[VectorBlock], output: str, form: VectorOutput
+    reader: VectorReader, blocks: Iterator[VectorBlock], output: str, vector_output: VectorOutput
 ) -> int:
     """Write a vector file. Returns the number of rows."""
     inputs = reader.inputs
@@ -75,7 +75,7 @@ def write_vectors(
 
     # What the file records of all inputs: the settings that they have in common, and the names of
     # fields that --field does not rename.
-    spec = common_spec(inputs, form.store)
+    spec = common_spec(inputs, vector_output.store)
     if reader.emb:  # the name of the space
         spec["_emb"] = reader.emb
     # Standard name -> name in the rows, of the fields that keep their names in the output: --field
@@ -91,7 +91,7 @@ def write_vectors(
     # The rows, whose vectors move from their fields to the array.
     count = 0
     standard_names = reader.names or ("embedding",)
-    with open_writers([output], [spec], standard_names, reader.width, form) as [writer]:
+    with open_writers([output], [spec], standard_names, reader.width, vector_output) as [writer]:
         for block in blocks:
             writer.put(block.rows.without(block.names), block.vectors)
             count += len(block)

@@ -107,7 +107,7 @@ class VectorReader:
         self.vectors_optional = vectors_optional
         self.finite = finite
         self.verify = verify
-        self.has_noted_map = False
+        self.has_noted_map = False  # whether a note has said that spaces are mapped
 
         # What the first accepted row determines.
         self.has_accepted = False  # whether a row was accepted
@@ -266,6 +266,8 @@ class VectorReader:
             rows.refuse_all(UNEXPECTED)
         if self.finite:
             refuse_not_finite(rows, vectors)
+
+        # The first row that is accepted sets what the others are compared with.
         if not self.names and not rows.bad:
             self.names = names
             self.width = vectors.shape[2]

@@ -87,11 +87,11 @@ class JsonlWriter(VectorWriter):
     kind = None
 
     def __init__(
-        self, out: BinaryIO, emb: str | None, names: Sequence[str], form: VectorOutput
+        self, out: BinaryIO, emb: str | None, names: Sequence[str], vector_output: VectorOutput
     ) -> None:
         self.out = out
-        self.replace = form.replace
-        self.encode = ENCODINGS[form.encoding]
+        self.replace = vector_output.replace
+        self.encode = ENCODINGS[vector_output.encoding]
         self.names = [name.encode() for name in names]
         self.emb: NewFields = []
         self.new_fields = names
@@ -119,9 +119,9 @@ class JsonlWriter(VectorWriter):
 class SeparateWriter(VectorWriter):
     """Writes the row and, separately, its vectors to a vector file."""
 
-    def __init__(self, writer: VectorFileWriter, form: VectorOutput) -> None:
+    def __init__(self, writer: VectorFileWriter, vector_output: VectorOutput) -> None:
         self.writer = writer
-        self.replace = form.replace
+        self.replace = vector_output.replace
         self.kind = writer.kind
         self.new_fields = ("_emb", *writer.names)
 
@@ -203,7 +203,7 @@ def as_jsonl(block: VectorBlock, emb: str | None, encoding: str | None) -> list[
 
 
 def output_paths(
-    output: str, readouts: Sequence[str], form: VectorOutput, *, force: bool
+    output: str, readouts: Sequence[str], vector_output: VectorOutput, *, force: bool
 ) -> list[str]:
     """The output path for each readout. Raises an error if the format is unknown or the path
     exists.
@@ -215,7 +215,7 @@ def output_paths(
     else:
         paths = [str(Path(output, f"{file_name(readout)}{SUFFIX}")) for readout in readouts]
     for path in paths:
-        form.check(path)
+        vector_output.check(path)
         refuse_existing(path, force=force)
     return paths
 
@@ -235,25 +235,25 @@ def open_writers(
     specs: Sequence[Mapping[str, Any]],
     names: Sequence[str],
     width: int,
-    form: VectorOutput,
+    vector_output: VectorOutput,
 ) -> Iterator[list[VectorWriter]]:
     """Open a writer for each path, with one spec for each: `_emb`, and settings that only vector
     files record. `names` are the fields of the vectors, which have `width` numbers.
     """
     for path in paths:
-        form.check(path)
+        vector_output.check(path)
     if len(paths) > 1:
         Path(paths[0]).parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         writers: list[VectorWriter] = []
         for path, spec in zip(paths, specs, strict=True):
             if is_safetensors(path):
-                kind = form.store or "float32"
+                kind = vector_output.store or "float32"
                 file = create_vector_file(
-                    path, spec, names, width=width, force=form.force, kind=kind
+                    path, spec, names, width=width, force=vector_output.force, kind=kind
                 )
-                writers.append(SeparateWriter(stack.enter_context(file), form))
+                writers.append(SeparateWriter(stack.enter_context(file), vector_output))
             else:
-                out = stack.enter_context(open_output(path, force=form.force))
-                writers.append(JsonlWriter(out, spec.get("_emb"), names, form))
+                out = stack.enter_context(open_output(path, force=vector_output.force))
+                writers.append(JsonlWriter(out, spec.get("_emb"), names, vector_output))
         yield writers

@@ -285,11 +285,15 @@ def pack_block(batch: TokenBlock, device: torch.device, spare: Sequence[int] = (
     skip = 0 if batch.skip is None else int(batch.skip[0])
     assert lengths, "an empty batch"
     assert min(lengths) > skip, "a sentence without tokens to read"
+
+    # The tokens. Those of the spare sentences are any token, and nobody reads their states.
     ids = np.append(batch.ids, np.full(sum(spare), batch.ids[0])).astype(np.int64)
     positions = np.arange(len(ids)) - np.repeat(first_tokens(lengths), lengths)
     at: Tensor | None = None
     if batch.at is not None:
         at = to_device(np.append(batch.at, np.zeros(len(spare), np.int64)), device)
+
+    # The segments of the tokens, if a text has two.
     types: Tensor | None = None
     if batch.second is not None:  # 0: the text has one segment
         second_starts = np.where(batch.second > 0, batch.second, batch.lengths)
