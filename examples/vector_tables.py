@@ -67,4 +67,6 @@ def main(program, corpus, queries, top=10):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (4, 5) or sys.argv[1] not in PROGRAMS:
+        sys.exit(f"usage: {__doc__.splitlines()[2]}")
     main(*sys.argv[1:])

@@ -130,7 +130,8 @@ def test_the_closing_line_counts_rows_and_windows(encode, tiny):
     token_counts = [len(ids_of(tiny, text)) for text in (LONGER, LONGEST)]
     count = sum(len(windows(tokens, 18, 9)) for tokens in token_counts)
 
-    assert result.told == [
+    messages = [line for line in result.told if "unknown tokens" not in line]
+    assert messages == [
         f"sentkit encode: 2 of 4 rows were split into {count} windows (--window 20:9)"
     ]
     assert encode(*FLAGS, "--readout", "mean", "-q").told == []

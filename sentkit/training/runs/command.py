@@ -285,7 +285,7 @@ def faster_training(architecture: Architecture) -> str | None:
     share = bf16_time_of_training(architecture)
     if share > WORTH_TELLING:
         return None
-    return f"--precision bf16 takes about {share:.2f} x the time on this CPU"
+    return f"--set precision=bf16 takes about {share:.2f} x the time on this CPU"
 
 
 def open_given(run: Run) -> Base:

@@ -20,6 +20,7 @@ from sentkit.model.encoding import (
     RowGroup,
     Tally,
     ahead,
+    batch_size,
     batches,
     encode_groups,
     grouped,
@@ -270,6 +271,25 @@ def test_the_next_group_is_submitted_before_the_vectors_of_a_group_are_read():
 
 
 LENGTHS = st.lists(st.integers(0, 40), max_size=60)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "smallest", "budget", "expected"),
+    [
+        ([10] * 40, None, 4096, 4096),  # a GPU
+        ([10] * 40, 64, 4096, 64),  # few tokens
+        ([100] * 2560, 64, 4096, 1000),  # 256,000 tokens in 256 batches
+        ([100] * 2561, 64, 4096, 1001),  # a share is rounded up
+        ([512] * 8192, 64, 4096, 4096),  # many tokens
+        ([10] * 40, 64, 50, 50),  # --batch-tokens 50
+    ],
+)
+def test_few_texts_have_small_batches(lengths, smallest, budget, expected):
+    encoder = Sums()
+    encoder.smallest_batch = smallest
+    tokens = TokenBlock.of([Tokens([0] * length, length) for length in lengths])
+
+    assert batch_size(tokens, encoder, budget) == expected
 
 
 @given(LENGTHS, st.integers(1, 100))
