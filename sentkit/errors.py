@@ -37,12 +37,21 @@ class DataError(SentkitError):
 
 class NoVectorError(DataError):
     """A row without a vector. `field` has its text, if no flag names the field and its name is not
-    known.
+    known. `has_hits`: the row seems to be an output of `search`.
     """
 
-    def __init__(self, problem: str, *, source: str, line: int, field: str | None = None) -> None:
+    def __init__(
+        self,
+        problem: str,
+        *,
+        source: str,
+        line: int,
+        field: str | None = None,
+        has_hits: bool = False,
+    ) -> None:
         super().__init__(problem, source=source, line=line)
         self.field = field
+        self.has_hits = has_hits
 
 
 class OtherSpaceError(DataError):

@@ -263,7 +263,7 @@ def apply(
             "-t",
             "--transform",
             metavar="PATH",
-            help="A transform from sentkit whiten fit or merge.",
+            help="A transform from sentkit whiten fit.",
         ),
     ],
     output_path: options.Output = "-",

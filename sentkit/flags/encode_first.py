@@ -78,7 +78,15 @@ def advice_on_query(corpus: str, command: EncodeCommand | None, words: Sequence[
 
 
 def advice_on_texts(error: NoVectorError, words: Sequence[str]) -> str:
-    """The command line with the texts encoded first, as the first vector file on the line was."""
+    """The command line with the texts encoded first, as the first vector file on the line was.
+    `score` reads the hits of `search` with another flag.
+    """
+    if error.has_hits and words[0] == "score":
+        flags = {word.partition("=")[0] for word in words}
+        advice = "add --qrels FILE to score them"
+        if not flags.isdisjoint(["--gold", "--label"]):
+            advice = "use --qrels FILE instead of --gold or --label"
+        return f"the row has hits of sentkit search: {advice}"
     command = EncodeCommand()
     for path in files_in(words):
         command_of_file = command_of(path)

@@ -312,8 +312,10 @@ class Tally:
         if self.unknown_tokens >= NOTABLE_UNKNOWN * max(self.tokens, 1):
             count = f"{self.some_unknown:,} of {self.texts:,} texts have unknown tokens"
             share = f"{100 * self.unknown_tokens / self.tokens:.1f} % of all tokens"
-            problem = "their vectors do not depend on these words"
-            messages.append(f"{count} ({unknown_token}) beside others, {share}: {problem}")
+            problem = f"{count} ({unknown_token}) beside others, {share}"
+            effect = "their vectors do not depend on these words"
+            advice = "encode --on-truncate mark counts them in each row (n_unknown)"
+            messages.append(f"{problem}: {effect}; {advice}")
         return messages
 
     def scale(self, factor: float) -> None:

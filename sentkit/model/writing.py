@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from sentkit.errors import DataError
 from sentkit.formats.rows.block import NewFields, RowBlock
 from sentkit.formats.rows.kinds import EMBEDDED, TextParser
@@ -29,7 +31,7 @@ from sentkit.model.text.tokens import TextTokenizer
 if TYPE_CHECKING:
     from sentkit.model.reuse import ReusableVectors
 
-MARKS = ("n_tokens", "truncated")  # fields that `--on-truncate mark` adds
+MARKS = ("n_tokens", "truncated", "n_unknown")  # fields that `--on-truncate mark` adds
 CHUNK = ("chunk", "start", "end")  # fields of a window that is a row
 
 
@@ -186,10 +188,17 @@ class Encoding:
         tokens = group.tokens
         if self.on_truncate == "mark":
             is_truncated = tokens.truncated
+            unknown_counts = tokens.unknown_ids  # None if no text of the group has unknown tokens
+            if unknown_counts is None:
+                unknown_counts = np.zeros(len(tokens), np.int64)
             for texts in group.index.tolist():
                 counts = json_of_texts([str(tokens.counts[text]) for text in texts])
                 marks = json_of_texts(["true" if is_truncated[text] else "false" for text in texts])
-                fields.append([(b"n_tokens", counts), (b"truncated", marks)])
+                row_fields = [(b"n_tokens", counts), (b"truncated", marks)]
+                if self.tokenizer.unknown_token:
+                    unknown = json_of_texts([str(unknown_counts[text]) for text in texts])
+                    row_fields.append((b"n_unknown", unknown))
+                fields.append(row_fields)
         if self.windows.get("chunks"):
             for text in group.index[:, 0].tolist():
                 for number, (start, end) in enumerate(tokens.windows[text].characters):

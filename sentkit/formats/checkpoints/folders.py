@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
@@ -21,6 +22,7 @@ from sentkit.formats.files import exists, is_folder, is_there, read_object, read
 NANO = "nano"  # the models of this package; nano is the default
 STATIC = "static"
 INCLUDED = (NANO, STATIC)
+MIN_SIMILARITY = 0.75  # minimum similarity to a name of these: `nanno` has 0.89 of `nano`
 # A hub name, with an optional revision after "@": a branch, a tag or a commit.
 HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?:@([A-Za-z0-9][\w./-]*))?")
 PICKLES = "pytorch_model*.bin"
@@ -48,7 +50,13 @@ def find_model(name: str, *, download: bool = True) -> Path:
         raise NoInputError(f"{name}: is a file, expected a checkpoint folder")
     match = HUB_NAME.fullmatch(name)
     if match is not None:
-        return _from_hub(match[1], match[2], download=download)
+        try:
+            return _from_hub(match[1], match[2], download=download)
+        except (NoInputError, UnavailableError) as error:
+            similar = get_close_matches(name.lower(), INCLUDED, n=1, cutoff=MIN_SIMILARITY)
+            if similar and "/" not in name:
+                error.advice = f'did you mean "{similar[0]}"?'
+            raise
     raise NoInputError(f"{name}: no such checkpoint folder")
 
 

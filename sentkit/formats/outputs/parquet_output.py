@@ -1,8 +1,8 @@
 """Write JSON lines as a Parquet file, in row groups. Needs pyarrow.
 
 The rows of the first row group determine the columns and their types. A later row that does not fit
-is an error. Vectors become lists of float32 of a fixed size; a field that a row does not have
-becomes null.
+is an error. Vectors become lists of float32 of a fixed size; a field that a row does not have,
+and an object without fields, become null.
 """
 
 import io
@@ -30,6 +30,7 @@ GROUP_BYTES = 1 << 25  # the same, of its lines
 LEVELS = 99
 # may be a number with more digits than float64 or int64 surely have
 LONG = re.compile(rb"\d[\d.]{15}")
+EMPTY_OBJECT = re.compile(rb"\{\s*\}")
 ADVICE = "the rows of a Parquet file have the same fields and types; JSONL allows any rows"
 
 
@@ -126,7 +127,25 @@ def values_of(line: bytes) -> dict[str, Any]:
         json.loads(
             line, parse_int=check_int, parse_float=check_float, object_pairs_hook=check_names
         )
+    if EMPTY_OBJECT.search(line):
+        values = {name: without_empty_objects(value) for name, value in values.items()}
     return values | {name: vector(name, values[name]) for name in vectors}
+
+
+def without_empty_objects(value: Any, room: int = LEVELS) -> Any:
+    """The value with null for each object without fields: Parquet has no type for it.
+
+    `room` are the levels that are left; `type_of` refuses deeper values.
+    """
+    if room < 1:
+        return value
+    if isinstance(value, list):
+        return [without_empty_objects(item, room - 1) for item in value]
+    if isinstance(value, dict):
+        if not value:
+            return None
+        return {name: without_empty_objects(item, room - 1) for name, item in value.items()}
+    return value
 
 
 def check_int(digits: str) -> None:
@@ -191,8 +210,6 @@ def type_of(values: Sequence[Any], room: int = LEVELS) -> Any:
             inner_type = pyarrow.list_(type_of(items, room - 2))
         elif python_type is dict:
             names = dict.fromkeys(chain.from_iterable(of_type))
-            if not names:
-                raise ValueError("an object without fields")
             fields = [
                 (name, type_of([value.get(name) for value in of_type], room - 1)) for name in names
             ]

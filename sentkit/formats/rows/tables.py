@@ -24,6 +24,7 @@ NAMES = {";": "semicolon", "\t": "tab", "|": "vertical bar"}
 QUOTING = {"tsv": "none", "csv": "csv"}
 csv.field_size_limit(sys.maxsize)  # `CsvReader` limits the size of a record
 
+OPEN_QUOTE = "because a quote is not closed in the first line"
 QUOTED = re.compile('"[^"]*"?')
 Cells = list[str] | BadLine
 # numbers of the first lines, bytes and cells
@@ -81,16 +82,22 @@ def table_blocks(
             rows = [rows[index] for index in filled]
 
         values: list[dict[str, Any] | BadLine] = []
-        for cells in rows:
+        for index, cells in enumerate(rows):
             if isinstance(cells, BadLine):
                 values.append(cells)
             elif len(cells) == len(header):
                 values.append(dict(zip(header, cells, strict=True)))
             else:
-                values.append(
-                    BadLine(f"{len(cells)} fields, {origin_of_header} has {len(header)}", advice)
-                )
+                problem = f"{len(cells)} fields, {origin_of_header} has {len(header)}"
+                line_count = raws[index].removesuffix(b"\n").count(b"\n") + 1
+                if line_count > 1:
+                    problem += f"; {lines_of_record(numbers[index], line_count)}, {OPEN_QUOTE}"
+                values.append(BadLine(problem, advice))
         yield made_block(values, source, [*numbers], raws)
+
+
+def lines_of_record(first: int, count: int) -> str:
+    return f"lines {first} to {first + count - 1} are one record"
 
 
 def advice_on_width(format: str, delimiter: str, options: TableOptions) -> str:
@@ -283,6 +290,12 @@ class CsvReader:
         advice = advice_on_quotes(self.source, self.options, seems_text=seems_text, is_open=is_open)
         if is_open:
             problem = "a quote is not closed"
+        if len(self.record_lines) > 1:
+            record = lines_of_record(self.record_lines[0][0], len(self.record_lines))
+            if is_open:
+                problem += f", so {record}"
+            else:
+                problem += f"; {record}, {OPEN_QUOTE}"
         return BadLine(f"not CSV: {problem}", advice)
 
 

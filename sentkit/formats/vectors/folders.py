@@ -268,6 +268,17 @@ def compare(folder: FolderRun, settings: Settings) -> None:
 
 def input_change(folder: FolderRun, inputs: Sequence[Mapping[str, Any]]) -> DataError | None:
     """The error for inputs that differ from those of run.json; None if they are the same."""
+    # Inputs that were added, and nothing else.
+    old_names = {old["name"] for old in folder.inputs}
+    new_names = [new["name"] for new in inputs]
+    added_names = [name for name in new_names if name not in old_names]
+    if added_names and old_names.issubset(new_names):
+        problem = f"{shown(added_names[0])} was not an input of {folder.path}"
+        other_folder = f"encode all inputs into another folder with --reuse {quote(folder.path)}"
+        advice = f"leave it out, or {other_folder}"
+        return DataError(problem, source=folder.source, advice=advice)
+
+    # Inputs that are missing, have another order, or have changed.
     advice = f"restore the input, or encode into another folder with --reuse {quote(folder.path)}"
     missing: Mapping[str, Any] = {}
     count = len(folder.inputs)

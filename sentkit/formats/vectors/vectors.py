@@ -252,7 +252,13 @@ class VectorReader:
             rows.refuse(0, problem, advice=advice)
             return ()
         field = field_of_text(rows.row(0), fields)
-        error = NoVectorError(problem, source=rows.sources[0], line=rows.numbers[0], field=field)
+        error = NoVectorError(
+            problem,
+            source=rows.sources[0],
+            line=rows.numbers[0],
+            field=field,
+            has_hits="hits" in values,
+        )
         rows.bad.setdefault(0, error)
         return ()
 

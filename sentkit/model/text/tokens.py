@@ -353,6 +353,7 @@ class TokenizerByPrompt(TextTokenizer):
     def __init__(self, tokenizer: TextTokenizer, prompts: Iterable[str]) -> None:
         self.unit = tokenizer.unit
         self.whole = tokenizer.whole
+        self.unknown_token = tokenizer.unknown_token
         self.tokenizers = {prompt: tokenizer.with_prompt(prompt) for prompt in prompts}
 
     def __call__(self, texts: Sequence[tuple[str, str]]) -> TokenBlock:

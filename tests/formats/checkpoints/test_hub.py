@@ -95,6 +95,7 @@ def test_a_package_without_a_model_is_refused(monkeypatch, name):
         ("bert-base-nowhere", "bert-base-nowhere"),
         ("somebody/some-model", "somebody/some-model"),
         ("somebody/tiny@v2", "somebody/tiny --revision v2"),
+        ("a/nano", "a/nano"),
     ],
 )
 def test_an_uncached_name_offline_gives_advice(monkeypatch, name, command):
@@ -105,6 +106,20 @@ def test_an_uncached_name_offline_gives_advice(monkeypatch, name, command):
 
     assert str(caught.value) == f"{name}: no such folder, and the hub is disabled (HF_HUB_OFFLINE)"
     assert caught.value.advice == f"on a machine with network access, run: hf download {command}"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("nanno", "nano"), ("Nano", "nano"), ("statics", "static")]
+)
+@pytest.mark.parametrize("download", [True, False])
+def test_a_name_near_that_of_an_included_model_is_a_misspelling(monkeypatch, name, meant, download):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+    with pytest.raises(NoInputError) as caught:
+        find_model(name, download=download)
+
+    assert str(caught.value).startswith(f"{name}: no such folder, and ")
+    assert caught.value.advice == f'did you mean "{meant}"?'
 
 
 def test_a_revision_in_the_cache_is_found_offline(base, tmp_path):

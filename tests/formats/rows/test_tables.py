@@ -61,13 +61,27 @@ def test_the_first_line_of_csv_has_the_delimiter(tmp_path, content, columns, row
     assert notes == ([f"{tmp_path}/a.csv: the delimiter is a {note}"] if note else [])
 
 
+CLOSED_NOWHERE = "a.csv:3: not CSV: a quote is not closed, so lines 3 to 4 are one record"
+LINES_3_TO_4 = "lines 3 to 4 are one record, because a quote is not closed in the first line"
+
+
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
         ("a.tsv", b"a\tb\n1\n", "a.tsv:2: 1 fields, the header has 2"),
         ("a.csv", b"a,b\n1,2,3\n", "a.csv:2: 3 fields, the header has 2"),
         ("a.csv", b"a,b\n1,2\n \n", "a.csv:3: 1 fields, the header has 2"),
-        ("a.csv", b'a,b\n1,2\n"x,3\n4,5\n', "a.csv:3: not CSV: a quote is not closed"),
+        ("a.csv", b'a,b\n1,2\n"x,3\n4,5\n', CLOSED_NOWHERE),
+        (
+            "a.csv",
+            b'a,b\n1,2\n"x,3\n4",5,6\n7,8\n',
+            f"a.csv:3: 3 fields, the header has 2; {LINES_3_TO_4}",
+        ),
+        (
+            "a.csv",
+            b'a,b\n1,2\n"x,3\n4"5,6\n7,8\n',
+            f"a.csv:3: not CSV: ',' expected after '\"'; {LINES_3_TO_4}",
+        ),
         ("a.csv", b'a,b\n"x"y,3\n', "a.csv:2: not CSV: ',' expected after '\"'"),
     ],
 )
