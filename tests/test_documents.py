@@ -368,7 +368,7 @@ def assert_recipes_show_what_they_say(outputs):
     [searched] = records('search "how do I resume a stopped run"')
     probed, *predicted = records("probe --label label")
     after, before = map(
-        float, re.search(r"([\d.]+) on these pairs, after ([\d.]+)", README).groups()
+        float, re.search(r"([\d.]+) on these pairs after ([\d.]+)", README).groups()
     )
 
     assert trained["spearman"] > base["spearman"]

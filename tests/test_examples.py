@@ -170,6 +170,7 @@ def test_finished_runs_are_not_trained_again(example, tmp_path):
     assert times_after_first.items() < times(tmp_path).items()
 
 
+@pytest.mark.slow
 def test_the_main_table(furnished, tmp_path, execute):
     """Two seeds at the published rate and at the best of two rates; a second call only prints the
     table.

@@ -314,7 +314,9 @@ def test_durations_have_minutes_for_people(seconds, shown):
     assert in_clock_time(seconds) == shown
 
 
-@pytest.mark.parametrize(("model", "rows"), [("nano", 700), ("static", 9000)])
+@pytest.mark.parametrize(
+    ("model", "rows"), [pytest.param("nano", 700, marks=pytest.mark.slow), ("static", 9000)]
+)
 def test_a_dry_run_estimates_the_memory_of_the_run(tmp_path, model, rows):
     """In processes of their own: not below the use, and at most 1.4 times it.
 

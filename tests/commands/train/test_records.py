@@ -20,7 +20,7 @@ OF_PAIRS = "pairs.jsonl -o made -q --epochs 1 --set warmup=0"
 ROWS = "rows.jsonl -o made -q --epochs 1 --batch 4"
 OF_DOCUMENTS = [
     (
-        "README.md",
+        "examples/README.md",
         "sentkit train simcse examples/data/titles.txt -m nano -o out/run --epochs 10 "
         "--lr 3e-4 "
         "--dev examples/data/pairs.jsonl --resume",
