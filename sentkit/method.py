@@ -8,6 +8,7 @@ from sentkit.formats.rows.kinds import ENTRY, NEGATIVES, PAIR, POSITIVE, SENTENC
 from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch, Corpus
 from sentkit.training.data.examples import NLI, Classes, Labels, Reads, Scores
+from sentkit.training.losses import cosines
 from sentkit.training.method import (
     Draw,
     Finished,
@@ -48,6 +49,7 @@ __all__ = [
     "Recipe",
     "Scores",
     "Term",
+    "cosines",
     "mean_of",
     "ours",
     "paper",
