@@ -20,7 +20,7 @@ from sentkit.process import limit_threads
 if TYPE_CHECKING:
     from sentkit.formats.rows.block import RowBlock
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.metrics.matches import SidesOfModel
+    from sentkit.metrics.comparison.matches import SidesOfModel
     from sentkit.model import Model
     from sentkit.model.encoding import TokenEncoder
 
@@ -108,8 +108,8 @@ def diff(
         limit_threads(of_libraries=1)  # each thread computes batches of its own
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.metrics.differences import difference
-    from sentkit.metrics.matches import Sides
+    from sentkit.metrics.comparison.differences import difference
+    from sentkit.metrics.comparison.matches import Sides
 
     field_names = (*VECTOR_FIELDS, "entry")
     rows = RowSource((), field)
@@ -221,7 +221,7 @@ def sides_of_file(
 
     `texts` are those of the rows of the file, if it does not have them.
     """
-    from sentkit.metrics.matches import SidesOfModel
+    from sentkit.metrics.comparison.matches import SidesOfModel
 
     return SidesOfModel(inputs, model.name, EncodedBy(model, inputs, console), texts)
 
@@ -230,7 +230,7 @@ def sides_of_models(
     model_of_a: "Model", model_of_b: "Model", texts: "Inputs", console: Console
 ) -> "SidesOfModel":
     """The vectors that two models give for the texts."""
-    from sentkit.metrics.matches import SidesOfModel
+    from sentkit.metrics.comparison.matches import SidesOfModel
     from sentkit.model.query_encoder import EncodedInputs
 
     console.warn(*model_of_a.notes)
@@ -274,7 +274,7 @@ def compared_with(
     model: "Model", sides: "SidesOfModel", sizes: Mapping[str, int], console: Console
 ) -> dict[str, Any]:
     """The report about the vectors of both sides, with the causes if they differ."""
-    from sentkit.metrics.differences import difference
+    from sentkit.metrics.comparison.differences import difference
     from sentkit.reports.verdict import judge
 
     encoded = sides.encode

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
     from sentkit.formats.vectors.folders import FolderRun
     from sentkit.model.encoding import RowGroup, Tally
-    from sentkit.model.writing import Encoding
+    from sentkit.model.runs.writing import Encoding
 
 
 # The names of a plan on a terminal, if those of the JSON differ. A useful task writes one block or
@@ -174,7 +174,7 @@ def encode(
     from sentkit.model import find_encoder
     from sentkit.model.encoding import tokenized_groups, whole_if_small
     from sentkit.model.reading import ReadingOptions
-    from sentkit.model.writing import Encoding
+    from sentkit.model.runs.writing import Encoding
 
     folder_flags = {"--resume": resume, "--shard": shard, "--block-bytes": block_bytes}
     existing = existing_folder(output, run, folder_flags)
@@ -293,7 +293,7 @@ def print_plan_of_files(
     path: str, encoding: "Encoding", inputs: "Inputs", progress: RowProgress
 ) -> None:
     """Print the plan of --dry-run for an output that is no vector folder."""
-    from sentkit.model.plan import plan_of
+    from sentkit.model.runs.plan import plan_of
 
     blocks = [inputs.blocks(encoding.parser)]
     plan = plan_of(blocks, encoding, inputs.rejects, path, progress.add)
@@ -312,7 +312,7 @@ def print_plan_of_folder(
 ) -> None:
     """Print the plan of --dry-run for a vector folder; `existing` is this folder if it exists."""
     from sentkit.errors import NoRowsError
-    from sentkit.model.plan import plan_of
+    from sentkit.model.runs.plan import plan_of
 
     blocks = options.planned_blocks(inputs, encoding.parser, existing)
     plan = plan_of(blocks, encoding, inputs.rejects, f"{path}/", progress.add)
@@ -370,7 +370,7 @@ def write_folder(
 
     `existing` is the folder if it was there when the command began.
     """
-    from sentkit.model.folder_writer import BlockWriter
+    from sentkit.model.runs.folder_writer import BlockWriter
 
     shard = options.shard or Shard()
     writer = BlockWriter(

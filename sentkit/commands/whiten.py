@@ -205,8 +205,8 @@ def fit_map_of_files(rows: RowSource, key: str | None, output: Output, console: 
     """Fit a map to two encodings of the same texts, and report how well it fits others."""
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.metrics.matches import Sides
-    from sentkit.metrics.space_map import fit_map
+    from sentkit.metrics.comparison.matches import Sides
+    from sentkit.metrics.comparison.space_map import fit_map
 
     if len(rows.paths) != 2:
         advice = "for example: sentkit whiten fit --kind map OLD NEW -o map.safetensors"

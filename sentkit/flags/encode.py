@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sentkit.formats.vectors.vector_file import VectorSource
     from sentkit.model import Model
     from sentkit.model.encoding import TokenEncoder
-    from sentkit.model.reuse import ReusableVectors
+    from sentkit.model.runs.reuse import ReusableVectors
     from sentkit.model.text.tokens import TextTokenizer
     from sentkit.process import Stop
 
@@ -70,7 +70,7 @@ def reusable_vectors(
         raise UsageError("--reuse cannot be used with several readouts")
     if model.tokenizer.whole:
         raise UsageError(f"--reuse cannot be used with {model.name}")
-    from sentkit.model.reuse import ReusableVectors
+    from sentkit.model.runs.reuse import ReusableVectors
 
     spec = {**encoder.specs[0].full, **windows}
     return ReusableVectors(stores, spec, encoder.width, dtype, console.warn)

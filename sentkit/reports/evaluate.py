@@ -25,7 +25,7 @@ from sentkit.formats.vectors.writers import VectorOutput
 from sentkit.model import Model, find_encoder, is_endpoint
 from sentkit.model.encoding import Report, TokenEncoder, tokenized_groups
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.writing import Encoding
+from sentkit.model.runs.writing import Encoding
 from sentkit.reports.suites import SUITES, Result, Settings, TestSet
 
 SEED = re.compile(r"seed-(\d+)")

@@ -14,14 +14,14 @@ import numpy as np
 
 from sentkit.digits import significant
 from sentkit.formats.checkpoints.folders import is_endpoint
-from sentkit.metrics.differences import (
+from sentkit.metrics.comparison.differences import (
     OVERFLOW,
     Difference,
     common_factor,
     order_of_rows,
     row_order,
 )
-from sentkit.metrics.matches import Matches, SidesOfModel
+from sentkit.metrics.comparison.matches import Matches, SidesOfModel
 from sentkit.model.causes.compared import EQUAL, SAME_FACTOR, Result
 from sentkit.model.causes.search import Explanation, explain
 from sentkit.model.checkpoint_model import CheckpointModel

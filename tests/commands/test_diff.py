@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from sentkit.metrics import differences
+from sentkit.metrics.comparison import differences
 from support import BY_HAND, in_jsonl, normal_rows
 
 COSINE = BY_HAND["cosine"]

@@ -363,8 +363,8 @@ def test_a_dry_run_of_many_rows_tokenizes_a_sample(encode, monkeypatch):
     """Each row has four tokens. Of 300 rows, the first 100 and each tenth of the others are
     tokenized.
     """
-    monkeypatch.setattr("sentkit.model.plan.EXACT", 100)
-    monkeypatch.setattr("sentkit.model.plan.EVERY", 10)
+    monkeypatch.setattr("sentkit.model.runs.plan.EXACT", 100)
+    monkeypatch.setattr("sentkit.model.runs.plan.EVERY", 10)
     [plan] = encode("-n", stdin="a cat\n" * 300).rows
 
     assert {"rows": 300, "texts": 300, "tokens": 1200, "sampled_rows": 120}.items() <= plan.items()

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from scipy.linalg import orthogonal_procrustes
 
 from sentkit.formats.vectors.fingerprint import digest
-from sentkit.metrics.space_map import hashes_of
+from sentkit.metrics.comparison.space_map import hashes_of
 from sentkit.transforms.steps import read_transform
 
 OLD = "old/mean:0a1b00000000"

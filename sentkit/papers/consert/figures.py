@@ -23,6 +23,7 @@ from sentkit.formats.vectors.writers import VectorOutput, output_paths
 from sentkit.model.checkpoint_reading import Reading, plan_reading
 from sentkit.model.encoding import tokenized_groups
 from sentkit.model.reading import ReadingOptions
+from sentkit.model.runs.writing import Encoding
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import (
     UnsupportedArchitecture,
@@ -33,7 +34,6 @@ from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.model.transformer.packed import Packed, first_tokens
 from sentkit.model.transformer.transformers_model import load_transformers_model
 from sentkit.model.transformer.weights import canonical, fit, read_weights
-from sentkit.model.writing import Encoding
 from sentkit.papers.figure_command import main, mean_with_deviation, rows_of
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
 from sentkit.plots.reports import (

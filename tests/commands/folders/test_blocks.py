@@ -22,7 +22,7 @@ from sentkit.formats.vectors.file_writer import VectorFileWriter
 from sentkit.formats.vectors.folders import open_folder
 from sentkit.formats.vectors.grid import Block
 from sentkit.formats.vectors.vector_file import VectorFile
-from sentkit.model import folder_writer
+from sentkit.model.runs import folder_writer
 from sentkit.model.static.tokenizers import WordLookup
 
 TEXTS = st.sampled_from(["the cat", "dog", "", "the dog runs . the cat", "é " * 30])

@@ -15,7 +15,7 @@ import pytest
 
 from sentkit import cli
 from sentkit.formats.vectors.file_writer import VectorFileWriter
-from sentkit.model import folder_writer
+from sentkit.model.runs import folder_writer
 from support import contents
 
 KILLS = 2  # of a history, or more

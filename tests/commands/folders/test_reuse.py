@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sentkit.formats.vectors import vector_file
-from sentkit.model import encoding, folder_writer
+from sentkit.model import encoding
+from sentkit.model.runs import folder_writer
 from support import contents, in_jsonl
 
 OLD = ["the cat", "a dog runs .", "cat cat dog", "the", "dog runs the cat runs"]

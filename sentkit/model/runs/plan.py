@@ -29,9 +29,9 @@ from sentkit.model.encoding import (
     batch_size,
     plan_batches,
 )
+from sentkit.model.runs.writing import Encoding
 from sentkit.model.text.characters import CharacterTokenizer
 from sentkit.model.text.tokens import TokenBlock
-from sentkit.model.writing import Encoding
 
 MEASURED = 32  # rows of each group that are measured
 SECONDS = 5.0  # of the measurement

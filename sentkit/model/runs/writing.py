@@ -29,7 +29,7 @@ from sentkit.model.encoding import (
 from sentkit.model.text.tokens import TextTokenizer
 
 if TYPE_CHECKING:
-    from sentkit.model.reuse import ReusableVectors
+    from sentkit.model.runs.reuse import ReusableVectors
 
 MARKS = ("n_tokens", "truncated", "n_unknown")  # fields that `--on-truncate mark` adds
 CHUNK = ("chunk", "start", "end")  # fields of a window that is a row

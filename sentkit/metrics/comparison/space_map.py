@@ -20,8 +20,8 @@ from sentkit.formats.files import readable
 from sentkit.formats.vectors.fingerprint import UNNAMED
 from sentkit.formats.vectors.tensors import put_arrays
 from sentkit.formats.vectors.vectors import resized
-from sentkit.metrics.differences import Lowest
-from sentkit.metrics.matches import VECTORS_PER_BLOCK, Matches, Sides, joined
+from sentkit.metrics.comparison.differences import Lowest
+from sentkit.metrics.comparison.matches import VECTORS_PER_BLOCK, Matches, Sides, joined
 from sentkit.metrics.neighbours.search import Searcher
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.statistics import multiplicities, percentile_interval, resamples_for

@@ -5,7 +5,7 @@ import zlib
 import numpy as np
 import pytest
 
-from sentkit.metrics.space_map import hashes_of, kept_neighbours, measures_of
+from sentkit.metrics.comparison.space_map import hashes_of, kept_neighbours, measures_of
 
 
 def nearest_others(corpus, query, row, top):

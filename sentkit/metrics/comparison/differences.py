@@ -14,7 +14,7 @@ from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import DataError
 from sentkit.formats.files import readable
 from sentkit.formats.vectors.vectors import resized
-from sentkit.metrics.matches import VECTORS_PER_BLOCK, Matches, Record, Sides, joined
+from sentkit.metrics.comparison.matches import VECTORS_PER_BLOCK, Matches, Record, Sides, joined
 from sentkit.metrics.neighbours.search import Searcher
 from sentkit.metrics.similarity import SIMILARITIES, SMALLEST_NORM, exact_similarities, lengths
 from sentkit.metrics.statistics import spearman

@@ -27,7 +27,7 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, is_array, resized
 from sentkit.formats.vectors.vectors import joined as joined_rows
-from sentkit.metrics.misread import NumberFormat, find_format, is_missing
+from sentkit.metrics.comparison.misread import NumberFormat, find_format, is_missing
 from sentkit.metrics.neighbours.corpus import read_table
 
 VECTORS_PER_BLOCK = 1024

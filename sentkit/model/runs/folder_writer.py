@@ -22,10 +22,10 @@ from sentkit.formats.vectors.grid import BLOCK_BYTES, Block, describe_input
 from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.formats.vectors.writers import SeparateWriter
 from sentkit.model.encoding import Report, RowGroup, Tally, computed_ahead, encode_group
-from sentkit.model.writing import Encoding
+from sentkit.model.runs.writing import Encoding
 
 if TYPE_CHECKING:
-    from sentkit.model.reuse import BlockFiles
+    from sentkit.model.runs.reuse import BlockFiles
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,0 +1,1 @@
+"""Takes two encodings of the same texts and returns their differences, or a map between them."""
