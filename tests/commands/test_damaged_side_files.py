@@ -63,8 +63,9 @@ def map_file(sentkit, jsonl):
 def apply(sentkit):
     def run(content):
         Path("t.safetensors").write_bytes(content)
-        assert sentkit("inspect", "t.safetensors").code in (0, 65)
-        return sentkit("whiten", "apply", "-t", "t.safetensors", "few.jsonl")
+        applied = sentkit("whiten", "apply", "-t", "t.safetensors", "few.jsonl")
+        assert sentkit("inspect", "t.safetensors").code == applied.code
+        return applied
 
     return run
 
@@ -90,7 +91,7 @@ def test_a_map_without_its_record_is_refused(apply, map_file, note):
 
 
 @pytest.mark.parametrize("name", ["kernel", "bias", "offset"])
-def test_a_map_with_other_tensors_is_refused(apply, map_file, name):
+def test_a_map_with_other_tensors_is_refused(sentkit, apply, map_file, name):
     tensors = safetensors.numpy.load(map_file)
     note = {"sentkit": json.dumps(note_of(map_file))}
     values = tensors[name]
@@ -102,7 +103,8 @@ def test_a_map_with_other_tensors_is_refused(apply, map_file, name):
         done = apply(safetensors.numpy.save({**tensors, name: changed}, note))
         assert (done.code, done.out) == (65, b""), done.err
     del tensors[name]
-    assert apply(safetensors.numpy.save(tensors, note)).code == 65
+    Path("t.safetensors").write_bytes(safetensors.numpy.save(tensors, note))
+    assert sentkit("whiten", "apply", "-t", "t.safetensors", "few.jsonl").code == 65
 
 
 def test_a_map_with_any_flipped_or_lost_byte(apply, map_file):
@@ -126,6 +128,32 @@ def test_a_map_in_other_json(apply, map_file):
     assert apply(with_note(map_file, json.dumps(note))).out == good.out
     other = apply(with_note(map_file, json.dumps({**note, "target": "n:9f0000000001"})))
     assert other.rows[0]["_emb"].startswith("n:9f0000000001~mapped:")
+
+
+@pytest.mark.parametrize(
+    "emb",
+    [
+        "new/cls/n:9f0000000001~mapped:0123456789ab",
+        "new/cls/n:9f~mapped:0123456789ab",
+        "new/cls/n~mapped:9f0000000001",
+        "~mapped:0123456789ab",
+        ":~mapped:0123456789ab",
+        "new/cls/n:9f0000000000~mapped~mapped:0123456789ab",
+        "new/cls/n:9f0000000000~mapped/n:0123456789ab",
+        "new/cls/n:9f0000000000~mapped",
+        "new/cls/n:9f0000000000~mapped:",
+        *WRONG[2:],
+    ],
+)
+def test_a_damaged_name_of_mapped_vectors_is_not_compared(sentkit, jsonl, emb):
+    vectors = np.eye(3)
+    Path("new.jsonl").write_bytes(jsonl(*rows_of(vectors, NEW)))
+    good = f"{NEW}~mapped:0123456789ab"
+    for name, codes in ((good, {0}), (emb, {65})):
+        Path("m.jsonl").write_bytes(jsonl(*rows_of(vectors, name)))
+        search = ("search", "--corpus", "m.jsonl", "--queries", "new.jsonl", "--mapped")
+        results = [sentkit("score", "new.jsonl", "m.jsonl", "--mapped"), sentkit(*search)]
+        assert {done.code for done in results} == codes, [done.err for done in results]
 
 
 def test_a_damaged_record_of_a_model_behind_an_api(sentkit, api):
