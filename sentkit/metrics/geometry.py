@@ -33,7 +33,7 @@ from sentkit.metrics.gold_pairs import expect_pair
 from sentkit.metrics.similarity import lengths
 from sentkit.transforms.flow import PARAMETERS
 from sentkit.transforms.kinds import FLOOR, MAX_SCATTER_WIDTH, MOMENTS, Moments, moments_of
-from sentkit.transforms.steps import read_fit_note
+from sentkit.transforms.steps import read_fit_note, read_transform
 
 SAMPLE_VECTORS = 20_000  # vectors; the distances of all their pairs are computed
 # Rows and columns of a block.
@@ -336,6 +336,8 @@ def describe_transform(path: str) -> dict[str, Any]:
     """The fields of its note, with `_emb` renamed to `fitted_on`, and the shapes of its tensors."""
     header = read_header(path)
     note = read_fit_note(path)
+    if note.get("kind") == "map" or "offset" in header.entries:
+        read_transform(path)  # refuses a damaged map, which has a digest
     record = {"file": readable(path), "kind": note.pop("kind", "affine")}
     if "kernel" in header.entries:
         record |= dict(zip(("width", "kept"), header.entries["kernel"].shape, strict=False))

@@ -65,7 +65,7 @@ class Recorded:
             suffixes = []  # only a model declares this order
         dims = [int(match[1]) for match in map(DIM.fullmatch, suffixes) if match]
         dimensions = self.value("dimensions", int)  # that an API was asked for
-        if dimensions is not None:
+        if dimensions is not None and dimensions > 0:
             dims.append(dimensions)
         max_length = self.value("max_length", int)
         options = ReadingOptions(

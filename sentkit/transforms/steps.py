@@ -7,12 +7,14 @@ file has a kernel and a bias, applied as (x + bias) @ kernel, and a note about t
 map to another space also has an offset, which is added.
 """
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import orjson
 
 from sentkit.arrays import Float32, Float64
 from sentkit.errors import DataError, UsageError
@@ -24,7 +26,7 @@ from sentkit.formats.vectors.fingerprint import (
     short_label,
     space_of,
 )
-from sentkit.formats.vectors.tensors import read_array, read_note
+from sentkit.formats.vectors.tensors import read_array, read_header, read_note
 
 if TYPE_CHECKING:
     from sentkit.transforms.flow import Flow
@@ -209,6 +211,9 @@ def read_transform(path: str) -> "Linear | Flow":
     if not (isinstance(kind, str) and kind.isascii() and kind.isidentifier()):
         kind = "affine"  # the kind becomes a part of the label of a space
     if kind != "map":
+        if "offset" in read_header(path).entries:
+            problem = 'damaged: it has an offset, as only a map has, but its "kind" is not "map"'
+            raise DataError(problem, source=path)
         return dense_layer(kernel, bias.ravel(), kind=kind, source=path)
     offset = read_array(path, "offset").astype(np.float64).ravel()
     target = note.get("target")
@@ -216,8 +221,24 @@ def read_transform(path: str) -> "Linear | Flow":
         raise DataError("the shapes of kernel and offset do not match", source=path)
     if target is None or emb_problem(target) is not None:
         raise DataError("the space that this map leads to is not recorded", source=path)
+    actual_digest = digest_of_map(kernel, bias, offset, note.get("_emb"), target)
+    if note.get("digest", actual_digest) != actual_digest:
+        raise DataError("damaged: its digest is wrong", source=path)
     layer = dense_layer(kernel, bias.ravel(), kind=kind, source=path, offset=offset)
     return replace(layer, target=target)
+
+
+def digest_of_map(
+    kernel: Float64, bias: Float64, offset: Float64, emb: str | None, target: str
+) -> str:
+    """Hash of all that a map changes vectors by, and of both spaces. It does not depend on how the
+    metadata are written.
+    """
+    names = orjson.dumps([emb, target, kernel.shape])
+    hash_of_map = hashlib.blake2b(names, digest_size=16)
+    for values in (kernel, bias, offset):
+        hash_of_map.update(values.astype("<f8").tobytes())
+    return hash_of_map.hexdigest()
 
 
 def read_fit_note(path: str) -> dict[str, Any]:

@@ -88,9 +88,14 @@ def read_points(
 
 def read_centroids(path: str) -> Points:
     """Read centroids. They are numbered from 0 in row order; a field "cluster" must agree
-    with it.
+    with it. A vector file is verified, because one changed centroid moves many rows.
     """
-    points = read_points(open_inputs([path]))
+    inputs = open_inputs([path])
+    store = inputs.vector_file(path)
+    if store is not None:
+        for file in store.files:
+            file.verify()
+    points = read_points(inputs)
     for number, row in enumerate(points.table.every_row()):
         if row.values.get("cluster", number) != number:
             problem = (

@@ -33,7 +33,7 @@ from sentkit.transforms.maps import (
     pair_moments_of,
     ridge_map,
 )
-from sentkit.transforms.steps import Linear, dense_layer
+from sentkit.transforms.steps import Linear, dense_layer, digest_of_map
 
 KIND = "map"
 HELD_OUT = 10  # one text in so many
@@ -135,9 +135,10 @@ def fit_map(sides: Sides, key: str | None, output: str) -> FittedMap:
     width_old, width_new = fitted.cross.shape
     is_ridge = width_old != width_new
     space_map = ridge_map(fitted, held_out) if is_ridge else orthogonal_map(fitted)
+    bias = 0.0 - space_map.mean_old
     layer = dense_layer(
         space_map.kernel,
-        0.0 - space_map.mean_old,
+        bias,
         kind=KIND,
         source=output,
         offset=space_map.mean_new,
@@ -151,10 +152,13 @@ def fit_map(sides: Sides, key: str | None, output: str) -> FittedMap:
         warnings.append(
             f"{fitted.count} vectors of {width_old} numbers are few: a map needs some thousand"
         )
+    emb = sides.readers[0].emb
+    target = sides.readers[1].emb or UNNAMED.emb
     note = {
         "kind": KIND,
-        "_emb": sides.readers[0].emb,
-        "target": sides.readers[1].emb or UNNAMED.emb,
+        "_emb": emb,
+        "target": target,
+        "digest": digest_of_map(space_map.kernel, bias, space_map.mean_new, emb, target),
         "vectors": fitted.count,
         "width": width_old,
         "kept": width_new,

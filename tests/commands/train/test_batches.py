@@ -1,5 +1,6 @@
 """`--set batches=...`: negatives of one file only, exact resume, and refusals."""
 
+import numpy as np
 import pytest
 
 from sentkit.training.data.corpus import Corpus
@@ -49,6 +50,27 @@ def test_a_stopped_run_continues_with_the_same_bytes(contrast, files, tmp_path, 
     resumed = contrast(*flags, "--resume")
 
     assert (stopped.code, resumed.code) == (75, 0)
+    whole, out = contents(tmp_path / "whole"), contents(tmp_path / "out")
+    assert whole["model.safetensors"] == out["model.safetensors"]
+
+
+def test_damaged_files_of_a_killed_run_have_no_effect(contrast, files, tmp_path, stop_at):
+    """A killed process leaves the token files and the numbers of the files. --resume makes them
+    from the rows, whatever is at their paths.
+    """
+    flags = (*files, "--set", "batches=by-file", "--save-every", 1)
+    contrast(*flags, output="whole")
+    with stop_at(3):
+        contrast(*flags)
+    part = tmp_path / "out.part"
+    np.save(part / "files.npy", np.array([0, 10**9, -1], np.int32))
+    np.save(part / "targets.npy", np.array([None, "x"], object), allow_pickle=True)
+    (part / "ends.npy").write_bytes(b"\x93NUMPY")
+    (part / "rows.json").write_text('{"labels": 1, "teacher": null, "files": [NaN]}')
+    (part / "tokens.i32").symlink_to("missing")
+    resumed = contrast(*flags, "--resume")
+
+    assert resumed.code == 0, resumed.err
     whole, out = contents(tmp_path / "whole"), contents(tmp_path / "out")
     assert whole["model.safetensors"] == out["model.safetensors"]
 
