@@ -236,7 +236,7 @@ class Encoder:
         Warnings count truncated and empty texts. Further `arguments` are those of
         sentence-transformers: with the value of what `encode` does they are accepted, such as
         convert_to_numpy=True; others are a TypeError that names what to use. mteb passes batches of
-        texts with `task_metadata` and other arguments of its own.
+        texts with `task_metadata` and further arguments.
         """
         if task_metadata is not None:
             precision = arguments.get("precision") or "float32"
@@ -320,8 +320,8 @@ class Encoder:
 
     @property
     def metric(self) -> str:
-        """The metric of `similarity`: what the model declares for sentence-transformers, else
-        cosine.
+        """The metric of `similarity`: the one that the model declares for sentence-transformers,
+        else cosine.
         """
         declared = self.model.similarity
         if declared is None:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from typer import Argument, Option
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 HAZARDS = "sentkit:hazards"
 SAMPLE = 5000  # vectors, for the neighbours and the similarities
+PRECISION: Final = "fp32"
+DEVICE = "auto"
 EXPLAINED = 64  # texts that a model encodes under each variant
 MEASURES = {"cosine": ("cosine", "lowest"), "neighbours": ("neighbours", "mean")}  # of --fail-under
 
@@ -52,8 +54,8 @@ def diff(
             help="Instead of B: the model that should give the vectors of A.",
         ),
     ] = None,
-    precision: options.PrecisionOfFloats = "fp32",
-    device: options.Device = "auto",
+    precision: options.PrecisionOfFloats = PRECISION,
+    device: options.Device = DEVICE,
     texts: Annotated[
         str | None,
         Option(
@@ -94,8 +96,8 @@ def diff(
     """Compare two encodings of the same texts, or one with a model."""
     refuse_together({"B": b, "--key": key}, {"--model": model})
     flags_of_model = {
-        "--precision": precision != "fp32",
-        "--device": device != "auto",
+        "--precision": precision != PRECISION,
+        "--device": device != DEVICE,
         "--texts": texts,
     }
     needs(flags_of_model, {"--model": model})
@@ -105,18 +107,20 @@ def diff(
     if encodes_a and texts is None:
         texts = HAZARDS
     if model is not None:
-        limit_threads(of_libraries=1)  # each thread computes batches of its own
+        limit_threads(of_libraries=1)  # each thread computes other batches
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.comparison.differences import difference
     from sentkit.metrics.comparison.matches import Sides
 
+    # The inputs.
     field_names = (*VECTOR_FIELDS, "entry")
     rows = RowSource((), field)
     for path in (a, b, texts):
         if path is not None and not (path == a and encodes_a):
             check_input(path)
 
+    # The report.
     output = Output()
     as_table = output.on_terminal and not json
     sizes = {"top": top, "sample": SAMPLE, "worst": worst}
@@ -207,8 +211,12 @@ class ModelOptions:
 
         if is_endpoint(name):
             if refuses_flags:
-                flags = {"--precision": self.precision != "fp32", "--device": self.device != "auto"}
-                refuse_flags(flags)
+                refuse_flags(
+                    {
+                        "--precision": self.precision != PRECISION,
+                        "--device": self.device != DEVICE,
+                    }
+                )
             # NaN shows that half precision overflows, or that the bytes have another format.
             return ApiModel(name, ReadingOptions(), finite=False)
         return find_encoder(name, ReadingOptions(), device=self.device, precision=self.precision)

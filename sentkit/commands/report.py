@@ -146,13 +146,13 @@ def report(
 ) -> None:
     """Evaluate checkpoints, beside the tables of papers."""
     of_tables = {"--baseline": baseline, "--intervals": intervals, "--train": train}
+    of_classifiers = {"--head": head != HEAD, "--seed": seed != SEED}
     flags_of_rows = {
         "--data": data,
         "--pairs": pairs,
         **of_tables,
         "--results": results,
-        "--head": head != HEAD,
-        "--seed": seed != SEED,
+        **of_classifiers,
         "--format mteb": form == "mteb",
     }
     needs(flags_of_rows, {"ROW": checkpoints})
@@ -160,7 +160,8 @@ def report(
     needs({"--suites": suites}, {"--data": data})
     needs({"--table": table}, {"--paper": paper})
     refuse_together(
-        {**of_tables, "--paper": paper, "--force": force}, {"--format mteb": form == "mteb"}
+        {**of_tables, **of_classifiers, "--paper": paper, "--force": force},
+        {"--format mteb": form == "mteb"},
     )
     from sentkit.reports import tables
     from sentkit.reports.evaluate import Evaluator, find_baseline, find_models, rows_of
@@ -192,7 +193,7 @@ def report(
     ignored = ignored_flags(
         tests,
         of_intervals=given({"--baseline": baseline is not None, "--intervals": intervals}),
-        of_classifiers=given({"--head": head != HEAD, "--seed": seed != SEED}),
+        of_classifiers=given(of_classifiers),
     )
     if style != "json" and paper is not None:
         check_tasks(paper, table_number, tests, data)

@@ -5,7 +5,6 @@ from which a request gets the text back. The weights are unknown, so the space i
 endpoint, the name and the dimensions.
 """
 
-import base64
 import json
 import os
 import random
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 from sentkit.errors import UnavailableError, UsageError
 from sentkit.formats.checkpoints.modules import StoredDeclaration
 from sentkit.formats.vectors.fingerprint import API, Space, digest, name_for_label
+from sentkit.formats.vectors.vectors import raw_vector
 from sentkit.model.encoding import Tally, TokenEncoder
 from sentkit.model.reading import ReadingOptions, all_steps, prompts_of, spec_behind, width_behind
 from sentkit.model.text.characters import BatchError, CharacterTokenizer, texts_of
@@ -46,7 +46,7 @@ REQUESTS = 4  # at a time
 MOST_REQUESTS = 256
 BATCH_TEXTS = 32  # the default limit of Text Embeddings Inference
 BATCH_CHARACTERS = 65_536
-PROBE = "width"  # the text whose vector shows the width
+PROBE = "width"  # the text of the first request, which shows the width
 
 # Seconds.
 CONNECT_TIMEOUT = 10.0
@@ -278,7 +278,9 @@ class Refusal:
 
 
 class Busy(Exception):
-    """A try that failed, but a later one may succeed. `seconds` is what the server asks to wait."""
+    """A try that failed, but a later one may succeed. `seconds`: the wait that the server asks
+    for.
+    """
 
     def __init__(self, reason: str, seconds: float | None = None) -> None:
         super().__init__(reason)
@@ -359,8 +361,8 @@ class EmbeddingsClient:
             body["dimensions"] = self.dimensions
         content = orjson.dumps(body)
 
-        # Several tries, with a wait between them: what the server asks for, else twice as long each
-        # time, by a random factor, so that threads do not send at the same moment.
+        # Several tries. The wait between two is the one that the server asks for, or twice the last
+        # one, times a random factor so that threads do not send at the same moment.
         for number in range(1, tries + 1):
             try:
                 status, answer = self.send(content, MOST_BYTES_OF_TEXT * len(texts))
@@ -527,32 +529,16 @@ def vector_of(embedding: object, *, finite: bool) -> "Matrix | str":
     """The vector of an item, (width,), or the reason why it is none."""
     if embedding is None:
         return "the server gives no vector"
-    if isinstance(embedding, str):
-        vector = vector_of_base64(embedding)
-    elif isinstance(embedding, list) and {*map(type, embedding)} <= {int, float}:
-        vector = vector_of_numbers(embedding)
-    else:
+    has_numbers = isinstance(embedding, list) and {*map(type, embedding)} <= {int, float}
+    if not has_numbers and not isinstance(embedding, str):
         return "the server's vector is neither a list of numbers nor base64"
-    if vector is None or not len(vector):
+    try:
+        raw = raw_vector(embedding)
+    except OverflowError:  # a whole number of more than 308 digits
+        raw = b""
+    if not raw or len(raw) % 4:
         return "the server's vector is not of float32"
+    vector = np.frombuffer(raw, "<f4").astype(np.float32)
     if finite and not np.isfinite(vector).all():
         return "the server's vector has NaN or infinity"
     return vector
-
-
-def vector_of_base64(embedding: str) -> Matrix | None:
-    try:
-        raw = base64.b64decode(embedding, validate=True)
-    except ValueError:
-        return None
-    if len(raw) % 4:
-        return None
-    return np.frombuffer(raw, "<f4").astype(np.float32)
-
-
-def vector_of_numbers(embedding: Sequence[float]) -> Matrix | None:
-    try:
-        with np.errstate(over="ignore"):  # the caller refuses infinity
-            return np.array(embedding, np.float64).astype(np.float32)
-    except OverflowError:  # a whole number of more than 308 digits
-        return None

@@ -1,6 +1,6 @@
-"""What the evaluation library mteb asks of an encoder: its description, and the prompt of a task.
+"""An encoder for the evaluation library mteb: the description of a model, and the prompt of a task.
 
-mteb is imported only inside functions, because it is no dependency.
+mteb is imported only inside functions, because sentkit does not depend on it.
 """
 
 from collections.abc import Mapping

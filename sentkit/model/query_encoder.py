@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from sentkit.errors import NoInputError, SentkitError, UsageError
+from sentkit.errors import DataError, NoInputError, SentkitError, UsageError
 from sentkit.formats.checkpoints.folders import NANO
 from sentkit.formats.rows.block import RowBlock, made_block
 from sentkit.formats.rows.kinds import SENTENCE, VECTOR_NAMES, TextParser
@@ -165,9 +165,14 @@ class EncodedRows:
         self, check: Callable[[VectorBlock], VectorBlock] = lambda block: block
     ) -> Iterator[VectorBlock]:
         """Yield the rows with their vectors. `check` can mark rows as bad."""
-        groups, encoder = self.groups_for(self.model)
-        [space, *_] = encoder.specs
-        is_recorded = space.metadata.get("weights") == self.weights or space.emb == self.label
+        is_recorded = False
+        try:
+            groups, encoder = self.groups_for(self.model)
+            [space, *_] = encoder.specs
+            is_recorded = space.metadata.get("weights") == self.weights or space.emb == self.label
+        except DataError:  # such as a recorded transform that was fitted to another model
+            if self.declared is None:
+                raise
         if self.declared is not None and not is_recorded:
             groups, encoder = self.groups_for(self.declared)
             [space, *_] = encoder.specs

@@ -96,12 +96,12 @@ class Verdict:
     def text(self) -> str:
         """One sentence."""
         if not self.causes and self.equal:
-            text = f"{self.file} has the vectors that {self.model} gives as declared"
             if self.factor is not None:
                 return (
                     f"{self.file} has the directions of {self.model} as declared"
                     f"{with_factor(self.factor)}"
                 )
+            text = f"{self.file} has the vectors that {self.model} gives as declared"
             if self.within is not None and self.within > EQUAL:
                 text += f", within {self.within:.1e}"
             if self.rounding is not None:
@@ -166,6 +166,8 @@ def judge(difference: Difference, sides: SidesOfModel, model: Any) -> Verdict:
         file = "standard input"
     width = difference.record["b"]["width"]
     verdict = Verdict(file, model.name, width)
+
+    # Causes that the vectors alone show.
     if sides.number_format is not None:
         count = difference.rows
         verdict.causes.append(Cause(sides.number_format.name, count, count))
@@ -186,6 +188,8 @@ def judge(difference: Difference, sides: SidesOfModel, model: Any) -> Verdict:
         examples = order.aligned[: len(examples)]
         if has_factor(verdict, examples):
             return verdict
+
+    # Changes of the model, and at last other weights.
     if isinstance(model, CheckpointModel):
         explain_by_changes(verdict, examples, model)
     else:
@@ -283,7 +287,9 @@ def causes_of(explanation: Explanation, best: Result) -> list[Cause]:
 def explain_by_weights(verdict: Verdict, examples: Matches) -> None:
     """Add other weights or another model, if the vectors look like that."""
     count = len(examples)
-    if examples.a.shape == examples.b.shape and other_weights(examples.a, examples.b):
+    if examples.a.shape != examples.b.shape:
+        return
+    if other_weights(examples.a, examples.b):
         verdict.causes.append(Cause(OTHER_WEIGHTS, count, count, share=0.0))
-    elif examples.a.shape == examples.b.shape and another_model(examples.a, examples.b):
+    elif another_model(examples.a, examples.b):
         verdict.causes.append(Cause(ANOTHER_MODEL, count, count, share=0.0))

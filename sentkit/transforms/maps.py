@@ -92,7 +92,7 @@ def orthogonal_map(moments: PairMoments) -> SpaceMap:
 
 
 def ridge_map(moments: PairMoments, held_out: PairMoments) -> SpaceMap:
-    """The ridge regression whose penalty has the smallest squared error on held-out pairs.
+    """The ridge regression with the penalty of the smallest squared error on held-out pairs.
 
     kernel = (S + p n v I)^-1 C, with the scatter S and the cross sums C of n pairs, v = trace(S) /
     (n d), and a penalty p.

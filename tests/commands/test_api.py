@@ -271,6 +271,78 @@ def test_diff_with_a_model_behind_an_api(sentkit, api):
     assert refused.code == 2
 
 
+REFUSED_BY_DIFF = {
+    ("-m", "static", "--key", "id"): "--key cannot be used with --model",
+    ("-m", "API", "--precision", "bf16"): "--precision cannot be used with a model behind an API",
+    ("-m", "API", "--device", "cpu"): "--device cannot be used with a model behind an API",
+    ("x.jsonl", "-m", "static"): "B cannot be used with --model",
+    ("x.jsonl",): "API is a model; compare it with another one: -m MODEL",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED_BY_DIFF, ids=" ".join)
+def test_flags_that_diff_of_an_api_refuses(sentkit, api, words):
+    words_of_api = [api.model if word == "API" else word for word in words]
+    done = sentkit("diff", api.model, *words_of_api)
+
+    problem = REFUSED_BY_DIFF[words].replace("API is", f"{api.model} is")
+    assert (done.code, done.told[0]) == (2, f"sentkit diff: {problem}")
+    assert api.requests == []
+
+
+def test_flags_of_diff_work_for_an_api(sentkit, api):
+    """A server with the vectors of static, but in reverse for one text."""
+    texts = [f"text {number} of a few" for number in range(12)]
+    Path("t.csv").write_text("title\n" + "".join(f"{text}\n" for text in texts))
+    encoder = Encoder("static", precision="fp32")
+
+    def vectors(texts):
+        rows = encoder.encode(texts)
+        rows[[text == "text 3 of a few" for text in texts]] *= -1
+        return rows
+
+    api.vectors = vectors
+    flags = ("--texts", "t.csv", "--field", "text=title", "--top", "3", "--worst", "2")
+    done = sentkit("diff", api.model, "-m", "static", *flags, "--precision", "fp32", "--json")
+    gate = ("--fail-under", "cosine=0.9")
+    failed = sentkit("diff", api.model, "-m", "static", *flags, *gate)
+    [record] = done.rows
+
+    assert done.code == 0, done.err
+    assert (record["vectors"], record["neighbours"]["top"]) == (12, 3)
+    assert record["equal"] == 11
+    rows = [(row["row"], row["cosine"]) for row in record["worst"]]
+    assert rows == [(5, pytest.approx(-1))]  # the line in the file, behind its header
+    assert (failed.code, ", below 0.9" in failed.err) == (1, True), failed.err
+
+
+OUTPUTS_OF_ENCODE = (
+    "--normalize -o a.safetensors",
+    "--dim 2 --store float16 -o a.safetensors",
+    "--threads 2 -o a.jsonl --vectors base64",
+    "--store int8 -o a.safetensors",
+    "-o DIR/ --shard 1/1 --block-bytes 512",
+)
+
+
+@pytest.mark.parametrize("flags", OUTPUTS_OF_ENCODE)
+def test_flags_of_outputs_work_for_an_api(sentkit, api, flags):
+    """The vectors are those of the server, within the loss of the stored form."""
+    words = flags.split()
+    done = sentkit("encode", "-m", api.model, *words, stdin=LINES)
+    expected = character_vectors(TEXTS)
+    if "--dim" in words:
+        expected = expected[:, :2]
+    if "--normalize" in words:
+        expected = expected / np.linalg.norm(expected, axis=1, keepdims=True)
+    path = words[words.index("-o") + 1]
+    vectors = sentkit("cat", path, "--vectors", "list").vectors()
+
+    assert done.code == 0, done.err
+    error = np.abs(expected).max() / 127 if "int8" in words else 1e-3 * np.abs(expected).max()
+    assert np.abs(vectors - expected).max() <= error
+
+
 def test_report_of_a_model_behind_an_api(sentkit, api):
     """The same value as of the vectors of encode, and a name from the name of the model."""
     words = ["one", "two words", "three", "four more words", "five"]

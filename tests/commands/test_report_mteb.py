@@ -79,6 +79,51 @@ def test_what_is_refused(sentkit, data, tmp_path):
     assert list((tmp_path / "there").iterdir()) == []
 
 
+FLAGS_OF_TABLES = (
+    "--baseline m",
+    "--intervals",
+    "--train data/sts/stsb.test.jsonl",
+    "--paper sg-bert",
+    "--paper sg-bert --table 1",
+    "--head logreg",
+    "--seed 2",
+    "--force",
+)
+
+
+@pytest.mark.parametrize("flags", FLAGS_OF_TABLES)
+def test_flags_that_do_not_change_the_files_are_refused(sentkit, data, tmp_path, flags):
+    report = ("report", "m=static", "--data", data, "--format", "mteb", "-o", "out")
+    done = sentkit(*report, *flags.split())
+
+    problem = f"{flags.split()[0]} cannot be used with --format mteb"
+    assert (done.code, done.told) == (2, [f"sentkit report: {problem}"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_flags_that_choose_tests_change_the_files(sentkit, data, tmp_path):
+    """Of --suites, --field and --results, whose second run reads nothing again."""
+    (tmp_path / "named.jsonl").write_text(
+        "".join(
+            json.dumps({"a": pair["text_a"], "text_b": pair["text_b"], "score": pair["score"]})
+            + "\n"
+            for pair in PAIRS
+        )
+    )
+    report = ("report", "m=static", "--data", data, "--suites", "sts", "--format", "mteb")
+    pairs = ("--pairs", "mine=named.jsonl", "--field", "text_a=a")
+    done = sentkit(*report, *pairs, "--results", "kept", "-o", "out")
+    again = sentkit(*report, *pairs, "--results", "kept", "-o", "out2")
+
+    assert (done.code, again.code) == (0, 0), done.err + again.err
+    files = {path.name for path in (tmp_path / f"out/sentkit__m/{REVISION}").iterdir()}
+    assert files == {"STSBenchmark.json", "mine.json"}
+    for path in tmp_path.glob("out/*/*/*.json"):
+        copy = tmp_path / "out2" / path.relative_to(tmp_path / "out")
+        assert copy.read_bytes() == path.read_bytes()
+    assert any((tmp_path / "kept").iterdir())
+
+
 def test_mteb_reads_the_files_and_has_these_tasks(sentkit, data, tmp_path):
     mteb = pytest.importorskip("mteb")
     from mteb.results.task_result import TaskResult

@@ -145,6 +145,29 @@ def test_signs_of_mapped_vectors_are_of_the_signs_of_the_new_space(sentkit, spac
     assert sentkit("search", "--corpus", "signs.safetensors", "--queries", "m.jsonl").code == 0
 
 
+def test_a_query_of_the_new_model_needs_mapped(sentkit, tmp_path):
+    """Also if the corpus records the old model: the map does not fit the vectors of the new one."""
+    texts = "".join(f"sentence {number} of {number % 7} dogs\n" for number in range(300))
+    (tmp_path / "t.txt").write_text(texts)
+    sentkit("encode", "t.txt", "-m", "static", "-o", "old.safetensors")
+    sentkit("encode", "t.txt", "-m", "nano", "-o", "new.safetensors")
+    fit = sentkit(*FIT[:4], "old.safetensors", "new.safetensors", *FIT[6:])
+    assert fit.code == 0, fit.err
+    sentkit(
+        "whiten", "apply", "-t", "map.safetensors", "old.safetensors", "-o", "corpus.safetensors"
+    )
+    search = ("search", "a dog", "--corpus", "corpus.safetensors", "-m")
+    new = sentkit(*search, "nano")
+    other = sentkit(*search, "static", "--mapped")
+
+    assert (new.code, new.told[1:]) == (
+        65,
+        ["  search, score and cluster compare mapped vectors with --mapped"],
+    )
+    assert [sentkit(*search, "nano", "--mapped").code, sentkit(*search, "static").code] == [0, 0]
+    assert other.code == 65
+
+
 def test_rows_are_matched_by_a_field(sentkit, spaces, jsonl, tmp_path):
     """In any order, the same vectors are held out, and the sums differ only by rounding."""
     _, new = spaces

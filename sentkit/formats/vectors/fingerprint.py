@@ -1,8 +1,8 @@
 """The fingerprint of a space. Two vectors are comparable only if their fingerprints are equal.
 
 `_emb` is `label:hash`, such as `minilm/mean/n:a1b2c3d4e5f6`. The label is for people. The hash
-identifies
-the space: it covers the tensors, the tokenizer and the readout. Each later step (truncation to a
+identifies the
+space: it covers the tensors, the tokenizer and the readout. Each later step (truncation to a
 dimension, unit length, a transform) adds to the hash: H(space, step). So a filter needs only `_emb`
 to compute the same hash as `encode` with that step, or as a checkpoint that includes the step.
 Properties that can differ within one space (prompt, maximum length, precision) are recorded, but
@@ -102,7 +102,7 @@ def spec_of_signs(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The spec of the signs of vectors, which are another space. The signs of signs are the same
     vectors.
 
-    A spec is what a vector file stores of its space, as in `Space.full`.
+    A spec is the description of its space that a vector file stores, as in `Space.full`.
     """
     label, _, hash_of_space = (spec.get("_emb") or UNNAMED.emb).rpartition(":")
     if label.endswith(SIGN):
@@ -122,7 +122,7 @@ def space_of_signs(space: str) -> str:
 def without_machine(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The spec without the loss of int8, the number of threads and the kind of products.
 
-    The loss is a measurement whose last digits differ between machines. The others change at most
+    The loss is a measurement: its last digits differ between machines. The others change at most
     the last bits of vectors.
     """
     return {

@@ -257,7 +257,7 @@ class VectorReader:
             source=rows.sources[0],
             line=rows.numbers[0],
             field=field,
-            has_hits="hits" in values,
+            has_hits="hits" in values or {"row_b", "rank"} <= values.keys(),  # also of --flat
         )
         rows.bad.setdefault(0, error)
         return ()

@@ -44,7 +44,7 @@ TOP = 10
 
 @dataclass(slots=True)
 class FileSummary:
-    """What a map records of one of its two files: the vectors that the fit has read."""
+    """The record of one of the two files of a map: the vectors that the fit has read."""
 
     path: str
     vectors: int = 0
@@ -104,6 +104,7 @@ def fit_map(sides: Sides, key: str | None, output: str) -> FittedMap:
     The map is orthogonal if the widths agree, otherwise a ridge regression. One text in ten is left
     out of the fit. It chooses the penalty, and the measures are of at most `EVALUATED` such texts.
     """
+    # Sums of the fitted and of the held-out pairs, and a sample of the latter.
     fitted: PairMoments | None = None
     held_out: PairMoments | None = None
     evaluated = Lowest(EVALUATED)
@@ -124,6 +125,7 @@ def fit_map(sides: Sides, key: str | None, output: str) -> FittedMap:
         held_out = added(held_out, held_out_pairs)
         evaluated.add(hashes[is_held_out].astype(np.float64), held_out_pairs)
 
+    # Too few texts, or nothing to fit.
     both_files = f"{readable(sides.paths[0])} and {readable(sides.paths[1])}"
     if fitted is None or held_out is None or held_out.count < FEWEST:
         vectors = summaries[0].vectors - zero_count
@@ -132,6 +134,7 @@ def fit_map(sides: Sides, key: str | None, output: str) -> FittedMap:
     if not fitted.scatter_old.any() or not fitted.cross.any():
         raise DataError("all vectors are equal, so there is nothing to fit", source=both_files)
 
+    # The map, and its measures.
     width_old, width_new = fitted.cross.shape
     is_ridge = width_old != width_new
     space_map = ridge_map(fitted, held_out) if is_ridge else orthogonal_map(fitted)

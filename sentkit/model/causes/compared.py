@@ -45,7 +45,7 @@ class Result:
         return "with " + " and ".join(variant.name for variant in self.variants)
 
     def explained(self, limit: float) -> int:
-        """The number of texts whose distance is within the limit."""
+        """The number of texts with a distance within the limit."""
         return int((self.distances <= limit).sum())
 
     def record(self) -> dict[str, Any]:

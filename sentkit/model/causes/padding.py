@@ -1,4 +1,4 @@
-"""Vectors that are read from the padding of a batch, whose length is not known.
+"""Vectors that are read from the padding of a batch of unknown length.
 
 Other programs fill the texts of a batch up to the longest one, and hide this padding from the
 attention. If a readout is then wrong, it includes states of the padding. For a text of n tokens,
@@ -136,10 +136,8 @@ def padded_results(
     texts = chosen_texts(indices, encoder.lengths()[indices], reader.longest)
     results = []
     for base in bases:
-        settings = encoder.declared
-        for variant in base:
-            settings = replace(settings, **variant.changes)
-        for name, states_of_text in kinds(reader, settings.readout).items():
+        settings = encoder.declared.changed_by(base)
+        for name, states_of_text in wrong_readings(reader, settings.readout).items():
             vectors = nearest_vectors(encoder, settings, states_of_text, target, texts)
             if vectors is not None:
                 variants = (*base, Variant(name, {"padding": name}))
@@ -160,8 +158,8 @@ def chosen_texts(
     return short[::step][:SPREAD_TEXTS]
 
 
-def kinds(reader: PaddingReader, readout: str) -> dict[str, States]:
-    """The wrong readings that belong to a readout."""
+def wrong_readings(reader: PaddingReader, readout: str) -> dict[str, States]:
+    """The states that a program can take for this readout by mistake, by the name of the cause."""
     if readout == "mean":
         return {"a mean that includes the padding of a batch": reader.means}
     if readout == "last":

@@ -19,7 +19,12 @@ from sentkit.model.causes.compared import CLOSE, EQUAL, Result, compare
 from sentkit.model.causes.padding import padded_results
 from sentkit.model.causes.passes import VariantEncoder
 from sentkit.model.causes.settings import Settings, Variant
-from sentkit.model.causes.variants import all_variants, variants_of_length, variants_of_weights
+from sentkit.model.causes.variants import (
+    all_variants,
+    change_of_lengths,
+    variants_of_length,
+    variants_of_weights,
+)
 from sentkit.model.checkpoint_model import CheckpointModel
 
 Indices = NDArray[np.int64]
@@ -30,7 +35,7 @@ LEAST_LIMIT = 5e-6  # of a text that a change explains
 # Of the mean distance as declared: fewer bits explain a difference, although other programs choose
 # other scales.
 ROUNDED = 0.75
-ROUNDED_TEXTS = 0.8  # share of the texts whose distance becomes smaller
+ROUNDED_TEXTS = 0.8  # share of the texts with a smaller distance
 PADDED = 3  # texts that have a state of the padding: the others were in batches of other kinds
 ROUNDED_IN_NOISE = 0.25  # of the mean distance, if rounding in bf16 is as large
 SPREAD = 5e-3  # median distance of the texts, by the mean one of rounding in bf16
@@ -61,7 +66,7 @@ class Explanation:
     differing: int = 0  # texts
     explained: int = 0  # of the differing texts
     share: float = 0.0  # of the difference that the changes remove
-    order: Indices | None = None  # (n,): the text whose vector each row of the target has
+    order: Indices | None = None  # (n,): the text that each row of the target has the vector of
     results: tuple[Result, ...] = ()
 
 
@@ -195,16 +200,12 @@ class Search:
         assert self.declared is not None
         if self.declared.factor is None:
             return None
-        results = self.tried([(self.change_of_lengths(),)], self.every_text)
+        results = self.tried([(change_of_lengths(self.encoder),)], self.every_text)
         for result in results:
             if result.factor is None and result.distance <= self.declared.distance:
                 self.differs = np.ones(len(self.target), bool)
                 return self.explanation([result])
         return Explanation(equal=True, within=self.within, best=self.declared)
-
-    def change_of_lengths(self) -> Variant:
-        unit = self.encoder.declared.unit
-        return Variant("no unit length" if unit else "unit length", {"unit": not unit})
 
     def distances_of_bf16(self) -> Float64:
         """The distances that rounding in bf16 causes, of the shortest texts."""
@@ -231,38 +232,33 @@ class Search:
             before = self.distances[self.medium_texts()]
             is_closer = (result.distances < before).mean() >= ROUNDED_TEXTS
             if is_closer and result.distance <= share * before.mean():
-                differing = int(self.differs.sum())
-                return Explanation(
-                    equal=False,
-                    within=self.within,
-                    best=result,
-                    differing=differing,
-                    explained=differing,
-                    share=1.0 - result.distance / float(before.mean()),
-                    results=tuple(self.results),
-                )
+                share_removed = 1.0 - result.distance / float(before.mean())
+                return self.partly_tried(result, int(self.differs.sum()), share_removed)
         return None
 
     def of_padding(self) -> Explanation | None:
         """States of the padding, alone or with a change of the lengths."""
         texts = np.flatnonzero(self.differs)
-        bases: list[Changes] = [(), (self.change_of_lengths(),)]
+        bases: list[Changes] = [(), (change_of_lengths(self.encoder),)]
         results = padded_results(self.encoder, bases, self.target, texts)
         self.results += results
         for result in sorted(results, key=self.rank):
             explained = result.explained(self.limit)
             if explained >= min(PADDED, len(result.distances)) and len(result.distances) > 1:
-                differing = int(self.differs.sum())
-                return Explanation(
-                    equal=False,
-                    within=self.within,
-                    best=result,
-                    differing=differing,
-                    explained=explained,
-                    share=1.0,
-                    results=tuple(self.results),
-                )
+                return self.partly_tried(result, explained, 1.0)
         return None
+
+    def partly_tried(self, result: Result, explained: int, share: float) -> Explanation:
+        """A result of only some of the texts, which explains this share of the difference."""
+        return Explanation(
+            equal=False,
+            within=self.within,
+            best=result,
+            differing=int(self.differs.sum()),
+            explained=explained,
+            share=share,
+            results=tuple(self.results),
+        )
 
     def bases(self, singles: Sequence[Result], verified: Sequence[Result]) -> list[Result]:
         """The best results of different settings: by texts, and then by distance."""
@@ -304,12 +300,7 @@ class Search:
     def tried(self, combinations: Iterable[Changes], texts: Indices) -> list[Result]:
         """The results with these texts, without changes that are impossible."""
         possible = list(combinations)
-        settings_list = []
-        for changes in possible:
-            settings = self.encoder.declared
-            for variant in changes:
-                settings = replace(settings, **variant.changes)
-            settings_list.append(settings)
+        settings_list = [self.encoder.declared.changed_by(changes) for changes in possible]
         results = []
         arrays = self.encoder.encode(settings_list, texts, self.target.shape[1])
         for changes, settings, vectors in zip(possible, settings_list, arrays, strict=True):
@@ -389,8 +380,8 @@ class Search:
         """Whether some of these vectors are those of other rows of the target."""
         nearest, cosines = nearest_rows(self.target, vectors)
         is_close = cosines >= 1.0 - CLOSE
-        own = compare((), self.target[texts], vectors).cosines
-        is_moved = is_close & (own < 1.0 - CLOSE)
+        cosines_in_order = compare((), self.target[texts], vectors).cosines
+        is_moved = is_close & (cosines_in_order < 1.0 - CLOSE)
         return len(np.unique(nearest[is_moved])) >= FEWEST_MOVED
 
     def order_under(self, settings: Settings) -> Indices | None:
@@ -398,12 +389,13 @@ class Search:
         [vectors] = self.encoder.encode([settings], self.every_text, self.target.shape[1])
         assert vectors is not None, "these settings gave vectors"
         nearest, cosines = nearest_rows(self.target, vectors)
-        own = compare((), self.target, vectors).cosines
+        cosines_in_order = compare((), self.target, vectors).cosines
         is_close = cosines >= 1.0 - CLOSE
-        if is_close.mean() < MOST or (own >= 1.0 - CLOSE).mean() >= is_close.mean():
+        is_close_in_order = cosines_in_order >= 1.0 - CLOSE
+        if is_close.mean() < MOST or is_close_in_order.mean() >= is_close.mean():
             return None
-        # A row of equal texts keeps its place.
-        return np.where(is_close & (own < 1.0 - CLOSE), nearest, self.every_text)
+        # Equal texts have equal vectors: a row that has its vector in order keeps its index.
+        return np.where(is_close & ~is_close_in_order, nearest, self.every_text)
 
 
 def nearest_rows(target: Float32, vectors: Float32) -> tuple[Indices, Float64]:

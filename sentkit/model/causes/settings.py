@@ -1,8 +1,8 @@
 """The settings that determine vectors, and the changes of them that other programs make."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sentkit.formats.checkpoints.readout import NAMED
@@ -81,6 +81,12 @@ class Settings:
             special="read" if self.special == "unread" else self.special,
             in_template=NAMED.get(self.readout) == NAMED["prompt"],
         )
+
+    def changed_by(self, variants: "Iterable[Variant]") -> "Settings":
+        settings = self
+        for variant in variants:
+            settings = replace(settings, **variant.changes)
+        return settings
 
     @property
     def of_network(self) -> tuple[Any, ...]:

@@ -1,7 +1,6 @@
 """The single changes of a checkpoint that other programs make, by mistake or by a setting."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from sentkit.formats.checkpoints.readout import CONV, NAMED, WK_REDUCTIONS, parse_readout
 from sentkit.model.causes.compared import CLOSE, Result
@@ -38,7 +37,7 @@ def all_variants(encoder: VariantEncoder, width: int) -> list[Variant]:
 
 def variants_of_vectors(encoder: VariantEncoder, width: int) -> Iterator[Variant]:
     declared = encoder.declared
-    yield Variant("no unit length" if declared.unit else "unit length", {"unit": not declared.unit})
+    yield change_of_lengths(encoder)
     if any(isinstance(step, Linear | Norm) for step in encoder.steps):
         yield Variant("no layers behind the readout", {"dense": False})
     if any(isinstance(step, Truncate) for step in encoder.steps):
@@ -52,6 +51,12 @@ def variants_of_vectors(encoder: VariantEncoder, width: int) -> Iterator[Variant
         yield Variant(f"the first {width} numbers, not at unit length again", changes)
     else:
         yield Variant(f"the first {width} numbers", {"dim": width})
+
+
+def change_of_lengths(encoder: VariantEncoder) -> Variant:
+    """The vectors without unit length, or with it: not as declared."""
+    unit = encoder.declared.unit
+    return Variant("no unit length" if unit else "unit length", {"unit": not unit})
 
 
 def variants_of_texts(encoder: VariantEncoder) -> Iterator[Variant]:
@@ -110,7 +115,7 @@ def variants_of_length(encoder: VariantEncoder, declared: Result) -> Iterator[Va
 def that_change_tokens(encoder: VariantEncoder, possible: Iterable[Variant]) -> Iterator[Variant]:
     """The variants that the model has, and under which these texts have other tokens."""
     for variant in possible:
-        if encoder.changes_tokens(replace(encoder.declared, **variant.changes)):
+        if encoder.changes_tokens(encoder.declared.changed_by([variant])):
             yield variant
 
 
