@@ -23,13 +23,7 @@ from sentkit.formats.rows.block import RowBlock, empty_block
 from sentkit.formats.rows.rows import Rejects
 from sentkit.formats.vectors.fingerprint import Space
 from sentkit.model.text.characters import BatchError, refuse_texts
-from sentkit.model.text.tokens import (
-    Ints,
-    TextTokenizer,
-    TokenBlock,
-    indices_of_ranges,
-    tokenized,
-)
+from sentkit.model.text.tokens import Ints, TextTokenizer, TokenBlock, indices_of_ranges, tokenized
 from sentkit.transforms.steps import Step, applied
 
 if TYPE_CHECKING:
@@ -140,9 +134,7 @@ def whole_if_small(groups: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], int 
 def grouped(
     blocks: Iterable[RowBlock], first: int = FIRST_GROUP, largest: int = LAST_GROUP
 ) -> Iterator[RowBlock]:
-    """Group rows into blocks of 32, 128, 512, 2048, 8192, 8192 ... rows, or fewer if the texts are
-    long.
-    """
+    """Group rows into blocks of 32, 128, 512, 2048, 8192, 8192 ... rows, fewer of long texts."""
     size = first
     characters_left = MAX_GROUP_CHARACTERS
     group = empty_block()
@@ -169,9 +161,7 @@ def grouped(
 
 
 def characters_of_rows(rows: RowBlock) -> Ints:
-    """Return the characters of all texts of each row, (n,). A text can be a tuple of a prompt and a
-    text.
-    """
+    """Return the characters of all texts of each row, (n,). A text can be (prompt, text)."""
     texts: Iterable[Any] = chain.from_iterable(rows.texts)
     if not isinstance(rows.texts[0][0], str):
         texts = map("".join, texts)
@@ -305,10 +295,8 @@ class Tally:
         messages: list[str] = []
         if self.only_unknown:
             count = f"{self.only_unknown:,} of {self.texts:,} texts have only unknown tokens"
-            messages.append(
-                f"{count} ({unknown_token}): their vectors do not depend on the words; use a model "
-                f"of their language"
-            )
+            effect = "their vectors do not depend on the words"
+            messages.append(f"{count} ({unknown_token}): {effect}; use a model of their language")
         if self.unknown_tokens >= NOTABLE_UNKNOWN * max(self.tokens, 1):
             count = f"{self.some_unknown:,} of {self.texts:,} texts have unknown tokens"
             share = f"{100 * self.unknown_tokens / self.tokens:.1f} % of all tokens"
@@ -352,13 +340,11 @@ class TokenEncoder:
 
     @property
     def groups_at_once(self) -> int:
-        """The number of groups that threads encode while the caller writes; 0: the caller encodes
-        them.
-        """
+        """The number of groups that threads encode while the caller writes; 0: without threads."""
         return 0
 
     def bf16_share_of_time(self) -> float | None:
-        """The time of bf16 as a share of that of fp32; None if this is no choice here."""
+        """The time of bf16 as a share of that of fp32; None if there is no choice."""
         return None
 
     def faster_way(self) -> str | None:
@@ -395,9 +381,7 @@ def encode_groups(
 def computed_ahead(
     function: Callable[[Item], Output], items: Iterator[Item], threads: int
 ) -> Iterator[Output]:
-    """Yield the results for items in order. A thread reads items ahead; with `threads`, these
-    compute.
-    """
+    """Yield the results of items in order. One thread reads ahead; `threads` others compute."""
     if not threads:
         yield from map(function, ahead(items, AHEAD))
         return
@@ -584,9 +568,7 @@ def plan_batches(tokens: TokenBlock, budget: int) -> list[Ints]:
 
 
 def batches(lengths: Ints, budget: int) -> list[Ints]:
-    """Return batches of indexes, longest first, of at most `budget` tokens; a longer text is one
-    batch.
-    """
+    """Return batches of indices, longest first, of at most `budget` tokens or of one text."""
     order = np.argsort(-lengths, kind="stable")
     ends = np.cumsum(lengths[order])
     planned = []

@@ -144,9 +144,7 @@ class Recipe:
 
 
 def limits_of(text: str | None) -> list[list[int]]:
-    """Return the first limit of a chunk in tokens, with its step 0; nothing for no limit, or for
-    `auto`.
-    """
+    """Return the first limit of a chunk in tokens, with its step 0; [] for none or `auto`."""
     if text in (None, AUTO):
         return []
     try:

@@ -1,5 +1,4 @@
-"""The transformer encoder: loads the weights, runs a batch, applies readouts and steps, names the
-spaces.
+"""The transformer encoder: weights, batches, readouts, steps and the names of the spaces.
 
 Dense and LayerNorm layers after a readout, and convolutions before it, are those of
 sentence-transformers.
@@ -164,8 +163,8 @@ class TransformerEncoder(TokenEncoder):
     ) -> None:
         """`products` are "plain", "fused" or the faster of both.
 
-        With `own_threads`, a CPU computes in so many threads of this class, whatever the calling
-        thread has.
+        With `own_threads`, a CPU computes in so many threads of this class; the number of the
+        calling thread has no effect.
         """
         # The device and the numbers in which it computes.
         self.checkpoint = checkpoint
@@ -274,7 +273,7 @@ class TransformerEncoder(TokenEncoder):
         return load_bert(tensors, architecture), pool.submit(self._hashes, tensors)
 
     def _divide_cpu(self, body: Bert | TransformersModel) -> None:
-        """Let each thread of a CPU compute batches of its own.
+        """Let each thread of a CPU compute whole batches.
 
         So the vectors do not depend on the number of threads, and no thread waits for another one
         within a layer, which takes much time on a busy machine. Modules of transformers cannot run
@@ -385,8 +384,7 @@ class TransformerEncoder(TokenEncoder):
         return self.body
 
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]:
-        """Yield the vectors of each batch. A GPU gets the next batch before this waits for the last
-        one.
+        """Yield the vectors of each batch. A GPU gets the next batch before the last one is read.
 
         Each thread of a CPU computes a batch.
         """
@@ -519,9 +517,7 @@ def smallest_batch(body: Bert) -> int:
 
 
 def rules_of(body: Bert | TransformersModel) -> list[Any]:
-    """Return the config values that change the vectors for equal tensors, such as the number of
-    heads.
-    """
+    """Return the config values that change vectors for equal tensors, such as the heads."""
     if isinstance(body, Bert):
         return body.architecture.rules
     return body.rules
