@@ -224,8 +224,7 @@ class Tally:
         tokens = group.tokens
         index = group.index
 
-        # Columns (number of texts,): windows, words without a vector, and vectors without tokens or
-        # words.
+        # Columns (number of texts,): windows, unknown words, vectors without tokens or words.
         zeros = np.zeros(len(tokens), np.int64)
         windows = tokens.column(zeros, lambda windows: len(windows.characters))
         unknown = tokens.column(
@@ -371,9 +370,7 @@ def encode_groups(
     budget: int,
     read_stored: ReadStored | None = None,
 ) -> Iterator[RowGroup]:
-    """Encode each group in batches of at most `budget` tokens. Threads may encode the next groups
-    while the caller writes the last one.
-    """
+    """Encode groups in batches of at most `budget` tokens; threads may encode the next groups."""
     encode = partial(encode_group, encoder=encoder, budget=budget, read_stored=read_stored)
     return computed_ahead(encode, groups, encoder.groups_at_once)
 
@@ -523,9 +520,8 @@ def encode_windows(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Ar
             means_of_texts.append(shares @ vectors[indices] / (shares.sum() or 1.0))
         means.append(np.array(means_of_texts, np.float32))
     vectors_of_texts = [vectors[: len(tokens)] for vectors in finished]
-    for vectors, vectors_of_means in zip(
-        vectors_of_texts, finish(means, encoder.steps), strict=True
-    ):
+    finished_means = finish(means, encoder.steps)
+    for vectors, vectors_of_means in zip(vectors_of_texts, finished_means, strict=True):
         vectors[[*weights]] = vectors_of_means
     return vectors_of_texts
 

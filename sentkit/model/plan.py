@@ -184,8 +184,7 @@ def estimates(
         if monotonic() - start > SECONDS:
             break
     seconds = (monotonic() - start) * plan.encoded / max(1, encoded.encoded)
-    # Batches of several threads are largest at the same time in a long run, but not always in the
-    # sample.
+    # In a long run, the batches of several threads are largest at the same time.
     slack = SLACK_OF_THREADS if encoder.batches_at_once > 1 else SLACK
     memory_of_run = peak_memory() + slack * (peak_memory() - memory_before)
     memory = round(memory_of_run) + memory_of_rows(plan, encoding)

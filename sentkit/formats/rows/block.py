@@ -180,8 +180,7 @@ def drop_fields_of_plain(line: bytes, names: Collection[str]) -> bytes:
 
 T = TypeVar("T")
 
-# The texts of a row; or one item, of the texts of a pair; or an item of a prompt and a text for
-# each text.
+# The texts of a row; or one item of the texts of a pair; or for each text (prompt, text).
 Texts = tuple[Any, ...]
 
 
@@ -366,8 +365,7 @@ class RowBlock:
         fields = sum(map(len, self.values))
         values = chain.from_iterable(map(dict.values, self.values))
         strings = [*map(type, values)].count(str)
-        # No line has fewer quotes than its names and strings need. Without more, all lines are
-        # plain.
+        # No line has fewer quotes than its names and strings need. If none has more, all are plain.
         if b"\\" in all_lines or quotes != 2 * (fields + strings):
             self.checked(Row.refuse_duplicates)
 

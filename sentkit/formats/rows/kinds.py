@@ -109,8 +109,8 @@ def prompts_of_sides(
 class TextParser:
     """Returns the texts of a row. The first row sets the kind; another kind is an error.
 
-    `one_text` is a flag that needs rows with one text. With `prompts` by side, a text is (prompt,
-    text).
+    `one_text` is a flag that needs rows with one text. With `prompts` by side, texts are
+    (prompt, text).
     """
 
     def __init__(

@@ -60,11 +60,8 @@ class VariantRows:
     def __init__(self, name: str, *, replace: bool) -> None:
         """`name` is the text field. `replace`: it gets the variant; else rows become pairs."""
         if name == RECORD:
-            raise UsageError(
-                f'--field "text={name}": the field "{name}" is reserved for the record of sentkit '
-                f"augment",
-                advice="choose another field",
-            )
+            problem = f'the field "{name}" is reserved for the record of sentkit augment'
+            raise UsageError(f'--field "text={name}": {problem}', advice="choose another field")
         self.name = name
         self.replace = replace
         self.member = name if replace else PAIR.texts[1]

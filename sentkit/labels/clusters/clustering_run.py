@@ -249,8 +249,7 @@ def descriptions(
     central_rows = [rows[: limits.nearest].tolist() for rows in rows_of_clusters]
     described_rows = {index for rows in central_rows for index in rows}
 
-    # The first pass over the rows gives the words of the clusters and the records of the central
-    # rows.
+    # The first pass gives the words of the clusters and the records of the central rows.
     text_fields = [common_fields(inputs).get(name, name) for name in ("text", "entry")]
     row_records: dict[int, Record] = {}
 
@@ -291,8 +290,7 @@ def write_clusters(
     replace: bool,
     force: bool,
 ) -> list[Record]:
-    """Write the centroids and, unless `form` is "describe", the rows, with the best clustering of
-    all seeds.
+    """Write the centroids and the rows (unless `form` is "describe") of the best clustering.
 
     If the clusters are `described`, the descriptions are returned. `with_keywords`: each row gets
     the keywords of its cluster.

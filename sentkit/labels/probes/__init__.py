@@ -1,1 +1,1 @@
-"""Takes rows with vectors and classes; returns the accuracy of a classifier, as in SentEval."""
+"""Takes rows with vectors and classes and returns the accuracy of a probe, as in SentEval."""

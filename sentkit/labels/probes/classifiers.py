@@ -72,8 +72,7 @@ def weights_of(data: Data, fit: Fit) -> tuple[Float64, Float64]:
     model = fitted(data, fit)
     if data.classes > 2:
         return model.coef_, model.intercept_
-    # scikit-learn has one output for two classes: the logit of the second, where that of the first
-    # is 0.
+    # For two classes, scikit-learn has only the logit of the second: that of the first is 0.
     zero = np.zeros_like(model.coef_)
     return np.concatenate([zero, model.coef_]), np.concatenate([zero[:, 0], model.intercept_])
 

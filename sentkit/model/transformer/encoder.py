@@ -236,10 +236,11 @@ class TransformerEncoder(TokenEncoder):
 
     @property
     def groups_at_once(self) -> int:
-        """Command, 2 or more: no thread of a CPU waits for the last batch of a group, and a GPU has
-        work while the vectors of a group are read.
+        """The number of groups that threads encode while the caller writes; 0: without threads.
 
-        Program, 1 on a GPU, and 0 on a CPU: Ctrl-C ends it.
+        In a command, 2 or more: no thread of a CPU waits for the last batch of a group, and a GPU
+        has work while the vectors of a group are read. In a program, 1 on a GPU and 0 on a CPU, so
+        that Ctrl-C ends it.
         """
         on_gpu = self.device.type != "cpu"
         if self.own_threads or not threads_of_command():
@@ -361,10 +362,9 @@ class TransformerEncoder(TokenEncoder):
     def remarks(self, tally: Tally) -> list[str]:
         messages = super().remarks(tally)
         if self.halved:
-            halved = (
-                f"batches were split in two {self.halved} times because of the memory of the device"
-            )
-            messages.append(f"{halved}; to avoid this, use a smaller --batch-tokens")
+            halved = f"batches were split in two {self.halved} times"
+            reason = "because of the memory of the device"
+            messages.append(f"{halved} {reason}; to avoid this, use a smaller --batch-tokens")
         return messages
 
     @property
@@ -374,12 +374,10 @@ class TransformerEncoder(TokenEncoder):
             return self.body
         with self.preparing:  # a thread does not see blocks of which another has replaced only some
             if not self.prepared and isinstance(self.body, Bert) and not self.integers:
-                on_cpu = self.device.type == "cpu"
-                self.body = (
-                    prepare_for_cpu(self.body, self.products)
-                    if on_cpu
-                    else prepare_for_cuda(self.body)
-                )
+                if self.device.type == "cpu":
+                    self.body = prepare_for_cpu(self.body, self.products)
+                else:
+                    self.body = prepare_for_cuda(self.body)
             self.prepared = True
         return self.body
 
@@ -453,11 +451,11 @@ class TransformerEncoder(TokenEncoder):
         return wait
 
     def _start_chunk(self, batch: TokenBlock) -> Callable[[], Arrays]:
-        # Sentences that fill the batch up to one of few numbers of tokens. Their vectors are
-        # dropped.
-        spare_lengths: list[int] = []
-        # that of all texts, see plan_batches
+        # All texts of a batch have the same `skip`, see `plan_batches`.
         skips_tokens = batch.skip is not None and batch.skip[0]
+
+        # Spare sentences fill the batch up to one of few numbers of tokens; no vectors of them.
+        spare_lengths: list[int] = []
         if isinstance(self.network, Bert) and not skips_tokens:
             tokens = len(batch.ids)
             count = spare_tokens(tokens) if self.device.type == "cpu" else -tokens % TILE
@@ -507,9 +505,7 @@ THREADS_OF_GROUP = 16  # a group has batches for so many threads, also at its en
 
 
 def smallest_batch(body: Bert) -> int:
-    """Return the number of tokens in a small batch: 512 for base size, 1,024 for all-MiniLM-L6-v2,
-    2,048 for nano.
-    """
+    """Return the tokens of a small batch: 512 for base size, 2,048 for nano."""
     weights = sum(weight.numel() for weight in body.blocks.parameters())
     tokens = PRODUCTS_OF_BATCH / max(1, weights)
     nearest_power_of_two = 2 ** round(math.log2(tokens))

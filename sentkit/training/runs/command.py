@@ -43,8 +43,7 @@ from sentkit.training.runs.folder_lock import lock_folder
 from sentkit.training.runs.readout import settle
 from sentkit.training.runs.train_run import train
 
-# Settings that change neither the base nor the rows, so that runs with different ones can share
-# them.
+# Settings that change neither the base nor the rows: runs with different ones share both.
 OF_STEPS = {*Recipe.__dataclass_fields__} - {
     "max_length",
     "prompt",
