@@ -82,7 +82,7 @@ class Console:
         self.warn(*notes)
 
     def loaded(self, encoder: Any) -> None:
-        """Print the notes and spaces of an encoder, and what it measured."""
+        """Print the notes, the spaces and the measurements of an encoder."""
         self.warn(*encoder.notes)
         spaces = ", ".join(spec.emb for spec in encoder.specs[:3])
         if len(encoder.specs) > 3:
@@ -247,7 +247,7 @@ class RowProgress(ProgressWriter):
         self.share: Share = inputs.counter.share if inputs is not None else lambda rows: None
 
     def begin(self, encoder: Any) -> None:
-        """Print what is known of an encoder. A long run measures whether it has a faster way."""
+        """Print the properties of an encoder. A long run measures whether it has a faster way."""
         self.console.loaded(encoder)
         self.advise(encoder.faster_way)
 

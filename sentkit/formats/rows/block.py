@@ -264,7 +264,7 @@ class RowBlock:
     raws: list[bytes]  # the lines of the input
     bad: dict[int, DataError] = field(default_factory=dict)  # by index of the row
     texts: list[Texts] = field(default_factory=list)  # that a parser read in each row
-    # the lines were written from the values, so that no name occurs twice
+    # the lines were written from the values, so each name occurs once
     lines_from_values: bool = False
 
     def __len__(self) -> int:

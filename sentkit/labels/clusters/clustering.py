@@ -76,8 +76,7 @@ class Nearest:
             self.centres = centres.copy()
             self.labels = self.labels.copy()
 
-        # A value is a product with the weights plus an offset. `longest` and `largest` bound its
-        # error.
+        # A value is a product plus an offset. `longest` and `largest` bound its error.
         offsets = np.vecdot(short, short) + 2.0 * (short @ self.mean)  # (k,)
         weights = np.ascontiguousarray(-2.0 * short.T, np.float32)  # (d, k)
         short_offsets = offsets.astype(np.float32)

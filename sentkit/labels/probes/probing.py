@@ -80,8 +80,7 @@ class Bench:
 
         splits = StratifiedKFold(count, shuffle=True, random_state=self.seed)
         with warnings.catch_warnings():
-            # scikit-learn warns about a class with one row fewer than folds, which can occur within
-            # a fold.
+            # scikit-learn warns about a class with fewer rows than folds, as a fold can have.
             warnings.filterwarnings("ignore", "The least populated class", UserWarning)
             no_features = np.zeros(len(rows))
             indices_of_folds = list(splits.split(no_features, self.data.codes[rows]))
@@ -153,11 +152,7 @@ def sample(codes: Indices, shots: int, random: np.random.Generator) -> Indices:
 
 def columns(record: Record) -> dict[str, str]:
     """The record as a table row, by column name."""
-    cells = {
-        "file": record["file"],
-        "encoder": label_of(record["encoder"]),
-        "n": str(record["n"]),
-    }
+    cells = {"file": record["file"], "encoder": label_of(record["encoder"]), "n": str(record["n"])}
     if "n_test" in record:
         cells["n test"] = str(record["n_test"])
     cells["classes"] = str(len(record["classes"]))
@@ -268,11 +263,8 @@ class Probe:
         name, smallest = min(self.counts.items(), key=lambda item: item[1])
         count = sum(self.counts.values())
         if len(self.counts) < 2:
-            problem = (
-                f'"{self.options.label}" is "{name}" in all {count} rows, expected 2 classes '
-                f"or more"
-            )
-            raise DataError(problem, source=path)
+            problem = f'"{self.options.label}" is "{name}" in all {count} rows'
+            raise DataError(f"{problem}, expected 2 classes or more", source=path)
 
         problem = f'class "{name}" has {smallest} rows, fewer than'
         shots = self.options.shots

@@ -172,7 +172,7 @@ class TransformerEncoder(TokenEncoder):
         self.device = pick_device(device)
         self.budget = BUDGETS[self.device.type]
         self.notes = []  # messages for the user
-        self.choices: list[str] = []  # what was measured, and selected by it
+        self.choices: list[str] = []  # measurements, and the choices that follow from them
         self.integers = precision == INT8
         if self.integers and self.device.type != "cpu":
             raise UsageError(f"--precision {INT8} needs --device cpu", advice="use bf16 on a GPU")
@@ -204,7 +204,7 @@ class TransformerEncoder(TokenEncoder):
             elif self.dtype == torch.bfloat16:
                 self.precision = "bf16"
 
-            # What is measured or added before the body moves to the device.
+            # Measurements and additions before the body moves to the device.
             self.products = self._pick_products(body, products)
             add_convolution(body, checkpoint)
             self.kernels = ""  # the hash of the convolution
