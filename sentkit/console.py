@@ -1,6 +1,4 @@
-"""Messages and progress on standard error, tables and lists on standard output: all that people
-read.
-"""
+"""Messages and progress on standard error; tables and lists on standard output."""
 
 import contextlib
 import io
@@ -84,7 +82,7 @@ class Console:
         self.warn(*notes)
 
     def loaded(self, encoder: Any) -> None:
-        """Print the notes and spaces of an encoder, and what it measured."""
+        """Print the notes, the spaces and the measurements of an encoder."""
         self.warn(*encoder.notes)
         spaces = ", ".join(spec.emb for spec in encoder.specs[:3])
         if len(encoder.specs) > 3:
@@ -119,9 +117,7 @@ def close_bar() -> None:
 
 
 class BarErasingFile(io.FileIO):
-    """Standard output that erases the progress bar first: its reader may print on the same
-    terminal.
-    """
+    """Standard output that erases the progress bar first: both can be on one terminal."""
 
     def write(self, data: Any, /) -> int:
         close_bar()
@@ -168,9 +164,7 @@ def _write(text: str) -> None:
 
 
 class ProgressWriter:
-    """A bar on a terminal, otherwise a line per minute, with -v more; and the time of the last
-    report.
-    """
+    """A bar on a terminal, otherwise a line per minute (-v: more); the time of the last report."""
 
     rows = 0
 
@@ -253,7 +247,7 @@ class RowProgress(ProgressWriter):
         self.share: Share = inputs.counter.share if inputs is not None else lambda rows: None
 
     def begin(self, encoder: Any) -> None:
-        """Print what is known of an encoder. A long run measures whether it has a faster way."""
+        """Print the properties of an encoder. A long run measures whether it has a faster way."""
         self.console.loaded(encoder)
         self.advise(encoder.faster_way)
 
@@ -271,9 +265,7 @@ class RowProgress(ProgressWriter):
             self.show(words)
 
     def encoded(self, tally: Any, encoder: Any) -> None:
-        """Print the remarks of an encoder about all rows; with -v, the share of the time it
-        worked.
-        """
+        """Print the remarks of an encoder about all rows; -v: the share of the time it worked."""
         self.console.warn(*encoder.remarks(tally))
         seconds = self.clock() - self.start
         if not self.console.verbose or seconds < SHORTEST:
@@ -283,18 +275,14 @@ class RowProgress(ProgressWriter):
 
 
 def time_left(share: float, seconds: float) -> list[str]:
-    """The estimated time left, if a share of the work took so many seconds; empty if nothing is
-    done.
-    """
+    """The estimated time left, if a share of the work took so many seconds; else empty."""
     if share <= 0:
         return []
     return [f"{in_clock_time(seconds * (1 - share) / share)} left"]
 
 
 class TaskProgress(ProgressWriter):
-    """The number of finished tasks, such as clusterings or fits, their total, and the rows of all
-    tasks.
-    """
+    """The number of finished tasks, such as fits, their total, and the rows of all tasks."""
 
     def __init__(self, console: Console, unit: str, clock: Clock = time.monotonic) -> None:
         super().__init__(console, clock)
@@ -368,9 +356,7 @@ class StepProgress(ProgressWriter):
         self.runs = runs
 
     def take(self, record: Mapping[str, Any]) -> None:
-        """Report a step or a dev evaluation. The record contains a seed if several runs are
-        trained.
-        """
+        """Report a step or a dev evaluation; with several runs, the record has a seed."""
         seed = record.get("seed")
         run = "" if seed is None else f"seed {seed}: "
         if "dev" in record:
@@ -388,9 +374,7 @@ class StepProgress(ProgressWriter):
             self.show([step, *self.remaining, *score, *terms, *speed])
 
     def _report_score(self, run: str, record: Mapping[str, Any]) -> None:
-        """Report a dev evaluation, and whether it is the best of this run and better than that of
-        step 0.
-        """
+        """Report a dev evaluation: whether it is the best of this run, and beats that of step 0."""
         score = record["dev"]
         before = record["before"]
         self.dev = "dev -" if score is None else f"dev {score:.2f}"
@@ -448,9 +432,7 @@ def show(
 
 
 def show_table(lines: Iterator[Line], **layout: Any) -> None:
-    """Print a table with a header after each PAGE lines, and the meaning of brackets around
-    numbers.
-    """
+    """Print a table, its header after each PAGE lines, and the meaning of its brackets."""
     names = {*layout.get("texts", ()), *layout.get("labels", ())}
     meanings = list[str]()
     while page := list(islice(lines, PAGE)):
@@ -472,8 +454,7 @@ def print_table(
     optional: Sequence[str] = (),
     wrap: bool = False,
 ) -> None:
-    """Print a table on standard output. Columns in `texts` are shortened, or wrapped if `wrap` is
-    true.
+    """Print a table on standard output. Columns in `texts` are shortened; with `wrap`, wrapped.
 
     Columns in `labels` are shortened, too, so that different cells stay different. Columns in
     `optional` are omitted, in this order, if the terminal is too narrow.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Check the scripts of this folder where there is no Slurm: the syntax of each, and a corpus on the
+# Check the scripts of this folder without Slurm: the syntax of each, and a corpus on the
 # whole path from texts to hits. Stand-ins for sbatch, srun and scontrol run the tasks of an array
 # here, one after the other, on a few titles with the included model `static`.
 # Usage: sh examples/slurm/check.sh; `sentkit` must be on the PATH.

@@ -1,5 +1,4 @@
-"""The reports of `score`: correlations with gold scores, comparisons of two encoders, and the
-tables of all.
+"""The reports of `score`: correlations with gold scores, comparisons of encoders, and tables.
 
 All values are x 100. The aggregates are those of the papers: `all` concatenates the pairs of all
 groups, `mean` is the mean of the groups' correlations, `weighted` weights it by the number of
@@ -112,9 +111,7 @@ def resampled(groups: WeightedGroups, *, count: int, seed: Seed) -> Float64:
 
 
 def seed_of(seed: Seed, number: int) -> Seed:
-    """A different seed for each group, so that resamples of groups of equal size are
-    independent.
-    """
+    """A different seed for each group: resamples of equal groups are independent."""
     if number == 0:
         return seed
     if isinstance(seed, int):
@@ -168,9 +165,7 @@ def report(pairs: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -
 
 
 def compare(a: GoldPairs, b: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -> Record:
-    """The paired bootstrap of two encoders on the same pairs, a minus b; FEWER_RESAMPLES for many
-    pairs.
-    """
+    """The paired bootstrap of two encoders on the same pairs, a minus b."""
     count = statistics.resamples_for(len(a), count)
     groups_a = weighted_groups(a, options.aggregate)
     groups_b = weighted_groups(b, options.aggregate)
@@ -192,7 +187,8 @@ def reports(inputs: Inputs, options: ScoreOptions, baseline: str | None) -> Iter
     if baseline is not None:
         options_of_baseline = replace(options, seen=None)
         base = read_gold_pairs(inputs, baseline, options_of_baseline, with_identities=True)
-    files: Iterable[GoldPairs] = (  # each is read when its report is due
+    # Each file is read when its report is due.
+    files: Iterable[GoldPairs] = (
         read_gold_pairs(inputs, path, options, with_identities=base is not None)
         for path in inputs.paths
     )
@@ -301,8 +297,7 @@ def with_interval(value: float | None, interval: list[float] | None, digits: int
 
 
 def measure_lines(record: Record, measures: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """A line for each measure by its label; the first one has the file, the second one the number
-    of rows.
+    """A line for each measure by its label; the first has the file, the second the rows.
 
     A baseline is not compared with itself.
     """
@@ -333,9 +328,7 @@ def measure_lines(record: Record, measures: Mapping[str, str]) -> Iterator[dict[
 
 
 def warnings(records: Sequence[Record]) -> Iterator[str]:
-    """Warn about skipped rows, undefined correlations, and a precision that no threshold
-    reaches.
-    """
+    """Warn about skipped rows, undefined correlations, and a precision that is not reached."""
     for record in records:
         file = record["file"]
         baseline = record.get("against")
@@ -360,9 +353,7 @@ def too_few_rows(record: Record) -> str:
 
 
 def below(records: Sequence[Record], name: str, label: str, limit: float | None) -> str | None:
-    """A message about the first record with this measure undefined or below the limit; None if all
-    pass.
-    """
+    """A message about the first record with this measure undefined or below the limit."""
     if limit is None:
         return None
     for record in records:
@@ -373,8 +364,7 @@ def below(records: Sequence[Record], name: str, label: str, limit: float | None)
 
 
 def worse(records: Sequence[Record], name: str, label: str, margin: float | None) -> str | None:
-    """A message about the first record that is significantly worse than the baseline by more than
-    `margin`.
+    """A message about the first record that is significantly worse, by more than `margin`.
 
     It is if the whole 95 % interval of the difference is below -margin, or if the test is
     undefined.

@@ -23,13 +23,7 @@ from sentkit.formats.rows.block import RowBlock, empty_block
 from sentkit.formats.rows.rows import Rejects
 from sentkit.formats.vectors.fingerprint import Space
 from sentkit.model.text.characters import BatchError, refuse_texts
-from sentkit.model.text.tokens import (
-    Ints,
-    TextTokenizer,
-    TokenBlock,
-    indices_of_ranges,
-    tokenized,
-)
+from sentkit.model.text.tokens import Ints, TextTokenizer, TokenBlock, indices_of_ranges, tokenized
 from sentkit.transforms.steps import Step, applied
 
 if TYPE_CHECKING:
@@ -140,9 +134,7 @@ def whole_if_small(groups: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], int 
 def grouped(
     blocks: Iterable[RowBlock], first: int = FIRST_GROUP, largest: int = LAST_GROUP
 ) -> Iterator[RowBlock]:
-    """Group rows into blocks of 32, 128, 512, 2048, 8192, 8192 ... rows, or fewer if the texts are
-    long.
-    """
+    """Group rows into blocks of 32, 128, 512, 2048, 8192, 8192 ... rows, fewer of long texts."""
     size = first
     characters_left = MAX_GROUP_CHARACTERS
     group = empty_block()
@@ -169,9 +161,7 @@ def grouped(
 
 
 def characters_of_rows(rows: RowBlock) -> Ints:
-    """Return the characters of all texts of each row, (n,). A text can be a tuple of a prompt and a
-    text.
-    """
+    """Return the characters of all texts of each row, (n,). A text can be (prompt, text)."""
     texts: Iterable[Any] = chain.from_iterable(rows.texts)
     if not isinstance(rows.texts[0][0], str):
         texts = map("".join, texts)
@@ -234,8 +224,7 @@ class Tally:
         tokens = group.tokens
         index = group.index
 
-        # Columns (number of texts,): windows, words without a vector, and vectors without tokens or
-        # words.
+        # Columns (number of texts,): windows, unknown words, vectors without tokens or words.
         zeros = np.zeros(len(tokens), np.int64)
         windows = tokens.column(zeros, lambda windows: len(windows.characters))
         unknown = tokens.column(
@@ -305,10 +294,8 @@ class Tally:
         messages: list[str] = []
         if self.only_unknown:
             count = f"{self.only_unknown:,} of {self.texts:,} texts have only unknown tokens"
-            messages.append(
-                f"{count} ({unknown_token}): their vectors do not depend on the words; use a model "
-                f"of their language"
-            )
+            effect = "their vectors do not depend on the words"
+            messages.append(f"{count} ({unknown_token}): {effect}; use a model of their language")
         if self.unknown_tokens >= NOTABLE_UNKNOWN * max(self.tokens, 1):
             count = f"{self.some_unknown:,} of {self.texts:,} texts have unknown tokens"
             share = f"{100 * self.unknown_tokens / self.tokens:.1f} % of all tokens"
@@ -352,13 +339,11 @@ class TokenEncoder:
 
     @property
     def groups_at_once(self) -> int:
-        """The number of groups that threads encode while the caller writes; 0: the caller encodes
-        them.
-        """
+        """The number of groups that threads encode while the caller writes; 0: without threads."""
         return 0
 
     def bf16_share_of_time(self) -> float | None:
-        """The time of bf16 as a share of that of fp32; None if this is no choice here."""
+        """The time of bf16 as a share of that of fp32; None if there is no choice."""
         return None
 
     def faster_way(self) -> str | None:
@@ -385,9 +370,7 @@ def encode_groups(
     budget: int,
     read_stored: ReadStored | None = None,
 ) -> Iterator[RowGroup]:
-    """Encode each group in batches of at most `budget` tokens. Threads may encode the next groups
-    while the caller writes the last one.
-    """
+    """Encode groups in batches of at most `budget` tokens; threads may encode the next groups."""
     encode = partial(encode_group, encoder=encoder, budget=budget, read_stored=read_stored)
     return computed_ahead(encode, groups, encoder.groups_at_once)
 
@@ -395,9 +378,7 @@ def encode_groups(
 def computed_ahead(
     function: Callable[[Item], Output], items: Iterator[Item], threads: int
 ) -> Iterator[Output]:
-    """Yield the results for items in order. A thread reads items ahead; with `threads`, these
-    compute.
-    """
+    """Yield the results of items in order. One thread reads ahead; `threads` others compute."""
     if not threads:
         yield from map(function, ahead(items, AHEAD))
         return
@@ -539,9 +520,8 @@ def encode_windows(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Ar
             means_of_texts.append(shares @ vectors[indices] / (shares.sum() or 1.0))
         means.append(np.array(means_of_texts, np.float32))
     vectors_of_texts = [vectors[: len(tokens)] for vectors in finished]
-    for vectors, vectors_of_means in zip(
-        vectors_of_texts, finish(means, encoder.steps), strict=True
-    ):
+    finished_means = finish(means, encoder.steps)
+    for vectors, vectors_of_means in zip(vectors_of_texts, finished_means, strict=True):
         vectors[[*weights]] = vectors_of_means
     return vectors_of_texts
 
@@ -584,9 +564,7 @@ def plan_batches(tokens: TokenBlock, budget: int) -> list[Ints]:
 
 
 def batches(lengths: Ints, budget: int) -> list[Ints]:
-    """Return batches of indexes, longest first, of at most `budget` tokens; a longer text is one
-    batch.
-    """
+    """Return batches of indices, longest first, of at most `budget` tokens or of one text."""
     order = np.argsort(-lengths, kind="stable")
     ends = np.cumsum(lengths[order])
     planned = []

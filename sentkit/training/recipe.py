@@ -35,16 +35,17 @@ class Recipe:
     batch: int = ours(64, "rows per step, of all processes together", least=1)
     batches: str = ours(
         "mixed",
-        "rows of a batch: mixed: of all files; the others: of one file, so that the negatives of "
-        "a batch are of one source. by-file: in random order; proportional: evenly spread; "
+        "rows of a batch: mixed: of all files; "
+        "the others: of one file, so that the negatives of a batch are of one source. "
+        "by-file: in random order; proportional: evenly spread; "
         "round-robin: in turn, until the file with the fewest batches ends the epoch",
         choices=BATCHES,
     )
     lr: float = ours(3e-5, "highest learning rate", above=0)
     optimizer: str = ours(
         "adamw",
-        "adamw-hf: of transformers 4; adamw-bert: the same without bias correction; rmsprop uses "
-        "beta2 only",
+        "adamw-hf: of transformers 4; adamw-bert: the same without bias correction; "
+        "rmsprop uses beta2 only",
         choices=OPTIMIZERS,
     )
     epsilon: float | None = ours(
@@ -67,8 +68,8 @@ class Recipe:
     max_length: int = ours(32, "maximum tokens of a text, including special tokens", least=SHORTEST)
     prompt: str | None = ours(
         None,
-        "text to add before every text, or by side: a=query: ,b=passage: (also before those of "
-        "--dev); the checkpoint declares it; none: as the base declares",
+        "text to add before every text, or by side: a=query: ,b=passage: "
+        "(also before those of --dev); the checkpoint declares it; none: as the base declares",
     )
     prompt_name: str | None = ours(None, "a prompt of the base, or by side: a=query,b=document")
     chunk: int = ours(
@@ -76,8 +77,8 @@ class Recipe:
     )
     chunk_tokens: str | None = ours(
         None,
-        "tokens of the rows to encode at once, in place of chunk; auto: from the free memory of a "
-        "GPU, halved when it is short; none: see chunk",
+        "tokens of the rows to encode at once, in place of chunk; "
+        "auto: from the free memory of a GPU, halved when it is short; none: see chunk",
     )
     dropout: float | None = ours(
         None, "dropout of the encoder; none: as in its config", least=0, most=0.99
@@ -98,15 +99,15 @@ class Recipe:
     )
     precision: str = ours(
         "auto",
-        "precision of matrix products; weights are fp32; auto: bf16 on a GPU that has it, fp32 on "
-        "a CPU",
+        "precision of matrix products; weights are fp32; "
+        "auto: bf16 on a GPU that has it, fp32 on a CPU",
         choices=("fp32", "bf16", "auto"),
     )
     dedup: bool = ours(False, "skip rows with texts that occurred before")
     eval_every: int | None = ours(
         None,
-        "steps between two evaluations on --dev, which the end of an epoch adds; 0: only these "
-        "ends; none: a tenth of the run, at most 1000 steps, or with patience 0",
+        "steps between two evaluations on --dev, which the end of an epoch adds; "
+        "0: only these ends; none: a tenth of the run, at most 1000 steps, or with patience 0",
         least=0,
     )
     patience: int = ours(
@@ -144,9 +145,7 @@ class Recipe:
 
 
 def limits_of(text: str | None) -> list[list[int]]:
-    """Return the first limit of a chunk in tokens, with its step 0; nothing for no limit, or for
-    `auto`.
-    """
+    """Return the first limit of a chunk in tokens, with its step 0; [] for none or `auto`."""
     if text in (None, AUTO):
         return []
     try:
@@ -165,8 +164,8 @@ class Dims(Recipe):
 
     dims: str | None = ours(
         None,
-        "widths such as 256,128,64: also add the loss of the vectors cut to each width; for encode "
-        "--dim",
+        "widths such as 256,128,64: also add the loss of the vectors cut to each width; "
+        "for encode --dim",
     )
 
     def __post_init__(self) -> None:

@@ -22,7 +22,8 @@ WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "n
 TYPE_NAMES = {int: "a whole number", float: "a number", bool: "on or off", str: "a word"}
 MANUAL = "see: man 7 sentkit-method"
 AS_BASE = "base"  # value of the setting `readout`: use the base's readout
-SYNONYMS = {  # names of other libraries and of papers -> our setting or flag
+# names of other libraries and of papers -> our setting or flag
+SYNONYMS = {
     "learning_rate": "lr",
     "step_size": "lr",
     "batch_size": "batch",
@@ -89,9 +90,7 @@ SYNONYMS = {  # names of other libraries and of papers -> our setting or flag
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Meaning and limits of a setting. The meaning is empty if a method only changes the
-    default.
-    """
+    """Meaning and limits of a setting; an empty meaning: a method only changes the default."""
 
     source: str
     meaning: str = ""
@@ -145,9 +144,7 @@ def readout(usual: str, *, of_paper: bool = True, **limits: Any) -> Any:
 
 
 def with_readout_of_base(settings: S, declared: str | None) -> S:
-    """Fill in the settings that follow the readout of the base, if it is one of their choices
-    `of_base`.
-    """
+    """Fill in each setting that follows the base's readout, if this is a choice `of_base`."""
     values: dict[str, str] = {}
     for setting in fields(settings):  # type: ignore[arg-type]
         choices = setting.metadata.get("of_base")
@@ -174,9 +171,7 @@ def chosen_readout(settings: Any) -> str:
 
 
 def changes_of(settings_class: type, preset: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a preset. Presets reproduce a paper, so they include the paper's
-    readout.
-    """
+    """Return the values of a preset, which reproduces a paper: also the paper's readout."""
     changes: dict[str, Any] = {}
     if "readout" in settings_class.__dataclass_fields__:  # type: ignore[attr-defined]
         usual, of_paper = usual_readout(settings_class)
@@ -210,9 +205,7 @@ def build(
     preset: str | None,
     assignments: Sequence[str],
 ) -> S:
-    """Return the defaults, changed by the preset and then by each `name=value`. The last value
-    wins.
-    """
+    """Return the defaults, changed by the preset and each `name=value`: the last value wins."""
     changes: dict[str, Any] = {}
     if preset is not None:
         if preset not in presets:
@@ -226,8 +219,7 @@ def build(
 
 
 def combinations(settings_class: type, assignments: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return each combination of values of the settings with a list; the last setting varies
-    fastest.
+    """Return each combination of values of the settings with lists; the last varies fastest.
 
     A comma separates numbers, `on` and `off`, words with choices, and readouts. In another text,
     and in a readout that is a list by default, it is part of the value.
@@ -265,9 +257,7 @@ def synonyms_of(settings: Collection[str]) -> dict[str, str]:
 
 
 def parsed(settings_class: type, assignments: Iterable[str]) -> dict[str, Any]:
-    """Return the value of each `name=value`. Raise a UsageError for an unknown setting or a bad
-    value.
-    """
+    """Return the value of each `name=value`. Raise a UsageError for a bad name or value."""
     types = {setting.name: setting.type for setting in fields(settings_class)}
     setting_notes = notes(settings_class)
     values: dict[str, Any] = {}
@@ -323,9 +313,7 @@ def format_value(value: Any) -> str:
 
 
 def differences(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[str]:
-    """Return the fields that differ from those of an earlier record, as `name (value, was
-    value)`.
-    """
+    """Return the fields that differ from an earlier record, as `name (value, was value)`."""
     changes: list[str] = []
     for name in dict.fromkeys([*earlier, *record]):
         value = record.get(name)

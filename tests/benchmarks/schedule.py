@@ -140,6 +140,37 @@ def predicted(groups: list[PlannedGroup], threads: int) -> Prediction:
     return Prediction(max(ends), ends[0], work / (threads * max(ends)))
 
 
+def planned_groups(
+    texts: list[str], tokenizer: TextTokenizer, encoder: TokenEncoder, costs: CostModel, first: int
+) -> list[PlannedGroup]:
+    """The groups of these texts with the estimated seconds of their batches."""
+    groups = []
+    for rows, tokenizing, batches in batches_of_groups(texts, tokenizer, encoder, first):
+        groups.append(PlannedGroup(rows, tokenizing, [costs.seconds(batch) for batch in batches]))
+    return groups
+
+
+def print_predictions(groups: list[PlannedGroup], first: int) -> None:
+    count = sum(group.rows for group in groups)
+    predictions = [predicted(groups, threads) for threads in THREADS]
+    shares = " | ".join(f"{100 * prediction.busy:.0f}" for prediction in predictions)
+    print(f"{count} | {first} | {shares}")
+    first_rows = " | ".join(f"{prediction.first_row:.2f}" for prediction in predictions)
+    print(f"  seconds until the first row | | {first_rows}")
+
+
+def seconds_of_run(texts: list[str], tokenizer: TextTokenizer, encoder: TokenEncoder) -> float:
+    """The least seconds of real runs, with the threads of the encoder."""
+    elapsed = []
+    for _ in range(ROUNDS):
+        start = monotonic()
+        groups = tokenized_groups(text_rows(texts), tokenizer, Rejects())
+        for _ in encode_groups(groups, encoder, encoder.budget):
+            pass
+        elapsed.append(monotonic() - start)
+    return min(elapsed)
+
+
 def main() -> None:
     texts = read_texts(sys.argv[1])
     name = sys.argv[2] if len(sys.argv) > 2 else "nano"
@@ -155,38 +186,21 @@ def main() -> None:
     print(f"{name}, {precision}: share of the threads that is busy, in %")
     print("texts | first group | " + " | ".join(f"{threads} threads" for threads in THREADS))
     for count in COUNTS:
-        for first in (FIRST_GROUP, LAST_GROUP) if count == min(COUNTS) else (FIRST_GROUP,):
-            groups = [
-                PlannedGroup(rows, seconds, [costs.seconds(batch) for batch in batches])
-                for rows, seconds, batches in batches_of_groups(
-                    texts[:count], model.tokenizer, encoder, first
-                )
-            ]
-            predictions = [predicted(groups, threads) for threads in THREADS]
-            shares = " | ".join(f"{100 * prediction.busy:.0f}" for prediction in predictions)
-            print(f"{count} | {first} | {shares}")
-            first_rows = " | ".join(f"{prediction.first_row:.2f}" for prediction in predictions)
-            print(f"  seconds until the first row | | {first_rows}")
+        first_groups = [FIRST_GROUP]
+        if count == min(COUNTS):
+            first_groups.append(LAST_GROUP)
+        for first in first_groups:
+            groups = planned_groups(texts[:count], model.tokenizer, encoder, costs, first)
+            print_predictions(groups, first)
 
     # A real run with two threads.
-    count = MEASURED
-    encoder.threads = threads_of_encoder
-    planned = [
-        PlannedGroup(rows, seconds, [costs.seconds(batch) for batch in batches])
-        for rows, seconds, batches in batches_of_groups(
-            texts[:count], model.tokenizer, encoder, FIRST_GROUP
-        )
-    ]
-    elapsed = []
-    for _ in range(ROUNDS):
-        start = monotonic()
-        groups = tokenized_groups(text_rows(texts[:count]), model.tokenizer, Rejects())
-        for _ in encode_groups(groups, encoder, encoder.budget):
-            pass
-        elapsed.append(monotonic() - start)
+    first_texts = texts[:MEASURED]
+    planned = planned_groups(first_texts, model.tokenizer, encoder, costs, FIRST_GROUP)
     prediction = predicted(planned, 2)
-    run = f"{prediction.seconds:.2f} s predicted, {min(elapsed):.2f} s run"
-    print(f"{count} texts, two threads: {run}")
+    encoder.threads = threads_of_encoder
+    elapsed = seconds_of_run(first_texts, model.tokenizer, encoder)
+    run = f"{prediction.seconds:.2f} s predicted, {elapsed:.2f} s run"
+    print(f"{len(first_texts)} texts, two threads: {run}")
 
 
 if __name__ == "__main__":

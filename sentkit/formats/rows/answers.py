@@ -31,8 +31,7 @@ class Answers:
     ) -> list[NewFields]:
         """The new fields of each row, from the outputs (n, k). With `every`, all probabilities.
 
-        A row whose most probable class is less probable than `threshold` gets the label
-        `label_below`.
+        A row gets the label `label_below` if all classes are less probable than `threshold`.
         """
         values = self.values(outputs.astype(np.float64))
         if not self.classes:

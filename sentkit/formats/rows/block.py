@@ -124,9 +124,7 @@ def append_fields(line: bytes, new: NewFields, *, empty: bool) -> bytes:
 
 
 def put_fields(line: bytes, new: NewFields, spans: Spans) -> bytes:
-    """The object with these fields. Existing fields are replaced in place, new ones are
-    appended.
-    """
+    """The object with these fields. Existing ones are replaced in place, others are appended."""
     new_values = {name.decode(): value for name, value in new}
     # From the last to the first, so that the earlier positions stay valid.
     for name in sorted(new_values.keys() & spans.keys(), key=lambda name: -spans[name].value):
@@ -136,9 +134,7 @@ def put_fields(line: bytes, new: NewFields, spans: Spans) -> bytes:
 
 
 def rename_fields(line: bytes, names: Mapping[str, str], spans: Spans) -> bytes:
-    """The object with other names for some fields, old name -> new name. The values keep their
-    bytes.
-    """
+    """The object with other names, old -> new, for some fields. The values keep their bytes."""
     for name in sorted(names.keys() & spans.keys(), key=lambda name: -spans[name].start):
         start = spans[name].start
         line = line[:start] + orjson.dumps(names[name]) + line[end_of_string(line, start) :]
@@ -161,9 +157,7 @@ def drop_fields(line: bytes, names: Collection[str], spans: Spans) -> bytes:
 
 
 def drop_fields_of_plain(line: bytes, names: Collection[str]) -> bytes:
-    """The same as `drop_fields` for a plain line. Faster, because it does not parse the other
-    fields.
-    """
+    """The same as `drop_fields` for a plain line, but faster: other fields are not parsed."""
     remaining = line
     for name in names:
         name_and_colon = b'"%b":' % name.encode()
@@ -186,8 +180,7 @@ def drop_fields_of_plain(line: bytes, names: Collection[str]) -> bytes:
 
 T = TypeVar("T")
 
-# The texts of a row; or one item, of the texts of a pair; or an item of a prompt and a text for
-# each text.
+# The texts of a row; or one item of the texts of a pair; or for each text (prompt, text).
 Texts = tuple[Any, ...]
 
 
@@ -211,9 +204,7 @@ class Row:
         return self.raw
 
     def refuse_duplicates(self) -> None:
-        """Raise an error for a duplicate field name. The JSON parser silently keeps the
-        last value.
-        """
+        """Raise an error for a duplicate field name, of which JSON parsers keep the last value."""
         if not is_plain(self.line, self.values):
             self.spans()
 
@@ -225,9 +216,7 @@ class Row:
             raise self.error(f'duplicate field "{error}"') from error
 
     def add(self, new: NewFields, *, replace: bool) -> bytes:
-        """The line with new fields at its end. Existing fields are replaced in place, or are an
-        error.
-        """
+        """The line with new fields at its end; `replace` allows existing ones, changed in place."""
         names = [name.decode() for name, _ in new]
         if self.values.keys().isdisjoint(names):
             return append_fields(self.line, new, empty=not self.values)
@@ -243,9 +232,7 @@ class Row:
             )
 
     def renamed(self, fields: Mapping[str, str]) -> "Row":
-        """The row with standard names, from `fields`: standard name -> the name in this row, which
-        has it.
-        """
+        """The row with standard names, from `fields`: standard name -> the name in this row."""
         standard_names = {name: standard for standard, name in fields.items()}
         for name, standard in standard_names.items():
             if name not in self.values:
@@ -277,7 +264,7 @@ class RowBlock:
     raws: list[bytes]  # the lines of the input
     bad: dict[int, DataError] = field(default_factory=dict)  # by index of the row
     texts: list[Texts] = field(default_factory=list)  # that a parser read in each row
-    # the lines were written from the values, so that no name occurs twice
+    # the lines were written from the values, so each name occurs once
     lines_from_values: bool = False
 
     def __len__(self) -> int:
@@ -351,9 +338,7 @@ class RowBlock:
             self.refuse(index, problem, advice=advice)
 
     def checked(self, check: Callable[[Row], T]) -> list[T | None]:
-        """The result of `check` for each row; None for bad rows, and a row with a DataError becomes
-        bad.
-        """
+        """The result of `check` for each row; None for bad rows. A DataError makes a row bad."""
         results = list[T | None]()
         for index, row in enumerate(self):
             results.append(None)
@@ -380,8 +365,7 @@ class RowBlock:
         fields = sum(map(len, self.values))
         values = chain.from_iterable(map(dict.values, self.values))
         strings = [*map(type, values)].count(str)
-        # No line has fewer quotes than its names and strings need. Without more, all lines are
-        # plain.
+        # No line has fewer quotes than its names and strings need. If none has more, all are plain.
         if b"\\" in all_lines or quotes != 2 * (fields + strings):
             self.checked(Row.refuse_duplicates)
 
@@ -404,9 +388,7 @@ def block_of(rows: Iterable[Row]) -> RowBlock:
 
 
 def kept_line(values: object, **options: Any) -> bytes:
-    """A JSON line to keep: a copy, because each result of orjson occupies four kilobytes or
-    more.
-    """
+    """A JSON line to keep: a copy, because a result of orjson occupies 4 kB or more."""
     return bytes(memoryview(orjson.dumps(values, **options)))
 
 
@@ -417,9 +399,7 @@ def made_block(
     raws: list[bytes],
     lines: list[bytes] | None = None,
 ) -> RowBlock:
-    """Rows with these values, or errors of bad rows. Without `lines`, these are written from the
-    values.
-    """
+    """Rows with these values, or errors of bad rows. Lines default to those of the values."""
     bad: dict[int, DataError] = {}
     good_values = list[Any](values)
     if BadLine in map(type, values):

@@ -1,5 +1,4 @@
-"""Kinds of rows: the fields that hold the texts, the names of their vectors, and how a parser reads
-them.
+"""Kinds of rows: the fields with the texts, the names of their vectors, and the parsers.
 
 The fields of the first row determine the kind of a stream. All later rows must have the same kind.
 """
@@ -35,9 +34,7 @@ class Kind:
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """The names of several texts in flags: a, b, or anchor, positive, negative. One text has no
-        side.
-        """
+        """The names of several texts in flags: a, b, or anchor, positive, negative."""
         if len(self.texts) == 1:
             return ()
         return tuple(SIDE_OF.get(text, text) for text in self.texts)
@@ -59,14 +56,7 @@ SIDE = re.compile(rf"(?:\A|,)({'|'.join(SIDES)})=")
 EMBEDDED = frozenset(("_emb", *VECTORS))
 LISTS = ("negatives",)  # text fields that hold a list of any length
 # fields that training can read
-LEARNED = (
-    *FIELDS,
-    *LISTS,
-    "definition",
-    "entry",
-    "label",
-    "score",
-)
+LEARNED = (*FIELDS, *LISTS, "definition", "entry", "label", "score")
 ROWS_OF_ADVICE = 100  # rows from which the field of a text is guessed
 LONGEST_WORD = 20  # characters
 Label = str | int  # the value of a class; also true and false
@@ -78,8 +68,7 @@ def holds_vectors(row: Row) -> bool:
 
 
 def split_by_side(text: str) -> dict[str, str]:
-    """Parse `a=query: ,b=passage: ` to a text for each side; {} for a text that does not begin with
-    a side.
+    """Parse `a=query: ,b=passage: ` to a text for each side; {} if the text starts with none.
 
     Only a side with "=" at the start or after a comma is a side, so the texts can contain commas
     and "=".
@@ -118,11 +107,10 @@ def prompts_of_sides(
 
 
 class TextParser:
-    """Returns the texts of a row. The first row sets the kind; a later row of another kind is an
-    error.
+    """Returns the texts of a row. The first row sets the kind; another kind is an error.
 
-    `one_text` is a flag that needs rows with one text. With `prompts` by side, a text is (prompt,
-    text).
+    `one_text` is a flag that needs rows with one text. With `prompts` by side, texts are
+    (prompt, text).
     """
 
     def __init__(
@@ -154,9 +142,7 @@ class TextParser:
         return self.kind.texts
 
     def __call__(self, row: Row, first_rows: Sequence[Mapping[str, Any]] = ()) -> tuple[Row, Texts]:
-        """Parse a row. `first_rows` have the fields among which the advice of an error
-        selects one.
-        """
+        """Parse a row. The advice of an error selects a field that `first_rows` have."""
         row.refuse_duplicates()
         kind = self.kind or self._kind_of(row, first_rows or [row.values])
         names = self.names or tuple(self.fields.get(name, name) for name in kind.texts)
@@ -211,7 +197,7 @@ class TextParser:
 
 
 def refuse_other_types(block: RowBlock, name: str, column: Sequence[object]) -> None:
-    """Mark the rows whose value of the field `name` is no string."""
+    """Mark the rows in which the field `name` is not a string."""
     if {*map(type, column)} == {str}:
         return
     for index, value in enumerate(column):
@@ -220,9 +206,7 @@ def refuse_other_types(block: RowBlock, name: str, column: Sequence[object]) -> 
 
 
 def field_of_text(row: Row, fields: Mapping[str, str]) -> str | None:
-    """The field that is most like a text, if the row has no field with a text and --field names
-    none.
-    """
+    """The field that is most like a text; None if the row or --field names one."""
     if not fields.keys().isdisjoint(FIELDS):
         return None
     if any(all(name in row.values for name in kind.texts) for kind in KINDS):
@@ -231,9 +215,7 @@ def field_of_text(row: Row, fields: Mapping[str, str]) -> str | None:
 
 
 def likely_text(rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """The field whose strings have the most letters, and then the most characters; None without
-    strings.
-    """
+    """The field of strings with the most letters, then the most characters; None without."""
     letters: Counter[str] = Counter()
     characters: Counter[str] = Counter()
     for row in rows:
@@ -245,9 +227,7 @@ def likely_text(rows: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def letter_count(text: str) -> int:
-    """The number of letters; 0 for a long word in ASCII, such as a URL, a hash or a vector in
-    base64.
-    """
+    """The number of letters; 0 for a long word in ASCII, such as a URL, a hash or base64."""
     if len(text) > LONGEST_WORD and text.isascii() and " " not in text:
         return 0
     return sum(map(str.isalpha, text))
@@ -342,8 +322,7 @@ def class_name(value: Label) -> str:
 
 
 def scored(row: Row, name: str) -> float | None:
-    """The number in a field; None if the field is null or blank, which means that the row has no
-    score.
+    """The number in a field; None if the field is null or blank: the row has no score.
 
     A string with a number is accepted, because TSV and CSV have only strings. STS 2015 and 2016
     contain pairs with a blank score.
@@ -365,9 +344,7 @@ LABELS = {"0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0, "false": 0.0, "true": 1.0}
 
 
 def labelled(row: Row, name: str) -> float | None:
-    """The label 0 or 1 in a field, also false or true, or as a string; None if it is null
-    or blank.
-    """
+    """The label 0 or 1 in a field, also false, true or a string; None if it is null or blank."""
     value = row.values.get(name)
     if name not in row.values or isinstance(value, list | dict):
         raise wrong_field(row, name, "0 or 1")

@@ -249,9 +249,7 @@ detected_text_blocks = partial(text_blocks, detected=True)
 
 
 def looks_like_json(line: bytes) -> bool:
-    """Whether a line starts with a brace, valid or not, or is a JSON list. Text can start with a
-    bracket.
-    """
+    """Whether a line starts with a brace or is a JSON list; text can start with a bracket."""
     line = line.lstrip()
     return line.startswith(b"{") or (line.startswith(b"[") and isinstance(_parsed(line), list))
 

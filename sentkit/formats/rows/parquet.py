@@ -43,9 +43,7 @@ class ParquetFile:
             raise DataError("duplicate column name", source=path)
 
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[RowBlock]:
-        """The rows from `start` to `stop`. The number of a row counts from 1 at the start of the
-        file.
-        """
+        """The rows from `start` to `stop`. Rows count from 1 in each file."""
         if stop is None:
             stop = self.count
         number = start + 1
@@ -99,9 +97,7 @@ class ParquetFile:
 
 @contextmanager
 def open_parquet(path: str) -> Iterator[ParquetFile]:
-    """Open a Parquet file, or standard input if it is a file. The footer at its end is read
-    first.
-    """
+    """Open a Parquet file, or standard input if it is a file. Its footer is read first."""
     import_pyarrow()
     with open_input(path) as file:
         if not file.seekable():
@@ -172,9 +168,7 @@ def simple_values_of(array: Any) -> Sequence[Any]:
 
 
 def times(array: Any) -> list[Any]:
-    """Times as text. Those with a time zone are in UTC, with the suffix Z, as the file
-    stores them.
-    """
+    """Times as text. Those with a time zone are in UTC, as in the file, with the suffix Z."""
     suffix = ""
     if getattr(array.type, "tz", None) is not None:
         suffix = "Z"

@@ -1,6 +1,4 @@
-"""Write a row again with another text, or with a variant of its text. All other bytes stay as they
-are.
-"""
+"""Write a row again with another text, or with a variant of its text; other bytes stay."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -60,15 +58,10 @@ class VariantRows:
     """Reads sentences and returns lines with their variants."""
 
     def __init__(self, name: str, *, replace: bool) -> None:
-        """`name` is the field with the text. With `replace` it gets the variant; else rows become
-        pairs.
-        """
+        """`name` is the text field. `replace`: it gets the variant; else rows become pairs."""
         if name == RECORD:
-            raise UsageError(
-                f'--field "text={name}": the field "{name}" is reserved for the record of sentkit '
-                f"augment",
-                advice="choose another field",
-            )
+            problem = f'the field "{name}" is reserved for the record of sentkit augment'
+            raise UsageError(f'--field "text={name}": {problem}', advice="choose another field")
         self.name = name
         self.replace = replace
         self.member = name if replace else PAIR.texts[1]
@@ -98,9 +91,7 @@ class VariantRows:
         )
 
     def line(self, sentence: Sentence, variant: str, run: Mapping[str, Any]) -> bytes:
-        """The line with the variant and with this run at the end of its record. Includes the
-        newline.
-        """
+        """The line and newline, with the variant and with this run at the end of its record."""
         row = sentence.row
         name = self.name
         if not self.replace:

@@ -31,19 +31,18 @@ LINES: Mapping[str, Callable[[str, Iterator[lines.LineBlock]], Iterator[RowBlock
 SUFFIXES = dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl") | dict.fromkeys(TEXTS, "text")
 SUFFIXES |= {".tsv": "tsv", ".csv": "csv", ".parquet": "parquet"}
 MARKDOWN = (".md", ".markdown")  # suffixes
-PARAGRAPHS = "paragraphs"  # a format whose rows are several lines
+PARAGRAPHS = "paragraphs"  # a format with rows of several lines
 FIRST_BLOCK = 16  # items
 
 
 class ReadCounter:
-    """Counts bytes and rows that were read. `share` also needs the finished rows, as commands read
-    ahead.
+    """Counts bytes and rows that were read. Commands read ahead: `share` needs finished rows.
 
     At the end of the last file, a NoRowsError is raised if no row was valid.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
-        # in bytes; None if it is no regular file
+        # in bytes; None if it is not a regular file
         self.sizes = {path: size_of(path) for path in paths}
         self.total: int | None = None  # without paths, or if a size is None
         if paths and None not in self.sizes.values():
@@ -58,9 +57,7 @@ class ReadCounter:
 
     @contextmanager
     def file(self, raw: BinaryIO) -> Iterator[None]:
-        """Count the bytes of a file while the block reads it. Compressed files count compressed
-        bytes.
-        """
+        """Count the bytes of a file, as they are compressed, while the block reads it."""
         if self.total is None:
             yield
             self._end(0)
@@ -70,7 +67,7 @@ class ReadCounter:
             self._end(raw.tell())
 
     def counted(self, path: str, items: Iterable[T], count: int) -> Iterator[T]:
-        """Yield blocks of a vector file or of Parquet, whose bytes are not read in order."""
+        """Yield blocks of a vector file or of Parquet. Their bytes are not read in order."""
         size = self.sizes.get(path) or 0
         number = 0
         for item in items:
@@ -93,9 +90,7 @@ class ReadCounter:
             self.watch(rows)
 
     def share(self, done: int) -> float | None:
-        """The finished share of the input, from the number of finished rows; None if the size is
-        unknown.
-        """
+        """The share of the input in the finished rows; None if the size is unknown."""
         if not self.total:
             return None
         try:
@@ -135,9 +130,7 @@ class Rejects:
     first: DataError | None = None
 
     def good_indices(self, block: RowBlock) -> Iterator[Sequence[int] | slice]:
-        """Yield the indices of the good rows. If a bad row is an error, those before it
-        come first.
-        """
+        """Yield the indices of the good rows. Those before an error come first."""
         if not block.bad:
             yield slice(None)
             return
@@ -207,9 +200,7 @@ class Inputs:
         )
 
     def place_of(self, row: Row) -> dict[str, Any]:
-        """Where a row comes from, as fields of a record: its number, and its file if there are
-        several.
-        """
+        """Where a row comes from, as fields of a record: its number, and its file among several."""
         if len(self.paths) > 1:
             return {"file": readable(row.source), "row": row.number}
         return {"row": row.number}
@@ -221,9 +212,7 @@ class Inputs:
         return self.format or SUFFIXES.get(bare_suffix(path), "")
 
     def blocks(self, parse: TextsOfRow) -> Iterator[RowBlock]:
-        """Yield the rows of all files with their texts, which `parse` finds. Bad rows go to the
-        rejects.
-        """
+        """Yield the rows of all files with the texts from `parse`. Bad rows go to the rejects."""
         for path in self.paths:
             with self.raw_blocks(path) as blocks:
                 for block in blocks:
@@ -257,9 +246,7 @@ class Inputs:
             assert not block, "a block with a good row"
 
     def read(self, parse: Callable[[Row], T], *paths: str) -> Iterator[T]:
-        """Yield `parse(row)` for each row of these files, or of all. An invalid row goes to the
-        rejects.
-        """
+        """Yield `parse(row)` for each row of these files, or of all. Bad rows go to the rejects."""
         for path in paths or self.paths:
             with self.raw_blocks(path) as blocks:
                 for block in blocks:

@@ -115,8 +115,7 @@ def advice_on_width(format: str, delimiter: str, options: TableOptions) -> str:
 def detected(
     blocks: Iterator[LineBlock], delimiters: str, columns: int
 ) -> tuple[str, Iterator[LineBlock]]:
-    """The delimiter and the same lines. It is the most frequent one outside quotes in the first
-    line.
+    """The most frequent delimiter outside quotes in the first line, and the same lines.
 
     If this is not a header, it has as many cells as there are `columns`. In doubt, take the first
     delimiter.
@@ -146,13 +145,10 @@ def plain_records(
             continue
         for number, line in zip(numbers, lines, strict=True):
             if has_quoted_field(line, delimiter):
-                ways = (
-                    "sentkit cat --quoting csv removes them, --quoting none keeps them without "
-                    "this warning"
-                )
-                warn(
-                    f"{source}:{number}: a field is in quotes; the quotes are read as text ({ways})"
-                )
+                removes = "sentkit cat --quoting csv removes them"
+                keeps = "--quoting none keeps them without this warning"
+                problem = "a field is in quotes; the quotes are read as text"
+                warn(f"{source}:{number}: {problem} ({removes}, {keeps})")
                 warn = None
                 break
 
@@ -259,9 +255,7 @@ class CsvReader:
         return cells
 
     def texts(self) -> Iterator[str]:
-        """The waiting lines, and those of the next blocks. Each is added to the lines of the
-        record.
-        """
+        """The waiting lines, then those of the next blocks; adds each to the record's lines."""
         size = 0
         while True:
             if not self.waiting:

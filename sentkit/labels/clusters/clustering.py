@@ -76,8 +76,7 @@ class Nearest:
             self.centres = centres.copy()
             self.labels = self.labels.copy()
 
-        # A value is a product with the weights plus an offset. `longest` and `largest` bound its
-        # error.
+        # A value is a product plus an offset. `longest` and `largest` bound its error.
         offsets = np.vecdot(short, short) + 2.0 * (short @ self.mean)  # (k,)
         weights = np.ascontiguousarray(-2.0 * short.T, np.float32)  # (d, k)
         short_offsets = offsets.astype(np.float32)
@@ -207,9 +206,7 @@ def of_centres(rows: Float32, centres: Float64, device: "Device | None" = None) 
 
 
 def of_labels(rows: Float32, labels: Indices) -> Clustering:
-    """A clustering from labels (from 0, or -1 for noise), with the mean of each cluster as its
-    centre.
-    """
+    """A clustering from labels (from 0, or -1 for noise); a centre is the mean of a cluster."""
     count = int(labels.max(initial=-1)) + 1
     centres = np.zeros((count, rows.shape[1]))
     for label in range(count):
@@ -226,9 +223,7 @@ SAMPLE_ROWS_PER_CENTRE = 64  # minimum size of a sample per centre
 
 
 def kmeans(rows: Float32, options: ClusteringOptions, random: np.random.RandomState) -> Clustering:
-    """The best of several restarts. With a sample, they use only its rows, and the best continues
-    on all.
-    """
+    """The best of several restarts on the rows, or on a sample; it then continues on all."""
     if options.sample is not None and options.sample < len(rows):
         chosen = np.sort(random.choice(len(rows), options.sample, replace=False))
         best = kmeans(rows[chosen], replace(options, sample=None), random)
@@ -270,9 +265,7 @@ def lloyd(nearest: Nearest, centres: Float64, options: ClusteringOptions) -> Clu
 
 
 def add_rows(sums: Float64, rows: Float32, indices: Indices, labels: Indices, *, sign: int) -> None:
-    """Add these rows to the sums of their clusters, or subtract them, a few of one cluster at a
-    time.
-    """
+    """Add these rows to the sums of their clusters, or subtract them, some at a time."""
     order = indices[np.argsort(labels[indices], kind="stable")]
     ends = np.cumsum(np.bincount(labels[indices], minlength=len(sums)))
     for total, indices_of_cluster in zip(sums, np.split(order, ends[:-1]), strict=True):
@@ -299,9 +292,7 @@ def means(nearest: Nearest, sums: Float64, labels: Indices, old_centres: Float64
 
 
 def spread_out(rows: Float32, count: int, random: np.random.RandomState) -> Float64:
-    """Choose `count` rows as initial centres, (count, d); fewer if there are fewer distinct
-    rows.
-    """
+    """Choose `count` distinct rows as initial centres, (count, d), or fewer."""
     size = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_CENTRE * count)
     if len(rows) > max(ROWS_WITHOUT_SAMPLE, size):
         sample = rows[np.sort(random.choice(len(rows), size, replace=False))]
@@ -320,9 +311,7 @@ def distant_rows(rows: Float32, count: int, random: np.random.RandomState) -> li
     squares = lengths(short) ** 2
 
     def from_rows(drawn: Indices) -> Float64:
-        """Squared distances, (n, t); those within rounding error are computed exactly, so that 0 is
-        0.
-        """
+        """Squared distances, (n, t); exact if they are near 0, so that 0 is 0."""
         magnitudes = squares[:, None] + squares[drawn]
         squared: Float64 = magnitudes - short @ (2.0 * short[drawn]).T
         close = squared <= margins(magnitudes, UNDERFLOW * rows.shape[1])

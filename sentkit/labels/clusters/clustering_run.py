@@ -1,6 +1,4 @@
-"""The runs of a clustering: reads rows, clusters them once per seed, and writes the clusters or a
-report.
-"""
+"""The runs of a clustering: read rows, cluster them once per seed, write clusters or a report."""
 
 import math
 import statistics
@@ -89,9 +87,7 @@ class ClusteringRun:
         *,
         in_memory: bool = False,
     ) -> Points:
-        """Read the rows. Refuse a number of rows that the algorithm or the cluster number does not
-        allow.
-        """
+        """Read the rows. Refuse a number of rows that the algorithm or -k does not allow."""
         points = read_points(self.inputs, check, self.step, lines_of, in_memory=in_memory)
         count = len(points.clustered)
         for message in left_out(self.source, len(points) - count, len(points)):
@@ -253,8 +249,7 @@ def descriptions(
     central_rows = [rows[: limits.nearest].tolist() for rows in rows_of_clusters]
     described_rows = {index for rows in central_rows for index in rows}
 
-    # The first pass over the rows gives the words of the clusters and the records of the central
-    # rows.
+    # The first pass gives the words of the clusters and the records of the central rows.
     text_fields = [common_fields(inputs).get(name, name) for name in ("text", "entry")]
     row_records: dict[int, Record] = {}
 
@@ -295,8 +290,7 @@ def write_clusters(
     replace: bool,
     force: bool,
 ) -> list[Record]:
-    """Write the centroids and, unless `form` is "describe", the rows, with the best clustering of
-    all seeds.
+    """Write the centroids and the rows (unless `form` is "describe") of the best clustering.
 
     If the clusters are `described`, the descriptions are returned. `with_keywords`: each row gets
     the keywords of its cluster.
@@ -373,8 +367,7 @@ def write_centroids(
 def agreement_records(
     run: ClusteringRun, truth: str, limits: DescriptionLimits | None = None
 ) -> Iterator[Record]:
-    """A record for each seed, and one of their mean. Values x 100; noise counts as one additional
-    cluster.
+    """A record for each seed, and one of their mean: values x 100, noise as one more cluster.
 
     With limits, the descriptions of the clusters follow: those of the best clustering, with their
     classes.
@@ -529,8 +522,6 @@ def description_lines(record: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def shares(size: int, count: int) -> list[slice]:
-    """Divide `size` words into at most `count` slices, of which only the last one can be
-    shorter.
-    """
+    """Divide `size` words into at most `count` slices; only the last one can be shorter."""
     step = max(1, math.ceil(size / count))
     return [slice(start, start + step) for start in range(0, size, step)]

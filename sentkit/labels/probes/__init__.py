@@ -1,3 +1,1 @@
-"""Takes rows with vectors and classes and returns the accuracy of a classifier, as SentEval
-does.
-"""
+"""Takes rows with vectors and classes and returns the accuracy of a probe, as in SentEval."""

@@ -1,5 +1,4 @@
-"""Classifiers of a probe, and their file: logistic regression, and the network of SentEval in
-numpy.
+"""Classifiers of a probe, and their file: logistic regression, and SentEval's network in numpy.
 
 The network (arXiv 1803.05449) is a linear layer, optionally after a sigmoid layer, with the default
 configuration of SentEval: Adam, batches of 64, and an L2 penalty in the gradient, also for biases.
@@ -61,9 +60,7 @@ def logreg(data: Data, fit: Fit) -> Indices:
 
 
 def fitted(data: Data, fit: Fit) -> Any:
-    """A regression by L-BFGS, which is deterministic. The penalty is C: a larger value regularises
-    less.
-    """
+    """A regression by L-BFGS, which is deterministic. A larger penalty C regularises less."""
     from sklearn.linear_model import LogisticRegression
 
     model = LogisticRegression(C=fit.penalty, max_iter=ITERATIONS)
@@ -75,8 +72,7 @@ def weights_of(data: Data, fit: Fit) -> tuple[Float64, Float64]:
     model = fitted(data, fit)
     if data.classes > 2:
         return model.coef_, model.intercept_
-    # scikit-learn has one output for two classes: the logit of the second, where that of the first
-    # is 0.
+    # For two classes, scikit-learn has only the logit of the second: that of the first is 0.
     zero = np.zeros_like(model.coef_)
     return np.concatenate([zero, model.coef_]), np.concatenate([zero[:, 0], model.intercept_])
 
@@ -85,7 +81,7 @@ def weights_of(data: Data, fit: Fit) -> tuple[Float64, Float64]:
 def quiet_and_single() -> Iterator[list[Any]]:
     """Yield a list that gets the warning of each fit that does not converge.
 
-    L-BFGS can also end before the last iteration without convergence, and only its warning says so.
+    L-BFGS can also end before the last iteration without convergence: only its warning shows it.
     A fit has one thread, as the number affects the rounding of sums.
     """
     from sklearn.exceptions import ConvergenceWarning
@@ -108,7 +104,7 @@ def quiet_and_single() -> Iterator[list[Any]]:
 
 BATCH_ROWS = 64
 EPOCHS_PER_EVALUATION = 4
-EPOCHS = 200  # SentEval goes on while at most so many are done: its last evaluation is after 204
+EPOCHS = 200  # SentEval continues while at most so many are done: its last evaluation is after 204
 # Evaluations without a new best, not only consecutive ones, before that at which SentEval stops.
 PATIENCE = 5
 # The defaults of Adam.
@@ -123,9 +119,7 @@ Layers = list[tuple[Floats, Floats]]  # weights (inputs, outputs) and biases of 
 
 
 class NumpyAdam:
-    """Adam (arXiv 1412.6980) with the formulas of torch; each step changes the parameters
-    in place.
-    """
+    """Adam (arXiv 1412.6980) with the formulas of torch; steps change `parameters` in place."""
 
     def __init__(self, parameters: Floats) -> None:
         self.parameters = parameters
@@ -143,9 +137,7 @@ class NumpyAdam:
 
 
 def start(widths: Sequence[int], random: np.random.Generator) -> Floats:
-    """The initial parameters, as in torch: uniform within 1 / sqrt(inputs). `widths`: of all
-    layers.
-    """
+    """The initial parameters of all layers, as in torch: uniform within 1 / sqrt(inputs)."""
     parameters_of_layers = []
     for inputs, outputs in pairwise(widths):
         limit = inputs**-0.5
@@ -375,8 +367,7 @@ def are_labels(labels: Any, classes: Sequence[str]) -> bool:
 
 
 def label_of_class(name: str, values: Sequence[Any]) -> Label:
-    """The label of a class, from the values of its rows: a number, true or false if all of them
-    are.
+    """The label of a class, from the values of its rows: a number, true or false if all are.
 
     A whole number that JSON libraries round (more than 64 bits) stays a string.
     """

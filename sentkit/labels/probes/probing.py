@@ -1,5 +1,4 @@
-"""Runs a probe: rows with vectors and classes -> features -> a classifier -> a report. Values x
-100.
+"""Runs a probe: rows with vectors and classes -> features -> classifier -> report (x 100).
 
 The protocols for the choice of a penalty and the test are those of SentEval (arXiv 1803.05449).
 """
@@ -81,17 +80,14 @@ class Bench:
 
         splits = StratifiedKFold(count, shuffle=True, random_state=self.seed)
         with warnings.catch_warnings():
-            # scikit-learn warns about a class with one row fewer than folds, which can occur within
-            # a fold.
+            # scikit-learn warns about a class with fewer rows than folds, as a fold can have.
             warnings.filterwarnings("ignore", "The least populated class", UserWarning)
             no_features = np.zeros(len(rows))
             indices_of_folds = list(splits.split(no_features, self.data.codes[rows]))
         return [(rows[train], rows[test]) for train, test in indices_of_folds]
 
     def grid(self, rows: Indices, count: int) -> list[Fit]:
-        """Every penalty on the same folds; the test rows also control early stopping of a
-        network.
-        """
+        """Every penalty on the same folds; a network also stops early by the test rows."""
         if len(self.penalties) == 1:
             return []
         folds = self.folds(rows, count)
@@ -110,9 +106,7 @@ class Bench:
         return self.penalties[index], shares[index]
 
     def nested(self, rows: Indices, count: int) -> tuple[list[float], list[float]]:
-        """The accuracies of all folds, each with the penalty that is best in folds of the other
-        rows.
-        """
+        """The accuracies of all folds, with the penalty that folds of the other rows choose."""
         outer_folds = self.folds(rows, count)
         penalties = list(self.penalties) * count  # of the folds, if there is one
         if len(self.penalties) > 1:
@@ -126,9 +120,7 @@ class Bench:
         return self.shares(outer_fits), penalties
 
     def few_shot(self, rows: Indices, test: Indices | None, shots: int, samples: int) -> list[Fit]:
-        """Fits to `shots` rows of each class, drawn `samples` times, with `test` or the
-        other rows.
-        """
+        """Fits to `shots` rows of each class, drawn `samples` times, with `test` or other rows."""
         fits = []
         for number in range(samples):
             drawn = sample(self.data.codes[rows], shots, np.random.default_rng([self.seed, number]))
@@ -146,9 +138,7 @@ def labels_of(names: Sequence[str], values: Sequence[Any], classes: Sequence[str
 
 
 def best(shares: Sequence[Sequence[float]]) -> int:
-    """The index of the penalty with the highest mean accuracy; the first of those equal to
-    0.01 %.
-    """
+    """The index of the penalty with the highest mean accuracy in 0.01 %; the first of equals."""
     accuracies = [round(100 * np.mean(shares_of_folds), 2) for shares_of_folds in shares]
     return int(np.argmax(accuracies))
 
@@ -162,11 +152,7 @@ def sample(codes: Indices, shots: int, random: np.random.Generator) -> Indices:
 
 def columns(record: Record) -> dict[str, str]:
     """The record as a table row, by column name."""
-    cells = {
-        "file": record["file"],
-        "encoder": label_of(record["encoder"]),
-        "n": str(record["n"]),
-    }
+    cells = {"file": record["file"], "encoder": label_of(record["encoder"]), "n": str(record["n"])}
     if "n_test" in record:
         cells["n test"] = str(record["n_test"])
     cells["classes"] = str(len(record["classes"]))
@@ -258,9 +244,7 @@ class Probe:
         return GRID_WITH_TEST if "test" in self.paths and "dev" not in self.paths else GRID
 
     def read(self, path: str) -> tuple[Float32, list[str], list[Any]]:
-        """The features, classes and labels of a file; all files must have one space and one
-        shape.
-        """
+        """The features, classes and labels of a file; files must agree in space and shape."""
 
         def check(block: VectorBlock) -> VectorBlock:
             refuse_without_features(block).rows.parse(lambda row: class_of(row, self.options.label))
@@ -279,11 +263,8 @@ class Probe:
         name, smallest = min(self.counts.items(), key=lambda item: item[1])
         count = sum(self.counts.values())
         if len(self.counts) < 2:
-            problem = (
-                f'"{self.options.label}" is "{name}" in all {count} rows, expected 2 classes '
-                f"or more"
-            )
-            raise DataError(problem, source=path)
+            problem = f'"{self.options.label}" is "{name}" in all {count} rows'
+            raise DataError(f"{problem}, expected 2 classes or more", source=path)
 
         problem = f'class "{name}" has {smallest} rows, fewer than'
         shots = self.options.shots
@@ -299,19 +280,14 @@ class Probe:
         elif needs_folds and folds > self.most_folds(smallest):
             problem = f"{problem} --folds {folds} needs"
             if folds <= smallest:
-                problem = (
-                    f"--folds {folds} with several penalties needs a class with "
-                    f"{folds + ROWS_OF_FOLD} "
-                    "rows, because folds of the other rows choose the penalty; the largest class "
-                    "has "
-                    f"{max(self.counts.values())}"
-                )
+                need = f"needs a class with {folds + ROWS_OF_FOLD} rows"
+                reason = "because folds of the other rows choose the penalty"
+                largest = f"the largest class has {max(self.counts.values())}"
+                problem = f"--folds {folds} with several penalties {need}, {reason}; {largest}"
             raise DataError(problem, source=path, advice=self.advice_about_folds(smallest))
 
     def advice_about_folds(self, smallest: int) -> str:
-        """Flags that work with these rows; or how many rows each class needs, with the flags for
-        them.
-        """
+        """Flags that work with these rows, or else the rows that each class needs."""
         most_folds = self.most_folds(smallest)
         if most_folds >= FEWEST_FOLDS:
             return f"use --folds {most_folds}"
@@ -416,9 +392,7 @@ class Probe:
         return self._folds(bench)
 
     def _test(self, bench: Bench) -> "ProbeResult":
-        """One fit to TRAIN, tested on TEST, with the penalty that is best on DEV or in folds of
-        TRAIN.
-        """
+        """One fit to TRAIN, tested on TEST, with the best penalty on DEV or in folds of TRAIN."""
         rows = self.rows["train"]
         test = self.rows["test"]
         dev = self.rows.get("dev")

@@ -47,7 +47,7 @@ class Plan(Tally):
 
 @dataclass(slots=True)
 class ReadCounts:
-    """What has been read from the inputs until now."""
+    """Blocks and rows that were read from the inputs until now."""
 
     planned_blocks: int = 0
     other_blocks: int = 0  # that are not to be written
@@ -61,8 +61,7 @@ def plan_of(
     path: str,
     report: Report,
 ) -> dict[str, Any]:
-    """The counts and estimates: the first rows are tokenized, and one of EVERY others counts for
-    them.
+    """The counts and estimates, from the tokens of all first rows and of one of EVERY others.
 
     The rows of a block are None if it is not to be written.
     """
@@ -185,8 +184,7 @@ def estimates(
         if monotonic() - start > SECONDS:
             break
     seconds = (monotonic() - start) * plan.encoded / max(1, encoded.encoded)
-    # Batches of several threads are largest at the same time in a long run, but not always in the
-    # sample.
+    # In a long run, the batches of several threads are largest at the same time.
     slack = SLACK_OF_THREADS if encoder.batches_at_once > 1 else SLACK
     memory_of_run = peak_memory() + slack * (peak_memory() - memory_before)
     memory = round(memory_of_run) + memory_of_rows(plan, encoding)
@@ -232,8 +230,7 @@ BYTES_OF_WORDS = 80_000_000  # of the words that a tokenizer keeps at most
 
 
 def memory_of_rows(plan: Plan, encoding: Encoding) -> int:
-    """The bytes of the rows that a run has in memory at a time, besides those that the plan itself
-    had.
+    """The bytes of the rows that a run has in memory at a time, in addition to the plan's own.
 
     A group is read ahead, tokenized, encoded by each of the threads, and written.
     """

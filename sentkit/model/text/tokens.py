@@ -1,5 +1,4 @@
-"""The tokens of a text: those that the model reads, and those of its windows if the text is too
-long.
+"""The tokens of a text that the model reads, and those of its windows if it is too long.
 
 The windows overlap, and each token counts once.
 """
@@ -45,8 +44,7 @@ class Tokens:
 
 @dataclass(frozen=True, eq=False)
 class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
-    """The tokens of n texts: one array for all of them, and a column for each property that a text
-    has.
+    """The tokens of n texts: one array for all of them, and a column for each property.
 
     A column that is None is 0 for each text. Windows and problems are rare, so they are kept by
     the number of the text.
@@ -130,9 +128,7 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
         return TokenBlock(ids, lengths, self.counts[texts], *columns, *by_text)
 
     def spread(self, texts: Sequence[int], count: int) -> "TokenBlock":
-        """The same texts with these numbers among `count` texts, of which the others have no
-        tokens.
-        """
+        """These texts at these numbers among `count`; the other texts have no tokens."""
         columns = (self.lengths, self.counts, *self.columns)
         with_empty_text: Any = [
             None if column is None else np.append(column, 0) for column in columns
@@ -148,9 +144,7 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
 
     @cached_property
     def sizes(self) -> Ints:
-        """(n,), the number of ids that a model reads, of all windows; without ids, the vector is
-        zero.
-        """
+        """(n,), the ids that a model reads, of all windows; 0: the vector is zero."""
         return self.column(
             self.lengths, lambda windows: sum(len(window.ids) for window in windows.others)
         )
@@ -158,7 +152,7 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
     def unknown_beside_others(self) -> tuple[Ints, Ints]:
         """(n,) twice: of a text with known and unknown tokens 1 and the number of unknown ones.
 
-        If the windows of a text have vectors of their own, each window counts as a text.
+        If each window of a text has a vector, each window counts as a text.
         """
         if self.unknown_ids is None or self.only_unknown is None:
             first_ids = np.zeros(len(self), np.int64)
@@ -248,9 +242,8 @@ class LocatedTokens:
     """All tokens of a text, without truncation, and the characters of those that belong to it."""
 
     ids: list[int]
-    text_range: (
-        Range  # of ids; the others are special tokens and the tokens of the prompt or the template
-    )
+    # of ids; the others are special tokens and the tokens of the prompt or the template
+    text_range: Range
     characters: list[Range] = field(default_factory=list)  # of each token of the text
     unknown: int | None = None  # an id without a static vector
 
@@ -262,8 +255,7 @@ class LocatedTokens:
 
 
 def characters_of_tokens(characters: Sequence[int], ranges: Iterable[Range]) -> list[Range]:
-    """Return the characters of each token. `characters` has the index of each character that was
-    tokenized.
+    """Return the characters of each token; `characters`: the index of each tokenized one.
 
     Tokens can contain characters before or after the text. A token without characters is after the
     token before it.
@@ -304,9 +296,7 @@ OVERLAPPING = 2
 
 @dataclass(frozen=True, slots=True)
 class WindowOptions:
-    """The windows of long texts. None selects the maximum length, and half of its text tokens as
-    stride.
-    """
+    """The windows of long texts. By default the maximum length, half its text tokens as stride."""
 
     size: int | None = None  # tokens of a window, including special tokens, prompt and template
     stride: int | None = None  # tokens from the start of a window to the start of the next
@@ -333,9 +323,7 @@ class TextTokenizer:
 
 
 def tokenized(tokenizer: TextTokenizer, texts: Sequence[Any]) -> TokenBlock:
-    """The tokens of each text: none for a blank one, also with a prompt. A classifier's pair is not
-    blank.
-    """
+    """The tokens of each text: none for a blank string, also with a prompt."""
     none_is_blank = {*map(type, texts)} == {str} and all(map(str.strip, texts))
     if none_is_blank or tokenizer.outer:
         return tokenizer(texts)
@@ -378,9 +366,7 @@ class LongTextTokenizer(TextTokenizer):
 
 
 class WindowTokenizer(TextTokenizer):
-    """Tokenizes texts in windows, if they are longer than the maximum length, or for chunks than a
-    window.
-    """
+    """Tokenizes texts in windows if they exceed the maximum length, or for chunks a window."""
 
     outer = True
 
@@ -391,9 +377,9 @@ class WindowTokenizer(TextTokenizer):
         limit = tokenizer.max_length
         size = options.size or limit
         if size is None or (limit is None and not options.chunks):
-            advice = "--max-length N sets one" + (
-                ", --window N a length of the windows" * options.chunks
-            )
+            advice = "--max-length N sets one"
+            if options.chunks:
+                advice += ", --window N a length of the windows"
             raise UsageError("this model has no maximum length, so no text is split", advice=advice)
         if limit is not None and size > limit:
             raise UsageError(f"--window {size}: the maximum length is {limit} {self.unit}")
@@ -479,9 +465,7 @@ class WindowTokenizer(TextTokenizer):
 
 
 def window_ranges(count: int, room: int, stride: int) -> list[Range]:
-    """Return the windows of `room` tokens of a text of `count` tokens; the last window can be
-    shorter.
-    """
+    """Return the windows of `room` tokens of `count` tokens; the last one can be shorter."""
     starts = range(0, max(count - room, 0) + stride, stride)
     return [(start, min(start + room, count)) for start in starts]
 

@@ -1,5 +1,4 @@
-"""The transformer encoder: loads the weights, runs a batch, applies readouts and steps, names the
-spaces.
+"""The transformer encoder: weights, batches, readouts, steps and the names of the spaces.
 
 Dense and LayerNorm layers after a readout, and convolutions before it, are those of
 sentence-transformers.
@@ -164,8 +163,8 @@ class TransformerEncoder(TokenEncoder):
     ) -> None:
         """`products` are "plain", "fused" or the faster of both.
 
-        With `own_threads`, a CPU computes in so many threads of this class, whatever the calling
-        thread has.
+        With `own_threads`, a CPU computes in so many threads of this class; the number of the
+        calling thread has no effect.
         """
         # The device and the numbers in which it computes.
         self.checkpoint = checkpoint
@@ -173,7 +172,7 @@ class TransformerEncoder(TokenEncoder):
         self.device = pick_device(device)
         self.budget = BUDGETS[self.device.type]
         self.notes = []  # messages for the user
-        self.choices: list[str] = []  # what was measured, and selected by it
+        self.choices: list[str] = []  # measurements, and the choices that follow from them
         self.integers = precision == INT8
         if self.integers and self.device.type != "cpu":
             raise UsageError(f"--precision {INT8} needs --device cpu", advice="use bf16 on a GPU")
@@ -205,7 +204,7 @@ class TransformerEncoder(TokenEncoder):
             elif self.dtype == torch.bfloat16:
                 self.precision = "bf16"
 
-            # What is measured or added before the body moves to the device.
+            # Measurements and additions before the body moves to the device.
             self.products = self._pick_products(body, products)
             add_convolution(body, checkpoint)
             self.kernels = ""  # the hash of the convolution
@@ -237,10 +236,11 @@ class TransformerEncoder(TokenEncoder):
 
     @property
     def groups_at_once(self) -> int:
-        """Command, 2 or more: no thread of a CPU waits for the last batch of a group, and a GPU has
-        work while the vectors of a group are read.
+        """The number of groups that threads encode while the caller writes; 0: without threads.
 
-        Program, 1 on a GPU, and 0 on a CPU: Ctrl-C ends it.
+        In a command, 2 or more: no thread of a CPU waits for the last batch of a group, and a GPU
+        has work while the vectors of a group are read. In a program, 1 on a GPU and 0 on a CPU, so
+        that Ctrl-C ends it.
         """
         on_gpu = self.device.type != "cpu"
         if self.own_threads or not threads_of_command():
@@ -274,7 +274,7 @@ class TransformerEncoder(TokenEncoder):
         return load_bert(tensors, architecture), pool.submit(self._hashes, tensors)
 
     def _divide_cpu(self, body: Bert | TransformersModel) -> None:
-        """Let each thread of a CPU compute batches of its own.
+        """Let each thread of a CPU compute whole batches.
 
         So the vectors do not depend on the number of threads, and no thread waits for another one
         within a layer, which takes much time on a busy machine. Modules of transformers cannot run
@@ -362,10 +362,9 @@ class TransformerEncoder(TokenEncoder):
     def remarks(self, tally: Tally) -> list[str]:
         messages = super().remarks(tally)
         if self.halved:
-            halved = (
-                f"batches were split in two {self.halved} times because of the memory of the device"
-            )
-            messages.append(f"{halved}; to avoid this, use a smaller --batch-tokens")
+            halved = f"batches were split in two {self.halved} times"
+            reason = "because of the memory of the device"
+            messages.append(f"{halved} {reason}; to avoid this, use a smaller --batch-tokens")
         return messages
 
     @property
@@ -375,18 +374,15 @@ class TransformerEncoder(TokenEncoder):
             return self.body
         with self.preparing:  # a thread does not see blocks of which another has replaced only some
             if not self.prepared and isinstance(self.body, Bert) and not self.integers:
-                on_cpu = self.device.type == "cpu"
-                self.body = (
-                    prepare_for_cpu(self.body, self.products)
-                    if on_cpu
-                    else prepare_for_cuda(self.body)
-                )
+                if self.device.type == "cpu":
+                    self.body = prepare_for_cpu(self.body, self.products)
+                else:
+                    self.body = prepare_for_cuda(self.body)
             self.prepared = True
         return self.body
 
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]:
-        """Yield the vectors of each batch. A GPU gets the next batch before this waits for the last
-        one.
+        """Yield the vectors of each batch. A GPU gets the next batch before the last one is read.
 
         Each thread of a CPU computes a batch.
         """
@@ -455,11 +451,11 @@ class TransformerEncoder(TokenEncoder):
         return wait
 
     def _start_chunk(self, batch: TokenBlock) -> Callable[[], Arrays]:
-        # Sentences that fill the batch up to one of few numbers of tokens. Their vectors are
-        # dropped.
-        spare_lengths: list[int] = []
-        # that of all texts, see plan_batches
+        # All texts of a batch have the same `skip`, see `plan_batches`.
         skips_tokens = batch.skip is not None and batch.skip[0]
+
+        # Spare sentences fill the batch up to one of few numbers of tokens; no vectors of them.
+        spare_lengths: list[int] = []
         if isinstance(self.network, Bert) and not skips_tokens:
             tokens = len(batch.ids)
             count = spare_tokens(tokens) if self.device.type == "cpu" else -tokens % TILE
@@ -509,9 +505,7 @@ THREADS_OF_GROUP = 16  # a group has batches for so many threads, also at its en
 
 
 def smallest_batch(body: Bert) -> int:
-    """Return the number of tokens in a small batch: 512 for base size, 1,024 for all-MiniLM-L6-v2,
-    2,048 for nano.
-    """
+    """Return the tokens of a small batch: 512 for base size, 2,048 for nano."""
     weights = sum(weight.numel() for weight in body.blocks.parameters())
     tokens = PRODUCTS_OF_BATCH / max(1, weights)
     nearest_power_of_two = 2 ** round(math.log2(tokens))
@@ -519,9 +513,7 @@ def smallest_batch(body: Bert) -> int:
 
 
 def rules_of(body: Bert | TransformersModel) -> list[Any]:
-    """Return the config values that change the vectors for equal tensors, such as the number of
-    heads.
-    """
+    """Return the config values that change vectors for equal tensors, such as the heads."""
     if isinstance(body, Bert):
         return body.architecture.rules
     return body.rules

@@ -168,9 +168,7 @@ def chunks(rows: int, size: int) -> list[slice]:
 
 
 def chunks_of_tokens(row_tokens: Sequence[int], max_tokens: int) -> list[slice]:
-    """Divide the rows of a batch into chunks of at most `max_tokens`. A longer row is a chunk of
-    its own.
-    """
+    """Divide the rows of a batch into chunks of at most `max_tokens`, or of one longer row."""
     starts = [0]
     room = max_tokens
     for row, tokens in enumerate(row_tokens):

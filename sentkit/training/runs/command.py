@@ -1,5 +1,4 @@
-"""Runs one command: opens the base, chooses the readout, reads the rows, and trains one run per
-seed.
+"""Runs one command: opens the base, chooses the readout, reads rows, trains a run per seed.
 
 A sweep has such runs for each combination of settings, and reads the rows again if a setting can
 change them.
@@ -44,8 +43,7 @@ from sentkit.training.runs.folder_lock import lock_folder
 from sentkit.training.runs.readout import settle
 from sentkit.training.runs.train_run import train
 
-# Settings that change neither the base nor the rows, so that runs with different ones can share
-# them.
+# Settings that change neither the base nor the rows: runs with different ones share both.
 OF_STEPS = {*Recipe.__dataclass_fields__} - {
     "max_length",
     "prompt",
@@ -97,7 +95,7 @@ def refuse_pipes(run: Run, inputs: Inputs) -> None:
 def settled(group: Sequence[Run], base: Base) -> tuple[list[Run], list[str]]:
     """Return runs with the readout and the precision, and the different lines of `settle`.
 
-    Refuse what the base does not support.
+    Refuse settings that the base does not support.
     """
     runs: list[Run] = []
     choices: list[str] = []
@@ -166,9 +164,7 @@ def perform_group(group: Sequence[Run], inputs: Inputs, later_runs: Sequence[Run
 
 
 def warn_about_base(run: Run, base: Base) -> None:
-    """Warn about entries of another model, and about steps that the new checkpoint does not
-    have.
-    """
+    """Warn about entries of another model, and about steps that are not in the new checkpoint."""
     if base.entries is not None:
         family = base.checkpoint.config.get("model_type")
         mismatch = base.entries.mismatch(base.training_tokenizer.hash, family)
@@ -289,9 +285,7 @@ def faster_training(architecture: Architecture) -> str | None:
 
 
 def open_given(run: Run) -> Base:
-    """Open the base of -m, with the entries of --entries. Refuse a base that the method cannot
-    train.
-    """
+    """Open the base of -m and --entries. Refuse a base that the method cannot train."""
     name = run.method.name
     needs = run.method_class.needs
     settings = run.settings
