@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -109,7 +110,7 @@ def repeat(execute, line, folders):
 
 def in_documents(document, line, more):
     """The line, which the document has, with models and rows in place of BASE and CHECKPOINT."""
-    text = (ROOT / document).read_text()
+    text = re.sub(r" \\\n\s+", " ", (ROOT / document).read_text())
     assert line in text or json.dumps(line) in text
     return f"{line} {more}".strip().replace("BASE", "nano").replace("CHECKPOINT", "nano")
 
