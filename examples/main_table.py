@@ -11,8 +11,8 @@ readout of the base, by a paired bootstrap.
 A second table has the orderings of the papers on STS-B test, from orderings.jsonl. Each seed of the
 higher row is compared with the same seed of the lower row. The largest p-value of the seeds is that
 of the ordering, and Holm's method corrects it for the number of orderings in the table. An ordering
-holds if all seeds have a positive difference and the corrected p is below 0.05; it is reversed if
-all have a negative one; otherwise it is undecided.
+is reproduced if all seeds have a positive difference and the corrected p is below 0.05; it is
+reversed if all have a negative one; otherwise it is undecided.
 
 BASE  an encoder without training for sentences, such as bert-base-uncased
 DATA  a folder with sts/stsb.{train,dev,test}.jsonl, nli/train.jsonl (text_a, text_b, label),
@@ -410,7 +410,7 @@ def verdict(differences, ps, corrected):
     """
     result = "undecided"
     if corrected < 0.05 and all(difference > 0 for difference in differences):
-        result = "holds"
+        result = "reproduced"
     elif corrected < 0.05 and all(difference <= 0 for difference in differences):
         result = "reversed"
     return [f"{statistics.fmean(differences):+.1f}", listed(ps), listed([corrected]), result]

@@ -229,7 +229,12 @@ def test_the_orderings_are_corrected_for_their_number():
 
     assert table.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert table.holm([0.4, 0.6]) == pytest.approx([0.8, 0.8])
-    assert table.verdict([1.0, 2.0], [0.01, 0.002], 0.03) == ["+1.5", ".010, .002", ".030", "holds"]
+    assert table.verdict([1.0, 2.0], [0.01, 0.002], 0.03) == [
+        "+1.5",
+        ".010, .002",
+        ".030",
+        "reproduced",
+    ]
     assert table.verdict([-1.0, -2.0], [0.01, 0.002], 0.03)[-1] == "reversed"
     assert table.verdict([1.0, 2.0], [0.01, 0.002], 0.06)[-1] == "undecided"
     assert table.verdict([-1.0, 2.0], [0.01, 0.002], 0.03)[-1] == "undecided"

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import pty
 import re
@@ -809,3 +810,6 @@ def test_what_no_run_makes_is_named_with_its_reason(runner, capsys):
         "papers.py: not possible: infersent-glove: InferSent, an LSTM that only its own code reads",
     ]
     assert "not possible: training in less than an hour: not timed" in capsys.readouterr().err
+    runner("consert", "bert-base").say_impossible()
+    cost = {form: -math.log(1 / (1 + math.exp(-form))) for form in (1 - 2, -2)}  # of z = 2
+    assert f"costs {cost[-1]:.2f} instead of {cost[-2]:.2f}" in capsys.readouterr().err

@@ -259,6 +259,8 @@ CONSERT = Paper(
         "figure 2": DRAWING,
         "figure 3": "a drawing of the views",
         "published word statistics": "the 28 values are in no source of sentkit",
+        "loss of ct with sigma(1 - z)": "a slip of its slides, by which a negative pair with z = 2 "
+        "costs 1.31 instead of 2.13; the negatives of ct have -log sigma(-z), as in its code",
     },
     flags={"2": ("--baseline", "consert"), "3": ("--baseline", "consert-joint")},
 )

@@ -1,0 +1,200 @@
+"""Compare pairs of systems as the papers order them, and print one table.
+
+    python examples/papers/orderings.py --data DATA --out OUT
+
+orderings.jsonl has the orderings that the abstracts of the four papers claim. OUT has a folder for
+each paper, such as OUT/consert, with the runs and tables of papers.py; --data is the DATA of these
+runs. The compared value is the average of a table. The published averages are those of the recipe
+--preset (default: bert-base).
+
+STS: a seed of the higher system is compared with the same seed of the lower one by a paired
+bootstrap of the average. Pairs are drawn again within each test set. p is the largest of the seeds.
+Other suites: the mean over the seeds is compared in each test set, and p is that of the exact
+sign-flip test over the test sets: the share of all choices of signs whose mean difference is at
+least as far from 0 as the real one. With 8 sets it is at least 0.008.
+
+Holm's method corrects p for the number of orderings in the table. An ordering is reproduced if all
+seeds have a positive difference and the corrected p is below 0.05; it is reversed if all have a
+negative one; otherwise it is undecided. A last column has the reason that is known.
+
+stderr names the orderings without finished runs, and those of other numbers of seeds.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent.parent))
+from main_table import holm, verdict
+from running import sentkit
+
+from sentkit.papers.published import published, same_base
+
+AVERAGE = "avg"
+LISTED = Path(__file__).with_name("orderings.jsonl")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A row of a table of papers.py: its checkpoints, and the values of each test set."""
+
+    arguments: list[str]  # of `sentkit report`, one for each seed
+    values: dict[str, list[float]]  # test set -> the value of each seed
+    suite: str
+
+    def average(self):
+        return statistics.fmean(self.values[AVERAGE])
+
+
+def main():
+    options = parse(sys.argv[1:])
+    orderings = [json.loads(line) for line in LISTED.open()]
+    compared = []
+    for ordering in orderings:
+        higher = finished_row(options, ordering, "higher")
+        lower = finished_row(options, ordering, "lower")
+        if higher is None or lower is None:
+            missing = ordering["higher"] if higher is None else ordering["lower"]
+            say(f"not finished: {ordering['paper']}, table {ordering['table']}: {missing}")
+            continue
+        if higher.suite == "sts":
+            differences, ps = compare_pairs(options, ordering["paper"], higher, lower)
+        else:
+            differences, ps = compare_test_sets(higher, lower)
+        compared.append((ordering, higher, lower, differences, ps))
+    if compared:
+        print_table(options, compared)
+
+
+def parse(words):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", required=True, help="folder of test sets")
+    parser.add_argument("--out", required=True, type=Path, help="folder with OUT of each paper")
+    parser.add_argument("--preset", default="bert-base", help="encoder of the published averages")
+    return parser.parse_args(words)
+
+
+def say(text):
+    print(f"orderings.py: {text}", file=sys.stderr)
+
+
+def finished_row(options, ordering, side):
+    """The row of a system in its table, with the readout after #; None without a finished run."""
+    system, _, readout = ordering[side].partition("#")
+    table = options.out / ordering["paper"] / "tables" / f"table-{ordering['table']}.jsonl"
+    if not table.exists():
+        return None
+    rows = defaultdict(list)  # readout -> its records
+    for line in table.open():
+        record = json.loads(line)
+        # the label of a row with a chosen readout: "no-tuning#cls"
+        if "checkpoints" in record and record["row"].partition("#")[0] == system:
+            rows[record["readout"]].append(record)
+    for read_out, records in rows.items():
+        # of a row with a transform: "mean-last2/flow-HASH"; of WK: "L0+L1+L2:wk"
+        plain = read_out.partition("/")[0]
+        if readout and readout not in (plain, plain.rpartition(":")[2]):
+            continue
+        values = {record["task"]: record["values"] for record in records}
+        if AVERAGE in values:
+            return Finished(arguments_of(records[0], plain), values, records[0]["suite"])
+    return None
+
+
+def arguments_of(record, readout):
+    """The checkpoint, readout and transform of each seed, as `sentkit report` reads them."""
+    arguments = [f"{checkpoint}#{readout}" for checkpoint in record["checkpoints"]]
+    transforms = record.get("transforms", [])
+    for number, transform in enumerate(transforms):
+        arguments[number] += f"@{transform}"
+    return arguments
+
+
+def of_seed(values, seed):
+    """The value of a seed; an encoder that is not trained has one for all seeds."""
+    return values[seed] if len(values) > 1 else values[0]
+
+
+def compare_pairs(options, paper, higher, lower):
+    """The differences of the averages and their p-values, for each seed, by `sentkit report`."""
+    differences = []
+    ps = []
+    for seed in range(max(len(higher.arguments), len(lower.arguments))):
+        rows = [
+            f"higher={of_seed(higher.arguments, seed)}",
+            f"lower={of_seed(lower.arguments, seed)}",
+        ]
+        command = ["report", *rows, "--data", options.data, "--suites", higher.suite]
+        command += ["--results", options.out / paper / "results", "--precision", "fp32"]
+        lines = sentkit([*command, "--baseline", "lower", "--format", "json"])
+        for record in map(json.loads, lines.splitlines()):
+            if record["row"].startswith("higher") and record["task"] == AVERAGE:
+                differences.append(record["against"]["difference"])
+                ps.append(record["against"]["p"])
+    return differences, ps
+
+
+def compare_test_sets(higher, lower):
+    """The differences of the averages for each seed, and p of the sign-flip test."""
+    seeds = range(max(len(higher.arguments), len(lower.arguments)))
+    differences = [
+        of_seed(higher.values[AVERAGE], seed) - of_seed(lower.values[AVERAGE], seed)
+        for seed in seeds
+    ]
+    of_sets = [
+        statistics.fmean(higher.values[name]) - statistics.fmean(lower.values[name])
+        for name in higher.values
+        if name != AVERAGE and name in lower.values
+    ]
+    return differences, [sign_flip_p(of_sets)]
+
+
+def sign_flip_p(differences):
+    """The share of all choices of signs whose sum is at least as far from 0."""
+    observed = abs(sum(differences))
+    sums = [
+        abs(sum(sign * difference for sign, difference in zip(signs, differences, strict=True)))
+        for signs in product((1, -1), repeat=len(differences))
+    ]
+    return sum(total >= observed - 1e-9 for total in sums) / len(sums)
+
+
+def published_average(options, ordering, side):
+    system, _, readout = ordering[side].partition("#")
+    for value in published():
+        is_row = value["system"] == system and value["readout"] == (readout or value["readout"])
+        is_table = (value["paper"], value["table"]) == (ordering["paper"], ordering["table"])
+        is_average = value["task"] == AVERAGE and value["value"] is not None
+        if is_row and is_table and is_average and same_base(value["base"], options.preset):
+            return f"{value['value']:.2f}"
+    return ""
+
+
+def print_table(options, compared):
+    corrected = holm([max(ps) for *_, ps in compared])
+    header = ["paper, table", "higher", "lower", "published", "here", "difference", "p"]
+    header += ["corrected p", "verdict", "reason"]
+    print(f"| {' | '.join(header)} |")
+    print("|---" * len(header) + "|")
+    for comparison, corrected_p in zip(compared, corrected, strict=True):
+        ordering, higher, lower, differences, ps = comparison
+        difference, p, corrected_text, result = verdict(differences, ps, corrected_p)
+        published_values = [published_average(options, ordering, side) for side in SIDES]
+        cells = [f"{ordering['paper']}, {ordering['table']}", ordering["higher"], ordering["lower"]]
+        cells += [", ".join(published_values), f"{higher.average():.2f}, {lower.average():.2f}"]
+        cells += [difference, p, corrected_text, result, ordering.get("reason", "")]
+        print(f"| {' | '.join(cells)} |")
+
+
+SIDES = ("higher", "lower")
+
+
+if __name__ == "__main__":
+    main()
