@@ -290,6 +290,7 @@ def check_ids(batch: TokenBlock, weights: int, source: str) -> None:
         raise DataError(f"the tokenizer and the model do not match: {ids}", source=source)
 
 
+UNKNOWN = -1  # an id that no token of a vocabulary has
 # windows that have a token, by default: each token then has the same part in the mean
 OVERLAPPING = 2
 
@@ -354,15 +355,21 @@ class TokenizerByPrompt(TextTokenizer):
 
 
 class LongTextTokenizer(TextTokenizer):
+    """A tokenizer whose texts can be divided into windows."""
+
     max_length: int | None
+    unknown = UNKNOWN  # the id of tokens without a vector
 
     def locate(self, texts: Sequence[str]) -> list[LocatedTokens]:
         """All tokens of each text, with their characters in the text."""
         raise NotImplementedError
 
     def tokens_of(self, ids: list[int]) -> Tokens:
-        """These ids of a text or of a window, without truncation."""
-        raise NotImplementedError
+        """These ids of a text or of a window, without truncation. Those without a vector are
+        removed.
+        """
+        known_ids = [number for number in ids if number != self.unknown]
+        return Tokens(known_ids, len(ids), unknown=len(ids) - len(known_ids))
 
 
 class WindowTokenizer(TextTokenizer):

@@ -14,7 +14,7 @@ import sentkit
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
 from sentkit.formats.rows.block import Row, block_of
-from sentkit.model.checkpoint_model import SegmentTokenizer
+from sentkit.model.checkpoint_model import PairTokenizer
 from sentkit.model.text import rules
 from sentkit.model.text.rules import reads_words_alone, splits_at_spaces
 from sentkit.model.text.tokenizer import OneToken, Tokenizer, single_tokens
@@ -550,10 +550,10 @@ PAIRS = [
 def test_pairs_and_sentences_are_those_of_transformers(max_length, side):
     """Ids, types and truncation, for texts of 0 to 11 words."""
     reference = auto(find_model("nano"))
-    tokenizer = SegmentTokenizer(read_checkpoint("nano"), max_length)
+    tokenizer = PairTokenizer(read_checkpoint("nano"), max_length, types=2)
     reference.truncation_side = side
     tokenizer.plain.truncates_start = side == "left"
-    first, second = tokenizer(PAIRS)
+    first, second = tokenizer.columns(PAIRS)
     names = {"truncation": True, "max_length": max_length, "return_token_type_ids": True}
     expected = reference(*map(list, zip(*PAIRS, strict=True)), **names)
     whole = reference(*map(list, zip(*PAIRS, strict=True)))["input_ids"]
@@ -564,7 +564,7 @@ def test_pairs_and_sentences_are_those_of_transformers(max_length, side):
     truncated = [a.truncated or b.truncated for a, b in zip(first, second, strict=True)]
     assert truncated == [len(ids) > max_length for ids in whole]
     assert tokenizer.second_type == 1
-    [column] = tokenizer([(text,) for text, _ in PAIRS])
+    [column] = tokenizer.columns([(text,) for text, _ in PAIRS])
     alone = reference([text for text, _ in PAIRS], truncation=True, max_length=max_length)[
         "input_ids"
     ]
@@ -572,7 +572,7 @@ def test_pairs_and_sentences_are_those_of_transformers(max_length, side):
     with pytest.raises(
         UsageError, match="a maximum length of 4 tokens leaves no room for two texts"
     ):
-        SegmentTokenizer(read_checkpoint("nano"), 4)([("a", "b")])
+        PairTokenizer(read_checkpoint("nano"), 4, types=2)([("a", "b")])
 
 
 SINGLE = [
