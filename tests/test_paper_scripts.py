@@ -12,6 +12,7 @@ import sys
 import time
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -497,7 +498,9 @@ def test_every_row_and_figure_of_a_paper_is_made(run, paper, tmp_path):
     assert completed.returncode == 0, completed.stderr
     assert not_made(tmp_path / "out", paper, "bert-base") == (set(), set(), set())
     notes = [
-        f"not made: texts{count} (texts): {count} texts; sts has 288" for count in (1000, 10000)
+        f"not made: {setting}-texts{count} (texts): {count} texts; sts has 288"
+        for setting in ("unsupervised", "supervised")
+        for count in (1000, 10000)
     ]
     assert re.findall("not made: .*", completed.stderr) == (notes if paper == "consert" else [])
 
@@ -809,3 +812,50 @@ def test_what_no_run_makes_is_named_with_its_reason(runner, capsys):
         "papers.py: not possible: infersent-glove: InferSent, an LSTM that only its own code reads",
     ]
     assert "not possible: training in less than an hour: not timed" in capsys.readouterr().err
+
+
+def test_the_texts_of_consert_have_pairs_without_a_score(tmp_path, monkeypatch, capsys):
+    """As far as the data have them. Few texts are repeated to the number of all."""
+    monkeypatch.setattr(sys.modules["rows"], "sentkit", lambda words: Path(words[1]).read_text())
+    kinds = papers.PAPERS["consert"].rows
+    data = tmp_path / "data"
+    pairs = [{"text_a": f"a {n}", "text_b": f"b {n}", "score": 1} for n in range(2)]
+    names = ("sts12", "sts15.test", "stsb.dev", "sickr.train")
+    write_rows(data, {f"sts/{name}": pairs for name in names})
+
+    def texts(folder, name):
+        rows = papers.Rows(data, tmp_path / folder, kinds, "", quick=False)
+        return [json.loads(line)["text"] for line in rows.lines(name)]
+
+    without = texts("without", "sts")
+    warning = capsys.readouterr().err
+    write_rows(data, {"sts/sts16.train": [{"text_a": "c", "text_b": "d"}]})
+
+    assert without == ["a 0", "b 0", "a 1", "b 1"] * 4
+    assert warning == f"papers.py: not used: {data}/sts/sts1[56].train: no such file\n"
+    assert texts("with", "sts") == [*without, "c", "d"]
+    assert capsys.readouterr().err == ""
+    assert len({*texts("one", "sts-1")}) == 1
+    assert len(texts("one", "sts-1")) == 18
+    assert len(texts("ten", "sts-10")) == 10
+
+
+def test_figure_6_of_consert_has_two_settings_and_all_texts(runner, monkeypatch, tmp_path):
+    plan = runner("consert", "bert-base", "--figures", "jsonl")
+    (tmp_path / "out/tables").mkdir(parents=True)
+    (tmp_path / "out/figures").mkdir()
+    values = {"unsupervised,10": 60, "unsupervised,all": 70, "supervised,10": 75}
+    records = [
+        {"row": row, "task": "avg", "value": value, "sd": None} for row, value in values.items()
+    ]
+    monkeypatch.setattr(papers.figures, "records_of", lambda runner, name: records)
+    monkeypatch.setattr(plan.prepared, "lines", lambda name: ["text"] * 89_192)
+    papers.figures.make(plan, "texts")
+
+    label = "average, Spearman x 100"
+    drawn = [json.loads(line) for line in (tmp_path / "out/figures/texts.jsonl").open()]
+    lines = {row["texts"]: row[label] for row in drawn if row["series"] == "unsupervised"}
+    planned = [row.name for _, row in plan.rows_of("texts")]
+    assert lines == {10: 60, 89_192: 70}
+    counts = ("1", "10", "100", "1000", "10000", "all")
+    assert {*planned} == {f"{name},{n}" for name in ("unsupervised", "supervised") for n in counts}

@@ -5,6 +5,8 @@ functions.
 import fcntl
 import json
 import random
+import shutil
+import sys
 from pathlib import Path
 
 from running import MissingError, python, sentkit
@@ -60,16 +62,27 @@ class Rows:
                     if name in row:
                         yield json.dumps({"text": row[name]}) + "\n"
 
+    def texts_with(self, further, *patterns):
+        """The texts of these files, and of further ones, which may be missing."""
+        yield from self.texts(*patterns)
+        try:
+            yield from self.texts(further)
+        except MissingError as error:
+            print(f"papers.py: not used: {error}", file=sys.stderr, flush=True)
+
     def texts_like(self, other, *patterns):
         """As many texts as other rows have."""
         return spread(list(self.texts(*patterns)), len(self.lines(other)))
 
     def sample(self, other, count):
+        """So many lines, repeated to about the number of all, so that runs have equal numbers of
+        steps: an option of the released code (do_upsampling).
+        """
         lines = self.lines(other)
         if count > len(lines) and not self.quick:
             raise MissingError(f"{count} texts; {other} has {len(lines)}")
         random.Random(0).shuffle(lines)  # a smaller sample is a part of a larger one
-        return lines[:count]
+        return lines[:count] * max(1, len(lines) // count)
 
     def augmented(self, other, words):
         rows = sentkit(["augment", self.file(other), *words.split()])

@@ -154,6 +154,11 @@ SG_BERT = Paper(
 
 VIEWS = ("none", "shuffle", "token-cutoff", "feature-cutoff", "dropout")
 CT = "ct {sts}"
+COUNTS = (1, 10, 100, 1000, 10000)  # of texts
+OF_FEW_TEXTS = (  # setting, preset and start
+    ("unsupervised", "unsup", "base"),
+    ("supervised", "sup-unsup", "consert-sup"),
+)
 CONSERT_STS = "consert {sts} --preset unsup-{size}"
 
 CONSERT = Paper(
@@ -164,7 +169,8 @@ CONSERT = Paper(
         for size in ("base", "large")
     },
     rows={
-        "sts": ("texts", "sts/sts1[2-6]", "sts/stsb.*", "sts/sickr.*"),
+        # Also the pairs of 2015 and 2016 without a score.
+        "sts": ("texts_with", "sts/sts1[56].train", "sts/sts1[2-6]", "sts/stsb.*", "sts/sickr.*"),
         "premises": ("texts", "nli/train"),
         "corpus": ("texts", "corpora/*"),  # the paper counts words of Wikipedia
         "deleted": ("augmented", "premises", "--op delete --mark [MASK]"),
@@ -173,7 +179,7 @@ CONSERT = Paper(
             "deleted",
             "--op span-delete --mark [MASK] --replace --field text=text_a",
         ),
-        **{f"sts-{count}": ("sample", "sts", count) for count in (10, 100, 1000, 10000)},
+        **{f"sts-{count}": ("sample", "sts", count) for count in COUNTS},
     },
     systems=(
         System("glove"),
@@ -187,13 +193,23 @@ CONSERT = Paper(
             "consert",
             CONSERT_STS,
             also=("consert-batch96",),
-            figures={"batch": "96", "temperature": "0.1", "views": "feature-cutoff,shuffle"},
+            figures={
+                "batch": "96",
+                "temperature": "0.1",
+                "views": "feature-cutoff,shuffle",
+                "texts": "unsupervised,all",
+            },
         ),
         System("ct-nli", CT, start="sbert-nli"),
         System("flow-nli", flow="sts", start="sbert-nli"),
         System("consert-sup", "consert {nli/train} --preset sup-{size}"),
         System("consert-joint", "consert {nli/train} --preset joint-{size}"),
-        System("consert-sup-unsup", "consert {sts} --preset sup-unsup-{size}", start="consert-sup"),
+        System(
+            "consert-sup-unsup",
+            "consert {sts} --preset sup-unsup-{size}",
+            start="consert-sup",
+            figures={"texts": "supervised,all"},
+        ),
         System(
             "consert-joint-unsup",
             "consert {sts} --preset joint-unsup-{size}",
@@ -219,12 +235,13 @@ CONSERT = Paper(
         ),
         *(
             System(
-                f"texts{count}",
-                f"consert {{sts-{count}}} --preset unsup-{{size}} --set warmup=0",
-                figures={"texts": str(count)},
+                f"{setting}-texts{count}",
+                f"consert {{sts-{count}}} --preset {preset}-{{size}}",
+                start,
+                figures={"texts": f"{setting},{count}"},
                 trial=count == 10,
             )
-            for count in (10, 100, 1000, 10000)
+            for (setting, preset, start), count in product(OF_FEW_TEXTS, COUNTS)
         ),
         *(
             System(
