@@ -814,6 +814,44 @@ def test_what_no_run_makes_is_named_with_its_reason(runner, capsys):
     assert "not possible: training in less than an hour: not timed" in capsys.readouterr().err
 
 
+@pytest.fixture
+def executing_runner(runner, execute, furnished, monkeypatch):
+    """A plan whose commands run."""
+
+    def run(words, **options):
+        completed = execute([*map(str, words)], furnished)
+        assert completed.returncode == 0, completed.stderr
+        return completed.stdout
+
+    def plan(paper, base):
+        paper_runner = runner(paper, base)
+        monkeypatch.setattr(sys.modules["running"], "run", run)
+        return paper_runner
+
+    return plan
+
+
+def test_a_run_gets_the_readout_prompt_by_a_copy(executing_runner, furnished, tmp_path):
+    """In table 4 of DefSent+, RoBERTa-large has this readout, and another one in the others."""
+    run = tmp_path / "defsent-plus-3-a/seed-0"
+    shutil.copytree(furnished / "base", run)
+    copy = executing_runner("defsent-plus", "roberta-large").with_readout(str(run), "prompt")
+
+    assert json.loads((Path(copy) / "sentkit.json").read_text())["readout"] == "prompt"
+    assert Path(copy).name == "seed-0"
+
+
+def test_the_evaluation_of_pairsupcon_reads_64_tokens(executing_runner):
+    """Of the base, and of all that is trained from it."""
+    plan = executing_runner("pairsupcon", "bert-base")
+    [untuned] = plan.checkpoints(plan.systems["no-tuning"]).values()
+    declared = json.loads((Path(untuned) / "sentence_bert_config.json").read_text())
+
+    assert declared["max_seq_length"] == 64
+    assert plan.start_of(plan.systems["pairsupcon"], 0) == untuned
+    assert executing_runner("consert", "bert-base").base == "base"
+
+
 def test_the_texts_of_consert_have_pairs_without_a_score(tmp_path, monkeypatch, capsys):
     """As far as the data have them. Few texts are repeated to the number of all."""
     monkeypatch.setattr(sys.modules["rows"], "sentkit", lambda words: Path(words[1]).read_text())

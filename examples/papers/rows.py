@@ -100,13 +100,17 @@ class Rows:
 
 
 def made_once(path, write):
-    """A file that several processes need: the first one makes it, under a temporary name."""
+    """A file or folder that several processes need: the first one makes it, under a temporary
+    name.
+    """
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.with_name(f".{path.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not path.exists():
                 temporary = path.with_name(f".part-{path.name}")
+                if temporary.is_dir():
+                    shutil.rmtree(temporary)
                 temporary.unlink(missing_ok=True)
                 write(temporary)
                 temporary.rename(path)

@@ -65,6 +65,7 @@ class Paper:
     # Table -> more flags of `sentkit report`.
     flags: dict[str, tuple[str, ...]] = field(default_factory=dict)
     best_seed: bool = False  # a run starts from the seed that is best on the dev pairs
+    max_length: int | None = None  # tokens of a text in the evaluation, where the paper has a limit
     read_out: tuple[str, ...] = ()  # tables whose readouts the checkpoints do not declare
 
 
@@ -317,6 +318,7 @@ PAIRSUPCON = Paper(
         "training in less than an hour": NO_GPU,
     },
     flags=dict.fromkeys(("3", "8"), ("--baseline", "pairsupcon")),
+    max_length=64,
 )
 
 PLUS = "defsent-plus {dictionary} --preset"
