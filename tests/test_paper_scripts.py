@@ -897,3 +897,17 @@ def test_figure_6_of_consert_has_two_settings_and_all_texts(runner, monkeypatch,
     assert lines == {10: 60, 89_192: 70}
     counts = ("1", "10", "100", "1000", "10000", "all")
     assert {*planned} == {f"{name},{n}" for name in ("unsupervised", "supervised") for n in counts}
+
+
+def test_glue_has_the_number_of_its_seeds(runner, tmp_path):
+    """BERT with two seeds of one task, SG-OPT without runs."""
+    plan = runner("sg-bert", "bert-base", "--seeds", "1,2")
+    for seed, accuracy in ((1, 80.0), (2, 82.0)):
+        folder = tmp_path / f"out/runs/no-tuning-rte/seed-{seed}"
+        folder.mkdir(parents=True)
+        folder.with_suffix(".json").write_text(json.dumps({"test": {"accuracy": accuracy}}))
+    table = papers.tables.glue(plan, "10")
+
+    assert table.names == ("base", "system", "readout", "seeds")
+    assert [line.names[-1] for line in table.lines if line.is_measured] == ["0 to 2", "0"]
+    assert table.lines[0].cells[table.columns.index("RTE")] == "81.00 (1.41)"

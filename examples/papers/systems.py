@@ -15,7 +15,7 @@ from itertools import product
 DRAWING = "a drawing of the method"
 USE = "Universal Sentence Encoder, a TensorFlow network that sentkit does not run"
 INFERSENT = "InferSent, an LSTM that only its own code reads"
-NO_GPU = "not timed, because no GPU was available"
+NO_GPU = "not timed on a GPU"
 SEMEVAL = "a submission to SemEval, which was never published as a model"
 
 
