@@ -623,7 +623,7 @@ def test_a_table_of_the_paper_has_the_seeds_of_its_measured_rows():
 
 def test_settings_of_the_papers_that_depend_on_the_base(runner):
     """SimCSE for BERT-large has the rate 1e-5, dictionary c and the rows of DefSent are parts of
-    Oxford, and table 6 of SG-BERT has batches of 16.
+    Oxford, table 6 of SG-BERT has batches of 16, and ConSERT has an SBERT of its own code.
     """
     plan = runner("pairsupcon", "bert-large")
     preset = plan.words(plan.systems["simcse-sup"].train)[-1]
@@ -631,6 +631,8 @@ def test_settings_of_the_papers_that_depend_on_the_base(runner):
     efficiency = papers.PAPERS["sg-bert"].systems[3]
 
     assert build(kind.Settings, kind.presets, preset, []).lr == 1e-5
+    rows_of_consert = runner("consert", "bert-base").rows
+    assert [row.name for row in rows_of_consert["consert-sup"]] == ["sbert-nli-reimpl"]
     assert papers.PAPERS["defsent-plus"].rows["single"] == ("single_tokens", "oxford")
     assert papers.PAPERS["defsent-plus"].systems[0].train.startswith("defsent {oxford} ")
     assert (efficiency.name, efficiency.script.split()[-2:]) == ("efficiency", ["--batch", "16"])

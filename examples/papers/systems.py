@@ -185,7 +185,7 @@ CONSERT = Paper(
     systems=(
         System("glove"),
         System("no-tuning", checkpoint="base"),
-        System("sbert-nli", "sbert {nli/train}", also=("sbert-nli-reimpl",)),
+        System("sbert-nli", "sbert {nli/train}"),
         System("clear-base", "clear {variants} --set head=fresh"),
         System("is-bert-nli", "is-bert {premises}"),
         System("ct", CT),
@@ -203,7 +203,10 @@ CONSERT = Paper(
         ),
         System("ct-nli", CT, start="sbert-nli"),
         System("flow-nli", flow="sts", start="sbert-nli"),
-        System("consert-sup", "consert {nli/train} --preset sup-{size}"),
+        # SBERT in the code of ConSERT: another batch, length and input of the classifier.
+        System(
+            "consert-sup", "consert {nli/train} --preset sup-{size}", also=("sbert-nli-reimpl",)
+        ),
         System("consert-joint", "consert {nli/train} --preset joint-{size}"),
         System(
             "consert-sup-unsup",
@@ -472,7 +475,11 @@ DEFSENT_PLUS = Paper(
         "increments": "increments",
         "space of ICA": "space_of_ica",
     },
-    impossible={"figure 2": DRAWING, "minutes of a step": NO_GPU},
+    impossible={
+        "figure 2": DRAWING,
+        "minutes of a step": NO_GPU,
+        "syncse": "a start of a later version of the paper, in no source of sentkit",
+    },
     flags={"2": ("--baseline", "defsent-plus-1-a")},
     best_seed=True,
     read_out=("4",),  # SentEval
