@@ -285,6 +285,18 @@ def test_rows_have_the_order_and_the_readouts_of_the_paper(runner, tmp_path):
     ]
 
 
+def test_a_given_checkpoint_needs_no_runs_before_it(runner):
+    plan = runner("defsent-plus", "roberta-large", "--table", "4")
+    with_step_3 = runner(
+        "defsent-plus", "roberta-large", "--table", "4", "--given", "defsent-plus-3-a=base"
+    )
+    steps = {f"defsent-plus-{step}-a" for step in (1, 2, 3)}
+
+    assert steps <= {system.name for system in plan.needed}
+    assert steps & {system.name for system in with_step_3.needed} == {"defsent-plus-3-a"}
+    assert (with_step_3.systems["defsent-plus-3-a"], None) in with_step_3.waiting()
+
+
 def test_rows_have_the_seeds_and_the_best_on_dev(runner, tmp_path):
     """Of two seeds, the better one on the dev pairs, and the mean of both."""
     plan = runner("defsent-plus", "bert-base", "--seeds", "3,4")

@@ -238,6 +238,8 @@ class Runner:
 
     def starts(self, system):
         """The systems from which this one starts, or that make its entries."""
+        if self.given.get(system.name):
+            return []
         names = (system.start, system.entries and system.entries.maker)
         return [self.systems[name] for name in names if name in self.systems]
 
