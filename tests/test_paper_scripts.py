@@ -706,7 +706,7 @@ def test_entries_are_transformed_as_their_name_says(runner, tmp_path, monkeypatc
         "base-mean-ica-200.safetensors",
         "base-mean-centered.safetensors",
     ]
-    ica = ["--kind", "ica", "--keep-width", "--seed", "42"]
+    ica = ["--kind", "ica", "--keep-width", "--keep-signs", "--seed", "42"]
     assert fits == [
         [*ica, "--iterations", "200", "--scale", "auto"],
         ["--kind", "center"],

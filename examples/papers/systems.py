@@ -28,10 +28,11 @@ class Entries:
     transform: str = ""  # a name in TRANSFORMS
 
 
+ICA = ("--kind", "ica", "--keep-width", "--keep-signs", "--seed", "42")  # as the released code
 TRANSFORMS = {  # of entries -> flags of `sentkit whiten fit`
-    "ica": ("--kind", "ica", "--keep-width", "--seed", "42"),
-    "ica-200": ("--kind", "ica", "--keep-width", "--seed", "42", "--iterations", "200"),
-    "ica-10000": ("--kind", "ica", "--keep-width", "--seed", "42", "--iterations", "10000"),
+    "ica": ICA,
+    "ica-200": (*ICA, "--iterations", "200"),
+    "ica-10000": (*ICA, "--iterations", "10000"),
     "centered": ("--kind", "center"),
 }
 
