@@ -90,7 +90,7 @@ def test_remaining_fits_are_cancelled(data):
 @pytest.mark.parametrize(
     ("head", "protocol"),
     [
-        ("senteval", ("senteval", 0, 5)),  # as PairSupCon and DefSent+
+        ("senteval", ("senteval", 0, 5)),  # the defaults of SentEval
         ("senteval:50:10", ("senteval", 50, 10)),  # as SG-BERT
         ("senteval:50", ("senteval", 50, 5)),
         ("logreg", ("logreg", 0, 10)),
