@@ -39,7 +39,7 @@ MAY_IMPORT = {
     " metrics labels reports plots augment model training",
     "process": "errors",
     "cli": "escaping __init__ completion errors console flags commands process formats",
-    "manual": "__init__ cli flags",
+    "manual": "__init__ cli flags formats",
     "completion": "formats training",
     "method": "formats training",
     "papers": "arrays console errors flags formats model plots training transforms",
