@@ -667,3 +667,17 @@ def test_rows_with_other_words_are_dropped_and_counted(nano, monkeypatch):
 
     assert words_kept == ["cat", "dog", "cat", "able"]
     assert (chosen.rows, chosen.left_out) == (6, 2)
+
+
+def test_the_cache_of_words_is_emptied_when_it_is_full(monkeypatch):
+    """A word has the numbers of its letters. The limit is 20 characters, and a text has eight."""
+    monkeypatch.setattr(rules, "LARGEST_CACHE", 20)
+    words = rules.WordIds(lambda texts: [[*map(ord, text)] for text in texts], {})
+    for number in range(100, 150):
+        text = f"word{number} a"
+        ids, counts = words([text, text])
+
+        letters = [*map(ord, text.replace(" ", ""))]
+        assert (ids.tolist(), counts.tolist()) == (letters * 2, [8, 8])
+        assert words.characters <= 20 + 8
+    assert sum(map(len, words.numbers)) == words.characters
