@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from sentkit.formats.lexicons.model2vec import Table
 from sentkit.model.transformer.packed import Packed
-from sentkit.model.transformer.readouts import Convolution, Disturb, mean
+from sentkit.model.transformer.readouts import REDUCTIONS, Convolution, Disturb
 from sentkit.model.transformer.weights import as_float32
 
 
@@ -57,7 +57,8 @@ class TokenTable(nn.Module):
         if self.weights is not None:
             vectors = vectors * self.weights[packed.ids, None]
         if self.normalize:
-            lengths = torch.linalg.vector_norm(mean(vectors, packed), dim=1)  # (b,)
+            means = REDUCTIONS["mean"](vectors, packed)
+            lengths = torch.linalg.vector_norm(means, dim=1)  # (b,)
             lengths = torch.where(lengths == 0, 1.0, lengths)
             vectors = vectors / lengths.repeat_interleave(packed.counts)[:, None]
         yield vectors

@@ -3,6 +3,7 @@
 import json
 import shutil
 from functools import cache, partial
+from threading import Thread
 
 import pytest
 from hypothesis import example, given
@@ -667,3 +668,37 @@ def test_rows_with_other_words_are_dropped_and_counted(nano, monkeypatch):
 
     assert words_kept == ["cat", "dog", "cat", "able"]
     assert (chosen.rows, chosen.left_out) == (6, 2)
+
+
+def test_the_cache_of_words_is_emptied_when_it_is_full(monkeypatch):
+    """A word has the numbers of its letters. The limit is 20 characters, and a text has eight."""
+    monkeypatch.setattr(rules, "LARGEST_CACHE", 20)
+    words = rules.WordIds(lambda texts: [[*map(ord, text)] for text in texts], {})
+    for number in range(100, 150):
+        text = f"word{number} a"
+        ids, counts = words([text, text])
+
+        letters = [*map(ord, text.replace(" ", ""))]
+        assert (ids.tolist(), counts.tolist()) == (letters * 2, [8, 8])
+        assert words.characters <= 20 + 8
+    assert sum(map(len, words.numbers)) == words.characters
+
+
+def test_two_threads_that_learn_the_same_words_do_not_mix_their_numbers():
+    """While the first one waits for the library, the second one has to wait, too."""
+    threads = []
+
+    def encode(texts):
+        if not threads:
+            threads.append(Thread(target=words, args=(["one two three"],)))
+            threads[0].start()
+            threads[0].join(0.05)  # without a lock, it ends here
+        return [[*map(ord, text)] for text in texts]
+
+    words = rules.WordIds(encode, {})
+    words(["one two three"])
+    threads[0].join()
+
+    for text in ("four five", "one two six"):
+        ids, _ = words([text])
+        assert ids.tolist() == [*map(ord, text.replace(" ", ""))]
