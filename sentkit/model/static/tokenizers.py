@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from string import punctuation
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import read_object
+from sentkit.model.text.languages import LanguageCheck
 from sentkit.model.text.rules import backend_of, library_errors, rules_hash, unknown_ids, word_ids
 from sentkit.model.text.tokens import (
     Ints,
@@ -189,6 +191,8 @@ class WordPieces(KnownWords):
     the vector of the unknown token and takes the length limit from tokenizer.json.
     """
 
+    judges_language = True
+
     def __init__(self, folder: Path, *, prompt: str, keep_unknown: bool = False) -> None:
         path = folder / "tokenizer.json"
         self.source = str(path)
@@ -216,9 +220,11 @@ class WordPieces(KnownWords):
         if not vocabulary:
             raise DataError("the tokenizer has no tokens", source=self.source)
         self.count = max(vocabulary.values()) + 1
+        unknown_id = next(iter(unknown_ids(self._rules["model"], self.backend)), None)
         self.unknown = UNKNOWN
-        if not keep_unknown:
-            self.unknown = next(iter(unknown_ids(self._rules["model"], self.backend)), UNKNOWN)
+        if not keep_unknown and unknown_id is not None:
+            self.unknown = unknown_id
+        self.languages = LanguageCheck(self._rules, unknown_id, self.backend.id_to_token)
         self.words = word_ids(self._ids, self._rules)
 
     @cached_property
@@ -236,7 +242,10 @@ class WordPieces(KnownWords):
             ids, counts = flat(self._ids(prompted))
         else:
             ids, counts = self.words(prompted)
-        return known_tokens(ids, counts, self.max_length, self.unknown)
+        before = len(self._ids([self.prompt])[0]) if self.prompt else 0
+        language = self.languages(prompted, ids, counts, counts, before)
+        tokens = known_tokens(ids, counts, self.max_length, self.unknown)
+        return replace(tokens, language=language)
 
     def _ids(self, texts: list[str]) -> list[list[int]]:
         ids: list[list[int]] = []
