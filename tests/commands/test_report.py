@@ -504,6 +504,11 @@ def test_wide_characters_move_no_column():
     ]
 
 
+def test_the_caption_in_latex_has_a_multiplication_sign():
+    table = Table("sts: Spearman x 100", ("row",), ("sts",), (Line(("a",), ("1.0",)),))
+    assert r"\caption{sts: Spearman \(\times\) 100}" in tables.latex_lines(table)
+
+
 def test_arguments_become_rows(tmp_path, monkeypatch):
     for name in ("runs/seed-10", "runs/seed-9", "runs/seed-11.part", "a=b"):
         (tmp_path / name).mkdir(parents=True)

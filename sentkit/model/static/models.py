@@ -174,6 +174,7 @@ class StaticEncoder(TokenEncoder):
             messages.append(
                 f"{tally.unknown:,} of {tally.tokens + tally.unknown:,} {unit} have no vector"
             )
+        messages += tally.languages()
         return messages + tally.without_tokens(f"have no known {unit.removesuffix('s')}")
 
 

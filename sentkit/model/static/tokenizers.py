@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import read_object
+from sentkit.model.text.languages import LanguageCheck
 from sentkit.model.text.rules import backend_of, library_errors, rules_hash, unknown_ids, word_ids
 from sentkit.model.text.tokens import (
     UNKNOWN,
@@ -183,6 +184,7 @@ class WordPieces(LongTextTokenizer):
     the vector of the unknown token and takes the length limit from tokenizer.json.
     """
 
+    judges_language = True
     refuses_empty = False  # a text without known tokens is a problem: its vector is always 0
 
     def __init__(self, folder: Path, *, prompt: str, keep_unknown: bool = False) -> None:
@@ -212,8 +214,11 @@ class WordPieces(LongTextTokenizer):
         if not vocabulary:
             raise DataError("the tokenizer has no tokens", source=self.source)
         self.count = max(vocabulary.values()) + 1
-        if not keep_unknown:
-            self.unknown = next(iter(unknown_ids(self._rules["model"], self.backend)), UNKNOWN)
+        unknown_id = next(iter(unknown_ids(self._rules["model"], self.backend)), None)
+        self.unknown = UNKNOWN
+        if not keep_unknown and unknown_id is not None:
+            self.unknown = unknown_id
+        self.languages = LanguageCheck(self._rules, unknown_id, self.backend.id_to_token)
         self.words = word_ids(self._ids, self._rules)
 
     @cached_property
@@ -231,7 +236,10 @@ class WordPieces(LongTextTokenizer):
             ids, counts = flat(self._ids(prompted))
         else:
             ids, counts = self.words(prompted)
+        before = len(self._ids([self.prompt])[0]) if self.prompt else 0
+        language = self.languages(prompted, ids, counts, counts, before)
         tokens = known_tokens(ids, counts, self.max_length, self.unknown)
+        tokens = replace(tokens, language=language)
         if self.refuses_empty:
             empty_texts = np.flatnonzero(tokens.lengths == 0).tolist()
             tokens = replace(tokens, problems=dict.fromkeys(empty_texts, NO_TOKENS))
