@@ -49,6 +49,12 @@ sts/sts15        sts pairs en 3000 STS15-en-test/STS.input.{}.txt answers-forums
 sts/sts16        sts pairs en 1186 STS16-en-test/STS2016.input.{}.txt answer-answer headlines \
                  plagiarism \
     postediting question-question
+sts/sts15.train  sts unscored en 5500 STS15-en-test/STS.input.{}.txt answers-forums \
+                 answers-students belief \
+    headlines images
+sts/sts16.train  sts unscored en 7997 STS16-en-test/STS2016.input.{}.txt answer-answer headlines \
+                 plagiarism \
+    postediting question-question
 sts/stsb.train   sts stsb  en 5749 sts-train.csv
 sts/stsb.dev     sts stsb  en 1500 sts-dev.csv
 sts/stsb.test    sts stsb  en 1379 sts-test.csv
@@ -83,6 +89,7 @@ TEXT = "(?P<text>.*)"
 TEXTS = "(?P<text_a>[^\t]+)\t(?P<text_b>[^\t]+)"
 FORMATS = {  # the pattern of a line, the start of the header, and the encoding
     "pairs": (f"{TEXTS}.*", "", "utf-8"),  # the scores are in STS.gs
+    "unscored": (f"{TEXTS}.*", "", "utf-8"),  # those without a score, which ConSERT trains on
     "stsb": (f"(?P<topic>(?:[^\t]+\t){{3}})[^\t]*\t(?P<score>[^\t]+)\t{TEXTS}.*", "", "utf-8"),
     "sick": (
         f"[0-9]+\t{TEXTS}\t(?P<score>[^\t]+)\t[A-Z]+",
@@ -219,9 +226,11 @@ def distributed_rows(name, published, paths):
         if published.form == "json":
             records = json_rows(path, {"text": str, "cluster": int})
             rows += [{"text": row["text"].strip(), "label": row["cluster"]} for row in records]
-        elif published.form == "pairs":
+        elif published.form in ("pairs", "unscored"):
             gold = matching(paths, f"/{re.escape(file.replace('.input.', '.gs.'))}$")
-            rows += with_scores(list(lines_of(path, published.form)), path, gold)
+            pairs = with_scores(list(lines_of(path, published.form)), path, gold)
+            has_score = published.form == "pairs"
+            rows += [row for row in pairs if ("score" in row) == has_score]
         elif published.form == "text":
             rows += [row | {"label": 1 - index} for row in lines_of(path, published.form)]
         else:
@@ -240,7 +249,7 @@ def rows_of_report(name, published, paths):
         types = {"text_a": str, "text_b": str}
     if len(published.expected) > 1:
         types["label"] = str | int
-    else:
+    elif published.form != "unscored":
         types["score"] = float | int
     return json_rows(path, types), path
 
@@ -290,7 +299,7 @@ def lines_of(path, form):
 
 
 def with_scores(rows, path, gold):
-    """The pairs that have a score."""
+    """The pairs, with their scores as far as they have one."""
     if gold is None:
         raise Refused(
             f"{path}: the set is not complete; add {path.name.replace('.input.', '.gs.')}"
@@ -300,8 +309,10 @@ def with_scores(rows, path, gold):
         raise Refused(f"{gold}: {len(scores):,} lines for {len(rows):,} pairs; another version")
     topic = re.sub(r".*\.input\.|\.txt$", "", path.name)
     for number, (row, score) in enumerate(zip(rows, scores, strict=True), 1):
+        pair = dict(row)
         if score.strip():
-            yield row | {"score": number_of(score, f"{gold}:{number}"), "topic": topic}
+            pair["score"] = number_of(score, f"{gold}:{number}")
+        yield pair | {"topic": topic}
 
 
 def number_of(text, location):

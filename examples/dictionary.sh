@@ -8,7 +8,8 @@
 # Variables: TOKENIZER=bert-base-uncased, a folder or a hub name, for the lengths; SINGLE=yes keeps entries of one token
 # only, as DefSent does; SAMPLE='--entries 10000', flags of sample_dictionary.py.
 # The dictionaries of the paper: a) Oxford and WordNet, 331,472 definitions of 150,518 entries, at most 138 tokens;
-# b) Oxford, 122,209 of 36,767, at most 108; c) SINGLE=yes, 67,553 of 9,647, at most 85.
+# b) Oxford, 122,209 of 36,767, at most 108; c) Oxford with SINGLE=yes, 67,553 of 9,647, at most 85, for RoBERTa too with
+# the tokenizer of BERT.
 set -eu
 [ $# -ge 2 ] || { sed -n 's/^# Usage/usage/p' "$0" >&2 && exit 2; }
 out=$1

@@ -33,8 +33,8 @@ DESCRIPTION = (
     "that the "
     "papers of SG-BERT, ConSERT, PairSupCon and DefSent+ name, with its command and its published "
     "figures. "
-    "It leaves out the rows of BERT-large, SBERT-large, DistilBERT and RoBERTa (all of table 11 of "
-    "SG-BERT): "
+    "It leaves out the rows of BERT-large, SBERT-large and DistilBERT, and those of RoBERTa (all "
+    "of table 11 of SG-BERT) except for steps of DefSent+ that only RoBERTa has: "
     "their commands are those of BERT-base with another model and, if there is one, its preset. "
     "sentkit report --paper prints all rows.",
     "Published figures are Spearman x 100 as the paper prints them, with BERT-base unless the "

@@ -19,6 +19,12 @@ def readouts() -> Iterable[str]:
     return NAMED
 
 
+def input_formats() -> Iterable[str]:
+    from sentkit.formats.rows.rows import FORMATS
+
+    return FORMATS
+
+
 def templates() -> Iterable[str]:
     from sentkit.formats.checkpoints.readout import TEMPLATES
 

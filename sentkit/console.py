@@ -20,7 +20,6 @@ from sentkit.escaping import (
     escape,
     label_cells,
     short_head,
-    shortened,
     terminal_width,
     widths_of,
     without_secrets,
@@ -454,9 +453,9 @@ def print_table(
     optional: Sequence[str] = (),
     wrap: bool = False,
 ) -> None:
-    """Print a table on standard output. Columns in `texts` are shortened; with `wrap`, wrapped.
+    """Print a table on standard output. Columns in `texts` are cut at the end, or wrapped (`wrap`).
 
-    Columns in `labels` are shortened, too, so that different cells stay different. Columns in
+    Columns in `labels` are shortened so that different cells stay different. Columns in
     `optional` are omitted, in this order, if the terminal is too narrow.
     """
     from rich.cells import cell_len
@@ -496,8 +495,6 @@ def print_table(
         column_cells = [row[i] for row in cells]
         if columns[i] in labels:
             column_cells = label_cells(column_cells, width)
-        elif is_name[i] and not wrap:
-            column_cells = [shortened(cell, width) for cell in column_cells]
         shown_columns.append(column_cells)
     for row in zip(*shown_columns, strict=True):
         table.add_row(*map(Text, row))

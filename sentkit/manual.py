@@ -17,7 +17,13 @@ from sentkit.flags.help_texts import (
     summary_of,
     value_of,
 )
+from sentkit.formats.checkpoints.reductions import PLAIN
+from sentkit.formats.rows.rows import FORMATS
 
+# Paragraphs of pages that become a list of all entries of the code.
+READOUTS = "[list of readouts]"
+FORMATS_OF_ROWS = "[list of input formats]"
+UNFILLED = 76  # columns of lines that are printed as they are
 # code -> its pages
 ONLY_ON = {
     "1": (
@@ -59,7 +65,7 @@ def page(name: str, command: Any) -> str:
     # Sections of the page text are taken from `text.sections` as they are used.
     paragraphs = [text.summary]
     paragraphs += [paragraph for paragraph in text.paragraphs if "Exit codes" not in paragraph]
-    paragraphs += text.sections.pop("MANUAL", [])
+    paragraphs += map(with_list, text.sections.pop("MANUAL", []))
     more_examples = "\n".join(text.sections.pop("EXAMPLES", [])).splitlines()
     lines = [f'.TH {title.upper()} 1 "" "sentkit {__version__}" "sentkit manual"', ".SH NAME"]
     lines.append(rf"{title} \- {escape(text.summary[:1].lower() + text.summary[1:].rstrip('.'))}")
@@ -71,6 +77,27 @@ def page(name: str, command: Any) -> str:
     lines += [".SH EXAMPLES", *unfilled([*text.examples, *more_examples])]
     lines += [".SH SEE ALSO", *wrapped(", ".join(related_pages(name, command)))]
     return "\n".join(lines) + "\n"
+
+
+def with_list(paragraph: str) -> str:
+    """The paragraph, or the list that it names, with the summary of each entry."""
+    if paragraph == READOUTS:
+        summaries = {name: plain.summary for name, plain in PLAIN.items()}
+    elif paragraph == FORMATS_OF_ROWS:
+        summaries = {name: entry.summary for name, entry in FORMATS.items()}
+        for name, entry in FORMATS.items():
+            if entry.suffixes:
+                summaries[name] += f" ({', '.join(entry.suffixes)})"
+    else:
+        return paragraph
+    indent = " " * (max(map(len, summaries)) + 2)
+    lines: list[str] = []
+    for name, summary in summaries.items():
+        first_indent = name.ljust(len(indent))
+        lines += textwrap.wrap(
+            summary, UNFILLED, initial_indent=first_indent, subsequent_indent=indent
+        )
+    return "\n".join(lines)
 
 
 def list_of_commands(name: str, group: Any) -> Iterator[str]:

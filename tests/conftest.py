@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from contextlib import ExitStack, nullcontext
+from hashlib import blake2b
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,31 @@ def one_thread():
     yield
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_tokenizer_for_equal_rules():
+    """Most tests open a model with the words of nano, which the library reads in 10 to 20 ms.
+
+    No code changes a tokenizer of the library, so all models with equal rules can have the same.
+    """
+    import orjson
+
+    from sentkit.model.static import tokenizers
+    from sentkit.model.text import rules, tokenizer
+
+    backends = {}
+
+    def backend_of(rules_of_tokenizer, source):
+        key = blake2b(orjson.dumps(rules_of_tokenizer)).digest()
+        if key not in backends:
+            backends[key] = rules.backend_of(rules_of_tokenizer, source)
+        return backends[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (tokenizer, tokenizers):
+            patch.setattr(module, "backend_of", backend_of)
+        yield
 
 
 @pytest.fixture

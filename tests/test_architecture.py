@@ -4,6 +4,7 @@ import ast
 import graphlib
 import inspect
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ MAY_IMPORT = {
     " metrics labels reports plots augment model training",
     "process": "errors",
     "cli": "escaping __init__ completion errors console flags commands process formats",
-    "manual": "__init__ cli flags",
+    "manual": "__init__ cli flags formats",
     "completion": "formats training",
     "method": "formats training",
     "papers": "arrays console errors flags formats model plots training transforms",
@@ -92,7 +93,6 @@ LARGEST_FOLDER = 13  # files, without __init__; lists of one kind may be longer
 LISTS = {"commands", "training/methods"}
 WITH_TYPER = {"cli", "commands", "flags"}
 FOLDERS = sorted({path.parent for path in FILES} - {PACKAGE})
-TREES = {path: ast.parse(path.read_text()) for path in FILES}
 OF_PAPERS = PACKAGE / "papers"
 IMPORT = ast.Import | ast.ImportFrom
 
@@ -123,8 +123,22 @@ def top_of(tree):
     return ast.Module([*inner, *(node for node in tree.body if isinstance(node, IMPORT))], [])
 
 
-IMPORTS = {path: {*imports(tree)} for path, tree in TREES.items()}
-AT_THE_TOP = {path: {*imports(top_of(tree))} for path, tree in TREES.items()}
+# Functions, because reading all files takes seconds, and each worker of xdist imports this file.
+
+
+@cache
+def trees():
+    return {path: ast.parse(path.read_text()) for path in FILES}
+
+
+@cache
+def all_imports():
+    return {path: {*imports(tree)} for path, tree in trees().items()}
+
+
+@cache
+def imports_at_the_top():
+    return {path: {*imports(top_of(tree))} for path, tree in trees().items()}
 
 
 def layer(path):
@@ -136,9 +150,9 @@ def is_below(path, folders):
     return any(f"{module_path}/".startswith(f"{folder}/") for folder in folders)
 
 
-def offenders(is_wrong, imported=IMPORTS):
+def offenders(is_wrong, imports_of_files=all_imports):
     """The imports of which this is true, of the path of a file and the name of a module."""
-    pairs = [(path, name) for path, names in imported.items() for name in names]
+    pairs = [(path, name) for path, names in imports_of_files().items() for name in names]
     return [(module_of(path), name) for path, name in pairs if is_wrong(path, name)]
 
 
@@ -176,7 +190,7 @@ def test_few_files_know_urls():
     modules = {
         module_of(path)
         for path in FILES
-        if "sentkit.formats.urls" in " ".join(IMPORTS[path]) or "is_url" in path.read_text()
+        if "sentkit.formats.urls" in " ".join(all_imports()[path]) or "is_url" in path.read_text()
     }
 
     assert modules == {
@@ -184,7 +198,7 @@ def test_few_files_know_urls():
         "sentkit.formats.files",
         "sentkit.formats.outputs.outputs",
     }
-    assert statements(TREES[PACKAGE / "formats/urls.py"]) <= 80
+    assert statements(trees()[PACKAGE / "formats/urls.py"]) <= 80
 
 
 def test_only_the_catalogue_names_a_paper():
@@ -194,7 +208,7 @@ def test_only_the_catalogue_names_a_paper():
     papers = {path.name for path in FOLDERS if path.parent == OF_PAPERS}
     other_files = {path for path in FILES if OF_PAPERS not in path.parents}
     modules = {
-        module_of(path) for path in other_files if "sentkit.papers" in " ".join(IMPORTS[path])
+        module_of(path) for path in other_files if "sentkit.papers" in " ".join(all_imports()[path])
     }
 
     def is_wrong(path, name):
@@ -217,13 +231,16 @@ def test_papers_and_their_settings_are_known_without_torch():
     light += OF_PAPERS.glob("*/paper.py")
 
     assert len(light) > 2
-    assert [path for path in light if "torch" in IMPORTS[path]] == []
+    assert [path for path in light if "torch" in all_imports()[path]] == []
 
 
 def test_large_libraries_are_imported_inside_functions():
     """So only the commands that use them wait for them."""
     assert (
-        offenders(lambda _, name: name.partition(".")[0] in ONLY_INSIDE_FUNCTIONS, AT_THE_TOP) == []
+        offenders(
+            lambda _, name: name.partition(".")[0] in ONLY_INSIDE_FUNCTIONS, imports_at_the_top
+        )
+        == []
     )
 
 
@@ -244,7 +261,7 @@ def test_files_and_folders_are_small():
 def test_only_console_and_commands_print():
     """Other layers have no print, no typer and no write to a stream of the process."""
     wrong = offenders(lambda path, name: name == "typer" and layer(path) not in WITH_TYPER)
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
         streams = {call for call in calls if re.search(r"\bstd(out|err)\.write$", call)}
         bad = calls & {"print"} | (streams if layer(path) not in {"console", "cli"} else set())
@@ -297,7 +314,9 @@ def test_folders_of_a_layer_import_one_way():
 
 def test_the_package_has_no_circles():
     """Also with the imports inside functions, and with those that only type checkers see."""
-    imported = {name: IMPORTS[path] & MODULES.keys() - {name} for name, path in MODULES.items()}
+    imported = {
+        name: all_imports()[path] & MODULES.keys() - {name} for name, path in MODULES.items()
+    }
 
     list(graphlib.TopologicalSorter(imported).static_order())
 
@@ -306,7 +325,7 @@ def test_one_import_closes_all_circles_of_layers():
     """A layer is many files. Without the import in CLOSES_CIRCLES, layers have no circle."""
     graph = {}
     for path in FILES:
-        for name in IMPORTS[path] & MODULES.keys():
+        for name in all_imports()[path] & MODULES.keys():
             if layer(MODULES[name]) != layer(path):
                 graph.setdefault(layer(path), set()).add(layer(MODULES[name]))
     importing, imported = CLOSES_CIRCLES
@@ -341,7 +360,7 @@ def test_the_drawing_of_the_layers_is_true():
 def test_every_folder_states_its_input_and_output():
     """Its __init__ begins "Takes X and returns Y"."""
     texts = {
-        folder.name: ast.get_docstring(TREES[folder / "__init__.py"]) or "" for folder in FOLDERS
+        folder.name: ast.get_docstring(trees()[folder / "__init__.py"]) or "" for folder in FOLDERS
     }
 
     assert [

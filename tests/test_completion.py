@@ -62,6 +62,7 @@ def test_every_flag_of_a_command_is_offered(name):
             [name for name in NAMED if name.startswith("mean-")],
         ),
         (("whiten", "fit", "--kind", "w"), ["whitening"]),
+        (("cat", "--from", "pa"), ["paragraphs", "parquet"]),
         (("train", ""), list(METHODS)),
         (("train", "-q", "sim"), ["simcse", "simcse-sup"]),
         (("train", "simcse", "--preset", "bert-b"), ["bert-base"]),

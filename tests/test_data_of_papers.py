@@ -29,6 +29,7 @@ HEADERS = {
 FORMS = {  # a line of two texts and a label or score, and these of three lines
     # The scores are in another file, one is blank.
     "pairs": ("{0}\t{1}\tsource\tof both", (3.25, 1.0, "")),
+    "unscored": ("{0}\t{1}\tsource\tof both", (3.25, 1.0, "")),
     "stsb": ("news\tMSRpar\t2012test\t0001\t{2}\t{0}\t{1}\tlicence", (3.25, 1.0, 0.0)),
     "sick": ("12\t{0}\t{1}\t{2}\tNEUTRAL", (3.25, 1.0, 5.0)),
     "text": ("{0} ", ()),  # the first file has the label 1, the second one 0
@@ -57,22 +58,23 @@ def small(published):
                 quoted = a.replace('"', '\\"')
             files[path] += line.format(quoted, b, label) + "\n"
             gold = path.replace(".input.", ".gs.")
-            if published.form == "pairs":
+            is_year = published.form in ("pairs", "unscored")
+            if is_year:
                 files[gold] = files.get(gold, "") + f"{label}\n"
 
-            # The row; a pair without a score has none.
+            # The row. A pair without a score is a row of another set.
             row = {"text": a}
             if "{1}" in line:
                 row = {"text_a": a, "text_b": b}
             if len(published.expected) > 1:
                 row["label"] = label
-            else:
+            elif label != "":
                 row["score"] = label
             if published.form == "stsb":
                 row["topic"] = "news/MSRpar/2012test"
-            elif published.form == "pairs":
+            elif is_year:
                 row["topic"] = path.partition(".input.")[2].removesuffix(".txt")
-            if label != "":
+            if (label == "") == (published.form == "unscored"):
                 rows.append(row)
     return files, rows
 

@@ -13,6 +13,7 @@ import sys
 import time
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -285,6 +286,18 @@ def test_rows_have_the_order_and_the_readouts_of_the_paper(runner, tmp_path):
     ]
 
 
+def test_a_given_checkpoint_needs_no_runs_before_it(runner):
+    plan = runner("defsent-plus", "roberta-large", "--table", "4")
+    with_step_3 = runner(
+        "defsent-plus", "roberta-large", "--table", "4", "--given", "defsent-plus-3-a=base"
+    )
+    steps = {f"defsent-plus-{step}-a" for step in (1, 2, 3)}
+
+    assert steps <= {system.name for system in plan.needed}
+    assert steps & {system.name for system in with_step_3.needed} == {"defsent-plus-3-a"}
+    assert (with_step_3.systems["defsent-plus-3-a"], None) in with_step_3.waiting()
+
+
 def test_rows_have_the_seeds_and_the_best_on_dev(runner, tmp_path):
     """Of two seeds, the better one on the dev pairs, and the mean of both."""
     plan = runner("defsent-plus", "bert-base", "--seeds", "3,4")
@@ -498,7 +511,9 @@ def test_every_row_and_figure_of_a_paper_is_made(run, paper, tmp_path):
     assert completed.returncode == 0, completed.stderr
     assert not_made(tmp_path / "out", paper, "bert-base") == (set(), set(), set())
     notes = [
-        f"not made: texts{count} (texts): {count} texts; sts has 288" for count in (1000, 10000)
+        f"not made: {setting}-texts{count} (texts): {count} texts; sts has 288"
+        for setting in ("unsupervised", "supervised")
+        for count in (1000, 10000)
     ]
     assert re.findall("not made: .*", completed.stderr) == (notes if paper == "consert" else [])
 
@@ -621,7 +636,7 @@ def test_a_table_of_the_paper_has_the_seeds_of_its_measured_rows():
 
 def test_settings_of_the_papers_that_depend_on_the_base(runner):
     """SimCSE for BERT-large has the rate 1e-5, dictionary c and the rows of DefSent are parts of
-    Oxford, and table 6 of SG-BERT has batches of 16.
+    Oxford, table 6 of SG-BERT has batches of 16, and ConSERT has an SBERT of its own code.
     """
     plan = runner("pairsupcon", "bert-large")
     preset = plan.words(plan.systems["simcse-sup"].train)[-1]
@@ -629,6 +644,8 @@ def test_settings_of_the_papers_that_depend_on_the_base(runner):
     efficiency = papers.PAPERS["sg-bert"].systems[3]
 
     assert build(kind.Settings, kind.presets, preset, []).lr == 1e-5
+    rows_of_consert = runner("consert", "bert-base").rows
+    assert [row.name for row in rows_of_consert["consert-sup"]] == ["sbert-nli-reimpl"]
     assert papers.PAPERS["defsent-plus"].rows["single"] == ("single_tokens", "oxford")
     assert papers.PAPERS["defsent-plus"].systems[0].train.startswith("defsent {oxford} ")
     assert (efficiency.name, efficiency.script.split()[-2:]) == ("efficiency", ["--batch", "16"])
@@ -690,7 +707,7 @@ def test_entries_are_transformed_as_their_name_says(runner, tmp_path, monkeypatc
         "base-mean-ica-200.safetensors",
         "base-mean-centered.safetensors",
     ]
-    ica = ["--kind", "ica", "--keep-width", "--seed", "42"]
+    ica = ["--kind", "ica", "--keep-width", "--keep-signs", "--seed", "42"]
     assert fits == [
         [*ica, "--iterations", "200", "--scale", "auto"],
         ["--kind", "center"],
@@ -813,3 +830,102 @@ def test_what_no_run_makes_is_named_with_its_reason(runner, capsys):
     runner("consert", "bert-base").say_impossible()
     cost = {form: -math.log(1 / (1 + math.exp(-form))) for form in (1 - 2, -2)}  # of z = 2
     assert f"costs {cost[-1]:.2f} instead of {cost[-2]:.2f}" in capsys.readouterr().err
+
+
+@pytest.fixture
+def executing_runner(runner, execute, furnished, monkeypatch):
+    """A plan whose commands run."""
+
+    def run(words, **options):
+        completed = execute([*map(str, words)], furnished)
+        assert completed.returncode == 0, completed.stderr
+        return completed.stdout
+
+    def plan(paper, base):
+        paper_runner = runner(paper, base)
+        monkeypatch.setattr(sys.modules["running"], "run", run)
+        return paper_runner
+
+    return plan
+
+
+def test_a_run_gets_the_readout_prompt_by_a_copy(executing_runner, furnished, tmp_path):
+    """In table 4 of DefSent+, RoBERTa-large has this readout, and another one in the others."""
+    run = tmp_path / "defsent-plus-3-a/seed-0"
+    shutil.copytree(furnished / "base", run)
+    copy = executing_runner("defsent-plus", "roberta-large").with_readout(str(run), "prompt")
+
+    assert json.loads((Path(copy) / "sentkit.json").read_text())["readout"] == "prompt"
+    assert Path(copy).name == "seed-0"
+
+
+def test_the_evaluation_of_pairsupcon_reads_64_tokens(executing_runner):
+    """Of the base, and of all that is trained from it."""
+    plan = executing_runner("pairsupcon", "bert-base")
+    [untuned] = plan.checkpoints(plan.systems["no-tuning"]).values()
+    declared = json.loads((Path(untuned) / "sentence_bert_config.json").read_text())
+
+    assert declared["max_seq_length"] == 64
+    assert plan.start_of(plan.systems["pairsupcon"], 0) == untuned
+    assert executing_runner("consert", "bert-base").base == "base"
+
+
+def test_the_texts_of_consert_have_pairs_without_a_score(tmp_path, monkeypatch, capsys):
+    """As far as the data have them. Few texts are repeated to the number of all."""
+    monkeypatch.setattr(sys.modules["rows"], "sentkit", lambda words: Path(words[1]).read_text())
+    kinds = papers.PAPERS["consert"].rows
+    data = tmp_path / "data"
+    pairs = [{"text_a": f"a {n}", "text_b": f"b {n}", "score": 1} for n in range(2)]
+    names = ("sts12", "sts15.test", "stsb.dev", "sickr.train")
+    write_rows(data, {f"sts/{name}": pairs for name in names})
+
+    def texts(folder, name):
+        rows = papers.Rows(data, tmp_path / folder, kinds, "", quick=False)
+        return [json.loads(line)["text"] for line in rows.lines(name)]
+
+    without = texts("without", "sts")
+    warning = capsys.readouterr().err
+    write_rows(data, {"sts/sts16.train": [{"text_a": "c", "text_b": "d"}]})
+
+    assert without == ["a 0", "b 0", "a 1", "b 1"] * 4
+    assert warning == f"papers.py: not used: {data}/sts/sts1[56].train: no such file\n"
+    assert texts("with", "sts") == [*without, "c", "d"]
+    assert capsys.readouterr().err == ""
+    assert len({*texts("one", "sts-1")}) == 1
+    assert len(texts("one", "sts-1")) == 18
+    assert len(texts("ten", "sts-10")) == 10
+
+
+def test_figure_6_of_consert_has_two_settings_and_all_texts(runner, monkeypatch, tmp_path):
+    plan = runner("consert", "bert-base", "--figures", "jsonl")
+    (tmp_path / "out/tables").mkdir(parents=True)
+    (tmp_path / "out/figures").mkdir()
+    values = {"unsupervised,10": 60, "unsupervised,all": 70, "supervised,10": 75}
+    records = [
+        {"row": row, "task": "avg", "value": value, "sd": None} for row, value in values.items()
+    ]
+    monkeypatch.setattr(papers.figures, "records_of", lambda runner, name: records)
+    monkeypatch.setattr(plan.prepared, "lines", lambda name: ["text"] * 89_192)
+    papers.figures.make(plan, "texts")
+
+    label = "average, Spearman x 100"
+    drawn = [json.loads(line) for line in (tmp_path / "out/figures/texts.jsonl").open()]
+    lines = {row["texts"]: row[label] for row in drawn if row["series"] == "unsupervised"}
+    planned = [row.name for _, row in plan.rows_of("texts")]
+    assert lines == {10: 60, 89_192: 70}
+    counts = ("1", "10", "100", "1000", "10000", "all")
+    assert {*planned} == {f"{name},{n}" for name in ("unsupervised", "supervised") for n in counts}
+
+
+def test_glue_has_the_number_of_its_seeds(runner, tmp_path):
+    """BERT with two seeds of one task, SG-OPT without runs."""
+    plan = runner("sg-bert", "bert-base", "--seeds", "1,2")
+    for seed, accuracy in ((1, 80.0), (2, 82.0)):
+        folder = tmp_path / f"out/runs/no-tuning-rte/seed-{seed}"
+        folder.mkdir(parents=True)
+        folder.with_suffix(".json").write_text(json.dumps({"test": {"accuracy": accuracy}}))
+    table = papers.tables.glue(plan, "10")
+
+    assert table.names == ("base", "system", "readout", "seeds")
+    assert [line.names[-1] for line in table.lines if line.is_measured] == ["0 to 2", "0"]
+    assert table.lines[0].cells[table.columns.index("RTE")] == "81.00 (1.41)"

@@ -210,13 +210,20 @@ def scale(runner, name):
     from sentkit.papers.consert.figures import scale as line
 
     records, label = averages(records_of(runner, name))
-    rows = [
-        {name: float(record["row"]), label: record["value"], f"{label}_sd": record["sd"]}
-        for record in records
-    ]
+    rows = []
+    for record in records:
+        setting, _, number = record["row"].rpartition(",")  # figure 6 has two settings
+        if number == "all":
+            number = len(runner.prepared.lines("sts"))
+        row = {name: float(number), label: record["value"], f"{label}_sd": record["sd"]}
+        if setting:
+            row["setting"] = setting
+        rows.append(row)
     rows.sort(key=lambda row: row[name])
     path = rows_file(runner, name, rows)
-    write(runner, name, line([path], x=name, value=label, log=name in ("batch", "texts")))
+    lines_by = "setting" if name == "texts" else ""
+    is_log = name in ("batch", "texts")
+    write(runner, name, line([path], x=name, value=label, name=lines_by, log=is_log))
 
 
 def views(runner):

@@ -79,7 +79,6 @@ class Runner:
     def __init__(self, options):
         self.options = options
         self.name = options.paper
-        self.base = options.base
         self.paper = PAPERS[options.paper]
         self.data = Path(options.data)
         self.out = Path(options.out)
@@ -115,12 +114,12 @@ class Runner:
                 f"--preset {self.options.preset}: unknown",
                 advice=f"choose one of {', '.join(recipes)}",
             )
-        recipe = published_base(self.base)
+        recipe = published_base(self.options.base)
         if recipe in recipes:
             return recipe
         raise UsageError(
             f"{self.name} has settings for {', '.join(recipes)}, "
-            f"but {self.base} is {recipe or 'another encoder'}",
+            f"but {self.options.base} is {recipe or 'another encoder'}",
             advice=f"choose whose settings it gets, such as --preset {recipes[0]}",
         )
 
@@ -135,13 +134,13 @@ class Runner:
 
     @cached_property
     def values(self):
-        depth = depth_of(read_checkpoint(self.base).config)
+        depth = depth_of(read_checkpoint(self.options.base).config)
         wk = "wk"
         if depth - WK_FIRST + 1 < WK_LAYERS:  # a small encoder: WK of all layers
             wk = "+".join(f"L{layer}" for layer in range(depth + 1)) + ":wk"
         return {
             "base": self.recipe,
-            "model": self.base,
+            "model": self.options.base,
             "wk": wk,
             "seeds": ",".join(map(str, self.seeds)),
             **self.paper.recipes[self.recipe],
@@ -158,7 +157,7 @@ class Runner:
     def tokenizers(self):
         """Of both families, for table 1 of DefSent+, and its dictionary c."""
         family = self.recipe.partition("-")[0]
-        tokenizers = {"bert": BERT, "roberta": ROBERTA, family: self.base}
+        tokenizers = {"bert": BERT, "roberta": ROBERTA, family: self.options.base}
         return {name: self.given.get(name, tokenizers[name]) for name in ("bert", "roberta")}
 
     @cached_property
@@ -239,6 +238,8 @@ class Runner:
 
     def starts(self, system):
         """The systems from which this one starts, or that make its entries."""
+        if self.given.get(system.name):
+            return []
         names = (system.start, system.entries and system.entries.maker)
         return [self.systems[name] for name in names if name in self.systems]
 
@@ -250,6 +251,20 @@ class Runner:
         return systems
 
     # Runs.
+
+    @cached_property
+    def base(self):
+        """The base, or a copy of it that declares the tokens which the paper reads in the
+        evaluation; checkpoints that are trained from it declare the same.
+        """
+        if self.paper.max_length is None:
+            return self.options.base
+
+        def write(output):
+            limit = ["--max-length", self.paper.max_length]
+            sentkit(["export", "-m", self.options.base, *limit, "-o", output])
+
+        return made_once(self.out / "base", write)
 
     def seeds_of(self, system):
         if not self.given.get(system.name) and (system.train or system.flow):
@@ -506,7 +521,7 @@ class Runner:
         copy = Path(path).with_name(f"prompt-of-{Path(path).name}") / Path(path).name
         if not copy.exists():
             copy.parent.mkdir(exist_ok=True)
-            export = ["export", path, "--readout", "prompt", "--template", "defsent-plus"]
+            export = ["export", "-m", path, "--readout", "prompt", "--template", "defsent-plus"]
             sentkit([*export, "-o", copy])
         return str(copy)
 

@@ -5,6 +5,8 @@ functions.
 import fcntl
 import json
 import random
+import shutil
+import sys
 from pathlib import Path
 
 from running import MissingError, python, sentkit
@@ -60,16 +62,27 @@ class Rows:
                     if name in row:
                         yield json.dumps({"text": row[name]}) + "\n"
 
+    def texts_with(self, further, *patterns):
+        """The texts of these files, and of further ones, which may be missing."""
+        yield from self.texts(*patterns)
+        try:
+            yield from self.texts(further)
+        except MissingError as error:
+            print(f"papers.py: not used: {error}", file=sys.stderr, flush=True)
+
     def texts_like(self, other, *patterns):
         """As many texts as other rows have."""
         return spread(list(self.texts(*patterns)), len(self.lines(other)))
 
     def sample(self, other, count):
+        """So many lines, repeated to about the number of all, so that runs have equal numbers of
+        steps: an option of the released code (do_upsampling).
+        """
         lines = self.lines(other)
         if count > len(lines) and not self.quick:
             raise MissingError(f"{count} texts; {other} has {len(lines)}")
         random.Random(0).shuffle(lines)  # a smaller sample is a part of a larger one
-        return lines[:count]
+        return lines[:count] * max(1, len(lines) // count)
 
     def augmented(self, other, words):
         rows = sentkit(["augment", self.file(other), *words.split()])
@@ -87,13 +100,17 @@ class Rows:
 
 
 def made_once(path, write):
-    """A file that several processes need: the first one makes it, under a temporary name."""
+    """A file or folder that several processes need: the first one makes it, under a temporary
+    name.
+    """
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.with_name(f".{path.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not path.exists():
                 temporary = path.with_name(f".part-{path.name}")
+                if temporary.is_dir():
+                    shutil.rmtree(temporary)
                 temporary.unlink(missing_ok=True)
                 write(temporary)
                 temporary.rename(path)

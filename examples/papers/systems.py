@@ -15,7 +15,7 @@ from itertools import product
 DRAWING = "a drawing of the method"
 USE = "Universal Sentence Encoder, a TensorFlow network that sentkit does not run"
 INFERSENT = "InferSent, an LSTM that only its own code reads"
-NO_GPU = "not timed, because no GPU was available"
+NO_GPU = "not timed on a GPU"
 SEMEVAL = "a submission to SemEval, which was never published as a model"
 
 
@@ -28,10 +28,11 @@ class Entries:
     transform: str = ""  # a name in TRANSFORMS
 
 
+ICA = ("--kind", "ica", "--keep-width", "--keep-signs", "--seed", "42")  # as the released code
 TRANSFORMS = {  # of entries -> flags of `sentkit whiten fit`
-    "ica": ("--kind", "ica", "--keep-width", "--seed", "42"),
-    "ica-200": ("--kind", "ica", "--keep-width", "--seed", "42", "--iterations", "200"),
-    "ica-10000": ("--kind", "ica", "--keep-width", "--seed", "42", "--iterations", "10000"),
+    "ica": ICA,
+    "ica-200": (*ICA, "--iterations", "200"),
+    "ica-10000": (*ICA, "--iterations", "10000"),
     "centered": ("--kind", "center"),
 }
 
@@ -65,6 +66,7 @@ class Paper:
     # Table -> more flags of `sentkit report`.
     flags: dict[str, tuple[str, ...]] = field(default_factory=dict)
     best_seed: bool = False  # a run starts from the seed that is best on the dev pairs
+    max_length: int | None = None  # tokens of a text in the evaluation, where the paper has a limit
     read_out: tuple[str, ...] = ()  # tables whose readouts the checkpoints do not declare
 
 
@@ -154,6 +156,11 @@ SG_BERT = Paper(
 
 VIEWS = ("none", "shuffle", "token-cutoff", "feature-cutoff", "dropout")
 CT = "ct {sts}"
+COUNTS = (1, 10, 100, 1000, 10000)  # of texts
+OF_FEW_TEXTS = (  # setting, preset and start
+    ("unsupervised", "unsup", "base"),
+    ("supervised", "sup-unsup", "consert-sup"),
+)
 CONSERT_STS = "consert {sts} --preset unsup-{size}"
 
 CONSERT = Paper(
@@ -164,7 +171,8 @@ CONSERT = Paper(
         for size in ("base", "large")
     },
     rows={
-        "sts": ("texts", "sts/sts1[2-6]", "sts/stsb.*", "sts/sickr.*"),
+        # Also the pairs of 2015 and 2016 without a score.
+        "sts": ("texts_with", "sts/sts1[56].train", "sts/sts1[2-6]", "sts/stsb.*", "sts/sickr.*"),
         "premises": ("texts", "nli/train"),
         "corpus": ("texts", "corpora/*"),  # the paper counts words of Wikipedia
         "deleted": ("augmented", "premises", "--op delete --mark [MASK]"),
@@ -173,12 +181,12 @@ CONSERT = Paper(
             "deleted",
             "--op span-delete --mark [MASK] --replace --field text=text_a",
         ),
-        **{f"sts-{count}": ("sample", "sts", count) for count in (10, 100, 1000, 10000)},
+        **{f"sts-{count}": ("sample", "sts", count) for count in COUNTS},
     },
     systems=(
         System("glove"),
         System("no-tuning", checkpoint="base"),
-        System("sbert-nli", "sbert {nli/train}", also=("sbert-nli-reimpl",)),
+        System("sbert-nli", "sbert {nli/train}"),
         System("clear-base", "clear {variants} --set head=fresh"),
         System("is-bert-nli", "is-bert {premises}"),
         System("ct", CT),
@@ -187,13 +195,26 @@ CONSERT = Paper(
             "consert",
             CONSERT_STS,
             also=("consert-batch96",),
-            figures={"batch": "96", "temperature": "0.1", "views": "feature-cutoff,shuffle"},
+            figures={
+                "batch": "96",
+                "temperature": "0.1",
+                "views": "feature-cutoff,shuffle",
+                "texts": "unsupervised,all",
+            },
         ),
         System("ct-nli", CT, start="sbert-nli"),
         System("flow-nli", flow="sts", start="sbert-nli"),
-        System("consert-sup", "consert {nli/train} --preset sup-{size}"),
+        # SBERT in the code of ConSERT: another batch, length and input of the classifier.
+        System(
+            "consert-sup", "consert {nli/train} --preset sup-{size}", also=("sbert-nli-reimpl",)
+        ),
         System("consert-joint", "consert {nli/train} --preset joint-{size}"),
-        System("consert-sup-unsup", "consert {sts} --preset sup-unsup-{size}", start="consert-sup"),
+        System(
+            "consert-sup-unsup",
+            "consert {sts} --preset sup-unsup-{size}",
+            start="consert-sup",
+            figures={"texts": "supervised,all"},
+        ),
         System(
             "consert-joint-unsup",
             "consert {sts} --preset joint-unsup-{size}",
@@ -219,12 +240,13 @@ CONSERT = Paper(
         ),
         *(
             System(
-                f"texts{count}",
-                f"consert {{sts-{count}}} --preset unsup-{{size}} --set warmup=0",
-                figures={"texts": str(count)},
+                f"{setting}-texts{count}",
+                f"consert {{sts-{count}}} --preset {preset}-{{size}}",
+                start,
+                figures={"texts": f"{setting},{count}"},
                 trial=count == 10,
             )
-            for count in (10, 100, 1000, 10000)
+            for (setting, preset, start), count in product(OF_FEW_TEXTS, COUNTS)
         ),
         *(
             System(
@@ -302,6 +324,7 @@ PAIRSUPCON = Paper(
         "training in less than an hour": NO_GPU,
     },
     flags=dict.fromkeys(("3", "8"), ("--baseline", "pairsupcon")),
+    max_length=64,
 )
 
 PLUS = "defsent-plus {dictionary} --preset"
@@ -455,7 +478,11 @@ DEFSENT_PLUS = Paper(
         "increments": "increments",
         "space of ICA": "space_of_ica",
     },
-    impossible={"figure 2": DRAWING, "minutes of a step": NO_GPU},
+    impossible={
+        "figure 2": DRAWING,
+        "minutes of a step": NO_GPU,
+        "syncse": "a start of a later version of the paper, in no source of sentkit",
+    },
     flags={"2": ("--baseline", "defsent-plus-1-a")},
     best_seed=True,
     read_out=("4",),  # SentEval

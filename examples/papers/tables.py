@@ -50,10 +50,10 @@ def plain(title, names, columns, rows):
     return Table(title, names, columns, tuple(lines))
 
 
-def beside(runner, number, lines, suite=None):
-    """The lines made here, and the published ones of the base."""
+def beside(runner, number, lines, suite=None, seeds=()):
+    """The lines made here, and the published ones of the base. `seeds`: those of each line."""
     [table] = [table for table in tables_of(runner.name, number) if suite in (None, table.suite)]
-    return published_table(table, lines, [runner.recipe])
+    return published_table(table, lines, [runner.recipe], seeds)
 
 
 def glue(runner, number):
@@ -61,14 +61,19 @@ def glue(runner, number):
     dev sets.
     """
     lines = []
+    seeds = []
     for start in ("no-tuning", "sg-opt"):
-        cells = tuple(
-            glue_cell(runner, runner.systems[f"{start}-{task}"], METRICS[task]) for task in METRICS
-        )
+        systems = {task: runner.systems[f"{start}-{task}"] for task in METRICS}
+        cells = tuple(glue_cell(runner, systems[task], METRICS[task]) for task in METRICS)
         lines += [Line((HERE, start, ""), cells, is_measured=True)]
+        counts = [len(runner.checkpoints(system)) for system in systems.values()]
+        if min(counts) == max(counts):
+            seeds.append(str(counts[0]))
+        else:
+            seeds.append(f"{min(counts)} to {max(counts)}")
     if not any(cell for line in lines for cell in line.cells):
         raise MissingError("none of its runs is there")
-    return beside(runner, number, lines)
+    return beside(runner, number, lines, seeds=seeds)
 
 
 def glue_cell(runner, system, metric):

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
 
+from sentkit import completion
 from sentkit.console import Console
 from sentkit.errors import UsageError
 from sentkit.flags import options
@@ -44,11 +45,13 @@ def cat(
     rejects: options.Rejects = None,
     files: options.FilesOrFolders = None,
     format_: Annotated[
-        Literal["jsonl", "text", "paragraphs", "tsv", "csv", "parquet"] | None,
+        str | None,
         Option(
             "--from",
             metavar="FORMAT",
-            help="Input format: jsonl, text, paragraphs, tsv, csv or parquet. [default: by suffix]",
+            autocompletion=completion.input_formats,
+            help="Input format: jsonl, text, tsv, ...; sentkit-cat(1) lists all. [default: by "
+            "suffix]",
         ),
     ] = None,
     quoting: Annotated[
@@ -75,6 +78,7 @@ def cat(
     from sentkit.formats.vectors.writers import VectorOutput
 
     check_name("--name-field", name_field)
+    check_format(format_)
     output = Output(output_path, force)
     names = [] if columns is None else columns.split(",")
     rows = RowSource(input_paths(files, text_folders=True), field, rejects, format_, quoting, names)
@@ -92,11 +96,21 @@ def cat(
         console.report(f"joined {len(inputs.paths)} files, {count} rows")
 
 
+def check_format(name: str | None) -> None:
+    from sentkit.formats.rows.rows import FORMATS
+
+    if name is not None and name not in FORMATS:
+        raise UsageError(f'--from: unknown format "{name}"', advice=f"one of {', '.join(FORMATS)}")
+
+
 def check_table_flags(inputs: "Inputs", quoting: str | None, columns: str | None) -> None:
     """Refuse flags of TSV and CSV for other formats, and columns with an empty or a
     repeated name.
     """
-    has_tables = {"tsv", "csv"} & {inputs.format_of(path) for path in inputs.paths}
+    from sentkit.formats.rows.rows import FORMATS
+
+    tables = {name for name, entry in FORMATS.items() if entry.layout == "table"}
+    has_tables = tables & {inputs.format_of(path) for path in inputs.paths}
     for flag, value in {"--quoting": quoting, "--columns": columns}.items():
         if value is not None and not has_tables:
             problem = f"{flag} can be used only with TSV and CSV input"

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -127,12 +126,11 @@ def diff(
     with output.open() as file:
         with slow(console, f"comparing {a} and {b or model}"):
             if model is not None:
-                options = ModelOptions(device, precision)
-                model_of_b = options.find(model)
+                model_of_b = model_to_compare(model, device, precision)
                 if encodes_a:
                     assert texts is not None, "a model encodes texts"
                     inputs_of_texts = rows.inputs([texts], field_names)
-                    model_of_a = options.find(a, refuses_flags=False)
+                    model_of_a = model_to_compare(a, device, precision, refuses_flags=False)
                     sides = sides_of_models(model_of_a, model_of_b, inputs_of_texts, console)
                 else:
                     texts_of_a = None if texts is None else rows.inputs([texts], field_names)
@@ -195,31 +193,23 @@ def is_model(name: str) -> bool:
     return "/" in name and HUB_NAME.fullmatch(name) is not None and not exists(Path(name).parent)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelOptions:
-    device: str
-    precision: str
+def model_to_compare(
+    name: str, device: str, precision: str, *, refuses_flags: bool = True
+) -> "Model":
+    """The model of this name. For an API, the flags are an error, or they are for the other
+    model.
+    """
+    from sentkit.formats.checkpoints.folders import is_endpoint
+    from sentkit.model import find_encoder
+    from sentkit.model.api import ApiModel, refuse_flags
+    from sentkit.model.reading import ReadingOptions
 
-    def find(self, name: str, *, refuses_flags: bool = True) -> "Model":
-        """The model of this name. For an API, the flags are an error, or they are for the other
-        model.
-        """
-        from sentkit.formats.checkpoints.folders import is_endpoint
-        from sentkit.model import find_encoder
-        from sentkit.model.api import ApiModel, refuse_flags
-        from sentkit.model.reading import ReadingOptions
-
-        if is_endpoint(name):
-            if refuses_flags:
-                refuse_flags(
-                    {
-                        "--precision": self.precision != PRECISION,
-                        "--device": self.device != DEVICE,
-                    }
-                )
-            # NaN shows that half precision overflows, or that the bytes have another format.
-            return ApiModel(name, ReadingOptions(), finite=False)
-        return find_encoder(name, ReadingOptions(), device=self.device, precision=self.precision)
+    if is_endpoint(name):
+        if refuses_flags:
+            refuse_flags({"--precision": precision != PRECISION, "--device": device != DEVICE})
+        # NaN shows that half precision overflows, or that the bytes have another format.
+        return ApiModel(name, ReadingOptions(), finite=False)
+    return find_encoder(name, ReadingOptions(), device=device, precision=precision)
 
 
 def sides_of_file(

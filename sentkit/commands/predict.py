@@ -179,7 +179,7 @@ def outputs_of_probe(
     from sentkit.formats.vectors.first_row import from_first_row
     from sentkit.formats.vectors.store import common_fields
     from sentkit.model import find_encoder
-    from sentkit.model.query_encoder import Recorded
+    from sentkit.model.query_encoder import recorded, recorded_options
     from sentkit.transforms.steps import check_fitted
 
     with from_first_row(inputs) as (all_rows, has_vectors):
@@ -188,17 +188,17 @@ def outputs_of_probe(
             return
 
         # The model that the file of the classifier records.
-        recorded = Recorded(classifier.path, classifier.spec)
+        model_name = recorded(classifier.spec, "model", str)
         command = f"sentkit encode FILE -m MODEL | sentkit predict -m {quote(classifier.path)}"
-        if recorded.model is None:
+        if model_name is None:
             problem = (
                 f"{classifier.path} does not name the model of its vectors, and the rows have none"
             )
             raise NoInputError(problem, advice=command)
         try:
             model = find_encoder(
-                recorded.model,
-                recorded.options(),
+                model_name,
+                recorded_options(classifier.spec),
                 device=device,
                 precision=precision,
                 download=False,  # a data file must not start one

@@ -125,7 +125,8 @@ def report(
         Option(
             "--seed",
             metavar="N|A,B|A..B",
-            help="For senteval: seeds of folds and classifiers; their mean is the value.",
+            help="For senteval: seeds of its networks, or of the folds of logreg; their mean is "
+            "the value.",
         ),
     ] = SEED,
     train: Annotated[

@@ -334,14 +334,13 @@ def query_texts(
     weights.
     """
     from sentkit.formats.files import is_there
-    from sentkit.model.query_encoder import Recorded, encoded_texts, find_query_encoder
+    from sentkit.model.query_encoder import encoded_texts, find_query_encoder, recorded
 
-    recorded = Recorded(corpus, spec)
-    encoder, declared = find_query_encoder(model, recorded, device=device)
+    encoder, declared = find_query_encoder(model, corpus, spec, device=device)
     console.note(f"loading {encoder.name}")
     console.warn(*encoder.notes)
     prompt = getattr(encoder.tokenizer, "prompt", "")
-    if prompt and prompt == recorded.prompt:
+    if prompt and prompt == recorded(spec, "prompt", str):
         problem = f'the prompt of the corpus, "{prompt}", is added to TEXT'
         console.warn(
             f"{problem}; for another one, pipe: sentkit encode --prompt ... | sentkit search"

@@ -221,13 +221,13 @@ def command_of_label(emb: str) -> EncodeCommand | None:
 
 
 def command_of_record(record: Mapping[str, Any]) -> EncodeCommand | None:
-    from sentkit.model.query_encoder import Recorded
+    from sentkit.model.query_encoder import recorded, recorded_options
 
-    recorded = Recorded("", record)
-    if recorded.model is None:
+    model = recorded(record, "model", str)
+    if model is None:
         return None
-    options = recorded.options()
-    flags = ["-m", recorded.model]
+    options = recorded_options(record)
+    flags = ["-m", model]
     if options.readout is not None:
         flags += ["--readout", options.readout]
     if options.dim is not None:

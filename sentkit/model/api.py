@@ -74,52 +74,38 @@ def refuse_flags(flags: Mapping[str, object]) -> None:
             raise UsageError(problem, advice=advice)
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """The address of an API and the name of a model there."""
+def parse_endpoint(name: str) -> tuple[str, str]:
+    """The URL, without "/embeddings", and the name of the model there, of `http://HOST/v1#NAME`.
 
-    url: str  # without "/embeddings"
-    model: str
+    No error has an account or a query, which can be secrets.
+    """
+    url, _, model = name.partition("#")
+    try:
+        address = urlsplit(url)
+        port = address.port
+    except ValueError as error:
+        raise UsageError("the URL of the model has no valid host and port") from error
+    if "@" in address.netloc:
+        problem = "the URL of the model has an account, which would be recorded"
+        raise UsageError(problem, advice=f"set the key in the variable {KEY}")
+    if "?" in url:
+        problem = "the URL of the model has a query, which would be recorded"
+        raise UsageError(problem, advice="an API is named by http://HOST/v1#NAME")
+    if not address.hostname or not url.isprintable() or " " in url:
+        raise UsageError("the URL of the model has no valid host and port")
+    if not model or not model.isprintable():
+        advice = f"add it: -m '{url}#NAME'; the server lists its models at {url}/models"
+        raise UsageError("the URL of the model has no name of a model", advice=advice)
 
-    @classmethod
-    def parse(cls, name: str) -> "Endpoint":
-        """Read `http://HOST/v1#NAME`. No error has an account or a query, which can be secrets."""
-        url, _, model = name.partition("#")
-        try:
-            address = urlsplit(url)
-            port = address.port
-        except ValueError as error:
-            raise UsageError("the URL of the model has no valid host and port") from error
-        if "@" in address.netloc:
-            problem = "the URL of the model has an account, which would be recorded"
-            raise UsageError(problem, advice=f"set the key in the variable {KEY}")
-        if "?" in url:
-            problem = "the URL of the model has a query, which would be recorded"
-            raise UsageError(problem, advice="an API is named by http://HOST/v1#NAME")
-        if not address.hostname or not url.isprintable() or " " in url:
-            raise UsageError("the URL of the model has no valid host and port")
-        if not model or not model.isprintable():
-            advice = f"add it: -m '{url}#NAME'; the server lists its models at {url}/models"
-            raise UsageError("the URL of the model has no name of a model", advice=advice)
-
-        # One form for all ways to write the address, because it names the space.
-        scheme = address.scheme.lower()
-        host = address.hostname
-        if ":" in host:  # IPv6
-            host = f"[{host}]"
-        if port is not None and port != PORTS[scheme]:
-            host = f"{host}:{port}"
-        path = address.path.rstrip("/").removesuffix("/embeddings").rstrip("/")
-        return cls(f"{scheme}://{host}{path}", model)
-
-    @property
-    def name(self) -> str:
-        return f"{self.url}#{self.model}"
-
-    @property
-    def without_scheme(self) -> str:
-        """The address for the hash of the space: http and https give the same vectors."""
-        return SCHEME.sub("", self.url)
+    # One form for all ways to write the address, because it names the space.
+    scheme = address.scheme.lower()
+    host = address.hostname
+    if ":" in host:  # IPv6
+        host = f"[{host}]"
+    if port is not None and port != PORTS[scheme]:
+        host = f"{host}:{port}"
+    path = address.path.rstrip("/").removesuffix("/embeddings").rstrip("/")
+    return f"{scheme}://{host}{path}", model
 
 
 class ApiModel:
@@ -140,7 +126,7 @@ class ApiModel:
         finite: bool = True,
     ) -> None:
         """`requests` are sent at a time. `finite`: refuse NaN and infinity."""
-        self.endpoint = Endpoint.parse(name)
+        self.url, self.model_name = parse_endpoint(name)
         inside = {
             "--readout": options.readout,
             "--template": options.template,
@@ -153,7 +139,7 @@ class ApiModel:
         refuse_flags(inside)
         if requests is not None and requests > MOST_REQUESTS:
             raise UsageError(f"--threads {requests}: at most {MOST_REQUESTS} requests at a time")
-        self.name = self.endpoint.name
+        self.name = f"{self.url}#{self.model_name}"
         self.finite = finite
         self.requests = requests or REQUESTS
         self.dimensions = options.dim
@@ -196,16 +182,16 @@ class ApiEncoder(TokenEncoder):
         self.steps = model.steps
         self.refusals: dict[str, str] = {}
         self.requests = model.requests
-        self.client = EmbeddingsClient(
-            model.endpoint, model.dimensions, model.requests, finite=model.finite
-        )
+        self.client = EmbeddingsClient(model)
         pool = ThreadPoolExecutor(1)
         try:
             self.width_of_answers = self.client.result_of(pool.submit(self.client.find_width))
         finally:
             pool.shutdown(wait=False)
         self.width = width_behind(self.steps, self.width_of_answers)
-        space = digest([model.endpoint.without_scheme, model.endpoint.model, API, model.dimensions])
+        # http and https give the same vectors
+        address = SCHEME.sub("", model.url)
+        space = digest([address, model.model_name, API, model.dimensions])
         record = {
             "model": model.name,
             "dimensions": model.dimensions,
@@ -214,7 +200,7 @@ class ApiEncoder(TokenEncoder):
             "max_length": None,
             "precision": self.precision,
         }
-        label = f"{name_for_label(model.endpoint.model)}/{API}"
+        label = f"{name_for_label(model.model_name)}/{API}"
         self.specs = [spec_behind(self.steps, Space(label, space, record), model.transform)]
 
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[list[Matrix]]:
@@ -290,16 +276,13 @@ class Busy(Exception):
 class EmbeddingsClient:
     """Sends requests to `POST URL/embeddings`, and checks the answers. Threads can share it."""
 
-    def __init__(
-        self, endpoint: Endpoint, dimensions: int | None, connections: int, *, finite: bool = True
-    ) -> None:
-        """`finite`: refuse NaN and infinity."""
-        self.finite = finite
-        self.name = endpoint.name
-        self.url = f"{endpoint.url}/embeddings"
-        self.model = endpoint.model
-        self.dimensions = dimensions
-        self.connections = connections
+    def __init__(self, model: ApiModel) -> None:
+        self.finite = model.finite
+        self.name = model.name
+        self.url = f"{model.url}/embeddings"
+        self.model = model.model_name
+        self.dimensions = model.dimensions
+        self.connections = model.requests
         self.encoding = "base64"  # or "float", for a server that refuses it
         self.key = key_of_environment()
         self.last_progress = monotonic()  # the end of the last try

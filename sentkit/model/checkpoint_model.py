@@ -194,20 +194,41 @@ OLDER = {"sentence_transformers", "sbert_ce_default_activation_function"}  # key
 FUNCTIONS = {"Sigmoid": "sigmoid", "Identity": "identity", "Softmax": "softmax", "Tanh": "tanh"}
 
 
-class SegmentTokenizer:
-    """Returns two columns for pairs: `[CLS] a [SEP]` and `b [SEP]`. No prompt is added."""
+class PairTokenizer(TextTokenizer):
+    """Tokenizes sentences, and pairs as one sequence of two segments: `[CLS] a [SEP]` and
+    `b [SEP]`. No prompt is added.
+    """
 
-    def __init__(self, checkpoint: Checkpoint, max_length: int) -> None:
+    def __init__(self, checkpoint: Checkpoint, max_length: int, types: int) -> None:
+        """`types` is the number of token types of the encoder."""
         self.plain = Tokenizer(checkpoint, max_length=max_length)
+        self.types = types
 
     @cached_property
     def second_type(self) -> int:
-        """The type of the tokens of the second segment: 1, or 0 if the tokenizer has one type."""
+        """The type of the tokens of the second segment: 1, or 0 if all tokens have one type."""
+        if self.types < 2:
+            return 0
         with library_errors(self.plain.source):
             return max(self.plain.backend.encode("a", "a").type_ids)
 
-    def __call__(self, texts: Sequence[tuple[str, ...]]) -> list[Sequence[Tokens]]:
-        """Return the tokens of each column; `texts` has one or two texts for each row."""
+    def __call__(self, texts: Sequence[tuple[str, ...]]) -> TokenBlock:
+        """Return the tokens of each row; a row has one text, or each has two."""
+        if not texts:
+            return TokenBlock.of([])
+        columns = self.columns(texts)
+        if len(columns) == 1:
+            return TokenBlock.of(columns[0])
+        tokens = []
+        for a, b in zip(*columns, strict=True):
+            second = len(a.ids) if self.second_type else 0
+            tokens.append(Tokens(a.ids + b.ids, a.count + b.count, second=second))
+        return TokenBlock.of(tokens)
+
+    def columns(self, texts: Sequence[tuple[str, ...]]) -> list[Sequence[Tokens]]:
+        """Return the tokens of each column, the segments of pairs; `texts` has one or two texts for
+        each row.
+        """
         columns = list(zip(*texts, strict=True))
         if len(columns) == 1:
             return [self.plain(columns[0])]
@@ -253,28 +274,6 @@ class SegmentTokenizer:
         first = truncated_segment(0, slice(0, second_start))
         second = truncated_segment(1, slice(second_start, None))
         return first, second
-
-
-class PairTokenizer(TextTokenizer):
-    """Tokenizes sentences, and pairs as one sequence of two segments."""
-
-    def __init__(self, checkpoint: Checkpoint, max_length: int, types: int) -> None:
-        self.segments = SegmentTokenizer(checkpoint, max_length)
-        self.types = types
-
-    def __call__(self, texts: Sequence[tuple[str, ...]]) -> TokenBlock:
-        """Return the tokens of each row; a row has one text, or each has two."""
-        if not texts:
-            return TokenBlock.of([])
-        columns = self.segments(texts)
-        if len(columns) == 1:
-            return TokenBlock.of(columns[0])
-        has_types = self.types > 1 and self.segments.second_type > 0
-        tokens = []
-        for a, b in zip(*columns, strict=True):
-            second = len(a.ids) if has_types else 0
-            tokens.append(Tokens(a.ids + b.ids, a.count + b.count, second=second))
-        return TokenBlock.of(tokens)
 
 
 class RowTexts(TextParser):

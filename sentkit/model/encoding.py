@@ -23,6 +23,7 @@ from sentkit.formats.rows.block import RowBlock, empty_block
 from sentkit.formats.rows.rows import Rejects
 from sentkit.formats.vectors.fingerprint import Space
 from sentkit.model.text.characters import BatchError, refuse_texts
+from sentkit.model.text.languages import CERTAIN
 from sentkit.model.text.tokens import Ints, TextTokenizer, TokenBlock, indices_of_ranges, tokenized
 from sentkit.transforms.steps import Step, applied
 
@@ -46,6 +47,10 @@ BUDGETS = {"cpu": 4096, "cuda": 65536}  # tokens in a batch
 BATCHES_OF_GROUP = 256
 AHEAD = 2  # groups
 WORTH_TELLING = 0.8  # of the time of the default precision
+# Of the rows: the largest share of false alarms in 15 sets of English texts is 3.3 %, and 0.05 % of
+# certain ones.
+NOTABLE_LANGUAGE = 0.05
+NOTABLE_CERTAIN = 0.01
 NOTABLE_UNKNOWN = 0.01  # of all tokens; a symbol in some texts of a collection is below it
 
 
@@ -217,7 +222,11 @@ class Tally:
     reused: int = 0  # rows with only stored vectors
     encoded: int = 0  # tokens of texts without a stored vector
     seconds: float = 0.0  # in which the model encoded groups
+    unknown_language: int = 0  # rows with a text in a language that the tokenizer does not know
+    certain_language: int = 0  # of these, those that are surely so
     first: str = ""  # the first truncated row, as FILE:LINE
+    first_language: str = ""  # the first row of `unknown_language`
+    first_certain: str = ""  # the first row of `certain_language`
 
     def add(self, group: RowGroup) -> int:
         """Add the rows of a group to the counts; return their number of tokens."""
@@ -260,8 +269,19 @@ class Tally:
         truncated = np.flatnonzero(tokens.truncated[index].any(axis=1))
         if len(truncated):
             self.truncated += len(truncated)
-            first = group.rows.row(int(truncated[0]))
-            self.first = self.first or f"{first.source}:{first.number}"
+            self.first = self.first or position_of(group.rows, truncated[0])
+        if tokens.language is not None:
+            language_of_rows = tokens.language[index].max(axis=1)
+            unknown_rows = np.flatnonzero(language_of_rows)
+            certain_rows = np.flatnonzero(language_of_rows == CERTAIN)
+            self.unknown_language += len(unknown_rows)
+            self.certain_language += len(certain_rows)
+            if len(unknown_rows):
+                self.first_language = self.first_language or position_of(
+                    group.rows, unknown_rows[0]
+                )
+            if len(certain_rows):
+                self.first_certain = self.first_certain or position_of(group.rows, certain_rows[0])
         windows_of_rows = windows[index]
         self.split += int((windows_of_rows > 1).any(axis=1).sum())
         self.windows += int(windows_of_rows[windows_of_rows > 1].sum())
@@ -287,16 +307,32 @@ class Tally:
             return []
         return [f"{self.empty:,} of {self.texts:,} texts {problem}: their vectors are zero"]
 
+    def languages(self) -> list[str]:
+        """Return the message about rows in languages that the tokenizer does not know, if they are
+        more than the false alarms among rows in English.
+        """
+        certain_share = self.certain_language / max(self.rows, 1)
+        share = self.unknown_language / max(self.rows, 1)
+        if certain_share < NOTABLE_CERTAIN and share < NOTABLE_LANGUAGE:
+            return []
+        count = f"{self.unknown_language:,} of {self.rows:,} rows are probably in a language"
+        example = self.first_certain or self.first_language
+        problem = f"{count} that the tokenizer does not know, for example {example}"
+        advice = "encode --on-truncate mark marks them; see LANGUAGES in man sentkit-encode"
+        return [f"{problem} ({advice})"]
+
     def without_words(self, unknown_token: str) -> list[str]:
         """Return the messages about texts whose words the tokenizer does not know, if there are
-        any, and about those with some such words, if they are many.
+        any, and about those with some such words, if they are many and not counted as rows in
+        another language.
         """
         messages: list[str] = []
         if self.only_unknown:
             count = f"{self.only_unknown:,} of {self.texts:,} texts have only unknown tokens"
             effect = "their vectors do not depend on the words"
             messages.append(f"{count} ({unknown_token}): {effect}; use a model of their language")
-        if self.unknown_tokens >= NOTABLE_UNKNOWN * max(self.tokens, 1):
+        is_notable = self.unknown_tokens >= NOTABLE_UNKNOWN * max(self.tokens, 1)
+        if is_notable and not self.languages():
             count = f"{self.some_unknown:,} of {self.texts:,} texts have unknown tokens"
             share = f"{100 * self.unknown_tokens / self.tokens:.1f} % of all tokens"
             problem = f"{count} ({unknown_token}) beside others, {share}"
@@ -308,14 +344,24 @@ class Tally:
     def scale(self, factor: float) -> None:
         """Multiply all counts."""
         for count in fields(self):
-            if count.name != "first":
-                setattr(self, count.name, round(factor * getattr(self, count.name)))
+            value = getattr(self, count.name)
+            if not isinstance(value, str):
+                setattr(self, count.name, round(factor * value))
 
     def join(self, other: "Tally") -> None:
-        first = self.first or other.first
         for count in fields(self):
-            setattr(self, count.name, getattr(self, count.name) + getattr(other, count.name))
-        self.first = first
+            value = getattr(self, count.name)
+            other_value = getattr(other, count.name)
+            if isinstance(value, str):
+                setattr(self, count.name, value or other_value)
+            else:
+                setattr(self, count.name, value + other_value)
+
+
+def position_of(rows: RowBlock, index: int) -> str:
+    """FILE:LINE of a row, for messages."""
+    row = rows.row(int(index))
+    return f"{row.source}:{row.number}"
 
 
 class TokenEncoder:
@@ -361,7 +407,7 @@ class TokenEncoder:
         """Return the messages to print after the last row."""
         tokenizer = self.reading.tokenizer
         messages = tally.truncation(tokenizer.max_length, "tokens") + tally.without_tokens()
-        return messages + tally.without_words(tokenizer.unknown_token)
+        return messages + tally.languages() + tally.without_words(tokenizer.unknown_token)
 
 
 def encode_groups(

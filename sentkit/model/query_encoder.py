@@ -4,7 +4,7 @@ memory.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -38,64 +38,53 @@ UNIT = "/n"
 QUERY = "query"  # the name of a declared prompt
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    path: str
-    spec: Mapping[str, Any]
+def recorded(spec: Mapping[str, Any], name: str, value_type: type[Value]) -> Value | None:
+    """A field of the record of a space, or None if it has another type."""
+    value = spec.get(name)
+    if type(value) is value_type:
+        return value
+    return None
 
-    @property
-    def model(self) -> str | None:
-        return self.value("model", str)
 
-    @property
-    def prompt(self) -> str:
-        return self.value("prompt", str) or ""
-
-    def value(self, name: str, value_type: type[Value]) -> Value | None:
-        """Return the value of a field, or None if it has another type."""
-        value = self.spec.get(name)
-        if type(value) is value_type:
-            return value
-        return None
-
-    def options(self) -> ReadingOptions:
-        """The reading options that give vectors of the space of the file."""
-        suffixes = [str(step).rpartition(":")[0] for step in self.value("steps", list) or []]
-        if UNIT in suffixes and any(map(DIM.fullmatch, suffixes[suffixes.index(UNIT) :])):
-            suffixes = []  # only a model declares this order
-        dims = [int(match[1]) for match in map(DIM.fullmatch, suffixes) if match]
-        dimensions = self.value("dimensions", int)  # that an API was asked for
-        if dimensions is not None and dimensions > 0:
-            dims.append(dimensions)
-        max_length = self.value("max_length", int)
-        options = ReadingOptions(
-            prompt=self.value("prompt", str),
-            max_length=max_length if max_length and max_length > 0 else None,
-            normalize=UNIT in suffixes,
-            dim=dims[-1] if dims else None,
-            transform=self.value("transform", str),
-        )
-        readout = self.value("readout", str)
-        if readout == "set":  # the only readout of words:binary, which has no flag
-            return options
-        template = self.value("template", str)
-        full_stop = self.value("full_stop", str)
-        return replace(options, readout=readout, template=template, full_stop=full_stop)
+def recorded_options(spec: Mapping[str, Any]) -> ReadingOptions:
+    """The reading options that give vectors of the recorded space."""
+    suffixes = [str(step).rpartition(":")[0] for step in recorded(spec, "steps", list) or []]
+    if UNIT in suffixes and any(map(DIM.fullmatch, suffixes[suffixes.index(UNIT) :])):
+        suffixes = []  # only a model declares this order
+    dims = [int(match[1]) for match in map(DIM.fullmatch, suffixes) if match]
+    dimensions = recorded(spec, "dimensions", int)  # that an API was asked for
+    if dimensions is not None and dimensions > 0:
+        dims.append(dimensions)
+    max_length = recorded(spec, "max_length", int)
+    options = ReadingOptions(
+        prompt=recorded(spec, "prompt", str),
+        max_length=max_length if max_length and max_length > 0 else None,
+        normalize=UNIT in suffixes,
+        dim=dims[-1] if dims else None,
+        transform=recorded(spec, "transform", str),
+    )
+    readout = recorded(spec, "readout", str)
+    if readout == "set":  # the only readout of words:binary, which has no flag
+        return options
+    template = recorded(spec, "template", str)
+    full_stop = recorded(spec, "full_stop", str)
+    return replace(options, readout=readout, template=template, full_stop=full_stop)
 
 
 def find_query_encoder(
-    model: str | None, recorded: Recorded, *, device: str
+    model: str | None, corpus: str, spec: Mapping[str, Any], *, device: str
 ) -> "tuple[Model, Model | None]":
     """Return the model for the queries, read as the record says, and the same model as it declares.
 
+    `spec` is the record of the corpus.
     The second one replaces the first if its weights are not the recorded ones. A recorded model is
     not downloaded, because a data file must not start a download.
     """
-
     find = partial(find_encoder, device=device, compares=True)
-    options = recorded.options()
-    prompt = recorded.prompt
-    if recorded.model is None:
+    options = recorded_options(spec)
+    prompt = recorded(spec, "prompt", str) or ""
+    recorded_model = recorded(spec, "model", str)
+    if recorded_model is None:
         return find(model or NANO, ReadingOptions()), None
     if model is not None:
         declared = find(model, ReadingOptions())
@@ -105,12 +94,12 @@ def find_query_encoder(
             return declared, None
     try:
         return with_query_prompt(
-            partial(find, download=False), recorded.model, options, prompt
+            partial(find, download=False), recorded_model, options, prompt
         ), None
     except NoInputError as error:
-        advice = f"{recorded.path} was encoded with this model; give its path with -m"
+        advice = f"{corpus} was encoded with this model; give its path with -m"
         if str(error).startswith(f"{options.transform}:"):
-            advice = f"{recorded.path} was encoded with this transform; run the command where it is"
+            advice = f"{corpus} was encoded with this transform; run the command where it is"
         raise NoInputError(str(error), advice=advice) from error
 
 

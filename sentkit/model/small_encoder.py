@@ -297,7 +297,7 @@ def rotated(values: Float32, positions: NDArray[np.int64], base: float) -> Float
 LARGEST_WORK = 1 << 34
 LARGEST_WINDOWED = 4096  # tokens; for more, the windows of local attention would be wasted
 BATCH_TOKENS = 512  # larger arrays do not fit into the caches of a CPU
-# of states (t, d) and their first position
+# Of states (t, d) and their first position. A readout that is not here needs torch.
 REDUCTIONS: Mapping[str, Callable[[Float32, int], Float32]] = {
     "cls": lambda states, first: states[0],
     "mean": lambda states, first: states.mean(0, np.float64),

@@ -290,7 +290,7 @@ def linear(vectors: Float64, *, centred: bool) -> tuple[Float64, tuple[str, str]
     """
     moments = moments_of(vectors)
     # (d, 2), or (d, 1) if all vectors are on a line
-    directions = principal(moments, 2, "drawn", centred=centred).axes
+    directions, _, _ = principal(moments, 2, "drawn", centred=centred)
     name = "singular vector"
     if centred:
         name = "component"

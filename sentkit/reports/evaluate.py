@@ -178,7 +178,7 @@ class Evaluator:
         models: Models,
         tests: Sequence[TestSet],
         failed: Callable[[str, str | None], None],
-        done: Callable[[], None],
+        done: Callable[[int], None],
     ) -> tuple[Results, int]:
         """The results of all checkpoints, and the number of evaluations that failed, each with a
         message.
@@ -188,7 +188,15 @@ class Evaluator:
         for label, find in models:
             model = find(None)
             depends_on_texts = model.tokenizer.whole
-            encoder = None if depends_on_texts else model.encoder()
+            encoder = None
+            if not depends_on_texts:
+                try:
+                    encoder = model.encoder()
+                except SentkitError as error:  # such as damaged weights; other rows are evaluated
+                    failed(f'row "{label}": {error}', error.advice)
+                    failed_count += len(tests)
+                    done(len(tests))
+                    continue
             for test in tests:
                 try:
                     if depends_on_texts:
@@ -198,7 +206,7 @@ class Evaluator:
                 except SentkitError as error:
                     failed(f'row "{label}", {test.suite}: {error}', error.advice)
                     failed_count += 1
-                done()
+                done(1)
         return results, failed_count
 
     def evaluate(

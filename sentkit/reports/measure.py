@@ -313,9 +313,10 @@ def with_training(
             without_folder = problem.replace(f"{folder}/", "")
             evaluator.settings.warn(f"without the rows that occur in --train: {without_folder}")
 
-        reductions = without_seen(tests, files, folder)
-        reduced_tests = [reduction.test for reduction in reductions if reduction.near]
-        reduced_results, _ = evaluator.evaluate_all(models, reduced_tests, failed, lambda: None)
+        counts_of_task, reduced_tests = without_seen(tests, files, folder)
+        reduced_results, _ = evaluator.evaluate_all(
+            models, reduced_tests, failed, lambda count: None
+        )
 
     # The values without these rows: the results of a reduced test set replace those of the whole
     # one.
@@ -329,34 +330,24 @@ def with_training(
     reduced_entries = measure(rows, tests, other_results | reduced_results)
     reduced_values = {(entry.row, entry.task): entry.value for entry in reduced_entries}
 
-    reduction_of_task = {task_of(reduction.test): reduction for reduction in reductions}
     has_threshold = any(threshold is not None for _, threshold in files)
     completed = []
     for entry in measured:
         value = reduced_values.get((entry.row, entry.task))
-        reduction = reduction_of_task.get(entry.task)
-        if reduction is not None:
-            near = reduction.near if has_threshold else None
-            entry = replace(entry, seen=reduction.seen, near=near, without=value)
+        if entry.task in counts_of_task:
+            seen, near = counts_of_task[entry.task]
+            entry = replace(entry, seen=seen, near=near if has_threshold else None, without=value)
         elif entry.task[1] == "avg":
             entry = replace(entry, without=value)
         completed.append(entry)
     return completed
 
 
-@dataclass(frozen=True, slots=True)
-class Reduction:
-    """How many rows of a test set occur in training files, and the test set without them."""
-
-    seen: int
-    near: int  # these, and the rows that nearly occur
-    test: TestSet  # without the rows that occur or nearly do
-
-
 def without_seen(
     tests: Sequence[TestSet], files: Sequence[tuple[str, float | None]], folder: str
-) -> list[Reduction]:
-    """Each test set without the rows that occur in the files, or nearly do.
+) -> tuple[dict[Task, tuple[int, int]], list[TestSet]]:
+    """For each task, the rows that occur in the files, and these and those that nearly do; and
+    the test sets that have such rows, without them.
 
     A row occurs if all of its texts do, in any rows. With a test part, only this part counts, and
     of retrieval only the queries. Test sets that cannot be read are left out. `folder` gets the
@@ -385,14 +376,16 @@ def without_seen(
             near_forms |= near_texts(path, test_texts, threshold)
     near_forms |= seen_forms
 
-    reductions = []
+    counts_of_task = {}
+    reduced_tests = []
     for test, rows in forms_of_rows:
         seen_count = sum(seen_forms.issuperset(forms) for forms in rows)
         near_count = sum(near_forms.issuperset(forms) for forms in rows)
+        counts_of_task[task_of(test)] = seen_count, near_count
         if near_count:
-            test = without_rows(test, near_forms, Path(folder, f"{test.suite}-{test.name}.jsonl"))
-        reductions.append(Reduction(seen_count, near_count, test))
-    return reductions
+            reduced_file = Path(folder, f"{test.suite}-{test.name}.jsonl")
+            reduced_tests.append(without_rows(test, near_forms, reduced_file))
+    return counts_of_task, reduced_tests
 
 
 def without_rows(test: TestSet, forms: set[str], path: Path) -> TestSet:

@@ -423,7 +423,8 @@ def latex_lines(table: Table) -> Iterator[str]:
         return " & ".join(texts) + r" \\"
 
     yield r"\begin{table}"
-    yield rf"\caption{{{latex_text(table.caption)}}}"
+    caption = latex_text(table.caption).replace(" x 100", r" \(\times\) 100")
+    yield rf"\caption{{{caption}}}"
     yield rf"\begin{{tabular}}{{{'l' * len(table.names)}{'r' * len(table.columns)}}}"
     yield r"\toprule"
     yield row([latex_text(cell.strip()) for cell in (*table.names, *table.columns)])

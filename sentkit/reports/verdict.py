@@ -170,7 +170,7 @@ def judge(difference: Difference, sides: SidesOfModel, model: Any) -> Verdict:
     # Causes that the vectors alone show.
     if sides.number_format is not None:
         count = difference.rows
-        verdict.causes.append(Cause(sides.number_format.name, count, count))
+        verdict.causes.append(Cause(sides.number_format, count, count))
     if sides.missing:
         rows = ", ".join(map(str, sides.missing[:3]))
         name = f"{MISSING} in {len(sides.missing)} of {sides.compared} rows"

@@ -32,7 +32,7 @@ from sentkit.model.transformer.transformers_model import TransformersModel, load
 from sentkit.model.transformer.weights import canonical, fit, read_weights, weights_hash
 from sentkit.training.lora import add_lora
 from sentkit.training.recipe import Recipe
-from sentkit.training.static_body import KnownTexts, TokenTable
+from sentkit.training.static_body import TokenTable
 from sentkit.transforms.steps import Normalize, Truncate
 
 Body = Bert | TransformersModel | TokenTable
@@ -43,8 +43,8 @@ class Base:
     checkpoint: Checkpoint
     # of weights, tokenizer, convolution, and the values of the config that change the training
     hash: str
-    training_tokenizer: Tokenizer | KnownTexts  # truncates to the length used in training
-    final_tokenizer: Tokenizer | KnownTexts  # truncates to the length of the finished checkpoint
+    training_tokenizer: Tokenizer | WordPieces  # truncates to the length used in training
+    final_tokenizer: Tokenizer | WordPieces  # truncates to the length of the finished checkpoint
     why_not_packed: str  # why sentkit cannot run this encoder itself; "" if it can
     parents: tuple[str, ...]  # this checkpoint and its ancestors
     # The tensors of the checkpoint, with the names of its files; empty without an architecture.
@@ -283,8 +283,8 @@ def open_static(checkpoint: Checkpoint, max_length: int) -> Base:
     return Base(
         checkpoint=checkpoint,
         hash=digest([vectors.hash, in_training.tokenizer.hash, normalize]),
-        training_tokenizer=KnownTexts(in_training.tokenizer),
-        final_tokenizer=KnownTexts(finished.tokenizer),
+        training_tokenizer=in_training.tokenizer.refusing_empty(),
+        final_tokenizer=finished.tokenizer.refusing_empty(),
         why_not_packed="a static model",
         parents=(checkpoint.name, *checkpoint.parents),
         table=vectors.table,

@@ -1,22 +1,15 @@
-"""A static model in training: a table of token vectors with the interface of an encoder; its
-tokenizer.
-"""
+"""A static model in training: a table of token vectors with the interface of an encoder."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sentkit.formats.lexicons.model2vec import Table
-from sentkit.model.static.tokenizers import WordPieces
-from sentkit.model.text.tokens import TextTokenizer, TokenBlock
 from sentkit.model.transformer.packed import Packed
-from sentkit.model.transformer.readouts import Convolution, Disturb, mean
+from sentkit.model.transformer.readouts import REDUCTIONS, Convolution, Disturb
 from sentkit.model.transformer.weights import as_float32
-
-NO_TOKENS = "the text has no known tokens"
 
 
 class TokenTable(nn.Module):
@@ -64,7 +57,8 @@ class TokenTable(nn.Module):
         if self.weights is not None:
             vectors = vectors * self.weights[packed.ids, None]
         if self.normalize:
-            lengths = torch.linalg.vector_norm(mean(vectors, packed), dim=1)  # (b,)
+            means = REDUCTIONS["mean"](vectors, packed)
+            lengths = torch.linalg.vector_norm(means, dim=1)  # (b,)
             lengths = torch.where(lengths == 0, 1.0, lengths)
             vectors = vectors / lengths.repeat_interleave(packed.counts)[:, None]
         yield vectors
@@ -99,28 +93,3 @@ def scaled(table: Table) -> np.ndarray:
     if length == 0:
         return table.rows
     return np.ldexp(table.rows, -round(np.log2(length)))
-
-
-@dataclass(frozen=True, slots=True)
-class KnownTexts(TextTokenizer):
-    """The tokenizer of a static model. A text without known tokens is a problem: its vector is
-    always 0.
-    """
-
-    pieces: WordPieces
-
-    @property
-    def hash(self) -> str:
-        return self.pieces.hash
-
-    @property
-    def max_length(self) -> int | None:
-        return self.pieces.max_length
-
-    def with_prompt(self, prompt: str) -> "KnownTexts":
-        return KnownTexts(self.pieces.with_prompt(prompt))
-
-    def __call__(self, texts: Sequence[str]) -> TokenBlock:
-        tokens = self.pieces(texts)
-        empty_texts = np.flatnonzero(tokens.lengths == 0).tolist()
-        return replace(tokens, problems=dict.fromkeys(empty_texts, NO_TOKENS))

@@ -103,21 +103,16 @@ class Fit:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """The principal directions, in descending order of variance."""
-
-    axes: Float64  # (d, r): columns of unit length
-    scatters: Float64  # (r,): the sum of squares along each axis
-    warnings: tuple[str, ...] = ()
-
-
-def principal(moments: Moments, max_dim: int, done: str, *, centred: bool = True) -> Principal:
+def principal(
+    moments: Moments, max_dim: int, done: str, *, centred: bool = True
+) -> tuple[Float64, Float64, tuple[str, ...]]:
     """The first `max_dim` principal directions, or fewer if the vectors have fewer independent
     ones.
 
-    If not `centred`, they are the right singular vectors of the vectors. The largest number of each
-    is positive. `done` says in the warning what happens to them.
+    Returns axes (d, r), columns of unit length in descending order of variance; the sum of squares
+    along each axis, (r,); and warnings. If not `centred`, the axes are the right singular vectors
+    of the vectors. The largest number of each is positive. `done` says in the warning what happens
+    to them.
     """
     count = moments.count
     if centred:
@@ -147,7 +142,7 @@ def principal(moments: Moments, max_dim: int, done: str, *, centred: bool = True
             f"directions{after}:"
             f" {dim} of {max_dim} are {done}",
         )
-    return Principal(axes[:, :dim], scatters[:dim], warnings)
+    return axes[:, :dim], scatters[:dim], warnings
 
 
 def requested_dim(moments: Moments, options: FitOptions) -> int:
@@ -169,23 +164,20 @@ def rotated(
     (arXiv:2103.15316).
     """
     dim = requested_dim(moments, options)
-    directions = principal(moments, dim, "kept", centred=centred)
-    kernel = directions.axes
+    kernel, scatters, warnings = principal(moments, dim, "kept", centred=centred)
     if scaled:
-        kernel = kernel / np.sqrt(directions.scatters / (moments.count - 1))
+        kernel = kernel / np.sqrt(scatters / (moments.count - 1))
     mean = moments.mean if centred else np.zeros(moments.width)
-    return Fit(kernel, mean, {"dim": dim}, directions.warnings)
+    return Fit(kernel, mean, {"dim": dim}, warnings)
 
 
 def zca(moments: Moments, options: FitOptions) -> Fit:
     """Whitening, then the rotation back to the old axes: of all whitenings, the nearest to the
     vectors.
     """
-    directions = principal(moments, moments.width, "scaled, and the rest are 0")
-    kernel = (
-        directions.axes / np.sqrt(directions.scatters / (moments.count - 1)) @ directions.axes.T
-    )
-    return Fit(kernel, moments.mean, warnings=directions.warnings)
+    axes, scatters, warnings = principal(moments, moments.width, "scaled, and the rest are 0")
+    kernel = axes / np.sqrt(scatters / (moments.count - 1)) @ axes.T
+    return Fit(kernel, moments.mean, warnings=warnings)
 
 
 def center(moments: Moments, options: FitOptions) -> Fit:
@@ -222,9 +214,9 @@ def abtt(moments: Moments, options: FitOptions) -> Fit:
             f"the vectors"
         )
         raise UsageError(problem)
-    directions = principal(moments, removed_count, "removed")
-    kernel = np.eye(moments.width) - directions.axes @ directions.axes.T
-    return Fit(kernel, moments.mean, {"remove": removed_count}, directions.warnings)
+    axes, _, warnings = principal(moments, removed_count, "removed")
+    kernel = np.eye(moments.width) - axes @ axes.T
+    return Fit(kernel, moments.mean, {"remove": removed_count}, warnings)
 
 
 KINDS: Mapping[str, Callable[[Moments, FitOptions], Fit]] = {
@@ -242,11 +234,11 @@ def ica(blocks: Sequence[Float32], moments: Moments, options: FitOptions) -> Fit
     """Independent components of vectors in blocks of (n, d), whose moments are known."""
     dim = requested_dim(moments, options)
     done = "kept, and the rest are 0" if options.keep_width else "kept"
-    directions = principal(moments, dim, done)
+    axes, scatters, warnings = principal(moments, dim, done)
 
     # Whitened vectors (n, k): mean 0 and variance 1.
-    axes = directions.axes * np.where(directions.axes[0] < 0, -1.0, 1.0)
-    whitener = axes / np.sqrt(directions.scatters / moments.count)  # (d, k)
+    axes = axes * np.where(axes[0] < 0, -1.0, 1.0)
+    whitener = axes / np.sqrt(scatters / moments.count)  # (d, k)
     whitened = np.empty((moments.count, whitener.shape[1]))
     start = 0
     for block in blocks:
@@ -281,7 +273,6 @@ def ica(blocks: Sequence[Float32], moments: Moments, options: FitOptions) -> Fit
     record["iterations"] = iterations
     record["converged"] = converged
 
-    warnings = directions.warnings
     if not converged:
         warnings += (f"not converged after {iterations} iterations; the last result is written",)
     return Fit(kernel, moments.mean, record, warnings)

@@ -25,6 +25,17 @@ def test_places_are_different_and_in_range(key, n, data):
     assert sorted(Draw(key).shuffled(n)) == list(range(n))
 
 
+@pytest.mark.parametrize(("n", "k"), [(6, 1), (6, 3), (6, 4), (5, 2), (5, 3), (1, 1)])
+def test_the_smaller_side_is_drawn(n, k):
+    """The first steps of a shuffle have the numbers, or the others if these are fewer."""
+    shuffled = Draw(b"key").shuffled(n)
+    expected = sorted(shuffled[:k])
+    if 2 * k > n:
+        expected = sorted(set(range(n)) - set(shuffled[: n - k]))
+
+    assert Draw(b"key").sorted(n, k) == expected
+
+
 @pytest.mark.parametrize(
     ("drawn", "choices"),
     [

@@ -11,6 +11,7 @@ import os
 import platform
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -69,7 +70,7 @@ def scripts(texts, *peers):
 
 def main():
     for name, measure in scripts(*sys.argv[1:]).items():
-        lines = measure()
+        lines = f"{measure().strip()}\n\nMeasured on {date.today()}."
         print(f"\n## {name}\n\n{lines}", flush=True)
         README.write_text(with_block(README.read_text(), name, lines))
 

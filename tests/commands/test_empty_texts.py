@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sentkit import Encoder
+from sentkit.formats.vectors.arrays import array_of
 from sentkit.formats.vectors.vector_file import VectorFile
 from support import in_jsonl
 
@@ -28,7 +29,7 @@ def rows(tmp_path, monkeypatch):
 
 
 def vectors_of(path):
-    stored = VectorFile(str(path)).array()
+    stored = array_of(VectorFile(str(path)))
     return np.asarray(stored[:])
 
 

@@ -16,7 +16,7 @@ from hostile import ODD, mutated, places, replaced
 from sentkit.errors import SentkitError
 from sentkit.labels.probes.classifiers import VectorClassifier, read_classifier, write_classifier
 from sentkit.model import find_encoder
-from sentkit.model.query_encoder import Recorded
+from sentkit.model.query_encoder import recorded, recorded_options
 
 INPUTS = 3000  # of each slow test
 WEIGHTS = {"weight": np.ones((2, 3)), "bias": np.ones(2)}
@@ -108,8 +108,9 @@ def test_a_wrong_record_is_an_error_of_the_user(tmp_path, field):
             )
         try:
             classifier = read_classifier(str(path))
-            recorded = Recorded(classifier.path, classifier.spec)
-            if recorded.model is not None:
-                find_encoder(recorded.model, recorded.options(), device="cpu", download=False)
+            model = recorded(classifier.spec, "model", str)
+            if model is not None:
+                options = recorded_options(classifier.spec)
+                find_encoder(model, options, device="cpu", download=False)
         except SentkitError:
             pass

@@ -12,7 +12,7 @@ import pytest
 
 from sentkit.metrics.statistics import resample
 from sentkit.papers.published import published
-from sentkit.reports import tables
+from sentkit.reports import suites, tables
 from sentkit.reports.evaluate import rows_of
 from sentkit.reports.suites import STS, SUITES
 from sentkit.reports.tables import Line, Table
@@ -72,6 +72,33 @@ def spearman(sentkit, data):
         return record["spearman"]
 
     return score
+
+
+@pytest.mark.parametrize(
+    ("head", "name", "seeds_of_folds"),
+    [("senteval", "cr", {1111}), ("senteval", "trec", {3, 4}), ("logreg", "cr", {3, 4})],
+)
+def test_the_folds_of_senteval_are_those_of_its_code(
+    tmp_path, monkeypatch, head, name, seeds_of_folds
+):
+    """They have the seed 1111 for tasks without test rows, and else the seed of the network."""
+    rows = [{"embedding": [n % 2, n % 7], "label": n // 7 % 2} for n in range(40)]
+    write_rows(tmp_path, {"rows": rows})
+    path = str(tmp_path / "rows.jsonl")
+    seeds = set()
+
+    def divide(bench, rows, count):
+        seeds.add(bench.seed)
+        return [(rows[::2], rows[1::2])] * count
+
+    monkeypatch.setattr("sentkit.labels.probes.probing.Bench.folds", divide)
+    files = {"rows": path}
+    if name == "trec":
+        files["test"] = path
+    settings = suites.Settings(head, 0, 3, seeds=[3, 4], jobs=1, warn=lambda text: None)
+    suites.senteval(files, suites.TestSet("senteval", name, path), settings)
+
+    assert seeds == seeds_of_folds
 
 
 def by_row(rows, task):
@@ -475,6 +502,11 @@ def test_wide_characters_move_no_column():
         "abcde              cls      22.00 (3.00)",
         "xxxxxx…xxxxxxxxxx  cls      22.00 (3.00)",
     ]
+
+
+def test_the_caption_in_latex_has_a_multiplication_sign():
+    table = Table("sts: Spearman x 100", ("row",), ("sts",), (Line(("a",), ("1.0",)),))
+    assert r"\caption{sts: Spearman \(\times\) 100}" in tables.latex_lines(table)
 
 
 def test_arguments_become_rows(tmp_path, monkeypatch):

@@ -81,6 +81,16 @@ def test_a_baseline_without_a_space_is_not_compared_with_itself(on_terminal, tmp
     assert [line.split()[0] for line in lines[1:-1]] == ["a.jsonl", "b.jsonl", "minus", "p"]
 
 
+def test_a_hit_that_is_too_long_keeps_its_begin(on_terminal, tmp_path):
+    text = "a cat sits on the mat in the garden of the house at the end of the long street"
+    (tmp_path / "texts.txt").write_text(f"{text}\n")
+    lines = on_terminal("search", "a cat", "texts.txt", width=60)
+
+    shown = lines[1].split("1  ")[-1].strip()
+    assert shown.endswith("…")
+    assert text.startswith(shown.removesuffix("…"))
+
+
 @pytest.mark.parametrize(
     ("cell", "width", "expected"),
     [

@@ -7,7 +7,6 @@ import pytest
 
 from sentkit.cli import every_command, program, status
 from sentkit.formats.checkpoints.readout import FULL_STOPS
-from sentkit.formats.rows.rows import PARAGRAPHS, SUFFIXES
 from sentkit.formats.vectors.vectors import ENCODINGS
 from sentkit.labels.clusters.clustering import ALGORITHMS
 from sentkit.metrics.similarity import SIMILARITIES
@@ -148,7 +147,6 @@ CHOICES = {  # flag -> the catalogue that has the same names
     "--algorithm": ALGORITHMS,
     "--full-stop": FULL_STOPS,
     "--vectors": ENCODINGS,
-    "--from": {*SUFFIXES.values(), PARAGRAPHS},
 }
 
 

@@ -20,6 +20,7 @@ from sentkit.metrics.statistics import (
     ranks,
     resample,
     resampled_mean,
+    resamples_for,
     spearman,
     two_sided_p,
 )
@@ -309,3 +310,9 @@ def test_numbers():
     assert number_scores(np.array([0.0, 1.0, 2.0, 30.0]), truth)["pearson"] < 0.9
     assert number_scores(np.array([0.0, 1.0, 2.0, 30.0]), truth)["spearman"] == pytest.approx(1.0)
     assert np.isnan(number_scores(np.ones(4), truth)["pearson"])
+
+
+@pytest.mark.parametrize(("pairs", "count"), [(5, 1000), (50_000, 1000), (50_001, 200)])
+def test_fewer_resamples_for_more_than_fifty_thousand_pairs(pairs, count):
+    assert resamples_for(pairs) == count
+    assert resamples_for(pairs, 30) == 30

@@ -15,8 +15,10 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
+import torch.distributed as dist
 
 from sentkit.training.base import open_named
 from sentkit.training.catalogue import load
@@ -71,6 +73,33 @@ def free_ports(count):
         return [door.getsockname()[1] for door in doors]
 
 
+@contextmanager
+def connected_once(world):
+    """The processes connect before the first run, and each run has this connection: a new one
+    takes longer than the steps of a small run.
+    """
+    if world == 1:
+        yield
+        return
+    with (
+        open_processes(torch.device("cpu")),
+        patch.object(dist, "init_process_group"),
+        patch.object(dist, "destroy_process_group"),
+    ):
+        yield
+
+
+def connected(world, functions):
+    """One function that runs these one after the other with one connection of its processes."""
+
+    def run():
+        with connected_once(world):
+            for function in functions:
+                function()
+
+    return run
+
+
 def fork(world, functions):
     """Run these functions, one after the other, in so many processes; their exit codes."""
     ports = free_ports(len(functions))
@@ -108,7 +137,7 @@ def main():
             partial(function, bases[kind], run_folder, name, settings)
         )
     for world, functions_of_world in functions.items():
-        if any(codes := fork(world, functions_of_world)):
+        if any(codes := fork(world, [connected(world, functions_of_world)])):
             sys.exit(f"{world} processes: exit codes {codes}")
 
 

@@ -17,18 +17,18 @@ from sentkit.formats.checkpoints.readout import (
     CONCAT,
     CONV,
     NAMED,
-    PLAIN,
     WK_REDUCTIONS,
     Readout,
     name_of_layers,
     parse_readout,
 )
+from sentkit.formats.checkpoints.reductions import PLAIN
 from sentkit.formats.files import read_json, read_object, read_object_if_there
 from sentkit.formats.vectors.fingerprint import HASH
 from sentkit.formats.vectors.tensors import read_array
 
 # Readout -> its word in the new schema of a Pooling module, and its key in the old one.
-POOLING = {name: plain.words for name, plain in PLAIN.items()}
+POOLING = {name: plain.pooling for name, plain in PLAIN.items() if plain.pooling is not None}
 # Activations of a dense layer: name in sentkit -> class name in the checkpoint.
 DENSE_ACTIVATIONS = {
     "identity": "torch.nn.modules.linear.Identity",
@@ -425,6 +425,9 @@ def inexpressible(readout: Readout) -> str | None:
     if readout.reduction in WK_REDUCTIONS:
         return "the readout weights the layers of each token"
     joined = [joined_readout.reduction for joined_readout in readout.parts]
+    for name in joined:
+        if name in PLAIN and name not in POOLING:
+            return f"a Pooling module has no {name}"
     if len(joined) > 1 and joined != [name for name in POOLING if name in joined]:
         return "the readout joins vectors in another order than a Pooling module"
     if readout.reduction == "token":

@@ -18,27 +18,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from sentkit.errors import UsageError
-
-
-@dataclass(frozen=True, slots=True)
-class Plain:
-    """A reduction of the token states of a layer to one vector."""
-
-    words: tuple[str, str]  # of a Pooling module: in the new schema, and the key of the old one
-    linear: bool = True  # reducing the mean of layers gives the mean of the reduced layers
-    partial: bool = False  # it can read a part of the token states of a text
-
-
-PLAIN = {  # in the order in which the old schema joins
-    "cls": Plain(("cls", "pooling_mode_cls_token")),
-    "max": Plain(("max", "pooling_mode_max_tokens"), linear=False, partial=True),
-    "mean": Plain(("mean", "pooling_mode_mean_tokens"), partial=True),
-    # sum / sqrt(number of tokens)
-    "mean-sqrt": Plain(("mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens"), partial=True),
-    # weights 1, 2, 3, ...
-    "weighted-mean": Plain(("weightedmean", "pooling_mode_weightedmean_tokens")),
-    "last": Plain(("lasttoken", "pooling_mode_lasttoken")),  # the last token
-}
+from sentkit.formats.checkpoints.reductions import PLAIN
 
 
 @dataclass(frozen=True, slots=True)

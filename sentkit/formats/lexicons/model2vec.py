@@ -14,6 +14,7 @@ from sentkit.errors import DataError
 from sentkit.formats.files import write_json
 from sentkit.formats.vectors.tensors import Entry, read_array, read_header, write_arrays
 
+TABLE_FILE = "model.safetensors"
 NUMBERS = {"I8", "F16", "F32", "F64"}
 WHOLE_NUMBERS = {"I32", "I64"}
 AXES = 2  # number of axes of a table
@@ -33,32 +34,6 @@ class Table:
         """The arrays by their names in model2vec folders."""
         named = {"embeddings": self.rows, "mapping": self.row_of_token, "weights": self.weights}
         return {name: array for name, array in named.items() if array is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTable:
-    path: Path
-    entries: Mapping[str, Entry]  # by the names of `Table.arrays`
-    stored: str  # the tensor name of the table
-
-    def read(self) -> Table:
-        """Read the stored numbers as float32. A quantised table is not scaled."""
-        rows = read_array(self.path, self.stored)
-        mapping = read_array(self.path, "mapping") if "mapping" in self.entries else None
-        weights = read_array(self.path, "weights") if "weights" in self.entries else None
-        with np.errstate(over="ignore"):
-            rows = rows.astype(np.float32, copy=False)
-        if not np.isfinite(rows).all():
-            problem = '"embeddings" contains NaN or a number too large for float32'
-            raise DataError(problem, source=str(self.path))
-        if mapping is not None:
-            if mapping.min() < 0 or mapping.max() >= len(rows):
-                problem = '"mapping" contains row numbers that do not exist in "embeddings"'
-                raise DataError(problem, source=str(self.path))
-            mapping = mapping.astype(np.int64)
-        if weights is not None:
-            weights = weights.astype(np.float32)
-        return Table(rows, mapping, weights)
 
 
 def stored_as(table: Table, store: str) -> Table:
@@ -89,7 +64,7 @@ def write_model2vec(
     }
     write_json(folder / "config.json", config)
     write_json(folder / "tokenizer.json", rules)
-    write_arrays(folder / "model.safetensors", {"embeddings": table})
+    write_arrays(folder / TABLE_FILE, {"embeddings": table})
     modules = [
         {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.StaticEmbedding"},
         {
@@ -105,11 +80,11 @@ def write_model2vec(
 
 def write_table(folder: Path, base: Path, table: Table) -> None:
     """Write a table in its type, with the tensor names of the static model in `base`."""
-    stored = stored_name(read_header(base / "model.safetensors").entries)
+    stored = stored_name(read_header(base / TABLE_FILE).entries)
     arrays = {
         stored if name == "embeddings" else name: array for name, array in table.arrays.items()
     }
-    write_arrays(folder / "model.safetensors", arrays)
+    write_arrays(folder / TABLE_FILE, arrays)
 
 
 def stored_name(entries: Collection[str]) -> str:
@@ -117,9 +92,9 @@ def stored_name(entries: Collection[str]) -> str:
     return "embedding.weight" if "embedding.weight" in entries else "embeddings"
 
 
-def open_table(folder: Path, tokens: int) -> StoredTable:
-    """Read the header of a table for this number of tokens."""
-    path = folder / "model.safetensors"
+def check_table(folder: Path, tokens: int) -> Mapping[str, Entry]:
+    """The tensors of a table for this number of tokens, by the names of `Table.arrays`."""
+    path = folder / TABLE_FILE
     source = str(path)
     tensors = read_header(path).entries
     stored = stored_name(tensors)
@@ -139,7 +114,29 @@ def open_table(folder: Path, tokens: int) -> StoredTable:
         if entry is not None and (entry.shape != (tokens,) or entry.dtype not in dtypes):
             problem = f'"{name}" is {form(entry)}, expected a number for each token ({tokens})'
             raise DataError(problem, source=source)
-    return StoredTable(path, entries, stored)
+    return entries
+
+
+def read_table(folder: Path) -> Table:
+    """Read the stored numbers of a checked table as float32. A quantised table is not scaled."""
+    path = folder / TABLE_FILE
+    tensors = read_header(path).entries
+    rows = read_array(path, stored_name(tensors))
+    mapping = read_array(path, "mapping") if "mapping" in tensors else None
+    weights = read_array(path, "weights") if "weights" in tensors else None
+    with np.errstate(over="ignore"):
+        rows = rows.astype(np.float32, copy=False)
+    if not np.isfinite(rows).all():
+        problem = '"embeddings" contains NaN or a number too large for float32'
+        raise DataError(problem, source=str(path))
+    if mapping is not None:
+        if mapping.min() < 0 or mapping.max() >= len(rows):
+            problem = '"mapping" contains row numbers that do not exist in "embeddings"'
+            raise DataError(problem, source=str(path))
+        mapping = mapping.astype(np.int64)
+    if weights is not None:
+        weights = weights.astype(np.float32)
+    return Table(rows, mapping, weights)
 
 
 def form(entry: Entry | None) -> str:

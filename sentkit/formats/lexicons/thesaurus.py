@@ -3,7 +3,6 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from sentkit.errors import DataError
 from sentkit.formats.files import together
@@ -59,31 +58,6 @@ class Thesaurus:
         return {word: tuple(sorted(synonyms)) for word, synonyms in all_synonyms.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class WordRow:
-    """A row of a list: a word with its synonyms."""
-
-    word: str
-    synonyms: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class EntryRow:
-    """A row of a dictionary: an entry and the name of its synset, which is valid within the
-    file.
-    """
-
-    entry: str
-    synset: str
-
-
-@dataclass(frozen=True, slots=True)
-class SynsetRow:
-    """A line of a WordNet data file: the entries of a synset."""
-
-    entries: list[str]
-
-
 def read_synonyms(paths: Sequence[str]) -> Mapping[str, Sequence[str]]:
     """Read synonyms by lowercase word from lists, dictionaries with synsets, and WordNet data
     files.
@@ -91,14 +65,18 @@ def read_synonyms(paths: Sequence[str]) -> Mapping[str, Sequence[str]]:
     thesaurus = Thesaurus()
     for path in paths:
         entries_of_synset: defaultdict[str, list[str]] = defaultdict(list)
-        for row in Inputs([path]).read(parse_row):
-            match row:
-                case WordRow(word, synonyms):
-                    thesaurus.add(word, synonyms)
-                case EntryRow(entry, synset):
-                    entries_of_synset[synset].append(entry)
-                case SynsetRow(entries):
-                    thesaurus.add_synset(entries)
+        for row in Inputs([path]).read(without_duplicates):
+            values = row.values
+            if "word" in values and "synonyms" in values:  # of a list
+                synonyms = synonyms_in(row)
+                thesaurus.add(filled(row, "word").strip(), synonyms)
+            elif "entry" in values and "synset" in values:  # of a dictionary
+                synset = name_in(row, "synset")  # which is valid within the file
+                entries_of_synset[synset].append(filled(row, "entry").strip())
+            elif list(values) == ["text"] and isinstance(values["text"], str):  # of WordNet
+                thesaurus.add_synset(wordnet_entries(row, values["text"]))
+            else:
+                raise row.error(EXPECTED)
         for entries in entries_of_synset.values():
             thesaurus.add_synset(entries)
     all_synonyms = thesaurus.sorted()
@@ -107,25 +85,18 @@ def read_synonyms(paths: Sequence[str]) -> Mapping[str, Sequence[str]]:
     return all_synonyms
 
 
-def parse_row(row: Row) -> WordRow | EntryRow | SynsetRow:
+def without_duplicates(row: Row) -> Row:
     row.refuse_duplicates()
-    values = row.values
-    if "word" in values and "synonyms" in values:
-        synonyms = values["synonyms"]
-        if isinstance(synonyms, str):  # in TSV and CSV
-            synonyms = synonyms.split(",")
-        if not isinstance(synonyms, list) or not all(
-            isinstance(synonym, str) for synonym in synonyms
-        ):
-            raise row.error('"synonyms" is not a list of strings')
-        word = filled(row, "word").strip()
-        return WordRow(word, [synonym.strip() for synonym in synonyms if synonym.strip()])
-    if "entry" in values and "synset" in values:
-        synset = name_in(row, "synset")
-        return EntryRow(filled(row, "entry").strip(), synset)
-    if list(values) == ["text"] and isinstance(values["text"], str):
-        return SynsetRow(wordnet_entries(row, values["text"]))
-    raise row.error(EXPECTED)
+    return row
+
+
+def synonyms_in(row: Row) -> list[str]:
+    synonyms = row.values["synonyms"]
+    if isinstance(synonyms, str):  # in TSV and CSV
+        synonyms = synonyms.split(",")
+    if not isinstance(synonyms, list) or not all(isinstance(synonym, str) for synonym in synonyms):
+        raise row.error('"synonyms" is not a list of strings')
+    return [synonym.strip() for synonym in synonyms if synonym.strip()]
 
 
 def wordnet_entries(row: Row, line: str) -> list[str]:

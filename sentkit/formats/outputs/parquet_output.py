@@ -20,7 +20,7 @@ import pybase64
 
 from sentkit.errors import DataError
 from sentkit.formats.files import import_pyarrow
-from sentkit.formats.rows.block import DuplicateName, is_plain, spans_of
+from sentkit.formats.rows.block import is_plain, spans_of
 from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.lines import json_type
 
@@ -55,10 +55,6 @@ class ParquetOutput(io.RawIOBase):
             self.count += 1
             try:
                 self.rows.append(values_of(line))
-            except DuplicateName as error:
-                raise DataError(
-                    f'duplicate field "{error}"', source=self.path, line=self.count
-                ) from error
             except ValueError as error:
                 raise DataError(str(error), source=self.path, line=self.count) from error
             self.bytes += len(line)
@@ -166,7 +162,7 @@ def check_float(digits: str) -> None:
 def check_names(fields: list[tuple[str, Any]]) -> None:
     names = [name for name, _ in fields]
     if len(set(names)) < len(names):
-        raise DuplicateName(max(names, key=names.count))
+        raise ValueError(f'duplicate field "{max(names, key=names.count)}"')
 
 
 def vector(name: str, value: object) -> Any:

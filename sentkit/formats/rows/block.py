@@ -35,10 +35,6 @@ class BadLine(Exception):
         return DataError(str(self), source=source, line=number, advice=self.advice)
 
 
-class DuplicateName(Exception):
-    """An object has a duplicate field name, so the value is ambiguous."""
-
-
 class Span(NamedTuple):
     start: int  # of the name
     value: int  # of the value
@@ -56,7 +52,9 @@ def is_plain(line: bytes, values: Mapping[str, Any]) -> bool:
 
 
 def spans_of(line: bytes) -> dict[str, Span]:
-    """The position of each field of the top-level object in the line."""
+    """The position of each field of the top-level object in the line; a ValueError for a duplicate
+    field, whose value is ambiguous.
+    """
     spans: dict[str, Span] = {}
     start = _past(COMMA, line, line.index(b"{") + 1)
     closing_brace = line.rindex(b"}")
@@ -66,7 +64,7 @@ def spans_of(line: bytes) -> dict[str, Span]:
         end = _end_of_value(line, value)
         name = orjson.loads(line[start:name_end])
         if name in spans:
-            raise DuplicateName(name)
+            raise ValueError(f'duplicate field "{name}"')
         spans[name] = Span(start, value, end)
         start = _past(SEPARATOR, line, end)  # of the next name, or after the closing brace
     return spans
@@ -212,8 +210,8 @@ class Row:
         """The position of each field in the line."""
         try:
             return spans_of(self.line)
-        except DuplicateName as error:
-            raise self.error(f'duplicate field "{error}"') from error
+        except ValueError as error:
+            raise self.error(str(error)) from error
 
     def add(self, new: NewFields, *, replace: bool) -> bytes:
         """The line with new fields at its end; `replace` allows existing ones, changed in place."""

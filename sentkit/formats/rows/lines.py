@@ -10,7 +10,9 @@ from typing import Any
 
 import orjson
 
+from sentkit.formats.files import TEXTS
 from sentkit.formats.rows.block import BadLine, RowBlock, made_block
+from sentkit.formats.rows.input_formats import input_format
 
 BOM = b"\xef\xbb\xbf"
 MAX_LINE = 1 << 26  # bytes of a row
@@ -99,7 +101,9 @@ def numbered(file: Any) -> Iterator[tuple[int, bytes]]:
         yield from enumerate(lines, start=first)
 
 
+@input_format("jsonl", "lines", ".jsonl", ".ndjson", ".json")
 def jsonl_blocks(source: str, blocks: Iterable[LineBlock]) -> Iterator[RowBlock]:
+    """Each line is a JSON object."""
     for first, lines in blocks:
         numbers = [*range(first, first + len(lines))]
         try:
@@ -122,10 +126,13 @@ def jsonl_blocks(source: str, blocks: Iterable[LineBlock]) -> Iterator[RowBlock]
             yield made_block(objects, source, numbers, raws, [line.strip() for line in raws])
 
 
+@input_format("text", "lines", *TEXTS)
 def text_blocks(
     source: str, blocks: Iterable[LineBlock], *, detected: bool = False
 ) -> Iterator[RowBlock]:
-    """Every line is a row, also an empty one, so row n is line n.
+    """Each line is a text, also an empty one.
+
+    So row n is line n.
 
     If the format was `detected`, a JSON object is an error, not a sentence.
     """
@@ -145,12 +152,13 @@ HEADING = re.compile(rb"#{1,6}\s")
 FENCES = (b"```", b"~~~")
 
 
+@input_format("paragraphs", "records")
 def paragraph_blocks(source: str, blocks: Iterable[LineBlock]) -> Iterator[RowBlock]:
-    """Every paragraph of text or Markdown is a row, with the number of its first line.
+    """Each paragraph of text or Markdown is a text.
 
-    A paragraph ends before a blank line, and before a line of BEGINS. A heading is a row of its
-    own. Lines without letters and digits (such as those below headings) and the fences of code end
-    a paragraph and are left out.
+    Its number is that of its first line. A paragraph ends before a blank line, and before a line of
+    BEGINS. A heading is a row of its own. Lines without letters and digits (such as those below
+    headings) and the fences of code end a paragraph and are left out.
     """
     start = 0  # the number of the first line of the paragraph
     paragraph: list[bytes] = []  # its lines

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, BinaryIO
 
-import numpy as np
 import orjson
 import pybase64
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import import_pyarrow, open_input
 from sentkit.formats.rows.block import RowBlock, kept_line
+from sentkit.formats.rows.input_formats import input_format
 from sentkit.formats.rows.lines import EXCERPT, LongLine, is_too_long, jsonl_blocks
 
 BATCH_ROWS = 1024  # maximum of a batch
@@ -95,9 +95,13 @@ class ParquetFile:
                     break
 
 
+@input_format("parquet", "file", ".parquet")
 @contextmanager
 def open_parquet(path: str) -> Iterator[ParquetFile]:
-    """Open a Parquet file, or standard input if it is a file. Its footer is read first."""
+    """Parquet.
+
+    Open a file, or standard input if it is a file. Its footer is read first.
+    """
     import_pyarrow()
     with open_input(path) as file:
         if not file.seekable():
@@ -151,8 +155,8 @@ def simple_values_of(array: Any) -> Sequence[Any]:
     # of numpy: its numbers have the shortest digits in JSON, and NaN is null
     if types.is_floating(type_):
         floats: Any = array.to_numpy(zero_copy_only=False)
-        if floats.dtype == np.float16:
-            return floats.astype(np.float32)
+        if floats.dtype == "float16":
+            return floats.astype("float32")
         return floats
     if types.is_decimal(type_):
         digits = array.cast("string").to_pylist()

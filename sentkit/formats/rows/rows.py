@@ -16,20 +16,20 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from sentkit.errors import DataError, NoRowsError, UsageError
-from sentkit.formats.files import TEXTS, bare_suffix, json_line, local_path, open_input, readable
+from sentkit.formats.files import bare_suffix, json_line, local_path, open_input, readable
 from sentkit.formats.rows import lines, parquet, tables
 from sentkit.formats.rows.block import Row, RowBlock, Texts
+from sentkit.formats.rows.input_formats import FORMATS
 
 T = TypeVar("T")
 
+# Readers of formats in which each line is a row.
 LINES: Mapping[str, Callable[[str, Iterator[lines.LineBlock]], Iterator[RowBlock]]] = {
-    "jsonl": lines.jsonl_blocks,
-    "text": lines.text_blocks,
+    **{name: entry.read for name, entry in FORMATS.items() if entry.layout == "lines"},
     "": lines.sniffed_blocks,
     "detected text": lines.detected_text_blocks,
 }
-SUFFIXES = dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl") | dict.fromkeys(TEXTS, "text")
-SUFFIXES |= {".tsv": "tsv", ".csv": "csv", ".parquet": "parquet"}
+SUFFIXES = {suffix: name for name, entry in FORMATS.items() for suffix in entry.suffixes}
 MARKDOWN = (".md", ".markdown")  # suffixes
 PARAGRAPHS = "paragraphs"  # a format with rows of several lines
 FIRST_BLOCK = 16  # items
@@ -172,7 +172,7 @@ class Inputs:
     """The files of one command as one stream of rows."""
 
     paths: Sequence[str] = ("-",)
-    # jsonl, text, tsv, csv or parquet; None: by suffix, then by the first line
+    # of FORMATS; None: by suffix, then by the first line
     format: str | None = None
     fields: Mapping[str, str] = field(default_factory=dict)  # standard name -> name in the input
     rejects: Rejects = field(default_factory=Rejects)
@@ -266,14 +266,19 @@ class Inputs:
                 yield self.counter.counted(path, records.blocks(), records.count)
         else:
             with open_input(path, self.counter.file) as file:
-                format = self.format_of(path)
-                blocks = lines.line_blocks(file)
-                if format in tables.DELIMITERS:
-                    yield tables.table_blocks(path, blocks, format, self.table_options)
-                elif format == PARAGRAPHS:
-                    yield lines.paragraph_blocks(path, blocks)
-                else:
-                    yield LINES[format](path, blocks)
+                yield self.blocks_of_lines(path, lines.line_blocks(file))
+
+    def blocks_of_lines(self, path: str, blocks: Iterator[lines.LineBlock]) -> Iterator[RowBlock]:
+        """The rows of a file of lines, before parsing."""
+        name = self.format_of(path)
+        if name in LINES:
+            return LINES[name](path, blocks)
+        rows: Iterator[RowBlock]
+        if FORMATS[name].layout == "table":
+            rows = FORMATS[name].read(path, blocks, self.table_options)
+        else:
+            rows = FORMATS[name].read(path, blocks)
+        return rows
 
     @property
     def table_options(self) -> tables.TableOptions:

@@ -17,6 +17,7 @@ from typing import Any
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.block import BadLine, RowBlock, made_block
+from sentkit.formats.rows.input_formats import input_format
 from sentkit.formats.rows.lines import LineBlock, LongLine, is_too_long, text_of, texts_of, too_long
 
 DELIMITERS = {"tsv": "\t", "csv": ",;\t|"}  # several: the first line of the file decides
@@ -40,6 +41,22 @@ class TableOptions:
     format_is_given: bool  # by --from, and not by the suffix
     warn: Callable[[str], None]
     note: Callable[[str], None]  # for messages of -v
+
+
+@input_format("tsv", "table", ".tsv")
+def tsv_blocks(
+    source: str, blocks: Iterator[LineBlock], options: TableOptions
+) -> Iterator[RowBlock]:
+    """Fields with a tab between them; the first line has their names."""
+    return table_blocks(source, blocks, "tsv", options)
+
+
+@input_format("csv", "table", ".csv")
+def csv_blocks(
+    source: str, blocks: Iterator[LineBlock], options: TableOptions
+) -> Iterator[RowBlock]:
+    """Fields, also in quotes, with commas between them; the first line has their names."""
+    return table_blocks(source, blocks, "csv", options)
 
 
 def table_blocks(

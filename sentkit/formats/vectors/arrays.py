@@ -2,25 +2,17 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.formats.vectors.tensors import ONE, Storage
+from sentkit.formats.vectors.vector_file import VectorFile, VectorSource
 
 OPEN_MAPS = 32  # files of a vector folder that are memory-mapped at a time
 ZERO_ROWS = 4096  # rows that are compared with zero at a time
 FEWEST_SIGNS = 64  # numbers of a vector that surely has one above zero
-
-
-class CodeFile(Protocol):
-    """A vector file, as far as its vectors are selected."""
-
-    count: int
-    storage: Storage
-
-    def codes(self) -> NDArray[Any]: ...
 
 
 class StoredVectors:
@@ -28,7 +20,7 @@ class StoredVectors:
 
     def __init__(
         self,
-        files: Sequence[CodeFile],
+        files: Sequence[VectorFile],
         select: Callable[[NDArray[Any]], NDArray[Any]] = lambda codes: codes,
         per_row: int = 1,
     ) -> None:
@@ -96,6 +88,14 @@ def joined(arrays: Iterator[NDArray[Any]]) -> NDArray[Any]:
 
 
 Vectors = NDArray[np.float32] | StoredVectors
+
+
+def array_of(source: VectorSource) -> Vectors:
+    """All vectors (n, k, d), memory-mapped and decoded when rows are selected."""
+    files = [file for file in source.files if file.count]
+    if len(files) < 2 and source.kind == "float32":
+        return source.mapped()
+    return StoredVectors(files or source.files)
 
 
 class SelectedVectors:

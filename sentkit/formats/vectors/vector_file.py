@@ -28,7 +28,6 @@ from sentkit.formats.outputs.temporary import open_side_file
 from sentkit.formats.rows.block import BadLine, Row, RowBlock
 from sentkit.formats.rows.kinds import FIELDS, KINDS
 from sentkit.formats.rows.lines import object_of
-from sentkit.formats.vectors.arrays import StoredVectors, Vectors
 from sentkit.formats.vectors.fingerprint import emb_problem, without_machine
 from sentkit.formats.vectors.tensors import (
     DTYPES,
@@ -97,13 +96,6 @@ class VectorSource(ABC):
                 opened.seek(file.header.entries["embeddings"].start)
                 for rows in file.row_blocks():
                     yield rows, file.next_vectors(opened, len(rows))
-
-    def array(self) -> Vectors:
-        """All vectors (n, k, d), memory-mapped and decoded when rows are selected."""
-        files = [file for file in self.files if file.count]
-        if len(files) < 2 and self.kind == "float32":
-            return self.mapped()
-        return StoredVectors(files or self.files)
 
     def mapped(self) -> NDArray[np.float32]:
         """All vectors (n, k, d) as float32, memory-mapped."""

@@ -118,22 +118,18 @@ HELD_OUT = 0.05  # share of the training rows, without dev rows
 Layers = list[tuple[Floats, Floats]]  # weights (inputs, outputs) and biases of each layer
 
 
-class NumpyAdam:
-    """Adam (arXiv 1412.6980) with the formulas of torch; steps change `parameters` in place."""
+def adam_step(
+    parameters: Floats, gradient: Floats, mean: Floats, square: Floats, step: int
+) -> None:
+    """Step number `step` of Adam (arXiv 1412.6980), with the formulas of torch.
 
-    def __init__(self, parameters: Floats) -> None:
-        self.parameters = parameters
-        self.mean = np.zeros_like(parameters)
-        self.square = np.zeros_like(parameters)
-        self.steps = 0
-
-    def step(self, gradient: Floats) -> None:
-        self.steps += 1
-        self.mean += (1 - BETA1) * (gradient - self.mean)
-        self.square *= BETA2
-        self.square += (1 - BETA2) * gradient * gradient
-        scale = np.sqrt(self.square) / (1 - BETA2**self.steps) ** 0.5 + EPSILON
-        self.parameters -= RATE / (1 - BETA1**self.steps) * self.mean / scale
+    It changes the parameters and the means of gradients and of squared gradients in place.
+    """
+    mean += (1 - BETA1) * (gradient - mean)
+    square *= BETA2
+    square += (1 - BETA2) * gradient * gradient
+    scale = np.sqrt(square) / (1 - BETA2**step) ** 0.5 + EPSILON
+    parameters -= RATE / (1 - BETA1**step) * mean / scale
 
 
 def start(widths: Sequence[int], random: np.random.Generator) -> Floats:
@@ -213,7 +209,9 @@ def learn(
     layers = layers_of(parameters, widths)
     gradient_of_layers = layers_of(gradient, widths)
 
-    adam = NumpyAdam(parameters)
+    mean = np.zeros_like(parameters)
+    square = np.zeros_like(parameters)
+    step = 0
     best_accuracy = -1.0
     best_parameters = parameters.copy()
     evaluations_without_gain = 0
@@ -225,7 +223,8 @@ def learn(
             for begin in range(0, len(codes), BATCH_ROWS):
                 batch = order[begin : begin + BATCH_ROWS]
                 write_gradient(gradient_of_layers, layers, features[batch], codes[batch])
-                adam.step(gradient + penalty * parameters)
+                step += 1
+                adam_step(parameters, gradient + penalty * parameters, mean, square, step)
         accuracy = float(np.mean(predict(layers, dev_features) == dev_codes))
         if accuracy > best_accuracy:
             best_accuracy = accuracy
@@ -234,7 +233,7 @@ def learn(
             break
         else:
             evaluations_without_gain += 1
-    if not np.isfinite([parameters, adam.square]).all():
+    if not np.isfinite([parameters, square]).all():
         warnings.warn("a parameter is not finite", ConvergenceWarning, stacklevel=2)
     return layers_of(best_parameters, widths)
 

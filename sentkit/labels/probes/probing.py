@@ -186,6 +186,8 @@ class ProbeOptions:
     samples: int = 5
     penalties: Sequence[float] | None = None
     seed: int = 1111
+    # of the folds, if there is no test file; None: `seed`
+    seed_of_folds: int | None = None
     jobs: int = 1
 
 
@@ -331,7 +333,10 @@ class Probe:
             head_name = options.head
             features = features.astype(np.float64)  # rounding does not affect the result
         data = Data(features, np.concatenate(self.codes), len(self.counts))
-        bench = Bench(data, head, self.grid, options.seed, options.jobs, watch=self.watch)
+        seed_of_draws = options.seed
+        if options.seed_of_folds is not None and "test" not in self.rows:
+            seed_of_draws = options.seed_of_folds
+        bench = Bench(data, head, self.grid, seed_of_draws, options.jobs, watch=self.watch)
         result = self.run(bench)
         if file is not None:
             self.write_classifier(file, result.fields["chosen"], bench)

@@ -27,7 +27,7 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, is_array, resized
 from sentkit.formats.vectors.vectors import joined as joined_rows
-from sentkit.metrics.comparison.misread import NumberFormat, find_format, is_missing
+from sentkit.metrics.comparison.misread import find_format, is_missing, read_as
 from sentkit.metrics.neighbours.corpus import read_table
 
 VECTORS_PER_BLOCK = 1024
@@ -203,7 +203,7 @@ class SidesOfModel(Sides):
         self.encode = encode
         self.texts = texts
         self.blank = 0  # rows with a blank text, which are left out
-        self.number_format: NumberFormat | None = None  # of the vectors of A, if it is not float32
+        self.number_format: str | None = None  # of the vectors of A, if it is not float32
         self.compared = 0  # rows with a text that is not blank
         self.missing = list[int]()  # of these, the rows that are left out: A has no vector
 
@@ -230,7 +230,7 @@ class SidesOfModel(Sides):
             self.number_format = find_format(a.vectors, b.vectors.shape[-1])
         self.compared += len(a)
         if self.number_format is not None:
-            a = replace(a, vectors=self.number_format.read(a.vectors))
+            a = replace(a, vectors=read_as(self.number_format, a.vectors))
         misses = is_missing(a.vectors) & ~is_missing(b.vectors)
         self.missing += [a.rows.numbers[index] for index in np.flatnonzero(misses)]
         present = np.flatnonzero(~misses).tolist()

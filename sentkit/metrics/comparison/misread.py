@@ -3,8 +3,6 @@
 Axes: n vectors, w numbers as read, d the width of the right vectors.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,16 +22,11 @@ FORMATS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class NumberFormat:
-    name: str  # of FORMATS
-    dtype: str
-
-    def read(self, vectors: Float32) -> Float32:
-        """The numbers (n, k, d) in the bytes of vectors (n, k, w)."""
-        raw = np.ascontiguousarray(vectors, "<f4").view(self.dtype)
-        with np.errstate(over="ignore", invalid="ignore"):
-            return raw.astype(np.float32)
+def read_as(number_format: str, vectors: Float32) -> Float32:
+    """The numbers (n, k, d) in the bytes of vectors (n, k, w), in one of FORMATS."""
+    raw = np.ascontiguousarray(vectors, "<f4").view(FORMATS[number_format])
+    with np.errstate(over="ignore", invalid="ignore"):
+        return raw.astype(np.float32)
 
 
 def plausible_share(values: NDArray[np.floating]) -> float:
@@ -43,8 +36,8 @@ def plausible_share(values: NDArray[np.floating]) -> float:
     return float(is_usual.mean())
 
 
-def find_format(vectors: Float32, width: int) -> NumberFormat | None:
-    """The format that vectors (n, k, w) have in truth, if they make no sense as float32.
+def find_format(vectors: Float32, width: int) -> str | None:
+    """The one of FORMATS that vectors (n, k, w) have in truth, if they make no sense as float32.
 
     `width` is that of the right vectors.
     """
@@ -52,10 +45,8 @@ def find_format(vectors: Float32, width: int) -> NumberFormat | None:
         return None
     for name, dtype in FORMATS.items():
         is_fitting = vectors.shape[-1] * 4 == width * np.dtype(dtype).itemsize
-        if is_fitting:
-            number_format = NumberFormat(name, dtype)
-            if plausible_share(number_format.read(vectors)) >= PLAUSIBLE:
-                return number_format
+        if is_fitting and plausible_share(read_as(name, vectors)) >= PLAUSIBLE:
+            return name
     return None
 
 

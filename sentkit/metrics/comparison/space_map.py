@@ -6,7 +6,7 @@ Letters in shapes: m vectors of a block, s held-out vectors, d and e dimensions 
 import hashlib
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -33,7 +33,7 @@ from sentkit.transforms.maps import (
     pair_moments_of,
     ridge_map,
 )
-from sentkit.transforms.steps import Linear, dense_layer, digest_of_map
+from sentkit.transforms.steps import dense_layer, digest_of_map
 
 KIND = "map"
 HELD_OUT = 10  # one text in so many
@@ -42,30 +42,9 @@ FEWEST = 12  # held-out vectors, so that each has ten neighbours and one that is
 TOP = 10
 
 
-@dataclass(slots=True)
-class FileSummary:
-    """The record of one of the two files of a map: the vectors that the fit has read."""
-
-    path: str
-    vectors: int = 0
-    digest: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
-
-    def add(self, vectors: Float32) -> None:
-        self.vectors += len(vectors)
-        self.digest.update(vectors.astype("<f4", copy=False).tobytes())
-
-    @property
-    def record(self) -> dict[str, Any]:
-        name = self.path
-        if name != "-":
-            name = readable(Path(name).name)
-        return {"file": name, "vectors": self.vectors, "blake2b": self.digest.hexdigest()}
-
-
 @dataclass(frozen=True, slots=True)
 class FittedMap:
     space_map: SpaceMap
-    layer: Linear
     note: Mapping[str, Any]  # the metadata of the file
     warnings: tuple[str, ...]
 
@@ -108,13 +87,15 @@ def fit_map(sides: Sides, key: str | None, output: str) -> FittedMap:
     fitted: PairMoments | None = None
     held_out: PairMoments | None = None
     evaluated = Lowest(EVALUATED)
-    summaries = [FileSummary(path) for path in sides.paths]
+    vector_count = 0  # of each file
+    digests = [hashlib.blake2b(digest_size=16) for _ in sides.paths]  # of the vectors of each file
     zero_count = 0
     for block in resized(sides.matches(key), joined, VECTORS_PER_BLOCK):
         for reader, path in zip(sides.readers, sides.paths, strict=True):
             check_width(reader.width, path)
-        summaries[0].add(block.a)
-        summaries[1].add(block.b)
+        vector_count += len(block)
+        for file_digest, vectors in zip(digests, (block.a, block.b), strict=True):
+            file_digest.update(vectors.astype("<f4", copy=False).tobytes())
         is_zero = ~(block.a.any(axis=1) & block.b.any(axis=1))
         zero_count += int(is_zero.sum())
         pairs = block[np.flatnonzero(~is_zero)]
@@ -128,8 +109,8 @@ def fit_map(sides: Sides, key: str | None, output: str) -> FittedMap:
     # Too few texts, or nothing to fit.
     both_files = f"{readable(sides.paths[0])} and {readable(sides.paths[1])}"
     if fitted is None or held_out is None or held_out.count < FEWEST:
-        vectors = summaries[0].vectors - zero_count
-        problem = f"{vectors} texts are too few for a map: one in {HELD_OUT} is held out"
+        count = vector_count - zero_count
+        problem = f"{count} texts are too few for a map: one in {HELD_OUT} is held out"
         raise DataError(problem, source=both_files, advice="encode some thousand texts with both")
     if not fitted.scatter_old.any() or not fitted.cross.any():
         raise DataError("all vectors are equal, so there is nothing to fit", source=both_files)
@@ -150,10 +131,19 @@ def fit_map(sides: Sides, key: str | None, output: str) -> FittedMap:
     warnings = list[str]()
     if zero_count:
         reason = "are zero on a side, as those of empty texts are, and are left out"
-        warnings.append(f"{zero_count:,} of {summaries[0].vectors:,} vectors {reason}")
+        warnings.append(f"{zero_count:,} of {vector_count:,} vectors {reason}")
     if fitted.count <= width_old:
         warnings.append(
             f"{fitted.count} vectors of {width_old} numbers are few: a map needs some thousand"
+        )
+    inputs = []
+    for path, file_digest in zip(sides.paths, digests, strict=True):
+        inputs.append(
+            {
+                "file": readable(Path(path).name),
+                "vectors": vector_count,
+                "blake2b": file_digest.hexdigest(),
+            }
         )
     emb = sides.readers[0].emb
     target = sides.readers[1].emb or UNNAMED.emb
@@ -168,9 +158,9 @@ def fit_map(sides: Sides, key: str | None, output: str) -> FittedMap:
         "method": "ridge" if is_ridge else "orthogonal",
         "penalty": space_map.penalty,
         "held_out": measures_of(layer(sample.a), sample.b),
-        "inputs": [summary.record for summary in summaries],
+        "inputs": inputs,
     }
-    return FittedMap(space_map, layer, note, tuple(warnings))
+    return FittedMap(space_map, note, tuple(warnings))
 
 
 def hashes_of(vectors: Float32) -> NDArray[np.int64]:

@@ -23,6 +23,7 @@ from sentkit.formats.vectors.arrays import (
     SelectedVectors,
     StoredVectors,
     Vectors,
+    array_of,
     first_vectors,
     places_of_texts,
 )
@@ -165,7 +166,7 @@ def read_table(
 
     # One vector file or folder: the vectors and rows stay there.
     refuse_renamed_vectors(inputs, path)
-    vectors = store.array()
+    vectors = array_of(store)
     if not len(vectors):
         raise NoRowsError([path])
     first_row = block_of([store.row(0)])

@@ -31,7 +31,8 @@ from sentkit.model.text.tokens import TextTokenizer
 if TYPE_CHECKING:
     from sentkit.model.runs.reuse import ReusableVectors
 
-MARKS = ("n_tokens", "truncated", "n_unknown")  # fields that `--on-truncate mark` adds
+# fields that `--on-truncate mark` adds
+MARKS = ("n_tokens", "truncated", "n_unknown", "unknown_language")
 CHUNK = ("chunk", "start", "end")  # fields of a window that is a row
 
 
@@ -191,13 +192,19 @@ class Encoding:
             unknown_counts = tokens.unknown_ids  # None if no text of the group has unknown tokens
             if unknown_counts is None:
                 unknown_counts = np.zeros(len(tokens), np.int64)
+            language = tokens.language  # None if each text of the group is in a known language
+            if language is None:
+                language = np.zeros(len(tokens), np.int64)
             for texts in group.index.tolist():
                 counts = json_of_texts([str(tokens.counts[text]) for text in texts])
-                marks = json_of_texts(["true" if is_truncated[text] else "false" for text in texts])
+                marks = json_of_texts([in_json(is_truncated[text]) for text in texts])
                 row_fields = [(b"n_tokens", counts), (b"truncated", marks)]
                 if self.tokenizer.unknown_token:
                     unknown = json_of_texts([str(unknown_counts[text]) for text in texts])
                     row_fields.append((b"n_unknown", unknown))
+                if self.tokenizer.judges_language:
+                    languages = json_of_texts([in_json(language[text] > 0) for text in texts])
+                    row_fields.append((b"unknown_language", languages))
                 fields.append(row_fields)
         if self.windows.get("chunks"):
             for text in group.index[:, 0].tolist():
@@ -205,6 +212,10 @@ class Encoding:
                     values = (b"%d" % number, b"%d" % start, b"%d" % end)
                     fields.append(list(zip((b"chunk", b"start", b"end"), values, strict=True)))
         return fields
+
+
+def in_json(value: bool) -> str:
+    return "true" if value else "false"
 
 
 def json_of_texts(values: Sequence[str]) -> bytes:

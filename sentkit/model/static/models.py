@@ -16,7 +16,7 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import WORD_SETS, Checkpoint
 from sentkit.formats.checkpoints.modules import StoredDeclaration, is_model2vec
 from sentkit.formats.files import readable
-from sentkit.formats.lexicons.model2vec import Table, open_table
+from sentkit.formats.lexicons.model2vec import Table, check_table, read_table
 from sentkit.formats.vectors.fingerprint import Space, digest, name_for_label
 from sentkit.model.encoding import Tally, TokenEncoder
 from sentkit.model.reading import ReadingOptions, all_steps, prompts_of, spec_behind, width_behind
@@ -174,6 +174,7 @@ class StaticEncoder(TokenEncoder):
             messages.append(
                 f"{tally.unknown:,} of {tally.tokens + tally.unknown:,} {unit} have no vector"
             )
+        messages += tally.languages()
         return messages + tally.without_tokens(f"have no known {unit.removesuffix('s')}")
 
 
@@ -260,9 +261,9 @@ def read_folder(checkpoint: Checkpoint, options: ReadingOptions) -> StaticModel:
     pieces.max_length = options.max_length or pieces.max_length or declared.max_length
 
     # The header of the table; `open_vectors` below reads its numbers.
-    stored_table = open_table(folder, pieces.count)
+    tensors = check_table(folder, pieces.count)
     readouts = readouts_of(options.readout)
-    embeddings = stored_table.entries["embeddings"]
+    embeddings = tensors["embeddings"]
     rows, width = embeddings.shape
 
     # The steps after the mean of the tokens.
@@ -279,7 +280,7 @@ def read_folder(checkpoint: Checkpoint, options: ReadingOptions) -> StaticModel:
         "width": width,
         "rows": rows,
         "stored_as": embeddings.dtype,
-        "tensors": list(stored_table.entries),
+        "tensors": list(tensors),
     }
     if not of_model2vec:
         table["prompts"] = declared.prompts
@@ -290,7 +291,7 @@ def read_folder(checkpoint: Checkpoint, options: ReadingOptions) -> StaticModel:
         readouts=readouts,
         steps=steps,
         transform=options.transform,
-        open_vectors=lambda: WordTable(stored_table.read(), readouts),
+        open_vectors=lambda: WordTable(read_table(folder), readouts),
         table=table,
         similarity=declared.similarity,
         origin=checkpoint.origin,

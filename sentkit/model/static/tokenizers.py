@@ -3,17 +3,22 @@
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from string import punctuation
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import read_object
+from sentkit.model.text.languages import LanguageCheck
 from sentkit.model.text.rules import backend_of, library_errors, rules_hash, unknown_ids, word_ids
 from sentkit.model.text.tokens import (
+    UNKNOWN,
     Ints,
     LocatedTokens,
     LongTextTokenizer,
@@ -35,7 +40,7 @@ MARKS = re.escape(punctuation) + (
 STRING = re.compile(r"\S+")
 WORD = re.compile(rf"[^\s{MARKS}]+|[{MARKS}]+")
 MARK = re.compile(f"[{MARKS}]")
-UNKNOWN = -1
+NO_TOKENS = "the text has no known tokens"
 MAX_WORDS = 32_768  # limit for words:binary: 128 KB for each vector
 TEXTS_PER_CALL = 512  # texts: the encodings fit the caches of the CPU
 
@@ -78,17 +83,7 @@ def located(
     return LocatedTokens(ids, (first, len(ids)), characters, unknown=unknown)
 
 
-class KnownWords(LongTextTokenizer):
-    """A tokenizer without a number for each word: the words with the id `unknown` are removed."""
-
-    unknown = UNKNOWN
-
-    def tokens_of(self, ids: list[int]) -> Tokens:
-        known_ids = [number for number in ids if number != self.unknown]
-        return Tokens(known_ids, len(ids), unknown=len(ids) - len(known_ids))
-
-
-class WordLookup(KnownWords):
+class WordLookup(LongTextTokenizer):
     """Looks up the words of a text in a table, as written and then in lower case.
 
     Strings between spaces are looked up first, because `U.S.` and `:-)` are words of some tables.
@@ -182,12 +177,15 @@ class CollectedWords(TextTokenizer):
         return TokenBlock.of(tokens)
 
 
-class WordPieces(KnownWords):
+class WordPieces(LongTextTokenizer):
     """Tokenizes texts with tokenizer.json.
 
     model2vec removes unknown tokens before truncation. sentence-transformers (`keep_unknown`) uses
     the vector of the unknown token and takes the length limit from tokenizer.json.
     """
+
+    judges_language = True
+    refuses_empty = False  # a text without known tokens is a problem: its vector is always 0
 
     def __init__(self, folder: Path, *, prompt: str, keep_unknown: bool = False) -> None:
         path = folder / "tokenizer.json"
@@ -216,9 +214,11 @@ class WordPieces(KnownWords):
         if not vocabulary:
             raise DataError("the tokenizer has no tokens", source=self.source)
         self.count = max(vocabulary.values()) + 1
+        unknown_id = next(iter(unknown_ids(self._rules["model"], self.backend)), None)
         self.unknown = UNKNOWN
-        if not keep_unknown:
-            self.unknown = next(iter(unknown_ids(self._rules["model"], self.backend)), UNKNOWN)
+        if not keep_unknown and unknown_id is not None:
+            self.unknown = unknown_id
+        self.languages = LanguageCheck(self._rules, unknown_id, self.backend.id_to_token)
         self.words = word_ids(self._ids, self._rules)
 
     @cached_property
@@ -236,7 +236,20 @@ class WordPieces(KnownWords):
             ids, counts = flat(self._ids(prompted))
         else:
             ids, counts = self.words(prompted)
-        return known_tokens(ids, counts, self.max_length, self.unknown)
+        before = len(self._ids([self.prompt])[0]) if self.prompt else 0
+        language = self.languages(prompted, ids, counts, counts, before)
+        tokens = known_tokens(ids, counts, self.max_length, self.unknown)
+        tokens = replace(tokens, language=language)
+        if self.refuses_empty:
+            empty_texts = np.flatnonzero(tokens.lengths == 0).tolist()
+            tokens = replace(tokens, problems=dict.fromkeys(empty_texts, NO_TOKENS))
+        return tokens
+
+    def refusing_empty(self) -> Self:
+        """A tokenizer for training."""
+        tokenizer = copy(self)
+        tokenizer.refuses_empty = True
+        return tokenizer
 
     def _ids(self, texts: list[str]) -> list[list[int]]:
         ids: list[list[int]] = []

@@ -15,6 +15,7 @@ from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.readout import Template, find_template
 from sentkit.formats.rows.block import Row, RowBlock
+from sentkit.model.text.languages import LanguageCheck
 from sentkit.model.text.rules import (
     WordIds,
     backend_of,
@@ -53,6 +54,7 @@ class Tokenizer(LongTextTokenizer):
     """
 
     max_length: int
+    judges_language = True
 
     def __init__(
         self, checkpoint: Checkpoint, *, max_length: int, prompt: str = "", lowercase: bool = False
@@ -84,6 +86,7 @@ class Tokenizer(LongTextTokenizer):
         self.unknown_id = next(iter(unknown_ids(self._rules["model"], self.backend)), None)
         if self.unknown_id is not None:
             self.unknown_token = str(self.backend.id_to_token(self.unknown_id))
+        self.languages = LanguageCheck(self._rules, self.unknown_id, self.backend.id_to_token)
         self.truncates_start = truncates_start(checkpoint, self._rules)
         # The characters at the start of a long text that are enough; None: the whole text is
         # tokenized.
@@ -165,6 +168,7 @@ class Tokenizer(LongTextTokenizer):
             mask_id = self.backend.token_to_id(mask)
             if mask_id is not None:
                 self.template = find_template(name_or_text, full_stop, mask)
+                self.judges_language = False
                 self.mask_id = mask_id
                 return self.template
         raise UsageError("the readout prompt needs a mask token, and this tokenizer has none")
@@ -192,7 +196,7 @@ class Tokenizer(LongTextTokenizer):
             return self._in_template(self.template, texts)
         longest = max(map(len, texts), default=0)
         if self.head is None or self.counts_all or self.truncates_start or longest <= 2 * self.head:
-            return self._truncated(*self._ids(texts))
+            return self._truncated(texts, *self._ids(texts))
         return self._of_heads(texts, self.head)
 
     def _in_template(self, template: Template, texts: Sequence[str]) -> TokenBlock:
@@ -211,13 +215,14 @@ class Tokenizer(LongTextTokenizer):
         too few.
         """
         heads = [start_of(text, head) for text in texts]
-        tokens = self._truncated(*self._ids(heads))
+        tokens = self._truncated(heads, *self._ids(heads))
         fitting = np.flatnonzero(tokens.counts <= self.max_length).tolist()
         too_short = [index for index in fitting if len(heads[index]) < len(texts[index])]
         if not too_short:
             return tokens
         tokens_of_texts = list(tokens)
-        whole_texts = self._truncated(*self._ids([texts[index] for index in too_short]))
+        short_texts = [texts[index] for index in too_short]
+        whole_texts = self._truncated(short_texts, *self._ids(short_texts))
         for index, tokens_of_text in zip(too_short, whole_texts, strict=True):
             tokens_of_texts[index] = tokens_of_text
         return TokenBlock.of(tokens_of_texts)
@@ -284,8 +289,11 @@ class Tokenizer(LongTextTokenizer):
             return prompted.lower()
         return prompted
 
-    def _truncated(self, ids: NDArray[np.int32], counts: Ints) -> TokenBlock:
-        """The texts with these ids, which are truncated at the end or the start of the text."""
+    def _truncated(self, texts: Sequence[str], ids: NDArray[np.int32], counts: Ints) -> TokenBlock:
+        """The texts with these ids, which are truncated at the end or the start of the text.
+
+        The texts have the prompt.
+        """
         # The special tokens around a text stay.
         excess = np.maximum(counts - self.max_length, 0)
         if excess.any():
@@ -304,6 +312,7 @@ class Tokenizer(LongTextTokenizer):
         skip = np.full(len(counts), self.skip) if self.skip else None
         lengths = counts - excess
         only_unknown, unknown_ids = self._unknown(ids, lengths)
+        language = self.languages(texts, ids, lengths, counts, self._tokens_before_text())
         return TokenBlock(
             ids,
             lengths,
@@ -311,8 +320,16 @@ class Tokenizer(LongTextTokenizer):
             skip=skip,
             only_unknown=only_unknown,
             unknown_ids=unknown_ids,
+            language=language,
             problems=problems,
         )
+
+    def _tokens_before_text(self) -> int:
+        """The number of special tokens and of tokens of the prompt before a text."""
+        if not self.prompt:
+            return self.before
+        with library_errors(self.source):
+            return len(self.backend.encode(self._prompted("")).ids) - self.after
 
     def _unknown(
         self, ids: NDArray[np.int32], lengths: Ints

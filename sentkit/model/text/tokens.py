@@ -18,7 +18,7 @@ from sentkit.errors import DataError, UsageError
 Range = tuple[int, int]  # the first index, and the index after the last
 Ints = NDArray[np.int64]
 # The columns of a `TokenBlock` that can be None, in the order of its fields.
-COLUMNS = ("at", "unknown", "second", "skip", "only_unknown", "unknown_ids")
+COLUMNS = ("at", "unknown", "second", "skip", "only_unknown", "unknown_ids", "language")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,7 @@ class Tokens:
     skip: int = 0  # number of first ids, of the prompt, that readouts exclude
     only_unknown: int = 0  # 1 if each token of the text itself is the unknown token
     unknown_ids: int = 0  # unknown tokens of the text itself, which are in `ids`
+    language: int = 0  # PROBABLE or CERTAIN of languages.py, if the tokenizer does not know it
 
     @property
     def truncated(self) -> bool:
@@ -59,6 +60,7 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
     skip: Ints | None = None
     only_unknown: Ints | None = None
     unknown_ids: Ints | None = None
+    language: Ints | None = None
     problems: Mapping[int, str] = field(default_factory=dict)
     windows: "Mapping[int, Windows]" = field(default_factory=dict)
 
@@ -290,6 +292,7 @@ def check_ids(batch: TokenBlock, weights: int, source: str) -> None:
         raise DataError(f"the tokenizer and the model do not match: {ids}", source=source)
 
 
+UNKNOWN = -1  # an id that no token of a vocabulary has
 # windows that have a token, by default: each token then has the same part in the mean
 OVERLAPPING = 2
 
@@ -310,6 +313,7 @@ class TextTokenizer:
     outer = False  # calls another tokenizer through `tokenized`
     prompt = ""  # before every text
     unknown_token = ""  # for messages about texts with `only_unknown`
+    judges_language = False  # whether the column `language` is computed
     counts_all = False  # whether `count` is exact for truncated texts too, which takes time
 
     def __call__(self, texts: Sequence[Any]) -> TokenBlock:
@@ -342,6 +346,7 @@ class TokenizerByPrompt(TextTokenizer):
         self.unit = tokenizer.unit
         self.whole = tokenizer.whole
         self.unknown_token = tokenizer.unknown_token
+        self.judges_language = tokenizer.judges_language
         self.tokenizers = {prompt: tokenizer.with_prompt(prompt) for prompt in prompts}
 
     def __call__(self, texts: Sequence[tuple[str, str]]) -> TokenBlock:
@@ -354,15 +359,21 @@ class TokenizerByPrompt(TextTokenizer):
 
 
 class LongTextTokenizer(TextTokenizer):
+    """A tokenizer whose texts can be divided into windows."""
+
     max_length: int | None
+    unknown = UNKNOWN  # the id of tokens without a vector
 
     def locate(self, texts: Sequence[str]) -> list[LocatedTokens]:
         """All tokens of each text, with their characters in the text."""
         raise NotImplementedError
 
     def tokens_of(self, ids: list[int]) -> Tokens:
-        """These ids of a text or of a window, without truncation."""
-        raise NotImplementedError
+        """These ids of a text or of a window, without truncation. Those without a vector are
+        removed.
+        """
+        known_ids = [number for number in ids if number != self.unknown]
+        return Tokens(known_ids, len(ids), unknown=len(ids) - len(known_ids))
 
 
 class WindowTokenizer(TextTokenizer):
@@ -422,7 +433,8 @@ class WindowTokenizer(TextTokenizer):
         tokens = list(whole)
         located_texts = self.tokenizer.locate([texts[number] for number in long_texts])
         for number, located in zip(long_texts, located_texts, strict=True):
-            tokens[number] = self.split(texts[number], located)
+            language = tokens[number].language
+            tokens[number] = replace(self.split(texts[number], located), language=language)
 
         # With chunks, the other texts have one window, so that all rows have the same fields.
         # Only a text with a problem can be truncated and not long.

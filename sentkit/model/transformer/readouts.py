@@ -5,6 +5,7 @@ Axes: b sentences, n tokens, d the width.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.readout import CONV, POOLED, WK_REDUCTIONS, Readout
+from sentkit.formats.checkpoints.reductions import PLAIN, Reduce, first_token, mean
 from sentkit.model.transformer.packed import Packed
 
 Reduction = Callable[[Tensor, Packed], Tensor]  # (n, d) -> (b, d)
@@ -65,31 +67,41 @@ class TokenModel(Protocol):
     def pooled(self, vectors: Tensor) -> Tensor: ...
 
 
-# Mean and max reduce the padded axis. The order of additions in a scatter is random on CUDA.
+@dataclass(frozen=True, slots=True)
+class PackedStates:
+    """The token states of a batch, as `TokenStates`."""
 
+    states: Tensor  # (n, d)
+    packed: Packed
 
-def mean(states: Tensor, packed: Packed, *, root: bool = False) -> Tensor:
-    """The sum divided by the number of tokens, or by its root."""
-    dtype = wide(states.dtype)
-    divisors = packed.counts.to(dtype)
-    if root:
-        divisors = divisors.sqrt()
-    return packed.pad(states).sum(1, dtype=dtype) / divisors[:, None]
+    @property
+    def dtype(self) -> torch.dtype:
+        return wide(self.states.dtype)
 
+    @property
+    def counts(self) -> Tensor:
+        return self.packed.counts.to(self.dtype)
 
-def weighted_mean(states: Tensor, packed: Packed) -> Tensor:
-    """The weight of a token is its position in the sentence: 1, 2, 3, ..."""
-    padded = widened(packed.pad(states))
-    counts = packed.counts
-    positions = torch.arange(1, packed.longest + 1, dtype=padded.dtype, device=states.device)
-    weights = positions + packed.skipped
-    # (b,); `cumsum` is not deterministic on CUDA
-    totals = counts * (counts + 1 + 2 * packed.skipped) // 2
-    return (padded * weights[:, None]).sum(1) / totals.to(padded.dtype)[:, None]
+    @property
+    def skipped(self) -> int:
+        return self.packed.skipped
 
+    @property
+    def positions(self) -> Tensor:
+        device = self.states.device
+        numbers = torch.arange(1, self.packed.longest + 1, dtype=self.dtype, device=device)
+        return numbers + self.skipped
 
-def maximum(states: Tensor, packed: Packed) -> Tensor:
-    return widened(packed.pad(states, fill=-torch.inf).amax(1))
+    # Sum and maximum reduce the padded axis. The order of additions in a scatter is random on CUDA.
+
+    def sum(self, weights: Tensor | None = None) -> Tensor:
+        padded = self.packed.pad(self.states)
+        if weights is None:
+            return padded.sum(1, dtype=self.dtype)
+        return (widened(padded) * weights[..., None]).sum(1)
+
+    def max(self) -> Tensor:
+        return widened(self.packed.pad(self.states, fill=-torch.inf).amax(1))
 
 
 def wk(layers: Sequence[Tensor], packed: Packed, *, clip: bool) -> Tensor:
@@ -170,17 +182,12 @@ def widened(values: Tensor) -> Tensor:
     return values.to(wide(values.dtype))
 
 
-def first_rows(packed: Packed) -> Tensor:
-    return packed.starts + packed.skip
-
-
 # The row of each sentence, (b,), of reductions that read only one. The last block then skips the
 # other rows.
 ROWS: dict[str, Callable[[Packed], Tensor]] = {
-    "cls": first_rows,
-    "pooler": first_rows,
+    **{name: plain.row for name, plain in PLAIN.items() if plain.row is not None},
+    "pooler": first_token,
     "token": lambda packed: packed.read_rows,
-    "last": lambda packed: packed.starts + packed.counts - 1,
 }
 
 
@@ -188,13 +195,19 @@ def row(of: Callable[[Packed], Tensor], states: Tensor, packed: Packed) -> Tenso
     return widened(states[of(packed)])
 
 
+def reduce_packed(reduce: Reduce, states: Tensor, packed: Packed) -> Tensor:
+    vectors: Tensor = reduce(PackedStates(states, packed))
+    return vectors
+
+
 REDUCTIONS: dict[str, Reduction] = {
     **{name: partial(row, of) for name, of in ROWS.items()},
-    "mean": mean,
-    "max": maximum,
-    "mean-sqrt": partial(mean, root=True),
-    "weighted-mean": weighted_mean,
-    CONV: mean,  # of the features of the convolution
+    **{
+        name: partial(reduce_packed, plain.reduce)
+        for name, plain in PLAIN.items()
+        if plain.reduce is not None
+    },
+    CONV: partial(reduce_packed, mean),  # of the features of the convolution
 }
 
 

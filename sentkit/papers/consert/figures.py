@@ -12,7 +12,7 @@ import numpy as np
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint, read_checkpoint
-from sentkit.formats.checkpoints.readout import PLAIN
+from sentkit.formats.checkpoints.reductions import PLAIN
 from sentkit.formats.files import together
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import TextParser, class_of, scored, wrong_field

@@ -19,6 +19,7 @@ from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
 from sentkit.model.transformer.bert import Bert
+from sentkit.model.transformer.kernels.cuda_operations import multiply_all, norms_of, subtract_all
 from sentkit.model.transformer.readouts import reduce_layers, widened
 from sentkit.papers.sg_bert import paper
 from sentkit.training.base import Base
@@ -113,16 +114,16 @@ class SquaredDistance(torch.autograd.Function):
     def forward(context: Any, count: int, *tensors: Tensor) -> Tensor:
         context.count = count
         context.save_for_backward(*tensors)
-        norms = torch._foreach_norm(torch._foreach_sub(tensors[:count], tensors[count:]))
-        return torch.stack(norms).square().sum()
+        norms = norms_of(subtract_all(tensors[:count], tensors[count:]))
+        return torch.stack(list(norms)).square().sum()
 
     @staticmethod
     @once_differentiable
     def backward(context: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         count = context.count
         tensors = context.saved_tensors
-        differences = torch._foreach_sub(tensors[:count], tensors[count:])
-        torch._foreach_mul_(differences, 2 * slope)
+        differences = subtract_all(tensors[:count], tensors[count:])
+        multiply_all(differences, 2 * slope)
         return None, *differences, *(None for _ in range(count))
 
 

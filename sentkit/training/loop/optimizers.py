@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 from sentkit.training.recipe import Recipe
 
@@ -107,13 +108,15 @@ class Adam:
         rate = lr
         if not self.bias_correction:
             rate *= mean_correction / root_correction
-        torch._fused_adamw_(
+        adamw(
             parameters,
             [parameter.grad for parameter in parameters if parameter.grad is not None],
             [self.state[parameter]["exp_avg"] for parameter in parameters],
             [self.state[parameter]["exp_avg_sq"] for parameter in parameters],
             [],
-            list(torch.full((len(parameters),), float(step), device=parameters[0].device)),
+            # adamw adds the step that begins.
+            list(torch.full((len(parameters),), step - 1.0, device=parameters[0].device)),
+            fused=True,
             beta1=beta1,
             beta2=beta2,
             lr=rate,

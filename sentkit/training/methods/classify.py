@@ -19,7 +19,7 @@ from sentkit.model.checkpoint.heads import (
     classifier_tensors,
     move_to_head,
 )
-from sentkit.model.checkpoint_model import SegmentTokenizer
+from sentkit.model.checkpoint_model import PairTokenizer
 from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import widened
@@ -50,13 +50,12 @@ class Classify(PackedMethod):
             method.body, outputs, base.checkpoint, base.stored, settings.dropout
         )
         method.labels = base.labels
-        if base.packed.types > 1:
-            method.second_type = SegmentTokenizer(base.checkpoint, settings.max_length).second_type
+        method.second_type = pair_tokenizer(base, settings).second_type
         return method
 
     @classmethod
     def reads(cls, base: Base, settings: recipes.Classify) -> Reads:
-        tokenize = SegmentTokenizer(base.checkpoint, settings.max_length)
+        tokenize = pair_tokenizer(base, settings).columns
         if settings.objective == "regression":
             return Reads((PAIR, SENTENCE), "score", Scores(), varied=True, tokenize=tokenize)
         return Reads((PAIR, SENTENCE), "label", Classes(), varied=True, tokenize=tokenize)
@@ -108,3 +107,7 @@ class Classify(PackedMethod):
             config=classifier_config(architecture, self.labels),
             pooler=pooler,
         )
+
+
+def pair_tokenizer(base: Base, settings: recipes.Classify) -> PairTokenizer:
+    return PairTokenizer(base.checkpoint, settings.max_length, base.packed.types)

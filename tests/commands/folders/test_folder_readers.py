@@ -15,6 +15,7 @@ import pytest
 from sentkit.formats import files
 from sentkit.formats.outputs.temporary import HOST
 from sentkit.formats.vectors import folders
+from sentkit.formats.vectors.arrays import array_of
 from sentkit.formats.vectors.store import open_vectors
 from support import READERS, ROOT, in_jsonl, read_alike, with_program
 
@@ -44,7 +45,7 @@ def test_a_folder_and_a_file_have_one_reading_interface(folder, joined):
     vectors = np.concatenate([*of_file.blocks()])
     assert np.array_equal(np.concatenate([*of_folder.blocks()]), vectors)
     for source in (of_file, of_folder):
-        assert np.array_equal(source.array()[:], vectors)
+        assert np.array_equal(array_of(source)[:], vectors)
         assert np.array_equal(source.mapped(), vectors)
         lines = [line for rows in source.row_blocks() for line in rows.lines]
         assert lines == [source.row(i).line for i in range(count)]

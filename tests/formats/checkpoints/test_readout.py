@@ -3,16 +3,19 @@
 import pytest
 
 from sentkit.errors import UsageError
+from sentkit.formats.checkpoints.modules import inexpressible
 from sentkit.formats.checkpoints.readout import (
     DEFAULT,
     FULL_STOPS,
     NAMED,
     TEMPLATES,
+    Readout,
     Template,
     find_template,
     parse_readout,
     parse_readouts,
 )
+from sentkit.formats.checkpoints.reductions import PLAIN, Plain
 
 
 @pytest.mark.parametrize(
@@ -115,6 +118,24 @@ def test_missing_layers_are_refused(name, depth, problem, advice):
 
     shown = name.replace("L4+L4", "L4")
     assert (str(caught.value), caught.value.advice) == (f'readout "{shown}" {problem}', advice)
+
+
+@pytest.mark.parametrize("name", ["added", "concat:added"])
+def test_a_readout_that_a_pooling_module_does_not_have_is_not_written_as_one(name, monkeypatch):
+    added = Readout("added", (-1,), "added")
+    monkeypatch.setitem(PLAIN, "added", Plain("Another reduction"))
+    monkeypatch.setitem(NAMED, "added", added)
+    readout = added
+    if name != "added":
+        readout = Readout(name, (-1,), name)
+
+    assert inexpressible(readout) == "a Pooling module has no added"
+    assert inexpressible(NAMED["mean"]) is None
+
+
+def test_each_readout_of_a_layer_has_one_function_and_a_text_for_the_manual():
+    assert [name for name, plain in PLAIN.items() if not plain.summary] == []
+    assert [name for name, plain in PLAIN.items() if bool(plain.reduce) == bool(plain.row)] == []
 
 
 def test_wk_sorts_its_layers():

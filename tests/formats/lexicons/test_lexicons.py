@@ -13,7 +13,7 @@ import pytest
 from sentkit.errors import DataError, NoInputError, UnavailableError
 from sentkit.formats.checkpoints.modules import read_modules
 from sentkit.formats.lexicons import word_vectors
-from sentkit.formats.lexicons.model2vec import open_table
+from sentkit.formats.lexicons.model2vec import check_table, read_table
 from sentkit.formats.lexicons.thesaurus import read_paraphrases, read_synonyms
 from sentkit.formats.lexicons.word_vectors import (
     holds_word_vectors,
@@ -304,10 +304,15 @@ TABLE = np.ones((TOKENS, 2), np.float32)
 EACH = r"of F32, expected a number for each token \(13\)"
 
 
+def read_checked(folder):
+    check_table(folder, TOKENS)
+    return read_table(folder)
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32, np.float64])
 def test_stored_numbers_are_read_unscaled(model2vec, dtype):
     folder = model2vec({"embeddings": STORED.astype(dtype)})
-    table = open_table(folder, TOKENS).read()
+    table = read_checked(folder)
 
     assert table.rows.dtype == np.float32
     assert np.array_equal(table.rows, STORED)
@@ -319,7 +324,7 @@ def test_tokens_can_share_rows_and_have_weights(model2vec, kind):
     mapping = np.arange(TOKENS).astype(kind) % 3
     weights = np.linspace(0, 1, TOKENS)
     arrays = {"embeddings": STORED[:3].astype(np.float32), "mapping": mapping, "weights": weights}
-    table = open_table(model2vec(arrays), TOKENS).read()
+    table = read_checked(model2vec(arrays))
 
     assert table.row_of_token is not None
     assert table.weights is not None
@@ -361,7 +366,7 @@ def test_the_config_contains_length_and_normalization(model2vec, config, normali
 def test_tensors_of_a_wrong_shape_are_refused(model2vec, arrays, problem):
     folder = model2vec({name: np.ascontiguousarray(array) for name, array in arrays.items()})
     with pytest.raises(DataError, match=f"model.safetensors: {problem}"):
-        open_table(folder, TOKENS).read()
+        read_checked(folder)
 
 
 @pytest.mark.parametrize("length", [0, "512", 2.5, True])

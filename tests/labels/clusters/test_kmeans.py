@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from sklearn.cluster import KMeans, kmeans_plusplus
+from sklearn.cluster import KMeans, MiniBatchKMeans, kmeans_plusplus
 
 from sentkit.labels.clusters import clustering
 from sentkit.labels.clusters.clustering import (
@@ -12,6 +12,7 @@ from sentkit.labels.clusters.clustering import (
     distant_rows,
     kmeans,
     lloyd,
+    minibatch,
     of_labels,
     spread_out,
 )
@@ -169,3 +170,27 @@ def test_a_sample_without_enough_distinct_rows_is_not_used(rows, monkeypatch):
     mostly_equal = np.concatenate([np.zeros((990, 16), np.float32), rows[:10]])
 
     assert len(spread_out(mostly_equal, 11, np.random.RandomState(5))) == 11
+
+
+def test_mini_batches_are_those_of_scikit_learn_with_a_state_for_each_restart(rows):
+    """Centres and batches are drawn from one generator, so the seed determines both."""
+    options = ClusteringOptions(CLUSTERS, restarts=2)
+    clustering = minibatch(rows, options, np.random.RandomState(5))
+    random = np.random.RandomState(5)
+    models = []
+    for _ in range(2):
+        first = spread_out(rows, CLUSTERS, random).astype(np.float32)
+        state = int(random.randint(2**31 - 1))
+        model = MiniBatchKMeans(
+            CLUSTERS,
+            init=first,
+            n_init=1,
+            max_iter=options.iterations,
+            batch_size=4096,
+            random_state=state,
+        )
+        models.append(model.fit(rows))
+    best = min(models, key=lambda model: model.inertia_)
+
+    assert clustering.centres == pytest.approx(best.cluster_centers_, abs=1e-6)
+    assert clustering.labels.tolist() == best.labels_.tolist()

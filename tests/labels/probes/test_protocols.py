@@ -43,6 +43,20 @@ def test_few_shot_tests_on_the_other_rows(bench, data):
     assert bench.shares(seen) == [share(data, fit.train, fit.test, 1.0) for fit in seen]
 
 
+def test_the_folds_of_a_grid_stop_by_their_test_rows(bench):
+    """Each penalty has the same folds: every row is tested once, and never trained in its fold."""
+    bench.penalties = [0.25, 4.0]
+    fits = bench.grid(np.arange(90), 3)
+
+    assert [fit.penalty for fit in fits] == [0.25] * 3 + [4.0] * 3
+    assert [fit.dev.tolist() for fit in fits] == [fit.test.tolist() for fit in fits]
+    for fits_of_penalty in (fits[:3], fits[3:]):
+        tested = np.concatenate([fit.test for fit in fits_of_penalty])
+        assert sorted(tested.tolist()) == list(range(90))
+    assert all(set(fit.train) | set(fit.test) == set(range(90)) for fit in fits)
+    assert all(len(fit.train) + len(fit.test) == 90 for fit in fits)
+
+
 def test_few_shot_with_test_rows(bench, data):
     bench.penalties = [1.0]
     test = np.arange(60, 90)
@@ -90,7 +104,7 @@ def test_remaining_fits_are_cancelled(data):
 @pytest.mark.parametrize(
     ("head", "protocol"),
     [
-        ("senteval", ("senteval", 0, 5)),  # as PairSupCon and DefSent+
+        ("senteval", ("senteval", 0, 5)),  # the defaults of SentEval
         ("senteval:50:10", ("senteval", 50, 10)),  # as SG-BERT
         ("senteval:50", ("senteval", 50, 5)),
         ("logreg", ("logreg", 0, 10)),

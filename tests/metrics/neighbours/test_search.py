@@ -31,7 +31,7 @@ from sentkit.metrics.neighbours import search
 from sentkit.metrics.neighbours.corpus import read_table
 from sentkit.metrics.neighbours.pairs import closest_pairs, pairs_reaching
 from sentkit.metrics.neighbours.search import Best, Searcher
-from sentkit.metrics.similarity import SIMILARITIES
+from sentkit.metrics.similarity import SIMILARITIES, margins
 from support import normal_rows
 
 every_metric = pytest.mark.parametrize("metric", SIMILARITIES)
@@ -488,3 +488,15 @@ def test_offsets_that_do_not_agree_are_refused(tmp_path):
 def test_no_rows_are_an_error(tmp_path):
     with pytest.raises(DataError, match=r"^no rows in .*a\.safetensors$"):
         read(write_store(tmp_path / "a.safetensors", np.ones((0, 2), np.float32), []))
+
+
+@pytest.mark.parametrize("width", [1, 64, 400])
+def test_the_margin_of_manhattan_is_that_of_the_largest_sum(width):
+    """The magnitudes of a row add up to at most the root of the width times its length."""
+    rows = np.concatenate([np.ones((1, width), np.float32), normal_rows(5, width)])
+    sums = np.abs(rows.astype(np.float64)).sum(axis=1)
+
+    bounds = Searcher(rows, "manhattan").margins_of(rows)
+    assert (bounds >= 0.999 * margins(sums)).all()
+    ones = Searcher(rows[:1], "manhattan").margins_of(rows[:1])
+    assert ones == pytest.approx(margins(sums[:1]), rel=1e-6)

@@ -3,6 +3,7 @@
 import json
 import shutil
 from functools import cache, partial
+from threading import Thread
 
 import pytest
 from hypothesis import example, given
@@ -14,7 +15,7 @@ import sentkit
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
 from sentkit.formats.rows.block import Row, block_of
-from sentkit.model.checkpoint_model import SegmentTokenizer
+from sentkit.model.checkpoint_model import PairTokenizer
 from sentkit.model.text import rules
 from sentkit.model.text.rules import reads_words_alone, splits_at_spaces
 from sentkit.model.text.tokenizer import OneToken, Tokenizer, single_tokens
@@ -550,10 +551,10 @@ PAIRS = [
 def test_pairs_and_sentences_are_those_of_transformers(max_length, side):
     """Ids, types and truncation, for texts of 0 to 11 words."""
     reference = auto(find_model("nano"))
-    tokenizer = SegmentTokenizer(read_checkpoint("nano"), max_length)
+    tokenizer = PairTokenizer(read_checkpoint("nano"), max_length, types=2)
     reference.truncation_side = side
     tokenizer.plain.truncates_start = side == "left"
-    first, second = tokenizer(PAIRS)
+    first, second = tokenizer.columns(PAIRS)
     names = {"truncation": True, "max_length": max_length, "return_token_type_ids": True}
     expected = reference(*map(list, zip(*PAIRS, strict=True)), **names)
     whole = reference(*map(list, zip(*PAIRS, strict=True)))["input_ids"]
@@ -564,7 +565,7 @@ def test_pairs_and_sentences_are_those_of_transformers(max_length, side):
     truncated = [a.truncated or b.truncated for a, b in zip(first, second, strict=True)]
     assert truncated == [len(ids) > max_length for ids in whole]
     assert tokenizer.second_type == 1
-    [column] = tokenizer([(text,) for text, _ in PAIRS])
+    [column] = tokenizer.columns([(text,) for text, _ in PAIRS])
     alone = reference([text for text, _ in PAIRS], truncation=True, max_length=max_length)[
         "input_ids"
     ]
@@ -572,7 +573,7 @@ def test_pairs_and_sentences_are_those_of_transformers(max_length, side):
     with pytest.raises(
         UsageError, match="a maximum length of 4 tokens leaves no room for two texts"
     ):
-        SegmentTokenizer(read_checkpoint("nano"), 4)([("a", "b")])
+        PairTokenizer(read_checkpoint("nano"), 4, types=2)([("a", "b")])
 
 
 SINGLE = [
@@ -667,3 +668,37 @@ def test_rows_with_other_words_are_dropped_and_counted(nano, monkeypatch):
 
     assert words_kept == ["cat", "dog", "cat", "able"]
     assert (chosen.rows, chosen.left_out) == (6, 2)
+
+
+def test_the_cache_of_words_is_emptied_when_it_is_full(monkeypatch):
+    """A word has the numbers of its letters. The limit is 20 characters, and a text has eight."""
+    monkeypatch.setattr(rules, "LARGEST_CACHE", 20)
+    words = rules.WordIds(lambda texts: [[*map(ord, text)] for text in texts], {})
+    for number in range(100, 150):
+        text = f"word{number} a"
+        ids, counts = words([text, text])
+
+        letters = [*map(ord, text.replace(" ", ""))]
+        assert (ids.tolist(), counts.tolist()) == (letters * 2, [8, 8])
+        assert words.characters <= 20 + 8
+    assert sum(map(len, words.numbers)) == words.characters
+
+
+def test_two_threads_that_learn_the_same_words_do_not_mix_their_numbers():
+    """While the first one waits for the library, the second one has to wait, too."""
+    threads = []
+
+    def encode(texts):
+        if not threads:
+            threads.append(Thread(target=words, args=(["one two three"],)))
+            threads[0].start()
+            threads[0].join(0.05)  # without a lock, it ends here
+        return [[*map(ord, text)] for text in texts]
+
+    words = rules.WordIds(encode, {})
+    words(["one two three"])
+    threads[0].join()
+
+    for text in ("four five", "one two six"):
+        ids, _ = words([text])
+        assert ids.tolist() == [*map(ord, text.replace(" ", ""))]

@@ -3,6 +3,7 @@
 import errno
 import io
 import json
+import math
 import random
 
 import numpy as np
@@ -13,7 +14,7 @@ from sentkit.errors import DataError
 from sentkit.training.base import open_named
 from sentkit.training.catalogue import METHODS
 from sentkit.training.data.dev import Dev
-from sentkit.training.loop.state import Checkpointer, read_sealed, write_sealed
+from sentkit.training.loop.state import Checkpointer, Position, read_sealed, write_sealed
 from sentkit.training.method import changing
 from training.small import equal, make_base, stop_after
 
@@ -168,3 +169,14 @@ def test_the_saved_length_of_the_log_is_that_of_its_lines_after_each_resume(tmp_
 
         assert steps == list(range(2, killed_after))
         assert saved == len(b'{"step":2}\n')
+
+
+def test_a_score_that_is_no_number_is_never_the_best():
+    position = Position(step=1)
+    results = []
+    for step, score in enumerate([math.nan, 0.5, math.nan, 0.4, 0.6], start=1):
+        position.step = step
+        results.append(position.add_score(score, cumulative=False))
+
+    assert results == [False, True, False, False, True]
+    assert (position.best_score, position.best_step, position.waited) == (0.6, 5, 0)

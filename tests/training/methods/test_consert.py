@@ -284,6 +284,15 @@ def test_a_window_has_consecutive_tokens(rate, sizes):
         assert indices.tolist() == list(range(length))[indices[0] :][: len(indices)]
 
 
+def test_a_window_begins_at_any_token_that_leaves_room_for_it():
+    """Of 10 tokens 7 are kept: the starts 0, 1, 2 and 3, each about 100 times in 400."""
+    drawn = VIEWS["span-cutoff"].draw(generator(), [10] * 400, WIDTH, 0.3)
+    starts, counts = np.unique([indices[0] for indices in drawn], return_counts=True)
+
+    assert starts.tolist() == [0, 1, 2, 3]
+    assert abs(counts - 100).max() < 5 * (400 * 0.25 * 0.75) ** 0.5
+
+
 @pytest.mark.parametrize("name", VIEWS)
 def test_part_of_a_draw_changes_its_sentences_as_the_whole_draw_does(name, base):
     """Random ids without special tokens. A draw for another batch is an error."""

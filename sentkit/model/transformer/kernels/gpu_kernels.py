@@ -11,15 +11,16 @@ width.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import cache
 from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sentkit.model.transformer.kernels.torch_internals import compile_kernel, flash_attention
+from sentkit.model.transformer.kernels.cuda_operations import compile_kernel, flash_attention
+from sentkit.model.transformer.kernels.guard import private_works
 from sentkit.model.transformer.packed import Packed, first_tokens, pack, rounded
 
 HALF = (torch.bfloat16,)  # dtypes of the queries, keys and values of a kernel
@@ -81,19 +82,21 @@ def kernel_is_right(
     `causal` has the kinds of attention to check. `trains`: also check gradients and dropout.
     """
     devices = [device] if device.type == "cuda" else []
-    with (
-        suppress(AttributeError, RuntimeError, TypeError),
-        torch.random.fork_rng(devices),  # the check of dropout draws numbers
-        torch.inference_mode(False),
-        torch.enable_grad(),
-    ):
-        checked_windows = (0, 1) if window else (0,)
-        return all(
-            is_right(shape, device, causal=is_causal, trains=trains, window=checked_window)
-            for checked_window in checked_windows
-            for is_causal in causal
-        )
-    return False
+    checked_windows = (0, 1) if window else (0,)
+
+    def all_right() -> bool:
+        with (
+            torch.random.fork_rng(devices),  # the check of dropout draws numbers
+            torch.inference_mode(False),
+            torch.enable_grad(),
+        ):
+            return all(
+                is_right(shape, device, causal=is_causal, trains=trains, window=checked_window)
+                for checked_window in checked_windows
+                for is_causal in causal
+            )
+
+    return private_works(all_right)
 
 
 def is_right(
@@ -276,26 +279,26 @@ def add_norm_for(width: int, epsilon: float, device: torch.device) -> AddNorm | 
     if device.type != "cuda" or width % 8 or width > WIDEST:
         return None
     source = f"#define WIDTH {width}\n#define EPSILON {epsilon!r}f\n{SOURCE}"
-    # another torch or GPU
-    with suppress(ImportError, AttributeError, RuntimeError, TypeError, OSError):
+
+    @cache
+    def kernel() -> Any:
         with torch.cuda.device(device):
-            kernel = compile_kernel(source, "add_norm")
+            return compile_kernel(source, "add_norm")
 
-        def add_norm(change: Tensor, rows: Tensor, norm: nn.LayerNorm) -> Tensor:
-            bias = torch.zeros_like(norm.weight) if norm.bias is None else norm.bias
-            inputs = [change, rows, norm.weight.detach(), bias.detach()]
-            result = torch.empty_like(rows)
-            with torch.cuda.device(device):
-                kernel(
-                    grid=(-(-len(rows) // ROWS), 1, 1),
-                    block=(LANES * ROWS, 1, 1),
-                    args=[*(tensor.contiguous() for tensor in inputs), result, len(rows)],
-                )
-            return result
+    def add_norm(change: Tensor, rows: Tensor, norm: nn.LayerNorm) -> Tensor:
+        bias = torch.zeros_like(norm.weight) if norm.bias is None else norm.bias
+        inputs = [change, rows, norm.weight.detach(), bias.detach()]
+        result = torch.empty_like(rows)
+        with torch.cuda.device(device):
+            kernel()(
+                grid=(-(-len(rows) // ROWS), 1, 1),
+                block=(LANES * ROWS, 1, 1),
+                args=[*(tensor.contiguous() for tensor in inputs), result, len(rows)],
+            )
+        return result
 
-        if adds_right(add_norm, width, epsilon, device):
-            return add_norm
-        return None
+    if private_works(lambda: adds_right(add_norm, width, epsilon, device)):
+        return add_norm
     return None
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from sentkit.model.transformer.kernels.torch_internals import copy_all
+from sentkit.model.transformer.kernels.cuda_operations import copy_all
 from sentkit.model.transformer.packed import Packed, rounded
 
 LARGEST_PASS = 8192  # tokens; the host launches the kernels of longer passes in time

@@ -20,15 +20,15 @@ from torch import Tensor, nn
 
 from sentkit.model.transformer.bert import Bert, Block
 from sentkit.model.transformer.device import speed_ratio
-from sentkit.model.transformer.kernels.torch_internals import (
+from sentkit.model.transformer.kernels.cpu_operations import (
     onednn_int8_linear,
     onednn_int8_linear_with_residual,
     onednn_int8_weight,
     onednn_linear,
     onednn_weight,
-    private_works,
     public_linear,
 )
+from sentkit.model.transformer.kernels.guard import private_works
 from sentkit.model.transformer.packed import ends_of
 from sentkit.model.transformer.weights import aligned
 

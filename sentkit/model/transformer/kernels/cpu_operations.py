@@ -1,17 +1,9 @@
-"""The private operations of torch that the encoder uses, each beside the public operations that it
-replaces.
+"""The private operations of torch for a CPU, each beside the public operations that it replaces:
+products by oneDNN, of weights in its memory layout. `guard.py` compares both.
 
-Another version of torch can change or remove them. So their users compare both on this machine,
-once, and run the public operations if the results differ or the private operation is absent
-(`private_works`).
-
-Axes: n rows, b sentences, k inputs and m outputs of a layer; h heads of queries, g of keys and
-values, e numbers of a head.
+Axes: n rows, k inputs and m outputs of a layer.
 """
 
-import ctypes
-from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -27,14 +19,6 @@ ONEDNN_ACTIVATIONS = {  # name and algorithm of the activation in oneDNN
     "silu": ("swish", ""),
     "none": ("none", ""),
 }
-
-
-def private_works(check: Callable[[], bool]) -> bool:
-    """Return true if the private operations exist here and their results pass the check."""
-    try:
-        return check()
-    except (AttributeError, RuntimeError, TypeError, NotImplementedError):
-        return False
 
 
 # A linear layer with its activation or its residual connection.
@@ -154,91 +138,3 @@ def onednn_int8_linear_with_residual(
         "",
     )
     return result
-
-
-# Attention of concatenated sentences. The public operation is `scaled_dot_product_attention`, for
-# each alone.
-
-
-def flash_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    query_bounds: Tensor,
-    key_bounds: Tensor,
-    longest_query: int,
-    longest_key: int,
-    *,
-    dropout: float,
-    causal: bool,
-    window: int,
-) -> Tensor:
-    """Attention of queries (n, h, e), keys and values (n, g, e) -> (n, h, e).
-
-    The bounds (b + 1,) are the first row of each sentence, and the number of rows. `window` is the
-    largest distance of a key; 0: all keys.
-    """
-    operation: Any = torch.ops.aten._flash_attention_forward
-    window_sizes = {}
-    if window:
-        window_sizes = {"window_size_left": window, "window_size_right": 0 if causal else window}
-    outputs = operation(
-        query,
-        key,
-        value,
-        query_bounds,
-        key_bounds,
-        longest_query,
-        longest_key,
-        dropout,
-        causal,
-        False,  # return_debug_mask
-        **window_sizes,
-    )
-    mixed: Tensor = outputs[0]
-    return mixed
-
-
-# Kernels from source. The public operations are those that the kernel replaces.
-
-
-def compile_kernel(source: str, name: str) -> Any:
-    """Return the kernel of this name. It can be called with a grid, a block and arguments.
-
-    `torch.cuda._compile_kernel` does the same, and first imports the tools for extensions, which
-    takes long.
-    """
-    loader: Any = import_module("torch.cuda._utils")
-    compiler = loader._get_nvrtc_library()
-
-    def call(function: str, *arguments: Any) -> None:
-        if getattr(compiler, f"nvrtc{function}")(*arguments):
-            raise RuntimeError(f"NVRTC: {function} failed")
-
-    major, minor = torch.cuda.get_device_capability()
-    options = (ctypes.c_char_p * 1)(f"--gpu-architecture=sm_{major}{minor}".encode())
-    program = ctypes.c_void_p()
-    call(
-        "CreateProgram",
-        ctypes.byref(program),
-        source.encode(),
-        f"{name}.cu".encode(),
-        0,
-        None,
-        None,
-    )
-    call("CompileProgram", program, 1, options)
-    size = ctypes.c_size_t()
-    call("GetCUBINSize", program, ctypes.byref(size))
-    binary = ctypes.create_string_buffer(size.value)
-    call("GetCUBIN", program, binary)
-    call("DestroyProgram", ctypes.byref(program))
-    return loader._cuda_load_module(binary.raw, [name])[name]
-
-
-# Copies. The public operation is `target.copy_(source)` for each of them.
-
-
-def copy_all(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    """Copy each source to its target, with one kernel for many tensors of a GPU."""
-    torch._foreach_copy_(list(targets), list(sources))

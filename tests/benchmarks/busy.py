@@ -1,0 +1,62 @@
+"""The time of a training step, and the share of the threads that is busy.
+
+python tests/benchmarks/busy.py TEXTS.txt[.gz] MODEL METHOD LENGTH PRECISION THREADS [first]
+
+With `first`, the process gets real-time priority after its first steps, for a few seconds: other
+work on the machine waits. The system must allow it.
+"""
+
+import os
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sentkit.process import limit_threads
+
+BATCH = 64
+STEPS = 12
+WARM = 3  # uncounted steps
+
+
+def raise_priority():
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setscheduler(int(thread.name), os.SCHED_FIFO, os.sched_param(1))
+
+
+def main():
+    path, model, method, length, precision, threads, *first = sys.argv[1:]
+    limit_threads(int(threads))  # before torch is imported
+    import torch
+    from timing import read_texts, write_texts
+
+    from training import trainer_of
+
+    torch.set_num_threads(int(threads))
+    texts = read_texts(path, BATCH * STEPS)
+    settings = [f"batch={BATCH}", f"max_length={length}", f"precision={precision}"]
+    times = []
+
+    def mark(_):
+        if len(times) == WARM and first:
+            raise_priority()
+        times.append((time.perf_counter(), time.process_time()))
+
+    with TemporaryDirectory() as temporary:
+        rows = write_texts(Path(temporary) / "texts.txt", texts)
+        trainer = trainer_of(model, method, rows, Path(temporary), settings)
+        trainer.reporter.step = mark
+        trainer.train()
+    times = times[WARM:]
+    elapsed = [end[0] - start[0] for start, end in pairwise(times)]
+    cpu = times[-1][1] - times[0][1]
+    busy = cpu / (int(threads) * sum(elapsed))
+    print(
+        f"{method}, {length} tokens, {precision}, {threads} threads: {min(elapsed):.3f} s a step, "
+        f"{cpu / len(elapsed):.3f} s of CPU time, {100 * busy:.0f} % busy"
+    )
+
+
+if __name__ == "__main__":
+    main()
