@@ -10,5 +10,6 @@ old=$2 new=$3 floor=${4:-} margin=${5:-0}
 pairs=$(pairs "$1" pairs)
 vectors "$pairs" "$old" "$work/old.safetensors"
 vectors "$pairs" "$new" "$work/new.safetensors"
-sentkit score "$work/new.safetensors" --gold score --baseline "$work/old.safetensors" \
+cd "$work" # for short names in the table
+sentkit score new.safetensors --gold score --baseline old.safetensors \
     --fail-if-worse "$margin" ${floor:+--fail-under "$floor"}

@@ -121,6 +121,19 @@ def test_a_row_has_the_mean_and_deviation_of_its_seeds(sentkit, data, runs, spea
     assert of_row["words"]["sd"] is None
 
 
+def test_a_row_with_damaged_weights_is_named_and_the_others_are_printed(sentkit, data, tiny):
+    shutil.copytree(tiny, "damaged")
+    weights = Path("damaged/model.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-8])
+    rows = ("damaged", f"whole={tiny}")
+    result = sentkit("report", *rows, "--data", data, "--suites", "sts", "-q", *FLAGS)
+
+    assert result.code == 1
+    assert 'row "damaged": damaged/model.safetensors: not a safetensors file' in result.err
+    assert "2 of 4 evaluations failed" in result.err
+    assert {row["row"] for row in result.rows} == {"whole"}
+
+
 def test_transforms_of_one_checkpoint_are_the_seeds_of_a_row(sentkit, data, tiny):
     """As from `whiten apply`. Kept results of other transforms are not used."""
     pairs = data / "sts/stsb.test.jsonl"
