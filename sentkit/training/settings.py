@@ -326,15 +326,15 @@ def differences(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[s
 def described(
     settings_class: type, presets: Mapping[str, Mapping[str, Any]]
 ) -> list[tuple[str, str]]:
-    """Return each setting with default, meaning, limits and source, and then the presets."""
+    """Return the presets, and then each setting with default, meaning, limits and source."""
     setting_notes = notes(settings_class)
     lines: list[tuple[str, str]] = []
-    for setting in fields(settings_class):
-        note = setting_notes[setting.name]
-        text = "; ".join(filter(None, [note.meaning, note.limits]))
-        lines.append((f"{setting.name}={format_value(setting.default)}", f"{text} [{note.source}]"))
     for preset, values in presets.items():
         changes = changes_of(settings_class, values)
         assignments = [f"{name}={format_value(value)}" for name, value in changes.items()]
         lines.append((f"--preset {preset}", " ".join(assignments) or "the defaults"))
+    for setting in fields(settings_class):
+        note = setting_notes[setting.name]
+        text = "; ".join(filter(None, [note.meaning, note.limits]))
+        lines.append((f"{setting.name}={format_value(setting.default)}", f"{text} [{note.source}]"))
     return lines
