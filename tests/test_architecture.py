@@ -181,6 +181,16 @@ def test_only_some_folders_import_torch_and_transformers():
     assert offenders(is_wrong) == []
 
 
+def test_private_operations_of_torch_are_in_one_file_for_each_device():
+    files = []
+    for path in FILES:
+        attributes = [node for node in ast.walk(TREES[path]) if isinstance(node, ast.Attribute)]
+        if any(re.search(r"^torch\.(ops\.|(\w+\.)*_)", ast.unparse(node)) for node in attributes):
+            files.append(path.name)
+
+    assert files == ["cpu_operations.py", "cuda_operations.py"]
+
+
 def statements(tree):
     return sum(isinstance(node, ast.stmt) for node in ast.walk(tree))
 
