@@ -40,11 +40,11 @@ def build_entries(
 ) -> None:
     """Average the vectors of the definitions of each entry."""
     from sentkit.formats.checkpoints.folders import read_checkpoint
-    from sentkit.formats.files import readable
+    from sentkit.formats.files import shown_path
     from sentkit.formats.rows.kinds import EntryParser
     from sentkit.formats.vectors.store import common_fields
     from sentkit.model.checkpoint_reading import most_tokens, plan_reading
-    from sentkit.model.encoding import Tally, encode_groups, tokenized_groups
+    from sentkit.model.encoding import EncodeStats, encode_groups, tokenized_groups
     from sentkit.model.reading import ReadingOptions
     from sentkit.model.text.tokenizer import OneToken
     from sentkit.model.transformer.encoder import TransformerEncoder
@@ -75,27 +75,29 @@ def build_entries(
         # The sum of the vectors of each entry.
         encoder = TransformerEncoder(checkpoint, plan, device=device, precision=precision)
         console.loaded(encoder)
-        tally = Tally()
+        stats = EncodeStats()
         sums = dict[str, Any]()
         counts = Counter[str]()
-        for group in encode_groups(groups, encoder, encoder.budget):
+        for group in encode_groups(groups, encoder, encoder.tokens_per_batch):
             add_vectors(group, parser, sums, counts, inputs.rejects)
             progress.skipped = words.left_out
-            progress.add(len(group.rows), tally.add(group))
+            progress.add(len(group.rows), stats.add(group))
         if words.left_out:
             problem = f"{words.left_out} of {words.rows} rows skipped"
             console.warn(f"{problem}: the entry is not a single token")
         if not sums:
             raise NoRowsError(inputs.paths)
-    progress.encoded(tally, encoder)
+    progress.encoded(stats, encoder)
 
     note = {  # for the training of another model on the entries
-        "definitions": tally.rows,
+        "definitions": stats.rows,
         "words_only": words_only,
         "family": checkpoint.config.get("model_type"),
-        "parents": [readable(name) for name in (checkpoint.name, *checkpoint.parents)],
+        "parents": [shown_path(name) for name in (checkpoint.name, *checkpoint.parents)],
     }
-    write_entries(sums, counts, output, {**encoder.specs[0].full, "entries": note}, encoder.width)
+    write_entries(
+        sums, counts, output, {**encoder.spaces[0].full_metadata, "entries": note}, encoder.width
+    )
 
 
 def add_vectors(

@@ -51,13 +51,13 @@ def check(
 
 
 def check_file(path: str, *, as_table: bool) -> None:
-    from sentkit.formats.files import readable
+    from sentkit.formats.files import shown_path
     from sentkit.formats.vectors.vector_file import VectorFile
 
     file = VectorFile(path)
     damage = file.damage()
     problems = [] if damage is None else [damage]
-    record = {"file": readable(path), "rows": file.count, "problems": problems}
+    record = {"file": shown_path(path), "rows": file.count, "problems": problems}
     Output().write_record(record, as_table=as_table)
     if damage is None:
         return
@@ -73,7 +73,7 @@ def check_folder(
     """Print the counts of a folder. The answer is no if blocks are damaged, missing, or of unknown
     number.
     """
-    from sentkit.formats.files import readable
+    from sentkit.formats.files import shown_path
     from sentkit.formats.vectors.folder_check import counts_of, problems
     from sentkit.formats.vectors.folders import open_folder
 
@@ -103,9 +103,9 @@ def check_folder(
 
     counts = counts_of(folder, status, shards)
     all_problems = [text for texts in problems_of.values() for text in texts]
-    record: dict[str, Any] = {"folder": readable(path), **counts}
+    record: dict[str, Any] = {"folder": shown_path(path), **counts}
     if deep:
-        record["problems"] = [readable(text) for text in all_problems]
+        record["problems"] = [shown_path(text) for text in all_problems]
     if remove:
         record["removed"] = len(damaged)
     output = Output()

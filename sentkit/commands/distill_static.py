@@ -66,7 +66,7 @@ def distill_static(
 
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.formats.checkpoints.writing import new_folder
-    from sentkit.formats.files import json_line, readable
+    from sentkit.formats.files import json_line, shown_path
     from sentkit.formats.lexicons.model2vec import write_model2vec
     from sentkit.formats.outputs.outputs import open_output
     from sentkit.formats.rows.kinds import FIELDS
@@ -112,7 +112,7 @@ def distill_static(
         record |= {"weights": weights, "tokens": len(table), "dim": table.shape[1]}
         write_model2vec(folder, table, tokenizer.rules(), record | made_by(checkpoint, files))
     with open_output("-", force=False) as file:
-        file.write(json_line({"model": readable(output.path), **record}))
+        file.write(json_line({"model": shown_path(output.path), **record}))
 
 
 def reading_of_tokens(checkpoint: "Checkpoint", readout: str | None) -> "Reading":
@@ -131,8 +131,8 @@ def reading_of_tokens(checkpoint: "Checkpoint", readout: str | None) -> "Reading
         raise UsageError(problem, advice="use another --readout")
     if len(plan.readouts) > 1:
         raise UsageError("distill-static accepts only one readout; --readout has several")
-    if plan.steps[-1:] == ("normalise",):
-        plan = replace(plan, steps=plan.steps[:-1])
+    if plan.declared_steps[-1:] == ("normalise",):
+        plan = replace(plan, declared_steps=plan.declared_steps[:-1])
     return plan
 
 

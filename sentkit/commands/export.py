@@ -108,7 +108,7 @@ def export(
         ),
         "made_with": {"sentkit": version_of("sentkit")},
     }
-    if checkpoint.declared.static:
+    if checkpoint.declaration.is_static:
         export_static(checkpoint, reading, store, output, lineage)
     else:
         export_transformer(checkpoint, reading, store, output, lineage, console)
@@ -179,8 +179,8 @@ def export_transformer(
     console.warn(*plan.notes(checkpoint.name))
     encoder = TransformerEncoder(checkpoint, plan, device="cpu", precision="fp32")
     declaration = declare_encoder(encoder)
-    adapted = store is None and is_adapter(checkpoint.transformer)  # its files are copied
-    tensors = {} if adapted else read_weights(checkpoint.transformer, checkpoint.name)
+    adapted = store is None and is_adapter(checkpoint.transformer_folder)  # its files are copied
+    tensors = {} if adapted else read_weights(checkpoint.transformer_folder, checkpoint.name)
     exported_tensors = tensors
     if declaration.inexpressible is None:
         exported_tensors = without_language_head(tensors, encoder.body, checkpoint.config)

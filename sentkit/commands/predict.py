@@ -214,9 +214,9 @@ def outputs_of_probe(
         console.report(
             f"the rows have no vectors; they are encoded with {model.name}, readout {readout}"
         )
-        texts = TextParser(common_fields(all_rows), prompts=model.sides)
+        texts = TextParser(common_fields(all_rows), prompts=model.prompt_of_side)
         encoder = model.encoder()
-        check_fitted(classifier.path, encoder.specs[0].emb)
+        check_fitted(classifier.path, encoder.spaces[0].name)
         console.warn(*model.notes)
         for block in encoded_blocks(all_rows, texts, model.tokenizer, encoder, console):
             for indices in classifier.checked(block).good_indices(inputs.rejects):
@@ -233,12 +233,12 @@ def encoded_blocks(
 ) -> "Iterator[VectorBlock]":
     """Yield groups of rows, which have no vectors, with those that the encoder computes."""
     from sentkit.formats.vectors.vectors import VectorBlock
-    from sentkit.model.encoding import Tally, encode_groups, tokenized_groups
+    from sentkit.model.encoding import EncodeStats, encode_groups, tokenized_groups
 
-    tally = Tally()
+    stats = EncodeStats()
     console.warn(*encoder.notes)
     groups = tokenized_groups(inputs.blocks(texts), tokenizer, inputs.rejects)
-    for group in encode_groups(groups, encoder, encoder.budget):
-        tally.add(group)
+    for group in encode_groups(groups, encoder, encoder.tokens_per_batch):
+        stats.add(group)
         yield VectorBlock(group.rows, group.vectors[0], names=())
-    console.warn(*encoder.remarks(tally))
+    console.warn(*encoder.warnings(stats))

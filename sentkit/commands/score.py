@@ -407,7 +407,7 @@ def write_similarities(
     # Pairs, all similarities of sentences, or the closest sentences.
     if vectors_per_row == 2:
         for block in blocks:
-            file.write(scored_pairs(block, metric, reader.emb, keep=keep_vectors))
+            file.write(scored_pairs(block, metric, reader.space_name, keep=keep_vectors))
     elif matrix:
         for row, similarities in rows_with_similarities(blocks, metric=metric):
             new_fields = [(b"similarities", as_list(similarities))]

@@ -218,7 +218,7 @@ def search(
                     texts,
                     model,
                     search_corpus.path,
-                    search_corpus.emb,
+                    search_corpus.space_name,
                     model_device,
                     console,
                     mapped=mapped,
@@ -257,7 +257,7 @@ def search(
             write_hits(search, file, search.flat if flat else search.nested)
     console.warn(*search_corpus.left_out)
     if encoded_queries is not None:
-        console.warn(*encoded_queries.remarks)
+        console.warn(*encoded_queries.warnings)
 
 
 def is_same_file(path: str | None, other: str | None) -> bool:
@@ -371,9 +371,9 @@ def query_texts_for_file(
     """
     if mapped:
         return query_texts_for_label(
-            texts, model, corpus.path, corpus.emb, device, console, mapped=True
+            texts, model, corpus.path, corpus.space_name, device, console, mapped=True
         )
-    return query_texts(texts, model, corpus.path, corpus.spec, device, console)
+    return query_texts(texts, model, corpus.path, corpus.metadata, device, console)
 
 
 def query_texts_for_label(
@@ -414,7 +414,7 @@ def encoded_corpus(
     progress = RowProgress(console, inputs=texts)
     rows = encoded_files(texts, encoder, progress.add)
     table = read_into_memory(texts, rows, with_files=True)
-    console.warn(*encoder.notes, *rows.remarks)
+    console.warn(*encoder.notes, *rows.warnings)
     return SearchCorpus(table, show_id=True), rows.record
 
 

@@ -73,9 +73,9 @@ class RowSource:
         first: tuple[str, object] | None = None  # a path and its prompt
         for path in paths:
             store = None if path is None else self.vector_file(path)
-            if store is None or "prompt" not in store.spec:
+            if store is None or "prompt" not in store.metadata:
                 continue
-            prompt = store.spec["prompt"]
+            prompt = store.metadata["prompt"]
             if first is None:
                 first = (path or "", prompt)
             elif prompt != first[1]:

@@ -37,7 +37,7 @@ WITH_COMMIT = re.compile("hf://[^@]+@([0-9a-f]{40})/")
 PACKED = 1024
 
 
-def readable(path: str) -> str:
+def shown_path(path: str) -> str:
     """The path as valid Unicode for JSON. A file name can hold bytes that are not UTF-8.
 
     A URL has its commit of the hub, and no secrets.

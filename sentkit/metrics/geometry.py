@@ -22,7 +22,7 @@ import numpy as np
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import NoRowsError, UsageError
-from sentkit.formats.files import is_folder, is_safetensors, readable
+from sentkit.formats.files import is_folder, is_safetensors, shown_path
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import scored
 from sentkit.formats.rows.rows import Inputs
@@ -338,7 +338,7 @@ def describe_transform(path: str) -> dict[str, Any]:
     note = read_fit_note(path)
     if note.get("kind") == "map" or "offset" in header.entries:
         read_transform(path)  # refuses a damaged map, which has a digest
-    record = {"file": readable(path), "kind": note.pop("kind", "affine")}
+    record = {"file": shown_path(path), "kind": note.pop("kind", "affine")}
     if "kernel" in header.entries:
         record |= dict(zip(("width", "kept"), header.entries["kernel"].shape, strict=False))
     computed = {
@@ -412,7 +412,7 @@ def describe_vectors(
             if {"kernel", "bias"} <= names or names == {PARAMETERS}:
                 return describe_transform(path)
             return {
-                "file": readable(path),
+                "file": shown_path(path),
                 "tensors": shapes(header),
                 "metadata": dict(header.metadata),
             }
@@ -423,16 +423,16 @@ def describe_vectors(
         rows = counts["vectors"] // max(1, len(reader.names))
         if not rows:
             raise NoRowsError([path])
-        record = {"file": readable(path), "rows": rows, "vectors_per_row": list(reader.names)}
-        return {**record, **counts, "spec": {"_emb": reader.emb}}
+        record = {"file": shown_path(path), "rows": rows, "vectors_per_row": list(reader.names)}
+        return {**record, **counts, "spec": {"_emb": reader.space_name}}
     vectors = stacked(reader, alignment) if alignment else store.blocks()
     return {
-        "file": readable(path),
+        "file": shown_path(path),
         "rows": store.count,
         "vectors_per_row": list(store.names),
         "store": store.kind,
         **measured(vectors, alignment, geometry=geometry),
-        "spec": {name: value for name, value in store.spec.items() if name != "vectors"},
+        "spec": {name: value for name, value in store.metadata.items() if name != "vectors"},
     }
 
 

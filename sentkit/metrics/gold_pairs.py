@@ -129,7 +129,7 @@ def read_gold_pairs(
         groups=None if options.group is None else np.array([codes[group] for group in groups]),
         names=tuple(codes),
         file=path,
-        encoder=reader.emb,
+        encoder=reader.space_name,
         skipped=rows - len(gold_scores),
         identities=identities,
         dim=width,

@@ -17,7 +17,7 @@ import orjson
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import DataError
-from sentkit.formats.files import json_line, open_input, readable
+from sentkit.formats.files import json_line, open_input, shown_path
 from sentkit.formats.rows.block import Row, items_of
 from sentkit.formats.rows.kinds import class_of, scored, wrong_field
 from sentkit.formats.rows.lines import looks_like_json, numbered
@@ -227,8 +227,8 @@ def record_of(run: Run, values: Float64, qrels_path: str) -> Record:
     missing = [query for query, judged in run.qrels.items() if judged and query not in run.relevant]
     all_queries = run.qrels.keys() | run.relevant.keys()
     return {
-        "file": readable(run.file),
-        "qrels": readable(qrels_path),
+        "file": shown_path(run.file),
+        "qrels": shown_path(qrels_path),
         "n": len(values),
         "missing": len(missing),
         "without_relevant": sum(not run.qrels.get(query) for query in all_queries),
@@ -242,7 +242,7 @@ def against(baseline: Run, changes: Float64) -> Record:
     """The mean differences to another run, by a paired bootstrap of the queries."""
     means = [column.mean() for column in changes.T]
     compared = differences(MEASURES, means, resampled(changes), len(changes))
-    return {"file": readable(baseline.file), **compared}
+    return {"file": shown_path(baseline.file), **compared}
 
 
 def lines_of_queries(run: Run, values: Float64, *, with_file: bool) -> Iterator[bytes]:
@@ -252,7 +252,7 @@ def lines_of_queries(run: Run, values: Float64, *, with_file: bool) -> Iterator[
         relevant = run.relevant.get(query)
         record: Record = {}
         if with_file:
-            record["file"] = readable(run.file)
+            record["file"] = shown_path(run.file)
         record["query"] = query
         record |= dict(zip(MEASURES, values_of_query, strict=True))
         record["relevant"] = len(run.qrels[query])

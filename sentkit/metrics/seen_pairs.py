@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import NoRowsError
-from sentkit.formats.files import readable
+from sentkit.formats.files import shown_path
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import FIELDS, LISTS, string_in, wrong_field
 from sentkit.formats.rows.rows import Inputs
@@ -100,7 +100,7 @@ class SeenPairs:
     def record(self, levels: NDArray[np.int8]) -> dict[str, object]:
         """How many pairs of one report occur in the training rows."""
         counts = {name: int((levels == LEVELS.index(name) + 1).sum()) for name in reversed(LEVELS)}
-        return {"files": list(map(readable, self.paths)), "rows": self.rows, **counts}
+        return {"files": list(map(shown_path, self.paths)), "rows": self.rows, **counts}
 
 
 def texts_of(row: Row, fields: Mapping[str, str]) -> list[str]:

@@ -63,7 +63,7 @@ def find_encoder(
     checkpoint = None
     if not is_file and name != WORD_SETS:
         checkpoint = checkpoint_in(find_model(name, download=download), name)
-    if checkpoint is not None and not checkpoint.declared.static:
+    if checkpoint is not None and not checkpoint.declaration.is_static:
         from sentkit.model.checkpoint_model import CheckpointModel
 
         return CheckpointModel(

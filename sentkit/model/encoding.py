@@ -33,7 +33,7 @@ Item = TypeVar("Item")
 Output = TypeVar("Output")
 Arrays = list[NDArray[np.float32]]  # one for each readout
 Report = Callable[[int, int], None]  # rows and tokens since the last report
-# --reuse: the vectors (n, d) with n numbers of `RowGroup.stored`
+# --reuse: the vectors (n, d) with n numbers of `RowGroup.stored_vectors`
 ReadStored = Callable[[Sequence[int]], NDArray[np.float32]]
 
 FIRST_GROUP = 32  # rows
@@ -54,20 +54,20 @@ class RowGroup:
     """Some rows, the tokens of their distinct texts, and then their vectors."""
 
     rows: RowBlock
-    index: Ints  # (n, k), for each row the numbers of its texts in `tokens`
+    text_numbers: Ints  # (n, k), for each row the numbers of its texts in `tokens`
     tokens: TokenBlock  # of the distinct texts
     # --reuse: for the number of each text with stored vectors, the numbers of these vectors
-    stored: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    stored_vectors: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     # (m, k, d): a vector for each text; [] before encoding
     vectors: Arrays = field(default_factory=list)
     # (m,), with chunks: the rows of the windows, each of which has a vector
-    owners: Ints | None = None
+    row_of_vector: Ints | None = None
     seconds: float = 0.0  # in which the model encoded the group
 
     @property
     def accepted_texts(self) -> Ints:
         """The numbers of the texts in accepted rows, without duplicates."""
-        return np.unique(self.index)
+        return np.unique(self.text_numbers)
 
     def take(self, indices: Sequence[int] | slice) -> "RowGroup":
         """The rows with these indices, and their vectors."""
@@ -75,18 +75,18 @@ class RowGroup:
             return self
         vector_indices: Any = indices
         owners = None
-        if self.owners is not None:
+        if self.row_of_vector is not None:
             new_indices = np.full(len(self.rows), -1)  # of each row; -1: it is not taken
             new_indices[indices] = np.arange(len(new_indices[indices]))
-            new_owners = new_indices[self.owners]
+            new_owners = new_indices[self.row_of_vector]
             vector_indices = new_owners >= 0
             owners = new_owners[vector_indices]
         return replace(
             self,
             rows=self.rows.take(indices),
-            index=self.index[indices],
+            text_numbers=self.text_numbers[indices],
             vectors=[array[vector_indices] for array in self.vectors],
-            owners=owners,
+            row_of_vector=owners,
         )
 
 
@@ -128,7 +128,7 @@ def whole_if_small(groups: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], int 
     if len(first_groups) > 1:
         return chain(first_groups, groups), None
     tokens_of_groups = [group.tokens.take(group.accepted_texts) for group in first_groups]
-    return iter(first_groups), sum(int(tokens.sizes.sum()) for tokens in tokens_of_groups)
+    return iter(first_groups), sum(int(tokens.read_counts.sum()) for tokens in tokens_of_groups)
 
 
 def grouped(
@@ -184,7 +184,7 @@ def tokenize_group(
     problems = dict(tokens.problems)  # by the number of the text
     if on_truncate == "error":
         for number in np.flatnonzero(tokens.truncated).tolist():
-            count = tokens.counts[number]
+            count = tokens.full_lengths[number]
             maximum = tokens.lengths[number]
             problems.setdefault(
                 number, f"text too long: {count} {tokenizer.unit}, maximum {maximum}"
@@ -200,7 +200,7 @@ def tokenize_group(
 
 
 @dataclass(slots=True)
-class Tally:
+class EncodeStats:
     """Counts of rows, texts and tokens for final messages, progress and dry runs."""
 
     rows: int = 0
@@ -222,38 +222,40 @@ class Tally:
     def add(self, group: RowGroup) -> int:
         """Add the rows of a group to the counts; return their number of tokens."""
         tokens = group.tokens
-        index = group.index
+        index = group.text_numbers
 
         # Columns (number of texts,): windows, unknown words, vectors without tokens or words.
         zeros = np.zeros(len(tokens), np.int64)
         windows = tokens.column(zeros, lambda windows: len(windows.characters))
         unknown = tokens.column(
-            zeros if tokens.unknown is None else tokens.unknown,
-            lambda windows: sum(window.unknown for window in windows.others),
+            zeros if tokens.unknown_count is None else tokens.unknown_count,
+            lambda windows: sum(window.unknown_count for window in windows.later_windows),
         )
         empty_windows = tokens.column(
             (tokens.lengths == 0).astype(np.int64),
-            lambda windows: sum(not window.ids for window in windows.others),
+            lambda windows: sum(not window.ids for window in windows.later_windows),
         )
         # A mean is empty if all windows are.
-        empty = np.where(tokens.vectors == 1, tokens.sizes == 0, empty_windows)
+        empty = np.where(tokens.vector_counts == 1, tokens.read_counts == 0, empty_windows)
         unknown_windows = tokens.column(
             zeros if tokens.only_unknown is None else tokens.only_unknown,
-            lambda windows: sum(window.only_unknown for window in windows.others),
+            lambda windows: sum(window.only_unknown for window in windows.later_windows),
         )
-        window_count = tokens.column(np.ones_like(zeros), lambda windows: len(windows.others))
+        window_count = tokens.column(
+            np.ones_like(zeros), lambda windows: len(windows.later_windows)
+        )
         only_unknown = np.where(
-            tokens.vectors == 1, unknown_windows == window_count, unknown_windows
+            tokens.vector_counts == 1, unknown_windows == window_count, unknown_windows
         )
 
         some_unknown, unknown_tokens = tokens.unknown_beside_others()
 
         # Sums over the texts of all rows, (n, k).
-        sizes = tokens.sizes[index]
-        is_new = ~np.isin(index, list(group.stored))
+        sizes = tokens.read_counts[index]
+        is_new = ~np.isin(index, list(group.stored_vectors))
         added = int(sizes.sum())
         self.rows += len(group.rows)
-        self.texts += int(tokens.vectors[index].sum())
+        self.texts += int(tokens.vector_counts[index].sum())
         self.tokens += added
         self.encoded += int(sizes[is_new].sum())
         self.reused += int((~is_new).all(axis=1).sum())
@@ -311,7 +313,7 @@ class Tally:
             if count.name != "first":
                 setattr(self, count.name, round(factor * getattr(self, count.name)))
 
-    def join(self, other: "Tally") -> None:
+    def join(self, other: "EncodeStats") -> None:
         first = self.first or other.first
         for count in fields(self):
             setattr(self, count.name, getattr(self, count.name) + getattr(other, count.name))
@@ -321,14 +323,14 @@ class Tally:
 class TokenEncoder:
     """Converts batches of tokens to arrays of vectors, and records their origin."""
 
-    specs: list[Space]  # one for each readout: the origin of its vectors
+    spaces: list[Space]  # one for each readout: the origin of its vectors
     width: int
     notes: list[str]  # messages to print after the weights are loaded
     reading: "Reading"
     steps: Sequence[Step]  # the operations after the readout
     device: Any = "cpu"
     precision: str = "fp32"
-    budget: int  # number of tokens in a batch; only a batch of one text can exceed it
+    tokens_per_batch: int  # number of tokens in a batch; only a batch of one text can exceed it
     smallest_batch: int | None = None  # tokens; None: few texts are large batches, too
     refusals: Mapping[str, str] = {}  # of a server: its reason, for each text without a vector
 
@@ -357,11 +359,11 @@ class TokenEncoder:
         """Yield the vectors (b, d) of each batch, of all windows."""
         raise NotImplementedError
 
-    def remarks(self, tally: Tally) -> list[str]:
+    def warnings(self, stats: EncodeStats) -> list[str]:
         """Return the messages to print after the last row."""
         tokenizer = self.reading.tokenizer
-        messages = tally.truncation(tokenizer.max_length, "tokens") + tally.without_tokens()
-        return messages + tally.without_words(tokenizer.unknown_token)
+        messages = stats.truncation(tokenizer.max_length, "tokens") + stats.without_tokens()
+        return messages + stats.without_words(tokenizer.unknown_token)
 
 
 def encode_groups(
@@ -400,30 +402,30 @@ def encode_group(
 
     # The vectors of new texts, and then those that are copied.
     texts = group.accepted_texts
-    is_stored = np.isin(texts, list(group.stored))
+    is_stored = np.isin(texts, list(group.stored_vectors))
     new_texts = texts[~is_stored]
     stored_texts = texts[is_stored]
     try:
         vectors = encode_texts(tokens.take(new_texts), encoder, budget)
     except BatchError as error:
-        raise error.in_row(group.rows, group.index, tokens) from error
+        raise error.in_row(group.rows, group.text_numbers, tokens) from error
     if encoder.refusals:
-        refuse_texts(encoder.refusals, group.rows, group.index, tokens)
+        refuse_texts(encoder.refusals, group.rows, group.text_numbers, tokens)
     if read_stored is not None and len(stored_texts):
-        numbers = chain.from_iterable(group.stored[text] for text in stored_texts.tolist())
+        numbers = chain.from_iterable(group.stored_vectors[text] for text in stored_texts.tolist())
         # There is one array: --reuse is for one readout.
         vectors = [np.concatenate([*vectors, read_stored([*numbers])])]
 
     # The index of the first vector of each text, and of that of each text of each row, (n, k).
     texts = np.concatenate([new_texts, stored_texts])
     first_of_text = np.zeros(len(tokens), np.int64)
-    first_of_text[texts] = np.cumsum(tokens.vectors[texts]) - tokens.vectors[texts]
-    indices = first_of_text[group.index]
+    first_of_text[texts] = np.cumsum(tokens.vector_counts[texts]) - tokens.vector_counts[texts]
+    indices = first_of_text[group.text_numbers]
 
     # With chunks, a row has one text, and the vectors of all windows of it, (m, 1).
     owners = None
-    if (tokens.vectors[texts] != 1).any():
-        counts = tokens.vectors[group.index[:, 0]]
+    if (tokens.vector_counts[texts] != 1).any():
+        counts = tokens.vector_counts[group.text_numbers[:, 0]]
         owners = np.repeat(np.arange(len(counts)), counts)
         indices = indices_of_ranges(indices[:, 0], counts)[:, None]
 
@@ -433,7 +435,7 @@ def encode_group(
     )
     selection: Any = (slice(None), None) if is_in_order else indices
     vectors = [array[selection] for array in vectors]
-    return replace(group, vectors=vectors, owners=owners, seconds=monotonic() - start)
+    return replace(group, vectors=vectors, row_of_vector=owners, seconds=monotonic() - start)
 
 
 def ahead(items: Iterator[Item], depth: int) -> Iterator[Item]:
@@ -452,11 +454,11 @@ def ahead(items: Iterator[Item], depth: int) -> Iterator[Item]:
 def encode_texts(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Arrays:
     """Return one (m, d) array for each readout, in the order of the texts and of their windows."""
     # A text without tokens has the vector zero.
-    if not tokens.sizes.all():
-        filled_texts = tokens.take(np.flatnonzero(tokens.sizes))
+    if not tokens.read_counts.all():
+        filled_texts = tokens.take(np.flatnonzero(tokens.read_counts))
         vectors_of_filled = encode_texts(filled_texts, encoder, budget)
-        has_tokens = np.repeat(tokens.sizes > 0, tokens.vectors)
-        zeros = [np.zeros((len(has_tokens), encoder.width), np.float32) for _ in encoder.specs]
+        has_tokens = np.repeat(tokens.read_counts > 0, tokens.vector_counts)
+        zeros = [np.zeros((len(has_tokens), encoder.width), np.float32) for _ in encoder.spaces]
         for array, vectors in zip(zeros, vectors_of_filled, strict=bool(vectors_of_filled)):
             array[has_tokens] = vectors
         return zeros
@@ -482,7 +484,7 @@ def encode_windows(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Ar
     length if the space requires it.
     """
     windows_of_texts = tokens.windows.values()
-    others = [*chain.from_iterable(windows.others for windows in windows_of_texts)]
+    others = [*chain.from_iterable(windows.later_windows for windows in windows_of_texts)]
     all_windows = TokenBlock.of([*tokens, *others])
     first_batches = plan_batches(tokens, budget)
     other_batches = [len(tokens) + batch for batch in plan_batches(TokenBlock.of(others), budget)]
@@ -498,7 +500,7 @@ def encode_windows(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Ar
 
     # All windows of a text, one after the other.
     texts_of_others = np.repeat(
-        [*tokens.windows], [len(windows.others) for windows in windows_of_texts]
+        [*tokens.windows], [len(windows.later_windows) for windows in windows_of_texts]
     )
     texts = np.append(np.arange(len(tokens)), texts_of_others)
     order = np.argsort(texts, kind="stable")
@@ -548,17 +550,17 @@ def batch_size(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> int:
     """
     if encoder.smallest_batch is None:
         return budget
-    share = -(-int(tokens.sizes.sum()) // BATCHES_OF_GROUP)
+    share = -(-int(tokens.read_counts.sum()) // BATCHES_OF_GROUP)
     return min(budget, max(share, encoder.smallest_batch))
 
 
 def plan_batches(tokens: TokenBlock, budget: int) -> list[Ints]:
-    """Return batches of texts, as their numbers. All texts of a batch have the same `skip`."""
-    if tokens.skip is None:
+    """Return batches of texts, as their numbers. The texts of a batch have one `prompt_length`."""
+    if tokens.prompt_length is None:
         return batches(tokens.lengths, budget)
     planned = []
-    for skip in dict.fromkeys(tokens.skip.tolist()):
-        texts = np.flatnonzero(tokens.skip == skip)
+    for skip in dict.fromkeys(tokens.prompt_length.tolist()):
+        texts = np.flatnonzero(tokens.prompt_length == skip)
         planned += [texts[batch] for batch in batches(tokens.lengths[texts], budget)]
     return planned
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from sentkit.digits import natural
 from sentkit.errors import DataError, NoInputError
-from sentkit.formats.files import read_object_if_there, readable, together
+from sentkit.formats.files import read_object_if_there, shown_path, together
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import scored, wrong_field
 from sentkit.formats.rows.rows import Inputs
@@ -124,7 +124,7 @@ def titles(paths: Sequence[str]) -> list[str]:
         return [""] * len(paths)
     stems = [Path(path).stem for path in paths]
     return [
-        readable(stem if stems.count(stem) == 1 else path)
+        shown_path(stem if stems.count(stem) == 1 else path)
         for stem, path in zip(stems, paths, strict=True)
     ]
 
@@ -202,7 +202,7 @@ def logs_of(path: str) -> list[str]:
         if seed_logs:
             return [str(log) for log in seed_logs]
     if Path(path).is_dir():
-        raise NoInputError(f"{readable(path)}: no {LOG}", advice="give a folder of sentkit train")
+        raise NoInputError(f"{shown_path(path)}: no {LOG}", advice="give a folder of sentkit train")
     return [path]
 
 
@@ -267,7 +267,7 @@ def curve(inputs: Inputs, shown: Sequence[str], points: int) -> Picture:
     for name in shown:
         if name not in available:
             advice = f"available: {', '.join(available)}"
-            raise DataError(f"no run has {name}", source=readable(inputs.paths[0]), advice=advice)
+            raise DataError(f"no run has {name}", source=shown_path(inputs.paths[0]), advice=advice)
     if not shown:
         terms = dict.fromkeys(name for log in logs for name in log.terms)
         if len(terms) == 1:  # it is the loss
@@ -292,7 +292,7 @@ def read_log(inputs: Inputs, path: str, name: str) -> Log:
         record = read_object_if_there(Path(path).parent / "sentkit.json")
         log.best_step = record.get("step", log.best_step)
     if not log.values:
-        raise DataError("no steps", source=readable(path))
+        raise DataError("no steps", source=shown_path(path))
     return log
 
 

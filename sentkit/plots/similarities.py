@@ -6,7 +6,7 @@ import numpy as np
 
 from sentkit.arrays import Float64
 from sentkit.errors import DataError
-from sentkit.formats.files import readable
+from sentkit.formats.files import shown_path
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_fields
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
@@ -35,7 +35,7 @@ def heat(inputs: Inputs, metric: str) -> Picture:
 
     blocks = list(VectorReader(inputs).blocks(check, MOST_SENTENCES + 1))
     if sum(len(block) for block in blocks) > MOST_SENTENCES:
-        source = readable(blocks[-1].rows.sources[-1])
+        source = shown_path(blocks[-1].rows.sources[-1])
         advice = f"draw a part: sentkit cat FILE --head {MOST_SENTENCES}"
         raise DataError(f"more than {MOST_SENTENCES} sentences", source=source, advice=advice)
 

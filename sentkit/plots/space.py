@@ -12,7 +12,7 @@ import numpy as np
 from sentkit.arrays import Float64
 from sentkit.digits import natural
 from sentkit.errors import DataError
-from sentkit.formats.files import readable
+from sentkit.formats.files import shown_path
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import class_of, scored
 from sentkit.formats.rows.rows import Inputs, blocks
@@ -76,7 +76,7 @@ def read_items(inputs: Inputs, path: str, options: SpaceOptions, warn: Warn) -> 
         chosen, row_count = sampled(items, options.sample_size, options.seed)
         if row_count > len(chosen):
             warn(
-                f"{readable(path)}: the picture has a random sample of {options.sample_size} of"
+                f"{shown_path(path)}: the picture has a random sample of {options.sample_size} of"
                 f" {row_count} rows"
             )
     else:
@@ -240,7 +240,7 @@ def project(
         problem = (
             f"{len(vectors)} vectors, expected {FEWEST_VECTORS} or more that are not all equal"
         )
-        raise DataError(problem, source=readable(path))
+        raise DataError(problem, source=shown_path(path))
     if options.by == "tsne":
         points = tsne(vectors, path, options)
         axis_labels = ("", "")  # the numbers of t-SNE have no meaning
@@ -272,7 +272,7 @@ def group_by_label(labels: Sequence[str], path: str, warn: Warn) -> Iterator[tup
     rare_count = len(counts) - len(common)
     if rare_count:
         warn(
-            f"{readable(path)}: {len(counts)} labels: the {rare_count} rarest ones are drawn as "
+            f"{shown_path(path)}: {len(counts)} labels: the {rare_count} rarest ones are drawn as "
             f"one, in grey"
         )
     for name in sorted(common, key=natural):
@@ -310,7 +310,7 @@ def tsne(vectors: Float64, path: str, options: SpaceOptions) -> Float64:
         perplexity = PERPLEXITY if count > PERPLEXITY else (count - 1) / 3
     if perplexity >= count:
         problem = f"--perplexity {perplexity:g} needs more than {count} vectors"
-        raise DataError(problem, source=readable(path))
+        raise DataError(problem, source=shown_path(path))
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 

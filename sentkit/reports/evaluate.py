@@ -227,7 +227,7 @@ class Evaluator:
         key.
         """
         suite = SUITES[test.suite]
-        space = encoder.specs[0].full
+        space = encoder.spaces[0].full_metadata
         source = {name: value for name, value in space.items() if name not in ("model", "threads")}
         file_digests = [self.digest_of(path) for path in test.files]
         settings = dict(suite.settings(self.settings))
@@ -297,10 +297,10 @@ class Evaluator:
         encoder = encoder or model.encoder()
         encoding = Encoding(encoder, model.tokenizer, parser, VectorOutput(replace=True))
         with published_together():
-            tally = encoding.to_outputs(groups, [path], self.report, inputs.rejects)
-        for remark in encoder.remarks(tally):
+            stats = encoding.to_outputs(groups, [path], self.report, inputs.rejects)
+        for remark in encoder.warnings(stats):
             self.settings.warn(f"{model.name}: {source}: {remark}")
-        return label_of(encoder.specs[0].emb)
+        return label_of(encoder.spaces[0].name)
 
 
 # in the file of a result

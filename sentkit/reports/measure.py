@@ -37,7 +37,7 @@ from sentkit.metrics.statistics import (
     resamples_for,
 )
 from sentkit.model import find_encoder
-from sentkit.model.encoding import Tally
+from sentkit.model.encoding import EncodeStats
 from sentkit.model.query_encoder import encode_list, prepare_list
 from sentkit.model.reading import ReadingOptions
 from sentkit.papers.published import task_names
@@ -417,7 +417,7 @@ def near_texts(path: str, test_texts: Forms, threshold: float) -> set[str]:
     encoder = model.encoder()
 
     def encode(texts: Sequence[str]) -> Float32:
-        groups = encode_list(prepare_list(texts, model.tokenizer), encoder, Tally())
+        groups = encode_list(prepare_list(texts, model.tokenizer), encoder, EncodeStats())
         return np.concatenate([group.vectors[0][:, 0] for group in groups])
 
     test_vectors = encode([*test_texts.values()])

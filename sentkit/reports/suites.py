@@ -12,7 +12,7 @@ from typing import Any
 
 from sentkit.arrays import Float64
 from sentkit.errors import NoInputError, UsageError
-from sentkit.formats.files import check_input, is_input_file, readable
+from sentkit.formats.files import check_input, is_input_file, shown_path
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import class_of, scored
 from sentkit.formats.rows.rows import Inputs, parse_fields
@@ -388,7 +388,7 @@ def find_test_sets(data: str, suites: Collection[str]) -> tuple[list[TestSet], l
     if not tests:
         problem = f"{data}: no test set of {', '.join(suites)}"
         if unused:
-            problem += f"; {readable(unused[0])} has another name"
+            problem += f"; {shown_path(unused[0])} has another name"
         advice = (
             "expected files such as sts/stsb.test.jsonl; for other pairs, use --pairs NAME=FILE"
         )

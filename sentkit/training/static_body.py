@@ -66,7 +66,7 @@ class TokenTable(nn.Module):
         if self.normalize:
             lengths = torch.linalg.vector_norm(mean(vectors, packed), dim=1)  # (b,)
             lengths = torch.where(lengths == 0, 1.0, lengths)
-            vectors = vectors / lengths.repeat_interleave(packed.counts)[:, None]
+            vectors = vectors / lengths.repeat_interleave(packed.token_counts)[:, None]
         yield vectors
 
     def pooled(self, vectors: Tensor) -> Tensor:

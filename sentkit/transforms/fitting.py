@@ -18,11 +18,11 @@ import orjson
 
 from sentkit.arrays import Float32
 from sentkit.errors import DataError, NoRowsError
-from sentkit.formats.files import is_safetensors, readable, together
+from sentkit.formats.files import is_safetensors, shown_path, together
 from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
 from sentkit.formats.vectors.fingerprint import UNNAMED, Space, space_of
-from sentkit.formats.vectors.store import common_spec, with_fields
+from sentkit.formats.vectors.store import common_metadata, with_fields
 from sentkit.formats.vectors.tensors import put_arrays, read_array, read_header
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.formats.vectors.writers import VectorOutput, VectorWriter, open_writers
@@ -90,13 +90,13 @@ def read_sample(inputs: Inputs, keep: Callable[[Float32], None]) -> Sample:
             vector_hash.update(vectors.astype("<f4", copy=False).data)
             moments = added(moments, moments_of(vectors))
             keep(vectors)
-        name = path if path == "-" else readable(Path(path).name)
+        name = path if path == "-" else shown_path(Path(path).name)
         records.append({"file": name, "rows": row_count, "blake2b": vector_hash.hexdigest()})
         if moments is not None:  # added file by file, so that `merge` gives the same bits
             total = added(total, moments)
     if total is None:
         raise NoRowsError(inputs.paths)
-    return Sample(total, reader.emb, records)
+    return Sample(total, reader.space_name, records)
 
 
 def added(total: Moments | None, moments: Moments) -> Moments:
@@ -268,12 +268,12 @@ def apply_transform(inputs: Inputs, transform: str, output: str, form: VectorOut
 
     # The space and the width are known after the first block.
     first_block = next(blocks)
-    check_fitted(transform, reader.emb)
+    check_fitted(transform, reader.space_name)
     if reader.width != step.takes:
         problem = f"takes vectors of {step.takes} numbers, these have {reader.width}"
         raise DataError(problem, source=transform)
 
-    metadata = transformed_metadata(inputs, reader.emb, step, transform)
+    metadata = transformed_metadata(inputs, reader.space_name, step, transform)
     if is_safetensors(output):
         metadata = with_fields(metadata, inputs)
         names = reader.names
@@ -318,15 +318,15 @@ def transformed_metadata(
     """The metadata of the output: what all vector files say, plus this step; for JSONL only
     `_emb`.
     """
-    common = {name: value for name, value in common_spec(inputs).items() if name not in BARE}
+    common = {name: value for name, value in common_metadata(inputs).items() if name not in BARE}
     steps_before = common_steps(inputs)
-    label, _, space = (emb or UNNAMED.emb).rpartition(":")
+    label, _, space = (emb or UNNAMED.name).rpartition(":")
     before = Space(label, space, {**common, "steps": steps_before or ()})
-    metadata = before.after(step.suffix, step.hash).full
+    metadata = before.after_step(step.suffix, step.hash).full_metadata
     if steps_before is None:
         del metadata["steps"]  # a list of only this step would be wrong
     elif metadata.pop("transform", None) is None:  # the field can name one transform, not two
-        metadata["transform"] = readable(transform)
+        metadata["transform"] = shown_path(transform)
     return metadata
 
 
@@ -335,7 +335,7 @@ def common_steps(inputs: Inputs) -> list[Any] | None:
     all_steps = []
     for path in inputs.paths:
         store = inputs.vector_file(path)
-        metadata = {} if store is None else store.spec
+        metadata = {} if store is None else store.metadata
         if not metadata.keys() - BARE:
             return None
         all_steps.append(metadata.get("steps", []))

@@ -55,7 +55,7 @@ def are_equal(folder, texts=TEXTS, **options):
 
 
 def space_of(folder, **wishes):
-    return encoder_of(folder, **wishes).specs[0].hash
+    return encoder_of(folder, **wishes).spaces[0].hash
 
 
 def change(file, **values):
@@ -360,7 +360,7 @@ def test_the_pooling_of_averaged_layers_gives_the_same_vectors(saved, layers, mo
     folder = saved(build, transformer=STATES)
 
     assert are_equal(folder)
-    assert encoder_of(folder).specs[0].metadata["readout"] == name
+    assert encoder_of(folder).spaces[0].metadata["readout"] == name
 
 
 def with_dense(**settings):
@@ -544,7 +544,7 @@ def test_a_convolution_gives_the_vectors_of_one_text_at_a_time(saved):
 
     assert vectors.shape == (4, 12)
     np.testing.assert_allclose(vectors, library_vectors(folder, batch_size=1), rtol=0, atol=1e-6)
-    assert (encoder.specs[0].metadata["readout"], encoder.width) == ("conv", 12)
+    assert (encoder.spaces[0].metadata["readout"], encoder.width) == ("conv", 12)
 
 
 def test_a_dense_layer_after_a_convolution_takes_its_features(saved):

@@ -124,7 +124,7 @@ def test_truncated_texts_keep_their_final_special_tokens(folder, kind, before):
     (tokens,) = translator.source(["a cat sleeps and a dog runs"])
 
     assert tokens.ids == [*whole.ids[:5], whole.ids[-1]]
-    assert tokens.count == whole.count == len(whole.ids) > 6
+    assert tokens.full_length == whole.full_length == len(whole.ids) > 6
     assert sum(token == 1 or token > 119 for token in tokens.ids) == before + 1
 
 

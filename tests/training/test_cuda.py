@@ -95,10 +95,10 @@ def test_losses_and_gradients_of_packed_attention_are_those_of_padded_attention(
     """In bf16: as near to fp32 as those with padding."""
     exact_terms, exact = gradient_of(on_cuda(kind=kind, batch=12, dropout=0, readout=readout))
     packed = on_cuda("bf16", kind=kind, batch=12, dropout=0, readout=readout)
-    kernels = {block.packs for block in packed.method.body.blocks}
+    kernels = {block.uses_packed_kernel for block in packed.method.body.blocks}
     packed_terms, packed_gradient = gradient_of(packed)
     for block in packed.method.body.blocks:
-        block.packs = False
+        block.uses_packed_kernel = False
     _, padded = gradient_of(packed)
 
     assert kernels == {True}

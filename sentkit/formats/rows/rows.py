@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from sentkit.errors import DataError, NoRowsError, UsageError
-from sentkit.formats.files import TEXTS, bare_suffix, json_line, local_path, open_input, readable
+from sentkit.formats.files import TEXTS, bare_suffix, json_line, local_path, open_input, shown_path
 from sentkit.formats.rows import lines, parquet, tables
 from sentkit.formats.rows.block import Row, RowBlock, Texts
 
@@ -151,7 +151,7 @@ class Rejects:
         self.count += 1
         self.first = self.first or error
         if self.file is not None:
-            record = {"file": readable(error.source), "line": error.line, "reason": error.problem}
+            record = {"file": shown_path(error.source), "line": error.line, "reason": error.problem}
             if not isinstance(raw, lines.LongLine):
                 record["row"] = raw.rstrip(b"\r\n").decode(errors="replace")
             self.file.write(json_line(record))
@@ -202,7 +202,7 @@ class Inputs:
     def place_of(self, row: Row) -> dict[str, Any]:
         """Where a row comes from, as fields of a record: its number, and its file among several."""
         if len(self.paths) > 1:
-            return {"file": readable(row.source), "row": row.number}
+            return {"file": shown_path(row.source), "row": row.number}
         return {"row": row.number}
 
     def format_of(self, path: str) -> str:

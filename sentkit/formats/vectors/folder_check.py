@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from sentkit.errors import DataError, SentkitError
-from sentkit.formats.files import readable
+from sentkit.formats.files import shown_path
 from sentkit.formats.rows.rows import Inputs, ReadCounter, Rejects
 from sentkit.formats.vectors.folders import FolderRun, Status
 from sentkit.formats.vectors.grid import describe_input
@@ -30,7 +30,7 @@ def counts_of(run: FolderRun, status: Status, shards: int | None) -> dict[str, A
             missing_shards = {*range(1, shards + 1)}
         if missing_shards:
             counts["missing_shards"] = spans_of(sorted(missing_shards))
-    counts["leftovers"] = [readable(str(path)) for path in status.leftovers]
+    counts["leftovers"] = [shown_path(str(path)) for path in status.leftovers]
     return counts
 
 

@@ -20,8 +20,8 @@ from sentkit.formats.files import (
     name_of,
     open_file,
     open_input,
-    readable,
     real_path,
+    shown_path,
     suffix_of,
 )
 from sentkit.formats.rows.block import RowBlock, empty_block
@@ -258,7 +258,7 @@ def describe_input(inputs: Inputs, path: str) -> dict[str, Any]:
 
     `rows` is the number of rows of a Parquet file, and null for other inputs.
     """
-    name = readable(name_of(path).name)
+    name = shown_path(name_of(path).name)
     real = real_path(path)
     record: dict[str, Any] = {"name": name, "path": None, "grid": "rows", "rows": None}
     unknown = {"size": None, "head": None, "tail": None}
@@ -266,10 +266,10 @@ def describe_input(inputs: Inputs, path: str) -> dict[str, Any]:
         return {**record, "format": inputs.format_of(path), **unknown}
     vectors = inputs.vector_file(path)
     if vectors is not None and is_folder(path):
-        return {**record, "path": readable(real), "format": "", **unknown}
+        return {**record, "path": shown_path(real), "format": "", **unknown}
     if not is_input_file(path):
         return {**record, "format": inputs.format_of(path), **unknown}
-    record["path"] = readable(real)
+    record["path"] = shown_path(real)
     record["format"] = inputs.format_of(path)
 
     # Parquet has records; plain lines have byte positions.

@@ -40,8 +40,8 @@ class VectorFolder(VectorSource):
         first = next((file for file in files if file.count), files[0])
         for file in files:
             file.refuse_difference(first)
-        self.spec = first.spec
-        self.emb = first.emb
+        self.metadata = first.metadata
+        self.space_name = first.space_name
         self.fields = first.fields
         self.names = first.names
         self.kind = first.kind
@@ -159,7 +159,7 @@ def common_fields(inputs: Inputs) -> dict[str, str]:
     return first_fields
 
 
-def common_spec(inputs: Inputs, kind: str | None = None) -> dict[str, Any]:
+def common_metadata(inputs: Inputs, kind: str | None = None) -> dict[str, Any]:
     """The part of the spec that is equal in all input files. Empty if one input is not a vector
     file.
 

@@ -57,8 +57,8 @@ class VectorSource(ABC):
     """Rows with vectors on the disk: what `VectorFile` and `VectorFolder` have in common."""
 
     path: str
-    spec: Mapping[str, Any]  # where the vectors come from, as it is recorded
-    emb: str | None  # of their space
+    metadata: Mapping[str, Any]  # where the vectors come from, as it is recorded
+    space_name: str | None  # of their space
     fields: Mapping[str, str]  # standard name -> name in the rows, of the fields that were encoded
     names: tuple[str, ...]  # of the vectors of a row
     kind: str  # of the stored numbers
@@ -137,13 +137,13 @@ class VectorFile(VectorSource):
         self.source = path if folder is None else folder  # of the rows, for messages
         self.before = before
         self.header = read_header(path)
-        self.spec: dict[str, Any] = note_in(self.header, path)
-        self.emb: str | None = self.spec.get("_emb")
-        if problem := emb_problem(self.emb):
+        self.metadata: dict[str, Any] = note_in(self.header, path)
+        self.space_name: str | None = self.metadata.get("_emb")
+        if problem := emb_problem(self.space_name):
             raise DataError(problem, source=path)
 
         # The kind of storage. A file of an older version or another program has no entry.
-        kind = self.spec.pop("store", "float32")
+        kind = self.metadata.pop("store", "float32")
         if kind not in STORES:
             shown = orjson.dumps(kind).decode()
             raise self._other(f'"store" is {shown:.40}, expected {", ".join(STORES)}')
@@ -153,7 +153,7 @@ class VectorFile(VectorSource):
         shape = self._shape("embeddings", DTYPES[kind])
         shape_of_offsets = self._shape("row_offsets", "I64")
         self._shape("rows", "U8")
-        names = self.spec.get("vectors", ["embedding"])
+        names = self.metadata.get("vectors", ["embedding"])
         per_row = math.prod(shape[1:-1])
         possible_names = [list(kind.vectors) for kind in KINDS if len(kind.vectors) == per_row]
         if (
@@ -168,7 +168,7 @@ class VectorFile(VectorSource):
         self.width = self.storage.width
         if self.count and not self.width:
             raise self._other("its vectors are empty")
-        self.fields: dict[str, str] = self.spec.get("fields", {})
+        self.fields: dict[str, str] = self.metadata.get("fields", {})
         if not isinstance(self.fields, dict) or {*map(type, self.fields.values())} - {str}:
             raise self._other("its field mapping is invalid")
         self.record = record_of(self.header)  # of a block; empty for other files
@@ -185,7 +185,7 @@ class VectorFile(VectorSource):
 
     def _storage(self, kind: str, columns: int) -> Storage:
         if kind == "binary":
-            width = self.spec.pop("width", None)
+            width = self.metadata.pop("width", None)
             if type(width) is int and width >= 0 and -(-width // 8) == columns:
                 return Storage(kind, width)
             raise self._other('its "width" and embeddings do not agree')
@@ -233,7 +233,7 @@ class VectorFile(VectorSource):
         differs = False
         if self.count and first.count:  # an empty block may have no width
             differs = (
-                without_machine(self.spec) != without_machine(first.spec)
+                without_machine(self.metadata) != without_machine(first.metadata)
                 or self.width != first.width
             )
         if differs or self.kind != first.kind:
@@ -306,7 +306,7 @@ class VectorFile(VectorSource):
         bad one.
         """
         stripped = [line.strip() for line in lines]
-        emb = self.emb
+        emb = self.space_name
         try:
             values = list(map(orjson.loads, stripped))
         except orjson.JSONDecodeError:
@@ -327,7 +327,9 @@ class VectorFile(VectorSource):
             values = object_of(line)
             if isinstance(values, dict) and b"\n" in line:  # between fields; two rows of JSONL
                 values = BadLine("a row has more than one line")
-            elif isinstance(values, dict) and values.get("_emb", self.emb) != self.emb:
+            elif (
+                isinstance(values, dict) and values.get("_emb", self.space_name) != self.space_name
+            ):
                 values = BadLine(
                     '"_emb" of this row differs from "_emb" in the metadata of the file'
                 )

@@ -48,7 +48,7 @@ class VectorBlock:
     rows: RowBlock
     vectors: Vector  # (n, k, d)
     names: tuple[str, ...]  # of the k vectors in these rows
-    emb: str | None = None  # the name of their space, the field "_emb"
+    space_name: str | None = None  # the name of their space, the field "_emb"
     separate: bool = False  # a file has the vectors separately from the rows
 
     def __len__(self) -> int:
@@ -77,8 +77,8 @@ class VectorBlock:
             (name.encode(), encode(vector))
             for name, vector in zip(self.names, vectors, strict=True)
         ]
-        if self.emb and "_emb" not in values:
-            new_fields.insert(0, (b"_emb", orjson.dumps(self.emb)))
+        if self.space_name and "_emb" not in values:
+            new_fields.insert(0, (b"_emb", orjson.dumps(self.space_name)))
         return append_fields(self.rows.raws[index], new_fields, empty=not values)
 
 
@@ -113,7 +113,7 @@ class VectorReader:
         self.has_accepted = False  # whether a row was accepted
         self.names: tuple[str, ...] = ()  # standard names, such as embedding_a and embedding_b
         self.width = 0
-        self.emb: str | None = None  # the name of the space; None if the row has none
+        self.space_name: str | None = None  # the name of the space; None if the row has none
 
     @property
     def names_in_rows(self) -> tuple[str, ...]:
@@ -164,7 +164,7 @@ class VectorReader:
             refuse_renamed_vectors(self.inputs, path)
             count = file.count
             names = file.names
-            emb = file.emb
+            emb = file.space_name
             blocks = file.row_blocks_with_vectors(verify=self.verify)
         else:
             with self.inputs.raw_blocks(path) as row_blocks:
@@ -188,13 +188,13 @@ class VectorReader:
             block = check(self.parsed(rows.between(start, stop)))
         else:
             rows_between = rows.rows.between(start, stop)
-            embs = [rows.emb] * len(rows_between)
+            embs = [rows.space_name] * len(rows_between)
             block = self.compared(rows_between, rows.vectors[start:stop], rows.names, embs)
             block = check(replace(block, separate=True))
         if not self.has_accepted and block.rows.bad:
             self.names = ()
             self.width = 0
-            self.emb = None
+            self.space_name = None
         if not block.rows.bad:
             self.has_accepted = True
         self.inputs.counter.bad += len(block.rows.bad)
@@ -213,9 +213,9 @@ class VectorReader:
         # The spaces. A bad row has that of the others.
         embs = [values.get("_emb") for values in rows.values]
         for index, emb in enumerate(embs):
-            if emb != self.emb and (problem := emb_problem(emb)):
+            if emb != self.space_name and (problem := emb_problem(emb)):
                 rows.refuse(index, problem)
-                embs[index] = self.emb
+                embs[index] = self.space_name
 
         # One array (n, k, d), with zeros for vectors of another width.
         count = max(1, len(names))
@@ -277,17 +277,17 @@ class VectorReader:
         if not self.names and not rows.bad:
             self.names = names
             self.width = vectors.shape[2]
-            self.emb = embs[0]
+            self.space_name = embs[0]
         if names != self.names:
             rows.refuse_all(
                 f"this row has {', '.join(names)}, the first row has {', '.join(self.names)}"
             )
-        for emb in {*embs} - {self.emb}:
-            if not is_comparable(emb, self.emb, mapped=self.inputs.mapped):
+        for emb in {*embs} - {self.space_name}:
+            if not is_comparable(emb, self.space_name, mapped=self.inputs.mapped):
                 self._refuse_space(
                     rows, [index for index, other in enumerate(embs) if other == emb], emb
                 )
-            elif not (self.has_noted_map or is_comparable(emb, self.emb)):
+            elif not (self.has_noted_map or is_comparable(emb, self.space_name)):
                 self.inputs.rejects.note(MAPPED_NOTE)
                 self.has_noted_map = True
         if vectors.shape[2] != self.width:
@@ -296,15 +296,15 @@ class VectorReader:
 
     def _refuse_space(self, rows: RowBlock, indices: Sequence[int], emb: str | None) -> None:
         problem = f"the vectors of this row are {short_label(emb)}, "
-        problem += f"the vectors of the first row are {short_label(self.emb)}"
-        advice = advice_on_spaces(emb, self.emb)
+        problem += f"the vectors of the first row are {short_label(self.space_name)}"
+        advice = advice_on_spaces(emb, self.space_name)
         for index in indices:
             error = OtherSpaceError(
                 problem,
                 source=rows.sources[index],
                 line=rows.numbers[index],
                 advice=advice,
-                wanted=self.emb,
+                wanted=self.space_name,
             )
             rows.bad.setdefault(index, error)
 
@@ -326,7 +326,7 @@ class VectorReader:
         for vectors in resized(file.blocks(), np.concatenate, size):
             if count == 0:
                 first = block_of([file.row(0)])
-                self.compared(first, vectors[:1], file.names, [file.emb])
+                self.compared(first, vectors[:1], file.names, [file.space_name])
                 if first.bad:
                     raise first.bad[0]
             not_finite = ~np.isfinite(vectors).all(axis=(1, 2))

@@ -14,7 +14,7 @@ import orjson
 from sentkit.arrays import Float32, Float64
 from sentkit.digits import decimals, significant
 from sentkit.errors import DataError, OtherSpaceError, UsageError
-from sentkit.formats.files import is_safetensors, readable, together
+from sentkit.formats.files import is_safetensors, shown_path, together
 from sentkit.formats.rows.block import RowBlock, block_of, made_block
 from sentkit.formats.rows.kinds import class_of
 from sentkit.formats.rows.rows import Inputs
@@ -24,7 +24,7 @@ from sentkit.formats.vectors.fingerprint import (
     is_comparable,
     short_label,
 )
-from sentkit.formats.vectors.store import common_fields, common_spec, with_fields
+from sentkit.formats.vectors.store import common_fields, common_metadata, with_fields
 from sentkit.formats.vectors.vectors import VectorBlock
 from sentkit.formats.vectors.writers import (
     VectorOutput,
@@ -207,9 +207,9 @@ def write_rows(
     spec: dict[str, Any] = {}
     names: tuple[str, ...] = ()
     if is_safetensors(output):
-        spec = dict(common_spec(inputs))
-        if points.table.emb:
-            spec["_emb"] = points.table.emb
+        spec = dict(common_metadata(inputs))
+        if points.table.space_name:
+            spec["_emb"] = points.table.space_name
         spec = with_fields(spec, inputs)
         names = ("embedding",)
     form = VectorOutput(force=force, replace=True)
@@ -311,7 +311,7 @@ def write_clusters(
     if keep_vectors and not is_safetensors(output):
 
         def lines_with_vectors(block: VectorBlock) -> list[bytes]:
-            return as_jsonl(block, block.emb, None)
+            return as_jsonl(block, block.space_name, None)
 
         points = run.points(check, lines_with_vectors, in_memory=True)
     else:
@@ -449,7 +449,7 @@ def count_records(run: ClusteringRun) -> Iterator[Record]:
 
 def report_header(run: ClusteringRun, points: Points) -> Record:
     return {
-        "file": readable(run.source),
+        "file": shown_path(run.source),
         "encoder": points.space,
         "n": len(points),
         "algorithm": run.algorithm if run.centroids is None else "centroids",

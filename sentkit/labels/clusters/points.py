@@ -79,10 +79,10 @@ def read_points(
         if step is not None:
             rows[span] = step(vectors[span])
 
-    space = table.emb
+    space = table.space_name
     if step is not None:
-        label, _, digest = (space or UNNAMED.emb).rpartition(":")
-        space = Space(label, digest).after(step.suffix, step.hash).emb
+        label, _, digest = (space or UNNAMED.name).rpartition(":")
+        space = Space(label, digest).after_step(step.suffix, step.hash).name
     return Points(table, vectors, rows, space, places_of_texts(rows))
 
 

@@ -314,7 +314,7 @@ class VectorClassifier:
 
         def check(block: VectorBlock) -> VectorBlock:
             if not (reader.has_accepted or block.rows.bad):  # the first row is alone in its block
-                check_fitted(self.path, reader.emb)
+                check_fitted(self.path, reader.space_name)
             return self.checked(block)
 
         for block in resized(reader.blocks(check), joined, ROWS):

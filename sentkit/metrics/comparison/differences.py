@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import DataError
-from sentkit.formats.files import readable
+from sentkit.formats.files import shown_path
 from sentkit.formats.vectors.vectors import resized
 from sentkit.metrics.comparison.matches import VECTORS_PER_BLOCK, Matches, Record, Sides, joined
 from sentkit.metrics.neighbours.search import Searcher
@@ -182,7 +182,11 @@ def difference(
     # The report. The readers know space and width, and `sides.only`, after the pass over all rows.
     record: Record = {}
     for side, path, reader in zip("ab", sides.paths, sides.readers, strict=True):
-        record[side] = {"file": readable(path), "encoder": reader.emb, "width": reader.width}
+        record[side] = {
+            "file": shown_path(path),
+            "encoder": reader.space_name,
+            "width": reader.width,
+        }
     record["vectors"] = count
     if key is not None:
         record |= {"only_a": sides.only[0], "only_b": sides.only[1]}

@@ -122,7 +122,7 @@ class Sides:
         self.only[1] = len(table_b) - int(has_match.sum())
         if not has_match.any():
             raise DataError(f'no row has a "{key}" of {self.paths[1]}', source=self.paths[0])
-        self.readers[1].emb = table_b.emb
+        self.readers[1].space_name = table_b.space_name
         self.readers[1].width = table_b.vectors.shape[-1]
 
     def match(self, a: VectorBlock, b: VectorBlock, key: str | None = None) -> Matches:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import DataError
-from sentkit.formats.files import readable
+from sentkit.formats.files import shown_path
 from sentkit.formats.vectors.fingerprint import UNNAMED
 from sentkit.formats.vectors.tensors import put_arrays
 from sentkit.formats.vectors.vectors import resized
@@ -58,7 +58,7 @@ class FileSummary:
     def record(self) -> dict[str, Any]:
         name = self.path
         if name != "-":
-            name = readable(Path(name).name)
+            name = shown_path(Path(name).name)
         return {"file": name, "vectors": self.vectors, "blake2b": self.digest.hexdigest()}
 
 
@@ -126,7 +126,7 @@ def fit_map(sides: Sides, key: str | None, output: str) -> FittedMap:
         evaluated.add(hashes[is_held_out].astype(np.float64), held_out_pairs)
 
     # Too few texts, or nothing to fit.
-    both_files = f"{readable(sides.paths[0])} and {readable(sides.paths[1])}"
+    both_files = f"{shown_path(sides.paths[0])} and {shown_path(sides.paths[1])}"
     if fitted is None or held_out is None or held_out.count < FEWEST:
         vectors = summaries[0].vectors - zero_count
         problem = f"{vectors} texts are too few for a map: one in {HELD_OUT} is held out"
@@ -155,8 +155,8 @@ def fit_map(sides: Sides, key: str | None, output: str) -> FittedMap:
         warnings.append(
             f"{fitted.count} vectors of {width_old} numbers are few: a map needs some thousand"
         )
-    emb = sides.readers[0].emb
-    target = sides.readers[1].emb or UNNAMED.emb
+    emb = sides.readers[0].space_name
+    target = sides.readers[1].space_name or UNNAMED.name
     note = {
         "kind": KIND,
         "_emb": emb,

@@ -53,7 +53,7 @@ def pair_blocks(
         if kind.vectors[0] not in reader.names:
             advice = 'sentkit encode adds 2 vectors to a row with "text_a" and "text_b"'
             block.rows.refuse_all("this row has 1 vector, expected 2", advice)
-        corpus.refuse_other_space(block, reader.emb, "pair")
+        corpus.refuse_other_space(block, reader.space_name, "pair")
 
         # The two texts get the names "anchor" and "positive". No row may have the fields that are
         # written, by their names or by those of --field.

@@ -13,7 +13,7 @@ import orjson
 from sentkit.arrays import Float32
 from sentkit.digits import significant
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.files import readable
+from sentkit.formats.files import shown_path
 from sentkit.formats.rows.block import Row, RowBlock
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
 from sentkit.formats.vectors.fingerprint import MAPPED_NOTE, space_of
@@ -115,7 +115,7 @@ class Search:
         """The exact vectors of the rows of a corpus of sign bits."""
         exact_corpus = read_search_corpus(self.inputs.other(path))
         has_same_shape = exact_corpus.all_vectors.shape == self.corpus.all_vectors.shape
-        if not self.corpus.has_signs_of(exact_corpus.emb) or not has_same_shape:
+        if not self.corpus.has_signs_of(exact_corpus.space_name) or not has_same_shape:
             problem = f"not the exact vectors of the rows of {self.corpus.path}"
             raise DataError(problem, source=exact_corpus.path)
         exact_corpus.search_only(self.corpus.row_indices)
@@ -144,7 +144,7 @@ class Search:
     def _refuse_other_space(self, query: VectorBlock) -> None:
         """Refuse the first query if its vector is of another space than the corpus."""
         corpus = self.exact_corpus or self.corpus
-        emb = self.queries.emb  # the name of the space
+        emb = self.queries.space_name  # the name of the space
         # A corpus of signs accepts queries of the space before the signs.
         fits = corpus.fits(emb)
         fits_as_mapped = self.inputs.mapped and corpus.fits(emb, mapped=True)
@@ -220,7 +220,7 @@ class Search:
         new = [(b"hits", b"[%b]" % b",".join(hit_objects))]
         if self.shard is not None:
             number, count = self.shard
-            emb = self.queries.emb  # None: the queries name no space
+            emb = self.queries.space_name  # None: the queries name no space
             record = {
                 "number": number,
                 "count": count,
@@ -247,7 +247,7 @@ class Search:
             # a field "row" of the query has this name, too
             fields.setdefault("row_a", b"%d" % query.number)
             if table.files:
-                fields["file_b"] = orjson.dumps(readable(table.files[index]))
+                fields["file_b"] = orjson.dumps(shown_path(table.files[index]))
             fields["row_b"] = b"%d" % table.numbers[index]
             fields["rank"] = b"%d" % rank
             fields |= {f"{name}_b": value for name, value in self.corpus.every_field(index).items()}
@@ -259,6 +259,6 @@ class Search:
         table = self.corpus.table
         position = str(table.numbers[index])
         if table.files:
-            position = f"{readable(table.files[index])}:{position}"
+            position = f"{shown_path(table.files[index])}:{position}"
         shown = [orjson.loads(value) for value in self.corpus.shown(index).values()]
         return [position, str(shown[0]) if shown else ""]

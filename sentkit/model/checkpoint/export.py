@@ -94,7 +94,7 @@ def declare_encoder(encoder: TransformerEncoder) -> Declaration:
     """
     reading = encoder.reading
     body = encoder.body
-    declared = encoder.checkpoint.declared
+    declared = encoder.checkpoint.declaration
 
     # What the modules of sentence-transformers cannot express.
     if len(reading.readouts) != 1:

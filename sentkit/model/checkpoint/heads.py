@@ -129,7 +129,10 @@ def head_layout(architecture: Architecture) -> dict[str, tuple[str, tuple[int, .
         "norm.bias": (f"{head.norm}.bias", (narrow,)),
         "bias": (head.bias, (architecture.vocabulary,)),
     }
-    biases = {"dense.bias": architecture.head_bias, "norm.bias": architecture.kind.has_bias("norm")}
+    biases = {
+        "dense.bias": architecture.head_bias,
+        "norm.bias": architecture.family_traits.has_bias("norm"),
+    }
     return {name: stored for name, stored in layout.items() if biases.get(name, True)}
 
 

@@ -21,7 +21,7 @@ from sentkit.formats.vectors.folders import EMPTY_RECORD, FolderRun, create_fold
 from sentkit.formats.vectors.grid import BLOCK_BYTES, Block, describe_input
 from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.formats.vectors.writers import SeparateWriter
-from sentkit.model.encoding import Report, RowGroup, Tally, computed_ahead, encode_group
+from sentkit.model.encoding import EncodeStats, Report, RowGroup, computed_ahead, encode_group
 from sentkit.model.runs.writing import Encoding
 
 if TYPE_CHECKING:
@@ -66,10 +66,10 @@ class BlockWriter:
             "batch_tokens": encoding.batch_tokens,
             "inputs": [describe_input(inputs, input_path) for input_path in inputs.paths],
             "store": encoding.vector_output.store,
-            "encoder": encoding.encoder.specs[0].full,
+            "encoder": encoding.encoder.spaces[0].full_metadata,
             "fields": dict(encoding.parser.fields),
             "on_truncate": encoding.on_truncate,
-            **encoding.windows,
+            **encoding.window_settings,
             "on_error": "skip" if inputs.rejects.skip else "fail",
             "max_line": MAX_LINE,
             "quoting": inputs.quoting or "by format",
@@ -77,7 +77,7 @@ class BlockWriter:
         }
         defaults = {
             "block_bytes": BLOCK_BYTES,
-            "batch_tokens": encoding.encoder.budget,
+            "batch_tokens": encoding.encoder.tokens_per_batch,
             "store": "float32",
         }
 
@@ -102,7 +102,7 @@ class BlockWriter:
 
         # The state of the work.
         self.parser = copy(encoding.parser)  # of all blocks, which have rows of one kind
-        self.tally = Tally()
+        self.stats = EncodeStats()
         self.first_row_is_bad = False  # perhaps in a block of another shard
         self.first_existing: VectorFile | None = None  # a block, to compare the others with
         # Numbers of blocks.
@@ -128,7 +128,7 @@ class BlockWriter:
             return None
         return (self.written + self.copied + self.complete) / self.count
 
-    def counts(self, shard: str) -> str:
+    def count_message(self, shard: str) -> str:
         """The message about the blocks; `shard` names the shard, if there are several."""
         if self.count == 0 and shard:
             return f"{shard}no block belongs to it"
@@ -147,7 +147,9 @@ class BlockWriter:
             new, group = item
             if group is None:
                 return new, None
-            return new, encode_group(group, encoding.encoder, encoding.budget, read_stored)
+            return new, encode_group(
+                group, encoding.encoder, encoding.tokens_per_batch, read_stored
+            )
 
         try:
             # The groups of all blocks in one sequence. `groups_of_block` reads on in it.
@@ -262,15 +264,17 @@ class BlockWriter:
         rows = record["rows"]
         truncated = record["truncated"]
         first_truncated = block.path if truncated else ""
-        self.tally.join(Tally(rows=rows, reused=rows, truncated=truncated, first=first_truncated))
+        self.stats.join(
+            EncodeStats(rows=rows, reused=rows, truncated=truncated, first=first_truncated)
+        )
         self.copied += 1
 
     def write(self, new: NewBlock, path: str, groups: Iterator[RowGroup], report: Report) -> None:
         # A new file, with what the folder records of the encoder and an empty record of the block.
-        tally = Tally()
+        stats = EncodeStats()
         block = new.block
         names = new.parser.vectors
-        [spec] = self.encoding.specs(new.parser)
+        [spec] = self.encoding.metadata_of_files(new.parser)
         spec |= self.folder.settings["encoder"]  # with the loss of int8 of the first process
         opened = create_vector_file(
             path,
@@ -284,19 +288,19 @@ class BlockWriter:
         with published_together(), opened as writer:
             sink = SeparateWriter(writer, self.encoding.vector_output)
             for group in groups:
-                self.encoding.write(group, [sink], names, new.rejects, tally, report)
+                self.encoding.write(group, [sink], names, new.rejects, stats, report)
             # The record, which is known after the last row.
             writer.block_record = {
                 "input": block.input,
                 "start": block.start,
                 "stop": block.stop,
                 "rows": writer.count,
-                "truncated": tally.truncated,
+                "truncated": stats.truncated,
                 "skipped": new.rejects.count,
                 "last": block.last,
                 "source": block.source,
             }
-        self.tally.join(tally)
+        self.stats.join(stats)
         self.inputs.rejects.join(new.rejects)
         self.written += 1
 

@@ -59,10 +59,10 @@ def difference(old: VectorSource, spec: Mapping[str, Any], kind: str) -> str | N
     copied.
     """
     new = spec_of_signs(spec) if old.kind == "binary" else spec
-    same_space = space_of(str(old.emb)) == space_of(new["_emb"])
+    same_space = space_of(str(old.space_name)) == space_of(new["_emb"])
     compared = SETTINGS if same_space else SPACE
     for name in compared:
-        old_value = old.spec.get(name)
+        old_value = old.metadata.get(name)
         new_value = new.get(name)
         if old_value != new_value:
             return f'"{name}" is {shown(old_value)}, this command has {shown(new_value)}'
@@ -90,7 +90,7 @@ def check_old(path: str, store: VectorSource | None) -> VectorSource:
             f"--reuse {path}: expected a vector file or a vector folder", advice=advice
         )
     for name in RECORDED:
-        if name not in store.spec:
+        if name not in store.metadata:
             problem = f'its record has no "{name}", so its vectors cannot be reused'
             raise DataError(
                 problem, source=path, advice="use a vector file or folder of sentkit encode"
@@ -148,7 +148,7 @@ class ReusableVectors:
         for store in self.stores:
             kind = next(kind for kind in KINDS if kind.vectors == store.names)
             fields = [store.fields.get(name, name) for name in kind.texts]
-            prompt = store.spec["prompt"]  # one for each field, if they differ
+            prompt = store.metadata["prompt"]  # one for each field, if they differ
             prompts = prompts_of_sides(kind, prompt) if isinstance(prompt, dict) else ()
             for row in chain.from_iterable(store.row_blocks()):
                 span = [row.values.get(name) for name in SPAN] if self.chunks else []
@@ -174,7 +174,11 @@ class ReusableVectors:
         # A text has one key. With chunks it has one for each chunk, made of the text and the
         # characters.
         texts = dict(
-            zip(group.index.ravel().tolist(), chain.from_iterable(group.rows.texts), strict=True)
+            zip(
+                group.text_numbers.ravel().tolist(),
+                chain.from_iterable(group.rows.texts),
+                strict=True,
+            )
         )
         numbers: list[int] = []
         keys: list[bytes] = []
@@ -192,7 +196,7 @@ class ReusableVectors:
             for number, vectors in vectors_of_text.items()
             if MISSING not in vectors
         }
-        return replace(group, stored=stored)
+        return replace(group, stored_vectors=stored)
 
     def spans_of(self, tokens: TokenBlock, number: int) -> Sequence[Sequence[int]]:
         """For each vector of a text: nothing, or with chunks the characters of the chunk."""

@@ -64,7 +64,7 @@ def known_tokens(
         positions = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         ids = ids[positions < max_length]
         lengths = np.minimum(lengths, max_length)
-    return TokenBlock(ids, lengths, counts, unknown=unknown_counts)
+    return TokenBlock(ids, lengths, counts, unknown_count=unknown_counts)
 
 
 def located(
@@ -85,7 +85,7 @@ class KnownWords(LongTextTokenizer):
 
     def tokens_of(self, ids: list[int]) -> Tokens:
         known_ids = [number for number in ids if number != self.unknown]
-        return Tokens(known_ids, len(ids), unknown=len(ids) - len(known_ids))
+        return Tokens(known_ids, len(ids), unknown_count=len(ids) - len(known_ids))
 
 
 class WordLookup(KnownWords):

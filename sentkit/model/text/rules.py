@@ -88,14 +88,14 @@ def library_errors(source: str, problem: str = "the tokenizer fails") -> Iterato
 
 def read_rules(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the rules of a checkpoint, as tokenizer_config.json changes them."""
-    path = checkpoint.transformer / "tokenizer.json"
+    path = checkpoint.transformer_folder / "tokenizer.json"
     if not path.is_file():
         return rules_of_vocabulary(checkpoint)
     rules = read_object(path)
     with library_errors(str(path), "not a tokenizer"):
-        rules = with_end_token(rules, checkpoint.transformer)
+        rules = with_end_token(rules, checkpoint.transformer_folder)
     normalizer = rules.get("normalizer")
-    config = read_object_if_there(checkpoint.transformer / "tokenizer_config.json")
+    config = read_object_if_there(checkpoint.transformer_folder / "tokenizer_config.json")
     if not isinstance(normalizer, dict) or normalizer.get("type") != "BertNormalizer":
         return rules
     if config.get("tokenizer_class") in GENERIC:
@@ -114,7 +114,7 @@ def rules_of_vocabulary(checkpoint: Checkpoint) -> dict[str, Any]:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(
-            str(checkpoint.transformer), local_files_only=True
+            str(checkpoint.transformer_folder), local_files_only=True
         )
         rules: dict[str, Any] = orjson.loads(tokenizer.backend_tokenizer.to_str())
     except Exception as error:  # every error means that the folder has no usable tokenizer
@@ -185,7 +185,7 @@ def truncates_start(checkpoint: Checkpoint, rules: Mapping[str, Any]) -> bool:
     """Whether the tokenizer truncates at the start of a text. tokenizer_config.json has
     priority.
     """
-    side = read_object_if_there(checkpoint.transformer / "tokenizer_config.json").get(
+    side = read_object_if_there(checkpoint.transformer_folder / "tokenizer_config.json").get(
         "truncation_side"
     )
     truncation = rules.get("truncation")

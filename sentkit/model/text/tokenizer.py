@@ -57,9 +57,11 @@ class Tokenizer(LongTextTokenizer):
     def __init__(
         self, checkpoint: Checkpoint, *, max_length: int, prompt: str = "", lowercase: bool = False
     ) -> None:
-        self.source = str(checkpoint.transformer)
+        self.source = str(checkpoint.transformer_folder)
         self._rules = read_rules(checkpoint)
-        self.backend = backend_of(self._rules, str(checkpoint.transformer / "tokenizer.json"))
+        self.backend = backend_of(
+            self._rules, str(checkpoint.transformer_folder / "tokenizer.json")
+        )
         self.max_length = max_length
         self.prompt = prompt
         self.lowercase = lowercase
@@ -212,7 +214,7 @@ class Tokenizer(LongTextTokenizer):
         """
         heads = [start_of(text, head) for text in texts]
         tokens = self._truncated(*self._ids(heads))
-        fitting = np.flatnonzero(tokens.counts <= self.max_length).tolist()
+        fitting = np.flatnonzero(tokens.full_lengths <= self.max_length).tolist()
         too_short = [index for index in fitting if len(heads[index]) < len(texts[index])]
         if not too_short:
             return tokens
@@ -241,7 +243,7 @@ class Tokenizer(LongTextTokenizer):
 
     def tokens_of(self, ids: list[int]) -> Tokens:
         mask_index = 0 if self.template is None else ids.index(self.mask_id)
-        return self._marked(Tokens(ids, len(ids), mask_index, skip=self.skip))
+        return self._marked(Tokens(ids, len(ids), mask_index, prompt_length=self.skip))
 
     def locate(self, texts: Sequence[str]) -> list[LocatedTokens]:
         inputs = [self._prompted(text) for text in texts]
@@ -308,7 +310,7 @@ class Tokenizer(LongTextTokenizer):
             ids,
             lengths,
             counts,
-            skip=skip,
+            prompt_length=skip,
             only_unknown=only_unknown,
             unknown_ids=unknown_ids,
             problems=problems,

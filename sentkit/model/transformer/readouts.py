@@ -71,7 +71,7 @@ class TokenModel(Protocol):
 def mean(states: Tensor, packed: Packed, *, root: bool = False) -> Tensor:
     """The sum divided by the number of tokens, or by its root."""
     dtype = wide(states.dtype)
-    divisors = packed.counts.to(dtype)
+    divisors = packed.token_counts.to(dtype)
     if root:
         divisors = divisors.sqrt()
     return packed.pad(states).sum(1, dtype=dtype) / divisors[:, None]
@@ -80,11 +80,11 @@ def mean(states: Tensor, packed: Packed, *, root: bool = False) -> Tensor:
 def weighted_mean(states: Tensor, packed: Packed) -> Tensor:
     """The weight of a token is its position in the sentence: 1, 2, 3, ..."""
     padded = widened(packed.pad(states))
-    counts = packed.counts
-    positions = torch.arange(1, packed.longest + 1, dtype=padded.dtype, device=states.device)
-    weights = positions + packed.skipped
+    counts = packed.token_counts
+    positions = torch.arange(1, packed.longest_length + 1, dtype=padded.dtype, device=states.device)
+    weights = positions + packed.removed_prompt_length
     # (b,); `cumsum` is not deterministic on CUDA
-    totals = counts * (counts + 1 + 2 * packed.skipped) // 2
+    totals = counts * (counts + 1 + 2 * packed.removed_prompt_length) // 2
     return (padded * weights[:, None]).sum(1) / totals.to(padded.dtype)[:, None]
 
 
@@ -126,8 +126,8 @@ def wk(layers: Sequence[Tensor], packed: Packed, *, clip: bool) -> Tensor:
 
     # The weights of the tokens of each sentence, without the last one, [SEP].
     variance = above_rounding(cosines.diagonal(1, -2, -1).var(-1, correction=0), ROUNDING**2)
-    counts = (packed.counts - 1).clamp_min(1)
-    is_read = torch.arange(packed.longest, device=states.device) < counts[:, None]  # (b, t)
+    counts = (packed.token_counts - 1).clamp_min(1)
+    is_read = torch.arange(packed.longest_length, device=states.device) < counts[:, None]  # (b, t)
     token_weights = shares(packed.pad(variance), is_read).to(states.dtype)
     return (packed.pad(tokens) * token_weights[..., None]).sum(1)
 
@@ -171,7 +171,7 @@ def widened(values: Tensor) -> Tensor:
 
 
 def first_rows(packed: Packed) -> Tensor:
-    return packed.starts + packed.skip
+    return packed.starts + packed.prompt_length
 
 
 # The row of each sentence, (b,), of reductions that read only one. The last block then skips the
@@ -179,8 +179,8 @@ def first_rows(packed: Packed) -> Tensor:
 ROWS: dict[str, Callable[[Packed], Tensor]] = {
     "cls": first_rows,
     "pooler": first_rows,
-    "token": lambda packed: packed.read_rows,
-    "last": lambda packed: packed.starts + packed.counts - 1,
+    "token": lambda packed: packed.readout_token_rows,
+    "last": lambda packed: packed.starts + packed.token_counts - 1,
 }
 
 
@@ -264,7 +264,7 @@ def reduce_layers(
             if layer == deepest and only is not None:
                 vectors = widened(states)  # only the required rows
             else:
-                read = states if packed.kept is None else states[packed.kept]
+                read = states if packed.read_part_rows is None else states[packed.read_part_rows]
                 if name == CONV:
                     assert encoder.convolution is not None, "check_layers refuses this"
                     read = encoder.convolution(read, packed.read_part)

@@ -140,9 +140,15 @@ def word_table(checkpoint: Checkpoint) -> Float32:
     try:
         architecture = architecture_of(checkpoint)
     except UnsupportedArchitecture:
-        table = load_transformers_model(checkpoint.transformer).model.get_input_embeddings().weight
+        table = (
+            load_transformers_model(checkpoint.transformer_folder)
+            .model.get_input_embeddings()
+            .weight
+        )
     else:
-        tensors = canonical(read_weights(checkpoint.transformer, checkpoint.name), architecture)
+        tensors = canonical(
+            read_weights(checkpoint.transformer_folder, checkpoint.name), architecture
+        )
         fit(tensors, architecture, source=checkpoint.name)
         table = tensors[words_name(architecture)]
     return table.numpy(force=True).astype(np.float32, copy=False)
@@ -212,16 +218,18 @@ class WithoutTokens(TransformerEncoder):
         suffix = f"/out{len(self.left_out)}"
         step_hash = digest(["left out", self.left_out])
         # The origin of the vectors of each readout.
-        self.specs = [spec.after(suffix, step_hash) for spec in self.specs]
+        self.spaces = [spec.after_step(suffix, step_hash) for spec in self.spaces]
 
     def read_of(self, packed: Packed) -> Packed:
         ids = packed.ids.numpy(force=True)
         starts = first_tokens(packed.lengths)
         token_index = np.arange(len(ids)) - np.repeat(starts, packed.lengths)  # in its text
-        is_text = token_index >= packed.skip  # not of a prompt
+        is_text = token_index >= packed.prompt_length  # not of a prompt
         is_read = is_text & ~np.isin(ids, self.left_out)
         is_empty = np.add.reduceat(is_read, starts, dtype=np.int64) == 0  # for each text
-        return replace(packed, read=np.where(np.repeat(is_empty, packed.lengths), is_text, is_read))
+        return replace(
+            packed, is_read=np.where(np.repeat(is_empty, packed.lengths), is_text, is_read)
+        )
 
 
 def read_tokens(path: str, tokenizer: Tokenizer) -> list[int]:

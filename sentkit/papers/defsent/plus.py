@@ -21,7 +21,7 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.formats.files import readable
+from sentkit.formats.files import shown_path
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import ENTRY, filled, string_in
 from sentkit.formats.vectors.fingerprint import digest, space_of
@@ -70,7 +70,7 @@ class Entries:
         names = ("_emb", "model", "weights", "readout", "steps", "entries")
         recorded = {name: self.spec[name] for name in names if self.spec.get(name)}
         return {
-            "file": readable(self.path),
+            "file": shown_path(self.path),
             "hash": self.hash,
             "count": len(self.row_of_name),
             **recorded,
@@ -117,8 +117,8 @@ def read_entries(path: str) -> Entries:
     else:
         matrix = np.frombuffer(copied, "<f4").reshape(len(row_of_name), reader.width)
         spec = {}
-        if reader.emb:
-            spec["_emb"] = reader.emb
+        if reader.space_name:
+            spec["_emb"] = reader.space_name
     # here, so that the methods of all seeds share it
     matrix = aligned(torch.from_numpy(matrix)).numpy()
     digest_of_all = hash_of(row_of_name, matrix, recorded_space(spec))
@@ -220,7 +220,7 @@ def projection_of(base: Base, source: str) -> Projection:
 
 
 def was_trained(base: Base) -> bool:
-    return base.packed.family not in ROBERTA or bool(base.checkpoint.declared.pooler.readout)
+    return base.packed.family not in ROBERTA or bool(base.checkpoint.declaration.pooler.readout)
 
 
 def pooler_of(base: Base) -> Projection | None:

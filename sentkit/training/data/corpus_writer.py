@@ -114,7 +114,11 @@ def write_corpus(
         np.save(file, np.array(files, np.int32))
     with create(folder / ROWS) as file:
         # "teacher" is the space of the vectors; empty without vectors, or without a name.
-        names = {"labels": labels, "teacher": reader.emb or "", "files": list(number_of_file)}
+        names = {
+            "labels": labels,
+            "teacher": reader.space_name or "",
+            "files": list(number_of_file),
+        }
         file.write(orjson.dumps(names))
     return row_counts
 

@@ -152,7 +152,11 @@ class Dev:
 
         def vectors_of(indices: NDArray[np.intp]) -> Tensor:
             ids = [np.array(texts[index].ids, np.int64) for index in indices]
-            packed = pack(ids, method.device, at=[texts[index].at for index in indices])
+            packed = pack(
+                ids,
+                method.device,
+                readout_token_indices=[texts[index].readout_token_index for index in indices],
+            )
             if readout is None:
                 return dev_vectors(method, packed)
             return apply_readouts(method.body, packed, [chosen])[0]
@@ -213,8 +217,8 @@ def read_dev(inputs: Inputs, base: Base, kind: type[Method], settings: Recipe) -
         method="--dev",
         reads=Reads((PAIR, TRIPLET, POSITIVE)),
         fields=common_fields(inputs),
-        prompts=base.sides,
-        dev_sides=base.sides,
+        prompts=base.prompt_of_side,
+        dev_sides=base.prompt_of_side,
     )
     path, examples, gold = read_examples(inputs, parser)
     if parser.metric == SPEARMAN:

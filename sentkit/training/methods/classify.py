@@ -81,7 +81,7 @@ class Classify(PackedMethod):
             second_starts = None
             if self.second_type:
                 second_starts = [len(text) for text in first_texts]
-            packed = pack(pairs, self.device, second=second_starts)
+            packed = pack(pairs, self.device, second_segment_starts=second_starts)
         vectors = self.vectors(packed, self.body.architecture.pooling)
         outputs = {"logits": self.head(vectors)}
         if batch.targets is not None:

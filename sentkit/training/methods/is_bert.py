@@ -37,7 +37,7 @@ class ISBERT(Method):
     @classmethod
     def check(cls, base: Base, settings: recipes.ISBERT) -> None:
         """Raise a UsageError if the base has a convolution with another number of features."""
-        if not base.checkpoint.declared.convolution:
+        if not base.checkpoint.declaration.convolution:
             return
         convolution = base.body(None).convolution
         if convolution is not None and convolution.channels != settings.channels:
@@ -55,7 +55,7 @@ class ISBERT(Method):
         assert self.body.convolution is not None, "set at the start"
         features = self.body.convolution(states, packed)  # (n, k)
         # All processes need the same number of columns.
-        missing_columns = self.settings.max_length - packed.longest
+        missing_columns = self.settings.max_length - packed.longest_length
         padded_features = packed.pad(widened(features))
         is_token = packed.pad(torch.ones_like(packed.ids))
         return {

@@ -89,7 +89,7 @@ class Prompted(Method):
         given.
         """
         mask_indices = [int(np.flatnonzero(ids == self.mask)[0]) for ids in texts]
-        packed = pack(texts, self.device, at=mask_indices)
+        packed = pack(texts, self.device, readout_token_indices=mask_indices)
         if positions is not None:
             packed = replace(packed, positions=packed.to_device(np.concatenate(positions)))
         return self.vectors(packed, PROMPT)

@@ -331,7 +331,9 @@ def read_corpus(run: Run, inputs: Inputs, base: Base, dev: Dev | None) -> Corpus
     row_counts = RowCounts()
     if run.processes.is_first:
         dev_sides = () if dev is None else dev.sides
-        parser = ExampleParser(run.method.name, reads, common_fields(inputs), base.sides, dev_sides)
+        parser = ExampleParser(
+            run.method.name, reads, common_fields(inputs), base.prompt_of_side, dev_sides
+        )
         with run.stop.interruptible():
             row_counts = write_corpus(
                 run.rows_folder,

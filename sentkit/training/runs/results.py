@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from sentkit.formats.files import read_object, readable
+from sentkit.formats.files import read_object, shown_path
 from sentkit.training.run import Run
 
 RESULTS = ("method", "readout", "step", "dev_before", "dev")
@@ -18,7 +18,7 @@ def results_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = []
     for run in runs:
         declaration = read_object(run.output / "sentkit.json")
-        result: dict[str, Any] = {"checkpoint": readable(str(run.output)), "seed": run.seed}
+        result: dict[str, Any] = {"checkpoint": shown_path(str(run.output)), "seed": run.seed}
         for name in RESULTS:
             result[name] = declaration.get(name)
         if "test" in declaration:
@@ -28,7 +28,7 @@ def results_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
         spread = {name: value for name, value in spread_of(results).items() if value is not None}
         if spread:
             seeds = [run.seed for run in runs]
-            folder = readable(str(runs[0].output.parent))
+            folder = shown_path(str(runs[0].output.parent))
             results.append({"checkpoint": folder, "seeds": seeds, **spread})
     return results
 
@@ -65,7 +65,7 @@ def compared(runs: Sequence[Run], chosen: Iterable[Mapping[str, Any]]) -> list[d
         means = {name.removesuffix("_mean"): score for name, score in spread_of(of_runs).items()}
         results.append(
             {
-                "checkpoint": readable(str(group[0].output.parent)),
+                "checkpoint": shown_path(str(group[0].output.parent)),
                 **values,
                 "method": of_runs[0]["method"],
                 "seeds": [record["seed"] for record in of_runs],

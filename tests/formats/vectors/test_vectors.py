@@ -256,7 +256,10 @@ def test_all_files_of_a_sweep_appear_or_none(tmp_path):
         fill(fails=True)
     assert not list((tmp_path / "sweep").iterdir())
     fill(fails=False)
-    assert [VectorFile(path).emb for path in paths] == ["m/cls:010000000000", "m/mean:020000000000"]
+    assert [VectorFile(path).space_name for path in paths] == [
+        "m/cls:010000000000",
+        "m/mean:020000000000",
+    ]
     with pytest.raises(CannotCreateError, match="already exists"):
         output_paths(str(tmp_path / "sweep"), ["cls", "mean"], VectorOutput(), force=False)
 
@@ -286,14 +289,14 @@ def test_a_digest_is_blake2b_of_the_canonical_json(values):
 def test_a_step_depends_only_on_the_space():
     """A filter that knows only `_emb` comes to the hash that the encoder comes to."""
     encoder = Space("m/mean", digest("weights"), {"model": "m"})
-    at_once = encoder.after("/n", "1111").after("+whitening", "2222")
-    hash_of_input = space_of(encoder.after("/n", "1111").emb)
-    filtered = Space("m/mean/n", hash_of_input).after("+whitening", "2222")
+    at_once = encoder.after_step("/n", "1111").after_step("+whitening", "2222")
+    hash_of_input = space_of(encoder.after_step("/n", "1111").name)
+    filtered = Space("m/mean/n", hash_of_input).after_step("+whitening", "2222")
 
     assert filtered.hash == at_once.hash == digest([digest([encoder.hash, "1111"]), "2222"])
     assert at_once.label == filtered.label == "m/mean/n+whitening"
-    assert at_once.full == {
-        "_emb": at_once.emb,
+    assert at_once.full_metadata == {
+        "_emb": at_once.name,
         "model": "m",
         "steps": ["/n:1111", "+whitening:2222"],
     }
@@ -301,9 +304,15 @@ def test_a_step_depends_only_on_the_space():
 
 def test_the_order_of_steps_and_repeated_steps_matter():
     start = Space("m", "00")
-    one = start.after("a", "1")
-    two = start.after("b", "2")
-    specs = [start, one, start.after("a", "2"), one.after("b", "2"), two.after("a", "1")]
+    one = start.after_step("a", "1")
+    two = start.after_step("b", "2")
+    specs = [
+        start,
+        one,
+        start.after_step("a", "2"),
+        one.after_step("b", "2"),
+        two.after_step("a", "1"),
+    ]
 
     assert len({space.hash for space in specs}) == 5
 
@@ -351,10 +360,10 @@ def test_steps_keep_a_name_well_formed(model, readout, steps):
     label = name_for_label(model)
     spec = Space(f"{label}/{readout}", digest(model))
     for suffix, step in steps:
-        spec = spec.after(suffix, digest(step))
+        spec = spec.after_step(suffix, digest(step))
 
     assert re.fullmatch(r"[A-Za-z0-9._+-]+", label)
-    assert emb_problem(spec.emb) is None
+    assert emb_problem(spec.name) is None
     assert emb_problem(None) is None
 
 

@@ -95,7 +95,7 @@ def vectors_of(folder, texts=TEXTS, **options):
 
 
 def space_of(folder, **options):
-    return find_encoder(str(folder), ReadingOptions(**options)).encoder().specs[0].hash
+    return find_encoder(str(folder), ReadingOptions(**options)).encoder().spaces[0].hash
 
 
 def library_vectors(folder, texts=TEXTS, side="right", **options):

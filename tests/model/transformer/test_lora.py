@@ -177,7 +177,7 @@ def test_the_error_for_an_adapter_without_a_model_names_its_base(folder, config)
 
 
 def space_of(folder):
-    return find_encoder(str(folder), ReadingOptions()).encoder().specs[0].hash
+    return find_encoder(str(folder), ReadingOptions()).encoder().spaces[0].hash
 
 
 def test_the_adapter_is_part_of_the_fingerprint_of_an_export_and_of_a_trained_folder(tmp_path):

@@ -436,7 +436,7 @@ def test_a_trained_pooler_is_trained_further(
     projection = projection_of(trained, "auto")
     layer = trainer.method.head if kind is SimCSE else trainer.method.projection
 
-    assert trained.checkpoint.declared.pooler == pooler
+    assert trained.checkpoint.declaration.pooler == pooler
     assert trained.architecture.pooler_activation == projection.activation == pooler.activation
     assert torch.equal(projection.layer.weight, layer.weight)
     assert torch.equal(projection.layer.bias, layer.bias)
@@ -457,7 +457,7 @@ def test_later_training_ends_the_space(
     second = written(trainer.method, first, tmp_path, "second")
 
     activation = "gelu" if kind is SelfGuided else "tanh"
-    assert second.checkpoint.declared.pooler == Pooler(activation, "pooler:cls", "")
+    assert second.checkpoint.declaration.pooler == Pooler(activation, "pooler:cls", "")
     assert projection_of(second, "auto").activation == activation
 
 

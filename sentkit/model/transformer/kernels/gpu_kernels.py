@@ -46,19 +46,19 @@ def packed_attention(
     of a key; 0: all keys.
     """
     query, key, value = heads
-    longest = rounded(packed.longest)
+    longest = rounded(packed.longest_length)
     if single:
         query_bounds = torch.arange(len(query) + 1, dtype=torch.int32, device=query.device)
         longest_query = 1
     else:
-        query_bounds = packed.bounds
+        query_bounds = packed.cumulative_lengths
         longest_query = longest
     mixed = flash_attention(
         query,
         key,
         value,
         query_bounds,
-        packed.bounds,
+        packed.cumulative_lengths,
         longest_query,
         longest,
         dropout=dropout,

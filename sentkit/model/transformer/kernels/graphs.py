@@ -89,7 +89,7 @@ class Graphs:
             blocks=blocks,
             tokens=packed.tokens,
             sentences=len(packed.lengths),
-            longest=rounded(packed.longest),
+            longest=rounded(packed.longest_length),
             causal=packed.causal,
             training=trains == {True},
             gradient=needs_gradient,
@@ -112,12 +112,12 @@ class Graphs:
             if needs_gradient:
                 self.keep(0)  # a recording computes the first block
             try:
-                self.chains[kind] = Chain(self, kind, states.detach(), packed.bounds)
+                self.chains[kind] = Chain(self, kind, states.detach(), packed.cumulative_lengths)
             except RuntimeError:  # too little memory
                 self.stop()
                 return None
         chain = self.chains[kind]
-        chain.bounds.copy_(packed.bounds)
+        chain.bounds.copy_(packed.cumulative_lengths)
         if not needs_gradient:
             return chain.replay
         this_pass = Pass()
@@ -161,7 +161,9 @@ class Chain:
         self.packed = Packed(
             ids=bounds, positions=bounds, lengths=tuple(lengths), causal=kind.causal
         )
-        self.packed.__dict__["bounds"] = self.bounds  # of the sentences of a pass, at each replay
+        self.packed.__dict__["cumulative_lengths"] = (
+            self.bounds
+        )  # of the sentences of a pass, at each replay
         self.states = [states.clone()]  # X(0), X(1) ..
         # of a block's output and input in turn
         self.slopes = [torch.zeros_like(states) for _ in range(2)]
