@@ -42,7 +42,7 @@ def build_entries(
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.formats.files import shown_path
     from sentkit.formats.rows.kinds import EntryParser
-    from sentkit.formats.vectors.store import common_fields
+    from sentkit.formats.vectors.store import common_field_names
     from sentkit.model.checkpoint_reading import most_tokens, plan_reading
     from sentkit.model.encoding import EncodeStats, encode_groups, tokenized_groups
     from sentkit.model.reading import ReadingOptions
@@ -65,7 +65,7 @@ def build_entries(
     with rows.open(console, output, field_names=EntryParser.FIELDS, reads=reads) as inputs:
         # Rows of definitions, then their tokens.
         progress = RowProgress(console, inputs=inputs)
-        parser = EntryParser(common_fields(inputs))
+        parser = EntryParser(common_field_names(inputs))
         blocks = inputs.blocks(parser)
         words = OneToken(plan.tokenizer, parser.entry)
         if words_only:
@@ -126,17 +126,19 @@ def write_entries(
     """Write the average of each entry, in the order of first occurrence."""
     import numpy as np
 
-    from sentkit.formats.rows.block import made_block
+    from sentkit.formats.rows.block import block_of_values
     from sentkit.formats.rows.kinds import SENTENCE
-    from sentkit.formats.rows.rows import blocks
+    from sentkit.formats.rows.rows import lists_of_size
     from sentkit.formats.vectors.writers import open_writers
 
     first_number = 1
-    with open_writers([output.path], [spec], SENTENCE.vectors, width, output.vectors()) as [sink]:
-        for entries in blocks(sums.items(), ENTRIES_PER_BLOCK):
+    with open_writers([output.path], [spec], SENTENCE.vector_names, width, output.vectors()) as [
+        sink
+    ]:
+        for entries in lists_of_size(sums.items(), ENTRIES_PER_BLOCK):
             values = [{"entry": name, "definitions": counts[name]} for name, _ in entries]
             numbers = list(range(first_number, first_number + len(entries)))
-            rows = made_block(values, output.path, numbers, [b""] * len(entries))
+            rows = block_of_values(values, output.path, numbers, [b""] * len(entries))
             means = np.stack([total / counts[name] for name, total in entries])  # (n, d)
             sink.put(rows, means.astype(np.float32)[:, None])
             first_number += len(entries)

@@ -84,7 +84,7 @@ def check_folder(
     problems_of = defaultdict[str, list[str]](list)
     if deep:
         progress = TaskProgress(console, "blocks")
-        progress.begin(len(status.done))
+        progress.begin(len(status.complete_blocks))
         for block_name, problem in problems(folder, status):
             if problem is not None:
                 problems_of[block_name].append(problem)
@@ -94,12 +94,14 @@ def check_folder(
     damaged = [
         block_name
         for block_name, texts in problems_of.items()
-        if texts[0].startswith(f"{folder.file(block_name)}: damaged: ")
+        if texts[0].startswith(f"{folder.block_path(block_name)}: damaged: ")
     ]
     if remove:
         for block_name in damaged:
-            Path(folder.file(block_name)).unlink(missing_ok=True)
-    status.missing += [status.done.pop(block_name) for block_name in problems_of if block_name]
+            Path(folder.block_path(block_name)).unlink(missing_ok=True)
+    status.missing_blocks += [
+        status.complete_blocks.pop(block_name) for block_name in problems_of if block_name
+    ]
 
     counts = counts_of(folder, status, shards)
     all_problems = [text for texts in problems_of.values() for text in texts]
@@ -117,7 +119,7 @@ def check_folder(
             advice = f"removed blocks: {len(damaged)}"
         repair = "encode --resume writes them again, encode --reuse those of changed inputs"
         raise AnswerIsNo(all_problems[0], advice=f"{advice}; {repair}")
-    if status.unknown:
+    if status.length_is_unknown:
         problem = f"{path}: {counts['blocks']} blocks are complete, others are missing"
         raise AnswerIsNo(problem, advice="their number is unknown until the last one exists")
     missing = counts["missing"]

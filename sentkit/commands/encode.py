@@ -20,7 +20,7 @@ from sentkit.flags.encode import (
     requests_or_threads,
     reusable_vectors,
     stopping,
-    tokenizer_of,
+    tokenizer_and_windows,
 )
 from sentkit.flags.outputs import Output, model_paths
 from sentkit.flags.rows import RowSource, input_paths
@@ -169,7 +169,7 @@ def encode(
     run = read_run(output.path)  # of an existing vector folder
     requests = requests_or_threads(model, threads, run)
     from sentkit.formats.rows.kinds import FIELDS, TextParser
-    from sentkit.formats.vectors.store import common_fields, encoded_files
+    from sentkit.formats.vectors.store import common_field_names, encoded_files
     from sentkit.formats.vectors.writers import VectorOutput, output_paths
     from sentkit.model import find_encoder
     from sentkit.model.encoding import tokenized_groups, whole_if_small
@@ -198,7 +198,7 @@ def encode(
         console, output.path, in_vector_folder=in_folder, dry_run=dry_run
     ) as stop_by_signal:
         # The model: its tokenizer and configuration; `encoder` reads the weights.
-        stores = open_earlier(reuse or [], output, rows.vector_file)
+        stores = open_earlier(reuse or [], output, rows.open_vector_file)
         earlier = earlier_encoder(run, stores)
         text_model = find_encoder(
             model,
@@ -211,7 +211,7 @@ def encode(
         )
         stop_by_signal.adapt_to(text_model.readouts)
         console.loading(text_model.name, text_model.notes)
-        tokenizer, windows = tokenizer_of(text_model, on_truncate, window, batch_tokens)
+        tokenizer, windows = tokenizer_and_windows(text_model, on_truncate, window, batch_tokens)
 
         # The outputs: blocks of a vector folder, or a file for each readout.
         in_folder = in_folder and not has_file_per_readout(text_model, folder_options, existing)
@@ -235,7 +235,7 @@ def encode(
             # rows.
             one_text = "a chunk" if windows.get("chunks") else None
             parser = TextParser(
-                common_fields(inputs), one_text=one_text, prompts=text_model.prompt_of_side
+                common_field_names(inputs), one_text=one_text, prompts=text_model.prompt_of_side
             )
             groups: Iterator[RowGroup] = iter(())
             tokens_of_small_input = None

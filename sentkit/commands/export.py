@@ -132,13 +132,13 @@ def export_static(
     from sentkit.formats.checkpoints.writing import new_folder, write_static_folder
     from sentkit.formats.lexicons.model2vec import stored_as
     from sentkit.model.reading import ReadingOptions
-    from sentkit.model.static.models import WordTable, read_folder
+    from sentkit.model.static.models import WordTable, read_static_folder
     from sentkit.transforms.steps import Normalize
 
     if store is None or reading != ReadingOptions():
         problem = f"{checkpoint.name} is a static model, for which export has only --store"
         raise UsageError(problem, advice="sentkit export -m MODEL --store float16 -o DIR")
-    model = read_folder(checkpoint, ReadingOptions())
+    model = read_static_folder(checkpoint, ReadingOptions())
     if store == "int8" and not any(isinstance(step, Normalize) for step in model.steps):
         problem = f"--store int8: the vectors of {checkpoint.name} do not have unit length"
         raise UsageError(problem, advice="use --store float16")

@@ -155,13 +155,13 @@ def outputs_of_model(
     model: "ClassifierModel", inputs: "Inputs", console: Console
 ) -> "Iterator[tuple[VectorBlock, NDArray[Any]]]":
     """Yield blocks of rows with texts and their outputs (n, k)."""
-    from sentkit.formats.vectors.store import common_fields
+    from sentkit.formats.vectors.store import common_field_names
     from sentkit.model.checkpoint_model import RowTexts
 
     console.note(f"loading {model.name}")
     encoder = model.load()
     console.note(f"{encoder.width} outputs, {encoder.device}, {encoder.precision}")
-    texts = RowTexts(common_fields(inputs))
+    texts = RowTexts(common_field_names(inputs))
     for block in encoded_blocks(inputs, texts, model.tokenizer, encoder, console):
         yield block, block.vectors[:, 0]
 
@@ -177,7 +177,7 @@ def outputs_of_probe(
     """Yield blocks of rows and their outputs (n, k). Rows without vectors are encoded."""
     from sentkit.formats.rows.kinds import TextParser
     from sentkit.formats.vectors.first_row import from_first_row
-    from sentkit.formats.vectors.store import common_fields
+    from sentkit.formats.vectors.store import common_field_names
     from sentkit.model import find_encoder
     from sentkit.model.query_encoder import Recorded
     from sentkit.transforms.steps import check_fitted
@@ -214,7 +214,7 @@ def outputs_of_probe(
         console.report(
             f"the rows have no vectors; they are encoded with {model.name}, readout {readout}"
         )
-        texts = TextParser(common_fields(all_rows), prompts=model.prompt_of_side)
+        texts = TextParser(common_field_names(all_rows), prompts=model.prompt_of_side)
         encoder = model.encoder()
         check_fitted(classifier.path, encoder.spaces[0].name)
         console.warn(*model.notes)

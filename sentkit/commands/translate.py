@@ -112,7 +112,7 @@ def translate(
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.formats.rows.kinds import holds_vectors
     from sentkit.formats.rows.rewriting import OneText
-    from sentkit.formats.vectors.store import common_fields
+    from sentkit.formats.vectors.store import common_field_names
 
     output = Output(output_path, force)
     output.check_rows()  # before a model is loaded, which can take a minute
@@ -124,7 +124,7 @@ def translate(
     with rows.open(
         console, output, field_names=OneText.FIELDS, reads={"-m": model_paths(model)}
     ) as inputs:
-        texts = OneText(common_fields(inputs), keep, replace=replace)
+        texts = OneText(common_field_names(inputs), keep, replace=replace)
 
         # The model.
         console.note(f"loading {checkpoint.name}")

@@ -277,7 +277,7 @@ def stopping(
         raise
 
 
-def tokenizer_of(
+def tokenizer_and_windows(
     model: "Model", on_truncate: str, window: str | None, batch_tokens: int | None
 ) -> "tuple[TextTokenizer, Mapping[str, Any]]":
     """The tokenizer of the model, with windows if there are any, and the settings of windows.

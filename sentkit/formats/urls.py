@@ -84,6 +84,7 @@ def commit_of(folder: str, name: str, revision: str) -> str:  # at the first loo
 
 # the given text can contain secrets
 def as_sentkit_error(url: str, error: Exception) -> SentkitError:
+    """The failure of a download as an error of sentkit: no such file, or the server failed."""
     status = getattr(getattr(error, "response", None), "status_code", None)
     if isinstance(error, SentkitError):
         return error

@@ -257,8 +257,10 @@ class DeviceCandidates:
     """Candidates for the best rows of each query."""
 
     pairs: IndexPairs
-    above: int  # pairs that certainly reach the limit, which are no candidates
-    open: Indices  # queries with too many candidates; they are not in `pairs` and `above`
+    certain_count: int  # pairs that certainly reach the limit, which are no candidates
+    undecided_queries: (
+        Indices  # queries with too many candidates; they are not in `pairs` and `above`
+    )
     floors: Float64  # of these queries: at least `top` rows reach them
 
 
@@ -352,8 +354,8 @@ class DeviceCorpus:
         open_queries = np.flatnonzero(is_open)
         return DeviceCandidates(
             pairs=(query_indices, rows[query_indices, columns]),
-            above=int(above[~is_open].sum()),
-            open=open_queries,
+            certain_count=int(above[~is_open].sum()),
+            undecided_queries=open_queries,
             floors=floors[open_queries] * factors[open_queries],
         )
 
@@ -376,7 +378,7 @@ class DeviceCorpus:
                     is_above = products >= (device_limits / factor + margins).float()
                     above += is_above.sum(1)
                     products.masked_fill_(is_above, -torch.inf)
-                values, columns = largest(products, count)
+                values, columns = largest_values(products, count)
                 wide = values.double()
                 # The largest of those so far and those of this block.
                 upper = torch.cat([upper, (wide + margins) * factor], 1)
@@ -386,7 +388,7 @@ class DeviceCorpus:
             return upper.cpu().numpy(), lower.cpu().numpy(), rows.cpu().numpy(), above.cpu().numpy()
 
 
-def largest(products: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def largest_values(products: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest numbers of each row, or all, (b, m) -> (b, c), and their columns; in any
     order.
 

@@ -24,7 +24,7 @@ from sentkit.formats.rows.rows import Rejects
 from sentkit.formats.vectors.fingerprint import Space
 from sentkit.model.text.characters import BatchError, refuse_texts
 from sentkit.model.text.tokens import Ints, TextTokenizer, TokenBlock, indices_of_ranges, tokenized
-from sentkit.transforms.steps import Step, applied
+from sentkit.transforms.steps import Step, apply_step
 
 if TYPE_CHECKING:
     from sentkit.model.checkpoint_reading import Reading
@@ -108,7 +108,7 @@ def tokenized_groups(
         largest = WIDE_GROUP
     groups = chain.from_iterable(
         tokenize_group(rows, tokenizer, rejects, on_truncate)
-        for rows in grouped(blocks, first, largest)
+        for rows in grouped_blocks(blocks, first, largest)
     )
     if tokenizer.whole:
         return iter(list(groups))
@@ -131,7 +131,7 @@ def whole_if_small(groups: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], int 
     return iter(first_groups), sum(int(tokens.read_counts.sum()) for tokens in tokens_of_groups)
 
 
-def grouped(
+def grouped_blocks(
     blocks: Iterable[RowBlock], first: int = FIRST_GROUP, largest: int = LAST_GROUP
 ) -> Iterator[RowBlock]:
     """Group rows into blocks of 32, 128, 512, 2048, 8192, 8192 ... rows, fewer of long texts."""
@@ -471,7 +471,7 @@ def encode_texts(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Arra
     arrays: Arrays = []
     arrays_of_batches = encoder.encode(map(tokens.take, batches_of_texts))
     for texts, unfinished in zip(batches_of_texts, arrays_of_batches, strict=True):
-        put(arrays, texts, finish(unfinished, encoder.steps), len(tokens))
+        write_array_rows(arrays, texts, apply_steps(unfinished, encoder.steps), len(tokens))
     return arrays
 
 
@@ -495,8 +495,8 @@ def encode_windows(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Ar
     finished: Arrays = []
     arrays_of_batches = encoder.encode(map(all_windows.take, batches_of_windows))
     for batch, arrays in zip(batches_of_windows, arrays_of_batches, strict=True):
-        put(read, batch, arrays, len(all_windows))
-        put(finished, batch, finish(arrays, encoder.steps), len(all_windows))
+        write_array_rows(read, batch, arrays, len(all_windows))
+        write_array_rows(finished, batch, apply_steps(arrays, encoder.steps), len(all_windows))
 
     # All windows of a text, one after the other.
     texts_of_others = np.repeat(
@@ -522,13 +522,13 @@ def encode_windows(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Ar
             means_of_texts.append(shares @ vectors[indices] / (shares.sum() or 1.0))
         means.append(np.array(means_of_texts, np.float32))
     vectors_of_texts = [vectors[: len(tokens)] for vectors in finished]
-    finished_means = finish(means, encoder.steps)
+    finished_means = apply_steps(means, encoder.steps)
     for vectors, vectors_of_means in zip(vectors_of_texts, finished_means, strict=True):
         vectors[[*weights]] = vectors_of_means
     return vectors_of_texts
 
 
-def put(arrays: Arrays, rows: Ints, vectors: Arrays, count: int) -> None:
+def write_array_rows(arrays: Arrays, rows: Ints, vectors: Arrays, count: int) -> None:
     """Write rows of each array. Empty `arrays` are created first, with `count` rows."""
     if not arrays:
         arrays += [np.empty((count, values.shape[1]), np.float32) for values in vectors]
@@ -536,10 +536,10 @@ def put(arrays: Arrays, rows: Ints, vectors: Arrays, count: int) -> None:
         array[rows] = values
 
 
-def finish(vectors: Arrays, steps: Sequence[Step]) -> Arrays:
+def apply_steps(vectors: Arrays, steps: Sequence[Step]) -> Arrays:
     """Apply the operations after the readout: (b, d) -> (b, width)."""
     for step in steps:
-        vectors = [applied(step, array) for array in vectors]
+        vectors = [apply_step(step, array) for array in vectors]
     return vectors
 
 
@@ -557,15 +557,15 @@ def batch_size(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> int:
 def plan_batches(tokens: TokenBlock, budget: int) -> list[Ints]:
     """Return batches of texts, as their numbers. The texts of a batch have one `prompt_length`."""
     if tokens.prompt_length is None:
-        return batches(tokens.lengths, budget)
+        return batches_of_indices(tokens.lengths, budget)
     planned = []
     for skip in dict.fromkeys(tokens.prompt_length.tolist()):
         texts = np.flatnonzero(tokens.prompt_length == skip)
-        planned += [texts[batch] for batch in batches(tokens.lengths[texts], budget)]
+        planned += [texts[batch] for batch in batches_of_indices(tokens.lengths[texts], budget)]
     return planned
 
 
-def batches(lengths: Ints, budget: int) -> list[Ints]:
+def batches_of_indices(lengths: Ints, budget: int) -> list[Ints]:
     """Return batches of indices, longest first, of at most `budget` tokens or of one text."""
     order = np.argsort(-lengths, kind="stable")
     ends = np.cumsum(lengths[order])

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from sentkit.errors import DataError, NoInputError, SentkitError, UsageError
 from sentkit.formats.checkpoints.folders import NANO
-from sentkit.formats.rows.block import RowBlock, made_block
+from sentkit.formats.rows.block import RowBlock, block_of_values
 from sentkit.formats.rows.kinds import SENTENCE, VECTOR_NAMES, TextParser
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, refuse_not_finite
@@ -131,7 +131,7 @@ def with_query_prompt(
 class EncodedRows:
     """Rows of one text with the vectors that `encode` computes. `blocks` loads the weights."""
 
-    names = SENTENCE.vectors
+    names = SENTENCE.vector_names
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ def text_rows(texts: Sequence[str]) -> Iterator[RowBlock]:
         values = [{"text": text} for text in texts_of_block]
         numbers = [*range(start + 1, start + len(texts_of_block) + 1)]
         try:
-            block = made_block(values, SOURCE, numbers, [b""] * len(texts_of_block))
+            block = block_of_values(values, SOURCE, numbers, [b""] * len(texts_of_block))
         except TypeError as error:
             are_wrong = [text != text.encode(errors="ignore").decode() for text in texts_of_block]
             raise UsageError(f"{SOURCE} {numbers[are_wrong.index(True)]} is not UTF-8") from error

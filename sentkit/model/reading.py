@@ -87,7 +87,7 @@ def all_steps(declared: Sequence[Step], options: ReadingOptions) -> list[Step]:
 def width_after_steps(steps: Sequence[Step], width: int) -> int:
     """Return the vector width after the steps; raise an error if a step does not fit."""
     for step in steps:
-        width = step.width(width)
+        width = step.output_width(width)
     return width
 
 

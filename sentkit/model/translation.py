@@ -21,7 +21,7 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
 from sentkit.formats.files import read_object_if_there
 from sentkit.model.checkpoint_reading import LONGEST
-from sentkit.model.encoding import AHEAD, BUDGETS, RowGroup, ahead, batches
+from sentkit.model.encoding import AHEAD, BUDGETS, RowGroup, ahead, batches_of_indices
 from sentkit.model.text.growth import check_growth
 from sentkit.model.text.tokens import TextTokenizer, TokenBlock, Tokens, check_ids, truncate
 from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
@@ -245,7 +245,7 @@ class Translator:
         filled_texts = np.flatnonzero(tokens.lengths)
         advice = "use --max-length, --set beams=N with a smaller N, or --device cpu"
         lengths = np.maximum(tokens.lengths[filled_texts], MIN_LENGTH)
-        for indices in batches(lengths, budget // self.beams):
+        for indices in batches_of_indices(lengths, budget // self.beams):
             texts = filled_texts[indices]
             batch = tokens.take(texts)
             check_ids(batch, self.model.get_input_embeddings().num_embeddings, self.name)

@@ -14,9 +14,9 @@ from sentkit.digits import natural
 from sentkit.errors import DataError
 from sentkit.formats.files import shown_path
 from sentkit.formats.rows.block import Row
-from sentkit.formats.rows.kinds import class_of, scored
-from sentkit.formats.rows.rows import Inputs, blocks
-from sentkit.formats.vectors.store import fields_of
+from sentkit.formats.rows.kinds import class_value, score_value
+from sentkit.formats.rows.rows import Inputs, lists_of_size
+from sentkit.formats.vectors.store import field_names_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.metrics.clusters import keywords
 from sentkit.plots.picture import Axis, Panel, Picture, Series
@@ -90,17 +90,17 @@ def items_of(
     reader: VectorReader, inputs: Inputs, path: str, options: SpaceOptions
 ) -> Iterator[Item]:
     """The rows of a file; with --gold, those that have a score."""
-    fields = fields_of(inputs, path)  # standard name -> name in the rows
+    fields = field_names_of(inputs, path)  # standard name -> name in the rows
     text_fields = [fields.get(name, name) for name in ("text", "entry")]
 
     def parse(row: Row) -> tuple[str, float | None, str]:
         """The label, the gold score and the text."""
         gold: float | None = 0.0
         if options.gold is not None:
-            gold = scored(row, options.gold)
+            gold = score_value(row, options.gold)
         label = ""
         if options.label is not None:
-            label = class_of(row, options.label)
+            label = class_value(row, options.label)
         if options.label == CLUSTER:
             for name in text_fields:
                 text = row.values.get(name)
@@ -155,7 +155,7 @@ def extremes(items: Iterable[Item], count: int, seed: int, *, has_labels: bool) 
     random = np.random.Generator(np.random.Philox(seed))
     highest: list[tuple[float, float, Item]] = []  # score, random number
     lowest: list[tuple[float, float, Item]] = []  # negative score, random number
-    for block in blocks(items, ROWS_PER_BLOCK):
+    for block in lists_of_size(items, ROWS_PER_BLOCK):
         draws = [float(random.random()) for _ in block]
         highest += [(item.gold, draw, item) for draw, item in zip(draws, block, strict=True)]
         highest = heapq.nlargest(count, highest, key=itemgetter(0, 1))

@@ -22,7 +22,7 @@ from sentkit.errors import SentkitError
 from sentkit.formats.files import json_line
 from sentkit.formats.rows.block import Row as FileRow
 from sentkit.formats.rows.kinds import TextParser
-from sentkit.formats.rows.rows import Inputs, blocks
+from sentkit.formats.rows.rows import Inputs, lists_of_size
 from sentkit.formats.vectors.store import open_inputs
 from sentkit.labels.clusters.clustering_run import mean_if_known
 from sentkit.metrics.reports import defined, difference
@@ -423,7 +423,7 @@ def near_texts(path: str, test_texts: Forms, threshold: float) -> set[str]:
     test_vectors = encode([*test_texts.values()])
     is_near = np.zeros(len(test_texts), bool)
     rows = open_inputs([path]).read(lambda row: texts_of(row, {}))
-    for texts in blocks(chain.from_iterable(rows), NEAR_TEXTS):
+    for texts in lists_of_size(chain.from_iterable(rows), NEAR_TEXTS):
         cosines = encode(texts) @ test_vectors.T
         is_near |= (cosines >= threshold).any(axis=0)
     return {form for form, near in zip(test_texts, is_near, strict=True) if near}

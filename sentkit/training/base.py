@@ -17,7 +17,7 @@ from sentkit.formats.lexicons.model2vec import Table
 from sentkit.formats.vectors.fingerprint import digest
 from sentkit.model.checkpoint_reading import most_tokens, plan_reading
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.static.models import WordTable, read_folder
+from sentkit.model.static.models import WordTable, read_static_folder
 from sentkit.model.static.tokenizers import WordPieces
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import (
@@ -272,8 +272,8 @@ def open_named(
 
 
 def open_static(checkpoint: Checkpoint, max_length: int) -> Base:
-    in_training = read_folder(checkpoint, ReadingOptions(max_length=max_length))
-    finished = read_folder(checkpoint, ReadingOptions(max_length=None))
+    in_training = read_static_folder(checkpoint, ReadingOptions(max_length=max_length))
+    finished = read_static_folder(checkpoint, ReadingOptions(max_length=None))
     vectors = finished.open_vectors()
     assert isinstance(vectors, WordTable), "a folder has a table"
     assert isinstance(in_training.tokenizer, WordPieces), "a folder has word pieces"

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.formats.rows.block import Row, block_of
+from sentkit.formats.rows.block import Row, block_of_rows
 from sentkit.formats.rows.rows import Rejects
 from sentkit.model.encoding import BUDGETS, tokenized_groups
 from sentkit.model.text.tokens import TokenBlock, Tokens
@@ -193,7 +193,7 @@ def sizes(monkeypatch):
 
 
 def through(texts, translator):
-    rows = block_of(Row(b"{}", {}, "a", n) for n in range(len(texts)))
+    rows = block_of_rows(Row(b"{}", {}, "a", n) for n in range(len(texts)))
     rows.texts = [(text,) for text in texts]
     groups = tokenized_groups([rows], translator.source, Rejects(), largest=40)
     return [

@@ -16,7 +16,7 @@ from sentkit.training.catalogue import METHODS
 from sentkit.training.loop.gradient import tokens_that_fit
 from sentkit.training.loop.processes import SUM, Processes
 from sentkit.training.loop.trainer import MAX_UNREAD
-from sentkit.training.method import trained
+from sentkit.training.method import trained_parameters
 from sentkit.training.methods.esimcse import ESimCSE
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.methods.tsdae import TSDAE
@@ -138,7 +138,7 @@ def test_graphs_of_passes_whose_backward_passes_come_later(on_cuda):
             output["one"].square().sum().backward()
         return {
             name: weight.grad.clone()
-            for name, weight in trained(trainer.method)
+            for name, weight in trained_parameters(trainer.method)
             if weight.grad is not None
         }
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sentkit.errors import DataError
-from sentkit.formats.files import together
+from sentkit.formats.files import text_of_paths
 from sentkit.formats.rows.block import Row
-from sentkit.formats.rows.kinds import filled, wrong_field
+from sentkit.formats.rows.kinds import filled_string, wrong_field
 from sentkit.formats.rows.rows import Inputs
 
 # line of a WordNet data file
@@ -103,7 +103,7 @@ def read_synonyms(paths: Sequence[str]) -> Mapping[str, Sequence[str]]:
             thesaurus.add_synset(entries)
     all_synonyms = thesaurus.sorted()
     if not all_synonyms:
-        raise DataError("contains no synonyms", source=together(paths))
+        raise DataError("contains no synonyms", source=text_of_paths(paths))
     return all_synonyms
 
 
@@ -118,11 +118,11 @@ def parse_row(row: Row) -> WordRow | EntryRow | SynsetRow:
             isinstance(synonym, str) for synonym in synonyms
         ):
             raise row.error('"synonyms" is not a list of strings')
-        word = filled(row, "word").strip()
+        word = filled_string(row, "word").strip()
         return WordRow(word, [synonym.strip() for synonym in synonyms if synonym.strip()])
     if "entry" in values and "synset" in values:
         synset = name_in(row, "synset")
-        return EntryRow(filled(row, "entry").strip(), synset)
+        return EntryRow(filled_string(row, "entry").strip(), synset)
     if list(values) == ["text"] and isinstance(values["text"], str):
         return SynsetRow(wordnet_entries(row, values["text"]))
     raise row.error(EXPECTED)
@@ -160,7 +160,7 @@ def read_paraphrases(path: str, key: str) -> Mapping[str, Sequence[str]]:
 
     def parse(row: Row) -> tuple[str, str]:
         row.refuse_duplicates()
-        return name_in(row, key), filled(row, "paraphrase")
+        return name_in(row, key), filled_string(row, "paraphrase")
 
     paraphrases: defaultdict[str, list[str]] = defaultdict(list)
     for name, paraphrase in Inputs([path]).read(parse):

@@ -11,7 +11,7 @@ from sentkit.formats.files import is_safetensors, shown_path
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store import common_fields, common_metadata, recorded_fields
+from sentkit.formats.vectors.store import common_field_names, common_metadata, recorded_fields
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.formats.vectors.writers import (
     VectorOutput,
@@ -82,7 +82,7 @@ def write_vectors(
     # renames only the others.
     kept_names = {
         standard: name
-        for standard, name in recorded_fields(common_fields(inputs)).items()
+        for standard, name in recorded_fields(common_field_names(inputs)).items()
         if standard not in inputs.fields
     }
     if kept_names:
@@ -107,11 +107,11 @@ def renamed(fields: Mapping[str, str], name_field: str | None, block: VectorBloc
         for index, row in enumerate(rows):
             try:
                 if fields:
-                    row = row.renamed(fields)
+                    row = row.with_standard_names(fields)
                 if name_field is not None:
                     row = with_name_of_file(row, name_field)
             except DataError as error:
-                rows.bad.setdefault(index, error)
+                rows.error_of_row.setdefault(index, error)
             else:
                 rows.lines[index] = row.line
                 rows.values[index] = row.values

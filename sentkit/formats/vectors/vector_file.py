@@ -64,7 +64,7 @@ class VectorSource(ABC):
     kind: str  # of the stored numbers
     width: int  # numbers of a vector
     count: int  # rows
-    before: int = 0  # rows of the folder before these
+    rows_before: int = 0  # rows of the folder before these
     digest: str = ""  # of all blocks of a folder, if these are only some of them
 
     @property
@@ -102,10 +102,10 @@ class VectorSource(ABC):
         """All vectors (n, k, d), memory-mapped and decoded when rows are selected."""
         files = [file for file in self.files if file.count]
         if len(files) < 2 and self.kind == "float32":
-            return self.mapped()
+            return self.memory_mapped()
         return StoredVectors(files or self.files)
 
-    def mapped(self) -> NDArray[np.float32]:
+    def memory_mapped(self) -> NDArray[np.float32]:
         """All vectors (n, k, d) as float32, memory-mapped."""
         shape = self.count, len(self.names), self.width
         if not self.count:
@@ -135,7 +135,7 @@ class VectorFile(VectorSource):
         """
         self.path = path
         self.source = path if folder is None else folder  # of the rows, for messages
-        self.before = before
+        self.rows_before = before
         self.header = read_header(path)
         self.metadata: dict[str, Any] = note_in(self.header, path)
         self.space_name: str | None = self.metadata.get("_emb")
@@ -155,7 +155,9 @@ class VectorFile(VectorSource):
         self._shape("rows", "U8")
         names = self.metadata.get("vectors", ["embedding"])
         per_row = math.prod(shape[1:-1])
-        possible_names = [list(kind.vectors) for kind in KINDS if len(kind.vectors) == per_row]
+        possible_names = [
+            list(kind.vector_names) for kind in KINDS if len(kind.vector_names) == per_row
+        ]
         if (
             len(shape) not in (2, 3)
             or shape_of_offsets != (shape[0] + 1,)
@@ -317,7 +319,7 @@ class VectorFile(VectorSource):
             or any(row.get("_emb", emb) != emb for row in values)
         ):
             self._refuse_bad_lines(stripped, first)
-        first_number = self.before + first + 1
+        first_number = self.rows_before + first + 1
         numbers = [*range(first_number, first_number + len(lines))]
         return RowBlock(stripped, values, [self.source] * len(lines), numbers, stripped)
 

@@ -67,7 +67,7 @@ def read_points(
         table = read_table(inputs, check_block, lines_of=lines_of)
     stored = table.vectors
     if not isinstance(stored, np.ndarray):
-        stored = inputs.vector_file(inputs.paths[0]).mapped()
+        stored = inputs.open_vector_file(inputs.paths[0]).memory_mapped()
     vectors = stored[:, 0]
 
     # The values of all rows: of a vector file, `check_block` gets only the first row.
@@ -91,7 +91,7 @@ def read_centroids(path: str) -> Points:
     with it. A vector file is verified, because one changed centroid moves many rows.
     """
     inputs = open_inputs([path])
-    store = inputs.vector_file(path)
+    store = inputs.open_vector_file(path)
     if store is not None:
         for file in store.files:
             file.verify()

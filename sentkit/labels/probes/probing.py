@@ -16,7 +16,7 @@ import numpy as np
 from sentkit.arrays import Float32, Indices
 from sentkit.errors import DataError, NoRowsError
 from sentkit.formats.files import shown_path
-from sentkit.formats.rows.kinds import Label, class_of
+from sentkit.formats.rows.kinds import Label, class_value
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import label_of
 from sentkit.formats.vectors.store import common_metadata
@@ -247,7 +247,9 @@ class Probe:
         """The features, classes and labels of a file; files must agree in space and shape."""
 
         def check(block: VectorBlock) -> VectorBlock:
-            refuse_without_features(block).rows.parse(lambda row: class_of(row, self.options.label))
+            refuse_without_features(block).rows.parse(
+                lambda row: class_value(row, self.options.label)
+            )
             return block
 
         blocks = list(self.reader.blocks(check, paths=[path]))
@@ -374,7 +376,7 @@ class Probe:
         with quiet_and_single() as unfinished:
             weight, bias = weights_of(bench.data, Fit(train, no_rows, penalty))
         bench.unfinished += len(unfinished)
-        spec = common_metadata(self.reader.inputs.other(path))
+        spec = common_metadata(self.reader.inputs.with_paths(path))
         classifier = VectorClassifier(path, tuple(self.counts), weight, bias, spec, self.labels)
         record = {
             "_emb": self.reader.space_name,

@@ -19,9 +19,9 @@ from sentkit.errors import DataError
 from sentkit.formats.files import shown_path
 from sentkit.formats.vectors.fingerprint import UNNAMED
 from sentkit.formats.vectors.tensors import put_arrays
-from sentkit.formats.vectors.vectors import resized
+from sentkit.formats.vectors.vectors import in_blocks_of_size
 from sentkit.metrics.comparison.differences import Lowest
-from sentkit.metrics.comparison.matches import VECTORS_PER_BLOCK, Matches, Sides, joined
+from sentkit.metrics.comparison.matches import VECTORS_PER_BLOCK, Matches, Sides, joined_matches
 from sentkit.metrics.neighbours.search import Searcher
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.statistics import multiplicities, percentile_interval, resamples_for
@@ -110,7 +110,7 @@ def fit_map(sides: Sides, key: str | None, output: str) -> FittedMap:
     evaluated = Lowest(EVALUATED)
     summaries = [FileSummary(path) for path in sides.paths]
     zero_count = 0
-    for block in resized(sides.matches(key), joined, VECTORS_PER_BLOCK):
+    for block in in_blocks_of_size(sides.matches(key), joined_matches, VECTORS_PER_BLOCK):
         for reader, path in zip(sides.readers, sides.paths, strict=True):
             check_width(reader.width, path)
         summaries[0].add(block.a)
@@ -221,7 +221,7 @@ def other_rows(corpus: Float32, queries: Float32, top: int) -> Indices:
     """The `top` rows of the corpus nearest to each query, without the row of the query, (s, k)."""
     searcher = Searcher(corpus)
     rows = list[Indices]()
-    size = searcher.at_once(top + 1)
+    size = searcher.queries_at_once(top + 1)
     for start in range(0, len(queries), size):
         nearest = searcher.nearest(queries[start : start + size], top + 1).rows
         is_itself = nearest == np.arange(start, start + len(nearest))[:, np.newaxis]

@@ -17,7 +17,7 @@ from sentkit.arrays import Indices
 from sentkit.digits import significant
 from sentkit.errors import NoRowsError, OtherSpaceError, UsageError
 from sentkit.formats.files import shown_path
-from sentkit.formats.rows.block import Row, RowBlock, block_of
+from sentkit.formats.rows.block import Row, RowBlock, block_of_rows
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.arrays import (
     SelectedVectors,
@@ -36,7 +36,7 @@ from sentkit.formats.vectors.fingerprint import (
     space_of_signs,
     target_space,
 )
-from sentkit.formats.vectors.store import VectorFolder, fields_of
+from sentkit.formats.vectors.store import VectorFolder, field_names_of
 from sentkit.formats.vectors.tensors import FLOATS, finite_halves
 from sentkit.formats.vectors.vector_file import VectorSource
 from sentkit.formats.vectors.vectors import (
@@ -132,7 +132,7 @@ class VectorTable:
                 wanted=self.space_name,
                 wanted_path=self.path,
             )
-            block.rows.bad.setdefault(i, error)
+            block.rows.error_of_row.setdefault(i, error)
 
 
 def read_table(
@@ -152,7 +152,7 @@ def read_table(
     has_many_files = len(inputs.paths) > 1
     store: VectorSource | None = None
     if not has_many_files:
-        store = inputs.vector_file(path)
+        store = inputs.open_vector_file(path)
     if shard is not None:
         if not isinstance(store, VectorFolder):
             problem = f"a part of {path}: it is not a vector folder"
@@ -168,19 +168,19 @@ def read_table(
     vectors = store.array()
     if not len(vectors):
         raise NoRowsError([path])
-    first_row = block_of([store.row(0)])
+    first_row = block_of_rows([store.row(0)])
     first_block = check(VectorBlock(first_row, vectors[:1], store.names))
-    if first_block.rows.bad:
-        raise first_block.rows.bad[0]
+    if first_block.rows.error_of_row:
+        raise first_block.rows.error_of_row[0]
     refuse_not_finite(store, vectors)
     return VectorTable(
         path=path,
         vectors=vectors,
         names=store.names,
-        fields=fields_of(inputs, path),
+        fields=field_names_of(inputs, path),
         space_name=store.space_name,
         row=store.row,
-        numbers=range(store.before + 1, store.before + store.count + 1),
+        numbers=range(store.rows_before + 1, store.rows_before + store.count + 1),
         digest=store.digest,
         blocks=store.row_blocks,
     )
@@ -245,7 +245,7 @@ def read_into_memory(
         path=path,
         vectors=np.frombuffer(vectors, "<f4").reshape(len(line_lengths), vectors_per_row, width),
         names=source.names,
-        fields=fields_of(inputs, path),
+        fields=field_names_of(inputs, path),
         space_name=source.space_name,
         row=row_at,
         numbers=numbers,
@@ -411,7 +411,7 @@ def bytes_of(row: Row, names: Mapping[str, str]) -> dict[str, bytes]:
     """
     if not names:
         return {}
-    spans = row.spans()
+    spans = row.field_spans()
     values = {}
     for output_name, name in names.items():
         values[output_name] = row.line[spans[name].value : spans[name].end]

@@ -31,7 +31,7 @@ from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.model.transformer.packed import Packed, pack_block
 from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.model.transformer.transformers_model import TransformersModel
-from sentkit.transforms.steps import Linear, Norm, Normalize, Step, Truncate, applied
+from sentkit.transforms.steps import Linear, Norm, Normalize, Step, Truncate, apply_step
 
 Network = Bert | TransformersModel
 BATCHES = 4
@@ -97,7 +97,7 @@ class VariantEncoder:
         except UsageError:
             return None
         for step in steps:
-            readout = applied(step, readout)
+            readout = apply_step(step, readout)
         return readout
 
     def steps_of(self, settings: Settings) -> list[Step]:

@@ -358,7 +358,7 @@ def write_card(folder: Path, lineage: Mapping[str, Any], declaration: Declaratio
     tokenizer = declaration.tokenizer
     width = width_of_vectors(declaration.body, [declaration.readout])
     for step in declaration.steps:
-        width = step.width(width)
+        width = step.output_width(width)
     text = card(
         lineage,
         declaration.readout.name,

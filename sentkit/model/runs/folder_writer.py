@@ -34,7 +34,7 @@ class NewBlock:
 
     block: Block
     parser: TextParser  # with the kind of rows that is known when the block begins
-    stored: VectorFile | None  # of --reuse, to copy
+    reusable_file: VectorFile | None  # of --reuse, to copy
     rejects: Rejects
 
 
@@ -145,7 +145,7 @@ class BlockWriter:
 
         def encode(item: tuple[NewBlock, RowGroup | None]) -> tuple[NewBlock, RowGroup | None]:
             new, group = item
-            if group is None:
+            if group is None:  # the end of a block
                 return new, None
             return new, encode_group(
                 group, encoding.encoder, encoding.tokens_per_batch, read_stored
@@ -158,11 +158,11 @@ class BlockWriter:
             )
             for new, first_group in items:
                 check_stop()
-                path = self.folder.file(new.block.name)
-                if new.stored is None:
+                path = self.folder.block_path(new.block.name)
+                if new.reusable_file is None:
                     self.write(new, path, groups_of_block(first_group, items), report)
                 else:
-                    self.copy(new.block, new.stored, path)
+                    self.copy(new.block, new.reusable_file, path)
             if self.parser.kind is None and not self.first_row_is_bad:
                 raise NoRowsError(self.inputs.paths)
         except (DataError, UsageError):
@@ -184,7 +184,7 @@ class BlockWriter:
             if block.name not in self.existing:
                 rejects = Rejects(self.inputs.rejects.skip, BytesIO())
                 new = NewBlock(block, copy(self.parser), self.stored_block(block), rejects)
-                if new.stored is None:
+                if new.reusable_file is None:
                     rows = block.parsed(replace(self.inputs, rejects=rejects), self.parser)
                     for group in self.encoding.groups(rows, rejects):
                         yield new, group
@@ -193,7 +193,7 @@ class BlockWriter:
                 self.check_source(block)
                 self.complete += 1
             else:
-                path = self.folder.file(block.name)
+                path = self.folder.block_path(block.name)
                 raise CannotCreateError(
                     f"{path}: already exists", advice="--resume keeps complete blocks"
                 )
@@ -229,9 +229,9 @@ class BlockWriter:
 
     def check_source(self, block: Block) -> None:
         """Check an existing block, and compare a stream with its digest."""
-        path = self.folder.file(block.name)
-        described = self.folder.inputs[block.input]
-        self.first_existing = self.folder.verified(block.name, self.first_existing)
+        path = self.folder.block_path(block.name)
+        described = self.folder.inputs[block.input_number]
+        self.first_existing = self.folder.open_verified_block(block.name, self.first_existing)
         if block.rows is None:
             return
         is_table_in_pipe = described["path"] is None and described["format"]
@@ -250,7 +250,7 @@ class BlockWriter:
 
     def stored_block(self, block: Block) -> VectorFile | None:
         """The file of --reuse with a block that was made from the same bytes, if there is one."""
-        files = self.stored_blocks.get((*self.folder.identity_of(block), self.parser.vectors))
+        files = self.stored_blocks.get((*self.folder.identity_of(block), self.parser.vector_names))
         if files:
             return files.get(block.digest())
         return None
@@ -259,7 +259,7 @@ class BlockWriter:
         assert self.encoding.reusable is not None
         record = stored.record
         with published_together():
-            copy_block(stored, path, {**record, "input": block.input})
+            copy_block(stored, path, {**record, "input": block.input_number})
         self.encoding.reusable.needs(stored)
         rows = record["rows"]
         truncated = record["truncated"]
@@ -273,7 +273,7 @@ class BlockWriter:
         # A new file, with what the folder records of the encoder and an empty record of the block.
         stats = EncodeStats()
         block = new.block
-        names = new.parser.vectors
+        names = new.parser.vector_names
         [spec] = self.encoding.metadata_of_files(new.parser)
         spec |= self.folder.settings["encoder"]  # with the loss of int8 of the first process
         opened = create_vector_file(
@@ -291,17 +291,17 @@ class BlockWriter:
                 self.encoding.write(group, [sink], names, new.rejects, stats, report)
             # The record, which is known after the last row.
             writer.block_record = {
-                "input": block.input,
+                "input": block.input_number,
                 "start": block.start,
                 "stop": block.stop,
                 "rows": writer.count,
                 "truncated": stats.truncated,
                 "skipped": new.rejects.count,
-                "last": block.last,
+                "last": block.is_last,
                 "source": block.source,
             }
         self.stats.join(stats)
-        self.inputs.rejects.join(new.rejects)
+        self.inputs.rejects.add_all(new.rejects)
         self.written += 1
 
 

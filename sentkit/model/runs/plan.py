@@ -80,10 +80,10 @@ def plan_of(
         first_rows.append(block.take(slice(0, unread)))
         after_first = block.take(slice(unread, None))
         unread -= len(first_rows[-1])
-    plan, groups = counted(first_rows, encoding, rejects, report)
+    plan, groups = count_and_sample(first_rows, encoding, rejects, report)
     exact_rows = plan.rows
     sample = one_of(chain([after_first], rows), every, counts)
-    plan_of_others, groups_of_others = counted(sample, encoding, rejects, report)
+    plan_of_others, groups_of_others = count_and_sample(sample, encoding, rejects, report)
     plan_of_others.scale(counts.sampled_from / max(1, plan_of_others.rows))
     plan_of_others.rows = counts.sampled_from
     plan.join(plan_of_others)
@@ -135,7 +135,7 @@ def one_of(blocks: Iterable[RowBlock], every: int, counts: ReadCounts) -> Iterat
             yield block.take(indices)
 
 
-def counted(
+def count_and_sample(
     blocks: Iterable[RowBlock], encoding: Encoding, rejects: Rejects, report: Report
 ) -> tuple[Plan, list[RowGroup]]:
     """The counts of all rows, and some of them to measure."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import open_file
-from sentkit.formats.rows.kinds import KINDS, prompts_of_sides, string_in
+from sentkit.formats.rows.kinds import KINDS, prompts_of_sides, string_value
 from sentkit.formats.vectors.fingerprint import space_of, spec_of_signs, without_machine
 from sentkit.formats.vectors.folders import FolderRun, shown
 from sentkit.formats.vectors.store import VectorFolder
@@ -146,13 +146,13 @@ class ReusableVectors:
         """
         keys = bytearray()
         for store in self.stores:
-            kind = next(kind for kind in KINDS if kind.vectors == store.names)
-            fields = [store.fields.get(name, name) for name in kind.texts]
+            kind = next(kind for kind in KINDS if kind.vector_names == store.names)
+            fields = [store.fields.get(name, name) for name in kind.text_names]
             prompt = store.metadata["prompt"]  # one for each field, if they differ
             prompts = prompts_of_sides(kind, prompt) if isinstance(prompt, dict) else ()
             for row in chain.from_iterable(store.row_blocks()):
                 span = [row.values.get(name) for name in SPAN] if self.chunks else []
-                texts: list[Any] = [string_in(row, name) for name in fields]
+                texts: list[Any] = [string_value(row, name) for name in fields]
                 if prompts:
                     texts = list(zip(prompts, texts, strict=True))
                 for text in texts:
@@ -165,7 +165,7 @@ class ReusableVectors:
         """The number of the file of each vector, from the number of the vector."""
         return np.searchsorted(self.starts, vectors, side="right") - 1
 
-    def matched(self, group: RowGroup) -> RowGroup:
+    def with_stored_vectors(self, group: RowGroup) -> RowGroup:
         """The same group with the numbers of the stored vectors of its texts."""
         stored_keys, _ = self.index
         if not len(stored_keys):
@@ -256,10 +256,10 @@ class ReusableVectors:
             for file in store.files:
                 block = before.block(file.record["input"], file.record["start"])
                 block.stop = file.record["stop"]
-                block.last = file.record["last"]
+                block.is_last = file.record["last"]
                 # The digests of an older folder can omit the header. --rejects gets the bad rows
                 # again.
-                is_stream = before.length(block.input) is None
+                is_stream = before.length(block.input_number) is None
                 if not (before.by_line and is_stream) and not file.record["skipped"]:
                     files = blocks.setdefault((*before.identity_of(block), file.names), {})
                     files.setdefault(file.record["source"], file)

@@ -66,7 +66,7 @@ class Encoding:
         """The same groups with the numbers of the vectors that --reuse has for their texts."""
         if self.reusable is None:
             return groups
-        return map(self.reusable.matched, groups)
+        return map(self.reusable.with_stored_vectors, groups)
 
     def encoded_groups(self, groups: Iterator[RowGroup]) -> Iterator[RowGroup]:
         """The same groups with their vectors. The next groups are computed ahead."""
@@ -75,7 +75,9 @@ class Encoding:
 
     def metadata_of_files(self, parser: TextParser) -> list[dict[str, Any]]:
         """What the vector files record, one for each readout. `parser` has read the first row."""
-        fields = recorded_fields({name: parser.fields.get(name, name) for name in parser.texts})
+        fields = recorded_fields(
+            {name: parser.fields.get(name, name) for name in parser.text_names}
+        )
         settings: dict[str, Any] = {}
         if fields:
             settings["fields"] = fields
@@ -106,7 +108,7 @@ class Encoding:
         encoded_groups = self.encoded_groups(self.with_stored(groups))
         # The parser has the names of the vectors only after it has read the first row.
         first_group = list(islice(encoded_groups, 1))
-        names = self.parser.vectors
+        names = self.parser.vector_names
         with open_writers(
             paths,
             self.metadata_of_files(self.parser),
@@ -141,11 +143,11 @@ class Encoding:
         row_of_line: Sequence[int] = range(len(rows))
         if group.row_of_vector is not None:
             row_of_line = group.row_of_vector.tolist()
-            lines = replace(rows.take(row_of_line), bad={})
+            lines = replace(rows.take(row_of_line), error_of_row={})
         for writer, vectors in zip(writers, group.vectors, strict=True):
             writer.check(lines, vectors, field_names)
-        for line, error in lines.bad.items():
-            rows.bad.setdefault(row_of_line[line], error)
+        for line, error in lines.error_of_row.items():
+            rows.error_of_row.setdefault(row_of_line[line], error)
 
         # The groups of good rows. The bad ones among them go to the rejects.
         for indices in rejects.good_indices(rows):
@@ -185,7 +187,7 @@ class Encoding:
             try:
                 new_row = row.without(removed_fields)
             except DataError as error:
-                rows.bad[index] = error
+                rows.error_of_row[index] = error
             else:
                 rows.lines[index] = new_row.line
                 rows.values[index] = new_row.values

@@ -193,7 +193,7 @@ def arrays_hash(arrays: Mapping[str, NDArray[np.generic]]) -> str:
     return content.hexdigest()
 
 
-def read_sets(options: ReadingOptions) -> StaticModel:
+def read_word_sets(options: ReadingOptions) -> StaticModel:
     """Return the baseline of the SemEval STS tasks: indicator vectors of word sets."""
     for flag, value in {"--readout": options.readout, "--dim": options.dim}.items():
         if value is not None:
@@ -212,7 +212,7 @@ def read_sets(options: ReadingOptions) -> StaticModel:
     )
 
 
-def read_vectors(path: str, options: ReadingOptions) -> StaticModel:
+def read_word_vector_file(path: str, options: ReadingOptions) -> StaticModel:
     """Read word vectors: a text file into memory, or an array file with its words beside it."""
     from sentkit.formats.lexicons.word_vectors import ARRAY, read_word_array, read_word_vectors
 
@@ -248,7 +248,7 @@ def read_vectors(path: str, options: ReadingOptions) -> StaticModel:
     )
 
 
-def read_folder(checkpoint: Checkpoint, options: ReadingOptions) -> StaticModel:
+def read_static_folder(checkpoint: Checkpoint, options: ReadingOptions) -> StaticModel:
     """Read a folder of model2vec, or of sentence-transformers that starts with a StaticEmbedding
     module.
     """

@@ -22,7 +22,7 @@ from sentkit.model.text.tokens import (
     TokenBlock,
     Tokens,
     characters_of_tokens,
-    flat,
+    concatenated_ids,
 )
 
 # Punctuation and symbols: ASCII, Latin-1, Arabic, Indic, East Asian, typographic and full-width
@@ -108,7 +108,7 @@ class WordLookup(KnownWords):
         return words_hash(self.indexes)
 
     def __call__(self, texts: Sequence[str]) -> TokenBlock:
-        ids, counts = flat([self._ids((self.prompt + text).split()) for text in texts])
+        ids, counts = concatenated_ids([self._ids((self.prompt + text).split()) for text in texts])
         return known_tokens(ids, counts, self.max_length, UNKNOWN)
 
     def locate(self, texts: Sequence[str]) -> list[LocatedTokens]:
@@ -233,7 +233,7 @@ class WordPieces(KnownWords):
         if self.prompt:
             prompted = [self.prompt + text for text in texts]
         if self.words is None:
-            ids, counts = flat(self._ids(prompted))
+            ids, counts = concatenated_ids(self._ids(prompted))
         else:
             ids, counts = self.words(prompted)
         return known_tokens(ids, counts, self.max_length, self.unknown)

@@ -34,7 +34,7 @@ from sentkit.model.text.tokens import (
     TokenBlock,
     Tokens,
     characters_of_tokens,
-    flat,
+    concatenated_ids,
     indices_of_ranges,
     truncate,
 )
@@ -228,7 +228,9 @@ class Tokenizer(LongTextTokenizer):
         """The ids of all texts in one array, with special tokens, and their numbers."""
         if self.words is None:
             with library_errors(self.source):
-                return flat([encoding.ids for encoding in self.backend.encode_batch_fast(texts)])
+                return concatenated_ids(
+                    [encoding.ids for encoding in self.backend.encode_batch_fast(texts)]
+                )
         ids_of_words, counts = self.words(texts)
         lengths = counts + self.before + self.after
         starts = np.cumsum(lengths) - lengths

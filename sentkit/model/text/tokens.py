@@ -81,7 +81,7 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
         windows = {
             number: text.windows for number, text in enumerate(texts) if text.windows is not None
         }
-        ids, lengths = flat([text.ids for text in texts])
+        ids, lengths = concatenated_ids([text.ids for text in texts])
         counts = np.array([text.full_length for text in texts], np.int64)
         named_columns = dict(zip(COLUMNS, columns, strict=True))
         return cls(ids, lengths, counts, **named_columns, problems=problems, windows=windows)
@@ -221,7 +221,7 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
         return values
 
 
-def flat(ids: Sequence[Sequence[int]]) -> tuple[NDArray[np.int32], Ints]:
+def concatenated_ids(ids: Sequence[Sequence[int]]) -> tuple[NDArray[np.int32], Ints]:
     """The ids of all texts in one array, and their numbers."""
     lengths = np.fromiter(map(len, ids), np.int64, len(ids))
     return np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum())), lengths

@@ -44,6 +44,9 @@ class Block(nn.Module):
     """
 
     def __init__(self, architecture: Architecture, number: int = 0) -> None:
+        """`number` is that of the block. `qkv` gives queries, keys and values, `mix` follows the
+        attention, `up` and `down` are the feed-forward layers.
+        """
         super().__init__()
         modules = architecture.modules_of_block(number)
         shapes = architecture.weight_shapes

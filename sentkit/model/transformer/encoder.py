@@ -32,7 +32,7 @@ from sentkit.model.checkpoint_reading import (
     steps_of_checkpoint,
 )
 from sentkit.model.encoding import BUDGETS, Arrays, EncodeStats, TokenEncoder, encode_texts
-from sentkit.model.forks import PREPARING, ForkLock, working
+from sentkit.model.forks import PREPARING, ForkLock, without_fork
 from sentkit.model.reading import width_after_steps
 from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, architecture_of
@@ -394,7 +394,9 @@ class TransformerEncoder(TokenEncoder):
                 lambda batch: self._start(batch)(), list(batches)
             )
             return
-        started = chain(map(self._start, batches), [list])  # nothing follows the last batch
+        # `pairwise` starts a batch before the vectors of the batch before it are awaited; `list`
+        # stands for the batch after the last one.
+        started = chain(map(self._start, batches), [list])
         for wait, _ in pairwise(started):
             yield wait()
 
@@ -408,7 +410,7 @@ class TransformerEncoder(TokenEncoder):
 
         def vectors_of(batch: TokenBlock) -> Arrays:
             _ = self.network  # it waits for the thread that prepares it
-            with working():
+            with without_fork():
                 return self._start(batch)()
 
         yield from run_all(vectors_of, batches, pool)

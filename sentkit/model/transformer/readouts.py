@@ -70,7 +70,7 @@ class TokenModel(Protocol):
 
 def mean(states: Tensor, packed: Packed, *, root: bool = False) -> Tensor:
     """The sum divided by the number of tokens, or by its root."""
-    dtype = wide(states.dtype)
+    dtype = at_least_float32_dtype(states.dtype)
     divisors = packed.token_counts.to(dtype)
     if root:
         divisors = divisors.sqrt()
@@ -79,7 +79,7 @@ def mean(states: Tensor, packed: Packed, *, root: bool = False) -> Tensor:
 
 def weighted_mean(states: Tensor, packed: Packed) -> Tensor:
     """The weight of a token is its position in the sentence: 1, 2, 3, ..."""
-    padded = widened(packed.pad(states))
+    padded = at_least_float32(packed.pad(states))
     counts = packed.token_counts
     positions = torch.arange(1, packed.longest_length + 1, dtype=padded.dtype, device=states.device)
     weights = positions + packed.removed_prompt_length
@@ -89,7 +89,7 @@ def weighted_mean(states: Tensor, packed: Packed) -> Tensor:
 
 
 def maximum(states: Tensor, packed: Packed) -> Tensor:
-    return widened(packed.pad(states, fill=-torch.inf).amax(1))
+    return at_least_float32(packed.pad(states, fill=-torch.inf).amax(1))
 
 
 def wk(layers: Sequence[Tensor], packed: Packed, *, clip: bool) -> Tensor:
@@ -101,7 +101,7 @@ def wk(layers: Sequence[Tensor], packed: Packed, *, clip: bool) -> Tensor:
     layers vary. The closed form needs only the cosines between the layers and equals the QR
     decompositions of the paper.
     """
-    states = widened(torch.stack(list(layers), 1))  # (n, K, d)
+    states = at_least_float32(torch.stack(list(layers), 1))  # (n, K, d)
     units = F.normalize(states.double(), dim=-1)
     cosines = units @ units.mT  # (n, K, K)
 
@@ -121,14 +121,16 @@ def wk(layers: Sequence[Tensor], packed: Packed, *, clip: bool) -> Tensor:
         alignment[:, k] = 1 / (2 * (len(near) + 1) * beta)
         novelty[:, k] = above_rounding((1 - share).sqrt(), ROUNDING)
     all_layers = torch.ones_like(novelty, dtype=torch.bool)
-    layer_weights = (shares(alignment, all_layers) + shares(novelty, all_layers)) / 2
+    layer_weights = (
+        normalized_rows(alignment, all_layers) + normalized_rows(novelty, all_layers)
+    ) / 2
     tokens = (layer_weights[:, None].to(states.dtype) @ states)[:, 0]  # (n, d)
 
     # The weights of the tokens of each sentence, without the last one, [SEP].
     variance = above_rounding(cosines.diagonal(1, -2, -1).var(-1, correction=0), ROUNDING**2)
     counts = (packed.token_counts - 1).clamp_min(1)
     is_read = torch.arange(packed.longest_length, device=states.device) < counts[:, None]  # (b, t)
-    token_weights = shares(packed.pad(variance), is_read).to(states.dtype)
+    token_weights = normalized_rows(packed.pad(variance), is_read).to(states.dtype)
     return (packed.pad(tokens) * token_weights[..., None]).sum(1)
 
 
@@ -153,7 +155,7 @@ def above_rounding(values: Tensor, limit: float) -> Tensor:
     return torch.where(values < limit, 0.0, values)
 
 
-def shares(values: Tensor, read: Tensor) -> Tensor:
+def normalized_rows(values: Tensor, read: Tensor) -> Tensor:
     """Divide each row by its sum over the entries of `read`; equal shares if the sum is 0."""
     values = torch.where(read, values, 0.0)
     equal = read.to(values.dtype)
@@ -161,13 +163,13 @@ def shares(values: Tensor, read: Tensor) -> Tensor:
     return torch.where(totals == 0, equal / equal.sum(-1, keepdim=True), values / totals)
 
 
-def wide(dtype: torch.dtype) -> torch.dtype:
+def at_least_float32_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return float32 for half-precision types; keep float32 and float64."""
     return torch.promote_types(dtype, torch.float32)
 
 
-def widened(values: Tensor) -> Tensor:
-    return values.to(wide(values.dtype))
+def at_least_float32(values: Tensor) -> Tensor:
+    return values.to(at_least_float32_dtype(values.dtype))
 
 
 def first_rows(packed: Packed) -> Tensor:
@@ -184,12 +186,12 @@ ROWS: dict[str, Callable[[Packed], Tensor]] = {
 }
 
 
-def row(of: Callable[[Packed], Tensor], states: Tensor, packed: Packed) -> Tensor:
-    return widened(states[of(packed)])
+def selected_rows(of: Callable[[Packed], Tensor], states: Tensor, packed: Packed) -> Tensor:
+    return at_least_float32(states[of(packed)])
 
 
 REDUCTIONS: dict[str, Reduction] = {
-    **{name: partial(row, of) for name, of in ROWS.items()},
+    **{name: partial(selected_rows, of) for name, of in ROWS.items()},
     "mean": mean,
     "max": maximum,
     "mean-sqrt": partial(mean, root=True),
@@ -262,7 +264,7 @@ def reduce_layers(
     for layer, states in enumerate(layers):
         for name in reductions.get(layer, ()):
             if layer == deepest and only is not None:
-                vectors = widened(states)  # only the required rows
+                vectors = at_least_float32(states)  # only the required rows
             else:
                 read = states if packed.read_part_rows is None else states[packed.read_part_rows]
                 if name == CONV:
@@ -274,6 +276,6 @@ def reduce_layers(
                     reduction = REDUCTIONS[POOLED.get(name, name)]
                     vectors = reduction(read, packed.read_part)
             if name in POOLED:
-                vectors = widened(encoder.pooled(vectors.to(states.dtype)))
+                vectors = at_least_float32(encoder.pooled(vectors.to(states.dtype)))
             outputs[layer, name] = vectors
     return outputs

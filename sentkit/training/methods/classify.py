@@ -22,7 +22,7 @@ from sentkit.model.checkpoint.heads import (
 from sentkit.model.checkpoint_model import SegmentTokenizer
 from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.packed import pack
-from sentkit.model.transformer.readouts import widened
+from sentkit.model.transformer.readouts import at_least_float32
 from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch
 from sentkit.training.data.examples import Classes, Reads, Scores
@@ -89,7 +89,7 @@ class Classify(PackedMethod):
         return outputs
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
-        logits = widened(outputs["logits"])
+        logits = at_least_float32(outputs["logits"])
         target = outputs["target"]
         if self.settings.objective == "regression":
             return {"regression": mean_of((logits[:, 0] - target.to(logits)) ** 2)}

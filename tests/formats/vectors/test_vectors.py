@@ -17,8 +17,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sentkit.errors import CannotCreateError, DataError, UsageError
-from sentkit.formats.rows.block import Row, block_of
-from sentkit.formats.rows.kinds import scored
+from sentkit.formats.rows.block import Row, block_of_rows
+from sentkit.formats.rows.kinds import score_value
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.file_writer import create_vector_file
 from sentkit.formats.vectors.fingerprint import (
@@ -48,7 +48,7 @@ def test_a_vector_is_read_back_exactly(values, encode):
     vector = np.array(values, dtype=np.float32)
 
     line = b'{"embedding":%b}' % encode(vector)
-    assert raw_vectors(block_of([row(line.decode())]), ["embedding"]) == [vector.tobytes()]
+    assert raw_vectors(block_of_rows([row(line.decode())]), ["embedding"]) == [vector.tobytes()]
 
 
 def test_base64_is_little_endian_float32():
@@ -60,7 +60,7 @@ def test_base64_is_little_endian_float32():
 
 def test_a_list_has_the_shortest_digits_and_may_contain_integers():
     assert as_list(np.array([0.1, 1 / 3, 1e-8], dtype=np.float32)) == b"[0.1,0.33333334,1e-8]"
-    raw = raw_vectors(block_of([row('{"v":[1,-2,18446744073709551615]}')]), ["v"])
+    raw = raw_vectors(block_of_rows([row('{"v":[1,-2,18446744073709551615]}')]), ["v"])
 
     assert raw == [struct.pack("<3f", 1.0, -2.0, 2.0**64)]
 
@@ -87,16 +87,16 @@ def test_rows_of_one_space(write):
     [("1", 1.0), ("-2.5", -2.5), ('"3.5"', 3.5), ("null", None), ('"  "', None)],
 )
 def test_a_score_is_a_number_or_its_text(value, expected):
-    assert scored(row(f'{{"score":{value}}}'), "score") == expected
+    assert score_value(row(f'{{"score":{value}}}'), "score") == expected
 
 
 def test_a_row_without_its_vectors_keeps_all_other_bytes():
     full_row = row('{"id":1.10,"embedding":[1,2],"_emb":"a:100000000000", "text" : "x"}')
-    remaining = block_of([full_row]).without({"embedding", "_emb"})
+    remaining = block_of_rows([full_row]).without({"embedding", "_emb"})
 
     assert remaining.lines == [b'{"id":1.10, "text" : "x"}']
     assert remaining.values == [{"id": 1.1, "text": "x"}]
-    same = block_of([row('{"id":1,"id":2}')])
+    same = block_of_rows([row('{"id":1,"id":2}')])
     assert same.without({"embedding", "_emb"}) is same
 
 
@@ -140,7 +140,7 @@ def written(path, rows, *, extra=(), emb="m/cls:012300000000", replace=False):
     form = VectorOutput(replace=replace)
     with open_writers([str(path)], [{"_emb": emb}], ("embedding",), 2, form) as [sink]:
         for line, vectors in rows:
-            sink.put(block_of([line]), vectors[None], [extra] if extra else ())
+            sink.put(block_of_rows([line]), vectors[None], [extra] if extra else ())
     return path.read_bytes()
 
 
@@ -157,7 +157,7 @@ def test_existing_fields_need_replace(tmp_path, name):
 
 def test_zero_vectors_and_minus_zero_are_written(tmp_path):
     pairs = [[[0, 0], [0, 0]], [[0.5, 0], [0, 0]], [[-0.0, 0], [0, 0]]]
-    rows = block_of([row('{"id":1}')] * len(pairs))
+    rows = block_of_rows([row('{"id":1}')] * len(pairs))
     with open_writers([str(tmp_path / "a.jsonl")], [{}], ("a", "b"), 2, VectorOutput()) as [sink]:
         sink.put(rows, np.array(pairs, np.float32))
     zeros = '{"id":1,"a":[0.0,0.0],"b":[0.0,0.0]}'
@@ -248,7 +248,7 @@ def test_all_files_of_a_sweep_appear_or_none(tmp_path):
     def fill(*, fails):
         with open_writers(paths, specs, ("embedding",), 2, VectorOutput()) as opened:
             for sink in opened:
-                sink.put(block_of([row("{}")]), ONE[None])
+                sink.put(block_of_rows([row("{}")]), ONE[None])
             if fails:
                 raise RuntimeError
 

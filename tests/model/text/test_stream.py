@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError
-from sentkit.formats.rows.block import Row, block_of
+from sentkit.formats.rows.block import Row, block_of_rows
 from sentkit.formats.rows.rows import Rejects
 from sentkit.model import encoding
 from sentkit.model.encoding import (
@@ -21,9 +21,9 @@ from sentkit.model.encoding import (
     RowGroup,
     ahead,
     batch_size,
-    batches,
+    batches_of_indices,
     encode_groups,
-    grouped,
+    grouped_blocks,
     tokenized_groups,
 )
 from sentkit.model.text.tokens import TokenBlock, Tokens
@@ -88,7 +88,9 @@ def rows(texts):
     """Blocks of seven rows."""
     for start in range(0, len(texts), 7):
         block_texts = texts[start : start + 7]
-        block = block_of(row(number) for number in range(start + 1, start + 1 + len(block_texts)))
+        block = block_of_rows(
+            row(number) for number in range(start + 1, start + 1 + len(block_texts))
+        )
         block.texts = list(block_texts)
         yield block
 
@@ -239,7 +241,7 @@ def test_a_tally_counts_rows_texts_tokens_and_truncated_rows():
     long = Tokens([1, 2, 3], 9)
 
     def group(first, index):
-        block = block_of(Row(b"", {}, "t.txt", first + number) for number in range(len(index)))
+        block = block_of_rows(Row(b"", {}, "t.txt", first + number) for number in range(len(index)))
         return RowGroup(block, np.array(index), TokenBlock.of([short, long]))
 
     assert stats.add(group(1, [[0, 0], [0, 1]])) == 2 + 2 + 2 + 3
@@ -297,7 +299,9 @@ def test_batches_have_every_text_once_the_longest_first_and_fill_the_budget(leng
     """Only a single longer text exceeds the budget, and a batch ends only if the next text does not
     fit.
     """
-    text_indices = [batch.tolist() for batch in batches(np.array(lengths, np.int64), budget)]
+    text_indices = [
+        batch.tolist() for batch in batches_of_indices(np.array(lengths, np.int64), budget)
+    ]
     order = [index for batch in text_indices for index in batch]
     sums = [sum(lengths[index] for index in batch) for batch in text_indices]
 
@@ -311,9 +315,9 @@ def test_batches_have_every_text_once_the_longest_first_and_fill_the_budget(leng
 
 def block(size, *texts):
     """Rows with these texts, of which a reader returned all at once."""
-    block_of_rows = block_of(row(number) for number in range(size))
-    block_of_rows.texts = [texts or ("x",)] * size
-    return block_of_rows
+    rows = block_of_rows(row(number) for number in range(size))
+    rows.texts = [texts or ("x",)] * size
+    return rows
 
 
 @pytest.mark.parametrize(
@@ -321,7 +325,7 @@ def block(size, *texts):
     [(0, []), (1, [1]), (32, [32]), (33, [32, 1]), (20_000, [32, 128, 512, 2048, 8192, 8192, 896])],
 )
 def test_groups_grow_fourfold_up_to_8192_rows(total, sizes):
-    groups = list(grouped([block(total)]))
+    groups = list(grouped_blocks([block(total)]))
 
     assert [len(group) for group in groups] == sizes
     assert [row.number for group in groups for row in group] == list(range(total))
@@ -331,15 +335,15 @@ def test_long_texts_end_a_group_early(monkeypatch):
     """All texts of a row count."""
     monkeypatch.setattr(encoding, "MAX_GROUP_CHARACTERS", 100)
 
-    groups = list(grouped([block(7, "x" * 40), block(1, "x" * 1000), block(2)]))
+    groups = list(grouped_blocks([block(7, "x" * 40), block(1, "x" * 1000), block(2)]))
 
     assert [len(group) for group in groups] == [3, 3, 2, 2]
-    assert [len(group) for group in grouped([block(5, "x" * 30, "y" * 30)])] == [2, 2, 1]
+    assert [len(group) for group in grouped_blocks([block(5, "x" * 30, "y" * 30)])] == [2, 2, 1]
 
 
 def test_a_group_is_returned_before_the_next_row_is_read():
     read = []
 
-    next(grouped(read.append(number) or block(1) for number in count()))
+    next(grouped_blocks(read.append(number) or block(1) for number in count()))
 
     assert len(read) == 32

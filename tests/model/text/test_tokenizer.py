@@ -13,7 +13,7 @@ from tokenizers import Tokenizer as Backend
 import sentkit
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
-from sentkit.formats.rows.block import Row, block_of
+from sentkit.formats.rows.block import Row, block_of_rows
 from sentkit.model.checkpoint_model import SegmentTokenizer
 from sentkit.model.text import rules
 from sentkit.model.text.rules import reads_words_alone, splits_at_spaces
@@ -661,7 +661,7 @@ def test_rows_with_other_words_are_dropped_and_counted(nano, monkeypatch):
     """In their order, for any size of the groups."""
     monkeypatch.setattr("sentkit.model.encoding.FIRST_GROUP", 2)
     words = ["cat", "ice cream", "dog", "cat", "[MASK]", "able"]
-    rows = block_of(Row(b"{}", {"word": word}, "-", 1) for word in words)
+    rows = block_of_rows(Row(b"{}", {"word": word}, "-", 1) for word in words)
     chosen = OneToken(nano, lambda row: str(row.values["word"]))
     words_kept = [row.values["word"] for block in chosen.among([rows]) for row in block]
 

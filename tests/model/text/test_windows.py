@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.formats.rows.block import Row, block_of
+from sentkit.formats.rows.block import Row, block_of_rows
 from sentkit.model.encoding import EncodeStats, RowGroup, encode_texts
 from sentkit.model.static.tokenizers import WordLookup
 from sentkit.model.text.tokenizer import Tokenizer
@@ -133,7 +133,7 @@ def test_unknown_words_count_for_the_length_and_not_for_the_mean():
     assert vectors.tolist() == [[2 * (2 * 1.5 + 2 * 3.5) / 4, 2]]
     assert encode_texts(TokenBlock.of([split(words, "x " * 9)]), Means(), 8)[0].tolist() == [[0, 0]]
     stats = EncodeStats()
-    rows = block_of([Row(b"", {}, "t.txt", 1)])
+    rows = block_of_rows([Row(b"", {}, "t.txt", 1)])
     stats.add(RowGroup(rows, np.array([[0]]), TokenBlock.of([tokens])))
     assert (stats.tokens, stats.unknown, stats.windows, stats.split) == (4, 4, 2, 1)
 

@@ -19,7 +19,7 @@ from sentkit.model.reading import ReadingOptions
 from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.training.base import open_named
 from sentkit.training.data.corpus import stream
-from sentkit.training.method import changing
+from sentkit.training.method import changing_tensors
 from sentkit.training.methods.esimcse import ESimCSE
 from sentkit.training.methods.promptbert import SNCSE, PromptBERT
 from sentkit.training.methods.rank_encoder import RankEncoder
@@ -263,7 +263,7 @@ def test_the_guide_can_be_a_trained_checkpoint(tmp_path, trainer_of, base, texts
     assert torch.equal(corpus, trainer.method.corpus)
     assert not trainer.method.guide.training
     assert trainer.method.finished().heads.keys() == {"head.weight", "head.bias"}
-    assert {name.partition(".")[0] for name in changing(trainer.method)} == {"body", "head"}
+    assert {name.partition(".")[0] for name in changing_tensors(trainer.method)} == {"body", "head"}
     assert equal(dict(trainer.method.guide.state_dict()), dict(guide_weights))
     assert not torch.allclose(trainer.method.corpus, self_guided.method.corpus, atol=1e-3)
     assert RankEncoder.other_checkpoints(trainer.method.settings) == {"guide": folder}

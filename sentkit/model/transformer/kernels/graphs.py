@@ -193,30 +193,31 @@ class Chain:
         outer_stream.wait_stream(stream)
 
     def record_blocks(self) -> None:
+        """Record a graph for each block, and with a gradient one for its backward pass."""
         # One pass without a recording: kernels load at their first use.
-        inputs, output = self.output(0)
+        inputs, output = self.run_block(0)
         if self.kind.gradient:
-            self.gradient(0, inputs, output)
+            self.write_gradients(0, inputs, output)
 
         inputs_and_outputs = []
         for number in range(self.kind.blocks):
             with recording(self.forward, self.graphs.pool):
-                inputs, output = self.output(number)
+                inputs, output = self.run_block(number)
             inputs_and_outputs.append((inputs, output))
             self.states.append(output.detach())
         if not self.kind.gradient:
             return
         for number in reversed(range(self.kind.blocks)):
             with recording(self.backward, self.graphs.pool):
-                self.gradient(number, *inputs_and_outputs.pop())
+                self.write_gradients(number, *inputs_and_outputs.pop())
         self.backward.reverse()
 
-    def output(self, number: int) -> tuple[Tensor, Tensor]:
+    def run_block(self, number: int) -> tuple[Tensor, Tensor]:
         """Return the input of a block, and its output."""
         inputs = self.states[number].detach().requires_grad_(torch.is_grad_enabled())
         return inputs, self.blocks[number](inputs, self.packed)
 
-    def gradient(self, number: int, inputs: Tensor, output: Tensor) -> None:
+    def write_gradients(self, number: int, inputs: Tensor, output: Tensor) -> None:
         """Write the gradients of the weights and of the input."""
         variables = [inputs, *self.blocks[number].parameters()]
         slope, *gradients = torch.autograd.grad(output, variables, self.slope(number + 1))
