@@ -378,7 +378,7 @@ class DeviceCorpus:
                     is_above = products >= (device_limits / factor + margins).float()
                     above += is_above.sum(1)
                     products.masked_fill_(is_above, -torch.inf)
-                values, columns = largest_values(products, count)
+                values, columns = largest(products, count)
                 wide = values.double()
                 # The largest of those so far and those of this block.
                 upper = torch.cat([upper, (wide + margins) * factor], 1)
@@ -388,7 +388,7 @@ class DeviceCorpus:
             return upper.cpu().numpy(), lower.cpu().numpy(), rows.cpu().numpy(), above.cpu().numpy()
 
 
-def largest_values(products: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def largest(products: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest numbers of each row, or all, (b, m) -> (b, c), and their columns; in any
     order.
 

@@ -108,7 +108,7 @@ def tokenized_groups(
         largest = WIDE_GROUP
     groups = chain.from_iterable(
         tokenize_group(rows, tokenizer, rejects, on_truncate)
-        for rows in grouped_blocks(blocks, first, largest)
+        for rows in grouped(blocks, first, largest)
     )
     if tokenizer.whole:
         return iter(list(groups))
@@ -131,7 +131,7 @@ def whole_if_small(groups: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], int 
     return iter(first_groups), sum(int(tokens.read_counts.sum()) for tokens in tokens_of_groups)
 
 
-def grouped_blocks(
+def grouped(
     blocks: Iterable[RowBlock], first: int = FIRST_GROUP, largest: int = LAST_GROUP
 ) -> Iterator[RowBlock]:
     """Group rows into blocks of 32, 128, 512, 2048, 8192, 8192 ... rows, fewer of long texts."""

@@ -181,13 +181,13 @@ class Evaluator:
         done: Callable[[], None],
     ) -> tuple[Results, int]:
         """The results of all checkpoints, and the number of evaluations that failed, each with a
-        message.
+        message. `models` has the label of each checkpoint, and a function that reads it.
         """
         results: Results = {}
         failed_count = 0
         for label, find in models:
             model = find(None)
-            depends_on_texts = model.tokenizer.whole
+            depends_on_texts = model.tokenizer.whole  # its space consists of the words of all texts
             encoder = None if depends_on_texts else model.encoder()
             for test in tests:
                 try:

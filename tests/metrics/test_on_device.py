@@ -19,7 +19,7 @@ from sentkit.formats.vectors.tensors import Storage
 from sentkit.labels.clusters import clustering
 from sentkit.labels.clusters.clustering import ClusteringOptions, Nearest, kmeans
 from sentkit.metrics import device as module
-from sentkit.metrics.device import Device, DeviceCorpus, DevicePoints, exact_sums, largest_values
+from sentkit.metrics.device import Device, DeviceCorpus, DevicePoints, exact_sums, largest
 from sentkit.metrics.neighbours.search import Best, Searcher
 from sentkit.metrics.similarity import SIMILARITIES
 from support import normal_rows
@@ -140,7 +140,7 @@ def test_the_largest_numbers_are_those_of_a_sort(groups, size, count, different,
     numbers[numbers == 1] = -np.inf
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "GROUP", size)
-        values, indices = largest_values(torch.from_numpy(numbers), count)
+        values, indices = largest(torch.from_numpy(numbers), count)
 
     assert [sorted(row, reverse=True) for row in values.tolist()] == [
         sorted(row, reverse=True)[:count] for row in numbers.tolist()
@@ -331,7 +331,7 @@ def test_the_host_does_not_wait_within_a_block(gpu, monkeypatch):
         calls.append(len(calls))
         with warnings.catch_warnings(action="ignore"):  # torch calls this mode a prototype
             torch.cuda.set_sync_debug_mode("error" if len(calls) < 8 else "default")
-        return largest_values(products, count)
+        return largest(products, count)
 
     monkeypatch.setattr(module, "largest", watched)
     queries = normal_rows(50, 64, seed=1)

@@ -51,6 +51,7 @@ def pair_blocks(
     fields = common_field_names(inputs)
 
     def check(block: VectorBlock) -> VectorBlock:
+        """Set the `Pair` of each row as its text; bad rows have other vectors or texts."""
         # Two vectors are those of a pair, or of the anchor and the positive of a triplet.
         kind = PAIR
         if PAIR.vector_names[0] not in reader.names and TRIPLET.vector_names[0] in reader.names:

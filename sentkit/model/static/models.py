@@ -198,12 +198,12 @@ def read_word_sets(options: ReadingOptions) -> StaticModel:
     for flag, value in {"--readout": options.readout, "--dim": options.dim}.items():
         if value is not None:
             raise UsageError(f"{flag} cannot be used with {WORD_SETS}")
-    prompt, sides = prompts_of(StoredDeclaration(), options)
+    prompt, prompt_of_side = prompts_of(StoredDeclaration(), options)
     words = CollectedWords(max_length=options.max_length, prompt=prompt)
     return StaticModel(
         name=WORD_SETS,
         tokenizer=words,
-        prompt_of_side=sides,
+        prompt_of_side=prompt_of_side,
         readouts=["set"],
         steps=steps_of(options, []),
         transform=options.transform,
@@ -233,12 +233,12 @@ def read_word_vector_file(path: str, options: ReadingOptions) -> StaticModel:
         notes.append(f"{path}: {file.unreadable:,} words that are not UTF-8 are ignored")
 
     # How texts become words. A file of word vectors declares no prompts.
-    prompt, sides = prompts_of(StoredDeclaration(), options)
+    prompt, prompt_of_side = prompts_of(StoredDeclaration(), options)
     words = WordLookup(file.words, max_length=options.max_length, prompt=prompt)
     return StaticModel(
         name=path,
         tokenizer=words,
-        prompt_of_side=sides,
+        prompt_of_side=prompt_of_side,
         readouts=readouts,
         steps=steps_of(options, [], width),
         transform=options.transform,
@@ -260,7 +260,7 @@ def read_static_folder(checkpoint: Checkpoint, options: ReadingOptions) -> Stati
             raise DataError(problem, source=str(checkpoint.folder))
 
     # The tokenizer.
-    prompt, sides = prompts_of(declared, options)
+    prompt, prompt_of_side = prompts_of(declared, options)
     of_model2vec = is_model2vec(folder)
     pieces = WordPieces(folder, prompt=prompt, keep_unknown=not of_model2vec)
     pieces.max_length = options.max_length or pieces.max_length or declared.max_length
@@ -292,7 +292,7 @@ def read_static_folder(checkpoint: Checkpoint, options: ReadingOptions) -> Stati
     return StaticModel(
         name=checkpoint.name,
         tokenizer=pieces,
-        prompt_of_side=sides,
+        prompt_of_side=prompt_of_side,
         readouts=readouts,
         steps=steps,
         transform=options.transform,

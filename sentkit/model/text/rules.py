@@ -87,7 +87,7 @@ def library_errors(source: str, problem: str = "the tokenizer fails") -> Iterato
 
 
 def read_rules(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the rules of a checkpoint, as tokenizer_config.json changes them."""
+    """Return tokenizer.json of a checkpoint, as tokenizer_config.json changes it."""
     path = checkpoint.transformer_folder / "tokenizer.json"
     if not path.is_file():
         return rules_of_vocabulary(checkpoint)

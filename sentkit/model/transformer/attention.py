@@ -116,7 +116,7 @@ def norm_and_rotate(
     values: Tensor, packed: Packed, base: float, size: int, norms: Norms, rows: Tensor | None = None
 ) -> Tensor:
     """Apply each norm to as many heads of values (n, k), and rotary positions of the rows to these
-    heads.
+    heads. `size` are the numbers of a head, `base` is that of the rotary positions.
 
     A pair of numbers that rotates has one number in each half of a head. Rows after the last
     position are dropped. Without gradients, the values change in place. The base 0 is for encoders

@@ -254,6 +254,7 @@ class ConSERT(PackedMethod):
         first: list[Tensor] = []  # X(0) of the first view
 
         def hold(states: Tensor) -> Tensor:
+            """Keep X(0), so that the loss has a gradient for it."""
             if not states.requires_grad:  # with LoRA, whose embeddings are constant
                 states = states.detach().requires_grad_()
             first.append(states)

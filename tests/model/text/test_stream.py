@@ -23,7 +23,7 @@ from sentkit.model.encoding import (
     batch_size,
     batches_of_indices,
     encode_groups,
-    grouped_blocks,
+    grouped,
     tokenized_groups,
 )
 from sentkit.model.text.tokens import TokenBlock, Tokens
@@ -325,7 +325,7 @@ def block(size, *texts):
     [(0, []), (1, [1]), (32, [32]), (33, [32, 1]), (20_000, [32, 128, 512, 2048, 8192, 8192, 896])],
 )
 def test_groups_grow_fourfold_up_to_8192_rows(total, sizes):
-    groups = list(grouped_blocks([block(total)]))
+    groups = list(grouped([block(total)]))
 
     assert [len(group) for group in groups] == sizes
     assert [row.number for group in groups for row in group] == list(range(total))
@@ -335,15 +335,15 @@ def test_long_texts_end_a_group_early(monkeypatch):
     """All texts of a row count."""
     monkeypatch.setattr(encoding, "MAX_GROUP_CHARACTERS", 100)
 
-    groups = list(grouped_blocks([block(7, "x" * 40), block(1, "x" * 1000), block(2)]))
+    groups = list(grouped([block(7, "x" * 40), block(1, "x" * 1000), block(2)]))
 
     assert [len(group) for group in groups] == [3, 3, 2, 2]
-    assert [len(group) for group in grouped_blocks([block(5, "x" * 30, "y" * 30)])] == [2, 2, 1]
+    assert [len(group) for group in grouped([block(5, "x" * 30, "y" * 30)])] == [2, 2, 1]
 
 
 def test_a_group_is_returned_before_the_next_row_is_read():
     read = []
 
-    next(grouped_blocks(read.append(number) or block(1) for number in count()))
+    next(grouped(read.append(number) or block(1) for number in count()))
 
     assert len(read) == 32

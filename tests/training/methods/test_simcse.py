@@ -321,7 +321,9 @@ def supervised(state_of, head, rows, *, has_head=False):
         bias = state_of("a", text + ".", without=True)
         return head(state) - head(bias) if has_head else head(state - bias)
 
-    anchors, positives, negatives = ([vector(row[name]) for row in rows] for name in TRIPLET.texts)
+    anchors, positives, negatives = (
+        [vector(row[name]) for row in rows] for name in TRIPLET.text_names
+    )
     return contrast(anchors, [*positives, *negatives])
 
 
@@ -337,7 +339,8 @@ def sncse(state_of, head, rows):
 def rows_for(kind, texts, settings):
     if "objective" in settings:
         return [
-            dict(zip(TRIPLET.texts, texts[i:] + texts[:i], strict=False)) for i in range(len(texts))
+            dict(zip(TRIPLET.text_names, texts[i:] + texts[:i], strict=False))
+            for i in range(len(texts))
         ]
     if kind is SNCSE:
         return [{"text_a": text, "text_b": "not " + text} for text in texts]

@@ -150,6 +150,7 @@ class Chain:
     """The graphs of the first blocks for one kind of pass."""
 
     def __init__(self, graphs: Graphs, kind: Kind, states: Tensor, bounds: Tensor) -> None:
+        """`states` are X(0) of the first pass, `bounds` its `Packed.cumulative_lengths`."""
         self.graphs = graphs
         self.kind = kind
         self.bounds = bounds.clone()
@@ -161,11 +162,10 @@ class Chain:
         self.packed = Packed(
             ids=bounds, positions=bounds, lengths=tuple(lengths), causal=kind.causal
         )
-        self.packed.__dict__["cumulative_lengths"] = (
-            self.bounds
-        )  # of the sentences of a pass, at each replay
+        # of the sentences of a pass, at each replay
+        self.packed.__dict__["cumulative_lengths"] = self.bounds
         self.states = [states.clone()]  # X(0), X(1) ..
-        # of a block's output and input in turn
+        # gradients of a block's output and input in turn
         self.slopes = [torch.zeros_like(states) for _ in range(2)]
         self.forward: list[torch.cuda.CUDAGraph] = []
         self.backward: list[torch.cuda.CUDAGraph] = []
