@@ -27,8 +27,8 @@ from sentkit.flags import help_texts
 from sentkit.flags.removed import advice_of_cat, advice_of_removed
 from sentkit.flags.rules import check_values
 from sentkit.process import (
+    exit_immediately,
     is_first_process,
-    leave,
     limit_threads,
     raised_signal,
     unwind_on_signals,
@@ -365,16 +365,16 @@ def main() -> NoReturn:
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     try:
-        code = status(arguments)
+        code = run_command_line(arguments)
     finally:
         with without_signals():
             from sentkit.formats.outputs.temporary import remove_all
 
             remove_all()
-    leave(code)
+    exit_immediately(code)
 
 
-def status(arguments: list[str]) -> int:
+def run_command_line(arguments: list[str]) -> int:
     """Run a command line and return its exit code; also for wrong usage."""
     only = None  # building one command is faster than building all
     if arguments and arguments[0] in NAMES:

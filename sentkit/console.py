@@ -83,8 +83,8 @@ class Console:
     def loaded(self, encoder: Any) -> None:
         """Print the notes, the spaces and the measurements of an encoder."""
         self.warn(*encoder.notes)
-        spaces = ", ".join(spec.emb for spec in encoder.specs[:3])
-        if len(encoder.specs) > 3:
+        spaces = ", ".join(space.name for space in encoder.spaces[:3])
+        if len(encoder.spaces) > 3:
             spaces += " ..."
         self.note(f"{spaces}: {encoder.width} numbers, {encoder.device}, {encoder.precision}")
         self.note(*getattr(encoder, "choices", ()))
@@ -263,13 +263,13 @@ class RowProgress(ProgressWriter):
                 words = [f"{100 * share:.0f} %", *words, *time_left(share, self.seconds())]
             self.show(words)
 
-    def encoded(self, tally: Any, encoder: Any) -> None:
+    def encoded(self, stats: Any, encoder: Any) -> None:
         """Print the remarks of an encoder about all rows; -v: the share of the time it worked."""
-        self.console.warn(*encoder.remarks(tally))
+        self.console.warn(*encoder.warnings(stats))
         seconds = self.clock() - self.start
         if not self.console.verbose or seconds < SHORTEST:
             return
-        busy = tally.seconds / (seconds * max(1, encoder.groups_at_once))
+        busy = stats.seconds / (seconds * max(1, encoder.groups_at_once))
         self.console.note(f"the model worked {100 * min(1.0, busy):.0f} % of {seconds:.1f} s")
 
 

@@ -16,7 +16,7 @@ from sentkit import model as models
 from sentkit.errors import DataError, UsageError
 from sentkit.metrics.similarity import BLOCKS, SIMILARITIES
 from sentkit.model.checkpoint_model import CheckpointModel
-from sentkit.model.encoding import Tally, TokenEncoder
+from sentkit.model.encoding import EncodeStats, TokenEncoder
 from sentkit.model.forks import LOADING, ForkLock
 from sentkit.model.mteb import declared_prompts, model_meta, prompt_of_task, texts_of_task
 from sentkit.model.query_encoder import encode_list, prepare_list
@@ -216,7 +216,7 @@ class Encoder:
     @property
     def space(self) -> str:
         """The label and hash of the vectors' space, as in the field `_emb`."""
-        return self.loaded.specs[0].emb
+        return self.loaded.spaces[0].name
 
     @property
     def width(self) -> int:
@@ -306,15 +306,15 @@ class Encoder:
 
     def _encode(self, texts: Sequence[str], tokenizer: TextTokenizer) -> NDArray[np.float32]:
         encoder = self.loaded
-        tally = Tally()
+        stats = EncodeStats()
         vectors = np.empty((len(texts), encoder.width), np.float32)
         start = 0
         groups = prepare_list(texts, tokenizer)
-        for group in encode_list(groups, encoder, tally):
+        for group in encode_list(groups, encoder, stats):
             end = start + len(group.rows)
             vectors[start:end] = group.vectors[0][:, 0]
             start = end
-        for remark in encoder.remarks(tally):
+        for remark in encoder.warnings(stats):
             warnings.warn(remark, stacklevel=3)
         return vectors
 

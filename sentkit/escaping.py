@@ -56,7 +56,7 @@ def columns_of(text: str) -> int:
     return cell_len(text)
 
 
-def fit(text: str, columns: int, *, right: bool = False) -> str:
+def cut_or_fill(text: str, columns: int, *, right: bool = False) -> str:
     """The text in exactly so many terminal columns: cut, or with blanks after it (before it if
     `right`).
     """
@@ -151,7 +151,7 @@ def labels_of(names: Collection[str], width: int) -> dict[str, str]:
     for number, (name, label) in enumerate(labels.items(), start=1):
         if label in taken:
             mark = f"~{number}"
-            labels[name] = fit(label, width - len(mark)).rstrip() + mark
+            labels[name] = cut_or_fill(label, width - len(mark)).rstrip() + mark
         taken.add(labels[name])
     return labels
 

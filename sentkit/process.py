@@ -235,7 +235,7 @@ def without_signals() -> Iterator[None]:
         signal.signal(number, signal.SIG_DFL)
 
 
-def leave(code: int) -> NoReturn:
+def exit_immediately(code: int) -> NoReturn:
     """Exit immediately: a thread may still wait for input."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # a closed pipe is not an error

@@ -16,7 +16,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import sentkit
-from sentkit.cli import status
+from sentkit.cli import run_command_line
 from sentkit.errors import DataError, UsageError
 from support import NANO, TEXTS
 
@@ -40,7 +40,7 @@ def test_vectors_equal_those_of_the_command(encoder, tmp_path):
         "-o",
         str(output),
     ]
-    assert status(command) == 0
+    assert run_command_line(command) == 0
 
     vectors = encoder.encode(texts)
 
@@ -57,7 +57,7 @@ def test_by_default_any_number_of_rows_has_the_vectors_of_the_command(
     texts = [f"{text} {number}" for number in range(9) for text in TEXTS][:rows]
     stdin = io.BytesIO("\n".join(texts).encode())
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stdin))
-    assert status(["encode", "-q", "--device", "cpu"]) == 0
+    assert run_command_line(["encode", "-q", "--device", "cpu"]) == 0
     written = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
     encoder = sentkit.Encoder("nano", device="cpu")
     expected = encoder.encode(texts)
@@ -101,7 +101,7 @@ def test_long_texts_can_have_the_mean_of_windows(capfdbinary, monkeypatch):
         "--window",
         "7:4",
     ]
-    assert status(["encode", "-q", *names]) == 0
+    assert run_command_line(["encode", "-q", *names]) == 0
 
     rows = [json.loads(line)["embedding"] for line in capfdbinary.readouterr().out.splitlines()]
     assert np.array_equal(vectors, np.array(rows, np.float32))

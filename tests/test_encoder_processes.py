@@ -179,7 +179,7 @@ def slow(self, batch):
     return start(self, batch)
 
 TransformerEncoder._start = slow
-encoder.loaded.budget = 32
+encoder.loaded.tokens_per_batch = 32
 try:
     encoder.encode(texts)
 except KeyboardInterrupt as error:
@@ -211,7 +211,7 @@ TransformerEncoder._start = watched
 expected = None
 for threads, count in ((None, 3), (1, 1), (2, 2), (4, 4)):
     encoder = sentkit.Encoder("nano", threads=threads, **options)
-    encoder.loaded.budget = 64
+    encoder.loaded.tokens_per_batch = 64
     used.clear()
     vectors = encoder.encode(texts)
     assert 1 <= len({thread for thread, _ in used}) <= count

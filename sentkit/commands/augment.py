@@ -67,7 +67,7 @@ def augment(
     from sentkit.augment.catalogue import Chain, check_flags, parse_operations
     from sentkit.formats.lexicons.thesaurus import read_synonyms
     from sentkit.formats.rows.rewriting import VariantRows
-    from sentkit.formats.vectors.store import common_fields
+    from sentkit.formats.vectors.store import common_field_names
 
     operations = parse_operations(op or [])
     reads = {"--synonyms": synonyms or None, "--paraphrases": paraphrases}
@@ -76,7 +76,7 @@ def augment(
     output.check_rows()
     rows = RowSource(input_paths(files), field, rejects)
     with rows.open(console, output, field_names=("text",), reads=reads) as inputs:
-        variant_rows = VariantRows(common_fields(inputs).get("text", "text"), replace=replace)
+        variant_rows = VariantRows(common_field_names(inputs).get("text", "text"), replace=replace)
         synonyms_of = read_synonyms(synonyms) if synonyms else {}
         chain = Chain(operations, seed, mark, synonyms_of)
         sources = sentences(inputs, variant_rows, operations[0], paraphrases, key or "text")
@@ -110,12 +110,12 @@ def sentences(
 ) -> "Iterator[Source]":
     """Each sentence with the texts that may replace it in the first operation; usually none."""
     from sentkit.formats.lexicons.thesaurus import name_in, read_paraphrases
-    from sentkit.formats.rows.kinds import filled
-    from sentkit.formats.vectors.store import common_fields
+    from sentkit.formats.rows.kinds import filled_string
+    from sentkit.formats.vectors.store import common_field_names
 
     if paraphrases is not None:
         paraphrases_of = read_paraphrases(paraphrases, key)
-        key_field = common_fields(inputs).get(key, key)
+        key_field = common_field_names(inputs).get(key, key)
         return inputs.read(
             lambda row: (rows.read(row), paraphrases_of.get(name_in(row, key_field), ()), None)
         )
@@ -123,7 +123,7 @@ def sentences(
         return sentences_of_classes(inputs, rows, operation)
     field = operation.field_name
     if field:
-        return inputs.read(lambda row: (rows.read(row), [filled(row, field)], None))
+        return inputs.read(lambda row: (rows.read(row), [filled_string(row, field)], None))
     return inputs.read(lambda row: (rows.read(row), (), None))
 
 
@@ -131,9 +131,9 @@ def sentences_of_classes(
     inputs: "Inputs", rows: "VariantRows", operation: "RequestedOperation"
 ) -> "Iterator[Source]":
     """Each sentence with the texts of its class. All rows are kept in memory."""
-    from sentkit.formats.rows.kinds import class_of
+    from sentkit.formats.rows.kinds import class_value
 
-    read_rows = inputs.read(lambda row: (rows.read(row), class_of(row, operation.value)))
+    read_rows = inputs.read(lambda row: (rows.read(row), class_value(row, operation.value)))
     labelled = list(read_rows)
     # label -> text -> its index among the texts of the label
     index_of_text: dict[str, dict[str, int]] = {}

@@ -40,11 +40,11 @@ def build_entries(
 ) -> None:
     """Average the vectors of the definitions of each entry."""
     from sentkit.formats.checkpoints.folders import read_checkpoint
-    from sentkit.formats.files import readable
+    from sentkit.formats.files import shown_path
     from sentkit.formats.rows.kinds import EntryParser
-    from sentkit.formats.vectors.store import common_fields
+    from sentkit.formats.vectors.store import common_field_names
     from sentkit.model.checkpoint_reading import most_tokens, plan_reading
-    from sentkit.model.encoding import Tally, encode_groups, tokenized_groups
+    from sentkit.model.encoding import EncodeStats, encode_groups, tokenized_groups
     from sentkit.model.reading import ReadingOptions
     from sentkit.model.text.tokenizer import OneToken
     from sentkit.model.transformer.encoder import TransformerEncoder
@@ -65,7 +65,7 @@ def build_entries(
     with rows.open(console, output, field_names=EntryParser.FIELDS, reads=reads) as inputs:
         # Rows of definitions, then their tokens.
         progress = RowProgress(console, inputs=inputs)
-        parser = EntryParser(common_fields(inputs))
+        parser = EntryParser(common_field_names(inputs))
         blocks = inputs.blocks(parser)
         words = OneToken(plan.tokenizer, parser.entry)
         if words_only:
@@ -75,27 +75,29 @@ def build_entries(
         # The sum of the vectors of each entry.
         encoder = TransformerEncoder(checkpoint, plan, device=device, precision=precision)
         console.loaded(encoder)
-        tally = Tally()
+        stats = EncodeStats()
         sums = dict[str, Any]()
         counts = Counter[str]()
-        for group in encode_groups(groups, encoder, encoder.budget):
+        for group in encode_groups(groups, encoder, encoder.tokens_per_batch):
             add_vectors(group, parser, sums, counts, inputs.rejects)
             progress.skipped = words.left_out
-            progress.add(len(group.rows), tally.add(group))
+            progress.add(len(group.rows), stats.add(group))
         if words.left_out:
             problem = f"{words.left_out} of {words.rows} rows skipped"
             console.warn(f"{problem}: the entry is not a single token")
         if not sums:
             raise NoRowsError(inputs.paths)
-    progress.encoded(tally, encoder)
+    progress.encoded(stats, encoder)
 
     note = {  # for the training of another model on the entries
-        "definitions": tally.rows,
+        "definitions": stats.rows,
         "words_only": words_only,
         "family": checkpoint.config.get("model_type"),
-        "parents": [readable(name) for name in (checkpoint.name, *checkpoint.parents)],
+        "parents": [shown_path(name) for name in (checkpoint.name, *checkpoint.parents)],
     }
-    write_entries(sums, counts, output, {**encoder.specs[0].full, "entries": note}, encoder.width)
+    write_entries(
+        sums, counts, output, {**encoder.spaces[0].full_metadata, "entries": note}, encoder.width
+    )
 
 
 def add_vectors(
@@ -124,17 +126,19 @@ def write_entries(
     """Write the average of each entry, in the order of first occurrence."""
     import numpy as np
 
-    from sentkit.formats.rows.block import made_block
+    from sentkit.formats.rows.block import block_of_values
     from sentkit.formats.rows.kinds import SENTENCE
-    from sentkit.formats.rows.rows import blocks
+    from sentkit.formats.rows.rows import lists_of_size
     from sentkit.formats.vectors.writers import open_writers
 
     first_number = 1
-    with open_writers([output.path], [spec], SENTENCE.vectors, width, output.vectors()) as [sink]:
-        for entries in blocks(sums.items(), ENTRIES_PER_BLOCK):
+    with open_writers([output.path], [spec], SENTENCE.vector_names, width, output.vectors()) as [
+        sink
+    ]:
+        for entries in lists_of_size(sums.items(), ENTRIES_PER_BLOCK):
             values = [{"entry": name, "definitions": counts[name]} for name, _ in entries]
             numbers = list(range(first_number, first_number + len(entries)))
-            rows = made_block(values, output.path, numbers, [b""] * len(entries))
+            rows = block_of_values(values, output.path, numbers, [b""] * len(entries))
             means = np.stack([total / counts[name] for name, total in entries])  # (n, d)
             sink.put(rows, means.astype(np.float32)[:, None])
             first_number += len(entries)

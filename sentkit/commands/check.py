@@ -51,13 +51,13 @@ def check(
 
 
 def check_file(path: str, *, as_table: bool) -> None:
-    from sentkit.formats.files import readable
+    from sentkit.formats.files import shown_path
     from sentkit.formats.vectors.vector_file import VectorFile
 
     file = VectorFile(path)
     damage = file.damage()
     problems = [] if damage is None else [damage]
-    record = {"file": readable(path), "rows": file.count, "problems": problems}
+    record = {"file": shown_path(path), "rows": file.count, "problems": problems}
     Output().write_record(record, as_table=as_table)
     if damage is None:
         return
@@ -73,7 +73,7 @@ def check_folder(
     """Print the counts of a folder. The answer is no if blocks are damaged, missing, or of unknown
     number.
     """
-    from sentkit.formats.files import readable
+    from sentkit.formats.files import shown_path
     from sentkit.formats.vectors.folder_check import counts_of, problems
     from sentkit.formats.vectors.folders import open_folder
 
@@ -84,7 +84,7 @@ def check_folder(
     problems_of = defaultdict[str, list[str]](list)
     if deep:
         progress = TaskProgress(console, "blocks")
-        progress.begin(len(status.done))
+        progress.begin(len(status.complete_blocks))
         for block_name, problem in problems(folder, status):
             if problem is not None:
                 problems_of[block_name].append(problem)
@@ -94,18 +94,20 @@ def check_folder(
     damaged = [
         block_name
         for block_name, texts in problems_of.items()
-        if texts[0].startswith(f"{folder.file(block_name)}: damaged: ")
+        if texts[0].startswith(f"{folder.block_path(block_name)}: damaged: ")
     ]
     if remove:
         for block_name in damaged:
-            Path(folder.file(block_name)).unlink(missing_ok=True)
-    status.missing += [status.done.pop(block_name) for block_name in problems_of if block_name]
+            Path(folder.block_path(block_name)).unlink(missing_ok=True)
+    status.missing_blocks += [
+        status.complete_blocks.pop(block_name) for block_name in problems_of if block_name
+    ]
 
     counts = counts_of(folder, status, shards)
     all_problems = [text for texts in problems_of.values() for text in texts]
-    record: dict[str, Any] = {"folder": readable(path), **counts}
+    record: dict[str, Any] = {"folder": shown_path(path), **counts}
     if deep:
-        record["problems"] = [readable(text) for text in all_problems]
+        record["problems"] = [shown_path(text) for text in all_problems]
     if remove:
         record["removed"] = len(damaged)
     output = Output()
@@ -117,7 +119,7 @@ def check_folder(
             advice = f"removed blocks: {len(damaged)}"
         repair = "encode --resume writes them again, encode --reuse those of changed inputs"
         raise AnswerIsNo(all_problems[0], advice=f"{advice}; {repair}")
-    if status.unknown:
+    if status.length_is_unknown:
         problem = f"{path}: {counts['blocks']} blocks are complete, others are missing"
         raise AnswerIsNo(problem, advice="their number is unknown until the last one exists")
     missing = counts["missing"]

@@ -207,16 +207,16 @@ def cluster(
 
     output = Output(output_path, force)
     check_outputs(output, centroids, form, json)
-    if k is None and truth is None and from_centroids is None and ALGORITHMS[algorithm].counted:
+    if k is None and truth is None and from_centroids is None and ALGORITHMS[algorithm].takes_count:
         raise UsageError("-k is missing", advice="for example -k 20, or -k 2..20 for a comparison")
     seeds = DEFAULT_SEEDS.get(form, (0,)) if seed is None else numbers("--seed", seed)
     settings = parsed(AlgorithmSettings, set_ or [])
     check_numbers(counts or (1,), seeds, form, algorithm, settings)
-    if from_centroids is not None or not ALGORITHMS[algorithm].random:
+    if from_centroids is not None or not ALGORITHMS[algorithm].is_random:
         seeds = (0,)
     clustering_options = ClusteringOptions(**settings, device=find_device(device))
 
-    rows = RowSource(input_paths(files), field, rejects, mapped=mapped)
+    rows = RowSource(input_paths(files), field, rejects, accepts_mapped=mapped)
     with rows.open(
         console,
         output,
@@ -242,7 +242,9 @@ def cluster(
         limits = runs.DescriptionLimits(KEYWORDS if keywords is None else keywords, nearest)
         if truth is not None:
             limits_of_report = limits if describe else None
-            show_agreement(run, rows.theirs(truth), limits_of_report, output, as_table=as_table)
+            show_agreement(
+                run, rows.name_in_input(truth), limits_of_report, output, as_table=as_table
+            )
         elif form == "counts":
             output.write_records(runs.count_records(run), runs.count_line, as_table=as_table)
         else:

@@ -243,11 +243,11 @@ class EncodedBy:
     """A model that encodes rows; it loads its weights with the first rows."""
 
     def __init__(self, model: "Model", inputs: "Inputs", console: Console) -> None:
-        from sentkit.model.encoding import Tally
+        from sentkit.model.encoding import EncodeStats
 
         self.model = model
         self.console = console
-        self.tally = Tally()
+        self.stats = EncodeStats()
         self.progress = RowProgress(console, inputs=inputs)
 
     @cached_property
@@ -264,7 +264,7 @@ class EncodedBy:
         from sentkit.model.query_encoder import encode_list
 
         groups = tokenized_groups([rows], self.model.tokenizer, Rejects())
-        encoded_groups = encode_list(groups, self.encoder, self.tally, self.progress.add)
+        encoded_groups = encode_list(groups, self.encoder, self.stats, self.progress.add)
         return np.concatenate([group.vectors[0] for group in encoded_groups])
 
 
@@ -277,10 +277,10 @@ def compared_with(
 
     encoded = sides.encode
     assert isinstance(encoded, EncodedBy), "the sides of this command"
-    sides.readers[1].emb = encoded.encoder.specs[0].emb
+    sides.readers[1].space_name = encoded.encoder.spaces[0].name
     sides.readers[1].width = encoded.encoder.width
     difference_of_model = difference(sides, None, **sizes, examples=EXPLAINED)
-    console.warn(*encoded.encoder.remarks(encoded.tally))
+    console.warn(*encoded.encoder.warnings(encoded.stats))
     if sides.blank:
         console.warn(f"{sides.blank} rows with a blank text are left out")
     verdict = judge(difference_of_model, sides, model)

@@ -66,7 +66,7 @@ def distill_static(
 
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.formats.checkpoints.writing import new_folder
-    from sentkit.formats.files import json_line, readable
+    from sentkit.formats.files import json_line, shown_path
     from sentkit.formats.lexicons.model2vec import write_model2vec
     from sentkit.formats.outputs.outputs import open_output
     from sentkit.formats.rows.kinds import FIELDS
@@ -112,7 +112,7 @@ def distill_static(
         record |= {"weights": weights, "tokens": len(table), "dim": table.shape[1]}
         write_model2vec(folder, table, tokenizer.rules(), record | made_by(checkpoint, files))
     with open_output("-", force=False) as file:
-        file.write(json_line({"model": readable(output.path), **record}))
+        file.write(json_line({"model": shown_path(output.path), **record}))
 
 
 def reading_of_tokens(checkpoint: "Checkpoint", readout: str | None) -> "Reading":
@@ -131,8 +131,8 @@ def reading_of_tokens(checkpoint: "Checkpoint", readout: str | None) -> "Reading
         raise UsageError(problem, advice="use another --readout")
     if len(plan.readouts) > 1:
         raise UsageError("distill-static accepts only one readout; --readout has several")
-    if plan.steps[-1:] == ("normalise",):
-        plan = replace(plan, steps=plan.steps[:-1])
+    if plan.declared_steps[-1:] == ("normalise",):
+        plan = replace(plan, declared_steps=plan.declared_steps[:-1])
     return plan
 
 
@@ -151,25 +151,25 @@ def count_tokens(
     """Return the number of rows, and how often each token occurs in their texts, (v,)."""
     import numpy as np
 
-    from sentkit.formats.files import together
+    from sentkit.formats.files import text_of_paths
     from sentkit.formats.rows.kinds import TextParser
-    from sentkit.formats.rows.rows import blocks
-    from sentkit.formats.vectors.store import common_fields
+    from sentkit.formats.rows.rows import lists_of_size
+    from sentkit.formats.vectors.store import common_field_names
     from sentkit.model.static.distillation import vocabulary_size
 
     size = vocabulary_size(tokenizer)
     counts = np.zeros(size, np.int64)
     rows = 0
     progress.share = inputs.counter.share
-    rows_with_texts = inputs.read(TextParser(common_fields(inputs)))
-    for block in blocks(rows_with_texts, ROWS_PER_BLOCK):
+    rows_with_texts = inputs.read(TextParser(common_field_names(inputs)))
+    for block in lists_of_size(rows_with_texts, ROWS_PER_BLOCK):
         ids_of_texts = tokenizer.alone([text for _, texts in block for text in texts])
         ids = np.fromiter(chain.from_iterable(ids_of_texts), np.int64)
         counts += np.bincount(ids, minlength=size)
         rows += len(block)
         progress.add(len(block), len(ids))
     if not counts.any():
-        raise DataError("the texts have no tokens", source=together(inputs.paths))
+        raise DataError("the texts have no tokens", source=text_of_paths(inputs.paths))
     return rows, counts
 
 
@@ -179,14 +179,14 @@ def encode_vocabulary(
     """Return the vector of each token alone, (v, d)."""
     import numpy as np
 
-    from sentkit.model.encoding import finish
+    from sentkit.model.encoding import apply_steps
     from sentkit.model.static.distillation import token_batches
 
     batches = list(token_batches(tokenizer))
     progress.begin(len(batches))
     vectors_of_batches = []
     for arrays in encoder.encode(batches):
-        vectors_of_batches += finish(arrays, encoder.steps)
+        vectors_of_batches += apply_steps(arrays, encoder.steps)
         progress.add()
     vectors = np.concatenate(vectors_of_batches)
     if not np.isfinite(vectors).all():

@@ -102,7 +102,7 @@ def duplicates(
         console, output, field_names=field_names, reads={"--against": other_paths}
     ) as inputs:
         rows.warn_of_prompts(console, [file_path, *other_paths])
-        inputs_of_others = [inputs.other(path) for path in other_paths]
+        inputs_of_others = [inputs.with_paths(path) for path in other_paths]
         with reading(console, *(inputs_of_others or [inputs])):
             duplicates = Duplicates(
                 inputs,

@@ -20,7 +20,7 @@ from sentkit.flags.encode import (
     requests_or_threads,
     reusable_vectors,
     stopping,
-    tokenizer_of,
+    tokenizer_and_windows,
 )
 from sentkit.flags.outputs import Output, model_paths
 from sentkit.flags.rows import RowSource, input_paths
@@ -29,7 +29,7 @@ from sentkit.flags.rules import needs
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
     from sentkit.formats.vectors.folders import FolderRun
-    from sentkit.model.encoding import RowGroup, Tally
+    from sentkit.model.encoding import EncodeStats, RowGroup
     from sentkit.model.runs.writing import Encoding
 
 
@@ -169,7 +169,7 @@ def encode(
     run = read_run(output.path)  # of an existing vector folder
     requests = requests_or_threads(model, threads, run)
     from sentkit.formats.rows.kinds import FIELDS, TextParser
-    from sentkit.formats.vectors.store import common_fields, encoded_files
+    from sentkit.formats.vectors.store import common_field_names, encoded_files
     from sentkit.formats.vectors.writers import VectorOutput, output_paths
     from sentkit.model import find_encoder
     from sentkit.model.encoding import tokenized_groups, whole_if_small
@@ -198,7 +198,7 @@ def encode(
         console, output.path, in_vector_folder=in_folder, dry_run=dry_run
     ) as stop_by_signal:
         # The model: its tokenizer and configuration; `encoder` reads the weights.
-        stores = open_earlier(reuse or [], output, rows.vector_file)
+        stores = open_earlier(reuse or [], output, rows.open_vector_file)
         earlier = earlier_encoder(run, stores)
         text_model = find_encoder(
             model,
@@ -211,7 +211,7 @@ def encode(
         )
         stop_by_signal.adapt_to(text_model.readouts)
         console.loading(text_model.name, text_model.notes)
-        tokenizer, windows = tokenizer_of(text_model, on_truncate, window, batch_tokens)
+        tokenizer, windows = tokenizer_and_windows(text_model, on_truncate, window, batch_tokens)
 
         # The outputs: blocks of a vector folder, or a file for each readout.
         in_folder = in_folder and not has_file_per_readout(text_model, folder_options, existing)
@@ -234,7 +234,9 @@ def encode(
             # Rows with their texts, then tokens. A folder and a dry run read their own blocks of
             # rows.
             one_text = "a chunk" if windows.get("chunks") else None
-            parser = TextParser(common_fields(inputs), one_text=one_text, prompts=text_model.sides)
+            parser = TextParser(
+                common_field_names(inputs), one_text=one_text, prompts=text_model.prompt_of_side
+            )
             groups: Iterator[RowGroup] = iter(())
             tokens_of_small_input = None
             if not in_folder and not dry_run:
@@ -255,7 +257,7 @@ def encode(
                 vector_output,
                 batch_tokens=batch_tokens,
                 on_truncate=on_truncate,
-                windows=windows,
+                window_settings=windows,
                 encoded_inputs=encoded_files(inputs),
                 reusable=reusable_vectors(stores, text_model, encoder, windows, dtype, console),
             )
@@ -272,7 +274,7 @@ def encode(
                 return
             progress.begin(encoder)
             if in_folder:
-                tally = write_folder(
+                stats = write_folder(
                     folder_options,
                     existing,
                     output.path,
@@ -282,11 +284,11 @@ def encode(
                     stop_by_signal.check,
                 )
             else:
-                tally = encoding.to_outputs(groups, paths, progress.add, inputs.rejects)
+                stats = encoding.to_outputs(groups, paths, progress.add, inputs.rejects)
     progress.done()
-    if tally.rows or not in_folder:
-        progress.encoded(tally, encoder)
-        console.report(*encoding.counts(tally))
+    if stats.rows or not in_folder:
+        progress.encoded(stats, encoder)
+        console.report(*encoding.count_messages(stats))
 
 
 def print_plan_of_files(
@@ -365,7 +367,7 @@ def write_folder(
     inputs: "Inputs",
     progress: RowProgress,
     check_stop: Callable[[], None],
-) -> "Tally":
+) -> "EncodeStats":
     """Write the blocks of a shard, and return the counts of the rows that were written.
 
     `existing` is the folder if it was there when the command began.
@@ -391,10 +393,10 @@ def write_folder(
             f"{stopped} loses all of its rows; a smaller --block-bytes keeps more"
         )
     writer.run(progress.add, check_stop)
-    counts = writer.counts(f"shard {shard}: " if shard.count > 1 else "")
+    counts = writer.count_message(f"shard {shard}: " if shard.count > 1 else "")
     if writer.count == 0:
         counts += f": {few_blocks(blocks)}"
     progress.console.report(counts)
     if encoding.reusable is not None and shard.count == 1 and not writer.complete:
         encoding.reusable.count_unneeded()
-    return writer.tally
+    return writer.stats

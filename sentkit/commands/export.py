@@ -108,7 +108,7 @@ def export(
         ),
         "made_with": {"sentkit": version_of("sentkit")},
     }
-    if checkpoint.declared.static:
+    if checkpoint.declaration.is_static:
         export_static(checkpoint, reading, store, output, lineage)
     else:
         export_transformer(checkpoint, reading, store, output, lineage, console)
@@ -132,13 +132,13 @@ def export_static(
     from sentkit.formats.checkpoints.writing import new_folder, write_static_folder
     from sentkit.formats.lexicons.model2vec import stored_as
     from sentkit.model.reading import ReadingOptions
-    from sentkit.model.static.models import WordTable, read_folder
+    from sentkit.model.static.models import WordTable, read_static_folder
     from sentkit.transforms.steps import Normalize
 
     if store is None or reading != ReadingOptions():
         problem = f"{checkpoint.name} is a static model, for which export has only --store"
         raise UsageError(problem, advice="sentkit export -m MODEL --store float16 -o DIR")
-    model = read_folder(checkpoint, ReadingOptions())
+    model = read_static_folder(checkpoint, ReadingOptions())
     if store == "int8" and not any(isinstance(step, Normalize) for step in model.steps):
         problem = f"--store int8: the vectors of {checkpoint.name} do not have unit length"
         raise UsageError(problem, advice="use --store float16")
@@ -179,8 +179,8 @@ def export_transformer(
     console.warn(*plan.notes(checkpoint.name))
     encoder = TransformerEncoder(checkpoint, plan, device="cpu", precision="fp32")
     declaration = declare_encoder(encoder)
-    adapted = store is None and is_adapter(checkpoint.transformer)  # its files are copied
-    tensors = {} if adapted else read_weights(checkpoint.transformer, checkpoint.name)
+    adapted = store is None and is_adapter(checkpoint.transformer_folder)  # its files are copied
+    tensors = {} if adapted else read_weights(checkpoint.transformer_folder, checkpoint.name)
     exported_tensors = tensors
     if declaration.inexpressible is None:
         exported_tensors = without_language_head(tensors, encoder.body, checkpoint.config)

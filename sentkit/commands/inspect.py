@@ -118,7 +118,7 @@ def has_vectors(rows: RowSource, path: str) -> bool:
         return True
     if is_endpoint(path) and "#" in path:  # a model behind an API, not a file
         return False
-    if is_folder(path) and rows.vector_file(path) is not None:
+    if is_folder(path) and rows.open_vector_file(path) is not None:
         return True
     return is_there(local_path(path)) and not holds_word_vectors(path)
 
@@ -131,7 +131,7 @@ def describe_vector_file(
 
     alignment = None
     if gold is not None:
-        alignment = Alignment(rows.theirs(gold), HIGH_SCORE if above is None else above)
+        alignment = Alignment(rows.name_in_input(gold), HIGH_SCORE if above is None else above)
     inputs = rows.inputs(rows.paths, (*VECTOR_FIELDS, gold))
     return describe_vectors(inputs, alignment, geometry=geometry)
 

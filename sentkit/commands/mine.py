@@ -85,7 +85,7 @@ def mine(
     reads = {"--corpus": corpus, "--judge": model_paths(judge)}
     with rows.open(console, output, field_names=field_names, reads=reads) as inputs:
         # The corpus, all of it before the first pair.
-        corpus_inputs = inputs.other(corpus)
+        corpus_inputs = inputs.with_paths(corpus)
         with reading(console, corpus_inputs):
             miner = Miner(
                 candidates=Candidates(corpus_inputs),

@@ -75,8 +75,8 @@ def space(
     rows = RowSource(input_paths(files), field, rejects)
     space_options = SpaceOptions(
         by,
-        rows.theirs(label),
-        rows.theirs(gold),
+        rows.name_in_input(label),
+        rows.name_in_input(gold),
         pairs_of_each_extreme or PAIRS_OF_EACH_EXTREME,
         sample,
         perplexity,
@@ -112,7 +112,7 @@ def pairs(
 
     rows = RowSource(input_paths(files), field, rejects)
     draw(
-        lambda inputs: pairs(inputs, rows.theirs(gold), metric),
+        lambda inputs: pairs(inputs, rows.name_in_input(gold), metric),
         rows,
         (*VECTOR_FIELDS, gold),
         PictureOutput(output_path, force, width),

@@ -155,13 +155,13 @@ def outputs_of_model(
     model: "ClassifierModel", inputs: "Inputs", console: Console
 ) -> "Iterator[tuple[VectorBlock, NDArray[Any]]]":
     """Yield blocks of rows with texts and their outputs (n, k)."""
-    from sentkit.formats.vectors.store import common_fields
+    from sentkit.formats.vectors.store import common_field_names
     from sentkit.model.checkpoint_model import RowTexts
 
     console.note(f"loading {model.name}")
     encoder = model.load()
     console.note(f"{encoder.width} outputs, {encoder.device}, {encoder.precision}")
-    texts = RowTexts(common_fields(inputs))
+    texts = RowTexts(common_field_names(inputs))
     for block in encoded_blocks(inputs, texts, model.tokenizer, encoder, console):
         yield block, block.vectors[:, 0]
 
@@ -177,7 +177,7 @@ def outputs_of_probe(
     """Yield blocks of rows and their outputs (n, k). Rows without vectors are encoded."""
     from sentkit.formats.rows.kinds import TextParser
     from sentkit.formats.vectors.first_row import from_first_row
-    from sentkit.formats.vectors.store import common_fields
+    from sentkit.formats.vectors.store import common_field_names
     from sentkit.model import find_encoder
     from sentkit.model.query_encoder import recorded, recorded_options
     from sentkit.transforms.steps import check_fitted
@@ -214,9 +214,9 @@ def outputs_of_probe(
         console.report(
             f"the rows have no vectors; they are encoded with {model.name}, readout {readout}"
         )
-        texts = TextParser(common_fields(all_rows), prompts=model.sides)
+        texts = TextParser(common_field_names(all_rows), prompts=model.prompt_of_side)
         encoder = model.encoder()
-        check_fitted(classifier.path, encoder.specs[0].emb)
+        check_fitted(classifier.path, encoder.spaces[0].name)
         console.warn(*model.notes)
         for block in encoded_blocks(all_rows, texts, model.tokenizer, encoder, console):
             for indices in classifier.checked(block).good_indices(inputs.rejects):
@@ -233,12 +233,12 @@ def encoded_blocks(
 ) -> "Iterator[VectorBlock]":
     """Yield groups of rows, which have no vectors, with those that the encoder computes."""
     from sentkit.formats.vectors.vectors import VectorBlock
-    from sentkit.model.encoding import Tally, encode_groups, tokenized_groups
+    from sentkit.model.encoding import EncodeStats, encode_groups, tokenized_groups
 
-    tally = Tally()
+    stats = EncodeStats()
     console.warn(*encoder.notes)
     groups = tokenized_groups(inputs.blocks(texts), tokenizer, inputs.rejects)
-    for group in encode_groups(groups, encoder, encoder.budget):
-        tally.add(group)
+    for group in encode_groups(groups, encoder, encoder.tokens_per_batch):
+        stats.add(group)
         yield VectorBlock(group.rows, group.vectors[0], names=())
-    console.warn(*encoder.remarks(tally))
+    console.warn(*encoder.warnings(stats))

@@ -116,7 +116,7 @@ def probe(
     report_output.check_rows()
     rows = RowSource(paths, field, rejects)
     probe_options = ProbeOptions(
-        label=rows.theirs(label),
+        label=rows.name_in_input(label),
         head=head_name,
         hidden=hidden_units,
         folds=folds or FOLDS,

@@ -208,7 +208,7 @@ def score(
         check_input(path)
 
     # The inputs: rows with vectors, or with --qrels hits of `search`.
-    rows = RowSource(input_paths(files), field, rejects, mapped=mapped)
+    rows = RowSource(input_paths(files), field, rejects, accepts_mapped=mapped)
     group_field, aggregate = parse_group(group)
     field_names = (*VECTOR_FIELDS, gold, label, group_field)
     if qrels is not None:
@@ -229,8 +229,8 @@ def score(
             rows.warn_of_prompts(console, rows.paths)
         as_table = output.on_terminal and not json
         score_options = ScoreOptions(
-            rows.theirs(gold or label or ""),
-            rows.theirs(group_field),
+            rows.name_in_input(gold or label or ""),
+            rows.name_in_input(group_field),
             metric,
             aggregate,
             dim=dim,
@@ -325,7 +325,7 @@ def evaluate_hits(
     values_of = partial(retrieval.values_of, qrels_path=qrels_path, missing_is_zero=missing_is_zero)
     baseline_run = None
     if baseline is not None:
-        baseline_run = retrieval.read_run(inputs.other(baseline), baseline, qrels)
+        baseline_run = retrieval.read_run(inputs.with_paths(baseline), baseline, qrels)
 
     # A record for each file of hits (a run), with the values (n, m) of its queries and measures.
     records = []
@@ -379,7 +379,7 @@ def write_similarities(
     """Write the similarity of each pair, or those of sentences; the first row determines which."""
     from sentkit.formats.vectors.vectors import VectorReader, as_list
     from sentkit.formats.vectors.writers import refuse_existing_fields
-    from sentkit.metrics.neighbours.pairs import matrix as rows_with_similarities
+    from sentkit.metrics.neighbours.pairs import similarity_rows as rows_with_similarities
 
     def check(block: "VectorBlock") -> "VectorBlock":
         new_fields = []
@@ -407,7 +407,7 @@ def write_similarities(
     # Pairs, all similarities of sentences, or the closest sentences.
     if vectors_per_row == 2:
         for block in blocks:
-            file.write(scored_pairs(block, metric, reader.emb, keep=keep_vectors))
+            file.write(scored_pairs(block, metric, reader.space_name, keep=keep_vectors))
     elif matrix:
         for row, similarities in rows_with_similarities(blocks, metric=metric):
             new_fields = [(b"similarities", as_list(similarities))]
@@ -441,9 +441,14 @@ def closest_of_sentences(
     """The most similar pairs of sentences: the best, or without `top` all that reach the
     threshold.
     """
-    from sentkit.metrics.neighbours.pairs import closest_pairs, pairs_reaching, records, whole
+    from sentkit.metrics.neighbours.pairs import (
+        closest_pairs,
+        pairs_reaching,
+        read_all_rows,
+        records,
+    )
 
-    rows, vectors = whole(blocks)
+    rows, vectors = read_all_rows(blocks)
     if threshold is not None and top is None:
         for pairs in pairs_reaching(vectors, threshold, metric):
             yield from records(inputs, rows, pairs)

@@ -180,8 +180,8 @@ def search(
     comparing_device = find_device(device or "cpu")
     model_device = device or "auto"
     output.check_rows()
-    rows = RowSource([] if texts else [queries or "-"], field, rejects, mapped=mapped)
-    searched_files = files_after_text(texts or [], rows.vector_file) if corpus is None else []
+    rows = RowSource([] if texts else [queries or "-"], field, rejects, accepts_mapped=mapped)
+    searched_files = files_after_text(texts or [], rows.open_vector_file) if corpus is None else []
     all_files = [*searched_files, corpus, rescore]
     for path in filter(None, all_files):
         check_input(path)
@@ -190,7 +190,7 @@ def search(
     # read.
     encoded_queries = None
     if texts and corpus is not None:
-        store = rows.vector_file(corpus)
+        store = rows.open_vector_file(corpus)
         if store is not None:
             encoded_queries = query_texts_for_file(
                 texts, model, store, model_device, console, mapped=mapped
@@ -210,7 +210,7 @@ def search(
     )
     with opened as inputs, output.open() as file:
         if corpus is not None:
-            corpus_inputs = inputs.other(corpus)
+            corpus_inputs = inputs.with_paths(corpus)
             with reading(console, corpus_inputs):
                 search_corpus = read_search_corpus(corpus_inputs, corpus_part)
             if texts and encoded_queries is None:
@@ -218,7 +218,7 @@ def search(
                     texts,
                     model,
                     search_corpus.path,
-                    search_corpus.emb,
+                    search_corpus.space_name,
                     model_device,
                     console,
                     mapped=mapped,
@@ -246,7 +246,7 @@ def search(
             threshold=threshold,
             exact=rescore,
             candidates=candidates,
-            new=fields_of_hits(corpus_part) if adds_fields else [],
+            forbidden_fields=fields_of_hits(corpus_part) if adds_fields else [],
             shard=corpus_part,
             device=comparing_device,
             report=progress.add,
@@ -257,7 +257,7 @@ def search(
             write_hits(search, file, search.flat if flat else search.nested)
     console.warn(*search_corpus.left_out)
     if encoded_queries is not None:
-        console.warn(*encoded_queries.remarks)
+        console.warn(*encoded_queries.warnings)
 
 
 def is_same_file(path: str | None, other: str | None) -> bool:
@@ -370,9 +370,9 @@ def query_texts_for_file(
     """
     if mapped:
         return query_texts_for_label(
-            texts, model, corpus.path, corpus.emb, device, console, mapped=True
+            texts, model, corpus.path, corpus.space_name, device, console, mapped=True
         )
-    return query_texts(texts, model, corpus.path, corpus.spec, device, console)
+    return query_texts(texts, model, corpus.path, corpus.metadata, device, console)
 
 
 def query_texts_for_label(
@@ -409,11 +409,13 @@ def encoded_corpus(
 
     # static ranks the texts of a few words better than nano, in less time.
     encoder = find_encoder(model or STATIC, ReadingOptions(), device=device, compares=True)
-    texts = dataclasses.replace(inputs.other(*paths), by_paragraph=True, rejects=inputs.rejects)
+    texts = dataclasses.replace(
+        inputs.with_paths(*paths), by_paragraph=True, rejects=inputs.rejects
+    )
     progress = RowProgress(console, inputs=texts)
     rows = encoded_files(texts, encoder, progress.add)
     table = read_into_memory(texts, rows, with_files=True)
-    console.warn(*encoder.notes, *rows.remarks)
+    console.warn(*encoder.notes, *rows.warnings)
     return SearchCorpus(table, show_id=True), rows.record
 
 

@@ -322,7 +322,13 @@ def folders_of(runs: "Sequence[Run]") -> list[str]:
 
 def print_results(runs: "Sequence[Run]", kind: type) -> None:
     """Print the result of each run, or of a sweep the result of each combination of settings."""
-    from sentkit.training.runs.results import best_of, compared, result_line, results_of, sweep_line
+    from sentkit.training.runs.results import (
+        best_of,
+        result_line,
+        results_of,
+        results_of_combinations,
+        sweep_line,
+    )
     from sentkit.training.settings import parsed
 
     output = Output()
@@ -332,7 +338,9 @@ def print_results(runs: "Sequence[Run]", kind: type) -> None:
             show(results_of(runs), result_line, file, as_table=as_table, labels=["checkpoint"])
             return
         sweep = [chosen for chosen, _ in groupby(run.chosen for run in runs)]
-        results = compared(runs, [parsed(kind, words_for(chosen)) for chosen in sweep])
+        results = results_of_combinations(
+            runs, [parsed(kind, words_for(chosen)) for chosen in sweep]
+        )
 
         def lines(record: dict[str, Any]) -> list[dict[str, str]]:
             return sweep_line(record, sweep[results.index(record)])

@@ -15,7 +15,7 @@ from sentkit.flags.rules import check_name, needs
 from sentkit.training.settings import ours, parsed
 
 if TYPE_CHECKING:
-    from sentkit.model.encoding import Tally
+    from sentkit.model.encoding import EncodeStats
     from sentkit.model.translation import Translator
 
 GROUP = 1024  # rows; a translation takes a thousand times as long as a vector
@@ -112,19 +112,19 @@ def translate(
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.formats.rows.kinds import holds_vectors
     from sentkit.formats.rows.rewriting import OneText
-    from sentkit.formats.vectors.store import common_fields
+    from sentkit.formats.vectors.store import common_field_names
 
     output = Output(output_path, force)
     output.check_rows()  # before a model is loaded, which can take a minute
     checkpoint = read_checkpoint(model)
-    from sentkit.model.encoding import Tally, tokenized_groups
+    from sentkit.model.encoding import EncodeStats, tokenized_groups
     from sentkit.model.translation import Translator
 
     rows = RowSource(input_paths(files), field, rejects)
     with rows.open(
         console, output, field_names=OneText.FIELDS, reads={"-m": model_paths(model)}
     ) as inputs:
-        texts = OneText(common_fields(inputs), keep, replace=replace)
+        texts = OneText(common_field_names(inputs), keep, replace=replace)
 
         # The model.
         console.note(f"loading {checkpoint.name}")
@@ -152,7 +152,7 @@ def translate(
             on_truncate=on_truncate,
             largest=GROUP,
         )
-        tally = Tally()
+        stats = EncodeStats()
         progress = RowProgress(console, inputs=inputs)
         truncated_translations = 0
         stale_vectors = 0  # of the original texts
@@ -166,14 +166,14 @@ def translate(
                     file.write(texts.put(row, text) + b"\n")
                     stale_vectors += holds_vectors(row)
                 file.flush()  # the reader of the pipe gets each group immediately
-                progress.add(len(group.rows), tally.add(group))
-    warn_of_counts(console, translator, tally, truncated_translations, stale_vectors)
+                progress.add(len(group.rows), stats.add(group))
+    warn_of_counts(console, translator, stats, truncated_translations, stale_vectors)
 
 
 def warn_of_counts(
     console: Console,
     translator: "Translator",
-    tally: "Tally",
+    stats: "EncodeStats",
     truncated_translations: int,
     stale_vectors: int,
 ) -> None:
@@ -182,14 +182,14 @@ def warn_of_counts(
         f"have a translation truncated to {translator.written} tokens (--set max_new_tokens=N)"
     )
     counts = {
-        long_text: tally.truncated,
+        long_text: stats.truncated,
         long_translation: truncated_translations,
-        "have an empty text, which was not translated": tally.empty,
+        "have an empty text, which was not translated": stats.empty,
         "have a vector of the original text (use sentkit encode --replace)": stale_vectors,
     }
     for words, count in counts.items():
         if count:
-            console.warn(f"{count} of {tally.rows} rows {words}")
+            console.warn(f"{count} of {stats.rows} rows {words}")
     if translator.halved:
         times = f"{translator.halved} times because of the memory of the device"
         console.warn(f"batches were split in two {times}")

@@ -72,7 +72,7 @@ def reusable_vectors(
         raise UsageError(f"--reuse cannot be used with {model.name}")
     from sentkit.model.runs.reuse import ReusableVectors
 
-    spec = {**encoder.specs[0].full, **windows}
+    spec = {**encoder.spaces[0].full_metadata, **windows}
     return ReusableVectors(stores, spec, encoder.width, dtype, console.warn)
 
 
@@ -113,7 +113,7 @@ def earlier_encoder(run: RunRecord | None, stores: "Stores") -> Mapping[str, Any
     """The record of the encoder of earlier vectors: of run.json, or of the first file of
     --reuse.
     """
-    specs = [store.spec for store in stores.values() if store is not None]
+    specs = [store.metadata for store in stores.values() if store is not None]
     return recorded_encoder(run) or next(iter(specs), {})
 
 
@@ -277,7 +277,7 @@ def stopping(
         raise
 
 
-def tokenizer_of(
+def tokenizer_and_windows(
     model: "Model", on_truncate: str, window: str | None, batch_tokens: int | None
 ) -> "tuple[TextTokenizer, Mapping[str, Any]]":
     """The tokenizer of the model, with windows if there are any, and the settings of windows.
@@ -304,6 +304,6 @@ def tokenizer_of(
         window_tokenizer = model.window_tokenizer(options)
         tokenizer = window_tokenizer
         windows = window_tokenizer.record
-    if model.sides:
-        tokenizer = TokenizerByPrompt(tokenizer, model.sides.values())
+    if model.prompt_of_side:
+        tokenizer = TokenizerByPrompt(tokenizer, model.prompt_of_side.values())
     return tokenizer, windows

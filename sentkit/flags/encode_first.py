@@ -208,7 +208,7 @@ def command_of(path: str | None) -> EncodeCommand | None:
         store = open_vectors(path)
         if store is None:
             return None
-        return command_of_record(store.spec)
+        return command_of_record(store.metadata)
     except SentkitError:
         return None
 

@@ -171,7 +171,7 @@ class PictureOutput(Output):
 
     def write(self, picture: "Picture", console: Console) -> None:
         """Draw the picture, or write its numbers as JSON."""
-        from sentkit.formats.files import json_line, readable
+        from sentkit.formats.files import json_line, shown_path
         from sentkit.plots.drawing import FORMATS, draw
 
         if self.format not in FORMATS:
@@ -186,7 +186,7 @@ class PictureOutput(Output):
         if missing:
             examples = " ".join(sorted(missing)[:FEW_CHARACTERS])
             console.warn(
-                f"{readable(self.path)}: characters that no installed font has are boxes: "
+                f"{shown_path(self.path)}: characters that no installed font has are boxes: "
                 f"{examples}."
                 " Use -o with .svg, whose texts remain texts, or install fonts such as Noto"
             )

@@ -46,9 +46,11 @@ class RowSource:
     format: str | None = None
     quoting: str | None = None
     columns: Sequence[str] = ()
-    mapped: bool = False  # vectors that were mapped to a space are compared with its vectors
+    accepts_mapped: bool = (
+        False  # vectors that were mapped to a space are compared with its vectors
+    )
 
-    def theirs(self, name: N) -> N:
+    def name_in_input(self, name: N) -> N:
         """The name in the input of a field that another flag names, such as --gold."""
         names = dict(pair.split("=", 1) for pair in self.field or [] if "=" in pair)
         if not name:
@@ -56,7 +58,7 @@ class RowSource:
         return names.get(name, name)
 
     @cached_property
-    def vector_file(self) -> "Callable[[str], VectorSource | None]":
+    def open_vector_file(self) -> "Callable[[str], VectorSource | None]":
         """Opens a vector file or folder, once; None for other files. So all reads see the same
         blocks.
         """
@@ -72,10 +74,10 @@ class RowSource:
         """
         first: tuple[str, object] | None = None  # a path and its prompt
         for path in paths:
-            store = None if path is None else self.vector_file(path)
-            if store is None or "prompt" not in store.spec:
+            store = None if path is None else self.open_vector_file(path)
+            if store is None or "prompt" not in store.metadata:
                 continue
-            prompt = store.spec["prompt"]
+            prompt = store.metadata["prompt"]
             if first is None:
                 first = (path or "", prompt)
             elif prompt != first[1]:
@@ -94,8 +96,8 @@ class RowSource:
             fields=parse_fields(self.field or [], [name for name in field_names if name]),
             quoting=self.quoting,
             columns=self.columns,
-            mapped=self.mapped,
-            vector_file=self.vector_file,
+            accepts_mapped=self.accepts_mapped,
+            open_vector_file=self.open_vector_file,
         )
 
     @contextmanager
@@ -138,7 +140,7 @@ class RowSource:
             try:
                 yield inputs
                 # a later step has rejected all of them
-                if rejects.count - counted.bad >= counted.rows > 0:
+                if rejects.count - counted.bad_count >= counted.rows > 0:
                     raise NoRowsError(self.paths)
             except NoRowsError as error:
                 no_rows = error  # raised below, when the file of bad rows is complete
@@ -147,7 +149,7 @@ class RowSource:
             where = f"written to {self.rejects}"
             if self.rejects == "/dev/null":
                 where = "dropped"
-            console.warn(f"bad rows {where}: {rejects.count}; the first is {rejects.first}")
+            console.warn(f"bad rows {where}: {rejects.count}; the first is {rejects.first_error}")
         if no_rows is not None:
             raise no_rows
 
@@ -162,7 +164,7 @@ class RowSource:
                 paths = [paths]
             for path in paths or []:
                 if is_folder(path):
-                    self.vector_file(path)
+                    self.open_vector_file(path)
 
     def open_rejects(
         self, output: Output, *, append: bool

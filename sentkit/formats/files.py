@@ -37,7 +37,7 @@ WITH_COMMIT = re.compile("hf://[^@]+@([0-9a-f]{40})/")
 PACKED = 1024
 
 
-def readable(path: str) -> str:
+def shown_path(path: str) -> str:
     """The path as valid Unicode for JSON. A file name can hold bytes that are not UTF-8.
 
     A URL has its commit of the hub, and no secrets.
@@ -77,7 +77,7 @@ def bare_suffix(path: str) -> str:
     return name.suffix.lower()
 
 
-def together(paths: Sequence[str]) -> str:
+def text_of_paths(paths: Sequence[str]) -> str:
     """Short text for several paths, for an error about all of them."""
     if len(paths) == 1:
         return paths[0]
@@ -196,6 +196,7 @@ class ZstdFrames(io.RawIOBase):
         return True
 
     def readinto(self, room: Any) -> int:
+        """Fill the buffer `room` with decompressed bytes and return their number; 0 at the end."""
         while not self.plain:
             self.packed = self.packed or self.file.read(PACKED)
             if not self.packed:

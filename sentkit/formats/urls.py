@@ -34,7 +34,7 @@ def local_copy(url: str) -> str:
     try:
         fetch(url, copy)
     except Exception as error:
-        raise error_for_people(url, error) from error
+        raise as_sentkit_error(url, error) from error
     return str(copy)
 
 
@@ -83,7 +83,8 @@ def commit_of(folder: str, name: str, revision: str) -> str:  # at the first loo
 
 
 # the given text can contain secrets
-def error_for_people(url: str, error: Exception) -> SentkitError:
+def as_sentkit_error(url: str, error: Exception) -> SentkitError:
+    """The failure of a download as an error of sentkit: no such file, or the server failed."""
     status = getattr(getattr(error, "response", None), "status_code", None)
     if isinstance(error, SentkitError):
         return error

@@ -20,7 +20,7 @@ from sentkit.arrays import Float32, Float64, Indices
 MEASURES = ("acc", "nmi", "ari", "ami", "homogeneity", "completeness", "v_measure")
 
 
-def measures(classes: Indices, clusters: Indices) -> dict[str, float]:
+def agreement_measures(classes: Indices, clusters: Indices) -> dict[str, float]:
     """All measures, by name. V-measure equals NMI with the arithmetic mean of the entropies."""
     from sklearn import metrics
 

@@ -257,8 +257,10 @@ class DeviceCandidates:
     """Candidates for the best rows of each query."""
 
     pairs: IndexPairs
-    above: int  # pairs that certainly reach the limit, which are no candidates
-    open: Indices  # queries with too many candidates; they are not in `pairs` and `above`
+    certain_count: int  # pairs that certainly reach the limit, which are no candidates
+    undecided_queries: (
+        Indices  # queries with too many candidates; they are not in `pairs` and `above`
+    )
     floors: Float64  # of these queries: at least `top` rows reach them
 
 
@@ -352,8 +354,8 @@ class DeviceCorpus:
         open_queries = np.flatnonzero(is_open)
         return DeviceCandidates(
             pairs=(query_indices, rows[query_indices, columns]),
-            above=int(above[~is_open].sum()),
-            open=open_queries,
+            certain_count=int(above[~is_open].sum()),
+            undecided_queries=open_queries,
             floors=floors[open_queries] * factors[open_queries],
         )
 

@@ -22,13 +22,18 @@ import numpy as np
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import NoRowsError, UsageError
-from sentkit.formats.files import is_folder, is_safetensors, readable
+from sentkit.formats.files import is_folder, is_safetensors, shown_path
 from sentkit.formats.rows.block import Row
-from sentkit.formats.rows.kinds import scored
+from sentkit.formats.rows.kinds import score_value
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.tensors import Header, read_header
 from sentkit.formats.vectors.vector_file import VectorSource
-from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
+from sentkit.formats.vectors.vectors import (
+    VectorBlock,
+    VectorReader,
+    in_blocks_of_size,
+    joined_vector_blocks,
+)
 from sentkit.metrics.gold_pairs import expect_pair
 from sentkit.metrics.similarity import lengths
 from sentkit.transforms.flow import PARAMETERS
@@ -122,7 +127,7 @@ class Alignment:
 
         def parse(row: Row) -> float | None:
             expect_pair(row, count)
-            return scored(row, self.gold)
+            return score_value(row, self.gold)
 
         block.rows.parse(parse)
         return block
@@ -188,7 +193,7 @@ class AxisMoments:
         self.third += 3 * delta * (p * new.squares - q * self.axes.squares)
         self.axes += new
 
-    def shapes(self) -> tuple[Indices, Float64, Float64]:
+    def skewness_and_kurtosis(self) -> tuple[Indices, Float64, Float64]:
         """The non-constant axes (v,), their skewness and their excess kurtosis (population
         formulas).
         """
@@ -308,7 +313,7 @@ def geometry_of(
 
 def axes_record(sums: AxisMoments) -> dict[str, Any]:
     """The distribution along the axes, with the axes furthest from a normal distribution."""
-    axes, skewness, kurtosis = sums.shapes()
+    axes, skewness, kurtosis = sums.skewness_and_kurtosis()
     skewness_record: dict[str, Any] = {"mean_absolute": None, "largest": None, "axis": None}
     kurtosis_record: dict[str, Any] = {"mean": None, "max": None, "axis": None}
     if len(axes):
@@ -338,7 +343,7 @@ def describe_transform(path: str) -> dict[str, Any]:
     note = read_fit_note(path)
     if note.get("kind") == "map" or "offset" in header.entries:
         read_transform(path)  # refuses a damaged map, which has a digest
-    record = {"file": readable(path), "kind": note.pop("kind", "affine")}
+    record = {"file": shown_path(path), "kind": note.pop("kind", "affine")}
     if "kernel" in header.entries:
         record |= dict(zip(("width", "kept"), header.entries["kernel"].shape, strict=False))
     computed = {
@@ -412,27 +417,27 @@ def describe_vectors(
             if {"kernel", "bias"} <= names or names == {PARAMETERS}:
                 return describe_transform(path)
             return {
-                "file": readable(path),
+                "file": shown_path(path),
                 "tensors": shapes(header),
                 "metadata": dict(header.metadata),
             }
 
-    store: VectorSource | None = inputs.vector_file(path)
+    store: VectorSource | None = inputs.open_vector_file(path)
     if store is None:
         counts = measured(stacked(reader, alignment), alignment, geometry=geometry)
         rows = counts["vectors"] // max(1, len(reader.names))
         if not rows:
             raise NoRowsError([path])
-        record = {"file": readable(path), "rows": rows, "vectors_per_row": list(reader.names)}
-        return {**record, **counts, "spec": {"_emb": reader.emb}}
+        record = {"file": shown_path(path), "rows": rows, "vectors_per_row": list(reader.names)}
+        return {**record, **counts, "spec": {"_emb": reader.space_name}}
     vectors = stacked(reader, alignment) if alignment else store.blocks()
     return {
-        "file": readable(path),
+        "file": shown_path(path),
         "rows": store.count,
         "vectors_per_row": list(store.names),
         "store": store.kind,
         **measured(vectors, alignment, geometry=geometry),
-        "spec": {name: value for name, value in store.spec.items() if name != "vectors"},
+        "spec": {name: value for name, value in store.metadata.items() if name != "vectors"},
     }
 
 
@@ -445,15 +450,15 @@ def measured(
     counter = VectorCounter()
     if not geometry:
         for block in blocks:
-            counter.add(flat(block))
+            counter.add(vectors_as_rows(block))
         return counter.record()
-    finite = (counter.add(flat(block)) for block in blocks)
-    blocks_of_one_size = resized(finite, np.concatenate, ROWS_PER_BLOCK)
+    finite = (counter.add(vectors_as_rows(block)) for block in blocks)
+    blocks_of_one_size = in_blocks_of_size(finite, np.concatenate, ROWS_PER_BLOCK)
     record = {"geometry": geometry_of(blocks_of_one_size, counter, alignment)}
     return counter.record() | record
 
 
-def flat(block: Float32) -> Float32:
+def vectors_as_rows(block: Float32) -> Float32:
     """(n, k, d) -> (n k, d)."""
     return block.reshape(-1, block.shape[-1])
 
@@ -461,7 +466,7 @@ def flat(block: Float32) -> Float32:
 def stacked(reader: VectorReader, alignment: Alignment | None) -> Iterator[Float32]:
     """The vectors of rows in blocks (n, k, d); the alignment gets the rows."""
     blocks = reader.blocks(alignment.check) if alignment else reader.blocks()
-    for block in resized(blocks, joined, DESCRIBED_ROWS):
+    for block in in_blocks_of_size(blocks, joined_vector_blocks, DESCRIBED_ROWS):
         if alignment is not None:
             alignment.add(block)
         yield block.vectors

@@ -11,9 +11,15 @@ from numpy.typing import NDArray
 from sentkit.arrays import Float64
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.rows.block import Row
-from sentkit.formats.rows.kinds import class_of, labelled, scored, string_in, wrong_field
+from sentkit.formats.rows.kinds import (
+    class_value,
+    label_value,
+    score_value,
+    string_value,
+    wrong_field,
+)
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store import fields_of
+from sentkit.formats.vectors.store import field_names_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.metrics.seen_pairs import SeenPairs
 from sentkit.metrics.similarity import SIMILARITIES
@@ -74,7 +80,7 @@ def read_gold_pairs(
 ) -> GoldPairs:
     """Compute the similarities of a file. `check_same_pairs` needs the identities of the pairs."""
     reader = VectorReader(inputs)
-    fields = fields_of(inputs, path)
+    fields = field_names_of(inputs, path)
     text_fields = [fields.get(name, name) for name in ("text_a", "text_b")]
     similarity = SIMILARITIES[options.metric]
 
@@ -129,7 +135,7 @@ def read_gold_pairs(
         groups=None if options.group is None else np.array([codes[group] for group in groups]),
         names=tuple(codes),
         file=path,
-        encoder=reader.emb,
+        encoder=reader.space_name,
         skipped=rows - len(gold_scores),
         identities=identities,
         dim=width,
@@ -162,7 +168,7 @@ def check_rows(
     vector_count = block.vectors.shape[1]
 
     # Finite numbers in all rows need no parsing of each row.
-    needs_parsing = options.binary or options.group or options.seen or rows.bad
+    needs_parsing = options.binary or options.group or options.seen or rows.error_of_row
     if vector_count == 2 and not needs_parsing:
         column: list[Any] = [values.get(options.gold) for values in rows.values]
         are_numbers = {type(score) for score in column} <= {float, int}
@@ -170,7 +176,7 @@ def check_rows(
             rows.texts = [((score, None),) for score in column]
             return block
 
-    read_score = labelled if options.binary else scored
+    read_score = label_value if options.binary else score_value
 
     def parse(row: Row) -> tuple[float | None, str | None]:
         expect_pair(row, vector_count)
@@ -180,7 +186,7 @@ def check_rows(
             group = group_of(row, options.group)
         if score is not None and options.seen is not None:
             for field in text_fields:
-                string_in(row, field)
+                string_value(row, field)
         return score, group
 
     rows.parse(parse)
@@ -194,7 +200,7 @@ def group_of(row: Row, name: str) -> str:
         raise wrong_field(row, name, "a string or a number")
     if value == "" or (isinstance(value, float) and not value.is_integer()):
         return str(value)
-    return class_of(row, name)
+    return class_value(row, name)
 
 
 def expect_pair(row: Row, vectors: int) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sentkit.arrays import Float64
 from sentkit.digits import significant
-from sentkit.formats.files import readable
+from sentkit.formats.files import shown_path
 from sentkit.formats.rows.rows import Inputs
 from sentkit.metrics import statistics
 from sentkit.metrics.gold_pairs import GoldPairs, ScoreOptions, check_same_pairs, read_gold_pairs
@@ -129,7 +129,7 @@ def label_records(
             changes = differences(
                 names, scores - base_scores, resampled - base_resampled, len(pairs)
             )
-            record["against"] = {"file": readable(base.file), "encoder": base.encoder}
+            record["against"] = {"file": shown_path(base.file), "encoder": base.encoder}
             record["against"] |= {name: changes[name] for name in names if name in MEASURES}
         yield record
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from sentkit.arrays import Float64
 from sentkit.digits import decimals
-from sentkit.formats.files import readable
+from sentkit.formats.files import shown_path
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import label_of, space_of
 from sentkit.metrics import statistics
@@ -134,7 +134,7 @@ def estimates(pairs: GoldPairs, aggregate: str, *, count: int, seed: Seed) -> Re
 
 
 def header(pairs: GoldPairs, options: ScoreOptions) -> Record:
-    return {"file": readable(pairs.file), "encoder": pairs.encoder, "metric": options.metric}
+    return {"file": shown_path(pairs.file), "encoder": pairs.encoder, "metric": options.metric}
 
 
 def report(pairs: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -> Record:

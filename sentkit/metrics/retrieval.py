@@ -17,9 +17,9 @@ import orjson
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import DataError
-from sentkit.formats.files import json_line, open_input, readable
+from sentkit.formats.files import json_line, open_input, shown_path
 from sentkit.formats.rows.block import Row, items_of
-from sentkit.formats.rows.kinds import class_of, scored, wrong_field
+from sentkit.formats.rows.kinds import class_value, score_value, wrong_field
 from sentkit.formats.rows.lines import looks_like_json, numbered
 from sentkit.formats.rows.rows import Inputs
 from sentkit.metrics.reports import differences, with_intervals
@@ -58,7 +58,7 @@ def read_qrels(inputs: Inputs, path: str) -> Qrels:
         judgements = trec_judgements(path)
     else:
         form = "tsv" if first_line and not is_json else None
-        judgements = replace(inputs.other(path), fields={}, format=form).read(judgement_of)
+        judgements = replace(inputs.with_paths(path), fields={}, format=form).read(judgement_of)
 
     scores: Qrels = {}  # also those of 0 and below
     for query, document, score, line in judgements:
@@ -76,10 +76,10 @@ def read_qrels(inputs: Inputs, path: str) -> Qrels:
 
 def judgement_of(row: Row) -> tuple[str, str, float, int]:
     row.refuse_duplicates()
-    score = scored(row, "score")
+    score = score_value(row, "score")
     if score is None:
         raise row.error('"score" is empty')
-    return class_of(row, "query-id"), class_of(row, "corpus-id"), score, row.number
+    return class_value(row, "query-id"), class_value(row, "corpus-id"), score, row.number
 
 
 def trec_judgements(path: str) -> Iterator[tuple[str, str, float, int]]:
@@ -143,7 +143,7 @@ def hits_of(row: Row, inputs: Inputs) -> tuple[Row, str, list[tuple[float, str]]
         if similarity not in row.values:
             advice = "--qrels reads the output of search, or of search --flat"
             raise row.error('this row has no "hits"', advice=advice)
-        score = scored(row, similarity)
+        score = score_value(row, similarity)
         if score is None:
             raise wrong_field(row, similarity, "a number")
         query = id_of(row, inputs, "query", "_a")
@@ -155,7 +155,7 @@ def hits_of(row: Row, inputs: Inputs) -> tuple[Row, str, list[tuple[float, str]]
     lines: Iterable[bytes] = repeat(b"", len(hits))
     if any(isinstance(hit.get(name), float) for hit in hits for name in names_of_ids(inputs)):
         # for whole numbers of more than 64 bits
-        lines = items_of(row.line, row.spans()["hits"].value)
+        lines = items_of(row.line, row.field_spans()["hits"].value)
     query = id_of(row, inputs, "query")
     documents = list[tuple[float, str]]()
     for hit, line in zip(hits, lines, strict=True):
@@ -174,7 +174,7 @@ def id_of(row: Row, inputs: Inputs, role: str, side: str = "") -> str:
     """The id as a string: 1, 1.0 and "1" are one id, because tables contain only strings."""
     for name in names_of_ids(inputs):
         if f"{name}{side}" in row.values:
-            return class_of(row, f"{name}{side}")
+            return class_value(row, f"{name}{side}")
     expected = " or ".join(f'"{name}{side}"' for name in IDS)
     raise row.error(f"the {role} has no {expected}", advice="name the field: --field id=NAME")
 
@@ -227,8 +227,8 @@ def record_of(run: Run, values: Float64, qrels_path: str) -> Record:
     missing = [query for query, judged in run.qrels.items() if judged and query not in run.relevant]
     all_queries = run.qrels.keys() | run.relevant.keys()
     return {
-        "file": readable(run.file),
-        "qrels": readable(qrels_path),
+        "file": shown_path(run.file),
+        "qrels": shown_path(qrels_path),
         "n": len(values),
         "missing": len(missing),
         "without_relevant": sum(not run.qrels.get(query) for query in all_queries),
@@ -242,7 +242,7 @@ def against(baseline: Run, changes: Float64) -> Record:
     """The mean differences to another run, by a paired bootstrap of the queries."""
     means = [column.mean() for column in changes.T]
     compared = differences(MEASURES, means, resampled(changes), len(changes))
-    return {"file": readable(baseline.file), **compared}
+    return {"file": shown_path(baseline.file), **compared}
 
 
 def lines_of_queries(run: Run, values: Float64, *, with_file: bool) -> Iterator[bytes]:
@@ -252,7 +252,7 @@ def lines_of_queries(run: Run, values: Float64, *, with_file: bool) -> Iterator[
         relevant = run.relevant.get(query)
         record: Record = {}
         if with_file:
-            record["file"] = readable(run.file)
+            record["file"] = shown_path(run.file)
         record["query"] = query
         record |= dict(zip(MEASURES, values_of_query, strict=True))
         record["relevant"] = len(run.qrels[query])

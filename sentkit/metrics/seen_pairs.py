@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import NoRowsError
-from sentkit.formats.files import readable
+from sentkit.formats.files import shown_path
 from sentkit.formats.rows.block import Row
-from sentkit.formats.rows.kinds import FIELDS, LISTS, string_in, wrong_field
+from sentkit.formats.rows.kinds import FIELDS, LISTS, string_value, wrong_field
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store import fields_of
+from sentkit.formats.vectors.store import field_names_of
 
 LEVELS = ("one", "both", "pair")  # level 1: one text occurs; 2: both; 3: both in one row
 EXCLUDED = 2  # a report also has the correlation without the pairs from this level on
@@ -69,8 +69,8 @@ class SeenPairs:
     def read(self, inputs: Inputs) -> None:
         """Read the training rows. `inputs` are the files of the pairs."""
         for path in self.paths:
-            source = inputs.other(path)
-            fields = fields_of(source, path)
+            source = inputs.with_paths(path)
+            fields = field_names_of(source, path)
 
             def parse(row: Row, fields: Mapping[str, str] = fields) -> tuple[Row, list[str]]:
                 return row, texts_of(row, fields)
@@ -100,7 +100,7 @@ class SeenPairs:
     def record(self, levels: NDArray[np.int8]) -> dict[str, object]:
         """How many pairs of one report occur in the training rows."""
         counts = {name: int((levels == LEVELS.index(name) + 1).sum()) for name in reversed(LEVELS)}
-        return {"files": list(map(readable, self.paths)), "rows": self.rows, **counts}
+        return {"files": list(map(shown_path, self.paths)), "rows": self.rows, **counts}
 
 
 def texts_of(row: Row, fields: Mapping[str, str]) -> list[str]:
@@ -121,7 +121,7 @@ def texts_of(row: Row, fields: Mapping[str, str]) -> list[str]:
                 raise wrong_field(row, name, "a list of strings")
             texts += value
         else:
-            texts.append(string_in(row, name))
+            texts.append(string_value(row, name))
     if not texts:
         raise row.error(
             "no text in this row", advice="name the field, for example --field text=title"

@@ -63,7 +63,7 @@ def find_encoder(
     checkpoint = None
     if not is_file and name != WORD_SETS:
         checkpoint = checkpoint_in(find_model(name, download=download), name)
-    if checkpoint is not None and not checkpoint.declared.static:
+    if checkpoint is not None and not checkpoint.declaration.is_static:
         from sentkit.model.checkpoint_model import CheckpointModel
 
         return CheckpointModel(
@@ -78,7 +78,7 @@ def find_encoder(
     if precision not in ("auto", "fp32"):
         raise UsageError(f"--precision {precision}: a static model computes in fp32")
     if checkpoint is not None:
-        return models.read_folder(checkpoint, options)
+        return models.read_static_folder(checkpoint, options)
     if is_file:
-        return models.read_vectors(name, options)
-    return models.read_sets(options)
+        return models.read_word_vector_file(name, options)
+    return models.read_word_sets(options)

@@ -27,8 +27,14 @@ from sentkit.errors import UnavailableError, UsageError
 from sentkit.formats.checkpoints.modules import StoredDeclaration
 from sentkit.formats.vectors.fingerprint import API, Space, digest, name_for_label
 from sentkit.formats.vectors.vectors import raw_vector
-from sentkit.model.encoding import Tally, TokenEncoder
-from sentkit.model.reading import ReadingOptions, all_steps, prompts_of, spec_behind, width_behind
+from sentkit.model.encoding import EncodeStats, TokenEncoder
+from sentkit.model.reading import (
+    ReadingOptions,
+    all_steps,
+    prompts_of,
+    space_after_steps,
+    width_after_steps,
+)
 from sentkit.model.text.characters import BatchError, CharacterTokenizer, texts_of
 from sentkit.model.text.tokens import TokenBlock, WindowOptions, WindowTokenizer
 from sentkit.transforms.steps import Step
@@ -144,7 +150,7 @@ class ApiModel:
         self.requests = requests or REQUESTS
         self.dimensions = options.dim
         self.transform = options.transform
-        prompt, self.sides = prompts_of(StoredDeclaration(), options)
+        prompt, self.prompt_of_side = prompts_of(StoredDeclaration(), options)
         self.tokenizer = CharacterTokenizer(prompt)
         self.steps: list[Step] = all_steps([], replace(options, dim=None))
 
@@ -162,7 +168,7 @@ class ApiModel:
             "model": self.name,
             "kind": "a model behind an API: its weights are unknown",
             "width": encoder.width,
-            "space": encoder.specs[0].emb,
+            "space": encoder.spaces[0].name,
             "answers": "base64" if encoder.client.encoding == "base64" else "lists of numbers",
             "prompt": self.tokenizer.prompt,
         }
@@ -173,7 +179,7 @@ class ApiEncoder(TokenEncoder):
     `refusals`.
     """
 
-    budget = BATCH_CHARACTERS
+    tokens_per_batch = BATCH_CHARACTERS
     device = "API"
     precision = "unknown"
 
@@ -188,7 +194,7 @@ class ApiEncoder(TokenEncoder):
             self.width_of_answers = self.client.result_of(pool.submit(self.client.find_width))
         finally:
             pool.shutdown(wait=False)
-        self.width = width_behind(self.steps, self.width_of_answers)
+        self.width = width_after_steps(self.steps, self.width_of_answers)
         # http and https give the same vectors
         address = SCHEME.sub("", model.url)
         space = digest([address, model.model_name, API, model.dimensions])
@@ -196,12 +202,12 @@ class ApiEncoder(TokenEncoder):
             "model": model.name,
             "dimensions": model.dimensions,
             "width": self.width_of_answers,
-            "prompt": model.sides or model.tokenizer.prompt,
+            "prompt": model.prompt_of_side or model.tokenizer.prompt,
             "max_length": None,
             "precision": self.precision,
         }
         label = f"{name_for_label(model.model_name)}/{API}"
-        self.specs = [spec_behind(self.steps, Space(label, space, record), model.transform)]
+        self.spaces = [space_after_steps(self.steps, Space(label, space, record), model.transform)]
 
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[list[Matrix]]:
         """Yield the vectors of each batch, with some requests at a time."""
@@ -252,8 +258,8 @@ class ApiEncoder(TokenEncoder):
             rows.append(vector)
         return np.array(rows)
 
-    def remarks(self, tally: Tally) -> list[str]:
-        return tally.without_tokens()
+    def warnings(self, stats: EncodeStats) -> list[str]:
+        return stats.without_tokens()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from sentkit.formats.checkpoints.folders import (
     read_size,
 )
 from sentkit.formats.checkpoints.modules import StoredDeclaration, inexpressible
-from sentkit.formats.files import read_json, read_object, read_object_if_there, readable
+from sentkit.formats.files import read_json, read_object, read_object_if_there, shown_path
 from sentkit.formats.rows.answers import Answers
 from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.kinds import TextParser
@@ -67,7 +67,7 @@ def runs(checkpoint: Checkpoint) -> str:
 
 def summarize_weights(checkpoint: Checkpoint) -> dict[str, Any]:
     """Describe the weight files; only safetensors files have headers with the tensors."""
-    files = checkpoint.weights()
+    files = checkpoint.weight_paths()
     summary: dict[str, Any] = {"files": [file.name for file in files]}
     summary["bytes"] = sum(file.stat().st_size for file in files)
     if all(file.suffix == ".safetensors" for file in files):
@@ -75,8 +75,8 @@ def summarize_weights(checkpoint: Checkpoint) -> dict[str, Any]:
         summary["tensors"] = len(entries)
         summary["parameters"] = sum(entry.size for entry in entries)
         summary["stored_as"] = sorted({entry.dtype for entry in entries})
-    if is_adapter(checkpoint.transformer):
-        summary["adapter"] = read_lora_config(checkpoint.transformer).file.name
+    if is_adapter(checkpoint.transformer_folder):
+        summary["adapter"] = read_lora_config(checkpoint.transformer_folder).file.name
     return summary
 
 
@@ -112,8 +112,8 @@ class CheckpointModel:
         self.notes = self.reading.notes(self.name)
         self.readouts = [readout.name for readout in self.reading.readouts]
         self.tokenizer = self.reading.tokenizer
-        self.sides = self.reading.sides
-        self.similarity = checkpoint.declared.similarity
+        self.prompt_of_side = self.reading.prompt_of_side
+        self.similarity = checkpoint.declaration.similarity
 
     def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:
         return WindowTokenizer(self.tokenizer, options)
@@ -158,12 +158,12 @@ class CheckpointModel:
         """Return the JSON object for `inspect`, which ends with the origin in sentkit.json."""
         checkpoint = self.checkpoint
         config = checkpoint.config
-        declared = checkpoint.declared
+        declared = checkpoint.declaration
         tokenizer = self.tokenizer
         readout = self.reading.readouts[0].name
         return {
-            "model": readable(checkpoint.name),
-            "folder": readable(str(checkpoint.folder)),
+            "model": shown_path(checkpoint.name),
+            "folder": shown_path(str(checkpoint.folder)),
             "architecture": config.get("model_type"),
             "runs": runs(checkpoint),
             "layers": depth_of(config),
@@ -172,7 +172,7 @@ class CheckpointModel:
             **summarize_weights(checkpoint),
             "readout": readout,
             "declared_by": declared.source or f"nothing: {readout} is used",
-            "steps": list(declared.steps),
+            "steps": list(declared.step_names),
             "dim": declared.dim,
             "template": tokenizer.template.text if tokenizer.template else None,
             "prompt": tokenizer.prompt,
@@ -222,7 +222,9 @@ class PairTokenizer(TextTokenizer):
         tokens = []
         for a, b in zip(*columns, strict=True):
             second = len(a.ids) if self.second_type else 0
-            tokens.append(Tokens(a.ids + b.ids, a.count + b.count, second=second))
+            tokens.append(
+                Tokens(a.ids + b.ids, a.full_length + b.full_length, second_segment_start=second)
+            )
         return TokenBlock.of(tokens)
 
     def columns(self, texts: Sequence[tuple[str, ...]]) -> list[Sequence[Tokens]]:
@@ -304,14 +306,14 @@ class ClassifierModel:
             architecture = read_architecture(config, source)
             types = architecture.types
             readout = architecture.pooling
-            self.packed = not architecture.kind.decoder
+            self.packed = not architecture.family_traits.decoder
         except UnsupportedArchitecture:
             types = read_size(config, source, "type_vocab_size", default=0, least=0)
             readout = "cls"
             self.packed = False
         options = ReadingOptions(readout=readout, prompt="", max_length=max_length)
         reading = plan_reading(self.checkpoint, options)
-        self.reading = replace(reading, steps=(), declared_dim=None)
+        self.reading = replace(reading, declared_steps=(), declared_dim=None)
         self.tokenizer = PairTokenizer(self.checkpoint, reading.tokenizer.max_length, types)
 
     @cached_property
@@ -379,7 +381,7 @@ class ClassifierModel:
         head = self.load()
 
         def scores(pairs: Sequence[tuple[str, str]]) -> Float64:
-            [outputs] = encode_texts(self.tokenizer(pairs), head, head.budget)
+            [outputs] = encode_texts(self.tokenizer(pairs), head, head.tokens_per_batch)
             values = self.answers.values(outputs.astype(np.float64))[:, 0]
             if not np.isfinite(values).all():
                 raise DataError("an output of the classifier is NaN or infinity", source=self.name)
@@ -399,7 +401,7 @@ def classifier_in(name: str) -> Checkpoint:
         checkpoint = Checkpoint(name, folder, folder, config, StoredDeclaration(), {})
     else:
         checkpoint = checkpoint_in(folder, name)
-    if checkpoint.declared.static:
+    if checkpoint.declaration.is_static:
         raise DataError("a static model has no classification head", source=name, advice=advice)
     class_names = checkpoint.config.get("architectures")
     class_name = (

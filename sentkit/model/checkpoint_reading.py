@@ -14,9 +14,15 @@ from sentkit.errors import UsageError, declared_in
 from sentkit.formats.checkpoints.folders import DEEPEST, Checkpoint
 from sentkit.formats.checkpoints.modules import StoredDeclaration
 from sentkit.formats.checkpoints.readout import CONV, NAMED, Readout, parse_readout, parse_readouts
-from sentkit.formats.files import readable
+from sentkit.formats.files import shown_path
 from sentkit.formats.vectors.fingerprint import Space, digest, name_for_label
-from sentkit.model.reading import ReadingOptions, all_steps, prompts_of, spec_behind, width_behind
+from sentkit.model.reading import (
+    ReadingOptions,
+    all_steps,
+    prompts_of,
+    space_after_steps,
+    width_after_steps,
+)
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, read_architecture
 from sentkit.transforms.steps import Normalize, Step, Truncate, read_transform
@@ -30,17 +36,19 @@ DEPTHS = ("num_hidden_layers", "n_layers", "num_layers", "n_layer")
 class Reading:
     readouts: tuple[Readout, ...]
     tokenizer: Tokenizer
-    sides: Mapping[str, str]  # the prompt of each side; empty: all texts have that of the tokenizer
-    steps: tuple[str, ...]  # declared by the checkpoint
+    prompt_of_side: Mapping[
+        str, str
+    ]  # the prompt of each side; empty: all texts have that of the tokenizer
+    declared_steps: tuple[str, ...]  # declared by the checkpoint
     declared_dim: int | None  # declared; applied after these steps if the options have no dim
     options: ReadingOptions
     dropped_steps: tuple[str, ...]  # declared steps that belong to another readout
-    declared: bool  # False: no readout was given or declared; see `default_readout`
+    readout_is_declared: bool  # False: no readout was given or declared; see `default_readout`
 
     def notes(self, name: str) -> list[str]:
         """Return messages about automatic choices; `name` is the name of the checkpoint."""
         notes = []
-        if not self.declared:
+        if not self.readout_is_declared:
             used = self.readouts[0].name
             notes.append(f"{name} declares no readout: using {used} (--readout selects another)")
         if self.dropped_steps:
@@ -54,7 +62,7 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
     """Return how a checkpoint is read. Errors must appear before encoding starts and in a
     dry run.
     """
-    declared = checkpoint.declared
+    declared = checkpoint.declaration
     depth = depth_of(checkpoint.config)
 
     # The readouts and the prompt.
@@ -71,7 +79,7 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
 
     # `--dim`, if the declared steps keep the width: otherwise the weights have to be read first.
     width = width_of(checkpoint.config) * max(len(readout.parts) for readout in readouts)
-    keeps_width = set(declared.steps) <= {"normalise"} and declared.convolution is None
+    keeps_width = set(declared.step_names) <= {"normalise"} and declared.convolution is None
     if options.dim is not None and keeps_width and options.dim > width > 0:
         raise UsageError(f"--dim {options.dim}: the vectors have only {width} numbers")
 
@@ -89,12 +97,12 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
     return Reading(
         readouts=tuple(readouts),
         tokenizer=tokenizer,
-        sides=sides,
-        steps=declared.steps if is_declared_readout else (),
+        prompt_of_side=sides,
+        declared_steps=declared.step_names if is_declared_readout else (),
         declared_dim=declared_dim,
-        dropped_steps=() if is_declared_readout else declared.steps,
+        dropped_steps=() if is_declared_readout else declared.step_names,
         options=options,
-        declared=options.readout is not None or declared.readout is not None,
+        readout_is_declared=options.readout is not None or declared.readout is not None,
     )
 
 
@@ -151,7 +159,7 @@ def same(readout: Readout, other: Readout, depth: int) -> bool:
 def plan_tokens(
     checkpoint: Checkpoint, options: ReadingOptions, prompt: str, in_template: bool
 ) -> Tokenizer:
-    declared = checkpoint.declared
+    declared = checkpoint.declaration
     source = str(checkpoint.folder / declared.source)
     length = max_length(checkpoint, options.max_length)
     with declared_in(source, unless=options.max_length is not None):
@@ -200,7 +208,7 @@ def max_length(checkpoint: Checkpoint, chosen: int | None) -> int:
         if maximum is not None and chosen > maximum:
             raise UsageError(f"--max-length {chosen}: the maximum of this encoder is {maximum}")
         return chosen
-    declared = checkpoint.declared.max_length or maximum or LONGEST
+    declared = checkpoint.declaration.max_length or maximum or LONGEST
     if maximum:
         return min(declared, maximum)
     return declared
@@ -258,19 +266,19 @@ def steps_of_checkpoint(
 ) -> list[Step]:
     """Return the steps of a checkpoint and of the flags."""
     declared: list[Step] = []
-    for name in reading.steps:
+    for name in reading.declared_steps:
         declared.append(
             Normalize() if name == "normalise" else read_layer(checkpoint.folder / name)
         )
     if reading.declared_dim is not None:
         declared.append(Truncate(reading.declared_dim))
     with declared_in(file_of_declaration(checkpoint)):
-        width_behind(declared, width_of_readout)
+        width_after_steps(declared, width_of_readout)
     return all_steps(declared, reading.options)
 
 
 def file_of_declaration(checkpoint: Checkpoint) -> str:
-    return str(checkpoint.folder / checkpoint.declared.source)
+    return str(checkpoint.folder / checkpoint.declaration.source)
 
 
 def spec_of_readout(
@@ -292,7 +300,7 @@ def spec_of_readout(
     recorded, not hashed.
     """
     tokenizer = reading.tokenizer
-    pooler = checkpoint.declared.pooler
+    pooler = checkpoint.declaration.pooler
     read_as: list[Any] = [sorted(layers), readout.reduction]
     if tokenizer.template is not None:
         read_as.append(tokenizer.template.text)
@@ -301,13 +309,13 @@ def spec_of_readout(
     if readout.reduction == CONV:
         read_as.append(kernels)
     record: dict[str, Any] = {
-        "model": readable(checkpoint.name),
+        "model": shown_path(checkpoint.name),
         "weights": weights,
         "tokenizer": tokenizer.hash,
         "readout": readout.name,
         "template": None,
         "full_stop": None,
-        "prompt": reading.sides or tokenizer.prompt,
+        "prompt": reading.prompt_of_side or tokenizer.prompt,
         "max_length": tokenizer.max_length,
         **machine,
     }
@@ -319,4 +327,4 @@ def spec_of_readout(
         # the pooler was trained with this readout to match another space
         label += f">{pooler.lands_in}"
     spec = Space(label, digest([weights, rules, tokenizer.hash, read_as]), record)
-    return spec_behind(steps, spec, reading.options.transform)
+    return space_after_steps(steps, spec, reading.options.transform)

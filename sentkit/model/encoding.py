@@ -25,7 +25,7 @@ from sentkit.formats.vectors.fingerprint import Space
 from sentkit.model.text.characters import BatchError, refuse_texts
 from sentkit.model.text.languages import CERTAIN
 from sentkit.model.text.tokens import Ints, TextTokenizer, TokenBlock, indices_of_ranges, tokenized
-from sentkit.transforms.steps import Step, applied
+from sentkit.transforms.steps import Step, apply_step
 
 if TYPE_CHECKING:
     from sentkit.model.checkpoint_reading import Reading
@@ -34,7 +34,7 @@ Item = TypeVar("Item")
 Output = TypeVar("Output")
 Arrays = list[NDArray[np.float32]]  # one for each readout
 Report = Callable[[int, int], None]  # rows and tokens since the last report
-# --reuse: the vectors (n, d) with n numbers of `RowGroup.stored`
+# --reuse: the vectors (n, d) with n numbers of `RowGroup.stored_vectors`
 ReadStored = Callable[[Sequence[int]], NDArray[np.float32]]
 
 FIRST_GROUP = 32  # rows
@@ -59,20 +59,20 @@ class RowGroup:
     """Some rows, the tokens of their distinct texts, and then their vectors."""
 
     rows: RowBlock
-    index: Ints  # (n, k), for each row the numbers of its texts in `tokens`
+    text_numbers: Ints  # (n, k), for each row the numbers of its texts in `tokens`
     tokens: TokenBlock  # of the distinct texts
     # --reuse: for the number of each text with stored vectors, the numbers of these vectors
-    stored: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    stored_vectors: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     # (m, k, d): a vector for each text; [] before encoding
     vectors: Arrays = field(default_factory=list)
     # (m,), with chunks: the rows of the windows, each of which has a vector
-    owners: Ints | None = None
+    row_of_vector: Ints | None = None
     seconds: float = 0.0  # in which the model encoded the group
 
     @property
     def accepted_texts(self) -> Ints:
         """The numbers of the texts in accepted rows, without duplicates."""
-        return np.unique(self.index)
+        return np.unique(self.text_numbers)
 
     def take(self, indices: Sequence[int] | slice) -> "RowGroup":
         """The rows with these indices, and their vectors."""
@@ -80,18 +80,18 @@ class RowGroup:
             return self
         vector_indices: Any = indices
         owners = None
-        if self.owners is not None:
+        if self.row_of_vector is not None:
             new_indices = np.full(len(self.rows), -1)  # of each row; -1: it is not taken
             new_indices[indices] = np.arange(len(new_indices[indices]))
-            new_owners = new_indices[self.owners]
+            new_owners = new_indices[self.row_of_vector]
             vector_indices = new_owners >= 0
             owners = new_owners[vector_indices]
         return replace(
             self,
             rows=self.rows.take(indices),
-            index=self.index[indices],
+            text_numbers=self.text_numbers[indices],
             vectors=[array[vector_indices] for array in self.vectors],
-            owners=owners,
+            row_of_vector=owners,
         )
 
 
@@ -133,7 +133,7 @@ def whole_if_small(groups: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], int 
     if len(first_groups) > 1:
         return chain(first_groups, groups), None
     tokens_of_groups = [group.tokens.take(group.accepted_texts) for group in first_groups]
-    return iter(first_groups), sum(int(tokens.sizes.sum()) for tokens in tokens_of_groups)
+    return iter(first_groups), sum(int(tokens.read_counts.sum()) for tokens in tokens_of_groups)
 
 
 def grouped(
@@ -189,7 +189,7 @@ def tokenize_group(
     problems = dict(tokens.problems)  # by the number of the text
     if on_truncate == "error":
         for number in np.flatnonzero(tokens.truncated).tolist():
-            count = tokens.counts[number]
+            count = tokens.full_lengths[number]
             maximum = tokens.lengths[number]
             problems.setdefault(
                 number, f"text too long: {count} {tokenizer.unit}, maximum {maximum}"
@@ -205,7 +205,7 @@ def tokenize_group(
 
 
 @dataclass(slots=True)
-class Tally:
+class EncodeStats:
     """Counts of rows, texts and tokens for final messages, progress and dry runs."""
 
     rows: int = 0
@@ -231,38 +231,40 @@ class Tally:
     def add(self, group: RowGroup) -> int:
         """Add the rows of a group to the counts; return their number of tokens."""
         tokens = group.tokens
-        index = group.index
+        index = group.text_numbers
 
         # Columns (number of texts,): windows, unknown words, vectors without tokens or words.
         zeros = np.zeros(len(tokens), np.int64)
         windows = tokens.column(zeros, lambda windows: len(windows.characters))
         unknown = tokens.column(
-            zeros if tokens.unknown is None else tokens.unknown,
-            lambda windows: sum(window.unknown for window in windows.others),
+            zeros if tokens.unknown_count is None else tokens.unknown_count,
+            lambda windows: sum(window.unknown_count for window in windows.later_windows),
         )
         empty_windows = tokens.column(
             (tokens.lengths == 0).astype(np.int64),
-            lambda windows: sum(not window.ids for window in windows.others),
+            lambda windows: sum(not window.ids for window in windows.later_windows),
         )
         # A mean is empty if all windows are.
-        empty = np.where(tokens.vectors == 1, tokens.sizes == 0, empty_windows)
+        empty = np.where(tokens.vector_counts == 1, tokens.read_counts == 0, empty_windows)
         unknown_windows = tokens.column(
             zeros if tokens.only_unknown is None else tokens.only_unknown,
-            lambda windows: sum(window.only_unknown for window in windows.others),
+            lambda windows: sum(window.only_unknown for window in windows.later_windows),
         )
-        window_count = tokens.column(np.ones_like(zeros), lambda windows: len(windows.others))
+        window_count = tokens.column(
+            np.ones_like(zeros), lambda windows: len(windows.later_windows)
+        )
         only_unknown = np.where(
-            tokens.vectors == 1, unknown_windows == window_count, unknown_windows
+            tokens.vector_counts == 1, unknown_windows == window_count, unknown_windows
         )
 
         some_unknown, unknown_tokens = tokens.unknown_beside_others()
 
         # Sums over the texts of all rows, (n, k).
-        sizes = tokens.sizes[index]
-        is_new = ~np.isin(index, list(group.stored))
+        sizes = tokens.read_counts[index]
+        is_new = ~np.isin(index, list(group.stored_vectors))
         added = int(sizes.sum())
         self.rows += len(group.rows)
-        self.texts += int(tokens.vectors[index].sum())
+        self.texts += int(tokens.vector_counts[index].sum())
         self.tokens += added
         self.encoded += int(sizes[is_new].sum())
         self.reused += int((~is_new).all(axis=1).sum())
@@ -348,7 +350,7 @@ class Tally:
             if not isinstance(value, str):
                 setattr(self, count.name, round(factor * value))
 
-    def join(self, other: "Tally") -> None:
+    def join(self, other: "EncodeStats") -> None:
         for count in fields(self):
             value = getattr(self, count.name)
             other_value = getattr(other, count.name)
@@ -367,14 +369,14 @@ def position_of(rows: RowBlock, index: int) -> str:
 class TokenEncoder:
     """Converts batches of tokens to arrays of vectors, and records their origin."""
 
-    specs: list[Space]  # one for each readout: the origin of its vectors
+    spaces: list[Space]  # one for each readout: the origin of its vectors
     width: int
     notes: list[str]  # messages to print after the weights are loaded
     reading: "Reading"
     steps: Sequence[Step]  # the operations after the readout
     device: Any = "cpu"
     precision: str = "fp32"
-    budget: int  # number of tokens in a batch; only a batch of one text can exceed it
+    tokens_per_batch: int  # number of tokens in a batch; only a batch of one text can exceed it
     smallest_batch: int | None = None  # tokens; None: few texts are large batches, too
     refusals: Mapping[str, str] = {}  # of a server: its reason, for each text without a vector
 
@@ -403,11 +405,11 @@ class TokenEncoder:
         """Yield the vectors (b, d) of each batch, of all windows."""
         raise NotImplementedError
 
-    def remarks(self, tally: Tally) -> list[str]:
+    def warnings(self, stats: EncodeStats) -> list[str]:
         """Return the messages to print after the last row."""
         tokenizer = self.reading.tokenizer
-        messages = tally.truncation(tokenizer.max_length, "tokens") + tally.without_tokens()
-        return messages + tally.languages() + tally.without_words(tokenizer.unknown_token)
+        messages = stats.truncation(tokenizer.max_length, "tokens") + stats.without_tokens()
+        return messages + stats.languages() + stats.without_words(tokenizer.unknown_token)
 
 
 def encode_groups(
@@ -446,30 +448,30 @@ def encode_group(
 
     # The vectors of new texts, and then those that are copied.
     texts = group.accepted_texts
-    is_stored = np.isin(texts, list(group.stored))
+    is_stored = np.isin(texts, list(group.stored_vectors))
     new_texts = texts[~is_stored]
     stored_texts = texts[is_stored]
     try:
         vectors = encode_texts(tokens.take(new_texts), encoder, budget)
     except BatchError as error:
-        raise error.in_row(group.rows, group.index, tokens) from error
+        raise error.in_row(group.rows, group.text_numbers, tokens) from error
     if encoder.refusals:
-        refuse_texts(encoder.refusals, group.rows, group.index, tokens)
+        refuse_texts(encoder.refusals, group.rows, group.text_numbers, tokens)
     if read_stored is not None and len(stored_texts):
-        numbers = chain.from_iterable(group.stored[text] for text in stored_texts.tolist())
+        numbers = chain.from_iterable(group.stored_vectors[text] for text in stored_texts.tolist())
         # There is one array: --reuse is for one readout.
         vectors = [np.concatenate([*vectors, read_stored([*numbers])])]
 
     # The index of the first vector of each text, and of that of each text of each row, (n, k).
     texts = np.concatenate([new_texts, stored_texts])
     first_of_text = np.zeros(len(tokens), np.int64)
-    first_of_text[texts] = np.cumsum(tokens.vectors[texts]) - tokens.vectors[texts]
-    indices = first_of_text[group.index]
+    first_of_text[texts] = np.cumsum(tokens.vector_counts[texts]) - tokens.vector_counts[texts]
+    indices = first_of_text[group.text_numbers]
 
     # With chunks, a row has one text, and the vectors of all windows of it, (m, 1).
     owners = None
-    if (tokens.vectors[texts] != 1).any():
-        counts = tokens.vectors[group.index[:, 0]]
+    if (tokens.vector_counts[texts] != 1).any():
+        counts = tokens.vector_counts[group.text_numbers[:, 0]]
         owners = np.repeat(np.arange(len(counts)), counts)
         indices = indices_of_ranges(indices[:, 0], counts)[:, None]
 
@@ -479,7 +481,7 @@ def encode_group(
     )
     selection: Any = (slice(None), None) if is_in_order else indices
     vectors = [array[selection] for array in vectors]
-    return replace(group, vectors=vectors, owners=owners, seconds=monotonic() - start)
+    return replace(group, vectors=vectors, row_of_vector=owners, seconds=monotonic() - start)
 
 
 def ahead(items: Iterator[Item], depth: int) -> Iterator[Item]:
@@ -498,11 +500,11 @@ def ahead(items: Iterator[Item], depth: int) -> Iterator[Item]:
 def encode_texts(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Arrays:
     """Return one (m, d) array for each readout, in the order of the texts and of their windows."""
     # A text without tokens has the vector zero.
-    if not tokens.sizes.all():
-        filled_texts = tokens.take(np.flatnonzero(tokens.sizes))
+    if not tokens.read_counts.all():
+        filled_texts = tokens.take(np.flatnonzero(tokens.read_counts))
         vectors_of_filled = encode_texts(filled_texts, encoder, budget)
-        has_tokens = np.repeat(tokens.sizes > 0, tokens.vectors)
-        zeros = [np.zeros((len(has_tokens), encoder.width), np.float32) for _ in encoder.specs]
+        has_tokens = np.repeat(tokens.read_counts > 0, tokens.vector_counts)
+        zeros = [np.zeros((len(has_tokens), encoder.width), np.float32) for _ in encoder.spaces]
         for array, vectors in zip(zeros, vectors_of_filled, strict=bool(vectors_of_filled)):
             array[has_tokens] = vectors
         return zeros
@@ -515,7 +517,7 @@ def encode_texts(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Arra
     arrays: Arrays = []
     arrays_of_batches = encoder.encode(map(tokens.take, batches_of_texts))
     for texts, unfinished in zip(batches_of_texts, arrays_of_batches, strict=True):
-        put(arrays, texts, finish(unfinished, encoder.steps), len(tokens))
+        write_array_rows(arrays, texts, apply_steps(unfinished, encoder.steps), len(tokens))
     return arrays
 
 
@@ -528,7 +530,7 @@ def encode_windows(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Ar
     length if the space requires it.
     """
     windows_of_texts = tokens.windows.values()
-    others = [*chain.from_iterable(windows.others for windows in windows_of_texts)]
+    others = [*chain.from_iterable(windows.later_windows for windows in windows_of_texts)]
     all_windows = TokenBlock.of([*tokens, *others])
     first_batches = plan_batches(tokens, budget)
     other_batches = [len(tokens) + batch for batch in plan_batches(TokenBlock.of(others), budget)]
@@ -539,12 +541,12 @@ def encode_windows(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Ar
     finished: Arrays = []
     arrays_of_batches = encoder.encode(map(all_windows.take, batches_of_windows))
     for batch, arrays in zip(batches_of_windows, arrays_of_batches, strict=True):
-        put(read, batch, arrays, len(all_windows))
-        put(finished, batch, finish(arrays, encoder.steps), len(all_windows))
+        write_array_rows(read, batch, arrays, len(all_windows))
+        write_array_rows(finished, batch, apply_steps(arrays, encoder.steps), len(all_windows))
 
     # All windows of a text, one after the other.
     texts_of_others = np.repeat(
-        [*tokens.windows], [len(windows.others) for windows in windows_of_texts]
+        [*tokens.windows], [len(windows.later_windows) for windows in windows_of_texts]
     )
     texts = np.append(np.arange(len(tokens)), texts_of_others)
     order = np.argsort(texts, kind="stable")
@@ -566,13 +568,13 @@ def encode_windows(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Ar
             means_of_texts.append(shares @ vectors[indices] / (shares.sum() or 1.0))
         means.append(np.array(means_of_texts, np.float32))
     vectors_of_texts = [vectors[: len(tokens)] for vectors in finished]
-    finished_means = finish(means, encoder.steps)
+    finished_means = apply_steps(means, encoder.steps)
     for vectors, vectors_of_means in zip(vectors_of_texts, finished_means, strict=True):
         vectors[[*weights]] = vectors_of_means
     return vectors_of_texts
 
 
-def put(arrays: Arrays, rows: Ints, vectors: Arrays, count: int) -> None:
+def write_array_rows(arrays: Arrays, rows: Ints, vectors: Arrays, count: int) -> None:
     """Write rows of each array. Empty `arrays` are created first, with `count` rows."""
     if not arrays:
         arrays += [np.empty((count, values.shape[1]), np.float32) for values in vectors]
@@ -580,10 +582,10 @@ def put(arrays: Arrays, rows: Ints, vectors: Arrays, count: int) -> None:
         array[rows] = values
 
 
-def finish(vectors: Arrays, steps: Sequence[Step]) -> Arrays:
+def apply_steps(vectors: Arrays, steps: Sequence[Step]) -> Arrays:
     """Apply the operations after the readout: (b, d) -> (b, width)."""
     for step in steps:
-        vectors = [applied(step, array) for array in vectors]
+        vectors = [apply_step(step, array) for array in vectors]
     return vectors
 
 
@@ -594,22 +596,22 @@ def batch_size(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> int:
     """
     if encoder.smallest_batch is None:
         return budget
-    share = -(-int(tokens.sizes.sum()) // BATCHES_OF_GROUP)
+    share = -(-int(tokens.read_counts.sum()) // BATCHES_OF_GROUP)
     return min(budget, max(share, encoder.smallest_batch))
 
 
 def plan_batches(tokens: TokenBlock, budget: int) -> list[Ints]:
-    """Return batches of texts, as their numbers. All texts of a batch have the same `skip`."""
-    if tokens.skip is None:
-        return batches(tokens.lengths, budget)
+    """Return batches of texts, as their numbers. The texts of a batch have one `prompt_length`."""
+    if tokens.prompt_length is None:
+        return batches_of_indices(tokens.lengths, budget)
     planned = []
-    for skip in dict.fromkeys(tokens.skip.tolist()):
-        texts = np.flatnonzero(tokens.skip == skip)
-        planned += [texts[batch] for batch in batches(tokens.lengths[texts], budget)]
+    for skip in dict.fromkeys(tokens.prompt_length.tolist()):
+        texts = np.flatnonzero(tokens.prompt_length == skip)
+        planned += [texts[batch] for batch in batches_of_indices(tokens.lengths[texts], budget)]
     return planned
 
 
-def batches(lengths: Ints, budget: int) -> list[Ints]:
+def batches_of_indices(lengths: Ints, budget: int) -> list[Ints]:
     """Return batches of indices, longest first, of at most `budget` tokens or of one text."""
     order = np.argsort(-lengths, kind="stable")
     ends = np.cumsum(lengths[order])

@@ -45,7 +45,7 @@ _of_thread = local()
 
 
 @contextmanager
-def working() -> Iterator[None]:
+def without_fork() -> Iterator[None]:
     """A fork by another thread waits until this context ends. Do not wait for another thread in it.
 
     Libraries have locks of their own: that of the kernels of oneDNN, and those of tokenizers.

@@ -18,7 +18,7 @@ NAMES_OF_SIDE = {"query": ("query",), "document": ("document", "passage", "corpu
 def declared_prompts(model: Model) -> Mapping[str, str]:
     """The prompts that a model declares, by name."""
     if isinstance(model, CheckpointModel):
-        return model.checkpoint.declared.prompts
+        return model.checkpoint.declaration.prompts
     prompts: Mapping[str, str] = getattr(model, "table", {}).get("prompts", {})
     return prompts
 

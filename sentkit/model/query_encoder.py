@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 
 from sentkit.errors import DataError, NoInputError, SentkitError, UsageError
 from sentkit.formats.checkpoints.folders import NANO
-from sentkit.formats.rows.block import RowBlock, made_block
+from sentkit.formats.rows.block import RowBlock, block_of_values
 from sentkit.formats.rows.kinds import SENTENCE, VECTOR_NAMES, TextParser
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, refuse_not_finite
 from sentkit.model import Model, find_encoder
 from sentkit.model.encoding import (
     LAST_GROUP,
+    EncodeStats,
     Report,
     RowGroup,
-    Tally,
     TextTokenizer,
     TokenEncoder,
     encode_groups,
@@ -111,7 +111,7 @@ def with_query_prompt(
     """
     model = find(name, options)
     checkpoint = getattr(model, "checkpoint", None)
-    prompts = checkpoint.declared.prompts if checkpoint is not None else {}
+    prompts = checkpoint.declaration.prompts if checkpoint is not None else {}
     if QUERY not in prompts or prompts[QUERY] == prompt:
         return model
     return find(name, replace(options, prompt=prompts[QUERY]))
@@ -120,7 +120,7 @@ def with_query_prompt(
 class EncodedRows:
     """Rows of one text with the vectors that `encode` computes. `blocks` loads the weights."""
 
-    names = SENTENCE.vectors
+    names = SENTENCE.vector_names
 
     def __init__(
         self,
@@ -140,10 +140,10 @@ class EncodedRows:
         self.weights = weights
         self.label = label
         self.report = report
-        self.tally = Tally()
-        self.emb: str | None = None
+        self.stats = EncodeStats()
+        self.space_name: str | None = None
         self.record: Mapping[str, Any] = {}  # of the space, as a vector file has it
-        self.remarks: list[str] = []
+        self.warnings: list[str] = []
 
     def groups_for(self, model: Model) -> tuple[Iterator[RowGroup], TokenEncoder]:
         """Tokenize the rows, and load the weights as their number needs it."""
@@ -157,21 +157,21 @@ class EncodedRows:
         is_recorded = False
         try:
             groups, encoder = self.groups_for(self.model)
-            [space, *_] = encoder.specs
-            is_recorded = space.metadata.get("weights") == self.weights or space.emb == self.label
+            [space, *_] = encoder.spaces
+            is_recorded = space.metadata.get("weights") == self.weights or space.name == self.label
         except DataError:  # such as a recorded transform that was fitted to another model
             if self.declared is None:
                 raise
         if self.declared is not None and not is_recorded:
             groups, encoder = self.groups_for(self.declared)
-            [space, *_] = encoder.specs
-        self.emb = space.emb
+            [space, *_] = encoder.spaces
+        self.space_name = space.name
         self.record = space.metadata
-        for group in encode_list(groups, encoder, self.tally, self.report):
+        for group in encode_list(groups, encoder, self.stats, self.report):
             block = check(VectorBlock(group.rows, group.vectors[0], self.names))
             for indices in Rejects().good_indices(block.rows):
                 yield block.take(indices)
-        self.remarks = [*encoder.notes, *encoder.remarks(self.tally)]
+        self.warnings = [*encoder.notes, *encoder.warnings(self.stats)]
 
 
 class EncodedInputs(VectorReader):
@@ -183,11 +183,11 @@ class EncodedInputs(VectorReader):
 
     def read(self, path: str) -> Iterator[RowBlock | VectorBlock]:
         encoder = self.model.encoder()
-        emb = encoder.specs[0].emb
+        emb = encoder.spaces[0].name
         names_by_count = {len(names): names for names in VECTOR_NAMES}
         rows = self.inputs.blocks(TextParser(self.inputs.fields))
         groups = tokenized_groups(rows, self.model.tokenizer, Rejects())
-        for group in encode_groups(groups, encoder, encoder.budget):
+        for group in encode_groups(groups, encoder, encoder.tokens_per_batch):
             vectors = group.vectors[0]
             names = names_by_count[vectors.shape[1]]
             yield VectorBlock(group.rows, vectors, names, emb, separate=True)
@@ -215,7 +215,7 @@ def text_rows(texts: Sequence[str]) -> Iterator[RowBlock]:
         values = [{"text": text} for text in texts_of_block]
         numbers = [*range(start + 1, start + len(texts_of_block) + 1)]
         try:
-            block = made_block(values, SOURCE, numbers, [b""] * len(texts_of_block))
+            block = block_of_values(values, SOURCE, numbers, [b""] * len(texts_of_block))
         except TypeError as error:
             are_wrong = [text != text.encode(errors="ignore").decode() for text in texts_of_block]
             raise UsageError(f"{SOURCE} {numbers[are_wrong.index(True)]} is not UTF-8") from error
@@ -231,12 +231,12 @@ def prepare_list(texts: Sequence[str], tokenizer: TextTokenizer) -> Iterator[Row
 def encode_list(
     groups: Iterator[RowGroup],
     encoder: TokenEncoder,
-    tally: Tally,
+    stats: EncodeStats,
     report: Report = lambda rows, tokens: None,
 ) -> Iterator[RowGroup]:
     """Yield groups of rows with their vectors, as the command `encode` computes them."""
-    for group in encode_groups(groups, encoder, encoder.budget):
-        report(len(group.rows), tally.add(group))
+    for group in encode_groups(groups, encoder, encoder.tokens_per_batch):
+        report(len(group.rows), stats.add(group))
         for vectors in group.vectors:
             refuse_not_finite(group.rows, vectors)
         for _ in Rejects().good_indices(group.rows):  # raises the error of the first bad row

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.modules import StoredDeclaration
-from sentkit.formats.files import readable
+from sentkit.formats.files import shown_path
 from sentkit.formats.rows.kinds import split_by_side
 from sentkit.formats.vectors.fingerprint import Space
 from sentkit.transforms.steps import Normalize, Step, Truncate, check_fitted, read_transform
@@ -84,19 +84,19 @@ def all_steps(declared: Sequence[Step], options: ReadingOptions) -> list[Step]:
     return steps
 
 
-def width_behind(steps: Sequence[Step], width: int) -> int:
+def width_after_steps(steps: Sequence[Step], width: int) -> int:
     """Return the vector width after the steps; raise an error if a step does not fit."""
     for step in steps:
-        width = step.width(width)
+        width = step.output_width(width)
     return width
 
 
-def spec_behind(steps: Sequence[Step], spec: Space, transform: str | None) -> Space:
+def space_after_steps(steps: Sequence[Step], spec: Space, transform: str | None) -> Space:
     """Return `spec` with the steps added."""
     for step in steps:
         if step is steps[-1] and transform is not None:
-            check_fitted(transform, spec.emb)
-        spec = spec.after(step.suffix, step.hash)
+            check_fitted(transform, spec.name)
+        spec = spec.after_step(step.suffix, step.hash)
     if transform is None:
         return spec
-    return replace(spec, metadata={**spec.metadata, "transform": readable(transform)})
+    return replace(spec, metadata={**spec.metadata, "transform": shown_path(transform)})

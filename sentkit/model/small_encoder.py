@@ -24,7 +24,7 @@ from sentkit.model.checkpoint_reading import (
     steps_of_checkpoint,
 )
 from sentkit.model.encoding import Arrays, TokenEncoder
-from sentkit.model.reading import width_behind
+from sentkit.model.reading import width_after_steps
 from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import (
     BUCKETS,
@@ -49,8 +49,10 @@ def read_arrays(checkpoint: Checkpoint, architecture: Architecture) -> dict[str,
     adapter.
     """
     # The headers of the files.
-    files = checkpoint.weights()
-    if is_adapter(checkpoint.transformer) or any(path.suffix != ".safetensors" for path in files):
+    files = checkpoint.weight_paths()
+    if is_adapter(checkpoint.transformer_folder) or any(
+        path.suffix != ".safetensors" for path in files
+    ):
         return None
     try:
         entries: dict[str, tuple[Path, Entry]] = {}
@@ -192,11 +194,11 @@ class SmallBert:
             for values in self.joined_outputs(name, "qkv", inputs)
         ]
         query, key, value = heads  # (n, h, e)
-        if architecture.bases:
-            base = architecture.bases[number]
+        if architecture.rotary_bases:
+            base = architecture.rotary_bases[number]
             query = rotated(self.norm(f"{name}.query_norm", query), positions, base)
             key = rotated(self.norm(f"{name}.key_norm", key), positions, base)
-        window = architecture.windows[number] if architecture.windows else 0
+        window = architecture.attention_windows[number] if architecture.attention_windows else 0
         attended = [
             self.attend(query[rows], key[rows], value[rows], bias, window) for rows in sentences
         ]
@@ -212,7 +214,7 @@ class SmallBert:
 
     def joined_outputs(self, block: str, joined_module: str, values: Float32) -> list[Float32]:
         """The outputs of each matrix of a module, which the checkpoint has joined or apart."""
-        rows_of_modules = self.architecture.joined[joined_module]
+        rows_of_modules = self.architecture.joined_matrices[joined_module]
         if f"{block}.{joined_module}" not in self.layers:
             return [self.linear(f"{block}.{module}", values) for module in rows_of_modules]
         outputs = self.linear(f"{block}.{joined_module}", values)
@@ -250,7 +252,7 @@ class SmallBert:
             return values
         weight, *bias = self.layers[name]
         centred = values
-        if not self.architecture.kind.squares:
+        if not self.architecture.family_traits.squares:
             centred = values - values.mean(-1, keepdims=True)
         variance = np.square(centred).mean(-1, keepdims=True)
         scale = np.sqrt(variance + np.float32(self.architecture.norm_epsilon))
@@ -280,7 +282,7 @@ def buckets_of(longest: int) -> NDArray[np.int64]:
 
 
 def rotated(values: Float32, positions: NDArray[np.int64], base: float) -> Float32:
-    """Rotate the two halves of each head (n, h, e) by rotary positions, as `turned` of
+    """Rotate the two halves of each head (n, h, e) by rotary positions, as `norm_and_rotate` of
     `attention.py`.
     """
     size = values.shape[2]
@@ -322,7 +324,7 @@ def open_small_encoder(
         return None
     parts = [part for readout in reading.readouts for part in readout.parts]
     is_supported = all(part.reduction in (*REDUCTIONS, *POOLED, "token") for part in parts)
-    has_layers = set(reading.steps) - {"normalise"}
+    has_layers = set(reading.declared_steps) - {"normalise"}
     if not is_supported or has_layers or not is_small(architecture, tokens):
         return None
     arrays = read_arrays(checkpoint, architecture)
@@ -336,16 +338,16 @@ def open_small_encoder(
 
 def is_small(architecture: Architecture, tokens: int) -> bool:
     """Whether an input of so many tokens is encoded before torch is imported."""
-    if architecture.windows and tokens > LARGEST_WINDOWED:
+    if architecture.attention_windows and tokens > LARGEST_WINDOWED:
         return False
     weights_of_block = [
-        math.prod(architecture.shapes[name]) for name in ("qkv", "mix", "up", "down")
+        math.prod(architecture.weight_shapes[name]) for name in ("qkv", "mix", "up", "down")
     ]
     return tokens * architecture.depth * sum(weights_of_block) <= LARGEST_WORK
 
 
 class SmallEncoder(TokenEncoder):
-    budget = BATCH_TOKENS
+    tokens_per_batch = BATCH_TOKENS
 
     def __init__(
         self,
@@ -365,7 +367,7 @@ class SmallEncoder(TokenEncoder):
         self.steps = steps_of_checkpoint(
             checkpoint, reading, width_of_readout, lambda folder: Normalize()
         )
-        self.width = width_behind(self.steps, width_of_readout)
+        self.width = width_after_steps(self.steps, width_of_readout)
 
         # The space of each readout.
         threads = threads_of_command() or 1
@@ -373,7 +375,7 @@ class SmallEncoder(TokenEncoder):
             pooled: hash_of_weights(arrays, np.asarray, with_pooler=pooled, threads=threads)
             for pooled in {readout.pooled for readout in reading.readouts}
         }
-        self.specs = []
+        self.spaces = []
         for readout in reading.readouts:
             spec = spec_of_readout(
                 checkpoint,
@@ -385,7 +387,7 @@ class SmallEncoder(TokenEncoder):
                 layers=readout.layers_in(architecture.depth),
                 machine={"precision": self.precision},
             )
-            self.specs.append(spec)
+            self.spaces.append(spec)
 
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]:
         return map(self.vectors, batches)
@@ -404,8 +406,10 @@ class SmallEncoder(TokenEncoder):
         self, layers: Sequence[Float32], batch: TokenBlock, text: int, readout: Readout
     ) -> Float32:
         """Reduce the states (n, d) of each layer to the vector of one text."""
-        skip = 0 if batch.skip is None else int(batch.skip[text])
-        token_index = 0 if batch.at is None else int(batch.at[text])
+        skip = 0 if batch.prompt_length is None else int(batch.prompt_length[text])
+        token_index = (
+            0 if batch.readout_token_index is None else int(batch.readout_token_index[text])
+        )
         start = batch.starts[text]
         end = start + batch.lengths[text]
 

@@ -21,7 +21,7 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
 from sentkit.formats.files import read_object_if_there
 from sentkit.model.checkpoint_reading import LONGEST
-from sentkit.model.encoding import AHEAD, BUDGETS, RowGroup, ahead, batches
+from sentkit.model.encoding import AHEAD, BUDGETS, RowGroup, ahead, batches_of_indices
 from sentkit.model.text.growth import check_growth
 from sentkit.model.text.tokens import TextTokenizer, TokenBlock, Tokens, check_ids, truncate
 from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
@@ -109,21 +109,23 @@ def load(checkpoint: Checkpoint) -> tuple[Any, Any, list[str]]:
     transformers = quiet_transformers()
     source = checkpoint.name
     check_sizes(checkpoint.config, checkpoint.config_file)
-    if is_adapter(checkpoint.transformer):
+    if is_adapter(checkpoint.transformer_folder):
         problem = "sentkit cannot run a sequence-to-sequence model with an adapter"
         raise DataError(problem, source=source)
-    rules_file = checkpoint.transformer / "tokenizer.json"
+    rules_file = checkpoint.transformer_folder / "tokenizer.json"
     check_growth(read_object_if_there(rules_file), str(rules_file))
     with transformers_errors(source), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint.transformer, **LOCAL)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            checkpoint.transformer_folder, **LOCAL
+        )
         tokenizer("", truncation=False, padding=False)  # disable both settings of the file
     # transformers returns a tokenizer without words if the folder has no tokenizer files.
     if len(set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)) < 2:
         raise DataError("this folder has no tokenizer", source=source)
     with transformers_errors(source):
         model, report = transformers.AutoModelForSeq2SeqLM.from_pretrained(
-            checkpoint.transformer, dtype=torch.float32, output_loading_info=True, **LOCAL
+            checkpoint.transformer_folder, dtype=torch.float32, output_loading_info=True, **LOCAL
         )
     refuse_missing(sorted(report["missing_keys"]), source=source)
     if not all(weight.isfinite().all() for weight in model.parameters()):
@@ -243,7 +245,7 @@ class Translator:
         filled_texts = np.flatnonzero(tokens.lengths)
         advice = "use --max-length, --set beams=N with a smaller N, or --device cpu"
         lengths = np.maximum(tokens.lengths[filled_texts], MIN_LENGTH)
-        for indices in batches(lengths, budget // self.beams):
+        for indices in batches_of_indices(lengths, budget // self.beams):
             texts = filled_texts[indices]
             batch = tokens.take(texts)
             check_ids(batch, self.model.get_input_embeddings().num_embeddings, self.name)
@@ -291,4 +293,4 @@ class Translator:
                 group.tokens.take(group.accepted_texts), BUDGETS[self.device.type]
             )
             by_text = dict(zip(group.accepted_texts.tolist(), distinct_translations, strict=True))
-            yield group, [by_text[text] for text in group.index[:, 0].tolist()]
+            yield group, [by_text[text] for text in group.text_numbers[:, 0].tolist()]

@@ -12,9 +12,9 @@ import numpy as np
 
 from sentkit.digits import natural
 from sentkit.errors import DataError, NoInputError
-from sentkit.formats.files import read_object_if_there, readable, together
+from sentkit.formats.files import read_object_if_there, shown_path, text_of_paths
 from sentkit.formats.rows.block import Row
-from sentkit.formats.rows.kinds import scored, wrong_field
+from sentkit.formats.rows.kinds import score_value, wrong_field
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import emb_problem, label_of
 from sentkit.plots.picture import Axis, Panel, Picture, Series
@@ -66,7 +66,7 @@ def value_with_interval(row: Row, name: str) -> Value:
     row.refuse_duplicates()
     if name in row.values and row.values[name] in NO_VALUES:
         return Value(row, np.nan)
-    value = scored(row, name)
+    value = score_value(row, name)
     if value is None:
         return Value(row, np.nan)
     match row.values.get(f"{name}_ci95"):
@@ -74,7 +74,7 @@ def value_with_interval(row: Row, name: str) -> Value:
             return Value(row, value, (float(low), float(high)))
     if row.values.get(f"{name}_sd") in NO_VALUES:
         return Value(row, value)
-    deviation = scored(row, f"{name}_sd") or 0.0
+    deviation = score_value(row, f"{name}_sd") or 0.0
     return Value(row, value, (value - deviation, value + deviation))
 
 
@@ -124,7 +124,7 @@ def titles(paths: Sequence[str]) -> list[str]:
         return [""] * len(paths)
     stems = [Path(path).stem for path in paths]
     return [
-        readable(stem if stems.count(stem) == 1 else path)
+        shown_path(stem if stems.count(stem) == 1 else path)
         for stem, path in zip(stems, paths, strict=True)
     ]
 
@@ -141,7 +141,9 @@ def sweep(inputs: Inputs, name: str) -> Picture:
     layered_readouts = {readout for _, ((readout, layer), _) in scores if layer is not None}
     if not layered_readouts:
         advice = "sentkit encode --readout 'L*:cls,L*:mean' makes one file for each layer"
-        raise DataError("no report has one layer", source=together(inputs.paths), advice=advice)
+        raise DataError(
+            "no report has one layer", source=text_of_paths(inputs.paths), advice=advice
+        )
 
     x_axis = Axis("layer", "layer", whole=True)
     y_axis = Axis(name, LABELS.get(name, name))
@@ -202,7 +204,7 @@ def logs_of(path: str) -> list[str]:
         if seed_logs:
             return [str(log) for log in seed_logs]
     if Path(path).is_dir():
-        raise NoInputError(f"{readable(path)}: no {LOG}", advice="give a folder of sentkit train")
+        raise NoInputError(f"{shown_path(path)}: no {LOG}", advice="give a folder of sentkit train")
     return [path]
 
 
@@ -218,16 +220,16 @@ class LogEntry:
 
 def log_entry(row: Row) -> LogEntry:
     row.refuse_duplicates()
-    step = scored(row, "step") or 0.0
+    step = score_value(row, "step") or 0.0
     terms = row.values.get("terms")
     if terms is None and "dev" in row.values:
-        score = scored(row, "dev")
+        score = score_value(row, "dev")
         return LogEntry(step, [("dev", score)], is_best=row.values.get("best") is True)
     if not isinstance(terms, dict) or not all(
         isinstance(term, int | float) for term in terms.values()
     ):
         raise wrong_field(row, "terms", "the terms of a loss, as in a log of sentkit train")
-    values = [(name, scored(row, name)) for name in MEASURED if name in row.values]
+    values = [(name, score_value(row, name)) for name in MEASURED if name in row.values]
     values += [(name, float(value)) for name, value in terms.items()]
     # The highest rate of the groups of parameters.
     rates = row.values.get("lr")
@@ -267,7 +269,7 @@ def curve(inputs: Inputs, shown: Sequence[str], points: int) -> Picture:
     for name in shown:
         if name not in available:
             advice = f"available: {', '.join(available)}"
-            raise DataError(f"no run has {name}", source=readable(inputs.paths[0]), advice=advice)
+            raise DataError(f"no run has {name}", source=shown_path(inputs.paths[0]), advice=advice)
     if not shown:
         terms = dict.fromkeys(name for log in logs for name in log.terms)
         if len(terms) == 1:  # it is the loss
@@ -292,7 +294,7 @@ def read_log(inputs: Inputs, path: str, name: str) -> Log:
         record = read_object_if_there(Path(path).parent / "sentkit.json")
         log.best_step = record.get("step", log.best_step)
     if not log.values:
-        raise DataError("no steps", source=readable(path))
+        raise DataError("no steps", source=shown_path(path))
     return log
 
 

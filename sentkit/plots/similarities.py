@@ -6,13 +6,13 @@ import numpy as np
 
 from sentkit.arrays import Float64
 from sentkit.errors import DataError
-from sentkit.formats.files import readable
+from sentkit.formats.files import shown_path
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store import common_fields
+from sentkit.formats.vectors.store import common_field_names
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.metrics.gold_pairs import GoldPairs, ScoreOptions, read_gold_pairs
 from sentkit.metrics.neighbours.corpus import naming_field
-from sentkit.metrics.neighbours.pairs import matrix
+from sentkit.metrics.neighbours.pairs import similarity_rows
 from sentkit.metrics.statistics import spearman
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
 from sentkit.plots.reports import titles
@@ -35,15 +35,15 @@ def heat(inputs: Inputs, metric: str) -> Picture:
 
     blocks = list(VectorReader(inputs).blocks(check, MOST_SENTENCES + 1))
     if sum(len(block) for block in blocks) > MOST_SENTENCES:
-        source = readable(blocks[-1].rows.sources[-1])
+        source = shown_path(blocks[-1].rows.sources[-1])
         advice = f"draw a part: sentkit cat FILE --head {MOST_SENTENCES}"
         raise DataError(f"more than {MOST_SENTENCES} sentences", source=source, advice=advice)
 
     # The similarities (n, n), and the text or the name of each row.
-    fields = common_fields(inputs)
+    fields = common_field_names(inputs)
     names = []
     similarities = []
-    for row, similarities_of_row in matrix(blocks, metric=metric):
+    for row, similarities_of_row in similarity_rows(blocks, metric=metric):
         name = f"row {row.number}"
         for field in naming_field(row, fields).values():
             name = str(row.values[field])

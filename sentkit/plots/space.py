@@ -12,11 +12,11 @@ import numpy as np
 from sentkit.arrays import Float64
 from sentkit.digits import natural
 from sentkit.errors import DataError
-from sentkit.formats.files import readable
+from sentkit.formats.files import shown_path
 from sentkit.formats.rows.block import Row
-from sentkit.formats.rows.kinds import class_of, scored
-from sentkit.formats.rows.rows import Inputs, blocks
-from sentkit.formats.vectors.store import fields_of
+from sentkit.formats.rows.kinds import class_value, score_value
+from sentkit.formats.rows.rows import Inputs, lists_of_size
+from sentkit.formats.vectors.store import field_names_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.metrics.clusters import keywords
 from sentkit.plots.picture import Axis, Panel, Picture, Series
@@ -76,7 +76,7 @@ def read_items(inputs: Inputs, path: str, options: SpaceOptions, warn: Warn) -> 
         chosen, row_count = sampled(items, options.sample_size, options.seed)
         if row_count > len(chosen):
             warn(
-                f"{readable(path)}: the picture has a random sample of {options.sample_size} of"
+                f"{shown_path(path)}: the picture has a random sample of {options.sample_size} of"
                 f" {row_count} rows"
             )
     else:
@@ -90,17 +90,17 @@ def items_of(
     reader: VectorReader, inputs: Inputs, path: str, options: SpaceOptions
 ) -> Iterator[Item]:
     """The rows of a file; with --gold, those that have a score."""
-    fields = fields_of(inputs, path)  # standard name -> name in the rows
+    fields = field_names_of(inputs, path)  # standard name -> name in the rows
     text_fields = [fields.get(name, name) for name in ("text", "entry")]
 
     def parse(row: Row) -> tuple[str, float | None, str]:
         """The label, the gold score and the text."""
         gold: float | None = 0.0
         if options.gold is not None:
-            gold = scored(row, options.gold)
+            gold = score_value(row, options.gold)
         label = ""
         if options.label is not None:
-            label = class_of(row, options.label)
+            label = class_value(row, options.label)
         if options.label == CLUSTER:
             for name in text_fields:
                 text = row.values.get(name)
@@ -155,7 +155,7 @@ def extremes(items: Iterable[Item], count: int, seed: int, *, has_labels: bool) 
     random = np.random.Generator(np.random.Philox(seed))
     highest: list[tuple[float, float, Item]] = []  # score, random number
     lowest: list[tuple[float, float, Item]] = []  # negative score, random number
-    for block in blocks(items, ROWS_PER_BLOCK):
+    for block in lists_of_size(items, ROWS_PER_BLOCK):
         draws = [float(random.random()) for _ in block]
         highest += [(item.gold, draw, item) for draw, item in zip(draws, block, strict=True)]
         highest = heapq.nlargest(count, highest, key=itemgetter(0, 1))
@@ -240,7 +240,7 @@ def project(
         problem = (
             f"{len(vectors)} vectors, expected {FEWEST_VECTORS} or more that are not all equal"
         )
-        raise DataError(problem, source=readable(path))
+        raise DataError(problem, source=shown_path(path))
     if options.by == "tsne":
         points = tsne(vectors, path, options)
         axis_labels = ("", "")  # the numbers of t-SNE have no meaning
@@ -272,7 +272,7 @@ def group_by_label(labels: Sequence[str], path: str, warn: Warn) -> Iterator[tup
     rare_count = len(counts) - len(common)
     if rare_count:
         warn(
-            f"{readable(path)}: {len(counts)} labels: the {rare_count} rarest ones are drawn as "
+            f"{shown_path(path)}: {len(counts)} labels: the {rare_count} rarest ones are drawn as "
             f"one, in grey"
         )
     for name in sorted(common, key=natural):
@@ -310,7 +310,7 @@ def tsne(vectors: Float64, path: str, options: SpaceOptions) -> Float64:
         perplexity = PERPLEXITY if count > PERPLEXITY else (count - 1) / 3
     if perplexity >= count:
         problem = f"--perplexity {perplexity:g} needs more than {count} vectors"
-        raise DataError(problem, source=readable(path))
+        raise DataError(problem, source=shown_path(path))
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 

@@ -181,13 +181,13 @@ class Evaluator:
         done: Callable[[int], None],
     ) -> tuple[Results, int]:
         """The results of all checkpoints, and the number of evaluations that failed, each with a
-        message.
+        message. `models` has the label of each checkpoint, and a function that reads it.
         """
         results: Results = {}
         failed_count = 0
         for label, find in models:
             model = find(None)
-            depends_on_texts = model.tokenizer.whole
+            depends_on_texts = model.tokenizer.whole  # its space consists of the words of all texts
             encoder = None
             if not depends_on_texts:
                 try:
@@ -235,7 +235,7 @@ class Evaluator:
         key.
         """
         suite = SUITES[test.suite]
-        space = encoder.specs[0].full
+        space = encoder.spaces[0].full_metadata
         source = {name: value for name, value in space.items() if name not in ("model", "threads")}
         file_digests = [self.digest_of(path) for path in test.files]
         settings = dict(suite.settings(self.settings))
@@ -305,10 +305,10 @@ class Evaluator:
         encoder = encoder or model.encoder()
         encoding = Encoding(encoder, model.tokenizer, parser, VectorOutput(replace=True))
         with published_together():
-            tally = encoding.to_outputs(groups, [path], self.report, inputs.rejects)
-        for remark in encoder.remarks(tally):
+            stats = encoding.to_outputs(groups, [path], self.report, inputs.rejects)
+        for remark in encoder.warnings(stats):
             self.settings.warn(f"{model.name}: {source}: {remark}")
-        return label_of(encoder.specs[0].emb)
+        return label_of(encoder.spaces[0].name)
 
 
 # in the file of a result

@@ -22,7 +22,7 @@ from sentkit.errors import SentkitError
 from sentkit.formats.files import json_line
 from sentkit.formats.rows.block import Row as FileRow
 from sentkit.formats.rows.kinds import TextParser
-from sentkit.formats.rows.rows import Inputs, blocks
+from sentkit.formats.rows.rows import Inputs, lists_of_size
 from sentkit.formats.vectors.store import open_inputs
 from sentkit.labels.clusters.clustering_run import mean_if_known
 from sentkit.metrics.reports import defined, difference
@@ -37,7 +37,7 @@ from sentkit.metrics.statistics import (
     resamples_for,
 )
 from sentkit.model import find_encoder
-from sentkit.model.encoding import Tally
+from sentkit.model.encoding import EncodeStats
 from sentkit.model.query_encoder import encode_list, prepare_list
 from sentkit.model.reading import ReadingOptions
 from sentkit.papers.published import task_names
@@ -410,13 +410,13 @@ def near_texts(path: str, test_texts: Forms, threshold: float) -> set[str]:
     encoder = model.encoder()
 
     def encode(texts: Sequence[str]) -> Float32:
-        groups = encode_list(prepare_list(texts, model.tokenizer), encoder, Tally())
+        groups = encode_list(prepare_list(texts, model.tokenizer), encoder, EncodeStats())
         return np.concatenate([group.vectors[0][:, 0] for group in groups])
 
     test_vectors = encode([*test_texts.values()])
     is_near = np.zeros(len(test_texts), bool)
     rows = open_inputs([path]).read(lambda row: texts_of(row, {}))
-    for texts in blocks(chain.from_iterable(rows), NEAR_TEXTS):
+    for texts in lists_of_size(chain.from_iterable(rows), NEAR_TEXTS):
         cosines = encode(texts) @ test_vectors.T
         is_near |= (cosines >= threshold).any(axis=0)
     return {form for form, near in zip(test_texts, is_near, strict=True) if near}

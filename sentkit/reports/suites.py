@@ -12,9 +12,9 @@ from typing import Any
 
 from sentkit.arrays import Float64
 from sentkit.errors import NoInputError, UsageError
-from sentkit.formats.files import check_input, is_input_file, readable
+from sentkit.formats.files import check_input, is_input_file, shown_path
 from sentkit.formats.rows.block import Row
-from sentkit.formats.rows.kinds import class_of, scored
+from sentkit.formats.rows.kinds import class_value, score_value
 from sentkit.formats.rows.rows import Inputs, parse_fields
 from sentkit.formats.vectors.store import open_inputs
 from sentkit.formats.vectors.vectors import VectorReader
@@ -172,7 +172,7 @@ def probed(
 def retrieval(files: Files, test: TestSet, settings: Settings) -> Result:
     """The mean nDCG@10 of the queries in the corpus, and their number."""
     inputs = inputs_of(files["queries"])
-    corpus = read_search_corpus(inputs.other(files["rows"]))
+    corpus = read_search_corpus(inputs.with_paths(files["rows"]))
     qrels_path = test.further_files["qrels"]
     qrels = read_qrels(Inputs([qrels_path]), qrels_path)
     run = Run(test.further_files["queries"], qrels)  # gets the ranked documents of each query
@@ -272,7 +272,7 @@ SIDES = {"queries": ("query",), "rows": ("document", "passage", "corpus")}
 PAIRS = Suite(
     folder="",
     find=partial(named_files, split="test"),
-    check=lambda row, fields: scored(row, fields.get(GOLD, GOLD)),
+    check=lambda row, fields: score_value(row, fields.get(GOLD, GOLD)),
     value="spearman",
     unit="Spearman x 100",
     evaluate=partial(correlation_of, spearman),
@@ -282,7 +282,7 @@ SENTEVAL = Suite(
     folder="senteval",
     names=TRANSFER,
     find=partial(named_files, split="train", further_splits=("test", "dev")),
-    check=lambda row, fields: class_of(row, LABEL),
+    check=lambda row, fields: class_value(row, LABEL),
     value="accuracy",
     unit="accuracy x 100",
     evaluate=senteval,
@@ -394,7 +394,7 @@ def find_test_sets(data: str, suites: Collection[str]) -> tuple[list[TestSet], l
     if not tests:
         problem = f"{data}: no test set of {', '.join(suites)}"
         if unused:
-            problem += f"; {readable(unused[0])} has another name"
+            problem += f"; {shown_path(unused[0])} has another name"
         advice = (
             "expected files such as sts/stsb.test.jsonl; for other pairs, use --pairs NAME=FILE"
         )

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from sentkit.digits import meaning_of_brackets
 from sentkit.errors import SentkitError
-from sentkit.escaping import GAP, columns_of, escape, fit, label_cells, widths_of
+from sentkit.escaping import GAP, columns_of, cut_or_fill, escape, label_cells, widths_of
 from sentkit.formats.files import bare_suffix
 from sentkit.formats.outputs.names import check_rows_output
 from sentkit.papers.published import (
@@ -352,9 +352,10 @@ def text_lines(table: Table, width: int) -> Iterator[str]:
         if start > name_count:
             yield ""
         for row in cells:
-            names = [fit(row[column], widths[column]) for column in range(name_count)]
+            names = [cut_or_fill(row[column], widths[column]) for column in range(name_count)]
             numbers = [
-                fit(row[column], widths[column], right=True) for column in range(start, stop)
+                cut_or_fill(row[column], widths[column], right=True)
+                for column in range(start, stop)
             ]
             yield (" " * GAP).join([*names, *numbers]).rstrip()
         start = stop
@@ -397,6 +398,8 @@ def emphasized(text: str, rank: int, marks: Mapping[int, str]) -> str:
 
 
 def markdown_lines(table: Table) -> Iterator[str]:
+    """The caption and the table in Markdown, in which the best cells of a column are bold."""
+
     def cell_text(cell: str) -> str:
         return MARKUP.sub(r"\\\1", escape(cell.strip()))
 

@@ -57,7 +57,7 @@ class Verdict:
     width: int  # of the vectors of the model
     causes: list[Cause] = field(default_factory=list)
     equal: bool = False  # the vectors are those of the model, apart from the causes
-    within: float | None = None  # the largest distance, if they are
+    largest_distance: float | None = None  # the largest distance, if they are
     rounding: float | None = None  # of bf16, if the distance is as large
     factor: float | None = None  # of the lengths, A by the model
     example: str = ""  # of another order
@@ -75,8 +75,8 @@ class Verdict:
     def record(self) -> dict[str, Any]:
         is_equal = self.equal and not self.causes and self.factor is None
         record: dict[str, Any] = {"equal": is_equal}
-        if self.within is not None:
-            record["within"] = self.within
+        if self.largest_distance is not None:
+            record["within"] = self.largest_distance
         if self.rounding is not None:
             record["rounding_in_bf16"] = self.rounding
         if not is_equal:
@@ -102,8 +102,8 @@ class Verdict:
                     f"{with_factor(self.factor)}"
                 )
             text = f"{self.file} has the vectors that {self.model} gives as declared"
-            if self.within is not None and self.within > EQUAL:
-                text += f", within {self.within:.1e}"
+            if self.largest_distance is not None and self.largest_distance > EQUAL:
+                text += f", within {self.largest_distance:.1e}"
             if self.rounding is not None:
                 text += f", as by rounding in bf16 ({self.rounding:.1e} with this model)"
             return text
@@ -212,7 +212,7 @@ def is_as_declared(verdict: Verdict, difference: Difference) -> bool:
     highest = 1 / ratios["lowest"]
     if is_same_length(lowest) and is_same_length(highest):
         verdict.equal = True
-        verdict.within = max(0.0, within)
+        verdict.largest_distance = max(0.0, within)
         return True
     factor = common_factor(lowest, highest)
     if factor is not None and difference.rows > 1:
@@ -254,7 +254,7 @@ def explain_by_changes(verdict: Verdict, examples: Matches, model: CheckpointMod
         verdict.example = order.example
     if explanation.equal:
         verdict.equal = True
-        verdict.within = explanation.within
+        verdict.largest_distance = explanation.largest_distance
         verdict.rounding = explanation.rounding
         if explanation.best is not None:
             verdict.factor = explanation.best.factor
@@ -268,7 +268,8 @@ def explain_by_changes(verdict: Verdict, examples: Matches, model: CheckpointMod
 def causes_of(explanation: Explanation, best: Result) -> list[Cause]:
     """A cause for each change; those that give the same vectors stand beside the last one."""
     same = [
-        " and ".join(variant.name for variant in result.variants) for result in explanation.same
+        " and ".join(variant.name for variant in result.variants)
+        for result in explanation.equivalent_results
     ]
     causes = []
     for variant in best.variants:

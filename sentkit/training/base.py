@@ -17,7 +17,7 @@ from sentkit.formats.lexicons.model2vec import Table
 from sentkit.formats.vectors.fingerprint import digest
 from sentkit.model.checkpoint_reading import most_tokens, plan_reading
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.static.models import WordTable, read_folder
+from sentkit.model.static.models import WordTable, read_static_folder
 from sentkit.model.static.tokenizers import WordPieces
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import (
@@ -52,7 +52,7 @@ class Base:
     # None for a static model, and if transformers runs the model
     architecture: Architecture | None = None
     # prompts of sides; none: that of the tokenizers
-    sides: Mapping[str, str] = field(default_factory=dict)
+    prompt_of_side: Mapping[str, str] = field(default_factory=dict)
     # declared steps after the readout; the new checkpoint does not have them
     dropped_steps: str = ""
     # Prediction targets, as `needs.entries` of the method reads them: with the hash that must be
@@ -70,14 +70,16 @@ class Base:
 
     @property
     def declared(self) -> Readout | None:
-        return self.checkpoint.declared.readout
+        return self.checkpoint.declaration.readout
 
     @property
     def prompts(self) -> dict[str, str]:
         """The prompts that the new checkpoint declares by name, with new ones by side."""
-        prompts = dict(self.checkpoint.declared.prompts)
+        prompts = dict(self.checkpoint.declaration.prompts)
         for name, sides in {"query": ("anchor", "a"), "document": ("positive", "b")}.items():
-            trained_prompts = [self.sides[side] for side in sides if side in self.sides]
+            trained_prompts = [
+                self.prompt_of_side[side] for side in sides if side in self.prompt_of_side
+            ]
             if trained_prompts and trained_prompts[0] not in prompts.values():
                 prompts[name] = trained_prompts[0]
         return prompts
@@ -101,7 +103,7 @@ class Base:
         """Why methods can use no head or pooler of this base, or an empty string."""
         if self.architecture is None:
             return f"transformers runs this model ({self.why_not_packed})"
-        if self.architecture.kind.decoder:
+        if self.architecture.family_traits.decoder:
             return f'"{self.architecture.family}" is a decoder'
         return ""
 
@@ -128,7 +130,7 @@ class Base:
         if self.table is not None:
             return TokenTable(self.table, normalize=self.normalize)
         if self.architecture is None:
-            model = load_transformers_model(self.checkpoint.transformer)
+            model = load_transformers_model(self.checkpoint.transformer_folder)
             add_convolution(model, self.checkpoint)
             return model
         architecture = self.architecture
@@ -185,7 +187,7 @@ def open_base(
     reading = plan_reading(checkpoint, replace(options, max_length=max_length))
     training_tokenizer = reading.tokenizer
     final_tokenizer = plan_reading(checkpoint, options).tokenizer
-    has_prompt = bool(final_tokenizer.prompt) or any(reading.sides.values())
+    has_prompt = bool(final_tokenizer.prompt) or any(reading.prompt_of_side.values())
     if has_prompt and not final_tokenizer.reads_prompt:
         problem = "training does not support checkpoints with include_prompt=false"
         raise UsageError(f"{checkpoint.name}: {problem}")
@@ -199,13 +201,13 @@ def open_base(
         architecture = architecture_of(checkpoint)
     except UnsupportedArchitecture as reason:
         why_not_packed = str(reason)
-        model = load_transformers_model(checkpoint.transformer)
+        model = load_transformers_model(checkpoint.transformer_folder)
         hash_of_weights = weights_hash(model.tensors(), with_pooler=True)
         config = model.model.config.to_dict()
         dropouts = {name: value for name, value in config.items() if "drop" in name}
         rules = [rules_of(model), dropouts]
     else:
-        stored = read_weights(checkpoint.transformer, checkpoint.name)
+        stored = read_weights(checkpoint.transformer_folder, checkpoint.name)
         fit(canonical(stored, architecture), architecture, source=checkpoint.name)
         # with heads, which methods may train
         hash_of_weights = weights_hash(stored, with_pooler=True)
@@ -216,7 +218,7 @@ def open_base(
             architecture.pooler_activation,
         ]
     hashed = [hash_of_weights, training_tokenizer.hash, rules]
-    convolution = checkpoint.declared.convolution
+    convolution = checkpoint.declaration.convolution
     if convolution is not None:
         hashed.append(weights_hash(read_weights(convolution, str(convolution)), with_pooler=True))
     return Base(
@@ -228,8 +230,8 @@ def open_base(
         parents=(checkpoint.name, *checkpoint.parents),
         stored=stored,
         architecture=architecture,
-        sides=reading.sides,
-        dropped_steps=", ".join(checkpoint.declared.steps),
+        prompt_of_side=reading.prompt_of_side,
+        dropped_steps=", ".join(checkpoint.declaration.step_names),
     )
 
 
@@ -264,14 +266,14 @@ def open_named(
     training.
     """
     checkpoint = read_checkpoint(name, static=True)
-    if checkpoint.declared.static:
+    if checkpoint.declaration.is_static:
         return open_static(checkpoint, max_length)
     return open_base(checkpoint, max_length, prompt, prompt_name)
 
 
 def open_static(checkpoint: Checkpoint, max_length: int) -> Base:
-    in_training = read_folder(checkpoint, ReadingOptions(max_length=max_length))
-    finished = read_folder(checkpoint, ReadingOptions(max_length=None))
+    in_training = read_static_folder(checkpoint, ReadingOptions(max_length=max_length))
+    finished = read_static_folder(checkpoint, ReadingOptions(max_length=None))
     vectors = finished.open_vectors()
     assert isinstance(vectors, WordTable), "a folder has a table"
     assert isinstance(in_training.tokenizer, WordPieces), "a folder has word pieces"

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from sentkit.model.transformer.device import to_device
-from sentkit.model.transformer.readouts import widened
+from sentkit.model.transformer.readouts import at_least_float32
 
 SHORTEST = 1e-8  # minimum divisor when a row is divided by its norm
 
@@ -32,7 +32,7 @@ WEIGHTINGS: dict[str, Weigh] = {
 
 
 def unit(rows: Tensor) -> Tensor:
-    return F.normalize(widened(rows), dim=-1, eps=SHORTEST)
+    return F.normalize(at_least_float32(rows), dim=-1, eps=SHORTEST)
 
 
 def cosines(a: Tensor, b: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ def cosines(a: Tensor, b: Tensor) -> Tensor:
         return unit(a) @ unit(b).T
 
 
-def diagonal(similarities: Tensor) -> Tensor:
+def diagonal_mask(similarities: Tensor) -> Tensor:
     """Return a mask (n, m) that is true on the main diagonal."""
     return torch.eye(*similarities.shape, dtype=torch.bool, device=similarities.device)
 
@@ -78,10 +78,13 @@ def triplet_contrast(
     Supervised SimCSE, arXiv 2104.08821. `negative_weight` is added to the logit of negative i, as
     in the released code. This multiplies that term of the denominator by exp(negative_weight).
     """
-    agreeing = cosines(anchors, positives) / temperature  # (b, b)
-    opposing = cosines(anchors, negatives) / temperature
-    weighted = torch.where(diagonal(opposing), opposing + negative_weight, opposing)
-    return diagonal_cross_entropy(torch.cat([agreeing, weighted], 1))
+    positive_logits = cosines(anchors, positives) / temperature  # (b, b)
+    negative_logits = cosines(anchors, negatives) / temperature
+    is_hard_negative = diagonal_mask(negative_logits)  # negative i of anchor i
+    negative_logits = torch.where(
+        is_hard_negative, negative_logits + negative_weight, negative_logits
+    )
+    return diagonal_cross_entropy(torch.cat([positive_logits, negative_logits], 1))
 
 
 def paired_contrast(a: Tensor, b: Tensor, temperature: float) -> Tensor:
@@ -92,7 +95,7 @@ def paired_contrast(a: Tensor, b: Tensor, temperature: float) -> Tensor:
     """
     rows = torch.cat([a, b])
     similarities = cosines(rows, rows) / temperature  # (2b, 2b)
-    similarities = similarities.masked_fill(diagonal(similarities), -torch.inf)
+    similarities = similarities.masked_fill(diagonal_mask(similarities), -torch.inf)
     partners = torch.arange(len(rows), device=rows.device).roll(len(a))
     return F.cross_entropy(similarities, partners, reduction="none")
 
@@ -150,7 +153,7 @@ def cosine_regression(a: Tensor, b: Tensor, targets: Tensor) -> Tensor:
 
 def squared_error(vectors: Tensor, targets: Tensor) -> Tensor:
     """Mean squared difference from the target: (b, d), (b, d) -> (b,)."""
-    return (widened(vectors) - widened(targets)).square().mean(1)
+    return (at_least_float32(vectors) - at_least_float32(targets)).square().mean(1)
 
 
 def relational_divergence(vectors: Tensor, teacher: Tensor, temperature: float) -> Tensor:
@@ -163,7 +166,7 @@ def relational_divergence(vectors: Tensor, teacher: Tensor, temperature: float) 
 
     def similarities(rows: Tensor) -> Tensor:
         among = cosines(rows, rows) / temperature  # (b, b)
-        return among[~diagonal(among)].view(len(rows), len(rows) - 1).log_softmax(1)
+        return among[~diagonal_mask(among)].view(len(rows), len(rows) - 1).log_softmax(1)
 
     target = similarities(teacher)
     return F.kl_div(similarities(vectors), target, reduction="none", log_target=True).sum(1)
@@ -176,8 +179,8 @@ def triplet_margin(anchors: Tensor, positives: Tensor, negatives: Tensor, margin
     """
     # The gradient of vector_norm at 0 is 0. F.triplet_margin_loss would add 1e-6 to each
     # difference.
-    near = torch.linalg.vector_norm(widened(anchors) - widened(positives), dim=1)
-    far = torch.linalg.vector_norm(widened(anchors) - widened(negatives), dim=1)
+    near = torch.linalg.vector_norm(at_least_float32(anchors) - at_least_float32(positives), dim=1)
+    far = torch.linalg.vector_norm(at_least_float32(anchors) - at_least_float32(negatives), dim=1)
     return F.relu(near - far + margin)
 
 

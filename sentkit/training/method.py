@@ -222,7 +222,7 @@ class Method(nn.Module):
 
     def groups(self) -> list[Group]:
         """Return the trained parameters with their learning rates."""
-        return [{"params": list(trained(self)), "lr": self.settings.lr}]
+        return [{"params": list(trained_parameters(self)), "lr": self.settings.lr}]
 
     def finished(self) -> Finished:
         """Return the parts of the checkpoint besides the encoder. By default, new modules are
@@ -412,7 +412,7 @@ def named_type(value: Any) -> str:
     return f"a value of the type {type(value).__name__}"
 
 
-def trained(method: Method, prefix: str = "") -> Iterator[tuple[str, nn.Parameter]]:
+def trained_parameters(method: Method, prefix: str = "") -> Iterator[tuple[str, nn.Parameter]]:
     """Yield the trained parameters whose names have this prefix."""
     for name, parameter in method.named_parameters():
         if parameter.requires_grad and name.startswith(prefix):
@@ -429,7 +429,7 @@ def tensors_of_heads(method: Method, prefix: str = "") -> dict[str, Tensor]:
     }
 
 
-def changing(method: Method) -> dict[str, Tensor]:
+def changing_tensors(method: Method) -> dict[str, Tensor]:
     """Return all tensors that training can change. These are saved in the state."""
     constant = constant_tensors(method)
     return {
@@ -440,7 +440,7 @@ def changing(method: Method) -> dict[str, Tensor]:
 
 
 def restore(method: Method, tensors: Mapping[str, Tensor]) -> None:
-    """Set the tensors of `changing`."""
+    """Set the tensors of `changing_tensors`."""
     missing, unknown = method.load_state_dict(dict(tensors), strict=False)
     assert not unknown, unknown
     constant = constant_tensors(method)

@@ -60,7 +60,7 @@ class TokenTable(nn.Module):
             means = REDUCTIONS["mean"](vectors, packed)
             lengths = torch.linalg.vector_norm(means, dim=1)  # (b,)
             lengths = torch.where(lengths == 0, 1.0, lengths)
-            vectors = vectors / lengths.repeat_interleave(packed.counts)[:, None]
+            vectors = vectors / lengths.repeat_interleave(packed.token_counts)[:, None]
         yield vectors
 
     def pooled(self, vectors: Tensor) -> Tensor:

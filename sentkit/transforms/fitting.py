@@ -18,13 +18,18 @@ import orjson
 
 from sentkit.arrays import Float32
 from sentkit.errors import DataError, NoRowsError
-from sentkit.formats.files import is_safetensors, readable, together
+from sentkit.formats.files import is_safetensors, shown_path, text_of_paths
 from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
 from sentkit.formats.vectors.fingerprint import UNNAMED, Space, space_of
-from sentkit.formats.vectors.store import common_spec, with_fields
+from sentkit.formats.vectors.store import common_metadata, with_field_names
 from sentkit.formats.vectors.tensors import put_arrays, read_array, read_header
-from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
+from sentkit.formats.vectors.vectors import (
+    VectorBlock,
+    VectorReader,
+    in_blocks_of_size,
+    joined_vector_blocks,
+)
 from sentkit.formats.vectors.writers import VectorOutput, VectorWriter, open_writers
 from sentkit.transforms.flow import PARAMETERS, FlowFit, fit_parameters
 from sentkit.transforms.kinds import (
@@ -39,7 +44,7 @@ from sentkit.transforms.kinds import (
 )
 from sentkit.transforms.steps import (
     Step,
-    applied,
+    apply_step,
     check_fitted,
     dense_layer,
     named,
@@ -90,13 +95,13 @@ def read_sample(inputs: Inputs, keep: Callable[[Float32], None]) -> Sample:
             vector_hash.update(vectors.astype("<f4", copy=False).data)
             moments = added(moments, moments_of(vectors))
             keep(vectors)
-        name = path if path == "-" else readable(Path(path).name)
+        name = path if path == "-" else shown_path(Path(path).name)
         records.append({"file": name, "rows": row_count, "blake2b": vector_hash.hexdigest()})
         if moments is not None:  # added file by file, so that `merge` gives the same bits
             total = added(total, moments)
     if total is None:
         raise NoRowsError(inputs.paths)
-    return Sample(total, reader.emb, records)
+    return Sample(total, reader.space_name, records)
 
 
 def added(total: Moments | None, moments: Moments) -> Moments:
@@ -166,7 +171,7 @@ def fit_transform(inputs: Inputs, kind: str, options: FitOptions) -> Fitted:
     check_varied(kind, sample, inputs.paths)
     if kind == "ica":
         return Fitted(kind, sample, ica(all_vectors, sample.moments, options))
-    flow = fit_parameters(np.concatenate(all_vectors), options, together(inputs.paths))
+    flow = fit_parameters(np.concatenate(all_vectors), options, text_of_paths(inputs.paths))
     return Fitted(kind, sample, flow)
 
 
@@ -179,7 +184,9 @@ def check_varied(kind: str, sample: Sample, paths: Sequence[str]) -> None:
     are_equal = not sample.moments.deviations.any()
     are_zero = are_equal and not sample.moments.mean.any()
     if are_equal and (kind != "svd" or are_zero):
-        raise DataError("all vectors are equal, so there is nothing to fit", source=together(paths))
+        raise DataError(
+            "all vectors are equal, so there is nothing to fit", source=text_of_paths(paths)
+        )
 
 
 # transforms can be merged only if these fields are equal
@@ -260,26 +267,31 @@ def read_fitted_sample(path: str) -> tuple[Mapping[str, Any], Sample]:
 BARE = {"_emb", "vectors", "fields"}  # the metadata of a vector file made from JSONL
 
 
-def apply_transform(inputs: Inputs, transform: str, output: str, form: VectorOutput) -> None:
-    form.check(output)
+def apply_transform(
+    inputs: Inputs, transform: str, output: str, vector_output: VectorOutput
+) -> None:
+    """Write the rows with their vectors in the space of the file `transform`."""
+    vector_output.check(output)
     step = read_transform(transform)
     reader = VectorReader(inputs)
-    blocks = resized(reader.blocks(), joined, ROWS_PER_BLOCK, FIRST_BLOCK)
+    blocks = in_blocks_of_size(reader.blocks(), joined_vector_blocks, ROWS_PER_BLOCK, FIRST_BLOCK)
 
     # The space and the width are known after the first block.
     first_block = next(blocks)
-    check_fitted(transform, reader.emb)
-    if reader.width != step.takes:
-        problem = f"takes vectors of {step.takes} numbers, these have {reader.width}"
+    check_fitted(transform, reader.space_name)
+    if reader.width != step.input_width:
+        problem = f"takes vectors of {step.input_width} numbers, these have {reader.width}"
         raise DataError(problem, source=transform)
 
-    metadata = transformed_metadata(inputs, reader.emb, step, transform)
+    metadata = transformed_metadata(inputs, reader.space_name, step, transform)
     if is_safetensors(output):
-        metadata = with_fields(metadata, inputs)
+        metadata = with_field_names(metadata, inputs)
         names = reader.names
     else:
         names = reader.names_in_rows
-    with open_writers([output], [metadata], names, step.width(step.takes), form) as [sink]:
+    with open_writers(
+        [output], [metadata], names, step.output_width(step.input_width), vector_output
+    ) as [sink]:
         for block in chain([first_block], blocks):
             write_transformed(block, step, sink, inputs, has_vectors_apart=is_safetensors(output))
 
@@ -293,7 +305,7 @@ def write_transformed(
     """
     vectors = block.vectors  # (n, k, d)
     with np.errstate(all="ignore"):  # non-finite results become bad rows
-        results = applied(step, vectors.reshape(-1, vectors.shape[-1]))
+        results = apply_step(step, vectors.reshape(-1, vectors.shape[-1]))
     results = results.reshape(*vectors.shape[:-1], -1)
 
     # Any further vector of a row would have the name of the new space.
@@ -318,15 +330,15 @@ def transformed_metadata(
     """The metadata of the output: what all vector files say, plus this step; for JSONL only
     `_emb`.
     """
-    common = {name: value for name, value in common_spec(inputs).items() if name not in BARE}
+    common = {name: value for name, value in common_metadata(inputs).items() if name not in BARE}
     steps_before = common_steps(inputs)
-    label, _, space = (emb or UNNAMED.emb).rpartition(":")
+    label, _, space = (emb or UNNAMED.name).rpartition(":")
     before = Space(label, space, {**common, "steps": steps_before or ()})
-    metadata = before.after(step.suffix, step.hash).full
+    metadata = before.after_step(step.suffix, step.hash).full_metadata
     if steps_before is None:
         del metadata["steps"]  # a list of only this step would be wrong
     elif metadata.pop("transform", None) is None:  # the field can name one transform, not two
-        metadata["transform"] = readable(transform)
+        metadata["transform"] = shown_path(transform)
     return metadata
 
 
@@ -334,8 +346,8 @@ def common_steps(inputs: Inputs) -> list[Any] | None:
     """The earlier steps of the vectors; None if a file does not record them, or if files differ."""
     all_steps = []
     for path in inputs.paths:
-        store = inputs.vector_file(path)
-        metadata = {} if store is None else store.spec
+        store = inputs.open_vector_file(path)
+        metadata = {} if store is None else store.metadata
         if not metadata.keys() - BARE:
             return None
         all_steps.append(metadata.get("steps", []))

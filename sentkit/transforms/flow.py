@@ -133,17 +133,19 @@ def is_new_level(step_index: int) -> bool:
 @dataclass(frozen=True)
 class Flow:
     parameters: Float32
-    takes: int  # numbers of a vector, before and after
+    input_width: int  # numbers of a vector, before and after
     suffix: str = "+flow"
 
     @cached_property
     def hash(self) -> str:
         content = self.parameters.astype("<f4").tobytes()
-        return digest(["flow", self.takes, content.hex()])
+        return digest(["flow", self.input_width, content.hex()])
 
-    def width(self, before: int) -> int:
-        if before != self.takes:
-            raise UsageError(f"flow takes vectors of {self.takes} numbers, these have {before}")
+    def output_width(self, before: int) -> int:
+        if before != self.input_width:
+            raise UsageError(
+                f"flow takes vectors of {self.input_width} numbers, these have {before}"
+            )
         return before
 
     def __call__(self, vectors: Float32) -> Float32:

@@ -41,13 +41,13 @@ class Step(Protocol):
     @property
     def hash(self) -> str: ...
 
-    def width(self, before: int) -> int:
+    def output_width(self, before: int) -> int:
         """The vector width after the step; raises UsageError if the step cannot be applied."""
 
     def __call__(self, vectors: Float32) -> Float32: ...  # (n, d) -> (n, k)
 
 
-def applied(step: Step, vectors: Float32) -> Float32:
+def apply_step(step: Step, vectors: Float32) -> Float32:
     """Apply a step. A zero vector, of a text without tokens, remains zero in every space."""
     results = step(vectors)
     zero_rows = np.flatnonzero(~vectors.any(axis=1))
@@ -64,7 +64,7 @@ class Normalize:
     suffix: str = "/n"
     hash: str = digest("normalise")
 
-    def width(self, before: int) -> int:
+    def output_width(self, before: int) -> int:
         return before
 
     def __call__(self, vectors: Float32) -> Float32:
@@ -86,7 +86,7 @@ class Truncate:
     def hash(self) -> str:
         return digest(["truncate", self.dim])
 
-    def width(self, before: int) -> int:
+    def output_width(self, before: int) -> int:
         if not 1 <= self.dim <= before:
             raise UsageError(f"--dim {self.dim}: the vectors have only {before} numbers")
         return self.dim
@@ -106,7 +106,7 @@ class Linear:
     target: str | None = None  # the `_emb` of the space that a map leads to
 
     @property
-    def takes(self) -> int:
+    def input_width(self) -> int:
         """The number of numbers of an input vector."""
         return self.weight.shape[1]
 
@@ -130,10 +130,10 @@ class Linear:
             ["linear", *self.weight.shape, in_hex(self.weight), in_hex(self.bias), activation]
         )
 
-    def width(self, before: int) -> int:
-        if self.takes != before:
+    def output_width(self, before: int) -> int:
+        if self.input_width != before:
             raise UsageError(
-                f"{self.kind} takes vectors of {self.takes} numbers, these have {before}"
+                f"{self.kind} takes vectors of {self.input_width} numbers, these have {before}"
             )
         return self.weight.shape[0]
 
@@ -183,7 +183,7 @@ class Norm:
             content.append(self.epsilon)
         return digest(content)
 
-    def width(self, before: int) -> int:
+    def output_width(self, before: int) -> int:
         if len(self.weight) != before:
             raise UsageError(
                 f"norm takes vectors of {len(self.weight)} numbers, these have {before}"

@@ -172,7 +172,9 @@ def encode(machine, texts, length, batch, limit):
     tokens = half.tokenizer(texts)
     lengths = np.asarray(tokens.lengths)
     print(f"{len(texts)} texts of {lengths.mean():.1f} tokens\n")
-    batches = [tokens.take(indices) for indices in plan_batches(tokens, half.loaded.budget)]
+    batches = [
+        tokens.take(indices) for indices in plan_batches(tokens, half.loaded.tokens_per_batch)
+    ]
     ways = {
         "the tokenizer alone": lambda: half.tokenizer(texts),
         "sentkit: tokens to vectors": lambda: list(half.loaded.encode(batches)),

@@ -45,7 +45,9 @@ def theirs(path, model):
     from sentence_transformers.losses import CachedMultipleNegativesRankingLoss
     from sentence_transformers.models import Pooling, Transformer
 
-    body = Transformer(str(read_checkpoint(model).transformer), max_seq_length=LENGTH["contrast"])
+    body = Transformer(
+        str(read_checkpoint(model).transformer_folder), max_seq_length=LENGTH["contrast"]
+    )
     pooling = Pooling(body.get_word_embedding_dimension(), "mean")
     encoder = SentenceTransformer(modules=[body, pooling], device="cpu").train()
     loss = CachedMultipleNegativesRankingLoss(encoder, scale=20.0, mini_batch_size=TEXTS)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from timing import print_table, read_texts, rounds_of, write_texts
 
-from sentkit.cli import status
+from sentkit.cli import run_command_line
 from sentkit.model import find_encoder
 from sentkit.model.encoding import LAST_GROUP
 from sentkit.model.reading import ReadingOptions
@@ -48,7 +48,7 @@ def tokenize(tokenizer, texts):
 def run(arguments):
     for file in Path("out").glob("*"):
         file.unlink()
-    assert status(arguments) == 0, arguments
+    assert run_command_line(arguments) == 0, arguments
 
 
 def main():

@@ -95,7 +95,7 @@ def batches_of_groups(
         if group is None:
             return
         tokens = group.tokens.take(group.accepted_texts)
-        planned = plan_batches(tokens, batch_size(tokens, encoder, encoder.budget))
+        planned = plan_batches(tokens, batch_size(tokens, encoder, encoder.tokens_per_batch))
         yield len(group.rows), seconds, [tokens.take(batch) for batch in planned]
 
 
@@ -165,7 +165,7 @@ def seconds_of_run(texts: list[str], tokenizer: TextTokenizer, encoder: TokenEnc
     for _ in range(ROUNDS):
         start = monotonic()
         groups = tokenized_groups(text_rows(texts), tokenizer, Rejects())
-        for _ in encode_groups(groups, encoder, encoder.budget):
+        for _ in encode_groups(groups, encoder, encoder.tokens_per_batch):
             pass
         elapsed.append(monotonic() - start)
     return min(elapsed)

@@ -30,7 +30,7 @@ def main():
     encoder = model.encoder()
 
     def by_sentkit():
-        (vectors,) = encode_texts(model.tokenizer(texts), encoder, encoder.budget)
+        (vectors,) = encode_texts(model.tokenizer(texts), encoder, encoder.tokens_per_batch)
         return vectors
 
     ways = {"sentkit": by_sentkit}

@@ -41,7 +41,7 @@ def recall(hits, expected):
 
 def main():
     (path,) = sys.argv[1:]
-    vectors = VectorFile(path).mapped()[:, 0]
+    vectors = VectorFile(path).memory_mapped()[:, 0]
     corpus = np.array(vectors[:-QUERIES])
     queries = np.array(vectors[-QUERIES:])
     of_kind = {kind: stored(kind, corpus) for kind in STORES}

@@ -87,7 +87,7 @@ def theirs(texts, precision, length):
         def on_step_end(self, *_, **__):
             times.append(time.process_time())
 
-    folder = str(read_checkpoint(MODEL).transformer)
+    folder = str(read_checkpoint(MODEL).transformer_folder)
     body = Transformer(folder, max_seq_length=length)
     width = body.get_word_embedding_dimension()
     head = Dense(width, width, activation_function=torch.nn.Tanh())

@@ -97,7 +97,7 @@ def sentkit(monkeypatch):
     def leave(code):
         raise Exited(code)
 
-    monkeypatch.setattr(cli, "leave", leave)
+    monkeypatch.setattr(cli, "exit_immediately", leave)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
 
     def run(*arguments, stdin=b""):

@@ -87,7 +87,7 @@ def test_the_space_is_of_endpoint_name_and_dimensions(sentkit, api):
 
 def test_batches_by_count_and_by_characters(sentkit, api, monkeypatch):
     """At most 32 texts, and 100 characters unless one text has more. The rows keep their order."""
-    monkeypatch.setattr("sentkit.model.api.ApiEncoder.budget", 100)
+    monkeypatch.setattr("sentkit.model.api.ApiEncoder.tokens_per_batch", 100)
     texts = [f"{number:03d} " + "x" * (number % 60) for number in range(300)] + ["y" * 500]
     done = sentkit("encode", "-m", api.model, stdin="\n".join(texts))
     sizes = [[*map(len, request["input"])] for request in api.requests[1:]]

@@ -127,8 +127,8 @@ def test_the_blocks_of_a_vector_folder_have_the_measured_loss_of_run_json(sentki
     assert sentkit(*command, "--precision", "int8", "--resume").code == 0
     assert missing
     for block in missing:
-        assert VectorFile(str(block)).spec["int8_cosine"] == settings["encoder"]["int8_cosine"]
-    assert VectorFile(str(first)).spec["int8_cosine"]["lowest"] != 0.9
+        assert VectorFile(str(block)).metadata["int8_cosine"] == settings["encoder"]["int8_cosine"]
+    assert VectorFile(str(first)).metadata["int8_cosine"]["lowest"] != 0.9
     rows = sentkit("cat", folder).rows
     assert len(rows) == len(TEXTS.splitlines())  # despite the loss in the first block
     assert sentkit(*command, "--precision", "fp32", "--resume").code == 65

@@ -61,8 +61,8 @@ def test_vectors_and_spaces_are_those_of_torch(tiny, sentences, reading):
     with_torch = model.encoder()
     assert (type(without_torch), type(with_torch)) == (small.SmallEncoder, TransformerEncoder)
 
-    spaces = [spec.full for spec in with_torch.specs]
-    assert [spec.full for spec in without_torch.specs] == spaces
+    spaces = [spec.full_metadata for spec in with_torch.spaces]
+    assert [spec.full_metadata for spec in without_torch.spaces] == spaces
     assert without_torch.width == with_torch.width
     arrays = encode_texts(tokens, without_torch, 60)
     expected_arrays = encode_texts(tokens, with_torch, 4096)

@@ -68,10 +68,10 @@ def test_the_space_depends_on_the_tokens(encode, sentkit, tiny, tmp_path):
         ("other", ["the", "dog"]),
     ):
         (tmp_path / name).write_text("".join(f"{token}\n" for token in tokens))
-    one, same, other = (encode(left_out=name).emb for name in ("one", "same", "other"))
+    one, same, other = (encode(left_out=name).space_name for name in ("one", "same", "other"))
     plain = sentkit("encode", "-m", tiny, "--readout", "mean", stdin="a cat").rows[0]["_emb"]
 
-    assert encode(left_out=None).emb == plain
+    assert encode(left_out=None).space_name == plain
     assert one == same
     assert len({one, other, plain}) == 3
     assert one.startswith("tiny/mean/out2:")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sentkit.cli import every_command, program, status
+from sentkit.cli import every_command, program, run_command_line
 from sentkit.commands import distill_static, export, report, whiten
 from sentkit.flags import rows
 from sentkit.model import find_encoder
@@ -245,13 +245,22 @@ def files(tmp_path_factory):
             Path(name).write_text(rows)
         Path("data/sts").mkdir(parents=True)
         shutil.copy("in.jsonl", "data/sts/stsb.jsonl")
-        assert status(["whiten", "fit", "in.jsonl", "--kind", "center", "-o", "t.safetensors"]) == 0
         assert (
-            status(["cluster", "in.jsonl", "-k", "1", "-q", "-o", "x", "--centroids", "k.jsonl"])
+            run_command_line(
+                ["whiten", "fit", "in.jsonl", "--kind", "center", "-o", "t.safetensors"]
+            )
+            == 0
+        )
+        assert (
+            run_command_line(
+                ["cluster", "in.jsonl", "-k", "1", "-q", "-o", "x", "--centroids", "k.jsonl"]
+            )
             == 0
         )
         shutil.copy("t.safetensors", "u.safetensors")
-        assert status(["cat", "in.jsonl", "-o", "b.safetensors", "--store", "binary"]) == 0
+        assert (
+            run_command_line(["cat", "in.jsonl", "-o", "b.safetensors", "--store", "binary"]) == 0
+        )
     return folder
 
 

@@ -81,7 +81,7 @@ def spaces_of(sentkit, folder, readout):
     sentkit(
         "encode", "-m", folder, "--readout", readout, "-o", "v.safetensors", "-f", stdin="a cat\n"
     )
-    spec = VectorFile("v.safetensors").spec
+    spec = VectorFile("v.safetensors").metadata
     return spec["_emb"].rpartition(":")[2], spec
 
 
@@ -113,7 +113,7 @@ def test_spaces_of_poolers(sentkit, tiny, saying):
     assert spaces_of(sentkit, tiny, "mean")[0] == spaces_of(sentkit, gelu, "mean")[0]
     alone = (spaces_of(sentkit, tiny, "cls")[0], space)
     assert alone == tuple(
-        VectorFile(f"both/{name}.safetensors").spec["_emb"][-12:] for name in ("cls", "pooler")
+        VectorFile(f"both/{name}.safetensors").metadata["_emb"][-12:] for name in ("cls", "pooler")
     )
 
 

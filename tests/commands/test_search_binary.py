@@ -114,7 +114,7 @@ def test_the_block_of_queries_is_limited_for_any_corpus():
 
     def at_once(rows, top, candidates=None):
         signs = stored_signs(np.zeros((rows, 1), np.uint8), width=8)
-        return sign_search.SignSearcher(signs, signs, "cosine", candidates).at_once(top)
+        return sign_search.SignSearcher(signs, signs, "cosine", candidates).queries_at_once(top)
 
     assert at_once(10, 5) == at_once(1000, 1) == QUERIES_PER_BLOCK
     assert at_once(200_000, 1) == sign_search.MAX_DISTANCES // 200_000

@@ -165,7 +165,7 @@ def test_a_recorded_hub_model_is_not_fetched(encode, tiny, tmp_path, first):
     """
     encode(tiny)
     raw = (tmp_path / "c.safetensors").read_bytes()
-    name = VectorFile("c.safetensors").spec["model"].encode()
+    name = VectorFile("c.safetensors").metadata["model"].encode()
     (tmp_path / "c.safetensors").write_bytes(raw.replace(name, b"o/" + b"m" * (len(name) - 2)))
     network = {**os.environ, "HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9"}
     code = f"import {first}; from sentkit.cli import main; main()"

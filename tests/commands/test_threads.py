@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("threads")
     (folder / "lines.txt").write_text(LINES)
     lines, vectors = (str(folder / name) for name in ("lines.txt", "v.jsonl"))
-    assert cli.status(["encode", "-q", lines, "-o", vectors]) == 0
+    assert cli.run_command_line(["encode", "-q", lines, "-o", vectors]) == 0
     return folder
 
 

@@ -17,7 +17,7 @@ from pyarrow import parquet
 
 from sentkit.formats import urls
 from sentkit.formats.checkpoints.command_record import command_record, inputs_of
-from sentkit.formats.files import open_file, readable
+from sentkit.formats.files import open_file, shown_path
 from sentkit.formats.outputs import temporary
 from support import in_jsonl
 from web import forget, web_server
@@ -102,9 +102,10 @@ def test_all_reads_of_a_command_see_the_same_commit(hub):
     assert open_file("hf://datasets/org/name/c.jsonl").read() == first == CONTENT
     assert open_file("hf://datasets/org/name/d.jsonl").read() == b"first"
     assert (
-        readable("hf://datasets/org/name@main/d.jsonl") == f"hf://datasets/org/name@{FIRST}/d.jsonl"
+        shown_path("hf://datasets/org/name@main/d.jsonl")
+        == f"hf://datasets/org/name@{FIRST}/d.jsonl"
     )
-    assert readable("hf://datasets/org/name/d.jsonl") == f"hf://datasets/org/name@{FIRST}/d.jsonl"
+    assert shown_path("hf://datasets/org/name/d.jsonl") == f"hf://datasets/org/name@{FIRST}/d.jsonl"
     assert open_file(f"hf://datasets/org/name@{SECOND}/c.jsonl").read() == b"second"
 
 
@@ -115,7 +116,7 @@ def test_a_revision_is_a_branch_a_reference_or_a_tag(hub, revision):
     name = f"hf://datasets/org/name@{revision}/c.jsonl"
 
     assert open_file(name).read() == CONTENT
-    assert readable(name) == f"hf://datasets/org/name@{FIRST}/c.jsonl"
+    assert shown_path(name) == f"hf://datasets/org/name@{FIRST}/c.jsonl"
 
 
 def test_the_commit_is_recorded(sentkit, hub):

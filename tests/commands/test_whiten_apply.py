@@ -100,7 +100,7 @@ def test_a_vector_file_keeps_its_metadata(sentkit, tiny, fitted):
     [record] = sentkit("inspect", "made.safetensors").rows
     encoder = Encoder(str(tiny), precision="fp32", prompt="q: ", transform=str(fitted))
 
-    assert record["spec"] == encoder.loaded.specs[0].full
+    assert record["spec"] == encoder.loaded.spaces[0].full_metadata
     assert record["spec"]["steps"][0].startswith("+whitening:")
     assert record["numbers"] == 6
 

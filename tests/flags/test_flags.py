@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sentkit.cli import every_command, program, status
+from sentkit.cli import every_command, program, run_command_line
 from sentkit.formats.checkpoints.readout import FULL_STOPS
 from sentkit.formats.vectors.vectors import ENCODINGS
 from sentkit.labels.clusters.clustering import ALGORITHMS
@@ -71,7 +71,7 @@ def refusal(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
     def run(words):
-        code = status(list(words))
+        code = run_command_line(list(words))
         message = capsys.readouterr().err.splitlines()[0]
         return code, message.partition(": ")[2]
 

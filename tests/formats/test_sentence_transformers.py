@@ -9,7 +9,7 @@ import pytest
 import safetensors.numpy
 
 from sentkit import Encoder
-from sentkit.cli import status
+from sentkit.cli import run_command_line
 from sentkit.errors import DataError, SentkitError, UsageError
 from sentkit.formats.files import write_json
 from sentkit.model import find_encoder
@@ -55,7 +55,7 @@ def are_equal(folder, texts=TEXTS, **options):
 
 
 def space_of(folder, **wishes):
-    return encoder_of(folder, **wishes).specs[0].hash
+    return encoder_of(folder, **wishes).spaces[0].hash
 
 
 def change(file, **values):
@@ -63,7 +63,7 @@ def change(file, **values):
 
 
 def exported(folder, out, *flags):
-    assert status(["export", "-m", str(folder), *flags, "-o", str(out)]) == 0
+    assert run_command_line(["export", "-m", str(folder), *flags, "-o", str(out)]) == 0
     return out
 
 
@@ -335,7 +335,7 @@ def test_a_declared_dim_gives_the_same_vectors(saved, tmp_path, normalise):
     assert vectors_of(folder, readout="cls").shape == (4, 8)
     assert found_in(folder).summary()["dim"] == 5
     refusal = ["export", "-m", str(folder), "--normalize", "-o", str(tmp_path / "no")]
-    assert status(refusal) == UsageError.exit_code
+    assert run_command_line(refusal) == UsageError.exit_code
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_the_pooling_of_averaged_layers_gives_the_same_vectors(saved, layers, mo
     folder = saved(build, transformer=STATES)
 
     assert are_equal(folder)
-    assert encoder_of(folder).specs[0].metadata["readout"] == name
+    assert encoder_of(folder).spaces[0].metadata["readout"] == name
 
 
 def with_dense(**settings):
@@ -526,7 +526,7 @@ def test_training_refuses_a_prompt_that_the_readout_excludes(saved, tmp_path):
         "-o",
         str(tmp_path / "out"),
     ]
-    assert status(run) == UsageError.exit_code
+    assert run_command_line(run) == UsageError.exit_code
 
 
 # Convolutions over the tokens, as IS-BERT has: the readout `conv`
@@ -544,7 +544,7 @@ def test_a_convolution_gives_the_vectors_of_one_text_at_a_time(saved):
 
     assert vectors.shape == (4, 12)
     np.testing.assert_allclose(vectors, library_vectors(folder, batch_size=1), rtol=0, atol=1e-6)
-    assert (encoder.specs[0].metadata["readout"], encoder.width) == ("conv", 12)
+    assert (encoder.spaces[0].metadata["readout"], encoder.width) == ("conv", 12)
 
 
 def test_a_dense_layer_after_a_convolution_takes_its_features(saved):

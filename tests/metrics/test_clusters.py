@@ -11,9 +11,9 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 from sentkit.metrics.clusters import (
     agreeing,
     agreement,
+    agreement_measures,
     distances_among,
     keywords,
-    measures,
     rows_with_keyword,
     sample_for_silhouette,
     silhouette,
@@ -29,7 +29,7 @@ def test_accuracy_is_that_of_the_best_of_all_matchings():
         for order in permutations([0, 1, 2, 3, -1])
     )
 
-    assert measures(classes, clusters)["acc"] == best
+    assert agreement_measures(classes, clusters)["acc"] == best
 
 
 def test_agreement_is_the_mean_over_all_pairs():

@@ -302,7 +302,7 @@ def test_rows_and_similarities_are_those_of_the_cpu(gpu, metric, room, dtype, mo
     assert nearest(on_gpu, queries, 10) == nearest(on_cpu, queries, 10)
     assert reached[0] == reached[1]
     assert below[0].row_indices.tolist() == below[1].row_indices.tolist()
-    assert below[0].above == below[1].above
+    assert below[0].certain_count == below[1].certain_count
 
 
 @pytest.mark.gpu
@@ -345,6 +345,6 @@ def test_the_host_does_not_wait_within_a_block(gpu, monkeypatch):
 
             assert len(calls) == 8
             assert best.row_indices.tolist() == expected.row_indices.tolist()
-            assert best.above == expected.above
+            assert best.certain_count == expected.certain_count
     finally:
         torch.cuda.set_sync_debug_mode("default")

@@ -39,21 +39,21 @@ def test_the_declaration_is_used_and_else_the_mean(read):
     plain = read()
     reading = read({"readout": "mean-last2", "steps": ["normalise", "2_Dense"]})
 
-    assert (names(plain), plain.declared) == (["mean"], False)
-    assert (names(reading), reading.declared) == (["mean-last2"], True)
-    assert reading.steps == ("normalise", "2_Dense")
+    assert (names(plain), plain.readout_is_declared) == (["mean"], False)
+    assert (names(reading), reading.readout_is_declared) == (["mean-last2"], True)
+    assert reading.declared_steps == ("normalise", "2_Dense")
 
 
 def test_another_readout_drops_the_declared_steps(read):
     """They were made for the vectors of the other."""
     declared = {"readout": "mean", "steps": ["normalise"]}
 
-    assert read(declared, readout="mean").steps == ("normalise",)
+    assert read(declared, readout="mean").declared_steps == ("normalise",)
     # "L4" is the last of four, by another name.
-    assert read(declared, readout="L4:mean").steps == ("normalise",)
-    assert read(declared, readout="cls").steps == ()
-    assert read(declared, readout="mean,cls").steps == ()
-    assert read(declared, readout="cls").declared
+    assert read(declared, readout="L4:mean").declared_steps == ("normalise",)
+    assert read(declared, readout="cls").declared_steps == ()
+    assert read(declared, readout="mean,cls").declared_steps == ()
+    assert read(declared, readout="cls").readout_is_declared
 
 
 @pytest.mark.parametrize(

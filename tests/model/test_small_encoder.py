@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from sentkit.formats.checkpoints.folders import checkpoint_in
 from sentkit.model.checkpoint_reading import hash_of_weights
 from sentkit.model.small_encoder import ACTIVATIONS, SmallBert, read_arrays
-from sentkit.model.text.tokens import TokenBlock, flat
+from sentkit.model.text.tokens import TokenBlock, concatenated_ids
 from sentkit.model.transformer import bert
 from sentkit.model.transformer.architecture import architecture_of
 from sentkit.model.transformer.weights import canonical, read_tensors, weights_hash
@@ -35,7 +35,7 @@ def test_states_are_those_of_transformers_and_the_hash_is_that_of_torch(
     for with_pooler in (False, True):
         weights_digest = hash_of_weights(arrays, np.asarray, with_pooler=with_pooler, threads=1)
         assert weights_digest == weights_hash(tensors, with_pooler=with_pooler)
-    tokens = TokenBlock(*flat(batch), None)
+    tokens = TokenBlock(*concatenated_ids(batch), None)
     layers = list(SmallBert(arrays, architecture).states(tokens))
     for states, expected in zip(layers, oracle(checkpoint, batch), strict=True):
         assert states.dtype == np.float32

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.formats.rows.block import Row, block_of
+from sentkit.formats.rows.block import Row, block_of_rows
 from sentkit.formats.rows.rows import Rejects
 from sentkit.model.encoding import BUDGETS, tokenized_groups
 from sentkit.model.text.tokens import TokenBlock, Tokens
@@ -124,7 +124,7 @@ def test_truncated_texts_keep_their_final_special_tokens(folder, kind, before):
     (tokens,) = translator.source(["a cat sleeps and a dog runs"])
 
     assert tokens.ids == [*whole.ids[:5], whole.ids[-1]]
-    assert tokens.count == whole.count == len(whole.ids) > 6
+    assert tokens.full_length == whole.full_length == len(whole.ids) > 6
     assert sum(token == 1 or token > 119 for token in tokens.ids) == before + 1
 
 
@@ -193,7 +193,7 @@ def sizes(monkeypatch):
 
 
 def through(texts, translator):
-    rows = block_of(Row(b"{}", {}, "a", n) for n in range(len(texts)))
+    rows = block_of_rows(Row(b"{}", {}, "a", n) for n in range(len(texts)))
     rows.texts = [(text,) for text in texts]
     groups = tokenized_groups([rows], translator.source, Rejects(), largest=40)
     return [

@@ -76,7 +76,7 @@ def run_of(arguments, world, death):
     elif death and os.environ["RANK"] == str(world - 1):
         owner, name = PLACES[death[0]]
         setattr(owner, name, dying(getattr(owner, name), death[1], death[2]))
-    code = cli.status(arguments)
+    code = cli.run_command_line(arguments)
     os._exit(SLOW_IMPORT if "torch._dynamo" in sys.modules else code)
 
 

@@ -20,7 +20,7 @@ from sentkit.training.loop.gradient import Gradient
 from sentkit.training.loop.processes import Processes, precision_of
 from sentkit.training.loop.state import Checkpointer
 from sentkit.training.loop.trainer import Trainer
-from sentkit.training.method import changing, trained
+from sentkit.training.method import changing_tensors, trained_parameters
 from sentkit.training.run import Run
 from sentkit.training.settings import build
 from support import SMALL, in_jsonl, write_small_tokenizer
@@ -177,7 +177,7 @@ def gradient_of(trainer, precision=None, **chunks):
     terms = Gradient(trainer.method, trainer.processes, **options).compute(trainer.batch(0))
     slopes = {
         name: weight.grad.clone()
-        for name, weight in trained(trainer.method)
+        for name, weight in trained_parameters(trainer.method)
         if weight.grad is not None
     }
     return {name: value.item() for name, value in terms.items()}, slopes
@@ -197,7 +197,7 @@ def run_with_log(trainer, behind=0):
         except DataError as error:
             messages.append(str(error))
         lines = (trainer.checkpointer.folder / "steps.jsonl").read_text()
-    return lines, [changing(trainer.method), trainer.optimizer.state_dict()], messages
+    return lines, [changing_tensors(trainer.method), trainer.optimizer.state_dict()], messages
 
 
 def equal(one, other):

@@ -16,7 +16,7 @@ from sentkit.training.catalogue import METHODS
 from sentkit.training.loop.gradient import tokens_that_fit
 from sentkit.training.loop.processes import SUM, Processes
 from sentkit.training.loop.trainer import MAX_UNREAD
-from sentkit.training.method import trained
+from sentkit.training.method import trained_parameters
 from sentkit.training.methods.esimcse import ESimCSE
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.methods.tsdae import TSDAE
@@ -95,10 +95,10 @@ def test_losses_and_gradients_of_packed_attention_are_those_of_padded_attention(
     """In bf16: as near to fp32 as those with padding."""
     exact_terms, exact = gradient_of(on_cuda(kind=kind, batch=12, dropout=0, readout=readout))
     packed = on_cuda("bf16", kind=kind, batch=12, dropout=0, readout=readout)
-    kernels = {block.packs for block in packed.method.body.blocks}
+    kernels = {block.uses_packed_kernel for block in packed.method.body.blocks}
     packed_terms, packed_gradient = gradient_of(packed)
     for block in packed.method.body.blocks:
-        block.packs = False
+        block.uses_packed_kernel = False
     _, padded = gradient_of(packed)
 
     assert kernels == {True}
@@ -138,7 +138,7 @@ def test_graphs_of_passes_whose_backward_passes_come_later(on_cuda):
             output["one"].square().sum().backward()
         return {
             name: weight.grad.clone()
-            for name, weight in trained(trainer.method)
+            for name, weight in trained_parameters(trainer.method)
             if weight.grad is not None
         }
 

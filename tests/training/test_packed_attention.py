@@ -14,7 +14,7 @@ from sentkit.model.transformer import bert, packed
 from sentkit.model.transformer.bert import Bert, Block, attend_packed
 from sentkit.model.transformer.kernels import graphs
 from sentkit.training.loop.processes import precision_of
-from sentkit.training.method import trained
+from sentkit.training.method import trained_parameters
 from training.small import gradient_of
 
 CPU = torch.device("cpu")
@@ -63,7 +63,7 @@ def test_with_dropout_a_small_step_changes_the_loss_as_the_gradient_foretells(
     trainer.method.double()
     attend_packed(trainer.method, CPU)
     before, slopes = gradient_of(trainer)
-    parameter = dict(trained(trainer.method))["body.blocks.0.qkv.weight"]
+    parameter = dict(trained_parameters(trainer.method))["body.blocks.0.qkv.weight"]
     slope = slopes["body.blocks.0.qkv.weight"]
     with torch.no_grad():
         parameter -= 1e-6 * slope
@@ -119,7 +119,7 @@ class StepByStep(graphs.Chain):
                 torch.autocast("cpu", torch.bfloat16, cache_enabled=False),
                 torch.random.fork_rng(),
             ):
-                self.gradient(0, *self.output(0))
+                self.write_gradients(0, *self.run_block(0))
         for number in range(len(self.blocks)):
             self.forward.append(SimpleNamespace(replay=partial(self.compute, number)))
             self.backward.append(SimpleNamespace(replay=partial(self.pull, number)))
@@ -127,7 +127,7 @@ class StepByStep(graphs.Chain):
     def compute(self, number):
         lowered = torch.autocast("cpu", torch.bfloat16, cache_enabled=False)
         with lowered, torch.set_grad_enabled(self.kind.gradient):
-            ends = self.output(number)
+            ends = self.run_block(number)
         for chain in self.graphs.chains.values():
             if number == 0:
                 chain.ends.clear()
@@ -136,7 +136,7 @@ class StepByStep(graphs.Chain):
 
     def pull(self, number):
         with torch.enable_grad():
-            self.gradient(number, *self.ends.pop(number))
+            self.write_gradients(number, *self.ends.pop(number))
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from sentkit.training.catalogue import METHODS
-from sentkit.training.method import changing
+from sentkit.training.method import changing_tensors
 from training.small import stop_after
 
 MORE = {
@@ -48,6 +48,6 @@ def test_a_stopped_and_resumed_run_equals_a_whole_run(name, chunked):
     resumed.train()
 
     assert (whole.position.step, resumed.position.step) == (4, 4)
-    assert changing(whole.method).keys() == changing(resumed.method).keys()
-    for tensor, value in changing(whole.method).items():
-        assert torch.equal(value, changing(resumed.method)[tensor]), tensor
+    assert changing_tensors(whole.method).keys() == changing_tensors(resumed.method).keys()
+    for tensor, value in changing_tensors(whole.method).items():
+        assert torch.equal(value, changing_tensors(resumed.method)[tensor]), tensor

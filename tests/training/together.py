@@ -23,7 +23,7 @@ import torch.distributed as dist
 from sentkit.training.base import open_named
 from sentkit.training.catalogue import load
 from sentkit.training.loop.processes import open_processes
-from sentkit.training.method import changing
+from sentkit.training.method import changing_tensors
 from training.small import small_trainer
 
 PLAIN = {
@@ -53,7 +53,9 @@ def train(*case):
         trainer.reporter.step = lambda record: losses.append(record["loss"])
         trainer.train()
         if trainer.processes.is_first:
-            weights = {name: value.clone() for name, value in changing(trainer.method).items()}
+            weights = {
+                name: value.clone() for name, value in changing_tensors(trainer.method).items()
+            }
             torch.save({"losses": losses, "weights": weights}, case[1].with_suffix(".pt"))
 
 

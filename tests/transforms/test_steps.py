@@ -45,7 +45,7 @@ def test_steps_are_their_formulas(step, expected):
 )
 def test_the_width_behind_a_step_is_known_before_it(step, before, after):
     """For one vector and for none."""
-    assert step.width(before) == after
+    assert step.output_width(before) == after
     assert [step(np.ones((count, before), np.float32)).shape for count in (0, 1)] == [
         (0, after),
         (1, after),
@@ -65,7 +65,7 @@ def test_the_width_behind_a_step_is_known_before_it(step, before, after):
 )
 def test_a_step_that_does_not_fit_is_refused(step, problem):
     with pytest.raises(UsageError) as caught:
-        step.width(7)
+        step.output_width(7)
 
     assert str(caught.value) == problem
 

@@ -17,7 +17,7 @@ from sentkit.formats.files import (
     is_folder,
     is_input_file,
     open_file,
-    readable,
+    shown_path,
 )
 
 # Values of `Input.flag`. METHOD is the file of a user's method.
@@ -74,7 +74,7 @@ def command_record(
     """
     records = []
     for entry in inputs:
-        records.append(asdict(Input(entry.flag, readable(entry.path), entry.digest())))
+        records.append(asdict(Input(entry.flag, shown_path(entry.path), entry.digest())))
     bases = []
     if base is not None:
         bases = commands_of_bases(base)
@@ -92,7 +92,7 @@ def commands_of_bases(base: Checkpoint) -> list[dict[str, Any]]:
     commands = []
     if is_command_record(base.lineage):
         record = {name: base.lineage[name] for name in OF_COMMAND if name in base.lineage}
-        commands.append({"model": readable(base.name), **record})
+        commands.append({"model": shown_path(base.name), **record})
     earlier_records = base.lineage.get("bases")
     if isinstance(earlier_records, list):
         commands += [record for record in earlier_records if is_command_record(record)]

@@ -186,14 +186,16 @@ READING_FIELDS = {
 class Checkpoint:
     name: str  # as given on the command line
     folder: Path
-    transformer: Path  # contains config.json, weights and tokenizer; usually the same as `folder`
+    transformer_folder: (
+        Path  # contains config.json, weights and tokenizer; usually the same as `folder`
+    )
     config: dict[str, Any]
-    declared: StoredDeclaration
+    declaration: StoredDeclaration
     lineage: dict[str, Any]  # the rest of sentkit.json: method, settings, parents, scores
 
     @property
     def config_file(self) -> str:
-        return str(self.transformer / "config.json")
+        return str(self.transformer_folder / "config.json")
 
     @property
     def parents(self) -> list[str]:
@@ -208,8 +210,8 @@ class Checkpoint:
         """The fields of sentkit.json that describe how the checkpoint was made."""
         return {name: value for name, value in self.lineage.items() if name not in READING_FIELDS}
 
-    def weights(self) -> list[Path]:
-        return weight_files(self.transformer, self.name)
+    def weight_paths(self) -> list[Path]:
+        return weight_files(self.transformer_folder, self.name)
 
 
 def weight_files(folder: Path, name: str) -> list[Path]:
@@ -246,7 +248,7 @@ def read_checkpoint(name: str, *, static: bool = False) -> Checkpoint:
     if name == WORD_SETS:
         raise UsageError(problem)
     checkpoint = checkpoint_in(find_model(name), name)
-    if checkpoint.declared.static and not static:
+    if checkpoint.declaration.is_static and not static:
         raise UsageError(f"{problem}, and train -m")
     return checkpoint
 
@@ -257,10 +259,10 @@ def checkpoint_in(folder: Path, name: str) -> Checkpoint:
         declared = replace(declared, prompt_is_read=False)
     lineage_path = folder / "sentkit.json"
     lineage = read_object_if_there(lineage_path)
-    if "readout" in lineage and not declared.static:
+    if "readout" in lineage and not declared.is_static:
         declared = read_sentkit_json(lineage, lineage_path, declared)
     config_path = transformer / "config.json"
-    if not declared.static and not is_there(config_path):
+    if not declared.is_static and not is_there(config_path):
         raise incomplete(transformer, name, NO_CONFIG)
     config = read_object_if_there(config_path)
     return Checkpoint(name, folder, transformer, config, declared, lineage)

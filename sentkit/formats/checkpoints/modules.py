@@ -64,7 +64,7 @@ class StoredDeclaration:
     source: str = ""  # the file with the declaration; empty if there is none
     readout: Readout | None = None
     # after the readout, in order: "normalise", or the folder of a dense layer
-    steps: tuple[str, ...] = ()
+    step_names: tuple[str, ...] = ()
     max_length: int | None = None
     lowercase: bool = False
     prompt: str = ""  # added before every text
@@ -77,7 +77,7 @@ class StoredDeclaration:
     # folder of the layer that the readout `conv` applies to the tokens
     convolution: Path | None = None
     similarity: object = None  # the metric for sentence-transformers, as the file has it
-    static: bool = False  # a table of vectors without a transformer
+    is_static: bool = False  # a table of vectors without a transformer
 
 
 def read_modules(folder: Path) -> tuple[Path, StoredDeclaration]:
@@ -107,7 +107,7 @@ def read_modules(folder: Path) -> tuple[Path, StoredDeclaration]:
                 declared = _transformer(transformer, declared)
             case "StaticEmbedding" if module is modules[0]:
                 transformer = module_folder
-                declared = replace(declared, static=True, readout=NAMED["mean"])
+                declared = replace(declared, is_static=True, readout=NAMED["mean"])
             case "WeightedLayerPooling":
                 layers = _averaged_layers(module_folder, transformer)
             case "CNN" if (
@@ -124,7 +124,7 @@ def read_modules(folder: Path) -> tuple[Path, StoredDeclaration]:
                 module_folder
             ):
                 step = "normalise" if kind == "Normalize" else path
-                declared = replace(declared, steps=(*declared.steps, step))
+                declared = replace(declared, step_names=(*declared.step_names, step))
             case "CNN" | "Pooling" | "Dense" | "Normalize" | "LayerNorm":
                 problem = f"module {kind} with these settings is not supported"
                 raise DataError(problem, source=str(module_folder))
@@ -152,7 +152,9 @@ def _model2vec(path: Path) -> StoredDeclaration:
             f'"max_length" is {length!r:.40}, expected a positive integer', source=str(path)
         )
     steps = ("normalise",) if config.get("normalize") is True else ()
-    return StoredDeclaration(readout=NAMED["mean"], steps=steps, max_length=length, static=True)
+    return StoredDeclaration(
+        readout=NAMED["mean"], step_names=steps, max_length=length, is_static=True
+    )
 
 
 def _read_listing(listing: Path) -> list[dict[str, str]]:
@@ -394,7 +396,8 @@ def read_sentkit_json(
         readout = parse_readout(values["readout"])
     fields = {name: values[name] for name in SENTKIT_JSON_TYPES if name in values}
     fields["readout"] = readout
-    fields["steps"] = tuple(steps)
+    fields.pop("steps", None)
+    fields["step_names"] = tuple(steps)
     fields["pooler"] = _pooler(values.get("pooler", {}), path)
     fields.setdefault("dim", None)  # without it, all numbers are kept
     return replace(declared, source="sentkit.json", **fields)

@@ -26,8 +26,8 @@ class Readout:
     name: str
     # 0..depth, or negative from the end: -1 is the last block; (): see WK_REDUCTIONS
     layers: tuple[int, ...]
-    # of PLAIN, WK_REDUCTIONS or CONV, token (the state at `Packed.at`), a key of POOLED, or joined
-    # ones after CONCAT
+    # of PLAIN, WK_REDUCTIONS or CONV, token (the state at `Packed.readout_token_index`), a key of
+    # POOLED, or joined ones after CONCAT
     reduction: str
 
     @property

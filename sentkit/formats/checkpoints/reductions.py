@@ -42,11 +42,11 @@ class TextBounds(Protocol):
         """(b,): the row of the first token of each text."""
 
     @property
-    def counts(self) -> Tensor:
+    def token_counts(self) -> Tensor:
         """(b,): the number of tokens of each text."""
 
     @property
-    def skip(self) -> int:
+    def prompt_length(self) -> int:
         """The number of first tokens that no readout reads."""
 
 
@@ -109,7 +109,7 @@ def summary_of(function: Callable[..., Any]) -> str:
 @readout_of_token("cls", pooling=("cls", "pooling_mode_cls_token"))
 def first_token(texts: TextBounds) -> Tensor:
     """The first token."""
-    return texts.starts + texts.skip
+    return texts.starts + texts.prompt_length
 
 
 @readout("max", pooling=("max", "pooling_mode_max_tokens"), linear=False, partial=True)
@@ -145,4 +145,4 @@ def weighted_mean(tokens: TokenStates) -> Tensor:
 @readout_of_token("last", pooling=("lasttoken", "pooling_mode_lasttoken"))
 def last_token(texts: TextBounds) -> Tensor:
     """The last token."""
-    return texts.starts + texts.counts - 1
+    return texts.starts + texts.token_counts - 1

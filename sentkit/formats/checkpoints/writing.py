@@ -56,10 +56,10 @@ def carry(
     checkpoint: Checkpoint, folder: Path, patterns: Sequence[str], but: Set[str] = REWRITTEN
 ) -> None:
     """Copy the files of the transformer that match the patterns."""
-    copy_files(checkpoint.transformer, folder, patterns, but)
+    copy_files(checkpoint.transformer_folder, folder, patterns, but)
     if (folder / "tokenizer.json").is_file():
         rules = read_object(folder / "tokenizer.json")
-        changed_rules = with_end_token(rules, checkpoint.transformer)
+        changed_rules = with_end_token(rules, checkpoint.transformer_folder)
         if changed_rules is not rules:
             write_json(folder / "tokenizer.json", changed_rules)
 
@@ -72,8 +72,8 @@ def write_static_folder(
     """
     patterns = [f"**/{pattern}" for pattern in BESIDE_WEIGHTS]
     copy_files(checkpoint.folder, folder, patterns, but={"sentkit.json", *INDEXES})
-    table_folder = folder / checkpoint.transformer.relative_to(checkpoint.folder)
-    write_table(table_folder, checkpoint.transformer, table)
+    table_folder = folder / checkpoint.transformer_folder.relative_to(checkpoint.folder)
+    write_table(table_folder, checkpoint.transformer_folder, table)
     config_path = table_folder / "config.json"
     if config_path.is_file():
         config = dict(checkpoint.config)

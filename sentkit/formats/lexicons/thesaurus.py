@@ -5,9 +5,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from sentkit.errors import DataError
-from sentkit.formats.files import together
+from sentkit.formats.files import text_of_paths
 from sentkit.formats.rows.block import Row
-from sentkit.formats.rows.kinds import filled, wrong_field
+from sentkit.formats.rows.kinds import filled_string, wrong_field
 from sentkit.formats.rows.rows import Inputs
 
 # line of a WordNet data file
@@ -69,10 +69,10 @@ def read_synonyms(paths: Sequence[str]) -> Mapping[str, Sequence[str]]:
             values = row.values
             if "word" in values and "synonyms" in values:  # of a list
                 synonyms = synonyms_in(row)
-                thesaurus.add(filled(row, "word").strip(), synonyms)
+                thesaurus.add(filled_string(row, "word").strip(), synonyms)
             elif "entry" in values and "synset" in values:  # of a dictionary
                 synset = name_in(row, "synset")  # which is valid within the file
-                entries_of_synset[synset].append(filled(row, "entry").strip())
+                entries_of_synset[synset].append(filled_string(row, "entry").strip())
             elif list(values) == ["text"] and isinstance(values["text"], str):  # of WordNet
                 thesaurus.add_synset(wordnet_entries(row, values["text"]))
             else:
@@ -81,7 +81,7 @@ def read_synonyms(paths: Sequence[str]) -> Mapping[str, Sequence[str]]:
             thesaurus.add_synset(entries)
     all_synonyms = thesaurus.sorted()
     if not all_synonyms:
-        raise DataError("contains no synonyms", source=together(paths))
+        raise DataError("contains no synonyms", source=text_of_paths(paths))
     return all_synonyms
 
 
@@ -131,7 +131,7 @@ def read_paraphrases(path: str, key: str) -> Mapping[str, Sequence[str]]:
 
     def parse(row: Row) -> tuple[str, str]:
         row.refuse_duplicates()
-        return name_in(row, key), filled(row, "paraphrase")
+        return name_in(row, key), filled_string(row, "paraphrase")
 
     paraphrases: defaultdict[str, list[str]] = defaultdict(list)
     for name, paraphrase in Inputs([path]).read(parse):

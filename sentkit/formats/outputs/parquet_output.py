@@ -20,7 +20,7 @@ import pybase64
 
 from sentkit.errors import DataError
 from sentkit.formats.files import import_pyarrow
-from sentkit.formats.rows.block import is_plain, spans_of
+from sentkit.formats.rows.block import field_spans, is_plain
 from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.lines import json_type
 
@@ -116,7 +116,7 @@ def values_of(line: bytes) -> dict[str, Any]:
         raise ValueError(f"the row is {json_type(values)}, a Parquet file needs objects")
     vectors = [name for name in VECTORS if name in values]
     if not is_plain(line, values) or LONG.search(line):
-        spans = spans_of(line)
+        spans = field_spans(line)
         # Without the vectors, from the last to the first, so that the earlier positions stay valid.
         for span in sorted((spans[name] for name in vectors), reverse=True):
             line = line[: span.value] + b"0" + line[span.end :]

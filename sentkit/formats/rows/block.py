@@ -51,7 +51,7 @@ def is_plain(line: bytes, values: Mapping[str, Any]) -> bool:
     return b"\\" not in line and line.count(b'"') == 2 * (len(values) + strings)
 
 
-def spans_of(line: bytes) -> dict[str, Span]:
+def field_spans(line: bytes) -> dict[str, Span]:
     """The position of each field of the top-level object in the line; a ValueError for a duplicate
     field, whose value is ambiguous.
     """
@@ -170,7 +170,7 @@ def drop_fields_of_plain(line: bytes, names: Collection[str]) -> bytes:
             or remaining[start - 2 : start - 1].isspace()
         ):
             # the first, not a string, or with blanks around
-            return drop_fields(line, names, spans_of(line))
+            return drop_fields(line, names, field_spans(line))
         end = remaining.index(b'"', value + 1) + 1
         remaining = remaining[: start - 1] + remaining[end:]
     return remaining
@@ -204,12 +204,12 @@ class Row:
     def refuse_duplicates(self) -> None:
         """Raise an error for a duplicate field name, of which JSON parsers keep the last value."""
         if not is_plain(self.line, self.values):
-            self.spans()
+            self.field_spans()
 
-    def spans(self) -> Spans:
+    def field_spans(self) -> Spans:
         """The position of each field in the line."""
         try:
-            return spans_of(self.line)
+            return field_spans(self.line)
         except ValueError as error:
             raise self.error(str(error)) from error
 
@@ -219,7 +219,7 @@ class Row:
         if self.values.keys().isdisjoint(names):
             return append_fields(self.line, new, empty=not self.values)
         self.check_absent(names, replace=replace)
-        return put_fields(self.line, new, self.spans())
+        return put_fields(self.line, new, self.field_spans())
 
     def check_absent(self, names: Iterable[str], *, replace: bool) -> None:
         """Raise an error if the row has one of these fields and `replace` is false."""
@@ -229,7 +229,7 @@ class Row:
                 f'field "{present}" already exists', advice="use --replace to overwrite it"
             )
 
-    def renamed(self, fields: Mapping[str, str]) -> "Row":
+    def with_standard_names(self, fields: Mapping[str, str]) -> "Row":
         """The row with standard names, from `fields`: standard name -> the name in this row."""
         standard_names = {name: standard for standard, name in fields.items()}
         for name, standard in standard_names.items():
@@ -237,7 +237,7 @@ class Row:
                 raise self.error(f'"{name}" is missing')
             if standard in self.values and standard not in standard_names:
                 raise self.error(f'"{name}" cannot become "{standard}", which the row already has')
-        line = rename_fields(self.line, standard_names, self.spans())
+        line = rename_fields(self.line, standard_names, self.field_spans())
         values = {standard_names.get(name, name): value for name, value in self.values.items()}
         return Row(line, values, self.source, self.number, self.input_line)
 
@@ -247,7 +247,7 @@ class Row:
         if is_plain(self.line, self.values):
             line = drop_fields_of_plain(self.line, [name for name in self.values if name in names])
         else:
-            line = drop_fields(self.line, names, self.spans())
+            line = drop_fields(self.line, names, self.field_spans())
         return Row(line, values, self.source, self.number, self.input_line)
 
 
@@ -260,7 +260,7 @@ class RowBlock:
     sources: list[str]
     numbers: list[int]  # line numbers in the sources, from 1
     raws: list[bytes]  # the lines of the input
-    bad: dict[int, DataError] = field(default_factory=dict)  # by index of the row
+    error_of_row: dict[int, DataError] = field(default_factory=dict)  # by index of the row
     texts: list[Texts] = field(default_factory=list)  # that a parser read in each row
     # the lines were written from the values, so each name occurs once
     lines_from_values: bool = False
@@ -301,13 +301,17 @@ class RowBlock:
     def between(self, start: int, stop: int) -> "RowBlock":
         """Consecutive rows, also bad ones."""
         rows = self.take(slice(start, stop))
-        rows.bad = {
-            index - start: error for index, error in self.bad.items() if start <= index < stop
+        rows.error_of_row = {
+            index - start: error
+            for index, error in self.error_of_row.items()
+            if start <= index < stop
         }
         return rows
 
     def extend(self, other: "RowBlock") -> None:
-        self.bad |= {len(self) + index: error for index, error in other.bad.items()}
+        self.error_of_row |= {
+            len(self) + index: error for index, error in other.error_of_row.items()
+        }
         self.lines.extend(other.lines)
         self.values.extend(other.values)
         self.sources.extend(other.sources)
@@ -329,28 +333,28 @@ class RowBlock:
         error = DataError(
             problem, source=self.sources[index], line=self.numbers[index], advice=advice
         )
-        self.bad.setdefault(index, error)
+        self.error_of_row.setdefault(index, error)
 
     def refuse_all(self, problem: str, advice: str | None = None) -> None:
         for index in range(len(self)):
             self.refuse(index, problem, advice=advice)
 
-    def checked(self, check: Callable[[Row], T]) -> list[T | None]:
+    def results_of(self, check: Callable[[Row], T]) -> list[T | None]:
         """The result of `check` for each row; None for bad rows. A DataError makes a row bad."""
         results = list[T | None]()
         for index, row in enumerate(self):
             results.append(None)
-            if index in self.bad:
+            if index in self.error_of_row:
                 continue
             try:
                 results[index] = check(row)
             except DataError as error:
-                self.bad[index] = error
+                self.error_of_row[index] = error
         return results
 
     def parse(self, parse: Callable[[Row], Any]) -> None:
         """Set the texts of each row to the result of `parse`."""
-        self.texts = [(result,) for result in self.checked(parse)]
+        self.texts = [(result,) for result in self.results_of(parse)]
 
     def refuse_duplicates(self) -> None:
         """Mark rows with a duplicate field name as bad."""
@@ -365,7 +369,7 @@ class RowBlock:
         strings = [*map(type, values)].count(str)
         # No line has fewer quotes than its names and strings need. If none has more, all are plain.
         if b"\\" in all_lines or quotes != 2 * (fields + strings):
-            self.checked(Row.refuse_duplicates)
+            self.results_of(Row.refuse_duplicates)
 
 
 def empty_block() -> RowBlock:
@@ -373,7 +377,7 @@ def empty_block() -> RowBlock:
     return RowBlock([], [], [], [], [], lines_from_values=True)
 
 
-def block_of(rows: Iterable[Row]) -> RowBlock:
+def block_of_rows(rows: Iterable[Row]) -> RowBlock:
     """The rows as columns."""
     block = RowBlock([], [], [], [], [])
     for row in rows:
@@ -390,7 +394,7 @@ def kept_line(values: object, **options: Any) -> bytes:
     return bytes(memoryview(orjson.dumps(values, **options)))
 
 
-def made_block(
+def block_of_values(
     values: Sequence[dict[str, Any] | BadLine],
     source: str,
     numbers: list[int],

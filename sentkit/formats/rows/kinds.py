@@ -23,10 +23,10 @@ from sentkit.formats.rows.lines import json_type
 @dataclass(frozen=True, slots=True)
 class Kind:
     name: str
-    texts: tuple[str, ...]
+    text_names: tuple[str, ...]
 
     @property
-    def vectors(self) -> tuple[str, ...]:
+    def vector_names(self) -> tuple[str, ...]:
         """`text` -> `embedding`, `text_a` -> `embedding_a`, `anchor` -> `embedding_anchor`."""
         if self is SENTENCE:
             return ("embedding",)
@@ -35,9 +35,9 @@ class Kind:
     @property
     def sides(self) -> tuple[str, ...]:
         """The names of several texts in flags: a, b, or anchor, positive, negative."""
-        if len(self.texts) == 1:
+        if len(self.text_names) == 1:
             return ()
-        return tuple(SIDE_OF.get(text, text) for text in self.texts)
+        return tuple(SIDE_OF.get(text, text) for text in self.text_names)
 
 
 SIDE_OF = {"text_a": "a", "text_b": "b", "negatives": "negative"}
@@ -49,7 +49,7 @@ NEGATIVES = Kind("anchor, positive and negatives", ("anchor", "positive", "negat
 ENTRY = Kind("entry", ("definition",))
 KINDS = (PAIR, TRIPLET, POSITIVE, SENTENCE)  # in order of priority
 FIELDS = ("text", "text_a", "text_b", "anchor", "positive", "negative")
-VECTOR_NAMES = tuple(kind.vectors for kind in KINDS)  # in order of priority
+VECTOR_NAMES = tuple(kind.vector_names for kind in KINDS)  # in order of priority
 VECTORS = tuple(dict.fromkeys(name for names in VECTOR_NAMES for name in names))
 SIDES = tuple(dict.fromkeys(side for kind in KINDS for side in kind.sides))
 SIDE = re.compile(rf"(?:\A|,)({'|'.join(SIDES)})=")
@@ -130,23 +130,23 @@ class TextParser:
         self.text_prompts: tuple[str, ...] = ()  # of the texts of a row, if they differ
 
     @property
-    def vectors(self) -> tuple[str, ...]:
+    def vector_names(self) -> tuple[str, ...]:
         """The vector names of this stream; those of a sentence before the first row."""
-        return (self.kind or SENTENCE).vectors
+        return (self.kind or SENTENCE).vector_names
 
     @property
-    def texts(self) -> tuple[str, ...]:
+    def text_names(self) -> tuple[str, ...]:
         """The standard names of the text fields; empty before the first row."""
         if self.kind is None:
             return ()
-        return self.kind.texts
+        return self.kind.text_names
 
     def __call__(self, row: Row, first_rows: Sequence[Mapping[str, Any]] = ()) -> tuple[Row, Texts]:
         """Parse a row. The advice of an error selects a field that `first_rows` have."""
         row.refuse_duplicates()
         kind = self.kind or self._kind_of(row, first_rows or [row.values])
-        names = self.names or tuple(self.fields.get(name, name) for name in kind.texts)
-        texts = tuple(string_in(row, name) for name in names)
+        names = self.names or tuple(self.fields.get(name, name) for name in kind.text_names)
+        texts = tuple(string_value(row, name) for name in names)
         if self.kind is None:  # a rejected row determines nothing
             self.text_prompts = prompts_of_sides(kind, self.prompts)
             self.kind = kind
@@ -161,12 +161,12 @@ class TextParser:
         for index in range(len(block)):
             if self.kind is not None:
                 break
-            if index in block.bad:
+            if index in block.error_of_row:
                 continue
             try:
                 self(block.row(index), block.values[index : index + ROWS_OF_ADVICE])
             except DataError as error:
-                block.bad[index] = error
+                block.error_of_row[index] = error
         block.refuse_duplicates()
 
         # One column for each text of a row.
@@ -181,8 +181,8 @@ class TextParser:
     def _kind_of(self, row: Row, first_rows: Sequence[Mapping[str, Any]]) -> Kind:
         # Kinds with a field from --field come first.
         kinds = KINDS if self.one_text is None else (SENTENCE,)
-        for kind in sorted(kinds, key=lambda kind: not self.fields.keys() & set(kind.texts)):
-            if all(self.fields.get(name, name) in row.values for name in kind.texts):
+        for kind in sorted(kinds, key=lambda kind: not self.fields.keys() & set(kind.text_names)):
+            if all(self.fields.get(name, name) in row.values for name in kind.text_names):
                 return kind
         for standard, name in self.fields.items():
             if standard in FIELDS and name not in row.values:
@@ -201,15 +201,15 @@ def refuse_other_types(block: RowBlock, name: str, column: Sequence[object]) -> 
     if {*map(type, column)} == {str}:
         return
     for index, value in enumerate(column):
-        if not isinstance(value, str) and index not in block.bad:
-            block.bad[index] = wrong_field(block.row(index), name, "a string")
+        if not isinstance(value, str) and index not in block.error_of_row:
+            block.error_of_row[index] = wrong_field(block.row(index), name, "a string")
 
 
 def field_of_text(row: Row, fields: Mapping[str, str]) -> str | None:
     """The field that is most like a text; None if the row or --field names one."""
     if not fields.keys().isdisjoint(FIELDS):
         return None
-    if any(all(name in row.values for name in kind.texts) for kind in KINDS):
+    if any(all(name in row.values for name in kind.text_names) for kind in KINDS):
         return None
     return likely_text([row.values])
 
@@ -245,14 +245,14 @@ class EntryParser:
     def __call__(self, row: Row) -> tuple[Row, tuple[str, ...]]:
         row.refuse_duplicates()
         self.entry(row)
-        return row, (filled(row, self.text),)
+        return row, (filled_string(row, self.text),)
 
     def entry(self, row: Row) -> str:
         """The word or phrase that the row defines."""
-        return filled(row, self.name)
+        return filled_string(row, self.name)
 
 
-def string_in(row: Row, name: str) -> str:
+def string_value(row: Row, name: str) -> str:
     """The value of a field that must be a string."""
     value = row.values.get(name)
     if not isinstance(value, str):
@@ -260,9 +260,9 @@ def string_in(row: Row, name: str) -> str:
     return value
 
 
-def filled(row: Row, name: str) -> str:
+def filled_string(row: Row, name: str) -> str:
     """The value of a field that must be a string and not blank."""
-    value = string_in(row, name)
+    value = string_value(row, name)
     if not value.strip():
         raise row.error(f'"{name}" is empty')
     return value
@@ -298,14 +298,14 @@ def quoted_names(names: Iterable[str]) -> str:
     return ", ".join(f'"{name}"' for name in list(names)[:8]) or "nothing"
 
 
-def class_of(row: Row, name: str) -> str:
+def class_value(row: Row, name: str) -> str:
     """The class as a string: 1, 1.0 and "1" are one class, because tables contain only strings."""
     value = row.values.get(name)
     if isinstance(value, float) and value.is_integer():
         if abs(value) < 2.0**63:
             return str(int(value))
         # parsed again, because orjson rounds a number of more than 64 bits
-        span = row.spans()[name]
+        span = row.field_spans()[name]
         return str(int(json.loads(row.line[span.value : span.end])))
     if not isinstance(value, str | int):
         raise wrong_field(row, name, "a string or a whole number")
@@ -321,7 +321,7 @@ def class_name(value: Label) -> str:
     return str(value)
 
 
-def scored(row: Row, name: str) -> float | None:
+def score_value(row: Row, name: str) -> float | None:
     """The number in a field; None if the field is null or blank: the row has no score.
 
     A string with a number is accepted, because TSV and CSV have only strings. STS 2015 and 2016
@@ -343,7 +343,7 @@ def scored(row: Row, name: str) -> float | None:
 LABELS = {"0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0, "false": 0.0, "true": 1.0}
 
 
-def labelled(row: Row, name: str) -> float | None:
+def label_value(row: Row, name: str) -> float | None:
     """The label 0 or 1 in a field, also false, true or a string; None if it is null or blank."""
     value = row.values.get(name)
     if name not in row.values or isinstance(value, list | dict):

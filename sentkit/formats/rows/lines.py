@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from sentkit.formats.files import TEXTS
-from sentkit.formats.rows.block import BadLine, RowBlock, made_block
+from sentkit.formats.rows.block import BadLine, RowBlock, block_of_values
 from sentkit.formats.rows.input_formats import input_format
 
 BOM = b"\xef\xbb\xbf"
@@ -123,7 +123,7 @@ def jsonl_blocks(source: str, blocks: Iterable[LineBlock]) -> Iterator[RowBlock]
             raws = [lines[i] for i in filled]
             objects = [object_of(line) for line in raws]
             numbers = [numbers[i] for i in filled]
-            yield made_block(objects, source, numbers, raws, [line.strip() for line in raws])
+            yield block_of_values(objects, source, numbers, raws, [line.strip() for line in raws])
 
 
 @input_format("text", "lines", *TEXTS)
@@ -137,13 +137,13 @@ def text_blocks(
     If the format was `detected`, a JSON object is an error, not a sentence.
     """
     for first, lines in blocks:
-        values = with_names(texts_of(lines))
+        values = as_text_rows(texts_of(lines))
         if detected:
             for i, line in enumerate(lines):
                 if line.lstrip()[:1] == b"{" and isinstance(_parsed(line), dict):
                     problem = "a JSON object in a stream that began as plain text"
                     values[i] = BadLine(f"{problem} (sentkit cat --from text reads it as text)")
-        yield made_block(values, source, [*range(first, first + len(lines))], lines)
+        yield block_of_values(values, source, [*range(first, first + len(lines))], lines)
 
 
 # a heading, an item, a quote or a table
@@ -192,7 +192,7 @@ def paragraph_blocks(source: str, blocks: Iterable[LineBlock]) -> Iterator[RowBl
             numbers = [number for number, _ in rows]
             raws = [raw for _, raw in rows]
             texts = [text_of(raw) for raw in raws]
-            yield made_block(with_names(texts), source, numbers, raws)
+            yield block_of_values(as_text_rows(texts), source, numbers, raws)
 
 
 def texts_of(lines: list[bytes]) -> Sequence[str | BadLine]:
@@ -221,7 +221,7 @@ def text_of(line: bytes) -> str | BadLine:
         return BadLine(f"not UTF-8 ({position}); for Latin-1: iconv -f latin1 -t utf-8 FILE")
 
 
-def with_names(texts: Iterable[str | BadLine]) -> list[dict[str, Any] | BadLine]:
+def as_text_rows(texts: Iterable[str | BadLine]) -> list[dict[str, Any] | BadLine]:
     return [text if isinstance(text, BadLine) else {"text": text} for text in texts]
 
 

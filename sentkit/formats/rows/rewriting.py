@@ -7,7 +7,7 @@ import orjson
 
 from sentkit.errors import UsageError
 from sentkit.formats.rows.block import Row, put_fields
-from sentkit.formats.rows.kinds import PAIR, holds_vectors, missing_field, string_in
+from sentkit.formats.rows.kinds import PAIR, holds_vectors, missing_field, string_value
 
 
 class OneText:
@@ -28,14 +28,14 @@ class OneText:
 
     def __call__(self, row: Row) -> tuple[Row, tuple[str, ...]]:
         row.refuse_duplicates()
-        text = string_in(row, self.name)
+        text = string_value(row, self.name)
         if self.keep is not None:
             row.check_absent([self.keep], replace=self.replace)
         return row, (text,)
 
     def put(self, row: Row, text: str | None) -> bytes:
         """The line of the row with a new text. None keeps the old text."""
-        span = row.spans()[self.name]
+        span = row.field_spans()[self.name]
         old_text = row.line[span.value : span.end]
         new_text = old_text if text is None else orjson.dumps(text)
         new_fields = [(self.name.encode(), new_text)]
@@ -64,14 +64,16 @@ class VariantRows:
             raise UsageError(f'--field "text={name}": {problem}', advice="choose another field")
         self.name = name
         self.replace = replace
-        self.member = name if replace else PAIR.texts[1]
-        self.pair_fields = [field for field in PAIR.texts if field != name]  # that a pair needs
+        self.member = name if replace else PAIR.text_names[1]
+        self.pair_fields = [
+            field for field in PAIR.text_names if field != name
+        ]  # that a pair needs
         self.with_vectors = 0
 
     def read(self, row: Row) -> Sentence:
         if self.name not in row.values:
             raise missing_field(row, self.name, "text")
-        text = string_in(row, self.name)
+        text = string_value(row, self.name)
         if not self.replace:
             present = next((field for field in self.pair_fields if field in row.values), None)
             if present is not None:
@@ -95,9 +97,9 @@ class VariantRows:
         row = sentence.row
         name = self.name
         if not self.replace:
-            row = row.renamed({"text_a": self.name})
+            row = row.with_standard_names({"text_a": self.name})
             name = "text_a"
-        spans = row.spans()
+        spans = row.field_spans()
 
         # The variant replaces the text, or follows it as "text_b".
         text = orjson.dumps(variant)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from sentkit.errors import DataError, NoRowsError, UsageError
-from sentkit.formats.files import bare_suffix, json_line, local_path, open_input, readable
+from sentkit.formats.files import bare_suffix, json_line, local_path, open_input, shown_path
 from sentkit.formats.rows import lines, parquet, tables
 from sentkit.formats.rows.block import Row, RowBlock, Texts
 from sentkit.formats.rows.input_formats import FORMATS
@@ -49,7 +49,7 @@ class ReadCounter:
             self.total = sum(self.sizes[path] or 0 for path in paths)
         self.paths = paths
         self.rows = 0  # valid rows read so far
-        self.bad = 0  # rows that the reader rejected
+        self.bad_count = 0  # rows that the reader rejected
         self.watch: Callable[[int], None] | None = None  # called for each row
         self._finished_bytes = 0
         self._finished_files = 0
@@ -66,7 +66,7 @@ class ReadCounter:
             yield
             self._end(raw.tell())
 
-    def counted(self, path: str, items: Iterable[T], count: int) -> Iterator[T]:
+    def count_blocks(self, path: str, items: Iterable[T], count: int) -> Iterator[T]:
         """Yield blocks of a vector file or of Parquet. Their bytes are not read in order."""
         size = self.sizes.get(path) or 0
         number = 0
@@ -127,39 +127,39 @@ class Rejects:
     warn: Callable[[str], None] = lambda message: None
     note: Callable[[str], None] = lambda message: None  # for messages of -v
     count: int = 0
-    first: DataError | None = None
+    first_error: DataError | None = None
 
     def good_indices(self, block: RowBlock) -> Iterator[Sequence[int] | slice]:
         """Yield the indices of the good rows. Those before an error come first."""
-        if not block.bad:
+        if not block.error_of_row:
             yield slice(None)
             return
-        bad_indices = sorted(block.bad)
+        bad_indices = sorted(block.error_of_row)
         if not self.skip:
             first_bad = bad_indices[0]
             if first_bad > 0:
                 yield slice(0, first_bad)
-            raise block.bad[first_bad]
+            raise block.error_of_row[first_bad]
         for index in bad_indices:
-            self.add(block.raws[index], block.bad[index])
+            self.add(block.raws[index], block.error_of_row[index])
         if len(bad_indices) < len(block):
-            yield [index for index in range(len(block)) if index not in block.bad]
+            yield [index for index in range(len(block)) if index not in block.error_of_row]
 
     def add(self, raw: bytes, error: DataError) -> None:
         if not self.skip:
             raise error
         self.count += 1
-        self.first = self.first or error
+        self.first_error = self.first_error or error
         if self.file is not None:
-            record = {"file": readable(error.source), "line": error.line, "reason": error.problem}
+            record = {"file": shown_path(error.source), "line": error.line, "reason": error.problem}
             if not isinstance(raw, lines.LongLine):
                 record["row"] = raw.rstrip(b"\r\n").decode(errors="replace")
             self.file.write(json_line(record))
 
-    def join(self, rejects: "Rejects") -> None:
+    def add_all(self, rejects: "Rejects") -> None:
         """Add the rejects of a block of the input, which has its file in memory."""
         self.count += rejects.count
-        self.first = self.first or rejects.first
+        self.first_error = self.first_error or rejects.first_error
         if self.file is not None and isinstance(rejects.file, BytesIO):
             self.file.write(rejects.file.getvalue())
 
@@ -180,9 +180,11 @@ class Inputs:
     quoting: str | None = None  # of TSV and CSV: none or csv; None: by format
     columns: Sequence[str] = ()  # of TSV and CSV without a header
     by_paragraph: bool = False  # of Markdown
-    mapped: bool = False  # vectors that were mapped to a space are compared with its vectors
+    accepts_mapped: bool = (
+        False  # vectors that were mapped to a space are compared with its vectors
+    )
     # Opens a vector file or folder as a `Store`, which `rows` cannot import; None for other files.
-    vector_file: Callable[[str], Any] = lambda path: None
+    open_vector_file: Callable[[str], Any] = lambda path: None
     # the blocks of the first file, until read
     opened: list[Iterator[RowBlock]] = field(default_factory=list)
 
@@ -190,7 +192,7 @@ class Inputs:
         if self.counter is None:
             object.__setattr__(self, "counter", ReadCounter(self.paths))
 
-    def other(self, *paths: str) -> "Inputs":
+    def with_paths(self, *paths: str) -> "Inputs":
         """The same options for other files, in which every bad row is an error."""
         return replace(
             self,
@@ -202,7 +204,7 @@ class Inputs:
     def place_of(self, row: Row) -> dict[str, Any]:
         """Where a row comes from, as fields of a record: its number, and its file among several."""
         if len(self.paths) > 1:
-            return {"file": readable(row.source), "row": row.number}
+            return {"file": shown_path(row.source), "row": row.number}
         return {"row": row.number}
 
     def format_of(self, path: str) -> str:
@@ -216,16 +218,16 @@ class Inputs:
         for path in self.paths:
             with self.raw_blocks(path) as blocks:
                 for block in blocks:
-                    yield from self.parsed(block, parse)
+                    yield from self.parse_block(block, parse)
 
-    def parsed(self, block: RowBlock, parse: TextsOfRow) -> Iterator[RowBlock]:
+    def parse_block(self, block: RowBlock, parse: TextsOfRow) -> Iterator[RowBlock]:
         """Yield the rows of a block with their texts. Bad rows go to the rejects."""
         of_block: Callable[[RowBlock], None] | None = getattr(parse, "of_block", None)
         if of_block is not None:
             of_block(block)
         else:
             block.texts = []
-            for result in block.checked(parse):
+            for result in block.results_of(parse):
                 if result is None:
                     block.texts.append(())  # of a bad row
                 else:
@@ -234,9 +236,9 @@ class Inputs:
         yield from self.good_rows(block)
 
     def good_rows(self, block: RowBlock) -> Iterator[RowBlock]:
-        self.counter.bad += len(block.bad)
+        self.counter.bad_count += len(block.error_of_row)
         for indices in self.rejects.good_indices(block):
-            good = block.take(indices) if block.bad else block
+            good = block.take(indices) if block.error_of_row else block
             self.counter.add_rows(len(good))
             yield good
 
@@ -259,11 +261,11 @@ class Inputs:
         """The rows of a file before parsing."""
         if self.opened:
             yield self.opened.pop()
-        elif (stored := self.vector_file(path)) is not None:
-            yield self.counter.counted(path, stored.row_blocks(), stored.count)
+        elif (stored := self.open_vector_file(path)) is not None:
+            yield self.counter.count_blocks(path, stored.row_blocks(), stored.count)
         elif self.format_of(path) == "parquet":
             with parquet.open_parquet(path) as records:
-                yield self.counter.counted(path, records.blocks(), records.count)
+                yield self.counter.count_blocks(path, records.blocks(), records.count)
         else:
             with open_input(path, self.counter.file) as file:
                 yield self.blocks_of_lines(path, lines.line_blocks(file))
@@ -314,7 +316,7 @@ def parse_fields(pairs: Sequence[str], standard_names: Sequence[str]) -> dict[st
     return fields
 
 
-def blocks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+def lists_of_size(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """Lists of `size` items; the last one can be shorter."""
     remaining = iter(items)
     while block := list(islice(remaining, size)):

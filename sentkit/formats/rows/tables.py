@@ -16,7 +16,7 @@ from shlex import quote
 from typing import Any
 
 from sentkit.errors import DataError
-from sentkit.formats.rows.block import BadLine, RowBlock, made_block
+from sentkit.formats.rows.block import BadLine, RowBlock, block_of_values
 from sentkit.formats.rows.input_formats import input_format
 from sentkit.formats.rows.lines import LineBlock, LongLine, is_too_long, text_of, texts_of, too_long
 
@@ -110,7 +110,7 @@ def table_blocks(
                 if line_count > 1:
                     problem += f"; {lines_of_record(numbers[index], line_count)}, {OPEN_QUOTE}"
                 values.append(BadLine(problem, advice))
-        yield made_block(values, source, [*numbers], raws)
+        yield block_of_values(values, source, [*numbers], raws)
 
 
 def lines_of_record(first: int, count: int) -> str:
@@ -237,7 +237,7 @@ class CsvReader:
                 yield from self.waiting_records()
             else:
                 rows = cells_of(texts_of(lines), self.delimiter)
-                self.width = self.width or width_of(rows)
+                self.width = self.width or field_count_of(rows)
                 yield range(first, first + len(lines)), lines, rows
 
     def waiting_records(self) -> Iterator[Records]:
@@ -257,7 +257,7 @@ class CsvReader:
             if isinstance(text, BadLine):
                 cells = text
             rows.append(cells)
-            self.width = self.width or width_of(rows)
+            self.width = self.width or field_count_of(rows)
         yield numbers, raws, rows
 
     def next_record(self) -> Cells:
@@ -310,7 +310,7 @@ class CsvReader:
         return BadLine(f"not CSV: {problem}", advice)
 
 
-def width_of(rows: Sequence[Cells]) -> int:
+def field_count_of(rows: Sequence[Cells]) -> int:
     """The number of fields of the first record; 0 if there is none, or a bad one."""
     if not rows or isinstance(rows[0], BadLine):
         return 0

@@ -43,7 +43,7 @@ class StoredVectors:
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> NDArray[np.float32]:
         if isinstance(rows, slice):
-            return joined(storage.decode(codes) for codes, storage in self.pieces(rows))
+            return concatenated(storage.decode(codes) for codes, storage in self.pieces(rows))
         vectors = np.empty((len(rows), *self.shape[1:]), np.float32)
         file_numbers = np.searchsorted(self.starts, rows, side="right") - 1
         for number in np.unique(file_numbers).tolist():
@@ -55,7 +55,7 @@ class StoredVectors:
 
     def codes(self, rows: slice) -> NDArray[Any]:
         """The codes of a span of rows, (n', ..., columns)."""
-        return joined(codes for codes, _ in self.pieces(rows))
+        return concatenated(codes for codes, _ in self.pieces(rows))
 
     def unscaled(self, rows: slice) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Numbers and factors as in `Storage.unscaled`; several files of int8 have several
@@ -78,7 +78,7 @@ class StoredVectors:
             yield codes, self.files[number].storage
 
 
-def joined(arrays: Iterator[NDArray[Any]]) -> NDArray[Any]:
+def concatenated(arrays: Iterator[NDArray[Any]]) -> NDArray[Any]:
     """One array. Each of several arrays is copied before the next one is mapped."""
     first = next(arrays)
     copies = [array.copy() for array in arrays]
@@ -94,7 +94,7 @@ def array_of(source: VectorSource) -> Vectors:
     """All vectors (n, k, d), memory-mapped and decoded when rows are selected."""
     files = [file for file in source.files if file.count]
     if len(files) < 2 and source.kind == "float32":
-        return source.mapped()
+        return source.memory_mapped()
     return StoredVectors(files or source.files)
 
 

@@ -7,11 +7,11 @@ from itertools import chain
 import orjson
 
 from sentkit.errors import DataError
-from sentkit.formats.files import is_safetensors, readable
+from sentkit.formats.files import is_safetensors, shown_path
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store import common_fields, common_spec, recorded_fields
+from sentkit.formats.vectors.store import common_field_names, common_metadata, recorded_fields
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.formats.vectors.writers import (
     VectorOutput,
@@ -46,14 +46,14 @@ def convert(
         refuse_beyond_float16(block.rows, block.vectors, vector_output.store)
         return renamed(inputs.fields, name_field, block)
 
-    # `reader.emb`, the space, is known from the first block on.
+    # `reader.space_name`, the space, is known from the first block on.
     blocks = reader.blocks(with_standard_names, head)
     if is_safetensors(output):
         return write_vectors(reader, blocks, output, vector_output)
     count = 0
     with open_output(output, force=vector_output.force) as out:
         for block in blocks:
-            lines = as_jsonl(block, reader.emb, encoding_in_jsonl)
+            lines = as_jsonl(block, reader.space_name, encoding_in_jsonl)
             out.write(b"\n".join([*lines, b""]))
             count += len(block)
     return count
@@ -75,14 +75,14 @@ def write_vectors(
 
     # What the file records of all inputs: the settings that they have in common, and the names of
     # fields that --field does not rename.
-    spec = common_spec(inputs, vector_output.store)
-    if reader.emb:  # the name of the space
-        spec["_emb"] = reader.emb
+    spec = common_metadata(inputs, vector_output.store)
+    if reader.space_name:  # the name of the space
+        spec["_emb"] = reader.space_name
     # Standard name -> name in the rows, of the fields that keep their names in the output: --field
     # renames only the others.
     kept_names = {
         standard: name
-        for standard, name in recorded_fields(common_fields(inputs)).items()
+        for standard, name in recorded_fields(common_field_names(inputs)).items()
         if standard not in inputs.fields
     }
     if kept_names:
@@ -107,11 +107,11 @@ def renamed(fields: Mapping[str, str], name_field: str | None, block: VectorBloc
         for index, row in enumerate(rows):
             try:
                 if fields:
-                    row = row.renamed(fields)
+                    row = row.with_standard_names(fields)
                 if name_field is not None:
                     row = with_name_of_file(row, name_field)
             except DataError as error:
-                rows.bad.setdefault(index, error)
+                rows.error_of_row.setdefault(index, error)
             else:
                 rows.lines[index] = row.line
                 rows.values[index] = row.values
@@ -120,6 +120,6 @@ def renamed(fields: Mapping[str, str], name_field: str | None, block: VectorBloc
 
 
 def with_name_of_file(row: Row, field: str) -> Row:
-    name = readable(row.source)
+    name = shown_path(row.source)
     line = row.add([(field.encode(), orjson.dumps(name))], replace=False)
     return Row(line, {**row.values, field: name}, row.source, row.number)

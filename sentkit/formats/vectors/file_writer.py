@@ -124,6 +124,7 @@ class VectorFileWriter:
         return header_bytes(self._entries(count, row_bytes), self.metadata, size)
 
     def finish(self) -> None:
+        """Write what follows the vectors, and then the header with the digest, at the start."""
         # The second pass of int8: scales, and the codes of all vectors.
         if self.kind == "int8":
             scales = scales_of(self.largest)
@@ -137,8 +138,8 @@ class VectorFileWriter:
         # The offsets and the rows.
         entries = self._entries(self.count, self.row_bytes)
         if "padding" in entries:
-            _, shape, _, _ = entries["padding"]
-            self._write_data(bytes(math.prod(shape)))
+            _, padding_shape, _, _ = entries["padding"]  # of bytes, before aligned numbers
+            self._write_data(bytes(math.prod(padding_shape)))
         for side_file in (self.offsets, self.rows):
             side_file.seek(0)
             while data := side_file.read(COPY_BYTES):

@@ -55,15 +55,15 @@ class Space:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def emb(self) -> str:
+    def name(self) -> str:
         return f"{self.label}:{self.hash}"
 
     @property
-    def full(self) -> dict[str, Any]:
+    def full_metadata(self) -> dict[str, Any]:
         """All properties, in the form that a vector file stores."""
-        return {"_emb": self.emb, **self.metadata}
+        return {"_emb": self.name, **self.metadata}
 
-    def after(self, suffix: str, step: str) -> "Space":
+    def after_step(self, suffix: str, step: str) -> "Space":
         """The space after one more step; `step` is its hash. `suffix` is appended to the label, or
         replaces it if it begins with "=".
         """
@@ -102,13 +102,13 @@ def spec_of_signs(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The spec of the signs of vectors, which are another space. The signs of signs are the same
     vectors.
 
-    A spec is the description of its space that a vector file stores, as in `Space.full`.
+    A spec is the description of its space that a vector file stores, as in `Space.full_metadata`.
     """
-    label, _, hash_of_space = (spec.get("_emb") or UNNAMED.emb).rpartition(":")
+    label, _, hash_of_space = (spec.get("_emb") or UNNAMED.name).rpartition(":")
     if label.endswith(SIGN):
         return dict(spec)
     metadata = {name: value for name, value in spec.items() if name != "_emb"}
-    signs = Space(label, hash_of_space, metadata).after(SIGN, digest(SIGN)).full
+    signs = Space(label, hash_of_space, metadata).after_step(SIGN, digest(SIGN)).full_metadata
     if not {"model", "steps"} & spec.keys():
         del signs["steps"]  # unknown earlier steps: a list of only this step would be wrong
     return signs
@@ -165,7 +165,7 @@ def target_space(emb: str) -> str | None:
 def space_mapped_to(emb: str | None) -> str:
     """The `_emb` of the space that vectors were mapped to; of other vectors, their own."""
     if emb is None:
-        return UNNAMED.emb
+        return UNNAMED.name
     label, _, _ = emb.rpartition(":")
     target = label.removesuffix(MAPPED)
     if target == label or emb_problem(target) is not None:

@@ -25,7 +25,7 @@ def from_first_row(inputs: Inputs) -> Iterator[tuple[Inputs, bool]]:
     fields = inputs.fields
     for i, path in enumerate(inputs.paths):
         remaining = inputs.paths[i:]
-        if inputs.vector_file(path) is not None or is_array(path):
+        if inputs.open_vector_file(path) is not None or is_array(path):
             yield replace(inputs, paths=remaining), True
             return
         with closing(blocks_of(inputs, path)) as blocks:
@@ -50,7 +50,7 @@ def refuse_unreadable(block: RowBlock, fields: Mapping[str, str]) -> Row | None:
     """Mark the rows before the first one with vectors or texts as bad, and return this row."""
     parse = TextParser(fields)
     for i, row in enumerate(block):
-        if i in block.bad:
+        if i in block.error_of_row:
             continue
         if has_vectors(row, fields):
             return row

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from sentkit.errors import DataError, SentkitError
-from sentkit.formats.files import readable
+from sentkit.formats.files import shown_path
 from sentkit.formats.rows.rows import Inputs, ReadCounter, Rejects
 from sentkit.formats.vectors.folders import FolderRun, Status
 from sentkit.formats.vectors.grid import describe_input
@@ -16,21 +16,21 @@ from sentkit.formats.vectors.vector_file import VectorFile
 
 def counts_of(run: FolderRun, status: Status, shards: int | None) -> dict[str, Any]:
     """The report of a folder. `missing` is None if the length of an input is unknown."""
-    records = list(map(run.record, status.done))
+    records = list(map(run.record, status.complete_blocks))
     counts: dict[str, Any] = {
-        "blocks": len(status.done),
-        "missing": None if status.unknown else len(status.missing),
+        "blocks": len(status.complete_blocks),
+        "missing": None if status.length_is_unknown else len(status.missing_blocks),
         "rows": sum(record["rows"] for record in records),
         "truncated": sum(record["truncated"] for record in records),
         "skipped": sum(record["skipped"] for record in records),
     }
     if shards is not None:
-        missing_shards = {(block.index - 1) % shards + 1 for block in status.missing}
-        if status.unknown:
+        missing_shards = {(block.index - 1) % shards + 1 for block in status.missing_blocks}
+        if status.length_is_unknown:
             missing_shards = {*range(1, shards + 1)}
         if missing_shards:
             counts["missing_shards"] = spans_of(sorted(missing_shards))
-    counts["leftovers"] = [readable(str(path)) for path in status.leftovers]
+    counts["leftovers"] = [shown_path(str(path)) for path in status.leftovers]
     return counts
 
 
@@ -76,15 +76,15 @@ def problems(run: FolderRun, status: Status) -> Iterator[tuple[str, str | None]]
 
     # The blocks.
     first: VectorFile | None = None
-    for name in status.done:
+    for name in status.complete_blocks:
         problem: str | None = None
         try:
-            first = run.verified(name, first)
+            first = run.open_verified_block(name, first)
             recorded_digest = run.record(name)["source"]
             if digests.get(name, recorded_digest) != recorded_digest:
-                problem = f"{run.file(name)}: made from other rows than its input has now"
+                problem = f"{run.block_path(name)}: made from other rows than its input has now"
         except DataError as error:
-            problem = f"{run.file(name)}: damaged: {error.problem.removeprefix('damaged: ')}"
+            problem = f"{run.block_path(name)}: damaged: {error.problem.removeprefix('damaged: ')}"
         yield name, problem
 
 

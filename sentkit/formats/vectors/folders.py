@@ -37,14 +37,14 @@ Settings = Mapping[str, Any]
 class Status:
     """The blocks of a folder that exist and that are missing."""
 
-    done: dict[str, Block]  # by name, in input order
-    missing: list[Block]
-    unknown: bool  # whether the last block of an input of unknown length is missing
+    complete_blocks: dict[str, Block]  # by name, in input order
+    missing_blocks: list[Block]
+    length_is_unknown: bool  # whether the last block of an input of unknown length is missing
     leftovers: list[Path]  # temporary files of killed processes
 
     @property
-    def complete(self) -> bool:
-        return not self.missing and not self.unknown
+    def is_complete(self) -> bool:
+        return not self.missing_blocks and not self.length_is_unknown
 
 
 def as_now(settings: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class FolderRun(Grid):
         super().__init__(self.settings["inputs"], self.settings["block_bytes"])
         self.by_line = version == 2
 
-    def file(self, name: str) -> str:
+    def block_path(self, name: str) -> str:
         return str(Path(self.path, name))
 
     def existing(self) -> tuple[set[str], list[Path]]:
@@ -104,7 +104,7 @@ class FolderRun(Grid):
 
     def status(self) -> Status:
         names, leftovers = self.existing()
-        status = Status({}, [], unknown=False, leftovers=leftovers)
+        status = Status({}, [], length_is_unknown=False, leftovers=leftovers)
         # of the last existing block of each input
         last_starts = dict(sorted(map(input_and_start, names)))
         for number in range(len(self.inputs)):
@@ -114,15 +114,15 @@ class FolderRun(Grid):
                 starts = range(0, last_start + 1, self.block_rows)
                 blocks = (self.block(number, start) for start in starts)
                 if last_start < 0 or not self.record(self.block(number, last_start).name)["last"]:
-                    status.unknown = True
+                    status.length_is_unknown = True
             for block in blocks:
                 if block.name in names:
-                    status.done[block.name] = block
+                    status.complete_blocks[block.name] = block
                 else:
-                    status.missing.append(block)
-        names_outside = names - status.done.keys()
+                    status.missing_blocks.append(block)
+        names_outside = names - status.complete_blocks.keys()
         if names_outside:
-            path = self.file(min(names_outside))
+            path = self.block_path(min(names_outside))
             raise DataError("this block is not in the grid of run.json", source=path)
         return status
 
@@ -131,7 +131,7 @@ class FolderRun(Grid):
         block.
         """
         # What the name says, and what the header says.
-        path = self.file(name)
+        path = self.block_path(name)
         number, start = input_and_start(name)
         block = self.block(number, start)
         header = header or read_header(path)
@@ -144,11 +144,11 @@ class FolderRun(Grid):
         check_fields(record, BLOCK, path, "block")
 
         # Both must agree. The last block of a stream can be shorter than its name allows.
-        if self.length(block.input) is None and record["last"]:
+        if self.length(block.input_number) is None and record["last"]:
             end_fits = block.start <= record["stop"] <= block.stop
         else:
-            end_fits = (record["stop"], record["last"]) == (block.stop, block.last)
-        start_fits = (record["input"], record["start"]) == (block.input, block.start)
+            end_fits = (record["stop"], record["last"]) == (block.stop, block.is_last)
+        start_fits = (record["input"], record["start"]) == (block.input_number, block.start)
         if not start_fits or not end_fits or record["rows"] != rows:
             problem = (
                 f"this file is not the block {name}: it was copied, renamed or made with "
@@ -171,20 +171,20 @@ class FolderRun(Grid):
             spec = spec_of_signs(spec)
         return {**spec, "store": self.store}
 
-    def opened(self, name: str, before: int = 0) -> VectorFile:
+    def open_block(self, name: str, before: int = 0) -> VectorFile:
         """A block for reading, with the number of rows `before` it in the folder."""
         return VectorFile(
-            self.file(name),
+            self.block_path(name),
             folder=self.path,
             record_of=lambda header: self.record(name, header),
             before=before,
         )
 
-    def verified(self, name: str, first: VectorFile | None = None) -> VectorFile:
+    def open_verified_block(self, name: str, first: VectorFile | None = None) -> VectorFile:
         """Read a block; raise a DataError if it is damaged, or does not fit to the block
         `first`.
         """
-        file = self.opened(name)
+        file = self.open_block(name)
         file.verify()
         file.refuse_difference(first or file)
         if first is not None and first.count:

@@ -20,8 +20,8 @@ from sentkit.formats.files import (
     name_of,
     open_file,
     open_input,
-    readable,
     real_path,
+    shown_path,
     suffix_of,
 )
 from sentkit.formats.rows.block import RowBlock, empty_block
@@ -44,10 +44,10 @@ class Block:
     input. Errors count lines from the start of a byte range.
     """
 
-    input: int  # number of the input
+    input_number: int  # number of the input
     start: int  # byte, or row
     stop: int
-    last: bool  # whether this is known to be the last block of its input
+    is_last: bool  # whether this is known to be the last block of its input
     index: int  # shard I of N has the blocks whose index is I modulo N
     format: str  # of an input with positions: parquet, or a key of LINES for a byte range
     path: str = ""
@@ -56,7 +56,7 @@ class Block:
 
     @property
     def name(self) -> str:
-        return f"{self.input:05d}-{self.start:012d}{SUFFIX}"
+        return f"{self.input_number:05d}-{self.start:012d}{SUFFIX}"
 
     def raw_blocks(self) -> Iterator[RowBlock]:
         """The rows before parsing. After the last one, `source` is the digest."""
@@ -81,7 +81,7 @@ class Block:
     def parsed(self, inputs: Inputs, parse: TextsOfRow) -> Iterator[RowBlock]:
         """The rows with their texts. Bad rows go to the rejects of `inputs`."""
         for rows in self.raw_blocks():
-            yield from inputs.parsed(rows, parse)
+            yield from inputs.parse_block(rows, parse)
 
     def digest(self) -> str:
         """The digest of the bytes or rows, which are read if they were not. Bad rows are not
@@ -182,10 +182,10 @@ class Grid:
         if length is not None:
             stop = min(stop, length)
         return Block(
-            input=number,
+            input_number=number,
             start=start,
             stop=stop,
-            last=stop == length,
+            is_last=stop == length,
             index=self.offsets[number] + start // step,
             format=self.inputs[number]["format"],
             path=path,
@@ -201,8 +201,15 @@ class Grid:
         """What blocks of the same rows in two folders have in common: name and kind of the input,
         and its range.
         """
-        record = self.inputs[block.input]
-        return record["name"], record["grid"], record["format"], block.start, block.stop, block.last
+        record = self.inputs[block.input_number]
+        return (
+            record["name"],
+            record["grid"],
+            record["format"],
+            block.start,
+            block.stop,
+            block.is_last,
+        )
 
     def read(self, inputs: Inputs, number: int, path: str) -> Iterator[Block]:
         """The blocks of an input at `path`. Those of a stream have their rows, and exist only
@@ -231,11 +238,11 @@ class Grid:
         changes it.
         """
         lines = [*rows.raws] if self.by_line else [*rows.lines]
-        for index in rows.bad:
+        for index in rows.error_of_row:
             lines[index] = rows.raws[index]
         block = self.block(number, start, path)
         block.stop = start + len(rows)
-        block.last = last
+        block.is_last = last
         block.rows = rows
         block.source = sha256(bytes_of_rows(lines)).hexdigest()
         return block
@@ -258,18 +265,18 @@ def describe_input(inputs: Inputs, path: str) -> dict[str, Any]:
 
     `rows` is the number of rows of a Parquet file, and null for other inputs.
     """
-    name = readable(name_of(path).name)
+    name = shown_path(name_of(path).name)
     real = real_path(path)
     record: dict[str, Any] = {"name": name, "path": None, "grid": "rows", "rows": None}
     unknown = {"size": None, "head": None, "tail": None}
     if path == "-":
         return {**record, "format": inputs.format_of(path), **unknown}
-    vectors = inputs.vector_file(path)
+    vectors = inputs.open_vector_file(path)
     if vectors is not None and is_folder(path):
-        return {**record, "path": readable(real), "format": "", **unknown}
+        return {**record, "path": shown_path(real), "format": "", **unknown}
     if not is_input_file(path):
         return {**record, "format": inputs.format_of(path), **unknown}
-    record["path"] = readable(real)
+    record["path"] = shown_path(real)
     record["format"] = inputs.format_of(path)
 
     # Parquet has records; plain lines have byte positions.

@@ -1,6 +1,7 @@
 """Open the vector files and folders of a command, and what is common to all of them.
 
-A command opens each of them once, through `Inputs.vector_file`, so all reads see the same blocks.
+A command opens each of them once, through `Inputs.open_vector_file`, so all reads see the same
+blocks.
 """
 
 from bisect import bisect_right
@@ -40,13 +41,13 @@ class VectorFolder(VectorSource):
         first = next((file for file in files if file.count), files[0])
         for file in files:
             file.refuse_difference(first)
-        self.spec = first.spec
-        self.emb = first.emb
+        self.metadata = first.metadata
+        self.space_name = first.space_name
         self.fields = first.fields
         self.names = first.names
         self.kind = first.kind
         self.width = first.width
-        self.before = files[0].before
+        self.rows_before = files[0].rows_before
         self.starts = [0, *accumulate(file.count for file in files)]  # of each file; the end
         self.count = self.starts[-1]
         self._reader_of = lru_cache(OPEN_MAPS)(VectorFile.row_reader)
@@ -92,16 +93,16 @@ def open_vectors(path: str) -> VectorSource | None:
 def files_of(run: FolderRun) -> list[VectorFile]:
     """The blocks of a vector folder in input order. A folder with missing blocks is an error."""
     status = run.status()
-    if not status.complete:
-        count = "an unknown number" if status.unknown else len(status.missing)
+    if not status.is_complete:
+        count = "an unknown number" if status.length_is_unknown else len(status.missing_blocks)
         problem = f"an incomplete vector folder, missing blocks: {count}"
         path = quote(run.path.rstrip("/"))
         advice = f"encode --resume writes them; the complete blocks are {path}/*.safetensors"
         raise DataError(problem, source=run.path, advice=advice)
     files: list[VectorFile] = []
     before = 0
-    for name in status.done:
-        file = run.opened(name, before)
+    for name in status.complete_blocks:
+        file = run.open_block(name, before)
         files.append(file)
         before += file.count
     return files
@@ -109,12 +110,12 @@ def files_of(run: FolderRun) -> list[VectorFile]:
 
 def open_inputs(paths: Sequence[str], **options: Any) -> Inputs:
     """The rows of files, which can be vector files or folders."""
-    return Inputs(paths, vector_file=cache(open_vectors), **options)
+    return Inputs(paths, open_vector_file=cache(open_vectors), **options)
 
 
 def encoded_files(inputs: Inputs) -> set[str]:
     """The vector files and folders among the inputs that name the space of their vectors."""
-    sources = map(inputs.vector_file, inputs.paths)
+    sources = map(inputs.open_vector_file, inputs.paths)
     return {source.path for source in sources if source is not None and source.emb}
 
 
@@ -129,22 +130,22 @@ def recorded_fields(fields: Mapping[str, str]) -> dict[str, str]:
     return recorded
 
 
-def fields_of(inputs: Inputs, path: str) -> dict[str, str]:
+def field_names_of(inputs: Inputs, path: str) -> dict[str, str]:
     """Standard name -> name in the rows of one file. --field overrides the record of a
     vector file.
     """
-    source = inputs.vector_file(path)
+    source = inputs.open_vector_file(path)
     if source is None:
         return {**inputs.fields}
     return {**source.fields, **inputs.fields}
 
 
-def common_fields(inputs: Inputs) -> dict[str, str]:
+def common_field_names(inputs: Inputs) -> dict[str, str]:
     """The field mapping of all files of a command; a DataError if they differ."""
     first_path, *other_paths = inputs.paths
-    first_fields = fields_of(inputs, first_path)
+    first_fields = field_names_of(inputs, first_path)
     for path in other_paths:
-        fields = fields_of(inputs, path)
+        fields = field_names_of(inputs, path)
         for standard in RECORDED_FIELDS:
             name = fields.get(standard, standard)
             first_name = first_fields.get(standard, standard)
@@ -159,13 +160,13 @@ def common_fields(inputs: Inputs) -> dict[str, str]:
     return first_fields
 
 
-def common_spec(inputs: Inputs, kind: str | None = None) -> dict[str, Any]:
+def common_metadata(inputs: Inputs, kind: str | None = None) -> dict[str, Any]:
     """The part of the spec that is equal in all input files. Empty if one input is not a vector
     file.
 
     "rounded" has the kind of an input whose numbers an output of this kind stores in another form.
     """
-    sources = [inputs.vector_file(path) for path in inputs.paths]
+    sources = [inputs.open_vector_file(path) for path in inputs.paths]
     if None in sources:
         return {}
     first, *other_specs = (source.spec for source in sources)
@@ -184,7 +185,7 @@ def common_spec(inputs: Inputs, kind: str | None = None) -> dict[str, Any]:
     return common
 
 
-def with_fields(spec: Mapping[str, Any], inputs: Inputs) -> dict[str, Any]:
+def with_field_names(spec: Mapping[str, Any], inputs: Inputs) -> dict[str, Any]:
     """The spec with the recorded field names of the inputs, which must agree."""
-    fields = recorded_fields(common_fields(inputs))
+    fields = recorded_fields(common_field_names(inputs))
     return {**spec, "fields": fields} if fields else dict(spec)

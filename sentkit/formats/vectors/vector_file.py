@@ -56,14 +56,14 @@ class VectorSource(ABC):
     """Rows with vectors on the disk: what `VectorFile` and `VectorFolder` have in common."""
 
     path: str
-    spec: Mapping[str, Any]  # where the vectors come from, as it is recorded
-    emb: str | None  # of their space
+    metadata: Mapping[str, Any]  # where the vectors come from, as it is recorded
+    space_name: str | None  # of their space
     fields: Mapping[str, str]  # standard name -> name in the rows, of the fields that were encoded
     names: tuple[str, ...]  # of the vectors of a row
     kind: str  # of the stored numbers
     width: int  # numbers of a vector
     count: int  # rows
-    before: int = 0  # rows of the folder before these
+    rows_before: int = 0  # rows of the folder before these
     digest: str = ""  # of all blocks of a folder, if these are only some of them
 
     @property
@@ -97,7 +97,7 @@ class VectorSource(ABC):
                 for rows in file.row_blocks():
                     yield rows, file.next_vectors(opened, len(rows))
 
-    def mapped(self) -> NDArray[np.float32]:
+    def memory_mapped(self) -> NDArray[np.float32]:
         """All vectors (n, k, d) as float32, memory-mapped."""
         shape = self.count, len(self.names), self.width
         if not self.count:
@@ -127,15 +127,15 @@ class VectorFile(VectorSource):
         """
         self.path = path
         self.source = path if folder is None else folder  # of the rows, for messages
-        self.before = before
+        self.rows_before = before
         self.header = read_header(path)
-        self.spec: dict[str, Any] = note_in(self.header, path)
-        self.emb: str | None = self.spec.get("_emb")
-        if problem := emb_problem(self.emb):
+        self.metadata: dict[str, Any] = note_in(self.header, path)
+        self.space_name: str | None = self.metadata.get("_emb")
+        if problem := emb_problem(self.space_name):
             raise DataError(problem, source=path)
 
         # The kind of storage. A file of an older version or another program has no entry.
-        kind = self.spec.pop("store", "float32")
+        kind = self.metadata.pop("store", "float32")
         if kind not in STORES:
             shown = orjson.dumps(kind).decode()
             raise self._other(f'"store" is {shown:.40}, expected {", ".join(STORES)}')
@@ -145,9 +145,11 @@ class VectorFile(VectorSource):
         shape = self._shape("embeddings", DTYPES[kind])
         shape_of_offsets = self._shape("row_offsets", "I64")
         self._shape("rows", "U8")
-        names = self.spec.get("vectors", ["embedding"])
+        names = self.metadata.get("vectors", ["embedding"])
         per_row = math.prod(shape[1:-1])
-        possible_names = [list(kind.vectors) for kind in KINDS if len(kind.vectors) == per_row]
+        possible_names = [
+            list(kind.vector_names) for kind in KINDS if len(kind.vector_names) == per_row
+        ]
         if (
             len(shape) not in (2, 3)
             or shape_of_offsets != (shape[0] + 1,)
@@ -160,7 +162,7 @@ class VectorFile(VectorSource):
         self.width = self.storage.width
         if self.count and not self.width:
             raise self._other("its vectors are empty")
-        self.fields: dict[str, str] = self.spec.get("fields", {})
+        self.fields: dict[str, str] = self.metadata.get("fields", {})
         if not isinstance(self.fields, dict) or {*map(type, self.fields.values())} - {str}:
             raise self._other("its field mapping is invalid")
         self.record = record_of(self.header)  # of a block; empty for other files
@@ -177,7 +179,7 @@ class VectorFile(VectorSource):
 
     def _storage(self, kind: str, columns: int) -> Storage:
         if kind == "binary":
-            width = self.spec.pop("width", None)
+            width = self.metadata.pop("width", None)
             if type(width) is int and width >= 0 and -(-width // 8) == columns:
                 return Storage(kind, width)
             raise self._other('its "width" and embeddings do not agree')
@@ -225,7 +227,7 @@ class VectorFile(VectorSource):
         differs = False
         if self.count and first.count:  # an empty block may have no width
             differs = (
-                without_machine(self.spec) != without_machine(first.spec)
+                without_machine(self.metadata) != without_machine(first.metadata)
                 or self.width != first.width
             )
         if differs or self.kind != first.kind:
@@ -298,7 +300,7 @@ class VectorFile(VectorSource):
         bad one.
         """
         stripped = [line.strip() for line in lines]
-        emb = self.emb
+        emb = self.space_name
         try:
             values = list(map(orjson.loads, stripped))
         except orjson.JSONDecodeError:
@@ -309,7 +311,7 @@ class VectorFile(VectorSource):
             or any(row.get("_emb", emb) != emb for row in values)
         ):
             self._refuse_bad_lines(stripped, first)
-        first_number = self.before + first + 1
+        first_number = self.rows_before + first + 1
         numbers = [*range(first_number, first_number + len(lines))]
         return RowBlock(stripped, values, [self.source] * len(lines), numbers, stripped)
 
@@ -319,7 +321,9 @@ class VectorFile(VectorSource):
             values = object_of(line)
             if isinstance(values, dict) and b"\n" in line:  # between fields; two rows of JSONL
                 values = BadLine("a row has more than one line")
-            elif isinstance(values, dict) and values.get("_emb", self.emb) != self.emb:
+            elif (
+                isinstance(values, dict) and values.get("_emb", self.space_name) != self.space_name
+            ):
                 values = BadLine(
                     '"_emb" of this row differs from "_emb" in the metadata of the file'
                 )

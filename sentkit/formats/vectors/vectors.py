@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError, NoVectorError, OtherSpaceError, UsageError
 from sentkit.formats.files import local_path, open_file
-from sentkit.formats.rows.block import Row, RowBlock, append_fields, block_of, empty_block
+from sentkit.formats.rows.block import Row, RowBlock, append_fields, block_of_rows, empty_block
 from sentkit.formats.rows.kinds import (
     FIELDS,
     VECTOR_NAMES,
@@ -48,7 +48,7 @@ class VectorBlock:
     rows: RowBlock
     vectors: Vector  # (n, k, d)
     names: tuple[str, ...]  # of the k vectors in these rows
-    emb: str | None = None  # the name of their space, the field "_emb"
+    space_name: str | None = None  # the name of their space, the field "_emb"
     separate: bool = False  # a file has the vectors separately from the rows
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class VectorBlock:
         `_emb`.
         """
         if self.separate:
-            for index in self.rows.bad:
+            for index in self.rows.error_of_row:
                 self.rows.raws[index] = self._line_with_vectors(index)
         yield from rejects.good_indices(self.rows)
 
@@ -77,8 +77,8 @@ class VectorBlock:
             (name.encode(), encode(vector))
             for name, vector in zip(self.names, vectors, strict=True)
         ]
-        if self.emb and "_emb" not in values:
-            new_fields.insert(0, (b"_emb", orjson.dumps(self.emb)))
+        if self.space_name and "_emb" not in values:
+            new_fields.insert(0, (b"_emb", orjson.dumps(self.space_name)))
         return append_fields(self.rows.raws[index], new_fields, empty=not values)
 
 
@@ -113,7 +113,7 @@ class VectorReader:
         self.has_accepted = False  # whether a row was accepted
         self.names: tuple[str, ...] = ()  # standard names, such as embedding_a and embedding_b
         self.width = 0
-        self.emb: str | None = None  # the name of the space; None if the row has none
+        self.space_name: str | None = None  # the name of the space; None if the row has none
 
     @property
     def names_in_rows(self) -> tuple[str, ...]:
@@ -155,22 +155,22 @@ class VectorReader:
         """The rows of a file before their vectors are parsed; with vectors if a file has them
         separately.
         """
-        names = VECTOR_NAMES[-1]
+        names = VECTOR_NAMES[-1]  # of sentences: embedding
         emb = None
         if is_array(path):
             count = len(read_array_file(path))
             blocks = array_blocks(path, count)
-        elif (file := self.inputs.vector_file(path)) is not None:
+        elif (file := self.inputs.open_vector_file(path)) is not None:
             refuse_renamed_vectors(self.inputs, path)
             count = file.count
             names = file.names
-            emb = file.emb
+            emb = file.space_name
             blocks = file.row_blocks_with_vectors(verify=self.verify)
         else:
             with self.inputs.raw_blocks(path) as row_blocks:
                 yield from row_blocks
             return
-        for rows, vectors in self.inputs.counter.counted(path, blocks, count):
+        for rows, vectors in self.inputs.counter.count_blocks(path, blocks, count):
             yield VectorBlock(rows, vectors, names, emb, separate=True)
 
     def _checked(
@@ -185,22 +185,24 @@ class VectorReader:
         Before a row is accepted, they are one row, of which nothing is kept if it is bad.
         """
         if isinstance(rows, RowBlock):
-            block = check(self.parsed(rows.between(start, stop)))
+            block = check(self.with_parsed_vectors(rows.between(start, stop)))
         else:
             rows_between = rows.rows.between(start, stop)
-            embs = [rows.emb] * len(rows_between)
-            block = self.compared(rows_between, rows.vectors[start:stop], rows.names, embs)
+            embs = [rows.space_name] * len(rows_between)
+            block = self.with_checked_vectors(
+                rows_between, rows.vectors[start:stop], rows.names, embs
+            )
             block = check(replace(block, separate=True))
-        if not self.has_accepted and block.rows.bad:
+        if not self.has_accepted and block.rows.error_of_row:
             self.names = ()
             self.width = 0
-            self.emb = None
-        if not block.rows.bad:
+            self.space_name = None
+        if not block.rows.error_of_row:
             self.has_accepted = True
-        self.inputs.counter.bad += len(block.rows.bad)
+        self.inputs.counter.bad_count += len(block.rows.error_of_row)
         return block
 
-    def parsed(self, rows: RowBlock) -> VectorBlock:
+    def with_parsed_vectors(self, rows: RowBlock) -> VectorBlock:
         """The rows with the vectors in their fields."""
         fields_of_vectors = {*self._as_in_rows(VECTORS)}
         first_has_none = self.has_accepted or fields_of_vectors.isdisjoint(rows.values[0])
@@ -213,9 +215,9 @@ class VectorReader:
         # The spaces. A bad row has that of the others.
         embs = [values.get("_emb") for values in rows.values]
         for index, emb in enumerate(embs):
-            if emb != self.emb and (problem := emb_problem(emb)):
+            if emb != self.space_name and (problem := emb_problem(emb)):
                 rows.refuse(index, problem)
-                embs[index] = self.emb
+                embs[index] = self.space_name
 
         # One array (n, k, d), with zeros for vectors of another width.
         count = max(1, len(names))
@@ -223,7 +225,7 @@ class VectorReader:
         size = 4 * count * width
         flat = bytearray().join(data if len(data) == size else bytes(size) for data in raw)
         vectors = np.frombuffer(flat, "<f4").reshape(len(rows), count, width)
-        block = self.compared(rows, vectors, names, embs)
+        block = self.with_checked_vectors(rows, vectors, names, embs)
         for index, data in enumerate(raw):
             if len(data) != size:
                 self._refuse_width(rows, [index], len(data) // 4 // count)
@@ -242,7 +244,7 @@ class VectorReader:
         fields = self.inputs.fields
         for standard, name in fields.items():
             if standard in VECTOR_FIELDS and name not in values:
-                rows.bad.setdefault(0, missing_field(rows.row(0), name, standard))
+                rows.error_of_row.setdefault(0, missing_field(rows.row(0), name, standard))
                 return ()
         problem = "this row has no vector"
         if "cluster" in values:
@@ -259,10 +261,10 @@ class VectorReader:
             field=field,
             has_hits="hits" in values or {"row_b", "rank"} <= values.keys(),  # also of --flat
         )
-        rows.bad.setdefault(0, error)
+        rows.error_of_row.setdefault(0, error)
         return ()
 
-    def compared(
+    def with_checked_vectors(
         self, rows: RowBlock, vectors: Vector, names: tuple[str, ...], embs: Sequence[str | None]
     ) -> VectorBlock:
         """The rows with their vectors. Rows are bad if names, space or length of their vectors are
@@ -274,20 +276,20 @@ class VectorReader:
             refuse_not_finite(rows, vectors)
 
         # The first row that is accepted sets what the others are compared with.
-        if not self.names and not rows.bad:
+        if not self.names and not rows.error_of_row:
             self.names = names
             self.width = vectors.shape[2]
-            self.emb = embs[0]
+            self.space_name = embs[0]
         if names != self.names:
             rows.refuse_all(
                 f"this row has {', '.join(names)}, the first row has {', '.join(self.names)}"
             )
-        for emb in {*embs} - {self.emb}:
-            if not is_comparable(emb, self.emb, mapped=self.inputs.mapped):
+        for emb in {*embs} - {self.space_name}:
+            if not is_comparable(emb, self.space_name, mapped=self.inputs.accepts_mapped):
                 self._refuse_space(
                     rows, [index for index, other in enumerate(embs) if other == emb], emb
                 )
-            elif not (self.has_noted_map or is_comparable(emb, self.emb)):
+            elif not (self.has_noted_map or is_comparable(emb, self.space_name)):
                 self.inputs.rejects.note(MAPPED_NOTE)
                 self.has_noted_map = True
         if vectors.shape[2] != self.width:
@@ -296,17 +298,17 @@ class VectorReader:
 
     def _refuse_space(self, rows: RowBlock, indices: Sequence[int], emb: str | None) -> None:
         problem = f"the vectors of this row are {short_label(emb)}, "
-        problem += f"the vectors of the first row are {short_label(self.emb)}"
-        advice = advice_on_spaces(emb, self.emb)
+        problem += f"the vectors of the first row are {short_label(self.space_name)}"
+        advice = advice_on_spaces(emb, self.space_name)
         for index in indices:
             error = OtherSpaceError(
                 problem,
                 source=rows.sources[index],
                 line=rows.numbers[index],
                 advice=advice,
-                wanted=self.emb,
+                wanted=self.space_name,
             )
-            rows.bad.setdefault(index, error)
+            rows.error_of_row.setdefault(index, error)
 
     def _refuse_width(self, rows: RowBlock, indices: Sequence[int], width: int) -> None:
         problem = f"this vector has {width} numbers, the vector of the first row has {self.width}"
@@ -315,20 +317,20 @@ class VectorReader:
 
     def arrays(self, path: str, size: int) -> Iterator[Vector]:
         """Yield the vectors (n, k, d) of `size` rows at a time; the last block can be smaller."""
-        file: VectorSource | None = self.inputs.vector_file(path)
+        file: VectorSource | None = self.inputs.open_vector_file(path)
         if file is None or self.inputs.rejects.skip:
-            yield from resized(
+            yield from in_blocks_of_size(
                 (block.vectors for block in self.blocks(paths=[path])), np.concatenate, size
             )
             return
         refuse_renamed_vectors(self.inputs, path)
         count = 0
-        for vectors in resized(file.blocks(), np.concatenate, size):
+        for vectors in in_blocks_of_size(file.blocks(), np.concatenate, size):
             if count == 0:
-                first = block_of([file.row(0)])
-                self.compared(first, vectors[:1], file.names, [file.emb])
-                if first.bad:
-                    raise first.bad[0]
+                first = block_of_rows([file.row(0)])
+                self.with_checked_vectors(first, vectors[:1], file.names, [file.space_name])
+                if first.error_of_row:
+                    raise first.error_of_row[0]
             not_finite = ~np.isfinite(vectors).all(axis=(1, 2))
             if not_finite.any():
                 raise file.row(count + int(not_finite.argmax())).error(NOT_FINITE)
@@ -386,13 +388,13 @@ def array_blocks(path: str, count: int) -> Iterator[tuple[RowBlock, Vector]]:
         # one map of the whole file would keep all its pages in memory
         with np.errstate(over="ignore"):
             block = read_array_file(path)[start : start + ARRAY_ROWS, None].astype(np.float32, "C")
-        rows = block_of(
+        rows = block_of_rows(
             Row(b"{}", {}, path, number) for number in range(start + 1, start + len(block) + 1)
         )
         yield rows, block
 
 
-def resized(
+def in_blocks_of_size(
     blocks: Iterable[Any], join: Callable[[list[Any]], Any], size: int, first: int = 0
 ) -> Iterator[Any]:
     """The same rows in blocks of `first`, 4 * `first` ... and up to `size` rows, by default of
@@ -416,7 +418,7 @@ def resized(
         yield join(waiting)
 
 
-def joined(blocks: list[VectorBlock]) -> VectorBlock:
+def joined_vector_blocks(blocks: list[VectorBlock]) -> VectorBlock:
     rows = empty_block()
     for block in blocks:
         rows.extend(block.rows)
@@ -452,7 +454,7 @@ def raw_vectors(rows: RowBlock, names: Sequence[str]) -> list[bytes]:
             vector = raw_vector(values.get(name))
             if not vector or len(vector) % 4:
                 error = wrong_field(rows.row(index), name, "a vector: a list of numbers, or base64")
-                rows.bad.setdefault(index, error)
+                rows.error_of_row.setdefault(index, error)
                 vector = b""
             vectors.append(vector)
         if len(vectors) > 1 and len({*map(len, vectors)}) > 1:

@@ -76,8 +76,8 @@ class VectorWriter(ABC):
     ) -> None:
         """Write rows; raise the error of the first one that cannot be written."""
         self.check(rows, vectors, [name.decode() for name, _ in extra[0]] if extra else ())
-        if rows.bad:
-            raise rows.bad[min(rows.bad)]
+        if rows.error_of_row:
+            raise rows.error_of_row[min(rows.error_of_row)]
         self.write(rows, vectors, extra)
 
 

@@ -139,7 +139,7 @@ class Nearest:
         self.limits = np.empty(len(self.rows) if is_same_shape else 0)
         return None
 
-    def inertia(self, labels: Indices, centres: Float64) -> float:
+    def inertia_of(self, labels: Indices, centres: Float64) -> float:
         """The sum of the squared distances of the rows to their centres."""
         squares = self.squares_to_centres(labels, centres)
         return float(sum(squares[span].sum() for span in spans(len(squares), PAIRS_PER_BLOCK)))
@@ -202,7 +202,7 @@ def of_centres(rows: Float32, centres: Float64, device: "Device | None" = None) 
     """Assign each row to the nearest of the given centres."""
     nearest = Nearest(rows, device)
     labels = nearest.assign(centres)
-    return Clustering(labels, centres, nearest.inertia(labels, centres))
+    return Clustering(labels, centres, nearest.inertia_of(labels, centres))
 
 
 def of_labels(rows: Float32, labels: Indices) -> Clustering:
@@ -213,7 +213,7 @@ def of_labels(rows: Float32, labels: Indices) -> Clustering:
         centres[label] = rows[labels == label].mean(axis=0, dtype=np.float64)
     inertia = None
     if not (labels < 0).any():
-        inertia = Nearest(rows).inertia(labels, centres)
+        inertia = Nearest(rows).inertia_of(labels, centres)
     return Clustering(labels, centres, inertia)
 
 
@@ -237,7 +237,8 @@ def kmeans(rows: Float32, options: ClusteringOptions, random: np.random.RandomSt
 def lloyd(nearest: Nearest, centres: Float64, options: ClusteringOptions) -> Clustering:
     """Iterate from initial centres (k, d) until no label changes or the centres hardly move.
 
-    The sums of the rows of clusters are in float64; only rows that change cluster are added again.
+    `nearest` has the rows and gives the number of the nearest centre of each. The sums of the rows
+    of clusters are in float64; only rows that change cluster are added again.
     """
     rows = nearest.rows
     mean_variance = float(nearest.squares.sum()) / rows.size
@@ -261,7 +262,7 @@ def lloyd(nearest: Nearest, centres: Float64, options: ClusteringOptions) -> Clu
             break
     if changed:
         labels = nearest.assign(centres)
-    return Clustering(labels, centres, nearest.inertia(labels, centres), iterations)
+    return Clustering(labels, centres, nearest.inertia_of(labels, centres), iterations)
 
 
 def add_rows(sums: Float64, rows: Float32, indices: Indices, labels: Indices, *, sign: int) -> None:
@@ -409,15 +410,15 @@ def faiss_kmeans(
 @dataclass(frozen=True, slots=True)
 class Algorithm:
     run: Callable[[Float32, ClusteringOptions, np.random.RandomState], Clustering]
-    random: bool = True  # the seed can change the result
-    counted: bool = True  # takes the number of clusters
+    is_random: bool = True  # the seed can change the result
+    takes_count: bool = True  # takes the number of clusters
     max_rows: int | None = None  # rows: time and memory are quadratic
 
 
 ALGORITHMS: dict[str, Algorithm] = {
     "kmeans": Algorithm(kmeans),
     "minibatch": Algorithm(minibatch),
-    "agglomerative": Algorithm(agglomerative, random=False, max_rows=20_000),
-    "hdbscan": Algorithm(hdbscan, random=False, counted=False, max_rows=50_000),
+    "agglomerative": Algorithm(agglomerative, is_random=False, max_rows=20_000),
+    "hdbscan": Algorithm(hdbscan, is_random=False, takes_count=False, max_rows=50_000),
     "faiss": Algorithm(faiss_kmeans),
 }

@@ -14,9 +14,9 @@ import orjson
 from sentkit.arrays import Float32, Float64
 from sentkit.digits import decimals, significant
 from sentkit.errors import DataError, OtherSpaceError, UsageError
-from sentkit.formats.files import is_safetensors, readable, together
-from sentkit.formats.rows.block import RowBlock, block_of, made_block
-from sentkit.formats.rows.kinds import class_of
+from sentkit.formats.files import is_safetensors, shown_path, text_of_paths
+from sentkit.formats.rows.block import RowBlock, block_of_rows, block_of_values
+from sentkit.formats.rows.kinds import class_value
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import (
     MAPPED_NOTE,
@@ -24,7 +24,7 @@ from sentkit.formats.vectors.fingerprint import (
     is_comparable,
     short_label,
 )
-from sentkit.formats.vectors.store import common_fields, common_spec, with_fields
+from sentkit.formats.vectors.store import common_field_names, common_metadata, with_field_names
 from sentkit.formats.vectors.vectors import VectorBlock
 from sentkit.formats.vectors.writers import (
     VectorOutput,
@@ -47,9 +47,9 @@ from sentkit.metrics.clusters import (
     MEASURES,
     agreeing,
     agreement,
+    agreement_measures,
     distances_among,
     keywords,
-    measures,
     rows_with_keyword,
     sample_for_silhouette,
     silhouette,
@@ -72,13 +72,13 @@ class ClusteringRun:
     watch: Watch = UNWATCHED
 
     @property
-    def random(self) -> bool:
+    def is_random(self) -> bool:
         """True if the seed can change the result."""
-        return self.centroids is None and ALGORITHMS[self.algorithm].random
+        return self.centroids is None and ALGORITHMS[self.algorithm].is_random
 
     @property
     def source(self) -> str:
-        return together(self.inputs.paths)
+        return text_of_paths(self.inputs.paths)
 
     def points(
         self,
@@ -106,7 +106,9 @@ class ClusteringRun:
         """Refuse vectors of another space than the centroids."""
         width = points.rows.shape[1]
         centroid_width = centroids.rows.shape[1]
-        is_same_space = is_comparable(points.space, centroids.space, mapped=self.inputs.mapped)
+        is_same_space = is_comparable(
+            points.space, centroids.space, mapped=self.inputs.accepts_mapped
+        )
         if is_same_space and width == centroid_width:
             if not is_comparable(points.space, centroids.space):
                 self.inputs.rejects.note(MAPPED_NOTE)
@@ -207,16 +209,16 @@ def write_rows(
     spec: dict[str, Any] = {}
     names: tuple[str, ...] = ()
     if is_safetensors(output):
-        spec = dict(common_spec(inputs))
-        if points.table.emb:
-            spec["_emb"] = points.table.emb
-        spec = with_fields(spec, inputs)
+        spec = dict(common_metadata(inputs))
+        if points.table.space_name:
+            spec["_emb"] = points.table.space_name
+        spec = with_field_names(spec, inputs)
         names = ("embedding",)
     form = VectorOutput(force=force, replace=True)
     rows = points.table.every_row()
     with open_writers([output], [spec], names, points.vectors.shape[1], form) as [sink]:
         for span in spans(len(points)):
-            block = block_of(islice(rows, span.stop - span.start))
+            block = block_of_rows(islice(rows, span.stop - span.start))
             vectors = points.vectors[span, None]
             if not names:
                 vectors = np.empty((len(block), 0, 0), np.float32)
@@ -236,7 +238,7 @@ class DescriptionLimits:
     nearest: int
 
 
-def descriptions(
+def cluster_records(
     points: Points, clustering: Clustering, inputs: Inputs, limits: DescriptionLimits
 ) -> Iterator[Record]:
     """A record for each cluster: keywords of "text" or "entry", and the most central rows."""
@@ -250,7 +252,7 @@ def descriptions(
     described_rows = {index for rows in central_rows for index in rows}
 
     # The first pass gives the words of the clusters and the records of the central rows.
-    text_fields = [common_fields(inputs).get(name, name) for name in ("text", "entry")]
+    text_fields = [common_field_names(inputs).get(name, name) for name in ("text", "entry")]
     row_records: dict[int, Record] = {}
 
     def texts() -> Iterator[tuple[int, str]]:
@@ -311,7 +313,7 @@ def write_clusters(
     if keep_vectors and not is_safetensors(output):
 
         def lines_with_vectors(block: VectorBlock) -> list[bytes]:
-            return as_jsonl(block, block.emb, None)
+            return as_jsonl(block, block.space_name, None)
 
         points = run.points(check, lines_with_vectors, in_memory=True)
     else:
@@ -322,7 +324,7 @@ def write_clusters(
     best = best_of(clusterings)
     records: list[Record] = []
     if described or with_keywords:
-        records = list(descriptions(points, best, run.inputs, limits))
+        records = list(cluster_records(points, best, run.inputs, limits))
 
     # The outputs. The rows are last, because their reader may close the pipe.
     if centroids is not None:
@@ -360,7 +362,7 @@ def write_centroids(
     form = VectorOutput(force=force, replace=True)
     numbers = [record["cluster"] + 1 for record in records]
     with open_writers([path], [spec], ("embedding",), vectors.shape[1], form) as [sink]:
-        rows = made_block(records, path, numbers, [b""] * len(records))
+        rows = block_of_values(records, path, numbers, [b""] * len(records))
         sink.put(rows, vectors[:, None])
 
 
@@ -378,26 +380,26 @@ def agreement_records(
         return [orjson.dumps({truth: name}) for (name,) in block.rows.texts]
 
     lines_of = only_classes if limits is None else None
-    points = run.points(lambda rows: rows.parse(lambda row: class_of(row, truth)), lines_of)
-    names = [class_of(row, truth) for row in points.table.every_row()]
+    points = run.points(lambda rows: rows.parse(lambda row: class_value(row, truth)), lines_of)
+    names = [class_value(row, truth) for row in points.table.every_row()]
     class_names, classes = np.unique(np.array(names, dtype=object), return_inverse=True)
     if len(class_names) == 1:
         problem = f'"{truth}" is the same in all {len(points)} rows, expected 2 classes or more'
         raise DataError(problem, source=run.source)
     header = {**report_header(run, points), "classes": len(class_names)}
     count = run.counts[0]
-    if not count and run.centroids is None and ALGORITHMS[run.algorithm].counted:
+    if not count and run.centroids is None and ALGORITHMS[run.algorithm].takes_count:
         count = len(class_names)
     records = []
     clusterings = []
     for seed, clustering in zip(run.seeds, run.clusterings(points, count), strict=True):
         if limits is not None:
             clusterings.append(clustering)
-        values = measures(classes, clustering.labels)
+        values = agreement_measures(classes, clustering.labels)
         record = {
             **header,
             "k": len(clustering.centres),
-            "seed": seed if run.random else None,
+            "seed": seed if run.is_random else None,
             **{name: 100.0 * value for name, value in values.items()},
             "noise": int((clustering.labels < 0).sum()),
             "inertia": clustering.inertia,
@@ -414,7 +416,7 @@ def agreement_records(
         yield {**header, "k": count, "seeds": list(run.seeds), **means}
     if limits is not None:
         best = best_of(clusterings)
-        for record in descriptions(points, best, run.inputs, limits):
+        for record in cluster_records(points, best, run.inputs, limits):
             names_in_cluster = class_names[classes[best.labels == record["cluster"]]].tolist()
             yield {**record, "classes": dict(Counter(names_in_cluster).most_common())}
 
@@ -439,7 +441,7 @@ def count_records(run: ClusteringRun) -> Iterator[Record]:
         yield {
             **report_header(run, points),
             "k": count,
-            "seeds": seeds if run.random else None,
+            "seeds": seeds if run.is_random else None,
             "silhouette": mean_if_known(silhouettes),
             "sample": len(sample),
             "agreement": None if mean_agreement is None else 100.0 * mean_agreement,
@@ -449,7 +451,7 @@ def count_records(run: ClusteringRun) -> Iterator[Record]:
 
 def report_header(run: ClusteringRun, points: Points) -> Record:
     return {
-        "file": readable(run.source),
+        "file": shown_path(run.source),
         "encoder": points.space,
         "n": len(points),
         "algorithm": run.algorithm if run.centroids is None else "centroids",

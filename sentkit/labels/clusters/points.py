@@ -67,7 +67,7 @@ def read_points(
         table = read_table(inputs, check_block, lines_of=lines_of)
     stored = table.vectors
     if not isinstance(stored, np.ndarray):
-        stored = inputs.vector_file(inputs.paths[0]).mapped()
+        stored = inputs.open_vector_file(inputs.paths[0]).memory_mapped()
     vectors = stored[:, 0]
 
     # The values of all rows: of a vector file, `check_block` gets only the first row.
@@ -79,10 +79,10 @@ def read_points(
         if step is not None:
             rows[span] = step(vectors[span])
 
-    space = table.emb
+    space = table.space_name
     if step is not None:
-        label, _, digest = (space or UNNAMED.emb).rpartition(":")
-        space = Space(label, digest).after(step.suffix, step.hash).emb
+        label, _, digest = (space or UNNAMED.name).rpartition(":")
+        space = Space(label, digest).after_step(step.suffix, step.hash).name
     return Points(table, vectors, rows, space, places_of_texts(rows))
 
 
@@ -91,7 +91,7 @@ def read_centroids(path: str) -> Points:
     with it. A vector file is verified, because one changed centroid moves many rows.
     """
     inputs = open_inputs([path])
-    store = inputs.vector_file(path)
+    store = inputs.open_vector_file(path)
     if store is not None:
         for file in store.files:
             file.verify()

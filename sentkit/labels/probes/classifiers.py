@@ -26,7 +26,12 @@ from sentkit.formats.rows.kinds import Label, class_name
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import record_of_label
 from sentkit.formats.vectors.tensors import put_arrays, read_array
-from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
+from sentkit.formats.vectors.vectors import (
+    VectorBlock,
+    VectorReader,
+    in_blocks_of_size,
+    joined_vector_blocks,
+)
 from sentkit.transforms.steps import check_fitted, read_fit_note
 
 
@@ -312,11 +317,13 @@ class VectorClassifier:
         reader = VectorReader(inputs)
 
         def check(block: VectorBlock) -> VectorBlock:
-            if not (reader.has_accepted or block.rows.bad):  # the first row is alone in its block
-                check_fitted(self.path, reader.emb)
+            if not (
+                reader.has_accepted or block.rows.error_of_row
+            ):  # the first row is alone in its block
+                check_fitted(self.path, reader.space_name)
             return self.checked(block)
 
-        for block in resized(reader.blocks(check), joined, ROWS):
+        for block in in_blocks_of_size(reader.blocks(check), joined_vector_blocks, ROWS):
             yield block, self.outputs_of(block)
 
     def checked(self, block: VectorBlock) -> VectorBlock:

@@ -15,11 +15,11 @@ import numpy as np
 
 from sentkit.arrays import Float32, Indices
 from sentkit.errors import DataError, NoRowsError
-from sentkit.formats.files import readable
-from sentkit.formats.rows.kinds import Label, class_of
+from sentkit.formats.files import shown_path
+from sentkit.formats.rows.kinds import Label, class_value
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import label_of
-from sentkit.formats.vectors.store import common_spec
+from sentkit.formats.vectors.store import common_metadata
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.labels import UNWATCHED, Watch
 from sentkit.labels.probes.classifiers import (
@@ -249,7 +249,9 @@ class Probe:
         """The features, classes and labels of a file; files must agree in space and shape."""
 
         def check(block: VectorBlock) -> VectorBlock:
-            refuse_without_features(block).rows.parse(lambda row: class_of(row, self.options.label))
+            refuse_without_features(block).rows.parse(
+                lambda row: class_value(row, self.options.label)
+            )
             return block
 
         blocks = list(self.reader.blocks(check, paths=[path]))
@@ -344,12 +346,12 @@ class Probe:
         truth = data.codes[result.tested]
         counts = list(self.counts.values())
         most_frequent = int(np.argmax(counts))  # class of TRAIN
-        record: Record = {"file": readable(self.paths["train"])}
+        record: Record = {"file": shown_path(self.paths["train"])}
         for split in ("dev", "test"):
             if split in self.paths:
-                record[split] = readable(self.paths[split])
+                record[split] = shown_path(self.paths[split])
         record |= {
-            "encoder": self.reader.emb,
+            "encoder": self.reader.space_name,
             "label": options.label,
             "n": len(self.rows["train"]),
             "classes": self.counts,
@@ -379,10 +381,10 @@ class Probe:
         with quiet_and_single() as unfinished:
             weight, bias = weights_of(bench.data, Fit(train, no_rows, penalty))
         bench.unfinished += len(unfinished)
-        spec = common_spec(self.reader.inputs.other(path))
+        spec = common_metadata(self.reader.inputs.with_paths(path))
         classifier = VectorClassifier(path, tuple(self.counts), weight, bias, spec, self.labels)
         record = {
-            "_emb": self.reader.emb,
+            "_emb": self.reader.space_name,
             "label": self.options.label,
             "rows": len(train),
             "penalty": penalty,

@@ -12,9 +12,15 @@ from numpy.typing import NDArray
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import DataError
-from sentkit.formats.files import readable
-from sentkit.formats.vectors.vectors import resized
-from sentkit.metrics.comparison.matches import VECTORS_PER_BLOCK, Matches, Record, Sides, joined
+from sentkit.formats.files import shown_path
+from sentkit.formats.vectors.vectors import in_blocks_of_size
+from sentkit.metrics.comparison.matches import (
+    VECTORS_PER_BLOCK,
+    Matches,
+    Record,
+    Sides,
+    joined_matches,
+)
 from sentkit.metrics.neighbours.search import Searcher
 from sentkit.metrics.similarity import SIMILARITIES, SMALLEST_NORM, exact_similarities, lengths
 from sentkit.metrics.statistics import spearman
@@ -48,7 +54,7 @@ class Lowest:
         """The keys and the rows, in the order of the stream."""
         keys = np.concatenate(self.keys)
         lowest = np.sort(np.argsort(keys, kind="stable")[: self.size])
-        return keys[lowest], joined(self.blocks)[lowest]
+        return keys[lowest], joined_matches(self.blocks)[lowest]
 
 
 class RowByRow:
@@ -106,7 +112,7 @@ def neighbours(vectors: Float32, top: int) -> tuple[Indices, Float64]:
     searcher = Searcher(vectors)
     rows = list[Indices]()
     cosines = list[Float64]()
-    size = searcher.at_once(top + 1)
+    size = searcher.queries_at_once(top + 1)
     for start in range(0, len(vectors), size):
         nearest, similarities = searcher.nearest(vectors[start : start + size], top + 1)
         is_itself = nearest == np.arange(start, start + len(nearest))[:, None]
@@ -153,7 +159,7 @@ def difference(
     random = np.random.Generator(np.random.Philox(0))
     row_by_row: RowByRow | None = None
     count = 0
-    for block in resized(sides.matches(key), joined, VECTORS_PER_BLOCK):
+    for block in in_blocks_of_size(sides.matches(key), joined_matches, VECTORS_PER_BLOCK):
         if block.a.shape == block.b.shape:
             if row_by_row is None:
                 row_by_row = RowByRow(max(worst, examples // 2))
@@ -182,7 +188,11 @@ def difference(
     # The report. The readers know space and width, and `sides.only`, after the pass over all rows.
     record: Record = {}
     for side, path, reader in zip("ab", sides.paths, sides.readers, strict=True):
-        record[side] = {"file": readable(path), "encoder": reader.emb, "width": reader.width}
+        record[side] = {
+            "file": shown_path(path),
+            "encoder": reader.space_name,
+            "width": reader.width,
+        }
     record["vectors"] = count
     if key is not None:
         record |= {"only_a": sides.only[0], "only_b": sides.only[1]}
@@ -196,7 +206,7 @@ def difference(
 
     most_different = different[order[: examples // 2 if row_by_row else 0]]
     random_rows = spread_rows(sampled, most_different, examples - len(most_different))
-    return Difference(record, sampled, joined([most_different, random_rows]), count)
+    return Difference(record, sampled, joined_matches([most_different, random_rows]), count)
 
 
 def spread_rows(sampled: Matches, excluded: Matches, count: int) -> Matches:
@@ -258,7 +268,7 @@ def row_order(sample: Matches, count: int) -> RowOrder | None:
 
     # The nearest row of B for each row of A.
     searcher = Searcher(sample.b)
-    size = searcher.at_once(1)
+    size = searcher.queries_at_once(1)
     blocks = [searcher.nearest(sample.a[i : i + size], 1) for i in range(0, len(sample), size)]
     nearest = np.concatenate([rows[:, 0] for rows, _ in blocks])
     cosines = np.concatenate([similarities[:, 0] for _, similarities in blocks])

@@ -13,27 +13,34 @@ from numpy.typing import NDArray
 
 from sentkit.arrays import Float32, Indices
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.rows.block import Row, RowBlock, Texts, block_of
+from sentkit.formats.rows.block import Row, RowBlock, Texts, block_of_rows
 from sentkit.formats.rows.kinds import (
     FIELDS,
     KINDS,
     VECTORS,
     TextParser,
-    class_of,
+    class_value,
     missing_field,
-    string_in,
+    string_value,
 )
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store import fields_of
-from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, is_array, resized
-from sentkit.formats.vectors.vectors import joined as joined_rows
+from sentkit.formats.vectors.store import field_names_of
+from sentkit.formats.vectors.vectors import (
+    VectorBlock,
+    VectorReader,
+    in_blocks_of_size,
+    is_array,
+    joined_vector_blocks,
+)
 from sentkit.metrics.comparison.misread import find_format, is_missing, read_as
 from sentkit.metrics.neighbours.corpus import read_table
 
 VECTORS_PER_BLOCK = 1024
 ENCODED_ROWS = 8192  # of a block that the model of `SidesOfModel` encodes
 TEXT_OF = {
-    vector: text for kind in KINDS for vector, text in zip(kind.vectors, kind.texts, strict=True)
+    vector: text
+    for kind in KINDS
+    for vector, text in zip(kind.vector_names, kind.text_names, strict=True)
 }
 
 Record = dict[str, Any]
@@ -54,7 +61,7 @@ class Matches:
         return Matches(self.labels[rows], self.a[rows], self.b[rows])
 
 
-def joined(blocks: Sequence[Matches]) -> Matches:
+def joined_matches(blocks: Sequence[Matches]) -> Matches:
     return Matches(
         labels=np.concatenate([block.labels for block in blocks]),
         a=np.concatenate([block.a for block in blocks]),
@@ -68,7 +75,7 @@ class Sides:
     def __init__(self, a: Inputs, b: Inputs) -> None:
         self.inputs = [without_vector_fields(a), without_vector_fields(b)]
         self.paths = [inputs.paths[0] for inputs in self.inputs]
-        self.fields = [fields_of(inputs, inputs.paths[0]) for inputs in self.inputs]
+        self.fields = [field_names_of(inputs, inputs.paths[0]) for inputs in self.inputs]
         self.readers = [VectorReader(inputs) for inputs in self.inputs]
         self.only = [0, 0]  # rows of A and of B without a match
 
@@ -77,7 +84,8 @@ class Sides:
             yield from self.by_key(key)
             return
         streams = [
-            resized(reader.blocks(), joined_rows, VECTORS_PER_BLOCK) for reader in self.readers
+            in_blocks_of_size(reader.blocks(), joined_vector_blocks, VECTORS_PER_BLOCK)
+            for reader in self.readers
         ]
         rows = 0
         for a, b in zip_longest(*streams, fillvalue=()):
@@ -98,7 +106,7 @@ class Sides:
         table_b = read_table(self.inputs[1])
         index_of_key: dict[str, int] = {}
         for index, row in enumerate(table_b.every_row()):
-            if index_of_key.setdefault(class_of(row, key), index) != index:
+            if index_of_key.setdefault(class_value(row, key), index) != index:
                 raise duplicate_key(row, key)
 
         has_match = np.zeros(len(table_b), bool)
@@ -106,7 +114,7 @@ class Sides:
             indices_a = list[int]()
             indices_b = list[int]()
             for index_a, row in enumerate(a.rows):
-                index_b = index_of_key.get(class_of(row, key))
+                index_b = index_of_key.get(class_value(row, key))
                 if index_b is None:
                     self.only[0] += 1
                     continue
@@ -116,13 +124,13 @@ class Sides:
                 indices_a.append(index_a)
                 indices_b.append(index_b)
             if indices_a:
-                rows = block_of(map(table_b.row, indices_b))
+                rows = block_of_rows(map(table_b.row, indices_b))
                 b = VectorBlock(rows, table_b.vectors[np.array(indices_b)], table_b.names)
                 yield self.match(a.take(indices_a), b, key)
         self.only[1] = len(table_b) - int(has_match.sum())
         if not has_match.any():
             raise DataError(f'no row has a "{key}" of {self.paths[1]}', source=self.paths[0])
-        self.readers[1].emb = table_b.emb
+        self.readers[1].space_name = table_b.space_name
         self.readers[1].width = table_b.vectors.shape[-1]
 
     def match(self, a: VectorBlock, b: VectorBlock, key: str | None = None) -> Matches:
@@ -176,7 +184,7 @@ def without_vector_fields(inputs: Inputs) -> Inputs:
     map.
     """
     path = inputs.paths[0]
-    if inputs.vector_file(path) is None and not is_array(path):
+    if inputs.open_vector_file(path) is None and not is_array(path):
         return inputs
     fields = {standard: name for standard, name in inputs.fields.items() if standard not in VECTORS}
     return replace(inputs, fields=fields)
@@ -209,7 +217,7 @@ class SidesOfModel(Sides):
 
     def matches(self, key: str | None) -> Iterator[Matches]:
         text_rows = iter(()) if self.texts is None else rows_with_texts(self.texts)
-        for a in resized(self.readers[0].blocks(), joined_rows, ENCODED_ROWS):
+        for a in in_blocks_of_size(self.readers[0].blocks(), joined_vector_blocks, ENCODED_ROWS):
             names = [TEXT_OF[name] for name in self.readers[0].names]
             if self.texts is None:
                 a.rows.texts = [tuple(self.text_of(row, name) for name in names) for row in a.rows]
@@ -258,7 +266,7 @@ class SidesOfModel(Sides):
             values = row.values | dict(zip(names_in_rows, texts_of_row, strict=True))
             new_rows.append(Row(row.line, values, row.source, row.number, row.raw))
             texts_of_rows.append(texts_of_row)
-        block = block_of(new_rows)
+        block = block_of_rows(new_rows)
         block.texts = texts_of_rows
         return block
 
@@ -268,7 +276,7 @@ class SidesOfModel(Sides):
         entry_field = self.fields[0].get("entry", "entry")
         for field in (text_field, entry_field):
             if row.values.get(field) is not None:
-                return string_in(row, field)
+                return string_value(row, field)
         if not any(isinstance(value, str) for name, value in row.values.items() if name != "_emb"):
             advice = "name a file with the texts of these rows: --texts FILE"
             raise row.error("this row has no text, which the model needs", advice=advice)
@@ -282,4 +290,4 @@ def rows_with_texts(inputs: Inputs) -> Iterator[tuple[Row, Texts]]:
 
 
 def duplicate_key(row: Row, key: str) -> DataError:
-    return row.error(f'"{key}" has the value of an earlier row: {class_of(row, key)}')
+    return row.error(f'"{key}" has the value of an earlier row: {class_value(row, key)}')

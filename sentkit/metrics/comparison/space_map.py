@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import DataError
-from sentkit.formats.files import readable
+from sentkit.formats.files import shown_path
 from sentkit.formats.vectors.fingerprint import UNNAMED
 from sentkit.formats.vectors.tensors import put_arrays
-from sentkit.formats.vectors.vectors import resized
+from sentkit.formats.vectors.vectors import in_blocks_of_size
 from sentkit.metrics.comparison.differences import Lowest
-from sentkit.metrics.comparison.matches import VECTORS_PER_BLOCK, Matches, Sides, joined
+from sentkit.metrics.comparison.matches import VECTORS_PER_BLOCK, Matches, Sides, joined_matches
 from sentkit.metrics.neighbours.search import Searcher
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.statistics import multiplicities, percentile_interval, resamples_for
@@ -90,7 +90,7 @@ def fit_map(sides: Sides, key: str | None, output: str) -> FittedMap:
     vector_count = 0  # of each file
     digests = [hashlib.blake2b(digest_size=16) for _ in sides.paths]  # of the vectors of each file
     zero_count = 0
-    for block in resized(sides.matches(key), joined, VECTORS_PER_BLOCK):
+    for block in in_blocks_of_size(sides.matches(key), joined_matches, VECTORS_PER_BLOCK):
         for reader, path in zip(sides.readers, sides.paths, strict=True):
             check_width(reader.width, path)
         vector_count += len(block)
@@ -107,7 +107,7 @@ def fit_map(sides: Sides, key: str | None, output: str) -> FittedMap:
         evaluated.add(hashes[is_held_out].astype(np.float64), held_out_pairs)
 
     # Too few texts, or nothing to fit.
-    both_files = f"{readable(sides.paths[0])} and {readable(sides.paths[1])}"
+    both_files = f"{shown_path(sides.paths[0])} and {shown_path(sides.paths[1])}"
     if fitted is None or held_out is None or held_out.count < FEWEST:
         count = vector_count - zero_count
         problem = f"{count} texts are too few for a map: one in {HELD_OUT} is held out"
@@ -140,13 +140,13 @@ def fit_map(sides: Sides, key: str | None, output: str) -> FittedMap:
     for path, file_digest in zip(sides.paths, digests, strict=True):
         inputs.append(
             {
-                "file": readable(Path(path).name),
+                "file": shown_path(Path(path).name),
                 "vectors": vector_count,
                 "blake2b": file_digest.hexdigest(),
             }
         )
-    emb = sides.readers[0].emb
-    target = sides.readers[1].emb or UNNAMED.emb
+    emb = sides.readers[0].space_name
+    target = sides.readers[1].space_name or UNNAMED.name
     note = {
         "kind": KIND,
         "_emb": emb,
@@ -211,7 +211,7 @@ def other_rows(corpus: Float32, queries: Float32, top: int) -> Indices:
     """The `top` rows of the corpus nearest to each query, without the row of the query, (s, k)."""
     searcher = Searcher(corpus)
     rows = list[Indices]()
-    size = searcher.at_once(top + 1)
+    size = searcher.queries_at_once(top + 1)
     for start in range(0, len(queries), size):
         nearest = searcher.nearest(queries[start : start + size], top + 1).rows
         is_itself = nearest == np.arange(start, start + len(nearest))[:, np.newaxis]

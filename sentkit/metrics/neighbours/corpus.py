@@ -16,8 +16,8 @@ import orjson
 from sentkit.arrays import Indices
 from sentkit.digits import significant
 from sentkit.errors import NoRowsError, OtherSpaceError, UsageError
-from sentkit.formats.files import readable
-from sentkit.formats.rows.block import Row, RowBlock, block_of
+from sentkit.formats.files import shown_path
+from sentkit.formats.rows.block import Row, RowBlock, block_of_rows
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.arrays import (
     SelectedVectors,
@@ -37,7 +37,7 @@ from sentkit.formats.vectors.fingerprint import (
     space_of_signs,
     target_space,
 )
-from sentkit.formats.vectors.store import VectorFolder, fields_of
+from sentkit.formats.vectors.store import VectorFolder, field_names_of
 from sentkit.formats.vectors.tensors import FLOATS, finite_halves
 from sentkit.formats.vectors.vector_file import VectorSource
 from sentkit.formats.vectors.vectors import (
@@ -62,7 +62,7 @@ class RowsWithVectors(Protocol):
 
     # Both are known after the first block is read.
     names: tuple[str, ...]  # standard names of the vectors of a row
-    emb: str | None  # the name of their space; None: unknown
+    space_name: str | None  # the name of their space; None: unknown
 
     def blocks(self, check: Check) -> Iterator[VectorBlock]: ...
 
@@ -75,7 +75,7 @@ class VectorTable:
     vectors: Vectors  # (n, k, d), memory-mapped if they are in a vector file
     names: tuple[str, ...]  # standard names of the k vector fields
     fields: Mapping[str, str]  # standard name -> name in these rows
-    emb: str | None  # the name of the space of the vectors; None: unknown
+    space_name: str | None  # the name of the space of the vectors; None: unknown
     row: Callable[[int], Row]  # the row at an index, without its vectors
     numbers: Sequence[int]  # of the rows in the file, from 1
     files: Sequence[str] = ()  # of the rows, if they are encoded from several files
@@ -95,18 +95,18 @@ class VectorTable:
         """Whether vectors of this space can be compared with the table; `mapped`: see
         `is_comparable`.
         """
-        if is_comparable(emb, self.emb, mapped=mapped):
+        if is_comparable(emb, self.space_name, mapped=mapped):
             return True
-        if emb is None or self.emb is None:
+        if emb is None or self.space_name is None:
             return False
-        return space_of(self.emb) == target_space(emb)
+        return space_of(self.space_name) == target_space(emb)
 
     def refuse_other_space(
         self, block: VectorBlock, emb: str | None, role: str, *, accepted: bool = False
     ) -> None:
         """Mark rows of another space, unless it matches this one, or the caller accepts it.
 
-        `emb` is the space of the block. `role` names its rows in the message.
+        `emb` is the name of the block's space. `role` names its rows in the message.
         """
         fits = accepted or self.fits(emb)
         block_width = block.vectors.shape[-1]
@@ -114,7 +114,7 @@ class VectorTable:
         if fits and block_width == table_width:
             return
         block_space = short_label(emb)
-        table_space = short_label(self.emb)
+        table_space = short_label(self.space_name)
         if block_width != table_width:
             block_space += f", {block_width} numbers"
             table_space += f", {table_width} numbers"
@@ -129,11 +129,11 @@ class VectorTable:
                 problem,
                 source=source,
                 line=number,
-                advice=advice_on_spaces(emb, self.emb),
-                wanted=self.emb,
+                advice=advice_on_spaces(emb, self.space_name),
+                wanted=self.space_name,
                 wanted_path=self.path,
             )
-            block.rows.bad.setdefault(i, error)
+            block.rows.error_of_row.setdefault(i, error)
 
 
 def read_table(
@@ -153,7 +153,7 @@ def read_table(
     has_many_files = len(inputs.paths) > 1
     store: VectorSource | None = None
     if not has_many_files:
-        store = inputs.vector_file(path)
+        store = inputs.open_vector_file(path)
     if shard is not None:
         if not isinstance(store, VectorFolder):
             problem = f"a part of {path}: it is not a vector folder"
@@ -169,19 +169,19 @@ def read_table(
     vectors = array_of(store)
     if not len(vectors):
         raise NoRowsError([path])
-    first_row = block_of([store.row(0)])
+    first_row = block_of_rows([store.row(0)])
     first_block = check(VectorBlock(first_row, vectors[:1], store.names))
-    if first_block.rows.bad:
-        raise first_block.rows.bad[0]
+    if first_block.rows.error_of_row:
+        raise first_block.rows.error_of_row[0]
     refuse_not_finite(store, vectors)
     return VectorTable(
         path=path,
         vectors=vectors,
         names=store.names,
-        fields=fields_of(inputs, path),
-        emb=store.emb,
+        fields=field_names_of(inputs, path),
+        space_name=store.space_name,
         row=store.row,
-        numbers=range(store.before + 1, store.before + store.count + 1),
+        numbers=range(store.rows_before + 1, store.rows_before + store.count + 1),
         digest=store.digest,
         blocks=store.row_blocks,
     )
@@ -246,8 +246,8 @@ def read_into_memory(
         path=path,
         vectors=np.frombuffer(vectors, "<f4").reshape(len(line_lengths), vectors_per_row, width),
         names=source.names,
-        fields=fields_of(inputs, path),
-        emb=source.emb,
+        fields=field_names_of(inputs, path),
+        space_name=source.space_name,
         row=row_at,
         numbers=numbers,
         files=files,
@@ -263,7 +263,7 @@ class SearchCorpus:
         """`show` are the names of fields; without them, hits have the field that names a row."""
         self.table = table
         self.path = table.path
-        self.emb = table.emb
+        self.space_name = table.space_name
         self.show = show
         self.show_id = show_id
         vector_fields = [table.fields.get(name, name) for name in table.names]
@@ -304,7 +304,7 @@ class SearchCorpus:
         """A row of the table as a hit."""
         fields: dict[str, bytes] = {}
         if self.table.files:
-            fields["file"] = orjson.dumps(readable(self.table.files[index]))
+            fields["file"] = orjson.dumps(shown_path(self.table.files[index]))
         fields["row"] = b"%d" % self.table.numbers[index]
         fields["similarity"] = b"%a" % significant(similarity)
         return json_of({**fields, **self.shown(index)})
@@ -327,16 +327,16 @@ class SearchCorpus:
         """Whether the vectors are the signs of vectors of this space, or of the space that it
         matches. `mapped` is that of `is_comparable`.
         """
-        if self.emb is None:
+        if self.space_name is None:
             return False
-        emb = emb or UNNAMED.emb
+        emb = emb or UNNAMED.name
         number_spaces = filter(None, (space_of(emb), target_space(emb)))
-        if space_of(self.emb) in map(space_of_signs, number_spaces):
+        if space_of(self.space_name) in map(space_of_signs, number_spaces):
             return True
         if not mapped:
             return False
         signs = space_of_signs(space_of(space_mapped_to(emb)))
-        return signs == space_of(space_mapped_to(self.emb))
+        return signs == space_of(space_mapped_to(self.space_name))
 
 
 def left_out(path: str, count: int, rows: int) -> list[str]:
@@ -344,7 +344,7 @@ def left_out(path: str, count: int, rows: int) -> list[str]:
     if not count:
         return []
     problem = "rows have a zero vector, as empty texts do, and are left out"
-    return [f"{readable(path)}: {count:,} of {rows:,} {problem}"]
+    return [f"{shown_path(path)}: {count:,} of {rows:,} {problem}"]
 
 
 def read_search_corpus(inputs: Inputs, shard: tuple[int, int] | None = None) -> SearchCorpus:
@@ -412,7 +412,7 @@ def bytes_of(row: Row, names: Mapping[str, str]) -> dict[str, bytes]:
     """
     if not names:
         return {}
-    spans = row.spans()
+    spans = row.field_spans()
     values = {}
     for output_name, name in names.items():
         values[output_name] = row.line[spans[name].value : spans[name].end]

@@ -16,12 +16,18 @@ import orjson
 from sentkit.arrays import Float64, Indices
 from sentkit.digits import significant
 from sentkit.errors import DataError
-from sentkit.formats.files import is_safetensors, readable
+from sentkit.formats.files import is_safetensors, shown_path
 from sentkit.formats.outputs.outputs import open_output
-from sentkit.formats.rows.block import block_of
+from sentkit.formats.rows.block import block_of_rows
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store import common_spec, with_fields
-from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, one_vector, resized
+from sentkit.formats.vectors.store import common_metadata, with_field_names
+from sentkit.formats.vectors.vectors import (
+    VectorBlock,
+    VectorReader,
+    in_blocks_of_size,
+    joined_vector_blocks,
+    one_vector,
+)
 from sentkit.formats.vectors.writers import VectorOutput, open_writers, refuse_existing_fields
 from sentkit.metrics.neighbours.corpus import SearchCorpus, read_table, shown_fields
 from sentkit.metrics.neighbours.pairs import Pairs, pairs_reaching
@@ -62,7 +68,7 @@ class RowNeighbours:
         fields = {f"{name}_a": value for name, value in self.shown.items()}
         fields |= {f"{name}_b": value for name, value in self.corpus.shown(index_b).items()}
         if with_file:
-            fields["file_b"] = orjson.dumps(readable(self.corpus.path))
+            fields["file_b"] = orjson.dumps(shown_path(self.corpus.path))
         fields["row_a"] = b"%d" % self.number
         fields["row_b"] = b"%d" % self.corpus.table.numbers[index_b]
         fields["similarity"] = b"%a" % significant(float(self.similarities[i]))
@@ -79,7 +85,7 @@ class Duplicates:
     device: "Device | None"
     show: Sequence[str]
     against: Sequence[Inputs] = ()  # the other files
-    new: Sequence[str] = ()  # fields that a row must not have
+    forbidden_fields: Sequence[str] = ()  # fields that a row must not have
     compared: Callable[[int], None] = lambda rows: None  # gets the number of compared rows
 
     def __post_init__(self) -> None:
@@ -91,7 +97,7 @@ class Duplicates:
             self._refuse_unknown_fields()
 
     def _check(self, block: VectorBlock) -> VectorBlock:
-        refuse_existing_fields(one_vector(block).rows, self.new, replace=False)
+        refuse_existing_fields(one_vector(block).rows, self.forbidden_fields, replace=False)
         return block
 
     def _refuse_unknown_fields(self) -> None:
@@ -164,8 +170,8 @@ class Duplicates:
         first_rows = np.unique(self.groups())
         for start in range(0, len(first_rows), ROWS_PER_BLOCK):
             indices = first_rows[start : start + ROWS_PER_BLOCK]
-            rows = block_of(map(table.row, indices.tolist()))
-            yield VectorBlock(rows, table.vectors[indices], table.names, table.emb)
+            rows = block_of_rows(map(table.row, indices.tolist()))
+            yield VectorBlock(rows, table.vectors[indices], table.names, table.space_name)
 
     def _blocks(self) -> Iterator[VectorBlock]:
         """The rows of the file, to be compared with the other files before the next block."""
@@ -174,10 +180,10 @@ class Duplicates:
         def check(block: VectorBlock) -> VectorBlock:
             one_vector(block)
             for corpus in self.corpora:
-                corpus.table.refuse_other_space(block, reader.emb, "row")
+                corpus.table.refuse_other_space(block, reader.space_name, "row")
             return block
 
-        for block in resized(reader.blocks(check), joined, ROWS_PER_BLOCK):
+        for block in in_blocks_of_size(reader.blocks(check), joined_vector_blocks, ROWS_PER_BLOCK):
             yield block
             self.compared(len(block))
 
@@ -245,10 +251,10 @@ def write_unique(duplicates: Duplicates, inputs: Inputs, output: str, *, force: 
                 out.writelines(line + b"\n" for line in block.rows.lines)
         return
     first = next(blocks)
-    spec = dict(common_spec(inputs))
-    if first.emb:
-        spec["_emb"] = first.emb
-    spec = with_fields(spec, inputs)
+    spec = dict(common_metadata(inputs))
+    if first.space_name:
+        spec["_emb"] = first.space_name
+    spec = with_field_names(spec, inputs)
     form = VectorOutput(force=force, replace=True)
     with open_writers([output], [spec], first.names, first.vectors.shape[2], form) as [sink]:
         for block in chain([first], blocks):

@@ -13,11 +13,16 @@ import orjson
 
 from sentkit.arrays import Float32, Float64, Rows
 from sentkit.formats.rows.block import Row, append_fields, rename_fields
-from sentkit.formats.rows.kinds import KINDS, NEGATIVES, PAIR, SENTENCE, TRIPLET, string_in
+from sentkit.formats.rows.kinds import KINDS, NEGATIVES, PAIR, SENTENCE, TRIPLET, string_value
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
 from sentkit.formats.vectors.arrays import SelectedVectors, every_vector, places_of_texts
-from sentkit.formats.vectors.store import common_fields
-from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
+from sentkit.formats.vectors.store import common_field_names
+from sentkit.formats.vectors.vectors import (
+    VectorBlock,
+    VectorReader,
+    in_blocks_of_size,
+    joined_vector_blocks,
+)
 from sentkit.metrics.neighbours.corpus import NAMING, VectorTable, left_out, read_table
 from sentkit.metrics.neighbours.search import Best, Searcher
 from sentkit.metrics.similarity import SIMILARITIES, exact_similarities
@@ -43,31 +48,32 @@ def pair_blocks(
     `replace`.
     """
     reader = VectorReader(inputs)
-    fields = common_fields(inputs)
+    fields = common_field_names(inputs)
 
     def check(block: VectorBlock) -> VectorBlock:
+        """Set the `Pair` of each row as its text; bad rows have other vectors or texts."""
         # Two vectors are those of a pair, or of the anchor and the positive of a triplet.
         kind = PAIR
-        if PAIR.vectors[0] not in reader.names and TRIPLET.vectors[0] in reader.names:
+        if PAIR.vector_names[0] not in reader.names and TRIPLET.vector_names[0] in reader.names:
             kind = TRIPLET
-        if kind.vectors[0] not in reader.names:
+        if kind.vector_names[0] not in reader.names:
             advice = 'sentkit encode adds 2 vectors to a row with "text_a" and "text_b"'
             block.rows.refuse_all("this row has 1 vector, expected 2", advice)
-        corpus.refuse_other_space(block, reader.emb, "pair")
+        corpus.refuse_other_space(block, reader.space_name, "pair")
 
         # The two texts get the names "anchor" and "positive". No row may have the fields that are
         # written, by their names or by those of --field.
-        text_names = [fields.get(name, name) for name in kind.texts[:2]]
-        standard_names = dict(zip(text_names, NEGATIVES.texts, strict=False))
-        written_names = {*NEGATIVES.texts, TRIPLET.texts[2]}
+        text_names = [fields.get(name, name) for name in kind.text_names[:2]]
+        standard_names = dict(zip(text_names, NEGATIVES.text_names, strict=False))
+        written_names = {*NEGATIVES.text_names, TRIPLET.text_names[2]}
         written_names |= {fields.get(name, name) for name in written_names}
         new_names = sorted(written_names.difference(text_names))
 
         def parse(row: Row) -> Pair:
-            anchor, positive = (string_in(row, name) for name in text_names)
+            anchor, positive = (string_value(row, name) for name in text_names)
             row.check_absent(new_names, replace=replace)
             stripped = row.without({*block.names, "_emb", *new_names})
-            line = rename_fields(stripped.line, standard_names, stripped.spans())
+            line = rename_fields(stripped.line, standard_names, stripped.field_spans())
             return Pair(line, anchor, positive)
 
         block.rows.parse(parse)
@@ -75,7 +81,7 @@ def pair_blocks(
 
     is_files = all(Path(path).is_file() for path in inputs.paths)
     first_size = size if is_files else min(size, FIRST_BLOCK)
-    yield from resized(reader.blocks(check), joined, size, first_size)
+    yield from in_blocks_of_size(reader.blocks(check), joined_vector_blocks, size, first_size)
 
 
 def lines(pair: Pair, negatives: Sequence[str], *, as_triplets: bool) -> Iterator[bytes]:
@@ -100,7 +106,7 @@ class Candidates:
 
     def __init__(self, inputs: Inputs) -> None:
         self.table = read_table(inputs)
-        self.kind = next(kind for kind in KINDS if kind.vectors == self.table.names)
+        self.kind = next(kind for kind in KINDS if kind.vector_names == self.table.names)
 
         # A text of the corpus has the index of its vector. Those with a zero vector are left out.
         vectors = every_vector(self.table.vectors)
@@ -139,13 +145,13 @@ class Candidates:
         """The text of a vector of a row."""
         fields = self.table.fields
         if self.kind is not SENTENCE:
-            name = self.kind.texts[column]
-            return string_in(row, fields.get(name, name))
+            name = self.kind.text_names[column]
+            return string_value(row, fields.get(name, name))
         names = [fields.get(name, name) for name in NAMING]
         for name in names:
             if name in row.values:
-                return string_in(row, name)
-        return string_in(row, names[0])  # an error
+                return string_value(row, name)
+        return string_value(row, names[0])  # an error
 
 
 @dataclass(kw_only=True)
@@ -176,7 +182,7 @@ class Miner:
         if self.judge is not None:
             self.pool_size = JUDGED * self.top
         self.depth = self.skip + self.pool_size + OWN_TEXTS  # nearest rows of an anchor
-        self.at_once = self.searcher.at_once(self.depth)
+        self.at_once = self.searcher.queries_at_once(self.depth)
 
     def limits(self, positives: Float64) -> Float64:
         """A negative has a similarity below this limit; `positives` are the similarities of the

@@ -14,7 +14,7 @@ from sentkit.arrays import Float32, Float64, Indices, Rows
 from sentkit.errors import UsageError
 from sentkit.formats.rows.block import Row, RowBlock, empty_block
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store import common_fields
+from sentkit.formats.vectors.store import common_field_names
 from sentkit.formats.vectors.vectors import VectorBlock
 from sentkit.metrics.neighbours.corpus import naming_field
 from sentkit.metrics.neighbours.search import MAX_CANDIDATES, Searcher
@@ -53,7 +53,7 @@ def closest_pairs(vectors: Float32, top: int, metric: str = "cosine") -> Pairs:
     """
     # The pairs of the first rows. Among `top + first` nearest rows are the `top` best later ones.
     searcher = Searcher(vectors, metric)
-    first = min(FIRST_ROWS, len(vectors), searcher.at_once(top + FIRST_ROWS))
+    first = min(FIRST_ROWS, len(vectors), searcher.queries_at_once(top + FIRST_ROWS))
     nearest, similarities = searcher.nearest(vectors[:first], top + first)
     rows_a = np.repeat(np.arange(first), nearest.shape[1])
     rows_b = nearest.ravel()
@@ -109,7 +109,7 @@ def later_pairs(searcher: Searcher, start: int, threshold: float) -> Iterator[Pa
 
 def records(inputs: Inputs, rows: RowBlock, pairs: Pairs) -> Iterator[dict[str, Any]]:
     """The names and numbers of the rows of each pair, and its similarity."""
-    fields = common_fields(inputs)
+    fields = common_field_names(inputs)
     for index_a, index_b, similarity in zip(*pairs, strict=True):
         names: dict[str, Any] = {}
         numbers: dict[str, Any] = {}  # with the file, if there are several
@@ -121,7 +121,9 @@ def records(inputs: Inputs, rows: RowBlock, pairs: Pairs) -> Iterator[dict[str, 
         yield {**names, **numbers, "similarity": float(similarity)}
 
 
-def whole(blocks: Iterable[VectorBlock], max_rows: int | None = None) -> tuple[RowBlock, Float32]:
+def read_all_rows(
+    blocks: Iterable[VectorBlock], max_rows: int | None = None
+) -> tuple[RowBlock, Float32]:
     """All rows without their vectors, and the first vectors (n, d)."""
     rows = empty_block()
     vectors = list[Float32]()
@@ -135,9 +137,9 @@ def whole(blocks: Iterable[VectorBlock], max_rows: int | None = None) -> tuple[R
     return rows, np.concatenate(vectors)
 
 
-def matrix(blocks: Iterable[VectorBlock], *, metric: str) -> Iterator[tuple[Row, Float32]]:
+def similarity_rows(blocks: Iterable[VectorBlock], *, metric: str) -> Iterator[tuple[Row, Float32]]:
     """Each row with its similarities to all rows."""
-    rows, vectors = whole(blocks, max_rows=LARGEST_MATRIX)
+    rows, vectors = read_all_rows(blocks, max_rows=LARGEST_MATRIX)
     block_metric = BLOCKS[metric]
     prepared = block_metric.prepare(vectors)
     size = max(1, MATRIX_ELEMENTS // max(1, len(vectors)))

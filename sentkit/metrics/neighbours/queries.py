@@ -13,12 +13,18 @@ import orjson
 from sentkit.arrays import Float32
 from sentkit.digits import significant
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.files import readable
+from sentkit.formats.files import shown_path
 from sentkit.formats.rows.block import Row, RowBlock
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
 from sentkit.formats.vectors.fingerprint import MAPPED_NOTE, space_of
-from sentkit.formats.vectors.store import fields_of
-from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, one_vector, resized
+from sentkit.formats.vectors.store import field_names_of
+from sentkit.formats.vectors.vectors import (
+    VectorBlock,
+    VectorReader,
+    in_blocks_of_size,
+    joined_vector_blocks,
+    one_vector,
+)
 from sentkit.formats.vectors.writers import refuse_existing_fields
 from sentkit.metrics.neighbours.corpus import (
     NAMING,
@@ -56,7 +62,7 @@ class Search:
     exact: str | None = None  # a file: exact vectors of the same rows, for a corpus of sign bits
     # rows that sign bits choose for each query in a corpus of sign bits; None: by `top`
     candidates: int | None = None
-    new: Sequence[str] = ()  # fields that a query must not have
+    forbidden_fields: Sequence[str] = ()  # fields that a query must not have
     shard: tuple[int, int] | None = None  # number of a shard of the corpus, and number of shards
     device: "Device | None" = None  # that compares vectors; None: the CPU
     report: Callable[[int], None] = lambda queries: None  # gets the number of answered queries
@@ -64,7 +70,9 @@ class Search:
     missed: Callable[[float], None] | None = None
 
     def __post_init__(self) -> None:
-        self.fields = fields_of(self.inputs, self.source)  # standard name -> name in the queries
+        self.fields = field_names_of(
+            self.inputs, self.source
+        )  # standard name -> name in the queries
         signs = self.corpus.binary_vectors  # of a binary corpus, whose `vectors` are +1 and -1
         can_use_device = self.metric in ("cosine", "dot") and signs is None
         self._refuse_flags(can_use_device=can_use_device)
@@ -80,7 +88,7 @@ class Search:
         # Sign bits select candidates for the `top` rows. A row that is its own query is one more.
         self.with_query = int(self.is_corpus)
         self.sign_searcher: SignSearcher | None = None
-        # `SignSearcher.at_once` divides by the number of rows.
+        # `SignSearcher.queries_at_once` divides by the number of rows.
         if signs is not None and len(signs) > 0 and self.top is not None:
             candidates = None
             if self.candidates is not None:
@@ -113,9 +121,9 @@ class Search:
 
     def _read_exact_corpus(self, path: str) -> SearchCorpus:
         """The exact vectors of the rows of a corpus of sign bits."""
-        exact_corpus = read_search_corpus(self.inputs.other(path))
+        exact_corpus = read_search_corpus(self.inputs.with_paths(path))
         has_same_shape = exact_corpus.all_vectors.shape == self.corpus.all_vectors.shape
-        if not self.corpus.has_signs_of(exact_corpus.emb) or not has_same_shape:
+        if not self.corpus.has_signs_of(exact_corpus.space_name) or not has_same_shape:
             problem = f"not the exact vectors of the rows of {self.corpus.path}"
             raise DataError(problem, source=exact_corpus.path)
         exact_corpus.search_only(self.corpus.row_indices)
@@ -125,15 +133,19 @@ class Search:
         """Blocks of queries without vectors, and the hits of each, to be read before the next
         block.
         """
-        size = (self.sign_searcher or self.searcher).at_once((self.top or 1) + self.with_query)
+        size = (self.sign_searcher or self.searcher).queries_at_once(
+            (self.top or 1) + self.with_query
+        )
         first_size = size if Path(self.source).is_file() else min(FIRST_BLOCK, size)
 
         def check(block: VectorBlock) -> VectorBlock:
-            refuse_existing_fields(one_vector(block).rows, self.new, replace=False)
+            refuse_existing_fields(one_vector(block).rows, self.forbidden_fields, replace=False)
             return block
 
         is_first = True
-        for block in resized(self.queries.blocks(check), joined, size, first_size):
+        for block in in_blocks_of_size(
+            self.queries.blocks(check), joined_vector_blocks, size, first_size
+        ):
             if is_first:
                 self._refuse_other_space(block[:1])
                 is_first = False
@@ -144,13 +156,13 @@ class Search:
     def _refuse_other_space(self, query: VectorBlock) -> None:
         """Refuse the first query if its vector is of another space than the corpus."""
         corpus = self.exact_corpus or self.corpus
-        emb = self.queries.emb  # the name of the space
+        emb = self.queries.space_name  # the name of the space
         # A corpus of signs accepts queries of the space before the signs.
         fits = corpus.fits(emb)
-        fits_as_mapped = self.inputs.mapped and corpus.fits(emb, mapped=True)
+        fits_as_mapped = self.inputs.accepts_mapped and corpus.fits(emb, mapped=True)
         corpus.table.refuse_other_space(query, emb, "query", accepted=fits or fits_as_mapped)
-        if query.rows.bad:
-            raise query.rows.bad[0]
+        if query.rows.error_of_row:
+            raise query.rows.error_of_row[0]
         if not fits:
             self.inputs.rejects.note(MAPPED_NOTE)
 
@@ -220,7 +232,7 @@ class Search:
         new = [(b"hits", b"[%b]" % b",".join(hit_objects))]
         if self.shard is not None:
             number, count = self.shard
-            emb = self.queries.emb  # None: the queries name no space
+            emb = self.queries.space_name  # None: the queries name no space
             record = {
                 "number": number,
                 "count": count,
@@ -247,7 +259,7 @@ class Search:
             # a field "row" of the query has this name, too
             fields.setdefault("row_a", b"%d" % query.number)
             if table.files:
-                fields["file_b"] = orjson.dumps(readable(table.files[index]))
+                fields["file_b"] = orjson.dumps(shown_path(table.files[index]))
             fields["row_b"] = b"%d" % table.numbers[index]
             fields["rank"] = b"%d" % rank
             fields |= {f"{name}_b": value for name, value in self.corpus.every_field(index).items()}
@@ -259,6 +271,6 @@ class Search:
         table = self.corpus.table
         position = str(table.numbers[index])
         if table.files:
-            position = f"{readable(table.files[index])}:{position}"
+            position = f"{shown_path(table.files[index])}:{position}"
         shown = [orjson.loads(value) for value in self.corpus.shown(index).values()]
         return [position, str(shown[0]) if shown else ""]

@@ -89,7 +89,7 @@ class Searcher:
             norms[span] = np.sqrt(np.vecdot(wide, wide))
         return norms
 
-    def at_once(self, top: int) -> int:
+    def queries_at_once(self, top: int) -> int:
         """The number of queries in a block; it limits the memory for candidates."""
         max_queries = QUERIES_PER_BLOCK if self.on_device is None else QUERIES_ON_DEVICE
         rows_per_query = max(1, min(top, len(self.corpus)))
@@ -159,8 +159,8 @@ class Searcher:
         """A function that returns the queries and columns of a span that may reach the
         threshold.
         """
-        floors = self.floors(queries, threshold)
-        product = self.product(queries)
+        floors = self.lower_limits(queries, threshold)
+        product = self.block_values(queries)
         is_large = len(queries) >= MANY_QUERIES and len(self.corpus) >= MANY_ROWS
         bounds = None
         if is_large and self.metric in ("cosine", "dot"):
@@ -186,7 +186,7 @@ class Searcher:
 
         return may_reach
 
-    def floors(self, queries: Float32, threshold: float | Float64) -> Float32:
+    def lower_limits(self, queries: Float32, threshold: float | Float64) -> Float32:
         """Lower limits of block values, (b,): a row with a smaller value certainly misses the
         threshold.
         """
@@ -229,7 +229,7 @@ class Searcher:
             out = np.empty(vectors.shape, np.float32)
         return np.multiply(vectors, self._scales[rows, None], out=out, casting="same_kind")
 
-    def product(self, queries: Float32) -> Callable[[slice], Float32]:
+    def block_values(self, queries: Float32) -> Callable[[slice], Float32]:
         """A function that returns block values: of cosine and dot, products of unit queries and a
         span.
         """
@@ -356,10 +356,10 @@ class Best:
         self.margins = self.searcher.margins_of(self.queries)
         if self.limits is not None:
             # smaller values are below it
-            self.surely_below = self.searcher.floors(self.queries, self.limits)
+            self.surely_below = self.searcher.lower_limits(self.queries, self.limits)
             self.surely_above = self.surely_below + 2 * self.margins
         self.floors = np.full(len(self.queries), -np.inf, np.float32)
-        product = self.searcher.product(self.queries)
+        product = self.searcher.block_values(self.queries)
         result_size = len(self.queries) * self.top
         with np.errstate(over="ignore"):  # the exact similarity decides beyond float32
             for span in self.searcher.spans(0):
@@ -376,8 +376,8 @@ class Best:
         """Find candidates on the device. For queries that have too many there, search again."""
         candidates = device.best(self.queries, self.top, self.limits)
         self.query_indices, self.row_indices = candidates.pairs
-        self.above = candidates.above
-        open_queries = candidates.open
+        self.above = candidates.certain_count
+        open_queries = candidates.undecided_queries
         if len(open_queries):
             queries = self.queries[open_queries]
             pairs = None

@@ -23,7 +23,9 @@ EQUAL_FIELDS = ("count", "space", "corpus", "metric", "top", "threshold")
 
 def union(inputs: Inputs) -> Iterator[bytes]:
     """The rows that one search of the whole corpus writes, from the files of all its shards."""
-    blocks_of_files = [inputs.other(path).blocks(lambda row: (row, ())) for path in inputs.paths]
+    blocks_of_files = [
+        inputs.with_paths(path).blocks(lambda row: (row, ())) for path in inputs.paths
+    ]
     rows_of_files = [chain.from_iterable(blocks) for blocks in blocks_of_files]
     for rows in zip_longest(*rows_of_files):
         for path, row in zip(inputs.paths, rows, strict=True):
@@ -51,7 +53,7 @@ def united(rows: Sequence[Row]) -> bytes:
                 problem = f'"{name}" of this part is not that of {rows[0].source}'
                 raise row.error(problem, advice=AGAIN)
         corpus_rows = [hit["row"] for hit in row.values[HITS]]
-        bytes_of_hits = items_of(row.line, row.spans()[HITS].value)
+        bytes_of_hits = items_of(row.line, row.field_spans()[HITS].value)
         hits += zip(record["similarities"], corpus_rows, bytes_of_hits, strict=True)
     hits.sort(key=lambda hit: (-hit[0], hit[1]))
     best = b",".join(bytes_of_hit for _, _, bytes_of_hit in hits[: first["top"]])

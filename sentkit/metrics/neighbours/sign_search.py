@@ -31,7 +31,7 @@ class SignSearcher:
     metric: str
     candidates: int | None  # without them, `top` decides
 
-    def at_once(self, top: int) -> int:
+    def queries_at_once(self, top: int) -> int:
         """The number of queries in a block; it limits the memory for distances and candidates."""
         by_distances = MAX_DISTANCES // len(self.signs)
         by_candidates = MAX_CANDIDATES // self.count(top)

@@ -45,7 +45,7 @@ class PaddingReader:
         """The longest batch. Farther than a window, programs differ in what padding attends to."""
         architecture = self.body.architecture
         longest = min(LONGEST, architecture.max_tokens)
-        for window in architecture.windows:
+        for window in architecture.attention_windows:
             if window:
                 longest = min(longest, window + 1)
         return longest
@@ -53,7 +53,7 @@ class PaddingReader:
     @property
     def padding_id(self) -> int:
         checkpoint = self.encoder.checkpoint
-        config = read_object_if_there(checkpoint.transformer / "tokenizer_config.json")
+        config = read_object_if_there(checkpoint.transformer_folder / "tokenizer_config.json")
         token = config.get("pad_token")
         if isinstance(token, Mapping):
             token = token.get("content")
@@ -113,7 +113,7 @@ class PaddingReader:
         packed = replace(
             pack_block(block, torch.device("cpu")),
             positions=torch.from_numpy(positions),
-            hidden=is_padding,
+            is_hidden=is_padding,
         )
         body = self.encoder.network(settings)
         assert isinstance(body, Bert)

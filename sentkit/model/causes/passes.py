@@ -21,7 +21,7 @@ from sentkit.model.causes.settings import Settings, TextSettings
 from sentkit.model.checkpoint_model import CheckpointModel
 from sentkit.model.checkpoint_reading import max_length, plan_reading
 from sentkit.model.encoding import encode_texts
-from sentkit.model.reading import ReadingOptions, all_steps, width_behind
+from sentkit.model.reading import ReadingOptions, all_steps, width_after_steps
 from sentkit.model.text.rules import backend_of
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import TokenBlock
@@ -31,7 +31,7 @@ from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.model.transformer.packed import Packed, pack_block
 from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.model.transformer.transformers_model import TransformersModel
-from sentkit.transforms.steps import Linear, Norm, Normalize, Step, Truncate, applied
+from sentkit.transforms.steps import Linear, Norm, Normalize, Step, Truncate, apply_step
 
 Network = Bert | TransformersModel
 BATCHES = 4
@@ -92,12 +92,12 @@ class VariantEncoder:
         """The vectors (n, d) of a readout, or None if they have another width."""
         steps = self.steps_of(settings)
         try:
-            if width_behind(steps, readout.shape[1]) != width:
+            if width_after_steps(steps, readout.shape[1]) != width:
                 return None
         except UsageError:
             return None
         for step in steps:
-            readout = applied(step, readout)
+            readout = apply_step(step, readout)
         return readout
 
     def steps_of(self, settings: Settings) -> list[Step]:
@@ -119,7 +119,7 @@ class VariantEncoder:
         """The vectors of these texts as declared, computed in bf16."""
         encoder = TransformerEncoder(self.checkpoint, self.reading, device="cpu", precision="bf16")
         tokens = self.tokens(self.declared.of_texts).take(indices)
-        return encode_texts(tokens, encoder, encoder.budget)[0]
+        return encode_texts(tokens, encoder, encoder.tokens_per_batch)[0]
 
     def tokenized(self, settings: TextSettings) -> TokenBlock:
         tokenizer = self.tokenizer(settings)
@@ -205,8 +205,10 @@ class VariantEncoder:
         packed = self.packed(tokens, settings)
         if settings.special == "unread":
             tokenizer = self.reading.tokenizer
-            before = max(tokenizer.before, packed.skip)
-            packed = replace(packed, read=tokens_of_texts(tokens.lengths, before, tokenizer.after))
+            before = max(tokenizer.before, packed.prompt_length)
+            packed = replace(
+                packed, is_read=tokens_of_texts(tokens.lengths, before, tokenizer.after)
+            )
         return apply_readouts(body, packed, readouts)
 
     def packed(self, tokens: TokenBlock, settings: Settings) -> Packed:
@@ -297,8 +299,8 @@ def without_ends(tokens: TokenBlock, before: int, after: int) -> TokenBlock:
         tokens.ids[is_kept],
         counts,
         counts,
-        at=moved(tokens.at, -before),
-        skip=moved(tokens.skip, -before),
+        readout_token_index=moved(tokens.readout_token_index, -before),
+        prompt_length=moved(tokens.prompt_length, -before),
     )
 
 
@@ -316,8 +318,8 @@ def with_doubled(tokens: TokenBlock, before: int, after: int, first: int, last: 
         np.concatenate(new_ids),
         counts,
         counts,
-        at=moved(tokens.at, first),
-        skip=moved(tokens.skip, first),
+        readout_token_index=moved(tokens.readout_token_index, first),
+        prompt_length=moved(tokens.prompt_length, first),
     )
 
 

@@ -59,10 +59,10 @@ class Explanation:
     """
 
     equal: bool
-    within: float  # the largest distance as declared
+    largest_distance: float  # the largest distance as declared
     rounding: float | None = None  # the largest distance by rounding in bf16, if that explains it
     best: Result | None = None
-    same: tuple[Result, ...] = ()  # other changes that give the same vectors
+    equivalent_results: tuple[Result, ...] = ()  # other changes that give the same vectors
     differing: int = 0  # texts
     explained: int = 0  # of the differing texts
     share: float = 0.0  # of the difference that the changes remove
@@ -119,10 +119,13 @@ class Search:
         if explanation is not None:
             return explanation
         if self.rounding_explains:
-            return Explanation(equal=True, within=self.within, rounding=self.rounding)
+            return Explanation(equal=True, largest_distance=self.within, rounding=self.rounding)
         differing = int(self.differs.sum())
         return Explanation(
-            equal=False, within=self.within, differing=differing, results=tuple(self.results)
+            equal=False,
+            largest_distance=self.within,
+            differing=differing,
+            results=tuple(self.results),
         )
 
     def equality(self) -> Explanation | None:
@@ -134,7 +137,7 @@ class Search:
             return None
         self.results.append(self.declared)
         if self.within <= EQUAL:
-            return self.with_factor() or Explanation(equal=True, within=self.within)
+            return self.with_factor() or Explanation(equal=True, largest_distance=self.within)
         distances_of_bf16 = self.distances_of_bf16()
         self.rounding = float(distances_of_bf16.max())
         self.rounding_explains = self.is_rounding(distances_of_bf16)
@@ -142,7 +145,7 @@ class Search:
         # If few texts differ, and the others are equal, the cause is not rounding.
         is_spread = np.median(self.distances) >= SPREAD * distances_of_bf16.mean()
         if self.rounding_explains and is_spread:
-            equal = Explanation(equal=True, within=self.within, rounding=self.rounding)
+            equal = Explanation(equal=True, largest_distance=self.within, rounding=self.rounding)
             return self.of_fewer_bits(ROUNDED_IN_NOISE) or self.with_factor() or equal
 
         # The mean distance is that of the differing texts, so rounding of bf16 is not counted.
@@ -205,7 +208,7 @@ class Search:
             if result.factor is None and result.distance <= self.declared.distance:
                 self.differs = np.ones(len(self.target), bool)
                 return self.explanation([result])
-        return Explanation(equal=True, within=self.within, best=self.declared)
+        return Explanation(equal=True, largest_distance=self.within, best=self.declared)
 
     def distances_of_bf16(self) -> Float64:
         """The distances that rounding in bf16 causes, of the shortest texts."""
@@ -252,7 +255,7 @@ class Search:
         """A result of only some of the texts, which explains this share of the difference."""
         return Explanation(
             equal=False,
-            within=self.within,
+            largest_distance=self.within,
             best=result,
             differing=int(self.differs.sum()),
             explained=explained,
@@ -367,9 +370,9 @@ class Search:
         after = float(best.distances[self.differs].mean())
         return Explanation(
             equal=False,
-            within=self.within,
+            largest_distance=self.within,
             best=best,
-            same=tuple(same),
+            equivalent_results=tuple(same),
             differing=int(self.differs.sum()),
             explained=self.explained(best),
             share=1.0 - min(after / before, 1.0),

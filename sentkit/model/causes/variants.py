@@ -14,7 +14,7 @@ from sentkit.model.causes.settings import (
     shown,
 )
 from sentkit.model.checkpoint_reading import same
-from sentkit.model.reading import width_behind
+from sentkit.model.reading import width_after_steps
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import width_of_vectors
 from sentkit.transforms.steps import Linear, Norm, Truncate
@@ -43,7 +43,7 @@ def variants_of_vectors(encoder: VariantEncoder, width: int) -> Iterator[Variant
     if any(isinstance(step, Truncate) for step in encoder.steps):
         yield Variant("all numbers", {"dim": 0})
     width_of_readout = width_of_vectors(encoder.body, encoder.reading.readouts)
-    if width >= width_behind(encoder.steps, width_of_readout):
+    if width >= width_after_steps(encoder.steps, width_of_readout):
         return
     if declared.unit:
         yield Variant(f"the first {width} numbers, at unit length again", {"dim": width})
@@ -65,7 +65,7 @@ def variants_of_texts(encoder: VariantEncoder) -> Iterator[Variant]:
     declared_prompt = tokenizer.prompt
     instead = f" instead of {shown(declared_prompt)}" if declared_prompt else ""
     possible = [Variant(f"no prompt{instead}", {"prompt": ""})]
-    prompts = dict.fromkeys([*encoder.checkpoint.declared.prompts.values(), *PROMPTS])
+    prompts = dict.fromkeys([*encoder.checkpoint.declaration.prompts.values(), *PROMPTS])
     if declared_prompt:
         name = f"the prompt {shown(declared_prompt)} twice"
         possible.append(Variant(name, {"prompt": 2 * declared_prompt}))

@@ -12,7 +12,7 @@ from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint, weight_files
 from sentkit.model.checkpoint.heads import LAYOUTS, ClassifierHead
 from sentkit.model.checkpoint_reading import Reading
-from sentkit.model.encoding import BUDGETS, Arrays, Tally, TokenEncoder
+from sentkit.model.encoding import BUDGETS, Arrays, EncodeStats, TokenEncoder
 from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import read_architecture
 from sentkit.model.transformer.device import (
@@ -42,7 +42,7 @@ class PackedClassifier(TransformerEncoder):
         # The tensors of the head, compared with those of an empty one for as many outputs.
         architecture = read_architecture(checkpoint.config, checkpoint.config_file)
         layout = LAYOUTS[architecture.family]
-        tensors = read_tensors(weight_files(checkpoint.transformer, checkpoint.name))
+        tensors = read_tensors(weight_files(checkpoint.transformer_folder, checkpoint.name))
         out_weight = tensors.get(f"{layout.out}.weight")  # (k, d)
         self.width = 1
         if out_weight is not None and out_weight.ndim > 0:
@@ -82,13 +82,13 @@ class TransformersClassifier(TokenEncoder):
         self.reading = reading
         self.device = pick_device(device)
         dtype = pick_precision(precision, self.device)
-        self.budget = BUDGETS[self.device.type]
+        self.tokens_per_batch = BUDGETS[self.device.type]
         self.precision = "bf16" if dtype == torch.bfloat16 else "fp32"
         if self.device.type == "cpu":
             torch.set_num_threads(threads_of_command() or torch.get_num_threads())
-        self.model = load_classifier(checkpoint.transformer).to(self.device, dtype)
+        self.model = load_classifier(checkpoint.transformer_folder).to(self.device, dtype)
         self.notes = [f"{checkpoint.name}: run through transformers"]
-        self.specs = []
+        self.spaces = []
         self.steps = []
         self.width = int(self.model.config.num_labels)
 
@@ -110,13 +110,13 @@ class TransformersClassifier(TokenEncoder):
             "attention_mask": packed.pad(torch.ones_like(packed.ids)),
         }
         if (
-            packed.types is not None
+            packed.segment_ids is not None
             and "token_type_ids" in inspect.signature(self.model.forward).parameters
         ):
-            arguments["token_type_ids"] = packed.pad(packed.types)
+            arguments["token_type_ids"] = packed.pad(packed.segment_ids)
         with torch.inference_mode():
             logits: Tensor = self.model(**arguments).logits
         return logits.float().cpu().numpy()
 
-    def remarks(self, tally: Tally) -> list[str]:
-        return tally.truncation(self.reading.tokenizer.max_length, "tokens")
+    def warnings(self, stats: EncodeStats) -> list[str]:
+        return stats.truncation(self.reading.tokenizer.max_length, "tokens")

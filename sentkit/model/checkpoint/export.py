@@ -94,7 +94,7 @@ def declare_encoder(encoder: TransformerEncoder) -> Declaration:
     """
     reading = encoder.reading
     body = encoder.body
-    declared = encoder.checkpoint.declared
+    declared = encoder.checkpoint.declaration
 
     # What the modules of sentence-transformers cannot express.
     if len(reading.readouts) != 1:
@@ -358,7 +358,7 @@ def write_card(folder: Path, lineage: Mapping[str, Any], declaration: Declaratio
     tokenizer = declaration.tokenizer
     width = width_of_vectors(declaration.body, [declaration.readout])
     for step in declaration.steps:
-        width = step.width(width)
+        width = step.output_width(width)
     text = card(
         lineage,
         declaration.readout.name,

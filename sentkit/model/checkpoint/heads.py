@@ -121,15 +121,18 @@ class LanguageHead(nn.Module):
 def head_layout(architecture: Architecture) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Return the checkpoint name and the shape of each head parameter."""
     head = HEADS[architecture.family]
-    narrow = architecture.embedding_width
+    embedding_width = architecture.embedding_width  # smaller than the states in some families
     layout = {
-        "dense.weight": (f"{head.dense}.weight", (narrow, architecture.width)),
-        "dense.bias": (f"{head.dense}.bias", (narrow,)),
-        "norm.weight": (f"{head.norm}.weight", (narrow,)),
-        "norm.bias": (f"{head.norm}.bias", (narrow,)),
+        "dense.weight": (f"{head.dense}.weight", (embedding_width, architecture.width)),
+        "dense.bias": (f"{head.dense}.bias", (embedding_width,)),
+        "norm.weight": (f"{head.norm}.weight", (embedding_width,)),
+        "norm.bias": (f"{head.norm}.bias", (embedding_width,)),
         "bias": (head.bias, (architecture.vocabulary,)),
     }
-    biases = {"dense.bias": architecture.head_bias, "norm.bias": architecture.kind.has_bias("norm")}
+    biases = {
+        "dense.bias": architecture.head_bias,
+        "norm.bias": architecture.family_traits.has_bias("norm"),
+    }
     return {name: stored for name, stored in layout.items() if biases.get(name, True)}
 
 

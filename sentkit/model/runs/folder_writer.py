@@ -21,7 +21,7 @@ from sentkit.formats.vectors.folders import EMPTY_RECORD, FolderRun, create_fold
 from sentkit.formats.vectors.grid import BLOCK_BYTES, Block, describe_input
 from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.formats.vectors.writers import SeparateWriter
-from sentkit.model.encoding import Report, RowGroup, Tally, computed_ahead, encode_group
+from sentkit.model.encoding import EncodeStats, Report, RowGroup, computed_ahead, encode_group
 from sentkit.model.runs.writing import Encoding
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class NewBlock:
 
     block: Block
     parser: TextParser  # with the kind of rows that is known when the block begins
-    stored: VectorFile | None  # of --reuse, to copy
+    reusable_file: VectorFile | None  # of --reuse, to copy
     rejects: Rejects
 
 
@@ -66,10 +66,10 @@ class BlockWriter:
             "batch_tokens": encoding.batch_tokens,
             "inputs": [describe_input(inputs, input_path) for input_path in inputs.paths],
             "store": encoding.vector_output.store,
-            "encoder": encoding.encoder.specs[0].full,
+            "encoder": encoding.encoder.spaces[0].full_metadata,
             "fields": dict(encoding.parser.fields),
             "on_truncate": encoding.on_truncate,
-            **encoding.windows,
+            **encoding.window_settings,
             "on_error": "skip" if inputs.rejects.skip else "fail",
             "max_line": MAX_LINE,
             "quoting": inputs.quoting or "by format",
@@ -77,7 +77,7 @@ class BlockWriter:
         }
         defaults = {
             "block_bytes": BLOCK_BYTES,
-            "batch_tokens": encoding.encoder.budget,
+            "batch_tokens": encoding.encoder.tokens_per_batch,
             "store": "float32",
         }
 
@@ -102,7 +102,7 @@ class BlockWriter:
 
         # The state of the work.
         self.parser = copy(encoding.parser)  # of all blocks, which have rows of one kind
-        self.tally = Tally()
+        self.stats = EncodeStats()
         self.first_row_is_bad = False  # perhaps in a block of another shard
         self.first_existing: VectorFile | None = None  # a block, to compare the others with
         # Numbers of blocks.
@@ -128,7 +128,7 @@ class BlockWriter:
             return None
         return (self.written + self.copied + self.complete) / self.count
 
-    def counts(self, shard: str) -> str:
+    def count_message(self, shard: str) -> str:
         """The message about the blocks; `shard` names the shard, if there are several."""
         if self.count == 0 and shard:
             return f"{shard}no block belongs to it"
@@ -145,9 +145,11 @@ class BlockWriter:
 
         def encode(item: tuple[NewBlock, RowGroup | None]) -> tuple[NewBlock, RowGroup | None]:
             new, group = item
-            if group is None:
+            if group is None:  # the end of a block
                 return new, None
-            return new, encode_group(group, encoding.encoder, encoding.budget, read_stored)
+            return new, encode_group(
+                group, encoding.encoder, encoding.tokens_per_batch, read_stored
+            )
 
         try:
             # The groups of all blocks in one sequence. `groups_of_block` reads on in it.
@@ -156,11 +158,11 @@ class BlockWriter:
             )
             for new, first_group in items:
                 check_stop()
-                path = self.folder.file(new.block.name)
-                if new.stored is None:
+                path = self.folder.block_path(new.block.name)
+                if new.reusable_file is None:
                     self.write(new, path, groups_of_block(first_group, items), report)
                 else:
-                    self.copy(new.block, new.stored, path)
+                    self.copy(new.block, new.reusable_file, path)
             if self.parser.kind is None and not self.first_row_is_bad:
                 raise NoRowsError(self.inputs.paths)
         except (DataError, UsageError):
@@ -182,7 +184,7 @@ class BlockWriter:
             if block.name not in self.existing:
                 rejects = Rejects(self.inputs.rejects.skip, BytesIO())
                 new = NewBlock(block, copy(self.parser), self.stored_block(block), rejects)
-                if new.stored is None:
+                if new.reusable_file is None:
                     rows = block.parsed(replace(self.inputs, rejects=rejects), self.parser)
                     for group in self.encoding.groups(rows, rejects):
                         yield new, group
@@ -191,7 +193,7 @@ class BlockWriter:
                 self.check_source(block)
                 self.complete += 1
             else:
-                path = self.folder.file(block.name)
+                path = self.folder.block_path(block.name)
                 raise CannotCreateError(
                     f"{path}: already exists", advice="--resume keeps complete blocks"
                 )
@@ -227,9 +229,9 @@ class BlockWriter:
 
     def check_source(self, block: Block) -> None:
         """Check an existing block, and compare a stream with its digest."""
-        path = self.folder.file(block.name)
-        described = self.folder.inputs[block.input]
-        self.first_existing = self.folder.verified(block.name, self.first_existing)
+        path = self.folder.block_path(block.name)
+        described = self.folder.inputs[block.input_number]
+        self.first_existing = self.folder.open_verified_block(block.name, self.first_existing)
         if block.rows is None:
             return
         is_table_in_pipe = described["path"] is None and described["format"]
@@ -248,7 +250,7 @@ class BlockWriter:
 
     def stored_block(self, block: Block) -> VectorFile | None:
         """The file of --reuse with a block that was made from the same bytes, if there is one."""
-        files = self.stored_blocks.get((*self.folder.identity_of(block), self.parser.vectors))
+        files = self.stored_blocks.get((*self.folder.identity_of(block), self.parser.vector_names))
         if files:
             return files.get(block.digest())
         return None
@@ -257,20 +259,22 @@ class BlockWriter:
         assert self.encoding.reusable is not None
         record = stored.record
         with published_together():
-            copy_block(stored, path, {**record, "input": block.input})
+            copy_block(stored, path, {**record, "input": block.input_number})
         self.encoding.reusable.needs(stored)
         rows = record["rows"]
         truncated = record["truncated"]
         first_truncated = block.path if truncated else ""
-        self.tally.join(Tally(rows=rows, reused=rows, truncated=truncated, first=first_truncated))
+        self.stats.join(
+            EncodeStats(rows=rows, reused=rows, truncated=truncated, first=first_truncated)
+        )
         self.copied += 1
 
     def write(self, new: NewBlock, path: str, groups: Iterator[RowGroup], report: Report) -> None:
         # A new file, with what the folder records of the encoder and an empty record of the block.
-        tally = Tally()
+        stats = EncodeStats()
         block = new.block
-        names = new.parser.vectors
-        [spec] = self.encoding.specs(new.parser)
+        names = new.parser.vector_names
+        [spec] = self.encoding.metadata_of_files(new.parser)
         spec |= self.folder.settings["encoder"]  # with the loss of int8 of the first process
         opened = create_vector_file(
             path,
@@ -284,20 +288,20 @@ class BlockWriter:
         with published_together(), opened as writer:
             sink = SeparateWriter(writer, self.encoding.vector_output)
             for group in groups:
-                self.encoding.write(group, [sink], names, new.rejects, tally, report)
+                self.encoding.write(group, [sink], names, new.rejects, stats, report)
             # The record, which is known after the last row.
             writer.block_record = {
-                "input": block.input,
+                "input": block.input_number,
                 "start": block.start,
                 "stop": block.stop,
                 "rows": writer.count,
-                "truncated": tally.truncated,
+                "truncated": stats.truncated,
                 "skipped": new.rejects.count,
-                "last": block.last,
+                "last": block.is_last,
                 "source": block.source,
             }
-        self.tally.join(tally)
-        self.inputs.rejects.join(new.rejects)
+        self.stats.join(stats)
+        self.inputs.rejects.add_all(new.rejects)
         self.written += 1
 
 

@@ -23,9 +23,9 @@ from sentkit.model.encoding import (
     AHEAD,
     LAST_GROUP,
     WORTH_TELLING,
+    EncodeStats,
     Report,
     RowGroup,
-    Tally,
     batch_size,
     plan_batches,
 )
@@ -40,7 +40,7 @@ EVERY = 100  # one of so many other rows is tokenized
 
 
 @dataclass(slots=True)
-class Plan(Tally):
+class Plan(EncodeStats):
     batches: int = 0
     line_bytes: int = 0  # of the rows without vectors, in the output
 
@@ -80,10 +80,10 @@ def plan_of(
         first_rows.append(block.take(slice(0, unread)))
         after_first = block.take(slice(unread, None))
         unread -= len(first_rows[-1])
-    plan, groups = counted(first_rows, encoding, rejects, report)
+    plan, groups = count_and_sample(first_rows, encoding, rejects, report)
     exact_rows = plan.rows
     sample = one_of(chain([after_first], rows), every, counts)
-    plan_of_others, groups_of_others = counted(sample, encoding, rejects, report)
+    plan_of_others, groups_of_others = count_and_sample(sample, encoding, rejects, report)
     plan_of_others.scale(counts.sampled_from / max(1, plan_of_others.rows))
     plan_of_others.rows = counts.sampled_from
     plan.join(plan_of_others)
@@ -135,32 +135,34 @@ def one_of(blocks: Iterable[RowBlock], every: int, counts: ReadCounts) -> Iterat
             yield block.take(indices)
 
 
-def counted(
+def count_and_sample(
     blocks: Iterable[RowBlock], encoding: Encoding, rejects: Rejects, report: Report
 ) -> tuple[Plan, list[RowGroup]]:
     """The counts of all rows, and some of them to measure."""
     plan = Plan()
     sample: list[RowGroup] = []
     sample_tokens = 0  # the most of a group in the sample
-    tokens_of_threads = encoding.budget * encoding.encoder.batches_at_once
+    tokens_of_threads = encoding.tokens_per_batch * encoding.encoder.batches_at_once
     for group in encoding.groups(blocks, rejects):
         tokens = group.tokens
         report(len(group.rows), plan.add(group))
-        filled = tokens.take(np.flatnonzero(tokens.sizes))
-        other_windows = [window for windows in filled.windows.values() for window in windows.others]
-        budget = batch_size(filled, encoding.encoder, encoding.budget)
+        filled = tokens.take(np.flatnonzero(tokens.read_counts))
+        other_windows = [
+            window for windows in filled.windows.values() for window in windows.later_windows
+        ]
+        budget = batch_size(filled, encoding.encoder, encoding.tokens_per_batch)
         plan.batches += len(plan_batches(filled, budget))
         plan.batches += len(plan_batches(TokenBlock.of(other_windows), budget))
         line_bytes = np.array([len(line) + 1 for line in group.rows.lines])
-        plan.line_bytes += int(tokens.vectors[group.index[:, 0]] @ line_bytes)
+        plan.line_bytes += int(tokens.vector_counts[group.text_numbers[:, 0]] @ line_bytes)
 
         # Rows to encode come before those with stored vectors.
-        is_stored = np.isin(group.index, list(group.stored)).all(axis=1)
+        is_stored = np.isin(group.text_numbers, list(group.stored_vectors)).all(axis=1)
         order = np.argsort(is_stored, kind="stable")
         count = MEASURED
         # Once, each thread gets a whole batch, because it determines the memory.
         if sample_tokens < tokens_of_threads:
-            ends = np.cumsum(tokens.sizes[group.index].sum(axis=1)[order])
+            ends = np.cumsum(tokens.read_counts[group.text_numbers].sum(axis=1)[order])
             count = max(MEASURED, int(np.searchsorted(ends, tokens_of_threads)) + 1)
             sample_tokens = max(sample_tokens, int(ends[:count][-1]))
         sample.append(group.take(order[:count].tolist()))
@@ -176,8 +178,10 @@ def estimates(
     [first_group] = encoding.encoded_groups(iter(sample[:1]))  # the first batch is slower
 
     # Time and memory of the sample.
-    largest_first = sorted(sample, key=lambda group: int(group.tokens.sizes.sum()), reverse=True)
-    encoded = Tally()
+    largest_first = sorted(
+        sample, key=lambda group: int(group.tokens.read_counts.sum()), reverse=True
+    )
+    encoded = EncodeStats()
     start = monotonic()
     for group in encoding.encoded_groups(iter(largest_first)):
         encoded.add(group)
@@ -193,7 +197,7 @@ def estimates(
     is_compressed = is_parquet(path) or Path(path).suffix.lower() in COMPRESSED
     if is_safetensors(path) or not is_compressed:
         bytes_of_text = bytes_of_vector(first_group, encoding, path)
-        total = round(plan.line_bytes + bytes_of_text * plan.texts) * len(encoder.specs)
+        total = round(plan.line_bytes + bytes_of_text * plan.texts) * len(encoder.spaces)
     record = {"bytes_estimate": total, "seconds_estimate": max(1, round(seconds))}
     share_of_bf16 = encoder.bf16_share_of_time()
     if share_of_bf16 is not None and share_of_bf16 <= WORTH_TELLING:
@@ -204,12 +208,12 @@ def estimates(
 def bytes_of_vector(group: RowGroup, encoding: Encoding, path: str) -> float:
     """Return the mean bytes that a vector adds to the output."""
     encoder = encoding.encoder
-    if is_safetensors(path) or path.endswith("/") or len(encoder.specs) > 1:
+    if is_safetensors(path) or path.endswith("/") or len(encoder.spaces) > 1:
         storage = Storage(encoding.vector_output.store or "float32", encoder.width)
         return 8 + storage.columns * int(storage.dtype[-1])
     encode = ENCODINGS[encoding.vector_output.encoding]
     texts = [encode(vector) for vector in chain.from_iterable(group.vectors[0])]
-    fields = f'"embedding":,"_emb":"{encoder.specs[0].emb}",'
+    fields = f'"embedding":,"_emb":"{encoder.spaces[0].name}",'
     return len(b"".join(texts)) / len(texts) + len(fields)
 
 
@@ -237,7 +241,7 @@ def memory_of_rows(plan: Plan, encoding: Encoding) -> int:
     encoder = encoding.encoder
     groups = encoder.groups_at_once + max(AHEAD, encoder.groups_at_once) + 2
     rows = min(plan.rows, LAST_GROUP * groups)
-    vectors = 4 * encoder.width * len(encoder.specs)
+    vectors = 4 * encoder.width * len(encoder.spaces)
     line = plan.line_bytes // max(1, plan.rows)
     words = min(BYTES_OF_WORDS, plan.line_bytes // 2)
     return words + rows * (2 * vectors + 2 * line + BYTES_OF_ROW)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import open_file
-from sentkit.formats.rows.kinds import KINDS, prompts_of_sides, string_in
+from sentkit.formats.rows.kinds import KINDS, prompts_of_sides, string_value
 from sentkit.formats.vectors.fingerprint import space_of, spec_of_signs, without_machine
 from sentkit.formats.vectors.folders import FolderRun, shown
 from sentkit.formats.vectors.store import VectorFolder
@@ -59,10 +59,10 @@ def difference(old: VectorSource, spec: Mapping[str, Any], kind: str) -> str | N
     copied.
     """
     new = spec_of_signs(spec) if old.kind == "binary" else spec
-    same_space = space_of(str(old.emb)) == space_of(new["_emb"])
+    same_space = space_of(str(old.space_name)) == space_of(new["_emb"])
     compared = SETTINGS if same_space else SPACE
     for name in compared:
-        old_value = old.spec.get(name)
+        old_value = old.metadata.get(name)
         new_value = new.get(name)
         if old_value != new_value:
             return f'"{name}" is {shown(old_value)}, this command has {shown(new_value)}'
@@ -90,7 +90,7 @@ def check_old(path: str, store: VectorSource | None) -> VectorSource:
             f"--reuse {path}: expected a vector file or a vector folder", advice=advice
         )
     for name in RECORDED:
-        if name not in store.spec:
+        if name not in store.metadata:
             problem = f'its record has no "{name}", so its vectors cannot be reused'
             raise DataError(
                 problem, source=path, advice="use a vector file or folder of sentkit encode"
@@ -146,13 +146,13 @@ class ReusableVectors:
         """
         keys = bytearray()
         for store in self.stores:
-            kind = next(kind for kind in KINDS if kind.vectors == store.names)
-            fields = [store.fields.get(name, name) for name in kind.texts]
-            prompt = store.spec["prompt"]  # one for each field, if they differ
+            kind = next(kind for kind in KINDS if kind.vector_names == store.names)
+            fields = [store.fields.get(name, name) for name in kind.text_names]
+            prompt = store.metadata["prompt"]  # one for each field, if they differ
             prompts = prompts_of_sides(kind, prompt) if isinstance(prompt, dict) else ()
             for row in chain.from_iterable(store.row_blocks()):
                 span = [row.values.get(name) for name in SPAN] if self.chunks else []
-                texts: list[Any] = [string_in(row, name) for name in fields]
+                texts: list[Any] = [string_value(row, name) for name in fields]
                 if prompts:
                     texts = list(zip(prompts, texts, strict=True))
                 for text in texts:
@@ -165,7 +165,7 @@ class ReusableVectors:
         """The number of the file of each vector, from the number of the vector."""
         return np.searchsorted(self.starts, vectors, side="right") - 1
 
-    def matched(self, group: RowGroup) -> RowGroup:
+    def with_stored_vectors(self, group: RowGroup) -> RowGroup:
         """The same group with the numbers of the stored vectors of its texts."""
         stored_keys, _ = self.index
         if not len(stored_keys):
@@ -174,7 +174,11 @@ class ReusableVectors:
         # A text has one key. With chunks it has one for each chunk, made of the text and the
         # characters.
         texts = dict(
-            zip(group.index.ravel().tolist(), chain.from_iterable(group.rows.texts), strict=True)
+            zip(
+                group.text_numbers.ravel().tolist(),
+                chain.from_iterable(group.rows.texts),
+                strict=True,
+            )
         )
         numbers: list[int] = []
         keys: list[bytes] = []
@@ -192,7 +196,7 @@ class ReusableVectors:
             for number, vectors in vectors_of_text.items()
             if MISSING not in vectors
         }
-        return replace(group, stored=stored)
+        return replace(group, stored_vectors=stored)
 
     def spans_of(self, tokens: TokenBlock, number: int) -> Sequence[Sequence[int]]:
         """For each vector of a text: nothing, or with chunks the characters of the chunk."""
@@ -252,10 +256,10 @@ class ReusableVectors:
             for file in store.files:
                 block = before.block(file.record["input"], file.record["start"])
                 block.stop = file.record["stop"]
-                block.last = file.record["last"]
+                block.is_last = file.record["last"]
                 # The digests of an older folder can omit the header. --rejects gets the bad rows
                 # again.
-                is_stream = before.length(block.input) is None
+                is_stream = before.length(block.input_number) is None
                 if not (before.by_line and is_stream) and not file.record["skipped"]:
                     files = blocks.setdefault((*before.identity_of(block), file.names), {})
                     files.setdefault(file.record["source"], file)

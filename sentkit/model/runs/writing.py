@@ -19,9 +19,9 @@ from sentkit.formats.vectors.writers import (
     refuse_existing_fields,
 )
 from sentkit.model.encoding import (
+    EncodeStats,
     Report,
     RowGroup,
-    Tally,
     TokenEncoder,
     encode_groups,
     tokenized_groups,
@@ -47,15 +47,15 @@ class Encoding:
     batch_tokens: int | None = None  # None: the budget of the encoder
     on_truncate: str = "warn"  # "mark" adds the fields of MARKS
     # recorded settings; empty without windows
-    windows: Mapping[str, Any] = field(default_factory=dict)
+    window_settings: Mapping[str, Any] = field(default_factory=dict)
     # the inputs that store `_emb` and the vectors of their rows separately
     encoded_inputs: Set[str] = frozenset()
     reusable: "ReusableVectors | None" = None  # of --reuse
 
     @property
-    def budget(self) -> int:
+    def tokens_per_batch(self) -> int:
         """The number of tokens in a batch."""
-        return self.batch_tokens or self.encoder.budget
+        return self.batch_tokens or self.encoder.tokens_per_batch
 
     def groups(self, blocks: Iterable[RowBlock], rejects: Rejects) -> Iterator[RowGroup]:
         """The rows in groups, with their tokens, and with the numbers of their stored vectors."""
@@ -67,54 +67,61 @@ class Encoding:
         """The same groups with the numbers of the vectors that --reuse has for their texts."""
         if self.reusable is None:
             return groups
-        return map(self.reusable.matched, groups)
+        return map(self.reusable.with_stored_vectors, groups)
 
     def encoded_groups(self, groups: Iterator[RowGroup]) -> Iterator[RowGroup]:
         """The same groups with their vectors. The next groups are computed ahead."""
         read_stored = None if self.reusable is None else self.reusable.read
-        return encode_groups(groups, self.encoder, self.budget, read_stored)
+        return encode_groups(groups, self.encoder, self.tokens_per_batch, read_stored)
 
-    def specs(self, parser: TextParser) -> list[dict[str, Any]]:
+    def metadata_of_files(self, parser: TextParser) -> list[dict[str, Any]]:
         """What the vector files record, one for each readout. `parser` has read the first row."""
-        fields = recorded_fields({name: parser.fields.get(name, name) for name in parser.texts})
+        fields = recorded_fields(
+            {name: parser.fields.get(name, name) for name in parser.text_names}
+        )
         settings: dict[str, Any] = {}
         if fields:
             settings["fields"] = fields
-        settings |= self.windows
-        return [spec.full | settings for spec in self.encoder.specs]
+        settings |= self.window_settings
+        return [spec.full_metadata | settings for spec in self.encoder.spaces]
 
-    def counts(self, tally: Tally) -> Iterator[str]:
+    def count_messages(self, stats: EncodeStats) -> Iterator[str]:
         """The messages about windows, and about rows with stored vectors."""
-        if self.windows:
-            split = f"{tally.split} of {tally.rows} rows were split"
-            if tally.windows:
-                split += f" into {tally.windows} windows"
-            if self.windows["chunks"]:
-                split += f", {tally.texts} rows were written"
-            yield f"{split} (--window {self.windows['window']}:{self.windows['stride']})"
+        if self.window_settings:
+            split = f"{stats.split} of {stats.rows} rows were split"
+            if stats.windows:
+                split += f" into {stats.windows} windows"
+            if self.window_settings["chunks"]:
+                split += f", {stats.texts} rows were written"
+            window = self.window_settings["window"]
+            yield f"{split} (--window {window}:{self.window_settings['stride']})"
         if self.reusable is not None:
             unneeded = ""
             if self.reusable.unneeded is not None:
                 unneeded = f", no longer needed: {self.reusable.unneeded:,}"
-            yield f"reused rows: {tally.reused:,}, encoded: {tally.rows - tally.reused:,}{unneeded}"
+            yield f"reused rows: {stats.reused:,}, encoded: {stats.rows - stats.reused:,}{unneeded}"
 
     def to_outputs(
         self, groups: Iterator[RowGroup], paths: Sequence[str], report: Report, rejects: Rejects
-    ) -> Tally:
+    ) -> EncodeStats:
         """Write all rows, with one output for each readout. Returns their counts."""
-        tally = Tally()
+        stats = EncodeStats()
         encoded_groups = self.encoded_groups(self.with_stored(groups))
         # The parser has the names of the vectors only after it has read the first row.
         first_group = list(islice(encoded_groups, 1))
-        names = self.parser.vectors
+        names = self.parser.vector_names
         with open_writers(
-            paths, self.specs(self.parser), names, self.encoder.width, self.vector_output
+            paths,
+            self.metadata_of_files(self.parser),
+            names,
+            self.encoder.width,
+            self.vector_output,
         ) as writers:
             for group in chain(first_group, encoded_groups):
-                self.write(group, writers, names, rejects, tally, report)
+                self.write(group, writers, names, rejects, stats, report)
         if self.reusable is not None:
             self.reusable.count_unneeded()
-        return tally
+        return stats
 
     def write(
         self,
@@ -122,7 +129,7 @@ class Encoding:
         writers: Sequence[VectorWriter],
         names: Sequence[str],
         rejects: Rejects,
-        tally: Tally,
+        stats: EncodeStats,
         report: Report,
     ) -> None:
         """Write a group to all writers, and count the rows that were written. All writers get the
@@ -135,24 +142,28 @@ class Encoding:
         # The lines of the output: the rows, or with chunks one for each window.
         lines = rows
         row_of_line: Sequence[int] = range(len(rows))
-        if group.owners is not None:
-            row_of_line = group.owners.tolist()
-            lines = replace(rows.take(row_of_line), bad={})
+        if group.row_of_vector is not None:
+            row_of_line = group.row_of_vector.tolist()
+            lines = replace(rows.take(row_of_line), error_of_row={})
         for writer, vectors in zip(writers, group.vectors, strict=True):
             writer.check(lines, vectors, field_names)
-        for line, error in lines.bad.items():
-            rows.bad.setdefault(row_of_line[line], error)
+        for line, error in lines.error_of_row.items():
+            rows.error_of_row.setdefault(row_of_line[line], error)
 
         # The groups of good rows. The bad ones among them go to the rejects.
         for indices in rejects.good_indices(rows):
             good = group.take(indices)
-            good_lines = good.rows if good.owners is None else good.rows.take(good.owners.tolist())
+            good_lines = (
+                good.rows
+                if good.row_of_vector is None
+                else good.rows.take(good.row_of_vector.tolist())
+            )
             good_fields = fields
             if fields and good is not group:
                 good_fields = self.new_fields(good)
             for writer, vectors in zip(writers, good.vectors, strict=True):
                 writer.write(good_lines, vectors, good_fields)
-            report(len(good.rows), tally.add(good))
+            report(len(good.rows), stats.add(good))
         for writer in writers:
             writer.flush()
 
@@ -177,7 +188,7 @@ class Encoding:
             try:
                 new_row = row.without(removed_fields)
             except DataError as error:
-                rows.bad[index] = error
+                rows.error_of_row[index] = error
             else:
                 rows.lines[index] = new_row.line
                 rows.values[index] = new_row.values
@@ -195,8 +206,8 @@ class Encoding:
             language = tokens.language  # None if each text of the group is in a known language
             if language is None:
                 language = np.zeros(len(tokens), np.int64)
-            for texts in group.index.tolist():
-                counts = json_of_texts([str(tokens.counts[text]) for text in texts])
+            for texts in group.text_numbers.tolist():
+                counts = json_of_texts([str(tokens.full_lengths[text]) for text in texts])
                 marks = json_of_texts([in_json(is_truncated[text]) for text in texts])
                 row_fields = [(b"n_tokens", counts), (b"truncated", marks)]
                 if self.tokenizer.unknown_token:
@@ -206,8 +217,8 @@ class Encoding:
                     languages = json_of_texts([in_json(language[text] > 0) for text in texts])
                     row_fields.append((b"unknown_language", languages))
                 fields.append(row_fields)
-        if self.windows.get("chunks"):
-            for text in group.index[:, 0].tolist():
+        if self.window_settings.get("chunks"):
+            for text in group.text_numbers[:, 0].tolist():
                 for number, (start, end) in enumerate(tokens.windows[text].characters):
                     values = (b"%d" % number, b"%d" % start, b"%d" % end)
                     fields.append(list(zip((b"chunk", b"start", b"end"), values, strict=True)))

@@ -15,11 +15,17 @@ from numpy.typing import NDArray
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import WORD_SETS, Checkpoint
 from sentkit.formats.checkpoints.modules import StoredDeclaration, is_model2vec
-from sentkit.formats.files import readable
+from sentkit.formats.files import shown_path
 from sentkit.formats.lexicons.model2vec import Table, check_table, read_table
 from sentkit.formats.vectors.fingerprint import Space, digest, name_for_label
-from sentkit.model.encoding import Tally, TokenEncoder
-from sentkit.model.reading import ReadingOptions, all_steps, prompts_of, spec_behind, width_behind
+from sentkit.model.encoding import EncodeStats, TokenEncoder
+from sentkit.model.reading import (
+    ReadingOptions,
+    all_steps,
+    prompts_of,
+    space_after_steps,
+    width_after_steps,
+)
 from sentkit.model.static.tokenizers import CollectedWords, WordLookup, WordPieces
 from sentkit.model.text.tokens import LongTextTokenizer, TokenBlock, WindowOptions, WindowTokenizer
 from sentkit.transforms.steps import Normalize, Step, Truncate
@@ -104,7 +110,7 @@ class StaticModel:
 
     name: str
     tokenizer: StaticTokenizer
-    sides: Mapping[str, str]  # the prompt of each side, or none
+    prompt_of_side: Mapping[str, str]  # the prompt of each side, or none
     readouts: Sequence[str]
     steps: Sequence[Step]
     transform: str | None
@@ -126,7 +132,7 @@ class StaticModel:
 
     def summary(self) -> dict[str, Any]:
         summary = {
-            "model": readable(self.name),
+            "model": shown_path(self.name),
             **self.table,
             "readout": self.readouts[0],
             "steps": [step.suffix.strip("/+") for step in self.steps],
@@ -139,43 +145,43 @@ class StaticModel:
 
 
 class StaticEncoder(TokenEncoder):
-    budget = BATCH_TOKENS
+    tokens_per_batch = BATCH_TOKENS
 
     def __init__(self, model: StaticModel) -> None:
         self.tokenizer = model.tokenizer
         self.steps = model.steps
         self.notes = []
         self.word_vectors = model.open_vectors()
-        self.width = width_behind(self.steps, self.word_vectors.width)
-        self.specs = []
+        self.width = width_after_steps(self.steps, self.word_vectors.width)
+        self.spaces = []
         tokenizer = self.tokenizer
         weights = self.word_vectors.hash
         for readout in model.readouts:
             record = {
-                "model": readable(model.name),
+                "model": shown_path(model.name),
                 "weights": weights,
                 "tokenizer": tokenizer.hash,
                 "readout": readout,
-                "prompt": model.sides or tokenizer.prompt,
+                "prompt": model.prompt_of_side or tokenizer.prompt,
                 "max_length": tokenizer.max_length,
                 "precision": self.precision,
             }
             space = digest([weights, "static", tokenizer.hash, readout])
             spec = Space(f"{name_for_label(model.name)}/{readout}", space, record)
-            self.specs.append(spec_behind(self.steps, spec, model.transform))
+            self.spaces.append(space_after_steps(self.steps, spec, model.transform))
 
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[list[Matrix]]:
         return map(self.word_vectors, batches)
 
-    def remarks(self, tally: Tally) -> list[str]:
+    def warnings(self, stats: EncodeStats) -> list[str]:
         unit = self.tokenizer.unit
-        messages = tally.truncation(self.tokenizer.max_length, unit)
-        if tally.unknown:
+        messages = stats.truncation(self.tokenizer.max_length, unit)
+        if stats.unknown:
             messages.append(
-                f"{tally.unknown:,} of {tally.tokens + tally.unknown:,} {unit} have no vector"
+                f"{stats.unknown:,} of {stats.tokens + stats.unknown:,} {unit} have no vector"
             )
-        messages += tally.languages()
-        return messages + tally.without_tokens(f"have no known {unit.removesuffix('s')}")
+        messages += stats.languages()
+        return messages + stats.without_tokens(f"have no known {unit.removesuffix('s')}")
 
 
 def arrays_hash(arrays: Mapping[str, NDArray[np.generic]]) -> str:
@@ -188,17 +194,17 @@ def arrays_hash(arrays: Mapping[str, NDArray[np.generic]]) -> str:
     return content.hexdigest()
 
 
-def read_sets(options: ReadingOptions) -> StaticModel:
+def read_word_sets(options: ReadingOptions) -> StaticModel:
     """Return the baseline of the SemEval STS tasks: indicator vectors of word sets."""
     for flag, value in {"--readout": options.readout, "--dim": options.dim}.items():
         if value is not None:
             raise UsageError(f"{flag} cannot be used with {WORD_SETS}")
-    prompt, sides = prompts_of(StoredDeclaration(), options)
+    prompt, prompt_of_side = prompts_of(StoredDeclaration(), options)
     words = CollectedWords(max_length=options.max_length, prompt=prompt)
     return StaticModel(
         name=WORD_SETS,
         tokenizer=words,
-        sides=sides,
+        prompt_of_side=prompt_of_side,
         readouts=["set"],
         steps=steps_of(options, []),
         transform=options.transform,
@@ -207,7 +213,7 @@ def read_sets(options: ReadingOptions) -> StaticModel:
     )
 
 
-def read_vectors(path: str, options: ReadingOptions) -> StaticModel:
+def read_word_vector_file(path: str, options: ReadingOptions) -> StaticModel:
     """Read word vectors: a text file into memory, or an array file with its words beside it."""
     from sentkit.formats.lexicons.word_vectors import ARRAY, read_word_array, read_word_vectors
 
@@ -228,12 +234,12 @@ def read_vectors(path: str, options: ReadingOptions) -> StaticModel:
         notes.append(f"{path}: {file.unreadable:,} words that are not UTF-8 are ignored")
 
     # How texts become words. A file of word vectors declares no prompts.
-    prompt, sides = prompts_of(StoredDeclaration(), options)
+    prompt, prompt_of_side = prompts_of(StoredDeclaration(), options)
     words = WordLookup(file.words, max_length=options.max_length, prompt=prompt)
     return StaticModel(
         name=path,
         tokenizer=words,
-        sides=sides,
+        prompt_of_side=prompt_of_side,
         readouts=readouts,
         steps=steps_of(options, [], width),
         transform=options.transform,
@@ -243,19 +249,19 @@ def read_vectors(path: str, options: ReadingOptions) -> StaticModel:
     )
 
 
-def read_folder(checkpoint: Checkpoint, options: ReadingOptions) -> StaticModel:
+def read_static_folder(checkpoint: Checkpoint, options: ReadingOptions) -> StaticModel:
     """Read a folder of model2vec, or of sentence-transformers that starts with a StaticEmbedding
     module.
     """
-    folder = checkpoint.transformer
-    declared = checkpoint.declared
-    for step in declared.steps:
+    folder = checkpoint.transformer_folder
+    declared = checkpoint.declaration
+    for step in declared.step_names:
         if step != "normalise":
             problem = f'sentkit cannot run the module "{step}" after a StaticEmbedding'
             raise DataError(problem, source=str(checkpoint.folder))
 
     # The tokenizer.
-    prompt, sides = prompts_of(declared, options)
+    prompt, prompt_of_side = prompts_of(declared, options)
     of_model2vec = is_model2vec(folder)
     pieces = WordPieces(folder, prompt=prompt, keep_unknown=not of_model2vec)
     pieces.max_length = options.max_length or pieces.max_length or declared.max_length
@@ -267,7 +273,7 @@ def read_folder(checkpoint: Checkpoint, options: ReadingOptions) -> StaticModel:
     rows, width = embeddings.shape
 
     # The steps after the mean of the tokens.
-    steps: list[Step] = [Normalize()] if declared.steps else []
+    steps: list[Step] = [Normalize()] if declared.step_names else []
     if declared.dim is not None and options.dim is None:
         steps.append(Truncate(declared.dim))
     steps = steps_of(options, steps, width)
@@ -275,7 +281,7 @@ def read_folder(checkpoint: Checkpoint, options: ReadingOptions) -> StaticModel:
     # What `inspect` prints of the table.
     table: dict[str, Any] = {
         "kind": "model2vec" if of_model2vec else "StaticEmbedding of sentence-transformers",
-        "folder": readable(str(folder)),
+        "folder": shown_path(str(folder)),
         "tokens": pieces.count,
         "width": width,
         "rows": rows,
@@ -287,7 +293,7 @@ def read_folder(checkpoint: Checkpoint, options: ReadingOptions) -> StaticModel:
     return StaticModel(
         name=checkpoint.name,
         tokenizer=pieces,
-        sides=sides,
+        prompt_of_side=prompt_of_side,
         readouts=readouts,
         steps=steps,
         transform=options.transform,
@@ -317,5 +323,5 @@ def steps_of(
         raise UsageError("a template and its full stops can be used only with the readout prompt")
     steps = all_steps(declared, options)
     if width is not None:
-        width_behind(steps, width)
+        width_after_steps(steps, width)
     return steps

@@ -27,7 +27,7 @@ from sentkit.model.text.tokens import (
     TokenBlock,
     Tokens,
     characters_of_tokens,
-    flat,
+    concatenated_ids,
 )
 
 # Punctuation and symbols: ASCII, Latin-1, Arabic, Indic, East Asian, typographic and full-width
@@ -69,7 +69,7 @@ def known_tokens(
         positions = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         ids = ids[positions < max_length]
         lengths = np.minimum(lengths, max_length)
-    return TokenBlock(ids, lengths, counts, unknown=unknown_counts)
+    return TokenBlock(ids, lengths, counts, unknown_count=unknown_counts)
 
 
 def located(
@@ -103,7 +103,7 @@ class WordLookup(LongTextTokenizer):
         return words_hash(self.indexes)
 
     def __call__(self, texts: Sequence[str]) -> TokenBlock:
-        ids, counts = flat([self._ids((self.prompt + text).split()) for text in texts])
+        ids, counts = concatenated_ids([self._ids((self.prompt + text).split()) for text in texts])
         return known_tokens(ids, counts, self.max_length, UNKNOWN)
 
     def locate(self, texts: Sequence[str]) -> list[LocatedTokens]:
@@ -233,7 +233,7 @@ class WordPieces(LongTextTokenizer):
         if self.prompt:
             prompted = [self.prompt + text for text in texts]
         if self.words is None:
-            ids, counts = flat(self._ids(prompted))
+            ids, counts = concatenated_ids(self._ids(prompted))
         else:
             ids, counts = self.words(prompted)
         before = len(self._ids([self.prompt])[0]) if self.prompt else 0

@@ -64,7 +64,7 @@ def steps_of(step: object, inner: str) -> Iterator[Mapping[str, Any]]:
 
 def growth_of(step: Mapping[str, Any], name: str) -> float:
     """Return the largest number of characters that a step makes of one. Unicode's own growth counts
-    as 1.
+    as 1. `name` is the part of tokenizer.json with the step, such as normalizer.
     """
     match step.get("type"):
         case "Replace":

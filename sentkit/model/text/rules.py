@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint, with_end_token
 from sentkit.formats.files import read_object, read_object_if_there
-from sentkit.model.forks import working
+from sentkit.model.forks import without_fork
 from sentkit.model.text.growth import check_growth
-from sentkit.model.text.tokens import Ints, flat, indices_of_ranges
+from sentkit.model.text.tokens import Ints, concatenated_ids, indices_of_ranges
 from sentkit.process import threads_of_command, usable_cpus
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def library_errors(source: str, problem: str = "the tokenizer fails") -> Iterato
     A fork waits for the library, because the child would wait for its locks.
     """
     try:
-        with working():
+        with without_fork():
             yield
     except BaseException as error:
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
@@ -87,15 +87,15 @@ def library_errors(source: str, problem: str = "the tokenizer fails") -> Iterato
 
 
 def read_rules(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the rules of a checkpoint, as tokenizer_config.json changes them."""
-    path = checkpoint.transformer / "tokenizer.json"
+    """Return tokenizer.json of a checkpoint, as tokenizer_config.json changes it."""
+    path = checkpoint.transformer_folder / "tokenizer.json"
     if not path.is_file():
         return rules_of_vocabulary(checkpoint)
     rules = read_object(path)
     with library_errors(str(path), "not a tokenizer"):
-        rules = with_end_token(rules, checkpoint.transformer)
+        rules = with_end_token(rules, checkpoint.transformer_folder)
     normalizer = rules.get("normalizer")
-    config = read_object_if_there(checkpoint.transformer / "tokenizer_config.json")
+    config = read_object_if_there(checkpoint.transformer_folder / "tokenizer_config.json")
     if not isinstance(normalizer, dict) or normalizer.get("type") != "BertNormalizer":
         return rules
     if config.get("tokenizer_class") in GENERIC:
@@ -114,7 +114,7 @@ def rules_of_vocabulary(checkpoint: Checkpoint) -> dict[str, Any]:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(
-            str(checkpoint.transformer), local_files_only=True
+            str(checkpoint.transformer_folder), local_files_only=True
         )
         rules: dict[str, Any] = orjson.loads(tokenizer.backend_tokenizer.to_str())
     except Exception as error:  # every error means that the folder has no usable tokenizer
@@ -185,7 +185,7 @@ def truncates_start(checkpoint: Checkpoint, rules: Mapping[str, Any]) -> bool:
     """Whether the tokenizer truncates at the start of a text. tokenizer_config.json has
     priority.
     """
-    side = read_object_if_there(checkpoint.transformer / "tokenizer_config.json").get(
+    side = read_object_if_there(checkpoint.transformer_folder / "tokenizer_config.json").get(
         "truncation_side"
     )
     truncation = rules.get("truncation")
@@ -216,12 +216,12 @@ class WordIds:
 
     def __call__(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], Ints]:
         """The ids of all texts in one array, and their numbers (n,)."""
-        no_ids, no_counts = flat([])
+        no_ids, no_counts = concatenated_ids([])
         ids = [no_ids]
         counts = [no_counts]
         for start in range(0, len(texts), TEXTS_AT_ONCE):
             words_of_texts = [text.split(" ") for text in texts[start : start + TEXTS_AT_ONCE]]
-            with working(), self.lock:
+            with without_fork(), self.lock:
                 if self.characters > LARGEST_CACHE:
                     self.forget()
                 words = set(chain.from_iterable(words_of_texts))
@@ -239,7 +239,7 @@ class WordIds:
             if not self.added_token.search(word):
                 pieces[word] = PIECES.findall(word) or [word]
         new_pieces = list(set(chain.from_iterable(pieces.values())).difference(self.numbers))
-        self._add(new_pieces, *flat(self.encode(new_pieces)))
+        self._add(new_pieces, *concatenated_ids(self.encode(new_pieces)))
         words_of_pieces = [word for word in pieces if word not in self.numbers]
         self._add(words_of_pieces, *self._joined([pieces[word] for word in words_of_pieces]))
 

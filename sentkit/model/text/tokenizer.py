@@ -35,7 +35,7 @@ from sentkit.model.text.tokens import (
     TokenBlock,
     Tokens,
     characters_of_tokens,
-    flat,
+    concatenated_ids,
     indices_of_ranges,
     truncate,
 )
@@ -59,9 +59,11 @@ class Tokenizer(LongTextTokenizer):
     def __init__(
         self, checkpoint: Checkpoint, *, max_length: int, prompt: str = "", lowercase: bool = False
     ) -> None:
-        self.source = str(checkpoint.transformer)
+        self.source = str(checkpoint.transformer_folder)
         self._rules = read_rules(checkpoint)
-        self.backend = backend_of(self._rules, str(checkpoint.transformer / "tokenizer.json"))
+        self.backend = backend_of(
+            self._rules, str(checkpoint.transformer_folder / "tokenizer.json")
+        )
         self.max_length = max_length
         self.prompt = prompt
         self.lowercase = lowercase
@@ -216,7 +218,7 @@ class Tokenizer(LongTextTokenizer):
         """
         heads = [start_of(text, head) for text in texts]
         tokens = self._truncated(heads, *self._ids(heads))
-        fitting = np.flatnonzero(tokens.counts <= self.max_length).tolist()
+        fitting = np.flatnonzero(tokens.full_lengths <= self.max_length).tolist()
         too_short = [index for index in fitting if len(heads[index]) < len(texts[index])]
         if not too_short:
             return tokens
@@ -231,7 +233,9 @@ class Tokenizer(LongTextTokenizer):
         """The ids of all texts in one array, with special tokens, and their numbers."""
         if self.words is None:
             with library_errors(self.source):
-                return flat([encoding.ids for encoding in self.backend.encode_batch_fast(texts)])
+                return concatenated_ids(
+                    [encoding.ids for encoding in self.backend.encode_batch_fast(texts)]
+                )
         ids_of_words, counts = self.words(texts)
         lengths = counts + self.before + self.after
         starts = np.cumsum(lengths) - lengths
@@ -246,7 +250,7 @@ class Tokenizer(LongTextTokenizer):
 
     def tokens_of(self, ids: list[int]) -> Tokens:
         mask_index = 0 if self.template is None else ids.index(self.mask_id)
-        return self._marked(Tokens(ids, len(ids), mask_index, skip=self.skip))
+        return self._marked(Tokens(ids, len(ids), mask_index, prompt_length=self.skip))
 
     def locate(self, texts: Sequence[str]) -> list[LocatedTokens]:
         inputs = [self._prompted(text) for text in texts]
@@ -317,7 +321,7 @@ class Tokenizer(LongTextTokenizer):
             ids,
             lengths,
             counts,
-            skip=skip,
+            prompt_length=skip,
             only_unknown=only_unknown,
             unknown_ids=unknown_ids,
             language=language,

@@ -18,7 +18,15 @@ from sentkit.errors import DataError, UsageError
 Range = tuple[int, int]  # the first index, and the index after the last
 Ints = NDArray[np.int64]
 # The columns of a `TokenBlock` that can be None, in the order of its fields.
-COLUMNS = ("at", "unknown", "second", "skip", "only_unknown", "unknown_ids", "language")
+COLUMNS = (
+    "readout_token_index",
+    "unknown_count",
+    "second_segment_start",
+    "prompt_length",
+    "only_unknown",
+    "unknown_ids",
+    "language",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +35,21 @@ class Tokens:
 
     # truncated ids, including special tokens; of the first window if there are several
     ids: list[int]
-    count: int  # number of tokens before truncation
-    at: int = 0  # index of the token that the readout `prompt` uses
+    full_length: int  # number of tokens before truncation
+    readout_token_index: int = 0  # index of the token that the readout `prompt` uses
     problem: str = ""  # the reason if this text cannot be read
-    unknown: int = 0  # tokens without a static vector; they are not in `ids`
+    unknown_count: int = 0  # tokens without a static vector; they are not in `ids`
     windows: "Windows | None" = None  # None: the text is read as a whole, or truncated
-    second: int = 0  # index of the first token of the second segment, if it has another type
-    skip: int = 0  # number of first ids, of the prompt, that readouts exclude
+    # index of the first token of the second segment, if it has another type
+    second_segment_start: int = 0
+    prompt_length: int = 0  # number of first ids, of the prompt, that readouts exclude
     only_unknown: int = 0  # 1 if each token of the text itself is the unknown token
     unknown_ids: int = 0  # unknown tokens of the text itself, which are in `ids`
     language: int = 0  # PROBABLE or CERTAIN of languages.py, if the tokenizer does not know it
 
     @property
     def truncated(self) -> bool:
-        return self.windows is None and self.count > len(self.ids) + self.unknown
+        return self.windows is None and self.full_length > len(self.ids) + self.unknown_count
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,11 +62,11 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
 
     ids: NDArray[np.int32]  # truncated ids of all texts, one after the other
     lengths: Ints  # (n,), of the truncated ids
-    counts: Ints  # (n,), before truncation
-    at: Ints | None = None
-    unknown: Ints | None = None
-    second: Ints | None = None
-    skip: Ints | None = None
+    full_lengths: Ints  # (n,), before truncation
+    readout_token_index: Ints | None = None
+    unknown_count: Ints | None = None
+    second_segment_start: Ints | None = None
+    prompt_length: Ints | None = None
     only_unknown: Ints | None = None
     unknown_ids: Ints | None = None
     language: Ints | None = None
@@ -74,8 +83,8 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
         windows = {
             number: text.windows for number, text in enumerate(texts) if text.windows is not None
         }
-        ids, lengths = flat([text.ids for text in texts])
-        counts = np.array([text.count for text in texts], np.int64)
+        ids, lengths = concatenated_ids([text.ids for text in texts])
+        counts = np.array([text.full_length for text in texts], np.int64)
         named_columns = dict(zip(COLUMNS, columns, strict=True))
         return cls(ids, lengths, counts, **named_columns, problems=problems, windows=windows)
 
@@ -105,7 +114,7 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
         values = [0 if column is None else int(column[number]) for column in self.columns]
         return Tokens(
             ids=self.ids[start : start + length].tolist(),
-            count=int(self.counts[number]),
+            full_length=int(self.full_lengths[number]),
             problem=self.problems.get(number, ""),
             windows=self.windows.get(number),
             **dict(zip(COLUMNS, values, strict=True)),
@@ -127,11 +136,11 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
                 for values in self.by_text
             ]
         ids = self.ids[indices_of_ranges(self.starts[texts], lengths)]
-        return TokenBlock(ids, lengths, self.counts[texts], *columns, *by_text)
+        return TokenBlock(ids, lengths, self.full_lengths[texts], *columns, *by_text)
 
     def spread(self, texts: Sequence[int], count: int) -> "TokenBlock":
         """These texts at these numbers among `count`; the other texts have no tokens."""
-        columns = (self.lengths, self.counts, *self.columns)
+        columns = (self.lengths, self.full_lengths, *self.columns)
         with_empty_text: Any = [
             None if column is None else np.append(column, 0) for column in columns
         ]
@@ -140,15 +149,15 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
         return TokenBlock(self.ids, *with_empty_text, *self.by_text).take(old_numbers)
 
     @cached_property
-    def vectors(self) -> Ints:
+    def vector_counts(self) -> Ints:
         """(n,), the number of vectors of a text: 1, or one for each window."""
-        return self.column(np.ones(len(self), np.int64), lambda windows: windows.vectors - 1)
+        return self.column(np.ones(len(self), np.int64), lambda windows: windows.vector_count - 1)
 
     @cached_property
-    def sizes(self) -> Ints:
+    def read_counts(self) -> Ints:
         """(n,), the ids that a model reads, of all windows; 0: the vector is zero."""
         return self.column(
-            self.lengths, lambda windows: sum(len(window.ids) for window in windows.others)
+            self.lengths, lambda windows: sum(len(window.ids) for window in windows.later_windows)
         )
 
     def unknown_beside_others(self) -> tuple[Ints, Ints]:
@@ -165,29 +174,30 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
         ids_of_windows = self.column(
             first_ids,
             lambda windows: sum(
-                window.unknown_ids for window in windows.others if not window.only_unknown
+                window.unknown_ids for window in windows.later_windows if not window.only_unknown
             ),
         )
         count_of_windows = self.column(
             (first_ids > 0).astype(np.int64),
             lambda windows: sum(
-                window.unknown_ids > 0 and not window.only_unknown for window in windows.others
+                window.unknown_ids > 0 and not window.only_unknown
+                for window in windows.later_windows
             ),
         )
 
         # A text with one vector has other tokens if one of its windows has.
         ids_of_text = self.column(
-            all_ids, lambda windows: sum(window.unknown_ids for window in windows.others)
+            all_ids, lambda windows: sum(window.unknown_ids for window in windows.later_windows)
         )
         only_unknown = self.column(
             np.zeros(len(self), np.int64) if self.only_unknown is None else self.only_unknown,
-            lambda windows: sum(window.only_unknown for window in windows.others),
+            lambda windows: sum(window.only_unknown for window in windows.later_windows),
         )
         window_count = self.column(
-            np.ones(len(self), np.int64), lambda windows: len(windows.others)
+            np.ones(len(self), np.int64), lambda windows: len(windows.later_windows)
         )
         ids_of_text = np.where(only_unknown == window_count, 0, ids_of_text)
-        has_one_vector = self.vectors == 1
+        has_one_vector = self.vector_counts == 1
         return (
             np.where(has_one_vector, ids_of_text > 0, count_of_windows),
             np.where(has_one_vector, ids_of_text, ids_of_windows),
@@ -196,8 +206,10 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
     @cached_property
     def truncated(self) -> NDArray[np.bool_]:
         """(n,), whether the model does not read all tokens of a text."""
-        read_counts = self.lengths if self.unknown is None else self.lengths + self.unknown
-        is_truncated = self.counts > read_counts
+        read_counts = (
+            self.lengths if self.unknown_count is None else self.lengths + self.unknown_count
+        )
+        is_truncated = self.full_lengths > read_counts
         is_truncated[list(self.windows)] = False
         return is_truncated
 
@@ -211,7 +223,7 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
         return values
 
 
-def flat(ids: Sequence[Sequence[int]]) -> tuple[NDArray[np.int32], Ints]:
+def concatenated_ids(ids: Sequence[Sequence[int]]) -> tuple[NDArray[np.int32], Ints]:
     """The ids of all texts in one array, and their numbers."""
     lengths = np.fromiter(map(len, ids), np.int64, len(ids))
     return np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum())), lengths
@@ -228,11 +240,11 @@ class Windows:
     """The windows of a text. The `Tokens` of the text are those of the first window."""
 
     characters: tuple[Range, ...]  # of each window
-    others: tuple[Tokens, ...] = ()  # the windows after the first
+    later_windows: tuple[Tokens, ...] = ()  # the windows after the first
     weights: tuple[float, ...] = ()  # of the windows in the mean; (): each window keeps its vector
 
     @property
-    def vectors(self) -> int:
+    def vector_count(self) -> int:
         """The number of vectors of the text."""
         if self.weights:
             return 1
@@ -250,7 +262,7 @@ class LocatedTokens:
     unknown: int | None = None  # an id without a static vector
 
     @property
-    def around(self) -> int:
+    def repeated_count(self) -> int:
         """The number of tokens that each window repeats."""
         first, after = self.text_range
         return len(self.ids) - (after - first)
@@ -314,7 +326,7 @@ class TextTokenizer:
     prompt = ""  # before every text
     unknown_token = ""  # for messages about texts with `only_unknown`
     judges_language = False  # whether the column `language` is computed
-    counts_all = False  # whether `count` is exact for truncated texts too, which takes time
+    counts_all = False  # whether `full_length` is exact for truncated texts too, which takes time
 
     def __call__(self, texts: Sequence[Any]) -> TokenBlock:
         """The tokens of each text; of strings, or of items as in Texts."""
@@ -373,7 +385,7 @@ class LongTextTokenizer(TextTokenizer):
         removed.
         """
         known_ids = [number for number in ids if number != self.unknown]
-        return Tokens(known_ids, len(ids), unknown=len(ids) - len(known_ids))
+        return Tokens(known_ids, len(ids), unknown_count=len(ids) - len(known_ids))
 
 
 class WindowTokenizer(TextTokenizer):
@@ -398,7 +410,7 @@ class WindowTokenizer(TextTokenizer):
         # The tokens of a text that is one window: longer texts are split.
         self.longest_in_one_window = size if options.chunks or limit is None else limit
         [example] = tokenizer.locate(["a"])
-        room = size - example.around
+        room = size - example.repeated_count
         if room < 1:
             repeated = "the special tokens and the prompt use all of it"
             raise UsageError(f"a window of {size} {self.unit} is too small: {repeated}")
@@ -420,10 +432,10 @@ class WindowTokenizer(TextTokenizer):
 
     def __call__(self, texts: Sequence[str]) -> TokenBlock:
         """The tokens of each text; those of a long text with its windows."""
-        # `whole` has the start of a long text, and in `counts` its tokens. Without `counts_all`,
-        # a count above the maximum length can be too small, but it stays above it.
+        # `whole` has the start of a long text, and in `full_lengths` its number of tokens. Without
+        # `counts_all`, one above the maximum length can be too small, but it stays above it.
         whole = tokenized(self.tokenizer, texts)
-        is_long = whole.counts > self.longest_in_one_window
+        is_long = whole.full_lengths > self.longest_in_one_window
         is_long[list(whole.problems)] = False
         long_texts = np.flatnonzero(is_long).tolist()  # their numbers
         if not long_texts and not self.options.chunks:
@@ -448,7 +460,7 @@ class WindowTokenizer(TextTokenizer):
     def split(self, text: str, located: LocatedTokens) -> Tokens:
         """Return the tokens of the windows of a text."""
         count = len(located.ids)
-        room = self.size - located.around
+        room = self.size - located.repeated_count
         if room < 1:
             problem = (
                 f"the prompt leaves no room for this text in a window of {self.size} {self.unit}"
@@ -473,7 +485,7 @@ class WindowTokenizer(TextTokenizer):
             weights = shares(ranges, has_vector)
         characters = characters_of_windows(ranges, located.characters, len(text))
         windows = Windows(characters, tuple(other_windows), weights=weights)
-        return replace(first_window, count=count, windows=windows)
+        return replace(first_window, full_length=count, windows=windows)
 
 
 def window_ranges(count: int, room: int, stride: int) -> list[Range]:

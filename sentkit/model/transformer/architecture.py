@@ -76,8 +76,8 @@ class Architecture:
     # rows of the table of relative positions, which all blocks add to their scores
     buckets: int = 0
     # of each block: tokens on each side that a token attends to; 0: all
-    windows: tuple[int, ...] = ()
-    bases: tuple[float, ...] = ()  # of the rotary positions of each block
+    attention_windows: tuple[int, ...] = ()
+    rotary_bases: tuple[float, ...] = ()  # of the rotary positions of each block
     causal: bool = False  # a token attends to itself and the tokens before it
     head_bias: bool = True  # of the dense layer of its heads
     pooling: str = "cls"  # the readout of its classification head
@@ -95,31 +95,31 @@ class Architecture:
             self.activation,
             self.norm_epsilon,
             self.position_offset,
-            *self.windows,
-            *self.bases,
+            *self.attention_windows,
+            *self.rotary_bases,
         ]
         if self.causal:
             rules.append("causal")
         return rules
 
     @property
-    def kind(self) -> Family:
+    def family_traits(self) -> Family:
         return FAMILIES[self.family]
 
     @property
     def dropouts(self) -> list[float]:
         """The rates after attention, before and after the second dense layer."""
-        return [getattr(self, name) if name else 0.0 for name in self.kind.dropouts]
+        return [getattr(self, name) if name else 0.0 for name in self.family_traits.dropouts]
 
     @property
-    def joined(self) -> dict[str, dict[str, int]]:
+    def joined_matrices(self) -> dict[str, dict[str, int]]:
         """The matrices, with their rows, that modules of a block join and a checkpoint may have
         apart.
         """
         query_rows = self.heads * self.head_size
         key_rows = self.key_heads * self.head_size
         up = {"active": self.inner}
-        if self.kind.gated:
+        if self.family_traits.gated:
             up["gates"] = self.inner
         return {"qkv": {"query": query_rows, "key": key_rows, "value": key_rows}, "up": up}
 
@@ -127,12 +127,12 @@ class Architecture:
         """The rows of the matrices in a module that low-rank updates and rounding treat one
         by one.
         """
-        if module == "qkv" or (module == "up" and "gates" in self.kind.block):
-            return [*self.joined[module].values()]
-        return [self.shapes[module][0]]
+        if module == "qkv" or (module == "up" and "gates" in self.family_traits.block):
+            return [*self.joined_matrices[module].values()]
+        return [self.weight_shapes[module][0]]
 
     @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the weights of all modules that a block can have."""
         shapes: dict[str, tuple[int, ...]] = {
             "input_norm": (self.width,),
@@ -141,25 +141,25 @@ class Architecture:
             "norm": (self.width,),
             "query_norm": (self.head_size,),
             "key_norm": (self.head_size,),
-            "mix": (self.width, self.joined["qkv"]["query"]),
+            "mix": (self.width, self.joined_matrices["qkv"]["query"]),
             "down": (self.width, self.inner),
         }
-        for joined_module, rows_of_modules in self.joined.items():
+        for joined_module, rows_of_modules in self.joined_matrices.items():
             shapes[joined_module] = (sum(rows_of_modules.values()), self.width)
             for module, rows in rows_of_modules.items():
                 shapes[module] = (rows, self.width)
         return shapes
 
-    def modules(self, block: int) -> dict[str, str]:
+    def modules_of_block(self, block: int) -> dict[str, str]:
         """Return the names in a file of the modules of a block, by their names in `Bert`."""
         absent: set[str] = set()
         if block == 0:
-            absent |= set(self.kind.not_first)
+            absent |= set(self.family_traits.not_first)
         if block < self.depth - 1:
-            absent |= set(self.kind.only_last)
+            absent |= set(self.family_traits.only_last)
         return {
             module: stored_name.format(block)
-            for module, stored_name in self.kind.block.items()
+            for module, stored_name in self.family_traits.block.items()
             if module not in absent
         }
 
@@ -234,7 +234,7 @@ def with_rotary(architecture: Architecture, config: Mapping[str, Any], source: s
     """Add windows and bases of the blocks, and settings of the heads, by keys of transformers 4 or
     5.
     """
-    family = architecture.kind
+    family = architecture.family_traits
     if read_fraction(config, source, "embedding_dropout", 0.0) != architecture.dropout:
         raise UnsupportedArchitecture("embedding_dropout differs from mlp_dropout")
     types, window = family.blocks(config, architecture.depth, source)
@@ -259,8 +259,8 @@ def with_rotary(architecture: Architecture, config: Mapping[str, Any], source: s
         raise UnsupportedArchitecture('"classifier_pooling" or "classifier_bias"')
     return replace(
         architecture,
-        windows=tuple(window if block_type == SLIDING else 0 for block_type in types),
-        bases=tuple(bases[block_type] for block_type in types),
+        attention_windows=tuple(window if block_type == SLIDING else 0 for block_type in types),
+        rotary_bases=tuple(bases[block_type] for block_type in types),
         causal=causal,
         head_bias=head_bias,
         pooling=pooling,
@@ -297,7 +297,7 @@ def bases_of(family: Family, config: Mapping[str, Any]) -> dict[str, float]:
 def architecture_of(checkpoint: Checkpoint) -> Architecture:
     """Return the architecture of a checkpoint, with the declared activation of its pooler."""
     architecture = read_architecture(checkpoint.config, checkpoint.config_file)
-    pooler_activation = checkpoint.declared.pooler.activation
+    pooler_activation = checkpoint.declaration.pooler.activation
     if pooler_activation not in (*CONFIG_ACTIVATIONS.values(), "tanh"):
         problem = f'a pooler with activation "{pooler_activation}" is not supported'
         raise DataError(problem, source=str(checkpoint.folder))
@@ -342,7 +342,7 @@ def stored_tensors(
     "blocks.3.up.weight" is "encoder.layer.3.intermediate.dense.weight" there. Queries, keys and
     values are the modules that checkpoints of the family have: three, or one "qkv".
     """
-    family = architecture.kind
+    family = architecture.family_traits
     width = architecture.width
     tensors: dict[str, tuple[str, tuple[int, ...]]] = {}
 
@@ -372,9 +372,9 @@ def stored_tensors(
         add(module, stored_names[module], shape, has_bias=has_bias)
 
     # The blocks, and the pooler.
-    shapes = architecture.shapes
+    shapes = architecture.weight_shapes
     for block in range(architecture.depth):
-        for module, stored_name in architecture.modules(block).items():
+        for module, stored_name in architecture.modules_of_block(block).items():
             name = f"blocks.{block}.{module}"
             add(name, stored_name, shapes[module], has_bias=family.has_bias(module))
     if pooler:
@@ -384,7 +384,7 @@ def stored_tensors(
 
 def words_name(architecture: Architecture) -> str:
     """Return the name of the word table in a file without prefixes."""
-    return architecture.kind.tables["words"] + ".weight"
+    return architecture.family_traits.tables["words"] + ".weight"
 
 
 def tensor_shapes(
@@ -394,7 +394,9 @@ def tensor_shapes(
     has one.
     """
     return dict(
-        stored_tensors(architecture, pooler=pooler and architecture.kind.has_pooler).values()
+        stored_tensors(
+            architecture, pooler=pooler and architecture.family_traits.has_pooler
+        ).values()
     )
 
 

@@ -99,7 +99,7 @@ def with_bias(
     return added.masked_fill(~mask, -torch.inf)
 
 
-def turns_of(positions: Tensor, base: float, size: int) -> tuple[Tensor, Tensor]:
+def cosines_and_sines(positions: Tensor, base: float, size: int) -> tuple[Tensor, Tensor]:
     """Return cosines and sines (n, 1, e / 2) of rotary positions. Angles are float32, as in
     transformers.
     """
@@ -112,11 +112,11 @@ def turns_of(positions: Tensor, base: float, size: int) -> tuple[Tensor, Tensor]
 Norms = Sequence[tuple[nn.Module, int]]  # of heads, and the number of these
 
 
-def turned(
+def norm_and_rotate(
     values: Tensor, packed: Packed, base: float, size: int, norms: Norms, rows: Tensor | None = None
 ) -> Tensor:
     """Apply each norm to as many heads of values (n, k), and rotary positions of the rows to these
-    heads.
+    heads. `size` are the numbers of a head, `base` is that of the rotary positions.
 
     A pair of numbers that rotates has one number in each half of a head. Rows after the last
     position are dropped. Without gradients, the values change in place. The base 0 is for encoders
@@ -124,7 +124,7 @@ def turned(
     """
     if not base:
         return values
-    cos, sin = packed.turns[base]
+    cos, sin = packed.rotations[base]
     if rows is not None:
         cos = cos[rows]
         sin = sin[rows]

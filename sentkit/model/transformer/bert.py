@@ -19,9 +19,9 @@ from sentkit.model.transformer.architecture import Architecture, stored_tensors
 from sentkit.model.transformer.attention import (
     Attention,
     blockwise_attention,
+    cosines_and_sines,
+    norm_and_rotate,
     plain_attention,
-    turned,
-    turns_of,
     windowed,
     with_bias,
 )
@@ -44,9 +44,12 @@ class Block(nn.Module):
     """
 
     def __init__(self, architecture: Architecture, number: int = 0) -> None:
+        """`number` is that of the block. `qkv` gives queries, keys and values, `mix` follows the
+        attention, `up` and `down` are the feed-forward layers.
+        """
         super().__init__()
-        modules = architecture.modules(number)
-        shapes = architecture.shapes
+        modules = architecture.modules_of_block(number)
+        shapes = architecture.weight_shapes
 
         def norm(name: str) -> nn.Module:
             if name not in modules:
@@ -56,19 +59,19 @@ class Block(nn.Module):
 
         def linear(name: str) -> nn.Linear:
             outputs, inputs = shapes[name]
-            return nn.Linear(inputs, outputs, bias=architecture.kind.has_bias(name))
+            return nn.Linear(inputs, outputs, bias=architecture.family_traits.has_bias(name))
 
         self.heads = architecture.heads
         self.key_heads = architecture.key_heads
-        self.size = architecture.head_size
-        self.window = 0
-        self.base = 0.0  # of rotary positions
-        if architecture.windows:
-            self.window = architecture.windows[number]
-        if architecture.bases:
-            self.base = architecture.bases[number]
+        self.head_size = architecture.head_size
+        self.attention_window = 0
+        self.rotary_base = 0.0  # of rotary positions
+        if architecture.attention_windows:
+            self.attention_window = architecture.attention_windows[number]
+        if architecture.rotary_bases:
+            self.rotary_base = architecture.rotary_bases[number]
         self.activation = ACTIVATIONS[architecture.activation]
-        if architecture.kind.gated:
+        if architecture.family_traits.gated:
             self.activation = gated(self.activation)
 
         # The layers in the order of the computation. Norms that the family lacks are the identity.
@@ -85,7 +88,7 @@ class Block(nn.Module):
         self.mix_dropout, self.inner_dropout, self.dropout = map(Dropout, architecture.dropouts)
         self.attention_dropout = architecture.attention_dropout
         # Whether attention uses the kernel for training on a GPU; `attend_packed` sets it.
-        self.packs = False
+        self.uses_packed_kernel = False
 
     def forward(
         self,
@@ -137,10 +140,10 @@ class Block(nn.Module):
             return self.attend_only(states, packed, only)
         values = F.linear(states, self.qkv.weight, self.qkv.bias)  # (n, (h + 2 g) e)
         norms = [(self.query_norm, self.heads), (self.key_norm, self.key_heads)]
-        values = turned(values, packed, self.base, self.size, norms)
+        values = norm_and_rotate(values, packed, self.rotary_base, self.head_size, norms)
         if self.without_padding(values, packed):
             heads = by_head(
-                values[: packed.tokens], self.size, self.heads, self.key_heads, self.key_heads
+                values[: packed.tokens], self.head_size, self.heads, self.key_heads, self.key_heads
             )
             mixed = packed_attention(heads, packed, dropout=self.attention_dropout * self.training)
             return with_rows(mixed, len(states))
@@ -148,24 +151,26 @@ class Block(nn.Module):
         mixed_groups = []
         # (c, t, (h + 2 g) e)
         for padded, mask in zip(groups.pad(values), groups.masks, strict=True):
-            heads = by_head(padded, self.size, self.heads, self.key_heads, self.key_heads)
+            heads = by_head(padded, self.head_size, self.heads, self.key_heads, self.key_heads)
             mixed_groups.append(self.attention(mask, packed, heads))
         return with_rows(groups.unpad(mixed_groups), len(states))
 
     def attend_only(self, states: Tensor, packed: Packed, only: Tensor) -> Tensor:
         query_weights, pair_weights = ends_of(
-            self.qkv.weight, self.qkv.bias, self.heads * self.size
+            self.qkv.weight, self.qkv.bias, self.heads * self.head_size
         )
         queries = F.linear(states[only], *query_weights)  # (b, h e)
         pairs = F.linear(states, *pair_weights)  # keys and values, (n, 2 g e)
-        queries = turned(
-            queries, packed, self.base, self.size, [(self.query_norm, self.heads)], only
+        queries = norm_and_rotate(
+            queries, packed, self.rotary_base, self.head_size, [(self.query_norm, self.heads)], only
         )
-        pairs = turned(pairs, packed, self.base, self.size, [(self.key_norm, self.key_heads)])
+        pairs = norm_and_rotate(
+            pairs, packed, self.rotary_base, self.head_size, [(self.key_norm, self.key_heads)]
+        )
 
         def by_heads(queries: Tensor, pairs: Tensor) -> list[Tensor]:
-            [query] = by_head(queries, self.size, self.heads)
-            key, value = by_head(pairs, self.size, self.key_heads, self.key_heads)
+            [query] = by_head(queries, self.head_size, self.heads)
+            key, value = by_head(pairs, self.head_size, self.key_heads, self.key_heads)
             return [query, key, value]
 
         # The kernel would let the one query of a sentence attend to later tokens.
@@ -190,8 +195,15 @@ class Block(nn.Module):
         """Whether the kernel can be used: it has no bias of relative positions and no window to
         add.
         """
-        needs_no_window = not self.window or (packed.causal and packed.longest <= self.window + 1)
-        return self.packs and packed.bias is None and needs_no_window and values.dtype in HALF
+        needs_no_window = not self.attention_window or (
+            packed.causal and packed.longest_length <= self.attention_window + 1
+        )
+        return (
+            self.uses_packed_kernel
+            and packed.bias is None
+            and needs_no_window
+            and values.dtype in HALF
+        )
 
     def attention(
         self,
@@ -214,7 +226,7 @@ class Block(nn.Module):
         query, key, value = (values.transpose(1, 2) for values in heads)
         mask = with_bias(mask, packed.bias, key.shape[2], positions)
         mixed = windowed(
-            kernel, query, key, value, mask, self.window, positions, causal=packed.causal
+            kernel, query, key, value, mask, self.attention_window, positions, causal=packed.causal
         )
         return mixed.transpose(1, 2).flatten(2)
 
@@ -234,15 +246,18 @@ def attend_packed(model: nn.Module, device: torch.device) -> None:
     )
     for module in model.modules():
         if isinstance(module, Block):
-            module.packs = is_right((module.heads, module.key_heads, module.size))
+            shape = (module.heads, module.key_heads, module.head_size)
+            module.uses_packed_kernel = is_right(shape)
 
     # Graphs, for which all blocks have to use the kernel.
     for module in model.modules():
         if isinstance(module, Bert):
             architecture = module.architecture
             blocks = cast(Sequence[Block], module.blocks)
-            needs_more = architecture.windows or architecture.bases or architecture.buckets
-            if not needs_more and all(block.packs for block in blocks):
+            needs_more = (
+                architecture.attention_windows or architecture.rotary_bases or architecture.buckets
+            )
+            if not needs_more and all(block.uses_packed_kernel for block in blocks):
                 module.graphs = Graphs(blocks)
 
 
@@ -269,13 +284,13 @@ class Bert(nn.Module):
         # The tables and the layers before the blocks.
         self.words = table(architecture.vocabulary, table_width)
         self.positions: nn.Embedding | None = None
-        if not architecture.bases:
+        if not architecture.rotary_bases:
             self.positions = table(architecture.positions, table_width)
         self.types: nn.Embedding | None = None
         if architecture.types:
             self.types = table(architecture.types, table_width)
         self.norm: nn.Module = nn.Identity()
-        if "norm" in architecture.kind.tables:
+        if "norm" in architecture.family_traits.tables:
             self.norm = make_norm(architecture, table_width)
         self.dropout = Dropout(architecture.dropout)
         self.projection: nn.Linear | None = None
@@ -324,7 +339,7 @@ class Bert(nn.Module):
         run_graph: Run | None = None
         is_bf16 = torch.is_autocast_enabled(states.device.type)
         if self.graphs is not None and is_bf16:
-            filled = packed.filled()
+            filled = packed.with_filler_sentences()
             states = with_rows(states, filled.tokens)
             graph_blocks = len(blocks)
             if only is not None:  # the last block computes few rows
@@ -347,18 +362,20 @@ class Bert(nn.Module):
                 yield (result if result.requires_grad else result.clone())
 
     def embed(self, packed: Packed) -> Tensor:
-        assert packed.longest <= self.max_tokens, "a sentence longer than the encoder's positions"
+        assert packed.longest_length <= self.max_tokens, (
+            "a sentence longer than the encoder's positions"
+        )
         states = self.words(packed.ids)
         if self.positions is not None:
             table = self.positions.weight
-            if self.types is not None and packed.types is None:
+            if self.types is not None and packed.segment_ids is None:
                 table = table + self.types.weight[0]  # every token belongs to the first segment
             states = states + F.embedding(
                 packed.positions + self.architecture.position_offset, table
             )
-        if packed.types is not None:
+        if packed.segment_ids is not None:
             assert self.types is not None, "an encoder without segments"
-            states = states + self.types(packed.types)
+            states = states + self.types(packed.segment_ids)
         states = self.dropout(self.norm(states))
         if self.projection is not None:
             # products are bfloat16 under autocast
@@ -369,15 +386,18 @@ class Bert(nn.Module):
         """Return the batch with what all blocks use: the positions, and which tokens attend to
         which.
         """
-        if self.architecture.bases:
+        if self.architecture.rotary_bases:
             size = self.architecture.head_size
             turns = {
-                base: turns_of(packed.positions, base, size) for base in {*self.architecture.bases}
+                base: cosines_and_sines(packed.positions, base, size)
+                for base in {*self.architecture.rotary_bases}
             }
-            packed = replace(packed, turns=turns, causal=packed.causal or self.architecture.causal)
+            packed = replace(
+                packed, rotations=turns, causal=packed.causal or self.architecture.causal
+            )
         if self.relative is None:
             return packed
-        rows = packed.to_device(buckets_of(packed.longest))
+        rows = packed.to_device(buckets_of(packed.longest_length))
         return replace(packed, bias=self.relative(rows).permute(2, 0, 1).contiguous())
 
     def pooled(self, vectors: Tensor) -> Tensor:
@@ -420,7 +440,7 @@ def load_bert(tensors: Mapping[str, Tensor], architecture: Architecture) -> Bert
     with torch.device("meta"):  # the real weights follow, so allocate and draw nothing
         bert = Bert(architecture, pooler=pooler)
     for block in range(architecture.depth):
-        for joined_module, modules in architecture.joined.items():
+        for joined_module, modules in architecture.joined_matrices.items():
             for parameter in ("weight", "bias"):
                 names = [f"blocks.{block}.{module}.{parameter}" for module in modules]
                 if names[0] in state:
@@ -433,7 +453,7 @@ def load_bert(tensors: Mapping[str, Tensor], architecture: Architecture) -> Bert
 def split(state: Mapping[str, Tensor], architecture: Architecture) -> dict[str, Tensor]:
     """Return the same weights, and the matrices that `load_bert` has joined."""
     tensors = dict(state)
-    for joined_module, rows_of_modules in architecture.joined.items():
+    for joined_module, rows_of_modules in architecture.joined_matrices.items():
         if len(rows_of_modules) == 1:
             continue
         for name, joined in state.items():

@@ -31,9 +31,9 @@ from sentkit.model.checkpoint_reading import (
     spec_of_readout,
     steps_of_checkpoint,
 )
-from sentkit.model.encoding import BUDGETS, Arrays, Tally, TokenEncoder, encode_texts
-from sentkit.model.forks import PREPARING, ForkLock, working
-from sentkit.model.reading import width_behind
+from sentkit.model.encoding import BUDGETS, Arrays, EncodeStats, TokenEncoder, encode_texts
+from sentkit.model.forks import PREPARING, ForkLock, without_fork
+from sentkit.model.reading import width_after_steps
 from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, architecture_of
 from sentkit.model.transformer.bert import Bert, load_bert
@@ -113,7 +113,7 @@ def check_layer(fits: bool, tensors: Iterable[Tensor], source: str) -> None:
 
 def add_convolution(body: Bert | TransformersModel, checkpoint: Checkpoint) -> None:
     """Set `body.convolution` to that of the checkpoint, if the checkpoint has one."""
-    folder = checkpoint.declared.convolution
+    folder = checkpoint.declaration.convolution
     if folder is None:
         return
     source = str(folder)
@@ -149,7 +149,7 @@ WARN_BELOW = 0.99  # the lowest cosine
 
 
 class TransformerEncoder(TokenEncoder):
-    """Converts tokens to vectors for each readout; `specs` records the origin of the vectors."""
+    """Converts tokens to vectors for each readout; `spaces` are those of the vectors."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class TransformerEncoder(TokenEncoder):
         self.checkpoint = checkpoint
         self.reading = reading
         self.device = pick_device(device)
-        self.budget = BUDGETS[self.device.type]
+        self.tokens_per_batch = BUDGETS[self.device.type]
         self.notes = []  # messages for the user
         self.choices: list[str] = []  # measurements, and the choices that follow from them
         self.integers = precision == INT8
@@ -224,11 +224,11 @@ class TransformerEncoder(TokenEncoder):
             losses: list[dict[str, float]] = []
             if self.integers:
                 losses = self._use_integers()
-            self.specs = [
+            self.spaces = [
                 self._spec(readout, weights.result()[readout.pooled], loss)
                 for readout, loss in zip_longest(reading.readouts, losses)
             ]
-        self.width = width_behind(self.steps, width_of_readout)
+        self.width = width_after_steps(self.steps, width_of_readout)
 
     @property
     def batches_at_once(self) -> int:
@@ -257,7 +257,7 @@ class TransformerEncoder(TokenEncoder):
         self, pool: ThreadPoolExecutor
     ) -> tuple[Bert | TransformersModel, "Future[dict[bool, str]]"]:
         """Return the body and the hashes of its tensors, which a thread computes in parallel."""
-        if is_adapter(self.checkpoint.transformer):
+        if is_adapter(self.checkpoint.transformer_folder):
             self.notes.append(f"{self.checkpoint.name}: its LoRA adapter is added to the weights")
         try:
             architecture = architecture_of(self.checkpoint)
@@ -266,9 +266,9 @@ class TransformerEncoder(TokenEncoder):
                 problem = f"--precision {INT8}: {self.checkpoint.name} runs through transformers"
                 raise UsageError(f"{problem} ({reason})", advice="use bf16 or fp32") from reason
             self.notes.append(f"{self.checkpoint.name}: {reason}: run through transformers")
-            adapter = load_transformers_model(self.checkpoint.transformer)
+            adapter = load_transformers_model(self.checkpoint.transformer_folder)
             return adapter, pool.submit(self._hashes, adapter.tensors())
-        stored_tensors = read_weights(self.checkpoint.transformer, self.checkpoint.name)
+        stored_tensors = read_weights(self.checkpoint.transformer_folder, self.checkpoint.name)
         tensors = canonical(stored_tensors, architecture)
         fit(tensors, architecture, source=self.checkpoint.name)
         return load_bert(tensors, architecture), pool.submit(self._hashes, tensors)
@@ -309,7 +309,7 @@ class TransformerEncoder(TokenEncoder):
     def _use_integers(self) -> list[dict[str, float]]:
         """Replace the blocks by those of int8 and return their loss for each readout."""
         assert isinstance(self.body, Bert), "other models are refused"
-        run = partial(encode_texts, encoder=self, budget=self.budget)
+        run = partial(encode_texts, encoder=self, budget=self.tokens_per_batch)
         losses, texts = use_int8(self.body, self.checkpoint, self.reading.tokenizer, run)
         lowest = min(loss["lowest"] for loss in losses)
         if not lowest >= WARN_BELOW:
@@ -356,11 +356,11 @@ class TransformerEncoder(TokenEncoder):
         return bf16_time_of_encoding(self.body.architecture, self.products)
 
     def read_of(self, packed: Packed) -> Packed:
-        """The batch as readouts reduce it, for classes that change `read`."""
+        """The batch as readouts reduce it, for classes that change `is_read`."""
         return packed
 
-    def remarks(self, tally: Tally) -> list[str]:
-        messages = super().remarks(tally)
+    def warnings(self, stats: EncodeStats) -> list[str]:
+        messages = super().warnings(stats)
         if self.halved:
             halved = f"batches were split in two {self.halved} times"
             reason = "because of the memory of the device"
@@ -394,7 +394,9 @@ class TransformerEncoder(TokenEncoder):
                 lambda batch: self._start(batch)(), list(batches)
             )
             return
-        started = chain(map(self._start, batches), [list])  # nothing follows the last batch
+        # `pairwise` starts a batch before the vectors of the batch before it are awaited; `list`
+        # stands for the batch after the last one.
+        started = chain(map(self._start, batches), [list])
         for wait, _ in pairwise(started):
             yield wait()
 
@@ -408,7 +410,7 @@ class TransformerEncoder(TokenEncoder):
 
         def vectors_of(batch: TokenBlock) -> Arrays:
             _ = self.network  # it waits for the thread that prepares it
-            with working():
+            with without_fork():
                 return self._start(batch)()
 
         yield from run_all(vectors_of, batches, pool)
@@ -451,8 +453,8 @@ class TransformerEncoder(TokenEncoder):
         return wait
 
     def _start_chunk(self, batch: TokenBlock) -> Callable[[], Arrays]:
-        # All texts of a batch have the same `skip`, see `plan_batches`.
-        skips_tokens = batch.skip is not None and batch.skip[0]
+        # All texts of a batch have the same `prompt_length`, see `plan_batches`.
+        skips_tokens = batch.prompt_length is not None and batch.prompt_length[0]
 
         # Spare sentences fill the batch up to one of few numbers of tokens; no vectors of them.
         spare_lengths: list[int] = []
@@ -460,8 +462,8 @@ class TransformerEncoder(TokenEncoder):
             tokens = len(batch.ids)
             count = spare_tokens(tokens) if self.device.type == "cpu" else -tokens % TILE
             spare_lengths = filler(batch.lengths.tolist(), count)
-        if batch.at is None:
-            batch = replace(batch, at=np.zeros(len(batch), np.int64))
+        if batch.readout_token_index is None:
+            batch = replace(batch, readout_token_index=np.zeros(len(batch), np.int64))
         packed = pack_block(batch, self.device, spare_lengths)
         with torch.inference_mode():
             vectors = apply_readouts(self.network, self.read_of(packed), self.reading.readouts)

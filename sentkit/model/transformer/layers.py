@@ -38,9 +38,9 @@ class RMSNorm(nn.RMSNorm):
 
 
 def make_norm(architecture: Architecture, width: int) -> nn.Module:
-    if architecture.kind.squares:
+    if architecture.family_traits.squares:
         return RMSNorm(width, architecture.norm_epsilon)
-    has_bias = architecture.kind.has_bias("norm")
+    has_bias = architecture.family_traits.has_bias("norm")
     return nn.LayerNorm(width, architecture.norm_epsilon, bias=has_bias)
 
 

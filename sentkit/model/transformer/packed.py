@@ -5,7 +5,7 @@ heads.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,7 +17,7 @@ from sentkit.model.text.tokens import TokenBlock
 from sentkit.model.transformer.device import to_device
 
 SMALLEST_FILLED = 64  # tokens
-SENTENCES = 16  # the number of sentences is a multiple of it in `Packed.filled`
+SENTENCES = 16  # the number of sentences is a multiple of it in `Packed.with_filler_sentences`
 # tokens; a GPU gets multiples of it, because it searches kernels for each new number of rows
 TILE = 128
 LEAST_SAVED = 512  # tokens of padding
@@ -28,17 +28,21 @@ class Packed:  # no slots: cached_property needs __dict__
     ids: Tensor  # (n,)
     positions: Tensor  # (n,), from 0 in each sentence; the encoder adds its offset
     lengths: tuple[int, ...]  # (b,), on the host, so that shapes need no device sync
-    at: Tensor | None = None  # (b,), index of the token for the readout `token`
-    skip: int = 0  # prompt tokens at the start of each sentence that readouts exclude
-    skipped: int = 0  # tokens that `read_part` removed from the start of each sentence
+    readout_token_index: Tensor | None = None  # (b,), index of the token for the readout `token`
+    prompt_length: int = 0  # prompt tokens at the start of each sentence that readouts exclude
+    removed_prompt_length: int = (
+        0  # tokens that `read_part` removed from the start of each sentence
+    )
     causal: bool = False  # a token attends to itself and the tokens before it
-    # (n,) of bool: tokens that readouts reduce; None: all after `skip`
-    read: np.ndarray | None = None
+    # (n,) of bool: tokens that readouts reduce; None: all after the prompt
+    is_read: np.ndarray | None = None
     # (n,), segment of each token, 0 or 1; None: all tokens are in the first
-    types: Tensor | None = None
+    segment_ids: Tensor | None = None
     # (n,) of bool: padding that other programs read, to which no token attends
-    hidden: np.ndarray | None = None
-    turns: Mapping[float, tuple[Tensor, Tensor]] = field(default_factory=dict)  # see `turns_of`
+    is_hidden: np.ndarray | None = None
+    rotations: Mapping[float, tuple[Tensor, Tensor]] = field(
+        default_factory=dict
+    )  # see `cosines_and_sines`
     bias: Tensor | None = None  # (h, t, t), which attention adds to the scores of a query and a key
 
     @cached_property
@@ -46,13 +50,13 @@ class Packed:  # no slots: cached_property needs __dict__
         return sum(self.lengths)
 
     @cached_property
-    def longest(self) -> int:
+    def longest_length(self) -> int:
         return max(self.lengths)
 
     @cached_property
-    def equal(self) -> bool:
+    def has_equal_lengths(self) -> bool:
         """True if all sentences have the same length; padding is then a view."""
-        return min(self.lengths) == self.longest
+        return min(self.lengths) == self.longest_length
 
     @cached_property
     def starts(self) -> Tensor:
@@ -60,50 +64,57 @@ class Packed:  # no slots: cached_property needs __dict__
         return self.to_device(first_tokens(self.lengths))
 
     @cached_property
-    def counts(self) -> Tensor:
+    def token_counts(self) -> Tensor:
         """(b,): number of tokens of each sentence."""
         return self.to_device(np.array(self.lengths))
 
     @cached_property
-    def bounds(self) -> Tensor:
+    def cumulative_lengths(self) -> Tensor:
         """(b + 1,), int32: row of the first token of each sentence, and the number of tokens."""
         return self.to_device(np.cumsum((0, *self.lengths), dtype=np.int32))
 
     @cached_property
-    def read_rows(self) -> Tensor:
-        """(b,): row of the token `at` of each sentence."""
-        assert self.at is not None, "this batch names no token to read"
-        return self.starts + self.at
+    def readout_token_rows(self) -> Tensor:
+        """(b,): row of the token `readout_token_index` of each sentence."""
+        assert self.readout_token_index is not None, "this batch names no token to read"
+        return self.starts + self.readout_token_index
 
     @cached_property
     def read_part(self) -> "Packed":
-        """The batch that readouts reduce: the tokens `read` of each sentence."""
-        if self.kept is None:
+        """The batch that readouts reduce: the tokens `is_read` of each sentence."""
+        if self.read_part_rows is None:
             return self
-        if self.read is None:
-            counts = [length - self.skip for length in self.lengths]
+        if self.is_read is None:
+            counts = [length - self.prompt_length for length in self.lengths]
         else:
-            counts = np.add.reduceat(self.read, first_tokens(self.lengths), dtype=np.int64).tolist()
+            counts = np.add.reduceat(
+                self.is_read, first_tokens(self.lengths), dtype=np.int64
+            ).tolist()
         return Packed(
-            self.ids[self.kept], self.positions[self.kept], tuple(counts), skipped=self.skip
+            self.ids[self.read_part_rows],
+            self.positions[self.read_part_rows],
+            tuple(counts),
+            removed_prompt_length=self.prompt_length,
         )
 
     @cached_property
-    def kept(self) -> Tensor | None:
+    def read_part_rows(self) -> Tensor | None:
         """Rows of the tokens in `read_part`; None: all of them."""
-        if self.read is not None:
-            return self.to_device(np.flatnonzero(self.read))
-        if not self.skip:
+        if self.is_read is not None:
+            return self.to_device(np.flatnonzero(self.is_read))
+        if not self.prompt_length:
             return None
         positions = np.arange(self.tokens) - np.repeat(first_tokens(self.lengths), self.lengths)
-        return self.to_device(np.flatnonzero(positions >= self.skip))
+        return self.to_device(np.flatnonzero(positions >= self.prompt_length))
 
     @cached_property
     def padded(self) -> Tensor:
         """(n,): row of each token in the padded (b * t). Uses lengths, as views can permute
         positions.
         """
-        padding_before = np.arange(len(self.lengths)) * self.longest - first_tokens(self.lengths)
+        padding_before = np.arange(len(self.lengths)) * self.longest_length - first_tokens(
+            self.lengths
+        )
         return self.to_device(np.arange(self.tokens) + np.repeat(padding_before, self.lengths))
 
     @cached_property
@@ -113,13 +124,13 @@ class Packed:  # no slots: cached_property needs __dict__
         """
         on_cpu = self.ids.device.type == "cpu"
         return groups_of(
-            self.lengths, self.causal, self.ids.device, one=not on_cpu, hidden=self.hidden
+            self.lengths, self.causal, self.ids.device, one=not on_cpu, hidden=self.is_hidden
         )
 
     def pad(self, values: Tensor, fill: float = 0.0) -> Tensor:
         """Convert (n, ...) to (b, t, ...), with `fill` after the end of each sentence."""
-        shape = (len(self.lengths), self.longest, *values.shape[1:])
-        if self.equal:
+        shape = (len(self.lengths), self.longest_length, *values.shape[1:])
+        if self.has_equal_lengths:
             return values.view(shape)
         filled = values.new_full((shape[0] * shape[1], *shape[2:]), fill)
         return filled.index_copy_(0, self.padded, values).view(shape)
@@ -127,18 +138,18 @@ class Packed:  # no slots: cached_property needs __dict__
     def unpad(self, values: Tensor) -> Tensor:
         """Convert (b, t, ...) to (n, ...), the inverse of `pad`."""
         flat = values.flatten(0, 1)
-        if self.equal:
+        if self.has_equal_lengths:
             return flat
         return flat.index_select(0, self.padded)
 
-    def filled(self) -> "Packed":
+    def with_filler_sentences(self) -> "Packed":
         """The batch with more sentences, for attention: without ids, up to one of few numbers of
         tokens.
 
         Empty sentences follow, because dropout of attention depends on the number of sentences.
         """
         lengths = (*self.lengths, *filler(self.lengths, -self.tokens % TILE))
-        largest_count = len(self.lengths) + (TILE - 1) // self.longest + 1
+        largest_count = len(self.lengths) + (TILE - 1) // self.longest_length + 1
         count = largest_count + -largest_count % SENTENCES
         empty = (0,) * (count - len(lengths))
         return Packed(self.ids, self.positions, lengths + empty, causal=self.causal)
@@ -161,7 +172,7 @@ class Groups:
     # (c, 1, 1, t): true for keys that a token may attend to; None: all
     masks: tuple[Tensor | None, ...]
     order: Tensor  # (b,): sentences in the order of the groups
-    ranks: Tensor  # (b,): the inverse
+    inverse_order: Tensor  # (b,): the inverse
     rows: Tensor  # (m,): row of each padded token
     padded: Tensor  # (n,): padded token of each row
 
@@ -182,7 +193,7 @@ class Groups:
 
     def join(self, groups: Sequence[Tensor]) -> Tensor:
         """Convert (c, 1, k) of each group to (b, k), the inverse of `split`."""
-        return torch.cat([group.squeeze(1) for group in groups]).index_select(0, self.ranks)
+        return torch.cat([group.squeeze(1) for group in groups]).index_select(0, self.inverse_order)
 
 
 def groups_of(
@@ -229,7 +240,7 @@ def groups_of(
         tuple(shapes),
         tuple(masks),
         order=to_device(order, device),
-        ranks=to_device(np.argsort(order), device),
+        inverse_order=to_device(np.argsort(order), device),
         rows=to_device(np.concatenate(rows_of_groups), device),
         padded=to_device(padded, device),
     )
@@ -259,30 +270,37 @@ def pack(
     sequences: Sequence[Sequence[int] | np.ndarray],
     device: torch.device | str = "cpu",
     *,
-    at: Sequence[int] | None = None,
-    skip: int = 0,
-    second: Sequence[int] | None = None,
+    readout_token_indices: Sequence[int] | None = None,
+    prompt_length: int = 0,
+    second_segment_starts: Sequence[int] | None = None,
 ) -> Packed:
-    """Return the batch of these token ids. The others are columns of `TokenBlock`."""
+    """Return the batch of these token ids, one sequence for each sentence.
+
+    The index of a token counts from the start of its sentence. `prompt_length`: the first tokens,
+    which readouts exclude.
+    """
     lengths = np.array([*map(len, sequences)])
     block = TokenBlock(
         ids=np.concatenate([np.asarray(sequence, dtype=np.int64) for sequence in sequences]),
         lengths=lengths,
-        counts=lengths,
-        at=None if at is None else np.array(at),
-        second=None if second is None else np.array(second),
-        skip=np.full(len(lengths), skip) if skip else None,
+        full_lengths=lengths,
     )
+    if readout_token_indices is not None:
+        block = replace(block, readout_token_index=np.array(readout_token_indices))
+    if second_segment_starts is not None:
+        block = replace(block, second_segment_start=np.array(second_segment_starts))
+    if prompt_length:
+        block = replace(block, prompt_length=np.full(len(lengths), prompt_length))
     return pack_block(block, torch.device(device))
 
 
 def pack_block(batch: TokenBlock, device: torch.device, spare: Sequence[int] = ()) -> Packed:
     """Return the batch of these texts, and after them sentences of the lengths `spare`.
 
-    Sentences are never empty, because they contain special tokens. All have the same `skip`.
+    Sentences are never empty, because they contain special tokens. All have one `prompt_length`.
     """
     lengths = (*batch.lengths.tolist(), *spare)
-    skip = 0 if batch.skip is None else int(batch.skip[0])
+    skip = 0 if batch.prompt_length is None else int(batch.prompt_length[0])
     assert lengths, "an empty batch"
     assert min(lengths) > skip, "a sentence without tokens to read"
 
@@ -290,13 +308,15 @@ def pack_block(batch: TokenBlock, device: torch.device, spare: Sequence[int] = (
     ids = np.append(batch.ids, np.full(sum(spare), batch.ids[0])).astype(np.int64)
     positions = np.arange(len(ids)) - np.repeat(first_tokens(lengths), lengths)
     at: Tensor | None = None
-    if batch.at is not None:
-        at = to_device(np.append(batch.at, np.zeros(len(spare), np.int64)), device)
+    if batch.readout_token_index is not None:
+        at = to_device(np.append(batch.readout_token_index, np.zeros(len(spare), np.int64)), device)
 
     # The segments of the tokens, if a text has two.
     types: Tensor | None = None
-    if batch.second is not None:  # 0: the text has one segment
-        second_starts = np.where(batch.second > 0, batch.second, batch.lengths)
+    if batch.second_segment_start is not None:  # 0: the text has one segment
+        second_starts = np.where(
+            batch.second_segment_start > 0, batch.second_segment_start, batch.lengths
+        )
         second_starts = np.append(second_starts, np.array(spare, np.int64))
         is_second = positions >= np.repeat(second_starts, lengths)
         types = to_device(is_second.astype(np.int64), device)
@@ -304,9 +324,9 @@ def pack_block(batch: TokenBlock, device: torch.device, spare: Sequence[int] = (
         to_device(ids, device),
         to_device(positions, device),
         lengths,
-        at=at,
-        skip=skip,
-        types=types,
+        readout_token_index=at,
+        prompt_length=skip,
+        segment_ids=types,
     )
 
 

@@ -76,20 +76,20 @@ class PackedStates:
 
     @property
     def dtype(self) -> torch.dtype:
-        return wide(self.states.dtype)
+        return at_least_float32_dtype(self.states.dtype)
 
     @property
     def counts(self) -> Tensor:
-        return self.packed.counts.to(self.dtype)
+        return self.packed.token_counts.to(self.dtype)
 
     @property
     def skipped(self) -> int:
-        return self.packed.skipped
+        return self.packed.removed_prompt_length
 
     @property
     def positions(self) -> Tensor:
         device = self.states.device
-        numbers = torch.arange(1, self.packed.longest + 1, dtype=self.dtype, device=device)
+        numbers = torch.arange(1, self.packed.longest_length + 1, dtype=self.dtype, device=device)
         return numbers + self.skipped
 
     # Sum and maximum reduce the padded axis. The order of additions in a scatter is random on CUDA.
@@ -98,10 +98,10 @@ class PackedStates:
         padded = self.packed.pad(self.states)
         if weights is None:
             return padded.sum(1, dtype=self.dtype)
-        return (widened(padded) * weights[..., None]).sum(1)
+        return (at_least_float32(padded) * weights[..., None]).sum(1)
 
     def max(self) -> Tensor:
-        return widened(self.packed.pad(self.states, fill=-torch.inf).amax(1))
+        return at_least_float32(self.packed.pad(self.states, fill=-torch.inf).amax(1))
 
 
 def wk(layers: Sequence[Tensor], packed: Packed, *, clip: bool) -> Tensor:
@@ -113,7 +113,7 @@ def wk(layers: Sequence[Tensor], packed: Packed, *, clip: bool) -> Tensor:
     layers vary. The closed form needs only the cosines between the layers and equals the QR
     decompositions of the paper.
     """
-    states = widened(torch.stack(list(layers), 1))  # (n, K, d)
+    states = at_least_float32(torch.stack(list(layers), 1))  # (n, K, d)
     units = F.normalize(states.double(), dim=-1)
     cosines = units @ units.mT  # (n, K, K)
 
@@ -133,14 +133,16 @@ def wk(layers: Sequence[Tensor], packed: Packed, *, clip: bool) -> Tensor:
         alignment[:, k] = 1 / (2 * (len(near) + 1) * beta)
         novelty[:, k] = above_rounding((1 - share).sqrt(), ROUNDING)
     all_layers = torch.ones_like(novelty, dtype=torch.bool)
-    layer_weights = (shares(alignment, all_layers) + shares(novelty, all_layers)) / 2
+    layer_weights = (
+        normalized_rows(alignment, all_layers) + normalized_rows(novelty, all_layers)
+    ) / 2
     tokens = (layer_weights[:, None].to(states.dtype) @ states)[:, 0]  # (n, d)
 
     # The weights of the tokens of each sentence, without the last one, [SEP].
     variance = above_rounding(cosines.diagonal(1, -2, -1).var(-1, correction=0), ROUNDING**2)
-    counts = (packed.counts - 1).clamp_min(1)
-    is_read = torch.arange(packed.longest, device=states.device) < counts[:, None]  # (b, t)
-    token_weights = shares(packed.pad(variance), is_read).to(states.dtype)
+    counts = (packed.token_counts - 1).clamp_min(1)
+    is_read = torch.arange(packed.longest_length, device=states.device) < counts[:, None]  # (b, t)
+    token_weights = normalized_rows(packed.pad(variance), is_read).to(states.dtype)
     return (packed.pad(tokens) * token_weights[..., None]).sum(1)
 
 
@@ -165,7 +167,7 @@ def above_rounding(values: Tensor, limit: float) -> Tensor:
     return torch.where(values < limit, 0.0, values)
 
 
-def shares(values: Tensor, read: Tensor) -> Tensor:
+def normalized_rows(values: Tensor, read: Tensor) -> Tensor:
     """Divide each row by its sum over the entries of `read`; equal shares if the sum is 0."""
     values = torch.where(read, values, 0.0)
     equal = read.to(values.dtype)
@@ -173,13 +175,13 @@ def shares(values: Tensor, read: Tensor) -> Tensor:
     return torch.where(totals == 0, equal / equal.sum(-1, keepdim=True), values / totals)
 
 
-def wide(dtype: torch.dtype) -> torch.dtype:
+def at_least_float32_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return float32 for half-precision types; keep float32 and float64."""
     return torch.promote_types(dtype, torch.float32)
 
 
-def widened(values: Tensor) -> Tensor:
-    return values.to(wide(values.dtype))
+def at_least_float32(values: Tensor) -> Tensor:
+    return values.to(at_least_float32_dtype(values.dtype))
 
 
 # The row of each sentence, (b,), of reductions that read only one. The last block then skips the
@@ -187,12 +189,12 @@ def widened(values: Tensor) -> Tensor:
 ROWS: dict[str, Callable[[Packed], Tensor]] = {
     **{name: plain.row for name, plain in PLAIN.items() if plain.row is not None},
     "pooler": first_token,
-    "token": lambda packed: packed.read_rows,
+    "token": lambda packed: packed.readout_token_rows,
 }
 
 
-def row(of: Callable[[Packed], Tensor], states: Tensor, packed: Packed) -> Tensor:
-    return widened(states[of(packed)])
+def selected_rows(of: Callable[[Packed], Tensor], states: Tensor, packed: Packed) -> Tensor:
+    return at_least_float32(states[of(packed)])
 
 
 def reduce_packed(reduce: Reduce, states: Tensor, packed: Packed) -> Tensor:
@@ -201,7 +203,7 @@ def reduce_packed(reduce: Reduce, states: Tensor, packed: Packed) -> Tensor:
 
 
 REDUCTIONS: dict[str, Reduction] = {
-    **{name: partial(row, of) for name, of in ROWS.items()},
+    **{name: partial(selected_rows, of) for name, of in ROWS.items()},
     **{
         name: partial(reduce_packed, plain.reduce)
         for name, plain in PLAIN.items()
@@ -275,9 +277,9 @@ def reduce_layers(
     for layer, states in enumerate(layers):
         for name in reductions.get(layer, ()):
             if layer == deepest and only is not None:
-                vectors = widened(states)  # only the required rows
+                vectors = at_least_float32(states)  # only the required rows
             else:
-                read = states if packed.kept is None else states[packed.kept]
+                read = states if packed.read_part_rows is None else states[packed.read_part_rows]
                 if name == CONV:
                     assert encoder.convolution is not None, "check_layers refuses this"
                     read = encoder.convolution(read, packed.read_part)
@@ -287,6 +289,6 @@ def reduce_layers(
                     reduction = REDUCTIONS[POOLED.get(name, name)]
                     vectors = reduction(read, packed.read_part)
             if name in POOLED:
-                vectors = widened(encoder.pooled(vectors.to(states.dtype)))
+                vectors = at_least_float32(encoder.pooled(vectors.to(states.dtype)))
             outputs[layer, name] = vectors
     return outputs

@@ -76,7 +76,7 @@ class TransformersModel(nn.Module):
         if disturb is not None:
             problem = "a change of the first states is not supported for this encoder"
             raise UsageError(f"{problem}, because transformers runs it")
-        assert packed.types is None, "only the packed encoder reads two segments"
+        assert packed.segment_ids is None, "only the packed encoder reads two segments"
         last = self.depth if deepest is None else deepest
         ids = packed.pad(packed.ids, fill=self.padding_id)  # (b, t)
         mask = packed.pad(torch.ones_like(packed.ids))

@@ -13,12 +13,12 @@ from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint, read_checkpoint
 from sentkit.formats.checkpoints.reductions import PLAIN
-from sentkit.formats.files import together
+from sentkit.formats.files import text_of_paths
 from sentkit.formats.rows.block import Row
-from sentkit.formats.rows.kinds import TextParser, class_of, scored, wrong_field
-from sentkit.formats.rows.rows import blocks
+from sentkit.formats.rows.kinds import TextParser, class_value, score_value, wrong_field
+from sentkit.formats.rows.rows import lists_of_size
 from sentkit.formats.vectors.fingerprint import digest
-from sentkit.formats.vectors.store import common_fields
+from sentkit.formats.vectors.store import common_field_names
 from sentkit.formats.vectors.writers import VectorOutput, output_paths
 from sentkit.model.checkpoint_reading import Reading, plan_reading
 from sentkit.model.encoding import tokenized_groups
@@ -113,8 +113,8 @@ def count_words(paths: Sequence[str], model: str) -> tuple[Float32, Indices, lis
     inputs = rows_of(paths)
     tokenizer = plan_reading(checkpoint, ReadingOptions()).tokenizer
     counts = np.zeros(0, np.int64)
-    parser = TextParser(common_fields(inputs))
-    for block in blocks(inputs.read(parser), ROWS_PER_BLOCK):
+    parser = TextParser(common_field_names(inputs))
+    for block in lists_of_size(inputs.read(parser), ROWS_PER_BLOCK):
         texts = [text for _, texts_of_row in block for text in texts_of_row]
         ids = np.concatenate([text_tokens.ids for text_tokens in tokenizer(texts)])
         block_counts = np.bincount(ids, minlength=len(counts))
@@ -123,7 +123,7 @@ def count_words(paths: Sequence[str], model: str) -> tuple[Float32, Indices, lis
     order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     if len(order) < 2:
         raise DataError(
-            f"{len(order)} different tokens, expected 2 or more", source=together(paths)
+            f"{len(order)} different tokens, expected 2 or more", source=text_of_paths(paths)
         )
     table = word_table(checkpoint)
     if order.max() >= len(table):
@@ -140,9 +140,15 @@ def word_table(checkpoint: Checkpoint) -> Float32:
     try:
         architecture = architecture_of(checkpoint)
     except UnsupportedArchitecture:
-        table = load_transformers_model(checkpoint.transformer).model.get_input_embeddings().weight
+        table = (
+            load_transformers_model(checkpoint.transformer_folder)
+            .model.get_input_embeddings()
+            .weight
+        )
     else:
-        tensors = canonical(read_weights(checkpoint.transformer, checkpoint.name), architecture)
+        tensors = canonical(
+            read_weights(checkpoint.transformer_folder, checkpoint.name), architecture
+        )
         fit(tensors, architecture, source=checkpoint.name)
         table = tensors[words_name(architecture)]
     return table.numpy(force=True).astype(np.float32, copy=False)
@@ -212,16 +218,18 @@ class WithoutTokens(TransformerEncoder):
         suffix = f"/out{len(self.left_out)}"
         step_hash = digest(["left out", self.left_out])
         # The origin of the vectors of each readout.
-        self.specs = [spec.after(suffix, step_hash) for spec in self.specs]
+        self.spaces = [spec.after_step(suffix, step_hash) for spec in self.spaces]
 
     def read_of(self, packed: Packed) -> Packed:
         ids = packed.ids.numpy(force=True)
         starts = first_tokens(packed.lengths)
         token_index = np.arange(len(ids)) - np.repeat(starts, packed.lengths)  # in its text
-        is_text = token_index >= packed.skip  # not of a prompt
+        is_text = token_index >= packed.prompt_length  # not of a prompt
         is_read = is_text & ~np.isin(ids, self.left_out)
         is_empty = np.add.reduceat(is_read, starts, dtype=np.int64) == 0  # for each text
-        return replace(packed, read=np.where(np.repeat(is_empty, packed.lengths), is_text, is_read))
+        return replace(
+            packed, is_read=np.where(np.repeat(is_empty, packed.lengths), is_text, is_read)
+        )
 
 
 def read_tokens(path: str, tokenizer: Tokenizer) -> list[int]:
@@ -288,7 +296,7 @@ def masking(paths: Sequence[str], *, value: str = "spearman") -> Picture:
     scores = [report for report in rows_of(paths).read(score) if report is not None]
     if not any(count for (_, count), _ in scores):
         advice = "encode_without in sentkit.papers.consert.figures leaves tokens out"
-        raise DataError("no report has left out tokens", source=together(paths), advice=advice)
+        raise DataError("no report has left out tokens", source=text_of_paths(paths), advice=advice)
     means = means_of_sets(by_name(scores), lambda key: f"{key[0]} without {key[1]} tokens")
     series = []
     for encoder in dict.fromkeys(encoder for encoder, _ in means):
@@ -314,17 +322,17 @@ def scale(
     def point(row: Row) -> tuple[str, tuple[float, Value]] | None:
         if row.values.get(x) in NO_VALUES:
             return None
-        number = scored(row, x)
+        number = score_value(row, x)
         if number is None:  # only spaces
             return None
         if log and number <= 0:
             raise row.error(f'"{x}" is {number:g}, but --log needs numbers above 0')
-        line = class_of(row, name) if name else ""
+        line = class_value(row, name) if name else ""
         return line, (number, value_with_interval(row, value))
 
     points = [row_point for row_point in rows_of(paths).read(point) if row_point is not None]
     if not points:
-        raise DataError(f'no row has a number in "{x}"', source=together(paths))
+        raise DataError(f'no row has a number in "{x}"', source=text_of_paths(paths))
     series = []
     for line, line_points in by_name(points).items():
         values_by_number = by_name(sorted(line_points, key=itemgetter(0)))
@@ -348,19 +356,19 @@ def views(paths: Sequence[str], *, value: str = "test") -> Picture:
     """
 
     def cell(row: Row) -> tuple[tuple[str, str], float]:
-        views_of_row = (class_of(row, "view_a"), class_of(row, "view_b"))
+        views_of_row = (class_value(row, "view_a"), class_value(row, "view_b"))
         return views_of_row, value_with_interval(row, value).value
 
     cells = dict(rows_of(paths).read(cell))
     if not cells:
-        raise DataError("no rows", source=together(paths))
+        raise DataError("no rows", source=text_of_paths(paths))
     first_views = tuple(dict.fromkeys(first for first, _ in cells))
     second_views = tuple(dict.fromkeys(second for _, second in cells))
     scores = np.array(
         [[cells.get((first, second), np.nan) for second in second_views] for first in first_views]
     )
     if np.isnan(scores).all():
-        raise DataError(f'no row has a number in "{value}"', source=together(paths))
+        raise DataError(f'no row has a number in "{value}"', source=text_of_paths(paths))
     grid = Grid(
         value,
         scores,

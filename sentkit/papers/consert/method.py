@@ -26,7 +26,7 @@ from sentkit.formats.rows.kinds import PAIR, SENTENCE
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.packed import Packed, first_tokens
-from sentkit.model.transformer.readouts import Disturb, widened
+from sentkit.model.transformer.readouts import Disturb, at_least_float32
 from sentkit.papers.consert import paper
 from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch, Ids
@@ -254,6 +254,7 @@ class ConSERT(PackedMethod):
         first: list[Tensor] = []  # X(0) of the first view
 
         def hold(states: Tensor) -> Tensor:
+            """Keep X(0), so that the loss has a gradient for it."""
             if not states.requires_grad:  # with LoRA, whose embeddings are constant
                 states = states.detach().requires_grad_()
             first.append(states)
@@ -263,7 +264,9 @@ class ConSERT(PackedMethod):
         with torch.enable_grad():  # also in the pass of a chunk without gradient
             outputs = self.encoded(batch, "a", hold)
             outputs |= self.classified(outputs, batch)
-            loss = F.cross_entropy(widened(outputs["logits"]), outputs["labels"], reduction="sum")
+            loss = F.cross_entropy(
+                at_least_float32(outputs["logits"]), outputs["labels"], reduction="sum"
+            )
             [slopes] = torch.autograd.grad(loss, first, retain_graph=needs_gradient)
         if not needs_gradient:
             outputs = {name: value.detach() for name, value in outputs.items()}
@@ -283,7 +286,7 @@ class ConSERT(PackedMethod):
             of_hypotheses = paired_contrast(outputs["a1"], outputs["b1"], settings.temperature)
             terms["contrast"] = mean_of(torch.cat([of_premises, of_hypotheses]), settings.alpha)
         if settings.mode != "unsup":
-            logits = widened(outputs["logits"])
+            logits = at_least_float32(outputs["logits"])
             values = F.cross_entropy(logits, outputs["labels"], reduction="none")
             terms["label"] = mean_of(values)
         return terms

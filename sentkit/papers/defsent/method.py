@@ -8,12 +8,12 @@ from typing import ClassVar
 from torch.nn import functional as F
 
 from sentkit.formats.rows.block import Row
-from sentkit.formats.rows.kinds import ENTRY, filled
+from sentkit.formats.rows.kinds import ENTRY, filled_string
 from sentkit.model.checkpoint.heads import LanguageHead
 from sentkit.model.text.tokenizer import single_tokens
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.device import to_device
-from sentkit.model.transformer.readouts import widened
+from sentkit.model.transformer.readouts import at_least_float32
 from sentkit.papers.defsent import paper
 from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch
@@ -41,7 +41,7 @@ class Words:
         return f"{unknown}, the entry of {self.held_out_rows} rows is held out"
 
     def __call__(self, row: Row, name: str) -> float | None:
-        word = filled(row, name)
+        word = filled_string(row, name)
         number = self.number_of(word)
         if number is None:
             self.unknown_rows += 1
@@ -82,7 +82,7 @@ class DefSent(PackedMethod):
         logits = self.head(vectors, self.body.words.weight)  # (b, v)
         assert batch.targets is not None, "each definition has its word"
         words = to_device(batch.targets, self.device).long()
-        return {"nll": F.cross_entropy(widened(logits), words, reduction="none")}
+        return {"nll": F.cross_entropy(at_least_float32(logits), words, reduction="none")}
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         return {"word": mean_of(outputs["nll"])}

@@ -21,9 +21,9 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.formats.files import readable
+from sentkit.formats.files import shown_path
 from sentkit.formats.rows.block import Row
-from sentkit.formats.rows.kinds import ENTRY, filled, string_in
+from sentkit.formats.rows.kinds import ENTRY, filled_string, string_value
 from sentkit.formats.vectors.fingerprint import digest, space_of
 from sentkit.formats.vectors.store import open_inputs
 from sentkit.formats.vectors.vector_file import BLOCK
@@ -33,7 +33,7 @@ from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.families import ROBERTA
 from sentkit.model.transformer.layers import ACTIVATIONS
-from sentkit.model.transformer.readouts import widened
+from sentkit.model.transformer.readouts import at_least_float32
 from sentkit.model.transformer.weights import aligned, canonical
 from sentkit.papers.defsent import paper
 from sentkit.training.base import Base, open_base
@@ -70,7 +70,7 @@ class Entries:
         names = ("_emb", "model", "weights", "readout", "steps", "entries")
         recorded = {name: self.spec[name] for name in names if self.spec.get(name)}
         return {
-            "file": readable(self.path),
+            "file": shown_path(self.path),
             "hash": self.hash,
             "count": len(self.row_of_name),
             **recorded,
@@ -98,7 +98,7 @@ def read_entries(path: str) -> Entries:
     once.
     """
     inputs = open_inputs([path])
-    store = inputs.vector_file(path)
+    store = inputs.open_vector_file(path)
     reader = VectorReader(inputs)
     row_of_name: dict[str, int] = {}
     copied = bytearray()  # the vectors, if they are not in a vector file
@@ -112,13 +112,13 @@ def read_entries(path: str) -> Entries:
     if not row_of_name:
         raise DataError("no entries", source=path)
     if store is not None:
-        matrix = store.mapped()[:, 0]
+        matrix = store.memory_mapped()[:, 0]
         spec = dict(store.spec)
     else:
         matrix = np.frombuffer(copied, "<f4").reshape(len(row_of_name), reader.width)
         spec = {}
-        if reader.emb:
-            spec["_emb"] = reader.emb
+        if reader.space_name:
+            spec["_emb"] = reader.space_name
     # here, so that the methods of all seeds share it
     matrix = aligned(torch.from_numpy(matrix)).numpy()
     digest_of_all = hash_of(row_of_name, matrix, recorded_space(spec))
@@ -134,7 +134,7 @@ def recorded_space(spec: Mapping[str, Any]) -> str:
 
 def named(block: VectorBlock) -> VectorBlock:
     """Set the entry of each row as its text."""
-    block.rows.parse(lambda row: string_in(row, "entry"))
+    block.rows.parse(lambda row: string_value(row, "entry"))
     return one_vector(block)
 
 
@@ -157,7 +157,7 @@ class EntryNames:
     why: str = ""  # no row is omitted
 
     def __call__(self, row: Row, name: str) -> float | None:
-        word = filled(row, name)
+        word = filled_string(row, name)
         if word not in self.row_of_name:
             problem = f'the entry "{word:.80}" is not in {self.source}'
             raise row.error(
@@ -220,7 +220,7 @@ def projection_of(base: Base, source: str) -> Projection:
 
 
 def was_trained(base: Base) -> bool:
-    return base.packed.family not in ROBERTA or bool(base.checkpoint.declared.pooler.readout)
+    return base.packed.family not in ROBERTA or bool(base.checkpoint.declaration.pooler.readout)
 
 
 def pooler_of(base: Base) -> Projection | None:
@@ -329,7 +329,7 @@ class DefSentPlus(PackedMethod):
         rows = to_device(batch.targets, self.device).long()
         # Autocast would copy all entries to bfloat16 in each step.
         with torch.autocast(self.device.type, enabled=False):
-            products = widened(projected) @ self.entries.T  # (b, n)
+            products = at_least_float32(projected) @ self.entries.T  # (b, n)
             return {"nll": F.cross_entropy(products, rows, reduction="none")}
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:

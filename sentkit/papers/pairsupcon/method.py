@@ -10,14 +10,14 @@ from torch.nn import functional as F
 
 from sentkit.formats.rows.kinds import PAIR
 from sentkit.model.transformer.device import to_device
-from sentkit.model.transformer.readouts import widened
+from sentkit.model.transformer.readouts import at_least_float32
 from sentkit.papers.pairsupcon import paper
 from sentkit.training.base import Base, Body
 from sentkit.training.data.corpus import Batch
 from sentkit.training.data.examples import Labels, Reads
 from sentkit.training.loop.optimizers import Group
 from sentkit.training.losses import entailment_contrast
-from sentkit.training.method import Method, Needs, Outputs, Term, mean_of, trained
+from sentkit.training.method import Method, Needs, Outputs, Term, mean_of, trained_parameters
 from sentkit.training.methods.pairs import pair_features
 
 RELATIONS = Labels({"entailment": 1, "contradiction": 0, "neutral": None})
@@ -57,7 +57,7 @@ class PairSupCon(Method):
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         terms: dict[str, Term] = {}
         if "logits" in outputs:
-            logits = widened(outputs["logits"])
+            logits = at_least_float32(outputs["logits"])
             label = to_device(outputs["label"].numpy(), logits.device)
             terms["cls"] = mean_of(F.cross_entropy(logits, label, reduction="none"))
         if "a" in outputs:
@@ -84,9 +84,13 @@ class PairSupCon(Method):
         return Term(values.sum(), weight, settings.beta)
 
     def groups(self) -> list[Group]:
-        heads = [(name, weight) for name, weight in trained(self) if not name.startswith("body.")]
+        heads = [
+            (name, weight)
+            for name, weight in trained_parameters(self)
+            if not name.startswith("body.")
+        ]
         rate = self.settings.lr
         return [
-            {"params": list(trained(self, "body.")), "lr": rate},
+            {"params": list(trained_parameters(self, "body.")), "lr": rate},
             {"params": heads, "lr": rate * self.settings.head_lr_factor},
         ]

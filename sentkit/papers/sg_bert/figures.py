@@ -5,7 +5,7 @@ NAME`.
 from collections.abc import Sequence
 
 from sentkit.formats.rows.block import Row
-from sentkit.formats.rows.kinds import class_of
+from sentkit.formats.rows.kinds import class_value
 from sentkit.papers.figure_command import main, mean_with_deviation, rows_of
 from sentkit.plots.picture import Axis, Panel, Picture
 from sentkit.plots.reports import LABELS, Value, by_name, series_of, value_with_interval
@@ -20,7 +20,7 @@ def domains(paths: Sequence[str], *, name: str, domain: str, value: str = "spear
     """
 
     def score(row: Row) -> tuple[str, tuple[str, Value]]:
-        return class_of(row, name), (class_of(row, domain), value_with_interval(row, value))
+        return class_value(row, name), (class_value(row, domain), value_with_interval(row, value))
 
     scores = list(rows_of(paths).read(score))
     domain_names = tuple(dict.fromkeys(domain_of_row for _, (domain_of_row, _) in scores))

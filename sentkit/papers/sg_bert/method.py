@@ -20,15 +20,15 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.kernels.cuda_operations import multiply_all, norms_of, subtract_all
-from sentkit.model.transformer.readouts import reduce_layers, widened
+from sentkit.model.transformer.readouts import at_least_float32, reduce_layers
 from sentkit.papers.sg_bert import paper
 from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch, Ids
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses import (
     cosines,
-    diagonal,
     diagonal_cross_entropy,
+    diagonal_mask,
     in_batch_contrast,
     negative_log_share,
     paired_contrast,
@@ -53,7 +53,7 @@ def guided_opt1(queries: Tensor, views: Tensor, temperature: float) -> Tensor:
     """
     across = cosines(queries, views) / temperature  # (b, b)
     among = cosines(queries, queries) / temperature
-    among_others = among.masked_fill(diagonal(among), -torch.inf)
+    among_others = among.masked_fill(diagonal_mask(among), -torch.inf)
     return diagonal_cross_entropy(torch.cat([across, among_others], 1))
 
 
@@ -81,7 +81,7 @@ def guided_opt3(queries: Tensor, layer_views: Tensor, temperature: float) -> Ten
     similarities = (
         cosines(queries, layer_views.flatten(0, 1)).view(count, count, layers) / temperature
     )
-    is_same_sentence = diagonal(similarities[:, :, 0])
+    is_same_sentence = diagonal_mask(similarities[:, :, 0])
     of_others = similarities[~is_same_sentence].view(count, (count - 1) * layers)
     return negative_log_share(similarities[is_same_sentence], of_others.logsumexp(1, keepdim=True))
 
@@ -95,8 +95,8 @@ def squared_distance(pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
     tuned: list[Tensor] = []
     initial: list[Tensor] = []
     for weight, initial_weight in pairs:
-        tuned.append(widened(weight))
-        initial.append(widened(initial_weight.detach()))
+        tuned.append(at_least_float32(weight))
+        initial.append(at_least_float32(initial_weight.detach()))
     if tuned[0].is_cuda:
         result: Tensor = SquaredDistance.apply(len(tuned), *tuned, *initial)
         return result

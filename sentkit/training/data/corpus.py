@@ -236,9 +236,10 @@ class Corpus:
 
 
 def map_corpus(folder: Path) -> Corpus:
+    """The corpus that `write_corpus` wrote; its arrays stay in their files."""
     ends = np.load(folder / ENDS, mmap_mode="r").view(np.ndarray)
     all_targets = np.load(folder / TARGETS)
-    all_vectors = mapped(folder / VECTORS, np.float32)
+    all_vectors = memory_mapped(folder / VECTORS, np.float32)
     all_files = np.load(folder / FILES)
     files = None
     if len(all_files):
@@ -251,7 +252,7 @@ def map_corpus(folder: Path) -> Corpus:
         vectors = all_vectors.reshape(len(ends), -1)
     names = orjson.loads((folder / ROWS).read_bytes())
     return Corpus(
-        ids=mapped(folder / IDS, np.int32),
+        ids=memory_mapped(folder / IDS, np.int32),
         ends=ends,
         targets=targets,
         labels=tuple(names["labels"]),
@@ -262,7 +263,7 @@ def map_corpus(folder: Path) -> Corpus:
     )
 
 
-def mapped(path: Path, dtype: type) -> NDArray:
+def memory_mapped(path: Path, dtype: type) -> NDArray:
     if not path.stat().st_size:
         return np.empty(0, dtype)
     # Slices of a plain array are three times as fast as slices of a memmap.

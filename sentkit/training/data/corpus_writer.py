@@ -17,7 +17,12 @@ from numpy.typing import NDArray
 from sentkit.formats.outputs.temporary import create
 from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.rows import Inputs, Rejects
-from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
+from sentkit.formats.vectors.vectors import (
+    VectorBlock,
+    VectorReader,
+    in_blocks_of_size,
+    joined_vector_blocks,
+)
 from sentkit.metrics.seen_pairs import SeenPairs
 from sentkit.model.text.tokens import TextTokenizer, TokenBlock, TokenizerByPrompt, Tokens
 from sentkit.training.data.corpus import CORPUS, ENDS, FILES, IDS, ROWS, TARGETS, VECTORS
@@ -81,7 +86,7 @@ def write_corpus(
     number_of_file: dict[str, int] = {}  # of the files with used rows
     tokens_written = 0
     with create(folder / IDS) as ids_file, create(folder / VECTORS) as vectors_file:
-        for block in resized(used_blocks, joined, BLOCK_ROWS):
+        for block in in_blocks_of_size(used_blocks, joined_vector_blocks, BLOCK_ROWS):
             examples = [example for (example,) in block.rows.texts]
             good_rows = tokenised(block.rows, examples, parser, tokenizer, inputs.rejects)
             for rows, tokens, row_of_text in good_rows:
@@ -114,7 +119,11 @@ def write_corpus(
         np.save(file, np.array(files, np.int32))
     with create(folder / ROWS) as file:
         # "teacher" is the space of the vectors; empty without vectors, or without a name.
-        names = {"labels": labels, "teacher": reader.emb or "", "files": list(number_of_file)}
+        names = {
+            "labels": labels,
+            "teacher": reader.space_name or "",
+            "files": list(number_of_file),
+        }
         file.write(orjson.dumps(names))
     return row_counts
 

@@ -20,12 +20,12 @@ from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import PAIR, POSITIVE, SENTENCE, TRIPLET
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store import common_fields
+from sentkit.formats.vectors.store import common_field_names
 from sentkit.metrics.retrieval import accuracy_of_triplets, mrr_of_pairs
 from sentkit.metrics.seen_pairs import EXCLUDED, SeenPairs
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.statistics import bootstrap, class_scores, number_scores, spearman
-from sentkit.model.encoding import BUDGETS, batches
+from sentkit.model.encoding import BUDGETS, batches_of_indices
 from sentkit.model.text.tokens import TextTokenizer, Tokens
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import apply_readouts
@@ -70,7 +70,7 @@ def computed(
     values: list[NDArray[np.float32]] = []
     order: list[int] = []  # the batches have texts of similar length
     with evaluating(method):
-        for indices in batches(np.array(lengths), BUDGETS[method.device.type]):
+        for indices in batches_of_indices(np.array(lengths), BUDGETS[method.device.type]):
             poll()
             values.append(compute(indices).float().cpu().numpy())
             order += indices.tolist()
@@ -152,7 +152,11 @@ class Dev:
 
         def vectors_of(indices: NDArray[np.intp]) -> Tensor:
             ids = [np.array(texts[index].ids, np.int64) for index in indices]
-            packed = pack(ids, method.device, at=[texts[index].at for index in indices])
+            packed = pack(
+                ids,
+                method.device,
+                readout_token_indices=[texts[index].readout_token_index for index in indices],
+            )
             if readout is None:
                 return dev_vectors(method, packed)
             return apply_readouts(method.body, packed, [chosen])[0]
@@ -212,9 +216,9 @@ def read_dev(inputs: Inputs, base: Base, kind: type[Method], settings: Recipe) -
     parser = DevParser(
         method="--dev",
         reads=Reads((PAIR, TRIPLET, POSITIVE)),
-        fields=common_fields(inputs),
-        prompts=base.sides,
-        dev_sides=base.sides,
+        fields=common_field_names(inputs),
+        prompts=base.prompt_of_side,
+        dev_sides=base.prompt_of_side,
     )
     path, examples, gold = read_examples(inputs, parser)
     if parser.metric == SPEARMAN:
@@ -344,7 +348,7 @@ def read_labelled(
     if corpus.columns == 2:
         kind = PAIR
     reads_like_training = replace(reads, kinds=(kind,), target=target)
-    parser = ExampleParser(flag, reads_like_training, common_fields(inputs))
+    parser = ExampleParser(flag, reads_like_training, common_field_names(inputs))
     path, examples, gold = read_examples(inputs, parser)
     if not examples:
         raise DataError("no rows to evaluate", source=path)

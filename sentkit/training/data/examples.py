@@ -13,11 +13,11 @@ from sentkit.formats.rows.kinds import (
     PAIR,
     Kind,
     advice_on_missing,
-    class_of,
-    filled,
+    class_value,
+    filled_string,
     prompts_of_sides,
-    scored,
-    string_in,
+    score_value,
+    string_value,
     wrong_field,
 )
 from sentkit.formats.vectors.vectors import VectorBlock, one_vector
@@ -33,7 +33,7 @@ class Labels:
     why: str = "the method does not use their label"
 
     def __call__(self, row: Row, name: str) -> float | None:
-        label = class_of(row, name)
+        label = class_value(row, name)
         if label not in self.numbers:
             labels = ", ".join(f'"{label}"' for label in list(self.numbers)[:8])
             raise row.error(f'"{name}" is "{label[:40]}"', advice=f"available: {labels}")
@@ -51,7 +51,7 @@ class Classes:
     why: str = ""  # no row is omitted
 
     def __call__(self, row: Row, name: str) -> float | None:
-        label = class_of(row, name)
+        label = class_value(row, name)
         return float(self.numbers.setdefault(label, len(self.numbers)))
 
     def sort(self, targets: MutableSequence[float]) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ class Scores:
     why: str = "they have no score"
 
     def __call__(self, row: Row, name: str) -> float | None:
-        value = scored(row, name)
+        value = score_value(row, name)
         if value is not None and self.limit is not None and abs(value) > self.limit:
             problem = f'"{name}" is {value:g}, outside the scale of {self.limit:g}'
             raise row.error(problem, advice=f"use --set scale={abs(value):g}")
@@ -159,7 +159,7 @@ class ExampleParser:
         row.refuse_duplicates()
         kind = self.kind or self._kind_of(row)
         texts: list[str] = []
-        for text_field in kind.texts:
+        for text_field in kind.text_names:
             texts += self._texts(row, text_field, kind)
         target_field = self.reads.target_field
         predicts_target = self.reads.target is not None and target_field is not None
@@ -198,16 +198,18 @@ class ExampleParser:
 
     def _kind_of(self, row: Row) -> Kind:
         # Prefer kinds with a text field that --field renames.
-        kinds = sorted(self.reads.kinds, key=lambda kind: not self.fields.keys() & set(kind.texts))
+        kinds = sorted(
+            self.reads.kinds, key=lambda kind: not self.fields.keys() & set(kind.text_names)
+        )
         for kind in kinds:
-            if all(self._name_in_rows(field) in row.values for field in kind.texts):
+            if all(self._name_in_rows(field) in row.values for field in kind.text_names):
                 return kind
 
         # Name the texts of all kinds, and give advice for the first missing one of the likeliest
         # kind.
-        needs = ", or ".join(quoted(map(self._name_in_rows, kind.texts)) for kind in kinds)
+        needs = ", or ".join(quoted(map(self._name_in_rows, kind.text_names)) for kind in kinds)
         missing = next(
-            field for field in kinds[0].texts if self._name_in_rows(field) not in row.values
+            field for field in kinds[0].text_names if self._name_in_rows(field) not in row.values
         )
         advice = f"name the field, for example --field {missing}=title, which applies to all files"
         if missing in self.fields:
@@ -224,8 +226,8 @@ class ExampleParser:
                 raise wrong_field(row, name, "a list of strings")
             return texts
         if kind is ENTRY:
-            return [filled(row, name)]
-        return [string_in(row, name)]
+            return [filled_string(row, name)]
+        return [string_value(row, name)]
 
 
 def quoted(names: Iterable[str]) -> str:

@@ -25,7 +25,7 @@ from sentkit.training.method import (
     checked_outputs,
     checked_penalties,
     terms_of,
-    trained,
+    trained_parameters,
     wrong_result,
 )
 
@@ -47,7 +47,7 @@ class Gradient:
 
         They stay on the device: the host does not wait for them.
         """
-        self.parameters = [parameter for _, parameter in trained(self.method)]
+        self.parameters = [parameter for _, parameter in trained_parameters(self.method)]
         for parameter in self.parameters:
             parameter.grad = None
         share = self.processes.share(len(batch))
@@ -277,7 +277,7 @@ def tokens_that_fit(gradient: Gradient, batch: Batch, *, of_whole_memory: bool) 
         room = USED_SHARE * total - used
     else:
         room = USED_SHARE * (not_reserved + torch.cuda.memory_reserved(device) - used)
-    weights = sum(weight.numel() for _, weight in trained(gradient.method))
+    weights = sum(weight.numel() for _, weight in trained_parameters(gradient.method))
     room -= 4 * MOMENTS * weights
     fit = max(1, int((room - fixed_bytes) / bytes_per_token))
 

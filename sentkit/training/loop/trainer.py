@@ -40,7 +40,13 @@ from sentkit.training.loop.processes import (
     precision_of,
 )
 from sentkit.training.loop.state import Checkpointer, Position
-from sentkit.training.method import Method, changing, checked_draws, restore, trained
+from sentkit.training.method import (
+    Method,
+    changing_tensors,
+    checked_draws,
+    restore,
+    trained_parameters,
+)
 from sentkit.training.recipe import AUTO, Recipe, limits_of
 from sentkit.training.run import Run
 
@@ -216,7 +222,7 @@ class Trainer:
 
     def _gradient(self, batch: Batch, rewind: Callable[[], None]) -> dict[str, Tensor]:
         """Compute the gradient in chunks that fit into the memory of the device."""
-        limits = self.position.limits
+        limits = self.position.limits  # [step, tokens of a chunk from this step on]
         step = self.position.step
         is_auto = self.recipe.chunk_tokens == AUTO
         if is_auto and not limits and self.processes.device.type == "cuda":
@@ -314,7 +320,7 @@ class Trainer:
 
     def _check_weights(self) -> None:
         """Raise a DataError if weights contain NaN or infinity. They must not be saved."""
-        for name, parameter in trained(self.method):
+        for name, parameter in trained_parameters(self.method):
             if not torch.isfinite(parameter).all():
                 problem = f"{name} contains NaN or infinity after step {self.position.step}"
                 raise DataError(problem, source="training", advice=LOWER_RATE)
@@ -382,7 +388,7 @@ class Trainer:
         if is_best:
             self._check_weights()
         if is_best and self.processes.is_first:
-            self.checkpointer.save_best(self.position.step, changing(self.method))
+            self.checkpointer.save_best(self.position.step, changing_tensors(self.method))
         self.position.evaluated = self.position.step
         record = {
             "step": self.position.step,
@@ -414,7 +420,7 @@ class Trainer:
             on_host, on_device = random_states
             self.position.log_bytes = self.checkpointer.log_length()
             tensors = {
-                "method": changing(self.method),
+                "method": changing_tensors(self.method),
                 "optimizer": self.optimizer.state_dict(),
                 "random_states": on_host,
                 "device_random_states": on_device,

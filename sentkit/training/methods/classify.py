@@ -22,7 +22,7 @@ from sentkit.model.checkpoint.heads import (
 from sentkit.model.checkpoint_model import PairTokenizer
 from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.packed import pack
-from sentkit.model.transformer.readouts import widened
+from sentkit.model.transformer.readouts import at_least_float32
 from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch
 from sentkit.training.data.examples import Classes, Reads, Scores
@@ -80,7 +80,7 @@ class Classify(PackedMethod):
             second_starts = None
             if self.second_type:
                 second_starts = [len(text) for text in first_texts]
-            packed = pack(pairs, self.device, second=second_starts)
+            packed = pack(pairs, self.device, second_segment_starts=second_starts)
         vectors = self.vectors(packed, self.body.architecture.pooling)
         outputs = {"logits": self.head(vectors)}
         if batch.targets is not None:
@@ -88,7 +88,7 @@ class Classify(PackedMethod):
         return outputs
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
-        logits = widened(outputs["logits"])
+        logits = at_least_float32(outputs["logits"])
         target = outputs["target"]
         if self.settings.objective == "regression":
             return {"regression": mean_of((logits[:, 0] - target.to(logits)) ** 2)}

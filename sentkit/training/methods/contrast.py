@@ -59,7 +59,9 @@ class Guided(Method):
         guide = guide_of(settings)
         if guide is None:
             return
-        dropped = [step for step in guide.checkpoint.declared.steps if step not in STEPS_OF_COSINE]
+        dropped = [
+            step for step in guide.checkpoint.declaration.step_names if step not in STEPS_OF_COSINE
+        ]
         if dropped:
             problem = f"has the step {dropped[0]}, which training does not support"
             raise UsageError(f"guide={settings.guide}: {problem}")

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.transformer.bert import Bert
-from sentkit.model.transformer.readouts import apply_readouts, widened
+from sentkit.model.transformer.readouts import apply_readouts, at_least_float32
 from sentkit.training.data.corpus import Batch, Corpus, Ids
 from sentkit.training.method import (
     Draw,
@@ -96,5 +96,5 @@ def contrastive_tension(products: Tensor) -> Tensor:
     CT, ICLR 2021. The first product is that of a sentence with itself, the others with other
     sentences.
     """
-    products = widened(products)
+    products = at_least_float32(products)
     return -F.logsigmoid(torch.cat([products[:, :1], -products[:, 1:]], 1))

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.readout import CONV
 from sentkit.model.transformer.bert import Bert
-from sentkit.model.transformer.readouts import REDUCTIONS, Convolution, widened
+from sentkit.model.transformer.readouts import REDUCTIONS, Convolution, at_least_float32
 from sentkit.model.transformer.transformers_model import TransformersModel
 from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch
@@ -37,7 +37,7 @@ class ISBERT(Method):
     @classmethod
     def check(cls, base: Base, settings: recipes.ISBERT) -> None:
         """Raise a UsageError if the base has a convolution with another number of features."""
-        if not base.checkpoint.declared.convolution:
+        if not base.checkpoint.declaration.convolution:
             return
         convolution = base.body(None).convolution
         if convolution is not None and convolution.channels != settings.channels:
@@ -55,8 +55,8 @@ class ISBERT(Method):
         assert self.body.convolution is not None, "set at the start"
         features = self.body.convolution(states, packed)  # (n, k)
         # All processes need the same number of columns.
-        missing_columns = self.settings.max_length - packed.longest
-        padded_features = packed.pad(widened(features))
+        missing_columns = self.settings.max_length - packed.longest_length
+        padded_features = packed.pad(at_least_float32(features))
         is_token = packed.pad(torch.ones_like(packed.ids))
         return {
             "local": F.pad(padded_features, (0, 0, 0, missing_columns)),  # (b, max_length, k)
@@ -82,7 +82,7 @@ def local_information(local: Tensor, is_token: Tensor, vectors: Tensor) -> tuple
     loss is the sum of both means.
     """
     with torch.autocast(local.device.type, enabled=False):  # autocast uses half precision
-        products = widened(local[is_token]) @ widened(vectors).T  # (n, b)
+        products = at_least_float32(local[is_token]) @ at_least_float32(vectors).T  # (n, b)
     sentences = torch.arange(len(vectors), device=vectors.device)
     sentence_of_token = sentences[:, None].expand(is_token.shape)[is_token]  # (n,)
     is_same_sentence = sentence_of_token[:, None] == sentences  # (n, b)

@@ -22,7 +22,7 @@ from sentkit.model.text.tokenizer import MASKS
 from sentkit.model.transformer.architecture import Architecture
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.packed import Packed, first_tokens, pack
-from sentkit.model.transformer.readouts import widened
+from sentkit.model.transformer.readouts import at_least_float32
 from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch, Ids
 from sentkit.training.method import Draw, Finished, Needs, Outputs, PackedMethod, Term
@@ -117,7 +117,7 @@ def predicted(body: Bert, head: LanguageHead, batch: Batch, device: torch.device
 def summed_cross_entropy(logits: Tensor, targets: Sequence[NDArray[Any]], packed: Packed) -> Tensor:
     """Return the sum of the cross entropies of the tokens of each text: (m, v) -> (texts,)."""
     all_targets = packed.to_device(np.concatenate(targets).astype(np.int64))
-    values = F.cross_entropy(widened(logits), all_targets, reduction="none")
+    values = F.cross_entropy(at_least_float32(logits), all_targets, reduction="none")
     values_of_texts = values.split([len(tokens) for tokens in targets])
     return pad_sequence(list(values_of_texts), batch_first=True).sum(1)
 

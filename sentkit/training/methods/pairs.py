@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.rows.kinds import PAIR, TRIPLET
 from sentkit.model.transformer.device import to_device
-from sentkit.model.transformer.readouts import widened
+from sentkit.model.transformer.readouts import at_least_float32
 from sentkit.training.base import Base, Body
 from sentkit.training.data.corpus import Batch, Corpus
 from sentkit.training.data.examples import NLI, Labels, Reads, Scores
@@ -33,7 +33,9 @@ def pair_features(u: Tensor, v: Tensor) -> Tensor:
 
 class SBERT(Method):
     Settings: ClassVar = recipes.SBERT
-    needs: ClassVar = Needs(row_wise=True, static=True, vectors=(*PAIR.texts, *TRIPLET.texts))
+    needs: ClassVar = Needs(
+        row_wise=True, static=True, vectors=(*PAIR.text_names, *TRIPLET.text_names)
+    )
 
     def __init__(self, body: Body, settings: recipes.SBERT) -> None:
         super().__init__(body, settings)
@@ -52,9 +54,9 @@ class SBERT(Method):
     def encode(self, batch: Batch) -> Outputs:
         texts = [text for column in batch.texts for text in column]
         vectors = self.vectors(self.pack(texts)).chunk(len(batch.texts))
-        names = PAIR.texts
+        names = PAIR.text_names
         if self.settings.objective == "triplet":
-            names = TRIPLET.texts
+            names = TRIPLET.text_names
         outputs = dict(zip(names, vectors, strict=True))
         if self.classifier is not None:
             outputs["logits"] = self.classifier(pair_features(*vectors))
@@ -66,12 +68,12 @@ class SBERT(Method):
         settings = self.settings
         if settings.objective == "softmax":
             labels = outputs["target"].long()
-            values = F.cross_entropy(widened(outputs["logits"]), labels, reduction="none")
+            values = F.cross_entropy(at_least_float32(outputs["logits"]), labels, reduction="none")
         elif settings.objective == "regression":
             target = outputs["target"] / settings.scale
             values = cosine_regression(outputs["text_a"], outputs["text_b"], target)
         else:
-            anchors, positives, negatives = (outputs[name] for name in TRIPLET.texts)
+            anchors, positives, negatives = (outputs[name] for name in TRIPLET.text_names)
             values = triplet_margin(anchors, positives, negatives, settings.margin)
         return {settings.objective: mean_of(values)}
 
@@ -157,7 +159,7 @@ def ranked_pairs(similarities: Tensor, scores: Tensor, temperature: float) -> Te
     CoSENT, and the two ranking terms of AnglE, arXiv 2309.12871. The loss is 0 if all scores are
     equal.
     """
-    similarities = widened(similarities)
+    similarities = at_least_float32(similarities)
     differences = (similarities[None, :] - similarities[:, None]) / temperature  # (i, k)
     scores_on_host = scores.detach().cpu().numpy()
     is_higher = scores_on_host[:, None] > scores_on_host[None, :]

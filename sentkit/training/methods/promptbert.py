@@ -26,7 +26,7 @@ from sentkit.model.checkpoint.heads import LanguageHead
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.packed import pack
-from sentkit.model.transformer.readouts import widened
+from sentkit.model.transformer.readouts import at_least_float32
 from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch, Ids
 from sentkit.training.data.examples import Reads
@@ -89,7 +89,7 @@ class Prompted(Method):
         given.
         """
         mask_indices = [int(np.flatnonzero(ids == self.mask)[0]) for ids in texts]
-        packed = pack(texts, self.device, at=mask_indices)
+        packed = pack(texts, self.device, readout_token_indices=mask_indices)
         if positions is not None:
             packed = replace(packed, positions=packed.to_device(np.concatenate(positions)))
         return self.vectors(packed, PROMPT)
@@ -233,5 +233,5 @@ def soft_negatives(differences: Tensor, low: float, high: float) -> Tensor:
     SNCSE, arXiv 2201.05979: a difference is the cosine with a soft negative minus that with the
     positive. The loss is 0 from -high to -low.
     """
-    differences = widened(differences)
+    differences = at_least_float32(differences)
     return F.relu(differences + low) + F.relu(-differences - high)

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.kinds import SENTENCE
-from sentkit.model.transformer.readouts import widened
+from sentkit.model.transformer.readouts import at_least_float32
 from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch, Corpus, chunks, stream
 from sentkit.training.data.examples import Reads
@@ -99,7 +99,7 @@ def rank_vectors(similarities: Tensor) -> Tensor:
 
     RankEncoder, arXiv 2209.04333. Ties have their mean rank.
     """
-    similarities = widened(similarities)
+    similarities = at_least_float32(similarities)
     ordered = similarities.sort(1).values
     lower = torch.searchsorted(ordered, similarities, side="left")
     not_higher = torch.searchsorted(ordered, similarities, side="right")
@@ -115,4 +115,4 @@ def rank_regression(cosines: Tensor, ranks: Tensor, low: float, high: float) -> 
     RankEncoder, arXiv 2209.04333.
     """
     near = (ranks >= low) & (ranks <= high)
-    return (widened(cosines)[near] - ranks[near]).square()
+    return (at_least_float32(cosines)[near] - ranks[near]).square()

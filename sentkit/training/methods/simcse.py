@@ -123,7 +123,7 @@ class SupervisedSimCSE(SimCSE):
     Settings: ClassVar = recipes.SupervisedSimCSE
 
     needs: ClassVar = Needs(
-        reductions=("cls", "mean", "max", *POOLED), static=True, vectors=TRIPLET.texts
+        reductions=("cls", "mean", "max", *POOLED), static=True, vectors=TRIPLET.text_names
     )
 
     def __init__(self, body: Body, settings: recipes.SimCSE) -> None:
@@ -158,7 +158,7 @@ class SupervisedSimCSE(SimCSE):
     def views(self, batch: Batch) -> Outputs:
         texts = [text for column in batch.texts for text in column]
         vectors = self.vectors(self.pack(texts)).chunk(len(batch.texts))
-        return dict(zip(TRIPLET.texts, vectors, strict=True))
+        return dict(zip(TRIPLET.text_names, vectors, strict=True))
 
     def vectors(self, packed: Packed, readout: str | None = None, **more: Any) -> Tensor:
         """Return vectors (b, d). The checkpoint has the head as its pooler."""
@@ -168,7 +168,7 @@ class SupervisedSimCSE(SimCSE):
         return torch.tanh(self.head(states))
 
     def contrast(self, outputs: Outputs) -> Tensor:
-        anchors, positives, negatives = (outputs[name] for name in TRIPLET.texts)
+        anchors, positives, negatives = (outputs[name] for name in TRIPLET.text_names)
         settings = self.settings
         return triplet_contrast(
             anchors, positives, negatives, settings.temperature, settings.hard_negative_weight

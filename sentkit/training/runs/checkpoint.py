@@ -106,8 +106,8 @@ def declare_trained(
     if readout.reduction == "token":
         tokenizer = base.final_tokenizer_with(template)
     assert isinstance(tokenizer, Tokenizer), "of a base that is not static"
-    if base.sides:
-        tokenizer = tokenizer.with_prompt(base.checkpoint.declared.prompt)
+    if base.prompt_of_side:
+        tokenizer = tokenizer.with_prompt(base.checkpoint.declaration.prompt)
 
     # The pooler: a new one of the method, or that of the base.
     pooler = finished.pooler
@@ -116,7 +116,7 @@ def declare_trained(
     pooler_note = Pooler()
     if base.architecture is not None and base.architecture.family in WITH_POOLER:
         if finished.pooler is None:  # the description of the base, but training changed the space
-            pooler_note = replace(base.checkpoint.declared.pooler, lands_in="")
+            pooler_note = replace(base.checkpoint.declaration.pooler, lands_in="")
         else:
             pooler_note = finished.pooler_note
     return Declaration(

@@ -15,9 +15,9 @@ from typing import Any
 
 from sentkit.errors import CannotCreateError, DataError, UsageError
 from sentkit.formats.checkpoints.command_record import MODEL, command_record
-from sentkit.formats.files import is_pipe, together
+from sentkit.formats.files import is_pipe, text_of_paths
 from sentkit.formats.rows.rows import Inputs, ReadCounter, Rejects
-from sentkit.formats.vectors.store import common_fields
+from sentkit.formats.vectors.store import common_field_names
 from sentkit.model.encoding import WORTH_TELLING
 from sentkit.model.transformer.architecture import Architecture
 from sentkit.model.transformer.device import pick_device
@@ -68,7 +68,7 @@ def perform(runs: Sequence[Run], inputs: Inputs) -> bool:
         if runs[0].chosen:  # check all combinations of settings before the first run
             for group in groups:
                 with lock_rows(group[0]):
-                    settled(group, open_given(group[0]))
+                    with_settled_settings(group, open_given(group[0]))
         for index, group in enumerate(groups):
             later_runs = [run for later_group in groups[index + 1 :] for run in later_group]
             perform_group(group, inputs, later_runs)
@@ -92,7 +92,7 @@ def refuse_pipes(run: Run, inputs: Inputs) -> None:
             raise UsageError(problem, advice="write the rows to a file")
 
 
-def settled(group: Sequence[Run], base: Base) -> tuple[list[Run], list[str]]:
+def with_settled_settings(group: Sequence[Run], base: Base) -> tuple[list[Run], list[str]]:
     """Return runs with the readout and the precision, and the different lines of `settle`.
 
     Refuse settings that the base does not support.
@@ -119,7 +119,7 @@ def perform_group(group: Sequence[Run], inputs: Inputs, later_runs: Sequence[Run
     with lock_rows(group[0]):
         base = open_given(group[0])
         has_default_precision = group[0].settings.precision == "auto"
-        group, choices = settled(group, base)
+        group, choices = with_settled_settings(group, base)
         run = group[0]
         for choice in choices:
             run.reporter.say(choice)
@@ -136,7 +136,7 @@ def perform_group(group: Sequence[Run], inputs: Inputs, later_runs: Sequence[Run
         dev_path = run.given("--dev")
         if dev_path is not None and not has_labels:
             with run.stop.interruptible():
-                dev = read_dev(inputs.other(dev_path), base, run.method_class, run.settings)
+                dev = read_dev(inputs.with_paths(dev_path), base, run.method_class, run.settings)
         corpus = read_corpus(run, inputs, base, dev)
         if has_labels:  # those of the training rows
             with run.stop.interruptible():
@@ -316,7 +316,7 @@ def read_labels(
     if path is None:
         return None
     reads = run.method_class.reads(base, run.settings)
-    rows = read_labelled(flag, inputs.other(path), reads, corpus, run.settings.metric_name)
+    rows = read_labelled(flag, inputs.with_paths(path), reads, corpus, run.settings.metric_name)
     seen = rows.seen_in(corpus)
     if seen:
         run.reporter.warn(f"{path}: the training rows contain {seen} of {len(rows.rows)} rows")
@@ -331,7 +331,9 @@ def read_corpus(run: Run, inputs: Inputs, base: Base, dev: Dev | None) -> Corpus
     row_counts = RowCounts()
     if run.processes.is_first:
         dev_sides = () if dev is None else dev.sides
-        parser = ExampleParser(run.method.name, reads, common_fields(inputs), base.sides, dev_sides)
+        parser = ExampleParser(
+            run.method.name, reads, common_field_names(inputs), base.prompt_of_side, dev_sides
+        )
         with run.stop.interruptible():
             row_counts = write_corpus(
                 run.rows_folder,
@@ -346,7 +348,7 @@ def read_corpus(run: Run, inputs: Inputs, base: Base, dev: Dev | None) -> Corpus
     corpus = map_corpus(run.rows_folder)
 
     # Refuse rows that no method, or this method, can learn from.
-    source = together(inputs.paths)
+    source = text_of_paths(inputs.paths)
     needed = 1 if method_class.needs.row_wise else 2
     if len(corpus) < needed:
         rows = "1 row" if len(corpus) == 1 else f"{len(corpus)} rows"

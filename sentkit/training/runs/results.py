@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from sentkit.formats.files import read_object, readable
+from sentkit.formats.files import read_object, shown_path
 from sentkit.training.run import Run
 
 RESULTS = ("method", "readout", "step", "dev_before", "dev")
@@ -18,7 +18,7 @@ def results_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = []
     for run in runs:
         declaration = read_object(run.output / "sentkit.json")
-        result: dict[str, Any] = {"checkpoint": readable(str(run.output)), "seed": run.seed}
+        result: dict[str, Any] = {"checkpoint": shown_path(str(run.output)), "seed": run.seed}
         for name in RESULTS:
             result[name] = declaration.get(name)
         if "test" in declaration:
@@ -28,7 +28,7 @@ def results_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
         spread = {name: value for name, value in spread_of(results).items() if value is not None}
         if spread:
             seeds = [run.seed for run in runs]
-            folder = readable(str(runs[0].output.parent))
+            folder = shown_path(str(runs[0].output.parent))
             results.append({"checkpoint": folder, "seeds": seeds, **spread})
     return results
 
@@ -50,29 +50,33 @@ def spread_of(results: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     return spread
 
 
-def compared(runs: Sequence[Run], chosen: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def results_of_combinations(
+    runs: Sequence[Run], chosen: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """Return the result of each combination of settings, which has these values; one is the best on
     --dev.
     """
     results: list[dict[str, Any]] = []
     groups = [list(group) for _, group in groupby(runs, lambda run: run.chosen)]
     for group, values in zip(groups, chosen, strict=True):
-        of_runs = [record for record in results_of(group) if "seed" in record]
-        before = [record["dev_before"] for record in of_runs]
+        records_of_runs = [record for record in results_of(group) if "seed" in record]
+        scores_before = [record["dev_before"] for record in records_of_runs]
         mean_before = None
-        if None not in before:
-            mean_before = statistics.fmean(before)
-        means = {name.removesuffix("_mean"): score for name, score in spread_of(of_runs).items()}
+        if None not in scores_before:
+            mean_before = statistics.fmean(scores_before)
+        means = {
+            name.removesuffix("_mean"): score for name, score in spread_of(records_of_runs).items()
+        }
         results.append(
             {
-                "checkpoint": readable(str(group[0].output.parent)),
+                "checkpoint": shown_path(str(group[0].output.parent)),
                 **values,
-                "method": of_runs[0]["method"],
-                "seeds": [record["seed"] for record in of_runs],
-                "step": [record["step"] for record in of_runs],
+                "method": records_of_runs[0]["method"],
+                "seeds": [record["seed"] for record in records_of_runs],
+                "step": [record["step"] for record in records_of_runs],
                 "dev_before": mean_before,
                 **means,
-                "dev_by_seed": [record["dev"] for record in of_runs],
+                "dev_by_seed": [record["dev"] for record in records_of_runs],
             }
         )
 

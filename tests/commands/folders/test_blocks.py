@@ -326,7 +326,7 @@ def test_random_kills_at_failpoints_do_not_change_the_joined_bytes(corpus, folde
             if number < 30:
                 setattr(owner, name, dying(getattr(owner, name), call, moment))
                 command += ["--shard", f"{min(shard, shards)}/{shards}"]
-            os._exit(cli.status(command))
+            os._exit(cli.run_command_line(command))
         status = os.waitpid(child, 0)[1]
         exit_codes.append(os.waitstatus_to_exitcode(status))
         written = sorted(Path("killed").glob("0*"))
@@ -394,8 +394,8 @@ def test_a_folder_can_have_more_than_a_hundred_thousand_inputs(tmp_path, folder)
     large_folder = open_folder(str(tmp_path))
     status = large_folder.status()
 
-    assert [*status.done] == last
-    assert len(status.missing) == 100_000
+    assert [*status.complete_blocks] == last
+    assert len(status.missing_blocks) == 100_000
     indices = [large_folder.block(100_000, start).index for start in (0, 20)]
     assert indices == [100_000, 100_001]
 

@@ -57,7 +57,7 @@ def start(command, death=None):
         if death is not None:
             (owner, name), call, before = death
             setattr(owner, name, kill_at(getattr(owner, name), call, before=before))
-        os._exit(cli.status(command))
+        os._exit(cli.run_command_line(command))
     return child
 
 

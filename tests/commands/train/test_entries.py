@@ -51,7 +51,7 @@ def train(sentkit, tiny, rows, entries):
 def test_the_checkpoint_records_its_entries(train, sentkit, tiny):
     result = train("--lr", 0.01, "--set", "pooling=mean")
     record = record_of()
-    emb = VectorFile("entries.safetensors").spec["_emb"]
+    emb = VectorFile("entries.safetensors").metadata["_emb"]
     space = emb.rpartition(":")[2]
     encode = ("encode", "-m", "out")
     encoded = sentkit(*encode, stdin="a cat\n").rows[0]["_emb"]

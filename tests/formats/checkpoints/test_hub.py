@@ -176,17 +176,17 @@ def test_weights_are_one_file_or_the_shards_of_an_index(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     checkpoint = read_checkpoint(str(tmp_path))
     with pytest.raises(NoInputError, match=r"has no model\.safetensors and no pytorch_model\.bin"):
-        checkpoint.weights()
+        checkpoint.weight_paths()
 
     (tmp_path / "pytorch_model.bin").touch()
-    assert [file.name for file in checkpoint.weights()] == ["pytorch_model.bin"]
+    assert [file.name for file in checkpoint.weight_paths()] == ["pytorch_model.bin"]
 
     for shard in ("b.safetensors", "a.safetensors"):
         (tmp_path / shard).touch()
     (tmp_path / "model.safetensors.index.json").write_text(
         '{"weight_map":{"x":"b.safetensors","y":"a.safetensors","z":"b.safetensors"}}'
     )
-    assert [file.name for file in checkpoint.weights()] == ["a.safetensors", "b.safetensors"]
+    assert [file.name for file in checkpoint.weight_paths()] == ["a.safetensors", "b.safetensors"]
 
     (tmp_path / "model.safetensors").touch()
-    assert [file.name for file in checkpoint.weights()] == ["model.safetensors"]
+    assert [file.name for file in checkpoint.weight_paths()] == ["model.safetensors"]

@@ -124,8 +124,8 @@ def test_the_prompt_of_instructor_models_is_excluded_by_their_name(tmp_path, mon
     monkeypatch.setattr("sentkit.formats.checkpoints.folders.find_model", lambda name: folder)
 
     for name in ("hkunlp/instructor-large", "hkunlp/instructor-xl@main"):
-        assert not read_checkpoint(name).declared.prompt_is_read
-    assert read_checkpoint("own/instructor-large").declared.prompt_is_read
+        assert not read_checkpoint(name).declaration.prompt_is_read
+    assert read_checkpoint("own/instructor-large").declaration.prompt_is_read
 
 
 def test_the_new_schema_has_priority(tmp_path):
@@ -188,7 +188,7 @@ def test_layers_of_unequal_weight_are_refused(tmp_path, start, weights):
 def own(tmp_path, **values):
     files = {"1_Pooling__config": {}, "sentkit": values}
     folder = folder_of(tmp_path, pipeline("Pooling", "Normalize"), **files)
-    return read_checkpoint(str(folder)).declared
+    return read_checkpoint(str(folder)).declaration
 
 
 def test_sentkit_json_with_a_readout_has_priority_over_modules(tmp_path):
@@ -200,7 +200,7 @@ def test_sentkit_json_with_a_readout_has_priority_over_modules(tmp_path):
     assert (declaration.source, declaration.readout.name) == ("sentkit.json", "prompt")
     assert {name: getattr(declaration, name) for name in values} == values
     lineage = own(tmp_path, method="simcse", steps=["2_Dense"])
-    assert (lineage.source, lineage.steps) == ("modules.json", ("normalise",))
+    assert (lineage.source, lineage.step_names) == ("modules.json", ("normalise",))
 
 
 def test_sentkit_json_can_declare_averaged_layers(tmp_path):

@@ -344,7 +344,7 @@ def test_the_config_contains_length_and_normalization(model2vec, config, normali
     """As in model2vec: 512 tokens by default; `seq_length` is ignored."""
     _, declaration = read_modules(model2vec(**config))
 
-    assert (declaration.steps, declaration.max_length) == (("normalise",) * normalize, length)
+    assert (declaration.step_names, declaration.max_length) == (("normalise",) * normalize, length)
 
 
 @pytest.mark.parametrize(

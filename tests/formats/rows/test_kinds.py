@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from sentkit.formats.rows.block import (
     Row,
     append_fields,
-    block_of,
+    block_of_rows,
     drop_fields,
     drop_fields_of_plain,
+    field_spans,
     is_plain,
     put_fields,
     rename_fields,
-    spans_of,
 )
-from sentkit.formats.rows.kinds import TextParser, class_of, string_in
+from sentkit.formats.rows.kinds import TextParser, class_value, string_value
 from sentkit.formats.rows.rewriting import OneText, VariantRows
 from sentkit.formats.rows.rows import Inputs, parse_fields
 
@@ -48,7 +48,7 @@ def test_fields_can_be_mapped(write):
 def test_a_class_is_the_exact_whole_number(value, expected):
     line = f'{{"a": [1], "label": {value}}}'.encode()
 
-    assert class_of(Row(line, orjson.loads(line), "a.jsonl", 1), "label") == expected
+    assert class_value(Row(line, orjson.loads(line), "a.jsonl", 1), "label") == expected
 
 
 @pytest.mark.parametrize(
@@ -171,12 +171,12 @@ def test_earlier_runs_are_read():
 
 def test_texts_belong_to_their_rows_and_earlier_errors_stay():
     values = [{"t": "x"}, {"t": 1}, {"t": "y"}, {"t": "z"}]
-    rows = block_of(Row(b"{}", value, "a", number) for number, value in enumerate(values, 1))
+    rows = block_of_rows(Row(b"{}", value, "a", number) for number, value in enumerate(values, 1))
     rows.refuse(2, "no")
-    rows.parse(lambda row: string_in(row, "t") * 2)
+    rows.parse(lambda row: string_value(row, "t") * 2)
 
     assert [rows.texts[index] for index in (0, 3)] == [("xx",), ("zz",)]
-    problems = {index: str(error) for index, error in rows.bad.items()}
+    problems = {index: str(error) for index, error in rows.error_of_row.items()}
     assert problems == {1: 'a:2: "t" is a number, expected a string', 2: "a:3: no"}
 
 
@@ -244,7 +244,7 @@ def test_spans_agree_with_the_parser(pieces):
     line = joined(pieces)
 
     values = {
-        name: json.loads(line[span.value : span.end]) for name, span in spans_of(line).items()
+        name: json.loads(line[span.value : span.end]) for name, span in field_spans(line).items()
     }
 
     assert values == json.loads(line)
@@ -256,7 +256,7 @@ def test_put_keeps_all_other_bytes(pieces, new):
     line = joined(pieces)
 
     written = put_fields(
-        line, [(name.encode(), value.encode()) for name, value in new.items()], spans_of(line)
+        line, [(name.encode(), value.encode()) for name, value in new.items()], field_spans(line)
     )
 
     names = [json.loads(piece[1]) for piece in pieces]
@@ -271,7 +271,7 @@ def test_put_keeps_all_other_bytes(pieces, new):
 def test_drop_removes_only_these_fields(pieces, names):
     line = joined(pieces)
 
-    remaining = drop_fields(line, names, spans_of(line))
+    remaining = drop_fields(line, names, field_spans(line))
 
     assert parsed(remaining) == [(name, value) for name, value in parsed(line) if name not in names]
     remaining_pieces = [piece for piece in pieces if json.loads(piece[1]) not in names]
@@ -282,7 +282,7 @@ def test_drop_removes_only_these_fields(pieces, names):
 def test_rename_keeps_all_other_bytes(pieces, names):
     line = joined(pieces)
 
-    renamed = rename_fields(line, {name: f"new {name}" for name in names}, spans_of(line))
+    renamed = rename_fields(line, {name: f"new {name}" for name in names}, field_spans(line))
 
     for piece in pieces:
         name = json.loads(piece[1])
@@ -295,18 +295,18 @@ def test_a_duplicate_name_is_refused(pieces):
     twice = [*pieces, ["", '"twice"', ":", "1", ""], ["", '"tw\\u0069ce"', ":", "2", ""]]
 
     with pytest.raises(ValueError, match='duplicate field "twice"'):
-        spans_of(joined(twice))
+        field_spans(joined(twice))
 
 
 def test_an_escaped_name_equals_the_unescaped_name():
     line = rb'{"\u005femb":1}'
 
-    assert put_fields(line, [(b"_emb", b"2")], spans_of(line)) == rb'{"\u005femb":2}'
+    assert put_fields(line, [(b"_emb", b"2")], field_spans(line)) == rb'{"\u005femb":2}'
 
 
 @pytest.mark.parametrize("line", [b"{}", b"{ }", b"{\t \r }"])
 def test_an_empty_object_gets_no_comma(line):
-    assert json.loads(put_fields(line, [(b"a", b"1"), (b"b", b"2")], spans_of(line))) == {
+    assert json.loads(put_fields(line, [(b"a", b"1"), (b"b", b"2")], field_spans(line))) == {
         "a": 1,
         "b": 2,
     }
@@ -316,7 +316,7 @@ def test_an_empty_object_gets_no_comma(line):
 def test_a_deeply_nested_value_needs_no_recursion():
     line = b'{"deep":' + b'[{"":' * 50_000 + b"1" + b"}]" * 50_000 + b',"a":1}'
 
-    assert list(spans_of(line)) == ["deep", "a"]
+    assert list(field_spans(line)) == ["deep", "a"]
 
 
 @pytest.mark.parametrize(
@@ -333,4 +333,4 @@ def test_a_deeply_nested_value_needs_no_recursion():
 def test_both_ways_to_drop_agree(line):
     assert is_plain(line, json.loads(line))
     for names in itertools.permutations(["a", "b", "c"]):
-        assert drop_fields_of_plain(line, names) == drop_fields(line, names, spans_of(line))
+        assert drop_fields_of_plain(line, names) == drop_fields(line, names, field_spans(line))

@@ -144,7 +144,7 @@ def test_a_long_row_is_a_bad_row(written, monkeypatch):
     rejects = Rejects(skip=True)
 
     assert [row.number for row in rows_of(path, rejects=rejects)] == [1, 3]
-    assert "a row of more than 50 bytes" in str(rejects.first)
+    assert "a row of more than 50 bytes" in str(rejects.first_error)
     with open_parquet(path) as file:
         [block] = file.blocks()
         assert [isinstance(raw, LongLine) for raw in block.raws] == [False, True, False]

@@ -19,7 +19,7 @@ from sentkit.errors import DataError
 from sentkit.formats.files import open_input
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.lines import LongLine, numbered
-from sentkit.formats.rows.rows import Inputs, Rejects, blocks
+from sentkit.formats.rows.rows import Inputs, Rejects, lists_of_size
 
 AFTER_TEXT = "a:2: a JSON object in a stream that began as plain text (sentkit cat --from text "
 
@@ -133,7 +133,7 @@ def test_bad_rows_are_written_with_their_place_and_reason(write):
     texts = [texts for _, texts in Inputs([path], rejects=rejects).read(TextParser({}))]
 
     assert texts == [("x",)]
-    assert (rejects.count, str(rejects.first)) == (
+    assert (rejects.count, str(rejects.first_error)) == (
         2,
         f'{path}:1: "text" is a number, expected a string',
     )
@@ -146,11 +146,11 @@ def test_bad_rows_are_written_with_their_place_and_reason(write):
 
 def test_blocks_have_a_fixed_size_and_no_rows_are_read_in_advance():
     for count, sizes in ((0, []), (1, [1]), (3, [3]), (7, [3, 3, 1])):
-        read_blocks = list(blocks(range(count), 3))
+        read_blocks = list(lists_of_size(range(count), 3))
         assert [len(block) for block in read_blocks] == sizes
         assert [item for block in read_blocks for item in block] == list(range(count))
     stream = itertools.count()
-    next(blocks(stream, 16))
+    next(lists_of_size(stream, 16))
     assert next(stream) == 16
 
 
@@ -266,7 +266,7 @@ def test_a_folder_is_its_text_files(tmp_path, monkeypatch, capfdbinary):
     """`encode` reads lines, and `search` reads Markdown by paragraph; a folder without texts is an
     error.
     """
-    from sentkit.cli import status
+    from sentkit.cli import run_command_line
 
     files = {
         "b.txt": "a dog barks\n",
@@ -281,10 +281,13 @@ def test_a_folder_is_its_text_files(tmp_path, monkeypatch, capfdbinary):
         (tmp_path / "notes" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "notes" / name).write_text(text)
     monkeypatch.chdir(tmp_path)
-    assert status(["encode", "notes", "-m", "static"]) == 0
+    assert run_command_line(["encode", "notes", "-m", "static"]) == 0
     encoded = [json.loads(line)["text"] for line in capfdbinary.readouterr().out.splitlines()]
     assert encoded == ["# Animals", "the cat sleeps", "on the warm mat", "the sea", "a dog barks"]
-    assert status(["search", "an animal that sleeps", "notes", "-m", "static", "--json"]) == 0
+    assert (
+        run_command_line(["search", "an animal that sleeps", "notes", "-m", "static", "--json"])
+        == 0
+    )
     [query] = capfdbinary.readouterr().out.splitlines()
     hits = [(hit["file"], hit["row"], hit["text"]) for hit in json.loads(query)["hits"]]
     assert sorted(hits) == [
@@ -294,7 +297,7 @@ def test_a_folder_is_its_text_files(tmp_path, monkeypatch, capfdbinary):
         ("notes/b.txt", 1, "a dog barks"),
     ]
     (tmp_path / "empty").mkdir()
-    assert status(["encode", "empty"]) == 66
+    assert run_command_line(["encode", "empty"]) == 66
     assert (
         b"empty: is a folder without text files (.txt, .text, .md," in capfdbinary.readouterr().err
     )

@@ -85,8 +85,13 @@ def test_written_rows_are_read_back(tmp_path, monkeypatch, count, width, texts):
 
     file = VectorFile(fill(tmp_path / "a.safetensors", vectors, lines=lines, **spec))
 
-    assert (file.count, file.width, file.names, file.emb) == (count, width, NAMES[texts], EMB)
-    assert file.spec == {"_emb": EMB, **spec, "vectors": list(NAMES[texts])}
+    assert (file.count, file.width, file.names, file.space_name) == (
+        count,
+        width,
+        NAMES[texts],
+        EMB,
+    )
+    assert file.metadata == {"_emb": EMB, **spec, "vectors": list(NAMES[texts])}
     rows = stored_rows(file)
     assert [(row.number, row.line) for row, _ in rows] == list(enumerate(lines, start=1))
     assert [stored.tolist() for _, stored in rows] == vectors.tolist()
@@ -169,7 +174,7 @@ def vector_file(kind="float32", **changes):
 def test_a_vector_file_of_another_program_is_read(write, spec):
     file = VectorFile(write("a.safetensors", vector_file(spec=spec)))
 
-    assert file.emb is None
+    assert file.space_name is None
     rows = [(row.line, vectors.tolist()) for row, vectors in stored_rows(file)]
     assert rows == [(b"{}", [[1.0, 1.0, 1.0]])] * 2
 
@@ -372,18 +377,20 @@ def test_int8_is_written_in_several_passes_of_rows(tmp_path, monkeypatch):
 def test_signs_are_another_space_and_their_signs_are_the_same(tmp_path):
     ones = np.ones((2, 1, 3), np.float32)
     signs = VectorFile(fill(tmp_path / "a.safetensors", ones, "binary"))
-    expected = Space("m/cls", "010000000000").after("/sign", digest("/sign"))
+    expected = Space("m/cls", "010000000000").after_step("/sign", digest("/sign"))
 
-    assert signs.emb == expected.emb != EMB
+    assert signs.space_name == expected.name != EMB
     assert (
-        VectorFile(fill(tmp_path / "b.safetensors", ones, "binary", _emb=signs.emb)).emb
-        == expected.emb
+        VectorFile(
+            fill(tmp_path / "b.safetensors", ones, "binary", _emb=signs.space_name)
+        ).space_name
+        == expected.name
     )
     for kind in ("float16", "int8"):
-        assert VectorFile(fill(tmp_path / "b.safetensors", ones, kind)).emb == EMB
+        assert VectorFile(fill(tmp_path / "b.safetensors", ones, kind)).space_name == EMB
     metadata = VectorFile(
         fill(tmp_path / "b.safetensors", ones, "binary", steps=["/n:111111111111"])
-    ).spec
+    ).metadata
     assert metadata["steps"] == ["/n:111111111111", f"/sign:{digest('/sign')}"]
 
 

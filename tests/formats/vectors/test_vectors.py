@@ -17,8 +17,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sentkit.errors import CannotCreateError, DataError, UsageError
-from sentkit.formats.rows.block import Row, block_of
-from sentkit.formats.rows.kinds import scored
+from sentkit.formats.rows.block import Row, block_of_rows
+from sentkit.formats.rows.kinds import score_value
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.file_writer import create_vector_file
 from sentkit.formats.vectors.fingerprint import (
@@ -48,7 +48,7 @@ def test_a_vector_is_read_back_exactly(values, encode):
     vector = np.array(values, dtype=np.float32)
 
     line = b'{"embedding":%b}' % encode(vector)
-    assert raw_vectors(block_of([row(line.decode())]), ["embedding"]) == [vector.tobytes()]
+    assert raw_vectors(block_of_rows([row(line.decode())]), ["embedding"]) == [vector.tobytes()]
 
 
 def test_base64_is_little_endian_float32():
@@ -60,7 +60,7 @@ def test_base64_is_little_endian_float32():
 
 def test_a_list_has_the_shortest_digits_and_may_contain_integers():
     assert as_list(np.array([0.1, 1 / 3, 1e-8], dtype=np.float32)) == b"[0.1,0.33333334,1e-8]"
-    raw = raw_vectors(block_of([row('{"v":[1,-2,18446744073709551615]}')]), ["v"])
+    raw = raw_vectors(block_of_rows([row('{"v":[1,-2,18446744073709551615]}')]), ["v"])
 
     assert raw == [struct.pack("<3f", 1.0, -2.0, 2.0**64)]
 
@@ -87,16 +87,16 @@ def test_rows_of_one_space(write):
     [("1", 1.0), ("-2.5", -2.5), ('"3.5"', 3.5), ("null", None), ('"  "', None)],
 )
 def test_a_score_is_a_number_or_its_text(value, expected):
-    assert scored(row(f'{{"score":{value}}}'), "score") == expected
+    assert score_value(row(f'{{"score":{value}}}'), "score") == expected
 
 
 def test_a_row_without_its_vectors_keeps_all_other_bytes():
     full_row = row('{"id":1.10,"embedding":[1,2],"_emb":"a:100000000000", "text" : "x"}')
-    remaining = block_of([full_row]).without({"embedding", "_emb"})
+    remaining = block_of_rows([full_row]).without({"embedding", "_emb"})
 
     assert remaining.lines == [b'{"id":1.10, "text" : "x"}']
     assert remaining.values == [{"id": 1.1, "text": "x"}]
-    same = block_of([row('{"id":1,"id":2}')])
+    same = block_of_rows([row('{"id":1,"id":2}')])
     assert same.without({"embedding", "_emb"}) is same
 
 
@@ -140,7 +140,7 @@ def written(path, rows, *, extra=(), emb="m/cls:012300000000", replace=False):
     form = VectorOutput(replace=replace)
     with open_writers([str(path)], [{"_emb": emb}], ("embedding",), 2, form) as [sink]:
         for line, vectors in rows:
-            sink.put(block_of([line]), vectors[None], [extra] if extra else ())
+            sink.put(block_of_rows([line]), vectors[None], [extra] if extra else ())
     return path.read_bytes()
 
 
@@ -157,7 +157,7 @@ def test_existing_fields_need_replace(tmp_path, name):
 
 def test_zero_vectors_and_minus_zero_are_written(tmp_path):
     pairs = [[[0, 0], [0, 0]], [[0.5, 0], [0, 0]], [[-0.0, 0], [0, 0]]]
-    rows = block_of([row('{"id":1}')] * len(pairs))
+    rows = block_of_rows([row('{"id":1}')] * len(pairs))
     with open_writers([str(tmp_path / "a.jsonl")], [{}], ("a", "b"), 2, VectorOutput()) as [sink]:
         sink.put(rows, np.array(pairs, np.float32))
     zeros = '{"id":1,"a":[0.0,0.0],"b":[0.0,0.0]}'
@@ -248,7 +248,7 @@ def test_all_files_of_a_sweep_appear_or_none(tmp_path):
     def fill(*, fails):
         with open_writers(paths, specs, ("embedding",), 2, VectorOutput()) as opened:
             for sink in opened:
-                sink.put(block_of([row("{}")]), ONE[None])
+                sink.put(block_of_rows([row("{}")]), ONE[None])
             if fails:
                 raise RuntimeError
 
@@ -256,7 +256,10 @@ def test_all_files_of_a_sweep_appear_or_none(tmp_path):
         fill(fails=True)
     assert not list((tmp_path / "sweep").iterdir())
     fill(fails=False)
-    assert [VectorFile(path).emb for path in paths] == ["m/cls:010000000000", "m/mean:020000000000"]
+    assert [VectorFile(path).space_name for path in paths] == [
+        "m/cls:010000000000",
+        "m/mean:020000000000",
+    ]
     with pytest.raises(CannotCreateError, match="already exists"):
         output_paths(str(tmp_path / "sweep"), ["cls", "mean"], VectorOutput(), force=False)
 
@@ -286,14 +289,14 @@ def test_a_digest_is_blake2b_of_the_canonical_json(values):
 def test_a_step_depends_only_on_the_space():
     """A filter that knows only `_emb` comes to the hash that the encoder comes to."""
     encoder = Space("m/mean", digest("weights"), {"model": "m"})
-    at_once = encoder.after("/n", "1111").after("+whitening", "2222")
-    hash_of_input = space_of(encoder.after("/n", "1111").emb)
-    filtered = Space("m/mean/n", hash_of_input).after("+whitening", "2222")
+    at_once = encoder.after_step("/n", "1111").after_step("+whitening", "2222")
+    hash_of_input = space_of(encoder.after_step("/n", "1111").name)
+    filtered = Space("m/mean/n", hash_of_input).after_step("+whitening", "2222")
 
     assert filtered.hash == at_once.hash == digest([digest([encoder.hash, "1111"]), "2222"])
     assert at_once.label == filtered.label == "m/mean/n+whitening"
-    assert at_once.full == {
-        "_emb": at_once.emb,
+    assert at_once.full_metadata == {
+        "_emb": at_once.name,
         "model": "m",
         "steps": ["/n:1111", "+whitening:2222"],
     }
@@ -301,9 +304,15 @@ def test_a_step_depends_only_on_the_space():
 
 def test_the_order_of_steps_and_repeated_steps_matter():
     start = Space("m", "00")
-    one = start.after("a", "1")
-    two = start.after("b", "2")
-    specs = [start, one, start.after("a", "2"), one.after("b", "2"), two.after("a", "1")]
+    one = start.after_step("a", "1")
+    two = start.after_step("b", "2")
+    specs = [
+        start,
+        one,
+        start.after_step("a", "2"),
+        one.after_step("b", "2"),
+        two.after_step("a", "1"),
+    ]
 
     assert len({space.hash for space in specs}) == 5
 
@@ -351,10 +360,10 @@ def test_steps_keep_a_name_well_formed(model, readout, steps):
     label = name_for_label(model)
     spec = Space(f"{label}/{readout}", digest(model))
     for suffix, step in steps:
-        spec = spec.after(suffix, digest(step))
+        spec = spec.after_step(suffix, digest(step))
 
     assert re.fullmatch(r"[A-Za-z0-9._+-]+", label)
-    assert emb_problem(spec.emb) is None
+    assert emb_problem(spec.name) is None
     assert emb_problem(None) is None
 
 

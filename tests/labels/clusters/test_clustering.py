@@ -99,4 +99,4 @@ def test_inertia_is_that_of_loops(rows):
     wide = rows.astype(np.float64)
     expected = sum(((wide[n] - centres[n % 5]) ** 2).sum() for n in range(300))
 
-    assert Nearest(rows).inertia(labels, centres) == pytest.approx(expected, rel=1e-12)
+    assert Nearest(rows).inertia_of(labels, centres) == pytest.approx(expected, rel=1e-12)

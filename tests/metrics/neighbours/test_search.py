@@ -278,9 +278,13 @@ def test_the_block_of_queries_shrinks_with_top():
     """The candidates kept are bounded, at one query at least."""
     searcher = Searcher(normal_rows(5000, 2))
 
-    assert searcher.at_once(1) == searcher.at_once(1000) == search.QUERIES_PER_BLOCK
-    assert searcher.at_once(10_000) == searcher.at_once(5000) == search.MAX_CANDIDATES // 5000
-    assert Searcher(normal_rows(0, 2)).at_once(10) == search.QUERIES_PER_BLOCK
+    assert searcher.queries_at_once(1) == searcher.queries_at_once(1000) == search.QUERIES_PER_BLOCK
+    assert (
+        searcher.queries_at_once(10_000)
+        == searcher.queries_at_once(5000)
+        == search.MAX_CANDIDATES // 5000
+    )
+    assert Searcher(normal_rows(0, 2)).queries_at_once(10) == search.QUERIES_PER_BLOCK
 
 
 def test_memory_does_not_grow_with_the_pairs(monkeypatch):

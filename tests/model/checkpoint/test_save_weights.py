@@ -46,7 +46,7 @@ class Base:
     def __init__(self, folder):
         self.checkpoint = read_checkpoint(str(folder))
         self.architecture = read_architecture(self.checkpoint.config, "config.json")
-        self.stored = read_tensors(self.checkpoint.weights())
+        self.stored = read_tensors(self.checkpoint.weight_paths())
         self.trained = self.perturbed(canonical(self.stored, self.architecture))
 
     def perturbed(self, tensors):

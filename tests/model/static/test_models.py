@@ -164,11 +164,11 @@ def test_steps_are_truncation_unit_length_and_transform_in_this_order(words, tmp
 
 def test_equal_tables_of_different_types_are_one_space(model2vec):
     """So are a declared step and the same step by a flag."""
-    declared = encoder_of(model2vec(normalize=True, name="one")).specs[0]
-    by_flag = encoder_of(model2vec(name="two"), normalize=True).specs[0]
+    declared = encoder_of(model2vec(normalize=True, name="one")).spaces[0]
+    by_flag = encoder_of(model2vec(name="two"), normalize=True).spaces[0]
     rows = np.arange(26).reshape(13, 2)
     spaces = {
-        encoder_of(model2vec({"embeddings": rows.astype(kind)}, name=f"as-{kind}")).specs[0].hash
+        encoder_of(model2vec({"embeddings": rows.astype(kind)}, name=f"as-{kind}")).spaces[0].hash
         for kind in ("int8", "float16", "float32")
     }
 
@@ -185,16 +185,16 @@ def test_equal_tables_of_different_types_are_one_space(model2vec):
 def test_different_tables_are_different_spaces(words, tmp_path, other):
     (tmp_path / "other.txt").write_text(other)
 
-    assert encoder_of(words).specs[0].hash != encoder_of(tmp_path / "other.txt").specs[0].hash
+    assert encoder_of(words).spaces[0].hash != encoder_of(tmp_path / "other.txt").spaces[0].hash
 
 
 def test_prompt_and_length_do_not_change_the_space_but_the_readout_does(words):
-    plain = encoder_of(words).specs[0]
-    changed = encoder_of(words, prompt="the ", max_length=3).specs[0]
+    plain = encoder_of(words).spaces[0]
+    changed = encoder_of(words, prompt="the ", max_length=3).spaces[0]
 
     assert plain.hash == changed.hash
-    assert (changed.full["prompt"], changed.full["max_length"]) == ("the ", 3)
-    assert encoder_of(words, readout="max").specs[0].hash != plain.hash
+    assert (changed.full_metadata["prompt"], changed.full_metadata["max_length"]) == ("the ", 3)
+    assert encoder_of(words, readout="max").spaces[0].hash != plain.hash
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_words_are_looked_up_as_written_then_in_lower_case(text, words, unknown)
     tokens = looked_up(text)
 
     assert tokens.ids == [INDEXES[word] for word in words]
-    assert (tokens.unknown, tokens.count, tokens.truncated) == (
+    assert (tokens.unknown_count, tokens.full_length, tokens.truncated) == (
         unknown,
         len(words) + unknown,
         False,
@@ -380,7 +380,7 @@ def test_only_known_words_count_towards_the_limit(max_length, words):
     [prompted] = WordLookup(INDEXES, max_length=max_length, prompt="the ")(["zebra cat cat"])
 
     assert tokens.ids == [INDEXES[word] for word in words]
-    assert (tokens.unknown, tokens.count, tokens.truncated) == (1, 4, max_length == 2)
+    assert (tokens.unknown_count, tokens.full_length, tokens.truncated) == (1, 4, max_length == 2)
     assert prompted == tokens
 
 
@@ -389,7 +389,7 @@ def test_collected_words_are_unique_and_in_lower_case():
     first, second = words(["The cat. The dog.", "a DOG"])
 
     assert words.indexes == {"the": 0, "cat": 1, ".": 2, "dog": 3, "a": 4}
-    assert (first.ids, first.count, second.ids) == ([0, 1, 2, 3], 4, [4, 3])
+    assert (first.ids, first.full_length, second.ids) == ([0, 1, 2, 3], 4, [4, 3])
 
 
 def test_too_many_words_are_an_error_that_names_the_size_of_a_vector(monkeypatch):

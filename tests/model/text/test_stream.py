@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError
-from sentkit.formats.rows.block import Row, block_of
+from sentkit.formats.rows.block import Row, block_of_rows
 from sentkit.formats.rows.rows import Rejects
 from sentkit.model import encoding
 from sentkit.model.encoding import (
+    EncodeStats,
     RowGroup,
-    Tally,
     ahead,
     batch_size,
-    batches,
+    batches_of_indices,
     encode_groups,
     grouped,
     tokenized_groups,
@@ -88,7 +88,9 @@ def rows(texts):
     """Blocks of seven rows."""
     for start in range(0, len(texts), 7):
         block_texts = texts[start : start + 7]
-        block = block_of(row(number) for number in range(start + 1, start + 1 + len(block_texts)))
+        block = block_of_rows(
+            row(number) for number in range(start + 1, start + 1 + len(block_texts))
+        )
         block.texts = list(block_texts)
         yield block
 
@@ -98,7 +100,7 @@ def encoded(texts, *, budget=100, encode=None, rejects=None, **options):
     return [
         One(
             row,
-            [group.tokens[k] for k in group.index[number]],
+            [group.tokens[k] for k in group.text_numbers[number]],
             [vectors[number] for vectors in group.vectors],
         )
         for group in encode_groups(groups, encode or Sums(), budget)
@@ -122,7 +124,7 @@ def test_rows_keep_their_order_and_get_their_own_vectors(texts, budget):
     for encoded_row, texts_of_row in zip(encoded_rows, texts, strict=True):
         assert encoded_row.vectors[0].tolist() == [expected_of(text)[0] for text in texts_of_row]
         assert encoded_row.vectors[1].tolist() == [expected_of(text)[1] for text in texts_of_row]
-        assert [tokens.count for tokens in encoded_row.tokens] == [
+        assert [tokens.full_length for tokens in encoded_row.tokens] == [
             len(text) for text in texts_of_row
         ]
 
@@ -234,19 +236,19 @@ def test_an_error_of_the_encoder_is_not_wrapped(kind):
 
 
 def test_a_tally_counts_rows_texts_tokens_and_truncated_rows():
-    tally = Tally()
+    stats = EncodeStats()
     short = Tokens([1, 2], 2)
     long = Tokens([1, 2, 3], 9)
 
     def group(first, index):
-        block = block_of(Row(b"", {}, "t.txt", first + number) for number in range(len(index)))
+        block = block_of_rows(Row(b"", {}, "t.txt", first + number) for number in range(len(index)))
         return RowGroup(block, np.array(index), TokenBlock.of([short, long]))
 
-    assert tally.add(group(1, [[0, 0], [0, 1]])) == 2 + 2 + 2 + 3
-    assert tally.add(group(3, [[1, 1]])) == 3 + 3
+    assert stats.add(group(1, [[0, 0], [0, 1]])) == 2 + 2 + 2 + 3
+    assert stats.add(group(3, [[1, 1]])) == 3 + 3
 
-    assert (tally.rows, tally.texts, tally.tokens, tally.truncated) == (3, 6, 15, 2)
-    assert tally.first == "t.txt:2"
+    assert (stats.rows, stats.texts, stats.tokens, stats.truncated) == (3, 6, 15, 2)
+    assert stats.first == "t.txt:2"
 
 
 def test_the_next_group_is_submitted_before_the_vectors_of_a_group_are_read():
@@ -297,7 +299,9 @@ def test_batches_have_every_text_once_the_longest_first_and_fill_the_budget(leng
     """Only a single longer text exceeds the budget, and a batch ends only if the next text does not
     fit.
     """
-    text_indices = [batch.tolist() for batch in batches(np.array(lengths, np.int64), budget)]
+    text_indices = [
+        batch.tolist() for batch in batches_of_indices(np.array(lengths, np.int64), budget)
+    ]
     order = [index for batch in text_indices for index in batch]
     sums = [sum(lengths[index] for index in batch) for batch in text_indices]
 
@@ -311,9 +315,9 @@ def test_batches_have_every_text_once_the_longest_first_and_fill_the_budget(leng
 
 def block(size, *texts):
     """Rows with these texts, of which a reader returned all at once."""
-    block_of_rows = block_of(row(number) for number in range(size))
-    block_of_rows.texts = [texts or ("x",)] * size
-    return block_of_rows
+    rows = block_of_rows(row(number) for number in range(size))
+    rows.texts = [texts or ("x",)] * size
+    return rows
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as Backend
 import sentkit
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
-from sentkit.formats.rows.block import Row, block_of
+from sentkit.formats.rows.block import Row, block_of_rows
 from sentkit.model.checkpoint_model import PairTokenizer
 from sentkit.model.text import rules
 from sentkit.model.text.rules import reads_words_alone, splits_at_spaces
@@ -123,9 +123,9 @@ def test_truncated_ids_agree_with_transformers_and_are_marked(both, text, length
     tokenizer.max_length = 100_000
 
     assert tokens.ids == reference(text, truncation=True, max_length=length)["input_ids"]
-    assert tokens.count == len(reference(text)["input_ids"])
-    assert tokens.truncated == (tokens.count > length)
-    assert tokens.at == 0
+    assert tokens.full_length == len(reference(text)["input_ids"])
+    assert tokens.truncated == (tokens.full_length > length)
+    assert tokens.readout_token_index == 0
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_the_side_of_truncation_is_that_of_transformers(folder, config, directio
     expected = auto(checkpoint)("query: " + text, truncation=True, max_length=6)["input_ids"]
     assert ids_of(tokenizer, text) == [expected]
     [tokens] = tokenizer([text])
-    assert (tokens.count, tokens.truncated) == (11, True)  # "query" is two tokens
+    assert (tokens.full_length, tokens.truncated) == (11, True)  # "query" is two tokens
     assert ids_of(tokenizer, "a", "") == [
         auto(checkpoint)(f"query: {short_text}")["input_ids"] for short_text in ("a", "")
     ]
@@ -314,7 +314,7 @@ def test_the_default_template_has_the_ids_of_the_released_code():
         ".",
         "[SEP]",
     ]
-    assert tokens.at == 9
+    assert tokens.readout_token_index == 9
     assert not tokens.problem
 
 
@@ -326,7 +326,7 @@ def test_the_mask_of_roberta_absorbs_the_preceding_blank(roberta):
 
     whole = tokenizer.backend.decode(tokens.ids, skip_special_tokens=False)
     assert whole == "<s>This sentence : ' a cat sat. ' means<mask>.</s>"
-    assert tokenizer.backend.id_to_token(tokens.ids[tokens.at]) == "<mask>"
+    assert tokenizer.backend.id_to_token(tokens.ids[tokens.readout_token_index]) == "<mask>"
     assert tokens.ids == auto(roberta)("This sentence : ' a cat sat. ' means<mask>.")["input_ids"]
 
 
@@ -345,9 +345,9 @@ def test_only_the_sentence_is_truncated_in_a_template(nano, templated, sentence,
     sentence_ids = ids_of(nano, sentence)[0][1:-1]
     after = ids_of(nano, '" means [MASK] .')[0][1:]
     assert tokens.ids == before + sentence_ids[: length - len(before) - len(after)] + after
-    assert tokens.count == len(before) + len(sentence_ids) + len(after)
+    assert tokens.full_length == len(before) + len(sentence_ids) + len(after)
     assert tokens.ids.count(templated.mask_id) == 1
-    assert tokens.at == len(tokens.ids) - 3
+    assert tokens.readout_token_index == len(tokens.ids) - 3
 
 
 def test_truncation_inside_a_character_keeps_the_length(roberta):
@@ -360,9 +360,9 @@ def test_truncation_inside_a_character_keeps_the_length(roberta):
         tokenizer.max_length = len(whole.ids) - excess
         (tokens,) = tokenizer(["cat \U0001f600\U0001f600"])
 
-        starts = range(whole.at)
+        starts = range(whole.readout_token_index)
         assert tokens.ids in [whole.ids[:start] + whole.ids[start + excess :] for start in starts]
-        assert tokens.ids[tokens.at :] == whole.ids[whole.at :]
+        assert tokens.ids[tokens.readout_token_index :] == whole.ids[whole.readout_token_index :]
         assert tokens.truncated
 
 
@@ -460,7 +460,7 @@ def test_only_the_start_of_a_long_text_is_tokenized(monkeypatch):
     assert lengths[2] == 400  # no space between two words
     assert [tokens_of_text.truncated for tokens_of_text in tokens] == [True, True, False, True]
     tokenizer.counts_all = True
-    assert tokenizer([long])[0].count == 5000 * 6 + 2
+    assert tokenizer([long])[0].full_length == 5000 * 6 + 2
 
 
 METASPACE = {"type": "Metaspace", "prepend_scheme": "first", "split": False}
@@ -662,7 +662,7 @@ def test_rows_with_other_words_are_dropped_and_counted(nano, monkeypatch):
     """In their order, for any size of the groups."""
     monkeypatch.setattr("sentkit.model.encoding.FIRST_GROUP", 2)
     words = ["cat", "ice cream", "dog", "cat", "[MASK]", "able"]
-    rows = block_of(Row(b"{}", {"word": word}, "-", 1) for word in words)
+    rows = block_of_rows(Row(b"{}", {"word": word}, "-", 1) for word in words)
     chosen = OneToken(nano, lambda row: str(row.values["word"]))
     words_kept = [row.values["word"] for block in chosen.among([rows]) for row in block]
 

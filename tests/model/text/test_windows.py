@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.formats.rows.block import Row, block_of
-from sentkit.model.encoding import RowGroup, Tally, encode_texts
+from sentkit.formats.rows.block import Row, block_of_rows
+from sentkit.model.encoding import EncodeStats, RowGroup, encode_texts
 from sentkit.model.static.tokenizers import WordLookup
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import (
@@ -132,10 +132,10 @@ def test_unknown_words_count_for_the_length_and_not_for_the_mean():
     assert tokens.windows.weights == (2, 2)
     assert vectors.tolist() == [[2 * (2 * 1.5 + 2 * 3.5) / 4, 2]]
     assert encode_texts(TokenBlock.of([split(words, "x " * 9)]), Means(), 8)[0].tolist() == [[0, 0]]
-    tally = Tally()
-    rows = block_of([Row(b"", {}, "t.txt", 1)])
-    tally.add(RowGroup(rows, np.array([[0]]), TokenBlock.of([tokens])))
-    assert (tally.tokens, tally.unknown, tally.windows, tally.split) == (4, 4, 2, 1)
+    stats = EncodeStats()
+    rows = block_of_rows([Row(b"", {}, "t.txt", 1)])
+    stats.add(RowGroup(rows, np.array([[0]]), TokenBlock.of([tokens])))
+    assert (stats.tokens, stats.unknown, stats.windows, stats.split) == (4, 4, 2, 1)
 
 
 @pytest.mark.parametrize("way", HOW)
@@ -146,17 +146,21 @@ def test_the_first_window_is_the_truncated_text(make, way):
     [truncated] = tokenizer([text])
     tokens = split(tokenizer, text)
 
-    assert (tokens.ids, tokens.at, tokens.count) == (truncated.ids, truncated.at, truncated.count)
+    assert (tokens.ids, tokens.readout_token_index, tokens.full_length) == (
+        truncated.ids,
+        truncated.readout_token_index,
+        truncated.full_length,
+    )
     assert truncated.truncated
     assert not tokens.truncated
     [located] = tokenizer.locate([text])
     first, last = located.text_range
-    for window in (tokens, *tokens.windows.others):
-        text_tokens = len(window.ids) - located.around
+    for window in (tokens, *tokens.windows.later_windows):
+        text_tokens = len(window.ids) - located.repeated_count
         assert window.ids[:first] == located.ids[:first]
         assert window.ids[first + text_tokens :] == located.ids[last:]
         if way == "template":
-            assert window.ids[window.at] == tokenizer.mask_id
+            assert window.ids[window.readout_token_index] == tokenizer.mask_id
 
 
 @given(text=LONG | UNICODE, sizes=SIZES, way=st.sampled_from([*HOW]))
@@ -166,18 +170,18 @@ def test_windows_cover_the_text_and_contain_their_tokens(make, text, sizes, way)
     size, stride = sizes
     [whole] = tokenizer([text])
     tokens = split(tokenizer, text, size, stride, chunks=True)
-    if whole.problem or whole.count <= size:
+    if whole.problem or whole.full_length <= size:
         assert not tokens.windows or tokens.windows.characters == ((0, len(text)),)
         return
     characters = tokens.windows.characters
     assert (characters[0][0], characters[-1][1]) == (0, len(text))
     [located] = tokenizer.locate([text])
     first, last = located.text_range
-    room = size - located.around
+    room = size - located.repeated_count
     for number, (start, end) in enumerate(characters):
         low = number * min(stride, room)
         token_range = range(first + low, min(first + low + room, last))
-        ids = (tokens, *tokens.windows.others)[number].ids
+        ids = (tokens, *tokens.windows.later_windows)[number].ids
         assert ids[first : len(ids) - (len(whole.ids) - last)] == [
             whole.ids[i] for i in token_range
         ]
@@ -234,7 +238,7 @@ def test_a_chunk_of_words_has_the_words_of_its_characters(words, size):
     inside = {index for start, end in tokens.windows.characters for index in range(start, end)}
     outside = {character for index, character in enumerate(text) if index not in inside}
     assert outside <= set("\u2003:-)"), "only blanks, and marks without a vector"
-    chunks = tokens, *tokens.windows.others
+    chunks = tokens, *tokens.windows.later_windows
     for chunk, (start, end) in zip(chunks, tokens.windows.characters, strict=True):
         [alone] = lookup([text[start:end]])
-        assert (alone.ids, alone.unknown) == (chunk.ids, chunk.unknown)
+        assert (alone.ids, alone.unknown_count) == (chunk.ids, chunk.unknown_count)

@@ -54,8 +54,11 @@ def test_a_decoder_with_only_sizes_gets_the_defaults_of_transformers(family):
     )
     assert architecture.head_size == getattr(reference, "head_dim", 20)
     assert architecture.activation == reference.hidden_act
-    assert architecture.windows == ((getattr(reference, "sliding_window", None) or 1) - 1,) * 3
-    assert architecture.bases == (reference.rope_parameters["rope_theta"],) * 3
+    assert (
+        architecture.attention_windows
+        == ((getattr(reference, "sliding_window", None) or 1) - 1,) * 3
+    )
+    assert architecture.rotary_bases == (reference.rope_parameters["rope_theta"],) * 3
     assert (architecture.dropout, architecture.attention_dropout, architecture.causal) == (
         0.0,
         reference.attention_dropout,
@@ -79,7 +82,7 @@ def test_windows_and_bases_of_decoders_in_the_words_of_transformers_4_and_5():
 
     def read(**settings):
         architecture = read_architecture(qwen | settings, "config.json")
-        return architecture.windows, architecture.bases[0]
+        return architecture.attention_windows, architecture.rotary_bases[0]
 
     assert read() == ((0, 0, 0), 1e6)
     assert read(**slides) == ((0, 0, 7), 1e6)

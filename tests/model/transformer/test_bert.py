@@ -224,8 +224,8 @@ def test_the_last_token_fills_a_sentence_and_is_masked():
 
 
 def test_readouts_reduce_only_the_tokens_to_read():
-    packed = replace(pack([[5, 8, 7], [8, 8]]), read=np.array([True, False, True, True, False]))
+    packed = replace(pack([[5, 8, 7], [8, 8]]), is_read=np.array([True, False, True, True, False]))
 
-    assert packed.kept.tolist() == [0, 2, 3]
+    assert packed.read_part_rows.tolist() == [0, 2, 3]
     assert packed.read_part.ids.tolist() == [5, 7, 8]
     assert packed.read_part.lengths == (2, 1)

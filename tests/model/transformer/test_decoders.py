@@ -95,7 +95,7 @@ def vectors_of(folder, texts=TEXTS, **options):
 
 
 def space_of(folder, **options):
-    return find_encoder(str(folder), ReadingOptions(**options)).encoder().specs[0].hash
+    return find_encoder(str(folder), ReadingOptions(**options)).encoder().spaces[0].hash
 
 
 def library_vectors(folder, texts=TEXTS, side="right", **options):
@@ -166,7 +166,7 @@ def test_a_text_with_a_prompt_has_its_vector_in_each_precision(make, precision):
 
 @pytest.mark.parametrize("family", ["qwen3", "embeddinggemma"])
 def test_an_exported_decoder_is_read_by_both_libraries(make, tmp_path, family):
-    from sentkit.cli import status
+    from sentkit.cli import run_command_line
 
     folder = add_tokenizer(make(family), end=True)
     out = tmp_path / "out"
@@ -182,7 +182,7 @@ def test_an_exported_decoder_is_read_by_both_libraries(make, tmp_path, family):
         str(out),
     ]
 
-    assert status(command) == 0
+    assert run_command_line(command) == 0
     expected = vectors_of(folder, readout="last", prompt="query : ")
     assert np.allclose(vectors_of(out), expected, atol=2e-6)
     assert np.allclose(library_vectors(out, side="left"), expected, atol=2e-6)
@@ -208,7 +208,7 @@ def test_a_trained_decoder_uses_the_last_token(make, tmp_path, capsys):
     """The first loss is that of the vectors of sentence-transformers. Both libraries read the
     result.
     """
-    from sentkit.cli import status
+    from sentkit.cli import run_command_line
 
     folder = add_tokenizer(make("qwen3", "AutoModelForCausalLM"), end=True)
     out = tmp_path / "out"
@@ -221,7 +221,7 @@ def test_a_trained_decoder_uses_the_last_token(make, tmp_path, capsys):
     ).astype(float)
 
     assert (
-        status(
+        run_command_line(
             [*command, "--batch", "4", "--epochs", "3", "--lr", "0.01", "--set", "max_length=32"]
         )
         == 0
@@ -251,7 +251,7 @@ def test_a_trained_decoder_uses_the_last_token(make, tmp_path, capsys):
 )
 def test_what_needs_a_head_is_refused(make, tmp_path, capsys, method, problem):
     """Decoders have no head for masked words, and transformers runs their classifiers."""
-    from sentkit.cli import status
+    from sentkit.cli import run_command_line
 
     folder = add_tokenizer(make("qwen3", "AutoModelForCausalLM"), end=True)
     rows = tmp_path / "rows.txt"
@@ -260,7 +260,7 @@ def test_what_needs_a_head_is_refused(make, tmp_path, capsys, method, problem):
     command = ["train", name, str(rows), "-m", str(folder), "-o", str(tmp_path / "out"), "-q"]
     settings = [word for setting in (*settings, "max_length=32") for word in ("--set", setting)]
 
-    assert status([*command, *settings]) == 2
+    assert run_command_line([*command, *settings]) == 2
     error = capsys.readouterr().err
     assert problem in error
     assert 'because "qwen3" is a decoder' in error
@@ -355,12 +355,12 @@ def test_an_end_token_that_the_tokenizer_does_not_have_is_refused(make):
 
 def test_an_exported_folder_has_the_end_token_in_tokenizer_json(make, tmp_path):
     """sentence-transformers with transformers 5 ignores the declaration of the base."""
-    from sentkit.cli import status
+    from sentkit.cli import run_command_line
 
     folder = with_modules(add_tokenizer(make("mistral"), start=True, **LLAMA))
     out = tmp_path / "out"
 
-    assert status(["export", "-m", str(folder), "-o", str(out)]) == 0
+    assert run_command_line(["export", "-m", str(folder), "-o", str(out)]) == 0
     assert np.allclose(vectors_of(out), vectors_of(folder), atol=2e-6)
     assert np.allclose(library_vectors(out), vectors_of(folder), atol=2e-6)
     assert space_of(out) == space_of(folder)

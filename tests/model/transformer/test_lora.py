@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from sentkit.cli import status
+from sentkit.cli import run_command_line
 from sentkit.errors import DataError, NoInputError
 from sentkit.formats.checkpoints.folders import find_model
 from sentkit.model import find_encoder
@@ -177,14 +177,14 @@ def test_the_error_for_an_adapter_without_a_model_names_its_base(folder, config)
 
 
 def space_of(folder):
-    return find_encoder(str(folder), ReadingOptions()).encoder().specs[0].hash
+    return find_encoder(str(folder), ReadingOptions()).encoder().spaces[0].hash
 
 
 def test_the_adapter_is_part_of_the_fingerprint_of_an_export_and_of_a_trained_folder(tmp_path):
     """These folders have the sum and no adapter."""
     base = tmp_path / "base"
     module = "encoder.layer.0.attention.self.query"
-    assert status(["export", "-m", "nano", "-o", str(base)]) == 0
+    assert run_command_line(["export", "-m", "nano", "-o", str(base)]) == 0
     plain = space_of(base)
     before = load_file(base / "model.safetensors")
     width = json.loads((base / "config.json").read_text())["hidden_size"]
@@ -202,8 +202,8 @@ def test_the_adapter_is_part_of_the_fingerprint_of_an_export_and_of_a_trained_fo
         "1e-9",
     ]
 
-    assert status([*run, "-o", str(tmp_path / "trained")]) == 0
-    assert status(["export", "-m", str(base), "-o", str(tmp_path / "out")]) == 0
+    assert run_command_line([*run, "-o", str(tmp_path / "trained")]) == 0
+    assert run_command_line(["export", "-m", str(base), "-o", str(tmp_path / "out")]) == 0
     assert space_of(tmp_path / "out") == space_of(base) != plain
     name = next(name for name in before if name.endswith(f"{module}.weight"))
     trained = load_file(tmp_path / "trained/model.safetensors")

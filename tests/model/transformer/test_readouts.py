@@ -64,7 +64,7 @@ def reference(name, states, token_rows, token_index=0):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_reductions_equal_plain_loops(name, lengths, dtype):
     token_indices = [length // 2 for length in lengths]
-    packed = pack([[1] * length for length in lengths], at=token_indices)
+    packed = pack([[1] * length for length in lengths], readout_token_indices=token_indices)
     generator = torch.Generator().manual_seed(1)
     states = (torch.randn(sum(lengths), 6, generator=generator) - 2).to(dtype)
 
@@ -158,7 +158,7 @@ def test_a_missing_pooler_is_a_usage_error():
 )
 def test_readouts_of_a_real_encoder_equal_its_states(bert, sentences, names, lengths):
     """The last block may compute only the required rows."""
-    packed = pack(sentences(lengths), at=[length - 1 for length in lengths])
+    packed = pack(sentences(lengths), readout_token_indices=[length - 1 for length in lengths])
     readouts = parse_readouts(names, bert.depth)
     with torch.no_grad():
         layers = list(bert.states(packed))
@@ -174,7 +174,7 @@ def test_readouts_of_a_real_encoder_equal_its_states(bert, sentences, names, len
 
 
 def test_float64_stays_float64_through_every_readout_and_bf16_becomes_float32(bert, sentences):
-    packed = pack(sentences(MIXED), at=[0] * len(MIXED))
+    packed = pack(sentences(MIXED), readout_token_indices=[0] * len(MIXED))
     readouts = parse_readouts(
         "cls,mean,max,prompt,pooler,pooler:mean,mean-last2,L0:cls", bert.depth
     )
@@ -300,8 +300,12 @@ def test_tokens_of_an_excluded_prompt_are_not_read(make, tmp_path, load, sentenc
     with torch.no_grad():
         layers_of_texts = [list(encoder.states(pack([text]))) for text in texts]
         states = [torch.stack(layers, 1).numpy() for layers in layers_of_texts]
-        vectors, _, clipped_vectors = apply_readouts(encoder, pack(texts, skip=2), readouts)
-        (rough,) = apply_readouts(encoder.to(torch.bfloat16), pack(texts, skip=2), readouts[:1])
+        vectors, _, clipped_vectors = apply_readouts(
+            encoder, pack(texts, prompt_length=2), readouts
+        )
+        (rough,) = apply_readouts(
+            encoder.to(torch.bfloat16), pack(texts, prompt_length=2), readouts[:1]
+        )
 
     expected = [wk_reference("wk", states_of_text[2:, 4:]) for states_of_text in states]
     clipped = [wk_reference("wk-clip", states_of_text[2:, :5]) for states_of_text in states]

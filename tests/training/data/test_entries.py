@@ -103,7 +103,7 @@ def test_entries_of_each_kind_are_those_of_their_float32_copy(tmp_path, kind):
 
     stored = write("stored.safetensors", {"_emb": EMB}, vectors, kind)
     [decoded] = VectorFile(stored).blocks()
-    copy = read_entries(write("copy.safetensors", VectorFile(stored).spec, decoded, "float32"))
+    copy = read_entries(write("copy.safetensors", VectorFile(stored).metadata, decoded, "float32"))
     entries = read_entries(stored)
 
     assert (entries.hash, entries.row_of_name) == (copy.hash, copy.row_of_name)

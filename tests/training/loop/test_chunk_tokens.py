@@ -9,7 +9,7 @@ import torch
 from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.training.data.corpus import chunks_of_tokens
 from sentkit.training.loop.gradient import Gradient, tokens_that_fit
-from sentkit.training.method import changing, trained
+from sentkit.training.method import changing_tensors, trained_parameters
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.methods.tsdae import TSDAE
 from sentkit.training.recipe import limits_of
@@ -123,7 +123,7 @@ def test_a_resumed_run_has_the_chunks_of_the_state(trainer_of, texts):
     resumed.train()
 
     assert resumed.position.limits == whole.position.limits
-    assert equal(changing(resumed.method), weights)
+    assert equal(changing_tensors(resumed.method), weights)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_the_limit_is_measured(trainer_of, texts, monkeypatch):
     """Of a GPU where a token needs 1,000 bytes besides 5,000 for the gradients of all weights."""
     trainer = trainer_of(SimCSE, texts, batch=13)
     state = torch.get_rng_state()
-    weights = sum(weight.numel() for _, weight in trained(trainer.method))
+    weights = sum(weight.numel() for _, weight in trained_parameters(trainer.method))
     tokens = []
     compute = Gradient.compute
     monkeypatch.setattr(

@@ -10,7 +10,7 @@ from sentkit.training.data.corpus import chunks
 from sentkit.training.loop import gradient as loop
 from sentkit.training.loop.gradient import Gradient
 from sentkit.training.loop.processes import CPU, Processes, precision_of
-from sentkit.training.method import trained
+from sentkit.training.method import trained_parameters
 from sentkit.training.methods.simcse import SimCSE
 from training.small import gradient_of
 
@@ -21,7 +21,9 @@ def test_chunks_are_encoded_again_with_the_same_dropout(trainer_of, texts):
     """
     trainer = trainer_of(SimCSE, texts, double=True, batch=12, dropout=0.2)
     before, slopes = gradient_of(trainer, chunk=5)
-    name, weight = next((n, p) for n, p in trained(trainer.method) if n.endswith("up.weight"))
+    name, weight = next(
+        (n, p) for n, p in trained_parameters(trainer.method) if n.endswith("up.weight")
+    )
     with torch.no_grad():
         weight -= 1e-6 * slopes[name]
     after, _ = gradient_of(trainer, chunk=5)
@@ -83,7 +85,7 @@ def test_weights_are_cast_once_for_each_kind_of_pass(trainer_of, texts, chunk, p
                     loop, "keeping_casts", lambda device: torch.autocast("cpu", enabled=False)
                 )
             gradient.compute(trainer.batch(0))
-        gradients.append([parameter.grad for _, parameter in trained(trainer.method)])
+        gradients.append([parameter.grad for _, parameter in trained_parameters(trainer.method)])
         counts = [casts.found[weight.data_ptr()] for weight in matrices]
         assert counts == [passes if keeps else passes * max(1, 12 // (chunk or 12))] * len(matrices)
 

@@ -34,7 +34,7 @@ def inputs_of(base, rows):
     import transformers
 
     tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_file=str(base.checkpoint.transformer / "tokenizer.json"), pad_token="[PAD]"
+        tokenizer_file=str(base.checkpoint.transformer_folder / "tokenizer.json"), pad_token="[PAD]"
     )
     names = ("text_a", "text_b") if "text_a" in rows[0] else ("text",)
     columns = [[row[name] for row in rows] for name in names]
@@ -143,7 +143,7 @@ def test_the_head_of_a_modernbert_begins_as_in_transformers(
     base.
     """
     base = base_of("modernbert", **config)
-    reference = loaded_partly(base.checkpoint.transformer)
+    reference = loaded_partly(base.checkpoint.transformer_folder)
     trainer = trainer_of(Classify, rows, base=base, batch=5, lr=1e-2, epochs=20, max_length=32)
     head = trainer.method.head
     ten_rows = trainer.run.corpus.batch(list(range(10)))

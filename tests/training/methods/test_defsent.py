@@ -24,7 +24,7 @@ from sentkit.papers.defsent.plus import DefSentPlus, projection_of
 from sentkit.papers.sg_bert.method import SelfGuided
 from sentkit.training.base import open_named
 from sentkit.training.data.corpus import Batch
-from sentkit.training.method import changing, trained
+from sentkit.training.method import changing_tensors, trained_parameters
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.runs.checkpoint import write_checkpoint
 from support import padded
@@ -141,7 +141,7 @@ def test_the_blocks_are_trained_and_neither_the_embeddings_nor_the_head(
     method = trainer.method
     body = trainer.method.body
     changed = changed_by(trainer)
-    learned = {name for name, _ in trained(method)}
+    learned = {name for name, _ in trained_parameters(method)}
     outside = {name for name in learned if not name.startswith("body.blocks.")}
 
     assert changed == learned
@@ -150,7 +150,7 @@ def test_the_blocks_are_trained_and_neither_the_embeddings_nor_the_head(
         {"body.projection.weight", "body.projection.bias"} if body.projection else set()
     )
     assert not any(weight.requires_grad for weight in method.head.parameters())
-    assert not [name for name in changing(method) if name.startswith("head.")]
+    assert not [name for name in changing_tensors(method) if name.startswith("head.")]
     assert method.finished().heads == {}
 
 
@@ -263,9 +263,9 @@ def test_all_of_the_encoder_and_the_projection_are_trained(trainer_of, named_row
     before = dictionary.entries.vectors.copy()
     stored = {name: value.clone() for name, value in dictionary.stored.items()}
     changed = changed_by(trainer)
-    learned = {name for name, _ in trained(method)}
+    learned = {name for name, _ in trained_parameters(method)}
 
-    assert changed == learned == method.state_dict().keys() == changing(method).keys()
+    assert changed == learned == method.state_dict().keys() == changing_tensors(method).keys()
     assert {
         "projection.weight",
         "projection.bias",
@@ -436,7 +436,7 @@ def test_a_trained_pooler_is_trained_further(
     projection = projection_of(trained, "auto")
     layer = trainer.method.head if kind is SimCSE else trainer.method.projection
 
-    assert trained.checkpoint.declared.pooler == pooler
+    assert trained.checkpoint.declaration.pooler == pooler
     assert trained.architecture.pooler_activation == projection.activation == pooler.activation
     assert torch.equal(projection.layer.weight, layer.weight)
     assert torch.equal(projection.layer.bias, layer.bias)
@@ -457,7 +457,7 @@ def test_later_training_ends_the_space(
     second = written(trainer.method, first, tmp_path, "second")
 
     activation = "gelu" if kind is SelfGuided else "tanh"
-    assert second.checkpoint.declared.pooler == Pooler(activation, "pooler:cls", "")
+    assert second.checkpoint.declaration.pooler == Pooler(activation, "pooler:cls", "")
     assert projection_of(second, "auto").activation == activation
 
 

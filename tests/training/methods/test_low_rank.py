@@ -14,7 +14,7 @@ from sentkit.papers.sg_bert.method import SelfGuided
 from sentkit.training.base import open_named
 from sentkit.training.catalogue import METHODS
 from sentkit.training.lora import constant_tensors
-from sentkit.training.method import changing
+from sentkit.training.method import changing_tensors
 from sentkit.training.methods.pairs import CoSENT
 from sentkit.training.recipe import LORA_LAYERS, Recipe
 from sentkit.training.runs.checkpoint import write_checkpoint
@@ -128,8 +128,8 @@ def test_each_method_trains_only_updates_and_heads(name, more, small):
         id(parameter) for group in trainer.optimizer.param_groups for parameter in group["params"]
     }
 
-    assert sum(".lora_b" in key for key in changing(method) if key.startswith("body.")) > 0
-    assert not constant & (changing(method).keys() | changed)
+    assert sum(".lora_b" in key for key in changing_tensors(method) if key.startswith("body.")) > 0
+    assert not constant & (changing_tensors(method).keys() | changed)
     assert all(
         id(value) not in optimized for key, value in method.named_parameters() if key in constant
     )

@@ -139,7 +139,7 @@ def test_transformers_loads_the_checkpoint_with_its_head(
     assert loaded.config.architectures == [f"{HEADS[family].kind}ForMaskedLM"]
     assert abs(actual.item() - loss.item()) < 1e-5
     assert not (tmp_path / "new/heads.safetensors").exists()
-    assert read_checkpoint(str(tmp_path / "new")).declared.readout.name == "mean"
+    assert read_checkpoint(str(tmp_path / "new")).declaration.readout.name == "mean"
 
 
 def test_the_checkpoint_keeps_the_pooler_of_its_base(base_of, mlm_of, texts, tmp_path):

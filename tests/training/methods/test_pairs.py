@@ -12,7 +12,7 @@ from reference_steps import adamw
 from sentkit.errors import UsageError
 from sentkit.papers.pairsupcon.method import PairSupCon
 from sentkit.training.base import open_named
-from sentkit.training.method import changing, using
+from sentkit.training.method import changing_tensors, using
 from sentkit.training.methods.contrastive_tension import ContrastiveTension
 from sentkit.training.methods.is_bert import ISBERT
 from sentkit.training.methods.pairs import SBERT, AnglE, CoSENT
@@ -336,7 +336,7 @@ def test_each_encoder_can_become_the_body(trainer_of, texts):
     method = trainer.method
     first = method.body
     second = method.second
-    assert {name.partition(".")[0] for name in changing(method)} == {"body", "second"}
+    assert {name.partition(".")[0] for name in changing_tensors(method)} == {"body", "second"}
     assert [*method.encoders()] == [first, second]
     with using(method, second):
         assert method.body is second

@@ -13,7 +13,7 @@ from reference_steps import PlainAdamW
 from sentkit.errors import UsageError
 from sentkit.papers.sg_bert.method import SelfGuided, gelu_head, kept_layers
 from sentkit.training.data.corpus import Batch, stream
-from sentkit.training.method import changing
+from sentkit.training.method import changing_tensors
 from sentkit.training.settings import build
 from support import padded
 from training.losses.formulas import loop_opt3, loop_paired, mean
@@ -228,7 +228,7 @@ def test_three_steps_change_the_blocks_and_nothing_frozen(trainer_of, texts, fro
     assert trainer.position.step == 3
     assert blocks <= changed
     assert changed & tables == (set() if frozen else tables)
-    assert not any(name.startswith("guide.") for name in changed | changing(method).keys())
+    assert not any(name.startswith("guide.") for name in changed | changing_tensors(method).keys())
     assert {name.split(".")[0] for name in method.finished().heads} == {"head"}
     assert not any(weight.requires_grad for weight in method.guide.parameters())
 

@@ -19,7 +19,7 @@ from sentkit.model.reading import ReadingOptions
 from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.training.base import open_named
 from sentkit.training.data.corpus import stream
-from sentkit.training.method import changing
+from sentkit.training.method import changing_tensors
 from sentkit.training.methods.esimcse import ESimCSE
 from sentkit.training.methods.promptbert import SNCSE, PromptBERT
 from sentkit.training.methods.rank_encoder import RankEncoder
@@ -263,7 +263,7 @@ def test_the_guide_can_be_a_trained_checkpoint(tmp_path, trainer_of, base, texts
     assert torch.equal(corpus, trainer.method.corpus)
     assert not trainer.method.guide.training
     assert trainer.method.finished().heads.keys() == {"head.weight", "head.bias"}
-    assert {name.partition(".")[0] for name in changing(trainer.method)} == {"body", "head"}
+    assert {name.partition(".")[0] for name in changing_tensors(trainer.method)} == {"body", "head"}
     assert equal(dict(trainer.method.guide.state_dict()), dict(guide_weights))
     assert not torch.allclose(trainer.method.corpus, self_guided.method.corpus, atol=1e-3)
     assert RankEncoder.other_checkpoints(trainer.method.settings) == {"guide": folder}
@@ -321,7 +321,9 @@ def supervised(state_of, head, rows, *, has_head=False):
         bias = state_of("a", text + ".", without=True)
         return head(state) - head(bias) if has_head else head(state - bias)
 
-    anchors, positives, negatives = ([vector(row[name]) for row in rows] for name in TRIPLET.texts)
+    anchors, positives, negatives = (
+        [vector(row[name]) for row in rows] for name in TRIPLET.text_names
+    )
     return contrast(anchors, [*positives, *negatives])
 
 
@@ -337,7 +339,8 @@ def sncse(state_of, head, rows):
 def rows_for(kind, texts, settings):
     if "objective" in settings:
         return [
-            dict(zip(TRIPLET.texts, texts[i:] + texts[:i], strict=False)) for i in range(len(texts))
+            dict(zip(TRIPLET.text_names, texts[i:] + texts[:i], strict=False))
+            for i in range(len(texts))
         ]
     if kind is SNCSE:
         return [{"text_a": text, "text_b": "not " + text} for text in texts]

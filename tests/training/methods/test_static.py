@@ -297,7 +297,7 @@ def test_the_checkpoint_gives_the_vectors_of_training(
 
     np.testing.assert_allclose(vectors, expected, rtol=0, atol=2e-6)
     assert vectors.shape == (13, width)
-    assert [*checkpoint.declared.steps] == ([] if width == 16 else ["2_Dense"])
+    assert [*checkpoint.declaration.step_names] == ([] if width == 16 else ["2_Dense"])
     assert (tmp_path / "made/heads.safetensors").exists() == (map_ == "on")
 
 

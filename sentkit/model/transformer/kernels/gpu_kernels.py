@@ -47,19 +47,19 @@ def packed_attention(
     of a key; 0: all keys.
     """
     query, key, value = heads
-    longest = rounded(packed.longest)
+    longest = rounded(packed.longest_length)
     if single:
         query_bounds = torch.arange(len(query) + 1, dtype=torch.int32, device=query.device)
         longest_query = 1
     else:
-        query_bounds = packed.bounds
+        query_bounds = packed.cumulative_lengths
         longest_query = longest
     mixed = flash_attention(
         query,
         key,
         value,
         query_bounds,
-        packed.bounds,
+        packed.cumulative_lengths,
         longest_query,
         longest,
         dropout=dropout,
@@ -105,16 +105,17 @@ def is_right(
     """Compare the kernel with plain operations, and for training also the gradients and the
     dropout.
     """
-    head_count, key_head_count, size = shape
+    head_count, key_head_count, head_size = shape
     packed = pack([[0] * length for length in CHECKED_LENGTHS], device)
     packed = Packed(packed.ids, packed.positions, packed.lengths, causal=causal)
     generator = torch.Generator().manual_seed(0)
-    columns = (head_count + 2 * key_head_count) * size
+    columns = (head_count + 2 * key_head_count) * head_size
     values = torch.randn(packed.tokens, columns, generator=generator)
-    slopes = torch.randn(packed.tokens, head_count * size, generator=generator)
+    # queries, keys and values (n, k), and the gradient of the output
+    slopes = torch.randn(packed.tokens, head_count * head_size, generator=generator)
     values = values.to(device, HALF[0]).requires_grad_()
     slopes = slopes.to(device, HALF[0])
-    heads = by_head(values, size, head_count, key_head_count, key_head_count)
+    heads = by_head(values, head_size, head_count, key_head_count, key_head_count)
     query, key, value = heads
     expected = plain(heads, packed, window)
 
@@ -135,7 +136,7 @@ def is_right(
     dropped = packed_attention(heads, packed, dropout=CHECKED_DROPOUT)
     [gradient] = torch.autograd.grad(dropped, values, slopes)
     output_sums = by_sentence(dropped.double() * slopes, packed, key_head_count)
-    value_products = (values.double() * gradient)[:, -key_head_count * size :]
+    value_products = (values.double() * gradient)[:, -key_head_count * head_size :]
     value_sums = by_sentence(value_products, packed, key_head_count)
     output_squares = by_sentence(dropped.double() ** 2, packed, key_head_count)
     slope_squares = by_sentence(slopes.double() ** 2, packed, key_head_count)

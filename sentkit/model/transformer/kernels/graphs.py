@@ -89,7 +89,7 @@ class Graphs:
             blocks=blocks,
             tokens=packed.tokens,
             sentences=len(packed.lengths),
-            longest=rounded(packed.longest),
+            longest=rounded(packed.longest_length),
             causal=packed.causal,
             training=trains == {True},
             gradient=needs_gradient,
@@ -112,12 +112,12 @@ class Graphs:
             if needs_gradient:
                 self.keep(0)  # a recording computes the first block
             try:
-                self.chains[kind] = Chain(self, kind, states.detach(), packed.bounds)
+                self.chains[kind] = Chain(self, kind, states.detach(), packed.cumulative_lengths)
             except RuntimeError:  # too little memory
                 self.stop()
                 return None
         chain = self.chains[kind]
-        chain.bounds.copy_(packed.bounds)
+        chain.bounds.copy_(packed.cumulative_lengths)
         if not needs_gradient:
             return chain.replay
         this_pass = Pass()
@@ -150,6 +150,7 @@ class Chain:
     """The graphs of the first blocks for one kind of pass."""
 
     def __init__(self, graphs: Graphs, kind: Kind, states: Tensor, bounds: Tensor) -> None:
+        """`states` are X(0) of the first pass, `bounds` its `Packed.cumulative_lengths`."""
         self.graphs = graphs
         self.kind = kind
         self.bounds = bounds.clone()
@@ -161,9 +162,10 @@ class Chain:
         self.packed = Packed(
             ids=bounds, positions=bounds, lengths=tuple(lengths), causal=kind.causal
         )
-        self.packed.__dict__["bounds"] = self.bounds  # of the sentences of a pass, at each replay
+        # of the sentences of a pass, at each replay
+        self.packed.__dict__["cumulative_lengths"] = self.bounds
         self.states = [states.clone()]  # X(0), X(1) ..
-        # of a block's output and input in turn
+        # gradients of a block's output and input in turn
         self.slopes = [torch.zeros_like(states) for _ in range(2)]
         self.forward: list[torch.cuda.CUDAGraph] = []
         self.backward: list[torch.cuda.CUDAGraph] = []
@@ -191,30 +193,31 @@ class Chain:
         outer_stream.wait_stream(stream)
 
     def record_blocks(self) -> None:
+        """Record a graph for each block, and with a gradient one for its backward pass."""
         # One pass without a recording: kernels load at their first use.
-        inputs, output = self.output(0)
+        inputs, output = self.run_block(0)
         if self.kind.gradient:
-            self.gradient(0, inputs, output)
+            self.write_gradients(0, inputs, output)
 
         inputs_and_outputs = []
         for number in range(self.kind.blocks):
             with recording(self.forward, self.graphs.pool):
-                inputs, output = self.output(number)
+                inputs, output = self.run_block(number)
             inputs_and_outputs.append((inputs, output))
             self.states.append(output.detach())
         if not self.kind.gradient:
             return
         for number in reversed(range(self.kind.blocks)):
             with recording(self.backward, self.graphs.pool):
-                self.gradient(number, *inputs_and_outputs.pop())
+                self.write_gradients(number, *inputs_and_outputs.pop())
         self.backward.reverse()
 
-    def output(self, number: int) -> tuple[Tensor, Tensor]:
+    def run_block(self, number: int) -> tuple[Tensor, Tensor]:
         """Return the input of a block, and its output."""
         inputs = self.states[number].detach().requires_grad_(torch.is_grad_enabled())
         return inputs, self.blocks[number](inputs, self.packed)
 
-    def gradient(self, number: int, inputs: Tensor, output: Tensor) -> None:
+    def write_gradients(self, number: int, inputs: Tensor, output: Tensor) -> None:
         """Write the gradients of the weights and of the input."""
         variables = [inputs, *self.blocks[number].parameters()]
         slope, *gradients = torch.autograd.grad(output, variables, self.slope(number + 1))

@@ -38,8 +38,8 @@ from sentkit.model.text.tokens import TokenBlock
 from sentkit.model.transformer.attention import (
     blockwise_attention,
     masked_after,
+    norm_and_rotate,
     product,
-    turned,
     windowed,
     with_bias,
 )
@@ -102,7 +102,7 @@ def prepare_for_cuda(bert: Bert) -> Bert:
     if bert.words.weight.dtype not in HALF or architecture.buckets:
         return bert
     heads = (architecture.heads, architecture.key_heads, architecture.head_size)
-    window = max(architecture.windows, default=0)
+    window = max(architecture.attention_windows, default=0)
     if not kernel_is_right(heads, device, window, [architecture.causal], trains=False):
         return bert
     add_norm = add_norm_for(architecture.width, architecture.norm_epsilon, device)
@@ -126,7 +126,7 @@ class InferenceBlock(Block):
     def copy_sizes_and_norms(self, block: Block) -> None:
         """Use the sizes and the norms of a block as they are, and none of its weights."""
         nn.Module.__init__(self)
-        for name in ("heads", "key_heads", "size", "window", "base", *NORMS):
+        for name in ("heads", "key_heads", "head_size", "attention_window", "rotary_base", *NORMS):
             setattr(self, name, getattr(block, name))
 
     def attend(self, states: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
@@ -134,10 +134,12 @@ class InferenceBlock(Block):
         if only is not None:
             query_states = states[only]
         queries, pairs = self.project(states, query_states, only)
-        queries = turned(
-            queries, packed, self.base, self.size, [(self.query_norm, self.heads)], only
+        queries = norm_and_rotate(
+            queries, packed, self.rotary_base, self.head_size, [(self.query_norm, self.heads)], only
         )
-        pairs = turned(pairs, packed, self.base, self.size, [(self.key_norm, self.key_heads)])
+        pairs = norm_and_rotate(
+            pairs, packed, self.rotary_base, self.head_size, [(self.key_norm, self.key_heads)]
+        )
         return self.attend_pairs(queries, pairs, packed, only)
 
     def project(
@@ -181,19 +183,26 @@ class InferenceBlock(Block):
             if only_positions is not None:
                 query_rows = sentences
                 positions = only_positions[sentences]
-            query = queries[query_rows].view(count, -1, self.heads, self.size).transpose(1, 2)
-            pair = pairs[tokens].view(count, -1, 2, self.key_heads, self.size)
+            query = queries[query_rows].view(count, -1, self.heads, self.head_size).transpose(1, 2)
+            pair = pairs[tokens].view(count, -1, 2, self.key_heads, self.head_size)
             key, value = pair.permute(2, 0, 3, 1, 4)
 
             keys_of_query = length
-            if self.window:
-                keys_of_query = min(length, 2 * self.window)
+            if self.attention_window:
+                keys_of_query = min(length, 2 * self.attention_window)
             attention = short_attention if keys_of_query <= LONGEST_RUN else blockwise_attention
             mask = with_bias(None, packed.bias, length, positions)
             mixed = windowed(
-                attention, query, key, value, mask, self.window, positions, causal=packed.causal
+                attention,
+                query,
+                key,
+                value,
+                mask,
+                self.attention_window,
+                positions,
+                causal=packed.causal,
             )
-            rows_of_run = attended[query_rows].view(count, -1, self.heads, self.size)
+            rows_of_run = attended[query_rows].view(count, -1, self.heads, self.head_size)
             rows_of_run.copy_(mixed.transpose(1, 2))
         return attended
 
@@ -224,19 +233,21 @@ class CudaBlock(InferenceBlock):
     ) -> tuple[Tensor, Tensor]:
         if only is not None:
             return super().project(states, query_states, only)
-        columns = [self.heads * self.size, 2 * self.key_heads * self.size]
+        columns = [self.heads * self.head_size, 2 * self.key_heads * self.head_size]
         queries, pairs = self.joined(states, None).split(columns, 1)
         return queries, pairs
 
     def attend_pairs(
         self, queries: Tensor, pairs: Tensor, packed: Packed, only: Tensor | None
     ) -> Tensor:
-        if only is not None and self.window:  # the kernel counts the window from the last query
+        if (
+            only is not None and self.attention_window
+        ):  # the kernel counts the window from the last query
             return super().attend_pairs(queries, pairs, packed, only)
-        [query] = by_head(queries, self.size, self.heads)
-        key, value = by_head(pairs, self.size, self.key_heads, self.key_heads)
+        [query] = by_head(queries, self.head_size, self.heads)
+        key, value = by_head(pairs, self.head_size, self.key_heads, self.key_heads)
         return packed_attention(
-            (query, key, value), packed, single=only is not None, window=self.window
+            (query, key, value), packed, single=only is not None, window=self.attention_window
         )
 
 
@@ -430,7 +441,9 @@ def use_int8(
     # The tokenizer of the checkpoint, because that of the caller can have a prompt or another
     # length.
     tokenizer_for_scales = Tokenizer(
-        checkpoint, max_length=max_length(checkpoint, None), lowercase=checkpoint.declared.lowercase
+        checkpoint,
+        max_length=max_length(checkpoint, None),
+        lowercase=checkpoint.declaration.lowercase,
     )
     sequences = [text.ids for text in usable_tokens(tokenizer_for_scales)]
     use_integers(bert, pack(sorted(sequences, key=len)), checkpoint.name)

@@ -57,8 +57,8 @@ def small_bert(architecture: Architecture) -> Bert:
         depth=1,
         vocabulary=VOCABULARY,
         padding_id=0,
-        windows=architecture.windows[:1],
-        bases=architecture.bases[:1],
+        attention_windows=architecture.attention_windows[:1],
+        rotary_bases=architecture.rotary_bases[:1],
     )
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False):
         return Bert(of_one_block)
