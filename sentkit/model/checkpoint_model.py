@@ -273,7 +273,9 @@ class PairTokenizer(TextTokenizer):
         tokens = []
         for a, b in zip(*columns, strict=True):
             second = len(a.ids) if has_types else 0
-            tokens.append(Tokens(a.ids + b.ids, a.count + b.count, second_segment_start=second))
+            tokens.append(
+                Tokens(a.ids + b.ids, a.full_length + b.full_length, second_segment_start=second)
+            )
         return TokenBlock.of(tokens)
 
 
