@@ -161,7 +161,7 @@ def find_models(rows: Sequence[Row], **machine: str) -> Models:
 def prompts_of(model: Model) -> Mapping[str, str]:
     """The prompts that the checkpoint of a model declares."""
     checkpoint = getattr(model, "checkpoint", None)
-    return {} if checkpoint is None else checkpoint.declared.prompts
+    return {} if checkpoint is None else checkpoint.declaration.prompts
 
 
 @dataclass(slots=True)

@@ -116,7 +116,7 @@ def open_inputs(paths: Sequence[str], **options: Any) -> Inputs:
 def encoded_files(inputs: Inputs) -> set[str]:
     """The vector files and folders among the inputs that name the space of their vectors."""
     sources = map(inputs.open_vector_file, inputs.paths)
-    return {source.path for source in sources if source is not None and source.emb}
+    return {source.path for source in sources if source is not None and source.space_name}
 
 
 def recorded_fields(fields: Mapping[str, str]) -> dict[str, str]:
@@ -169,7 +169,7 @@ def common_metadata(inputs: Inputs, kind: str | None = None) -> dict[str, Any]:
     sources = [inputs.open_vector_file(path) for path in inputs.paths]
     if None in sources:
         return {}
-    first, *other_specs = (source.spec for source in sources)
+    first, *other_specs = (source.metadata for source in sources)
     common: dict[str, Any] = {}
     for name, value in first.items():
         if name not in ("fields", "rounded") and all(
@@ -177,7 +177,7 @@ def common_metadata(inputs: Inputs, kind: str | None = None) -> dict[str, Any]:
         ):
             common[name] = value
     kinds = {source.kind for source in sources} | {
-        str(source.spec.get("rounded")) for source in sources
+        str(source.metadata.get("rounded")) for source in sources
     }
     rounded = kinds & {"float16", "int8"} - {kind}
     if rounded:

@@ -113,7 +113,7 @@ def read_entries(path: str) -> Entries:
         raise DataError("no entries", source=path)
     if store is not None:
         matrix = store.memory_mapped()[:, 0]
-        spec = dict(store.spec)
+        spec = dict(store.metadata)
     else:
         matrix = np.frombuffer(copied, "<f4").reshape(len(row_of_name), reader.width)
         spec = {}

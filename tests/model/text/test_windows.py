@@ -104,7 +104,7 @@ class Means:
 
     groups_at_once = 0
     width = 2
-    specs = (None,)
+    spaces = (None,)
     smallest_batch = None
     refusals = MappingProxyType({})
     steps = (lambda vectors: 2 * vectors,)
