@@ -17,7 +17,7 @@ Holm's method corrects p for the number of orderings in the table. An ordering i
 seeds have a positive difference and the corrected p is below 0.05; it is reversed if all have a
 negative one; otherwise it is undecided. A last column has the reason that is known.
 
-stderr names the orderings without finished runs, and those of other numbers of seeds.
+A column has the number of seeds that both rows have. stderr names the orderings without runs.
 """
 
 import argparse
@@ -117,6 +117,12 @@ def arguments_of(record, readout):
     return arguments
 
 
+def number_of_seeds(higher, lower):
+    """Those that both rows have. An encoder that is not trained has the same for all seeds."""
+    counts = [len(values) for values in (higher, lower) if len(values) > 1]
+    return min(counts, default=1)
+
+
 def of_seed(values, seed):
     """The value of a seed; an encoder that is not trained has one for all seeds."""
     return values[seed] if len(values) > 1 else values[0]
@@ -126,7 +132,7 @@ def compare_pairs(options, paper, higher, lower):
     """The differences of the averages and their p-values, for each seed, by `sentkit report`."""
     differences = []
     ps = []
-    for seed in range(max(len(higher.arguments), len(lower.arguments))):
+    for seed in range(number_of_seeds(higher.arguments, lower.arguments)):
         rows = [
             f"higher={of_seed(higher.arguments, seed)}",
             f"lower={of_seed(lower.arguments, seed)}",
@@ -143,7 +149,7 @@ def compare_pairs(options, paper, higher, lower):
 
 def compare_test_sets(higher, lower):
     """The differences of the averages for each seed, and p of the sign-flip test."""
-    seeds = range(max(len(higher.arguments), len(lower.arguments)))
+    seeds = range(number_of_seeds(higher.arguments, lower.arguments))
     differences = [
         of_seed(higher.values[AVERAGE], seed) - of_seed(lower.values[AVERAGE], seed)
         for seed in seeds
@@ -180,7 +186,7 @@ def published_average(options, ordering, side):
 def print_table(options, compared):
     corrected = holm([max(ps) for *_, ps in compared])
     header = ["paper, table", "higher", "lower", "published", "here", "difference", "p"]
-    header += ["corrected p", "verdict", "reason"]
+    header += ["corrected p", "verdict", "seeds", "reason"]
     print(f"| {' | '.join(header)} |")
     print("|---" * len(header) + "|")
     for comparison, corrected_p in zip(compared, corrected, strict=True):
@@ -189,7 +195,8 @@ def print_table(options, compared):
         published_values = [published_average(options, ordering, side) for side in SIDES]
         cells = [f"{ordering['paper']}, {ordering['table']}", ordering["higher"], ordering["lower"]]
         cells += [", ".join(published_values), f"{higher.average():.2f}, {lower.average():.2f}"]
-        cells += [difference, p, corrected_text, result, ordering.get("reason", "")]
+        cells += [difference, p, corrected_text, result, str(len(differences))]
+        cells.append(ordering.get("reason", ""))
         print(f"| {' | '.join(cells)} |")
 
 
