@@ -20,6 +20,7 @@ from sentkit.escaping import (
     escape,
     label_cells,
     short_head,
+    shortened,
     terminal_width,
     widths_of,
     without_secrets,
@@ -453,12 +454,13 @@ def print_table(
     optional: Sequence[str] = (),
     wrap: bool = False,
 ) -> None:
-    """Print a table on standard output. Columns in `texts` are cut at the end, or wrapped (`wrap`).
+    """Print a table on standard output. Columns in `texts` are cut at the end, or in the middle if
+    some begin alike, or wrapped (`wrap`).
 
     Columns in `labels` are shortened so that different cells stay different. Columns in
     `optional` are omitted, in this order, if the terminal is too narrow.
     """
-    from rich.cells import cell_len
+    from rich.cells import cell_len, set_cell_size
     from rich.console import Console as Terminal
     from rich.table import Table
     from rich.text import Text
@@ -478,6 +480,12 @@ def print_table(
     order = [columns.index(name) for name in optional if name in columns]
     widths = widths_of(lengths, is_name, order, terminal.width)
 
+    # Texts that would look the same are cut in the middle.
+    distinct_texts = {row[i] for row in cells for i in widths if columns[i] in texts}
+    narrowest = min((widths[i] for i in widths if columns[i] in texts), default=0)
+    begins = {set_cell_size(text, narrowest - 1) for text in distinct_texts if narrowest}
+    begin_alike = not wrap and len(begins) < len(distinct_texts)
+
     # The columns that have room; `widths` has no others.
     table = Table(box=None, pad_edge=False, header_style="bold")
     look: Any = {"no_wrap": not wrap, "overflow": "fold" if wrap else "ellipsis"}
@@ -495,6 +503,8 @@ def print_table(
         column_cells = [row[i] for row in cells]
         if columns[i] in labels:
             column_cells = label_cells(column_cells, width)
+        elif columns[i] in texts and begin_alike:
+            column_cells = [shortened(cell, width) for cell in column_cells]
         shown_columns.append(column_cells)
     for row in zip(*shown_columns, strict=True):
         table.add_row(*map(Text, row))

@@ -16,8 +16,9 @@ from sentkit import model as models
 from sentkit.errors import DataError, UsageError
 from sentkit.metrics.similarity import BLOCKS, SIMILARITIES
 from sentkit.model.checkpoint_model import CheckpointModel
-from sentkit.model.encoding import EncodeStats, TokenEncoder
+from sentkit.model.encoding import TokenEncoder
 from sentkit.model.forks import LOADING, ForkLock
+from sentkit.model.groups import EncodeStats
 from sentkit.model.mteb import declared_prompts, model_meta, prompt_of_task, texts_of_task
 from sentkit.model.query_encoder import encode_list, prepare_list
 from sentkit.model.reading import ReadingOptions

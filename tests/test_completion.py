@@ -111,7 +111,7 @@ def test_names_without_torch_are_those_of_the_classes():
 
 def test_completion_imports_no_model_and_no_numpy(monkeypatch):
     code = (
-        "import sys\nfrom sentkit import cli\ncli.leave = sys.exit\ntry:\n    "
+        "import sys\nfrom sentkit import cli\ncli.exit_immediately = sys.exit\ntry:\n    "
         "cli.main()\nfinally:\n"
         "    print(*{'numpy', 'torch', 'transformers', 'tokenizers'} & sys.modules.keys(), "
         "file=sys.stderr)"

@@ -24,7 +24,7 @@ report = os.dup(1)
 def leave(code):
     os.write(report, json.dumps([code, modules()]).encode() + b"\\n")
     os._exit(0)
-cli.leave = leave
+cli.exit_immediately = leave
 for arguments in json.loads(sys.argv[1]):
     if os.fork() == 0:
         os.dup2(os.open("stdin", os.O_RDONLY), 0)
@@ -160,9 +160,9 @@ def test_few_texts_are_encoded_without_torch(modules_after, tmp_path, monkeypatc
 IMPORTS = """
 import sys
 from sentkit import cli
-codes = [cli.status(sys.argv[1].split())]
+codes = [cli.run_command_line(sys.argv[1].split())]
 print(*{"sklearn", "scipy", "huggingface_hub", "rich", "fsspec"} & sys.modules.keys())
-codes.append(cli.status(sys.argv[2].split()))
+codes.append(cli.run_command_line(sys.argv[2].split()))
 import torch
 from sentkit.model.transformer.kernels import gpu_kernels
 gpu_kernels.kernel_is_right((2, 2, 16), torch.device("cpu"), 0, [False], trains=True)

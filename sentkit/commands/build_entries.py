@@ -14,7 +14,7 @@ from sentkit.flags.rows import RowSource, input_paths
 if TYPE_CHECKING:
     from sentkit.formats.rows.kinds import EntryParser
     from sentkit.formats.rows.rows import Rejects
-    from sentkit.model.encoding import RowGroup
+    from sentkit.model.groups import RowGroup
 
 ENTRIES_PER_BLOCK = 1024
 
@@ -44,7 +44,8 @@ def build_entries(
     from sentkit.formats.rows.kinds import EntryParser
     from sentkit.formats.vectors.store import common_field_names
     from sentkit.model.checkpoint_reading import most_tokens, plan_reading
-    from sentkit.model.encoding import EncodeStats, encode_groups, tokenized_groups
+    from sentkit.model.encoding import encode_groups
+    from sentkit.model.groups import EncodeStats, tokenized_groups
     from sentkit.model.reading import ReadingOptions
     from sentkit.model.text.tokenizer import OneToken
     from sentkit.model.transformer.encoder import TransformerEncoder

@@ -243,7 +243,7 @@ class EncodedBy:
     """A model that encodes rows; it loads its weights with the first rows."""
 
     def __init__(self, model: "Model", inputs: "Inputs", console: Console) -> None:
-        from sentkit.model.encoding import EncodeStats
+        from sentkit.model.groups import EncodeStats
 
         self.model = model
         self.console = console
@@ -260,7 +260,7 @@ class EncodedBy:
         import numpy as np
 
         from sentkit.formats.rows.rows import Rejects
-        from sentkit.model.encoding import tokenized_groups
+        from sentkit.model.groups import tokenized_groups
         from sentkit.model.query_encoder import encode_list
 
         groups = tokenized_groups([rows], self.model.tokenizer, Rejects())

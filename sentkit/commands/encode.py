@@ -29,7 +29,7 @@ from sentkit.flags.rules import needs
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
     from sentkit.formats.vectors.folders import FolderRun
-    from sentkit.model.encoding import EncodeStats, RowGroup
+    from sentkit.model.groups import EncodeStats, RowGroup
     from sentkit.model.runs.writing import Encoding
 
 
@@ -172,7 +172,7 @@ def encode(
     from sentkit.formats.vectors.store import common_field_names, encoded_files
     from sentkit.formats.vectors.writers import VectorOutput, output_paths
     from sentkit.model import find_encoder
-    from sentkit.model.encoding import tokenized_groups, whole_if_small
+    from sentkit.model.groups import tokenized_groups, whole_if_small
     from sentkit.model.reading import ReadingOptions
     from sentkit.model.runs.writing import Encoding
 

@@ -233,7 +233,8 @@ def encoded_blocks(
 ) -> "Iterator[VectorBlock]":
     """Yield groups of rows, which have no vectors, with those that the encoder computes."""
     from sentkit.formats.vectors.vectors import VectorBlock
-    from sentkit.model.encoding import EncodeStats, encode_groups, tokenized_groups
+    from sentkit.model.encoding import encode_groups
+    from sentkit.model.groups import EncodeStats, tokenized_groups
 
     stats = EncodeStats()
     console.warn(*encoder.notes)

@@ -15,7 +15,7 @@ from sentkit.flags.rules import check_name, needs
 from sentkit.training.settings import ours, parsed
 
 if TYPE_CHECKING:
-    from sentkit.model.encoding import EncodeStats
+    from sentkit.model.groups import EncodeStats
     from sentkit.model.translation import Translator
 
 GROUP = 1024  # rows; a translation takes a thousand times as long as a vector
@@ -117,7 +117,7 @@ def translate(
     output = Output(output_path, force)
     output.check_rows()  # before a model is loaded, which can take a minute
     checkpoint = read_checkpoint(model)
-    from sentkit.model.encoding import EncodeStats, tokenized_groups
+    from sentkit.model.groups import EncodeStats, tokenized_groups
     from sentkit.model.translation import Translator
 
     rows = RowSource(input_paths(files), field, rejects)

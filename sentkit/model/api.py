@@ -27,7 +27,8 @@ from sentkit.errors import UnavailableError, UsageError
 from sentkit.formats.checkpoints.modules import StoredDeclaration
 from sentkit.formats.vectors.fingerprint import API, Space, digest, name_for_label
 from sentkit.formats.vectors.vectors import raw_vector
-from sentkit.model.encoding import EncodeStats, TokenEncoder
+from sentkit.model.encoding import TokenEncoder
+from sentkit.model.groups import EncodeStats
 from sentkit.model.reading import (
     ReadingOptions,
     all_steps,

@@ -15,18 +15,10 @@ from sentkit.formats.rows.kinds import SENTENCE, VECTOR_NAMES, TextParser
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, refuse_not_finite
 from sentkit.model import Model, find_encoder
-from sentkit.model.encoding import (
-    LAST_GROUP,
-    EncodeStats,
-    Report,
-    RowGroup,
-    TextTokenizer,
-    TokenEncoder,
-    encode_groups,
-    tokenized_groups,
-    whole_if_small,
-)
+from sentkit.model.encoding import Report, TokenEncoder, encode_groups
+from sentkit.model.groups import LAST_GROUP, EncodeStats, RowGroup, tokenized_groups, whole_if_small
 from sentkit.model.reading import ReadingOptions
+from sentkit.model.text.tokens import TextTokenizer
 
 Value = TypeVar("Value")
 

@@ -23,7 +23,8 @@ from sentkit.model.checkpoint_reading import (
     spec_of_readout,
     steps_of_checkpoint,
 )
-from sentkit.model.encoding import Arrays, TokenEncoder
+from sentkit.model.encoding import TokenEncoder
+from sentkit.model.groups import Arrays
 from sentkit.model.reading import width_after_steps
 from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import (

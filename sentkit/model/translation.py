@@ -21,7 +21,8 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
 from sentkit.formats.files import read_object_if_there
 from sentkit.model.checkpoint_reading import LONGEST
-from sentkit.model.encoding import AHEAD, BUDGETS, RowGroup, ahead, batches_of_indices
+from sentkit.model.encoding import AHEAD, BUDGETS, ahead, batches_of_indices
+from sentkit.model.groups import RowGroup
 from sentkit.model.text.growth import check_growth
 from sentkit.model.text.tokens import TextTokenizer, TokenBlock, Tokens, check_ids, truncate
 from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision

@@ -23,7 +23,8 @@ from sentkit.formats.vectors.fingerprint import digest, label_of, name_for_label
 from sentkit.formats.vectors.store import open_inputs
 from sentkit.formats.vectors.writers import VectorOutput
 from sentkit.model import Model, find_encoder, is_endpoint
-from sentkit.model.encoding import Report, TokenEncoder, tokenized_groups
+from sentkit.model.encoding import Report, TokenEncoder
+from sentkit.model.groups import tokenized_groups
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.runs.writing import Encoding
 from sentkit.reports.suites import SUITES, Result, Settings, TestSet

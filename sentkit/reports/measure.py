@@ -37,7 +37,7 @@ from sentkit.metrics.statistics import (
     resamples_for,
 )
 from sentkit.model import find_encoder
-from sentkit.model.encoding import EncodeStats
+from sentkit.model.groups import EncodeStats
 from sentkit.model.query_encoder import encode_list, prepare_list
 from sentkit.model.reading import ReadingOptions
 from sentkit.papers.published import task_names

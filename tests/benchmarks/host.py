@@ -23,7 +23,7 @@ from timing import print_table, read_texts, rounds_of, write_texts
 
 from sentkit.cli import run_command_line
 from sentkit.model import find_encoder
-from sentkit.model.encoding import LAST_GROUP
+from sentkit.model.groups import LAST_GROUP
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.transformer.encoder import TransformerEncoder
 

@@ -130,7 +130,7 @@ def main(bodies=None, numbers=None):
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
-    cli.leave = leave
+    cli.exit_immediately = leave
     signal.signal = lambda *arguments: None
     chosen = numbers and {*map(int, numbers.split(","))}
     texts = hazard_texts()

@@ -23,16 +23,8 @@ import torch
 
 from sentkit.formats.rows.rows import Rejects
 from sentkit.model import find_encoder
-from sentkit.model.encoding import (
-    AHEAD,
-    FIRST_GROUP,
-    LAST_GROUP,
-    TokenEncoder,
-    batch_size,
-    encode_groups,
-    plan_batches,
-    tokenized_groups,
-)
+from sentkit.model.encoding import AHEAD, TokenEncoder, batch_size, encode_groups, plan_batches
+from sentkit.model.groups import FIRST_GROUP, LAST_GROUP, tokenized_groups
 from sentkit.model.query_encoder import text_rows
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.tokens import TextTokenizer, TokenBlock

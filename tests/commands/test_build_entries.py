@@ -71,8 +71,8 @@ def test_an_entry_is_the_average_of_what_encode_gives(build, expected, readout):
 
 def test_groups_do_not_matter(build, expected, monkeypatch):
     """An entry's definitions may come in groups far apart."""
-    monkeypatch.setattr("sentkit.model.encoding.FIRST_GROUP", 2)
-    monkeypatch.setattr("sentkit.model.encoding.LAST_GROUP", 3)
+    monkeypatch.setattr("sentkit.model.groups.FIRST_GROUP", 2)
+    monkeypatch.setattr("sentkit.model.groups.LAST_GROUP", 3)
     rows = ROWS * 3 + [("zebra", "striped")] + ROWS
     result = build("--readout", "mean", stdin=dictionary(rows))
 

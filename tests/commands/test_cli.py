@@ -365,7 +365,7 @@ def test_the_share_of_the_model_is_reported_with_v_unless_the_time_is_short(
 ):
     """Half of the time, of two threads that worked one second each."""
     monkeypatch.setattr("sentkit.console.on_terminal", lambda: terminal)
-    encoder = SimpleNamespace(remarks=lambda stats: (), groups_at_once=2)
+    encoder = SimpleNamespace(warnings=lambda stats: (), groups_at_once=2)
     progress = RowProgress(Console("encode", verbose=verbose), clock)
     clock.now = seconds
     progress.encoded(SimpleNamespace(seconds=seconds), encoder)

@@ -14,7 +14,8 @@ from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.block import Row, block_of_rows
 from sentkit.formats.rows.rows import Rejects
-from sentkit.model.encoding import BUDGETS, tokenized_groups
+from sentkit.model.encoding import BUDGETS
+from sentkit.model.groups import tokenized_groups
 from sentkit.model.text.tokens import TokenBlock, Tokens
 from sentkit.model.translation import Translator, load, set_languages
 

@@ -94,9 +94,9 @@ def test_bfloat16_is_as_near_to_float32_as_padded_attention(small, kernel):
 
 def test_in_float32_and_on_a_cpu_attention_is_padded(small, kernel):
     trainer = small("simcse", batch=12, precision="bf16")
-    assert {block.packs for block in trainer.method.modules() if isinstance(block, Block)} == {
-        False
-    }
+    assert {
+        block.uses_packed_kernel for block in trainer.method.modules() if isinstance(block, Block)
+    } == {False}
     attend_packed(trainer.method, CPU)
     gradient_of(trainer, "fp32")
 

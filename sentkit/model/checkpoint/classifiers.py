@@ -12,7 +12,8 @@ from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint, weight_files
 from sentkit.model.checkpoint.heads import LAYOUTS, ClassifierHead
 from sentkit.model.checkpoint_reading import Reading
-from sentkit.model.encoding import BUDGETS, Arrays, EncodeStats, TokenEncoder
+from sentkit.model.encoding import BUDGETS, TokenEncoder
+from sentkit.model.groups import Arrays, EncodeStats
 from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import read_architecture
 from sentkit.model.transformer.device import (

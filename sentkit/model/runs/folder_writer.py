@@ -21,7 +21,8 @@ from sentkit.formats.vectors.folders import EMPTY_RECORD, FolderRun, create_fold
 from sentkit.formats.vectors.grid import BLOCK_BYTES, Block, describe_input
 from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.formats.vectors.writers import SeparateWriter
-from sentkit.model.encoding import EncodeStats, Report, RowGroup, computed_ahead, encode_group
+from sentkit.model.encoding import Report, computed_ahead, encode_group
+from sentkit.model.groups import EncodeStats, RowGroup
 from sentkit.model.runs.writing import Encoding
 
 if TYPE_CHECKING:

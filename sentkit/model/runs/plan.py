@@ -19,16 +19,8 @@ from sentkit.formats.rows.block import RowBlock, empty_block
 from sentkit.formats.rows.rows import Rejects
 from sentkit.formats.vectors.tensors import Storage
 from sentkit.formats.vectors.vectors import ENCODINGS
-from sentkit.model.encoding import (
-    AHEAD,
-    LAST_GROUP,
-    WORTH_TELLING,
-    EncodeStats,
-    Report,
-    RowGroup,
-    batch_size,
-    plan_batches,
-)
+from sentkit.model.encoding import AHEAD, WORTH_TELLING, Report, batch_size, plan_batches
+from sentkit.model.groups import LAST_GROUP, EncodeStats, RowGroup
 from sentkit.model.runs.writing import Encoding
 from sentkit.model.text.characters import CharacterTokenizer
 from sentkit.model.text.tokens import TokenBlock

@@ -21,7 +21,7 @@ from sentkit.formats.vectors.fingerprint import space_of, spec_of_signs, without
 from sentkit.formats.vectors.folders import FolderRun, shown
 from sentkit.formats.vectors.store import VectorFolder
 from sentkit.formats.vectors.vector_file import VectorFile, VectorSource
-from sentkit.model.encoding import RowGroup
+from sentkit.model.groups import RowGroup
 from sentkit.model.text.tokens import TokenBlock
 
 RECORDED = ("_emb", "prompt", "max_length", "precision")  # a record must have these

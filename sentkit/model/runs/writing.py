@@ -18,14 +18,8 @@ from sentkit.formats.vectors.writers import (
     open_writers,
     refuse_existing_fields,
 )
-from sentkit.model.encoding import (
-    EncodeStats,
-    Report,
-    RowGroup,
-    TokenEncoder,
-    encode_groups,
-    tokenized_groups,
-)
+from sentkit.model.encoding import Report, TokenEncoder, encode_groups
+from sentkit.model.groups import EncodeStats, RowGroup, tokenized_groups
 from sentkit.model.text.tokens import TextTokenizer
 
 if TYPE_CHECKING:

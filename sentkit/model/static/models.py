@@ -18,7 +18,8 @@ from sentkit.formats.checkpoints.modules import StoredDeclaration, is_model2vec
 from sentkit.formats.files import shown_path
 from sentkit.formats.lexicons.model2vec import Table, check_table, read_table
 from sentkit.formats.vectors.fingerprint import Space, digest, name_for_label
-from sentkit.model.encoding import EncodeStats, TokenEncoder
+from sentkit.model.encoding import TokenEncoder
+from sentkit.model.groups import EncodeStats
 from sentkit.model.reading import (
     ReadingOptions,
     all_steps,

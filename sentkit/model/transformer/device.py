@@ -20,8 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sentkit.errors import UnavailableError, UsageError
-from sentkit.model.encoding import Arrays
 from sentkit.model.forks import PREPARING, ForkLock
+from sentkit.model.groups import Arrays
 from sentkit.model.text.tokens import TokenBlock
 from sentkit.process import precision_of_environment
 

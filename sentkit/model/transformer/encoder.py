@@ -31,8 +31,9 @@ from sentkit.model.checkpoint_reading import (
     spec_of_readout,
     steps_of_checkpoint,
 )
-from sentkit.model.encoding import BUDGETS, Arrays, EncodeStats, TokenEncoder, encode_texts
+from sentkit.model.encoding import BUDGETS, TokenEncoder, encode_texts
 from sentkit.model.forks import PREPARING, ForkLock, without_fork
+from sentkit.model.groups import Arrays, EncodeStats
 from sentkit.model.reading import width_after_steps
 from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, architecture_of

@@ -21,7 +21,7 @@ from sentkit.formats.vectors.fingerprint import digest
 from sentkit.formats.vectors.store import common_field_names
 from sentkit.formats.vectors.writers import VectorOutput, output_paths
 from sentkit.model.checkpoint_reading import Reading, plan_reading
-from sentkit.model.encoding import tokenized_groups
+from sentkit.model.groups import tokenized_groups
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.runs.writing import Encoding
 from sentkit.model.text.tokenizer import Tokenizer

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from sentkit.errors import DataError, UnavailableError, UsageError
-from sentkit.model.encoding import Arrays
+from sentkit.model.groups import Arrays
 from sentkit.model.transformer.bert import attend_packed, stop_graphs
 from sentkit.model.transformer.device import to_host
 from sentkit.process import RESUME, Interrupted, Stopped

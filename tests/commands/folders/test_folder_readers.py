@@ -37,7 +37,7 @@ def test_a_folder_and_a_file_have_one_reading_interface(folder, joined):
     count = of_file.count
 
     assert len(of_folder.files) > 1
-    for name in ("count", "width", "kind", "names", "emb", "before", "digest"):
+    for name in ("count", "width", "kind", "names", "space_name", "rows_before", "digest"):
         assert getattr(of_folder, name) == getattr(of_file, name)
     assert [of_folder.row(i).line for i in range(count)] == [
         of_file.row(i).line for i in range(count)
@@ -173,7 +173,7 @@ def is_waiting(child):
 def test_a_slow_block_is_dropped(words, tmp_path):
     script = (
         "import sys; from sentkit import cli; from sentkit.flags import encode; encode.GRACE = 0.2;"
-        " cli.leave(cli.status(sys.argv[1:]))"
+        " cli.exit_immediately(cli.run_command_line(sys.argv[1:]))"
     )
     command = ["encode", "-", "-m", words, "-o", "a/", "--block-bytes", "64"]
     with subprocess.Popen(

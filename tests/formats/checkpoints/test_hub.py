@@ -137,7 +137,7 @@ def test_a_revision_in_the_cache_is_found_offline(base, tmp_path):
     names = ["somebody/tiny", *(f"somebody/tiny@{end}" for end in ("v1.0", "refs/pr/1", REVISION))]
     code = (
         "import sys; from sentkit.formats.checkpoints.folders import read_checkpoint as r\n"
-        "for c in map(r, sys.argv[1:]): print(c.folder, c.weights()[0].name, "
+        "for c in map(r, sys.argv[1:]): print(c.folder, c.weight_paths()[0].name, "
         "c.config['hidden_size'])"
     )
 

@@ -194,10 +194,11 @@ def own(tmp_path, **values):
 def test_sentkit_json_with_a_readout_has_priority_over_modules(tmp_path):
     """Without a readout it is only lineage."""
     texts = {"template": "[X] is [MASK]", "full_stop": "sncse", "prompt": "query: "}
-    values = {**texts, "steps": ("normalise", "2_Dense"), "max_length": 32, "lowercase": True}
-    declaration = own(tmp_path, readout="prompt", **values)
+    values = {**texts, "max_length": 32, "lowercase": True}
+    declaration = own(tmp_path, readout="prompt", steps=("normalise", "2_Dense"), **values)
 
     assert (declaration.source, declaration.readout.name) == ("sentkit.json", "prompt")
+    assert declaration.step_names == ("normalise", "2_Dense")
     assert {name: getattr(declaration, name) for name in values} == values
     lineage = own(tmp_path, method="simcse", steps=["2_Dense"])
     assert (lineage.source, lineage.step_names) == ("modules.json", ("normalise",))

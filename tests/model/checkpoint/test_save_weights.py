@@ -307,7 +307,7 @@ def train(encoder):
 
 def write_trained(encoder, folder):
     folder.mkdir()
-    stored = read_tensors(encoder.checkpoint.weights())
+    stored = read_tensors(encoder.checkpoint.weight_paths())
     tensors = merged(stored, encoder.body.tensors(), encoder.body.architecture)
     write_folder(folder, encoder.checkpoint, declare_encoder(encoder), {"method": "none"}, tensors)
 

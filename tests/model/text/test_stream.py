@@ -15,17 +15,8 @@ from hypothesis import strategies as st
 from sentkit.errors import DataError
 from sentkit.formats.rows.block import Row, block_of_rows
 from sentkit.formats.rows.rows import Rejects
-from sentkit.model import encoding
-from sentkit.model.encoding import (
-    EncodeStats,
-    RowGroup,
-    ahead,
-    batch_size,
-    batches_of_indices,
-    encode_groups,
-    grouped,
-    tokenized_groups,
-)
+from sentkit.model.encoding import ahead, batch_size, batches_of_indices, encode_groups
+from sentkit.model.groups import EncodeStats, RowGroup, grouped, tokenized_groups
 from sentkit.model.text.tokens import TokenBlock, Tokens
 
 
@@ -333,7 +324,7 @@ def test_groups_grow_fourfold_up_to_8192_rows(total, sizes):
 
 def test_long_texts_end_a_group_early(monkeypatch):
     """All texts of a row count."""
-    monkeypatch.setattr(encoding, "MAX_GROUP_CHARACTERS", 100)
+    monkeypatch.setattr("sentkit.model.groups.MAX_GROUP_CHARACTERS", 100)
 
     groups = list(grouped([block(7, "x" * 40), block(1, "x" * 1000), block(2)]))
 

@@ -660,7 +660,7 @@ def test_the_unknown_token_is_not_a_word(tmp_path, model):
 
 def test_rows_with_other_words_are_dropped_and_counted(nano, monkeypatch):
     """In their order, for any size of the groups."""
-    monkeypatch.setattr("sentkit.model.encoding.FIRST_GROUP", 2)
+    monkeypatch.setattr("sentkit.model.groups.FIRST_GROUP", 2)
     words = ["cat", "ice cream", "dog", "cat", "[MASK]", "able"]
     rows = block_of_rows(Row(b"{}", {"word": word}, "-", 1) for word in words)
     chosen = OneToken(nano, lambda row: str(row.values["word"]))

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.block import Row, block_of_rows
-from sentkit.model.encoding import EncodeStats, RowGroup, encode_texts
+from sentkit.model.encoding import encode_texts
+from sentkit.model.groups import EncodeStats, RowGroup
 from sentkit.model.static.tokenizers import WordLookup
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import (

@@ -39,7 +39,7 @@ every_method = pytest.mark.parametrize("name", PAPERS)
 def declaring(base, readout):
     """The base, with a declaration."""
     declared = StoredDeclaration(source="sentkit.json", readout=parse_readout(readout))
-    return replace(base, checkpoint=replace(base.checkpoint, declared=declared))
+    return replace(base, checkpoint=replace(base.checkpoint, declaration=declared))
 
 
 def settled(name, base, *assignments, preset=None):

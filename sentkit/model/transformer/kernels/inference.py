@@ -32,7 +32,7 @@ from sentkit.arrays import Float64
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.model.checkpoint_reading import max_length
-from sentkit.model.encoding import Arrays
+from sentkit.model.groups import Arrays
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import TokenBlock
 from sentkit.model.transformer.attention import (
