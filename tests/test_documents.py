@@ -415,11 +415,11 @@ def test_the_command_for_machines_without_a_gpu_is_shown_before_the_installation
 
 def expected(line):
     """At layer 0 [CLS] is the same for every text. A run reports its readout and its scores on
-    --dev.
+    --dev. The small model divides all words, as those of a language that it does not know.
     """
-    return "L00-cls" in line or re.match(
-        r"sentkit train: ([-\d]+ [:\d]+  )?(seed \d+: )?(step|readout) ", line
-    )
+    if "L00-cls" in line or "see LANGUAGES in man sentkit-encode" in line:
+        return True
+    return re.match(r"sentkit train: ([-\d]+ [:\d]+  )?(seed \d+: )?(step|readout) ", line)
 
 
 def examples_of(text):

@@ -46,7 +46,7 @@ def test_a_folder_and_a_file_have_one_reading_interface(folder, joined):
     assert np.array_equal(np.concatenate([*of_folder.blocks()]), vectors)
     for source in (of_file, of_folder):
         assert np.array_equal(array_of(source)[:], vectors)
-        assert np.array_equal(source.mapped(), vectors)
+        assert np.array_equal(source.memory_mapped(), vectors)
         lines = [line for rows in source.row_blocks() for line in rows.lines]
         assert lines == [source.row(i).line for i in range(count)]
 
