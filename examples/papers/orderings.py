@@ -15,7 +15,7 @@ least as far from 0 as the real one. With 8 sets it is at least 0.008.
 
 Holm's method corrects p for the number of orderings in the table. An ordering is reproduced if all
 seeds have a positive difference and the corrected p is below 0.05; it is reversed if all have a
-negative one; otherwise it is undecided. A last column has the reason that is known.
+negative one; otherwise it is undecided.
 
 A column has the number of seeds that both rows have. stderr names the orderings without runs.
 """
@@ -186,7 +186,7 @@ def published_average(options, ordering, side):
 def print_table(options, compared):
     corrected = holm([max(ps) for *_, ps in compared])
     header = ["paper, table", "higher", "lower", "published", "here", "difference", "p"]
-    header += ["corrected p", "verdict", "seeds", "reason"]
+    header += ["corrected p", "verdict", "seeds"]
     print(f"| {' | '.join(header)} |")
     print("|---" * len(header) + "|")
     for comparison, corrected_p in zip(compared, corrected, strict=True):
@@ -196,7 +196,6 @@ def print_table(options, compared):
         cells = [f"{ordering['paper']}, {ordering['table']}", ordering["higher"], ordering["lower"]]
         cells += [", ".join(published_values), f"{higher.average():.2f}, {lower.average():.2f}"]
         cells += [difference, p, corrected_text, result, str(len(differences))]
-        cells.append(ordering.get("reason", ""))
         print(f"| {' | '.join(cells)} |")
 
 
