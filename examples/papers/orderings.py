@@ -14,8 +14,8 @@ sign-flip test over the test sets: the share of all choices of signs whose mean 
 least as far from 0 as the real one. With 8 sets it is at least 0.008.
 
 Holm's method corrects p for the number of orderings in the table. An ordering is reproduced if all
-seeds have a positive difference and the corrected p is below 0.05; it is reversed if, with such a p,
-all have a negative one; otherwise it is undecided.
+seeds have a positive difference and the corrected p is below 0.05; it is reversed if, with such a
+p, all have a negative one; otherwise it is undecided.
 
 A column has the number of seeds that both rows have. stderr names the orderings without runs.
 """
