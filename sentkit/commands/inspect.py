@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from sentkit.console import Console, in_words
-from sentkit.errors import UsageError
+from sentkit.errors import NoInputError, UsageError
 from sentkit.flags import options
 from sentkit.flags.outputs import Output
 from sentkit.flags.rows import RowSource
@@ -37,6 +37,7 @@ IMPORTANT = (  # in this order, if present
         "readout",
         "declared_by",
         "max_length",
+        "prompt",
     ),
     *("tokenizer.tokens", "sentence_transformers"),
 )
@@ -111,7 +112,7 @@ def has_vectors(rows: RowSource, path: str) -> bool:
     checkpoint.
     """
     from sentkit.formats.checkpoints.folders import is_endpoint
-    from sentkit.formats.files import is_folder, is_there, local_path
+    from sentkit.formats.files import bare_suffix, is_folder, is_there, local_path
     from sentkit.formats.lexicons.word_vectors import holds_word_vectors
 
     if path == "-":
@@ -120,7 +121,11 @@ def has_vectors(rows: RowSource, path: str) -> bool:
         return False
     if is_folder(path) and rows.open_vector_file(path) is not None:
         return True
-    return is_there(local_path(path)) and not holds_word_vectors(path)
+    if is_there(local_path(path)):
+        return not holds_word_vectors(path)
+    if bare_suffix(path) in (".safetensors", ".jsonl", ".parquet"):  # no name of a model
+        raise NoInputError(f"{path}: no such file")
+    return False
 
 
 def describe_vector_file(

@@ -91,7 +91,12 @@ def paper_tables(paper: str, number: str | None, suites: Sequence[str]) -> list[
         if figure["paper"] == paper and number in (None, figure["table"]):
             grouped[figure["suite"], figure["table"]].append(figure)
     if not grouped:
-        raise UsageError(f"--table {number}: {paper} has no figures in a table with this number")
+        tables_of_paper = {figure["table"] for figure in published() if figure["paper"] == paper}
+        names = ", ".join(sorted(filter(str.isdecimal, tables_of_paper), key=int))
+        raise UsageError(
+            f"--table {number}: {paper} has no figures in a table with this number",
+            advice=f"the tables are {names}",
+        )
 
     def order(key: tuple[str, str]) -> tuple[int, int, str]:
         suite, table = key

@@ -7,12 +7,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
+from pathlib import Path
 
 from sentkit.digits import meaning_of_brackets
-from sentkit.errors import SentkitError
+from sentkit.errors import SentkitError, UsageError
 from sentkit.escaping import GAP, columns_of, cut_or_fill, escape, label_cells, widths_of
 from sentkit.formats.files import bare_suffix
-from sentkit.formats.outputs.names import check_rows_output
+from sentkit.formats.outputs.names import check_rows_output, is_file_name
 from sentkit.papers.published import (
     INFERRED,
     PaperTable,
@@ -467,8 +468,12 @@ SUFFIXES = {".txt": "text", ".md": "markdown", ".tex": "latex", ".jsonl": "json"
 def form_of(path: str, form: str | None, *, on_terminal: bool) -> str:
     """The format of an output: `form`, or by its suffix."""
     if form is None:
-        usual = "text" if on_terminal else "json"
-        form = SUFFIXES.get(bare_suffix(path), usual)
+        form = SUFFIXES.get(bare_suffix(path), "text" if on_terminal else "json")
+        is_unknown = bare_suffix(path) not in (*SUFFIXES, ".parquet", ".csv", ".tsv")
+        if is_unknown and is_file_name(path):
+            names = ", ".join(SUFFIXES)
+            advice = f"use a name with one of {names}, or give --format"
+            raise UsageError(f"{path}: unknown output format {Path(path).suffix}", advice=advice)
     if form == "json":
         check_rows_output(path)
     return form

@@ -66,7 +66,12 @@ NO_CONFIG = "is not a checkpoint: it has no config.json"
 def incomplete(folder: Path, name: str, problem: str) -> NoInputError:
     """The error for a folder without a file; an adapter needs the files of its base."""
     if not is_adapter(folder):
-        return NoInputError(f"{name}: {problem}")
+        runs = sorted(path.parent.name for path in folder.glob("*/config.json"))
+        advice = ""
+        if runs:  # those of several seeds
+            names = ", ".join(runs[:3])
+            advice = f"it has checkpoints: {names}; name one, such as {name}/{runs[0]}"
+        return NoInputError(f"{name}: {problem}", advice=advice or None)
     target = "its base"
     base = read_object(folder / ADAPTER).get("base_model_name_or_path")
     if isinstance(base, str) and base:

@@ -16,6 +16,7 @@ from sentkit.formats.rows.input_formats import input_format
 
 BOM = b"\xef\xbb\xbf"
 MAX_LINE = 1 << 26  # bytes of a row
+NOT_A_NUMBER = re.compile(rb"NaN|Infinity")
 READ = 1 << 16  # bytes per read; a pipe gives the bytes that it has
 EXCERPT = 1 << 16  # bytes kept of a line over the limit
 
@@ -276,7 +277,12 @@ def object_of(line: bytes) -> dict[str, Any] | BadLine:
     try:
         values = orjson.loads(line.strip())
     except orjson.JSONDecodeError as error:
-        return BadLine(f"not JSON: {error.msg} (column {error.colno})")
+        problem = f"not JSON: {error.msg} (column {error.colno})"
+        # Python's json module writes these names.
+        name = NOT_A_NUMBER.match(line.strip(), error.colno - 1)
+        if name is not None:
+            problem = f"not JSON: {name[0].decode()} (column {error.colno}); JSON has null instead"
+        return BadLine(problem)
     if not isinstance(values, dict):
         return BadLine(f"this row is {json_type(values)}, expected an object")
     return values

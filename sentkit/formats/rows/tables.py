@@ -69,13 +69,14 @@ def table_blocks(
     field.
     """
     header = list(options.columns)
-    delimiter, blocks = detected(blocks, DELIMITERS[format], len(header))
+    quoting = options.quoting or QUOTING[format]
+    delimiter, blocks = detected(blocks, DELIMITERS[format], len(header), quoting)
     if delimiter != DELIMITERS[format][0]:
         options.note(f"{source}: the delimiter is a {NAMES[delimiter]}")
     origin_of_header = "--columns" if header else "the header"
     advice = advice_on_width(format, delimiter, options)
 
-    if (options.quoting or QUOTING[format]) == "csv":
+    if quoting == "csv":
         records = CsvReader(source, blocks, delimiter, len(header), options).records()
     else:
         warn = None
@@ -130,9 +131,10 @@ def advice_on_width(format: str, delimiter: str, options: TableOptions) -> str:
 
 
 def detected(
-    blocks: Iterator[LineBlock], delimiters: str, columns: int
+    blocks: Iterator[LineBlock], delimiters: str, columns: int, quoting: str
 ) -> tuple[str, Iterator[LineBlock]]:
-    """The most frequent delimiter outside quotes in the first line, and the same lines.
+    """The most frequent delimiter in the first line, with quoting outside quotes, and the same
+    lines.
 
     If this is not a header, it has as many cells as there are `columns`. In doubt, take the first
     delimiter.
@@ -143,7 +145,9 @@ def detected(
     first_line = ""
     if columns != 1:
         first_line = first_block[1][0].decode(errors="replace")
-    counts = Counter(QUOTED.sub("", first_line))
+    if quoting == "csv":
+        first_line = QUOTED.sub("", first_line)
+    counts = Counter(first_line)
     if columns:
         delimiter = max(delimiters, key=lambda character: counts[character] + 1 == columns)
     else:

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from sentkit.errors import CannotCreateError, DataError, NoInputError
-from sentkit.formats.files import commit_in, is_there, read_run
+from sentkit.formats.files import commit_in, exists, is_there, read_run
 from sentkit.formats.outputs.outputs import open_output, published_together
 from sentkit.formats.outputs.temporary import is_abandoned, not_writable
 from sentkit.formats.rows.rows import LINES, SUFFIXES
@@ -194,6 +194,8 @@ class FolderRun(Grid):
 
 def open_folder(path: str) -> FolderRun:
     settings = read_run(path)
+    if settings is None and not exists(Path(path)):
+        raise NoInputError(f"{path}: no such folder")
     if settings is None:
         raise NoInputError(f"{path}: is not a vector folder: it has no {RUN_NAME}")
     return FolderRun(path, settings)
