@@ -55,24 +55,33 @@ def finished(tmp_path, execute):
     """OUT with a table of clusters, written by hand, and one of pairs, from `sentkit report`."""
     write_rows(tmp_path / "data", {f"sts/{name}": PAIRS * 3 for name in SETS})
     make_bert(tmp_path / "base", num_hidden_layers=4)
-    shutil.copytree(tmp_path / "base", tmp_path / "again")
+    for seed in (0, 1):
+        shutil.copytree(tmp_path / "base", tmp_path / f"consert/seed-{seed}")
     names = ["agnews", "searchsnippets", "stackoverflow", "biomedical", "tweet"]
     names += ["googlenews_ts", "googlenews_s", "googlenews_t"]
     values = {"pairsupcon": [60.0, 61.0], "no-tuning": [50.0], "sbert": [60.0, 60.0]}
+    checkpoints = {row: [f"{row}/seed-0", f"{row}/seed-1"] for row in ("pairsupcon", "sbert")}
+    checkpoints["no-tuning"] = ["base"]
     records = [
         {
             "row": row,
             "suite": "clustering",
             "task": task,
             "readout": "mean",
-            "checkpoints": ["base"] * len(of_seeds),
+            "checkpoints": checkpoints[row],
             "values": of_seeds,
         }
         for row, of_seeds in values.items()
         for task in (*names, "avg")
     ]
     write_rows(tmp_path / "out/pairsupcon/tables", {"table-1": records})
-    rows = ["consert=base#mean", "consert=again#mean", "no-tuning=base#cls", "flow=base#cls"]
+    (tmp_path / "texts.txt").write_text("a cat\na dog sat\nthe sea and rain\n")
+    lines = "sentkit encode texts.txt -m base -o v.safetensors -q --readout cls"
+    fit = "sentkit whiten fit v.safetensors --kind center -o t.safetensors -q"
+    for words in (lines, fit):
+        assert execute(words.split(), tmp_path).returncode == 0
+    rows = ["consert=consert/seed-0#mean", "consert=consert/seed-1#mean", "no-tuning=base#cls"]
+    rows.append("flow=base#cls@t.safetensors")
     line = ["sentkit", "report", *rows, "--data", "data", "--suites", "sts", "--format", "json"]
     report = execute(line, tmp_path)
     assert report.returncode == 0, report.stderr
@@ -102,6 +111,10 @@ def test_a_table_of_the_finished_orderings(finished, execute):
     assert cells[1] == f"{averages['consert']:.2f}, {averages['no-tuning']:.2f}"
     assert cells[2] == f"{difference:+.1f}"
     assert len(cells[3].split(", ")) == 2  # one p for each seed
+
+    assert rows["consert, 2", "consert", "flow"][1] == (
+        f"{averages['consert']:.2f}, {averages['flow']:.2f}"
+    )
 
     # eight sets with the same difference: only all signs equal are as far from 0
     clusters = rows["pairsupcon, 1", "pairsupcon", "no-tuning"]

@@ -50,6 +50,12 @@ class Finished:
     def average(self):
         return statistics.fmean(self.values[AVERAGE])
 
+    def seeds(self):
+        """How many; None for an encoder that is not trained, which is the same for all seeds."""
+        if all("seed-" in argument for argument in self.arguments):
+            return len(self.arguments)
+        return None
+
 
 def main():
     options = parse(sys.argv[1:])
@@ -98,8 +104,10 @@ def finished_row(options, ordering, side):
         if "checkpoints" in record and record["row"].partition("#")[0] == system:
             rows[record["readout"]].append(record)
     for read_out, records in rows.items():
-        # of a row with a transform: "mean-last2/flow-HASH"; of WK: "L0+L1+L2:wk"
-        plain = read_out.partition("/")[0]
+        plain = read_out
+        if "transforms" in records[0]:  # "mean-last2+flow"
+            plain, _, _ = read_out.rpartition("+")
+        # the readout WK is "wk", or "L0+L1+L2:wk" of a small encoder
         if readout and readout not in (plain, plain.rpartition(":")[2]):
             continue
         values = {record["task"]: record["values"] for record in records}
@@ -118,8 +126,8 @@ def arguments_of(record, readout):
 
 
 def number_of_seeds(higher, lower):
-    """Those that both rows have. An encoder that is not trained has the same for all seeds."""
-    counts = [len(values) for values in (higher, lower) if len(values) > 1]
+    """Those that both rows have."""
+    counts = [row.seeds() for row in (higher, lower) if row.seeds() is not None]
     return min(counts, default=1)
 
 
@@ -132,7 +140,7 @@ def compare_pairs(options, paper, higher, lower):
     """The differences of the averages and their p-values, for each seed, by `sentkit report`."""
     differences = []
     ps = []
-    for seed in range(number_of_seeds(higher.arguments, lower.arguments)):
+    for seed in range(number_of_seeds(higher, lower)):
         rows = [
             f"higher={of_seed(higher.arguments, seed)}",
             f"lower={of_seed(lower.arguments, seed)}",
@@ -149,7 +157,7 @@ def compare_pairs(options, paper, higher, lower):
 
 def compare_test_sets(higher, lower):
     """The differences of the averages for each seed, and p of the sign-flip test."""
-    seeds = range(number_of_seeds(higher.arguments, lower.arguments))
+    seeds = range(number_of_seeds(higher, lower))
     differences = [
         of_seed(higher.values[AVERAGE], seed) - of_seed(lower.values[AVERAGE], seed)
         for seed in seeds
