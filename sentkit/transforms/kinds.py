@@ -137,11 +137,13 @@ def principal(
 
     warnings: tuple[str, ...] = ()
     if dim < max_dim:
-        warnings = (
+        problem = (
             f"{count} vectors of {moments.width} numbers have only {rank} independent "
-            f"directions{after}:"
-            f" {dim} of {max_dim} are {done}",
+            f"directions{after}: {dim} of {max_dim} are {done}"
         )
+        if rank == moments.width - 1 < highest_rank:
+            problem += ", and more vectors add none (a layer norm at the end removes one)"
+        warnings = (problem,)
     return axes[:, :dim], scatters[:dim], warnings
 
 

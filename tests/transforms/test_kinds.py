@@ -167,7 +167,7 @@ def test_linearly_dependent_numbers_reduce_the_rank():
 
     assert fit("whitening", vectors).warnings == (
         "4 vectors of 3 numbers have only 2 independent directions after centering: 2 of 3 are "
-        "kept",
+        "kept, and more vectors add none (a layer norm at the end removes one)",
     )
     assert (options.kernel.shape, options.warnings) == ((3, 2), ())
     assert np.cov(applied(options, vectors).T) == pytest.approx(np.eye(2), abs=1e-9)
