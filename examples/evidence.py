@@ -33,17 +33,13 @@ MODEL = ("sentkit/model", "sentkit/formats/checkpoints", "sentkit/metrics")
 TRAINING = (*MODEL, "sentkit/training", "sentkit/papers")
 CODE = {
     "report": (*MODEL, "sentkit/reports", "sentkit/labels"),
-    "score": MODEL,
     "train": TRAINING,
     "whiten": (*MODEL, "sentkit/transforms"),
-    "distill-static": (*MODEL, "sentkit/commands/distill_static.py"),
     "papers.py": (*TRAINING, "sentkit/reports", "sentkit/transforms", "examples/papers"),
     "main_table.py": (*TRAINING, "examples/main_table.py"),
     "models.py": (*MODEL, "sentkit/labels", "examples/models.py"),
-    "domain-shift.sh": TRAINING,
     "defsent_plus.sh": (*TRAINING, "sentkit/transforms"),
     "whiten.sh": (*MODEL, "sentkit/transforms"),
-    "word-frequency.sh": (*MODEL, "sentkit/papers/consert"),
     "orderings.py": (*TRAINING, "sentkit/reports", "examples/papers"),
     "run.py": (*MODEL, "sentkit/training", "tests/benchmarks"),
 }

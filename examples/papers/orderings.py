@@ -10,8 +10,9 @@ runs. The compared value is the average of a table. The published averages are t
 STS: a seed of the higher system is compared with the same seed of the lower one by a paired
 bootstrap of the average. Pairs are drawn again within each test set. p is the largest of the seeds.
 Other suites: the mean over the seeds is compared in each test set, and p is that of the exact
-sign-flip test over the test sets: the share of all choices of signs whose mean difference is at
-least as far from 0 as the real one. With 8 sets it is at least 0.008.
+sign-flip test over the test sets: it changes the signs of the differences in all ways, and p is the
+share of the ways with a mean at least as far from 0 as the real one. With 8 sets, p is at least
+0.008.
 
 Holm's method corrects p for the number of orderings in the table. An ordering is reproduced if all
 seeds have a positive difference and the corrected p is below 0.05; it is reversed if, with such a
@@ -36,6 +37,7 @@ from running import sentkit
 from sentkit.papers.published import published, same_base
 
 AVERAGE = "avg"
+SIDES = ("higher", "lower")
 LISTED = Path(__file__).with_name("orderings.jsonl")
 
 
@@ -57,10 +59,19 @@ class Finished:
         return None
 
 
+@dataclass(frozen=True)
+class Comparison:
+    ordering: dict
+    higher: Finished
+    lower: Finished
+    differences: list[float]  # of the averages, one for each seed
+    ps: list[float]  # one for each seed, or one for all
+
+
 def main():
     options = parse(sys.argv[1:])
     orderings = [json.loads(line) for line in LISTED.open()]
-    compared = []
+    comparisons = []
     for ordering in orderings:
         higher = finished_row(options, ordering, "higher")
         lower = finished_row(options, ordering, "lower")
@@ -72,9 +83,9 @@ def main():
             differences, ps = compare_pairs(options, ordering["paper"], higher, lower)
         else:
             differences, ps = compare_test_sets(higher, lower)
-        compared.append((ordering, higher, lower, differences, ps))
-    if compared:
-        print_table(options, compared)
+        comparisons.append(Comparison(ordering, higher, lower, differences, ps))
+    if comparisons:
+        print_table(options, comparisons)
 
 
 def parse(words):
@@ -171,7 +182,7 @@ def compare_test_sets(higher, lower):
 
 
 def sign_flip_p(differences):
-    """The share of all choices of signs whose sum is at least as far from 0."""
+    """The share of the choices of signs with a sum at least as far from 0 as the real one."""
     observed = abs(sum(differences))
     sums = [
         abs(sum(sign * difference for sign, difference in zip(signs, differences, strict=True)))
@@ -191,23 +202,22 @@ def published_average(options, ordering, side):
     return ""
 
 
-def print_table(options, compared):
-    corrected = holm([max(ps) for *_, ps in compared])
+def print_table(options, comparisons):
+    corrected_ps = holm([max(comparison.ps) for comparison in comparisons])
     header = ["paper, table", "higher", "lower", "published", "here", "difference", "p"]
     header += ["corrected p", "verdict", "seeds"]
     print(f"| {' | '.join(header)} |")
     print("|---" * len(header) + "|")
-    for comparison, corrected_p in zip(compared, corrected, strict=True):
-        ordering, higher, lower, differences, ps = comparison
-        difference, p, corrected_text, result = verdict(differences, ps, corrected_p)
+    for comparison, corrected_p in zip(comparisons, corrected_ps, strict=True):
+        ordering = comparison.ordering
+        averages = f"{comparison.higher.average():.2f}, {comparison.lower.average():.2f}"
         published_values = [published_average(options, ordering, side) for side in SIDES]
         cells = [f"{ordering['paper']}, {ordering['table']}", ordering["higher"], ordering["lower"]]
-        cells += [", ".join(published_values), f"{higher.average():.2f}, {lower.average():.2f}"]
-        cells += [difference, p, corrected_text, result, str(len(differences))]
+        cells += [", ".join(published_values), averages]
+        # the difference, p of the seeds, the corrected p, and the verdict
+        cells += verdict(comparison.differences, comparison.ps, corrected_p)
+        cells.append(str(len(comparison.differences)))
         print(f"| {' | '.join(cells)} |")
-
-
-SIDES = ("higher", "lower")
 
 
 if __name__ == "__main__":

@@ -46,9 +46,8 @@ class RowSource:
     format: str | None = None
     quoting: str | None = None
     columns: Sequence[str] = ()
-    accepts_mapped: bool = (
-        False  # vectors that were mapped to a space are compared with its vectors
-    )
+    # vectors that were mapped to a space are compared with its vectors
+    accepts_mapped: bool = False
 
     def name_in_input(self, name: N) -> N:
         """The name in the input of a field that another flag names, such as --gold."""

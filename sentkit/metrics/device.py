@@ -258,9 +258,8 @@ class DeviceCandidates:
 
     pairs: IndexPairs
     certain_count: int  # pairs that certainly reach the limit, which are no candidates
-    undecided_queries: (
-        Indices  # queries with too many candidates; they are not in `pairs` and `above`
-    )
+    # queries with too many candidates; they are not in `pairs` and `certain_count`
+    undecided_queries: Indices
     floors: Float64  # of these queries: at least `top` rows reach them
 
 

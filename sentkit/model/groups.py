@@ -28,7 +28,7 @@ MAX_GROUP_CHARACTERS = 8_000_000  # limits memory if rows are very long
 # certain ones.
 NOTABLE_LANGUAGE = 0.05
 NOTABLE_CERTAIN = 0.01
-FEWEST_LANGUAGE = 5  # rows, so that single short texts with names are no reason
+FEWEST_LANGUAGE = 5  # rows; fewer are often short English texts with names
 NOTABLE_UNKNOWN = 0.01  # of all tokens; a symbol in some texts of a collection is below it
 
 

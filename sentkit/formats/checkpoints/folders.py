@@ -191,9 +191,8 @@ READING_FIELDS = {
 class Checkpoint:
     name: str  # as given on the command line
     folder: Path
-    transformer_folder: (
-        Path  # contains config.json, weights and tokenizer; usually the same as `folder`
-    )
+    # contains config.json, weights and tokenizer; usually the same as `folder`
+    transformer_folder: Path
     config: dict[str, Any]
     declaration: StoredDeclaration
     lineage: dict[str, Any]  # the rest of sentkit.json: method, settings, parents, scores

@@ -17,15 +17,16 @@ class TokenStates(Protocol):
     """The states of the tokens of some texts. Numbers have the type of the vectors."""
 
     @property
-    def counts(self) -> Tensor:
+    def token_counts(self) -> Tensor:
         """(b,): the number of tokens of each text."""
 
     @property
     def positions(self) -> Tensor:
-        """(t,): the position of each token in its text, from 1; `skipped` tokens are before it."""
+        """(t,): the position of each token in its text, from 1; removed tokens count."""
 
     @property
-    def skipped(self) -> int: ...
+    def removed_prompt_length(self) -> int:
+        """The number of first tokens of each text that are not among the states."""
 
     def sum(self, weights: Tensor | None = None) -> Tensor:
         """(b, d): the sum of the states, with weights (t,) or (b, t)."""
@@ -121,7 +122,7 @@ def maximum(tokens: TokenStates) -> Tensor:
 @readout("mean", pooling=("mean", "pooling_mode_mean_tokens"), partial=True)
 def mean(tokens: TokenStates) -> Tensor:
     """The mean."""
-    return tokens.sum() / tokens.counts[:, None]
+    return tokens.sum() / tokens.token_counts[:, None]
 
 
 @readout(
@@ -131,14 +132,14 @@ def mean(tokens: TokenStates) -> Tensor:
 )
 def mean_sqrt(tokens: TokenStates) -> Tensor:
     """The sum, divided by the square root of the number of tokens."""
-    return tokens.sum() / tokens.counts.sqrt()[:, None]
+    return tokens.sum() / tokens.token_counts.sqrt()[:, None]
 
 
 @readout("weighted-mean", pooling=("weightedmean", "pooling_mode_weightedmean_tokens"))
 def weighted_mean(tokens: TokenStates) -> Tensor:
     """The mean with the weights 1, 2, 3, ...: the position of each token."""
     # A formula, because `cumsum` is not deterministic on CUDA.
-    totals = tokens.counts * (tokens.counts + 1 + 2 * tokens.skipped) / 2
+    totals = tokens.token_counts * (tokens.token_counts + 1 + 2 * tokens.removed_prompt_length) / 2
     return tokens.sum(tokens.positions) / totals[:, None]
 
 

@@ -180,9 +180,8 @@ class Inputs:
     quoting: str | None = None  # of TSV and CSV: none or csv; None: by format
     columns: Sequence[str] = ()  # of TSV and CSV without a header
     by_paragraph: bool = False  # of Markdown
-    accepts_mapped: bool = (
-        False  # vectors that were mapped to a space are compared with its vectors
-    )
+    # vectors that were mapped to a space are compared with its vectors
+    accepts_mapped: bool = False
     # Opens a vector file or folder as a `Store`, which `rows` cannot import; None for other files.
     open_vector_file: Callable[[str], Any] = lambda path: None
     # the blocks of the first file, until read

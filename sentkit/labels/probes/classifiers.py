@@ -317,9 +317,8 @@ class VectorClassifier:
         reader = VectorReader(inputs)
 
         def check(block: VectorBlock) -> VectorBlock:
-            if not (
-                reader.has_accepted or block.rows.error_of_row
-            ):  # the first row is alone in its block
+            # The first row is alone in its block.
+            if not (reader.has_accepted or block.rows.error_of_row):
                 check_fitted(self.path, reader.space_name)
             return self.checked(block)
 

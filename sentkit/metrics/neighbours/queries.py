@@ -70,9 +70,8 @@ class Search:
     missed: Callable[[float], None] | None = None
 
     def __post_init__(self) -> None:
-        self.fields = field_names_of(
-            self.inputs, self.source
-        )  # standard name -> name in the queries
+        # standard name -> name in the queries
+        self.fields = field_names_of(self.inputs, self.source)
         signs = self.corpus.binary_vectors  # of a binary corpus, whose `vectors` are +1 and -1
         can_use_device = self.metric in ("cosine", "dot") and signs is None
         self._refuse_flags(can_use_device=can_use_device)

@@ -62,9 +62,8 @@ class Architecture:
     inner: int
     activation: str  # see `read_activation`
     norm_epsilon: float
-    positions: (
-        int  # rows of the position table, or with rotary positions, the largest number of tokens
-    )
+    # rows of the position table, or with rotary positions, the largest number of tokens
+    positions: int
     position_offset: int  # row of the first token of a sentence
     types: int  # rows of the token type table, 0 without a table
     embedding_width: int  # if it differs from width, the model has a projection

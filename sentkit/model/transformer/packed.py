@@ -30,9 +30,8 @@ class Packed:  # no slots: cached_property needs __dict__
     lengths: tuple[int, ...]  # (b,), on the host, so that shapes need no device sync
     readout_token_index: Tensor | None = None  # (b,), index of the token for the readout `token`
     prompt_length: int = 0  # prompt tokens at the start of each sentence that readouts exclude
-    removed_prompt_length: int = (
-        0  # tokens that `read_part` removed from the start of each sentence
-    )
+    # tokens that `read_part` removed from the start of each sentence
+    removed_prompt_length: int = 0
     causal: bool = False  # a token attends to itself and the tokens before it
     # (n,) of bool: tokens that readouts reduce; None: all after the prompt
     is_read: np.ndarray | None = None
@@ -40,9 +39,8 @@ class Packed:  # no slots: cached_property needs __dict__
     segment_ids: Tensor | None = None
     # (n,) of bool: padding that other programs read, to which no token attends
     is_hidden: np.ndarray | None = None
-    rotations: Mapping[float, tuple[Tensor, Tensor]] = field(
-        default_factory=dict
-    )  # see `cosines_and_sines`
+    # see `cosines_and_sines`
+    rotations: Mapping[float, tuple[Tensor, Tensor]] = field(default_factory=dict)
     bias: Tensor | None = None  # (h, t, t), which attention adds to the scores of a query and a key
 
     @cached_property

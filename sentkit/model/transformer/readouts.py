@@ -79,18 +79,18 @@ class PackedStates:
         return at_least_float32_dtype(self.states.dtype)
 
     @property
-    def counts(self) -> Tensor:
+    def token_counts(self) -> Tensor:
         return self.packed.token_counts.to(self.dtype)
 
     @property
-    def skipped(self) -> int:
+    def removed_prompt_length(self) -> int:
         return self.packed.removed_prompt_length
 
     @property
     def positions(self) -> Tensor:
         device = self.states.device
         numbers = torch.arange(1, self.packed.longest_length + 1, dtype=self.dtype, device=device)
-        return numbers + self.skipped
+        return numbers + self.removed_prompt_length
 
     # Sum and maximum reduce the padded axis. The order of additions in a scatter is random on CUDA.
 

@@ -240,9 +240,8 @@ class CudaBlock(InferenceBlock):
     def attend_pairs(
         self, queries: Tensor, pairs: Tensor, packed: Packed, only: Tensor | None
     ) -> Tensor:
-        if (
-            only is not None and self.attention_window
-        ):  # the kernel counts the window from the last query
+        # The kernel counts the window from the last query.
+        if only is not None and self.attention_window:
             return super().attend_pairs(queries, pairs, packed, only)
         [query] = by_head(queries, self.head_size, self.heads)
         key, value = by_head(pairs, self.head_size, self.key_heads, self.key_heads)
