@@ -60,7 +60,8 @@ def finished(tmp_path, execute):
     names = ["agnews", "searchsnippets", "stackoverflow", "biomedical", "tweet"]
     names += ["googlenews_ts", "googlenews_s", "googlenews_t"]
     values = {"pairsupcon": [60.0, 61.0], "no-tuning": [50.0], "sbert": [60.0, 60.0]}
-    checkpoints = {row: [f"{row}/seed-0", f"{row}/seed-1"] for row in ("pairsupcon", "sbert")}
+    values["simcse-sup"] = [60.0, None]
+    checkpoints = {row: [f"{row}/seed-0", f"{row}/seed-1"] for row in values}
     checkpoints["no-tuning"] = ["base"]
     records = [
         {
@@ -125,5 +126,7 @@ def test_a_table_of_the_finished_orderings(finished, execute):
     not_smaller = sum(p >= 0.008 for p in of_orderings)
     assert clusters[4] == f"{not_smaller * 2 / 256:.3f}".lstrip("0")
     assert clusters[5] == "reproduced"
+    # an undefined value is no finished run
+    assert "not finished: pairsupcon, table 1: simcse-sup" in completed.stderr
     # 0 for one seed: not all are positive
     assert rows["pairsupcon, 1", "pairsupcon", "sbert"][5] == "undecided"

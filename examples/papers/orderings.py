@@ -122,7 +122,8 @@ def finished_row(options, ordering, side):
         if readout and readout not in (plain, plain.rpartition(":")[2]):
             continue
         values = {record["task"]: record["values"] for record in records}
-        if AVERAGE in values:
+        averages = values.get(AVERAGE, [None])
+        if None not in averages:  # an undefined correlation has no average
             return Finished(arguments_of(records[0], plain), values, records[0]["suite"])
     return None
 
