@@ -30,24 +30,18 @@ SOURCES = {
 NOT_SUPPORTED = "Not supported: it requires the code or the weights of another program."
 DESCRIPTION = (
     "This page lists the methods of sentkit train with their default settings, and every system "
-    "that the "
-    "papers of SG-BERT, ConSERT, PairSupCon and DefSent+ name, with its command and its published "
-    "figures. "
-    "It leaves out the rows of BERT-large, SBERT-large and DistilBERT, and those of RoBERTa (all "
-    "of table 11 of SG-BERT) except for steps of DefSent+ that only RoBERTa has: "
-    "their commands are those of BERT-base with another model and, if there is one, its preset. "
-    "sentkit report --paper prints all rows.",
+    "that the papers of SG-BERT, ConSERT, PairSupCon and DefSent+ name, with its command and its "
+    "published figures. It leaves out the rows of BERT-large, SBERT-large and DistilBERT, and "
+    "those of RoBERTa (all of table 11 of SG-BERT) except for steps of DefSent+ that only RoBERTa "
+    "has: their commands are those of BERT-base with another model and, if there is one, its "
+    "preset. sentkit report --paper prints all rows.",
     "Published figures are Spearman x 100 as the paper prints them, with BERT-base unless the "
-    "system states "
-    "another model. Where no task is named, the figure is the mean of all tasks of the table, "
-    "which are "
-    "seven STS tasks unless a note names others.",
+    "system states another model. Where no task is named, the figure is the mean of all tasks of "
+    "the table, which are seven STS tasks unless a note names others.",
     "Measured figures are Spearman x 100 on STS-B test. The trained systems start from a small raw "
-    "language "
-    "model and use few steps, so measured and published figures cannot be compared. "
-    "examples/README.md "
-    "and the README of each paper in sentkit/papers describe the measurements. The weights of "
-    "BERT, GLUE and the Oxford dictionary were not available.",
+    "language model and use few steps, so measured and published figures cannot be compared. "
+    "examples/README.md and the README of each paper in sentkit/papers describe the measurements. "
+    "The weights of BERT, GLUE and the Oxford dictionary were not available.",
 )
 EXPLAINED = "sentkit train METHOD --list explains each setting."
 

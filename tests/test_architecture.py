@@ -36,8 +36,7 @@ MAY_IMPORT = {
     "model": "arrays errors formats process transforms",
     "training": "errors flag_values formats metrics model papers process transforms",
     "commands": "completion flags flag_values errors digits escaping console process formats "
-    "transforms"
-    " metrics labels reports plots augment model training",
+    "transforms metrics labels reports plots augment model training",
     "process": "errors",
     "cli": "escaping __init__ completion errors console flags commands process formats",
     "manual": "__init__ cli flags formats",

@@ -96,8 +96,7 @@ def cluster(
             metavar="NAME=VALUE",
             autocompletion=completion.settings_of(AlgorithmSettings),
             help="Change the algorithm; repeatable: restarts (10) and sample of kmeans, linkage "
-            "(ward) "
-            "of agglomerative, min_size (5) of hdbscan.",
+            "(ward) of agglomerative, min_size (5) of hdbscan.",
         ),
     ] = None,
     normalize: options.Normalize = False,

@@ -84,8 +84,7 @@ def diff(
             "--fail-under",
             metavar="MEASURE=X",
             help="Exit code 1 if the lowest cosine (cosine=0.99) or the mean overlap "
-            "(neighbours=0.9) is "
-            "below X; repeatable.",
+            "(neighbours=0.9) is below X; repeatable.",
         ),
     ] = None,
     json: options.Json = False,

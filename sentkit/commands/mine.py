@@ -42,8 +42,7 @@ def mine(
             "--margin",
             metavar="X",
             help="A negative is less similar to the anchor than s - (1 - X) |s|, with s of the "
-            "positive "
-            "(X times s, if s > 0); a negative X: than s + X.",
+            "positive (X times s, if s > 0); a negative X: than s + X.",
         ),
     ] = 0.95,
     judge: Annotated[

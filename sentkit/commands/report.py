@@ -34,8 +34,7 @@ def report(
         Argument(
             metavar="[ROW]...",
             help="[NAME=]CHECKPOINT[#READOUT[@TRANSFORM]]: a row; CHECKPOINT as for -m, a pattern, "
-            "or a "
-            "folder of seeds.",
+            "or a folder of seeds.",
         ),
     ] = None,
     data: Annotated[
@@ -84,8 +83,7 @@ def report(
             "--baseline",
             metavar="NAME",
             help="For pairs with scores, and retrieval: compare all rows with this one, with "
-            "intervals "
-            "and p.",
+            "intervals and p.",
         ),
     ] = None,
     intervals: Annotated[
@@ -135,8 +133,7 @@ def report(
             "--train",
             metavar="FILE[:X]",
             help="Training rows; also report the values without the rows that occur there; with "
-            ":0.9, or "
-            "that have a cosine of at least 0.9 (of static). Repeatable.",
+            ":0.9, or that have a cosine of at least 0.9 (of static). Repeatable.",
         ),
     ] = None,
     precision: options.Precision = "auto",

@@ -67,9 +67,8 @@ def score(
             "--group",
             metavar="NAME[:HOW]",
             help="With --gold: the field that names the group of a row. HOW: all: one correlation "
-            "of all "
-            "pairs; mean: mean of the groups; weighted: mean weighted by the pairs of each group. "
-            "[default: all]",
+            "of all pairs; mean: mean of the groups; weighted: mean weighted by the pairs of each "
+            "group. [default: all]",
         ),
     ] = None,
     dim: Annotated[
@@ -114,8 +113,7 @@ def score(
             "--seen",
             metavar="ROWS",
             help="With --gold: training rows; also report the correlation without the pairs that "
-            "occur "
-            "in them. Repeatable.",
+            "occur in them. Repeatable.",
         ),
     ] = None,
     qrels: Annotated[

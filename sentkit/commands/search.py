@@ -39,8 +39,7 @@ def search(
         Argument(
             metavar="[TEXT]...",
             help="Query texts. Without --corpus: one text, then the files to search, or folders of "
-            "text "
-            "files.",
+            "text files.",
         ),
     ] = None,
     corpus: Annotated[
@@ -114,8 +113,7 @@ def search(
             "--model",
             metavar="MODEL",
             help="For TEXT: the model, for files or if the corpus does not name it, or if it has "
-            "moved. "
-            "[default: as recorded; static for files]",
+            "moved. [default: as recorded; static for files]",
         ),
     ] = None,
     device: Annotated[

@@ -66,8 +66,7 @@ def train(
             metavar="NAME=VALUE",
             autocompletion=completion.settings_of_method,
             help="Change a setting; repeatable. Of equal names, the last value is used; flags such "
-            "as "
-            "--lr have priority. A list, as in lr=1e-5,3e-5, trains a run for each value.",
+            "as --lr have priority. A list, as in lr=1e-5,3e-5, trains a run for each value.",
         ),
     ] = None,
     preset: Annotated[
@@ -97,8 +96,7 @@ def train(
             "--dev",
             metavar="ROWS",
             help="Pairs with or without scores or triplets, for classify labelled rows, to choose "
-            "the "
-            "best step.",
+            "the best step.",
         ),
     ] = None,
     test: Annotated[

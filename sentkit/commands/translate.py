@@ -86,8 +86,7 @@ def translate(
             metavar="NAME=VALUE",
             autocompletion=completion.settings_of(SearchSettings),
             help="Change the search; repeatable: beams (as the model declares, else 4; 1 is "
-            "greedy), "
-            "max_new_tokens, and with --sample temperature (1) and top_p.",
+            "greedy), max_new_tokens, and with --sample temperature (1) and top_p.",
         ),
     ] = None,
     on_truncate: options.OnTruncate = "warn",

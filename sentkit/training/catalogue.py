@@ -118,8 +118,7 @@ GENERAL = {
         "rank the cosines of pairs by their scores",
         "pairs:CoSENT",
         note="Batch and learning rate are those of the released code. Its 5 epochs, constant rate, "
-        "length 64 "
-        "and [CLS] are not followed.",
+        "length 64 and [CLS] are not followed.",
     ),
     "angle": general(
         "rank pairs by angle; contrast positives",

@@ -35,9 +35,8 @@ class Recipe:
     batch: int = ours(64, "rows per step, of all processes together", least=1)
     batches: str = ours(
         "mixed",
-        "rows of a batch: mixed: of all files; "
-        "the others: of one file, so that the negatives of a batch are of one source. "
-        "by-file: in random order; proportional: evenly spread; "
+        "rows of a batch: mixed: of all files; the others: of one file, so that the negatives of a "
+        "batch are of one source. by-file: in random order; proportional: evenly spread; "
         "round-robin: in turn, until the file with the fewest batches ends the epoch",
         choices=BATCHES,
     )

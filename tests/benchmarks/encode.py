@@ -47,8 +47,7 @@ def main():
     with_bf16 = least_cosine(fp32, ways["sentkit bf16"]())
     print(
         f"{len(texts)} sentences of {words:.1f} words. Lowest cosine of sentkit with "
-        f"sentence-transformers,"
-        f" fp32: {with_peer:.6f}; of bf16 with fp32: {with_bf16:.5f}."
+        f"sentence-transformers, fp32: {with_peer:.6f}; of bf16 with fp32: {with_bf16:.5f}."
     )
 
 

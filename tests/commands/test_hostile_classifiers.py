@@ -87,8 +87,7 @@ FIELDS = ["model", "readout", "prompt", "max_length", "steps", "transform", "tem
 FIELDS += ["vectors"]
 ODD_RECORDS = json.loads(
     '[null, true, 0, -1, 1000000000, 1e400, 1.5, NaN, "", "/", "nano/zz", "../nano", [], [[]], {}, '
-    '{"a": 1},'
-    ' ["/dim=0:"], ["/dim=99999:x"], ["/n:", "/n:"]]'
+    '{"a": 1}, ["/dim=0:"], ["/dim=99999:x"], ["/n:", "/n:"]]'
 )
 
 

@@ -157,8 +157,7 @@ def test_a_class_with_as_many_rows_as_folds_is_accepted(sentkit):
 
 WITHIN_FOLDS = (
     "--folds {folds} with several penalties needs a class with {rows} rows, because folds of the "
-    "other rows "
-    "choose the penalty; the largest class has {largest}"
+    "other rows choose the penalty; the largest class has {largest}"
 )
 ONE_PENALTY_OF_4 = "--folds 4 and one penalty, such as --penalties 1"
 

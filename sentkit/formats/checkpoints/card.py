@@ -125,8 +125,7 @@ def description(
         command += " and `sentkit export`"
     blocks.append(
         f"A sentence encoder: a text becomes a vector of {width} numbers, read by "
-        f"`{readout}`{limit}."
-        f" Made by {command}."
+        f"`{readout}`{limit}. Made by {command}."
     )
     return blocks
 

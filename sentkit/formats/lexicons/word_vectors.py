@@ -26,8 +26,7 @@ EXPECTED = (
 )
 FROM_BINARY = (
     "unzip an archive; for fastText, use the .vec file; for a model, use its folder; for word2vec, "
-    "use "
-    "gensim: KeyedVectors.load_word2vec_format(FILE, binary=True).save_word2vec_format(TEXT)"
+    "use gensim: KeyedVectors.load_word2vec_format(FILE, binary=True).save_word2vec_format(TEXT)"
 )
 CONTROL = bytes({*range(32)} - set(b"\t\n\r"))
 

@@ -204,8 +204,7 @@ def worse_than_base(
     else:
         scores = (
             f"{score_before} before training (readout {readout_of_base}), {score_kept} at step "
-            f"{step},"
-            f" which is kept (readout {readout})"
+            f"{step}, which is kept (readout {readout})"
         )
 
     # What to try.

@@ -22,16 +22,14 @@ ROWS = "rows.jsonl -o made -q --epochs 1 --batch 4"
 OF_DOCUMENTS = [
     (
         "examples/README.md",
-        "sentkit train simcse examples/data/titles.txt -m nano -o out/run --epochs 10 "
-        "--lr 3e-4 "
+        "sentkit train simcse examples/data/titles.txt -m nano -o out/run --epochs 10 --lr 3e-4 "
         "--dev examples/data/pairs.jsonl --resume",
         "",
     ),
     (
         "examples/README.md",
-        "sentkit distill-static examples/data/titles.txt -m nano --weights sif "
-        "--dim 64 "
-        "-o out/static",
+        "sentkit distill-static examples/data/titles.txt -m nano --weights sif --dim 64 -o "
+        "out/static",
         "",
     ),
     (

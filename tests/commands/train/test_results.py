@@ -201,8 +201,7 @@ def test_of_steps_that_are_worse_than_the_base_the_best_is_kept(
     assert weights[0] == weights[1]
     assert warning.partition("; try ")[2] == (
         "a lower --lr than 0.01, fewer --epochs, --set readout=mean, that of the base, or more "
-        "rows, or rows "
-        "that are closer to those of --dev; else keep the base"
+        "rows, or rows that are closer to those of --dev; else keep the base"
     )
     message = "every scored step is worse" if final == "best" else "the result is not better"
     assert (
