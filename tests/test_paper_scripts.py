@@ -780,6 +780,7 @@ def test_the_best_values_of_a_base_are_bold_and_the_second_underlined():
     table = Table("t", ("base", "system"), ("p", "q"), lines, emphasizes=True)
 
     text = rendered([table], "markdown", 80)
+    assert "; bold, underlined: the best and the second value of a base**\n" in text
     assert text.splitlines()[4:] == [
         "| a | x | <ins>7.0</ins> | - |",
         "| a | y | **9.1 (0.2)** | 5.0 |",

@@ -163,7 +163,7 @@ def report(
     )
     from sentkit.reports import tables
     from sentkit.reports.evaluate import Evaluator, find_baseline, find_models, rows_of
-    from sentkit.reports.measure import measure, other_readouts, untested, with_training
+    from sentkit.reports.measure import measure, warnings_about, with_training
     from sentkit.reports.suites import Settings, find_tests, ignored_flags
 
     output = Output(output_path, force)
@@ -214,7 +214,7 @@ def report(
         write_for_mteb(output.path, rows, tests, evaluations, console)
     else:
         measured = measure(rows, tests, evaluations, intervals=intervals, baseline=baseline_row)
-        console.warn(*other_readouts(measured, baseline_row), *untested(measured))
+        console.warn(*warnings_about(measured, baseline_row, beside_published=paper is not None))
         if training:
             measured = with_training(measured, tests, evaluations, training, evaluator, models)
         records = (row.record(baseline_row) for row in measured)

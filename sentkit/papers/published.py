@@ -136,6 +136,39 @@ def missing_tasks(suite: str, present: Collection[str]) -> list[str]:
     return [name for key, name in names.items() if key not in present]
 
 
+# The rows of the test sets, of which the papers have the values.
+PUBLISHED_ROWS = {
+    "sts": {
+        "sts12": 3_108,
+        "sts13": 1_500,
+        "sts14": 3_750,
+        "sts15": 3_000,
+        "sts16": 1_186,
+        "stsb": 1_379,
+        "sickr": 4_927,
+    },
+    "senteval": {
+        "mr": 10_662,
+        "cr": 3_775,
+        "subj": 10_000,
+        "mpqa": 10_606,
+        "sst2": 1_821,
+        "trec": 500,
+        "mrpc": 1_725,
+    },
+    "clustering": {
+        "agnews": 8_000,
+        "searchsnippets": 12_340,
+        "stackoverflow": 20_000,
+        "biomedical": 20_000,
+        "tweet": 2_472,
+        "googlenewsts": 11_109,
+        "googlenewss": 11_109,
+        "googlenewst": 11_109,
+    },
+}
+
+
 # Which encoder of the papers a checkpoint is: their recipes follow the family and the size of the
 # base.
 SIZES = {(12, 768): "base", (24, 1024): "large"}  # layers and width

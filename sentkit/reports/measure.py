@@ -40,7 +40,7 @@ from sentkit.model import find_encoder
 from sentkit.model.groups import EncodeStats
 from sentkit.model.query_encoder import encode_list, prepare_list
 from sentkit.model.reading import ReadingOptions
-from sentkit.papers.published import task_names
+from sentkit.papers.published import PUBLISHED_ROWS, task_names
 from sentkit.reports.evaluate import Evaluator, Models, Results, Row
 from sentkit.reports.suites import FOLDS, MULTILINGUAL, STS, SUITES, Result, TestSet
 
@@ -174,6 +174,16 @@ def difference_to(baseline: Measured, entry: Measured) -> dict[str, Any] | None:
     return difference(change, entry.resamples - baseline.resamples, count)
 
 
+def warnings_about(
+    measured: Sequence[Measured], baseline: Row | None, *, beside_published: bool
+) -> list[str]:
+    """Those about values that cannot be compared with the baseline or with published ones."""
+    warnings = [*other_readouts(measured, baseline), *untested(measured)]
+    if beside_published:
+        warnings += other_sizes(measured)
+    return warnings
+
+
 def other_readouts(measured: Sequence[Measured], baseline: Row | None) -> list[str]:
     """Warnings about rows whose readout differs from that of the baseline, if no argument chose
     either.
@@ -206,6 +216,20 @@ def untested(measured: Sequence[Measured]) -> list[str]:
         f"{name}: a paired test needs {FEWEST_ROWS} rows, n is {size}, so the difference has no p"
         for name, size in sizes.items()
     ]
+
+
+def other_sizes(measured: Sequence[Measured]) -> list[str]:
+    """The warning about test sets with other numbers of rows than those of the published values."""
+    sizes = {}
+    for entry in measured:
+        suite, task = entry.task
+        published = PUBLISHED_ROWS.get(suite, {}).get(task)
+        if published is not None and entry.n is not None and entry.n != published:
+            sizes[entry.task_name] = f"{entry.n:,} rows instead of {published:,}"
+    if not sizes:
+        return []
+    listed = ", ".join(f"{name} ({size})" for name, size in sizes.items())
+    return [f"the published values are of other test sets: {listed}"]
 
 
 def interval_of(entry: Measured) -> list[float | None] | None:

@@ -394,6 +394,13 @@ def ranks_of(table: Table) -> list[list[int]]:
     return ranks
 
 
+def caption_with_marks(table: Table, ranks: Sequence[Sequence[int]]) -> str:
+    """The caption, with the meaning of the marks of `emphasized` if cells have some."""
+    if not any(map(any, ranks)):
+        return table.caption
+    return f"{table.caption}; bold, underlined: the best and the second value of a base"
+
+
 def emphasized(text: str, rank: int, marks: Mapping[int, str]) -> str:
     return marks[rank] % text if rank else text
 
@@ -407,11 +414,12 @@ def markdown_lines(table: Table) -> Iterator[str]:
     def row(texts: Sequence[str]) -> str:
         return f"| {' | '.join(texts)} |"
 
-    yield f"**{escape(table.caption)}**"
+    ranks_of_lines = ranks_of(table)
+    yield f"**{escape(caption_with_marks(table, ranks_of_lines))}**"
     yield ""
     yield row([cell_text(cell) for cell in (*table.names, *table.columns)])
     yield "|" + "---|" * len(table.names) + "---:|" * len(table.columns)
-    for line, ranks in zip(table.lines, ranks_of(table), strict=True):
+    for line, ranks in zip(table.lines, ranks_of_lines, strict=True):
         texts = [cell_text(cell) for cell in line.names]
         for cell, rank in zip(line.cells, ranks, strict=True):
             texts.append(emphasized(cell_text(cell), rank, MARKDOWN_MARKS))
@@ -427,12 +435,14 @@ def latex_lines(table: Table) -> Iterator[str]:
         return " & ".join(texts) + r" \\"
 
     yield r"\begin{table}"
-    caption = latex_text(table.caption).replace(" x 100", r" \(\times\) 100")
+    ranks_of_lines = ranks_of(table)
+    caption = latex_text(caption_with_marks(table, ranks_of_lines))
+    caption = caption.replace(" x 100", r" \(\times\) 100")
     yield rf"\caption{{{caption}}}"
     yield rf"\begin{{tabular}}{{{'l' * len(table.names)}{'r' * len(table.columns)}}}"
     yield r"\toprule"
     yield row([latex_text(cell.strip()) for cell in (*table.names, *table.columns)])
-    ranked_lines = zip(table.lines, ranks_of(table), strict=True)
+    ranked_lines = zip(table.lines, ranks_of_lines, strict=True)
     # Measured lines, then published ones.
     for _, lines in groupby(ranked_lines, key=lambda ranked_line: ranked_line[0].is_measured):
         yield r"\midrule"

@@ -204,6 +204,8 @@ def test_one_table_has_all_rows_and_published_tables_need_a_paper(sentkit, data,
     for name, flags in (("own", ()), ("paper", paper), ("table", table)):
         result = sentkit("report", "nano", runs, *suites, *FLAGS, *flags, "--format", "text")
         assert result.code == 0
+        warning = "the published values are of other test sets: STS-B (11 rows instead of 1,379), "
+        assert (warning in result.err) == bool(flags)
         texts[name] = result.out.decode()
     lines = texts["own"].splitlines()[-4:]  # the title has one or two lines
     first_words = [" ".join(line.split()[:2]) for line in lines]

@@ -53,11 +53,21 @@ def find_model(name: str, *, download: bool = True) -> Path:
         try:
             return _from_hub(match[1], match[2], download=download)
         except (NoInputError, UnavailableError) as error:
-            similar = get_close_matches(name.lower(), INCLUDED, n=1, cutoff=MIN_SIMILARITY)
-            if similar and "/" not in name:
-                error.advice = f'did you mean "{similar[0]}"?'
+            error.advice = advice_for_name(name) or error.advice
             raise
-    raise NoInputError(f"{name}: no such checkpoint folder")
+    raise NoInputError(f"{name}: no such checkpoint folder", advice=advice_for_name(name))
+
+
+def advice_for_name(name: str) -> str | None:
+    """A similar name: of an included model, or of a checkpoint in the same folder."""
+    paths = [str(config.parent) for config in Path(name).parent.glob("*/config.json")]
+    if "/" not in name:
+        paths += INCLUDED
+    path_of_name = {Path(path).name.lower(): path for path in paths}
+    similar = get_close_matches(Path(name).name.lower(), path_of_name, n=1, cutoff=MIN_SIMILARITY)
+    if not similar:
+        return None
+    return f'did you mean "{path_of_name[similar[0]]}"?'
 
 
 NO_CONFIG = "is not a checkpoint: it has no config.json"

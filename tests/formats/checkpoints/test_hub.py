@@ -122,6 +122,25 @@ def test_a_name_near_that_of_an_included_model_is_a_misspelling(monkeypatch, nam
     assert caught.value.advice == f'did you mean "{meant}"?'
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("L4-mean", "L04-mean"), ("runs/seed0", "runs/seed-0"), ("./l04_mean", "L04-mean")],
+)
+def test_a_name_near_that_of_a_checkpoint_in_its_folder_is_a_misspelling(
+    monkeypatch, tmp_path, name, meant
+):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    for folder in ("L04-mean", "runs/seed-0"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "config.json").write_text("{}")
+
+    with pytest.raises(NoInputError) as caught:
+        find_model(name)
+
+    assert caught.value.advice == f'did you mean "{meant}"?'
+
+
 def test_a_revision_in_the_cache_is_found_offline(base, tmp_path):
     """No revision, a tag, a reference, and a commit, in a process that reads HF_HOME at its
     import.
