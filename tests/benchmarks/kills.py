@@ -121,7 +121,7 @@ def print_folder(name, folder, texts, kills, seconds):
 
 def main():
     path, folder, *sizes = sys.argv[1:]
-    rows, kills, seconds = [*map(int, sizes), 10_000_000, 20, 20][:3]
+    rows, kills, seconds = [*map(int, sizes), 10_000_000, 20, 5][:3]
     folder = Path(folder)
     texts = folder / "rows.txt"
     queries = folder / "queries.txt"

@@ -70,7 +70,9 @@ def scripts(texts, *peers):
 
 def main():
     for name, measure in scripts(*sys.argv[1:]).items():
-        lines = f"{measure().strip()}\n\nMeasured on {date.today()}."
+        lines = measure().strip()
+        if name != "machine":
+            lines += f"\n\nMeasured on {date.today()}."
         print(f"\n## {name}\n\n{lines}", flush=True)
         README.write_text(with_block(README.read_text(), name, lines))
 
