@@ -87,7 +87,7 @@ class Shard:
 def parse_shard(text: str, environment: Mapping[str, str] = os.environ) -> Shard:
     """Parse `3/8` or `auto`. 0/8 is the same as 8/8, for arrays that start at 0."""
     if text == "auto":
-        return shard_of_engine(environment)
+        return shard_of_launchers(environment)
     match = SHARD.fullmatch(text)
     if match is None or not int(match[2]) or int(match[1]) > int(match[2]):
         raise UsageError(
@@ -96,9 +96,9 @@ def parse_shard(text: str, environment: Mapping[str, str] = os.environ) -> Shard
     return Shard(int(match[1]), int(match[2]))
 
 
-def shard_of_engine(environment: Mapping[str, str]) -> Shard:
-    """The shard of this process: Slurm array, tasks of srun in each array task, or else
-    torchrun.
+def shard_of_launchers(environment: Mapping[str, str]) -> Shard:
+    """The shard of this process: of the tasks of a Slurm array, of srun in each of them, and of
+    torchrun in each task of srun.
     """
 
     def number(name: str) -> int | None:
@@ -110,38 +110,40 @@ def shard_of_engine(environment: Mapping[str, str]) -> Shard:
     index = 0
     count = 1
     local = None  # the number of the process on its machine
-    is_known = False
-    task = number("SLURM_ARRAY_TASK_ID")
-    tasks = number("SLURM_ARRAY_TASK_COUNT")
-    if task is not None and tasks:
+    array_task = number("SLURM_ARRAY_TASK_ID")
+    array_tasks = number("SLURM_ARRAY_TASK_COUNT")
+    in_array = array_task is not None and bool(array_tasks)
+    if array_task is not None and array_tasks:
         index = index_in_array(
-            task,
-            tasks,
+            array_task,
+            array_tasks,
             first=number("SLURM_ARRAY_TASK_MIN") or 0,
             step=number("SLURM_ARRAY_TASK_STEP") or 1,
             last=number("SLURM_ARRAY_TASK_MAX"),
         )
-        count = tasks
-        is_known = True
+        count = array_tasks
 
-    # SLURM_NTASKS is also set in a batch script that runs once; this variable only in tasks of
-    # srun.
-    process = number("SLURM_PROCID")
-    processes = number("SLURM_STEP_NUM_TASKS")
-    if process is not None and processes:
-        index = index * processes + process
-        count *= processes
-        local = number("SLURM_LOCALID")
-        is_known = True
-
+    # SLURM_NTASKS is also set in a batch script that runs once, SLURM_STEP_NUM_TASKS only in tasks
+    # of srun.
+    step_task = number("SLURM_PROCID")
+    step_tasks = number("SLURM_STEP_NUM_TASKS")
+    in_step = step_task is not None and bool(step_tasks)
     rank = number("RANK")
     world = number("WORLD_SIZE")
-    if not is_known and rank is not None and world:
-        index = rank
-        count = world
+    in_world = rank is not None and bool(world)
+
+    # The ranks of torchrun count the processes of all tasks of srun if it runs in each of them as
+    # one node of the same world, or if RANK is the number of the task.
+    nodes_of_world = number("GROUP_WORLD_SIZE") or world
+    if step_task is not None and step_tasks and not (in_world and nodes_of_world == step_tasks):
+        index = index * step_tasks + step_task
+        count *= step_tasks
+        local = number("SLURM_LOCALID")
+    if rank is not None and world:
+        index = index * world + rank
+        count *= world
         local = number("LOCAL_RANK")
-        is_known = True
-    if not is_known:
+    if not (in_array or in_step or in_world):
         advice = "outside of Slurm and torchrun, name the shard: --shard 3/8"
         raise UsageError("--shard auto: no Slurm array, srun or torchrun", advice=advice)
     return Shard(index + 1, count, local)

@@ -45,6 +45,17 @@ ARRAY = {"SLURM_NTASKS": "1", "SLURM_PROCID": "0"} | {
 }
 
 
+def srun(task, tasks):
+    return {"SLURM_STEP_NUM_TASKS": str(tasks), "SLURM_PROCID": str(task)}
+
+
+def ranks(rank, world, *, nodes=1, local=None):
+    """The variables of torchrun."""
+    numbers = {"RANK": rank, "WORLD_SIZE": world, "GROUP_WORLD_SIZE": nodes}
+    numbers["LOCAL_RANK"] = rank if local is None else local
+    return {name: str(number) for name, number in numbers.items()}
+
+
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
@@ -56,6 +67,14 @@ ARRAY = {"SLURM_NTASKS": "1", "SLURM_PROCID": "0"} | {
         ),
         ({"SLURM_STEP_NUM_TASKS": "8", "SLURM_PROCID": "5", "SLURM_LOCALID": "1"}, Shard(6, 8, 1)),
         ({"RANK": "2", "WORLD_SIZE": "3", "LOCAL_RANK": "0"}, Shard(3, 3, 0)),
+        # torchrun in a task of an array; in one task of srun; as a node of one world in each of two
+        # tasks; with a world of its own in each
+        (ARRAY | {"SLURM_ARRAY_TASK_ID": "5"} | ranks(1, 4), Shard(6, 16, 1)),
+        (srun(0, 1) | ranks(1, 4), Shard(2, 4, 1)),
+        (srun(1, 2) | ranks(5, 8, nodes=2, local=1), Shard(6, 8, 1)),
+        (srun(1, 2) | ranks(1, 4), Shard(6, 8, 1)),
+        # RANK=$SLURM_PROCID
+        (srun(5, 8) | {"RANK": "5", "WORLD_SIZE": "8"}, Shard(6, 8)),
         ({}, UNKNOWN),
         ({"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}, UNKNOWN),  # a batch script, which runs once
         (ARRAY | {"SLURM_ARRAY_TASK_ID": "4"}, GAPS),
@@ -64,7 +83,7 @@ ARRAY = {"SLURM_NTASKS": "1", "SLURM_PROCID": "0"} | {
         ({"RANK": "x", "WORLD_SIZE": "3"}, 'RANK is "x", expected a number'),
     ],
 )
-def test_auto_reads_the_variables_of_the_engine(environment, expected):
+def test_auto_reads_the_variables_of_the_launchers(environment, expected):
     if isinstance(expected, Shard):
         assert parse_shard("auto", environment) == expected
     else:
