@@ -103,7 +103,7 @@ def augment(
 
 def sentences(
     inputs: "Inputs",
-    rows: "VariantRows",
+    variant_rows: "VariantRows",
     operation: "RequestedOperation",
     paraphrases: str | None,
     key: str,
@@ -117,24 +117,30 @@ def sentences(
         paraphrases_of = read_paraphrases(paraphrases, key)
         key_field = common_field_names(inputs).get(key, key)
         return inputs.read(
-            lambda row: (rows.read(row), paraphrases_of.get(name_in(row, key_field), ()), None)
+            lambda row: (
+                variant_rows.read(row),
+                paraphrases_of.get(name_in(row, key_field), ()),
+                None,
+            )
         )
     if operation.kind.takes_all:
-        return sentences_of_classes(inputs, rows, operation)
+        return sentences_of_labels(inputs, variant_rows, operation)
     field = operation.field_name
     if field:
-        return inputs.read(lambda row: (rows.read(row), [filled_string(row, field)], None))
-    return inputs.read(lambda row: (rows.read(row), (), None))
+        return inputs.read(lambda row: (variant_rows.read(row), [filled_string(row, field)], None))
+    return inputs.read(lambda row: (variant_rows.read(row), (), None))
 
 
-def sentences_of_classes(
-    inputs: "Inputs", rows: "VariantRows", operation: "RequestedOperation"
+def sentences_of_labels(
+    inputs: "Inputs", variant_rows: "VariantRows", operation: "RequestedOperation"
 ) -> "Iterator[Source]":
-    """Each sentence with the texts of its class. All rows are kept in memory."""
+    """Each sentence with the texts of its label. All rows are kept in memory."""
     from sentkit.formats.rows.kinds import class_value
 
-    read_rows = inputs.read(lambda row: (rows.read(row), class_value(row, operation.value)))
-    labelled = list(read_rows)
+    label_field = operation.value  # of same-label=FIELD
+    labelled = list(
+        inputs.read(lambda row: (variant_rows.read(row), class_value(row, label_field)))
+    )
     # label -> text -> its index among the texts of the label
     index_of_text: dict[str, dict[str, int]] = {}
     for sentence, label in labelled:

@@ -88,14 +88,14 @@ def distill_static(
         "parents": [checkpoint.name, *checkpoint.parents],
     }
 
-    # The weight of each token, (v,).
+    # The factor of the vector of each token of the vocabulary, (v,).
     if weights == "sif":
         rows = RowSource(input_paths(files), field, rejects)
         with rows.open(console, output, field_names=FIELDS, reads=reads) as inputs:
             record["rows"], counts = count_tokens(inputs, tokenizer, RowProgress(console))
         factors = sif_weights(counts)
     else:
-        check_paths(console, {"-o": output.path}, reads)
+        check_paths(console, {"-o": output.path}, reads)  # as `rows.open` does
         factors = np.ones(vocabulary_size(tokenizer))
         if weights == "zipf":
             factors = zipf_weights(tokenizer)
@@ -107,6 +107,7 @@ def distill_static(
             raise UsageError(f"--dim {dim}: the vectors have only {encoder.width} numbers")
         vectors = encode_vocabulary(encoder, tokenizer, TaskProgress(console, "batches"))
         table, warnings = token_table(vectors, factors, dim or min(USUAL_DIM, encoder.width))
+        # Fewer numbers than the default are no surprise; "dim" of the result has their number.
         if dim is not None:
             console.warn(*warnings)
         record |= {"weights": weights, "tokens": len(table), "dim": table.shape[1]}

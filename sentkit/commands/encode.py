@@ -205,7 +205,7 @@ def encode(
             reading,
             device=(folder_options.shard or Shard()).device(device),
             precision=precision,
-            recorded=earlier_precision(earlier, precision),
+            recorded_precision=earlier_precision(earlier, precision),
             products=earlier_products(earlier),
             requests=requests,
         )

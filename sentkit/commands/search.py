@@ -406,7 +406,7 @@ def encoded_corpus(
     from sentkit.model.reading import ReadingOptions
 
     # static ranks the texts of a few words better than nano, in less time.
-    encoder = find_encoder(model or STATIC, ReadingOptions(), device=device, compares=True)
+    encoder = find_encoder(model or STATIC, ReadingOptions(), device=device, compares_vectors=True)
     texts = dataclasses.replace(
         inputs.with_paths(*paths), by_paragraph=True, rejects=inputs.rejects
     )

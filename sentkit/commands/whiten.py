@@ -202,7 +202,9 @@ def fit(
 
 
 def fit_map_of_files(rows: RowSource, key: str | None, output: Output, console: Console) -> None:
-    """Fit a map to two encodings of the same texts, and report how well it fits others."""
+    """Fit a map to two encodings of the same texts, and report how well it fits those of the texts
+    that were held out.
+    """
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.comparison.matches import Sides
@@ -213,16 +215,18 @@ def fit_map_of_files(rows: RowSource, key: str | None, output: Output, console: 
         raise UsageError(f"--kind map needs two files, not {len(rows.paths)}", advice=advice)
     if rows.paths[0] == rows.paths[1]:
         raise UsageError("--kind map needs two different files")
+    # Two readers without --rejects, so the paths are checked here and not by `rows.open`.
     check_paths(console, {"-o": output.path}, {"FILE": rows.paths})
     for path in rows.paths:
         check_input(path)
+    # "entry" identifies a row of build-entries.
     old, new = (rows.inputs([path], (*VECTOR_FIELDS, "entry")) for path in rows.paths)
     with output.open() as file:
         with slow(console, f"fitting a map of {old.paths[0]} to {new.paths[0]}"):
-            fitted = fit_map(Sides(old, new), key, output.path)
-        fitted.write(file)
-    console.warn(*fitted.warnings)
-    console.report(fitted.report)
+            fitted_map = fit_map(Sides(old, new), key, output.path)
+        fitted_map.write(file)
+    console.warn(*fitted_map.warnings)
+    console.report(fitted_map.report)
 
 
 def parse_scale(text: str) -> float | Literal["auto"]:

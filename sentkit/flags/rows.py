@@ -110,7 +110,8 @@ class RowSource:
         writes: "Paths | None" = None,
         append: bool = False,
     ) -> Iterator["Inputs"]:
-        """Open the rows of all files; on exit, report the number of bad rows.
+        """Open the rows of all files after a check of all paths; on exit, report the number of bad
+        rows, and raise an error if no row was good.
 
         `reads` and `writes` are further paths, by flag. `append`: the file of --rejects may exist.
         """
@@ -123,23 +124,26 @@ class RowSource:
         if self.rejects is not None:
             refuse_parquet(self.rejects)
         check_paths(console, all_writes, all_reads)
-        self.open_folders(all_reads)
+        self.check_folders(all_reads)
         for path in self.paths:
             try:
                 check_input(path)
             except NoInputError as error:
-                error.advice = error.advice or pipe_of(self.paths, console.command, field_names)
+                error.advice = error.advice or advice_for_texts(
+                    self.paths, console.command, field_names
+                )
                 raise
 
         rejects = Rejects(skip=self.rejects is not None, warn=console.warn, note=console.note)
         inputs = replace(self.inputs(self.paths, field_names), rejects=rejects)
-        counted = inputs.counter
         no_rows: NoRowsError | None = None
-        with self.open_rejects(output, append=append) as rejects.file:
+        with self.open_rejects(output, append=append) as rejects_file:
+            rejects.file = rejects_file
             try:
                 yield inputs
-                # a later step has rejected all of them
-                if rejects.count - counted.bad_count >= counted.rows > 0:
+                # Rows that were read well, and that a later step has rejected: all of them.
+                rejected_later = rejects.count - inputs.counter.bad_count
+                if rejected_later >= inputs.counter.rows > 0:
                     raise NoRowsError(self.paths)
             except NoRowsError as error:
                 no_rows = error  # raised below, when the file of bad rows is complete
@@ -152,7 +156,7 @@ class RowSource:
         if no_rows is not None:
             raise no_rows
 
-    def open_folders(self, reads: "Mapping[str, str | Sequence[str] | None]") -> None:
+    def check_folders(self, reads: "Mapping[str, str | Sequence[str] | None]") -> None:
         """Open all vector folders among the inputs: an incomplete one is refused before any
         work.
         """
@@ -191,7 +195,7 @@ def refuse_parquet(rejects: str) -> None:
         raise UsageError("--rejects cannot be a Parquet file", advice="use a name with .jsonl")
 
 
-def pipe_of(names: Sequence[str], command: str, field_names: FieldNames) -> str | None:
+def advice_for_texts(names: Sequence[str], command: str, field_names: FieldNames) -> str | None:
     """The pipe for texts that are given in place of files: names with blanks and without a
     suffix.
     """

@@ -65,16 +65,17 @@ class Directions:
     def add(self, units: Float64) -> None:
         """Add unit vectors (n, d)."""
         self.total += units.sum(axis=0)
-        fitting = units[: SAMPLE_VECTORS - len(self.sample)]
-        if len(fitting):
-            self.sample = np.concatenate([self.sample, fitting.astype(np.float32)])
-        self.count += len(fitting)
+        # The first rows fill the sample.
+        first = units[: SAMPLE_VECTORS - len(self.sample)]
+        if len(first):
+            self.sample = np.concatenate([self.sample, first.astype(np.float32)])
+        self.count += len(first)
         # From here on, row number k replaces a random sampled row with probability SAMPLE_VECTORS /
         # k.
-        remaining = units[len(fitting) :]
-        numbers = np.arange(self.count, self.count + len(remaining)) + 1
-        indices = self.random.integers(0, numbers)
-        chosen = np.flatnonzero(indices < len(self.sample))
+        remaining = units[len(first) :]
+        row_numbers = np.arange(self.count, self.count + len(remaining)) + 1
+        indices = self.random.integers(0, row_numbers)
+        chosen = np.flatnonzero(indices < SAMPLE_VECTORS)
         # of two rows at one index the later one is kept
         self.sample[indices[chosen]] = remaining[chosen]
         self.count += len(remaining)

@@ -33,25 +33,26 @@ def find_encoder(
     *,
     device: str = "auto",
     precision: str = "auto",
-    recorded: str | None = None,
+    recorded_precision: str | None = None,
     products: str | None = None,
     download: bool = True,
-    compares: bool = False,
+    compares_vectors: bool = False,
     requests: int | None = None,
 ) -> Model:
-    """Return the model with this name, without loading transformer weights. No request is sent.
+    """Return the model with this name, without loading transformer weights.
 
-    `recorded` is the precision of earlier vectors, `products` are their matrix products, and both
-    are those of a transformer. `compares`: the device also compares vectors, so another one than
-    the CPU is no error for a static model. `requests` are sent to an API at a time.
+    A model of the hub may be downloaded; no request is sent to an API. `recorded_precision` and
+    `products`, the matrix products, are those of earlier vectors of a transformer; other models
+    ignore them. `compares_vectors`: the device is also for the comparison of vectors, so another
+    one than the CPU is no error for a static model. `requests` are sent to an API at a time.
     """
     # A model behind an API.
     if is_endpoint(name):
         from sentkit.model.api import ApiModel
 
         if not download:
-            raise NoInputError(f"{name}: a recorded API gets no texts without -m")
-        device_of_model = "auto" if compares else device
+            raise NoInputError(f"{name}: texts are sent to an API only with -m")
+        device_of_model = "auto" if compares_vectors else device
         return ApiModel(
             name, options, device=device_of_model, precision=precision, requests=requests
         )
@@ -67,13 +68,17 @@ def find_encoder(
         from sentkit.model.checkpoint_model import CheckpointModel
 
         return CheckpointModel(
-            checkpoint, options, device=device, precision=recorded or precision, products=products
+            checkpoint,
+            options,
+            device=device,
+            precision=recorded_precision or precision,
+            products=products,
         )
 
     # A static model: a table of a checkpoint, a file of word vectors, or the sets of words.
     from sentkit.model.static import models
 
-    if device != "cpu" and not device.startswith("auto") and not compares:
+    if device != "cpu" and not device.startswith("auto") and not compares_vectors:
         raise UsageError(f"--device {device}: a static model runs on the CPU")
     if precision not in ("auto", "fp32"):
         raise UsageError(f"--precision {precision}: a static model computes in fp32")

@@ -132,9 +132,12 @@ class ApiModel:
         requests: int | None = None,
         finite: bool = True,
     ) -> None:
-        """`requests` are sent at a time. `finite`: refuse NaN and infinity."""
+        """`requests`, the value of --threads, are sent at a time. `finite`: refuse NaN and
+        infinity.
+        """
         self.url, self.model_name = parse_endpoint(name)
-        inside = {
+        # A flag as it is shown -> its value; None or False: not given.
+        unsupported_flags = {
             "--readout": options.readout,
             "--template": options.template,
             "--full-stop": options.full_stop,
@@ -143,7 +146,7 @@ class ApiModel:
             f"--device {device}": not device.startswith("auto"),
             f"--precision {precision}": precision != "auto",
         }
-        refuse_flags(inside)
+        refuse_flags(unsupported_flags)
         if requests is not None and requests > MOST_REQUESTS:
             raise UsageError(f"--threads {requests}: at most {MOST_REQUESTS} requests at a time")
         self.name = f"{self.url}#{self.model_name}"
@@ -151,8 +154,10 @@ class ApiModel:
         self.requests = requests or REQUESTS
         self.dimensions = options.dim
         self.transform = options.transform
+        # A server declares nothing, so there are only the prompts of flags.
         prompt, self.prompt_of_side = prompts_of(StoredDeclaration(), options)
         self.tokenizer = CharacterTokenizer(prompt)
+        # The server shortens the vectors: see `dimensions`.
         self.steps: list[Step] = all_steps([], replace(options, dim=None))
 
     def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:

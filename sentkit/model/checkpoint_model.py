@@ -57,7 +57,8 @@ if TYPE_CHECKING:
     from sentkit.model.transformer.encoder import TransformerEncoder
 
 
-def runs(checkpoint: Checkpoint) -> str:
+def how_it_runs(checkpoint: Checkpoint) -> str:
+    """Packed: the texts of a batch one after the other, without padding, by `Bert`."""
     try:
         read_architecture(checkpoint.config, checkpoint.config_file)
     except UnsupportedArchitecture as reason:
@@ -80,7 +81,7 @@ def summarize_weights(checkpoint: Checkpoint) -> dict[str, Any]:
     return summary
 
 
-def stock(checkpoint: Checkpoint, reading: Reading) -> str:
+def read_by_sentence_transformers(checkpoint: Checkpoint, reading: Reading) -> str:
     """Return whether sentence-transformers reads this folder in the same way, and the reason if
     not.
     """
@@ -165,7 +166,7 @@ class CheckpointModel:
             "model": shown_path(checkpoint.name),
             "folder": shown_path(str(checkpoint.folder)),
             "architecture": config.get("model_type"),
-            "runs": runs(checkpoint),
+            "runs": how_it_runs(checkpoint),
             "layers": depth_of(config),
             "width": width_of(config),
             "heads": config.get("num_attention_heads", config.get("n_heads")),
@@ -184,7 +185,7 @@ class CheckpointModel:
                 "lowercase": tokenizer.lowercase,
                 "hash": tokenizer.hash,
             },
-            "sentence_transformers": stock(checkpoint, self.reading),
+            "sentence_transformers": read_by_sentence_transformers(checkpoint, self.reading),
             "lineage": checkpoint.origin,
         }
 

@@ -281,12 +281,12 @@ def file_of_declaration(checkpoint: Checkpoint) -> str:
     return str(checkpoint.folder / checkpoint.declaration.source)
 
 
-def spec_of_readout(
+def space_of_readout(
     checkpoint: Checkpoint,
     reading: Reading,
     readout: Readout,
     weights: str,
-    rules: Sequence[Any],
+    hashed_values: Sequence[Any],
     steps: Sequence[Step],
     *,
     layers: Sequence[int],
@@ -295,9 +295,9 @@ def spec_of_readout(
 ) -> Space:
     """Return the origin of the vectors behind the steps.
 
-    `weights` and `kernels` are hashes of the encoder and of its convolution, `rules` the config
-    values that change the vectors for equal weights, `layers` those of the readout. `machine` is
-    recorded, not hashed.
+    `weights` and `kernels` are hashes of the encoder and of its convolution, `hashed_values` the
+    config values that change the vectors of equal weights, `layers` those of the readout.
+    `machine` is recorded, not hashed.
     """
     tokenizer = reading.tokenizer
     pooler = checkpoint.declaration.pooler
@@ -326,5 +326,5 @@ def spec_of_readout(
     if pooler.lands_in and readout.reduction == parse_readout(pooler.readout).reduction:
         # the pooler was trained with this readout to match another space
         label += f">{pooler.lands_in}"
-    spec = Space(label, digest([weights, rules, tokenizer.hash, read_as]), record)
-    return space_after_steps(steps, spec, reading.options.transform)
+    space = Space(label, digest([weights, hashed_values, tokenizer.hash, read_as]), record)
+    return space_after_steps(steps, space, reading.options.transform)

@@ -54,8 +54,8 @@ def texts_of_task(batches: Any) -> list[str]:
 
 
 def model_meta(model: Model, *, space: str, width: int, metric: str, max_length: int | None) -> Any:
-    """The ModelMeta of a model. Its revision is the hash of the space, so that kept results of
-    mteb are of the same vectors.
+    """The ModelMeta of a model. Its revision is the hash of the space, so that mteb uses the
+    results that it keeps only for equal vectors.
     """
     from mteb.models.model_meta import (  # type: ignore[import-not-found, unused-ignore]
         ModelMeta,

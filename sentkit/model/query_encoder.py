@@ -72,7 +72,7 @@ def find_query_encoder(
     The second one replaces the first if its weights are not the recorded ones. A recorded model is
     not downloaded, because a data file must not start a download.
     """
-    find = partial(find_encoder, device=device, compares=True)
+    find = partial(find_encoder, device=device, compares_vectors=True)
     options = recorded_options(spec)
     prompt = recorded(spec, "prompt", str) or ""
     recorded_model = recorded(spec, "model", str)

@@ -20,7 +20,7 @@ from sentkit.formats.vectors.tensors import NUMPY, Entry, read_header
 from sentkit.model.checkpoint_reading import (
     Reading,
     hash_of_weights,
-    spec_of_readout,
+    space_of_readout,
     steps_of_checkpoint,
 )
 from sentkit.model.encoding import TokenEncoder
@@ -38,7 +38,7 @@ from sentkit.model.transformer.architecture import (
     wanted_shapes,
 )
 from sentkit.process import threads_of_command
-from sentkit.transforms.steps import Normalize
+from sentkit.transforms.steps import Step
 
 FLOATS = {kind: NUMPY[kind] for kind in ("F16", "F32", "F64")} | {"BF16": "<u2"}
 
@@ -347,6 +347,10 @@ def is_small(architecture: Architecture, tokens: int) -> bool:
     return tokens * architecture.depth * sum(weights_of_block) <= LARGEST_WORK
 
 
+def layer_of_folder(folder: Path) -> Step:
+    raise AssertionError(f"{folder}: open_small_encoder refuses dense layers")
+
+
 class SmallEncoder(TokenEncoder):
     tokens_per_batch = BATCH_TOKENS
 
@@ -357,38 +361,37 @@ class SmallEncoder(TokenEncoder):
         body: SmallBert,
         arrays: Mapping[str, Float32],
     ) -> None:
+        """`arrays` are the weights of the body, for the hash."""
         self.checkpoint = checkpoint
         self.reading = reading
         self.body = body
         self.notes = []
 
-        # The steps after the readout.
+        # The steps after the readout; several readouts have one width.
         architecture = body.architecture
         width_of_readout = architecture.width * len(reading.readouts[0].parts)
-        self.steps = steps_of_checkpoint(
-            checkpoint, reading, width_of_readout, lambda folder: Normalize()
-        )
+        self.steps = steps_of_checkpoint(checkpoint, reading, width_of_readout, layer_of_folder)
         self.width = width_after_steps(self.steps, width_of_readout)
 
         # The space of each readout.
         threads = threads_of_command() or 1
-        weights = {  # their hash with and without the pooler, as the readouts require
+        hash_of_pooled = {  # of the weights with and without the pooler, as the readouts require
             pooled: hash_of_weights(arrays, np.asarray, with_pooler=pooled, threads=threads)
             for pooled in {readout.pooled for readout in reading.readouts}
         }
         self.spaces = []
         for readout in reading.readouts:
-            spec = spec_of_readout(
+            space = space_of_readout(
                 checkpoint,
                 reading,
                 readout,
-                weights[readout.pooled],
-                architecture.rules,
+                hash_of_pooled[readout.pooled],
+                architecture.hashed_values,
                 self.steps,
                 layers=readout.layers_in(architecture.depth),
                 machine={"precision": self.precision},
             )
-            self.spaces.append(spec)
+            self.spaces.append(space)
 
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]:
         return map(self.vectors, batches)

@@ -45,6 +45,7 @@ def fonts_for(texts: Sequence[str]) -> tuple[list[str], set[str]]:
     """The families of fonts that draw the texts, and the characters that no installed font has."""
     from matplotlib import font_manager
 
+    # Characters that are not printable are drawn as their escapes, in the font of the text.
     missing = {ord(character) for text in texts for character in text if character.isprintable()}
     missing -= characters_of(font_manager.findfont(TEXT_FONT))
     families = [TEXT_FONT]

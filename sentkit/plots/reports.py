@@ -258,11 +258,16 @@ class Log:
 
 
 def curve(inputs: Inputs, shown: Sequence[str], points: int) -> Picture:
-    """One panel for each name of `shown`; without names, all but the norm of the gradient."""
-    names = ["run"]
+    """One panel for each name of `shown`, with lines of at most `points`; without names, all but
+    the norm of the gradient.
+    """
+    run_names = ["run"]
     if len(inputs.paths) > 1:
-        names = titles([path.removesuffix(f"/{LOG}") for path in inputs.paths])
-    logs = [read_log(inputs, path, name) for path, name in zip(inputs.paths, names, strict=True)]
+        run_names = titles([path.removesuffix(f"/{LOG}") for path in inputs.paths])
+    logs = [
+        read_log(inputs, path, run_name)
+        for path, run_name in zip(inputs.paths, run_names, strict=True)
+    ]
 
     # The values that have a panel.
     available = dict.fromkeys(name for log in logs for name in log.values)
@@ -272,7 +277,7 @@ def curve(inputs: Inputs, shown: Sequence[str], points: int) -> Picture:
             raise DataError(f"no run has {name}", source=shown_path(inputs.paths[0]), advice=advice)
     if not shown:
         terms = dict.fromkeys(name for log in logs for name in log.terms)
-        if len(terms) == 1:  # it is the loss
+        if len(terms) == 1:  # equal to the loss, which has its own panel
             terms = {}
         shown = [name for name in dict.fromkeys(["loss", *terms, "lr", "dev"]) if name in available]
 
@@ -285,8 +290,8 @@ def curve(inputs: Inputs, shown: Sequence[str], points: int) -> Picture:
     return Picture(tuple(panels), height=0.62, meaning_of_ring="kept")
 
 
-def read_log(inputs: Inputs, path: str, name: str) -> Log:
-    log = Log(name)
+def read_log(inputs: Inputs, path: str, run_name: str) -> Log:
+    log = Log(run_name)
     for entry in inputs.read(log_entry, path):
         log.add(entry)
     # The record of the run knows better: with --set final=last, it is the last step.

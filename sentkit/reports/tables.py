@@ -431,6 +431,8 @@ def latex_text(cell: str) -> str:
 
 
 def latex_lines(table: Table) -> Iterator[str]:
+    """The caption and the table for booktabs, in which the best cells of a column are bold."""
+
     def row(texts: Sequence[str]) -> str:
         return " & ".join(texts) + r" \\"
 

@@ -26,7 +26,7 @@ from sentkit.model.transformer.architecture import (
     architecture_of,
 )
 from sentkit.model.transformer.bert import Bert, load_bert
-from sentkit.model.transformer.encoder import add_convolution, rules_of
+from sentkit.model.transformer.encoder import add_convolution, hashed_values_of
 from sentkit.model.transformer.families import WITH_POOLER
 from sentkit.model.transformer.transformers_model import TransformersModel, load_transformers_model
 from sentkit.model.transformer.weights import canonical, fit, read_weights, weights_hash
@@ -196,7 +196,7 @@ def open_base(
     why_not_packed = ""
     stored: dict[str, Tensor] = {}
     architecture: Architecture | None = None
-    rules: list[Any]
+    hashed_values: list[Any]
     try:
         architecture = architecture_of(checkpoint)
     except UnsupportedArchitecture as reason:
@@ -205,19 +205,19 @@ def open_base(
         hash_of_weights = weights_hash(model.tensors(), with_pooler=True)
         config = model.model.config.to_dict()
         dropouts = {name: value for name, value in config.items() if "drop" in name}
-        rules = [rules_of(model), dropouts]
+        hashed_values = [hashed_values_of(model), dropouts]
     else:
         stored = read_weights(checkpoint.transformer_folder, checkpoint.name)
         fit(canonical(stored, architecture), architecture, source=checkpoint.name)
         # with heads, which methods may train
         hash_of_weights = weights_hash(stored, with_pooler=True)
-        rules = [
-            *architecture.rules,
+        hashed_values = [
+            *architecture.hashed_values,
             architecture.dropout,
             architecture.attention_dropout,
             architecture.pooler_activation,
         ]
-    hashed = [hash_of_weights, training_tokenizer.hash, rules]
+    hashed = [hash_of_weights, training_tokenizer.hash, hashed_values]
     convolution = checkpoint.declaration.convolution
     if convolution is not None:
         hashed.append(weights_hash(read_weights(convolution, str(convolution)), with_pooler=True))

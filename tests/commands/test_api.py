@@ -235,7 +235,7 @@ def test_search_encodes_a_query_only_with_the_given_model(sentkit, api):
     other = sentkit("search", "b dog", "--corpus", "c.safetensors", "-m", f"{api.address}/v1#no")
 
     assert (refused.code, unasked) == (66, True)
-    assert "a recorded API gets no texts without -m" in refused.told[0]
+    assert "texts are sent to an API only with -m" in refused.told[0]
     assert (done.code, done.rows[0]["hits"][0]["text"]) == (0, "b dog"), done.err
     assert api.texts.count("p: b dog") == 3
     assert other.code == 65

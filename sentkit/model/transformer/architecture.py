@@ -87,9 +87,9 @@ class Architecture:
         return self.positions - self.position_offset
 
     @property
-    def rules(self) -> list[str | int | float]:
+    def hashed_values(self) -> list[str | int | float]:
         """The values that change the vectors for equal weights."""
-        rules: list[str | int | float] = [
+        values: list[str | int | float] = [
             self.heads,
             self.activation,
             self.norm_epsilon,
@@ -98,8 +98,8 @@ class Architecture:
             *self.rotary_bases,
         ]
         if self.causal:
-            rules.append("causal")
-        return rules
+            values.append("causal")
+        return values
 
     @property
     def family_traits(self) -> Family:

@@ -28,7 +28,7 @@ from sentkit.formats.vectors.fingerprint import INT8_LOSS, Space
 from sentkit.model.checkpoint_reading import (
     Reading,
     file_of_declaration,
-    spec_of_readout,
+    space_of_readout,
     steps_of_checkpoint,
 )
 from sentkit.model.encoding import BUDGETS, TokenEncoder, encode_texts
@@ -226,7 +226,7 @@ class TransformerEncoder(TokenEncoder):
             if self.integers:
                 losses = self._use_integers()
             self.spaces = [
-                self._spec(readout, weights.result()[readout.pooled], loss)
+                self._space(readout, weights.result()[readout.pooled], loss)
                 for readout, loss in zip_longest(reading.readouts, losses)
             ]
         self.width = width_after_steps(self.steps, width_of_readout)
@@ -237,19 +237,20 @@ class TransformerEncoder(TokenEncoder):
 
     @property
     def groups_at_once(self) -> int:
-        """The number of groups that threads encode while the caller writes; 0: without threads.
+        """The number of groups of rows that threads encode while the caller writes; 0: the caller
+        encodes them itself.
 
-        In a command, 2 or more: no thread of a CPU waits for the last batch of a group, and a GPU
-        has work while the vectors of a group are read. In a program, 1 on a GPU and 0 on a CPU, so
-        that Ctrl-C ends it.
+        In a command, threads that finish a group early start on the next one, and a GPU has work
+        while the vectors of a group are read. In a program on a CPU, the caller encodes, because
+        Ctrl-C interrupts the caller and not a thread.
         """
         on_gpu = self.device.type != "cpu"
-        if self.own_threads or not threads_of_command():
-            if on_gpu:
-                return 1
-            return 0
+        in_program = self.own_threads or not threads_of_command()
+        if in_program:
+            return 1 if on_gpu else 0
         if on_gpu:
             return 2
+        # The last batches of a group have work for about 16 threads.
         if self.threads:
             return 2 + self.threads // THREADS_OF_GROUP
         return 0
@@ -327,7 +328,7 @@ class TransformerEncoder(TokenEncoder):
             hashes[pooled] = weights_hash(tensors, with_pooler=pooled)
         return hashes
 
-    def _spec(self, readout: Readout, weights: str, loss: Mapping[str, float] | None) -> Space:
+    def _space(self, readout: Readout, weights: str, loss: Mapping[str, float] | None) -> Space:
         machine: dict[str, Any] = {"precision": self.precision}
         if loss:
             machine[INT8_LOSS] = loss
@@ -337,12 +338,12 @@ class TransformerEncoder(TokenEncoder):
             machine["threads"] = self.own_threads or torch.get_num_threads()  # they change rounding
         if self.products == "plain":
             machine["products"] = self.products
-        return spec_of_readout(
+        return space_of_readout(
             self.checkpoint,
             self.reading,
             readout,
             weights,
-            rules_of(self.body),
+            hashed_values_of(self.body),
             self.steps,
             layers=readout.layers_in(self.body.depth),
             kernels=self.kernels,
@@ -504,7 +505,7 @@ def load_for_program(
 # Products of a batch: below them, the calls of a batch take more than a tenth of its time.
 PRODUCTS_OF_BATCH = 1 << 33
 FEWEST_TOKENS = 512
-THREADS_OF_GROUP = 16  # a group has batches for so many threads, also at its end
+THREADS_OF_GROUP = 16  # that the last batches of a group employ
 
 
 def smallest_batch(body: Bert) -> int:
@@ -515,8 +516,8 @@ def smallest_batch(body: Bert) -> int:
     return min(max(nearest_power_of_two, FEWEST_TOKENS), BUDGETS["cpu"])
 
 
-def rules_of(body: Bert | TransformersModel) -> list[Any]:
+def hashed_values_of(body: Bert | TransformersModel) -> list[Any]:
     """Return the config values that change vectors for equal tensors, such as the heads."""
     if isinstance(body, Bert):
-        return body.architecture.rules
-    return body.rules
+        return body.architecture.hashed_values
+    return body.hashed_values

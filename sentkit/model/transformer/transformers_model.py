@@ -98,23 +98,24 @@ class TransformersModel(nn.Module):
         return self.model.pooler(first[:, None])
 
     @property
-    def rules(self) -> list[Any]:
-        """The config values that change the vectors for equal tensors."""
+    def hashed_values(self) -> list[Any]:
+        """The config values in the hash of the space: they change the vectors of equal weights."""
         config = self.model.config
         names = ["num_attention_heads", "hidden_act", "layer_norm_eps"]
-        if config.model_type in ENCODER_HALVES:
+        if config.model_type in ENCODER_CLASSES:
             names += [
                 "dense_act_fn",
                 "is_gated_act",
                 "layer_norm_epsilon",
                 "relative_attention_max_distance",
             ]
-        rules = [getattr(config, name, None) for name in names]
-        values = {name: getattr(config, name, None) for name in DECODER_RULES}
-        rules_of_decoder = {name: value for name, value in values.items() if value is not None}
-        if rules_of_decoder:
-            rules.append(rules_of_decoder)
-        return rules
+        hashed_values = [getattr(config, name, None) for name in names]
+        # Only those that a config has, so that a new name here leaves the hash of other models.
+        optional_values = {name: getattr(config, name, None) for name in OPTIONAL_VALUES}
+        present = {name: value for name, value in optional_values.items() if value is not None}
+        if present:
+            hashed_values.append(present)
+        return hashed_values
 
     def tensors(self) -> dict[str, Tensor]:
         """Return copies of the weights under their AutoModel names, without a head."""
@@ -184,8 +185,8 @@ def load_model(folder: Path, make: Callable[[Any], Any]) -> tuple[Any, Any]:
 def encoder_of(config: Any) -> Any:
     import transformers
 
-    if config.model_type in ENCODER_HALVES:
-        return getattr(transformers, ENCODER_HALVES[config.model_type])(config)
+    if config.model_type in ENCODER_CLASSES:
+        return getattr(transformers, ENCODER_CLASSES[config.model_type])(config)
     return transformers.AutoModel.from_config(config, trust_remote_code=False)
 
 
@@ -214,8 +215,8 @@ def quiet_transformers() -> ModuleType:
 ABSOLUTE_ONLY = ("albert", "bert", "camembert", "electra", "roberta", "xlm-roberta")
 
 # Encoder-decoders with a separate class for the encoder.
-ENCODER_HALVES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
-DECODER_RULES = (
+ENCODER_CLASSES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
+OPTIONAL_VALUES = (
     "hidden_activation",
     "rms_norm_eps",
     "norm_eps",
@@ -234,7 +235,7 @@ DECODER_RULES = (
 def refuse(config: Any, source: str) -> None:
     """Raise a DataError for models that load but give meaningless or different vectors."""
     model_type = config.model_type
-    if config.is_encoder_decoder and model_type not in ENCODER_HALVES:
+    if config.is_encoder_decoder and model_type not in ENCODER_CLASSES:
         raise DataError(
             f'"{model_type}" is an encoder-decoder, which sentkit cannot read',
             source=source,
