@@ -260,6 +260,17 @@ def test_only_missing_vectors_are_an_error(sentkit, program_of):
     assert "all vectors are zero or not finite" in done.err
 
 
+def test_texts_without_room_for_padding_are_judged(sentkit, program_of):
+    """All texts have the most tokens of the model, so no batch has padding before them."""
+    program = program_of(TINY, (("pooling", "cls"),))
+    texts = [" ".join([word] * 600) for word in WORDS[:4]]
+    vectors = np.random.default_rng(0).normal(size=program.encode(texts).shape)
+    explanation = judged(sentkit, program, vectors.astype(np.float32), texts)
+
+    assert not explanation["equal"]
+    assert not explanation["explained"]
+
+
 def test_two_checkpoints_are_compared(sentkit, program_of):
     """A first argument that is a model encodes the included texts, or those of --texts."""
     program = program_of(TINY)

@@ -84,9 +84,13 @@ class PaddingReader:
         return self.states([padded], is_padding, positions, settings)
 
     def first_states(self, ids: NDArray[np.int32], settings: Settings) -> Float32:
-        """The states (t, d) of the first token of the padding before a text."""
+        """The states (t, d) of the first token of the padding before a text; t is 0 for a text
+        that is as long as the longest batch.
+        """
         longest = min(self.longest, len(ids) + MOST_TOKENS // (len(ids) + 1))
         lengths = range(len(ids) + 1, longest + 1)
+        if not lengths:
+            return np.empty((0, self.body.width), np.float32)
         # Tokens of the padding do not attend to each other, so one is enough.
         sequence = np.append(np.int32(self.padding_id), ids)
         positions = np.concatenate(
