@@ -190,10 +190,11 @@ def copy_block(file: VectorFile, path: str, block_record: Mapping[str, Any]) -> 
     """
     file.verify()
 
-    # An equal file is a link. A copy follows if the file system has no links, or it is another one.
+    # An equal file is a hard link. A copy follows if the file system has no links, or it is another
+    # one. `os.link` does not follow a symbolic link, whose target can be relative to its folder.
     if file.record == block_record:
         with suppress(OSError):
-            os.link(file.path, path)
+            os.link(os.path.realpath(file.path), path)
             sync(Path(path).parent)
             return
 

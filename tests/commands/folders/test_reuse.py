@@ -257,6 +257,22 @@ def test_a_folder_of_changed_inputs_is_that_of_a_fresh_run(run, encoded, change,
         assert (planned["reused"], planned["encoded"]) == (reused, new)
 
 
+def test_a_copied_block_does_not_depend_on_a_link_in_the_old_folder(run):
+    """Such as in a hub cache, whose files are relative links to a folder of blobs."""
+    flags = ("--block-bytes", 200)
+    run(*write_days("ab"), *flags, "-o", "days/")
+    Path("blobs").mkdir()
+    for block in sorted(Path("days").glob("0*")):
+        block.rename(Path("blobs", block.name))
+        block.symlink_to(Path("..", "blobs", block.name))
+    Path("deep/er").mkdir(parents=True)
+
+    assert run("a.jsonl", "b.jsonl", *flags, "-o", "deep/er/new/", "--reuse", "days").code == 0
+    run("a.jsonl", "b.jsonl", *flags, "-o", "fresh/")
+    assert contents(Path("deep/er/new")) == contents(Path("fresh"))
+    assert not any(path.is_symlink() for path in Path("deep/er/new").iterdir())
+
+
 def test_an_error_in_the_first_block_leaves_no_copied_block_without_settings(run, monkeypatch):
     """The next blocks, which are copied, are read while the first one is written."""
     copy_block = folder_writer.copy_block
