@@ -30,7 +30,7 @@ class Packed:  # no slots: cached_property needs __dict__
     lengths: tuple[int, ...]  # (b,), on the host, so that shapes need no device sync
     readout_token_index: Tensor | None = None  # (b,), index of the token for the readout `token`
     prompt_length: int = 0  # prompt tokens at the start of each sentence that readouts exclude
-    # tokens that `read_part` removed from the start of each sentence
+    # tokens that `batch_to_read` removed from the start of each sentence
     removed_prompt_length: int = 0
     causal: bool = False  # a token attends to itself and the tokens before it
     # (n,) of bool: tokens that readouts reduce; None: all after the prompt
@@ -78,9 +78,11 @@ class Packed:  # no slots: cached_property needs __dict__
         return self.starts + self.readout_token_index
 
     @cached_property
-    def read_part(self) -> "Packed":
-        """The batch that readouts reduce: the tokens `is_read` of each sentence."""
-        if self.read_part_rows is None:
+    def batch_to_read(self) -> "Packed":
+        """The batch that readouts reduce: of each sentence the tokens `is_read`, or those after
+        the prompt.
+        """
+        if self.rows_to_read is None:
             return self
         if self.is_read is None:
             counts = [length - self.prompt_length for length in self.lengths]
@@ -89,15 +91,15 @@ class Packed:  # no slots: cached_property needs __dict__
                 self.is_read, first_tokens(self.lengths), dtype=np.int64
             ).tolist()
         return Packed(
-            self.ids[self.read_part_rows],
-            self.positions[self.read_part_rows],
+            self.ids[self.rows_to_read],
+            self.positions[self.rows_to_read],
             tuple(counts),
             removed_prompt_length=self.prompt_length,
         )
 
     @cached_property
-    def read_part_rows(self) -> Tensor | None:
-        """Rows of the tokens in `read_part`; None: all of them."""
+    def rows_to_read(self) -> Tensor | None:
+        """Rows of the tokens in `batch_to_read`; None: all of them."""
         if self.is_read is not None:
             return self.to_device(np.flatnonzero(self.is_read))
         if not self.prompt_length:
@@ -298,33 +300,34 @@ def pack_block(batch: TokenBlock, device: torch.device, spare: Sequence[int] = (
     Sentences are never empty, because they contain special tokens. All have one `prompt_length`.
     """
     lengths = (*batch.lengths.tolist(), *spare)
-    skip = 0 if batch.prompt_length is None else int(batch.prompt_length[0])
+    prompt_length = 0 if batch.prompt_length is None else int(batch.prompt_length[0])
     assert lengths, "an empty batch"
-    assert min(lengths) > skip, "a sentence without tokens to read"
+    assert min(lengths) > prompt_length, "a sentence without tokens to read"
 
     # The tokens. Those of the spare sentences are any token, and nobody reads their states.
     ids = np.append(batch.ids, np.full(sum(spare), batch.ids[0])).astype(np.int64)
     positions = np.arange(len(ids)) - np.repeat(first_tokens(lengths), lengths)
-    at: Tensor | None = None
+    readout_token_index: Tensor | None = None
     if batch.readout_token_index is not None:
-        at = to_device(np.append(batch.readout_token_index, np.zeros(len(spare), np.int64)), device)
+        indices = np.append(batch.readout_token_index, np.zeros(len(spare), np.int64))
+        readout_token_index = to_device(indices, device)
 
     # The segments of the tokens, if a text has two.
-    types: Tensor | None = None
+    segment_ids: Tensor | None = None
     if batch.second_segment_start is not None:  # 0: the text has one segment
         second_starts = np.where(
             batch.second_segment_start > 0, batch.second_segment_start, batch.lengths
         )
         second_starts = np.append(second_starts, np.array(spare, np.int64))
         is_second = positions >= np.repeat(second_starts, lengths)
-        types = to_device(is_second.astype(np.int64), device)
+        segment_ids = to_device(is_second.astype(np.int64), device)
     return Packed(
         to_device(ids, device),
         to_device(positions, device),
         lengths,
-        readout_token_index=at,
-        prompt_length=skip,
-        segment_ids=types,
+        readout_token_index=readout_token_index,
+        prompt_length=prompt_length,
+        segment_ids=segment_ids,
     )
 
 

@@ -237,7 +237,7 @@ def apply_readouts(
     def vectors_of(part: Readout) -> Tensor:
         vectors = [reduced[layer, part.reduction] for layer in part.layers_in(encoder.depth)]
         if part.reduction in WK_REDUCTIONS:
-            return wk(vectors, packed.read_part, clip=part.reduction == "wk-clip")
+            return wk(vectors, packed.batch_to_read, clip=part.reduction == "wk-clip")
         return torch.stack(vectors).mean(0)
 
     return [torch.cat([vectors_of(part) for part in readout.parts], 1) for readout in readouts]
@@ -279,15 +279,15 @@ def reduce_layers(
             if layer == deepest and only is not None:
                 vectors = at_least_float32(states)  # only the required rows
             else:
-                read = states if packed.read_part_rows is None else states[packed.read_part_rows]
+                read = states if packed.rows_to_read is None else states[packed.rows_to_read]
                 if name == CONV:
                     assert encoder.convolution is not None, "check_layers refuses this"
-                    read = encoder.convolution(read, packed.read_part)
+                    read = encoder.convolution(read, packed.batch_to_read)
                 if name in WK_REDUCTIONS:
                     vectors = read
                 else:
                     reduction = REDUCTIONS[POOLED.get(name, name)]
-                    vectors = reduction(read, packed.read_part)
+                    vectors = reduction(read, packed.batch_to_read)
             if name in POOLED:
                 vectors = at_least_float32(encoder.pooled(vectors.to(states.dtype)))
             outputs[layer, name] = vectors

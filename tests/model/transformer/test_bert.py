@@ -226,6 +226,6 @@ def test_the_last_token_fills_a_sentence_and_is_masked():
 def test_readouts_reduce_only_the_tokens_to_read():
     packed = replace(pack([[5, 8, 7], [8, 8]]), is_read=np.array([True, False, True, True, False]))
 
-    assert packed.read_part_rows.tolist() == [0, 2, 3]
-    assert packed.read_part.ids.tolist() == [5, 7, 8]
-    assert packed.read_part.lengths == (2, 1)
+    assert packed.rows_to_read.tolist() == [0, 2, 3]
+    assert packed.batch_to_read.ids.tolist() == [5, 7, 8]
+    assert packed.batch_to_read.lengths == (2, 1)
