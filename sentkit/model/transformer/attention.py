@@ -47,18 +47,18 @@ def plain_attention(
 def blockwise_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool
 ) -> Tensor:
-    """The attention of torch, which stores no scores."""
+    """The attention of torch, (c, h, q, e), which stores no scores."""
     if causal and mask is not None:
         mask = masked_after(mask, key)
         causal = False
-    queries_of_key = query.shape[1] // key.shape[1]
-    # most of its kernels for a GPU share no heads
-    if queries_of_key > 1 and key.device.type != "cpu":
-        key = key.repeat_interleave(queries_of_key, 1)
-        value = value.repeat_interleave(queries_of_key, 1)
-        queries_of_key = 1
+    query_heads_per_key = query.shape[1] // key.shape[1]
+    # Most of its kernels for a GPU cannot share a head of keys, so each query head gets a copy.
+    if query_heads_per_key > 1 and key.device.type != "cpu":
+        key = key.repeat_interleave(query_heads_per_key, 1)
+        value = value.repeat_interleave(query_heads_per_key, 1)
+        query_heads_per_key = 1
     return F.scaled_dot_product_attention(
-        query, key, value, mask, is_causal=causal, enable_gqa=queries_of_key > 1
+        query, key, value, mask, is_causal=causal, enable_gqa=query_heads_per_key > 1
     )
 
 
