@@ -184,7 +184,12 @@ def nearest_vectors(
     target: Float32,
     indices: NDArray[np.int64],
 ) -> Float32 | None:
-    """Of the vectors of each text, those nearest to the target, (len(indices), d)."""
+    """The vector of each text with these indices that is nearest to its target, (len(indices), d):
+    of one vector for each length of a batch, or token, that is tried.
+
+    `target` (n, d) has a row for each text of the encoder. None if a text has nothing to try, or
+    if the vectors have another width than the target.
+    """
     tokens = encoder.tokens(settings.of_texts)
     vectors = []
     for index in indices.tolist():
@@ -195,7 +200,8 @@ def nearest_vectors(
         candidates = encoder.finished(states, settings, target.shape[1])
         if candidates is None:
             return None
-        lengths = np.maximum(np.linalg.norm(candidates, axis=1), 1e-12)
-        cosines = candidates @ target[index] / lengths
-        vectors.append(candidates[cosines.argmax()])
+        # The cosines times the norm of the target, which does not change their order.
+        norms = np.maximum(np.linalg.norm(candidates, axis=1), 1e-12)
+        scaled_cosines = candidates @ target[index] / norms
+        vectors.append(candidates[scaled_cosines.argmax()])
     return np.array(vectors)
