@@ -271,15 +271,16 @@ def word_ids(
     cpus = threads_of_command() or usable_cpus()
     if os.environ.get("TOKENIZERS_PARALLELISM", "true").lower() in SERIAL:
         cpus = 1
-    if cpus < MANY_CPUS and reads_words_alone(rules):
+    if cpus < MANY_CPUS and tokenizes_words_separately(rules):
         return WordIds(encode, rules)
     return None
 
 
-def reads_words_alone(rules: Mapping[str, Any]) -> bool:
+def tokenizes_words_separately(rules: Mapping[str, Any]) -> bool:
     """Whether the ids of a text are surely those of its words between spaces, one after the other.
 
-    Added tokens must be found as they are written, and not in the normalized text.
+    `WordIds` searches added tokens in the words as they are written. So the library must also find
+    them there, and not in the normalized text, and a token must not contain a space.
     """
 
     def type_of(name: str) -> object:

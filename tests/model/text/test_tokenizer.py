@@ -17,7 +17,7 @@ from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
 from sentkit.formats.rows.block import Row, block_of_rows
 from sentkit.model.checkpoint_model import PairTokenizer
 from sentkit.model.text import rules
-from sentkit.model.text.rules import reads_words_alone, splits_at_spaces
+from sentkit.model.text.rules import splits_at_spaces, tokenizes_words_separately
 from sentkit.model.text.tokenizer import OneToken, Tokenizer, single_tokens
 
 CONFIG = {"model_type": "bert", "max_position_embeddings": 66}
@@ -481,11 +481,14 @@ NEW_YORK = {"id": 0, "content": "New York", "special": False, "normalized": Fals
             {"normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}},
         ),
         (splits_at_spaces, {"added_tokens": [NEW_YORK]}),
-        (reads_words_alone, {"pre_tokenizer": {"type": "Metaspace"}}),
-        (reads_words_alone, {"normalizer": {"type": "Sequence", "normalizers": []}}),
-        (reads_words_alone, {"model": {"type": "BPE"}}),
-        (reads_words_alone, {"added_tokens": [NEW_YORK]}),
-        (reads_words_alone, {"added_tokens": [{"content": "COVID-19", "normalized": True}]}),
+        (tokenizes_words_separately, {"pre_tokenizer": {"type": "Metaspace"}}),
+        (tokenizes_words_separately, {"normalizer": {"type": "Sequence", "normalizers": []}}),
+        (tokenizes_words_separately, {"model": {"type": "BPE"}}),
+        (tokenizes_words_separately, {"added_tokens": [NEW_YORK]}),
+        (
+            tokenizes_words_separately,
+            {"added_tokens": [{"content": "COVID-19", "normalized": True}]},
+        ),
     ],
 )
 def test_other_rules_need_the_whole_text(allows, change):
