@@ -214,7 +214,8 @@ def copy_block(file: VectorFile, path: str, block_record: Mapping[str, Any]) -> 
         "digest": NO_DIGEST,
     }
 
-    # The data, and then the header with the digest of both, as in `VectorFileWriter.finish`.
+    # The data, and then the header with the digest of both, as in `VectorFileWriter.finish`. The
+    # header keeps its size, because `VectorFileWriter` reserves room for larger numbers.
     hashed = hashlib.sha256()
     with open_output(path, force=True) as copy, open_file(file.path) as original:
         original.seek(header_size)

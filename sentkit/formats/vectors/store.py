@@ -160,28 +160,29 @@ def common_field_names(inputs: Inputs) -> dict[str, str]:
     return first_fields
 
 
-def common_metadata(inputs: Inputs, kind: str | None = None) -> dict[str, Any]:
-    """The part of the spec that is equal in all input files. Empty if one input is not a vector
-    file.
+def common_metadata(inputs: Inputs, output_kind: str | None = None) -> dict[str, Any]:
+    """The metadata that are equal in all input files. Empty if one input is not a vector file.
 
-    "rounded" has the kind of an input whose numbers an output of this kind stores in another form.
+    "rounded" is float16 or int8 if the numbers of an input were rounded to it, now or earlier, and
+    the output does not store them in this kind.
     """
     sources = [inputs.open_vector_file(path) for path in inputs.paths]
     if None in sources:
         return {}
-    first, *other_specs = (source.metadata for source in sources)
+    first, *others = (source.metadata for source in sources)
     common: dict[str, Any] = {}
     for name, value in first.items():
         if name not in ("fields", "rounded") and all(
-            spec.get(name) == value for spec in other_specs
+            metadata.get(name) == value for metadata in others
         ):
             common[name] = value
-    kinds = {source.kind for source in sources} | {
-        str(source.metadata.get("rounded")) for source in sources
-    }
-    rounded = kinds & {"float16", "int8"} - {kind}
-    if rounded:
-        common["rounded"] = min(rounded)
+
+    # The kinds that rounded the numbers: that of the file, and that of a file before it.
+    kinds = {source.kind for source in sources}
+    kinds |= {str(source.metadata.get("rounded")) for source in sources}
+    rounding_kinds = kinds & ({"float16", "int8"} - {output_kind})
+    if rounding_kinds:
+        common["rounded"] = min(rounding_kinds)  # one of them, the same in every run
     return common
 
 

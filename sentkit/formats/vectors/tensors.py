@@ -108,27 +108,29 @@ def read_header(path: str | Path) -> Header:
     return Header(entries, metadata, header_end)
 
 
-def _entry(name: str, value: Any, base: int, source: str) -> Entry:
-    """The tensor that a header describes; `base` is where the data begin."""
+def _entry(name: str, value: Any, data_start: int, source: str) -> Entry:
+    """The tensor that a header describes in the JSON `value`. The data start after `data_start`
+    bytes of the file.
+    """
     try:
         dtype = value["dtype"]
         shape = value["shape"]
         start, end = value["data_offsets"]
         numbers = [start, end, *shape]
-        if (
+        is_valid = (
             dtype in ITEM_SIZES
             and len(shape) <= MOST_AXES
             and all(type(number) is int and number >= 0 for number in numbers)
-            and math.prod(filter(None, shape)) < LARGEST_TENSOR
-        ):
-            entry = Entry(dtype, tuple(shape), base + start, base + end)
-            if entry.size * ITEM_SIZES[dtype] == end - start:
-                return entry
+            and math.prod(filter(None, shape)) < LARGEST_TENSOR  # without empty axes
+            and math.prod(shape) * ITEM_SIZES[dtype] == end - start
+        )
     except (TypeError, KeyError, ValueError):
-        pass
-    raise DataError(
-        f'tensor "{name[:80]}": its type, shape and offsets do not agree', source=source
-    )
+        is_valid = False
+    if not is_valid:
+        raise DataError(
+            f'tensor "{name[:80]}": its type, shape and offsets do not agree', source=source
+        )
+    return Entry(dtype, tuple(shape), data_start + start, data_start + end)
 
 
 NUMPY = {

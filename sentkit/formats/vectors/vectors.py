@@ -140,7 +140,7 @@ class VectorReader:
                     # nothing.
                     one_by_one = not self.has_accepted or remaining is not None
                     stop = start + 1 if one_by_one else len(rows)
-                    block = self._checked(rows, start, stop, check)
+                    block = self._parsed_and_checked(rows, start, stop, check)
                     for indices in block.good_indices(self.inputs.rejects):
                         good = block.take(indices)
                         self.inputs.counter.add_rows(len(good))
@@ -173,26 +173,31 @@ class VectorReader:
         for rows, vectors in self.inputs.counter.count_blocks(path, blocks, count):
             yield VectorBlock(rows, vectors, names, emb, separate=True)
 
-    def _checked(
+    def _parsed_and_checked(
         self,
-        rows: RowBlock | VectorBlock,
+        read_block: RowBlock | VectorBlock,
         start: int,
         stop: int,
         check: Callable[[VectorBlock], VectorBlock],
     ) -> VectorBlock:
-        """The rows from `start` to `stop` with their vectors.
+        """The rows from `start` to `stop` of a block of `read`, with their vectors. `check` is that
+        of `blocks`.
 
-        Before a row is accepted, they are one row, of which nothing is kept if it is bad.
+        Before a row is accepted, they are one row. If it is bad, it does not determine the names,
+        the width and the space of the vectors.
         """
-        if isinstance(rows, RowBlock):
-            block = check(self.with_parsed_vectors(rows.between(start, stop)))
+        if isinstance(read_block, RowBlock):
+            block = self.with_parsed_vectors(read_block.between(start, stop))
         else:
-            rows_between = rows.rows.between(start, stop)
-            embs = [rows.space_name] * len(rows_between)
+            rows = read_block.rows.between(start, stop)
+            embs = [read_block.space_name] * len(rows)
             block = self.with_checked_vectors(
-                rows_between, rows.vectors[start:stop], rows.names, embs
+                rows, read_block.vectors[start:stop], read_block.names, embs
             )
-            block = check(replace(block, separate=True))
+            block = replace(block, separate=True)
+        block = check(block)
+
+        # `with_checked_vectors` has set them, but then `check` has refused the row.
         if not self.has_accepted and block.rows.error_of_row:
             self.names = ()
             self.width = 0
@@ -205,6 +210,7 @@ class VectorReader:
     def with_parsed_vectors(self, rows: RowBlock) -> VectorBlock:
         """The rows with the vectors in their fields."""
         fields_of_vectors = {*self._as_in_rows(VECTORS)}
+        # `names` is empty before the first accepted row, and afterwards if this row has no vector.
         first_has_none = self.has_accepted or fields_of_vectors.isdisjoint(rows.values[0])
         if self.vectors_optional and not self.names and first_has_none:
             return without_vectors(rows, fields_of_vectors)

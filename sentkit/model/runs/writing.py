@@ -129,7 +129,7 @@ class Encoding:
         """Write a group to all writers, and count the rows that were written. All writers get the
         same rows. `names` are the fields of the vectors.
         """
-        rows = self.without_earlier(group.rows, names)
+        rows = self.without_earlier_fields(group.rows, names)
         fields = self.new_fields(group)
         field_names = [name.decode() for name, _ in fields[0]] if fields else []
 
@@ -161,13 +161,17 @@ class Encoding:
         for writer in writers:
             writer.flush()
 
-    def without_earlier(self, rows: RowBlock, names: Sequence[str]) -> RowBlock:
-        """The rows without the fields of an earlier `encode`. Its vectors make a row bad if they
-        have other names than the new ones, unless they are to be replaced.
+    def without_earlier_fields(self, rows: RowBlock, names: Sequence[str]) -> RowBlock:
+        """Remove the fields of an earlier `encode` from the rows. `names` are the fields of the new
+        vectors.
+
+        An earlier vector with another name makes its row bad, unless --replace is given. One with
+        the same name, and `_emb`, stay: the writer replaces or refuses them.
         """
-        other_vectors = EMBEDDED.difference(names, ["_emb"])  # the new `_emb` describes others
-        are_stored = not self.encoded_inputs.isdisjoint(rows.sources)
-        if not are_stored and all(EMBEDDED.isdisjoint(values) for values in rows.values):
+        other_vectors = EMBEDDED.difference(names, ["_emb"])
+        # Rows of a vector file have no `_emb`, which is in its header.
+        from_vector_files = not self.encoded_inputs.isdisjoint(rows.sources)
+        if not from_vector_files and all(EMBEDDED.isdisjoint(values) for values in rows.values):
             return rows
         refuse_existing_fields(rows, sorted(other_vectors), replace=self.vector_output.replace)
         for index, row in enumerate(rows):
