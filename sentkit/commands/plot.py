@@ -108,11 +108,11 @@ def pairs(
 ) -> None:
     """Draw the similarities of pairs over their gold scores."""
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.plots.similarities import pairs
+    from sentkit.plots import similarities
 
     rows = RowSource(input_paths(files), field, rejects)
     draw(
-        lambda inputs: pairs(inputs, rows.name_in_input(gold), metric),
+        lambda inputs: similarities.pairs(inputs, rows.name_in_input(gold), metric),
         rows,
         (*VECTOR_FIELDS, gold),
         PictureOutput(output_path, force, width),
@@ -133,10 +133,10 @@ def heat(
 ) -> None:
     """Draw the similarities of all sentences."""
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.plots.similarities import heat
+    from sentkit.plots import similarities
 
     draw(
-        lambda inputs: heat(inputs, metric),
+        lambda inputs: similarities.heat(inputs, metric),
         RowSource(input_paths(files), field, rejects),
         VECTOR_FIELDS,
         PictureOutput(output_path, force, width),
@@ -168,11 +168,11 @@ def curve(
     console: Console,
 ) -> None:
     """Draw the loss, the learning rate and the dev scores of training runs."""
-    from sentkit.plots.reports import curve, logs_of
+    from sentkit.plots import reports
 
-    logs = [log for path in input_paths(files) for log in logs_of(path)]
+    logs = [log for path in input_paths(files) for log in reports.logs_of(path)]
     draw(
-        lambda inputs: curve(inputs, panels or [], points),
+        lambda inputs: reports.curve(inputs, panels or [], points),
         RowSource(logs, field, rejects),
         (),
         PictureOutput(output_path, force, width),
@@ -195,10 +195,10 @@ def sweep(
     console: Console,
 ) -> None:
     """Draw scores by layer and readout."""
-    from sentkit.plots.reports import sweep
+    from sentkit.plots import reports
 
     draw(
-        lambda inputs: sweep(inputs, value),
+        lambda inputs: reports.sweep(inputs, value),
         RowSource(input_paths(files), field, rejects),
         (),
         PictureOutput(output_path, force, width),
@@ -213,7 +213,7 @@ def draw(
     output: PictureOutput,
     console: Console,
 ) -> None:
-    """Write the picture of the rows."""
+    """Write the picture of the rows. `field_names` are the names that --field can map."""
     output.check()
     with (
         rows.open(console, output, field_names=field_names) as inputs,

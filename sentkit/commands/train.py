@@ -318,8 +318,11 @@ def folders_of(runs: "Sequence[Run]") -> list[str]:
     return list(dict.fromkeys(map(str, folders)))
 
 
-def print_results(runs: "Sequence[Run]", kind: type) -> None:
-    """Print the result of each run, or of a sweep the result of each combination of settings."""
+def print_results(runs: "Sequence[Run]", settings_class: type) -> None:
+    """Print the result of each run, or of a sweep the result of each combination of settings.
+
+    The runs of a combination follow each other. They differ in their seed.
+    """
     from sentkit.training.runs.results import (
         best_of,
         result_line,
@@ -335,13 +338,13 @@ def print_results(runs: "Sequence[Run]", kind: type) -> None:
         if not runs[0].chosen:
             show(results_of(runs), result_line, file, as_table=as_table, labels=["checkpoint"])
             return
-        sweep = [chosen for chosen, _ in groupby(run.chosen for run in runs)]
-        results = results_of_combinations(
-            runs, [parsed(kind, words_for(chosen)) for chosen in sweep]
-        )
+        # The settings of each combination: as they were typed for a table, as values for JSON.
+        combinations = [chosen for chosen, _ in groupby(run.chosen for run in runs)]
+        values = [parsed(settings_class, words_for(chosen)) for chosen in combinations]
+        results = results_of_combinations(runs, values)
 
         def lines(record: dict[str, Any]) -> list[dict[str, str]]:
-            return sweep_line(record, sweep[results.index(record)])
+            return sweep_line(record, combinations[results.index(record)])
 
         show(results, lines, file, as_table=as_table, optional=["step"])
         if as_table:

@@ -78,19 +78,23 @@ def value_with_interval(row: Row, name: str) -> Value:
     return Value(row, value, (value - deviation, value + deviation))
 
 
-def means_of_sets(groups: Mapping[K, list[Value]], name: Callable[[K], str]) -> dict[K, Value]:
-    """The mean of the scores on several data sets, without an interval; NaN if one score is
-    undefined.
+def means_of_sets(
+    scores_by_encoder: Mapping[K, list[Value]], name_of: Callable[[K], str]
+) -> dict[K, Value]:
+    """The mean of each encoder's scores, one for each data set; NaN if one is undefined.
+
+    Only the score of a single data set keeps its interval. `name_of` gives the name of an encoder
+    for an error.
     """
-    count = max(len(scores) for scores in groups.values())
-    for key, scores in groups.items():
+    count = max(len(scores) for scores in scores_by_encoder.values())
+    for key, scores in scores_by_encoder.items():
         if len(scores) < count:
-            problem = f"{len(scores)} reports of {name(key)}, but {count} of another encoder"
+            problem = f"{len(scores)} reports of {name_of(key)}, but {count} of another encoder"
             raise scores[-1].row.error(problem, advice="draw all of them with the same data sets")
     if count == 1:
-        return {key: scores[0] for key, scores in groups.items()}
+        return {key: scores[0] for key, scores in scores_by_encoder.items()}
     means = {}
-    for key, scores in groups.items():
+    for key, scores in scores_by_encoder.items():
         mean = float(np.mean([score.value for score in scores]))
         means[key] = Value(scores[0].row, mean)
     return means

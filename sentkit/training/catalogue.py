@@ -208,23 +208,23 @@ def advice_for_unknown(name: str) -> str:
 
 
 def classes_in(path: str) -> list[str]:
-    """Return the classes of a file that are a subclass of Method by name, else all. The file is not
-    run.
+    """Return the names of the classes of a file that can be methods: those with a base whose name
+    ends with "Method", and their subclasses; all classes if there are none. The file is not run.
     """
     try:
         statements = ast.parse(Path(path).read_bytes()).body
     except (SyntaxError, ValueError, OSError):
         return []
-    bases = {
+    bases_of_class = {
         statement.name: [ast.unparse(base) for base in statement.bases]
         for statement in statements
         if isinstance(statement, ast.ClassDef)
     }
     methods = set[str]()
-    for name, names_of_bases in bases.items():  # a base is above its subclasses
-        if any(base.endswith("Method") or base in methods for base in names_of_bases):
+    for name, bases in bases_of_class.items():  # a base is above its subclasses
+        if any(base.endswith("Method") or base in methods for base in bases):
             methods.add(name)
-    return [name for name in bases if name in methods or not methods]
+    return [name for name in bases_of_class if name in methods or not methods]
 
 
 @contextmanager

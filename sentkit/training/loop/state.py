@@ -82,19 +82,26 @@ class Position:
     last_score: float | None = None
     best_score: float | None = None
     best_step: int = -1
-    waited: int = 0  # evaluations since the best; if cumulative: number of decreases
+    # compared with `patience`: evaluations since the best score, or with early_stop=cumulative all
+    # scores below the previous one
+    waited: int = 0
     log_bytes: int = 0
     # of chunks in tokens, each with its first step
     limits: list[list[int]] = field(default_factory=list)
 
     def add_score(self, score: float, *, cumulative: bool) -> bool:
-        """Record a score and return true if it is the best. NaN is never the best."""
+        """Record a score and return true if it is the best. NaN is never the best, nor is the
+        score before training.
+
+        `cumulative` is the setting early_stop=cumulative.
+        """
         if self.step == 0:
             self.first_score = score
             return False
         is_best = not math.isnan(score) and (self.best_score is None or score > self.best_score)
         if cumulative:
-            self.waited += self.last_score is not None and score < self.last_score
+            if self.last_score is not None and score < self.last_score:
+                self.waited += 1
         elif is_best:
             self.waited = 0
         else:
