@@ -61,15 +61,20 @@ def united(rows: Sequence[Row]) -> bytes:
 
 
 def record_of(row: Row) -> dict[str, Any]:
-    """The record of the shard in a row; a DataError if it or the hits are not those that `search`
-    writes.
+    """The record of the shard in a row. Its keys are EQUAL_FIELDS, `number` (of the shard, from 1)
+    and `similarities` (of the hits, with all digits).
+
+    A DataError if the record or the hits are not those that `search` writes.
     """
     row.refuse_duplicates()
     record: Any = row.values.get(SHARD)
     hits: Any = row.values.get(HITS)
     try:
-        integers = [record["number"], record["count"], record["top"] or 0]
+        integers = [record["number"], record["count"]]
+        if record["top"] is not None:  # None: without --top
+            integers.append(record["top"])
         integers += [hit["row"] for hit in hits]
+        # Those of the hits have fewer digits.
         similarities = [significant(similarity) for similarity in record["similarities"]]
         is_valid = (
             [hit["similarity"] for hit in hits] == similarities
