@@ -91,27 +91,30 @@ def gain_of_bf16() -> float:
 
 
 def speed_ratio(new: Callable[[], object], old: Callable[[], object], rounds: int = 5) -> float:
-    """Return how many times as fast `new` is as `old`: the least CPU times of several rounds, in
-    turn.
+    """Return how many times as fast `new` is as `old`: the ratio of their least CPU times of
+    several rounds.
 
-    One thread computes: several of them wait for each other, in a loop if the machine is busy.
+    One thread computes: several would wait for each other in a busy loop, which is CPU time too.
     """
     least_new = float("inf")
     least_old = float("inf")
     threads = torch.get_num_threads()
-    if threads > 1:  # a thread with one would set this number for all new threads of a program
-        torch.set_num_threads(1)
-    with torch.inference_mode():
-        # The first calls compile kernels.
-        new()
-        old()
-        for _ in range(rounds):
-            least_new = min(least_new, cpu_seconds(new))
-            least_old = min(least_old, cpu_seconds(old))
-            if least_new > 10 * least_old:
-                break  # a reference without vectors takes seconds
+    # Not if it is 1 already: torch would use the number also for all threads that start later.
     if threads > 1:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(1)
+    try:
+        with torch.inference_mode():
+            # The first calls compile kernels.
+            new()
+            old()
+            for _ in range(rounds):
+                least_new = min(least_new, cpu_seconds(new))
+                least_old = min(least_old, cpu_seconds(old))
+                if least_new > 10 * least_old:
+                    break  # a kernel without vector instructions takes seconds
+    finally:
+        if threads > 1:
+            torch.set_num_threads(threads)
     return least_old / max(least_new, 1e-9)
 
 

@@ -99,6 +99,22 @@ def test_a_ratio_of_speeds_is_that_of_the_least_times(monkeypatch, old, new, rou
     )
 
 
+def test_an_interrupted_measurement_restores_the_number_of_threads():
+    """For example Ctrl-C in a notebook, which computes with torch afterwards."""
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            device.speed_ratio(interrupted, interrupted)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("real", [True, False])
 def test_auto_on_cuda_ignores_emulated_bf16(monkeypatch, real):
     monkeypatch.delenv("SENTKIT_PRECISION", raising=False)
