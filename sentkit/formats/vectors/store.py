@@ -23,6 +23,16 @@ from sentkit.formats.vectors.fingerprint import digest
 from sentkit.formats.vectors.folders import FolderRun, find_folder
 from sentkit.formats.vectors.vector_file import RECORDED_FIELDS, VectorFile, VectorSource
 
+# Settings that only some vector files record, and the setting whose meaning they change: a file
+# with "max_length" and without "window" has vectors of truncated texts.
+CHANGED_SETTING = {
+    "on_truncate": "max_length",
+    "window": "max_length",
+    "stride": "max_length",
+    "chunks": "max_length",
+    "largest_weight": "precision",
+}
+
 
 class VectorFolder(VectorSource):
     """The blocks of a complete vector folder for reading, or some of them."""
@@ -176,6 +186,10 @@ def common_metadata(inputs: Inputs, output_kind: str | None = None) -> dict[str,
             metadata.get(name) == value for metadata in others
         ):
             common[name] = value
+    # If one of them differs, no value of the changed setting describes all vectors.
+    for name, changed_name in CHANGED_SETTING.items():
+        if any(metadata.get(name) != first.get(name) for metadata in others):
+            common.pop(changed_name, None)
 
     # The kinds that rounded the numbers: that of the file, and that of a file before it.
     kinds = {source.kind for source in sources}

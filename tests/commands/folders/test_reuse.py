@@ -210,6 +210,24 @@ def test_old_files_that_are_refused(run, sentkit, path, code, told):
         assert run(rows, "--reuse", "old.safetensors", *flags).code == 2
 
 
+@pytest.mark.parametrize("other", [(), ("--window", "2:2", "--on-truncate", "window")])
+def test_joined_vectors_of_different_windows_are_refused(run, sentkit, other):
+    """The record of the joined file has no window, as if no long text had been split."""
+    rows = write("old.jsonl", OLD)
+    run(rows, *WINDOW, "-o", "split.safetensors")
+    run(write("new.jsonl", NEW), "--max-length", 2, *other, "-o", "other.safetensors")
+    sentkit("cat", "split.safetensors", "other.safetensors", "-o", "joined.safetensors")
+    result = run(rows, "--max-length", 2, "--reuse", "joined.safetensors")
+
+    assert (result.code, result.out) == (65, b"")
+    assert result.told[0] == (
+        'sentkit encode: joined.safetensors: its record has no "max_length", so its vectors cannot '
+        "be reused"
+    )
+    sentkit("cat", "split.safetensors", "split.safetensors", "-o", "same.safetensors")
+    assert run(rows, *WINDOW, "--reuse", "same.safetensors").code == 0
+
+
 DAYS = {
     name: [f"the cat {text}" for text in texts]
     for name, texts in {"a.jsonl": ["dog dog"] * 9, "b.jsonl": OLD * 3, "c.jsonl": NEW * 2}.items()
