@@ -237,7 +237,9 @@ def log_entry(row: Row) -> LogEntry:
     values += [(name, float(value)) for name, value in terms.items()]
     # The highest rate of the groups of parameters.
     rates = row.values.get("lr")
-    if isinstance(rates, list) and rates and isinstance(rates[-1], int | float):
+    if isinstance(rates, list) and rates:
+        if not all(isinstance(rate, int | float) for rate in rates):
+            raise wrong_field(row, "lr", "learning rates, as in a log of sentkit train")
         values.append(("lr", float(max(rates))))
     return LogEntry(step, values, tuple(terms))
 

@@ -25,6 +25,15 @@ def test_pictures_name_lines_panels_and_axes(svg, tmp_path):
     assert {"a", "b", "loss", "learning rate"} <= {*svg("curve", "a.log", "b.log")}
 
 
+@pytest.mark.parametrize("rates", [["high", 0.1], [0.1, None], ["high"]])
+def test_a_learning_rate_that_is_no_number_is_refused(sentkit, rates):
+    steps = in_jsonl({"step": 1, "loss": 1, "terms": {"contrast": 1}, "lr": rates})
+    result = sentkit("plot", "curve", stdin=steps)
+
+    assert result.code == 65
+    assert result.told[0].startswith('sentkit plot curve: -:1: "lr" ')
+
+
 @pytest.mark.parametrize(("note", "kept_step"), [(None, 2), ({"step": 3}, 3), ({"step": 9}, None)])
 def test_the_kept_step_is_marked(plot, svg, tmp_path, note, kept_step):
     """It is the last best one, or that of the checkpoint, which --set final=last changes."""
