@@ -357,6 +357,18 @@ def test_positions_of_roberta_that_begin_too_early(sentkit, tmp_path, first):
     )
 
 
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_texts_that_nearly_fill_a_short_model_are_judged(sentkit, tmp_path, pooling):
+    """The padding is tried for texts of at most half of the longest batch, and there are none."""
+    folder = declare(made(tmp_path / "weights", "bert"), tmp_path / "model", pooling=pooling)
+    texts = [" ".join([word] * 200) for word in WORDS[:4]]
+    shape = Program(folder, pooling, max_length=256).encode(texts).shape
+    vectors = np.random.default_rng(0).normal(size=shape)
+    explanation = explained(sentkit, texts, vectors, "-m", folder)["explanation"]
+
+    assert not explanation["explained"]
+
+
 def test_another_family_runs_through_transformers(sentkit, tmp_path):
     """It has no packed encoder, so its special tokens are read in another way."""
     folder = declare(made(tmp_path / "weights", "albert"), tmp_path / "model", pooling="mean")

@@ -138,6 +138,8 @@ def padded_results(
         return []
     reader = PaddingReader(encoder, body)
     texts = chosen_texts(indices, encoder.lengths()[indices], reader.longest)
+    if not len(texts):
+        return []
     results = []
     for base in bases:
         settings = encoder.declared.changed_by(base)
