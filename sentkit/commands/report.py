@@ -248,7 +248,7 @@ def check_tasks(
 
     if has_task(paper, table, tests):
         return
-    problem = f"{data} has no test set of {paper}"
+    problem = f"{data or '--pairs'} has no test set of {paper}"
     if table:
         problem += f", table {table}"
     raise UsageError(problem, advice="--format json prints the values without a table")
