@@ -138,7 +138,8 @@ def count_and_sample(
     for group in encoding.groups(blocks, rejects):
         tokens = group.tokens
         report(len(group.rows), plan.add(group))
-        filled = tokens.take(np.flatnonzero(tokens.read_counts))
+        new_texts = np.setdiff1d(group.accepted_texts, list(group.stored_vectors))
+        filled = tokens.take(new_texts[tokens.read_counts[new_texts] > 0])
         other_windows = [
             window for windows in filled.windows.values() for window in windows.later_windows
         ]
