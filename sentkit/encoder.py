@@ -185,7 +185,7 @@ class Encoder:
             )
             if len(self.model.readouts) > 1:
                 raise ArgumentError("an Encoder has one readout, not several")
-            if self.model.tokenizer.whole:
+            if self.model.tokenizer.needs_all_texts:
                 raise UsageError(
                     f"{model}: the space depends on all texts", advice="use sentkit encode"
                 )

@@ -187,7 +187,8 @@ def encode_vocabulary(
     progress.begin(len(batches))
     vectors_of_batches = []
     for arrays in encoder.encode(batches):
-        vectors_of_batches += apply_steps(arrays, encoder.steps)
+        [vectors_of_batch] = apply_steps(arrays, encoder.steps)  # of the one readout
+        vectors_of_batches.append(vectors_of_batch)
         progress.add()
     vectors = np.concatenate(vectors_of_batches)
     if not np.isfinite(vectors).all():

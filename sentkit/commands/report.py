@@ -143,14 +143,15 @@ def report(
     console: Console,
 ) -> None:
     """Evaluate checkpoints, beside the tables of papers."""
-    of_tables = {"--baseline": baseline, "--intervals": intervals, "--train": train}
-    of_classifiers = {"--head": head != HEAD, "--seed": seed != SEED}
+    # The flags that other flags or arguments require or exclude.
+    flags_of_tables = {"--baseline": baseline, "--intervals": intervals, "--train": train}
+    flags_of_classifiers = {"--head": head != HEAD, "--seed": seed != SEED}
     flags_of_rows = {
         "--data": data,
         "--pairs": pairs,
-        **of_tables,
+        **flags_of_tables,
         "--results": results,
-        **of_classifiers,
+        **flags_of_classifiers,
         "--format mteb": form == "mteb",
     }
     needs(flags_of_rows, {"ROW": checkpoints})
@@ -158,7 +159,7 @@ def report(
     needs({"--suites": suites}, {"--data": data})
     needs({"--table": table}, {"--paper": paper})
     refuse_together(
-        {**of_tables, **of_classifiers, "--paper": paper, "--force": force},
+        {**flags_of_tables, **flags_of_classifiers, "--paper": paper, "--force": force},
         {"--format mteb": form == "mteb"},
     )
     from sentkit.reports import tables
@@ -166,14 +167,21 @@ def report(
     from sentkit.reports.measure import measure, warnings_about, with_training
     from sentkit.reports.suites import Settings, find_tests, ignored_flags
 
+    # The published tables, the format, and the rows.
     output = Output(output_path, force)
     table_number = None if table is None else str(table)
     published = tables.tables_of(paper, table_number)
     style = tables.form_of(output.path, form, on_terminal=output.on_terminal)
     rows = rows_of(checkpoints or [])
     classifier, hidden_units, folds = classifier_protocol(head)
-    threads = threads_of_command() or 1
-    settings = Settings(classifier, hidden_units, folds, parse_seeds(seed), threads, console.warn)
+    settings = Settings(
+        head=classifier,
+        hidden=hidden_units,
+        folds=folds,
+        seeds=parse_seeds(seed),
+        jobs=threads_of_command() or 1,
+        warn=console.warn,
+    )
 
     if not rows:
         write_published(published, style, output)
@@ -191,7 +199,7 @@ def report(
     ignored = ignored_flags(
         tests,
         of_intervals=given({"--baseline": baseline is not None, "--intervals": intervals}),
-        of_classifiers=given(of_classifiers),
+        of_classifiers=given(flags_of_classifiers),
     )
     if style != "json" and paper is not None:
         check_tasks(paper, table_number, tests, data)
@@ -206,10 +214,12 @@ def report(
     progress = TaskProgress(console, "evaluations")
     progress.begin(len(models) * len(tests))
     evaluator = Evaluator(settings, None if results is None else Path(results))
-    evaluator.report = lambda rows, tokens: progress.add(0, rows)
+    evaluator.report = lambda rows, tokens: progress.add(tasks=0, rows=rows)  # of encoding
     evaluations, failed = evaluator.evaluate_all(models, tests, console.error, progress.add)
     if not evaluations:
         raise AnswerIsNo("all evaluations failed")
+
+    # The output.
     if style == "mteb":
         write_for_mteb(output.path, rows, tests, evaluations, console)
     else:
@@ -248,7 +258,7 @@ def check_tasks(
 
     if has_task(paper, table, tests):
         return
-    problem = f"{data} has no test set of {paper}"
+    problem = f"{data or '--pairs'} has no test set of {paper}"
     if table:
         problem += f", table {table}"
     raise UsageError(problem, advice="--format json prints the values without a table")

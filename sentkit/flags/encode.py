@@ -68,7 +68,7 @@ def reusable_vectors(
         return None
     if len(model.readouts) > 1:
         raise UsageError("--reuse cannot be used with several readouts")
-    if model.tokenizer.whole:
+    if model.tokenizer.needs_all_texts:
         raise UsageError(f"--reuse cannot be used with {model.name}")
     from sentkit.model.runs.reuse import ReusableVectors
 
@@ -202,7 +202,7 @@ def has_file_per_readout(
     folder.
     """
     if len(model.readouts) == 1:
-        if model.tokenizer.whole:
+        if model.tokenizer.needs_all_texts:
             problem = f"{model.name} needs all rows at once, so it cannot write a vector folder"
             raise UsageError(problem)
         return False

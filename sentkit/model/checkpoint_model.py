@@ -399,15 +399,22 @@ def classifier_in(name: str) -> Checkpoint:
     )
     if is_cross_encoder(folder):
         config = read_object(folder / "config.json")
-        checkpoint = Checkpoint(name, folder, folder, config, StoredDeclaration(), {})
+        checkpoint = Checkpoint(
+            name,
+            folder=folder,
+            transformer_folder=folder,
+            config=config,
+            declaration=StoredDeclaration(),
+            lineage={},
+        )
     else:
         checkpoint = checkpoint_in(folder, name)
     if checkpoint.declaration.is_static:
         raise DataError("a static model has no classification head", source=name, advice=advice)
+    class_name = "no architecture"
     class_names = checkpoint.config.get("architectures")
-    class_name = (
-        str(class_names[0]) if isinstance(class_names, list) and class_names else "no architecture"
-    )
+    if isinstance(class_names, list) and class_names:
+        class_name = str(class_names[0])
     if not class_name.endswith("ForSequenceClassification"):
         raise DataError(
             f"not a classifier: config.json has {class_name[:80]}", source=name, advice=advice

@@ -84,17 +84,18 @@ def tokenized_groups(
 ) -> Iterator[RowGroup]:
     """Return groups of rows with the tokens of their distinct texts. Bad rows go to `rejects`.
 
-    The first group has `first` rows. A caller that waits for all vectors starts with a large one.
+    The first group has `first` rows, the next ones up to `largest`. A caller that waits for all
+    vectors starts with a large group.
     """
-    if tokenizer.whole:
+    if tokenizer.needs_all_texts:  # a set of words has a wide vector
         first = FIRST_GROUP
         largest = WIDE_GROUP
     groups = chain.from_iterable(
         tokenize_group(rows, tokenizer, rejects, on_truncate)
         for rows in grouped(blocks, first, largest)
     )
-    if tokenizer.whole:
-        return iter(list(groups))
+    if tokenizer.needs_all_texts:
+        return iter(list(groups))  # reads all texts before the first group is encoded
     return groups
 
 

@@ -190,11 +190,10 @@ class SmallBert:
 
         # Attention, in each sentence by itself.
         inputs = self.norm(f"{name}.input_norm", states)
-        heads = [
+        query, key, value = (  # (n, h, e); with fewer heads of keys and values in some families
             values.reshape(len(values), -1, architecture.head_size)
             for values in self.joined_outputs(name, "qkv", inputs)
-        ]
-        query, key, value = heads  # (n, h, e)
+        )
         if architecture.rotary_bases:
             base = architecture.rotary_bases[number]
             query = rotated(self.norm(f"{name}.query_norm", query), positions, base)
@@ -224,8 +223,13 @@ class SmallBert:
     def attend(
         self, query: Float32, key: Float32, value: Float32, bias: Float32 | None, window: int
     ) -> Float32:
-        """Attention in one sentence: (t, h, e) -> (t, h e)."""
+        """Attention in one sentence: (t, h, e) -> (t, h e).
+
+        `bias` are those of the longest sentence of the batch. `window` is the largest distance of
+        a query and a key; 0: all tokens attend to each other.
+        """
         tokens = len(query)
+        # Several heads of queries share a head of keys and values (grouped-query attention).
         queries_of_key = self.architecture.heads // self.architecture.key_heads
         # (h, t, e), all of them copies: the layout of an array can change the rounding of a
         # product.
@@ -245,14 +249,14 @@ class SmallBert:
         return (weights @ value).swapaxes(0, 1).reshape(tokens, -1)
 
     def linear(self, name: str, values: Float32) -> Float32:
-        weight, *bias = self.layers[name]
+        weight, *bias = self.layers[name]  # some layers have no bias, so `bias` is [] or [b]
         return sum(bias, values @ weight.T)
 
     def norm(self, name: str, values: Float32) -> Float32:
         if name not in self.layers:
             return values
         weight, *bias = self.layers[name]
-        centred = values
+        centred = values  # as they are, for RMSNorm
         if not self.architecture.family_traits.squares:
             centred = values - values.mean(-1, keepdims=True)
         variance = np.square(centred).mean(-1, keepdims=True)

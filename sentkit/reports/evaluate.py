@@ -188,7 +188,8 @@ class Evaluator:
         failed_count = 0
         for label, find in models:
             model = find(None)
-            depends_on_texts = model.tokenizer.whole  # its space consists of the words of all texts
+            # Its space consists of the words of all texts.
+            depends_on_texts = model.tokenizer.needs_all_texts
             encoder = None
             if not depends_on_texts:
                 try:

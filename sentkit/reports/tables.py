@@ -121,14 +121,17 @@ def unaveraged(tests: Sequence[TestSet]) -> Iterator[str]:
 
 def published_table(
     table: PaperTable,
-    added: Sequence[Line] = (),
+    measured_lines: Sequence[Line] = (),
     bases: Collection[str] = (),
     seeds: Sequence[str] = (),
 ) -> Table:
-    """Measured lines, and published ones: of these bases, else of BERT-base or the first one; or
-    all. `seeds`: the number of seeds of each measured line, for a column of them.
+    """Measured lines, and then the published ones: all, or with `bases` those of `chosen_bases`.
+
+    `seeds`: the number of seeds of each measured line, for a column of them.
     """
     title = f"{table.name}: {table.suite}, {UNITS[table.suite]}"
+
+    # The published lines. The mark of inferred figures is in the name of the system if all are.
     lines = []
     for names, figures, decimals in table.systems():
         _, system, _ = names  # base, system and readout
@@ -139,22 +142,32 @@ def published_table(
                 cells[task] += INFERRED
         ordered_cells = [cells.get(task, "") for task in table.tasks]
         lines.append(Line(names, tuple(ordered_cells)))
+
+    # Those of the chosen bases, and those of no base.
     if bases:
         table_bases = list(dict.fromkeys(line.names[0] for line in lines if line.names[0]))
         chosen = chosen_bases(table_bases, bases)
         lines = [line for line in lines if line.names[0] in ("", *chosen)]
         if len(table_bases) > len(chosen):
             title += f"; published rows of {', '.join(chosen)}"
+
+    # The column of seeds, which is empty in published lines.
     headers: tuple[str, ...] = ("base", "system", "readout")
     if seeds:
         headers = (*headers, "seeds")
-        added = [
+        measured_lines = [
             replace(line, names=(*line.names, count))
-            for line, count in zip(added, seeds, strict=True)
+            for line, count in zip(measured_lines, seeds, strict=True)
         ]
         lines = [replace(line, names=(*line.names, "")) for line in lines]
     higher_is_better = table.suite in (*IN_FOLDERS, "ablation", "glue")
-    return Table(title, headers, table.tasks, (*added, *lines), higher_is_better)
+    return Table(
+        title,
+        headers,
+        columns=table.tasks,
+        lines=(*measured_lines, *lines),
+        emphasizes=higher_is_better,
+    )
 
 
 def chosen_bases(table_bases: Sequence[str], bases: Collection[str]) -> list[str]:
@@ -187,15 +200,16 @@ def measured_tables(
         tasks = [table.source(task) for task in table.tasks]
         if measured_tasks.isdisjoint(tasks):
             continue
-        added = []
+        measured_lines = []
         seeds = []
         if number:
             for line in lines_of(tasks, measured, baseline):
                 base = HERE if line.readout else ""  # only the line of values has it
-                added.append(Line((base, line.name, line.readout), line.cells, is_measured=True))
+                names = (base, line.name, line.readout)
+                measured_lines.append(Line(names, line.cells, is_measured=True))
                 if has_seeds(measured):
                     seeds.append(line.seeds)
-        tables.append(published_table(table, added, bases or ["unknown"], seeds))
+        tables.append(published_table(table, measured_lines, bases or ["unknown"], seeds))
     return tables
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from sentkit.arrays import Float64, Floats
 
-# Of a ridge regression, as multiples of the mean variance of a number of the old vectors.
+# Of a ridge regression, as multiples of the mean variance of a dimension of the old vectors.
 PENALTIES = tuple(10.0 ** (exponent / 2) for exponent in range(-12, 5))
 
 

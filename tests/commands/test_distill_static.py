@@ -8,6 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
+from tokenizers import Tokenizer
 
 from support import SMALL, write_small_tokenizer
 
@@ -134,3 +136,24 @@ def test_a_checkpoint_in_lower_case_makes_a_tokenizer_in_lower_case(sentkit, tin
     rows = sentkit("encode", "-q", "-m", "table", stdin="The CAT\nthe cat\n").vectors()
 
     assert np.array_equal(rows[0], rows[1])
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_declared_prompt_is_read_as_by_the_checkpoint(sentkit, tiny, tmp_path, is_read):
+    """The table is a rotation of the vectors that `encode` gives texts of one token."""
+    sentkit("export", "-q", "-m", tiny, "--readout", "mean", "-o", "small")
+    declared = json.loads((tmp_path / "small/sentkit.json").read_text())
+    declared |= {"prompt": "the dog ", "prompt_is_read": is_read}
+    (tmp_path / "small/sentkit.json").write_text(json.dumps(declared))
+    flags = ("-m", "small", "--weights", "none", "--dim", SMALL["hidden_size"], "-o", "table")
+    assert sentkit("distill-static", "-q", *flags).code == 0
+
+    words = ["cat", "rain", "sea"]
+    expected = sentkit("encode", "-q", "-m", "small", stdin="\n".join(words)).vectors()
+    tokenizer = Tokenizer.from_file("table/tokenizer.json")
+    rows = [tokenizer.token_to_id(word) for word in words]
+    table = load_file("table/model.safetensors")["embeddings"][rows]
+    assert None not in rows
+    for vectors in (table, expected):
+        vectors -= vectors[0].copy()
+    np.testing.assert_allclose(table @ table.T, expected @ expected.T, rtol=0, atol=2e-4)

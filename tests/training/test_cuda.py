@@ -113,9 +113,9 @@ def test_graphs_have_the_gradients_and_the_dropout_of_the_same_blocks_without(on
     first = gradient_of(trainer)
     second = gradient_of(trainer)
     after = torch.cuda.get_rng_state()
-    assert graphs.works
+    assert graphs.enabled
     assert len(graphs.chains) == 1
-    graphs.works = False
+    graphs.enabled = False
     without = gradient_of(trainer)
 
     assert first[0] == second[0] == without[0]
@@ -143,7 +143,7 @@ def test_graphs_of_passes_whose_backward_passes_come_later(on_cuda):
         }
 
     with_graphs = gradients()
-    trainer.method.body.graphs.works = False
+    trainer.method.body.graphs.enabled = False
 
     assert distance(with_graphs, gradients()) < 1e-3
 
@@ -157,7 +157,7 @@ def test_graphs_with_chunks_have_the_gradient_of_the_whole_batch(on_cuda, kind):
     _, whole = gradient_of(on_cuda("bf16", **settings))
     _, exact = gradient_of(on_cuda("fp32", **settings))
 
-    assert trainer.method.body.graphs.works
+    assert trainer.method.body.graphs.enabled
     assert trainer.method.body.graphs.chains
     assert distance(of_chunks, exact) < 1.5 * distance(whole, exact) + 0.01
 

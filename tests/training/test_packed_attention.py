@@ -164,7 +164,7 @@ def test_graphs_have_the_gradient_and_the_random_numbers_of_blocks(small, record
     for works in (True, True, False):  # the first time, graphs are recorded
         for module in trainer.method.modules():
             if isinstance(module, Bert):
-                module.graphs.works = works
+                module.graphs.enabled = works
         results.append((*gradient_of(trainer, "bf16"), torch.get_rng_state()))
     (first, *recording), (second, *replayed), (without, *plain) = results
 
@@ -200,6 +200,6 @@ def test_other_weights_are_recorded_again(small, recorded):
     for parameter in trainer.method.parameters():
         parameter.data = parameter.data * 1.5
     gradient = gradient_of(trainer, "bf16")
-    trainer.method.body.graphs.works = False
+    trainer.method.body.graphs.enabled = False
 
     assert gradient[0] == gradient_of(trainer, "bf16")[0]

@@ -24,18 +24,20 @@ def from_first_row(inputs: Inputs) -> Iterator[tuple[Inputs, bool]]:
     """
     fields = inputs.fields
     for i, path in enumerate(inputs.paths):
-        remaining = inputs.paths[i:]
+        remaining_paths = inputs.paths[i:]
         if inputs.open_vector_file(path) is not None or is_array(path):
-            yield replace(inputs, paths=remaining), True
+            yield replace(inputs, paths=remaining_paths), True
             return
         with closing(blocks_of(inputs, path)) as blocks:
             for block in blocks:
-                first = refuse_unreadable(block, fields)
-                if first is None:
+                first_row = refuse_unreadable(block, fields)
+                if first_row is None:
                     inputs.reject(block)
                     continue
+                # The first path is already open, and its blocks from this one on are read.
                 opened: list[Iterator[RowBlock]] = [chain([block], blocks)]
-                yield replace(inputs, paths=remaining, opened=opened), has_vectors(first, fields)
+                remaining = replace(inputs, paths=remaining_paths, opened=opened)
+                yield remaining, has_vectors(first_row, fields)
                 return
     raise NoRowsError(inputs.paths)
 

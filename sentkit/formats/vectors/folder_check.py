@@ -25,8 +25,9 @@ def counts_of(run: FolderRun, status: Status, shards: int | None) -> dict[str, A
         "skipped": sum(record["skipped"] for record in records),
     }
     if shards is not None:
+        # As `Block.index` says; shard N has the blocks whose index is 0 modulo N.
         missing_shards = {(block.index - 1) % shards + 1 for block in status.missing_blocks}
-        if status.length_is_unknown:
+        if status.length_is_unknown:  # any shard may have one of the other blocks
             missing_shards = {*range(1, shards + 1)}
         if missing_shards:
             counts["missing_shards"] = spans_of(sorted(missing_shards))

@@ -127,18 +127,21 @@ class FolderRun(Grid):
         return status
 
     def record(self, name: str, header: Header | None = None) -> Mapping[str, Any]:
-        """The record of a block in its header, which must have the position and the size of this
-        block.
+        """What the header of a block says about its rows: the fields of BLOCK.
+
+        It is an error if the position or the number of rows does not fit the name of the file, or
+        if the vectors are not those of run.json.
         """
         # What the name says, and what the header says.
         path = self.block_path(name)
-        number, start = input_and_start(name)
-        block = self.block(number, start)
+        input_number, start = input_and_start(name)
+        block = self.block(input_number, start)
         header = header or read_header(path)
         try:
             record = orjson.loads(header.metadata["block"])
             rows = header.entries["embeddings"].shape[0]
-            spec = {"store": "float32", **orjson.loads(header.metadata["sentkit"])}
+            # The writer omits "store" if it is float32.
+            metadata = {"store": "float32", **orjson.loads(header.metadata["sentkit"])}
         except (KeyError, IndexError, TypeError, orjson.JSONDecodeError) as error:
             raise DataError("this file is not a block of a vector folder", source=path) from error
         check_fields(record, BLOCK, path, "block")
@@ -157,19 +160,19 @@ class FolderRun(Grid):
             raise DataError(problem, source=path, advice=again(self.path))
 
         # Its vectors must be those of run.json.
-        for key, value in self.block_spec.items():
-            if spec.get(key) != value:
-                problem = f'its "{key}" is {shown(spec.get(key))}, run.json has {shown(value)}'
+        for key, value in self.metadata_of_blocks.items():
+            if metadata.get(key) != value:
+                problem = f'its "{key}" is {shown(metadata.get(key))}, run.json has {shown(value)}'
                 raise DataError(problem, source=path, advice=again(self.path))
         return record
 
     @cached_property
-    def block_spec(self) -> dict[str, Any]:
+    def metadata_of_blocks(self) -> dict[str, Any]:
         """What run.json says about the vectors of each block."""
-        spec = without_machine(self.settings["encoder"])
+        metadata = without_machine(self.settings["encoder"])
         if self.store == "binary":
-            spec = spec_of_signs(spec)
-        return {**spec, "store": self.store}
+            metadata = spec_of_signs(metadata)
+        return {**metadata, "store": self.store}
 
     def open_block(self, name: str, before: int = 0) -> VectorFile:
         """A block for reading, with the number of rows `before` it in the folder."""

@@ -347,18 +347,20 @@ def minibatch(
 
     clusterings = []
     for _ in range(options.restarts):
-        first = spread_out(rows, options.count, random).astype(np.float32)
+        # One for each distinct row, if these are fewer than `count`.
+        initial_centres = spread_out(rows, options.count, random).astype(np.float32)
         model = MiniBatchKMeans(
-            len(first),
-            init=first,
+            len(initial_centres),
+            init=initial_centres,
             n_init=1,
             max_iter=options.iterations,
             batch_size=MINIBATCH,
             compute_labels=False,
             random_state=int(random.randint(2**31 - 1)),
         ).fit(rows)
-        best = of_centres(rows, model.cluster_centers_.astype(np.float64), options.device)
-        clusterings.append(replace(best, iterations=int(model.n_iter_)))
+        # The labels are those of `Nearest`, which are exact.
+        clustering = of_centres(rows, model.cluster_centers_.astype(np.float64), options.device)
+        clusterings.append(replace(clustering, iterations=int(model.n_iter_)))
     return best_of(clusterings)
 
 
@@ -403,8 +405,8 @@ def faiss_kmeans(
         min_points_per_centroid=1,
     )
     model.train(np.ascontiguousarray(rows))
-    best = of_centres(rows, model.centroids.astype(np.float64), options.device)
-    return replace(best, iterations=rounds)
+    clustering = of_centres(rows, model.centroids.astype(np.float64), options.device)
+    return replace(clustering, iterations=rounds)
 
 
 @dataclass(frozen=True, slots=True)

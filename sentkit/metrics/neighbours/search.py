@@ -343,7 +343,7 @@ class Best:
         self.query_indices = np.empty(0, np.intp)
         self.row_indices = np.empty(0, np.intp)
         self.block_values = np.empty(0, np.float32)
-        self.above = 0  # pairs of a query and a row that reach the limit
+        self.above_limit = 0  # number of pairs of a query and a row that reach the limit
         if len(queries) and top and len(searcher.corpus):
             if searcher.on_device is not None and use_device:
                 self._search_on(searcher.on_device)
@@ -353,11 +353,13 @@ class Best:
 
     def _search(self) -> None:
         """Find candidates by the values of blocks."""
+        # (b,): a larger difference between two block values is certain
         self.margins = self.searcher.margins_of(self.queries)
         if self.limits is not None:
-            # smaller values are below it
+            # smaller values are below the limit, and larger ones than `surely_above` above it
             self.surely_below = self.searcher.lower_limits(self.queries, self.limits)
             self.surely_above = self.surely_below + 2 * self.margins
+        # (b,): a row with a smaller block value is not among the `top` best
         self.floors = np.full(len(self.queries), -np.inf, np.float32)
         product = self.searcher.block_values(self.queries)
         result_size = len(self.queries) * self.top
@@ -376,7 +378,7 @@ class Best:
         """Find candidates on the device. For queries that have too many there, search again."""
         candidates = device.best(self.queries, self.top, self.limits)
         self.query_indices, self.row_indices = candidates.pairs
-        self.above = candidates.certain_count
+        self.above_limit = candidates.certain_count
         open_queries = candidates.undecided_queries
         if len(open_queries):
             queries = self.queries[open_queries]
@@ -387,7 +389,7 @@ class Best:
                 limits = None if self.limits is None else self.limits[open_queries]
                 best = Best(self.searcher, queries, self.top, limits, use_device=False)
                 pairs = (best.query_indices, best.row_indices)
-                self.above += best.above
+                self.above_limit += best.above_limit
             self.query_indices = np.concatenate([self.query_indices, open_queries[pairs[0]]])
             self.row_indices = np.concatenate([self.row_indices, pairs[1]])
         self.block_values = np.zeros(len(self.query_indices), np.float32)
@@ -401,16 +403,22 @@ class Best:
 
     def _add(self, block: Float32, start: int) -> None:
         """Add the candidates among the rows from `start` on, by their block values (b, rows)."""
+        # The first floors: `top` rows of this block are at least as good. Rows that may reach the
+        # limit do not count. Without `top` others, the floor is -inf, and all rows are candidates.
         if len(self.query_indices) == 0 and block.shape[1] > self.top:
-            results = block
+            values_below = block
             if self.limits is not None:
-                results = np.where(block < self.surely_below[:, None], block, np.float32(-np.inf))
-            self.floors = np.partition(results, -self.top, axis=1)[:, -self.top] - self.margins
+                is_below = block < self.surely_below[:, None]
+                values_below = np.where(is_below, block, np.float32(-np.inf))
+            worst_of_top = np.partition(values_below, -self.top, axis=1)[:, -self.top]
+            self.floors = worst_of_top - self.margins
+
+        # The candidates of the block. Rows that surely reach the limit are only counted.
         query_indices, columns = at_least(block, self.floors)
         values = block[query_indices, columns]
         if self.limits is not None:
             may_be_below = values <= self.surely_above[query_indices]
-            self.above += len(values) - int(np.count_nonzero(may_be_below))
+            self.above_limit += int(np.count_nonzero(~may_be_below))
             query_indices = query_indices[may_be_below]
             columns = columns[may_be_below]
             values = values[may_be_below]
@@ -439,7 +447,7 @@ class Best:
         order = np.lexsort((self.row_indices, -similarities, self.query_indices))
         if self.limits is not None:
             order = order[similarities[order] < self.limits[self.query_indices[order]]]
-            self.above += len(similarities) - len(order)
+            self.above_limit += len(similarities) - len(order)
         sorted_queries = self.query_indices[order]
         begins = np.searchsorted(sorted_queries, np.arange(len(self.queries)))
         ranks = np.arange(len(order)) - begins[sorted_queries]

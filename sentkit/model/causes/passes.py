@@ -148,7 +148,7 @@ class VariantEncoder:
             tokenizer = tokenizer.with_prompt(settings.prompt)
         if settings.max_length is not None:
             tokenizer.max_length = max_length(self.checkpoint, settings.max_length)
-            tokenizer.head = None
+            tokenizer.head_length = None
             if tokenizer.max_length <= tokenizer.before + tokenizer.after:
                 raise UsageError("the special tokens use all of this length")
         if settings.other_end:

@@ -417,19 +417,21 @@ def merged(
 def without_language_head(
     tensors: Mapping[str, Tensor], body: Bert | TransformersModel, config: Mapping[str, Any]
 ) -> dict[str, Tensor]:
-    """Return the tensors that AutoModel of transformers has; of a classifier, which `predict`
-    reads, all.
+    """Return the tensors that AutoModel of transformers has, without those of another head.
+
+    All tensors of a classifier stay, because `predict` reads its head.
     """
     if "ForSequenceClassification" in str(config.get("architectures")):
         return dict(tensors)
     if isinstance(body, Bert):
-        encoder_names = {*canonical_names(tensors, body.architecture).values()}
-        unused = {
-            name for name in tensors.keys() - encoder_names if tensors[name].is_floating_point()
+        # The names in the file. Integer tensors are buffers, not of a head.
+        stored_names = {*canonical_names(tensors, body.architecture).values()}
+        unused_names = {
+            name for name in tensors.keys() - stored_names if tensors[name].is_floating_point()
         }
     else:
-        unused = {*body.unused}
-    return {name: tensor for name, tensor in tensors.items() if name not in unused}
+        unused_names = {*body.unused_names}
+    return {name: tensor for name, tensor in tensors.items() if name not in unused_names}
 
 
 def encoder_class(body: Bert | TransformersModel) -> str:

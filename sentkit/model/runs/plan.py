@@ -59,7 +59,7 @@ def plan_of(
     """
     counts = ReadCounts()
     rows = rows_to_plan(rows_of_blocks, counts)
-    every = 1 if encoding.tokenizer.whole else EVERY
+    every = 1 if encoding.tokenizer.needs_all_texts else EVERY
 
     # The first rows exactly, and the others by a sample.
     first_rows: list[RowBlock] = []
@@ -99,7 +99,7 @@ def plan_of(
             encoding.reusable.count_unneeded()
         record["no_longer_needed"] = encoding.reusable.unneeded
     all_groups = groups + groups_of_others
-    if all_groups and not encoding.tokenizer.whole:
+    if all_groups and not encoding.tokenizer.needs_all_texts:
         record |= estimates(plan, all_groups, encoding, path)
     record["blocks"] = counts.planned_blocks
     record["all_blocks"] = counts.planned_blocks + counts.other_blocks
@@ -130,33 +130,38 @@ def one_of(blocks: Iterable[RowBlock], every: int, counts: ReadCounts) -> Iterat
 def count_and_sample(
     blocks: Iterable[RowBlock], encoding: Encoding, rejects: Rejects, report: Report
 ) -> tuple[Plan, list[RowGroup]]:
-    """The counts of all rows, and some of them to measure."""
+    """The counts of all rows, and of each group some rows, whose time and memory are measured."""
     plan = Plan()
     sample: list[RowGroup] = []
-    sample_tokens = 0  # the most of a group in the sample
+    largest_sample = 0  # tokens of the rows of one group
     tokens_of_threads = encoding.tokens_per_batch * encoding.encoder.batches_at_once
     for group in encoding.groups(blocks, rejects):
         tokens = group.tokens
         report(len(group.rows), plan.add(group))
-        filled = tokens.take(np.flatnonzero(tokens.read_counts))
-        other_windows = [
+
+        # The batches, as `encode_texts` makes them: of the first windows, and of the others.
+        new_texts = np.setdiff1d(group.accepted_texts, list(group.stored_vectors))
+        filled = tokens.take(new_texts[tokens.read_counts[new_texts] > 0])
+        later_windows = [
             window for windows in filled.windows.values() for window in windows.later_windows
         ]
         budget = batch_size(filled, encoding.encoder, encoding.tokens_per_batch)
         plan.batches += len(plan_batches(filled, budget))
-        plan.batches += len(plan_batches(TokenBlock.of(other_windows), budget))
+        plan.batches += len(plan_batches(TokenBlock.of(later_windows), budget))
+
+        # The bytes of the lines, with a newline. With chunks, a row has a line for each vector.
         line_bytes = np.array([len(line) + 1 for line in group.rows.lines])
         plan.line_bytes += int(tokens.vector_counts[group.text_numbers[:, 0]] @ line_bytes)
 
-        # Rows to encode come before those with stored vectors.
+        # The rows to measure. Rows to encode come before those with stored vectors.
         is_stored = np.isin(group.text_numbers, list(group.stored_vectors)).all(axis=1)
         order = np.argsort(is_stored, kind="stable")
         count = MEASURED
-        # Once, each thread gets a whole batch, because it determines the memory.
-        if sample_tokens < tokens_of_threads:
+        # In one group, each thread gets a whole batch, because it determines the memory.
+        if largest_sample < tokens_of_threads:
             ends = np.cumsum(tokens.read_counts[group.text_numbers].sum(axis=1)[order])
             count = max(MEASURED, int(np.searchsorted(ends, tokens_of_threads)) + 1)
-            sample_tokens = max(sample_tokens, int(ends[:count][-1]))
+            largest_sample = max(largest_sample, int(ends[:count][-1]))
         sample.append(group.take(order[:count].tolist()))
     return plan, sample
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.model.text.tokenizer import Tokenizer
-from sentkit.model.text.tokens import TokenBlock, Tokens
+from sentkit.model.text.tokens import TokenBlock
 from sentkit.transforms.kinds import FitOptions, moments_of, rotated
 
 SIF_A = 1e-4
@@ -20,8 +20,8 @@ MARKS = ("##", "Ġ", "▁")  # of a token inside a word, or after a space
 
 
 def token_batches(tokenizer: Tokenizer) -> Iterator[TokenBlock]:
-    """Yield every number of the vocabulary as a text of one token, with the special tokens around
-    it.
+    """Yield every number of the vocabulary as a text of one token, after the tokens of a declared
+    prompt, and with the special tokens around both.
     """
     # The ids around a text, from those of a short one.
     [example] = tokenizer(["a"])
@@ -34,7 +34,7 @@ def token_batches(tokenizer: Tokenizer) -> Iterator[TokenBlock]:
     for start in range(0, size, TOKENS_AT_ONCE):
         numbers = range(start, min(start + TOKENS_AT_ONCE, size))
         texts = [[*before, number, *after] for number in numbers]
-        yield TokenBlock.of([Tokens(ids, len(ids)) for ids in texts])
+        yield TokenBlock.of([tokenizer.tokens_of(ids) for ids in texts])
 
 
 def vocabulary_size(tokenizer: Tokenizer) -> int:

@@ -256,7 +256,7 @@ def read_static_folder(checkpoint: Checkpoint, options: ReadingOptions) -> Stati
     """
     folder = checkpoint.transformer_folder
     declared = checkpoint.declaration
-    for step in declared.step_names:
+    for step in declared.step_names:  # so all that remain are "normalise"
         if step != "normalise":
             problem = f'sentkit cannot run the module "{step}" after a StaticEmbedding'
             raise DataError(problem, source=str(checkpoint.folder))
@@ -265,6 +265,7 @@ def read_static_folder(checkpoint: Checkpoint, options: ReadingOptions) -> Stati
     prompt, prompt_of_side = prompts_of(declared, options)
     of_model2vec = is_model2vec(folder)
     pieces = WordPieces(folder, prompt=prompt, keep_unknown=not of_model2vec)
+    # Of a StaticEmbedding, the limit in tokenizer.json has priority over a declared one.
     pieces.max_length = options.max_length or pieces.max_length or declared.max_length
 
     # The header of the table; `open_vectors` below reads its numbers.
@@ -273,11 +274,12 @@ def read_static_folder(checkpoint: Checkpoint, options: ReadingOptions) -> Stati
     embeddings = tensors["embeddings"]
     rows, width = embeddings.shape
 
-    # The steps after the mean of the tokens.
-    steps: list[Step] = [Normalize()] if declared.step_names else []
+    # The steps after the mean of the tokens. `truncate_dim` of sentence-transformers cuts the
+    # normalized vectors; --dim replaces it, and is before the normalization.
+    declared_steps: list[Step] = [Normalize()] if declared.step_names else []
     if declared.dim is not None and options.dim is None:
-        steps.append(Truncate(declared.dim))
-    steps = steps_of(options, steps, width)
+        declared_steps.append(Truncate(declared.dim))
+    steps = steps_of(options, declared_steps, width)
 
     # What `inspect` prints of the table.
     table: dict[str, Any] = {

@@ -150,7 +150,7 @@ class CollectedWords(TextTokenizer):
     """Converts each text to its set of lower-case words. The vocabulary grows with each text."""
 
     unit = "words"
-    whole = True
+    needs_all_texts = True
 
     def __init__(self, *, max_length: int | None, prompt: str) -> None:
         self.indexes: dict[str, int] = {}

@@ -90,11 +90,11 @@ class Tokenizer(LongTextTokenizer):
             self.unknown_token = str(self.backend.id_to_token(self.unknown_id))
         self.languages = LanguageCheck(self._rules, self.unknown_id, self.backend.id_to_token)
         self.truncates_start = truncates_start(checkpoint, self._rules)
-        # The characters at the start of a long text that are enough; None: the whole text is
-        # tokenized.
-        self.head: int | None = None
+        # The number of characters at the start of a long text that are enough; None: the whole
+        # text is tokenized.
+        self.head_length: int | None = None
         if splits_at_spaces(self._rules):
-            self.head = CHARACTERS_OF_TOKEN * max_length
+            self.head_length = CHARACTERS_OF_TOKEN * max_length
         if max_length <= sum(special):
             problem = f"a maximum length of {max_length} tokens is too small"
             raise UsageError(f"{problem}: the special tokens use all of it")
@@ -196,10 +196,13 @@ class Tokenizer(LongTextTokenizer):
             texts = [self._prompted(text) for text in texts]
         if self.template is not None:
             return self._in_template(self.template, texts)
-        longest = max(map(len, texts), default=0)
-        if self.head is None or self.counts_all or self.truncates_start or longest <= 2 * self.head:
+        head_length = self.head_length
+        if head_length is None or self.counts_all or self.truncates_start:
             return self._truncated(texts, *self._ids(texts))
-        return self._of_heads(texts, self.head)
+        # `start_of` does not cut shorter texts.
+        if max(map(len, texts), default=0) <= 2 * head_length:
+            return self._truncated(texts, *self._ids(texts))
+        return self._of_heads(texts, head_length)
 
     def _in_template(self, template: Template, texts: Sequence[str]) -> TokenBlock:
         sentences = [template.around(text) for text in texts]
@@ -212,20 +215,23 @@ class Tokenizer(LongTextTokenizer):
             ]
         )
 
-    def _of_heads(self, texts: Sequence[str], head: int) -> TokenBlock:
-        """Tokenize only the first `head` characters of long texts; all of those for which this is
-        too few.
+    def _of_heads(self, texts: Sequence[str], head_length: int) -> TokenBlock:
+        """Tokenize only the start of long texts, about `head_length` characters.
+
+        `full_lengths` of these texts have the tokens of the start, which are too many, too.
         """
-        heads = [start_of(text, head) for text in texts]
+        heads = [start_of(text, head_length) for text in texts]
         tokens = self._truncated(heads, *self._ids(heads))
-        fitting = np.flatnonzero(tokens.full_lengths <= self.max_length).tolist()
-        too_short = [index for index in fitting if len(heads[index]) < len(texts[index])]
+
+        # A start that fits has too few tokens: the model also reads some of the rest of the text.
+        fits = np.flatnonzero(tokens.full_lengths <= self.max_length).tolist()
+        too_short = [index for index in fits if len(heads[index]) < len(texts[index])]
         if not too_short:
             return tokens
         tokens_of_texts = list(tokens)
-        short_texts = [texts[index] for index in too_short]
-        whole_texts = self._truncated(short_texts, *self._ids(short_texts))
-        for index, tokens_of_text in zip(too_short, whole_texts, strict=True):
+        whole_texts = [texts[index] for index in too_short]
+        tokens_of_whole = self._truncated(whole_texts, *self._ids(whole_texts))
+        for index, tokens_of_text in zip(too_short, tokens_of_whole, strict=True):
             tokens_of_texts[index] = tokens_of_text
         return TokenBlock.of(tokens_of_texts)
 
@@ -397,14 +403,17 @@ class Tokenizer(LongTextTokenizer):
 
 
 def start_of(text: str, length: int) -> str:
-    """The start of a long text, to a space between two words: the ids do not depend on the rest."""
+    """The start of a long text, to a space between two words: the ids do not depend on the rest.
+
+    It has `length` to 2 `length` characters. A text without such a space is returned as it is.
+    """
     if len(text) <= 2 * length:
         return text
-    cut = text.find(" ", length)
-    while 0 < cut < 2 * length and not text[cut - 1].isalnum() & text[cut + 1 : cut + 2].isalnum():
-        cut = text.find(" ", cut + 1)
-    if 0 < cut < 2 * length:
-        return text[:cut]
+    space = text.find(" ", length)
+    while 0 < space < 2 * length:
+        if text[space - 1].isalnum() and text[space + 1].isalnum():
+            return text[:space]
+        space = text.find(" ", space + 1)
     return text
 
 

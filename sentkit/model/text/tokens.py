@@ -321,7 +321,7 @@ class WindowOptions:
 
 class TextTokenizer:
     unit = "tokens"  # or "words", for messages
-    whole = False  # all texts must be read before encoding starts
+    needs_all_texts = False  # all texts must be read before encoding starts
     outer = False  # calls another tokenizer through `tokenized`
     prompt = ""  # before every text
     unknown_token = ""  # for messages about texts with `only_unknown`
@@ -356,7 +356,7 @@ class TokenizerByPrompt(TextTokenizer):
 
     def __init__(self, tokenizer: TextTokenizer, prompts: Iterable[str]) -> None:
         self.unit = tokenizer.unit
-        self.whole = tokenizer.whole
+        self.needs_all_texts = tokenizer.needs_all_texts
         self.unknown_token = tokenizer.unknown_token
         self.judges_language = tokenizer.judges_language
         self.tokenizers = {prompt: tokenizer.with_prompt(prompt) for prompt in prompts}

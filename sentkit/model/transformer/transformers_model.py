@@ -47,13 +47,15 @@ def padding_id_of(model: Any) -> int:
 
 
 class TransformersModel(nn.Module):
-    def __init__(self, model: Any, *, has_pooler: bool, max_tokens: int, unused: Set[str]) -> None:
-        """`unused`: the names of the stored tensors that the model does not have, such as those of
-        a head.
+    def __init__(
+        self, model: Any, *, has_pooler: bool, max_tokens: int, unused_names: Set[str]
+    ) -> None:
+        """`unused_names`: of the stored tensors that the model does not have, such as those of a
+        head.
         """
         super().__init__()
         self.model = model
-        self.unused = unused
+        self.unused_names = unused_names
         self.has_pooler = has_pooler
         self.max_tokens = max_tokens
         self.convolution: Convolution | None = None
@@ -135,7 +137,7 @@ def load_transformers_model(folder: Path) -> TransformersModel:
         model.eval(),
         has_pooler=not missing and getattr(model, "pooler", None) is not None,
         max_tokens=positions if padding is None else positions - padding - 1,
-        unused={*report["unexpected_keys"]},
+        unused_names={*report["unexpected_keys"]},
     )
 
 

@@ -148,11 +148,13 @@ class ExampleParser:
         self.fields = fields
         self.prompt_of_side = prompts or {}
         self.dev_sides = dev_sides
+
+        # What the first good row determines.
         self.kind: Kind | None = None
-        # Of the texts of a row, if they differ. The last prompt is that of all further texts of a
-        # list.
+        # The prompt of each text of a row, empty without prompts of sides. The last one is that of
+        # all further texts of a list.
         self.prompts: tuple[str, ...] = ()
-        # label or score of the first row, which is not read
+        # "label" or "score" of this row, if the method does not read it; for a warning
         self.ignored_fields: tuple[str, ...] = ()
 
     def __call__(self, row: Row) -> Example | None:

@@ -89,6 +89,18 @@ def test_a_file_is_that_of_a_fresh_run(run, encoded, old_kind, kind, flags):
         assert run(new, *flags, "--reuse", "old").out == run(new, *flags).out
 
 
+def test_a_dry_run_counts_only_the_batches_of_new_texts(run):
+    """With a budget of one token, each distinct text has a batch."""
+    run(write("old.jsonl", OLD), "-o", "old.safetensors")
+    write("new.jsonl", NEW)
+    plans = [
+        run(path, "--batch-tokens", 1, "--reuse", "old.safetensors", "-n").rows[0]
+        for path in ("old.jsonl", "new.jsonl")
+    ]
+
+    assert [(plan["encoded"], plan["batches"]) for plan in plans] == [(0, 0), (3, 2)]
+
+
 def test_each_side_of_a_pair_is_looked_up(run, encoded):
     """The old rows are sentences of another field; several files of --reuse are searched in their
     order.

@@ -108,7 +108,7 @@ def expect(queries, corpus, metric, top, limits, threshold):
                 [row for row in rows if similarities[row] < limit][: max(1, top)]
                 for rows, similarities, limit in zip(ranked, alike, limits, strict=True)
             ]
-        assert below.above == (alike >= np.array(limits)[:, None]).sum()
+        assert below.above_limit == (alike >= np.array(limits)[:, None]).sum()
 
 
 def expect_pairs(vectors, metric, top, threshold):

@@ -24,7 +24,7 @@ class Letters:
     """A tokenizer: a token for each letter, at most ten; `?` cannot be read at all."""
 
     unit = "tokens"
-    whole = False
+    needs_all_texts = False
 
     def __call__(self, texts):
         return TokenBlock.of(

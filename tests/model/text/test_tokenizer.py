@@ -434,7 +434,7 @@ def whole_and_cut(request, roberta, metaspace, unigram):
 def test_the_start_of_a_long_text_has_the_ids_of_the_whole_text(whole_and_cut, texts, lowercase):
     whole, cut = whole_and_cut(lowercase)
 
-    assert cut.head == 64
+    assert cut.head_length == 64
     assert ids_of(cut, *texts) == ids_of(whole, *texts)
     for cut_tokens, all_tokens in zip(cut(texts), whole(texts), strict=True):
         assert (cut_tokens.truncated, cut_tokens.problem) == (

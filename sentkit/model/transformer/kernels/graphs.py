@@ -53,12 +53,15 @@ class Graphs:
         self.blocks = blocks
         self.weights = [list(block.parameters()) for block in blocks]
         self.chains: dict[Kind, Chain] = {}
-        self.works = True
-        self.last: Callable[[], Pass | None] = lambda: None
-        self.pool: Any = None  # of memory; it has blocks for each stream
-        self.stream: torch.cuda.Stream | None = None
-        self.copies: list[nn.Module] = []  # see `copy_of`
-        self.gradients: list[list[Tensor]] = []  # of the weights of each block
+        self.enabled = True  # until a recording needs too much memory, or the caller stops them
+        # a weak reference: None if no backward pass can come any more
+        self.latest_pass: Callable[[], Pass | None] = lambda: None
+
+        # What the recordings share. `runner` creates it, and again if the weights have moved.
+        self.pool: Any = None  # of GPU memory; each stream has its own memory in it
+        self.stream: torch.cuda.Stream | None = None  # on which they are recorded
+        self.recorded_blocks: list[nn.Module] = []  # copies with the same weights; see `copy_of`
+        self.gradients: list[list[Tensor]] = []  # of the weights of each block; graphs write them
         self.addresses: list[int] = []  # of the weights
 
     def __deepcopy__(self, memo: object) -> None:
@@ -66,9 +69,9 @@ class Graphs:
 
     def stop(self) -> None:
         """Run all passes without graphs from now on, in less memory."""
-        self.works = False
+        self.enabled = False
         self.chains.clear()
-        self.copies.clear()
+        self.recorded_blocks.clear()
         self.gradients.clear()
 
     def runner(self, blocks: int, packed: Packed, states: Tensor) -> Run | None:
@@ -83,7 +86,7 @@ class Graphs:
         needs_gradient = torch.is_grad_enabled() and (states.requires_grad or True in learns)
         if len(trains) != 1 or (needs_gradient and learns != {True}):
             return None
-        if not self.works or packed.tokens > LARGEST_PASS or self.last() is not None:
+        if not self.enabled or packed.tokens > LARGEST_PASS or self.latest_pass() is not None:
             return None
         kind = Kind(
             blocks=blocks,
@@ -103,7 +106,7 @@ class Graphs:
             self.addresses = addresses
             self.pool = torch.cuda.graph_pool_handle()
             self.stream = torch.cuda.Stream(states.device)
-            self.copies = [copy_of(block) for block in self.blocks]
+            self.recorded_blocks = [copy_of(block) for block in self.blocks]
         if kind not in self.chains:
             if needs_gradient and not self.gradients:
                 self.gradients = [
@@ -121,7 +124,7 @@ class Graphs:
         if not needs_gradient:
             return chain.replay
         this_pass = Pass()
-        self.last = ref(this_pass)
+        self.latest_pass = ref(this_pass)
         return lambda number, inputs: Replay.apply(
             chain, number, this_pass, inputs, *self.weights[number]
         )
@@ -169,7 +172,9 @@ class Chain:
         self.slopes = [torch.zeros_like(states) for _ in range(2)]
         self.forward: list[torch.cuda.CUDAGraph] = []
         self.backward: list[torch.cuda.CUDAGraph] = []
-        self.blocks = [block.train(kind.training) for block in graphs.copies[: kind.blocks]]
+        self.blocks = [
+            block.train(kind.training) for block in graphs.recorded_blocks[: kind.blocks]
+        ]
         self.record()
 
     def record(self) -> None:
