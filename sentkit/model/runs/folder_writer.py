@@ -241,13 +241,18 @@ class BlockWriter:
             raise DataError(
                 problem, source=path, advice="encode it into another folder, with --reuse"
             )
-        if self.folder.record(block.name)["source"] != block.source:
-            problem = (
+        record = self.folder.record(block.name)
+        change: str | None = None
+        if record["source"] != block.source:
+            change = (
                 f"its rows {block.start + 1} to {block.stop} are not those of the block "
                 f"{block.name}"
             )
+        elif record["last"] != block.is_last:
+            change = f"it has more or fewer rows than when the block {block.name} was written"
+        if change is not None:
             advice = "the input has changed; encode it into another folder"
-            raise DataError(problem, source=block.path, advice=advice)
+            raise DataError(change, source=block.path, advice=advice)
 
     def stored_block(self, block: Block) -> VectorFile | None:
         """The file of --reuse with a block that was made from the same bytes, if there is one."""

@@ -150,6 +150,19 @@ def test_a_stream_that_differs_from_its_blocks_is_refused(encode, other):
     assert "are not those of the block 00000-000000000000.safetensors" in result.err
 
 
+@pytest.mark.parametrize(("before", "now"), [(9, 6), (6, 9)])
+def test_a_pipe_that_ends_at_the_edge_of_another_block_is_refused(encode, before, now):
+    """All blocks of three rows that both have are equal; they would be a folder of other rows."""
+    row = b'{"text":"the"}\n'
+    assert encode("-", "-o", "a/", stdin=row * before).code == 0
+    blocks = len(list(Path("a").glob("0*")))
+    result = encode("-", "-o", "a/", "--resume", stdin=row * now)
+
+    problem = "it has more or fewer rows than when the block 00000-000000000003.safetensors was"
+    assert (result.code, problem in result.err) == (65, True)
+    assert len(list(Path("a").glob("0*"))) == blocks == before // 3
+
+
 def test_a_bad_row_names_its_place_in_the_block(encode, corpus):
     lines = Path(corpus).read_bytes().splitlines(keepends=True)
     lines[30] = b'{"text":7}\n'
