@@ -291,23 +291,25 @@ class BlockWriter:
             force=True,
             block_record=EMPTY_RECORD,
         )
-        with published_together(), opened as writer:
-            sink = SeparateWriter(writer, self.encoding.vector_output)
-            for group in groups:
-                self.encoding.write(group, [sink], names, new.rejects, stats, report)
-            # The record, which is known after the last row.
-            writer.block_record = {
-                "input": block.input_number,
-                "start": block.start,
-                "stop": block.stop,
-                "rows": writer.count,
-                "truncated": stats.truncated,
-                "skipped": new.rejects.count,
-                "last": block.is_last,
-                "source": block.source,
-            }
+        with published_together():
+            with opened as writer:
+                sink = SeparateWriter(writer, self.encoding.vector_output)
+                for group in groups:
+                    self.encoding.write(group, [sink], names, new.rejects, stats, report)
+                # The record, which is known after the last row.
+                writer.block_record = {
+                    "input": block.input_number,
+                    "start": block.start,
+                    "stop": block.stop,
+                    "rows": writer.count,
+                    "truncated": stats.truncated,
+                    "skipped": new.rejects.count,
+                    "last": block.is_last,
+                    "source": block.source,
+                }
+            # Before the block appears: --resume does not read the rows of a complete block again.
+            self.inputs.rejects.add_all(new.rejects)
         self.stats.join(stats)
-        self.inputs.rejects.add_all(new.rejects)
         self.written += 1
 
 

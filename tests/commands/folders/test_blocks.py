@@ -187,6 +187,16 @@ def test_each_process_appends_its_bad_rows_once(encode):
     assert len({(reject["file"], reject["line"]) for reject in rejects}) == 7
 
 
+def test_if_bad_rows_cannot_be_written_their_block_is_written_again(encode):
+    Path("in.jsonl").write_text('{"text":"the"}\n{"text":7}\n')
+    failed = encode("in.jsonl", "-o", "a/", "--rejects", "/dev/full")
+    blocks = list(Path("a").glob("0*"))
+    result = encode("in.jsonl", "-o", "a/", "--rejects", "bad.jsonl", "--resume")
+
+    assert (failed.code, blocks, result.code) == (74, [], 0)
+    assert json.loads(Path("bad.jsonl").read_bytes())["row"] == '{"text":7}'
+
+
 @pytest.mark.parametrize("name", ["in.jsonl", "in.jsonl.gz", "-"])
 @pytest.mark.parametrize("size", [24, 25, 10**6])
 def test_the_first_row_of_the_inputs_determines_the_kind_of_all_blocks(
