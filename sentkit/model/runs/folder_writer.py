@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sentkit.errors import CannotCreateError, DataError, NoRowsError, UsageError
+from sentkit.formats.files import commit_in
 from sentkit.formats.outputs.outputs import published_together
 from sentkit.formats.outputs.temporary import remove
 from sentkit.formats.rows.kinds import TextParser
@@ -229,12 +230,12 @@ class BlockWriter:
             self.first_row_is_bad = True
 
     def check_source(self, block: Block) -> None:
-        """Check an existing block, and compare a stream with its digest."""
+        """Check an existing block, and compare its rows in the input with their digest."""
         path = self.folder.block_path(block.name)
         described = self.folder.inputs[block.input_number]
         self.first_existing = self.folder.open_verified_block(block.name, self.first_existing)
-        if block.rows is None:
-            return
+        if block.rows is None and commit_in(described["path"]) is not None:
+            return  # the input cannot change, and would be read through the network
         is_table_in_pipe = described["path"] is None and described["format"]
         if self.folder.by_line and is_table_in_pipe:
             problem = "an older sentkit did not record the header of this input"
@@ -243,9 +244,10 @@ class BlockWriter:
             )
         record = self.folder.record(block.name)
         change: str | None = None
-        if record["source"] != block.source:
+        if record["source"] != block.digest():
+            unit = described["grid"]
             change = (
-                f"its rows {block.start + 1} to {block.stop} are not those of the block "
+                f"its {unit} {block.start + 1} to {block.stop} are not those of the block "
                 f"{block.name}"
             )
         elif record["last"] != block.is_last:

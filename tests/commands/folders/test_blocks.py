@@ -150,6 +150,21 @@ def test_a_stream_that_differs_from_its_blocks_is_refused(encode, other):
     assert "are not those of the block 00000-000000000000.safetensors" in result.err
 
 
+def test_an_input_with_another_middle_is_refused(encode):
+    """Its size and its ends, whose digests are in run.json, are equal."""
+    content = b'{"text":"the cat"}\n' * 20_000
+    Path("in.jsonl").write_bytes(content)
+    flags = "in.jsonl", "-o", "a/", "--block-bytes", "100K", "--resume"
+    assert encode(*flags).code == 0
+    Path("a/00000-000000000000.safetensors").unlink()
+    middle = content.index(b"cat", len(content) // 2)
+    Path("in.jsonl").write_bytes(content[:middle] + b"dog" + content[middle + 3 :])
+    result = encode(*flags)
+
+    problem = "its bytes 102401 to 204800 are not those of the block 00000-000000102400.safetensors"
+    assert (result.code, problem in result.err) == (65, True)
+
+
 @pytest.mark.parametrize(("before", "now"), [(9, 6), (6, 9)])
 def test_a_pipe_that_ends_at_the_edge_of_another_block_is_refused(encode, before, now):
     """All blocks of three rows that both have are equal; they would be a folder of other rows."""
