@@ -182,7 +182,9 @@ def expected_error(error: SentkitError, console: Console) -> int:
         from sentkit.flags.encode_first import advice_on_vectors
 
         error.advice = advice_on_vectors(error, sys.argv[1:])
-    if is_first_process():
+    # The processes of a training all have this error, or wait for the one that has it.
+    is_told_elsewhere = console.command == "train" and not is_first_process()
+    if not is_told_elsewhere:
         console.error(str(error), error.advice or advice_on_files(error.__cause__))
     return error.exit_code
 

@@ -114,7 +114,7 @@ def raised_signal() -> signal.Signals | None:
 
 
 def is_first_process() -> bool:
-    """Of the processes of torchrun, only the first one writes and prints."""
+    """Of the processes that train together, only the first one writes and prints."""
     return os.environ.get("RANK", "0") == "0"
 
 

@@ -162,6 +162,7 @@ class Rejects:
         self.first_error = self.first_error or rejects.first_error
         if self.file is not None and isinstance(rejects.file, BytesIO):
             self.file.write(rejects.file.getvalue())
+            self.file.flush()
 
 
 TextsOfRow = Callable[[Row], tuple[Row, Texts]]  # finds the texts of a row, or raises a DataError

@@ -73,8 +73,10 @@ class VectorFolder(VectorSource):
         if first == stop:
             problem = f"part {number} of {count}: {self.path} has {len(self.files)} blocks"
             raise UsageError(problem, advice="use at most as many parts as blocks")
-        digest_of_all = digest([[file.header.metadata, file.count] for file in self.files])
-        return VectorFolder(self.run, self.files[first:stop], digest_of_all)
+        return VectorFolder(self.run, self.files[first:stop], self.digest_of_blocks())
+
+    def digest_of_blocks(self) -> str:
+        return digest([[file.header.metadata, file.count] for file in self.files])
 
     def blocks(self) -> Iterator[NDArray[np.float32]]:
         return chain.from_iterable(file.blocks() for file in self.files)

@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,11 @@ import orjson
 from sentkit.arrays import Float32
 from sentkit.digits import significant
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.files import shown_path
+from sentkit.formats.files import digest_of, is_input_file, open_file, shown_path
 from sentkit.formats.rows.block import Row, RowBlock
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
-from sentkit.formats.vectors.fingerprint import MAPPED_NOTE, space_of
-from sentkit.formats.vectors.store import field_names_of
+from sentkit.formats.vectors.fingerprint import MAPPED_NOTE, digest, space_of
+from sentkit.formats.vectors.store import VectorFolder, field_names_of
 from sentkit.formats.vectors.vectors import (
     VectorBlock,
     VectorReader,
@@ -235,6 +236,7 @@ class Search:
             record = {
                 "number": number,
                 "count": count,
+                "queries": self.digest_of_queries,
                 "space": emb and space_of(emb),
                 "corpus": self.corpus.table.digest,
                 "metric": self.metric,
@@ -245,6 +247,21 @@ class Search:
             }
             new.append((b"part", orjson.dumps(record)))
         return [query.add(new, replace=True) + b"\n"]
+
+    @cached_property
+    def digest_of_queries(self) -> str | None:
+        """The digest of the file or folder of the queries. None for a pipe and for texts: each part
+        encodes these itself, and on another machine the last bits can differ.
+        """
+        if not isinstance(self.queries, VectorReader):
+            return None
+        source = self.inputs.open_vector_file(self.source)
+        if isinstance(source, VectorFolder):
+            return source.digest_of_blocks()
+        if not is_input_file(self.source):
+            return None
+        with open_file(self.source) as file:
+            return digest(digest_of(file))
 
     def flat(self, query: Row, hits: Hits) -> Iterator[bytes]:
         """One row for each hit: the fields of the query with _a, those of the hit with _b, and the

@@ -18,7 +18,7 @@ AGAIN = (
     "with --shard"
 )
 # Fields of the record of a shard that are equal in all shards.
-EQUAL_FIELDS = ("count", "space", "corpus", "metric", "top", "threshold")
+EQUAL_FIELDS = ("count", "space", "corpus", "queries", "metric", "top", "threshold")
 
 
 def union(inputs: Inputs) -> Iterator[bytes]:

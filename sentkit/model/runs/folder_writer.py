@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sentkit.errors import CannotCreateError, DataError, NoRowsError, UsageError
+from sentkit.formats.files import commit_in
 from sentkit.formats.outputs.outputs import published_together
 from sentkit.formats.outputs.temporary import remove
 from sentkit.formats.rows.kinds import TextParser
@@ -229,25 +230,31 @@ class BlockWriter:
             self.first_row_is_bad = True
 
     def check_source(self, block: Block) -> None:
-        """Check an existing block, and compare a stream with its digest."""
+        """Check an existing block, and compare its rows in the input with their digest."""
         path = self.folder.block_path(block.name)
         described = self.folder.inputs[block.input_number]
         self.first_existing = self.folder.open_verified_block(block.name, self.first_existing)
-        if block.rows is None:
-            return
+        if block.rows is None and commit_in(described["path"]) is not None:
+            return  # the input cannot change, and would be read through the network
         is_table_in_pipe = described["path"] is None and described["format"]
         if self.folder.by_line and is_table_in_pipe:
             problem = "an older sentkit did not record the header of this input"
             raise DataError(
                 problem, source=path, advice="encode it into another folder, with --reuse"
             )
-        if self.folder.record(block.name)["source"] != block.source:
-            problem = (
-                f"its rows {block.start + 1} to {block.stop} are not those of the block "
+        record = self.folder.record(block.name)
+        change: str | None = None
+        if record["source"] != block.digest():
+            unit = described["grid"]
+            change = (
+                f"its {unit} {block.start + 1} to {block.stop} are not those of the block "
                 f"{block.name}"
             )
+        elif record["last"] != block.is_last:
+            change = f"it has more or fewer rows than when the block {block.name} was written"
+        if change is not None:
             advice = "the input has changed; encode it into another folder"
-            raise DataError(problem, source=block.path, advice=advice)
+            raise DataError(change, source=block.path, advice=advice)
 
     def stored_block(self, block: Block) -> VectorFile | None:
         """The file of --reuse with a block that was made from the same bytes, if there is one."""
@@ -286,23 +293,25 @@ class BlockWriter:
             force=True,
             block_record=EMPTY_RECORD,
         )
-        with published_together(), opened as writer:
-            sink = SeparateWriter(writer, self.encoding.vector_output)
-            for group in groups:
-                self.encoding.write(group, [sink], names, new.rejects, stats, report)
-            # The record, which is known after the last row.
-            writer.block_record = {
-                "input": block.input_number,
-                "start": block.start,
-                "stop": block.stop,
-                "rows": writer.count,
-                "truncated": stats.truncated,
-                "skipped": new.rejects.count,
-                "last": block.is_last,
-                "source": block.source,
-            }
+        with published_together():
+            with opened as writer:
+                sink = SeparateWriter(writer, self.encoding.vector_output)
+                for group in groups:
+                    self.encoding.write(group, [sink], names, new.rejects, stats, report)
+                # The record, which is known after the last row.
+                writer.block_record = {
+                    "input": block.input_number,
+                    "start": block.start,
+                    "stop": block.stop,
+                    "rows": writer.count,
+                    "truncated": stats.truncated,
+                    "skipped": new.rejects.count,
+                    "last": block.is_last,
+                    "source": block.source,
+                }
+            # Before the block appears: --resume does not read the rows of a complete block again.
+            self.inputs.rejects.add_all(new.rejects)
         self.stats.join(stats)
-        self.inputs.rejects.add_all(new.rejects)
         self.written += 1
 
 

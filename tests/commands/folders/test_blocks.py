@@ -150,6 +150,34 @@ def test_a_stream_that_differs_from_its_blocks_is_refused(encode, other):
     assert "are not those of the block 00000-000000000000.safetensors" in result.err
 
 
+def test_an_input_with_another_middle_is_refused(encode):
+    """Its size and its ends, whose digests are in run.json, are equal."""
+    content = b'{"text":"the cat"}\n' * 20_000
+    Path("in.jsonl").write_bytes(content)
+    flags = "in.jsonl", "-o", "a/", "--block-bytes", "100K", "--resume"
+    assert encode(*flags).code == 0
+    Path("a/00000-000000000000.safetensors").unlink()
+    middle = content.index(b"cat", len(content) // 2)
+    Path("in.jsonl").write_bytes(content[:middle] + b"dog" + content[middle + 3 :])
+    result = encode(*flags)
+
+    problem = "its bytes 102401 to 204800 are not those of the block 00000-000000102400.safetensors"
+    assert (result.code, problem in result.err) == (65, True)
+
+
+@pytest.mark.parametrize(("before", "now"), [(9, 6), (6, 9)])
+def test_a_pipe_that_ends_at_the_edge_of_another_block_is_refused(encode, before, now):
+    """All blocks of three rows that both have are equal; they would be a folder of other rows."""
+    row = b'{"text":"the"}\n'
+    assert encode("-", "-o", "a/", stdin=row * before).code == 0
+    blocks = len(list(Path("a").glob("0*")))
+    result = encode("-", "-o", "a/", "--resume", stdin=row * now)
+
+    problem = "it has more or fewer rows than when the block 00000-000000000003.safetensors was"
+    assert (result.code, problem in result.err) == (65, True)
+    assert len(list(Path("a").glob("0*"))) == blocks == before // 3
+
+
 def test_a_bad_row_names_its_place_in_the_block(encode, corpus):
     lines = Path(corpus).read_bytes().splitlines(keepends=True)
     lines[30] = b'{"text":7}\n'
@@ -172,6 +200,16 @@ def test_each_process_appends_its_bad_rows_once(encode):
 
     assert [reject["row"] for reject in rejects] == ['{"text": 7}'] * 7
     assert len({(reject["file"], reject["line"]) for reject in rejects}) == 7
+
+
+def test_if_bad_rows_cannot_be_written_their_block_is_written_again(encode):
+    Path("in.jsonl").write_text('{"text":"the"}\n{"text":7}\n')
+    failed = encode("in.jsonl", "-o", "a/", "--rejects", "/dev/full")
+    blocks = list(Path("a").glob("0*"))
+    result = encode("in.jsonl", "-o", "a/", "--rejects", "bad.jsonl", "--resume")
+
+    assert (failed.code, blocks, result.code) == (74, [], 0)
+    assert json.loads(Path("bad.jsonl").read_bytes())["row"] == '{"text":7}'
 
 
 @pytest.mark.parametrize("name", ["in.jsonl", "in.jsonl.gz", "-"])

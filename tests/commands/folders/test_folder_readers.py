@@ -315,6 +315,21 @@ def test_parts_may_be_written_again_by_another_program(sentkit, shards, queries)
     assert b'"hits":[{"row": ' in result.out
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "safetensors"])
+def test_parts_of_equal_texts_with_other_vectors_are_refused(sentkit, folder, words, suffix):
+    """As after a search without a prompt, of which the file of one part is left."""
+    Path("q.txt").write_text("dog\n")
+    for prompt, number in (("", "1"), ("cat ", "2")):
+        name = f"q{number}.{suffix}"
+        assert sentkit("encode", "q.txt", "-m", words, "--prompt", prompt, "-o", name).code == 0
+        search = ["search", "--queries", name, "--corpus", "whole/"]
+        assert sentkit(*search, "--shard", f"{number}/2", "-o", f"{number}.jsonl").code == 0
+    result = sentkit("search", "--merge", "1.jsonl", "2.jsonl")
+
+    problem = '2.jsonl:1: "queries" of this part is not that of 1.jsonl'
+    assert (result.code, problem in result.err) == (65, True)
+
+
 def test_wrong_parts_are_refused(sentkit, shards, encode, corpus, words):
     """The first two files are the parts 1 and 2 of 3. A file of an older version does not name its
     corpus.

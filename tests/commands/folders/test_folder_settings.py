@@ -91,6 +91,18 @@ def test_auto_reads_the_variables_of_the_launchers(environment, expected):
             parse_shard("auto", environment)
 
 
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_each_process_of_torchrun_tells_the_error_of_its_shard(encode, monkeypatch, rank):
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    rows = [b'{"text":"the"}'.ljust(199) + b"\n", b'{"text":7}'.ljust(199) + b"\n"]
+    Path("in.jsonl").write_bytes(b"".join(rows if rank == "0" else reversed(rows)))
+    result = encode("in.jsonl", "-o", "a/", "--shard", "auto")
+
+    assert result.code == 65
+    assert '"text" is a number, expected a string' in result.err
+
+
 def test_the_shards_of_any_number_have_each_block_once():
     for count, first in itertools.product(range(1, 10), (0, 1)):
         shards = [Shard(number, count) for number in range(first, first + count)]

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from sentkit.formats.outputs.outputs import (
     check_creatable,
     check_places,
     escaped,
+    open_appended,
     open_output,
     published_together,
 )
@@ -385,3 +387,16 @@ def test_redirected_standard_streams_are_compared_as_files(command, problem):
 
     assert completed.stderr == problem
     assert Path("in").read_text() == "content"
+
+
+def test_an_error_while_a_file_grows_is_told(tmp_path):
+    """As on a disk that becomes full: the system writes only the start, which is no error yet."""
+    path = str(tmp_path / "appended")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with pytest.raises(OSError, match="File too large"), open_appended(path) as file:  # noqa: PT012
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+        try:
+            file.write(b"x" * 20)
+            file.flush()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
