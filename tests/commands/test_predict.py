@@ -467,7 +467,10 @@ def test_labels_of_a_checkpoint_are_different_strings(sentkit, tmp_path, labels)
     assert '"id2label" has equal labels, or one that is not a string' in result.err
 
 
-@pytest.mark.parametrize("source", ["v.jsonl", "v.safetensors"])
+@pytest.mark.parametrize(
+    "sources",
+    [["v.jsonl"], ["v.safetensors"], ["v.jsonl", "v.safetensors"], ["v.safetensors", "v.jsonl"]],
+)
 @pytest.mark.parametrize(
     ("flags", "number"),
     [
@@ -475,7 +478,7 @@ def test_labels_of_a_checkpoint_are_different_strings(sentkit, tmp_path, labels)
         (["whiten", "apply", "-t", "t.safetensors"], 1),  # another vector
     ],
 )
-def test_a_row_that_the_writer_rejects_has_its_vector(sentkit, source, flags, number):
+def test_a_row_that_the_writer_rejects_has_its_vector(sentkit, sources, flags, number):
     """Also the row of a vector file, which stores its vector separately."""
     emb = {"_emb": "m/cls:0a1b00000000"}
     rows = [
@@ -493,12 +496,16 @@ def test_a_row_that_the_writer_rejects_has_its_vector(sentkit, source, flags, nu
     )
     affine = {"kernel": np.eye(2, dtype="f4"), "bias": np.zeros((1, 2), "f4")}
     save_file(affine, "t.safetensors", {"sentkit": json.dumps({"kind": "pca", **emb})})
-    result = sentkit(*flags, source, "--rejects", "bad.jsonl")
+    result = sentkit(*flags, *sources, "--rejects", "bad.jsonl")
 
     assert result.code == 0, result.err
-    reject = json.loads(Path("bad.jsonl").read_text())
-    assert reject["line"] == number + 1
-    assert json.loads(reject["row"]) == rows[number]
+    rejects = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
+    assert [(reject["file"], reject["line"]) for reject in rejects] == [
+        (source, number + 1) for source in sources
+    ]
+    for reject in rejects:
+        assert json.loads(reject["row"]) == rows[number]
+        assert reject["row"].count('"embedding"') == 1
 
 
 def probabilities_of(*outputs):
