@@ -18,7 +18,7 @@ from sentkit.model import Model, find_encoder
 from sentkit.model.encoding import Report, TokenEncoder, encode_groups
 from sentkit.model.groups import LAST_GROUP, EncodeStats, RowGroup, tokenized_groups, whole_if_small
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.tokens import TextTokenizer
+from sentkit.model.text.tokens import TextTokenizer, TokenizerByPrompt
 
 Value = TypeVar("Value")
 
@@ -61,6 +61,20 @@ def recorded_options(spec: Mapping[str, Any]) -> ReadingOptions:
     template = recorded(spec, "template", str)
     full_stop = recorded(spec, "full_stop", str)
     return replace(options, readout=readout, template=template, full_stop=full_stop)
+
+
+def recorded_prompts(spec: Mapping[str, Any]) -> dict[str, str]:
+    """The prompts by side of the recorded vectors; {} if all texts have the same prompt."""
+    prompts = recorded(spec, "prompt", dict) or {}
+    return {side: prompt for side, prompt in prompts.items() if isinstance(prompt, str)}
+
+
+def recorded_tokenizer(model: Model, spec: Mapping[str, Any]) -> TextTokenizer:
+    """The tokenizer of the model, with the recorded prompts by side."""
+    prompts = recorded_prompts(spec)
+    if not prompts:
+        return model.tokenizer
+    return TokenizerByPrompt(model.tokenizer, prompts.values())
 
 
 def find_query_encoder(

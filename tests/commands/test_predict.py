@@ -225,6 +225,21 @@ def test_texts_are_encoded_with_the_model_of_the_probe(sentkit, tiny, labelled, 
     assert f"sentkit predict: {told}" in result.told
 
 
+def test_texts_get_the_prompts_by_side_of_the_probe(sentkit, tiny, labelled):
+    """`encode` with the same flags gives the expected vectors."""
+    new = labelled("pair")
+    reading = ("-m", tiny, "--prompt", "a=query in a: ,b=b", "-q")
+    sentkit("encode", "train.jsonl", *reading, "-o", "v.safetensors")
+    flags = ("--label", "label", "--folds", 3, "--penalties", 1)
+    assert sentkit("probe", "v.safetensors", *flags, "-o", "p.safetensors").code == 0
+    result = sentkit("predict", "-m", "p.safetensors", "--all", stdin=in_jsonl(*new))
+    encoded = sentkit("encode", *reading, stdin=in_jsonl(*new))
+    expected = sentkit("predict", "-m", "p.safetensors", "--all", stdin=encoded.out)
+
+    assert result.code == 0
+    assert shares_of(result) == pytest.approx(shares_of(expected), abs=1e-5)
+
+
 def test_a_model_of_a_probe_that_is_not_there_or_has_changed_is_refused(
     sentkit, tiny, other, labelled, copy_of
 ):
