@@ -225,10 +225,20 @@ def test_texts_are_encoded_with_the_model_of_the_probe(sentkit, tiny, labelled, 
     assert f"sentkit predict: {told}" in result.told
 
 
-def test_texts_get_the_prompts_by_side_of_the_probe(sentkit, tiny, labelled):
+@pytest.mark.parametrize(
+    ("kind", "flags_of_texts"),
+    [
+        ("pair", ["--prompt", "a=query in a: ,b=b"]),
+        ("sentence", ["--on-truncate", "window", "--window", "4:1", "--max-length", 4]),
+        ("pair", ["--on-truncate", "window", "--max-length", 5, "--prompt", "a=b ,b="]),
+    ],
+)
+def test_texts_get_the_prompts_by_side_and_the_windows_of_the_probe(
+    sentkit, tiny, labelled, kind, flags_of_texts
+):
     """`encode` with the same flags gives the expected vectors."""
-    new = labelled("pair")
-    reading = ("-m", tiny, "--prompt", "a=query in a: ,b=b", "-q")
+    new = labelled(kind)
+    reading = ("-m", tiny, *flags_of_texts, "-q")
     sentkit("encode", "train.jsonl", *reading, "-o", "v.safetensors")
     flags = ("--label", "label", "--folds", 3, "--penalties", 1)
     assert sentkit("probe", "v.safetensors", *flags, "-o", "p.safetensors").code == 0
