@@ -179,7 +179,12 @@ def outputs_of_probe(
     from sentkit.formats.vectors.first_row import from_first_row
     from sentkit.formats.vectors.store import common_field_names
     from sentkit.model import find_encoder
-    from sentkit.model.query_encoder import recorded, recorded_options
+    from sentkit.model.query_encoder import (
+        recorded,
+        recorded_options,
+        recorded_prompts,
+        recorded_tokenizer,
+    )
     from sentkit.transforms.steps import check_fitted
 
     with from_first_row(inputs) as (all_rows, has_vectors):
@@ -214,11 +219,13 @@ def outputs_of_probe(
         console.report(
             f"the rows have no vectors; they are encoded with {model.name}, readout {readout}"
         )
-        texts = TextParser(common_field_names(all_rows), prompts=model.prompt_of_side)
+        prompts = recorded_prompts(classifier.spec)
+        texts = TextParser(common_field_names(all_rows), prompts=prompts)
+        tokenizer = recorded_tokenizer(model, classifier.spec)
         encoder = model.encoder()
         check_fitted(classifier.path, encoder.spaces[0].name)
         console.warn(*model.notes)
-        for block in encoded_blocks(all_rows, texts, model.tokenizer, encoder, console):
+        for block in encoded_blocks(all_rows, texts, tokenizer, encoder, console):
             for indices in classifier.checked(block).good_indices(inputs.rejects):
                 good = block.take(indices)
                 yield good, classifier.outputs_of(good)

@@ -18,7 +18,7 @@ from sentkit.model import Model, find_encoder
 from sentkit.model.encoding import Report, TokenEncoder, encode_groups
 from sentkit.model.groups import LAST_GROUP, EncodeStats, RowGroup, tokenized_groups, whole_if_small
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.tokens import TextTokenizer
+from sentkit.model.text.tokens import TextTokenizer, TokenizerByPrompt, WindowOptions
 
 Value = TypeVar("Value")
 
@@ -61,6 +61,28 @@ def recorded_options(spec: Mapping[str, Any]) -> ReadingOptions:
     template = recorded(spec, "template", str)
     full_stop = recorded(spec, "full_stop", str)
     return replace(options, readout=readout, template=template, full_stop=full_stop)
+
+
+def recorded_prompts(spec: Mapping[str, Any]) -> dict[str, str]:
+    """The prompts by side of the recorded vectors; {} if all texts have the same prompt."""
+    prompts = recorded(spec, "prompt", dict) or {}
+    return {side: prompt for side, prompt in prompts.items() if isinstance(prompt, str)}
+
+
+def recorded_tokenizer(model: Model, spec: Mapping[str, Any]) -> TextTokenizer:
+    """The tokenizer of the model, with the recorded windows and prompts by side.
+
+    Chunks are no windows of a text: each of them is a row.
+    """
+    tokenizer: TextTokenizer = model.tokenizer
+    size = recorded(spec, "window", int)
+    stride = recorded(spec, "stride", int)
+    if size is not None and stride is not None and stride > 0 and spec.get("chunks") is False:
+        tokenizer = model.window_tokenizer(WindowOptions(size, stride))
+    prompts = recorded_prompts(spec)
+    if not prompts:
+        return tokenizer
+    return TokenizerByPrompt(tokenizer, prompts.values())
 
 
 def find_query_encoder(

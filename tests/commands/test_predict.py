@@ -225,6 +225,31 @@ def test_texts_are_encoded_with_the_model_of_the_probe(sentkit, tiny, labelled, 
     assert f"sentkit predict: {told}" in result.told
 
 
+@pytest.mark.parametrize(
+    ("kind", "flags_of_texts"),
+    [
+        ("pair", ["--prompt", "a=query in a: ,b=b"]),
+        ("sentence", ["--on-truncate", "window", "--window", "4:1", "--max-length", 4]),
+        ("pair", ["--on-truncate", "window", "--max-length", 5, "--prompt", "a=b ,b="]),
+    ],
+)
+def test_texts_get_the_prompts_by_side_and_the_windows_of_the_probe(
+    sentkit, tiny, labelled, kind, flags_of_texts
+):
+    """`encode` with the same flags gives the expected vectors."""
+    new = labelled(kind)
+    reading = ("-m", tiny, *flags_of_texts, "-q")
+    sentkit("encode", "train.jsonl", *reading, "-o", "v.safetensors")
+    flags = ("--label", "label", "--folds", 3, "--penalties", 1)
+    assert sentkit("probe", "v.safetensors", *flags, "-o", "p.safetensors").code == 0
+    result = sentkit("predict", "-m", "p.safetensors", "--all", stdin=in_jsonl(*new))
+    encoded = sentkit("encode", *reading, stdin=in_jsonl(*new))
+    expected = sentkit("predict", "-m", "p.safetensors", "--all", stdin=encoded.out)
+
+    assert result.code == 0
+    assert shares_of(result) == pytest.approx(shares_of(expected), abs=1e-5)
+
+
 def test_a_model_of_a_probe_that_is_not_there_or_has_changed_is_refused(
     sentkit, tiny, other, labelled, copy_of
 ):
@@ -467,7 +492,10 @@ def test_labels_of_a_checkpoint_are_different_strings(sentkit, tmp_path, labels)
     assert '"id2label" has equal labels, or one that is not a string' in result.err
 
 
-@pytest.mark.parametrize("source", ["v.jsonl", "v.safetensors"])
+@pytest.mark.parametrize(
+    "sources",
+    [["v.jsonl"], ["v.safetensors"], ["v.jsonl", "v.safetensors"], ["v.safetensors", "v.jsonl"]],
+)
 @pytest.mark.parametrize(
     ("flags", "number"),
     [
@@ -475,7 +503,7 @@ def test_labels_of_a_checkpoint_are_different_strings(sentkit, tmp_path, labels)
         (["whiten", "apply", "-t", "t.safetensors"], 1),  # another vector
     ],
 )
-def test_a_row_that_the_writer_rejects_has_its_vector(sentkit, source, flags, number):
+def test_a_row_that_the_writer_rejects_has_its_vector(sentkit, sources, flags, number):
     """Also the row of a vector file, which stores its vector separately."""
     emb = {"_emb": "m/cls:0a1b00000000"}
     rows = [
@@ -493,12 +521,16 @@ def test_a_row_that_the_writer_rejects_has_its_vector(sentkit, source, flags, nu
     )
     affine = {"kernel": np.eye(2, dtype="f4"), "bias": np.zeros((1, 2), "f4")}
     save_file(affine, "t.safetensors", {"sentkit": json.dumps({"kind": "pca", **emb})})
-    result = sentkit(*flags, source, "--rejects", "bad.jsonl")
+    result = sentkit(*flags, *sources, "--rejects", "bad.jsonl")
 
     assert result.code == 0, result.err
-    reject = json.loads(Path("bad.jsonl").read_text())
-    assert reject["line"] == number + 1
-    assert json.loads(reject["row"]) == rows[number]
+    rejects = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
+    assert [(reject["file"], reject["line"]) for reject in rejects] == [
+        (source, number + 1) for source in sources
+    ]
+    for reject in rejects:
+        assert json.loads(reject["row"]) == rows[number]
+        assert reject["row"].count('"embedding"') == 1
 
 
 def probabilities_of(*outputs):

@@ -65,9 +65,13 @@ class VectorBlock:
         `_emb`.
         """
         if self.separate:
-            for index in self.rows.error_of_row:
-                self.rows.raws[index] = self._line_with_vectors(index)
+            self.add_vectors_to_raws(self.rows.error_of_row)
         yield from rejects.good_indices(self.rows)
+
+    def add_vectors_to_raws(self, indices: Iterable[int]) -> None:
+        """Add separate vectors and their `_emb` to the lines that the rejects get."""
+        for index in indices:
+            self.rows.raws[index] = self._line_with_vectors(index)
 
     def _line_with_vectors(self, index: int) -> bytes:
         values = self.rows.values[index]
@@ -425,11 +429,14 @@ def in_blocks_of_size(
 
 
 def joined_vector_blocks(blocks: list[VectorBlock]) -> VectorBlock:
+    all_separate = all(block.separate for block in blocks)
     rows = empty_block()
     for block in blocks:
+        if block.separate and not all_separate:
+            block.add_vectors_to_raws(range(len(block)))
         rows.extend(block.rows)
     vectors = np.concatenate([block.vectors for block in blocks])
-    return replace(blocks[0], rows=rows, vectors=vectors)
+    return replace(blocks[0], rows=rows, vectors=vectors, separate=all_separate)
 
 
 def refuse_renamed_vectors(inputs: Inputs, path: str) -> None:

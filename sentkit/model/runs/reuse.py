@@ -132,6 +132,8 @@ class ReusableVectors:
                     f"reused"
                 )
             self.stores.append(store)
+        # The first vector of a text counts, and those in int8 cannot be read one by one.
+        self.stores.sort(key=lambda store: store.kind == "int8")
         self.files = [file for store in self.stores for file in store.files]
         # The number of the first vector of each file, and the number of all.
         self.starts = np.cumsum([0, *(file.count * len(file.names) for file in self.files)])

@@ -155,6 +155,17 @@ def test_another_setting_reuses_nothing_and_is_named(run, flags, old, reason):
     assert result.told[-1].startswith("sentkit encode: reused rows: 0, encoded: 5")
 
 
+def test_vectors_in_int8_do_not_hide_those_of_a_later_file(run):
+    rows = write("old.jsonl", OLD)
+    run(rows, "-o", "int8/", "--store", "int8")
+    run(rows, "-o", "float32.safetensors")
+    for files in (("int8", "float32.safetensors"), ("float32.safetensors", "int8")):
+        reuse = [word for path in files for word in ("--reuse", path)]
+        result = run(rows, "--store", "int8", "-o", "new.safetensors", "-f", *reuse)
+        assert result.code == 0
+        assert result.told[-1].startswith("sentkit encode: reused rows: 5, encoded: 0")
+
+
 def test_a_moved_model_and_another_precision(sentkit, tiny, copy_of):
     """The name of the model is not a setting. The rows are too few for torch without --reuse."""
     rows = write("old.jsonl", OLD)
