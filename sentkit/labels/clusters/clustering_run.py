@@ -517,7 +517,9 @@ def description_lines(record: Mapping[str, Any]) -> list[dict[str, str]]:
     columns["keywords"] = [
         " ".join(record["keywords"][share]) for share in shares(len(record["keywords"]), count)
     ]
-    columns["covered"] = [f"{100 * record['with_keyword'] / record['size']:.0f} %"]
+    columns["covered"] = []
+    if record["size"]:  # given centroids can have no rows
+        columns["covered"] = [f"{100 * record['with_keyword'] / record['size']:.0f} %"]
     columns["nearest"] = nearest
     lines = zip_longest(*columns.values(), fillvalue="")
     return [dict(zip(columns, cells, strict=True)) for cells in lines]
