@@ -693,3 +693,19 @@ def test_queries_that_occur_in_training_files(sentkit, data, retrieval, tmp_path
 
     assert row["train"] == {"seen": len(seen), "value": row_without["value"]}
     assert row_without["n"] == row["n"] - len(seen)
+
+
+@pytest.mark.usefixtures("retrieval")
+def test_an_error_of_the_judgements_has_its_line_and_its_problem(sentkit, data):
+    """As `score` has it."""
+    qrels = data / "retrieval/pairs/qrels.tsv"
+    row_count = len(qrels.read_text().splitlines())
+    qrels.write_text(qrels.read_text() + "q0\td0\tmany\n")
+    flags = ("report", "static", "--data", data, "--suites", "retrieval", *FLAGS)
+    bad_score = sentkit(*flags)
+    qrels.write_text("")
+    empty = sentkit(*flags)
+
+    assert (bad_score.code, empty.code) == (1, 1)
+    assert f'row "static", retrieval: {qrels}:{row_count + 1}: "score"' in bad_score.err
+    assert f'row "static", retrieval: no rows in {qrels}' in empty.err
