@@ -709,3 +709,15 @@ def test_an_error_of_the_judgements_has_its_line_and_its_problem(sentkit, data):
     assert (bad_score.code, empty.code) == (1, 1)
     assert f'row "static", retrieval: {qrels}:{row_count + 1}: "score"' in bad_score.err
     assert f'row "static", retrieval: no rows in {qrels}' in empty.err
+
+
+def test_two_queries_with_one_id_are_an_error(sentkit, data, retrieval):
+    """As in `score`: the hits of the second one would replace those of the first."""
+    _, queries = retrieval
+    path = data / "retrieval/pairs/queries.jsonl"
+    with path.open("a") as file:
+        file.write(in_jsonl({**queries[1], "_id": "q0"}))
+    result = sentkit("report", "static", "--data", data, "--suites", "retrieval", *FLAGS)
+
+    assert (result.code, result.out) == (1, b"")
+    assert f'row "static", retrieval: {path}: query "q0" occurs a second time' in result.err
