@@ -103,7 +103,12 @@ def correlation_of(
 
 
 def clusters(files: Files, test: TestSet, settings: Settings) -> Result:
-    run = ClusteringRun(inputs=inputs_of(files["rows"]), warn=settings.warn, seeds=SEEDS)
+    path = files["rows"]
+
+    def warn(message: str) -> None:
+        settings.warn(message.replace(path, test.path))  # not the temporary file
+
+    run = ClusteringRun(inputs=inputs_of(path), warn=warn, seeds=SEEDS)
     *_, summary = agreement_records(run, LABEL)
     return Result(summary["acc_mean"], {"clusterings": summary["acc_sd"]}, summary["n"])
 

@@ -721,3 +721,15 @@ def test_two_queries_with_one_id_are_an_error(sentkit, data, retrieval):
 
     assert (result.code, result.out) == (1, b"")
     assert f'row "static", retrieval: {path}: query "q0" occurs a second time' in result.err
+
+
+def test_a_warning_about_clusters_names_the_test_set(sentkit, data):
+    """Its vectors are in a temporary file."""
+    path = data / "clustering/blank.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    texts = ["a cat", "", "a small dog", "the market fell", "the market rose"]
+    path.write_text(in_jsonl(*({"text": text, "label": n % 2} for n, text in enumerate(texts))))
+    result = sentkit("report", "static", "--data", data, "--suites", "clustering", *FLAGS)
+
+    assert "sentkit-report-" not in result.err
+    assert f"{path}: 1 of 5 rows have a zero vector" in result.err
