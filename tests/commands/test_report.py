@@ -371,6 +371,20 @@ def test_values_without_rows_that_occur_in_training_files(sentkit, data, tmp_pat
         assert row["n"] - row["train"]["seen"] == row_without["n"]
 
 
+def test_rows_without_a_score_do_not_occur_in_training_files(sentkit, tmp_path):
+    """They do not count as rows of the test set either."""
+    rows = [row | {"score": None} if n < 2 else row for n, row in enumerate(PAIRS)]
+    (tmp_path / "p.jsonl").write_text(in_jsonl(*rows))
+    (tmp_path / "train.jsonl").write_text(in_jsonl(*PAIRS[:3]))
+    (tmp_path / "rest.jsonl").write_text(in_jsonl(*PAIRS[3:]))
+    flags = ("report", "static", "--pairs", "own=p.jsonl", "--train", "train.jsonl")
+    [row] = sentkit(*flags).rows
+    [without] = sentkit("report", "static", "--pairs", "own=rest.jsonl").rows
+
+    assert row["n"] == len(PAIRS) - 2
+    assert row["train"] == {"seen": 1, "value": without["value"]}
+
+
 def test_rows_that_are_near_texts_of_training_files(sentkit, data, tmp_path, on_terminal):
     """Each text is compared with the training texts by its cosine under static; equal texts always
     occur.
