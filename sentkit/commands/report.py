@@ -298,7 +298,7 @@ def check_all_paths(
 ) -> None:
     """Check the files of training rows, and that no output overwrites an input."""
     from sentkit.formats.files import check_input
-    from sentkit.reports.mteb import check_new_folder
+    from sentkit.reports.mteb import check_new_folder, refuse_equal_names
 
     for path in training:  # they are read last
         check_input(path)
@@ -315,6 +315,7 @@ def check_all_paths(
     check_paths(console, {"-o": output.path, "--results": results}, reads)
     if style == "mteb":
         check_new_folder(output.path)
+        refuse_equal_names(rows, tests)
     output.check_creatable()
 
 

@@ -280,7 +280,9 @@ class Evaluator:
             except DataError as error:
                 # The error names the file of the user, not the temporary one.
                 source_of_file = {vector_files[name]: sources[name] for name in vector_files}
-                source = source_of_file.get(error.source, error.source)
+                if error.source not in source_of_file:  # of the judgements
+                    raise
+                source = source_of_file[error.source]
                 raise DataError(error.problem, source=source, advice=error.advice) from error
 
     def encode(

@@ -452,19 +452,23 @@ def texts_of_rows(test: TestSet) -> Iterator[tuple[list[dict[str, Any]], Forms]]
     """
     parser = TextParser(test.fields)
 
-    def parse(row: FileRow) -> tuple[FileRow, Forms]:
+    suite = SUITES[test.suite]
+
+    def parse(row: FileRow) -> tuple[FileRow, object, Forms]:
         _, texts = parser(row)
-        return row, {normal_form(text): text for text in texts}
+        value = suite.check(row, test.fields)
+        return row, value, {normal_form(text): text for text in texts}
 
     qrels = test.further_files.get("qrels")
     path = test.further_files.get("queries") or test.further_files.get("test", test.path)
     inputs = open_inputs([path], fields=test.fields)
     if not qrels:
-        for row, forms in inputs.read(parse):
-            yield [dict(row.values)], forms
+        for row, value, forms in inputs.read(parse):
+            if value is not None:
+                yield [dict(row.values)], forms
         return
     judgements = read_qrels(Inputs([qrels]), qrels)
-    for row, forms in inputs.read(parse):
+    for row, _, forms in inputs.read(parse):
         query = id_of(row, inputs, "query")
         scores = judgements.get(query)
         if scores:

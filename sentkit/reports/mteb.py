@@ -149,6 +149,32 @@ def check_new_folder(path: str) -> None:
         raise CannotCreateError(f"{path}: already exists", advice="choose another -o")
 
 
+def refuse_equal_names(rows: Sequence[Row], tests: Sequence[TestSet]) -> None:
+    """Refuse checkpoints with one folder and test sets with one result, before any work."""
+    model_of_folder: dict[str, str] = {}
+    for row in rows:
+        for model, folder in zip(row.models, names_of(row), strict=True):
+            if folder in model_of_folder:
+                earlier = model_of_folder[folder]
+                problem = f"--format mteb: {earlier} and {model} have the name {folder}"
+                raise UsageError(
+                    problem, advice=f"give each another name, for example first={earlier}"
+                )
+            model_of_folder[folder] = model
+
+    tasks_of_file: dict[str, list[MtebTask]] = {}
+    for test in tests:
+        task = mteb_task(test)
+        if task is None:
+            continue
+        tasks = tasks_of_file.setdefault(name_for_label(task.name), [])
+        for earlier_task in tasks:
+            if earlier_task.dataset != task.dataset or earlier_task.subset == task.subset:
+                problem = f"--format mteb: two test sets have the name {task.name}"
+                raise UsageError(problem, advice="give one of them another name")
+        tasks.append(task)
+
+
 def names_of(row: Row) -> list[str]:
     """The names of the checkpoints of a row as folders; mteb has __ between organization and
     name.

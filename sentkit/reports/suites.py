@@ -103,7 +103,12 @@ def correlation_of(
 
 
 def clusters(files: Files, test: TestSet, settings: Settings) -> Result:
-    run = ClusteringRun(inputs=inputs_of(files["rows"]), warn=settings.warn, seeds=SEEDS)
+    path = files["rows"]
+
+    def warn(message: str) -> None:
+        settings.warn(message.replace(path, test.path))  # not the temporary file
+
+    run = ClusteringRun(inputs=inputs_of(path), warn=warn, seeds=SEEDS)
     *_, summary = agreement_records(run, LABEL)
     return Result(summary["acc_mean"], {"clusterings": summary["acc_sd"]}, summary["n"])
 
@@ -181,9 +186,12 @@ def retrieval(files: Files, test: TestSet, settings: Settings) -> Result:
     )
     for queries, hits_of_queries in search.blocks():
         for query, hits in zip(queries, hits_of_queries, strict=True):
+            query_id = id_of(query, inputs, "query")
+            if query_id in run.relevant:
+                raise query.error(f'query "{query_id}" occurs a second time')
             documents = [corpus.table.row(index) for index, _ in hits]
             document_ids = [id_of(document, inputs, "document") for document in documents]
-            run.add(id_of(query, inputs, "query"), document_ids)
+            run.add(query_id, document_ids)
     measures = values_of(run, qrels_path, missing_is_zero=False)  # (queries, measures)
     ndcg = measures[:, list(MEASURES).index("ndcg@10")]
     return Result(float(ndcg.mean()), n=len(ndcg), queries=ndcg)

@@ -193,6 +193,21 @@ def test_describe(sentkit, rows, vectors):
         assert cluster["keywords"] == [list(GROUPS)[members[0] % 3]]
 
 
+def test_a_table_describes_a_given_centroid_without_rows(sentkit, rows, vectors, jsonl, tmp_path):
+    """It has the size 0, and no share of rows with a keyword."""
+    sentkit("cluster", rows, "-k", 3, "--centroids", "c.jsonl", "-o", "clusters.jsonl")
+    first = {"text": "red thing", "embedding": vectors[0].tolist(), **EMB}
+    (tmp_path / "first.jsonl").write_bytes(jsonl(first))
+    flags = ("cluster", "first.jsonl", "--from-centroids", "c.jsonl", "--describe")
+    sizes = [cluster["size"] for cluster in sentkit(*flags).rows]
+    result = sentkit(*flags, "--table")
+
+    assert (result.code, sorted(sizes)) == (0, [0, 0, 1])
+    lines = [line.split() for line in result.out.decode().splitlines()[1:]]
+    assert [line[:2] for line in lines] == [[str(n), str(size)] for n, size in enumerate(sizes)]
+    assert [len(line) == 2 for line in lines] == [size == 0 for size in sizes]
+
+
 def test_rows_have_the_keywords_of_their_cluster(sentkit, rows):
     """Those of --describe, as JSONL and in a vector file, and with other new fields; not beside
     centroids.

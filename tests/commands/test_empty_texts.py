@@ -1,10 +1,11 @@
 """Empty and blank texts: their vectors are zero, and commands that compare all rows omit them."""
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.metrics import adjusted_rand_score
 
 from sentkit import Encoder
 from sentkit.formats.vectors.arrays import array_of
@@ -173,3 +174,21 @@ def test_clusters_omit_zero_vectors(sentkit, rows):
             [row[name] for row in counts[1]], rel=1e-6
         )
     assert sentkit("cluster", "rows.safetensors", "-k", "5").code == 65
+
+
+def test_the_agreement_of_seeds_omits_zero_vectors(sentkit, tmp_path, monkeypatch):
+    """The mean adjusted Rand index of scikit-learn, over the pairs of seeds that disagree."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    vectors = np.concatenate([random.normal(size=(30, 4)), np.zeros((30, 4))])
+    Path("v.jsonl").write_text(in_jsonl(*({"embedding": row} for row in vectors.tolist())))
+    flags = ("cluster", "v.jsonl", "--set", "restarts=1")
+    labels = [
+        [row["cluster"] for row in sentkit(*flags, "-k", 5, "--seed", seed).rows][:30]
+        for seed in range(5)
+    ]
+    rand_indices = [adjusted_rand_score(a, b) for a, b in combinations(labels, 2)]
+    report = sentkit(*flags, "-k", "5,6", "--json").rows[0]
+
+    assert report["agreement"] < 50
+    assert report["agreement"] == pytest.approx(100 * np.mean(rand_indices), rel=1e-6)

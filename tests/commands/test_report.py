@@ -371,6 +371,20 @@ def test_values_without_rows_that_occur_in_training_files(sentkit, data, tmp_pat
         assert row["n"] - row["train"]["seen"] == row_without["n"]
 
 
+def test_rows_without_a_score_do_not_occur_in_training_files(sentkit, tmp_path):
+    """They do not count as rows of the test set either."""
+    rows = [row | {"score": None} if n < 2 else row for n, row in enumerate(PAIRS)]
+    (tmp_path / "p.jsonl").write_text(in_jsonl(*rows))
+    (tmp_path / "train.jsonl").write_text(in_jsonl(*PAIRS[:3]))
+    (tmp_path / "rest.jsonl").write_text(in_jsonl(*PAIRS[3:]))
+    flags = ("report", "static", "--pairs", "own=p.jsonl", "--train", "train.jsonl")
+    [row] = sentkit(*flags).rows
+    [without] = sentkit("report", "static", "--pairs", "own=rest.jsonl").rows
+
+    assert row["n"] == len(PAIRS) - 2
+    assert row["train"] == {"seen": 1, "value": without["value"]}
+
+
 def test_rows_that_are_near_texts_of_training_files(sentkit, data, tmp_path, on_terminal):
     """Each text is compared with the training texts by its cosine under static; equal texts always
     occur.
@@ -693,3 +707,43 @@ def test_queries_that_occur_in_training_files(sentkit, data, retrieval, tmp_path
 
     assert row["train"] == {"seen": len(seen), "value": row_without["value"]}
     assert row_without["n"] == row["n"] - len(seen)
+
+
+@pytest.mark.usefixtures("retrieval")
+def test_an_error_of_the_judgements_has_its_line_and_its_problem(sentkit, data):
+    """As `score` has it."""
+    qrels = data / "retrieval/pairs/qrels.tsv"
+    row_count = len(qrels.read_text().splitlines())
+    qrels.write_text(qrels.read_text() + "q0\td0\tmany\n")
+    flags = ("report", "static", "--data", data, "--suites", "retrieval", *FLAGS)
+    bad_score = sentkit(*flags)
+    qrels.write_text("")
+    empty = sentkit(*flags)
+
+    assert (bad_score.code, empty.code) == (1, 1)
+    assert f'row "static", retrieval: {qrels}:{row_count + 1}: "score"' in bad_score.err
+    assert f'row "static", retrieval: no rows in {qrels}' in empty.err
+
+
+def test_two_queries_with_one_id_are_an_error(sentkit, data, retrieval):
+    """As in `score`: the hits of the second one would replace those of the first."""
+    _, queries = retrieval
+    path = data / "retrieval/pairs/queries.jsonl"
+    with path.open("a") as file:
+        file.write(in_jsonl({**queries[1], "_id": "q0"}))
+    result = sentkit("report", "static", "--data", data, "--suites", "retrieval", *FLAGS)
+
+    assert (result.code, result.out) == (1, b"")
+    assert f'row "static", retrieval: {path}: query "q0" occurs a second time' in result.err
+
+
+def test_a_warning_about_clusters_names_the_test_set(sentkit, data):
+    """Its vectors are in a temporary file."""
+    path = data / "clustering/blank.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    texts = ["a cat", "", "a small dog", "the market fell", "the market rose"]
+    path.write_text(in_jsonl(*({"text": text, "label": n % 2} for n, text in enumerate(texts))))
+    result = sentkit("report", "static", "--data", data, "--suites", "clustering", *FLAGS)
+
+    assert "sentkit-report-" not in result.err
+    assert f"{path}: 1 of 5 rows have a zero vector" in result.err

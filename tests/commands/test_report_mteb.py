@@ -138,3 +138,25 @@ def test_mteb_reads_the_files_and_has_these_tasks(sentkit, data, tmp_path):
         metadata = mteb.get_task(task.name).metadata
         assert metadata.dataset["path"] == task.dataset
         assert (metadata.type, metadata.main_score) == (task.kind, task.main_score)
+
+
+def test_equal_names_are_refused_before_any_work(sentkit, data, tmp_path):
+    """Of two checkpoints, and of two test sets; another name for one of them helps."""
+    for run in ("first", "second"):
+        (tmp_path / run).mkdir()
+        (tmp_path / run / "seed-1").symlink_to(NANO)
+    pairs = ("--pairs", "mine=data/sts/stsb.test.jsonl")
+    output = ("--format", "mteb", "-o", "out")
+    seeds = sentkit("report", "m=first/seed-1", "m=second/seed-1", *pairs, *output)
+    of_both = ("--data", data, "--pairs", "own=data/sts/stsb.test.jsonl")
+    tests = sentkit("report", "m=static", *of_both, *output)
+    other_names = sentkit("report", "m=first/seed-1", "n=second/seed-1", *pairs, *output)
+
+    problem = "first/seed-1 and second/seed-1 have the name sentkit__m-seed-1"
+    assert (seeds.code, problem in seeds.err) == (2, True)
+    assert (tests.code, "two test sets have the name own" in tests.err) == (2, True)
+    assert other_names.code == 0
+    assert [path.name for path in sorted((tmp_path / "out").iterdir())] == [
+        "sentkit__m",
+        "sentkit__n",
+    ]

@@ -73,6 +73,19 @@ def test_each_width_is_scored_as_vectors_of_this_width(sentkit, rows, metric, tm
         assert record["spearman_ci95"] == pytest.approx(alone["spearman_ci95"], abs=1e-3)
 
 
+def test_the_warnings_of_a_width_are_those_of_its_comparison(sentkit, rows):
+    """Rows without a score are counted once, and fewer than five pairs have no paired test."""
+    few = [*rows[:4], rows[4] | {"score": None}]
+    result = sentkit("score", "--gold", "score", "--dim", 5, stdin=in_jsonl(*few))
+
+    assert result.rows[1]["against"]["spearman"]["p"] is None
+    assert result.told == [
+        "sentkit score: warning: -: 1 rows without a score skipped",
+        "sentkit score: warning: -: a paired test needs 5 pairs, n is 4, so the difference has no "
+        "interval and no p",
+    ]
+
+
 def test_vectors_of_other_lengths_stay_cut(sentkit, rows):
     """Their lengths matter to the dot product, as for encode --dim."""
     doubled = [row | {"embedding_a": [2 * x for x in row["embedding_a"]]} for row in rows]

@@ -431,13 +431,13 @@ def count_records(run: ClusteringRun) -> Iterator[Record]:
     distances_of_sample = distances_among(clustered_rows[sample])
     for count in run.counts:
         clusterings = list(run.clusterings(points, count))
-        silhouettes = []
-        for clustering in clusterings:
-            labels = clustering.labels
-            if points.nonzero is not None:
-                labels = labels[points.nonzero]
-            silhouettes.append(silhouette(distances_of_sample, labels[sample]))
-        mean_agreement = agreement([clustering.labels for clustering in clusterings])
+        labels_of_seeds = [clustering.labels for clustering in clusterings]
+        if points.nonzero is not None:
+            labels_of_seeds = [labels[points.nonzero] for labels in labels_of_seeds]
+        silhouettes = [
+            silhouette(distances_of_sample, labels[sample]) for labels in labels_of_seeds
+        ]
+        mean_agreement = agreement(labels_of_seeds)
         yield {
             **report_header(run, points),
             "k": count,
@@ -517,7 +517,9 @@ def description_lines(record: Mapping[str, Any]) -> list[dict[str, str]]:
     columns["keywords"] = [
         " ".join(record["keywords"][share]) for share in shares(len(record["keywords"]), count)
     ]
-    columns["covered"] = [f"{100 * record['with_keyword'] / record['size']:.0f} %"]
+    columns["covered"] = []
+    if record["size"]:  # given centroids can have no rows
+        columns["covered"] = [f"{100 * record['with_keyword'] / record['size']:.0f} %"]
     columns["nearest"] = nearest
     lines = zip_longest(*columns.values(), fillvalue="")
     return [dict(zip(columns, cells, strict=True)) for cells in lines]
