@@ -33,6 +33,7 @@ LABELS = {
     "dev": "Spearman x 100 on --dev",
 }
 LAYER = re.compile(r"L(?P<layer>\d+):(?P<readout>.+)")
+UNKNOWN_METRIC = "score"  # of a log without the record of its run, or of several metrics
 LOG = "steps.jsonl"  # the log of a run, in its folder
 MEASURED = ("loss", "norm")  # fields of every step
 
@@ -252,6 +253,7 @@ class Log:
     values: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     terms: dict[str, None] = field(default_factory=dict)
     best_step: float | None = None  # the one whose weights the run saved
+    metric: str = UNKNOWN_METRIC  # on --dev
 
     def add(self, entry: LogEntry) -> None:
         for name, value in entry.values:
@@ -292,8 +294,19 @@ def curve(inputs: Inputs, shown: Sequence[str], points: int) -> Picture:
     for name in shown:
         lines = tuple(line_of(log, points, name) for log in logs if name in log.values)
         label = LABELS.get(name, f"{name}, a term of the loss")
+        if name == "dev":
+            label = label_of_dev(logs)
         panels.append(Panel(x_axis, Axis(name, label), lines))
     return Picture(tuple(panels), height=0.62, meaning_of_ring="kept")
+
+
+def label_of_dev(logs: Sequence[Log]) -> str:
+    """The label of the scores on --dev, with their metric if all runs have the same."""
+    metrics = {log.metric for log in logs if "dev" in log.values}
+    metric = UNKNOWN_METRIC
+    if len(metrics) == 1:
+        [metric] = metrics
+    return f"{metric} x 100 on --dev"
 
 
 def read_log(inputs: Inputs, path: str, run_name: str) -> Log:
@@ -304,6 +317,8 @@ def read_log(inputs: Inputs, path: str, run_name: str) -> Log:
     if Path(path).name == LOG:
         record = read_object_if_there(Path(path).parent / "sentkit.json")
         log.best_step = record.get("step", log.best_step)
+        if record:  # it names a metric that is not Spearman's correlation
+            log.metric = record.get("metric", "Spearman")
     if not log.values:
         raise DataError("no steps", source=shown_path(path))
     return log

@@ -58,6 +58,30 @@ def test_the_kept_step_is_marked(plot, svg, tmp_path, note, kept_step):
     assert svg("curve", ".").count("kept") == (kept_step is not None)
 
 
+@pytest.mark.parametrize(
+    ("notes", "label"),
+    [
+        ([{"metric": "MRR@10"}], "MRR@10 x 100 on --dev"),
+        ([{"metric": "accuracy"}, {"metric": "accuracy"}], "accuracy x 100 on --dev"),
+        ([{"step": 1}], "Spearman x 100 on --dev"),
+        ([{"step": 1}, {"metric": "MRR@10"}], "score x 100 on --dev"),
+        ([None], "score x 100 on --dev"),
+    ],
+)
+def test_the_axis_of_dev_names_the_metric_of_the_checkpoint(svg, tmp_path, notes, label):
+    """It is Spearman's correlation without a record of another one; a log alone has none."""
+    folders = []
+    for number, note in enumerate(notes):
+        folder = tmp_path / f"run-{number}"
+        folder.mkdir()
+        (folder / "steps.jsonl").write_text(in_jsonl({"step": 1, "dev": 50.0, "best": True}))
+        if note is not None:
+            (folder / "sentkit.json").write_text(json.dumps(note))
+        folders.append(folder)
+
+    assert [text for text in svg("curve", *folders) if "--dev" in text] == [label]
+
+
 def test_a_term_of_the_loss_does_not_look_like_the_loss(tmp_path):
     """Its panel says what it is; its lines are thin, with hollow points."""
     pytest.importorskip("matplotlib")
