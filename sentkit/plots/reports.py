@@ -34,6 +34,7 @@ LABELS = {
 }
 LAYER = re.compile(r"L(?P<layer>\d+):(?P<readout>.+)")
 UNKNOWN_METRIC = "score"  # of a log without the record of its run, or of several metrics
+UNFINISHED = ".part"  # end of the folder of an unfinished run
 LOG = "steps.jsonl"  # the log of a run, in its folder
 MEASURED = ("loss", "norm")  # fields of every step
 
@@ -127,11 +128,20 @@ def titles(paths: Sequence[str]) -> list[str]:
     """
     if len(paths) < 2:
         return [""] * len(paths)
-    stems = [Path(path).stem for path in paths]
+    names = [name_in_title(path) for path in paths]
     return [
-        shown_path(stem if stems.count(stem) == 1 else path)
-        for stem, path in zip(stems, paths, strict=True)
+        shown_path(name if names.count(name) == 1 else path)
+        for name, path in zip(names, paths, strict=True)
     ]
+
+
+def name_in_title(path: str) -> str:
+    """The name of a file without its suffix. A folder has none, except that of an unfinished
+    run.
+    """
+    if Path(path).is_dir():
+        return Path(path).name.removesuffix(UNFINISHED)
+    return Path(path).stem
 
 
 LayerKey = tuple[str, int | None]  # a readout, and its layer if it reads one
@@ -202,7 +212,7 @@ def score_of(row: Row, name: str) -> tuple[str, tuple[LayerKey, Value]] | None:
 
 def logs_of(path: str) -> list[str]:
     """The log in a folder of sentkit train, or those of its seeds; other paths are files."""
-    for folder in (Path(path), Path(f"{path.rstrip('/')}.part")):
+    for folder in (Path(path), Path(path.rstrip("/") + UNFINISHED)):
         if (folder / LOG).is_file():
             return [str(folder / LOG)]
         seed_logs = sorted(folder.glob(f"seed-*/{LOG}"), key=lambda log: natural(log.parent.stem))

@@ -25,6 +25,17 @@ def test_pictures_name_lines_panels_and_axes(svg, tmp_path):
     assert {"a", "b", "loss", "learning rate"} <= {*svg("curve", "a.log", "b.log")}
 
 
+def test_the_name_of_a_folder_has_no_suffix(plot, tmp_path):
+    """A dot is a part of it, as in lr=1.5e-5; only that of an unfinished run is left out."""
+    for name in ("lr=1.5e-5", "lr=2.5e-5", "lr=3.5e-5.part"):
+        (tmp_path / name).mkdir()
+        step = in_jsonl({"step": 1, "loss": 1, "terms": {"contrast": 1}, "lr": [0.1]})
+        (tmp_path / name / "steps.jsonl").write_text(step)
+    names = ["lr=1.5e-5", "lr=2.5e-5", "lr=3.5e-5"]
+
+    assert [record["series"] for record in plot("curve", *names, "--show", "loss")] == names
+
+
 @pytest.mark.parametrize("rates", [["high", 0.1], [0.1, None], ["high"]])
 def test_a_learning_rate_that_is_no_number_is_refused(sentkit, rates):
     steps = in_jsonl({"step": 1, "loss": 1, "terms": {"contrast": 1}, "lr": rates})
