@@ -1,5 +1,6 @@
 """`sentkit distill-static`: a static model from the token vectors of an encoder."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -89,10 +90,12 @@ def distill_static(
     }
 
     # The factor of the vector of each token of the vocabulary, (v,).
+    paths: Sequence[str] = ()  # of the texts
     if weights == "sif":
         rows = RowSource(input_paths(files), field, rejects)
         with rows.open(console, output, field_names=FIELDS, reads=reads) as inputs:
             record["rows"], counts = count_tokens(inputs, tokenizer, RowProgress(console))
+        paths = rows.paths
         factors = sif_weights(counts)
     else:
         check_paths(console, {"-o": output.path}, reads)  # as `rows.open` does
@@ -111,7 +114,7 @@ def distill_static(
         if dim is not None:
             console.warn(*warnings)
         record |= {"weights": weights, "tokens": len(table), "dim": table.shape[1]}
-        write_model2vec(folder, table, tokenizer.rules(), record | made_by(checkpoint, files))
+        write_model2vec(folder, table, tokenizer.rules(), record | made_by(checkpoint, paths))
     with open_output("-", force=False) as file:
         file.write(json_line({"model": shown_path(output.path), **record}))
 
@@ -137,11 +140,11 @@ def reading_of_tokens(checkpoint: "Checkpoint", readout: str | None) -> "Reading
     return plan
 
 
-def made_by(checkpoint: "Checkpoint", texts: list[str] | None) -> dict[str, Any]:
-    """The command for sentkit.json, with the versions."""
+def made_by(checkpoint: "Checkpoint", paths: Sequence[str]) -> dict[str, Any]:
+    """The command for sentkit.json, with the files of its texts and the versions."""
     from sentkit.formats.checkpoints.command_record import command_record, inputs_of
 
-    inputs = inputs_of({"FILE": texts, "-m": checkpoint.name})
+    inputs = inputs_of({"FILE": paths, "-m": checkpoint.name})
     versions = {"sentkit": version_of("sentkit"), "torch": version_of("torch")}
     return {**command_record(typed_words(), inputs, checkpoint), "made_with": versions}
 

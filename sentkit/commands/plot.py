@@ -70,17 +70,18 @@ def space(
     needs({"--each": pairs_of_each_extreme}, {"--gold": gold})
     needs({"--perplexity": perplexity}, {"--by tsne": by == "tsne"})
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.plots.space import SpaceOptions, space
+    from sentkit.plots.space import CLUSTER, SpaceOptions, space
 
     rows = RowSource(input_paths(files), field, rejects)
     space_options = SpaceOptions(
-        by,
-        rows.name_in_input(label),
-        rows.name_in_input(gold),
-        pairs_of_each_extreme or PAIRS_OF_EACH_EXTREME,
-        sample,
-        perplexity,
-        seed,
+        by=by,
+        label=rows.name_in_input(label),
+        has_clusters=label == CLUSTER,
+        gold=rows.name_in_input(gold),
+        extreme_count=pairs_of_each_extreme or PAIRS_OF_EACH_EXTREME,
+        sample_size=sample,
+        perplexity=perplexity,
+        seed=seed,
     )
     draw(
         lambda inputs: space(inputs, space_options, console.warn),

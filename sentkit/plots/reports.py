@@ -33,6 +33,8 @@ LABELS = {
     "dev": "Spearman x 100 on --dev",
 }
 LAYER = re.compile(r"L(?P<layer>\d+):(?P<readout>.+)")
+UNKNOWN_METRIC = "score"  # of a log without the record of its run, or of several metrics
+UNFINISHED = ".part"  # end of the folder of an unfinished run
 LOG = "steps.jsonl"  # the log of a run, in its folder
 MEASURED = ("loss", "norm")  # fields of every step
 
@@ -126,11 +128,20 @@ def titles(paths: Sequence[str]) -> list[str]:
     """
     if len(paths) < 2:
         return [""] * len(paths)
-    stems = [Path(path).stem for path in paths]
+    names = [name_in_title(path) for path in paths]
     return [
-        shown_path(stem if stems.count(stem) == 1 else path)
-        for stem, path in zip(stems, paths, strict=True)
+        shown_path(name if names.count(name) == 1 else path)
+        for name, path in zip(names, paths, strict=True)
     ]
+
+
+def name_in_title(path: str) -> str:
+    """The name of a file without its suffix. A folder has none, except that of an unfinished
+    run.
+    """
+    if Path(path).is_dir():
+        return Path(path).name.removesuffix(UNFINISHED)
+    return Path(path).stem
 
 
 LayerKey = tuple[str, int | None]  # a readout, and its layer if it reads one
@@ -201,7 +212,7 @@ def score_of(row: Row, name: str) -> tuple[str, tuple[LayerKey, Value]] | None:
 
 def logs_of(path: str) -> list[str]:
     """The log in a folder of sentkit train, or those of its seeds; other paths are files."""
-    for folder in (Path(path), Path(f"{path.rstrip('/')}.part")):
+    for folder in (Path(path), Path(path.rstrip("/") + UNFINISHED)):
         if (folder / LOG).is_file():
             return [str(folder / LOG)]
         seed_logs = sorted(folder.glob(f"seed-*/{LOG}"), key=lambda log: natural(log.parent.stem))
@@ -252,6 +263,7 @@ class Log:
     values: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     terms: dict[str, None] = field(default_factory=dict)
     best_step: float | None = None  # the one whose weights the run saved
+    metric: str = UNKNOWN_METRIC  # on --dev
 
     def add(self, entry: LogEntry) -> None:
         for name, value in entry.values:
@@ -292,8 +304,19 @@ def curve(inputs: Inputs, shown: Sequence[str], points: int) -> Picture:
     for name in shown:
         lines = tuple(line_of(log, points, name) for log in logs if name in log.values)
         label = LABELS.get(name, f"{name}, a term of the loss")
+        if name == "dev":
+            label = label_of_dev(logs)
         panels.append(Panel(x_axis, Axis(name, label), lines))
     return Picture(tuple(panels), height=0.62, meaning_of_ring="kept")
+
+
+def label_of_dev(logs: Sequence[Log]) -> str:
+    """The label of the scores on --dev, with their metric if all runs have the same."""
+    metrics = {log.metric for log in logs if "dev" in log.values}
+    metric = UNKNOWN_METRIC
+    if len(metrics) == 1:
+        [metric] = metrics
+    return f"{metric} x 100 on --dev"
 
 
 def read_log(inputs: Inputs, path: str, run_name: str) -> Log:
@@ -304,6 +327,8 @@ def read_log(inputs: Inputs, path: str, run_name: str) -> Log:
     if Path(path).name == LOG:
         record = read_object_if_there(Path(path).parent / "sentkit.json")
         log.best_step = record.get("step", log.best_step)
+        if record:  # it names a metric that is not Spearman's correlation
+            log.metric = record.get("metric", "Spearman")
     if not log.values:
         raise DataError("no steps", source=shown_path(path))
     return log

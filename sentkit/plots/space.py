@@ -41,6 +41,7 @@ Warn = Callable[[str], None]
 class SpaceOptions:
     by: str = "tsne"
     label: str | None = None
+    has_clusters: bool = False  # the label is the field of `sentkit cluster`
     gold: str | None = None
     extreme_count: int = 20  # with gold: pairs with the highest and with the lowest score
     sample_size: int = 2000  # rows
@@ -101,7 +102,7 @@ def items_of(
         label = ""
         if options.label is not None:
             label = class_value(row, options.label)
-        if options.label == CLUSTER:
+        if options.has_clusters:
             for name in text_fields:
                 text = row.values.get(name)
                 if isinstance(text, str):
@@ -189,7 +190,7 @@ def draw_items(
     """The panel of a file: a series of points for each label."""
     points, axis_labels = project(path, items, options)
     name_of_label = {}  # in the legend, if it differs
-    if options.label == CLUSTER:
+    if options.has_clusters:
         name_of_label = cluster_names(items)
 
     # Numbers at the vectors of few pairs: at the second only, if both are close to each other.

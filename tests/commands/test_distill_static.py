@@ -4,6 +4,7 @@ libraries read.
 
 import json
 from collections import Counter
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -80,6 +81,25 @@ def test_sif_vectors_are_those_of_plain_loops(sentkit, tiny, token_vectors):
     assert result.code == 0
     assert result.rows[0]["rows"] == 4
     np.testing.assert_allclose(vectors @ vectors.T, expected @ expected.T, rtol=0, atol=2e-4)
+
+
+def test_the_record_has_the_files_that_were_read(sentkit, tiny, tmp_path):
+    """A pattern in quotes is not a file, and without FILE the texts are those of standard input."""
+    (tmp_path / "a.txt").write_text("a cat sleeps\n")
+    (tmp_path / "b.txt").write_text("the dog runs\n")
+    flags = ("distill-static", "-q", "-m", tiny, "--weights", "sif", "-o")
+    sentkit(*flags, "files", "[ab].txt")
+    sentkit(*flags, "piped", stdin="a cat sleeps\n")
+
+    inputs = json.loads((tmp_path / "files/sentkit.json").read_text())["inputs"]
+    digests = {
+        name: sha256((tmp_path / name).read_bytes()).hexdigest() for name in ("a.txt", "b.txt")
+    }
+    assert [record for record in inputs if record["flag"] == "FILE"] == [
+        {"flag": "FILE", "path": name, "sha256": digest} for name, digest in digests.items()
+    ]
+    inputs = json.loads((tmp_path / "piped/sentkit.json").read_text())["inputs"]
+    assert inputs[0] == {"flag": "FILE", "path": "-", "sha256": None}
 
 
 def test_fewer_components_are_those_of_a_decomposition(sentkit, tiny, token_vectors):

@@ -352,14 +352,18 @@ def views(paths: Sequence[str], *, value: str = "test") -> Picture:
     """Figure 5: the score of each pair of views; a row has the first view, a column the second.
 
     The rows are those of a table with the fields view_a, view_b and --value, as a sweep of train
-    prints it. White is the lowest score, black the highest.
+    prints it. If several rows have one pair, their mean is drawn. White is the lowest score, black
+    the highest.
     """
 
-    def cell(row: Row) -> tuple[tuple[str, str], float]:
+    def score(row: Row) -> tuple[tuple[str, str], Value]:
         views_of_row = (class_value(row, "view_a"), class_value(row, "view_b"))
-        return views_of_row, value_with_interval(row, value).value
+        return views_of_row, value_with_interval(row, value)
 
-    cells = dict(rows_of(paths).read(cell))
+    cells = {
+        views_of_rows: mean_with_deviation(values).value
+        for views_of_rows, values in by_name(rows_of(paths).read(score)).items()
+    }
     if not cells:
         raise DataError("no rows", source=text_of_paths(paths))
     first_views = tuple(dict.fromkeys(first for first, _ in cells))

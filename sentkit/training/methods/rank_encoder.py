@@ -74,13 +74,13 @@ class RankEncoder(Guided, SimCSE):
                 vectors.append(self.guide_vectors(self.pack(texts)))
             return unit(torch.cat(vectors))
 
-    def views(self, batch: Batch) -> Outputs:
+    def encode(self, batch: Batch) -> Outputs:
         of_guide = self.guide_vectors(self.pack(batch.texts[-1]))
         ranks = rank_vectors(cosines(of_guide, self.corpus))  # (b, n)
-        return super().views(replace(batch, texts=batch.texts[:1])) | {"ranks": ranks}
+        return super().encode(without_guide(batch)) | {"ranks": ranks}
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:
-        return super().draw(replace(batch, texts=batch.texts[:1]), random)
+        return super().draw(without_guide(batch), random)
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         settings = self.settings
@@ -91,6 +91,11 @@ class RankEncoder(Guided, SimCSE):
         )
         rank_term = Term(values.sum(), float(len(values)), settings.rank_weight)
         return {**super().loss(outputs), "rank": rank_term}
+
+
+def without_guide(batch: Batch) -> Batch:
+    """The batch without the tokens of a guide with its own tokenizer."""
+    return replace(batch, texts=batch.texts[:1])
 
 
 def rank_vectors(similarities: Tensor) -> Tensor:

@@ -226,3 +226,11 @@ def test_the_scores_of_pairs_of_views_are_a_map(file):
     assert panel.grid.values == pytest.approx(np.array([[40, 42.5], [41, np.nan]]), nan_ok=True)
     assert (panel.grid.low, panel.grid.high) == (40, 42.5)
     assert records(picture)[1] == {"view_b": "dropout", "view_a": "none", "test": 42.5}
+
+
+def test_several_scores_of_a_pair_of_views_are_averaged(file):
+    """As those of several seeds in the other figures."""
+    lines = ("view_a\tview_b\ttest", "none\tnone\t40", "none\tdropout\t42", "none\tnone\t43")
+    [panel] = consert.views([file("views.tsv", "\n".join(lines) + "\n")]).panels
+
+    assert panel.grid.values.tolist() == [[41.5, 42.0]]

@@ -25,6 +25,17 @@ def test_pictures_name_lines_panels_and_axes(svg, tmp_path):
     assert {"a", "b", "loss", "learning rate"} <= {*svg("curve", "a.log", "b.log")}
 
 
+def test_the_name_of_a_folder_has_no_suffix(plot, tmp_path):
+    """A dot is a part of it, as in lr=1.5e-5; only that of an unfinished run is left out."""
+    for name in ("lr=1.5e-5", "lr=2.5e-5", "lr=3.5e-5.part"):
+        (tmp_path / name).mkdir()
+        step = in_jsonl({"step": 1, "loss": 1, "terms": {"contrast": 1}, "lr": [0.1]})
+        (tmp_path / name / "steps.jsonl").write_text(step)
+    names = ["lr=1.5e-5", "lr=2.5e-5", "lr=3.5e-5"]
+
+    assert [record["series"] for record in plot("curve", *names, "--show", "loss")] == names
+
+
 @pytest.mark.parametrize("rates", [["high", 0.1], [0.1, None], ["high"]])
 def test_a_learning_rate_that_is_no_number_is_refused(sentkit, rates):
     steps = in_jsonl({"step": 1, "loss": 1, "terms": {"contrast": 1}, "lr": rates})
@@ -56,6 +67,30 @@ def test_the_kept_step_is_marked(plot, svg, tmp_path, note, kept_step):
     drawn = [(record["step"], record["dev"]) for record in records]
     assert drawn == [(step, dev) for step, dev, _ in scores]
     assert svg("curve", ".").count("kept") == (kept_step is not None)
+
+
+@pytest.mark.parametrize(
+    ("notes", "label"),
+    [
+        ([{"metric": "MRR@10"}], "MRR@10 x 100 on --dev"),
+        ([{"metric": "accuracy"}, {"metric": "accuracy"}], "accuracy x 100 on --dev"),
+        ([{"step": 1}], "Spearman x 100 on --dev"),
+        ([{"step": 1}, {"metric": "MRR@10"}], "score x 100 on --dev"),
+        ([None], "score x 100 on --dev"),
+    ],
+)
+def test_the_axis_of_dev_names_the_metric_of_the_checkpoint(svg, tmp_path, notes, label):
+    """It is Spearman's correlation without a record of another one; a log alone has none."""
+    folders = []
+    for number, note in enumerate(notes):
+        folder = tmp_path / f"run-{number}"
+        folder.mkdir()
+        (folder / "steps.jsonl").write_text(in_jsonl({"step": 1, "dev": 50.0, "best": True}))
+        if note is not None:
+            (folder / "sentkit.json").write_text(json.dumps(note))
+        folders.append(folder)
+
+    assert [text for text in svg("curve", *folders) if "--dev" in text] == [label]
 
 
 def test_a_term_of_the_loss_does_not_look_like_the_loss(tmp_path):

@@ -176,6 +176,17 @@ def test_clusters_have_their_keywords_in_the_legend(sentkit, plot, svg):
     assert "0: cat" not in str(plot("space", "--by", "pca", "--label", "text", stdin=lines))
 
 
+def test_clusters_of_another_field_have_their_keywords(plot):
+    rows = [
+        {"text": text, "c": number, "embedding": vector}
+        for text, number, vector in (("cats", 0, [1, 2]), ("dogs", 1, [3, 1]), ("dogs", 1, [2, 5]))
+    ]
+    flags = ("--by", "pca", "--label", "cluster", "--field", "cluster=c")
+
+    records = plot("space", *flags, stdin=in_jsonl(*rows))
+    assert {record["series"] for record in records} == {"0: cats", "1: dogs"}
+
+
 def test_the_output_of_cluster_is_drawn(sentkit, plot):
     """With the vectors; without them, the error says how to keep them."""
     lines = rows(VECTORS, text=[f"text {n}" for n in range(12)])

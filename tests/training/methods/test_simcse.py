@@ -271,6 +271,21 @@ def test_the_guide_can_be_a_trained_checkpoint(tmp_path, trainer_of, base, texts
     assert RankEncoder.identity(base, self_guided.method.settings) == {}
 
 
+def test_masked_tokens_are_those_of_the_encoder_beside_a_guide(
+    tmp_path, trainer_of, texts, base_folder
+):
+    """A guide that is a checkpoint adds a column with its own tokens to the rows."""
+    folder = str(make_base(tmp_path / "guide", seed=5))
+    settings = {"batch": 13, "dropout": 0, "rank_corpus": 5, "guide": folder, "mlm_weight": 0.1}
+    trainer = trainer_of(RankEncoder, texts, double=True, **settings)
+    batch = trainer.batch(0)
+    terms = trainer.method.loss(trainer.method.encode(batch))
+    model = transformers.BertForMaskedLM.from_pretrained(base_folder, dtype=torch.float64).eval()
+    expected = model(**masked(replace(batch, texts=batch.texts[:1]))).loss.item()
+
+    assert terms["mlm"].value.item() == pytest.approx(0.1 * expected, rel=0, abs=1e-9)
+
+
 PROMPTS = {
     "a": 'This sentence of "{}" means [MASK].',
     "b": 'This sentence : "{}" means [MASK] .',
