@@ -7,6 +7,7 @@ the output is JSON.
 
 import argparse
 import inspect
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -46,6 +47,9 @@ def main(module_name: str, arguments: Sequence[str] | None = None) -> None:
     except SentkitError as error:
         console.error(str(error), error.advice)
         sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # `... | head -3` is correct use. Python's exit cannot fail on this stdout again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def figures_of(module: ModuleType) -> dict[str, Figure]:

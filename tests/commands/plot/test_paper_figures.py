@@ -1,6 +1,9 @@
 """Figures of the papers: the records of the pictures against plain loops and numpy."""
 
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -234,3 +237,17 @@ def test_several_scores_of_a_pair_of_views_are_averaged(file):
     [panel] = consert.views([file("views.tsv", "\n".join(lines) + "\n")]).panels
 
     assert panel.grid.values.tolist() == [[41.5, 42.0]]
+
+
+def test_a_reader_that_ends_early_is_no_error(file):
+    """`python -m sentkit.papers.consert.figures ... | head -1`."""
+    table = file("table.tsv", TABLE)
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = ["-m", consert.__name__, "scale", table, "--x", "batch", "--value", "test"]
+    ended = subprocess.run(
+        [sys.executable, *words], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writer)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
