@@ -15,6 +15,7 @@ from sentkit.errors import DataError, NoInputError
 from sentkit.formats.files import read_object_if_there, shown_path, text_of_paths
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import score_value, wrong_field
+from sentkit.formats.rows.lines import json_type
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import emb_problem, label_of
 from sentkit.plots.picture import Axis, Panel, Picture, Series
@@ -325,7 +326,12 @@ def read_log(inputs: Inputs, path: str, run_name: str) -> Log:
         log.add(entry)
     # The record of the run knows better: with --set final=last, it is the last step.
     if Path(path).name == LOG:
-        record = read_object_if_there(Path(path).parent / "sentkit.json")
+        record_path = Path(path).parent / "sentkit.json"
+        record = read_object_if_there(record_path)
+        for name, expected in (("step", int), ("metric", str)):
+            if name in record and type(record[name]) is not expected:
+                problem = f'"{name}" is {json_type(record[name])}'
+                raise DataError(problem, source=shown_path(str(record_path)))
         log.best_step = record.get("step", log.best_step)
         if record:  # it names a metric that is not Spearman's correlation
             log.metric = record.get("metric", "Spearman")

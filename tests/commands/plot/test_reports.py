@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs
 from sentkit.plots.drawing import figure_of
 from sentkit.plots.reports import curve
@@ -91,6 +92,23 @@ def test_the_axis_of_dev_names_the_metric_of_the_checkpoint(svg, tmp_path, notes
         folders.append(folder)
 
     assert [text for text in svg("curve", *folders) if "--dev" in text] == [label]
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        *({"metric": value} for value in (["MRR@10"], {"a": 1}, None, 7, True)),
+        *({"step": value} for value in ([1], "1", None, 1.5, True)),
+    ],
+    ids=str,
+)
+def test_a_damaged_record_of_a_run_is_an_error(tmp_path, note):
+    (tmp_path / "steps.jsonl").write_text(in_jsonl({"step": 1, "dev": 50.0, "best": True}))
+    (tmp_path / "sentkit.json").write_text(json.dumps(note))
+    [name] = note
+
+    with pytest.raises(DataError, match=f'sentkit.json: "{name}" is '):
+        curve(Inputs([str(tmp_path / "steps.jsonl")]), [], 100)
 
 
 def test_a_term_of_the_loss_does_not_look_like_the_loss(tmp_path):
