@@ -221,7 +221,7 @@ def outputs_of_probe(
         )
         prompts = recorded_prompts(classifier.spec)
         texts = TextParser(common_field_names(all_rows), prompts=prompts)
-        tokenizer = recorded_tokenizer(model, classifier.spec)
+        tokenizer = recorded_tokenizer(model, classifier.spec, classifier.path)
         encoder = model.encoder()
         check_fitted(classifier.path, encoder.spaces[0].name)
         console.warn(*model.notes)

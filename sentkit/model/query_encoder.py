@@ -69,16 +69,23 @@ def recorded_prompts(spec: Mapping[str, Any]) -> dict[str, str]:
     return {side: prompt for side, prompt in prompts.items() if isinstance(prompt, str)}
 
 
-def recorded_tokenizer(model: Model, spec: Mapping[str, Any]) -> TextTokenizer:
-    """The tokenizer of the model, with the recorded windows and prompts by side.
+def recorded_tokenizer(model: Model, spec: Mapping[str, Any], source: str) -> TextTokenizer:
+    """The tokenizer of the model, with the windows and prompts by side that are recorded in the
+    file `source`.
 
     Chunks are no windows of a text: each of them is a row.
     """
     tokenizer: TextTokenizer = model.tokenizer
-    size = recorded(spec, "window", int)
-    stride = recorded(spec, "stride", int)
-    if size is not None and stride is not None and stride > 0 and spec.get("chunks") is False:
-        tokenizer = model.window_tokenizer(WindowOptions(size, stride))
+    size = spec.get("window")
+    stride = spec.get("stride")
+    if size is not None and spec.get("chunks") is not True:
+        problem = f"{model.name} has no windows of the recorded size and stride"
+        if type(size) is not int or type(stride) is not int or min(size, stride) < 1:
+            raise DataError(problem, source=source)
+        try:
+            tokenizer = model.window_tokenizer(WindowOptions(size, stride))
+        except (UsageError, DataError) as error:
+            raise DataError(problem, source=source) from error
     prompts = recorded_prompts(spec)
     if not prompts:
         return tokenizer

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from sentkit.formats.rows.rows import Inputs, Rejects
@@ -248,6 +249,26 @@ def test_texts_get_the_prompts_by_side_and_the_windows_of_the_probe(
 
     assert result.code == 0
     assert shares_of(result) == pytest.approx(shares_of(expected), abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["window", "stride"])
+def test_damaged_windows_of_a_probe_are_refused(sentkit, tiny, labelled, name):
+    labelled("sentence")
+    windows = ("--on-truncate", "window", "--window", "4:1", "--max-length", 4)
+    sentkit("encode", "train.jsonl", "-m", tiny, *windows, "-q", "-o", "v.safetensors")
+    flags = ("--label", "label", "--folds", 3, "--penalties", 1)
+    sentkit("probe", "v.safetensors", *flags, "-o", "p.safetensors")
+    tensors = load_file("p.safetensors")
+    with safe_open("p.safetensors", "numpy") as file:
+        metadata = file.metadata()
+    for value in (True, -1, 0, 10**9, 2.5, "4", [4], {}):
+        note = json.loads(metadata["sentkit"])
+        note["spec"][name] = value
+        save_file(tensors, "p.safetensors", {**metadata, "sentkit": json.dumps(note)})
+        result = sentkit("predict", "-m", "p.safetensors", stdin='{"text":"a cat"}')
+
+        assert (value, result.code) == (value, 65)
+        assert "has no windows of the recorded size and stride" in result.err
 
 
 def test_a_model_of_a_probe_that_is_not_there_or_has_changed_is_refused(
