@@ -32,6 +32,7 @@ FLAT = [{"id_a": "q", "id_b": row_id, "rank": 1, "similarity": 0.5} for row_id i
 def numbered_hits(number):
     hits = [{"row": 10 * number + row, "similarity": 0.5, "text": "}]"} for row in range(2)]
     record = {"number": number, "count": 2, "space": "0123456789ab", "corpus": "ba9876543210"}
+    record["queries"] = "ab0123456789"
     selection = {"metric": "cosine", "top": 3, "threshold": None, "similarities": [0.5, 0.5]}
     return [{"id": query, "hits": hits, "part": record | selection} for query in range(2)]
 

@@ -77,11 +77,11 @@ def incomplete(folder: Path, name: str, problem: str) -> NoInputError:
     """The error for a folder without a file; an adapter needs the files of its base."""
     if not is_adapter(folder):
         runs = sorted(path.parent.name for path in folder.glob("*/config.json"))
-        advice = ""
+        advice = None
         if runs:  # those of several seeds
             names = ", ".join(runs[:3])
             advice = f"it has checkpoints: {names}; name one, such as {name}/{runs[0]}"
-        return NoInputError(f"{name}: {problem}", advice=advice or None)
+        return NoInputError(f"{name}: {problem}", advice=advice)
     target = "its base"
     base = read_object(folder / ADAPTER).get("base_model_name_or_path")
     if isinstance(base, str) and base:
