@@ -15,7 +15,7 @@ SECONDS = 100  # until a program that hangs is killed
 # OpenMP has two threads, and has used them in the main thread. A child that waits for them is
 # killed.
 START = """
-import multiprocessing, os, signal, sys, threading, time, warnings
+import faulthandler, multiprocessing, os, signal, sys, threading, time, traceback, warnings
 import numpy as np
 import torch
 import sentkit
@@ -33,10 +33,14 @@ options = {"device": "cpu", "precision": "fp32"}
 def succeeds(function):
     child = os.fork()
     if child == 0:
+        faulthandler.enable()
+        faulthandler.dump_traceback_later(55)
         signal.alarm(60)
         code = 1
         try:
             code = 0 if function() else 3
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -112,8 +116,31 @@ object.__setattr__(encoder.model, load.__name__, load_slowly)
 thread = threading.Thread(target=encoder.encode, args=(texts,))
 thread.start()
 loading.wait()
-assert succeeds(lambda: encoder.encode(texts).shape[0] == len(texts)) == 0
+code = succeeds(lambda: encoder.encode(texts).shape[0] == len(texts))
 thread.join()
+assert code == 0, code
+""",
+    "fork while a thread looks for unknown languages": """
+from sentkit.model.text.languages import LanguageCheck
+
+encoder = sentkit.Encoder(model, **options)
+learning, learn = threading.Event(), LanguageCheck._learn
+unknown = ["кошка спит дома и потом бежит", "the cat sleeps by the river"]
+
+def learn_slowly(self, ids):
+    learning.set()
+    time.sleep(0.5)
+    learn(self, ids)
+
+LanguageCheck._learn = learn_slowly
+thread = threading.Thread(target=encoder.encode, args=(unknown,))
+thread.start()
+learning.wait(5)
+LanguageCheck._learn = learn
+code = succeeds(lambda: encoder.encode(unknown).shape[0] == 2)
+thread.join()
+assert learning.is_set()
+assert code == 0, code
 """,
 }
 
@@ -160,6 +187,32 @@ def test_a_forked_child_does_not_wait_for_threads_of_the_tokenizers(run_program)
     """Also if the variable allows them."""
     program = f"model = 'nano'\n{FEWER}\n{PROGRAMS['os.fork']}"
     run_program(program, TOKENIZERS_PARALLELISM="true")
+
+
+def test_threads_that_compute_or_load_never_end(run_program):
+    """A thread that ends frees its memory of MKL: a child forked at this moment would wait for MKL
+    for ever.
+    """
+    run_program("""
+from sentkit.model.transformer.encoder import TransformerEncoder
+
+used, load, start = set(), TransformerEncoder._load, TransformerEncoder._start
+
+def watched_load(self, pool):
+    used.add(threading.current_thread())
+    return load(self, pool)
+
+def watched_start(self, batch):
+    used.add(threading.current_thread())
+    return start(self, batch)
+
+TransformerEncoder._load, TransformerEncoder._start = watched_load, watched_start
+for threads in (1, 2):
+    for precision in ("fp32", "int8"):
+        sentkit.Encoder("nano", threads=threads, device="cpu", precision=precision).encode(texts)
+ended = [thread for thread in used if not thread.is_alive()]
+assert used and not ended, ended
+""")
 
 
 def test_ctrl_c_ends_the_call_and_leaves_no_work(run_program):

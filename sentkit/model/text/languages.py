@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sentkit.model.forks import without_fork
 from sentkit.model.text.tokens import Ints, indices_of_ranges
 
 PROBABLE = 1  # the words are divided into many tokens
@@ -92,7 +93,7 @@ class LanguageCheck:
 
     def _judge(self, ids: NDArray[np.int32], lengths: Ints) -> Ints:
         """(n,) for texts with tokens."""
-        with self.lock:
+        with without_fork(), self.lock:
             self._learn(ids)
         kinds = self.kinds[ids]
 

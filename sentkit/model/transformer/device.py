@@ -147,14 +147,21 @@ def torch_threads(count: int, threads_of_each: int) -> ThreadPoolExecutor:
 
 CREATING_THREADS = ForkLock(PREPARING)
 _pool_of_process = cache(
-    lambda count, threads_of_each, process: torch_threads(count, threads_of_each)
+    lambda count, threads_of_each, loads, process: torch_threads(count, threads_of_each)
 )
 
 
-def one_thread_each(count: int, threads_of_each: int = 1) -> ThreadPoolExecutor:
-    """Return the pool of this process with so many threads. A fork has no threads of its parent."""
+def one_thread_each(
+    count: int, threads_of_each: int = 1, *, loads: bool = False
+) -> ThreadPoolExecutor:
+    """Return the pool of this process with so many threads. A fork has no threads of its parent.
+
+    `loads`: another pool than that for batches, which a model may need while it is loaded. The
+    threads never end: a thread that ends frees its memory of MKL, and a fork at this moment would
+    leave the lock of MKL closed in the child.
+    """
     with CREATING_THREADS:
-        return _pool_of_process(count, threads_of_each, os.getpid())
+        return _pool_of_process(count, threads_of_each, loads, os.getpid())
 
 
 def run_all(

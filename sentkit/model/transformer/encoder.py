@@ -47,7 +47,6 @@ from sentkit.model.transformer.device import (
     pick_precision,
     run_all,
     to_host,
-    torch_threads,
 )
 from sentkit.model.transformer.kernels.inference import prepare_for_cpu, prepare_for_cuda, use_int8
 from sentkit.model.transformer.kernels.matmul import (
@@ -495,11 +494,7 @@ def load_for_program(
         products=products,
         own_threads=threads or torch.get_num_threads(),
     )
-    pool = torch_threads(1, 1)
-    try:
-        return pool.submit(load).result()
-    finally:
-        pool.shutdown(wait=False)
+    return one_thread_each(1, loads=True).submit(load).result()
 
 
 # Products of a batch: below them, the calls of a batch take more than a tenth of its time.
