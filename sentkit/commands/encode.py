@@ -13,7 +13,6 @@ from sentkit.flags.encode import (
     FolderOptions,
     earlier_encoder,
     earlier_precision,
-    earlier_products,
     existing_folder,
     has_file_per_readout,
     open_earlier,
@@ -206,7 +205,6 @@ def encode(
             device=(folder_options.shard or Shard()).device(device),
             precision=precision,
             recorded_precision=earlier_precision(earlier, precision),
-            products=earlier_products(earlier),
             requests=requests,
         )
         stop_by_signal.adapt_to(text_model.readouts)

@@ -77,10 +77,7 @@ def reusable_vectors(
 
 
 def recorded_encoder(run: RunRecord | None) -> Mapping[str, Any]:
-    """The encoder in run.json, or nothing.
-
-    Other processes repeat what the first one measured, also where other products are faster.
-    """
+    """The encoder in run.json, or nothing."""
     encoder = (run or {}).get("encoder")
     if not isinstance(encoder, dict):
         return {}
@@ -123,15 +120,6 @@ def earlier_precision(earlier: Mapping[str, Any], precision: str) -> str | None:
     if precision == "auto" and recorded in ("fp32", "bf16", "int8"):
         return str(recorded)
     return None
-
-
-def earlier_products(earlier: Mapping[str, Any]) -> str | None:
-    """How matrix products of earlier vectors were computed; None without earlier vectors."""
-    if not earlier:
-        return None
-    if earlier.get("products") == "plain":
-        return "plain"
-    return "fused"
 
 
 def existing_folder(

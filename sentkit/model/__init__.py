@@ -34,17 +34,16 @@ def find_encoder(
     device: str = "auto",
     precision: str = "auto",
     recorded_precision: str | None = None,
-    products: str | None = None,
     download: bool = True,
     compares_vectors: bool = False,
     requests: int | None = None,
 ) -> Model:
     """Return the model with this name, without loading transformer weights.
 
-    A model of the hub may be downloaded; no request is sent to an API. `recorded_precision` and
-    `products`, the matrix products, are those of earlier vectors of a transformer; other models
-    ignore them. `compares_vectors`: the device is also for the comparison of vectors, so another
-    one than the CPU is no error for a static model. `requests` are sent to an API at a time.
+    A model of the hub may be downloaded; no request is sent to an API. `recorded_precision` is that
+    of earlier vectors of a transformer; other models ignore it. `compares_vectors`: the device is
+    also for the comparison of vectors, so another one than the CPU is no error for a static model.
+    `requests` are sent to an API at a time.
     """
     # A model behind an API.
     if is_endpoint(name):
@@ -72,7 +71,6 @@ def find_encoder(
             options,
             device=device,
             precision=recorded_precision or precision,
-            products=products,
         )
 
     # A static model: a table of a checkpoint, a file of word vectors, or the sets of words.

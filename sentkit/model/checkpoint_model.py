@@ -102,12 +102,10 @@ class CheckpointModel:
         *,
         device: str,
         precision: str,
-        products: str | None = None,
     ) -> None:
         self.checkpoint = checkpoint
         self.device = device
         self.precision = precision
-        self.products = products
         self.name = checkpoint.name
         self.reading = plan_reading(checkpoint, options)
         self.notes = self.reading.notes(self.name)
@@ -139,7 +137,6 @@ class CheckpointModel:
             self.reading,
             device=self.device,
             precision=self.precision,
-            products=self.products,
         )
 
     def encoder_of_program(self, threads: int | None) -> "TransformerEncoder":
@@ -151,7 +148,6 @@ class CheckpointModel:
             self.reading,
             device=self.device,
             precision=self.precision,
-            products=self.products,
             threads=threads,
         )
 

@@ -120,16 +120,12 @@ def space_of_signs(space: str) -> str:
 
 
 def without_machine(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec without the loss of int8, the number of threads and the kind of products.
+    """The spec without the loss of int8 and the number of threads.
 
-    The loss is a measurement: its last digits differ between machines. The others change at most
+    The loss is a measurement: its last digits differ between machines. The threads change at most
     the last bits of vectors.
     """
-    return {
-        name: value
-        for name, value in spec.items()
-        if name not in (INT8_LOSS, "threads", "products")
-    }
+    return {name: value for name, value in spec.items() if name not in (INT8_LOSS, "threads")}
 
 
 def emb_problem(emb: object) -> str | None:

@@ -52,7 +52,6 @@ from sentkit.model.transformer.kernels.inference import prepare_for_cpu, prepare
 from sentkit.model.transformer.kernels.matmul import (
     FASTER_INT8,
     LARGEST_WEIGHTS,
-    faster_matmul,
     gain_of_int8,
     largest_weight,
 )
@@ -158,12 +157,9 @@ class TransformerEncoder(TokenEncoder):
         *,
         device: str,
         precision: str,
-        products: str | None = None,
         own_threads: int | None = None,
     ) -> None:
-        """`products` are "plain", "fused" or the faster of both.
-
-        With `own_threads`, a CPU computes in so many threads of this class; the number of the
+        """With `own_threads`, a CPU computes in so many threads of this class; the number of the
         calling thread has no effect.
         """
         # The device and the numbers in which it computes.
@@ -201,11 +197,15 @@ class TransformerEncoder(TokenEncoder):
             self.precision = "fp32"
             if self.integers:
                 self.precision = INT8
+                bits = largest_weight().bit_length() + 1
+                gain = gain_of_int8()
+                self.choices.append(
+                    f"products of integers, weights of {bits} bits: {gain:.2f} x as fast as fp32"
+                )
             elif self.dtype == torch.bfloat16:
                 self.precision = "bf16"
 
-            # Measurements and additions before the body moves to the device.
-            self.products = self._pick_products(body, products)
+            # Additions before the body moves to the device.
             add_convolution(body, checkpoint)
             self.kernels = ""  # the hash of the convolution
             if body.convolution is not None:
@@ -290,23 +290,6 @@ class TransformerEncoder(TokenEncoder):
         if threads_of_command() is not None:
             torch.set_num_threads(1 if computes_alone else threads)
 
-    def _pick_products(self, body: Bert | TransformersModel, products: str | None) -> str | None:
-        """Return the kind of products of an encoder on a CPU, and None of others."""
-        if self.integers:
-            bits = largest_weight().bit_length() + 1
-            gain = gain_of_int8()
-            self.choices.append(
-                f"products of integers, weights of {bits} bits: {gain:.2f} x as fast as fp32"
-            )
-        if self.integers or self.device.type != "cpu" or not isinstance(body, Bert):
-            return None
-        if products is None:
-            products, gain = faster_matmul(body.to(self.dtype))
-            self.choices.append(
-                f"{products} products: plain ones are {gain:.2f} x as fast as fused ones"
-            )
-        return products
-
     def _use_integers(self) -> list[dict[str, float]]:
         """Replace the blocks by those of int8 and return their loss for each readout."""
         assert isinstance(self.body, Bert), "other models are refused"
@@ -335,8 +318,6 @@ class TransformerEncoder(TokenEncoder):
                 machine["largest_weight"] = largest_weight()
         if self.device.type == "cpu" and isinstance(self.body, TransformersModel):
             machine["threads"] = self.own_threads or torch.get_num_threads()  # they change rounding
-        if self.products == "plain":
-            machine["products"] = self.products
         return space_of_readout(
             self.checkpoint,
             self.reading,
@@ -354,7 +335,7 @@ class TransformerEncoder(TokenEncoder):
         on_cpu = self.device.type == "cpu"
         if not (on_cpu and self.has_default_precision and isinstance(self.body, Bert)):
             return None
-        return bf16_time_of_encoding(self.body.architecture, self.products)
+        return bf16_time_of_encoding(self.body.architecture)
 
     def read_of(self, packed: Packed) -> Packed:
         """The batch as readouts reduce it, for classes that change `is_read`."""
@@ -376,7 +357,7 @@ class TransformerEncoder(TokenEncoder):
         with self.preparing:  # a thread does not see blocks of which another has replaced only some
             if not self.prepared and isinstance(self.body, Bert) and not self.integers:
                 if self.device.type == "cpu":
-                    self.body = prepare_for_cpu(self.body, self.products)
+                    self.body = prepare_for_cpu(self.body)
                 else:
                     self.body = prepare_for_cuda(self.body)
             self.prepared = True
@@ -477,7 +458,6 @@ def load_for_program(
     *,
     device: str,
     precision: str,
-    products: str | None,
     threads: int | None,
 ) -> TransformerEncoder:
     """Load an encoder for a program in Python, in a thread.
@@ -491,7 +471,6 @@ def load_for_program(
         reading,
         device=device,
         precision=precision,
-        products=products,
         own_threads=threads or torch.get_num_threads(),
     )
     return one_thread_each(1, loads=True).submit(load).result()

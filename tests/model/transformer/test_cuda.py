@@ -164,7 +164,7 @@ def test_bfloat16_is_as_near_to_float32_as_padded_attention(bert, sentences, ker
 def test_vectors_of_encode_are_those_of_a_cpu(kernel, monkeypatch):
     """The whole path from texts to vectors, with the blocks for a GPU on a CPU."""
     expected = sentkit.Encoder("nano", device="cpu", precision="fp32").encode(TEXTS)
-    monkeypatch.setattr(encoder, "prepare_for_cpu", lambda body, products: prepare_for_cuda(body))
+    monkeypatch.setattr(encoder, "prepare_for_cpu", prepare_for_cuda)
 
     vectors = sentkit.Encoder("nano", device="cpu", precision="bf16").encode(TEXTS)
 

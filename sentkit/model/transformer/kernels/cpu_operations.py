@@ -1,5 +1,8 @@
-"""The private operations of torch for a CPU, each beside the public operations that it replaces:
-products by oneDNN, of weights in its memory layout. `guard.py` compares both.
+"""The private operations of torch for a CPU: linear layers of integers by oneDNN, of weights in its
+memory layout. `matmul.py` compares them with the sums of integers.
+
+The public operations are those on the floating-point values (inputs - zero) * input_scale and
+integers * weight_scales.
 
 Axes: n rows, k inputs and m outputs of a layer.
 """
@@ -7,10 +10,7 @@ Axes: n rows, k inputs and m outputs of a layer.
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-
-from sentkit.model.transformer.layers import ACTIVATIONS
 
 ONEDNN_ACTIVATIONS = {  # name and algorithm of the activation in oneDNN
     "gelu": ("gelu", "none"),
@@ -19,48 +19,6 @@ ONEDNN_ACTIVATIONS = {  # name and algorithm of the activation in oneDNN
     "silu": ("swish", ""),
     "none": ("none", ""),
 }
-
-
-# A linear layer with its activation or its residual connection.
-
-
-def public_linear(
-    values: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str
-) -> Tensor:
-    """Return activation(values weight^T + bias) + residual: (n, k), (m, k), (m,), (n, m) ->
-    (n, m).
-    """
-    result = F.linear(values, weight, bias)
-    if activation != "none":
-        result = ACTIVATIONS[activation](result)
-    if residual is not None:
-        result.add_(residual)
-    return result
-
-
-def onednn_weight(weight: Tensor) -> Tensor:
-    """Return the weight in the memory layout of oneDNN, for `onednn_linear`."""
-    ordered: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
-    return ordered
-
-
-def onednn_linear(
-    values: Tensor, ordered: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str
-) -> Tensor:
-    """Do the same as `public_linear` in one operation: with a residual or an activation, not with
-    both.
-    """
-    linear: Any = torch.ops.mkldnn._linear_pointwise
-    if residual is not None:
-        result: Tensor = linear.binary(values, residual, ordered, bias, "add")
-    else:
-        name, algorithm = ONEDNN_ACTIVATIONS[activation]
-        result = linear(values, ordered, bias, name, [], algorithm)
-    return result
-
-
-# A linear layer of integers. The public operations are those of `public_linear` on the
-# floating-point values (inputs - zero) * input_scale and integers * weight_scales.
 
 
 def onednn_int8_weight(integers: Tensor) -> Tensor:

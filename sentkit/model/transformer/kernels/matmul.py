@@ -1,10 +1,7 @@
 """Matrix products of layers on a CPU, in floating point and in integers.
 
-- In floating point, fused layers use weights in the memory layout of oneDNN, with the bias, the
-  activation and the residual in the same operation. If they are absent, fail or are slower on this
-  CPU, plain ones run.
-- With integers, the input of a layer is unsigned with one scale and one zero point. The weights are
-  signed, with one scale for each output.
+With integers, the input of a layer is unsigned with one scale and one zero point. The weights are
+signed, with one scale for each output.
 
 Axes: n tokens, k inputs of a layer, m outputs.
 """
@@ -12,24 +9,19 @@ Axes: n tokens, k inputs of a layer, m outputs.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sentkit.model.transformer.bert import Bert, Block
 from sentkit.model.transformer.device import speed_ratio
 from sentkit.model.transformer.kernels.cpu_operations import (
     onednn_int8_linear,
     onednn_int8_linear_with_residual,
     onednn_int8_weight,
-    onednn_linear,
-    onednn_weight,
-    public_linear,
 )
 from sentkit.model.transformer.kernels.guard import private_works
-from sentkit.model.transformer.packed import ends_of
+from sentkit.model.transformer.layers import ACTIVATIONS
 from sentkit.model.transformer.weights import aligned
 
 Matmul = Callable[[Tensor, Tensor | None], Tensor]  # (n, k) and optional residual (n, m) -> (n, m)
@@ -41,65 +33,19 @@ def detached(layer: nn.Linear) -> tuple[Tensor, Tensor | None]:
     return layer.weight.detach(), bias
 
 
-def plain_matmul(weight: Tensor, bias: Tensor | None, activation: str = "none") -> Matmul:
+def float_matmul(weight: Tensor, bias: Tensor | None, activation: str = "none") -> Matmul:
+    """Return a layer with an activation or a residual, not with both."""
     weight = aligned(weight)
-    return lambda values, residual: public_linear(values, weight, bias, residual, activation)
 
+    def run(values: Tensor, residual: Tensor | None) -> Tensor:
+        if residual is None:
+            result = F.linear(values, weight, bias)
+            return result if activation == "none" else ACTIVATIONS[activation](result)
+        # The product is added in place, so the outputs are written once less.
+        total = residual.clone() if bias is None else residual + bias
+        return total.addmm_(values, weight.T)
 
-def fused_matmul(weight: Tensor, bias: Tensor | None, activation: str = "none") -> Matmul:
-    ordered = onednn_weight(weight)
-    return lambda values, residual: onednn_linear(values, ordered, bias, residual, activation)
-
-
-def fused_matmul_works(dtype: torch.dtype) -> bool:
-    """Return true if fused layers give the results of plain ones."""
-    generator = torch.Generator().manual_seed(0)
-    weight = torch.randn((8, 16), generator=generator).to(dtype)
-    values = torch.randn((3, 16), generator=generator).to(dtype)
-    bias = torch.randn((8,), generator=generator).to(dtype)
-
-    def equal(activation: str, residual: Tensor | None) -> bool:
-        fused = fused_matmul(weight, bias, activation)(values, residual)
-        plain = plain_matmul(weight, bias, activation)(values, residual)
-        return torch.allclose(fused, plain, rtol=0.02, atol=0.02)
-
-    return private_works(
-        lambda: equal("gelu", None) and equal("none", torch.ones(3, 8, dtype=dtype))
-    )
-
-
-CLEAR_RATIO = 1.5  # of two times, which is not noise
-MEASURED_WEIGHTS = 1 << 16  # layers of fewer weights are too fast to be measured
-MEASURED_ROWS = 96
-
-
-def faster_matmul(bert: Bert) -> tuple[str, float]:
-    """Return "plain" or "fused", and how many times as fast plain layers are; 0: too small to be
-    measured.
-
-    The last bits of vectors depend on the choice, so noise must not change it. Measured are gains
-    of 0.7 to
-    0.95 with AVX512, 0.93 to 1.25 with AVX2 only, and 2.5 with SSE only, so only a clear result
-    overrides the instruction set.
-    """
-    dtype = bert.words.weight.dtype
-    block = cast(Block, bert.blocks[0])
-
-    def dense_layers(make: Callable[..., Matmul]) -> Callable[[], Tensor]:
-        inner_weights, _ = ends_of(*detached(block.up), block.down.in_features)
-        up = make(*inner_weights, bert.architecture.activation)
-        down = make(*detached(block.down))
-        values = torch.ones(MEASURED_ROWS, bert.width, dtype=dtype)
-        return lambda: down(up(values, None), values)
-
-    gain = 0.0
-    if not fused_matmul_works(dtype):
-        gain = float("inf")
-    elif block.up.weight.numel() >= MEASURED_WEIGHTS:
-        gain = speed_ratio(dense_layers(plain_matmul), dense_layers(fused_matmul))
-    fused_is_usual = torch.backends.cpu.get_cpu_capability() == "AVX512"
-    gain_for_plain = CLEAR_RATIO if fused_is_usual else 1 / CLEAR_RATIO
-    return "plain" if gain > gain_for_plain else "fused", gain
+    return run
 
 
 LARGEST_INPUT = 127  # of centered inputs, so that both signs have the same range

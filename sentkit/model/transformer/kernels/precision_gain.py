@@ -20,11 +20,11 @@ TOKENS_OF_SENTENCE = 32
 VOCABULARY = 64
 
 
-def bf16_time_of_encoding(architecture: Architecture, products: str | None) -> float:
+def bf16_time_of_encoding(architecture: Architecture) -> float:
     """Return the time of a prepared block in bf16, as a share of that in fp32."""
 
     def block_in(dtype: torch.dtype) -> Callable[[], Tensor]:
-        bert = prepare_for_cpu(small_bert(architecture).to(dtype).eval(), products)
+        bert = prepare_for_cpu(small_bert(architecture).to(dtype).eval())
         packed = packed_sentences()
         return lambda: last_states(bert, packed)
 

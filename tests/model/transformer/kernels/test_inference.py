@@ -1,4 +1,4 @@
-"""The blocks for encoding on a CPU give the states of `Block`: runs, fused products, guards."""
+"""The blocks for encoding on a CPU give the states of `Block`: runs, products, guards."""
 
 import math
 
@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 import sentkit
 from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.model.transformer.kernels import matmul
+from sentkit.model.transformer.kernels import inference
 from sentkit.model.transformer.kernels.inference import (
     LONGEST_RUN,
     prepare_for_cpu,
     short_attention,
 )
-from sentkit.model.transformer.kernels.matmul import faster_matmul, fused_matmul_works
 from sentkit.model.transformer.packed import SMALLEST_FILLED, filler, pack, spare_tokens
 from sentkit.model.transformer.readouts import apply_readouts
 
@@ -62,11 +61,13 @@ def test_a_filled_batch_gives_the_vectors_of_its_sentences(readout, monkeypatch)
     assert np.abs(filled - plain).max() < 1e-5
 
 
+@pytest.mark.parametrize("tokens_at_once", [1024, 50])  # of 182 tokens
 @pytest.mark.parametrize("lengths", [LENGTHS, [9, 9]], ids=str)
 def test_states_and_readouts_in_float64_equal_those_of_padded_attention(
-    lengths, saved, sentences, checkpoint, states
+    lengths, tokens_at_once, saved, sentences, checkpoint, states, monkeypatch
 ):
     """`cls` and `last` compute one row per sentence in the last block."""
+    monkeypatch.setattr(inference, "CACHED_TOKENS", tokens_at_once)
     plain = saved().double()
     prepared = prepare_for_cpu(saved().double())
     packed = pack(sentences(lengths, checkpoint.config.vocab_size))
@@ -100,56 +101,6 @@ def test_bfloat16_stays_as_near_to_float32_as_before(saved, sentences, checkpoin
     prepared = states(prepared_half, packed)[-1].float()
 
     assert (prepared - exact).norm() < 1.5 * (plain - exact).norm()
-
-
-def test_without_the_private_operations_plain_matmuls_run(
-    saved, sentences, checkpoint, monkeypatch, states
-):
-    def absent(*arguments):
-        raise AttributeError("_reorder_linear_weight")
-
-    batch = sentences(LENGTHS, checkpoint.config.vocab_size)
-    expected = states(saved(), pack(batch))
-    monkeypatch.setattr(matmul, "fused_matmul", absent)
-
-    assert faster_matmul(saved()) == ("plain", math.inf)
-    assert largest_difference(states(prepare_for_cpu(saved()), pack(batch)), expected) < 1e-5
-
-
-def test_small_blocks_are_not_measured(saved, monkeypatch):
-    assert faster_matmul(saved()) == ("fused", 0)
-    monkeypatch.setattr(matmul, "MEASURED_WEIGHTS", 1)
-
-    def ratio(new, old):
-        torch.testing.assert_close(new(), old())
-        return 100.0
-
-    monkeypatch.setattr(matmul, "speed_ratio", ratio)
-    assert faster_matmul(saved()) == ("plain", 100.0)
-
-
-@pytest.mark.parametrize(
-    ("capability", "gain", "kind"),
-    [
-        *(("AVX512", gain, kind) for gain, kind in ((1.2, "fused"), (2.5, "plain"))),
-        *(("AVX2", gain, kind) for gain, kind in ((0.93, "plain"), (0.5, "fused"), (0, "fused"))),
-    ],
-)
-def test_noise_does_not_change_the_kind_of_products(bert, monkeypatch, capability, gain, kind):
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    monkeypatch.setattr(matmul, "MEASURED_WEIGHTS", 1)
-    monkeypatch.setattr(matmul, "speed_ratio", lambda new, old: gain)
-
-    assert faster_matmul(bert) == (kind, gain)
-
-
-def test_fused_matmuls_with_other_results_are_not_used(monkeypatch):
-    def without_bias(weight, bias, activation="none"):
-        return lambda values, residual: values @ weight.T
-
-    monkeypatch.setattr(matmul, "fused_matmul", without_bias)
-
-    assert not fused_matmul_works(torch.float32)
 
 
 def attention_by_loops(query, key, value):

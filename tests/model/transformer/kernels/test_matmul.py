@@ -7,6 +7,7 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.transformer.kernels import matmul
 from sentkit.model.transformer.kernels.inference import (
     Int8Block,
+    Recorder,
     factors_of,
     unsigned_scale,
     use_integers,
@@ -118,6 +119,17 @@ def prepared(checkpoint, tmp_path, load, sentences):
     other_lengths = sorted(10 * LENGTHS, reverse=True)
     use_integers(bert, pack(sentences(other_lengths, checkpoint.config.vocab_size, seed=9)), "tiny")
     return bert
+
+
+def test_the_ranges_of_inputs_are_those_of_all_tokens_and_of_zero():
+    """The inner layers compute the tokens of a batch in several calls."""
+    recorder = Recorder(WEIGHT, BIAS)
+    recorder(torch.tensor([[1.0, -2.0, 3.0], [0.5, -5.0, 4.0]]), None)
+    recorder(torch.tensor([[2.0, -3.0, -1.0]]), None)
+
+    assert recorder.minima.tolist() == [0.0, -5.0, -1.0]
+    assert recorder.maxima.tolist() == [2.0, 0.0, 4.0]
+    assert recorder.largest.tolist() == [2.0, 5.0, 4.0]
 
 
 @needs_integers

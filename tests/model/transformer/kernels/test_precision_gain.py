@@ -26,7 +26,7 @@ def architecture():
 def test_the_share_is_the_inverse_of_the_ratio_of_speeds(architecture, monkeypatch):
     monkeypatch.setattr(precision_gain, "speed_ratio", lambda new, old: 4.0)
 
-    assert bf16_time_of_encoding(architecture, "plain") == 0.25
+    assert bf16_time_of_encoding(architecture) == 0.25
     assert bf16_time_of_training(architecture) == 0.25
 
 
@@ -40,7 +40,7 @@ def test_both_sides_compute_the_same_in_their_precision(architecture, monkeypatc
 
     monkeypatch.setattr(precision_gain, "speed_ratio", run_both)
     with torch.inference_mode():
-        bf16_time_of_encoding(architecture, "plain")
+        bf16_time_of_encoding(architecture)
 
     assert compared["new"].dtype == torch.bfloat16
     assert compared["old"].dtype == torch.float32
