@@ -420,10 +420,12 @@ class WindowTokenizer(TextTokenizer):
             raise UsageError(f"a stride of {self.stride}: {has}, so that texts would have gaps")
 
     def with_prompt(self, prompt: str) -> "WindowTokenizer":
-        """The same windows with another prompt: its length does not change the stride."""
-        return WindowTokenizer(
-            self.tokenizer.with_prompt(prompt), replace(self.options, stride=self.stride)
-        )
+        """The same windows with another prompt: its length does not change the stride, unless a
+        window with it has less room.
+        """
+        tokenizer = WindowTokenizer(self.tokenizer.with_prompt(prompt), self.options)
+        tokenizer.stride = self.stride
+        return tokenizer
 
     @property
     def record(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.block import Row, block_of_rows
 from sentkit.model.encoding import encode_texts
@@ -119,6 +120,22 @@ class Means:
                 [[np.mean(tokens.ids) if tokens.ids else 0, 1] for tokens in batch], np.float32
             )
         ]
+
+
+def test_windows_with_a_longer_prompt_have_the_same_distance_or_less():
+    """The default distance is half of the 22 tokens beside [CLS] and [SEP]. A prompt of 15 words
+    leaves 7 of them, so that windows are 7 apart: no token may be between two.
+    """
+    windows = WindowTokenizer(Tokenizer(read_checkpoint("nano"), max_length=24), WindowOptions())
+    prompted = windows.with_prompt("the " * 15)
+    given_distance = WindowTokenizer(windows.tokenizer, WindowOptions(None, 11))
+
+    assert (windows.stride, windows.with_prompt("the ").stride, prompted.stride) == (11, 11, 11)
+    assert prompted.record == windows.record
+    [tokens] = prompted(["cat " * 20])
+    assert [len(window.ids) for window in tokens.windows.later_windows] == [24, 23]
+    with pytest.raises(UsageError, match="a stride of 11: a window of 24 tokens has 7 of the text"):
+        given_distance.with_prompt("the " * 15)
 
 
 def test_unknown_words_count_for_the_length_and_not_for_the_mean():
