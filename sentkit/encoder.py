@@ -76,10 +76,14 @@ def check_text(name: str, value: object, *, optional: bool = True) -> None:
         raise TypeError(f"{name} is of type {type(value).__name__}, expected str")
 
 
-def check_number(name: str, value: object) -> None:
+def check_number(name: str, value: object) -> int | None:
+    """The number as an int, also if it is one of numpy, which JSON does not have."""
+    if value is None:
+        return None
     is_number = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if value is not None and not (is_number and int(value) >= 1):  # type: ignore[call-overload]
+    if not (is_number and int(value) >= 1):  # type: ignore[call-overload]
         raise ArgumentError(f"{name} is {value!r}, expected a whole number of 1 or more")
+    return int(value)  # type: ignore[call-overload]
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
@@ -141,14 +145,16 @@ class Encoder:
             "precision": precision,
             "column": column,
         }
-        numbers: dict[str, Any] = {"max_length": max_length, "dim": dim}
-        windows = {"window": window, "stride": stride}
         for name, value in options.items():
             check_text(name, value)
         for name, value in {"model": model, **choices}.items():
             check_text(name, value, optional=False)
-        for name, number in {**numbers, **windows, "threads": threads}.items():
-            check_number(name, number)
+        max_length = check_number("max_length", max_length)
+        dim = check_number("dim", dim)
+        window = check_number("window", window)
+        stride = check_number("stride", stride)
+        threads = check_number("threads", threads)
+        numbers: dict[str, Any] = {"max_length": max_length, "dim": dim}
         if not isinstance(normalize, bool | np.bool):
             raise TypeError(f"normalize is of type {type(normalize).__name__}, expected bool")
         check_choice("on_truncate", on_truncate, MODES)
@@ -163,7 +169,8 @@ class Encoder:
         named_arguments: dict[str, Any] = {
             **choices,
             **numbers,
-            **windows,
+            "window": window,
+            "stride": stride,
             **options,
             "normalize": normalize,
             "threads": threads,

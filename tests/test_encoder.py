@@ -76,6 +76,19 @@ def test_numbers_below_one_are_refused_as_by_the_command(name, value):
         sentkit.Encoder("nano", on_truncate="window", **{name: value})
 
 
+def test_numbers_can_be_of_numpy():
+    """They give the vectors and the space of the same whole numbers."""
+    numbers = {"max_length": 9, "dim": 16, "window": 7, "stride": 3, "threads": 1}
+    texts = ["one two three four five six seven eight nine ten eleven twelve"]
+    encoders = [
+        sentkit.Encoder("nano", on_truncate="window", **values)
+        for values in (numbers, {name: np.int64(value) for name, value in numbers.items()})
+    ]
+
+    assert (encoders[0].encode(texts) == encoders[1].encode(texts)).all()
+    assert encoders[0].space == encoders[1].space
+
+
 @pytest.mark.usefixtures("with_torch")
 def test_long_texts_can_have_the_mean_of_windows(capfdbinary, monkeypatch):
     """As with the flags of the command, also after a copy by pickle."""
