@@ -86,6 +86,18 @@ def test_noise_is_minus_one(sentkit, rows, vectors, tmp_path, jsonl):
     assert expected[-2:].tolist() == [-1, -1]
 
 
+@pytest.mark.parametrize("store", ["float32", "float16", "int8", "binary"])
+def test_empty_texts_are_noise_in_every_kind_of_vector_file(sentkit, store):
+    """Of sign bits, those of an empty text are all negative."""
+    texts = ["a cat", "", "a dog", "rain", "", "the sea"]
+    sentkit("encode", "-q", "--store", store, "-o", "v.safetensors", stdin="\n".join(texts))
+    for flags in ((), ("--normalize",)):
+        result = sentkit("cluster", "v.safetensors", "-k", 2, *flags)
+
+        assert (result.code, len(result.told)) == (0, 1)
+        assert [label < 0 for label in clusters(result)] == [not text for text in texts]
+
+
 @pytest.fixture
 def mixed(tmp_path, jsonl):
     """Eighty rows with classes that agree with the vectors partly; a class is a number or a

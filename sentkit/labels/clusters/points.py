@@ -12,7 +12,7 @@ import orjson
 from sentkit.arrays import Float32, Indices
 from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.arrays import places_of_texts
+from sentkit.formats.vectors.arrays import first_vectors, places_of_texts
 from sentkit.formats.vectors.fingerprint import UNNAMED, Space
 from sentkit.formats.vectors.store import open_inputs
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, one_vector
@@ -83,7 +83,9 @@ def read_points(
     if step is not None:
         label, _, digest = (space or UNNAMED.name).rpartition(":")
         space = Space(label, digest).after_step(step.suffix, step.hash).name
-    return Points(table, vectors, rows, space, places_of_texts(rows))
+    # As stored: the sign bits of an empty text are no zeros as numbers.
+    nonzero = places_of_texts(first_vectors(table.vectors))
+    return Points(table, vectors, rows, space, nonzero)
 
 
 def read_centroids(path: str) -> Points:
