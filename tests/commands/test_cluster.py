@@ -139,6 +139,24 @@ def test_truth_reports_the_agreement_of_scikit_learn(sentkit, mixed, normalize):
         assert report[name] == pytest.approx(100 * rule(mixed, labels), rel=5e-7)
 
 
+@pytest.mark.parametrize("algorithm", ["kmeans", "minibatch", "agglomerative", "faiss"])
+def test_there_are_at_most_as_many_clusters_as_rows_with_a_vector(
+    sentkit, tmp_path, jsonl, algorithm
+):
+    """The only row of the third class has an empty text."""
+    if algorithm == "faiss":
+        pytest.importorskip("faiss")
+    vectors = {"x": [0, 3], "y": [4, 0], "z": [0, 0]}
+    rows = [{"class": name, "embedding": vector} for name, vector in vectors.items()]
+    (tmp_path / "few.jsonl").write_bytes(jsonl(*rows))
+    flags = ("--truth", "class", "--algorithm", algorithm)
+    result = sentkit("cluster", "few.jsonl", *flags)
+    (report,) = result.rows
+
+    assert (result.code, len(result.told)) == (0, 1)
+    assert {"n": 3, "classes": 3, "k": 2, "noise": 1, "acc": 100.0}.items() <= report.items()
+
+
 def test_several_seeds_have_one_report_each_and_a_mean(sentkit, mixed):
     flags = ("cluster", "mixed.jsonl", "-k", 4, "--set", "restarts=1", "--truth", "class")
     *reports, mean = sentkit(*flags, "--seed", "0..4").rows

@@ -389,7 +389,8 @@ def agreement_records(
     header = {**report_header(run, points), "classes": len(class_names)}
     count = run.counts[0]
     if not count and run.centroids is None and ALGORITHMS[run.algorithm].takes_count:
-        count = len(class_names)
+        # a class can have only rows with a zero vector, which are left out
+        count = min(len(class_names), len(points.clustered))
     records = []
     clusterings = []
     for seed, clustering in zip(run.seeds, run.clusterings(points, count), strict=True):
