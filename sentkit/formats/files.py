@@ -277,7 +277,7 @@ def expanded(paths: Sequence[str], *, text_folders: bool = False) -> Iterator[st
         names = glob.glob(path, recursive=True)  # noqa: PTH207  # Path.glob refuses absolute patterns
         matches: list[str] = []
         for name in sorted(names):
-            if not Path(name).is_dir() or Path(name, "run.json").is_file():
+            if not is_folder(name) or is_there(Path(name, "run.json")):
                 matches.append(name)
         if not matches:
             raise NoInputError(f"{path}: no file matches this pattern")
@@ -288,8 +288,12 @@ def text_files(folder: str) -> list[str]:
     """The text files in a folder and in the folders below it, in sorted order, without
     hidden ones.
     """
+
+    def refuse(error: OSError) -> None:
+        raise NoInputError(f"{error.filename}: cannot be read: {error.strerror}") from error
+
     paths: list[str] = []
-    for parent, folders, names in os.walk(folder):
+    for parent, folders, names in os.walk(folder, onerror=refuse):
         # os.walk enters only these
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:

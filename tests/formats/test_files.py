@@ -13,7 +13,7 @@ import pytest
 import zstandard
 
 from sentkit.errors import NoInputError, NoRowsError, UnavailableError
-from sentkit.formats.files import bare_suffix, open_input
+from sentkit.formats.files import bare_suffix, expanded, open_input
 from sentkit.formats.rows.rows import Inputs, ReadCounter
 from sentkit.formats.vectors.file_writer import create_vector_file
 from sentkit.formats.vectors.store import open_inputs
@@ -67,6 +67,26 @@ def test_an_input_without_permission_is_reported(tmp_path):
 
     with pytest.raises(NoInputError, match="Permission denied"):
         read(str(tmp_path / "a"))
+
+
+def test_a_folder_without_permission_is_reported(tmp_path, monkeypatch):
+    """Otherwise its texts would be missing, and nothing would say so."""
+    monkeypatch.chdir(tmp_path)
+    tmp_path.chmod(0o755)
+    Path("notes/private").mkdir(parents=True)
+    Path("notes/a.txt").write_text("a\n")
+    Path("notes/private").chmod(0)
+    user = os.geteuid()
+    os.seteuid(user or 65534)  # root may read everything
+    try:
+        with pytest.raises(NoInputError, match="notes/private: cannot be read: Permission denied"):
+            list(expanded(["notes"], text_folders=True))
+        with pytest.raises(NoInputError, match="no file matches this pattern"):
+            list(expanded(["notes/p*"]))
+    finally:
+        os.seteuid(user)
+        Path("notes/private").chmod(0o755)
+    assert list(expanded(["notes"], text_folders=True)) == ["notes/a.txt"]
 
 
 def test_a_minus_is_standard_input(monkeypatch):
