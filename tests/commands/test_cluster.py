@@ -91,11 +91,13 @@ def test_empty_texts_are_noise_in_every_kind_of_vector_file(sentkit, store):
     """Of sign bits, those of an empty text are all negative."""
     texts = ["a cat", "", "a dog", "rain", "", "the sea"]
     sentkit("encode", "-q", "--store", store, "-o", "v.safetensors", stdin="\n".join(texts))
-    for flags in ((), ("--normalize",)):
+    one_file = ((), ("--normalize",), ("--keep-vectors",), ("--rejects", "bad.jsonl", "-f"))
+    for flags in (*one_file, ("v.safetensors",)):
         result = sentkit("cluster", "v.safetensors", "-k", 2, *flags)
+        is_empty = [not text for text in texts] * (1 + flags.count("v.safetensors"))
 
         assert (result.code, len(result.told)) == (0, 1)
-        assert [label < 0 for label in clusters(result)] == [not text for text in texts]
+        assert [label < 0 for label in clusters(result)] == is_empty
 
 
 @pytest.fixture
