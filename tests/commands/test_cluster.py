@@ -287,6 +287,16 @@ def test_centroids_label_rows(sentkit, rows, vectors, name, normalize):
         assert centroids.vectors() == pytest.approx(means, abs=1e-6)
 
 
+def test_centroids_of_an_unknown_model_are_no_reason_to_name_it(sentkit, jsonl, tmp_path):
+    """The label of normalized vectors without _emb, "unnamed/n", has no model and no readout."""
+    (tmp_path / "some.jsonl").write_bytes(jsonl(*({"embedding": [n, 1]} for n in range(4))))
+    sentkit("cluster", "some.jsonl", "-k", 2, "--normalize", "--centroids", "c.jsonl")
+    result = sentkit("cluster", "some.jsonl", "--from-centroids", "c.jsonl")
+
+    assert result.code == 65
+    assert result.told[1:] == ["  encode all rows with one model (-m)"]
+
+
 def test_algorithms_with_quadratic_memory_have_a_limit(sentkit, rows, monkeypatch):
     monkeypatch.setitem(
         ALGORITHMS, "agglomerative", replace(ALGORITHMS["agglomerative"], max_rows=59)

@@ -215,10 +215,11 @@ def edition_advice(emb: str | None, other: str | None) -> str | None:
 def record_of_label(emb: str) -> dict[str, Any]:
     """The model, readout and steps of a label, as a vector file records them; {} if it has none.
 
-    A label has only the last part of the name of the model.
+    A label has only the last part of the name of the model. That of vectors without _emb, after
+    steps such as a normalization, names no model.
     """
     match = MODEL_LABEL.fullmatch(emb)
-    if match is None:
+    if match is None or match["model"] == UNNAMED.label:
         return {}
     steps = [f"/{step}:" for step in match["steps"].split("/")[1:]]
     if match["readout"] == API:  # which -m does not have
