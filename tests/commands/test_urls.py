@@ -86,10 +86,12 @@ def test_a_url_has_the_rows_of_the_local_file(sentkit, hub, memory, tmp_path, ki
 def test_an_array_at_a_url_has_the_vectors_of_the_local_file(sentkit, web):
     np.save("vectors.npy", np.eye(3, dtype=np.float32))
     web.files["/vectors.npy"] = Path("vectors.npy").read_bytes()
-    runs = [sentkit("cat", name) for name in ("vectors.npy", f"{web.address}/vectors.npy")]
+    url = f"{web.address}/vectors.npy"
+    web.files["/vectors.npy?download=true"] = web.files["/vectors.npy"]
+    runs = [sentkit("cat", name) for name in ("vectors.npy", url, f"{url}?download=true")]
 
-    assert [run.code for run in runs] == [0, 0], runs
-    assert runs[1].rows == runs[0].rows
+    assert [run.code for run in runs] == [0, 0, 0], runs
+    assert runs[2].rows == runs[1].rows == runs[0].rows
     assert [row["embedding"] for row in runs[1].rows] == np.eye(3).tolist()
 
 

@@ -13,7 +13,7 @@ import pybase64
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError, NoVectorError, OtherSpaceError, UsageError
-from sentkit.formats.files import local_path, open_file
+from sentkit.formats.files import local_path, open_file, suffix_of
 from sentkit.formats.rows.block import Row, RowBlock, append_fields, block_of_rows, empty_block
 from sentkit.formats.rows.kinds import (
     FIELDS,
@@ -365,7 +365,7 @@ def one_vector(block: VectorBlock) -> VectorBlock:
 
 def is_array(path: str) -> bool:
     """Whether a path is an array of numpy, whose rows have a vector and no fields."""
-    return path.endswith(".npy")
+    return suffix_of(path) == ".npy"
 
 
 def read_array_file(path: str) -> NDArray[Any]:
