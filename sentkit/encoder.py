@@ -204,7 +204,7 @@ class Encoder:
 
     def __reduce__(self) -> tuple[Any, ...]:
         model, named_arguments = self.arguments
-        return partial(Encoder, **named_arguments), (model,)
+        return partial(type(self), **named_arguments), (model,)
 
     @property
     def loaded(self) -> TokenEncoder:

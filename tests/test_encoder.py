@@ -135,6 +135,19 @@ def test_a_copy_by_pickle_gives_the_same_vectors(encoder):
     assert copy.space == encoder.space
 
 
+class LowerCase(sentkit.Encoder):
+    def encode(self, texts, **arguments):
+        return super().encode([text.lower() for text in texts], **arguments)
+
+
+def test_a_copy_of_a_subclass_is_of_this_class():
+    encoder = LowerCase("static", dim=4)
+    copy = pickle.loads(pickle.dumps(encoder))
+
+    assert type(copy) is LowerCase
+    assert (copy.encode(["A CAT"]) == encoder.encode(["a cat"])).all()
+
+
 @pytest.mark.usefixtures("with_torch")
 def test_threads_load_and_prepare_the_weights_once(encoder, monkeypatch):
     """The load and the preparation take so long that the second thread arrives before their end."""
