@@ -17,7 +17,7 @@ from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import score_value, wrong_field
 from sentkit.formats.rows.lines import json_type
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.fingerprint import emb_problem, label_of
+from sentkit.formats.vectors.fingerprint import MODEL_LABEL, emb_problem, label_of, space_of
 from sentkit.plots.picture import Axis, Panel, Picture, Series
 
 K = TypeVar("K", bound=Hashable)
@@ -59,7 +59,12 @@ def report_of(row: Row, name: str) -> tuple[str, Value] | None:
     emb = row.values.get("encoder")
     if not isinstance(emb, str) or emb_problem(emb):
         raise wrong_field(row, "encoder", "the name of a space, as in a report of sentkit score")
-    return label_of(emb), value
+    label = label_of(emb)
+    # `score --dim` has a second report, of the first numbers of the same vectors.
+    against = row.values.get("against")
+    if isinstance(against, dict) and "dim" in against:
+        label += f"/{row.values.get('dim')}"
+    return label, value
 
 
 def value_with_interval(row: Row, name: str) -> Value:
@@ -183,7 +188,12 @@ def sweep_series(
         return f"{model}/L{layer}:{readout}"
 
     # Several reports of one key are those of several data sets.
-    means = means_of_sets(by_name(scores), space_name)
+    scores_by_key = by_name(scores)
+    for key, scores_of_key in scores_by_key.items():
+        _, layer = key
+        if layer is not None:
+            refuse_other_models(scores_of_key, space_name(key))
+    means = means_of_sets(scores_by_key, space_name)
     series = []
     for readout in dict.fromkeys(readout for readout, _ in means):
         layers = sorted(layer for name, layer in means if name == readout and layer is not None)
@@ -196,6 +206,20 @@ def sweep_series(
                 title += " (last layer)"
             series.append(Series(title, np.zeros(1), np.array([level]), "level"))
     return series
+
+
+def refuse_other_models(scores: Sequence[Value], name: str) -> None:
+    """Refuse scores of two models with one name, because their mean is that of neither.
+
+    A transform of another fit is accepted: each data set can have its own.
+    """
+    embs = [score.row.values["encoder"] for score in scores]
+    if not MODEL_LABEL.fullmatch(embs[0]):
+        return
+    for score, emb in zip(scores, embs, strict=True):
+        if space_of(emb) != space_of(embs[0]):
+            advice = "draw one of them, or encode again from folders with other names"
+            raise score.row.error(f"the reports of {name} are those of two models", advice=advice)
 
 
 def score_of(row: Row, name: str) -> tuple[str, tuple[LayerKey, Value]] | None:
