@@ -50,6 +50,22 @@ def test_the_sign_flip_test_counts_all_choices_of_signs():
     assert orderings.sign_flip_p(differences) == extreme / 32
 
 
+def test_a_seed_is_compared_with_the_same_seed_of_the_other_row():
+    """Also if each row has finished other seeds; of a flow, the seed is that of its file."""
+
+    def row(arguments, averages):
+        return orderings.Finished(arguments, {"a": averages, "avg": averages}, "clustering")
+
+    higher = row(["sg/seed-1#cls", "sg/seed-3#cls"], [10.0, 30.0])
+    lower = row(["bt/seed-0#cls", "bt/seed-1#cls"], [5.0, 6.0])
+    flow = row(["base#mean@flow/seed-10.safetensors", "base#mean@flow/seed-3.safetensors"], [1, 2])
+
+    assert orderings.compare_test_sets(higher, lower)[0] == [10 - 6]
+    assert orderings.compare_test_sets(higher, flow)[0] == [30 - 2]
+    assert orderings.compare_test_sets(higher, row(["base#cls"], [4.0]))[0] == [10 - 4, 30 - 4]
+    assert orderings.common_seeds(lower, flow) == []
+
+
 @pytest.fixture
 def finished(tmp_path, execute):
     """OUT with a table of clusters, written by hand, and one of pairs, from `sentkit report`."""

@@ -23,6 +23,7 @@ A column has the number of seeds that both rows have. stderr names the orderings
 
 import argparse
 import json
+import re
 import statistics
 import sys
 from collections import defaultdict
@@ -38,6 +39,7 @@ from sentkit.papers.published import published, same_base
 
 AVERAGE = "avg"
 SIDES = ("higher", "lower")
+SEED = re.compile(r"seed-(\d+)")  # in the name of a checkpoint or a transform
 LISTED = Path(__file__).with_name("orderings.jsonl")
 
 
@@ -53,10 +55,18 @@ class Finished:
         return statistics.fmean(self.values[AVERAGE])
 
     def seeds(self):
-        """How many; None for an encoder that is not trained, which is the same for all seeds."""
-        if all("seed-" in argument for argument in self.arguments):
-            return len(self.arguments)
-        return None
+        """Those of the arguments; None for an encoder that is not trained, which is the same for
+        all seeds.
+        """
+        numbers = [SEED.findall(argument) for argument in self.arguments]
+        if not all(numbers):
+            return None
+        return [int(numbers_of_argument[-1]) for numbers_of_argument in numbers]
+
+    def of_seed(self, values, seed):
+        """The one of these values, one for each argument, that belongs to a seed."""
+        seeds = self.seeds()
+        return values[0] if seeds is None else values[seeds.index(seed)]
 
 
 @dataclass(frozen=True)
@@ -78,6 +88,10 @@ def main():
         if higher is None or lower is None:
             missing = ordering["higher"] if higher is None else ordering["lower"]
             say(f"not finished: {ordering['paper']}, table {ordering['table']}: {missing}")
+            continue
+        if not common_seeds(higher, lower):
+            rows = f"{ordering['higher']} and {ordering['lower']} have no common seed"
+            say(f"not finished: {ordering['paper']}, table {ordering['table']}: {rows}")
             continue
         if higher.suite == "sts":
             differences, ps = compare_pairs(options, ordering["paper"], higher, lower)
@@ -137,25 +151,23 @@ def arguments_of(record, readout):
     return arguments
 
 
-def number_of_seeds(higher, lower):
-    """Those that both rows have."""
-    counts = [row.seeds() for row in (higher, lower) if row.seeds() is not None]
-    return min(counts, default=1)
-
-
-def of_seed(values, seed):
-    """The value of a seed; an encoder that is not trained has one for all seeds."""
-    return values[seed] if len(values) > 1 else values[0]
+def common_seeds(higher, lower):
+    """Those that both rows have; [None] for two encoders that are not trained."""
+    seeds_of_rows = [row.seeds() for row in (higher, lower) if row.seeds() is not None]
+    if not seeds_of_rows:
+        return [None]
+    first, *others = seeds_of_rows
+    return [seed for seed in first if all(seed in seeds for seeds in others)]
 
 
 def compare_pairs(options, paper, higher, lower):
     """The differences of the averages and their p-values, for each seed, by `sentkit report`."""
     differences = []
     ps = []
-    for seed in range(number_of_seeds(higher, lower)):
+    for seed in common_seeds(higher, lower):
         rows = [
-            f"higher={of_seed(higher.arguments, seed)}",
-            f"lower={of_seed(lower.arguments, seed)}",
+            f"higher={higher.of_seed(higher.arguments, seed)}",
+            f"lower={lower.of_seed(lower.arguments, seed)}",
         ]
         command = ["report", *rows, "--data", options.data, "--suites", higher.suite]
         command += ["--results", options.out / paper / "results", "--precision", "fp32"]
@@ -169,10 +181,9 @@ def compare_pairs(options, paper, higher, lower):
 
 def compare_test_sets(higher, lower):
     """The differences of the averages for each seed, and p of the sign-flip test."""
-    seeds = range(number_of_seeds(higher, lower))
     differences = [
-        of_seed(higher.values[AVERAGE], seed) - of_seed(lower.values[AVERAGE], seed)
-        for seed in seeds
+        higher.of_seed(higher.values[AVERAGE], seed) - lower.of_seed(lower.values[AVERAGE], seed)
+        for seed in common_seeds(higher, lower)
     ]
     of_sets = [
         statistics.fmean(higher.values[name]) - statistics.fmean(lower.values[name])
