@@ -900,6 +900,19 @@ def test_the_texts_of_consert_have_pairs_without_a_score(tmp_path, monkeypatch, 
     assert len(texts("ten", "sts-10")) == 10
 
 
+def test_a_packed_copy_has_no_further_texts(tmp_path, monkeypatch):
+    """As `sentkit report` does not read it."""
+    monkeypatch.setattr(sys.modules["rows"], "sentkit", lambda words: Path(words[1]).read_text())
+    data = tmp_path / "data"
+    write_rows(data, {f"sts/{name}": [{"text": name}] for name in ("sts12", "sts13")})
+    (data / "sts/sts12.jsonl").rename(data / "sts/sts12.jsonl.gz")
+    shutil.copy(data / "sts/sts13.jsonl", data / "sts/sts13.jsonl.gz")
+    rows = papers.Rows(data, tmp_path / "rows", {}, "", quick=False)
+
+    assert rows.files("sts/sts1[23]") == [f"{data}/sts/sts12.jsonl.gz", f"{data}/sts/sts13.jsonl"]
+    assert [json.loads(line)["text"] for line in rows.texts("sts/sts13")] == ["sts13"]
+
+
 def test_figure_6_of_consert_has_two_settings_and_all_texts(runner, monkeypatch, tmp_path):
     plan = runner("consert", "bert-base", "--figures", "jsonl")
     (tmp_path / "out/tables").mkdir(parents=True)

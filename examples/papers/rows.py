@@ -39,7 +39,10 @@ class Rows:
 
     def files(self, pattern):
         """The files of the data with these names, which are without their ends."""
-        paths = sorted({str(path) for end in ENDS for path in self.data.glob(f"{pattern}{end}")})
+        names = {str(path) for end in ENDS for path in self.data.glob(f"{pattern}{end}")}
+        # A packed copy beside its file has the same rows.
+        copies = {f"{name}.gz" for name in names}
+        paths = sorted(names - copies)
         if not paths:
             raise MissingError(f"{self.data}/{pattern}: no such file")
         return paths
