@@ -170,7 +170,12 @@ def probed(
     deviations_within = [record["sd"] for record in records if "sd" in record]
     if deviations_within:
         deviations[deviation_name] = statistics.fmean(deviations_within)
-    n = records[0].get("n_test", records[0]["n"])
+    first = records[0]
+    n = first.get("n_test")
+    if n is None:
+        # Folds predict all rows, a draw the rows that are not drawn.
+        shots = options_of_probes[0].shots or 0
+        n = first["n"] - shots * len(first["classes"])
     return Result(statistics.fmean(accuracies), deviations, n)
 
 

@@ -196,6 +196,19 @@ def test_the_other_suites_equal_cluster_and_probe(sentkit, data, monkeypatch):
     assert {suite for suite, _ in values} == {*SUITES} - {"retrieval", "pairs"}
 
 
+def test_n_of_few_shot_is_the_number_of_predicted_rows(sentkit, data):
+    """16 rows of each of two classes are drawn from 44; SST2 has a test part of 6."""
+    suites = ("--suites", "few-shot,senteval", "--head", "logreg", "-q")
+    result = sentkit("report", "w=words:binary", "--data", data, *suites, *FLAGS)
+
+    assert {(row["suite"], row["task"]): row["n"] for row in result.rows} == {
+        ("few-shot", "CR"): 44 - 2 * 16,
+        ("few-shot", "SST2"): 6,
+        ("senteval", "CR"): 44,
+        ("senteval", "SST2"): 6,
+    }
+
+
 def test_one_table_has_all_rows_and_published_tables_need_a_paper(sentkit, data, runs):
     suites = ("--data", data, "--suites", "sts,clustering", "--results", "kept")
     paper = ("--paper", "sg-bert")
