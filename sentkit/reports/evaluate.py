@@ -4,7 +4,7 @@ kept.
 
 import glob
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -19,12 +19,13 @@ from sentkit.formats.files import MARKS, exists, is_folder, open_input, read_obj
 from sentkit.formats.outputs.outputs import open_output, published_together
 from sentkit.formats.rows.block import Row as FileRow
 from sentkit.formats.rows.kinds import TextParser
+from sentkit.formats.rows.rows import Rejects
 from sentkit.formats.vectors.fingerprint import digest, label_of, name_for_label
 from sentkit.formats.vectors.store import open_inputs
 from sentkit.formats.vectors.writers import VectorOutput
 from sentkit.model import Model, find_encoder, is_endpoint
 from sentkit.model.encoding import Report, TokenEncoder
-from sentkit.model.groups import tokenized_groups
+from sentkit.model.groups import RowGroup, tokenized_groups
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.runs.writing import Encoding
 from sentkit.reports.suites import SUITES, Result, Settings, TestSet
@@ -265,6 +266,10 @@ class Evaluator:
             vector_files = {
                 name: f"{folder}/{name}.safetensors" for name in sources if name != "qrels"
             }
+            if encoder is None:  # the space consists of the words of all files
+                for name in vector_files:
+                    self.tokenized(model, sources[name], test)
+                encoder = model.encoder()
             labels = []
             for name, vector_file in vector_files.items():
                 model_with_prompt = model
@@ -286,11 +291,23 @@ class Evaluator:
                 raise DataError(error.problem, source=source, advice=error.advice) from error
 
     def encode(
-        self, encoder: TokenEncoder | None, model: Model, source: str, path: str, test: TestSet
+        self, encoder: TokenEncoder, model: Model, source: str, path: str, test: TestSet
     ) -> str:
         """Write a vector file of the rows, after a check of their scores or classes. Return its
         label.
         """
+        groups, parser, rejects = self.tokenized(model, source, test)
+        encoding = Encoding(encoder, model.tokenizer, parser, VectorOutput(replace=True))
+        with published_together():
+            stats = encoding.to_outputs(groups, [path], self.report, rejects)
+        for remark in encoder.warnings(stats):
+            self.settings.warn(f"{model.name}: {source}: {remark}")
+        return label_of(encoder.spaces[0].name)
+
+    def tokenized(
+        self, model: Model, source: str, test: TestSet
+    ) -> tuple[Iterator[RowGroup], TextParser, Rejects]:
+        """The rows of a file with their tokens, the parser that reads them, and their rejects."""
         inputs = open_inputs([source], fields=test.fields)
         parser = TextParser(test.fields)
         suite = SUITES[test.suite]
@@ -306,13 +323,7 @@ class Evaluator:
             return row, texts
 
         groups = tokenized_groups(inputs.blocks(parse), model.tokenizer, inputs.rejects)
-        encoder = encoder or model.encoder()
-        encoding = Encoding(encoder, model.tokenizer, parser, VectorOutput(replace=True))
-        with published_together():
-            stats = encoding.to_outputs(groups, [path], self.report, inputs.rejects)
-        for remark in encoder.warnings(stats):
-            self.settings.warn(f"{model.name}: {source}: {remark}")
-        return label_of(encoder.spaces[0].name)
+        return groups, parser, inputs.rejects
 
 
 # in the file of a result

@@ -610,6 +610,32 @@ def test_retrieval_is_the_score_of_a_search(sentkit, data, retrieval, tiny, tmp_
     assert f"sentkit report: warning: not used: {data}/retrieval/half" in result.told
 
 
+def test_word_sets_are_those_of_all_files_of_a_test_set(sentkit, tmp_path):
+    """Queries and test parts have words that the corpus or the training part does not have.
+
+    The query "cat plays" has one word in common with "a cat sat". The cosines of "dog sat here" are
+    1 / sqrt(2 x 3) with "a dog" and 1 / 3 with "a cat sat", which is relevant and has rank 2.
+    """
+    texts = [{"text": f"{('good', 'bad')[n % 2]} {n}", "label": n % 2} for n in range(30)]
+    corpus = [{"_id": n, "text": text} for n, text in enumerate(("a cat sat", "the sea", "a dog"))]
+    queries = [{"_id": n, "text": text} for n, text in enumerate(("cat plays", "dog sat here"))]
+    files = {
+        "senteval/trec.train": texts[:20],
+        "senteval/trec.test": texts[20:],
+        "retrieval/own/corpus": corpus,
+        "retrieval/own/queries": queries,
+    }
+    write_rows(tmp_path / "data", files)
+    judgements = "query-id\tcorpus-id\tscore\n0\t0\t1\n1\t0\t1\n"
+    (tmp_path / "data/retrieval/own/qrels.tsv").write_text(judgements)
+    suites = ("--suites", "senteval,retrieval", "--head", "logreg")
+    result = sentkit("report", "words:binary", "--data", tmp_path / "data", *suites, "-q")
+    values = {row["task"]: row["value"] for row in result.rows}
+
+    assert result.code == 0, result.err
+    assert values == {"TREC": 100.0, "own": pytest.approx(100 * (1 + 1 / np.log2(3)) / 2)}
+
+
 @pytest.mark.usefixtures("retrieval")
 def test_report_and_score_have_the_same_intervals_of_retrieval(sentkit, data, tmp_path):
     """The same resamples of queries: for a row of one checkpoint, and from kept results."""
