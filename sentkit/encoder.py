@@ -19,7 +19,7 @@ from sentkit.model.checkpoint_model import CheckpointModel
 from sentkit.model.encoding import TokenEncoder
 from sentkit.model.forks import LOADING, ForkLock
 from sentkit.model.groups import EncodeStats
-from sentkit.model.mteb import declared_prompts, model_meta, prompt_of_task, texts_of_task
+from sentkit.model.mteb import model_meta, prompt_of_task, texts_of_task
 from sentkit.model.query_encoder import encode_list, prepare_list
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.tokens import TextTokenizer, WindowOptions
@@ -292,7 +292,7 @@ class Encoder:
         if arguments["prompt"] is not None or arguments["prompt_name"] is not None:
             return self.tokenizer
         side = None if prompt_type is None else str(prompt_type.value)
-        prompts = declared_prompts(self.model)
+        prompts = self.model.prompts
         prompt = prompt_of_task(prompts, task_metadata.name, task_metadata.type, side)
         if prompt is None:
             return self.tokenizer

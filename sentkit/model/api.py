@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from threading import Event
 from time import monotonic, time
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
@@ -120,6 +121,7 @@ class ApiModel:
 
     readouts = (API,)
     notes: Sequence[str] = ()
+    prompts: Mapping[str, str] = MappingProxyType({})  # a server declares none
     similarity: object = None
 
     def __init__(

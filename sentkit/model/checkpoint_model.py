@@ -112,6 +112,7 @@ class CheckpointModel:
         self.readouts = [readout.name for readout in self.reading.readouts]
         self.tokenizer = self.reading.tokenizer
         self.prompt_of_side = self.reading.prompt_of_side
+        self.prompts = checkpoint.declaration.prompts
         self.similarity = checkpoint.declaration.similarity
 
     def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:

@@ -9,18 +9,9 @@ from typing import Any
 from sentkit.formats.files import exists
 from sentkit.formats.vectors.fingerprint import name_for_label, space_of
 from sentkit.model import Model
-from sentkit.model.checkpoint_model import CheckpointModel
 
 # The names of a declared prompt for a side; checkpoints use the later ones, too.
 NAMES_OF_SIDE = {"query": ("query",), "document": ("document", "passage", "corpus")}
-
-
-def declared_prompts(model: Model) -> Mapping[str, str]:
-    """The prompts that a model declares, by name."""
-    if isinstance(model, CheckpointModel):
-        return model.checkpoint.declaration.prompts
-    prompts: Mapping[str, str] = getattr(model, "table", {}).get("prompts", {})
-    return prompts
 
 
 def prompt_of_task(
@@ -69,7 +60,7 @@ def model_meta(model: Model, *, space: str, width: int, metric: str, max_length:
             "max_tokens": max_length,
             "embed_dim": width,
             "similarity_fn_name": ScoringFunction(metric),
-            "use_instructions": bool(declared_prompts(model)),
+            "use_instructions": bool(model.prompts),
             "framework": ["PyTorch"],
         }
     )

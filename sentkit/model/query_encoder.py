@@ -131,11 +131,9 @@ def with_query_prompt(
     corpus.
     """
     model = find(name, options)
-    checkpoint = getattr(model, "checkpoint", None)
-    prompts = checkpoint.declaration.prompts if checkpoint is not None else {}
-    if QUERY not in prompts or prompts[QUERY] == prompt:
+    if QUERY not in model.prompts or model.prompts[QUERY] == prompt:
         return model
-    return find(name, replace(options, prompt=prompts[QUERY]))
+    return find(name, replace(options, prompt=model.prompts[QUERY]))
 
 
 class EncodedRows:

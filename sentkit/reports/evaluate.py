@@ -160,12 +160,6 @@ def find_models(rows: Sequence[Row], **machine: str) -> Models:
     return models
 
 
-def prompts_of(model: Model) -> Mapping[str, str]:
-    """The prompts that the checkpoint of a model declares."""
-    checkpoint = getattr(model, "checkpoint", None)
-    return {} if checkpoint is None else checkpoint.declaration.prompts
-
-
 @dataclass(slots=True)
 class Evaluator:
     """Evaluates checkpoints."""
@@ -221,7 +215,7 @@ class Evaluator:
         """
         if self.result_folder is None or encoder is None:
             return self.compute(encoder, model, test, find)
-        key = self.key(encoder, test, prompts_of(model))
+        key = self.key(encoder, test, model.prompts)
         path = self.result_folder / f"{test.suite}-{test.name}-{key}.json"
         if path.is_file():
             return read_result(path)
@@ -274,7 +268,7 @@ class Evaluator:
             for name, vector_file in vector_files.items():
                 model_with_prompt = model
                 for prompt in suite.prompts.get(name, ()):
-                    if prompt in prompts_of(model):
+                    if prompt in model.prompts:
                         model_with_prompt = find(prompt)
                         break
                 labels.append(

@@ -25,7 +25,7 @@ from api_server import api_server
 from sentkit import cli, console
 from sentkit.formats.vectors.tensors import write_arrays
 from sentkit.model.transformer.architecture import read_architecture, tensor_shapes
-from support import DATA, NANO, SMALL, copy_tokenizer, in_jsonl, make_classifier
+from support import DATA, NANO, ROOT, SMALL, copy_tokenizer, in_jsonl, make_classifier
 from web import forget, web_server
 
 HERE = Path(__file__).parent
@@ -259,6 +259,18 @@ def copy_of(tmp_path):
         )
 
     return copy
+
+
+@pytest.fixture
+def static_with_prompts(copy_of):
+    """A StaticEmbedding that declares the prompts "dog sat: " and "the sea: " of queries and
+    documents.
+    """
+    folder = copy_of(ROOT / "sentkit/static", "static", without=("config.json", "sentkit.json"))
+    prompts = {"query": "dog sat: ", "document": "the sea: "}
+    declared = {"prompts": prompts, "default_prompt_name": None}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(declared))
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -610,6 +610,25 @@ def test_retrieval_is_the_score_of_a_search(sentkit, data, retrieval, tiny, tmp_
     assert f"sentkit report: warning: not used: {data}/retrieval/half" in result.told
 
 
+def test_retrieval_has_the_prompts_of_a_static_model(sentkit, data, retrieval, static_with_prompts):
+    """As with those of a transformer; they change the hits."""
+    qrels = data / "retrieval/pairs/qrels.tsv"
+    corpus = [{**row, "text": f"{row['title']} {row['text']}".strip()} for row in retrieval[0]]
+    values = []
+    for prompts in (("dog sat: ", "the sea: "), ("", "")):
+        files = zip(("queries", "corpus"), (retrieval[1], corpus), prompts, strict=True)
+        for name, rows, prompt in files:
+            flags = ["-m", static_with_prompts, "--prompt", prompt, "-q", "-f"]
+            sentkit("encode", "-o", f"{name}.safetensors", *flags, stdin=in_jsonl(*rows))
+        search = ("--queries", "queries.safetensors", "--corpus", "corpus.safetensors")
+        hits = sentkit("search", *search, "--top", 100).out
+        values.append(sentkit("score", "--qrels", qrels, stdin=hits).rows[0]["ndcg@10"])
+    result = sentkit("report", static_with_prompts, "--data", data, "--suites", "retrieval")
+
+    assert abs(values[0] - values[1]) > 1
+    assert [row["value"] for row in result.rows] == pytest.approx(values[:1], rel=1e-6)
+
+
 def test_word_sets_are_those_of_all_files_of_a_test_set(sentkit, tmp_path):
     """Queries and test parts have words that the corpus or the training part does not have.
 

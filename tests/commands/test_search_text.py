@@ -122,6 +122,16 @@ def test_a_declared_prompt_for_queries_is_used(sentkit, encode, piped, tiny, cop
     assert sentkit("inspect", "c.safetensors").rows[0]["spec"]["prompt"] == "passage: "
 
 
+def test_a_prompt_for_queries_of_a_static_model_is_used(
+    sentkit, encode, piped, static_with_prompts
+):
+    encode(static_with_prompts, "--prompt-name", "document")
+    result = sentkit("search", "a cat", "--corpus", "c.safetensors")
+
+    assert (result.code, result.err) == (0, "")
+    assert result.out == piped(["a cat"], ("-m", static_with_prompts, "--prompt", "dog sat: ")).out
+
+
 @pytest.mark.parametrize(
     "declared", [{}, {"prompts": {"query": "query: ", "document": "passage: "}}]
 )

@@ -118,6 +118,7 @@ class StaticModel:
     open_vectors: Callable[[], WordTable | WordSets]
     table: Mapping[str, Any]  # properties of the word vectors for `inspect`
     notes: Sequence[str] = ()
+    prompts: Mapping[str, str] = field(default_factory=dict)  # declared ones, by name
     similarity: object = None  # the declared metric
     origin: Mapping[str, Any] = field(default_factory=dict)  # how the checkpoint was made
 
@@ -302,6 +303,7 @@ def read_static_folder(checkpoint: Checkpoint, options: ReadingOptions) -> Stati
         transform=options.transform,
         open_vectors=lambda: WordTable(read_table(folder), readouts),
         table=table,
+        prompts=declared.prompts,
         similarity=declared.similarity,
         origin=checkpoint.origin,
     )
