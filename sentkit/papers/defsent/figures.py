@@ -34,7 +34,7 @@ def axes(paths: Sequence[str]) -> Picture:
     skewness. From more than 2000 rows, a random sample is drawn, and the fits use only the sample.
     """
     panels = []
-    for path in paths:
+    for path, name in zip(paths, titles(paths), strict=True):
         vectors, row_numbers = read_vectors(path)
         moments = moments_of(vectors)
         for view, (title, label) in VIEWS.items():
@@ -55,6 +55,8 @@ def axes(paths: Sequence[str]) -> Picture:
                 order = np.array([0, 1])
             first, second = order[:2]
             series = Series("", values[:, first], values[:, second], fields={"row": row_numbers})
+            if name:  # of several files
+                title = f"{name}, {title}"
             x_axis = Axis("x", f"{label} {first + 1}")
             y_axis = Axis("y", f"{label} {second + 1}")
             panels.append(

@@ -66,6 +66,14 @@ def test_each_view_of_the_axes_is_a_panel(file):
     assert sorted(correlations.max(axis=0)) == pytest.approx([1, 1], abs=0.02)
 
 
+def test_the_panels_of_several_files_have_their_names(file):
+    paths = [file(f"{name}.jsonl", vectors_in(random.normal(size=(9, 2)))) for name in "ab"]
+    panels = dict.fromkeys(record["panel"] for record in records(defsent.axes(paths)))
+
+    assert len(panels) == 2 * 4
+    assert {"a, not centered", "b, independent components"} <= panels.keys()
+
+
 def test_correlations_are_those_of_numpy(file):
     """Absolute values, for the first 32 of 40 axes; the mean is of all."""
     vectors = random.normal(size=(100, 40)) @ random.normal(size=(40, 40))
