@@ -23,7 +23,7 @@ from sentkit.formats.files import json_line
 from sentkit.formats.rows.block import Row as FileRow
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.rows import Inputs, lists_of_size
-from sentkit.formats.vectors.store import open_inputs
+from sentkit.formats.vectors.store import field_names_of, open_inputs
 from sentkit.labels.clusters.clustering_run import mean_if_known
 from sentkit.metrics.reports import defined, difference
 from sentkit.metrics.retrieval import id_of, read_qrels, resampled
@@ -391,7 +391,7 @@ def without_seen(
     seen_forms: set[str] = set()
     near_forms: set[str] = set()
     for path, threshold in files:
-        for texts in open_inputs([path]).read(lambda row: texts_of(row, {})):
+        for texts in texts_of_training_rows(path):
             for text in texts:
                 form = normal_form(text)
                 if form in test_texts:
@@ -424,6 +424,13 @@ def without_rows(test: TestSet, forms: set[str], path: Path) -> TestSet:
     return replace(test, path=str(path))
 
 
+def texts_of_training_rows(path: str) -> Iterator[list[str]]:
+    """The texts of each row of a file; a vector file can record the names of their fields."""
+    inputs = open_inputs([path])
+    fields = field_names_of(inputs, path)
+    return inputs.read(lambda row: texts_of(row, fields))
+
+
 def near_texts(path: str, test_texts: Forms, threshold: float) -> set[str]:
     """The forms whose texts have a cosine of the threshold or more with a text of the file, by
     static.
@@ -439,7 +446,7 @@ def near_texts(path: str, test_texts: Forms, threshold: float) -> set[str]:
 
     test_vectors = encode([*test_texts.values()])
     is_near = np.zeros(len(test_texts), bool)
-    rows = open_inputs([path]).read(lambda row: texts_of(row, {}))
+    rows = texts_of_training_rows(path)
     for texts in lists_of_size(chain.from_iterable(rows), NEAR_TEXTS):
         cosines = encode(texts) @ test_vectors.T
         is_near |= (cosines >= threshold).any(axis=0)

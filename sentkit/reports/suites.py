@@ -16,7 +16,7 @@ from sentkit.formats.files import check_input, is_input_file, shown_path
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import class_value, score_value
 from sentkit.formats.rows.rows import Inputs, parse_fields
-from sentkit.formats.vectors.store import open_inputs
+from sentkit.formats.vectors.store import field_names_of, open_inputs
 from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.labels.clusters.clustering_run import ClusteringRun, agreement_records
 from sentkit.labels.probes.probing import Probe, ProbeOptions
@@ -374,7 +374,9 @@ def find_tests(
         if not is_input_file(path):
             advice = "each row reads the file again; write the pairs to a file first"
             raise UsageError(f"--pairs {argument}: not a regular file", advice=advice)
-        tests_of_pairs[name] = TestSet("pairs", name, path, fields=fields)
+        # A vector file can record the names of its fields.
+        fields_of_file = field_names_of(open_inputs([path], fields=fields), path)
+        tests_of_pairs[name] = TestSet("pairs", name, path, fields=fields_of_file)
 
     if data is None:
         return [*tests_of_pairs.values()], []

@@ -384,6 +384,23 @@ def test_values_without_rows_that_occur_in_training_files(sentkit, data, tmp_pat
         assert row["n"] - row["train"]["seen"] == row_without["n"]
 
 
+def test_vector_files_name_the_fields_of_their_texts(sentkit, tmp_path):
+    """Those of pairs and those of training rows, as `score --seen` reads them."""
+    rows = [{"q": row["text_a"], "a": row["text_b"], "score": row["score"]} for row in PAIRS]
+    (tmp_path / "p.jsonl").write_text(in_jsonl(*rows))
+    fields = ("--field", "text_a=q", "--field", "text_b=a")
+    encode = ("encode", "-m", "static", "-q", *fields)
+    sentkit(*encode, "p.jsonl", "-o", "p.safetensors")
+    sentkit(*encode, "-o", "train.safetensors", stdin=in_jsonl(*rows[:3]))
+    [expected] = sentkit("report", "static", "--pairs", "own=p.jsonl", *fields).rows
+    flags = ("--pairs", "own=p.safetensors", "--train", "train.safetensors")
+    result = sentkit("report", "static", *flags)
+
+    assert result.code == 0, result.err
+    assert [row["value"] for row in result.rows] == [expected["value"]]
+    assert result.rows[0]["train"]["seen"] == 3
+
+
 def test_rows_without_a_score_do_not_occur_in_training_files(sentkit, tmp_path):
     """They do not count as rows of the test set either."""
     rows = [row | {"score": None} if n < 2 else row for n, row in enumerate(PAIRS)]
