@@ -364,6 +364,21 @@ def test_wrong_use_is_refused(run, furnished, tmp_path, flags, code, problem):
     assert "Traceback" not in completed.stderr
 
 
+def test_rows_and_runs_of_other_options_are_not_used_again(run):
+    """Such as the few rows of a trial."""
+    flags = ("pairsupcon", "--preset", "bert-base", "--list")
+    trial = run(*flags, "--quick")
+    whole = run(*flags)
+    other = run("sg-bert", "--preset", "bert-base", "--list", "--quick")
+
+    assert trial.returncode == 0, trial.stderr
+    assert (whole.returncode, whole.stdout) == (2, "")
+    assert "out has runs with quick=True, not False" in whole.stderr
+    assert other.returncode == 2
+    assert "out has runs with paper=pairsupcon, not sg-bert" in other.stderr
+    assert run(*flags, "--quick").stdout == trial.stdout
+
+
 def test_one_table_needs_only_its_runs(run, runner, tmp_path):
     """Other tables, figures and their systems are not made, and a call for all tables evaluates
     again.

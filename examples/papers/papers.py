@@ -17,7 +17,8 @@ the sentkit command that failed; 75: stopped and saved.
 DATA is a folder as for `sentkit report --data`, with sts/stsb.{train,dev,test}. It can have
 nli/train, nli/triplets, paraphrases/stsb, glue/TASK.{train,dev,test}, dictionary/ and corpora/.
 Files end with .jsonl or .txt, also .gz. In dictionary/, the names of files of the Oxford dictionary
-begin with oxford. OUT keeps rows/, runs/, entries/, results/, tables/ and figures/.
+begin with oxford. OUT keeps rows/, runs/, entries/, results/, tables/ and figures/, of one paper,
+base and preset, and of --quick or not.
 
 stderr: lines with "not made" name the missing rows and figures, "not finished" the rows that have
 fewer seeds than others, "not measured" the columns without a test set, and "not possible" what no
@@ -63,6 +64,7 @@ ROBERTA = "FacebookAI/roberta-base"  # the same
 FLOW_READOUT = "mean-last2"
 MEAN = ", mean of seeds"
 FORMATS = {"text": ".txt", "markdown": ".md", "latex": ".tex"}
+OPTIONS = "options.json"  # in OUT: the flags that all its runs have
 
 
 @dataclass(frozen=True)
@@ -743,9 +745,31 @@ def parse(words):
     return parser.parse_args(words)
 
 
+def refuse_other_options(options):
+    """Refuse a folder of other runs, whose rows and runs would be used again."""
+    path = Path(options.out) / OPTIONS
+    if not path.exists():
+        return
+    for name, value in json.loads(path.read_text()).items():
+        if value != getattr(options, name):
+            problem = f"{options.out} has runs with {name}={value}, not {getattr(options, name)}"
+            raise UsageError(problem, advice="choose another --out")
+
+
+def record_options(options):
+    record = {name: getattr(options, name) for name in ("paper", "base", "preset", "quick")}
+
+    def write(path):
+        path.write_text(json.dumps(record))
+
+    made_once(Path(options.out) / OPTIONS, write)
+
+
 def main(words):
     options = parse(words)
+    refuse_other_options(options)
     runner = Runner(options)
+    record_options(options)
     if options.list:
         for system, seed in runner.waiting():
             if seed is None:
