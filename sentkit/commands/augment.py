@@ -141,11 +141,12 @@ def sentences_of_labels(
     labelled = list(
         inputs.read(lambda row: (variant_rows.read(row), class_value(row, label_field)))
     )
-    # label -> text -> its index among the texts of the label
+    # label -> text -> its index among the texts of the label; a blank text is no variant
     index_of_text: dict[str, dict[str, int]] = {}
     for sentence, label in labelled:
         indices = index_of_text.setdefault(label, {})
-        indices.setdefault(sentence.text, len(indices))
+        if sentence.text.strip():
+            indices.setdefault(sentence.text, len(indices))
     texts_of = {label: list(indices) for label, indices in index_of_text.items()}
     for sentence, label in labelled:
-        yield sentence, texts_of[label], index_of_text[label][sentence.text]
+        yield sentence, texts_of[label], index_of_text[label].get(sentence.text)

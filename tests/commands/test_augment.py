@@ -150,3 +150,15 @@ def test_texts_of_the_same_label(sentkit, jsonl):
     assert len(result.rows) == 40 * 9
     assert partners == expected
     assert result.err == "sentkit augment: warning: same-label did not change 40 of 360 texts\n"
+
+
+def test_a_blank_text_is_no_text_of_a_label(sentkit, jsonl):
+    """Its row gets a text of its label, but no other row gets a blank one."""
+    texts = ["t0", "", "t1", " "]
+    rows = [{"text": text, "label": "a"} for text in texts]
+    result = sentkit("augment", "--op", "same-label=label", "--views", 20, stdin=jsonl(*rows))
+    partners = {}
+    for row in result.rows:
+        partners.setdefault(row["text_a"], set()).add(row["text_b"])
+
+    assert partners == {"t0": {"t1"}, "t1": {"t0"}, "": {"t0", "t1"}, " ": {"t0", "t1"}}
