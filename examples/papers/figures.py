@@ -122,7 +122,7 @@ def domains(runner):
     gaps = []
     for (system, test, texts), values in means.items():
         from_nli = means.get((system, test, "NLI"))
-        if texts == "STS-B" and from_nli:
+        if texts == "STS-B" and from_nli and None not in (*values, *from_nli):
             gaps.append({"system": system, "domain": test, gap: fmean(values) - fmean(from_nli)})
     picture = Picture(panels, height=0.7)
     if gaps:
