@@ -240,7 +240,8 @@ def interval_of(entry: Measured) -> list[float | None] | None:
     count = entry.n or 0
     if entry.is_correlation and count > BOOTSTRAP_LIMIT:
         metric = SUITES[entry.task[0]].value
-        interval = fisher_interval(metric, (entry.value or math.nan) / 100.0, count)
+        value = math.nan if entry.value is None else entry.value
+        interval = fisher_interval(metric, value / 100.0, count)
     return [defined(limit) for limit in interval]
 
 

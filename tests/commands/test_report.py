@@ -2,9 +2,11 @@
 
 import gzip
 import json
+import math
 import re
 import shutil
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from sentkit.metrics.statistics import resample
 from sentkit.papers.published import published
 from sentkit.reports import suites, tables
 from sentkit.reports.evaluate import rows_of
+from sentkit.reports.measure import Measured, interval_of
 from sentkit.reports.suites import STS, SUITES
 from sentkit.reports.tables import Line, Table
 from support import in_jsonl, write_rows
@@ -337,6 +340,19 @@ def test_report_and_score_have_the_same_intervals(sentkit, tmp_path, monkeypatch
             against = {key: row["against"][key] for key in ("difference", "ci95", "p")}
             assert against == scored["against"][kind]
         assert (scored["interval"] == "fisher") == (limit == 5)
+
+
+def test_the_interval_of_many_pairs_without_correlation_is_fishers(monkeypatch):
+    """z = 0, so the limits are those of tanh(1.96 / sqrt(n - 3)), n = 103."""
+    monkeypatch.setattr("sentkit.reports.measure.BOOTSTRAP_LIMIT", 100)
+    [row] = rows_of(["nano"])
+    measured = Measured(
+        row, ("sts", "stsb"), "stsb", (0.0,), {}, "mean", 103, np.zeros(3), is_correlation=True
+    )
+
+    limit = 100 * math.tanh(1.959964 / 10)
+    assert interval_of(measured) == pytest.approx([-limit, limit], abs=0.01)
+    assert interval_of(replace(measured, values_of_checkpoints=(None,))) == [None, None]
 
 
 @pytest.mark.parametrize("mapped", [False, True])

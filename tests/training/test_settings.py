@@ -54,6 +54,14 @@ REFUSED = [
         "mode=joint view_b=adversarial view_a=span-cutoff",
         ".*view_a=span-cutoff cannot be used",
     ),
+    *(
+        (
+            "consert",
+            f"view_a=span-cutoff readout={name}",
+            f"span-cutoff can leave out the token that readout={name} reads",
+        )
+        for name in ("cls", "pooler", "L2:cls", "concat:mean:cls")
+    ),
     ("consert", "view_a=adversarial", ".*expected none, shuffle"),
     ("consert", "mode=joint adv_eps=2", "adv_eps has no effect with " + VIEWS),
     ("consert", "span_cutoff_rate=0.2", "span_cutoff_rate has no effect"),

@@ -4,9 +4,18 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sentkit.errors import UsageError
+from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.training.listings import Listing, Paper
 from sentkit.training.recipe import Recipe
-from sentkit.training.settings import Presets, ours, paper, readout, refuse_idle, released
+from sentkit.training.settings import (
+    AS_BASE,
+    Presets,
+    ours,
+    paper,
+    readout,
+    refuse_idle,
+    released,
+)
 
 VIEWS = ("none", "shuffle", "token-cutoff", "feature-cutoff", "span-cutoff", "dropout")
 # features of a pair for the classifier: of the paper, and of the released code
@@ -136,6 +145,9 @@ class Settings(Recipe):
             raise UsageError(f"view_b=adversarial needs mode=joint, not mode={self.mode}")
         if self.view_b == ADVERSARIAL and self.view_a == "span-cutoff":
             raise UsageError("view_b=adversarial and view_a=span-cutoff cannot be used together")
+        if "span-cutoff" in self.views.values() and reads_one_token(self.readout):
+            problem = f"span-cutoff can leave out the token that readout={self.readout} reads"
+            raise UsageError(problem, advice="use readout=mean, or another view")
         unused_rates: list[str] = []
         for augmentation, names in RATES.items():
             if augmentation not in self.views.values():
@@ -149,6 +161,14 @@ class Settings(Recipe):
         if self.mode == "sup":
             return {"a": self.view_a}
         return {"a": self.view_a, "b": self.view_b}
+
+
+def reads_one_token(name: str) -> bool:
+    """Whether a readout reads a token at a fixed place, such as [CLS]."""
+    if name == AS_BASE:  # not known yet
+        return False
+    reductions = {part.reduction for part in parse_readout(name).parts}
+    return not reductions.isdisjoint(("cls", "pooler", "token"))
 
 
 PAPER = Paper(
