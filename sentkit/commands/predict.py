@@ -224,6 +224,10 @@ def outputs_of_probe(
         console.report(
             f"the rows have no vectors; they are encoded with {model.name}, readout {readout}"
         )
+        if classifier.spec.get("chunks") is True:
+            problem = f"{classifier.path} was fitted on chunks of texts, but each text is encoded"
+            pipe = "sentkit encode --on-truncate chunks ... | sentkit predict"
+            console.warn(f"{problem} as a whole; for chunks, pipe: {pipe}")
         prompts = recorded_prompts(classifier.spec)
         texts = TextParser(common_field_names(all_rows), prompts=prompts)
         tokenizer = recorded_tokenizer(model, classifier.spec, classifier.path)

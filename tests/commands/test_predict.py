@@ -273,6 +273,23 @@ def test_texts_get_the_precision_of_the_probe(sentkit, labelled):
     assert abs(shares_of(expected) - shares_of(expected_in_fp32)).max() > 1e-5
 
 
+def test_a_warning_says_that_texts_are_no_chunks(sentkit, tiny, labelled):
+    """A text gets one label, also if the probe was fitted on several chunks of each text."""
+    new = labelled("sentence")
+    chunks = ("--on-truncate", "chunks", "--window", "4:1", "-q")
+    sentkit("encode", "train.jsonl", "-m", tiny, *chunks, "-o", "v.safetensors")
+    flags = ("--label", "label", "--folds", 3, "--penalties", 1)
+    sentkit("probe", "v.safetensors", *flags, "-o", "p.safetensors")
+    result = sentkit("predict", "-m", "p.safetensors", "--all", stdin=in_jsonl(*new))
+    whole = sentkit("encode", "-m", tiny, stdin=in_jsonl(*new))
+    expected = sentkit("predict", "-m", "p.safetensors", "--all", stdin=whole.out)
+
+    assert shares_of(result) == pytest.approx(shares_of(expected), abs=1e-5)
+    problem = "p.safetensors was fitted on chunks of texts, but each text is encoded as a whole"
+    assert f"warning: {problem}; for chunks, pipe: " in result.err
+    assert "warning" not in expected.err
+
+
 @pytest.mark.parametrize("name", ["window", "stride"])
 def test_damaged_windows_of_a_probe_are_refused(sentkit, tiny, labelled, name):
     labelled("sentence")
