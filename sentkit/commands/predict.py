@@ -181,6 +181,7 @@ def outputs_of_probe(
     from sentkit.formats.vectors.store import common_field_names
     from sentkit.model import find_encoder
     from sentkit.model.query_encoder import (
+        check_recorded,
         recorded,
         recorded_options,
         recorded_prompts,
@@ -194,6 +195,7 @@ def outputs_of_probe(
             return
 
         # The model that the file of the classifier records.
+        check_recorded(classifier.spec, classifier.path)
         model_name = recorded(classifier.spec, "model", str)
         command = f"sentkit encode FILE -m MODEL | sentkit predict -m {quote(classifier.path)}"
         if model_name is None:

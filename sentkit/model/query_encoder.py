@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+import orjson
+
 from sentkit.errors import DataError, NoInputError, SentkitError, UsageError
 from sentkit.formats.checkpoints.folders import NANO
 from sentkit.formats.rows.block import RowBlock, block_of_values
@@ -30,12 +32,59 @@ UNIT = "/n"
 QUERY = "query"  # the name of a declared prompt
 
 
+def is_string(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def is_positive(value: object) -> bool:
+    return type(value) is int and value > 0
+
+
+def is_prompt(value: object) -> bool:
+    """Whether this is a prompt, or a prompt for each side."""
+    if isinstance(value, dict):
+        return all(map(is_string, value.values()))
+    return is_string(value)
+
+
+def are_strings(value: object) -> bool:
+    return isinstance(value, list) and all(map(is_string, value))
+
+
+# The fields of a record that say how texts are read, and their values. Null is no value.
+RECORDED_VALUES: Mapping[str, tuple[str, Callable[[object], bool]]] = {
+    "model": ("a string", is_string),
+    "readout": ("a string", is_string),
+    "template": ("a string", is_string),
+    "full_stop": ("a string", is_string),
+    "prompt": ("a string, or one for each side", is_prompt),
+    "max_length": ("a positive number", is_positive),
+    "dimensions": ("a positive number", is_positive),
+    "steps": ("a list of strings", are_strings),
+    "transform": ("a string", is_string),
+    "precision": ("a string", is_string),
+    "chunks": ("true or false", lambda value: isinstance(value, bool)),
+}
+
+
 def recorded(spec: Mapping[str, Any], name: str, value_type: type[Value]) -> Value | None:
     """A field of the record of a space, or None if it has another type."""
     value = spec.get(name)
     if type(value) is value_type:
         return value
     return None
+
+
+def check_recorded(spec: Mapping[str, Any], source: str) -> None:
+    """Raise a DataError for a field with an impossible value, which `recorded` would ignore.
+
+    `source` is the file of the record.
+    """
+    for name, (expected, is_possible) in RECORDED_VALUES.items():
+        value = spec.get(name)
+        if value is not None and not is_possible(value):
+            shown = orjson.dumps(value).decode()
+            raise DataError(f'"{name}" is {shown:.40}, expected {expected}', source=source)
 
 
 def recorded_options(spec: Mapping[str, Any]) -> ReadingOptions:

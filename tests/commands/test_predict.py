@@ -310,6 +310,37 @@ def test_damaged_windows_of_a_probe_are_refused(sentkit, tiny, labelled, name):
         assert "has no windows of the recorded size and stride" in result.err
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        *((name, (7, True, ["a"], {})) for name in ("model", "readout", "transform", "precision")),
+        *((name, (7, True, ["a"], {})) for name in ("template", "full_stop")),
+        ("prompt", (7, True, ["a"], {"a": 7})),
+        *((name, ("8", True, 0, -1, 2.5, [8])) for name in ("max_length", "dimensions")),
+        ("steps", ("/n", {"a": "/n"}, [7])),
+        ("chunks", ("no", 0, [])),
+    ],
+)
+def test_a_damaged_record_of_a_probe_is_an_error(
+    sentkit, probe_of_two_topics, tmp_path, name, values
+):
+    """It would be ignored, and the texts would get other vectors. Rows with vectors need none."""
+    path = tmp_path / "p.safetensors"
+    tensors = load_file(path)
+    with safe_open(path, "numpy") as file:
+        metadata = file.metadata()
+    for value in values:
+        note = json.loads(metadata["sentkit"])
+        note["spec"][name] = value
+        save_file(tensors, path, {**metadata, "sentkit": json.dumps(note)})
+        result = sentkit("predict", "-m", "p.safetensors", stdin='{"text":"a cat"}')
+
+        assert (value, result.code) == (value, 65)
+        assert result.told[-1].startswith(f'sentkit predict: p.safetensors: "{name}" is ')
+    encoded = sentkit("encode", "-m", "nano", stdin='{"text":"a cat"}')
+    assert sentkit("predict", "-m", "p.safetensors", stdin=encoded.out).code == 0
+
+
 def test_a_model_of_a_probe_that_is_not_there_or_has_changed_is_refused(
     sentkit, tiny, other, labelled, copy_of
 ):
