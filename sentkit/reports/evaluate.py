@@ -65,15 +65,18 @@ def rows_of(arguments: Sequence[str]) -> list[Row]:
         are_seeds = all(seed_of(name) is not None for name in models)
         name = given_name
         if not name and are_seeds:
-            name = Path(models[0]).absolute().parent.name
+            name = folder_of_seed(models[0]).name
         if is_endpoint(model):
             _, _, model_of_api = model.partition("#")
             name = name or name_for_label(model_of_api)
         name = name or Path(model).name or model
 
-        # A row of this name and readout gets further seeds.
+        # A row of this name and readout gets further seeds: of its folder, or of a given name.
         earlier = rows.get((name, readout))
-        if earlier is not None and not given_name and not are_seeds:
+        is_same_row = bool(given_name)
+        if earlier is not None and are_seeds and not given_name:
+            is_same_row = len(set(map(folder_of_seed, [*earlier.models, *models]))) == 1
+        if earlier is not None and not is_same_row:
             problem = f'two rows have the name "{earlier.label}"'
             raise UsageError(
                 problem, advice=f"give each a name, for example first={earlier.models[0]}"
@@ -127,6 +130,10 @@ def by_seed(paths: Iterable[str]) -> list[str]:
 def seed_of(model: str) -> int | None:
     match = SEED.fullmatch(Path(model).name)
     return int(match[1]) if match else None
+
+
+def folder_of_seed(model: str) -> Path:
+    return Path(model).absolute().parent
 
 
 def find_baseline(rows: Sequence[Row], name: str) -> Row:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sentkit.errors import UsageError
 from sentkit.metrics.statistics import resample
 from sentkit.papers.published import published
 from sentkit.reports import suites, tables
@@ -595,6 +596,20 @@ def test_arguments_become_rows(tmp_path, monkeypatch):
     assert runs.models == named.models == listed.models == ("runs/seed-9", "runs/seed-10")
     assert (runs.name, named.label, listed.name) == ("runs", "x#cls", "runs")
     assert (path.name, path.models) == ("a=b", ("a=b",))
+
+
+def test_runs_of_two_folders_of_the_same_name_are_not_one_row(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a/m/seed-1", "a/m/seed-2", "b/m/seed-1"):
+        (tmp_path / name).mkdir(parents=True)
+    for arguments in (["a/m/seed-1", "b/m/seed-1"], ["a/m", "b/m"], ["m=a/m/seed-1", "b/m"]):
+        with pytest.raises(UsageError, match='two rows have the name "m"'):
+            rows_of(arguments)
+    [same_folder] = rows_of(["a/m/seed-1", str(tmp_path / "a/m/seed-2")])
+    [named] = rows_of(["m=a/m/seed-1", "m=b/m/seed-1"])
+
+    assert same_folder.models == ("a/m/seed-1", str(tmp_path / "a/m/seed-2"))
+    assert named.models == ("a/m/seed-1", "b/m/seed-1")
 
 
 @pytest.fixture
