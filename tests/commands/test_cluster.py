@@ -204,6 +204,15 @@ def test_stability_is_the_share_of_agreeing_seeds(sentkit, rows):
     assert len(shares) > 1
 
 
+def test_a_row_that_is_left_out_has_no_stability(sentkit, jsonl):
+    vectors = [[1, 0], [1, 0.125], [0, 0], [0, 1], [0.125, 1]]
+    rows = jsonl(*({"embedding": vector} for vector in vectors))
+    result = sentkit("cluster", "-k", 2, "--stability", stdin=rows)
+
+    assert [row["cluster"] < 0 for row in result.rows] == [False, False, True, False, False]
+    assert [row["stability"] for row in result.rows] == [1.0, 1.0, None, 1.0, 1.0]
+
+
 def test_describe(sentkit, rows, vectors):
     """Sizes, keywords, and the rows nearest to the mean, counted from 1."""
     descriptions = sentkit(

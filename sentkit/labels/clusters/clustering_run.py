@@ -198,8 +198,12 @@ def write_rows(
         ((b"cluster", b"%d" % label) for label in labels)
     ]
     if stability is not None:
-        shares = map(significant, stability.tolist())
-        columns.append((b"stability", b"%a" % share) for share in shares)
+        # A row that is left out has none.
+        shares = [
+            significant(share) if label >= 0 else None
+            for share, label in zip(stability.tolist(), labels, strict=True)
+        ]
+        columns.append((b"stability", orjson.dumps(share)) for share in shares)
     if keywords_of_clusters is not None:
         # the last one is of noise, -1
         lists = [orjson.dumps(words) for words in [*keywords_of_clusters, []]]
