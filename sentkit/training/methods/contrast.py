@@ -14,6 +14,7 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.rows.kinds import NEGATIVES, PAIR, POSITIVE, TRIPLET
 from sentkit.model.checkpoint_reading import most_tokens
+from sentkit.model.text.tokens import TextTokenizer
 from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.readouts import apply_readouts
@@ -92,24 +93,47 @@ class Contrast(Guided):
     Settings: ClassVar = recipes.Contrast
     needs: ClassVar = Needs(static=True, vectors=ROLES, constant=("guide.",))
     usual: ClassVar = MEAN
+    has_second_tokens: bool
+    has_prompts_by_side: bool
 
     @classmethod
     def reads(cls, base: Base, settings: recipes.Contrast) -> Reads:
-        guide = guide_of(settings)
         kinds = (TRIPLET, NEGATIVES, POSITIVE, PAIR)
-        if guide is None:
-            return Reads(kinds)
-        return Reads(kinds, second_tokenizer=guide.training_tokenizer)
+        return Reads(kinds, second_tokenizer=cls.second_tokenizer(base, settings))
+
+    @classmethod
+    def second_tokenizer(cls, base: Base, settings: recipes.Contrast) -> TextTokenizer | None:
+        """Return the tokenizer of the guide, or one without prompts by side, under which equal
+        texts have other tokens.
+        """
+        guide = guide_of(settings)
+        if guide is not None:
+            return guide.training_tokenizer
+        if base.prompt_of_side and settings.equal_texts:
+            return base.training_tokenizer.with_prompt("")
+        return None
+
+    @classmethod
+    def build(cls, base: Base, settings: recipes.Contrast) -> Self:
+        method = super().build(base, settings)
+        method.has_second_tokens = cls.second_tokenizer(base, settings) is not None
+        method.has_prompts_by_side = bool(base.prompt_of_side)
+        return method
 
     def encode(self, batch: Batch) -> Outputs:
         """Return anchors and positives (b, d), negatives (b, k, d) and the ids of all texts (b, 2 +
         k).
         """
         texts = batch.texts
-        if self.guide is not None:
-            texts = batch.texts[::2]  # the others are the same texts for the guide
+        compared_texts = texts
+        if self.has_second_tokens:
+            texts = batch.texts[::2]  # the others are the same texts by the second tokenizer
+            compared_texts = batch.texts[1::2] if self.has_prompts_by_side else texts
         outputs = self.by_role("", texts, self.vectors)
-        ids = np.array([[number_of(text) for text in column] for column in texts]).T  # (b, 2 + k)
+        ids_of_columns = [[number_of(text) for text in column] for column in compared_texts]
+        ids = np.array(ids_of_columns).T  # (b, 2 + k)
+        is_missing = np.array([[len(text) == 0 for text in column] for column in texts]).T
+        ids[is_missing] = MISSING
         outputs["ids"] = torch.from_numpy(ids)  # on the host, as `role` counts negatives
         if self.guide is not None:
             outputs |= self.by_role("guide_", batch.texts[1::2], self.guide_vectors)

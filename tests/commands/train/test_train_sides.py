@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from commands.train.records import record_of
+from commands.train.records import log_of, record_of
 from support import TEXTS, write_rows
 
 PROMPTS = {"anchor": "query: ", "positive": "the passage, ", "negative": ""}
@@ -37,6 +37,8 @@ def test_the_weights_are_those_of_written_prompts(train, sentkit, method, prompt
     )
     value = ",".join(f"{side}={prompt}" for side, prompt in prompts.items())
     preset = ("--preset", "sup-roberta-base") if method == "promptbert" else ()
+    if method == "contrast":  # a written prompt is part of the text
+        preset = ("--set", "equal_texts=off")
     flags = ("--set", f"prompt={value}", "--dev", "plain.jsonl", *preset)
     by_setting = train(*flags, method=method, rows="plain.jsonl")
     flags = ("--dev", "written.jsonl", *preset)
@@ -50,3 +52,36 @@ def test_the_weights_are_those_of_written_prompts(train, sentkit, method, prompt
     first, second, *_ = prompts.values()
     assert (record["prompt"], record["prompts"]) == ("", {"query": first, "document": second})
     assert f"--set 'prompt={value}'" in record["command"]
+
+
+@pytest.mark.parametrize("guide", ["none", "self", "nano"])
+def test_prompts_by_side_do_not_change_which_texts_are_equal(train, guide):
+    """The only other candidate has the text of the anchor, so it is no negative: the loss is
+    log 1.
+    """
+    first, second, *_ = TEXTS
+    rows = [{"anchor": first, "positive": second}, {"anchor": second, "positive": first}]
+    write_rows(Path(), {"rows": rows})
+    flags = ("--set", "prompt=anchor=query: ,positive=the passage, ", "--epochs", 1)
+    flags += ("--set", f"guide={guide}", "--set", "warmup=0")
+    result = train(*flags, method="contrast", rows="rows.jsonl")
+    compared = train(
+        *flags, "--set", "equal_texts=off", method="contrast", rows="rows.jsonl", output="all"
+    )
+
+    assert (result.code, compared.code) == (0, 0), result.err + compared.err
+    assert [step["loss"] for step in log_of()] == [0]
+    assert guide != "none" or log_of("all")[0]["loss"] > 1e-3
+
+
+def test_a_blank_text_with_a_prompt_is_no_negative(train):
+    """It has no tokens, as a negative that a row does not have."""
+    pair = {"anchor": TEXTS[0], "positive": TEXTS[1]}
+    other = {"anchor": TEXTS[2], "positive": TEXTS[3], "negatives": [TEXTS[4]]}
+    for name, negatives in (("blank", [""]), ("without", [])):
+        write_rows(Path(), {name: [{**pair, "negatives": negatives}, other]})
+        flags = ("--set", "prompt=anchor=query: ,positive=x ,negative=x ", "--epochs", 1)
+        flags += ("--set", "warmup=0", "--set", "dropout=0")
+        train(*flags, method="contrast", rows=f"{name}.jsonl", output=name)
+
+    assert log_of("blank")[0]["loss"] == pytest.approx(log_of("without")[0]["loss"], rel=1e-6)
