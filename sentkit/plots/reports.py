@@ -101,11 +101,25 @@ def means_of_sets(
             raise scores[-1].row.error(problem, advice="draw all of them with the same data sets")
     if count == 1:
         return {key: scores[0] for key, scores in scores_by_encoder.items()}
+
+    # Each encoder has files of its own names; those of a data set have equal numbers of pairs.
+    first_sizes, *_ = [sizes_of_sets(scores) for scores in scores_by_encoder.values()]
+    for key, scores in scores_by_encoder.items():
+        sizes = sizes_of_sets(scores)
+        if sizes != first_sizes:
+            problem = f"the reports of {name_of(key)} have {', '.join(sizes)} pairs, "
+            problem += f"but others {', '.join(first_sizes)}"
+            raise scores[-1].row.error(problem, advice="draw all of them with the same data sets")
     means = {}
     for key, scores in scores_by_encoder.items():
         mean = float(np.mean([score.value for score in scores]))
         means[key] = Value(scores[0].row, mean)
     return means
+
+
+def sizes_of_sets(scores: Iterable[Value]) -> list[str]:
+    """The numbers of pairs in reports, sorted."""
+    return sorted(str(score.row.values.get("n")) for score in scores)
 
 
 def series_of(

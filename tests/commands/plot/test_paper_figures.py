@@ -146,7 +146,7 @@ def test_masking_has_a_line_for_each_encoder(file):
         {"series": "m/mean", "left_out": 36, "spearman": 45, "spearman_interval": [None, None]},
         {"series": "m/mean/n", "left_out": 5, "spearman": 50},
     ]
-    several = "".join(report(f"m/mean/out{n}", 10 * n + k) for n in (1, 2) for k in (0, 3))
+    several = "".join(report(f"m/mean/out{n}", 10 * n + k, n=5) for n in (1, 2) for k in (0, 3))
     assert [r["spearman"] for r in records(consert.masking([file("s.jsonl", several)]))] == [
         11.5,
         21.5,
@@ -195,6 +195,13 @@ def test_domains_have_means_over_seeds(file):
             report("m/out4", 1) * 2 + report("m", 1),
             65,
             "1 reports of m without 0 tokens, but 2",
+        ),
+        (
+            "masking",
+            "".join(report("m/out4", 1, n=n) for n in (9, 7))
+            + "".join(report("m", 1, n=n) for n in (7, 8)),
+            65,
+            "in.jsonl:4: the reports of m without 0 tokens have 7, 8 pairs, but others 7, 9",
         ),
         ("scale --x n --value t", '{"m":1}\n', 65, 'in.jsonl: no row has a number in "n"'),
         ("scale --x n --value t", '{"n":"many","t":1}\n', 65, 'jsonl:1: "n" is a string, expected'),
