@@ -362,7 +362,10 @@ def below(records: Sequence[Record], name: str, label: str, limit: float | None)
     for record in records:
         value = record[name]
         if value is None or not value >= limit:  # also NaN
-            return f"{record['file']}: {label} is {decimals(value)}, below {limit:g}"
+            name_of_record = record["file"]
+            if "dim" in record:
+                name_of_record += f", dim {record['dim']}"
+            return f"{name_of_record}: {label} is {decimals(value)}, below {limit:g}"
     return None
 
 
