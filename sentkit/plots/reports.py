@@ -25,16 +25,17 @@ V = TypeVar("V")
 
 # fields of a table that mean that there is no value; None also stands for a row without the field
 NO_VALUES = (None, "", "-")
+# of a table, of a log without the record of its run, or of several metrics
+UNKNOWN_METRIC = "score"
 LABELS = {
     "loss": "loss",
     "spearman": "Spearman x 100",
     "pearson": "Pearson x 100",
     "lr": "learning rate",
     "norm": "norm of the gradient",
-    "dev": "Spearman x 100 on --dev",
+    "dev": f"{UNKNOWN_METRIC} x 100 on --dev",
 }
 LAYER = re.compile(r"L(?P<layer>\d+):(?P<readout>.+)")
-UNKNOWN_METRIC = "score"  # of a log without the record of its run, or of several metrics
 UNFINISHED = ".part"  # end of the folder of an unfinished run
 LOG = "steps.jsonl"  # the log of a run, in its folder
 MEASURED = ("loss", "norm")  # fields of every step

@@ -172,6 +172,14 @@ def test_a_scale_has_a_line_for_each_name(file):
     assert picture.panels[0].x.ticks == (16, 64)
 
 
+def test_the_metric_of_dev_in_a_table_is_not_known(file):
+    """`train` prints the score of any metric as "dev"."""
+    table = file("table.jsonl", in_jsonl({"batch": 16, "dev": 48}, {"batch": 64, "dev": 50}))
+    [panel] = consert.scale([table], x="batch", value="dev").panels
+
+    assert panel.y.label == "score x 100 on --dev"
+
+
 def test_domains_have_means_over_seeds(file):
     """Of 50 and 54: the mean 52 and the standard deviation sqrt(8). A row with test_sd has
     its own.
