@@ -230,6 +230,8 @@ def command_of_record(record: Mapping[str, Any]) -> EncodeCommand | None:
     flags = ["-m", model]
     if options.readout is not None:
         flags += ["--readout", options.readout]
+    if options.max_length is not None:
+        flags += ["--max-length", str(options.max_length)]
     if options.dim is not None:
         flags += ["--dim", str(options.dim)]
     if options.normalize:

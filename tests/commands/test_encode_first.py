@@ -27,7 +27,7 @@ def files(sentkit, tmp_path, tiny, other, prepared):
     (tmp_path / "more.txt").write_text(NOTES)
     (tmp_path / "titles.jsonl").write_text(in_jsonl(*TITLES))
     (tmp_path / "pairs.jsonl").write_text(in_jsonl(*PAIRS))
-    of_tiny = ("-m", tiny, "--readout", "cls", "--dim", 12, "--normalize", "-q")
+    of_tiny = ("-m", tiny, "--readout", "cls", "--max-length", 8, "--dim", 12, "--normalize", "-q")
     for output in ("tiny.safetensors", "tiny/", "tiny.jsonl"):
         assert sentkit("encode", "notes.txt", *of_tiny, "-o", output).code == 0
     assert sentkit("encode", "notes.txt", "-m", other, "-q", "-o", "other.jsonl").code == 0
@@ -73,19 +73,20 @@ WITHOUT = {  # command lines with texts in place of vectors -> the advice
     ),
     "score pairs.jsonl --gold score": "encode pairs.jsonl | sentkit score - --gold score",
     "search --queries notes.txt --corpus tiny.safetensors": (
-        "encode notes.txt -m TINY --readout cls --dim 12 --normalize | "
+        "encode notes.txt -m TINY --readout cls --max-length 8 --dim 12 --normalize | "
         "sentkit search --queries - --corpus tiny.safetensors"
     ),
     "search --queries=notes.txt --corpus=tiny": (
-        "encode notes.txt -m TINY --readout cls --dim 12 --normalize | "
+        "encode notes.txt -m TINY --readout cls --max-length 8 --dim 12 --normalize | "
         "sentkit search --queries=- --corpus=tiny"
     ),
     "search --queries titles.jsonl --field text=title --corpus tiny.safetensors": (
-        "encode titles.jsonl -m TINY --readout cls --dim 12 --normalize --field text=title | "
-        "sentkit search --queries - --field text=title --corpus tiny.safetensors"
+        "encode titles.jsonl -m TINY --readout cls --max-length 8 --dim 12 --normalize "
+        "--field text=title | sentkit search --queries - --field text=title "
+        "--corpus tiny.safetensors"
     ),
     "duplicates notes.txt --against tiny.safetensors --threshold 0.5 -o far.jsonl": (
-        "encode notes.txt -m TINY --readout cls --dim 12 --normalize | "
+        "encode notes.txt -m TINY --readout cls --max-length 8 --dim 12 --normalize | "
         "sentkit duplicates - --against tiny.safetensors --threshold 0.5 -o far.jsonl"
     ),
     "search --queries notes.txt --corpus more.txt": (
@@ -112,7 +113,7 @@ def test_the_advice_for_rows_without_vectors_works(sentkit, run_line, files, tin
 
 OTHERS = {  # command lines with vectors of another space -> the advice
     "search --queries other.jsonl --corpus tiny.safetensors": (
-        "encode other.jsonl -m TINY --readout cls --dim 12 --normalize --replace | "
+        "encode other.jsonl -m TINY --readout cls --max-length 8 --dim 12 --normalize --replace | "
         "sentkit search --queries - --corpus tiny.safetensors"
     ),
     "search --queries static.jsonl --corpus nano.jsonl": (
