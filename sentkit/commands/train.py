@@ -179,7 +179,8 @@ def train(
         raise UsageError("METHOD is missing", advice=f"available: {', '.join(METHODS)}")
     if not output_path and not list_:
         raise UsageError("-o is missing: give the folder of the new checkpoint")
-    output = Output(output_path, force)
+    # Of a finished run, the file of --rejects gets the same rows again.
+    output = Output(output_path, force or (resume and Path(output_path).exists()))
     first_process = is_first_process()
     if not first_process:
         console = replace(console, quiet=True)

@@ -13,7 +13,7 @@ from commands.train.records import log_of, record_of
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.methods.rank_encoder import RankEncoder
 from sentkit.training.methods.simcse import SimCSE
-from support import ROOT, contents, without_command
+from support import ROOT, TEXTS, contents, in_jsonl, without_command
 
 
 def test_a_resumed_run_uses_its_number_of_threads_for_the_rank_corpus(train, monkeypatch):
@@ -41,6 +41,23 @@ def test_a_resumed_run_uses_its_number_of_threads_for_the_rank_corpus(train, mon
     assert (stopped.code, result.code) == (75, 0)
     assert set(thread_counts) == {3}
     assert len(thread_counts) > calls_before_the_stop > 1
+
+
+def test_a_finished_run_with_rejects_ends_quietly_with_resume(train, tmp_path):
+    """The same rows are bad again, and the file has them once."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(in_jsonl(*({"text": text} for text in TEXTS), {"text": 3}))
+    flags = ("--rejects", "bad.jsonl", "--resume")
+    first = train(*flags, rows=rows)
+    rejects = (tmp_path / "bad.jsonl").read_bytes()
+    before = contents(tmp_path / "out")
+    again = train(*flags, rows=rows)
+    other = train(*flags, rows=rows, output="other")
+
+    assert (first.code, again.code, again.err) == (0, 0, "")
+    assert (tmp_path / "bad.jsonl").read_bytes() == rejects
+    assert contents(tmp_path / "out") == before
+    assert (other.code, "bad.jsonl: already exists" in other.err) == (73, True)
 
 
 def test_a_stopped_run_that_replaces_a_checkpoint_can_be_resumed(train, tmp_path, stop_at):
