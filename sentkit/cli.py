@@ -21,12 +21,20 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from sentkit import __version__, completion
 from sentkit.console import Console, close_bar, erase_bar_before_output
-from sentkit.errors import NoInputError, NoVectorError, OtherSpaceError, SentkitError
+from sentkit.errors import (
+    NoInputError,
+    NoVectorError,
+    OtherProcessError,
+    OtherSpaceError,
+    SentkitError,
+    UsageError,
+)
 from sentkit.escaping import without_secrets
 from sentkit.flags import help_texts
 from sentkit.flags.removed import advice_of_cat, advice_of_removed
 from sentkit.flags.rules import check_values
 from sentkit.process import (
+    Stopped,
     exit_immediately,
     is_first_process,
     limit_threads,
@@ -182,10 +190,13 @@ def expected_error(error: SentkitError, console: Console) -> int:
         from sentkit.flags.encode_first import advice_on_vectors
 
         error.advice = advice_on_vectors(error, sys.argv[1:])
-    # The processes of a training all have this error, or wait for the one that has it.
-    is_told_elsewhere = console.command == "train" and not is_first_process()
-    if not is_told_elsewhere:
-        console.error(str(error), error.advice or advice_on_files(error.__cause__))
+    message = str(error)
+    if console.command == "train" and not is_first_process():
+        # All processes of a training have the same flags, and stop together.
+        if isinstance(error, UsageError | Stopped | OtherProcessError):
+            return error.exit_code
+        message = f"rank {os.environ['RANK']}: {message}"
+    console.error(message, error.advice or advice_on_files(error.__cause__))
     return error.exit_code
 
 

@@ -113,6 +113,10 @@ class UnavailableError(SentkitError):
     exit_code = 69
 
 
+class OtherProcessError(UnavailableError):
+    """The end of another process that trains the same model; its message has the reason."""
+
+
 class CannotCreateError(SentkitError):
     """An output that cannot be created, or that already exists."""
 

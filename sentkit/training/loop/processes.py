@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from sentkit.errors import UnavailableError
+from sentkit.errors import OtherProcessError, UnavailableError
 from sentkit.model.transformer.device import has_fast_bf16, pick_device, to_device
 from sentkit.process import (
     most_threads,
@@ -144,11 +144,11 @@ class Processes:
 
 @contextmanager
 def process_errors() -> Iterator[None]:
-    """Raise an UnavailableError if another process has died."""
+    """Raise an OtherProcessError if another process has died."""
     try:
         yield
     except RuntimeError as error:
-        raise UnavailableError("another process of the run ended; see its messages") from error
+        raise OtherProcessError("another process of the run ended; see its messages") from error
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from itertools import chain
 
+import pytest
+
 from sentkit.training.catalogue import METHODS
 
 
@@ -30,3 +32,26 @@ def test_the_methods_are_in_three_groups(on_terminal):
     assert {"sg-bert", "consert", "pairsupcon", "defsent", "defsent-plus"} < {*names["of papers"]}
     assert sorted(chain(*names.values())) == sorted(METHODS)
     assert {line.find("description") for line in lines} == {-1, 16}
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (["missing.txt"], "rank 1: missing.txt: no such file"),
+        (["texts.txt", "--device", "cuda:7"], 'rank 1: device "cuda:7": there is no CUDA device'),
+        (["texts.txt", "--set", "lr=x"], None),  # all processes have the same flags
+    ],
+)
+@pytest.mark.usefixtures("texts")
+def test_a_later_process_tells_the_errors_of_its_machine(
+    sentkit, tiny, monkeypatch, flags, problem
+):
+    for name, value in {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    result = sentkit("train", "simcse", *flags, "-m", tiny, "-o", "out")
+
+    assert result.code in (2, 66, 69)
+    if problem is None:
+        assert result.err == ""
+    else:
+        assert result.told[0].startswith(f"sentkit train: {problem}")
