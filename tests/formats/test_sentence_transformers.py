@@ -3,6 +3,7 @@ name.
 """
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -60,6 +61,12 @@ def space_of(folder, **wishes):
 
 def change(file, **values):
     write_json(file, json.loads(file.read_text()) | values)
+
+
+def save_modules(steps, folder):
+    from sentence_transformers import SentenceTransformer
+
+    SentenceTransformer(modules=steps, device="cpu").save(str(folder), create_model_card=False)
 
 
 def exported(folder, out, *flags):
@@ -210,6 +217,32 @@ def test_a_transformer_without_token_states_is_refused(pooled):
     ):
         write_json(pooled / "sentence_bert_config.json", config)
         assert refused(pooled) == f"{problem} is not supported"
+
+
+def test_a_transformer_that_reads_other_texts_is_refused(saved, base, tmp_path):
+    """With a chat template, the library reads `user the cat` in place of `the cat`; with
+    processing_kwargs, here, only two tokens.
+    """
+    plain = saved(lambda: [modules().Pooling(8)])
+    expected = library_vectors(plain)
+    chat = tmp_path / "chat"
+    shutil.copytree(base, chat)
+    turns = "{% for turn in messages %}query : {{ turn.content }}{% endfor %}"
+    (chat / "chat_template.jinja").write_text(turns)
+    cut = {"processing_kwargs": {"text": {"max_length": 3}}}
+    for folder, settings, problem in (
+        (chat, {}, "a transformer with a chat template"),
+        (base, cut, "a transformer with processing_kwargs"),
+    ):
+        saved_to = tmp_path / problem.rpartition(" ")[2]
+        transformer = modules().Transformer(str(folder), max_seq_length=20, **settings)
+        save_modules([transformer, modules().Pooling(8)], saved_to)
+
+        assert not np.allclose(library_vectors(saved_to), expected, atol=1e-3)
+        assert refused(saved_to) == f"{problem} is not supported"
+    harmless = {"processing_kwargs": {"chat_template": {"add_generation_prompt": True}}}
+    change(plain / "sentence_bert_config.json", **harmless)
+    assert are_equal(plain)
 
 
 @pytest.mark.parametrize("kind", ["Router", "CLIPModel", "BoW", "MLMTransformer"])

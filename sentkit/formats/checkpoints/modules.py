@@ -266,8 +266,8 @@ def _averaged_layers(module_folder: Path, transformer: Path) -> list[int]:
 
 
 def _transformer(folder: Path, declared: StoredDeclaration) -> StoredDeclaration:
-    """Read maximum length and lowercasing; refuse a transformer that gives other than a state per
-    token.
+    """Read maximum length and lowercasing; refuse a transformer that reads other than the texts, or
+    gives other than a state per token.
 
     The file of sentence-transformers has priority.
     """
@@ -288,6 +288,14 @@ def _transformer(folder: Path, declared: StoredDeclaration) -> StoredDeclaration
     output = settings.get("module_output_name")
     if output not in (None, "token_embeddings"):
         raise refusal(f'a transformer that gives "{output}"', str(folder))
+
+    # What it reads of a text.
+    modalities = settings.get("modality_config")
+    if isinstance(modalities, dict) and "message" in modalities:
+        raise refusal("a transformer with a chat template", str(folder))
+    processing = settings.get("processing_kwargs")
+    if isinstance(processing, dict) and (processing.get("text") or processing.get("common")):
+        raise refusal("a transformer with processing_kwargs", str(folder))
 
     # Its maximum length.
     tokenizer_path = folder / "tokenizer_config.json"
