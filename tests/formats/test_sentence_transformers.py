@@ -245,12 +245,25 @@ def test_a_transformer_that_reads_other_texts_is_refused(saved, base, tmp_path):
     assert are_equal(plain)
 
 
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_module_of_another_package_is_refused(saved, number):
+    """It can have the name of a known one. The library refuses its code, too."""
+    folder = saved(lambda: [modules().Pooling(8), modules().Normalize()])
+    listing = json.loads((folder / "modules.json").read_text())
+    name = f"custom_st.{listing[number]['type'].rpartition('.')[2]}"
+    listing[number]["type"] = name
+    write_json(folder / "modules.json", listing)
+
+    with pytest.raises((ImportError, ValueError)):
+        library_vectors(folder)
+    assert refused(folder).endswith(f"module {name} is not supported")
+
+
 @pytest.mark.parametrize("kind", ["Router", "CLIPModel", "BoW", "MLMTransformer"])
 def test_an_unknown_first_module_is_refused_by_name(tmp_path, kind):
     """In a folder without config.json, as these kinds have none."""
-    write_json(
-        tmp_path / "modules.json", [{"idx": 0, "name": "0", "path": "0_First", "type": f"x.{kind}"}]
-    )
+    module = {"idx": 0, "name": "0", "path": "0_First", "type": f"sentence_transformers.{kind}"}
+    write_json(tmp_path / "modules.json", [module])
 
     assert refused(tmp_path) == f"0_First: module {kind} is not supported"
 

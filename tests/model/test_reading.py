@@ -148,8 +148,8 @@ def test_the_prompt_is_that_of_the_flag_or_the_declared_one(read):
 def test_tokens_of_an_excluded_prompt_are_counted(read):
     modules = {
         "modules.json": [
-            {"type": "x.Transformer", "path": ""},
-            {"type": "x.Pooling", "path": "1_Pooling"},
+            {"type": "sentence_transformers.models.Transformer", "path": ""},
+            {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
         ],
         "1_Pooling/config.json": {"pooling_mode": "mean", "include_prompt": False},
     }

@@ -42,6 +42,7 @@ DENSE_ACTIVATIONS = {
 # configuration file.
 NAMED_AFTER = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 PROMPTS = "config_sentence_transformers.json"
+LIBRARY = "sentence_transformers."
 USUAL_TYPE = "SentenceTransformer"
 TABLE_LENGTH = 512  # maximum tokens of a text in model2vec, if the config has no value
 NO_LIMIT = 1e9  # tokens; transformers writes 1e30
@@ -98,7 +99,7 @@ def read_modules(folder: Path) -> tuple[Path, StoredDeclaration]:
     transformer = folder
     layers: list[int] | None = None  # that a WeightedLayerPooling averages
     for module in modules:
-        kind = module["type"].rpartition(".")[2]
+        kind = kind_of(module)
         path = module["path"]
         module_folder = inside(folder, path, listing)
         match kind:
@@ -129,7 +130,7 @@ def read_modules(folder: Path) -> tuple[Path, StoredDeclaration]:
                 problem = f"module {kind} with these settings is not supported"
                 raise DataError(problem, source=str(module_folder))
             case _:
-                raise DataError(f"module {kind} is not supported", source=str(module_folder))
+                raise DataError(f"module {kind[:80]} is not supported", source=str(module_folder))
     return transformer, _with_prompts(declared, config, str(folder / PROMPTS))
 
 
@@ -170,7 +171,16 @@ def _read_listing(listing: Path) -> list[dict[str, str]]:
         )
     check_count(modules, "modules", listing)
     # used only in training
-    return [module for module in modules if not module["type"].endswith("Dropout")]
+    return [module for module in modules if kind_of(module) != "Dropout"]
+
+
+def kind_of(module: Mapping[str, str]) -> str:
+    """The class of a module. One outside of the library keeps its package: it can have a known
+    name, and other code.
+    """
+    if module["type"].startswith(LIBRARY):
+        return module["type"].rpartition(".")[2]
+    return module["type"]
 
 
 def refusal(kind: str, source: str) -> DataError:

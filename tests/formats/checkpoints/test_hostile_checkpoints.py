@@ -34,11 +34,11 @@ FILES = {
         **SIZES,
     },
     "modules.json": [
-        {"type": "x.Transformer", "path": ""},
-        {"type": "x.WeightedLayerPooling", "path": "0_Layers"},
-        {"type": "x.Pooling", "path": "1_Pooling"},
-        {"type": "x.Dense", "path": "2_Dense"},
-        {"type": "x.Normalize", "path": "3_Normalize"},
+        {"type": "sentence_transformers.models.Transformer", "path": ""},
+        {"type": "sentence_transformers.models.WeightedLayerPooling", "path": "0_Layers"},
+        {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
+        {"type": "sentence_transformers.models.Dense", "path": "2_Dense"},
+        {"type": "sentence_transformers.models.Normalize", "path": "3_Normalize"},
     ],
     "sentkit.json": {
         "readout": "pooler",
