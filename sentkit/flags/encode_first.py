@@ -189,9 +189,11 @@ def has_texts(path: str) -> bool:
     from sentkit.formats.rows.rows import Inputs, Rejects
     from sentkit.formats.vectors.first_row import from_first_row
 
-    if not Path(path).is_file() or is_vector_file(path):
+    if not Path(path).is_file():
         return False
     try:
+        if is_vector_file(path):
+            return False
         with from_first_row(Inputs([path], rejects=Rejects(skip=True))) as (_, has_vectors):
             return not has_vectors
     except SentkitError:

@@ -188,3 +188,20 @@ def test_a_missing_field_is_named_with_a_similar_one(sentkit, files, tiny, comma
     assert f'"{field}"' in problem
     assert advice in cure
     assert "this row has" in result.err
+
+
+@pytest.mark.usefixtures("files")
+def test_a_transform_on_the_line_has_no_texts(sentkit, run_line):
+    """It is neither rows nor a vector file."""
+    sentkit("whiten", "fit", "nano.jsonl", "--kind", "center", "-o", "T.safetensors", "-q")
+    result = sentkit("whiten", "apply", "-t", "T.safetensors", "notes.txt")
+    expected = "sentkit encode notes.txt | sentkit whiten apply -t T.safetensors -"
+
+    assert (result.code, result.told) == (
+        65,
+        [
+            "sentkit whiten apply: notes.txt:1: this row has no vector",
+            f"  encode the texts first: {expected}",
+        ],
+    )
+    assert run_line(expected, "").code == 0
