@@ -124,6 +124,27 @@ def test_the_schema_is_the_old_one(exported, tmp_path):
     assert [module["type"] for module in modules] == types
 
 
+@pytest.mark.parametrize(
+    ("declared", "expected"), [("dot", 11.0), ("euclidean", -(8**0.5)), (None, 11 / 125**0.5)]
+)
+def test_the_declared_similarity_is_kept(sentkit, bundled, copy_of, declared, expected):
+    """That of (3, 4) and (1, 2), also with another readout; cosine by default."""
+    from sentence_transformers import SentenceTransformer
+
+    from sentkit import Encoder
+
+    model = copy_of(bundled)
+    path = model / "config_sentence_transformers.json"
+    values = json.loads(path.read_text()) | {"similarity_fn_name": declared}
+    path.write_text(json.dumps(values))
+    for flags in (("-o", "made"), ("--readout", "cls", "-o", "changed")):
+        assert sentkit("export", "-m", model, *flags).code == 0
+        library = SentenceTransformer(flags[-1], device="cpu")
+        assert float(library.similarity([[3.0, 4.0]], [[1.0, 2.0]])) == pytest.approx(expected)
+        encoder = Encoder(flags[-1])
+        assert encoder.similarity([3, 4], [[1, 2]])[0] == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("readout", ["mean", "pooler"])
 def test_an_export_of_an_export_keeps_the_other_declarations(
     sentkit, exported, few_sentences, readout

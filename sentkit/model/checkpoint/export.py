@@ -64,6 +64,7 @@ class Declaration:
     prompt_is_read: bool = True
     pooler: nn.Linear | None = None  # in the weights to write
     pooler_note: Pooler = field(default_factory=Pooler)
+    similarity: object = "cosine"  # the metric, as in `StoredDeclaration`
 
     @property
     def dim(self) -> int | None:
@@ -121,6 +122,7 @@ def declare_encoder(encoder: TransformerEncoder) -> Declaration:
         prompt_is_read=declared.prompt_is_read,
         pooler=body.pooler if isinstance(body, Bert) else None,
         pooler_note=declared.pooler,
+        similarity=declared.similarity or "cosine",
     )
 
 
@@ -241,7 +243,7 @@ def write_prompts(folder: Path, declaration: Declaration) -> None:
     options: dict[str, Any] = {
         "prompts": prompts,
         "default_prompt_name": default_name,
-        "similarity_fn_name": "cosine",
+        "similarity_fn_name": declaration.similarity,
     }
     if declaration.dim:
         options["truncate_dim"] = declaration.dim
