@@ -368,7 +368,7 @@ def write_card(folder: Path, lineage: Mapping[str, Any], declaration: Declaratio
         max_length=tokenizer.max_length,
         stock=declaration.inexpressible is None,
         prompt=tokenizer.prompt,
-        unit=any(isinstance(step, Normalize) for step in declaration.steps),
+        unit=bool(declaration.steps) and isinstance(declaration.steps[-1], Normalize),
     )
     (folder / "README.md").write_text(text, encoding="utf-8")
 

@@ -4,12 +4,13 @@ import hashlib
 import json
 import shlex
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
 from commands.train.records import record_of
 from sentkit.formats.checkpoints.card import card
-from support import contents
+from support import contents, write_affine
 
 PAIRS = [
     ("a man plays", "someone makes music", 3.0),
@@ -137,6 +138,18 @@ def test_an_exported_checkpoint_has_a_card_of_its_own(trained, sentkit, tmp_path
     assert "Made by `sentkit train sbert` and `sentkit export`." in text
     assert 'The prompt "say \\"x\\" " is added before a text. The vectors have unit length.' in text
     assert "| out | -m | " in text
+
+
+def test_vectors_after_a_transform_do_not_have_unit_length(trained, sentkit, tmp_path):
+    """The transform is applied after all other operations."""
+    trained("sbert", *REGRESSION)
+    write_affine(tmp_path / "t.safetensors", np.eye(16) * 2, np.zeros(16), {})
+    flags = ("--normalize", "--transform", "t.safetensors")
+    assert sentkit("export", "-m", "out", *flags, "-o", "made").code == 0
+    [vector] = sentkit("encode", "-m", "made", stdin="a cat").vectors()
+
+    assert np.linalg.norm(vector) == pytest.approx(2)
+    assert "The vectors do not have unit length." in (tmp_path / "made/README.md").read_text()
 
 
 def test_a_card_without_a_length_has_no_comma_before_the_full_stop():
