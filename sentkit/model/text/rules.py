@@ -33,6 +33,14 @@ NORMALIZER: dict[str, tuple[str, bool | None]] = {
     "strip_accents": ("strip_accents", None),
     "tokenize_chinese_chars": ("handle_chinese_chars", True),
 }
+# The same for "add_prefix_space" of byte-level tokenizers, by their class; without one, by the type
+# of the model.
+BYTE_LEVEL = {
+    "roberta": "RobertaTokenizer",
+    "longformer": "LongformerTokenizer",
+    "deberta": "DebertaTokenizer",
+    "gpt2": "GPT2Tokenizer",
+}
 # Steps of a tokenizer that give equal tokens to the words before a space, whatever is behind it.
 LOCAL_NORMALIZERS = {
     "BertNormalizer",
@@ -94,8 +102,9 @@ def read_rules(checkpoint: Checkpoint) -> dict[str, Any]:
     rules = read_object(path)
     with library_errors(str(path), "not a tokenizer"):
         rules = with_end_token(rules, checkpoint.transformer_folder)
-    normalizer = rules.get("normalizer")
     config = read_object_if_there(checkpoint.transformer_folder / "tokenizer_config.json")
+    rules = with_declared_space(rules, config, checkpoint.config.get("model_type"))
+    normalizer = rules.get("normalizer")
     if not isinstance(normalizer, dict) or normalizer.get("type") != "BertNormalizer":
         return rules
     if config.get("tokenizer_class") in GENERIC:
@@ -104,6 +113,25 @@ def read_rules(checkpoint: Checkpoint) -> dict[str, Any]:
     for config_name, (name, usual) in NORMALIZER.items():
         changed_normalizer[name] = config.get(config_name, usual)
     return {**rules, "normalizer": changed_normalizer}
+
+
+def with_declared_space(
+    rules: dict[str, Any], config: Mapping[str, Any], model_type: object
+) -> dict[str, Any]:
+    """Return the rules of a byte-level tokenizer with a space before a text if `config` adds one.
+
+    `config` is the content of tokenizer_config.json.
+    """
+    splitter = rules.get("pre_tokenizer")
+    if not isinstance(splitter, dict) or splitter.get("type") != "ByteLevel":
+        return rules
+    class_name = config.get("tokenizer_class")
+    if class_name is None:
+        class_name = BYTE_LEVEL.get(str(model_type))
+    if str(class_name).removesuffix("Fast") not in BYTE_LEVEL.values():
+        return rules
+    adds_space = config.get("add_prefix_space") or False
+    return {**rules, "pre_tokenizer": {**splitter, "add_prefix_space": adds_space}}
 
 
 def rules_of_vocabulary(checkpoint: Checkpoint) -> dict[str, Any]:

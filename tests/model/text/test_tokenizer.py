@@ -155,6 +155,24 @@ def test_tokenizer_config_has_priority_as_in_transformers(folder, stated, kind, 
     assert ids_of(tokenizer_of(path), text) == [auto(path)(text)["input_ids"]]
 
 
+@pytest.mark.parametrize("stated", [{}, {"add_prefix_space": False}, {"add_prefix_space": True}])
+@pytest.mark.parametrize("of_file", [False, True])
+@pytest.mark.parametrize("kind", ["RobertaTokenizer", None, "PreTrainedTokenizerFast"])
+def test_the_space_before_a_text_is_that_of_transformers(roberta, tmp_path, stated, of_file, kind):
+    """`cat` or ` cat`. Without a class, that of the model type."""
+    shutil.copytree(roberta, tmp_path, dirs_exist_ok=True)
+    rules = json.loads((tmp_path / "tokenizer.json").read_text())
+    rules["pre_tokenizer"]["add_prefix_space"] = of_file
+    (tmp_path / "tokenizer.json").write_text(json.dumps(rules))
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text()) | stated
+    del config["tokenizer_class"]
+    if kind is not None:
+        config["tokenizer_class"] = kind
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+
+    assert ids_of(tokenizer_of(tmp_path), "cat sat") == [auto(tmp_path)("cat sat")["input_ids"]]
+
+
 def test_a_vocabulary_alone_becomes_the_same_tokenizer(tmp_path):
     for name in ("vocab.txt", "tokenizer_config.json", "config.json"):
         shutil.copyfile(find_model("nano") / name, tmp_path / name)
