@@ -56,6 +56,7 @@ LOCAL_NORMALIZERS = {
 SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel"}
 # classes that use tokenizer.json unchanged
 GENERIC = (
+    "PreTrainedTokenizer",
     "PreTrainedTokenizerFast",
     "TokenizersBackend",
 )

@@ -141,6 +141,7 @@ def test_truncated_ids_agree_with_transformers_and_are_marked(both, text, length
     [
         *(("BertTokenizerFast", lowers) for lowers in (True, False)),
         ("PreTrainedTokenizerFast", True),
+        ("PreTrainedTokenizer", True),
         (None, False),
     ],
 )
