@@ -28,6 +28,7 @@ from sentkit.formats.vectors.vectors import (
     VectorBlock,
     VectorReader,
     in_blocks_of_size,
+    is_vector,
     joined_vector_blocks,
 )
 from sentkit.formats.vectors.writers import VectorOutput, VectorWriter, open_writers
@@ -308,13 +309,20 @@ def write_transformed(
         results = apply_step(step, vectors.reshape(-1, vectors.shape[-1]))
     results = results.reshape(*vectors.shape[:-1], -1)
 
-    # Any further vector of a row would have the name of the new space.
-    other_vectors = [name for name in VECTORS if name not in {*inputs.fields, *block.names}]
+    # Any further vector of a row would have the name of the new space. A field of this name can be
+    # another thing if --field renames the vectors, but not in a vector file.
+    other_vectors = [name for name in VECTORS if name not in block.names]
     for index, values in enumerate(block.rows.values):
         for name in other_vectors:
-            if name in values:
+            if name not in values:
+                continue
+            if name not in inputs.fields or is_vector(values[name]):
                 problem = f'"{name}" is another vector, and it is not transformed'
                 block.rows.refuse(index, problem, advice="remove it")
+                break
+            if has_vectors_apart:
+                problem = f'"{name}" is the name of the new vectors in a vector file'
+                block.rows.refuse(index, problem, advice="remove it, or write JSONL")
                 break
 
     removed_fields = block.names if has_vectors_apart else ()

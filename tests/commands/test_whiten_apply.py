@@ -120,6 +120,33 @@ def test_a_space_without_a_name_gets_one(sentkit, tmp_path):
     assert twice.rows[0]["_emb"] == f"unnamed+affine+affine:{digest([space, step])}"
 
 
+@pytest.mark.parametrize("output", ["-", "out.safetensors"])
+def test_a_vector_beside_a_renamed_one_is_refused(sentkit, jsonl, tmp_path, output):
+    """Its name is the one that a reader without --field reads, as a vector of the new space."""
+    write_affine(tmp_path / "t.safetensors", KERNEL, BIAS, {})
+    both = {"embedding": [5, 6], "mine": [2, 1]}
+    stdin = jsonl({"mine": [2, 1]}, both)
+    flags = ("--field", "embedding=mine", "-o", output)
+    result = sentkit("whiten", "apply", "-t", "t.safetensors", *flags, stdin=stdin)
+    problem = '"embedding" is another vector, and it is not transformed'
+
+    assert (result.code, result.told[0]) == (65, f"sentkit whiten apply: -:2: {problem}")
+    if output == "-":
+        assert [row["mine"] for row in result.rows] == [[2, 7]]
+        assert "embedding" not in result.rows[0]
+
+
+def test_a_field_with_the_name_of_the_vectors_is_not_lost_in_a_vector_file(sentkit, tmp_path):
+    write_affine(tmp_path / "t.safetensors", KERNEL, BIAS, {})
+    command = ("whiten", "apply", "-t", "t.safetensors", "--field", "embedding=mine")
+    stdin = '{"mine":[2,1],"embedding":"a word"}\n'
+    result = sentkit(*command, "-o", "out.safetensors", stdin=stdin)
+    problem = '"embedding" is the name of the new vectors in a vector file'
+
+    assert sentkit(*command, stdin=stdin).rows[0]["embedding"] == "a word"
+    assert (result.code, result.told[0]) == (65, f"sentkit whiten apply: -:1: {problem}")
+
+
 def test_a_flow_of_another_width_or_in_a_checkpoint_is_refused(sentkit, tiny, flow, tmp_path):
     Path("words.txt").write_text("cat 1 2 3\n")
     applied = sentkit("whiten", "apply", "-t", flow, stdin='{"embedding":[1,2,3]}')

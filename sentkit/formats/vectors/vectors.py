@@ -465,7 +465,7 @@ def raw_vectors(rows: RowBlock, names: Sequence[str]) -> list[bytes]:
         vectors: list[bytes] = []
         for name in names:
             vector = raw_vector(values.get(name))
-            if not vector or len(vector) % 4:
+            if not holds_numbers(vector):
                 error = wrong_field(rows.row(index), name, "a vector: a list of numbers, or base64")
                 rows.error_of_row.setdefault(index, error)
                 vector = b""
@@ -474,6 +474,15 @@ def raw_vectors(rows: RowBlock, names: Sequence[str]) -> list[bytes]:
             rows.refuse(index, "the vectors of this row have different lengths")
         vectors_of_rows.append(b"".join(vectors))
     return vectors_of_rows
+
+
+def holds_numbers(vector: bytes) -> bool:
+    return len(vector) > 0 and len(vector) % 4 == 0
+
+
+def is_vector(value: object) -> bool:
+    """Whether the value of a field is read as a vector."""
+    return holds_numbers(raw_vector(value))
 
 
 def raw_vector(value: object) -> bytes:
