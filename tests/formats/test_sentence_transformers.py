@@ -559,6 +559,18 @@ def test_a_new_default_prompt_is_added_to_the_named_ones(saved, tmp_path):
         assert np.allclose(library_vectors(out), library_vectors(folder, prompt=prompt), atol=1e-6)
 
 
+def test_a_second_default_prompt_replaces_the_first_one(saved, tmp_path):
+    """Also for sentkit, which reads sentkit.json."""
+    folder = saved(lambda: [modules().Pooling(8)])
+    first = exported(folder, tmp_path / "first", "--prompt", "the cat ")
+    second = exported(first, tmp_path / "second", "--prompt", "query : ")
+    expected = library_vectors(folder, prompt="query : ")
+
+    assert np.allclose(library_vectors(second, prompt_name="default"), expected, atol=1e-6)
+    assert np.allclose(vectors_of(second, prompt_name="default"), expected, atol=1e-6)
+    assert are_equal(second)
+
+
 def test_training_refuses_a_prompt_that_the_readout_excludes(saved, tmp_path):
     folder = saved(lambda: [modules().Pooling(8, include_prompt=False)], **PROMPTS)
     (tmp_path / "texts.txt").write_text("a cat\na dog\n")

@@ -74,6 +74,23 @@ class Declaration:
         return None
 
     @property
+    def default_prompt_name(self) -> str | None:
+        """The name of the prompt before every text, which is its own if it is a named one; None
+        without a prompt.
+        """
+        prompt = self.tokenizer.prompt
+        if not prompt:
+            return None
+        return next((name for name, text in self.prompts.items() if text == prompt), "default")
+
+    @property
+    def all_prompts(self) -> Mapping[str, str]:
+        """The prompts by name, with the one before every text."""
+        if self.default_prompt_name is None:
+            return self.prompts
+        return {**self.prompts, self.default_prompt_name: self.tokenizer.prompt}
+
+    @property
     def pooler_layer(self) -> Linear | None:
         """What stock modules apply after cls or mean, for a readout through a pooler."""
         activation = self.pooler_note.activation
@@ -222,7 +239,7 @@ def declared_values(declaration: Declaration, step_names: Sequence[str]) -> dict
         values["dim"] = declaration.dim
     values["prompt"] = tokenizer.prompt
     if declaration.prompts:
-        values["prompts"] = declaration.prompts
+        values["prompts"] = declaration.all_prompts
     if not declaration.prompt_is_read:
         values["prompt_is_read"] = False
     values["max_length"] = tokenizer.max_length
@@ -231,18 +248,10 @@ def declared_values(declaration: Declaration, step_names: Sequence[str]) -> dict
 
 
 def write_prompts(folder: Path, declaration: Declaration) -> None:
-    """Write the prompts of stock modules. The default prompt has its own name if it is a
-    named one.
-    """
-    prompt = declaration.tokenizer.prompt
-    prompts = declaration.prompts
-    default_name = None
-    if prompt:
-        default_name = next((name for name, text in prompts.items() if text == prompt), "default")
-        prompts = {**prompts, default_name: prompt}
+    """Write the prompts of stock modules."""
     options: dict[str, Any] = {
-        "prompts": prompts,
-        "default_prompt_name": default_name,
+        "prompts": declaration.all_prompts,
+        "default_prompt_name": declaration.default_prompt_name,
         "similarity_fn_name": declaration.similarity,
     }
     if declaration.dim:
