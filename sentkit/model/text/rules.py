@@ -76,6 +76,7 @@ SERIAL = (
     "0",
 )
 TEXTS_AT_ONCE = 1024
+NEVER = r"\Z."  # matches nothing
 # The pieces that BERT makes of a word: a mark of ASCII, or what is between marks.
 PIECES = re.compile(r"[!-/:-@\[-`{-~]|[^!-/:-@\[-`{-~]+")
 
@@ -201,6 +202,14 @@ def rules_hash(rules: Mapping[str, Any]) -> str:
     ).hexdigest()
 
 
+def kept_token(rules: Mapping[str, Any]) -> re.Pattern[str]:
+    """Return the pattern of a token that the library finds in a text before it normalizes it."""
+    added_tokens = rules.get("added_tokens") or ()
+    kept = [token["content"] for token in added_tokens if not token.get("normalized", True)]
+    longest_first = sorted(kept, key=len, reverse=True)
+    return re.compile(f"({'|'.join(map(re.escape, longest_first)) or NEVER})")
+
+
 def unknown_ids(model: Mapping[str, Any], backend: "Backend") -> list[int]:
     """Return the ids of the unknown token. Each kind of model has another key for it."""
     ids: list[int | None] = [model.get("unk_id")]
@@ -233,8 +242,7 @@ class WordIds:
         self.encode = encode
         self.lock = Lock()
         added_tokens = [re.escape(token["content"]) for token in rules.get("added_tokens") or ()]
-        never = r"\Z."  # matches nothing
-        self.added_token = re.compile("|".join(added_tokens) or never)
+        self.added_token = re.compile("|".join(added_tokens) or NEVER)
         self.forget()
 
     def forget(self) -> None:

@@ -19,6 +19,7 @@ from sentkit.model.text.languages import LanguageCheck
 from sentkit.model.text.rules import (
     WordIds,
     backend_of,
+    kept_token,
     library_errors,
     read_rules,
     rules_hash,
@@ -67,6 +68,7 @@ class Tokenizer(LongTextTokenizer):
         self.max_length = max_length
         self.prompt = prompt
         self.lowercase = lowercase
+        self.kept_token = kept_token(self._rules)  # in lower case, too
         self.template: Template | None = None
         self.reads_prompt = True  # whether the readout includes the tokens of the prompt
         self.skip = 0  # number of prompt tokens that the readout excludes
@@ -138,7 +140,7 @@ class Tokenizer(LongTextTokenizer):
         """Return the ids of each word, without special tokens, prompt or template."""
         texts = list(words)
         if self.lowercase:
-            texts = [text.lower() for text in texts]
+            texts = [self._lowered(text) for text in texts]
         with library_errors(self.source):
             encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
@@ -296,8 +298,17 @@ class Tokenizer(LongTextTokenizer):
         """The text as the library gets it, without the template."""
         prompted = self.prompt + text
         if self.lowercase:
-            return prompted.lower()
+            return self._lowered(prompted)
         return prompted
+
+    def _lowered(self, text: str) -> str:
+        """The text in lower case, as the normalizer Lowercase of the library: without a final
+        sigma, and with the tokens as they are that a text can contain.
+        """
+        parts = self.kept_token.split(text)  # the kept tokens have odd indices
+        for index in range(0, len(parts), 2):
+            parts[index] = parts[index].replace("\u03a3", "\u03c3").lower()
+        return "".join(parts)
 
     def _truncated(self, texts: Sequence[str], ids: NDArray[np.int32], counts: Ints) -> TokenBlock:
         """The texts with these ids, which are truncated at the end or the start of the text.

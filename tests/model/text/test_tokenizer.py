@@ -292,6 +292,20 @@ def test_lowercasing_includes_the_prompt(folder):
     assert ids_of(tokenizer_of(path), "A CAT") != ids_of(tokenizer_of(path), "a cat")
 
 
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_lower_case_is_that_of_the_normalizer_of_the_library(folder, lowercase):
+    """A final sigma is no exception, and tokens that a text names stay as they are."""
+    path = folder({"do_lower_case": lowercase}, lowercase=lowercase)
+    tokenizer = tokenizer_of(path, lowercase=True)
+    texts = [*TEXTS, "ΜΕΓΑΣ ΟΔΟΣ.", "A [MASK]Cat[SEP] [mask]", "ΑΣ[MASK]"]
+    reference = auto(path).backend_tokenizer
+    reference.normalizer = normalizers.Sequence([normalizers.Lowercase(), reference.normalizer])
+
+    assert ids_of(tokenizer, *texts) == [reference.encode(text).ids for text in texts]
+    [located] = tokenizer.locate(["A [MASK] İ Cat"])
+    assert located.ids == reference.encode("A [MASK] İ Cat").ids
+
+
 def test_the_hash_depends_on_the_rules_without_truncation_and_key_order(folder, tmp_path):
     cased = tokenizer_of(folder({"do_lower_case": False}))
     before = tokenizer_of(folder({}))
