@@ -245,6 +245,31 @@ def test_a_transformer_that_reads_other_texts_is_refused(saved, base, tmp_path):
     assert are_equal(plain)
 
 
+@pytest.mark.parametrize("name", ["tokenizer_args", "processor_kwargs"])
+def test_a_length_in_the_arguments_of_the_tokenizer_has_priority(pooled, name):
+    arguments = {"model_max_length": 4, "padding_side": "right"}
+    write_json(pooled / "sentence_bert_config.json", {"max_seq_length": 6, name: arguments})
+
+    assert are_equal(pooled)
+    assert find_encoder(str(pooled), ReadingOptions()).tokenizer.max_length == 4
+
+
+@pytest.mark.parametrize("name", ["config_args", "config_kwargs"])
+def test_other_arguments_of_the_library_are_refused(pooled, name):
+    """Those of config.json, here fewer layers, and those of the tokenizer."""
+    expected = library_vectors(pooled)
+    config = json.loads((pooled / "sentence_bert_config.json").read_text())
+    write_json(pooled / "sentence_bert_config.json", config | {name: {"num_hidden_layers": 1}})
+
+    assert not np.allclose(library_vectors(pooled), expected, atol=1e-3)
+    assert refused(pooled) == f'a transformer with {name} "num_hidden_layers" is not supported'
+    write_json(
+        pooled / "sentence_bert_config.json", config | {"tokenizer_args": {"do_lower_case": False}}
+    )
+    problem = 'a transformer with tokenizer_args "do_lower_case" is not supported'
+    assert refused(pooled) == problem
+
+
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_module_of_another_package_is_refused(saved, number):
     """It can have the name of a known one. The library refuses its code, too."""

@@ -44,6 +44,21 @@ NAMED_AFTER = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-robe
 PROMPTS = "config_sentence_transformers.json"
 LIBRARY = "sentence_transformers."
 USUAL_TYPE = "SentenceTransformer"
+# Arguments of a Transformer, by their names of two versions, and those that change no vector.
+CONFIG_ARGUMENTS = ("config_args", "config_kwargs")
+TOKENIZER_ARGUMENTS = ("tokenizer_args", "processor_kwargs")
+IDLE_ARGUMENTS = {
+    "attn_implementation",
+    "output_hidden_states",
+    "padding_side",
+    "revision",
+    "code_revision",
+    "trust_remote_code",
+    "unpad_inputs",
+    "use_cache",
+    "use_fast",
+    "use_memory_efficient_attention",
+}
 TABLE_LENGTH = 512  # maximum tokens of a text in model2vec, if the config has no value
 NO_LIMIT = 1e9  # tokens; transformers writes 1e30
 MOST_STEPS = 64  # modules of a checkpoint, or steps after its readout
@@ -310,10 +325,30 @@ def _transformer(folder: Path, declared: StoredDeclaration) -> StoredDeclaration
     # Its maximum length.
     tokenizer_path = folder / "tokenizer_config.json"
     tokenizer_config = read_object_if_there(tokenizer_path)
-    length = _stated_length(settings, "max_seq_length", settings_path)
+    length = _length_of_arguments(settings, settings_path)
+    if length is None:
+        length = _stated_length(settings, "max_seq_length", settings_path)
     if length is None:
         length = _stated_length(tokenizer_config, "model_max_length", tokenizer_path)
     return replace(declared, max_length=length, lowercase=settings.get("do_lower_case") is True)
+
+
+def _length_of_arguments(settings: Mapping[str, Any], path: Path) -> int | None:
+    """The maximum length in the arguments of a Transformer. Arguments that change other values of
+    config.json and tokenizer_config.json are refused.
+    """
+    length = None
+    for name in (*CONFIG_ARGUMENTS, *TOKENIZER_ARGUMENTS):
+        arguments = settings.get(name)
+        if not isinstance(arguments, dict):
+            continue
+        unknown = arguments.keys() - IDLE_ARGUMENTS
+        if name in TOKENIZER_ARGUMENTS:
+            length = _stated_length(arguments, "model_max_length", path) or length
+            unknown -= {"model_max_length"}
+        if unknown:
+            raise refusal(f'a transformer with {name} "{min(unknown)}"', str(path.parent))
+    return length
 
 
 def _is_cross_encoder(config: Mapping[str, Any]) -> bool:
