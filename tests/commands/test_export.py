@@ -3,6 +3,7 @@ vectors.
 """
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from sentkit.formats.files import write_json
 from support import SMALL, copy_tokenizer, make_bert, write_affine
 
 CLOSE = 1e-5
@@ -206,6 +208,25 @@ def test_what_stock_modules_cannot_say_is_not_said(
     )
     assert by_folder["embedding"] == by_flags["embedding"]
     assert by_folder["_emb"].rpartition(":")[2] == by_flags["_emb"].rpartition(":")[2]
+
+
+@pytest.mark.parametrize("store", [(), ("--store", "float16")])
+def test_the_documents_beside_a_transformer_in_a_folder_are_copied(sentkit, tiny, store):
+    """Its card and its license are in the folder of modules.json."""
+    shutil.copytree(tiny, "sub/0_Transformer")
+    for name, content in (("README.md", "# A card"), ("LICENSE.txt", "A license")):
+        Path("sub", name).write_text(content)
+    kinds = {"0_Transformer": "Transformer", "1_Pooling": "Pooling"}
+    write_json(Path("sub/1_Pooling/config.json"), {"pooling_mode_mean_tokens": True})
+    modules = [
+        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.{kind}"}
+        for number, (path, kind) in enumerate(kinds.items())
+    ]
+    write_json(Path("sub/modules.json"), modules)
+    assert sentkit("export", "-m", "sub", *store, "-o", "made").code == 0
+
+    assert Path("made/README.md").read_text() == "# A card"
+    assert Path("made/LICENSE.txt").read_text() == "A license"
 
 
 LANGUAGE_MODELS = {  # the class, and settings that nano's tokenizer and a small model need

@@ -25,7 +25,13 @@ from sentkit.formats.checkpoints.card import card
 from sentkit.formats.checkpoints.folders import ADAPTER, ADAPTER_WEIGHTS, Checkpoint
 from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS, POOLING, PROMPTS, Pooler
 from sentkit.formats.checkpoints.readout import CONV, POOLED, WK_REDUCTIONS, Readout
-from sentkit.formats.checkpoints.writing import BESIDE_WEIGHTS, INDEXES, REWRITTEN, carry
+from sentkit.formats.checkpoints.writing import (
+    BESIDE_WEIGHTS,
+    INDEXES,
+    REWRITTEN,
+    carry,
+    copy_files,
+)
 from sentkit.formats.files import write_json
 from sentkit.formats.outputs.temporary import create
 from sentkit.formats.vectors.tensors import OF_WEIGHTS, put_arrays, write_arrays
@@ -49,6 +55,8 @@ from sentkit.transforms.steps import Linear, Norm, Normalize, Step, Truncate
 
 OLD = "sentence_transformers.models."
 STOCK_REDUCTIONS = {**POOLED, CONV: "mean"}  # readout -> its reduction in a Pooling module
+LICENSES = ("LICENSE*",)
+DOCUMENTS = ("*.md", *LICENSES)
 CARRIED = (*BESIDE_WEIGHTS, "*.md", "model*.safetensors", "pytorch_model*.bin", *ADAPTER_WEIGHTS)
 
 
@@ -167,6 +175,9 @@ def write_folder(
     are those of the checkpoint, which describe a trained model wrongly.
     """
     config = checkpoint.config
+    if checkpoint.folder != checkpoint.transformer_folder:  # the documents are in the outer one
+        beside = DOCUMENTS if tensors is None or documents else LICENSES
+        copy_files(checkpoint.folder, folder, beside, but=set())
     if tensors is None:
         carry(checkpoint, folder, CARRIED)
     else:
