@@ -7,13 +7,12 @@ import signal
 import subprocess
 import sys
 from contextlib import ExitStack, nullcontext
-from hashlib import blake2b
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from support import PIECES, forking, with_program
+from support import PIECES, forking, shared_backends, with_program
 
 SHARED = "SENTKIT_FORKED_PROGRAM"  # an environment variable of the workers of xdist
 
@@ -86,19 +85,10 @@ def one_tokenizer_for_equal_rules():
 
     No code changes a tokenizer of the library, so all models with equal rules can have the same.
     """
-    import orjson
-
     from sentkit.model.static import tokenizers
     from sentkit.model.text import rules, tokenizer
 
-    backends = {}
-
-    def backend_of(rules_of_tokenizer, source):
-        key = blake2b(orjson.dumps(rules_of_tokenizer)).digest()
-        if key not in backends:
-            backends[key] = rules.backend_of(rules_of_tokenizer, source)
-        return backends[key]
-
+    backend_of = shared_backends(rules.backend_of)
     with pytest.MonkeyPatch.context() as patch:
         for module in (tokenizer, tokenizers):
             patch.setattr(module, "backend_of", backend_of)

@@ -39,6 +39,29 @@ def import_all():
                 importlib.import_module(module.name)
 
 
+def prepare():
+    """What many commands need and no command changes: their parsers, a table of numbers, and the
+    tokenizers of the included models.
+    """
+    import json
+    from pathlib import Path
+
+    import sentkit
+    from sentkit.cli import NAMES, program
+    from sentkit.model.small_encoder import normal
+    from sentkit.model.static import tokenizers
+    from sentkit.model.text import rules, tokenizer
+    from support import shared_backends
+
+    for command in (None, *NAMES):
+        program(command)
+    normal()
+    tokenizer.backend_of = tokenizers.backend_of = shared_backends(rules.backend_of)
+    for name in ("nano", "static"):
+        path = Path(sentkit.__file__).parent / name / "tokenizer.json"
+        tokenizer.backend_of(json.loads(path.read_text()), str(path))
+
+
 def serve(path):
     """Print "ready", import, and answer calls until the socket is removed or the parent has
     ended.
@@ -55,6 +78,7 @@ def serve(path):
     door.settimeout(5)
     print("ready", flush=True)  # noqa: T201
     import_all()
+    prepare()
     gc.collect()
     gc.freeze()  # otherwise each fork walks through all these objects, and so copies their memory
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so the forks leave nothing behind
