@@ -11,15 +11,18 @@ from sentkit.cli import every_command
 from sentkit.labels.probes.classifiers import VectorClassifier, write_classifier
 
 HEAVY = {"torch", "transformers", "sklearn", "scipy"}
+NEEDED = ("numpy", "orjson")  # by every command that reads rows
 NOT_FOR_VECTORS = HEAVY | {"tokenizers", "huggingface_hub", "rich", "safetensors", "fsspec"}
-# Import typer and the command line, and run each command of the list in a fork, which reports its
-# modules.
+# Import typer, the command line and the modules of a list. Run each command of another list in a
+# fork, which reports its modules.
 PROGRAM = """
 import json, os, sys, typer, typer.main
 def modules():
     return sorted({name.partition(".")[0] for name in list(sys.modules)})
 print(json.dumps([0, modules()]), flush=True)
 from sentkit import cli
+for name in json.loads(sys.argv[2]):
+    __import__(name)
 report = os.dup(1)
 def leave(code):
     os.write(report, json.dumps([code, modules()]).encode() + b"\\n")
@@ -42,11 +45,11 @@ def modules_after(tmp_path, monkeypatch):
     """
     monkeypatch.chdir(tmp_path)
 
-    def run(*commands, stdin="", expected=0):
+    def run(*commands, stdin="", expected=0, imported=()):
         (tmp_path / "stdin").write_text(stdin)
         split = [[str(word) for word in command] for command in commands]
         completed = subprocess.run(
-            [sys.executable, "-c", PROGRAM, json.dumps(split)],
+            [sys.executable, "-c", PROGRAM, json.dumps(split), json.dumps(imported)],
             capture_output=True,
             text=True,
             check=True,
@@ -115,6 +118,7 @@ def test_commands_on_vectors_run_on_numpy_alone(modules_after, tmp_path):
         ["whiten", "apply", "-t", "t.safetensors"],
         ["whiten", "fit", "--kind", "merge", "t.safetensors", "-o", "merged.safetensors"],
         stdin=PAIRS,
+        imported=NEEDED,
     )
 
     assert {
@@ -137,7 +141,7 @@ def test_commands_without_a_transformer_import_no_torch(modules_after, model2vec
         ]
     with_tokenizer = [["encode", "-m", folder], ["encode", "-n", "-m", folder], ["inspect", folder]]
     with_tokenizer += [["inspect", "nano"]]
-    modules = modules_after(*without_tokenizer, *with_tokenizer, stdin="a cat\n")
+    modules = modules_after(*without_tokenizer, *with_tokenizer, stdin="a cat\n", imported=NEEDED)
     tokenizers = {" ".join(map(str, command)) for command in with_tokenizer}
 
     assert {name: used & HEAVY for name, used in modules.items() if used & HEAVY} == {}
