@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 
 from sentkit.formats.lexicons.model2vec import write_model2vec
 from sentkit.training.base import open_named
+from support import python_of
 from training import small as helpers
 
 
@@ -58,14 +58,14 @@ def albert(base_folder, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def together(base_folder, static_folder):
+def together(base_folder, static_folder, forked_program):
     """Do the work of together.py for these cases, with results in this folder."""
     bases = {"transformer": str(base_folder), "static": str(static_folder)}
 
     def run(task, folder, cases):
         words = [task, json.dumps(bases), str(folder), json.dumps(cases)]
         completed = subprocess.run(
-            [sys.executable, "-m", "training.together", *words],
+            [*python_of(forked_program), "-m", "training.together", *words],
             cwd=Path(__file__).parent.parent,
             capture_output=True,
             text=True,
