@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from support import PIECES, forking, shared_backends, with_program
+from support import PIECES, forking, share_included_models, with_program
 
 SHARED = "SENTKIT_FORKED_PROGRAM"  # an environment variable of the workers of xdist
 
@@ -80,18 +80,10 @@ def one_thread():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_tokenizer_for_equal_rules():
-    """Most tests open a model with the words of nano, which the library reads in 10 to 20 ms.
-
-    No code changes a tokenizer of the library, so all models with equal rules can have the same.
-    """
-    from sentkit.model.static import tokenizers
-    from sentkit.model.text import rules, tokenizer
-
-    backend_of = shared_backends(rules.backend_of)
+def included_models_are_read_once():
+    """Most tests open nano or static, or another model with the words of nano: 50 ms or more."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (tokenizer, tokenizers):
-            patch.setattr(module, "backend_of", backend_of)
+        share_included_models(patch.setattr)
         yield
 
 

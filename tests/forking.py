@@ -40,26 +40,21 @@ def import_all():
 
 
 def prepare():
-    """What many commands need and no command changes: their parsers, a table of numbers, and the
-    tokenizers of the included models.
+    """Make what many commands need and none changes: their parsers, a table of numbers, and the
+    included models.
     """
-    import json
-    from pathlib import Path
-
-    import sentkit
     from sentkit.cli import NAMES, program
+    from sentkit.model import find_encoder
+    from sentkit.model.reading import ReadingOptions
     from sentkit.model.small_encoder import normal
-    from sentkit.model.static import tokenizers
-    from sentkit.model.text import rules, tokenizer
-    from support import shared_backends
+    from support import share_included_models
 
     for command in (None, *NAMES):
         program(command)
     normal()
-    tokenizer.backend_of = tokenizers.backend_of = shared_backends(rules.backend_of)
-    for name in ("nano", "static"):
-        path = Path(sentkit.__file__).parent / name / "tokenizer.json"
-        tokenizer.backend_of(json.loads(path.read_text()), str(path))
+    share_included_models(setattr)
+    find_encoder("nano", ReadingOptions(), precision="fp32").encoder(1)
+    find_encoder("static", ReadingOptions()).encoder()
 
 
 def serve(path):

@@ -333,17 +333,63 @@ def forking(source=ROOT, program=None):
                 server.kill()
 
 
-def shared_backends(backend_of):
-    """This function, which makes a tokenizer of the library, but once for equal rules."""
-    backends = {}
+def share_included_models(set_attribute):
+    """In this process, read and hash the arrays of nano and static once, and make one tokenizer of
+    the library for equal rules. No code changes them.
 
-    def shared_backend_of(rules, source):
-        key = blake2b(orjson.dumps(rules)).digest()
-        if key not in backends:
-            backends[key] = backend_of(rules, source)
-        return backends[key]
+    `set_attribute` replaces a function of a module, as `setattr` does.
+    """
+    from sentkit.formats.checkpoints.folders import find_model
+    from sentkit.model import small_encoder
+    from sentkit.model.static import models, tokenizers
+    from sentkit.model.text import rules, tokenizer
 
-    return shared_backend_of
+    kept = {}
+
+    def once(key, function, *values, **options):
+        if key not in kept:
+            kept[key] = function(*values, **options)
+        return kept[key]
+
+    def backend_of(rules_of_tokenizer, source):
+        key = blake2b(orjson.dumps(rules_of_tokenizer)).digest()
+        return once(key, make_backend, rules_of_tokenizer, source)
+
+    def arrays_of_transformer(checkpoint, architecture):
+        if checkpoint.folder != find_model("nano"):
+            return read_arrays(checkpoint, architecture)
+        return once("nano", read_arrays, checkpoint, architecture)
+
+    def hash_of_transformer(arrays, *values, with_pooler, **options):
+        options["with_pooler"] = with_pooler
+        if arrays is not kept.get("nano"):
+            return hash_of_weights(arrays, *values, **options)
+        return once(("nano", with_pooler), hash_of_weights, arrays, *values, **options)
+
+    def table_of_folder(folder):
+        if folder != find_model("static"):
+            return read_table(folder)
+        return once("static", read_table, folder)
+
+    def hash_of_table(arrays):
+        if "static" not in kept or arrays.get("embeddings") is not kept["static"].rows:
+            return arrays_hash(arrays)
+        return once(("static", *arrays), arrays_hash, arrays)
+
+    make_backend = rules.backend_of
+    read_arrays = small_encoder.read_arrays
+    hash_of_weights = small_encoder.hash_of_weights
+    read_table = models.read_table
+    arrays_hash = models.arrays_hash
+    for module, name, function in (
+        (tokenizer, "backend_of", backend_of),
+        (tokenizers, "backend_of", backend_of),
+        (small_encoder, "read_arrays", arrays_of_transformer),
+        (small_encoder, "hash_of_weights", hash_of_transformer),
+        (models, "read_table", table_of_folder),
+        (models, "arrays_hash", hash_of_table),
+    ):
+        set_attribute(module, name, function)
 
 
 def padded(rows):
