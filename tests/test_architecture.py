@@ -183,6 +183,8 @@ def test_only_some_folders_import_torch_and_transformers():
 def test_private_operations_of_torch_are_in_one_file_for_each_device():
     files = []
     for path in FILES:
+        if "torch." not in path.read_text():
+            continue
         attributes = [node for node in ast.walk(trees()[path]) if isinstance(node, ast.Attribute)]
         if any(re.search(r"^torch\.(ops\.|(\w+\.)*_)", ast.unparse(node)) for node in attributes):
             files.append(path.name)
