@@ -347,7 +347,7 @@ def share_included_models(set_attribute):
     kept = {}
 
     def once(key, function, *values, **options):
-        if key not in kept:
+        if kept.get(key) is None:  # such as the arrays of a model that the function refuses
             kept[key] = function(*values, **options)
         return kept[key]
 
