@@ -126,13 +126,11 @@ def test_a_sampler_draws_layers_by_their_weights(trainer_of, texts, sampler, sha
 
 @pytest.mark.parametrize(
     ("objective", "guide", "pool", "layer_range"),
-    [
-        *(
-            (objective, guide, "max", range(3))
-            for objective in ("opt3", "base")
-            for guide in ("copy", "self")
-        ),
-        *((objective, "copy", "mean", range(1, 3)) for objective in ("opt3", "base")),
+    [  # each pair of values once
+        ("opt3", "copy", "max", range(3)),
+        ("base", "self", "max", range(3)),
+        ("opt3", "self", "mean", range(1, 3)),
+        ("base", "copy", "mean", range(1, 3)),
     ],
 )
 def test_ten_steps_are_those_of_a_padded_reference(
