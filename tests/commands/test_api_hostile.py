@@ -337,7 +337,7 @@ def test_an_answer_without_an_end_is_an_error(sentkit, api, monkeypatch):
 
 def test_requests_at_a_time(sentkit, api):
     """Four by default, else as --threads says, also above the number of CPUs."""
-    texts = "\n".join(f"text {number}" for number in range(1200))
+    texts = "\n".join(f"text {number}" for number in range(600))
 
     def wrong(number, request, answer):
         time.sleep(0.02)

@@ -40,7 +40,7 @@ def write_table(path, texts, size):
     parquet.write_table(table, path, row_group_size=size)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_shards_kills_and_order_do_not_change_the_joined_bytes(sentkit, words, data):
     files = []
