@@ -9,7 +9,6 @@ from typer import Option
 from sentkit.console import Console, RowProgress
 from sentkit.errors import NoInputError, UsageError
 from sentkit.flags import options
-from sentkit.flags.encode import earlier_precision
 from sentkit.flags.outputs import Output, model_paths
 from sentkit.flags.rows import RowSource, input_paths
 from sentkit.flags.rules import check_name, needs
@@ -203,16 +202,12 @@ def outputs_of_probe(
                 f"{classifier.path} does not name the model of its vectors, and the rows have none"
             )
             raise NoInputError(problem, advice=command)
-        recorded_precision = earlier_precision(classifier.spec, precision)
-        if recorded_precision == "int8" and device == "auto":
-            device = "cpu"  # which alone has it
         try:
             model = find_encoder(
                 model_name,
                 recorded_options(classifier.spec),
                 device=device,
                 precision=precision,
-                recorded_precision=recorded_precision,
                 download=False,  # a data file must not start one
             )
         except NoInputError as error:

@@ -15,7 +15,6 @@ from safetensors.numpy import load_file, save_file
 
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.first_row import from_first_row
-from sentkit.model.transformer.kernels.matmul import FASTER_INT8, gain_of_int8
 from support import PAIRS, TEXTS, in_jsonl, logits_of, make_classifier
 
 LABELS = ["entailment", "contradiction", "neutral"]
@@ -250,27 +249,6 @@ def test_texts_get_the_prompts_by_side_and_the_windows_of_the_probe(
 
     assert result.code == 0
     assert shares_of(result) == pytest.approx(shares_of(expected), abs=1e-5)
-
-
-@pytest.mark.skipif(gain_of_int8() < FASTER_INT8, reason="no fast products of integers")
-def test_texts_get_the_precision_of_the_probe(sentkit, labelled):
-    """Unless the flag chooses another one."""
-    new = labelled("sentence")
-    in_int8 = ("-m", "nano", "--precision", "int8")
-    sentkit("encode", "train.jsonl", *in_int8, "-o", "v.safetensors")
-    flags = ("--label", "label", "--folds", 3, "--penalties", 1)
-    sentkit("probe", "v.safetensors", *flags, "-o", "p.safetensors")
-    classify = ("predict", "-m", "p.safetensors", "--all")
-    result = sentkit(*classify, stdin=in_jsonl(*new))
-    in_fp32 = sentkit(*classify, "--precision", "fp32", stdin=in_jsonl(*new))
-    expected = sentkit(*classify, stdin=sentkit("encode", *in_int8, stdin=in_jsonl(*new)).out)
-    exact = sentkit("encode", "-m", "nano", "--precision", "fp32", stdin=in_jsonl(*new))
-    expected_in_fp32 = sentkit(*classify, stdin=exact.out)
-
-    assert (result.code, in_fp32.code) == (0, 0)
-    assert shares_of(result) == pytest.approx(shares_of(expected), abs=1e-6)
-    assert shares_of(in_fp32) == pytest.approx(shares_of(expected_in_fp32), abs=1e-6)
-    assert abs(shares_of(expected) - shares_of(expected_in_fp32)).max() > 1e-5
 
 
 def test_a_warning_says_that_texts_are_no_chunks(sentkit, tiny, labelled):
