@@ -179,13 +179,14 @@ def train(
         raise UsageError("METHOD is missing", advice=f"available: {', '.join(METHODS)}")
     if not output_path and not list_:
         raise UsageError("-o is missing: give the folder of the new checkpoint")
-    # Of a finished run, the file of --rejects gets the same rows again.
-    output = Output(output_path, force or (resume and Path(output_path).exists()))
+    output = Output(output_path, force)
     first_process = is_first_process()
     if not first_process:
         console = replace(console, quiet=True)
-        if rejects is not None:
-            rejects = "/dev/null"  # the other processes read the same rows
+    # The other processes read the same rows, and a finished run has written them.
+    is_finished = resume and Path(output_path).exists()
+    if rejects is not None and (not first_process or (is_finished and Path(rejects).exists())):
+        rejects = "/dev/null"
 
     # The method. Opening it imports torch.
     stopping = partial(

@@ -52,10 +52,13 @@ def test_a_finished_run_with_rejects_ends_quietly_with_resume(train, tmp_path):
     rejects = (tmp_path / "bad.jsonl").read_bytes()
     before = contents(tmp_path / "out")
     again = train(*flags, rows=rows)
+    (tmp_path / "notes.txt").write_text("of the user")
+    kept = train("--rejects", "notes.txt", "--resume", rows=rows)
     other = train(*flags, rows=rows, output="other")
 
     assert (first.code, again.code, again.err) == (0, 0, "")
     assert (tmp_path / "bad.jsonl").read_bytes() == rejects
+    assert (kept.code, (tmp_path / "notes.txt").read_text()) == (0, "of the user")
     assert contents(tmp_path / "out") == before
     assert (other.code, "bad.jsonl: already exists" in other.err) == (73, True)
 
