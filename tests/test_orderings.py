@@ -65,6 +65,14 @@ def test_a_seed_is_compared_with_the_same_seed_of_the_other_row():
     assert orderings.compare_test_sets(higher, row(["base#cls"], [4.0]))[0] == [10 - 4, 30 - 4]
     assert orderings.common_seeds(lower, flow) == []
 
+    # The test of the sets has the seeds of the differences, here 1 alone.
+    names = [*"abcdefgh", "avg"]
+    two = {name: [90.0, 50.0] for name in names}
+    one = {name: [50.0] for name in names}
+    higher = orderings.Finished(["m/seed-0", "m/seed-1"], two, "clustering")
+    lower = orderings.Finished(["n/seed-1"], one, "clustering")
+    assert orderings.compare_test_sets(higher, lower) == ([0.0], [1.0])
+
 
 @pytest.fixture
 def finished(tmp_path, execute):

@@ -181,16 +181,17 @@ def compare_pairs(options, paper, higher, lower):
 
 def compare_test_sets(higher, lower):
     """The differences of the averages for each seed, and p of the sign-flip test."""
-    differences = [
-        higher.of_seed(higher.values[AVERAGE], seed) - lower.of_seed(lower.values[AVERAGE], seed)
-        for seed in common_seeds(higher, lower)
-    ]
-    of_sets = [
-        statistics.fmean(higher.values[name]) - statistics.fmean(lower.values[name])
-        for name in higher.values
-        if name != AVERAGE and name in lower.values
-    ]
-    return differences, [sign_flip_p(of_sets)]
+    seeds = common_seeds(higher, lower)
+
+    def differences_of(name):
+        return [
+            higher.of_seed(higher.values[name], seed) - lower.of_seed(lower.values[name], seed)
+            for seed in seeds
+        ]
+
+    names = [name for name in higher.values if name != AVERAGE and name in lower.values]
+    of_sets = [statistics.fmean(differences_of(name)) for name in names]
+    return differences_of(AVERAGE), [sign_flip_p(of_sets)]
 
 
 def sign_flip_p(differences):
