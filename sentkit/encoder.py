@@ -6,7 +6,6 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -203,8 +202,7 @@ class Encoder:
         self._loading = ForkLock(LOADING)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        model, named_arguments = self.arguments
-        return partial(type(self), **named_arguments), (model,)
+        return restored, (type(self), *self.arguments)
 
     @property
     def loaded(self) -> TokenEncoder:
@@ -405,3 +403,10 @@ def as_rows(name: str, vectors: ArrayLike) -> NDArray[np.float32]:
     if array.ndim not in (1, 2):
         raise ArgumentError(f"{name} has {array.ndim} axes, expected (n, width) or (width,)")
     return np.atleast_2d(array).astype(np.float32, copy=False)
+
+
+def restored(encoder_class: type[Encoder], model: str, arguments: Mapping[str, Any]) -> Encoder:
+    """A copy by pickle. A class of a program can have other arguments than `Encoder`."""
+    encoder = encoder_class.__new__(encoder_class)
+    Encoder.__init__(encoder, model, **arguments)
+    return encoder

@@ -135,6 +135,11 @@ def test_a_copy_by_pickle_gives_the_same_vectors(encoder):
     assert copy.space == encoder.space
 
 
+class Short(sentkit.Encoder):
+    def __init__(self, numbers):
+        super().__init__("static", dim=numbers)
+
+
 class LowerCase(sentkit.Encoder):
     def encode(self, texts, **arguments):
         return super().encode([text.lower() for text in texts], **arguments)
@@ -146,6 +151,8 @@ def test_a_copy_of_a_subclass_is_of_this_class():
 
     assert type(copy) is LowerCase
     assert (copy.encode(["A CAT"]) == encoder.encode(["a cat"])).all()
+    with_own_arguments = pickle.loads(pickle.dumps(Short(3)))
+    assert (type(with_own_arguments), with_own_arguments.width) == (Short, 3)
 
 
 @pytest.mark.usefixtures("with_torch")
