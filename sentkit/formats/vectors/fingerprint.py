@@ -120,12 +120,17 @@ def space_of_signs(space: str) -> str:
 
 
 def without_machine(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec without the loss of int8 and the number of threads.
+    """The spec without the loss of int8, the number of threads and, of older files, the kind of
+    products.
 
-    The loss is a measurement: its last digits differ between machines. The threads change at most
+    The loss is a measurement: its last digits differ between machines. The others change at most
     the last bits of vectors.
     """
-    return {name: value for name, value in spec.items() if name not in (INT8_LOSS, "threads")}
+    return {
+        name: value
+        for name, value in spec.items()
+        if name not in (INT8_LOSS, "threads", "products")
+    }
 
 
 def emb_problem(emb: object) -> str | None:

@@ -188,6 +188,16 @@ def test_messages_change_no_bytes_and_no_settings(encode, corpus, folder):
     assert encode(corpus, "-v", "-o", "whole/", "--resume").code == 0
 
 
+def test_the_kind_of_products_of_older_folders_is_no_difference(encode, corpus, folder):
+    """It changed only the last bits of vectors, as another number of threads can."""
+    run = folder / "run.json"
+    settings = json.loads(run.read_bytes())
+    settings["encoder"]["products"] = "plain"
+    run.write_text(json.dumps(settings))
+
+    assert encode(corpus, "-o", f"{folder}/", "--resume").code == 0
+
+
 def as_version_2(folder, name, **changes):
     """The folder as versions before 3 wrote it: a digest of rows is that of their lines, without a
     header.
