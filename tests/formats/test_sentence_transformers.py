@@ -254,6 +254,17 @@ def test_a_length_in_the_arguments_of_the_tokenizer_has_priority(pooled, name):
     assert find_encoder(str(pooled), ReadingOptions()).tokenizer.max_length == 4
 
 
+def test_arguments_that_change_no_vector_are_accepted(pooled):
+    config = json.loads((pooled / "sentence_bert_config.json").read_text())
+    arguments = {
+        "config_args": {"torch_dtype": "float32", "use_cache": False},
+        "tokenizer_args": {"cache_dir": None, "local_files_only": False},
+    }
+    write_json(pooled / "sentence_bert_config.json", config | arguments)
+
+    assert are_equal(pooled)
+
+
 @pytest.mark.parametrize("name", ["config_args", "config_kwargs"])
 def test_other_arguments_of_the_library_are_refused(pooled, name):
     """Those of config.json, here fewer layers, and those of the tokenizer."""

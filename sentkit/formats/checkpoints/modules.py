@@ -44,20 +44,18 @@ NAMED_AFTER = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-robe
 PROMPTS = "config_sentence_transformers.json"
 LIBRARY = "sentence_transformers."
 USUAL_TYPE = "SentenceTransformer"
-# Arguments of a Transformer, by their names of two versions, and those that change no vector.
+# Arguments of a Transformer in its settings, by the old and the new name; and those that change no
+# vector.
 CONFIG_ARGUMENTS = ("config_args", "config_kwargs")
 TOKENIZER_ARGUMENTS = ("tokenizer_args", "processor_kwargs")
 IDLE_ARGUMENTS = {
-    "attn_implementation",
-    "output_hidden_states",
-    "padding_side",
-    "revision",
-    "code_revision",
-    "trust_remote_code",
-    "unpad_inputs",
-    "use_cache",
-    "use_fast",
-    "use_memory_efficient_attention",
+    *("attn_implementation", "_attn_implementation", "unpad_inputs", "reference_compile"),
+    *("dtype", "torch_dtype", "use_cache", "use_memory_efficient_attention"),
+    *("output_attentions", "output_hidden_states", "return_dict", "add_pooling_layer"),
+    *("padding_side", "use_fast", "clean_up_tokenization_spaces"),
+    # of the download
+    *("cache_dir", "code_revision", "force_download", "local_files_only", "revision", "subfolder"),
+    *("token", "trust_remote_code", "use_auth_token"),
 }
 TABLE_LENGTH = 512  # maximum tokens of a text in model2vec, if the config has no value
 NO_LIMIT = 1e9  # tokens; transformers writes 1e30
