@@ -192,7 +192,8 @@ def expected_error(error: SentkitError, console: Console) -> int:
         error.advice = advice_on_vectors(error, sys.argv[1:])
     message = str(error)
     if console.command == "train" and not is_first_process():
-        # All processes of a training have the same flags, and stop together.
+        # All processes of a training have the same flags, and stop together. Other errors can be
+        # those of one machine or device, so each process tells its own.
         if isinstance(error, UsageError | Stopped | OtherProcessError):
             return error.exit_code
         message = f"rank {os.environ['RANK']}: {message}"

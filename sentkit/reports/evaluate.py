@@ -267,7 +267,8 @@ class Evaluator:
             vector_files = {
                 name: f"{folder}/{name}.safetensors" for name in sources if name != "qrels"
             }
-            if encoder is None:  # the space consists of the words of all files
+            # The space consists of the words of all files. The tokenizer collects them as it reads.
+            if encoder is None:
                 for name in vector_files:
                     self.tokenized(model, sources[name], test)
                 encoder = model.encoder()

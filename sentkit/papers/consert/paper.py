@@ -165,7 +165,7 @@ class Settings(Recipe):
 
 def reads_one_token(name: str) -> bool:
     """Whether a readout reads a token at a fixed place, such as [CLS]."""
-    if name == AS_BASE:  # not known yet
+    if name == AS_BASE:  # another one than that of ConSERT is refused with the base
         return False
     reductions = {part.reduction for part in parse_readout(name).parts}
     return not reductions.isdisjoint(("cls", "pooler", "token"))

@@ -1,8 +1,8 @@
 """The guard of the private operations of torch in `cpu_operations.py` and `cuda_operations.py`.
 
 Another version of torch can change or remove them. So their users compare them with the public
-operations on this machine, once, before the first use, and run the public operations if the results
-differ or the private operation is absent.
+operations on this machine, once, before the first use, and run the public operations, or fp32 in
+place of integers, if the results differ or the private operation is absent.
 """
 
 from collections.abc import Callable

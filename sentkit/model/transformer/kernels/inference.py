@@ -153,11 +153,11 @@ class InferenceBlock(Block):
 
     def add_inner(self, inputs: Tensor, states: Tensor) -> Tensor:
         if inputs.device.type != "cpu" or inputs.dtype == torch.bfloat16:
-            return self.add_inner_of_all(inputs, states)
-        parts = zip(inputs.split(CACHED_TOKENS), states.split(CACHED_TOKENS), strict=True)
-        return torch.cat([self.add_inner_of_all(*part) for part in parts])
+            return self.add_inner_at_once(inputs, states)
+        chunks = zip(inputs.split(CACHED_TOKENS), states.split(CACHED_TOKENS), strict=True)
+        return torch.cat([self.add_inner_at_once(*chunk) for chunk in chunks])
 
-    def add_inner_of_all(self, inputs: Tensor, states: Tensor) -> Tensor:
+    def add_inner_at_once(self, inputs: Tensor, states: Tensor) -> Tensor:
         inner = self.inner(inputs, None)
         if self.gate is not None:
             inner = inner.mul_(self.gate(inputs, None))
