@@ -379,6 +379,28 @@ def test_rows_and_runs_of_other_options_are_not_used_again(run):
     assert run(*flags, "--quick").stdout == trial.stdout
 
 
+@pytest.mark.parametrize(
+    ("content", "code", "problem"),
+    [
+        (b"", 65, "options.json:"),
+        (b'{"paper": "pairsup', 65, "options.json:"),
+        (b"\xff\xfe", 65, "options.json:"),
+        (b"[1]", 65, "options.json:"),
+        (b'{"paper": NaN}', 65, "options.json:"),
+        (b"{}", 2, "out has runs with paper=None, not pairsupcon"),
+        (b'{"paper": 1e9, "other": []}', 2, "out has runs with paper=1000000000.0"),
+    ],
+)
+def test_a_damaged_record_of_the_options_is_an_error(run, tmp_path, content, code, problem):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/options.json").write_bytes(content)
+    result = run("pairsupcon", "--preset", "bert-base", "--list")
+
+    assert (result.returncode, result.stdout) == (code, "")
+    assert problem in result.stderr
+    assert "Traceback" not in result.stderr
+
+
 def test_one_table_needs_only_its_runs(run, runner, tmp_path):
     """Other tables, figures and their systems are not made, and a call for all tables evaluates
     again.

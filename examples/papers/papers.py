@@ -51,7 +51,7 @@ from sentkit.errors import NoInputError, SentkitError, UsageError
 from sentkit.flag_values import numbers
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import WK_FIRST, WK_LAYERS
-from sentkit.formats.files import read_object_if_there
+from sentkit.formats.files import read_object, read_object_if_there
 from sentkit.model.checkpoint_reading import depth_of
 from sentkit.papers.published import published, published_base, same_base, task_key
 from sentkit.reports.suites import IN_FOLDERS, find_test_sets
@@ -64,7 +64,7 @@ ROBERTA = "FacebookAI/roberta-base"  # the same
 FLOW_READOUT = "mean-last2"
 MEAN = ", mean of seeds"
 FORMATS = {"text": ".txt", "markdown": ".md", "latex": ".tex"}
-OPTIONS = "options.json"  # in OUT: the flags that all its runs have
+OPTIONS = "options.json"  # in OUT: see `options_of_runs`
 
 
 @dataclass(frozen=True)
@@ -745,22 +745,26 @@ def parse(words):
     return parser.parse_args(words)
 
 
+def options_of_runs(options):
+    """The flags that all runs of a folder have."""
+    return {name: getattr(options, name) for name in ("paper", "base", "preset", "quick")}
+
+
 def refuse_other_options(options):
-    """Refuse a folder of other runs, whose rows and runs would be used again."""
+    """Refuse a folder of other runs: their rows and checkpoints would be used again."""
     path = Path(options.out) / OPTIONS
     if not path.exists():
         return
-    for name, value in json.loads(path.read_text()).items():
-        if value != getattr(options, name):
-            problem = f"{options.out} has runs with {name}={value}, not {getattr(options, name)}"
+    recorded = read_object(path)
+    for name, value in options_of_runs(options).items():
+        if recorded.get(name) != value:
+            problem = f"{options.out} has runs with {name}={recorded.get(name)}, not {value}"
             raise UsageError(problem, advice="choose another --out")
 
 
 def record_options(options):
-    record = {name: getattr(options, name) for name in ("paper", "base", "preset", "quick")}
-
     def write(path):
-        path.write_text(json.dumps(record))
+        path.write_text(json.dumps(options_of_runs(options)))
 
     made_once(Path(options.out) / OPTIONS, write)
 

@@ -184,9 +184,10 @@ def train(
     if not first_process:
         console = replace(console, quiet=True)
     # The other processes read the same rows, and a finished run has written them.
-    is_finished = resume and Path(output_path).exists()
-    if rejects is not None and (not first_process or (is_finished and Path(rejects).exists())):
-        rejects = "/dev/null"
+    if rejects is not None:
+        is_finished = resume and Path(output_path).exists()
+        if not first_process or (is_finished and Path(rejects).exists()):
+            rejects = "/dev/null"
 
     # The method. Opening it imports torch.
     stopping = partial(

@@ -254,6 +254,18 @@ def test_a_length_in_the_arguments_of_the_tokenizer_has_priority(pooled, name):
     assert find_encoder(str(pooled), ReadingOptions()).tokenizer.max_length == 4
 
 
+@pytest.mark.parametrize("value", ["x", 1.5, -1, [1], True])
+@pytest.mark.parametrize("name", ["config_args", "tokenizer_args", "model_max_length"])
+def test_damaged_arguments_are_an_error(pooled, name, value):
+    config = json.loads((pooled / "sentence_bert_config.json").read_text())
+    damaged = {"tokenizer_args": {name: value}} if name == "model_max_length" else {name: value}
+    write_json(pooled / "sentence_bert_config.json", config | damaged)
+
+    problem = refused(pooled)
+    assert problem.startswith(f'sentence_bert_config.json: "{name}" is')
+    assert problem.endswith(("is not an object", "expected a positive integer"))
+
+
 def test_arguments_that_change_no_vector_are_accepted(pooled):
     config = json.loads((pooled / "sentence_bert_config.json").read_text())
     arguments = {

@@ -338,8 +338,10 @@ def _length_of_arguments(settings: Mapping[str, Any], path: Path) -> int | None:
     length = None
     for name in (*CONFIG_ARGUMENTS, *TOKENIZER_ARGUMENTS):
         arguments = settings.get(name)
-        if not isinstance(arguments, dict):
+        if arguments is None:
             continue
+        if not isinstance(arguments, dict):
+            raise DataError(f'"{name}" is not an object', source=str(path))
         unknown = arguments.keys() - IDLE_ARGUMENTS
         if name in TOKENIZER_ARGUMENTS:
             length = _stated_length(arguments, "model_max_length", path) or length

@@ -72,7 +72,7 @@ class Declaration:
     prompt_is_read: bool = True
     pooler: nn.Linear | None = None  # in the weights to write
     pooler_note: Pooler = field(default_factory=Pooler)
-    similarity: object = "cosine"  # the metric, as in `StoredDeclaration`
+    similarity: object = None  # the declared metric; None: cosine
 
     @property
     def dim(self) -> int | None:
@@ -147,7 +147,7 @@ def declare_encoder(encoder: TransformerEncoder) -> Declaration:
         prompt_is_read=declared.prompt_is_read,
         pooler=body.pooler if isinstance(body, Bert) else None,
         pooler_note=declared.pooler,
-        similarity=declared.similarity or "cosine",
+        similarity=declared.similarity,
     )
 
 
@@ -263,7 +263,7 @@ def write_prompts(folder: Path, declaration: Declaration) -> None:
     options: dict[str, Any] = {
         "prompts": declaration.all_prompts,
         "default_prompt_name": declaration.default_prompt_name,
-        "similarity_fn_name": declaration.similarity,
+        "similarity_fn_name": declaration.similarity or "cosine",
     }
     if declaration.dim:
         options["truncate_dim"] = declaration.dim

@@ -104,7 +104,11 @@ def read_rules(checkpoint: Checkpoint) -> dict[str, Any]:
     rules = read_object(path)
     with library_errors(str(path), "not a tokenizer"):
         rules = with_end_token(rules, checkpoint.transformer_folder)
-    config = read_object_if_there(checkpoint.transformer_folder / "tokenizer_config.json")
+    config_path = checkpoint.transformer_folder / "tokenizer_config.json"
+    config = read_object_if_there(config_path)
+    if not isinstance(config.get("add_prefix_space"), bool | None):
+        problem = '"add_prefix_space" is neither true nor false'
+        raise DataError(problem, source=str(config_path))
     rules = with_declared_space(rules, config, checkpoint.config.get("model_type"))
     normalizer = rules.get("normalizer")
     if not isinstance(normalizer, dict) or normalizer.get("type") != "BertNormalizer":

@@ -305,10 +305,10 @@ class Tokenizer(LongTextTokenizer):
         """The text in lower case, as the normalizer Lowercase of the library: without a final
         sigma, and with the tokens as they are that a text can contain.
         """
-        parts = self.kept_token.split(text)  # the kept tokens have odd indices
-        for index in range(0, len(parts), 2):
-            parts[index] = parts[index].replace("\u03a3", "\u03c3").lower()
-        return "".join(parts)
+        pieces = self.kept_token.split(text)  # the kept tokens have odd indices
+        for index in range(0, len(pieces), 2):
+            pieces[index] = pieces[index].replace("\u03a3", "\u03c3").lower()
+        return "".join(pieces)
 
     def _truncated(self, texts: Sequence[str], ids: NDArray[np.int32], counts: Ints) -> TokenBlock:
         """The texts with these ids, which are truncated at the end or the start of the text.

@@ -174,6 +174,18 @@ def test_the_space_before_a_text_is_that_of_transformers(roberta, tmp_path, stat
     assert ids_of(tokenizer_of(tmp_path), "cat sat") == [auto(tmp_path)("cat sat")["input_ids"]]
 
 
+@pytest.mark.parametrize("value", ["yes", 1, 1e9, [1], {"a": 1}])
+def test_a_damaged_space_before_a_text_is_an_error(roberta, tmp_path, value):
+    shutil.copytree(roberta, tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps(config | {"add_prefix_space": value})
+    )
+
+    with pytest.raises(DataError, match='"add_prefix_space" is neither true nor false'):
+        tokenizer_of(tmp_path)
+
+
 def test_a_vocabulary_alone_becomes_the_same_tokenizer(tmp_path):
     for name in ("vocab.txt", "tokenizer_config.json", "config.json"):
         shutil.copyfile(find_model("nano") / name, tmp_path / name)

@@ -154,8 +154,11 @@ class InferenceBlock(Block):
     def add_inner(self, inputs: Tensor, states: Tensor) -> Tensor:
         if inputs.device.type != "cpu" or inputs.dtype == torch.bfloat16:
             return self.add_inner_at_once(inputs, states)
-        chunks = zip(inputs.split(CACHED_TOKENS), states.split(CACHED_TOKENS), strict=True)
-        return torch.cat([self.add_inner_at_once(*chunk) for chunk in chunks])
+        chunks: list[Tensor] = []
+        for start in range(0, len(inputs), CACHED_TOKENS):
+            tokens = slice(start, start + CACHED_TOKENS)
+            chunks.append(self.add_inner_at_once(inputs[tokens], states[tokens]))
+        return torch.cat(chunks)
 
     def add_inner_at_once(self, inputs: Tensor, states: Tensor) -> Tensor:
         inner = self.inner(inputs, None)
