@@ -38,13 +38,10 @@ def float_matmul(weight: Tensor, bias: Tensor | None, activation: str = "none") 
     weight = aligned(weight)
 
     def run(values: Tensor, residual: Tensor | None) -> Tensor:
-        if residual is None:
-            result = F.linear(values, weight, bias)
-            return result if activation == "none" else ACTIVATIONS[activation](result)
-        # The product is added in place, so the outputs are written once less. A sum with large
-        # residuals is rounded more often: 1.3 x the mean error in bf16, 1.7 x in fp32.
-        total = residual.clone() if bias is None else residual + bias
-        return total.addmm_(values, weight.T)
+        result = F.linear(values, weight, bias)
+        if residual is not None:
+            return result.add_(residual)
+        return result if activation == "none" else ACTIVATIONS[activation](result)
 
     return run
 
