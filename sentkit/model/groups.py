@@ -3,7 +3,8 @@
 Blocks of rows are joined to groups. The texts of a group are tokenized, each distinct text once.
 The first groups are small, so that output starts early; later groups are large, so that they batch
 efficiently. A group has twice as many rows as the one before: many threads are still busy with that
-one when its tokens are ready. Groups depend only on the texts, not on the reads of a pipe, time or threads.
+one when its tokens are ready. Groups depend only on the texts, not on the reads of a pipe, time or
+threads.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
