@@ -2,9 +2,7 @@
 
 Blocks of rows are joined to groups. The texts of a group are tokenized, each distinct text once.
 The first groups are small, so that output starts early; later groups are large, so that they batch
-efficiently. A group has twice as many rows as the one before: many threads are still busy with that
-one when its tokens are ready. Groups depend only on the texts, not on the reads of a pipe, time or
-threads.
+efficiently. Groups depend only on the texts, not on the reads of a pipe, time or threads.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -120,7 +118,7 @@ def whole_if_small(groups: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], int 
 def grouped(
     blocks: Iterable[RowBlock], first: int = FIRST_GROUP, largest: int = LAST_GROUP
 ) -> Iterator[RowBlock]:
-    """Group rows into blocks of 32, 64, 128 ... 8192, 8192 ... rows, fewer of long texts."""
+    """Group rows into blocks of 32, 128, 512, 2048, 8192, 8192 ... rows, fewer of long texts."""
     size = first
     characters_left = MAX_GROUP_CHARACTERS
     group = empty_block()
@@ -141,7 +139,7 @@ def grouped(
                 yield group
                 group = empty_block()
                 characters_left = MAX_GROUP_CHARACTERS
-                size = min(2 * size, largest)
+                size = min(4 * size, largest)
     if len(group):
         yield group
 

@@ -260,7 +260,7 @@ def test_the_next_group_is_submitted_before_the_vectors_of_a_group_are_read():
     texts = [(f"text {number}",) for number in range(100)]
     groups = tokenized_groups(rows(texts), Letters(), Rejects())
 
-    assert [len(group.rows) for group in encode_groups(groups, Waiting(), 1000)] == [32, 64, 4]
+    assert [len(group.rows) for group in encode_groups(groups, Waiting(), 1000)] == [32, 68]
 
 
 LENGTHS = st.lists(st.integers(0, 40), max_size=60)
@@ -313,15 +313,9 @@ def block(size, *texts):
 
 @pytest.mark.parametrize(
     ("total", "sizes"),
-    [
-        (0, []),
-        (1, [1]),
-        (32, [32]),
-        (33, [32, 1]),
-        (26_000, [32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 8192, 1456]),
-    ],
+    [(0, []), (1, [1]), (32, [32]), (33, [32, 1]), (20_000, [32, 128, 512, 2048, 8192, 8192, 896])],
 )
-def test_groups_double_up_to_8192_rows(total, sizes):
+def test_groups_grow_fourfold_up_to_8192_rows(total, sizes):
     groups = list(grouped([block(total)]))
 
     assert [len(group) for group in groups] == sizes
