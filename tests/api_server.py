@@ -89,10 +89,10 @@ class Handler(BaseHTTPRequestHandler):
                 wrong = api.wrong(number, request, right)
             else:
                 right, wrong = None, Answer({"detail": "Not Found"}, 404)
-            self.send(Answer(right) if wrong is None else wrong)
         finally:
             with api.lock:
-                api.active -= 1
+                api.active -= 1  # before the answer, after which the next request may come
+        self.send(Answer(right) if wrong is None else wrong)
 
     def send(self, answer):
         if not isinstance(answer, Answer):

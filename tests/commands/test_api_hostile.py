@@ -6,6 +6,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -335,24 +336,31 @@ def test_an_answer_without_an_end_is_an_error(sentkit, api, monkeypatch):
     assert "an answer of more than 5,000 bytes" in done.told[0]
 
 
-def test_requests_at_a_time(sentkit, api):
+@pytest.mark.parametrize(
+    ("flags", "expected"), [((), 4), (("--threads", "1"), 1), (("--threads", "11"), 11)]
+)
+def test_requests_at_a_time(sentkit, api, flags, expected):
     """Four by default, else as --threads says, also above the number of CPUs."""
-    texts = "\n".join(f"text {number}" for number in range(600))
+    texts = [f"text {number}" for number in range(600)]
+    texts_of_last_group = {*texts[160:]}
+    are_there = threading.Event()
 
-    def wrong(number, request, answer):
-        time.sleep(0.02)
+    def wait_for_the_others(number, request, answer):
+        if request["input"][0] not in texts_of_last_group:  # the first groups have few requests
+            return
+        if api.active == expected:
+            time.sleep(0.05)  # in which one too many would arrive
+            are_there.set()
+        assert are_there.wait(60)
 
-    api.wrong = wrong
-    most = []
-    for flags in ((), ("--threads", "1"), ("--threads", "11")):
-        api.most_active = 0
-        assert sentkit("encode", "-m", api.model, *flags, stdin=texts).code == 0
-        most.append(api.most_active)
-    refused = sentkit("encode", "-m", api.model, "--threads", "1000", stdin=texts)
+    api.wrong = wait_for_the_others
 
-    assert most[:2] == [4, 1]
-    assert 4 < most[2] <= 11
-    assert refused.code == 2
+    assert sentkit("encode", "-m", api.model, *flags, stdin="\n".join(texts)).code == 0
+    assert api.most_active == expected
+
+
+def test_too_many_threads_are_refused(sentkit, api):
+    assert sentkit("encode", "-m", api.model, "--threads", "1000", stdin=LINES).code == 2
 
 
 def encoding(api, *flags):
