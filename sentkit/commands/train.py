@@ -185,7 +185,7 @@ def train(
         console = replace(console, quiet=True)
     # The other processes read the same rows, and a finished run has written them.
     if rejects is not None:
-        is_finished = resume and Path(output_path).exists()
+        is_finished = resume and not force and Path(output_path).exists()
         if not first_process or (is_finished and Path(rejects).exists()):
             rejects = "/dev/null"
 

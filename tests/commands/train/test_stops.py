@@ -1,5 +1,6 @@
 """Runs that stop early, and the same command with --resume."""
 
+import json
 import os
 import signal
 import subprocess
@@ -61,6 +62,19 @@ def test_a_finished_run_with_rejects_ends_quietly_with_resume(train, tmp_path):
     assert (kept.code, (tmp_path / "notes.txt").read_text()) == (0, "of the user")
     assert contents(tmp_path / "out") == before
     assert (other.code, "bad.jsonl: already exists" in other.err) == (73, True)
+
+
+def test_another_run_that_replaces_a_checkpoint_writes_its_rejects(train, tmp_path):
+    """With -f and --resume there was a checkpoint, but not of these rows."""
+    rows = tmp_path / "rows.jsonl"
+    good = [{"text": text} for text in TEXTS]
+    for name in (3, 4):
+        rows.write_text(in_jsonl(*good, {"text": name}))
+        result = train("--rejects", "bad.jsonl", "--resume", "-f", "--seed", name, rows=rows)
+        [reject] = (tmp_path / "bad.jsonl").read_text().splitlines()
+
+        assert result.code == 0
+        assert json.loads(reject)["row"] == in_jsonl({"text": name}).strip()
 
 
 def test_a_stopped_run_that_replaces_a_checkpoint_can_be_resumed(train, tmp_path, stop_at):
