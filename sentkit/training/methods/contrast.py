@@ -60,12 +60,17 @@ class Guided(Method):
         guide = guide_of(settings)
         if guide is None:
             return
-        dropped = [
-            step for step in guide.checkpoint.declaration.step_names if step not in STEPS_OF_COSINE
-        ]
+        declaration = guide.checkpoint.declaration
+        dropped = [step for step in declaration.step_names if step not in STEPS_OF_COSINE]
+        problem = ""
         if dropped:
-            problem = f"has the step {dropped[0]}, which training does not support"
-            raise UsageError(f"guide={settings.guide}: {problem}")
+            problem = f"has the step {dropped[0]}"
+        elif declaration.dim is not None:
+            problem = f"declares truncate_dim={declaration.dim}"
+        elif guide.declared is not None and guide.declared.reduction == "token":
+            problem = "has the readout prompt, with a template around each text"
+        if problem:
+            raise UsageError(f"guide={settings.guide}: {problem}, which training does not support")
         for name, values in guide.body(None).state_dict().items():
             if not bool(values.isfinite().all()):
                 raise DataError(f'"{name}" contains NaN or infinity', source=settings.guide)

@@ -2,6 +2,7 @@
 refusals.
 """
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -147,6 +148,25 @@ def test_a_guide_with_nan_or_with_steps_that_change_cosines_is_refused(tmp_path,
     with pytest.raises(DataError, match="contains NaN or infinity"):
         kind.check(base, kind.Settings(guide=str(broken)))
     with pytest.raises(UsageError, match="has the step 2_Dense, which training does not support"):
+        kind.check(base, kind.Settings(guide=str(folder)))
+
+
+@pytest.mark.parametrize("kind", [Contrast, RankEncoder])
+@pytest.mark.parametrize(
+    ("name", "declared", "problem"),
+    [
+        ("config_sentence_transformers", {"truncate_dim": 4}, "declares truncate_dim=4"),
+        ("sentkit", {"readout": "prompt"}, "has the readout prompt, with a template"),
+    ],
+)
+def test_a_guide_with_a_truncation_or_a_template_is_refused(
+    tmp_path, base, kind, name, declared, problem
+):
+    """Its cosines are not those of the whole vectors, and its texts have no template."""
+    folder = declare_modules(make_base(tmp_path / "guide"), "mean_tokens", 32)
+    (folder / f"{name}.json").write_text(json.dumps(declared))
+
+    with pytest.raises(UsageError, match=problem):
         kind.check(base, kind.Settings(guide=str(folder)))
 
 
