@@ -97,8 +97,8 @@ class CoSENT(Method):
         texts_a, texts_b = batch.texts
         vectors_a, vectors_b = self.vectors(self.pack([*texts_a, *texts_b])).chunk(2)
         assert batch.targets is not None, "pairs without scores"
-        # on the host, which orders them
-        scores = torch.from_numpy(batch.targets).to(vectors_a.dtype)
+        # on the host, which orders them; in float64, because float32 joins large scores
+        scores = torch.from_numpy(batch.targets)
         return {"a": vectors_a, "b": vectors_b, "score": scores}
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:

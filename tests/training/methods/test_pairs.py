@@ -161,6 +161,24 @@ def test_a_batch_of_equal_scores_has_no_gradient():
     assert vectors_a.grad.abs().max() == 0.0
 
 
+def test_large_scores_that_float32_joins_are_ordered(trainer_of, texts):
+    """2 ** 24 + 1 is 2 ** 24 in float32."""
+    scores = [2**24, 2**24 + 1]
+    rows = [
+        {"text_a": texts[i], "text_b": texts[i + 2], "score": score}
+        for i, score in enumerate(scores)
+    ]
+    trainer = trainer_of(CoSENT, rows, dropout=0)
+    batch = trainer.batch(0)
+    outputs = trainer.method.encode(batch)
+    value = trainer.method.loss(outputs)["cosine"].value
+
+    assert sorted(batch.targets) == scores
+    expected = loop_ranked([*map(cosine, outputs["a"], outputs["b"])], batch.targets)
+    torch.testing.assert_close(value, expected.to(value), rtol=1e-5, atol=0)
+    assert value.item() > 0.0
+
+
 def test_a_base_of_odd_width_is_refused():
     with pytest.raises(UsageError, match="even width, not 3"):
         without_encoder(AnglE, width=3)
