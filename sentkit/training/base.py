@@ -16,6 +16,7 @@ from sentkit.formats.checkpoints.readout import Readout
 from sentkit.formats.lexicons.model2vec import Table
 from sentkit.formats.vectors.fingerprint import digest
 from sentkit.model.checkpoint_reading import most_tokens, plan_reading
+from sentkit.model.mteb import NAMES_OF_SIDE
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.static.models import WordTable, read_static_folder
 from sentkit.model.static.tokenizers import WordPieces
@@ -80,7 +81,8 @@ class Base:
             trained_prompts = [
                 self.prompt_of_side[side] for side in sides if side in self.prompt_of_side
             ]
-            if trained_prompts and trained_prompts[0] not in prompts.values():
+            declared_prompts = [prompts[other] for other in NAMES_OF_SIDE[name] if other in prompts]
+            if trained_prompts and declared_prompts[:1] != trained_prompts[:1]:
                 prompts[name] = trained_prompts[0]
         return prompts
 

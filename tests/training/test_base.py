@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -34,3 +35,26 @@ def test_values_that_change_the_training_change_the_hash(folder, name, value, re
     hashes = [open_named(str(checkpoint), 16).hash for checkpoint in (folder, tmp_path / "base")]
 
     assert (hashes[0] == hashes[1]) == (name == "transformers_version")
+
+
+@pytest.mark.parametrize(
+    ("declared", "trained", "expected"),
+    [
+        ({}, {"anchor": "x ", "positive": "x "}, {"query": "x ", "document": "x "}),
+        ({"query": "x "}, {"a": "x ", "b": "x "}, {"query": "x ", "document": "x "}),
+        ({"document": "x "}, {"a": "x ", "b": "y "}, {"document": "y ", "query": "x "}),
+        # The base has them, the second one by a name that search and report also know.
+        (
+            {"query": "x ", "passage": "y "},
+            {"a": "x ", "b": "y "},
+            {"query": "x ", "passage": "y "},
+        ),
+    ],
+)
+def test_both_sides_have_their_prompt_by_the_name_that_search_takes(
+    base, declared, trained, expected
+):
+    declaration = replace(base.checkpoint.declaration, prompts=declared)
+    checkpoint = replace(base.checkpoint, declaration=declaration)
+
+    assert replace(base, checkpoint=checkpoint, prompt_of_side=trained).prompts == expected
