@@ -233,8 +233,16 @@ def open_base(
         stored=stored,
         architecture=architecture,
         prompt_of_side=reading.prompt_of_side,
-        dropped_steps=", ".join(checkpoint.declaration.step_names),
+        dropped_steps=", ".join(steps_after_readout(checkpoint)),
     )
+
+
+def steps_after_readout(checkpoint: Checkpoint) -> list[str]:
+    """Return the declared steps after the readout, also a truncation."""
+    steps = [*checkpoint.declaration.step_names]
+    if checkpoint.declaration.dim is not None:
+        steps.append(f"truncate_dim={checkpoint.declaration.dim}")
+    return steps
 
 
 # The only values of settings about the layers of an encoder, for a static model.

@@ -6,7 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from sentkit.formats.files import write_json
 from sentkit.training.base import open_named
+from support import declare_modules
+from training.small import make_base
 
 CHANGES = [
     ("num_attention_heads", 4),
@@ -35,6 +38,13 @@ def test_values_that_change_the_training_change_the_hash(folder, name, value, re
     hashes = [open_named(str(checkpoint), 16).hash for checkpoint in (folder, tmp_path / "base")]
 
     assert (hashes[0] == hashes[1]) == (name == "transformers_version")
+
+
+def test_a_declared_truncation_is_among_the_steps_that_are_not_copied(tmp_path):
+    folder = declare_modules(make_base(tmp_path / "base"), "mean_tokens", 32)
+    write_json(folder / "config_sentence_transformers.json", {"truncate_dim": 4})
+
+    assert open_named(str(folder), 32).dropped_steps == "normalise, truncate_dim=4"
 
 
 @pytest.mark.parametrize(
