@@ -25,7 +25,7 @@ from sentkit.papers import PAPERS
 from sentkit.process import Interrupted, raised_signal
 from sentkit.training.listings import Listing
 from sentkit.training.methods import recipes
-from sentkit.training.settings import MANUAL, notes, readout
+from sentkit.training.settings import MANUAL, OF_RUN, notes, readout
 
 if TYPE_CHECKING:
     from sentkit.training.method import Method
@@ -385,6 +385,9 @@ def complete(method_class: "type[Method]") -> None:
         if "note" not in field.metadata:
             advice = f'{field.name}: float = ours(1.0, "meaning")'
             raise TypeError(f"the setting {field.name} has no source; write it as {advice}")
+        if field.name in OF_RUN:
+            problem = "has the name of a field in the record of every run; rename it"
+            raise TypeError(f"the setting {field.name} {problem}")
     setting_notes = notes(method_class.Settings)
     for preset, values in method_class.presets.items():
         for name, value in values.items():

@@ -22,6 +22,8 @@ WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "n
 TYPE_NAMES = {int: "a whole number", float: "a number", bool: "on or off", str: "a word"}
 MANUAL = "see: man 7 sentkit-method"
 AS_BASE = "base"  # value of the setting `readout`: use the base's readout
+# Names of the identity of a run besides its settings, which can have none of them.
+OF_RUN = ("method", "method_file", "seed", "base", "data", "dev", "test", "entries")
 # names of other libraries and of papers -> our setting or flag
 SYNONYMS = {
     "learning_rate": "lr",

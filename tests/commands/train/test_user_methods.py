@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from commands.train.records import record_of
+from sentkit.training.recipe import Recipe
+from sentkit.training.settings import OF_RUN, notes
 from support import method_of_the_manual
 
 SHORT = """\
@@ -139,6 +141,12 @@ FAULTS = [  # a part of SHORT, its replacement, the line of the error or None, a
         "the setting weight has no source",
     ),
     (
+        TERMS,
+        TERMS + "\n" + SETTINGS.format("data: str = ours('x', 'meaning')"),
+        None,
+        "the setting data has the name of a field in the record of every run",
+    ),
+    (
         "    @classmethod\n",
         "    presets = {'low': {'batch': 0}}\n    @classmethod\n",
         None,
@@ -175,6 +183,7 @@ def test_the_example_of_the_manual_is_short_and_trains_until_it_changes(run, min
     assert "weight of the uniformity" in listed
     assert "--preset small" in listed
     assert record_of()["command"].startswith(f"sentkit train {mine}:Uniform {texts} ")
+    assert record_of()["run"].keys() - notes(Recipe) - {"weight", "scale", "readout"} <= {*OF_RUN}
     same = run("--epochs", "2", "--resume")
     mine.write_text(mine.read_text() + "# changed\n")
     changed = run("--epochs", "2", "--resume")
