@@ -194,7 +194,7 @@ def notes(settings_class: type) -> dict[str, Note]:
             continue
         for setting in fields(base_class):
             note: Note = setting.metadata["note"]
-            if note.meaning:
+            if note.meaning or setting.name not in merged:
                 merged[setting.name] = note
             else:
                 merged[setting.name] = replace(merged[setting.name], source=note.source)

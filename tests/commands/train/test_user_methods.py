@@ -221,6 +221,15 @@ def test_the_shortest_method_of_the_manual_trains(run, mine, sentkit):
         assert "base: as the base declares, else mean [" in " ".join(listed.split())
 
 
+def test_a_setting_without_a_meaning_is_listed(mine, sentkit):
+    """The meaning can be omitted; it is none of a base class that has one."""
+    mine.write_text(f"{HEAD}{SHORT}{SETTINGS.format('weight: float = ours(1.0)')}")
+    listed = sentkit("train", f"{mine}:Short", "--list")
+
+    assert listed.code == 0, listed.err
+    assert "weight=1 [our choice]" in " ".join(listed.out.decode().split())
+
+
 @pytest.mark.parametrize(("old", "new", "line", "problem"), FAULTS)
 def test_a_faulty_file_or_hook_has_its_line(run, mine, old, new, line, problem):
     """Never 0 without a checkpoint, and never the report of a bug."""
