@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 METHODS_IN_ADVICE = 3
 # Options that differ between the runs of --list.
-OF_ONE_RUN = ("-o", "--output", "--seed", "--set", "--epochs", "--batch", "--lr")
+OF_ONE_RUN = ("-o", "--output", "--seed", "--set", "--epochs", "--batch", "--lr", "--rejects")
+DROPPED = "/dev/null"  # --rejects without a file
 
 
 def train(
@@ -183,11 +184,6 @@ def train(
     first_process = is_first_process()
     if not first_process:
         console = replace(console, quiet=True)
-    # The other processes read the same rows, and a finished run has written them.
-    if rejects is not None:
-        is_finished = resume and not force and Path(output_path).exists()
-        if not first_process or (is_finished and Path(rejects).exists()):
-            rejects = "/dev/null"
 
     # The method. Opening it imports torch.
     stopping = partial(
@@ -220,6 +216,12 @@ def train(
         base = model or "nano"
         reads = {"--dev": dev, "--test": test, "--entries": entries, METHOD: loaded.file}
         reads |= kind.other_checkpoints(settings_of_sweep[0])  # settings with one value each
+        several = len(seeds) > 1 or bool(sweep[0])
+        # The other processes read the same rows, and a finished run has written them.
+        if rejects is not None:
+            was_read = (resume or several) and not force and Path(output_path).exists()
+            if not first_process or (was_read and Path(rejects).exists()):
+                rejects = DROPPED
         rows = RowSource(input_paths(files), field, rejects)
 
         # A run for each combination and seed.
@@ -228,7 +230,7 @@ def train(
             method=loaded,
             settings=settings_of_sweep[0],
             root=Path(output_path),
-            several=len(seeds) > 1 or bool(sweep[0]),
+            several=several,
             words=typed_words(),
             inputs=inputs_of({"FILE": rows.paths, "-m": base, **reads}),
             stop=stop,
@@ -254,7 +256,7 @@ def train(
             for run_seed in seeds
         ]
         if list_:
-            print_text(command_lines(typed_words(), assigned, runs))
+            print_text(command_lines(typed_words(), assigned, runs, rejects))
             return
 
         # Rows -> examples -> steps -> a checkpoint for each run.
@@ -359,9 +361,12 @@ def words_for(settings: Mapping[str, str]) -> list[str]:
 
 
 def command_lines(
-    typed: Sequence[str], assigned: Mapping[str, str], runs: "Sequence[Run]"
+    typed: Sequence[str], assigned: Mapping[str, str], runs: "Sequence[Run]", rejects: str | None
 ) -> Iterator[str]:
-    """The command of each run: the typed words, with the settings, seed and output of this run."""
+    """The command of each run: the typed words, with the settings, seed and output of this run.
+
+    The first run writes the bad rows, which are those of all runs.
+    """
     end = typed.index("--") if "--" in typed else len(typed)  # the words after it are no options
     words = ["sentkit", *words_of_every_run(typed[:end])]
     for run in runs:
@@ -369,6 +374,8 @@ def command_lines(
         for setting in words_for({**assigned, **run.chosen}):
             of_run += ["--set", setting]
         of_run += ["--seed", str(run.seed), "-o", str(run.output)]
+        if rejects is not None:
+            of_run += ["--rejects", rejects if run is runs[0] else DROPPED]
         yield shlex.join([*words, *of_run, *typed[end:]])
 
 

@@ -150,6 +150,24 @@ def test_the_list_has_a_command_for_each_run(train, sentkit, tmp_path, dev):
     assert without_command(tmp_path / "whole") == without_command(tmp_path / "grid")
 
 
+def test_the_runs_of_the_list_write_one_file_of_bad_rows(train, sentkit, tmp_path):
+    """The first run does. Then more seeds, and the table, need no other file."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(in_jsonl(*({"text": text} for text in TEXTS), {"text": 3}))
+    flags = ("--seed", "0,1", "--rejects", "bad.jsonl")
+    listed = train(*flags, "--list", rows=rows, output="runs").out.decode()
+    for line in listed.splitlines():
+        assert sentkit(*shlex.split(line)[1:]).code == 0
+    before = (tmp_path / "bad.jsonl").read_bytes()
+    table = train(*flags, rows=rows, output="runs")
+    more = train(*flags, "--seed", "0..2", rows=rows, output="runs")
+
+    assert (table.code, len(table.rows)) == (0, 2), table.err
+    assert (more.code, len(more.rows)) == (0, 3), more.err
+    assert before.count(b"\n") == 1
+    assert (tmp_path / "bad.jsonl").read_bytes() == before
+
+
 def test_rows_are_read_again_for_settings_that_change_them(train, tmp_path, dev):
     """A text of one token is a bad row only in part of the runs, and is written to
     --rejects once.
