@@ -159,7 +159,7 @@ class Gradient:
         for chunk in self.chunks_of(local_batch):
             terms = terms_of(self.method, self._encode(local_batch.take(chunk)))
             # All terms must have one weight, so that one division is enough.
-            weights = {term.weight for term in terms.values()}
+            weights = {float(term.weight) for term in terms.values()}
             if len(weights) > 1:
                 problem = f"the terms of loss() have different numbers of values: {sorted(weights)}"
                 raise wrong_result(self.method.loss, problem, OF_ROW_WISE)

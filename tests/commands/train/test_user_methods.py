@@ -242,6 +242,20 @@ def test_a_faulty_file_or_hook_has_its_line(run, mine, old, new, line, problem):
     assert not mine.with_name("out").exists()
 
 
+def test_numbers_of_values_can_be_tensors(run, mine):
+    """As the sum of a mask is. The weights are those of equal numbers."""
+    weights = []
+    for number in ("len(one)", "torch.tensor(float(len(one)))"):
+        terms = f"{{'size': Term(one.square().sum(), {number}), 'sum': Term(one.sum(), {number})}}"
+        hook = f"one = outputs['one']; return {terms}\n    needs = Needs(row_wise=True)"
+        mine.write_text(HEAD[:-1] + ";" + SHORT.replace(TERMS, hook))
+        result = run("-f", kind="Short")
+        weights.append(Path("out/model.safetensors").read_bytes())
+
+        assert result.code == 0, result.err
+    assert weights[0] == weights[1]
+
+
 def test_the_message_about_a_wrong_term_says_what_to_return(run, mine):
     """The values alone, without mean_of, are the most common mistake."""
     mine.write_text(
