@@ -3,6 +3,7 @@ its log.
 """
 
 import hashlib
+import io
 import math
 import os
 import re
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from sentkit.errors import DataError
-from sentkit.formats.outputs.temporary import MARK, replacing
+from sentkit.formats.outputs.temporary import MARK, NamedFile, replacing
 from sentkit.training.settings import differences
 
 LOG = "steps.jsonl"  # in OUT.part, and then in OUT
@@ -145,7 +146,10 @@ class Checkpointer:
         At the end, the log is removed if no state continues it.
         """
         try:
-            with (self.folder / LOG).open("ab") as file:
+            path = self.folder / LOG
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            handle = os.open(path, flags, 0o666)
+            with io.BufferedWriter(NamedFile(handle, "ab", str(path))) as file:
                 file.truncate(min(length, file.tell()))
                 file.seek(0, os.SEEK_END)  # truncate does not change the position
                 self.log = file

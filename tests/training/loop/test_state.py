@@ -5,6 +5,7 @@ import io
 import json
 import math
 import random
+import resource
 
 import numpy as np
 import pytest
@@ -129,6 +130,25 @@ def test_a_full_disk_is_the_error_of_a_save(room):
 
     with pytest.raises(OSError, match="No space left on device"):
         write_sealed(FullDisk(), {"a": torch.zeros(3000)})
+
+
+def test_a_full_disk_at_a_line_of_the_log_names_the_log(tmp_path):
+    """A limit of the file size has the same effect as a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    checkpointer = Checkpointer(tmp_path)
+
+    def write_lines():
+        with checkpointer.logging():
+            checkpointer.write({"step": 1, "loss": 0.5})
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            write_lines()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert caught.value.filename == str(tmp_path / "steps.jsonl")
 
 
 @pytest.mark.parametrize("removed", [False, True])
