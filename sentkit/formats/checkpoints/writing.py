@@ -38,7 +38,13 @@ def new_folder(folder: Path, *, force: bool) -> Iterator[Path]:
         raise CannotCreateError(f"{name}: is the current folder, which cannot be replaced")
     target.parent.mkdir(parents=True, exist_ok=True)
     with private_folder(target, name) as temporary:
-        yield temporary
+        try:
+            yield temporary
+        except OSError as error:
+            path = error.filename  # None for most errors of a write
+            if path is not None and temporary not in Path(str(path)).parents:
+                raise
+            raise OSError(error.errno, error.strerror, name) from error
         publish_folder(temporary, target, force=force, name=name)
 
 

@@ -1,0 +1,25 @@
+"""New checkpoint folders: the name in the errors of their files."""
+
+import pytest
+
+from sentkit.formats.checkpoints.writing import new_folder
+
+
+@pytest.mark.parametrize(
+    ("failed", "named"),
+    [("{folder}/0_CNN/model.safetensors", "{output}"), (None, "{output}"), ("/other", "/other")],
+)
+def test_an_error_of_a_file_in_a_new_folder_has_the_name_of_the_output(tmp_path, failed, named):
+    """Not that of the temporary folder. An error of another file keeps its name."""
+    output = tmp_path / "out"
+
+    def fill():
+        with new_folder(output, force=False) as folder:
+            path = failed and failed.format(folder=folder)
+            raise OSError(28, "No space left on device", path)
+
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        fill()
+
+    assert caught.value.filename == named.format(output=output)
+    assert list(tmp_path.iterdir()) == []
