@@ -239,7 +239,10 @@ def head_of(base: Base) -> Projection | None:
     return Projection(linear(head.dense.weight, head.dense.bias), activation)
 
 
-def linear(weight: Tensor, bias: Tensor) -> nn.Linear:
+def linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    """Return a copy of a layer. A pooler has a bias, so one without it gets zeros."""
+    if bias is None:  # ModernBERT
+        bias = torch.zeros(len(weight))
     with torch.device("meta"):  # skip the random initialisation, because the weights are replaced
         layer = nn.Linear(weight.shape[1], weight.shape[0])
     state = {"weight": weight.detach().float().clone(), "bias": bias.detach().float().clone()}

@@ -398,9 +398,14 @@ def test_a_projection_of_another_width_is_refused(with_entries, tmp_path):
         DefSentPlus.check(dictionary, DefSentPlus.Settings(projection_from=name))
 
 
-def test_the_families_without_a_pooler_have_a_head(base_of, with_entries, trainer_of, named_rows):
-    """Its projection serves training alone there, and is kept beside the checkpoint."""
-    trainer = trainer_of(DefSentPlus, named_rows, base=with_entries(NAMES, base_of("distilbert")))
+@pytest.mark.parametrize("family", ["distilbert", "modernbert"])
+def test_the_families_without_a_pooler_have_a_head(
+    base_of, with_entries, trainer_of, named_rows, family
+):
+    """Its projection serves training alone there, and is kept beside the checkpoint. That of
+    ModernBERT has no bias.
+    """
+    trainer = trainer_of(DefSentPlus, named_rows, base=with_entries(NAMES, base_of(family)))
 
     assert trainer.method.activation == "gelu"
     assert math.isfinite(loss_of(trainer.method, trainer.batch(0)).item())
