@@ -10,6 +10,7 @@ from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import (
     ENTRY,
     LISTS,
+    NEGATIVES,
     PAIR,
     Kind,
     advice_on_missing,
@@ -154,12 +155,21 @@ class ExampleParser:
         # The prompt of each text of a row, empty without prompts of sides. The last one is that of
         # all further texts of a list.
         self.prompts: tuple[str, ...] = ()
+        # Fields of texts that the first row does not have; a row that has one is of another kind.
+        self.further_fields: tuple[str, ...] = ()
         # "label" or "score" of this row, if the method does not read it; for a warning
         self.ignored_fields: tuple[str, ...] = ()
 
     def __call__(self, row: Row) -> Example | None:
         row.refuse_duplicates()
         kind = self.kind or self._kind_of(row)
+        for name in self.further_fields:
+            if row.values.get(name):
+                problem = f'has "{name}", which the first row does not have'
+                advice = "all rows need it, or none"
+                if NEGATIVES in self.reads.kinds:
+                    advice = 'give every row the field "negatives", a list that can be empty'
+                raise row.error(problem, advice=advice)
         texts: list[str] = []
         for text_field in kind.text_names:
             texts += self._texts(row, text_field, kind)
@@ -173,6 +183,7 @@ class ExampleParser:
         if self.kind is None:
             self.prompts = prompts_of_sides(kind, self.prompt_of_side, self.dev_sides)
             self.kind = kind
+            self.further_fields = self._further_fields(kind)
             if kind is PAIR and target_field is None:
                 names = [self._name_in_rows(field) for field in FIELDS_OF_RELATIONS]
                 self.ignored_fields = tuple(name for name in names if name in row.values)
@@ -194,6 +205,19 @@ class ExampleParser:
             block.rows.refuse(row, "the vector is 0, so it has no direction")
         block.rows.parse(self)
         return block
+
+    def _further_fields(self, kind: Kind) -> tuple[str, ...]:
+        """Return the names of text fields that the method reads in rows with more texts than this
+        kind.
+        """
+        fields = {*kind.text_names}
+        richer_kinds = [other for other in self.reads.kinds if fields < {*other.text_names}]
+        return tuple(
+            self._name_in_rows(field)
+            for other in richer_kinds
+            for field in other.text_names
+            if field not in fields
+        )
 
     def _name_in_rows(self, field: str) -> str:
         return self.fields.get(field, field)

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from sentkit.formats.rows.kinds import PAIR, SENTENCE, TRIPLET
+from sentkit.errors import DataError
+from sentkit.formats.rows.kinds import NEGATIVES, PAIR, POSITIVE, SENTENCE, TRIPLET
 from sentkit.formats.rows.rows import Row
 from sentkit.training.data.examples import NLI, ExampleParser, Labels, Reads, Scores
 
@@ -55,3 +56,23 @@ def test_ignored_fields_of_a_pair_are_recorded(parse, values, ignored):
     parse(row(**values))
 
     assert parse.ignored_fields == ignored
+
+
+def test_negatives_after_a_first_row_without_them_are_not_dropped():
+    """The first row determines the kind, and a row with more texts is of another kind."""
+    pair = {"anchor": "a", "positive": "b"}
+    for name, texts in (("negative", "c"), ("negatives", ["c", "d"])):
+        parse = parser_of(TRIPLET, NEGATIVES, POSITIVE, PAIR)
+        assert parse(row(**pair)).texts == ("a", "b")
+        with pytest.raises(DataError, match=f'has "{name}", which the first row does not have'):
+            parse(row(**pair, **{name: texts}))
+        # Nothing to drop.
+        for none in (None, texts[:0]):
+            assert parse(row(**pair, **{name: none})).texts == ("a", "b")
+
+
+def test_a_method_without_negatives_ignores_them():
+    parse = parser_of(POSITIVE, fields={"positive": "answer"})
+    values = {"anchor": "a", "answer": "b"}
+
+    assert parse(row(**values)).texts == parse(row(**values, negatives=["c"])).texts == ("a", "b")
