@@ -114,8 +114,12 @@ def raised_signal() -> signal.Signals | None:
 
 
 def is_first_process() -> bool:
-    """Of the processes that train together, only the first one writes and prints."""
-    return os.environ.get("RANK", "0") == "0"
+    """Of the processes that train together, only the first one writes and prints.
+
+    A process alone is the first one, whatever a launcher of other programs has set.
+    """
+    is_alone = os.environ.get("WORLD_SIZE", "1") == "1"
+    return is_alone or os.environ.get("RANK", "0") == "0"
 
 
 def limit_threads(requested: int | None = None, *, of_libraries: int | None = None) -> None:

@@ -5,6 +5,7 @@ from itertools import chain
 import pytest
 
 from sentkit.training.catalogue import METHODS
+from support import TEXTS, in_jsonl
 
 
 def test_every_method_is_listed_with_its_settings(sentkit):
@@ -55,3 +56,17 @@ def test_a_later_process_tells_the_errors_of_its_machine(
         assert result.err == ""
     else:
         assert result.told[0].startswith(f"sentkit train: {problem}")
+
+
+def test_a_process_alone_reports_and_writes_with_any_rank(sentkit, tiny, tmp_path, monkeypatch):
+    """Some launchers number tasks that do not train together."""
+    (tmp_path / "rows.jsonl").write_text(in_jsonl(*({"text": text} for text in TEXTS), {"text": 3}))
+    monkeypatch.setenv("RANK", "3")
+    flags = ("-m", tiny, "-o", "out", "--rejects", "bad.jsonl", "--threads", 1)
+    result = sentkit("train", "simcse", "rows.jsonl", *flags)
+    wrong = sentkit("train", "simcse", "rows.jsonl", *flags, "--set", "lr=x")
+
+    assert result.code == 0
+    assert "bad rows written to bad.jsonl: 1" in result.err
+    assert len((tmp_path / "bad.jsonl").read_text().splitlines()) == 1
+    assert wrong.told[0] == 'sentkit train: lr: "x" is not a number'
