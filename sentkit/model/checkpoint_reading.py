@@ -322,6 +322,11 @@ def space_of_readout(
     if tokenizer.template is not None:
         record["template"] = tokenizer.template.text
         record["full_stop"] = tokenizer.template.full_stop
+    # What a declaration changes without a flag is recorded only where it has an effect.
+    if tokenizer.truncates_start:
+        record["truncation_side"] = "left"
+    if not tokenizer.reads_prompt and record["prompt"]:
+        record["prompt_is_read"] = False
     label = f"{name_for_label(checkpoint.name)}/{readout.name}"
     if pooler.lands_in and readout.reduction == parse_readout(pooler.readout).reduction:
         # the pooler was trained with this readout to match another space

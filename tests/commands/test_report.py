@@ -514,6 +514,49 @@ def test_every_format_has_the_same_cells(sentkit, monkeypatch):
             line = re.sub(r"\\textbf{(.*?)}", r"**\1**", line.removesuffix(r" \\"))
             line = re.sub(r"\\underline{(.*?)}", r"<ins>\1</ins>", line)
             cells = line.split(" & ")
+MODULES = [
+    {"type": "sentence_transformers.models.Transformer", "path": ""},
+    {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "declared", "changes"),
+    [
+        ("sentence_bert_config.json", {"max_seq_length": 64}, {"do_lower_case": True}),
+        ("tokenizer_config.json", {"model_max_length": 4}, {"truncation_side": "left"}),
+        ("1_Pooling/config.json", {"pooling_mode_mean_tokens": True}, {"include_prompt": False}),
+    ],
+)
+def test_results_of_a_checkpoint_that_declared_something_else_are_not_used(
+    sentkit, tiny, copy_of, name, declared, changes
+):
+    """The other files are equal. The texts have capitals, and more than two tokens."""
+    folder = copy_of(tiny, "model")
+    (folder / "1_Pooling").mkdir()
+    prompts = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
+    files = {
+        "modules.json": MODULES,
+        "config_sentence_transformers.json": prompts,
+        "tokenizer_config.json": {"do_lower_case": False},
+        "1_Pooling/config.json": {},
+    }
+    files[name] = files.get(name, {}) | declared
+    for file, content in files.items():
+        (folder / file).write_text(json.dumps(content))
+    pairs = [row | {"text_a": row["text_a"].title()} for row in PAIRS]
+    Path("pairs.jsonl").write_text(in_jsonl(*pairs))
+    command = ("report", "model", "--pairs", "pairs=pairs.jsonl", "-q", *FLAGS)
+    before = sentkit(*command, "--results", "kept")
+    (folder / name).write_text(json.dumps(files[name] | changes))
+    after = sentkit(*command, "--results", "kept")
+    computed = sentkit(*command)
+
+    assert (before.code, after.code, computed.code) == (0, 0, 0)
+    assert after.rows == computed.rows
+    assert before.rows != computed.rows
+
+
             in_latex.append([re.sub(r"\\(.)", r"\1", cell.strip()) for cell in cells])
     plain = []
     for cells in in_markdown:

@@ -35,7 +35,9 @@ SPACE = (
 )
 SETTINGS = (
     "prompt",
+    "prompt_is_read",
     "max_length",
+    "truncation_side",
     "precision",
     "largest_weight",
     "rounded",

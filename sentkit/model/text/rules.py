@@ -200,6 +200,13 @@ def splits_at_spaces(rules: Mapping[str, Any]) -> bool:
 
 def rules_hash(rules: Mapping[str, Any]) -> str:
     """Return the hash of the rules without truncation and padding, which are not used."""
+def has_lowercase(rules: Mapping[str, Any]) -> bool:
+    """Whether the normalizer already converts texts to lower case."""
+    normalizer = rules.get("normalizer") or {}
+    steps = normalizer.get("normalizers", [normalizer])
+    return any(step.get("type") == "Lowercase" or step.get("lowercase") is True for step in steps)
+
+
     used = {name: value for name, value in rules.items() if name not in ("truncation", "padding")}
     return hashlib.blake2b(
         orjson.dumps(used, option=orjson.OPT_SORT_KEYS), digest_size=16

@@ -19,6 +19,7 @@ from sentkit.model.text.languages import LanguageCheck
 from sentkit.model.text.rules import (
     WordIds,
     backend_of,
+    has_lowercase,
     kept_token,
     library_errors,
     read_rules,
@@ -115,6 +116,8 @@ class Tokenizer(LongTextTokenizer):
 
     @cached_property
     def hash(self) -> str:
+        if self.lowercase and not has_lowercase(self._rules):
+            return rules_hash(self.rules())
         return rules_hash(self._rules)
 
     @cached_property

@@ -188,6 +188,19 @@ def test_a_damaged_space_before_a_text_is_an_error(roberta, tmp_path, value):
 
 def test_a_vocabulary_alone_becomes_the_same_tokenizer(tmp_path):
     for name in ("vocab.txt", "tokenizer_config.json", "config.json"):
+def test_the_hash_of_a_tokenizer_has_the_lower_case_that_changes_tokens(folder):
+    """A checkpoint of sentence-transformers declares it beside the rules, which can have it too."""
+    cased = folder({"do_lower_case": False}, lowercase=False)
+
+    assert tokenizer_of(cased, lowercase=True).hash != tokenizer_of(cased).hash
+
+
+def test_the_hash_of_a_tokenizer_with_lower_case_is_that_of_its_rules(folder):
+    uncased = folder({"do_lower_case": True})
+
+    assert tokenizer_of(uncased, lowercase=True).hash == tokenizer_of(uncased).hash
+
+
         shutil.copyfile(find_model("nano") / name, tmp_path / name)
 
     assert ids_of(tokenizer_of(tmp_path), *TEXTS) == ids_of(tokenizer_of("nano"), *TEXTS)
