@@ -9,14 +9,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from sentkit.escaping import without_secrets
-from sentkit.formats.checkpoints.folders import INCLUDED, Checkpoint, find_model
+from sentkit.formats.checkpoints.folders import INCLUDED, READING_FIELDS, Checkpoint, find_model
+from sentkit.formats.checkpoints.modules import PROMPTS, SETTINGS_OF_TRANSFORMERS
 from sentkit.formats.files import (
     as_unicode,
     digest_of,
     is_folder,
     is_input_file,
     open_file,
+    read_object_if_there,
     shown_path,
 )
 
@@ -24,9 +28,24 @@ from sentkit.formats.files import (
 FILE = "FILE"
 MODEL = "-m"
 METHOD = "METHOD"
-# Files of a checkpoint that determine its vectors. Its README and sentkit.json are not among them.
-SUFFIXES = (".safetensors", ".bin", ".model")
-FILES = ("config.json", "tokenizer.json", "vocab.txt", "adapter_config.json")
+DECLARATION = "sentkit.json"
+# Files of a checkpoint that determine its vectors: weights, configurations, modules and tokenizer.
+# Of sentkit.json, only the fields of the declaration count.
+SUFFIXES = (".safetensors", ".bin", ".model", ".spm")
+FILES = {
+    "config.json",
+    "adapter_config.json",
+    "modules.json",
+    PROMPTS,
+    *SETTINGS_OF_TRANSFORMERS,
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+}
 # Keys of sentkit.json about the command. `this_run` is there if the command makes several
 # checkpoints.
 OF_COMMAND = ("command", "this_run", "inputs", "made_with")
@@ -120,7 +139,8 @@ def inputs_of(paths: Mapping[str, str | Sequence[str] | None]) -> list[Input]:
 def digest_of_folder(folder: Path, *, checkpoint: bool = False) -> str:
     """The SHA-256 of the names and digests of the files, in the format of `sha256sum`.
 
-    Of a `checkpoint`, only the files that determine its vectors count.
+    Of a `checkpoint`, only the files that determine its vectors count, and the declaration in
+    sentkit.json as JSON with sorted keys.
     """
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     if checkpoint:
@@ -130,4 +150,17 @@ def digest_of_folder(folder: Path, *, checkpoint: bool = False) -> str:
         with open_file(str(path)) as file:
             line = f"{digest_of(file)}  {path.relative_to(folder).as_posix()}\n"
         folder_hash.update(line.encode(errors="surrogateescape"))
+    if checkpoint:
+        declaration = declared_fields(folder / DECLARATION)
+        content = orjson.dumps(declaration, option=orjson.OPT_SORT_KEYS)
+        folder_hash.update(f"{hashlib.sha256(content).hexdigest()}  {DECLARATION}\n".encode())
     return folder_hash.hexdigest()
+
+
+def declared_fields(path: Path) -> dict[str, Any]:
+    """The fields of sentkit.json that change vectors, without those about its lineage."""
+    return {
+        name: value
+        for name, value in read_object_if_there(path).items()
+        if name in READING_FIELDS or name == "pooler"
+    }

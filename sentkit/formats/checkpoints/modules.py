@@ -41,6 +41,7 @@ DENSE_ACTIVATIONS = {
 # Early versions of sentence-transformers include the architecture in the name of their
 # configuration file.
 NAMED_AFTER = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+SETTINGS_OF_TRANSFORMERS = [f"sentence_{name}_config.json" for name in NAMED_AFTER]
 PROMPTS = "config_sentence_transformers.json"
 LIBRARY = "sentence_transformers."
 USUAL_TYPE = "SentenceTransformer"
@@ -295,8 +296,8 @@ def _transformer(folder: Path, declared: StoredDeclaration) -> StoredDeclaration
     The file of sentence-transformers has priority.
     """
     settings: Mapping[str, Any] = {}
-    for name in NAMED_AFTER:
-        settings_path = folder / f"sentence_{name}_config.json"
+    for name in SETTINGS_OF_TRANSFORMERS:
+        settings_path = folder / name
         settings = read_object_if_there(settings_path)
         if settings:
             break

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from commands.train.records import record_of
-from sentkit.formats.checkpoints.command_record import quoted_command
+from sentkit.formats.checkpoints.command_record import Input, quoted_command
 from sentkit.training.loop.state import read_sealed, write_sealed
 from support import PAIRS, ROOT, TEXTS, contents, in_jsonl
 from training.small import every_field
@@ -207,14 +207,38 @@ def sha256_of(content):
 def test_the_inputs_have_digests(train, sentkit, tiny, texts):
     train()
     digests = {file["flag"]: file["sha256"] for file in record_of()["inputs"]}
-    read_files = ("config.json", "tokenizer.json", "vocab.txt")
-    lines = []
-    for path in sorted(tiny.iterdir()):
-        if path.name in read_files or path.suffix == ".safetensors":
-            lines.append(f"{sha256_of(path.read_bytes())}  {path.name}\n")
+    lines = [f"{sha256_of(path.read_bytes())}  {path.name}\n" for path in sorted(tiny.iterdir())]
+    lines.append(f"{sha256_of(b'{}')}  sentkit.json\n")  # it declares nothing
 
     assert digests["FILE"] == sha256_of(Path(texts).read_bytes())
     assert digests["-m"] == sha256_of("".join(lines).encode())
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "is_another"),
+    [
+        ("modules.json", [], True),
+        ("1_Pooling/config.json", {"pooling_mode_cls_token": True}, True),
+        ("config_sentence_transformers.json", {"prompts": {"query": "query: "}}, True),
+        ("sentence_bert_config.json", {"do_lower_case": True}, True),
+        ("tokenizer_config.json", {"truncation_side": "left"}, True),
+        ("special_tokens_map.json", {"eos_token": "[SEP]"}, True),
+        ("sentkit.json", {"readout": "cls"}, True),
+        ("sentkit.json", {"method": "simcse"}, False),
+        ("README.md", "a card", False),
+    ],
+)
+def test_the_digest_of_a_checkpoint_has_what_it_declares(
+    tiny, copy_of, tmp_path, name, changes, is_another
+):
+    folder = copy_of(tiny, "model")
+    (folder / "1_Pooling").mkdir()
+    before = Input("-m", str(folder)).digest()
+    path = folder / name
+    declared = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(declared | changes if isinstance(changes, dict) else changes))
+
+    assert (Input("-m", str(folder)).digest() != before) == is_another
 
 
 def test_secrets_of_urls_are_hidden_and_other_words_are_as_typed():
