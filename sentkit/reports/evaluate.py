@@ -62,33 +62,51 @@ def rows_of(arguments: Sequence[str]) -> list[Row]:
     for argument in arguments:
         given_name, model, readout, transform = split_argument(argument)
         models = checkpoints_of(model)
-        are_seeds = all(seed_of(name) is not None for name in models)
-        name = given_name
-        if not name and are_seeds:
-            name = folder_of_seed(models[0]).name
-        if is_endpoint(model):
-            _, _, model_of_api = model.partition("#")
-            name = name or name_for_label(model_of_api)
-        name = name or Path(model).name or model
-
-        # A row of this name and readout gets further seeds: of its folder, or of a given name.
-        earlier = rows.get((name, readout))
-        is_same_row = bool(given_name)
-        if earlier is not None and are_seeds and not given_name:
-            is_same_row = len(set(map(folder_of_seed, [*earlier.models, *models]))) == 1
-        if earlier is not None and not is_same_row:
-            problem = f'two rows have the name "{earlier.label}"'
-            raise UsageError(
-                problem, advice=f"give each a name, for example first={earlier.models[0]}"
-            )
-        transforms = (transform,) * len(models)
-        row = Row(name, readout, tuple(models), transforms)
-        if earlier is not None:
-            row = Row(name, readout, earlier.models + row.models, earlier.transforms + transforms)
-        if len(set(zip(row.models, row.transforms, strict=True))) < len(row.models):
-            raise UsageError(f'row "{row.label}": {model} is given twice')
-        rows[name, readout] = row
+        models_of_rows = [models]
+        if given_name is None:  # the checkpoints that a pattern matches can be of several methods
+            models_of_rows = by_folder_of_seeds(models)
+        for models_of_row in models_of_rows:
+            transforms = (transform,) * len(models_of_row)
+            name = given_name or name_of_checkpoints(models_of_row)
+            row = Row(name, readout, tuple(models_of_row), transforms)
+            earlier = rows.get((name, readout))
+            if earlier is not None:
+                row = joined_rows(earlier, row, has_given_name=given_name is not None)
+            check_checkpoints(row)
+            rows[name, readout] = row
     return list(rows.values())
+
+
+def name_of_checkpoints(models: Sequence[str]) -> str:
+    """The name of a row without a given one: that of the folder of seeds, or of the checkpoint."""
+    [model, *_] = models
+    if seed_of(model) is not None:
+        return folder_of_seed(model).name
+    if is_endpoint(model):
+        _, _, model_of_api = model.partition("#")
+        return name_for_label(model_of_api)
+    return Path(model).name or model
+
+
+def joined_rows(earlier: Row, row: Row, *, has_given_name: bool) -> Row:
+    """The row with further seeds: of the same folder, or of the same given name."""
+    models = (*earlier.models, *row.models)
+    is_same_row = has_given_name
+    if not has_given_name and all(seed_of(model) is not None for model in row.models):
+        is_same_row = len(set(map(folder_of_seed, models))) == 1
+    if not is_same_row:
+        advice = f"give each a name, for example first={earlier.models[0]}"
+        raise UsageError(f'two rows have the name "{earlier.label}"', advice=advice)
+    return Row(row.name, row.readout, models, earlier.transforms + row.transforms)
+
+
+def check_checkpoints(row: Row) -> None:
+    """Refuse a row that has a checkpoint twice."""
+    seen: set[tuple[str, str | None]] = set()
+    for model, transform in zip(row.models, row.transforms, strict=True):
+        if (model, transform) in seen:
+            raise UsageError(f'row "{row.label}": {model} is given twice')
+        seen.add((model, transform))
 
 
 def split_argument(argument: str) -> tuple[str | None, str, str | None, str | None]:
@@ -104,21 +122,36 @@ def split_argument(argument: str) -> tuple[str | None, str, str | None, str | No
 
 
 def checkpoints_of(model: str) -> list[str]:
-    """The checkpoint itself, those that a pattern matches, or the folders seed-N of a folder of
-    runs.
+    """The checkpoint itself, or those of the folders that a pattern matches. A folder of runs has
+    those of its folders seed-N.
     """
     if is_endpoint(model):
         return [model]
-    folder = Path(model)
-    if not MARKS.isdisjoint(model) and not exists(folder):
-        matches = by_seed(path for path in glob.glob(model) if is_folder(Path(path)))  # noqa: PTH207
-        if not matches:
+    paths = [model]
+    if not MARKS.isdisjoint(model) and not exists(Path(model)):
+        paths = by_seed(path for path in glob.glob(model) if is_folder(Path(path)))  # noqa: PTH207
+        if not paths:
             raise NoInputError(f"{model}: no folder matches this pattern")
-        return matches
-    seeds = []
-    if is_folder(folder) and not any(folder.glob("*.json")):
-        seeds = by_seed(str(path) for path in folder.glob("seed-*") if SEED.fullmatch(path.name))
-    return seeds or [model]
+    return [checkpoint for path in paths for checkpoint in seeds_of_folder(path) or [path]]
+
+
+def seeds_of_folder(path: str) -> list[str]:
+    """The folders seed-N of a folder of runs; none of another folder."""
+    folder = Path(path)
+    if not is_folder(folder) or any(folder.glob("*.json")):
+        return []
+    return by_seed(str(path) for path in folder.glob("seed-*") if SEED.fullmatch(path.name))
+
+
+def by_folder_of_seeds(models: Sequence[str]) -> list[list[str]]:
+    """The checkpoints of each row: the seeds of one folder together, any other one alone."""
+    models_of_row: dict[str, list[str]] = {}
+    for model in models:
+        key = model
+        if seed_of(model) is not None:
+            key = str(folder_of_seed(model))
+        models_of_row.setdefault(key, []).append(model)
+    return list(models_of_row.values())
 
 
 def by_seed(paths: Iterable[str]) -> list[str]:

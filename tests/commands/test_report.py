@@ -665,6 +665,25 @@ def retrieval(data):
         for n, row in enumerate(PAIRS)
     ]
     (folder / "corpus.jsonl").write_text(in_jsonl(*corpus))
+def test_a_pattern_has_the_rows_of_the_paths_that_it_matches(tmp_path, monkeypatch):
+    """A pattern in quotes, and one that the shell expands."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("grid/a/seed-1", "grid/a/seed-2", "grid/b/seed-1", "models/x", "models/y"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("x", "y"):
+        (tmp_path / "models" / name / "config.json").write_text("{}")
+
+    def models_of(*arguments):
+        return {row.name: row.models for row in rows_of(arguments)}
+
+    assert models_of("grid/*/seed-1") == {"a": ("grid/a/seed-1",), "b": ("grid/b/seed-1",)}
+    assert models_of("grid/*/seed-*") == models_of("grid/*") == models_of("grid/a", "grid/b")
+    assert models_of("models/*") == {"x": ("models/x",), "y": ("models/y",)}
+    assert models_of("all=grid/*/seed-1") == {"all": ("grid/a/seed-1", "grid/b/seed-1")}
+    with pytest.raises(UsageError, match="grid/a/seed-1 is given twice"):
+        rows_of(["grid/*/seed-1", "grid/a/seed-1"])
+
+
     queries = [{"_id": f"q{n}", "text": row["text_a"]} for n, row in enumerate(PAIRS)]
     (folder / "queries.jsonl").write_text(in_jsonl(*queries))
     judgements = "".join(f"q{n}\td{n}\t{1 + n % 3}\nq{n}\td{(n + 1) % 11}\t1\n" for n in range(11))
