@@ -325,7 +325,12 @@ SUITES = {
         SENTEVAL,
         unit="accuracy x 100, from 16 rows of each class",
         evaluate=few_shot,
-        settings=lambda settings: {"shots": SHOTS, "draws": ProbeOptions(LABEL).samples},
+        # "n": older results had the number of all rows
+        settings=lambda settings: {
+            "shots": SHOTS,
+            "draws": ProbeOptions(LABEL).samples,
+            "n": "predicted rows",
+        },
     ),
     "retrieval": Suite(
         folder="retrieval",

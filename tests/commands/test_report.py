@@ -213,6 +213,30 @@ def test_n_of_few_shot_is_the_number_of_predicted_rows(sentkit, data):
     }
 
 
+def test_results_of_few_shot_with_another_n_are_not_used(sentkit, data, monkeypatch):
+    """As an earlier version kept them: n is the number of all rows."""
+    command = (
+        "report",
+        "static",
+        "--data",
+        data,
+        "--suites",
+        "few-shot",
+        "--results",
+        "kept",
+        "-q",
+    )
+    few_shot = SUITES["few-shot"]
+    with monkeypatch.context() as patch:
+        earlier = replace(few_shot, settings=lambda settings: {"shots": 16, "draws": 5})
+        patch.setitem(SUITES, "few-shot", earlier)
+        sentkit(*command)
+    for path in Path("kept").iterdir():
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"n": 44}))
+
+    assert {row["task"]: row["n"] for row in sentkit(*command).rows} == {"CR": 12, "SST2": 6}
+
+
 def test_one_table_has_all_rows_and_published_tables_need_a_paper(sentkit, data, runs):
     suites = ("--data", data, "--suites", "sts,clustering", "--results", "kept")
     paper = ("--paper", "sg-bert")
@@ -490,30 +514,6 @@ def test_kept_results_are_used_again(sentkit, data, monkeypatch):
         assert "json: not a result of sentkit report\n" in broken.err
 
 
-def test_every_format_has_the_same_cells(sentkit, monkeypatch):
-    """Text, Markdown and LaTeX of one published table, compressed, each by its suffix and parsed.
-
-    A file has the full width of the table, whatever the terminal has. Markdown and LaTeX emphasize
-    the same cells.
-    """
-    monkeypatch.setenv("COLUMNS", "40")
-    outputs = {}
-    for form, name in (("text", "t.txt"), ("markdown", "t.md"), ("latex", "t.tex")):
-        path = Path(f"{name}.gz")
-        assert sentkit("report", "--paper", "defsent-plus", "--table", 3, "-o", path).code == 0
-        text = gzip.decompress(path.read_bytes()).decode()
-        outputs[form] = text.splitlines()
-    in_markdown = [
-        [cell.strip().replace("\\", "") for cell in line.strip("|").split(" | ")]
-        for line in outputs["markdown"]
-        if line.startswith("| ")
-    ]
-    in_latex = []
-    for line in outputs["latex"]:
-        if line.endswith(r"\\"):
-            line = re.sub(r"\\textbf{(.*?)}", r"**\1**", line.removesuffix(r" \\"))
-            line = re.sub(r"\\underline{(.*?)}", r"<ins>\1</ins>", line)
-            cells = line.split(" & ")
 MODULES = [
     {"type": "sentence_transformers.models.Transformer", "path": ""},
     {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
@@ -557,6 +557,30 @@ def test_results_of_a_checkpoint_that_declared_something_else_are_not_used(
     assert before.rows != computed.rows
 
 
+def test_every_format_has_the_same_cells(sentkit, monkeypatch):
+    """Text, Markdown and LaTeX of one published table, compressed, each by its suffix and parsed.
+
+    A file has the full width of the table, whatever the terminal has. Markdown and LaTeX emphasize
+    the same cells.
+    """
+    monkeypatch.setenv("COLUMNS", "40")
+    outputs = {}
+    for form, name in (("text", "t.txt"), ("markdown", "t.md"), ("latex", "t.tex")):
+        path = Path(f"{name}.gz")
+        assert sentkit("report", "--paper", "defsent-plus", "--table", 3, "-o", path).code == 0
+        text = gzip.decompress(path.read_bytes()).decode()
+        outputs[form] = text.splitlines()
+    in_markdown = [
+        [cell.strip().replace("\\", "") for cell in line.strip("|").split(" | ")]
+        for line in outputs["markdown"]
+        if line.startswith("| ")
+    ]
+    in_latex = []
+    for line in outputs["latex"]:
+        if line.endswith(r"\\"):
+            line = re.sub(r"\\textbf{(.*?)}", r"**\1**", line.removesuffix(r" \\"))
+            line = re.sub(r"\\underline{(.*?)}", r"<ins>\1</ins>", line)
+            cells = line.split(" & ")
             in_latex.append([re.sub(r"\\(.)", r"\1", cell.strip()) for cell in cells])
     plain = []
     for cells in in_markdown:
@@ -641,6 +665,25 @@ def test_arguments_become_rows(tmp_path, monkeypatch):
     assert (path.name, path.models) == ("a=b", ("a=b",))
 
 
+def test_a_pattern_has_the_rows_of_the_paths_that_it_matches(tmp_path, monkeypatch):
+    """A pattern in quotes, and one that the shell expands."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("grid/a/seed-1", "grid/a/seed-2", "grid/b/seed-1", "models/x", "models/y"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("x", "y"):
+        (tmp_path / "models" / name / "config.json").write_text("{}")
+
+    def models_of(*arguments):
+        return {row.name: row.models for row in rows_of(arguments)}
+
+    assert models_of("grid/*/seed-1") == {"a": ("grid/a/seed-1",), "b": ("grid/b/seed-1",)}
+    assert models_of("grid/*/seed-*") == models_of("grid/*") == models_of("grid/a", "grid/b")
+    assert models_of("models/*") == {"x": ("models/x",), "y": ("models/y",)}
+    assert models_of("all=grid/*/seed-1") == {"all": ("grid/a/seed-1", "grid/b/seed-1")}
+    with pytest.raises(UsageError, match="grid/a/seed-1 is given twice"):
+        rows_of(["grid/*/seed-1", "grid/a/seed-1"])
+
+
 def test_runs_of_two_folders_of_the_same_name_are_not_one_row(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("a/m/seed-1", "a/m/seed-2", "b/m/seed-1"):
@@ -665,25 +708,6 @@ def retrieval(data):
         for n, row in enumerate(PAIRS)
     ]
     (folder / "corpus.jsonl").write_text(in_jsonl(*corpus))
-def test_a_pattern_has_the_rows_of_the_paths_that_it_matches(tmp_path, monkeypatch):
-    """A pattern in quotes, and one that the shell expands."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("grid/a/seed-1", "grid/a/seed-2", "grid/b/seed-1", "models/x", "models/y"):
-        (tmp_path / name).mkdir(parents=True)
-    for name in ("x", "y"):
-        (tmp_path / "models" / name / "config.json").write_text("{}")
-
-    def models_of(*arguments):
-        return {row.name: row.models for row in rows_of(arguments)}
-
-    assert models_of("grid/*/seed-1") == {"a": ("grid/a/seed-1",), "b": ("grid/b/seed-1",)}
-    assert models_of("grid/*/seed-*") == models_of("grid/*") == models_of("grid/a", "grid/b")
-    assert models_of("models/*") == {"x": ("models/x",), "y": ("models/y",)}
-    assert models_of("all=grid/*/seed-1") == {"all": ("grid/a/seed-1", "grid/b/seed-1")}
-    with pytest.raises(UsageError, match="grid/a/seed-1 is given twice"):
-        rows_of(["grid/*/seed-1", "grid/a/seed-1"])
-
-
     queries = [{"_id": f"q{n}", "text": row["text_a"]} for n, row in enumerate(PAIRS)]
     (folder / "queries.jsonl").write_text(in_jsonl(*queries))
     judgements = "".join(f"q{n}\td{n}\t{1 + n % 3}\nq{n}\td{(n + 1) % 11}\t1\n" for n in range(11))
