@@ -254,6 +254,26 @@ def test_a_length_in_the_arguments_of_the_tokenizer_has_priority(pooled, name):
     assert find_encoder(str(pooled), ReadingOptions()).tokenizer.max_length == 4
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_seq_length": 6, "tokenizer_args": {"model_max_length": 1e30}},
+        {"max_seq_length": 6, "tokenizer_args": {"model_max_length": None}},
+        {
+            "tokenizer_args": {"model_max_length": 1e30},
+            "processor_kwargs": {"model_max_length": 6},
+        },
+        {"max_seq_length": 1e30},
+    ],
+)
+def test_a_number_for_no_limit_has_priority_over_later_places(pooled, settings):
+    write_json(pooled / "sentence_bert_config.json", settings)
+    change(pooled / "tokenizer_config.json", model_max_length=5)
+
+    assert are_equal(pooled)
+    assert find_encoder(str(pooled), ReadingOptions()).tokenizer.max_length > 6
+
+
 @pytest.mark.parametrize("value", ["x", 1.5, -1, [1], True])
 @pytest.mark.parametrize("name", ["config_args", "tokenizer_args", "model_max_length"])
 def test_damaged_arguments_are_an_error(pooled, name, value):

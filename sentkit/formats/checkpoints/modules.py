@@ -321,22 +321,23 @@ def _transformer(folder: Path, declared: StoredDeclaration) -> StoredDeclaration
     if isinstance(processing, dict) and (processing.get("text") or processing.get("common")):
         raise refusal("a transformer with processing_kwargs", str(folder))
 
-    # Its maximum length.
-    tokenizer_path = folder / "tokenizer_config.json"
-    tokenizer_config = read_object_if_there(tokenizer_path)
-    length = _length_of_arguments(settings, settings_path)
-    if length is None:
+    # Its maximum length. The first place that states one decides, also with a number for no limit.
+    arguments = _tokenizer_arguments(settings, settings_path)
+    if "model_max_length" in arguments:  # null is no limit
+        length = _stated_length(arguments, "model_max_length", settings_path)
+    elif settings.get("max_seq_length") is not None:
         length = _stated_length(settings, "max_seq_length", settings_path)
-    if length is None:
-        length = _stated_length(tokenizer_config, "model_max_length", tokenizer_path)
+    else:
+        path = folder / "tokenizer_config.json"
+        length = _stated_length(read_object_if_there(path), "model_max_length", path)
     return replace(declared, max_length=length, lowercase=settings.get("do_lower_case") is True)
 
 
-def _length_of_arguments(settings: Mapping[str, Any], path: Path) -> int | None:
-    """The maximum length in the arguments of a Transformer. Arguments that change other values of
-    config.json and tokenizer_config.json are refused.
+def _tokenizer_arguments(settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The arguments of the tokenizer in those of a Transformer. Arguments that change other values
+    of config.json and tokenizer_config.json than the maximum length are refused.
     """
-    length = None
+    tokenizer_arguments: dict[str, Any] = {}
     for name in (*CONFIG_ARGUMENTS, *TOKENIZER_ARGUMENTS):
         arguments = settings.get(name)
         if arguments is None:
@@ -345,11 +346,11 @@ def _length_of_arguments(settings: Mapping[str, Any], path: Path) -> int | None:
             raise DataError(f'"{name}" is not an object', source=str(path))
         unknown = arguments.keys() - IDLE_ARGUMENTS
         if name in TOKENIZER_ARGUMENTS:
-            length = _stated_length(arguments, "model_max_length", path) or length
+            tokenizer_arguments = {**arguments, **tokenizer_arguments}  # the old name has priority
             unknown -= {"model_max_length"}
         if unknown:
             raise refusal(f'a transformer with {name} "{min(unknown)}"', str(path.parent))
-    return length
+    return tokenizer_arguments
 
 
 def _is_cross_encoder(config: Mapping[str, Any]) -> bool:

@@ -156,11 +156,11 @@ def test_a_transformer_in_a_subfolder_is_found(tmp_path):
         (None, 1e30, None),  # transformers' word for "no limit"
         (64, 512, 64),
         (None, 512, 512),
-        (1e30, 512, 512),
+        (1e30, 512, None),
         (64.0, None, 64),
     ],
 )
-def test_the_first_valid_length_is_used(tmp_path, transformer_length, tokenizer_length, length):
+def test_the_first_stated_length_is_used(tmp_path, transformer_length, tokenizer_length, length):
     """A folder without modules declares nothing else."""
     write_json(tmp_path / "sentence_bert_config.json", {"max_seq_length": transformer_length})
     write_json(tmp_path / "tokenizer_config.json", {"model_max_length": tokenizer_length})
