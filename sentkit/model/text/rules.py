@@ -38,6 +38,8 @@ NORMALIZER: dict[str, tuple[str, bool | None]] = {
 BYTE_LEVEL = {
     "roberta": "RobertaTokenizer",
     "longformer": "LongformerTokenizer",
+    "bart": "BartTokenizer",
+    "led": "LEDTokenizer",
     "deberta": "DebertaTokenizer",
     "gpt2": "GPT2Tokenizer",
 }
@@ -198,8 +200,6 @@ def splits_at_spaces(rules: Mapping[str, Any]) -> bool:
     return not any(" " in token["content"] for token in added_tokens)
 
 
-def rules_hash(rules: Mapping[str, Any]) -> str:
-    """Return the hash of the rules without truncation and padding, which are not used."""
 def has_lowercase(rules: Mapping[str, Any]) -> bool:
     """Whether the normalizer already converts texts to lower case."""
     normalizer = rules.get("normalizer") or {}
@@ -207,6 +207,8 @@ def has_lowercase(rules: Mapping[str, Any]) -> bool:
     return any(step.get("type") == "Lowercase" or step.get("lowercase") is True for step in steps)
 
 
+def rules_hash(rules: Mapping[str, Any]) -> str:
+    """Return the hash of the rules without truncation and padding, which are not used."""
     used = {name: value for name, value in rules.items() if name not in ("truncation", "padding")}
     return hashlib.blake2b(
         orjson.dumps(used, option=orjson.OPT_SORT_KEYS), digest_size=16

@@ -158,7 +158,9 @@ def test_tokenizer_config_has_priority_as_in_transformers(folder, stated, kind, 
 
 @pytest.mark.parametrize("stated", [{}, {"add_prefix_space": False}, {"add_prefix_space": True}])
 @pytest.mark.parametrize("of_file", [False, True])
-@pytest.mark.parametrize("kind", ["RobertaTokenizer", None, "PreTrainedTokenizerFast"])
+@pytest.mark.parametrize(
+    "kind", ["RobertaTokenizer", "BartTokenizer", "LEDTokenizer", None, "PreTrainedTokenizerFast"]
+)
 def test_the_space_before_a_text_is_that_of_transformers(roberta, tmp_path, stated, of_file, kind):
     """`cat` or ` cat`. Without a class, that of the model type."""
     shutil.copytree(roberta, tmp_path, dirs_exist_ok=True)
@@ -186,8 +188,6 @@ def test_a_damaged_space_before_a_text_is_an_error(roberta, tmp_path, value):
         tokenizer_of(tmp_path)
 
 
-def test_a_vocabulary_alone_becomes_the_same_tokenizer(tmp_path):
-    for name in ("vocab.txt", "tokenizer_config.json", "config.json"):
 def test_the_hash_of_a_tokenizer_has_the_lower_case_that_changes_tokens(folder):
     """A checkpoint of sentence-transformers declares it beside the rules, which can have it too."""
     cased = folder({"do_lower_case": False}, lowercase=False)
@@ -201,6 +201,8 @@ def test_the_hash_of_a_tokenizer_with_lower_case_is_that_of_its_rules(folder):
     assert tokenizer_of(uncased, lowercase=True).hash == tokenizer_of(uncased).hash
 
 
+def test_a_vocabulary_alone_becomes_the_same_tokenizer(tmp_path):
+    for name in ("vocab.txt", "tokenizer_config.json", "config.json"):
         shutil.copyfile(find_model("nano") / name, tmp_path / name)
 
     assert ids_of(tokenizer_of(tmp_path), *TEXTS) == ids_of(tokenizer_of("nano"), *TEXTS)
