@@ -28,8 +28,10 @@ from sentkit.model.text.tokens import TextTokenizer, TokenBlock, Tokens, check_i
 from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
 from sentkit.model.transformer.transformers_model import (
     LOCAL,
+    REPORTED,
     check_sizes,
     quiet_transformers,
+    refuse_other_shapes,
     transformers_errors,
 )
 from sentkit.model.transformer.weights import refuse_missing
@@ -126,8 +128,9 @@ def load(checkpoint: Checkpoint) -> tuple[Any, Any, list[str]]:
         raise DataError("this folder has no tokenizer", source=source)
     with transformers_errors(source):
         model, report = transformers.AutoModelForSeq2SeqLM.from_pretrained(
-            checkpoint.transformer_folder, dtype=torch.float32, output_loading_info=True, **LOCAL
+            checkpoint.transformer_folder, dtype=torch.float32, **REPORTED, **LOCAL
         )
+    refuse_other_shapes(report, source)
     refuse_missing(sorted(report["missing_keys"]), source=source)
     if not all(weight.isfinite().all() for weight in model.parameters()):
         raise DataError("its weights contain NaN or infinity", source=source)

@@ -356,7 +356,10 @@ def damaged(marian, tmp_path):
             "transformers cannot load the model: Unrecognized configuration class",
         ),
         ({"d_model": "x"}, "transformers cannot load the model: "),
-        ({"decoder_ffn_dim": 23}, "transformers cannot load the model: "),
+        (
+            {"decoder_ffn_dim": 23},
+            'do not match: "model.decoder.layers.0.fc1.bias" is 24, expected 23, ',
+        ),
         ({"decoder_layers": 9}, 'missing "model'),
         *(
             ({name: 10**9}, f'"{name}" cannot be {10**9}$')

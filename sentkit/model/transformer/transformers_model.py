@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from sentkit.errors import DataError, SentkitError, UsageError
 from sentkit.formats.checkpoints.folders import DEEPEST, LARGEST, invalid_value, is_adapter
 from sentkit.formats.files import read_object
+from sentkit.model.checkpoint_reading import by
 from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.readouts import Convolution
-from sentkit.model.transformer.weights import aligned, read_weights, refuse_missing
+from sentkit.model.transformer.weights import aligned, listed, read_weights, refuse_missing
 
 # numbers that a model can have beside those of its checkpoint: a pooler, positions
 UNSTORED = 1 << 20
@@ -34,6 +35,8 @@ def check_sizes(config: Mapping[str, Any], source: str) -> None:
 
 
 LOCAL = {"trust_remote_code": False, "local_files_only": True}
+# The report names tensors of other shapes. Without this, the error of transformers does not.
+REPORTED = {"output_loading_info": True, "ignore_mismatched_sizes": True}
 
 
 def padding_id_of(model: Any) -> int:
@@ -176,12 +179,23 @@ def load_model(folder: Path, make: Callable[[Any], Any]) -> tuple[Any, Any]:
             )
         # transformers gets the tensors, so it reads no files of another size and no adapter.
         model, report = type(model).from_pretrained(
-            None, config=config, state_dict=tensors, dtype=torch.float32, output_loading_info=True
+            None, config=config, state_dict=tensors, dtype=torch.float32, **REPORTED
         )
+    refuse_other_shapes(report, source)
     for layer in model.modules():
         if isinstance(layer, nn.Linear):
             layer.weight.data = aligned(layer.weight.data)
     return model, report
+
+
+def refuse_other_shapes(report: Mapping[str, Any], source: str) -> None:
+    """Raise a DataError if stored tensors have other shapes than the model."""
+    wrong = [
+        f'"{name}" is {by(stored)}, expected {by(expected)}'
+        for name, stored, expected in sorted(report["mismatched_keys"])
+    ]
+    if wrong:
+        raise DataError(f"weights and config.json do not match: {listed(wrong)}", source=source)
 
 
 def encoder_of(config: Any) -> Any:

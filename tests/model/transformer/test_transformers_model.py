@@ -200,6 +200,23 @@ def test_sizes_that_do_not_fit_the_weights_are_errors_before_a_model_is_built(fo
             load_transformers_model(folder)
 
 
+def test_tensors_of_other_shapes_are_named(config_of, tmp_path):
+    import transformers
+
+    config = config_of("mpnet", **FAMILIES["mpnet"])
+    transformers.AutoModel.from_config(config).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"vocab_size": config.vocab_size + 1}))
+
+    name = '"embeddings.word_embeddings.weight"'
+    shapes = f"{config.vocab_size} x 32, expected {config.vocab_size + 1} x 32"
+    with pytest.raises(
+        DataError, match=f": weights and config.json do not match: {name} is {shapes}$"
+    ):
+        load_transformers_model(tmp_path)
+
+
 def test_bf16_and_gradients(folder, sentences):
     """The adapter can be trained, and can run in bfloat16."""
     encoder = load_transformers_model(folder)
