@@ -364,10 +364,11 @@ def test_wrong_use_is_refused(run, furnished, tmp_path, flags, code, problem):
     assert "Traceback" not in completed.stderr
 
 
-def test_rows_and_runs_of_other_options_are_not_used_again(run):
+def test_rows_and_runs_of_other_options_are_not_used_again(run, tmp_path):
     """Such as the few rows of a trial."""
     flags = ("pairsupcon", "--preset", "bert-base", "--list")
     trial = run(*flags, "--quick")
+    (tmp_path / "out/runs").mkdir()
     whole = run(*flags)
     other = run("sg-bert", "--preset", "bert-base", "--list", "--quick")
 
@@ -377,6 +378,19 @@ def test_rows_and_runs_of_other_options_are_not_used_again(run):
     assert other.returncode == 2
     assert "out has runs with paper=pairsupcon, not sg-bert" in other.stderr
     assert run(*flags, "--quick").stdout == trial.stdout
+
+
+def test_a_folder_without_runs_gets_other_options(run, tmp_path):
+    """Such as the right preset after a list of the runs of a wrong one."""
+    wrong = run("pairsupcon", "--preset", "distilbert-base", "--list", "--quick")
+    (tmp_path / "out/rows/other.jsonl").touch()
+    right = run("pairsupcon", "--preset", "bert-base", "--list")
+
+    assert (wrong.returncode, right.returncode) == (0, 0), right.stderr
+    assert right.stdout.startswith("--only no-tuning\n")
+    recorded = json.loads((tmp_path / "out/options.json").read_text())
+    assert (recorded["preset"], recorded["quick"]) == ("bert-base", False)
+    assert not (tmp_path / "out/rows/other.jsonl").exists()
 
 
 @pytest.mark.parametrize(
@@ -392,7 +406,7 @@ def test_rows_and_runs_of_other_options_are_not_used_again(run):
     ],
 )
 def test_a_damaged_record_of_the_options_is_an_error(run, tmp_path, content, code, problem):
-    (tmp_path / "out").mkdir()
+    (tmp_path / "out/runs").mkdir(parents=True)
     (tmp_path / "out/options.json").write_bytes(content)
     result = run("pairsupcon", "--preset", "bert-base", "--list")
 

@@ -65,6 +65,7 @@ FLOW_READOUT = "mean-last2"
 MEAN = ", mean of seeds"
 FORMATS = {"text": ".txt", "markdown": ".md", "latex": ".tex"}
 OPTIONS = "options.json"  # in OUT: see `options_of_runs`
+OF_RUNS = ("base", "runs", "entries", "results", "done*")  # folders in OUT that a run makes
 
 
 @dataclass(frozen=True)
@@ -751,15 +752,23 @@ def options_of_runs(options):
 
 
 def refuse_other_options(options):
-    """Refuse a folder of other runs: their rows and checkpoints would be used again."""
-    path = Path(options.out) / OPTIONS
+    """Refuse a folder of other runs: their rows and checkpoints would be used again. Rows without a
+    run, as --list makes them, are removed.
+    """
+    out = Path(options.out)
+    path = out / OPTIONS
     if not path.exists():
         return
     recorded = read_object(path)
     for name, value in options_of_runs(options).items():
-        if recorded.get(name) != value:
+        if recorded.get(name) == value:
+            continue
+        if any(any(out.glob(folder)) for folder in OF_RUNS):
             problem = f"{options.out} has runs with {name}={recorded.get(name)}, not {value}"
             raise UsageError(problem, advice="choose another --out")
+        shutil.rmtree(out / "rows", ignore_errors=True)
+        path.unlink()
+        return
 
 
 def record_options(options):
