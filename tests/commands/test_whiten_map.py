@@ -187,6 +187,20 @@ def test_rows_are_matched_by_a_field(sentkit, spaces, jsonl, tmp_path):
     assert '"text" differs from row 1 of old.jsonl' in by_order.err
 
 
+def test_rows_without_a_partner_are_counted(sentkit, spaces, jsonl, tmp_path):
+    old, new = spaces
+    (tmp_path / "old.jsonl").write_bytes(jsonl(*rows_of(old[:298], OLD)))
+    (tmp_path / "new.jsonl").write_bytes(jsonl(*rows_of(new[3:], NEW, range(3, 300))))
+    done = sentkit(*FIT, "--key", "id")
+
+    assert note_of("map.safetensors")["inputs"][0]["vectors"] == 295
+    reason = 'rows have no row with their "id" in the other file, and are left out'
+    assert done.told[:2] == [
+        f"sentkit whiten fit: warning: old.jsonl: 3 {reason}",
+        f"sentkit whiten fit: warning: new.jsonl: 2 {reason}",
+    ]
+
+
 def test_spaces_of_two_widths_have_a_ridge_map(sentkit, spaces, jsonl, tmp_path):
     """Vector files and rows give the same map; vectors without _emb have the space "unnamed"."""
     _, new = spaces

@@ -129,6 +129,10 @@ def fit_map(sides: Sides, key: str | None, output: str) -> FittedMap:
     )
     _, sample = evaluated.result()
     warnings = list[str]()
+    for path, count in zip(sides.paths, sides.only, strict=True):
+        if count:
+            reason = f'have no row with their "{key}" in the other file, and are left out'
+            warnings.append(f"{shown_path(path)}: {count:,} rows {reason}")
     if zero_count:
         reason = "are zero on a side, as those of empty texts are, and are left out"
         warnings.append(f"{zero_count:,} of {vector_count:,} vectors {reason}")
