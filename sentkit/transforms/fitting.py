@@ -61,30 +61,42 @@ class Sample:
     moments: Moments
     emb: str | None
     inputs: list[dict[str, Any]]  # name, rows and hash of each file
+    zero_count: int = 0  # vectors that are zero, which the moments leave out
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings about vectors that occur in two files or shards, which is usually a mistake."""
+        """Warnings about zero vectors, and about vectors that occur in two files or shards, which
+        is usually a mistake.
+        """
+        warnings = list[str]()
+        if self.zero_count:
+            count = self.zero_count + self.moments.count
+            reason = "are zero, as those of empty texts are, and are left out"
+            warnings.append(f"{self.zero_count:,} of {count:,} vectors {reason}")
         counts = Counter[str]()
         names = {}
         for record in self.inputs:
             if record["rows"]:
                 counts[record["blake2b"]] += 1
                 names[record["blake2b"]] = record["file"]
-        return [
+        warnings += [
             f"the vectors of {names[digest]} are counted {count} times"
             for digest, count in counts.items()
             if count > 1
         ]
+        return warnings
 
 
 def read_sample(inputs: Inputs, keep: Callable[[Float32], None]) -> Sample:
-    """Read the rows once. `keep` receives every block (n, d); the vectors of one row are
-    adjacent.
+    """Read the rows once. `keep` receives the vectors of every block (n, d) that are not zero;
+    those of one row are adjacent.
+
+    A zero vector, of a text without tokens, remains zero in every space (`apply_step`).
     """
     reader = VectorReader(inputs)
     total: Moments | None = None
     records = []
+    zero_count = 0
     for path in inputs.paths:
         vector_hash = hashlib.blake2b(digest_size=16)
         moments: Moments | None = None  # of this file
@@ -94,15 +106,23 @@ def read_sample(inputs: Inputs, keep: Callable[[Float32], None]) -> Sample:
             row_count += len(block)
             vectors = block.reshape(-1, reader.width)
             vector_hash.update(vectors.astype("<f4", copy=False).data)
-            moments = added(moments, moments_of(vectors))
-            keep(vectors)
+            is_zero = ~vectors.any(axis=1)
+            if is_zero.any():
+                zero_count += int(is_zero.sum())
+                vectors = vectors[~is_zero]
+            if len(vectors):
+                moments = added(moments, moments_of(vectors))
+                keep(vectors)
         name = path if path == "-" else shown_path(Path(path).name)
         records.append({"file": name, "rows": row_count, "blake2b": vector_hash.hexdigest()})
         if moments is not None:  # added file by file, so that `merge` gives the same bits
             total = added(total, moments)
+    if total is None and zero_count:
+        problem = "all vectors are zero, so there is nothing to fit"
+        raise DataError(problem, source=text_of_paths(inputs.paths))
     if total is None:
         raise NoRowsError(inputs.paths)
-    return Sample(total, reader.space_name, records)
+    return Sample(total, reader.space_name, records, zero_count)
 
 
 def added(total: Moments | None, moments: Moments) -> Moments:
@@ -177,14 +197,8 @@ def fit_transform(inputs: Inputs, kind: str, options: FitOptions) -> Fitted:
 
 
 def check_varied(kind: str, sample: Sample, paths: Sequence[str]) -> None:
-    """Refuse vectors with nothing to fit: equal vectors, or for svd zero vectors. A mean always
-    exists.
-    """
-    if kind == "center":
-        return
-    are_equal = not sample.moments.deviations.any()
-    are_zero = are_equal and not sample.moments.mean.any()
-    if are_equal and (kind != "svd" or are_zero):
+    """Refuse equal vectors, which have nothing to fit except a mean, or for svd a direction."""
+    if kind not in ("center", "svd") and not sample.moments.deviations.any():
         raise DataError(
             "all vectors are equal, so there is nothing to fit", source=text_of_paths(paths)
         )

@@ -116,6 +116,29 @@ def test_all_vectors_of_a_row_are_used(sentkit, jsonl, tmp_path):
     assert notes[8]["inputs"][0]["file"] == "-"
 
 
+@pytest.mark.parametrize("kind", [*KINDS, "ica", "flow"])
+def test_zero_vectors_are_left_out(sentkit, written, kind):
+    """Those of blank texts, which remain zero in every space."""
+    vectors = np.random.default_rng(0).laplace(size=(300, 6)).astype(np.float32) + 2
+    with_zeros = np.insert(vectors, [0, 7, 300], 0, axis=0)
+    written("few.jsonl", vectors)
+    written("zeros.jsonl", with_zeros)
+    fitted = [
+        sentkit("whiten", "fit", f"{name}.jsonl", "--kind", kind, "-o", f"{name}.safetensors")
+        for name in ("few", "zeros")
+    ]
+    expected, arrays = load_file("few.safetensors"), load_file("zeros.safetensors")
+
+    assert fitted[0].err == ""
+    assert fitted[1].told == [
+        "sentkit whiten fit: warning: 3 of 303 vectors are zero, as those of empty texts are, and "
+        "are left out"
+    ]
+    assert arrays.keys() == expected.keys()
+    for name, array in arrays.items():
+        assert np.allclose(array, expected[name], rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("kind", ["whitening", "abtt"])
 def test_a_merge_equals_one_fit(sentkit, written, kind):
     """Identical for the same files in the same order; within 1e-9 for all rows in one file."""
