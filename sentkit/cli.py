@@ -37,6 +37,7 @@ from sentkit.process import (
     Stopped,
     exit_immediately,
     is_first_process,
+    is_stopped_within,
     limit_threads,
     raised_signal,
     unwind_on_signals,
@@ -63,6 +64,7 @@ COMMANDS = {  # heading of the help -> commands: a file in commands/
 }
 NAMES = tuple(chain.from_iterable(COMMANDS.values()))
 
+TIME_OF_FIRST_PROCESS = 10.0  # seconds, in which it tells an error that all processes have
 BUG = 70  # exit codes
 IO_FAILED = 74
 OUT_OF_MEMORY = re.compile(  # in errors of torch, oneDNN, the dynamic loader and Python's threads
@@ -192,9 +194,13 @@ def expected_error(error: SentkitError, console: Console) -> int:
         error.advice = advice_on_vectors(error, sys.argv[1:])
     message = str(error)
     if console.command == "train" and not is_first_process():
-        # All processes of a training have the same flags, and stop together. Other errors can be
-        # those of one machine or device, so each process tells its own.
-        if isinstance(error, UsageError | Stopped | OtherProcessError):
+        # All processes of a training stop together, and have the same flags and mostly the same
+        # files. If the first one has this error, it tells it, and torchrun ends the others. An
+        # earlier end of this process would end the first one before its message.
+        if isinstance(error, Stopped | OtherProcessError):
+            return error.exit_code
+        is_told = is_stopped_within(TIME_OF_FIRST_PROCESS)
+        if is_told or isinstance(error, UsageError):
             return error.exit_code
         message = f"rank {os.environ['RANK']}: {message}"
     console.error(message, error.advice or advice_on_files(error.__cause__))

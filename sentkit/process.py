@@ -8,6 +8,7 @@ import math
 import os
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from sentkit.errors import SentkitError, UsageError
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 AGAIN = 0.01  # seconds
+PAUSE = 0.05  # the same, between two looks for a signal
 UNWINDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STOPPING = (*UNWINDING, signal.SIGUSR1, signal.SIGUSR2)  # after a step of a training, or a block
 RESUME = "the same command with --resume continues"
@@ -28,6 +30,7 @@ GPU_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # of CUDA, of CUDA in Wi
 _threads: int | None = None  # of this command; None in a Python program that imports sentkit
 _received = signal.SIGTERM  # the signal that SIGALRM repeats
 _raised: signal.Signals | None = None  # the signal that raised an exception in this command
+_requested = False  # whether a signal requested a stop of this command, see `Stop`
 
 
 class LossyStderr(io.FileIO):
@@ -82,8 +85,9 @@ def leave_at_once(number: int, frame: FrameType | None) -> NoReturn:
 
 def unwind_on_signals() -> None:
     """Let signals raise exceptions from now on, so that temporary files are removed."""
-    global _raised
+    global _raised, _requested
     _raised = None
+    _requested = False
     for number in UNWINDING:
         if heeded(number):
             signal.signal(number, unwind)
@@ -120,6 +124,22 @@ def is_first_process() -> bool:
     """
     is_alone = os.environ.get("WORLD_SIZE", "1") == "1"
     return is_alone or os.environ.get("RANK", "0") == "0"
+
+
+def is_stopped_within(seconds: float) -> bool:
+    """Wait for a signal, unless one has requested a stop. A launcher sends one to all processes
+    after the end of the first one.
+    """
+    received: list[int] = []
+    if _requested:
+        return True
+    for number in UNWINDING:
+        if heeded(number):
+            signal.signal(number, lambda number, frame: received.append(number))
+    end = time.monotonic() + seconds
+    while not received and time.monotonic() < end:
+        time.sleep(PAUSE)
+    return bool(received)
 
 
 def limit_threads(requested: int | None = None, *, of_libraries: int | None = None) -> None:
@@ -295,6 +315,8 @@ class Stop:
 
     def request(self, number: int, frame: FrameType | None) -> None:
         """Process a signal."""
+        global _requested
+        _requested = True
         self.requested = True
         if self.received is None:
             self.received = number

@@ -259,10 +259,7 @@ def test_a_length_in_the_arguments_of_the_tokenizer_has_priority(pooled, name):
     [
         {"max_seq_length": 6, "tokenizer_args": {"model_max_length": 1e30}},
         {"max_seq_length": 6, "tokenizer_args": {"model_max_length": None}},
-        {
-            "tokenizer_args": {"model_max_length": 1e30},
-            "processor_kwargs": {"model_max_length": 6},
-        },
+        {"tokenizer_args": {"model_max_length": 1e30}, "processor_kwargs": {"model_max_length": 6}},
         {"max_seq_length": 1e30},
     ],
 )

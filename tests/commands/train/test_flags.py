@@ -1,9 +1,13 @@
 """The flags of `sentkit train`: settings, precedence, and refusals before the first step."""
 
+import os
+import signal
 from itertools import chain
+from threading import Timer
 
 import pytest
 
+from sentkit.process import UNWINDING, handle_signals, is_stopped_within, unwind_on_signals
 from sentkit.training.catalogue import METHODS
 from support import TEXTS, in_jsonl
 
@@ -47,6 +51,8 @@ def test_the_methods_are_in_three_groups(on_terminal):
 def test_a_later_process_tells_the_errors_of_its_machine(
     sentkit, tiny, monkeypatch, flags, problem
 ):
+    """If torchrun does not stop it, as it does after the end of the first process."""
+    monkeypatch.setattr("sentkit.cli.TIME_OF_FIRST_PROCESS", 0.0)
     for name, value in {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     result = sentkit("train", "simcse", *flags, "-m", tiny, "-o", "out")
@@ -70,3 +76,30 @@ def test_a_process_alone_reports_and_writes_with_any_rank(sentkit, tiny, tmp_pat
     assert "bad rows written to bad.jsonl: 1" in result.err
     assert len((tmp_path / "bad.jsonl").read_text().splitlines()) == 1
     assert wrong.told[0] == 'sentkit train: lr: "x" is not a number'
+
+
+@pytest.mark.usefixtures("texts")
+def test_a_later_process_is_silent_if_the_first_one_has_the_same_error(sentkit, tiny, monkeypatch):
+    """After the end of the first process, torchrun sends SIGTERM to the others."""
+    monkeypatch.setattr("sentkit.cli.is_stopped_within", lambda seconds: True)
+    for name, value in {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    result = sentkit("train", "simcse", "missing.txt", "-m", tiny, "-o", "out")
+
+    assert (result.code, result.err) == (66, "")
+
+
+def test_a_process_waits_for_a_signal():
+    before = {number: signal.getsignal(number) for number in (*UNWINDING, signal.SIGALRM)}
+    try:
+        unwind_on_signals()
+        assert not is_stopped_within(0.0)
+        with handle_signals():
+            signal.raise_signal(signal.SIGTERM)
+        assert is_stopped_within(0.0)
+        unwind_on_signals()
+        Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        assert is_stopped_within(60.0)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
