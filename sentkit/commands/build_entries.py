@@ -91,7 +91,7 @@ def build_entries(
     progress.encoded(stats, encoder)
 
     note = {  # for the training of another model on the entries
-        "definitions": stats.rows,
+        "definitions": counts.total(),
         "words_only": words_only,
         "family": checkpoint.config.get("model_type"),
         "parents": [shown_path(name) for name in (checkpoint.name, *checkpoint.parents)],

@@ -1,7 +1,11 @@
 """`sentkit build-entries`: the vector of an entry, its input rows, and the record of its origin."""
 
+import json
+
 import numpy as np
 import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 from support import in_jsonl
 
@@ -78,3 +82,21 @@ def test_groups_do_not_matter(build, expected, monkeypatch):
 
     assert counts_of(result) == [*((entry, 4 * count) for entry, count in COUNTS), ("zebra", 1)]
     assert np.abs(result.vectors() - expected("--readout", "mean", rows=rows)).max() < 1e-5
+
+
+def test_the_number_of_definitions_has_no_rejected_rows(build, tiny, copy_of, tmp_path):
+    """The vector of a rejected row is not finite."""
+    folder = copy_of(tiny, "damaged")
+    weights = load_file(folder / "model.safetensors")
+    vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    weights["embeddings.word_embeddings.weight"][vocabulary["dog"]] = np.inf
+    save_file(weights, folder / "model.safetensors")
+    stream = dictionary([("cat", "a cat"), ("dog", "a dog"), ("cat", "the cat")])
+    flags = ("--rejects", "rejects.jsonl", "-o", "entries.safetensors")
+    result = build("--readout", "mean", *flags, model=folder, stdin=stream)
+    with safe_open("entries.safetensors", "np") as file:
+        record = json.loads(file.metadata()["sentkit"])
+
+    assert result.code == 0, result.err
+    assert (tmp_path / "rejects.jsonl").read_text().count("\n") == 1
+    assert record["entries"]["definitions"] == 2
