@@ -306,7 +306,7 @@ SMALL = listed("""
     a an the this that these those some any all each every no another both many most several few
     he she it we you they my your his her its our their there here one two three
     in on at by for from of to with after before during since until when while as if because
-    although though and but or so then now
+    although though and but or so then now not
 """)
 NT = "n't"
 

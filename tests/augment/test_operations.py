@@ -215,6 +215,7 @@ PREFIXED = {
     "“A dog barks.”": "Not “a dog barks.”",
     "tea": "Not tea",
     "not": "Not not",
+    "Not.": "Not not.",
 }
 
 
