@@ -24,7 +24,7 @@ from sentkit.formats.vectors.vectors import (
     joined_vector_blocks,
 )
 from sentkit.metrics.seen_pairs import SeenPairs
-from sentkit.model.text.tokens import TextTokenizer, TokenBlock, TokenizerByPrompt, Tokens
+from sentkit.model.text.tokens import TextTokenizer, TokenBlock, Tokens
 from sentkit.training.data.corpus import CORPUS, ENDS, FILES, IDS, ROWS, TARGETS, VECTORS
 from sentkit.training.data.examples import Classes, Example, ExampleParser
 
@@ -228,6 +228,20 @@ def tokenised(
         yield good_rows, tokens.take(order[is_written]), row_of_text[is_written]
 
 
+def tokenized_with_prompts(
+    tokenizer: TextTokenizer, prompt_of_text: Sequence[str], texts: Sequence[str]
+) -> TokenBlock:
+    """The tokens of texts with different prompts. A blank text has those of its prompt, as with one
+    prompt for all texts; `TokenizerByPrompt` gives it none.
+    """
+    tokens: dict[int, Tokens] = {}  # by the index of the text
+    for prompt in dict.fromkeys(prompt_of_text):
+        indices = [index for index, other in enumerate(prompt_of_text) if other == prompt]
+        block = tokenizer.with_prompt(prompt)([texts[index] for index in indices])
+        tokens |= zip(indices, block, strict=True)
+    return TokenBlock.of([tokens[index] for index in range(len(texts))])
+
+
 def as_block(texts: Sequence[Tokens]) -> TokenBlock:
     if isinstance(texts, TokenBlock):
         return texts
@@ -264,8 +278,7 @@ def columns_of(
         prompt_of_text = [
             prompts[min(i, last)] for example in examples for i in range(len(example.texts))
         ]
-        prompted = list(zip(prompt_of_text, texts, strict=True))
-        columns.append(TokenizerByPrompt(tokenizer, prompts)(prompted))
+        columns.append(tokenized_with_prompts(tokenizer, prompt_of_text, texts))
     else:
         columns.append(tokenizer(texts))
     if reads.second_tokenizer is not None:  # of another model, with its own prompt
