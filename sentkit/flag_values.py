@@ -96,9 +96,16 @@ def parse_shard(text: str, environment: Mapping[str, str] = os.environ) -> Shard
     return Shard(int(match[1]), int(match[2]))
 
 
+# Of mpirun: rank, number of ranks, and rank on the machine. Of Open MPI; of MPICH and Intel MPI.
+MPI_VARIABLES = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+)
+
+
 def shard_of_launchers(environment: Mapping[str, str]) -> Shard:
-    """The shard of this process: of the tasks of a Slurm array, of srun in each of them, and of
-    torchrun in each task of srun.
+    """The shard of this process: of the tasks of a Slurm array, of srun or mpirun in each of them,
+    and of torchrun in each of their processes.
     """
 
     def number(name: str) -> int | None:
@@ -127,6 +134,14 @@ def shard_of_launchers(environment: Mapping[str, str]) -> Shard:
     # of srun.
     step_task = number("SLURM_PROCID")
     step_tasks = number("SLURM_STEP_NUM_TASKS")
+    local_task = number("SLURM_LOCALID")
+    # In an allocation, mpirun starts one task of srun on each node, which starts all ranks there.
+    for rank_name, size_name, local_name in MPI_VARIABLES:
+        if rank_name in environment and size_name in environment:
+            step_task = number(rank_name)
+            step_tasks = number(size_name)
+            local_task = number(local_name)
+            break
     in_step = step_task is not None and bool(step_tasks)
     rank = number("RANK")
     world = number("WORLD_SIZE")
@@ -138,14 +153,14 @@ def shard_of_launchers(environment: Mapping[str, str]) -> Shard:
     if step_task is not None and step_tasks and not (in_world and nodes_of_world == step_tasks):
         index = index * step_tasks + step_task
         count *= step_tasks
-        local = number("SLURM_LOCALID")
+        local = local_task
     if rank is not None and world:
         index = index * world + rank
         count *= world
         local = number("LOCAL_RANK")
     if not (in_array or in_step or in_world):
-        advice = "outside of Slurm and torchrun, name the shard: --shard 3/8"
-        raise UsageError("--shard auto: no Slurm array, srun or torchrun", advice=advice)
+        advice = "outside of Slurm, MPI and torchrun, name the shard: --shard 3/8"
+        raise UsageError("--shard auto: no Slurm array, srun, mpirun or torchrun", advice=advice)
     return Shard(index + 1, count, local)
 
 

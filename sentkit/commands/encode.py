@@ -134,7 +134,7 @@ def encode(
         Option(
             "--shard",
             metavar="I/N|auto",
-            help="With -o DIR/: part I of N; auto: of Slurm, torchrun.",
+            help="With -o DIR/: part I of N; auto: of Slurm, MPI, torchrun.",
         ),
     ] = None,
     block_bytes: Annotated[

@@ -80,7 +80,7 @@ def plain_environment(monkeypatch, tmp_path):
     """Relative names are in the folder of the test, and no inherited variable changes an output."""
     monkeypatch.chdir(tmp_path)
     for name in os.environ:
-        if name in INHERITED or name.startswith("SLURM_"):
+        if name in INHERITED or name.startswith(("SLURM_", "OMPI_", "PMI_")):
             monkeypatch.delenv(name)
     # On a busy machine, a command can take minutes, and would report its progress.
     monkeypatch.setattr(

@@ -37,7 +37,7 @@ def test_a_command_that_fails_at_its_first_rows_leaves_no_settings(encode, corpu
     assert Path("late/run.json").exists()
 
 
-UNKNOWN = "no Slurm array, srun or torchrun"
+UNKNOWN = "no Slurm array, srun, mpirun or torchrun"
 GAPS = "the indices of the Slurm array have gaps"
 TASK = {"TASK_COUNT": "4", "TASK_MIN": "3", "TASK_MAX": "9", "TASK_STEP": "2"}
 ARRAY = {"SLURM_NTASKS": "1", "SLURM_PROCID": "0"} | {
@@ -47,6 +47,14 @@ ARRAY = {"SLURM_NTASKS": "1", "SLURM_PROCID": "0"} | {
 
 def srun(task, tasks):
     return {"SLURM_STEP_NUM_TASKS": str(tasks), "SLURM_PROCID": str(task)}
+
+
+def open_mpi(rank, size, local):
+    return {
+        "OMPI_COMM_WORLD_RANK": str(rank),
+        "OMPI_COMM_WORLD_SIZE": str(size),
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(local),
+    }
 
 
 def ranks(rank, world, *, nodes=1, local=None):
@@ -75,6 +83,13 @@ def ranks(rank, world, *, nodes=1, local=None):
         (srun(1, 2) | ranks(1, 4), Shard(6, 8, 1)),
         # RANK=$SLURM_PROCID
         (srun(5, 8) | {"RANK": "5", "WORLD_SIZE": "8"}, Shard(6, 8)),
+        # mpirun, whose daemons are two tasks of srun with four ranks each; in a task of an array;
+        # and MPICH
+        (srun(1, 2) | {"SLURM_LOCALID": "0"} | open_mpi(6, 8, 2), Shard(7, 8, 2)),
+        (ARRAY | {"SLURM_ARRAY_TASK_ID": "5"} | open_mpi(1, 4, 1), Shard(6, 16, 1)),
+        ({"PMI_RANK": "2", "PMI_SIZE": "3", "MPI_LOCALRANKID": "0"}, Shard(3, 3, 0)),
+        # RANK=$OMPI_COMM_WORLD_RANK
+        (open_mpi(6, 8, 2) | {"RANK": "6", "WORLD_SIZE": "8"}, Shard(7, 8)),
         ({}, UNKNOWN),
         ({"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}, UNKNOWN),  # a batch script, which runs once
         (ARRAY | {"SLURM_ARRAY_TASK_ID": "4"}, GAPS),
