@@ -228,6 +228,9 @@ def report(
         if training:
             measured = with_training(measured, tests, evaluations, training, evaluator, models)
         records = (row.record(baseline_row) for row in measured)
+        if not measured:
+            problem = f"{failed} of {len(models) * len(tests)} evaluations failed"
+            raise AnswerIsNo(f"{problem}, and no row has the values of all its checkpoints")
         tables_of_rows = tables.measured_tables(measured, baseline_row, paper, table_number)
         write(tables_of_rows, records, style, output)
     if failed:

@@ -138,6 +138,32 @@ def test_a_row_with_damaged_weights_is_named_and_the_others_are_printed(sentkit,
     assert {row["row"] for row in result.rows} == {"whole"}
 
 
+@pytest.mark.parametrize("form", ["text", "markdown", "latex", "json"])
+def test_a_row_needs_all_of_its_checkpoints(sentkit, data, runs, form):
+    Path(runs, "seed-1/model.safetensors").write_bytes(b"damaged")
+    flags = ("--data", data, "--suites", "clustering", "--format", form, "-q")
+    result = sentkit("report", runs, *flags)
+
+    assert (result.code, result.out) == (1, b"")
+    assert result.told[-1] == (
+        "sentkit report: 1 of 2 evaluations failed, and no row has the values of all its "
+        "checkpoints"
+    )
+
+
+def test_warnings_about_texts_occur_once(sentkit, data):
+    """Also with --train, for which a part of the texts is encoded again."""
+    long = {"text_a": "sea " * 700, "text_b": "the sea", "score": 1}
+    Path("pairs.jsonl").write_text(in_jsonl(*PAIRS, long))
+    Path("train.jsonl").write_text(in_jsonl(*PAIRS[:2]))
+    result = sentkit("report", "nano", "--pairs", "p=pairs.jsonl", "--train", "train.jsonl")
+
+    assert result.rows[0]["train"]["seen"] == 2
+    truncated = [line for line in result.told if "truncated" in line]
+    assert len(truncated) == 1
+    assert "1 of 12 rows were truncated to 512 tokens" in truncated[0]
+
+
 def test_transforms_of_one_checkpoint_are_the_seeds_of_a_row(sentkit, data, tiny):
     """As from `whiten apply`. Kept results of other transforms are not used."""
     pairs = data / "sts/stsb.test.jsonl"
