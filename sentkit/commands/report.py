@@ -213,8 +213,12 @@ def report(
     console.warn(*tables.unaveraged(tests))
     progress = TaskProgress(console, "evaluations")
     progress.begin(len(models) * len(tests))
-    evaluator = Evaluator(settings, None if results is None else Path(results))
-    evaluator.report = lambda rows, tokens: progress.add(tasks=0, rows=rows)  # of encoding
+    evaluator = Evaluator(
+        settings,
+        None if results is None else Path(results),
+        warn=console.warn,
+        report=lambda rows, tokens: progress.add(tasks=0, rows=rows),
+    )
     evaluations, failed = evaluator.evaluate_all(models, tests, console.error, progress.add)
     if not evaluations:
         raise AnswerIsNo("all evaluations failed")
@@ -224,13 +228,13 @@ def report(
         write_for_mteb(output.path, rows, tests, evaluations, console)
     else:
         measured = measure(rows, tests, evaluations, intervals=intervals, baseline=baseline_row)
+        if not measured:
+            problem = f"{failed} of {len(models) * len(tests)} evaluations failed"
+            raise AnswerIsNo(f"{problem}, and no row has the values of all its checkpoints")
         console.warn(*warnings_about(measured, baseline_row, beside_published=paper is not None))
         if training:
             measured = with_training(measured, tests, evaluations, training, evaluator, models)
         records = (row.record(baseline_row) for row in measured)
-        if not measured:
-            problem = f"{failed} of {len(models) * len(tests)} evaluations failed"
-            raise AnswerIsNo(f"{problem}, and no row has the values of all its checkpoints")
         tables_of_rows = tables.measured_tables(measured, baseline_row, paper, table_number)
         write(tables_of_rows, records, style, output)
     if failed:

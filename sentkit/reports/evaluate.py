@@ -206,8 +206,9 @@ class Evaluator:
 
     settings: Settings
     result_folder: Path | None  # for the results of this run and earlier ones
+    warn: Callable[[str], None]  # about texts, such as truncated ones
+    report: Report  # of the encoding
     digests: dict[str, str] = field(default_factory=dict)  # of files
-    report: Report = lambda rows, tokens: None  # of the encoding
 
     def evaluate_all(
         self,
@@ -336,7 +337,7 @@ class Evaluator:
         with published_together():
             stats = encoding.to_outputs(groups, [path], self.report, rejects)
         for remark in encoder.warnings(stats):
-            self.settings.warn(f"{model.name}: {source}: {remark}")
+            self.warn(f"{model.name}: {source}: {remark}")
         return label_of(encoder.spaces[0].name)
 
     def tokenized(

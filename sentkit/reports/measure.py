@@ -334,13 +334,17 @@ def with_training(
     """
     with TemporaryDirectory(prefix="sentkit-report-") as folder:
 
-        def failed(problem: str, _: str | None) -> None:
+        def warn(problem: str) -> None:
             without_folder = problem.replace(f"{folder}/", "")
             evaluator.settings.warn(f"without the rows that occur in --train: {without_folder}")
 
         counts_of_task, reduced_tests = without_seen(tests, files, folder)
-        reduced_results, _ = evaluator.evaluate_all(
-            models, reduced_tests, failed, lambda count: None
+        # The warnings about texts are among those of the whole test sets.
+        reduced_evaluator = replace(
+            evaluator, settings=replace(evaluator.settings, warn=warn), warn=lambda problem: None
+        )
+        reduced_results, _ = reduced_evaluator.evaluate_all(
+            models, reduced_tests, lambda problem, advice: warn(problem), lambda count: None
         )
 
     # The values without these rows: the results of a reduced test set replace those of the whole
