@@ -368,6 +368,7 @@ REQUIRED = {
     "deviations": dict,
     "encoder": str,
 }
+ARRAYS = ("similarities", "gold", "queries")  # in that of pairs with scores, or of a retrieval
 
 
 def record_of(result: Result) -> dict[str, Any]:
@@ -391,13 +392,22 @@ def read_result(path: Path) -> Result:
     results.
     """
     record = read_object(path)
-    if not all(isinstance(record.get(name, ...), types) for name, types in REQUIRED.items()):
+    n = record.get("n")
+    if "n" not in record and isinstance(record.get("gold"), list):  # older versions had none
+        n = len(record["gold"])
+    try:
+        arrays = {name: np.array(record[name], np.float64) for name in ARRAYS if name in record}
+        is_valid = (
+            all(isinstance(record.get(name, ...), types) for name, types in REQUIRED.items())
+            and all(isinstance(value, float | int) for value in record["deviations"].values())
+            and isinstance(n, int | None)
+            and all(array.ndim == 1 for array in arrays.values())
+            and len(arrays.get("gold", ())) == len(arrays.get("similarities", ()))
+        )
+    except (AttributeError, TypeError, ValueError):
+        is_valid = False
+    if not is_valid:
         raise DataError(
             "not a result of sentkit report", source=str(path), advice="remove the file"
         )
-    names = ("similarities", "gold", "queries")
-    arrays = {name: np.array(record[name], np.float64) for name in names if name in record}
-    n = record.get("n")
-    if "n" not in record and "gold" in arrays:  # older versions did not store it
-        n = len(arrays["gold"])
     return Result(record["value"], record["deviations"], n, record["encoder"], **arrays)

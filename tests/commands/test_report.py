@@ -540,6 +540,29 @@ def test_kept_results_are_used_again(sentkit, data, monkeypatch):
         assert "json: not a result of sentkit report\n" in broken.err
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"similarities": ["x"]},
+        {"similarities": 1},
+        {"similarities": [[1.0]]},
+        {"gold": [1.0]},
+        {"n": "11"},
+        {"deviations": {"folds": "x"}},
+        {"deviations": None},
+    ],
+)
+def test_damaged_results_are_an_error(sentkit, data, changes):
+    command = ("report", "nano", "--data", data, "--suites", "sts", "--results", "kept", "-q")
+    sentkit(*command)
+    for path in Path("kept").iterdir():
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    damaged = sentkit(*command, "--intervals", "--format", "text")
+
+    assert damaged.code == 1
+    assert "json: not a result of sentkit report\n" in damaged.err
+
+
 MODULES = [
     {"type": "sentence_transformers.models.Transformer", "path": ""},
     {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
