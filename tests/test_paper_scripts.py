@@ -918,6 +918,38 @@ def test_a_run_gets_the_readout_prompt_by_a_copy(executing_runner, furnished, tm
     assert Path(copy).name == "seed-0"
 
 
+def test_the_copy_of_a_given_checkpoint_is_in_the_folder_of_the_runs(
+    executing_runner, furnished, tmp_path
+):
+    copy = executing_runner("defsent-plus", "roberta-large").with_readout("base", "prompt")
+
+    assert Path(copy).is_relative_to(tmp_path / "out")
+    assert Path(copy).name == "base"
+    assert not (furnished / "prompt-of-base").exists()
+
+
+def test_tables_of_given_checkpoints_without_a_record_of_their_training(runner):
+    """Those of ConSERT's steps, and of GLUE."""
+    consert = runner("consert", "bert-base", "--given", "consert-batch16=base")
+    sg_bert = runner("sg-bert", "bert-base", "--given", "no-tuning-rte=base")
+
+    with pytest.raises(papers.MissingError, match="none of its runs is there"):
+        papers.tables.steps(consert, "steps")
+    with pytest.raises(papers.MissingError, match="none of its runs is there"):
+        papers.tables.glue(sg_bert, "10")
+
+
+def test_folders_can_have_spaces_in_their_names(runner, tmp_path):
+    plan = runner("consert", "bert-base", "--out", str(tmp_path / "my runs"))
+
+    assert plan.words("consert {sts} --preset unsup-{size}") == [
+        "consert",
+        str(tmp_path / "my runs/rows/sts.jsonl"),
+        "--preset",
+        "unsup-base",
+    ]
+
+
 def test_the_evaluation_of_pairsupcon_reads_64_tokens(executing_runner):
     """Of the base, and of all that is trained from it."""
     plan = executing_runner("pairsupcon", "bert-base")

@@ -17,8 +17,8 @@ the sentkit command that failed; 75: stopped and saved.
 DATA is a folder as for `sentkit report --data`, with sts/stsb.{train,dev,test}. It can have
 nli/train, nli/triplets, paraphrases/stsb, glue/TASK.{train,dev,test}, dictionary/ and corpora/.
 Files end with .jsonl or .txt, also .gz. In dictionary/, the names of files of the Oxford dictionary
-begin with oxford. OUT keeps rows/, runs/, entries/, results/, tables/ and figures/, of one paper,
-base and preset, and of --quick or not.
+begin with oxford. OUT keeps rows/, runs/, prompts/, entries/, results/, tables/ and figures/, of
+one paper, base and preset, and of --quick or not.
 
 stderr: lines with "not made" name the missing rows and figures, "not finished" the rows that have
 fewer seeds than others, "not measured" the columns without a test set, and "not possible" what no
@@ -52,6 +52,7 @@ from sentkit.flag_values import numbers
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import WK_FIRST, WK_LAYERS
 from sentkit.formats.files import read_object, read_object_if_there
+from sentkit.formats.vectors.fingerprint import digest
 from sentkit.model.checkpoint_reading import depth_of
 from sentkit.papers.published import published, published_base, same_base, task_key
 from sentkit.reports.suites import IN_FOLDERS, find_test_sets
@@ -65,7 +66,8 @@ FLOW_READOUT = "mean-last2"
 MEAN = ", mean of seeds"
 FORMATS = {"text": ".txt", "markdown": ".md", "latex": ".tex"}
 OPTIONS = "options.json"  # in OUT: see `options_of_runs`
-OF_RUNS = ("base", "runs", "entries", "results", "done*")  # folders in OUT that a run makes
+# folders in OUT that a run makes
+OF_RUNS = ("base", "runs", "prompts", "entries", "results", "done*")
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,8 @@ class Runner:
         def value(match):
             return self.values.get(match[1]) or self.prepared.file(match[1])
 
-        return re.sub(r"\{(.+?)\}", value, text).split()
+        # A path can have spaces.
+        return [re.sub(r"\{(.+?)\}", value, word) for word in text.split()]
 
     def tokenizers(self):
         """Of both families, for table 1 of DefSent+, and its dictionary c."""
@@ -521,12 +524,13 @@ class Runner:
             return path
         if readout != "prompt":
             return f"{path}#{self.values.get(readout, readout)}"
-        copy = Path(path).with_name(f"prompt-of-{Path(path).name}") / Path(path).name
-        if not copy.exists():
-            copy.parent.mkdir(exist_ok=True)
+
+        def write(output):
             export = ["export", "-m", path, "--readout", "prompt", "--template", "defsent-plus"]
-            sentkit([*export, "-o", copy])
-        return str(copy)
+            sentkit([*export, "-o", output])
+
+        # The name says the seed. A given checkpoint can have any path, or be one of the hub.
+        return made_once(self.out / "prompts" / digest(path) / Path(path).name, write)
 
     def report(self, arguments, suites, flags, stdout=subprocess.PIPE):
         command = ["report", *arguments, "--data", self.tests, "--suites", ",".join(suites)]

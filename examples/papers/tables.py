@@ -14,6 +14,7 @@ from running import MissingError, sentkit
 from systems import Entries
 
 from sentkit.flag_values import classifier_protocol
+from sentkit.formats.files import read_object_if_there
 from sentkit.labels.probes import classifiers
 from sentkit.papers.published import published
 from sentkit.reports.suites import find_test_sets
@@ -78,7 +79,8 @@ def glue(runner, number):
 
 def glue_cell(runner, system, metric):
     paths = [Path(path).with_suffix(".json") for path in runner.checkpoints(system).values()]
-    values = [json.loads(path.read_text().splitlines()[0])["test"][metric] for path in paths]
+    reports = [path.read_text() for path in paths if path.exists()]  # a given checkpoint has none
+    values = [json.loads(report.splitlines()[0])["test"][metric] for report in reports]
     defined = [value for value in values if value is not None]
     if not values:
         return ""
@@ -172,8 +174,9 @@ def steps(runner, number):
     lines = []
     for system, row in runner.rows_of("4"):
         paths = [Path(path) / "sentkit.json" for path in runner.checkpoints(system).values()]
-        chosen = [str(json.loads(path.read_text())["step"]) for path in paths]
-        if chosen:
+        records = map(read_object_if_there, paths)
+        chosen = [str(record["step"]) for record in records if "step" in record]
+        if chosen:  # a given checkpoint can have no record of its training
             lines.append(Line((HERE, row.name, ""), (", ".join(chosen),), is_measured=True))
     if not lines:
         raise MissingError("none of its runs is there")
