@@ -380,6 +380,14 @@ def test_rows_and_runs_of_other_options_are_not_used_again(run, tmp_path):
     assert run(*flags, "--quick").stdout == trial.stdout
 
 
+def test_one_base_can_have_two_paths(run, furnished, tmp_path):
+    first = run("pairsupcon", "--preset", "bert-base", "--list")
+    (tmp_path / "out/runs").mkdir()
+    again = run("pairsupcon", "--preset", "bert-base", "--list", "--base", furnished / "base")
+
+    assert (first.returncode, again.returncode) == (0, 0), again.stderr
+
+
 def test_a_folder_without_runs_gets_other_options(run, tmp_path):
     """Such as the right preset after a list of the runs of a wrong one."""
     wrong = run("pairsupcon", "--preset", "distilbert-base", "--list", "--quick")

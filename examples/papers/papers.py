@@ -751,8 +751,11 @@ def parse(words):
 
 
 def options_of_runs(options):
-    """The flags that all runs of a folder have."""
-    return {name: getattr(options, name) for name in ("paper", "base", "preset", "quick")}
+    """The flags that all runs of a folder have; the base by its full path, if it is a folder."""
+    values = {name: getattr(options, name) for name in ("paper", "base", "preset", "quick")}
+    if Path(options.base).is_dir():
+        values["base"] = str(Path(options.base).resolve())
+    return values
 
 
 def refuse_other_options(options):
@@ -765,7 +768,7 @@ def refuse_other_options(options):
         return
     recorded = read_object(path)
     for name, value in options_of_runs(options).items():
-        if recorded.get(name) == value:
+        if recorded.get(name) in (value, getattr(options, name)):
             continue
         if any(any(out.glob(folder)) for folder in OF_RUNS):
             problem = f"{options.out} has runs with {name}={recorded.get(name)}, not {value}"
