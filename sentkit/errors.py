@@ -32,7 +32,9 @@ class DataError(SentkitError):
     ) -> None:
         place = source if line is None else f"{source}:{line}"
         super().__init__(f"{place}: {problem}", advice=advice)
-        self.problem, self.source, self.line = problem, source, line
+        self.problem = problem
+        self.source = source
+        self.line = line
 
 
 class NoVectorError(DataError):

@@ -115,10 +115,12 @@ def export(
 
 
 def lineage_without_command(checkpoint: "Checkpoint") -> dict[str, Any]:
-    """The origin in sentkit.json, without the keys of the command that made the checkpoint."""
+    """sentkit.json without the keys of the command that made the checkpoint."""
     from sentkit.formats.checkpoints.command_record import OF_COMMAND
 
-    return {name: value for name, value in checkpoint.lineage.items() if name not in OF_COMMAND}
+    return {
+        name: value for name, value in checkpoint.sentkit_json.items() if name not in OF_COMMAND
+    }
 
 
 def export_static(
@@ -196,7 +198,7 @@ def export_transformer(
             folder, checkpoint, declaration, lineage, changed_tensors, store, documents=True
         )
         # the card of the base states another readout, prompt or length
-        if "method" in checkpoint.lineage:
+        if "method" in checkpoint.sentkit_json:
             exported = {"parents": checkpoint.parents, "exported": True}
             write_card(
                 folder, lineage_without_command(checkpoint) | lineage | exported, declaration

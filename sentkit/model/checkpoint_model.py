@@ -183,7 +183,7 @@ class CheckpointModel:
                 "hash": tokenizer.hash,
             },
             "sentence_transformers": read_by_sentence_transformers(checkpoint, self.reading),
-            "lineage": checkpoint.origin,
+            "lineage": checkpoint.lineage,
         }
 
 
@@ -294,7 +294,7 @@ class ClassifierModel:
         self.device = device
         self.precision = precision
         self.checkpoint = classifier_in(name)
-        run = self.checkpoint.lineage.get("run")
+        run = self.checkpoint.sentkit_json.get("run")
         # That of `train`, which uses it for --test.
         trained = run.get("max_length") if isinstance(run, dict) else None
         max_length = trained if type(trained) is int else None
@@ -402,7 +402,7 @@ def classifier_in(name: str) -> Checkpoint:
             transformer_folder=folder,
             config=config,
             declaration=StoredDeclaration(),
-            lineage={},
+            sentkit_json={},
         )
     else:
         checkpoint = checkpoint_in(folder, name)

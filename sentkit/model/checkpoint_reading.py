@@ -78,7 +78,7 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
         read_transform(options.transform)
 
     # `--dim`, if the declared steps keep the width: otherwise the weights have to be read first.
-    width = width_of(checkpoint.config) * max(len(readout.parts) for readout in readouts)
+    width = width_of(checkpoint.config) * max(len(readout.joined_readouts) for readout in readouts)
     keeps_width = set(declared.step_names) <= {"normalise"} and declared.convolution is None
     if options.dim is not None and keeps_width and options.dim > width > 0:
         raise UsageError(f"--dim {options.dim}: the vectors have only {width} numbers")
@@ -125,7 +125,7 @@ def check_readouts(
         problem = "the readout prompt cannot be combined with other readouts"
         raise UsageError(problem, advice=alone.format("prompt"))
     for readout in readouts:
-        has_other_width = readout.reduction == CONV or len(readout.parts) > 1
+        has_other_width = readout.reduction == CONV or len(readout.joined_readouts) > 1
         if has_other_width and len(readouts) > 1:
             problem = f"the readout {readout.name} cannot be combined with others"
             advice = alone.format(readout.name)

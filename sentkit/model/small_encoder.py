@@ -327,8 +327,9 @@ def open_small_encoder(
         architecture = architecture_of(checkpoint)
     except UnsupportedArchitecture:
         return None
-    parts = [part for readout in reading.readouts for part in readout.parts]
-    is_supported = all(part.reduction in (*REDUCTIONS, *POOLED, "token") for part in parts)
+    readouts = [joined for readout in reading.readouts for joined in readout.joined_readouts]
+    supported = (*REDUCTIONS, *POOLED, "token")
+    is_supported = all(readout.reduction in supported for readout in readouts)
     has_layers = set(reading.declared_steps) - {"normalise"}
     if not is_supported or has_layers or not is_small(architecture, tokens):
         return None
@@ -336,7 +337,7 @@ def open_small_encoder(
     if arrays is None:
         return None
     body = SmallBert(arrays, architecture)
-    if any(part.pooled for part in parts) and not body.has_pooler:
+    if any(readout.pooled for readout in readouts) and not body.has_pooler:
         return None
     return SmallEncoder(checkpoint, reading, body, arrays)
 
@@ -373,7 +374,7 @@ class SmallEncoder(TokenEncoder):
 
         # The steps after the readout; several readouts have one width.
         architecture = body.architecture
-        width_of_readout = architecture.width * len(reading.readouts[0].parts)
+        width_of_readout = architecture.width * len(reading.readouts[0].joined_readouts)
         self.steps = steps_of_checkpoint(checkpoint, reading, width_of_readout, layer_of_folder)
         self.width = width_after_steps(self.steps, width_of_readout)
 
@@ -431,7 +432,7 @@ class SmallEncoder(TokenEncoder):
             return vector
 
         vectors = []
-        for part in readout.parts:
-            layers_of_part = part.layers_in(self.body.architecture.depth)
-            vectors.append(np.mean([reduced(layer, part.reduction) for layer in layers_of_part], 0))
+        for joined in readout.joined_readouts:
+            indices = joined.layers_in(self.body.architecture.depth)
+            vectors.append(np.mean([reduced(layer, joined.reduction) for layer in indices], 0))
         return np.concatenate(vectors).astype(np.float32)

@@ -109,10 +109,10 @@ def quoted_command(words: Sequence[str]) -> str:
 def commands_of_bases(base: Checkpoint) -> list[dict[str, Any]]:
     """The commands that made the base, and its bases as it lists them; the nearest is first."""
     commands = []
-    if is_command_record(base.lineage):
-        record = {name: base.lineage[name] for name in OF_COMMAND if name in base.lineage}
+    if is_command_record(base.sentkit_json):
+        record = {name: base.sentkit_json[name] for name in OF_COMMAND if name in base.sentkit_json}
         commands.append({"model": shown_path(base.name), **record})
-    earlier_records = base.lineage.get("bases")
+    earlier_records = base.sentkit_json.get("bases")
     if isinstance(earlier_records, list):
         commands += [record for record in earlier_records if is_command_record(record)]
     return commands

@@ -97,11 +97,11 @@ def incomplete(folder: Path, name: str, problem: str) -> NoInputError:
 def _in_package(package: str) -> Path:
     """Find the model folder in an installed package without importing the package."""
     try:
-        spec = find_spec(package) if package.isidentifier() else None
+        module_spec = find_spec(package) if package.isidentifier() else None
     except ValueError:  # a module without a spec, such as __main__
-        spec = None
+        module_spec = None
     # None: a module of one file
-    locations = None if spec is None else spec.submodule_search_locations
+    locations = None if module_spec is None else module_spec.submodule_search_locations
     for location in locations or ():
         configs = sorted(Path(location).rglob("config.json"), key=lambda path: len(path.parts))
         for config in configs:
@@ -205,7 +205,7 @@ class Checkpoint:
     transformer_folder: Path
     config: dict[str, Any]
     declaration: StoredDeclaration
-    lineage: dict[str, Any]  # the rest of sentkit.json: method, settings, parents, scores
+    sentkit_json: dict[str, Any]  # its content; empty without this file
 
     @property
     def config_file(self) -> str:
@@ -214,15 +214,19 @@ class Checkpoint:
     @property
     def parents(self) -> list[str]:
         """The known checkpoints that this one was trained from, the nearest first."""
-        parents = self.lineage.get("parents")
+        parents = self.sentkit_json.get("parents")
         if not isinstance(parents, list):
             return []
         return [str(parent) for parent in parents]
 
     @property
-    def origin(self) -> dict[str, Any]:
-        """The fields of sentkit.json that describe how the checkpoint was made."""
-        return {name: value for name, value in self.lineage.items() if name not in READING_FIELDS}
+    def lineage(self) -> dict[str, Any]:
+        """The fields of sentkit.json that describe how the checkpoint was made: method, settings,
+        parents, scores.
+        """
+        return {
+            name: value for name, value in self.sentkit_json.items() if name not in READING_FIELDS
+        }
 
     def weight_paths(self) -> list[Path]:
         return weight_files(self.transformer_folder, self.name)
@@ -271,15 +275,15 @@ def checkpoint_in(folder: Path, name: str) -> Checkpoint:
     transformer, declared = read_modules(folder)
     if name.partition("@")[0] in INSTRUCTORS:
         declared = replace(declared, prompt_is_read=False)
-    lineage_path = folder / "sentkit.json"
-    lineage = read_object_if_there(lineage_path)
-    if "readout" in lineage and not declared.is_static:
-        declared = read_sentkit_json(lineage, lineage_path, declared)
+    path = folder / "sentkit.json"
+    sentkit_json = read_object_if_there(path)
+    if "readout" in sentkit_json and not declared.is_static:
+        declared = read_sentkit_json(sentkit_json, path, declared)
     config_path = transformer / "config.json"
     if not declared.is_static and not is_there(config_path):
         raise incomplete(transformer, name, NO_CONFIG)
     config = read_object_if_there(config_path)
-    return Checkpoint(name, folder, transformer, config, declared, lineage)
+    return Checkpoint(name, folder, transformer, config, declared, sentkit_json)
 
 
 ADAPTER = "adapter_config.json"

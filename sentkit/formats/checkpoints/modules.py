@@ -482,7 +482,7 @@ def inexpressible(readout: Readout) -> str | None:
     """The reason why stock modules cannot express this readout; None if they can."""
     if readout.reduction in WK_REDUCTIONS:
         return "the readout weights the layers of each token"
-    joined = [joined_readout.reduction for joined_readout in readout.parts]
+    joined = [joined_readout.reduction for joined_readout in readout.joined_readouts]
     for name in joined:
         if name in PLAIN and name not in POOLING:
             return f"a Pooling module has no {name}"

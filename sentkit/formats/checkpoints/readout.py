@@ -35,8 +35,8 @@ class Readout:
         return self.reduction in POOLED
 
     @property
-    def parts(self) -> tuple["Readout", ...]:
-        """The readouts to join. A readout that joins no others is its only part."""
+    def joined_readouts(self) -> tuple["Readout", ...]:
+        """The readouts to join; of a readout that joins no others, only itself."""
         _, *names = self.reduction.split(":")
         return tuple(NAMED[name] for name in names) or (self,)
 
@@ -189,18 +189,18 @@ class Template:
             )
 
     @property
-    def parts(self) -> tuple[str, str]:
+    def before_and_after(self) -> tuple[str, str]:
         """The text before the sentence and the text after it."""
         before, _, after = self.text.replace(MASK, self.mask).partition(SENTENCE)
         return before, after
 
     def around(self, sentence: str) -> str:
-        before, after = self.parts
+        before, after = self.before_and_after
         return before + FULL_STOPS[self.full_stop](sentence) + after
 
     def range_of_sentence(self, whole: str) -> tuple[int, int]:
         """Return the start and end of the sentence in `whole`, a result of `around`."""
-        before, after = self.parts
+        before, after = self.before_and_after
         return len(before), len(whole) - len(after)
 
 

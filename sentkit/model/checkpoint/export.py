@@ -366,7 +366,8 @@ def write_modules_before_pooling(
 def write_pooling(folder: Path, declaration: Declaration) -> None:
     """Write the six booleans of a Pooling module."""
     readout = declaration.readout
-    reductions = [STOCK_REDUCTIONS.get(part.reduction, part.reduction) for part in readout.parts]
+    names = [joined.reduction for joined in readout.joined_readouts]
+    reductions = [STOCK_REDUCTIONS.get(name, name) for name in names]
     width = width_of_vectors(declaration.body, [readout]) // len(reductions)
     config: dict[str, Any] = {"word_embedding_dimension": width}
     for name, (_, key) in POOLING.items():

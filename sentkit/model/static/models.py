@@ -120,7 +120,7 @@ class StaticModel:
     notes: Sequence[str] = ()
     prompts: Mapping[str, str] = field(default_factory=dict)  # declared ones, by name
     similarity: object = None  # the declared metric
-    origin: Mapping[str, Any] = field(default_factory=dict)  # how the checkpoint was made
+    lineage: Mapping[str, Any] = field(default_factory=dict)  # how the checkpoint was made
 
     def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:
         if not isinstance(self.tokenizer, LongTextTokenizer):
@@ -141,8 +141,8 @@ class StaticModel:
             "prompt": self.tokenizer.prompt,
             "max_length": self.tokenizer.max_length,
         }
-        if self.origin:
-            summary["lineage"] = self.origin
+        if self.lineage:
+            summary["lineage"] = self.lineage
         return summary
 
 
@@ -168,9 +168,9 @@ class StaticEncoder(TokenEncoder):
                 "max_length": tokenizer.max_length,
                 "precision": self.precision,
             }
-            space = digest([weights, "static", tokenizer.hash, readout])
-            spec = Space(f"{name_for_label(model.name)}/{readout}", space, record)
-            self.spaces.append(space_after_steps(self.steps, spec, model.transform))
+            label = f"{name_for_label(model.name)}/{readout}"
+            space = Space(label, digest([weights, "static", tokenizer.hash, readout]), record)
+            self.spaces.append(space_after_steps(self.steps, space, model.transform))
 
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[list[Matrix]]:
         return map(self.word_vectors, batches)
@@ -305,7 +305,7 @@ def read_static_folder(checkpoint: Checkpoint, options: ReadingOptions) -> Stati
         table=table,
         prompts=declared.prompts,
         similarity=declared.similarity,
-        origin=checkpoint.origin,
+        lineage=checkpoint.lineage,
     )
 
 

@@ -221,32 +221,32 @@ def apply_readouts(
     disturb: Disturb | None = None,
 ) -> list[Tensor]:
     """Return the vectors of each readout from one pass to the deepest layer, (b, d); of a readout
-    that joins several parts, (b, parts * d). `disturb` changes X(0).
+    that joins k others, (b, k * d). `disturb` changes X(0).
     """
     check_layers(encoder, readouts)
 
     # Each reduction of a layer is computed once, also if several readouts use it.
     reductions: dict[int, dict[str, None]] = {}  # layer -> ordered set of reductions
     for readout in readouts:
-        for part in readout.parts:  # the readouts to join; a simple one is its only part
-            for layer in part.layers_in(encoder.depth):
-                reductions.setdefault(layer, {})[part.reduction] = None
+        for joined in readout.joined_readouts:
+            for layer in joined.layers_in(encoder.depth):
+                reductions.setdefault(layer, {})[joined.reduction] = None
     reduced = reduce_layers(encoder, packed, reductions, disturb=disturb)
 
-    # The mean over the layers of a part; WK weights the token states of all layers.
-    def vectors_of(part: Readout) -> Tensor:
-        vectors = [reduced[layer, part.reduction] for layer in part.layers_in(encoder.depth)]
-        if part.reduction in WK_REDUCTIONS:
-            return wk(vectors, packed.batch_to_read, clip=part.reduction == "wk-clip")
+    # The mean over the layers of a readout; WK weights the token states of all layers.
+    def vectors_of(joined: Readout) -> Tensor:
+        vectors = [reduced[layer, joined.reduction] for layer in joined.layers_in(encoder.depth)]
+        if joined.reduction in WK_REDUCTIONS:
+            return wk(vectors, packed.batch_to_read, clip=joined.reduction == "wk-clip")
         return torch.stack(vectors).mean(0)
 
-    return [torch.cat([vectors_of(part) for part in readout.parts], 1) for readout in readouts]
+    return [torch.cat(list(map(vectors_of, readout.joined_readouts)), 1) for readout in readouts]
 
 
 def width_of_vectors(encoder: TokenModel, readouts: Sequence[Readout]) -> int:
     if encoder.convolution is not None and readouts[0].reduction == CONV:
         return encoder.convolution.width
-    return encoder.width * len(readouts[0].parts)
+    return encoder.width * len(readouts[0].joined_readouts)
 
 
 def check_layers(encoder: TokenModel, readouts: Sequence[Readout]) -> None:

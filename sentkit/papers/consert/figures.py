@@ -210,7 +210,7 @@ class WithoutTokens(TransformerEncoder):
     def __init__(self, checkpoint: Checkpoint, reading: Reading, tokens: str) -> None:
         fitting = [name for name, plain in PLAIN.items() if plain.partial]
         for readout in reading.readouts:
-            if any(part.reduction not in fitting for part in readout.parts):
+            if any(joined.reduction not in fitting for joined in readout.joined_readouts):
                 problem = f'leave_out cannot be used with the readout "{readout.name}"'
                 raise UsageError(problem, advice=f"it needs {', '.join(fitting)}, of any layer")
         self.left_out = read_tokens(tokens, reading.tokenizer)
@@ -218,7 +218,7 @@ class WithoutTokens(TransformerEncoder):
         suffix = f"/out{len(self.left_out)}"
         step_hash = digest(["left out", self.left_out])
         # The origin of the vectors of each readout.
-        self.spaces = [spec.after_step(suffix, step_hash) for spec in self.spaces]
+        self.spaces = [space.after_step(suffix, step_hash) for space in self.spaces]
 
     def read_of(self, packed: Packed) -> Packed:
         ids = packed.ids.numpy(force=True)

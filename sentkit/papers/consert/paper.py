@@ -167,7 +167,7 @@ def reads_one_token(name: str) -> bool:
     """Whether a readout reads a token at a fixed place, such as [CLS]."""
     if name == AS_BASE:  # another one than that of ConSERT is refused with the base
         return False
-    reductions = {part.reduction for part in parse_readout(name).parts}
+    reductions = {joined.reduction for joined in parse_readout(name).joined_readouts}
     return not reductions.isdisjoint(("cls", "pooler", "token"))
 
 
