@@ -74,7 +74,18 @@ def rows_of(arguments: Sequence[str]) -> list[Row]:
                 row = joined_rows(earlier, row, has_given_name=given_name is not None)
             check_checkpoints(row)
             rows[name, readout] = row
+    row_of_label: dict[str, Row] = {}
+    for row in rows.values():
+        earlier = row_of_label.setdefault(row.label, row)
+        if earlier is not row:  # a name can contain "#"
+            raise error_of_equal_names(earlier)
     return list(rows.values())
+
+
+def error_of_equal_names(row: Row) -> UsageError:
+    """The error about another row with the label of this one."""
+    advice = f"give each a name, for example first={row.models[0]}"
+    return UsageError(f'two rows have the name "{row.label}"', advice=advice)
 
 
 def name_of_checkpoints(models: Sequence[str]) -> str:
@@ -95,8 +106,7 @@ def joined_rows(earlier: Row, row: Row, *, has_given_name: bool) -> Row:
     if not has_given_name and all(seed_of(model) is not None for model in row.models):
         is_same_row = len(set(map(folder_of_seed, models))) == 1
     if not is_same_row:
-        advice = f"give each a name, for example first={earlier.models[0]}"
-        raise UsageError(f'two rows have the name "{earlier.label}"', advice=advice)
+        raise error_of_equal_names(earlier)
     return Row(row.name, row.readout, models, earlier.transforms + row.transforms)
 
 

@@ -714,6 +714,12 @@ def test_arguments_become_rows(tmp_path, monkeypatch):
     assert (path.name, path.models) == ("a=b", ("a=b",))
 
 
+def test_a_name_cannot_be_the_label_of_another_row():
+    """The results are found by the label."""
+    with pytest.raises(UsageError, match='two rows have the name "a#cls"'):
+        rows_of(["a#cls=static", "a=nano#cls"])
+
+
 def test_a_pattern_has_the_rows_of_the_paths_that_it_matches(tmp_path, monkeypatch):
     """A pattern in quotes, and one that the shell expands."""
     monkeypatch.chdir(tmp_path)
