@@ -252,7 +252,8 @@ class Evaluator:
                     result = self.evaluate(encoder, model, test, find)
                     results.setdefault((label, test.suite, test.name), []).append(result)
                 except SentkitError as error:
-                    failed(f'row "{label}", {test.suite}: {error}', error.advice)
+                    advice = advice_of_report(error.advice, test, self.settings)
+                    failed(f'row "{label}", {test.suite}: {error}', advice)
                     failed_count += 1
                 done(1)
         return results, failed_count
@@ -370,6 +371,24 @@ class Evaluator:
 
         groups = tokenized_groups(inputs.blocks(parse), model.tokenizer, inputs.rejects)
         return groups, parser, inputs.rejects
+
+
+FLAG = re.compile(r"--[a-z][a-z-]*")
+FLAGS_OF_REPORT = {"--head", "--seed", "--precision", "--device"}  # that an advice can name
+
+
+def advice_of_report(advice: str | None, test: TestSet, settings: Settings) -> str | None:
+    """The advice about a test set with flags of `report`; None if it names those of other
+    commands.
+    """
+    if advice is None:
+        return None
+    if test.suite == "senteval" and settings.head == "senteval":
+        advice = re.sub(r"--folds (\d+)", rf"--head senteval:{settings.hidden}:\1", advice)
+    flags = FLAGS_OF_REPORT
+    if test.suite == "pairs":
+        flags = {*flags, "--field"}
+    return advice if flags.issuperset(FLAG.findall(advice)) else None
 
 
 # in the file of a result

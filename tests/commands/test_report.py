@@ -972,6 +972,26 @@ def test_an_error_of_the_judgements_has_its_line_and_its_problem(sentkit, data):
     assert f'row "static", retrieval: no rows in {qrels}' in empty.err
 
 
+def test_advice_names_only_flags_of_report(sentkit, data, retrieval):
+    """Those of probe and of score are others."""
+    nine = [{"text": f"a {n}", "label": n % 2} for n in range(9)]
+    write_rows(data, {"senteval/cr": nine, "sts/sickr": [{"text_a": "a", "text_c": "b"}]})
+    with (data / "retrieval/pairs/qrels.tsv").open("a") as file:
+        file.write("q99\td0\t1\n")
+    suites = "sts,senteval,few-shot,retrieval"
+    result = sentkit("report", "nano", "--data", data, "--suites", suites, "-q")
+    advice = [line.strip() for line in result.told if line.startswith("  ")]
+    corrected = sentkit(
+        *("report", "nano", "--data", data, "--suites", "senteval"), "--head", "senteval:0:3"
+    )
+
+    assert result.code == 1
+    assert 'cr.jsonl: class "1" has 4 rows, fewer than --folds 5 needs' in result.err
+    assert "queries.jsonl: no hits for 1 queries of" in result.err
+    assert advice == ['this row has "text_a", "text_c"', "use --head senteval:0:3"]
+    assert [row["task"] for row in corrected.rows] == ["CR", "SST2"]
+
+
 def test_two_queries_with_one_id_are_an_error(sentkit, data, retrieval):
     """As in `score`: the hits of the second one would replace those of the first."""
     _, queries = retrieval
