@@ -280,7 +280,7 @@ def parse_seeds(text: str) -> Sequence[int]:
 
 def parse_training_files(arguments: Sequence[str]) -> list[tuple[str, float | None]]:
     """The paths and the threshold of each FILE[:X]."""
-    from sentkit.formats.files import expanded
+    from sentkit.formats.files import expanded, is_pipe
 
     files: list[tuple[str, float | None]] = []
     for argument in arguments:
@@ -290,7 +290,11 @@ def parse_training_files(arguments: Sequence[str]) -> list[tuple[str, float | No
         if match is not None:
             path = match[1]
             threshold = float(match[2])
-        files += [(file, threshold) for file in expanded([path])]
+        for file in expanded([path]):
+            if threshold is not None and (file == "-" or is_pipe(file)):
+                problem = f"--train {argument}: a pipe, which cannot be read twice"
+                raise UsageError(problem, advice="write the rows to a file first")
+            files.append((file, threshold))
     return files
 
 

@@ -515,6 +515,17 @@ def test_rows_that_are_near_texts_of_training_files(sentkit, data, tmp_path, on_
     assert ["n", "near", "--train", "3"] in [line.split() for line in lines]
 
 
+def test_near_rows_of_a_pipe_are_refused_before_any_work(sentkit, data):
+    """The exact ones need the texts once, the near ones once more."""
+    report = ("report", "nano", "--data", data, "--suites", "sts", "-q", "--train")
+    refused = sentkit(*report, "-:0.9", stdin=in_jsonl(*PAIRS))
+    exact = sentkit(*report, "-", stdin=in_jsonl(*PAIRS))
+
+    assert (refused.code, refused.out) == (2, b"")
+    assert "--train -:0.9: a pipe, which cannot be read twice" in refused.err
+    assert exact.rows[0]["train"]["seen"] == len(PAIRS)
+
+
 def test_kept_results_are_used_again(sentkit, data, monkeypatch):
     command = ("report", "w=nano", "--data", data, "--suites", "sts", "--results", "kept", "-q")
     first = sentkit(*command)
