@@ -349,6 +349,8 @@ def test_rows_have_the_seeds_and_the_best_on_dev(runner, tmp_path):
             "--only sbert --seed None: its seeds are 0",
         ),
         (("--preset", "bert-base", "--given", "x=nano"), 2, "--given x: the systems are no-tuning"),
+        (("--preset", "bert-base", "--given", "sbert"), 2, "--given sbert: expected SYSTEM=CHECK"),
+        (("--preset", "bert-base", "--settings", "'a"), 2, "--settings 'a: no closing quotation"),
         (("--preset", "bert-base", "--data", "none"), 66, "none: not a folder of data"),
         (("--preset", "bert-base", "--data", "base"), 66, "base/sts/stsb.dev: no such file"),
     ],
@@ -378,6 +380,20 @@ def test_rows_and_runs_of_other_options_are_not_used_again(run, tmp_path):
     assert other.returncode == 2
     assert "out has runs with paper=pairsupcon, not sg-bert" in other.stderr
     assert run(*flags, "--quick").stdout == trial.stdout
+
+
+def test_without_the_environment_of_sentkit_its_command_is_missed(furnished, tmp_path):
+    paths = ("--base", "base", "--data", "data", "--out", tmp_path / "out")
+    command = [sys.executable, SCRIPT, "pairsupcon", "--preset", "bert-base", *paths, "--list"]
+    completed = subprocess.run(
+        command, cwd=furnished, env={"PATH": ""}, capture_output=True, text=True, check=False
+    )
+
+    assert completed.returncode == 69
+    assert completed.stderr.splitlines() == [
+        "papers.py: sentkit: no such command",
+        "  activate the environment of sentkit, such as: . .venv/bin/activate",
+    ]
 
 
 def test_one_base_can_have_two_paths(run, furnished, tmp_path):

@@ -90,7 +90,8 @@ class Runner:
         if not self.data.is_dir():
             raise NoInputError(f"{self.data}: not a folder of data")
         self.recipe = self.recipe_of_base()
-        self.given = dict(word.split("=", 1) for word in options.given)
+        self.given = parse_given(options.given)
+        self.settings = parse_settings(options.settings)
         self.seeds = numbers("--seeds", options.seeds or self.paper.seeds)
         if options.quick and not options.seeds:
             self.seeds = self.seeds[:1]
@@ -451,10 +452,6 @@ class Runner:
     def trial(self):
         return TRIAL if self.options.quick else ()
 
-    @property
-    def settings(self):
-        return shlex.split(self.options.settings)
-
     def encoded(self, name, model, rows, readout=None):
         """Vectors of rows as rows/NAME.safetensors."""
         path = self.out / "rows" / f"{name}.safetensors"
@@ -704,6 +701,25 @@ class Runner:
         if not any(argument.startswith(start) for argument in arguments):
             return ()
         return flags
+
+
+def parse_given(arguments):
+    """The checkpoints of --given by system."""
+    given = {}
+    for argument in arguments:
+        system, _, checkpoint = argument.partition("=")
+        if not system or not checkpoint:
+            raise UsageError(f"--given {argument}: expected SYSTEM=CHECKPOINT")
+        given[system] = checkpoint
+    return given
+
+
+def parse_settings(text):
+    """The words of --settings."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:  # a quote that does not end
+        raise UsageError(f"--settings {text}: {str(error).lower()}") from error
 
 
 def run_name(system, seed):

@@ -4,6 +4,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+from sentkit.errors import UnavailableError
+
 EXAMPLES = Path(__file__).parent.parent
 STOPPED = 75  # saved; the same call continues
 
@@ -37,7 +39,12 @@ def run(words, stdout=subprocess.PIPE):
     """The output of a command, or None if it goes to another `stdout`."""
     if Stop.requested:
         raise FailedError(STOPPED)
-    with subprocess.Popen([*map(str, words)], stdout=stdout, text=True) as command:
+    try:
+        command = subprocess.Popen([*map(str, words)], stdout=stdout, text=True)
+    except FileNotFoundError as error:
+        advice = "activate the environment of sentkit, such as: . .venv/bin/activate"
+        raise UnavailableError(f"{words[0]}: no such command", advice=advice) from error
+    with command:
         Stop.command = command
         printed, _ = command.communicate()
         Stop.command = None
