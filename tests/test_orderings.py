@@ -115,6 +115,15 @@ def finished(tmp_path, execute):
     return tmp_path
 
 
+def test_an_error_of_a_command_is_not_a_traceback(finished, execute):
+    command = ["python3", SCRIPT, "--data", "none", "--out", "out"]
+    completed = execute(command, finished)
+
+    assert completed.returncode == 66
+    assert "sentkit report: none: not a folder of test sets" in completed.stderr
+    assert "Traceback" not in completed.stderr
+
+
 def test_a_table_of_the_finished_orderings(finished, execute):
     command = ["python3", SCRIPT, "--data", "data", "--out", "out"]
     completed = execute(command, finished)

@@ -33,7 +33,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent.parent))
 from main_table import holm, verdict
-from running import sentkit
+from running import FailedError, sentkit
 
 from sentkit.papers.published import published, same_base
 
@@ -234,4 +234,7 @@ def print_table(options, comparisons):
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except FailedError as error:  # of a command, which has told its error
+        sys.exit(error.code)
