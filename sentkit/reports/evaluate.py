@@ -20,7 +20,12 @@ from sentkit.formats.outputs.outputs import open_output, published_together
 from sentkit.formats.rows.block import Row as FileRow
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.rows import Rejects
-from sentkit.formats.vectors.fingerprint import digest, label_of, name_for_label
+from sentkit.formats.vectors.fingerprint import (
+    digest,
+    label_of,
+    name_for_label,
+    without_machine,
+)
 from sentkit.formats.vectors.store import open_inputs
 from sentkit.formats.vectors.writers import VectorOutput
 from sentkit.model import Model, find_encoder, is_endpoint
@@ -280,12 +285,12 @@ class Evaluator:
     def key(self, encoder: TokenEncoder, test: TestSet, prompts: Mapping[str, str]) -> str:
         """The hash of all that determines a result.
 
-        The number of threads changes only the last bits of a vector, so it is not a part of the
-        key.
+        What differs between machines changes only the last bits of a vector, so it is not a part
+        of the key.
         """
         suite = SUITES[test.suite]
-        space = encoder.spaces[0].full_metadata
-        source = {name: value for name, value in space.items() if name not in ("model", "threads")}
+        source = without_machine(encoder.spaces[0].full_metadata)
+        del source["model"]
         file_digests = [self.digest_of(path) for path in test.files]
         settings = dict(suite.settings(self.settings))
         if suite.prompts:

@@ -8,15 +8,17 @@ import shutil
 import statistics
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from sentkit.errors import UsageError
+from sentkit.formats.vectors.fingerprint import INT8_LOSS, Space
 from sentkit.metrics.statistics import resample
 from sentkit.papers.published import published
 from sentkit.reports import suites, tables
-from sentkit.reports.evaluate import rows_of
+from sentkit.reports.evaluate import Evaluator, rows_of
 from sentkit.reports.measure import Measured, interval_of
 from sentkit.reports.suites import STS, SUITES
 from sentkit.reports.tables import Line, Table
@@ -549,6 +551,21 @@ def test_kept_results_are_used_again(sentkit, data, monkeypatch):
         broken = sentkit(*command[:-1])
         assert broken.code == 1
         assert "json: not a result of sentkit report\n" in broken.err
+
+
+def test_the_measured_loss_of_int8_is_no_part_of_the_key():
+    """Its last digits differ between machines."""
+    test = suites.TestSet("pairs", "p", "p.jsonl")
+    evaluator = Evaluator(
+        settings=None, result_folder=None, warn=print, report=print, digests={"p.jsonl": "0"}
+    )
+
+    def key(loss, weights="w"):
+        metadata = {"model": "m", "weights": weights, INT8_LOSS: loss, "threads": 2}
+        spaces = [Space("m/mean", "0123456789ab", metadata)]
+        return evaluator.key(SimpleNamespace(spaces=spaces, precision="int8"), test, {})
+
+    assert key({"mean": 0.999}) == key({"mean": 0.9990001}) != key({"mean": 0.999}, weights="x")
 
 
 @pytest.mark.parametrize(
