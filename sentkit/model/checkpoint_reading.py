@@ -100,7 +100,7 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
         prompt_of_side=sides,
         declared_steps=declared.step_names if is_declared_readout else (),
         declared_dim=declared_dim,
-        dropped_steps=() if is_declared_readout else declared.step_names,
+        dropped_steps=() if is_declared_readout else steps_without_readout(declared, options),
         options=options,
         readout_is_declared=options.readout is not None or declared.readout is not None,
     )
@@ -133,6 +133,13 @@ def check_readouts(
     has_template = options.template is not None or options.full_stop is not None
     if has_template and not any(through_template):
         raise UsageError("a template and its full stops can be used only with the readout prompt")
+
+
+def steps_without_readout(declared: StoredDeclaration, options: ReadingOptions) -> tuple[str, ...]:
+    """Return the declared steps as messages name them, which another readout does not have."""
+    if declared.dim is None or options.dim is not None:
+        return declared.step_names
+    return (*declared.step_names, f"the first {declared.dim} numbers")
 
 
 def default_readout(config: Mapping[str, Any]) -> Readout:

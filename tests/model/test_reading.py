@@ -56,6 +56,18 @@ def test_another_readout_drops_the_declared_steps(read):
     assert read(declared, readout="cls").readout_is_declared
 
 
+def test_another_readout_drops_the_declared_width_with_a_note(read):
+    """A width of the flags stays."""
+    declared = {"readout": "mean", "steps": ["normalise"], "dim": 8}
+    [note] = read(declared, readout="cls").notes("MODEL")
+    [note_with_dim] = read(declared, readout="cls", dim=4).notes("MODEL")
+
+    assert read(declared).notes("MODEL") == []
+    assert note.endswith("another readout: normalise, the first 8 numbers")
+    assert note_with_dim.endswith("another readout: normalise")
+    assert read({"readout": "mean", "dim": 8}, readout="cls").notes("MODEL")
+
+
 @pytest.mark.parametrize(
     ("declared", "config", "wish", "length"),
     [
