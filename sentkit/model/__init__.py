@@ -9,6 +9,7 @@ from sentkit.errors import NoInputError, UsageError
 from sentkit.formats.checkpoints.folders import (
     INCLUDED,
     WORD_SETS,
+    Checkpoint,
     checkpoint_in,
     find_model,
     is_endpoint,
@@ -66,12 +67,9 @@ def find_encoder(
     if checkpoint is not None and not checkpoint.declaration.is_static:
         from sentkit.model.checkpoint_model import CheckpointModel
 
-        return CheckpointModel(
-            checkpoint,
-            options,
-            device=device,
-            precision=recorded_precision or precision,
-        )
+        if recorded_precision is not None:
+            device, precision = as_earlier(checkpoint, device, precision, recorded_precision)
+        return CheckpointModel(checkpoint, options, device=device, precision=precision)
 
     # A static model: a table of a checkpoint, a file of word vectors, or the sets of words.
     from sentkit.model.static import models
@@ -85,3 +83,20 @@ def find_encoder(
     if is_file:
         return models.read_word_vector_file(name, options)
     return models.read_word_sets(options)
+
+
+def as_earlier(
+    checkpoint: Checkpoint, device: str, precision: str, recorded_precision: str
+) -> tuple[str, str]:
+    """Return the device and the precision that give vectors of the recorded precision.
+
+    Only a CPU computes in int8, and no model that runs through transformers. Others keep their
+    precision: the vectors then differ from the earlier ones, but no flag is wrong.
+    """
+    from sentkit.model.checkpoint_model import PACKED, how_it_runs
+
+    if recorded_precision != "int8":
+        return device, recorded_precision
+    if not device.startswith(("auto", "cpu")) or how_it_runs(checkpoint) != PACKED:
+        return device, precision
+    return "cpu", recorded_precision

@@ -57,13 +57,16 @@ if TYPE_CHECKING:
     from sentkit.model.transformer.encoder import TransformerEncoder
 
 
+PACKED = "packed"
+
+
 def how_it_runs(checkpoint: Checkpoint) -> str:
     """Packed: the texts of a batch one after the other, without padding, by `Bert`."""
     try:
         read_architecture(checkpoint.config, checkpoint.config_file)
     except UnsupportedArchitecture as reason:
         return f"through transformers ({reason})"
-    return "packed"
+    return PACKED
 
 
 def summarize_weights(checkpoint: Checkpoint) -> dict[str, Any]:

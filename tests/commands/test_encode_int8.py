@@ -132,3 +132,34 @@ def test_the_blocks_of_a_vector_folder_have_the_measured_loss_of_run_json(sentki
     rows = sentkit("cat", folder).rows
     assert len(rows) == len(TEXTS.splitlines())  # despite the loss in the first block
     assert sentkit(*command, "--precision", "fp32", "--resume").code == 65
+
+
+@needs_integers
+def test_earlier_vectors_in_int8_are_continued_on_a_cpu(sentkit, tmp_path, monkeypatch):
+    """On a machine with a GPU, which cannot compute in int8, no flag has to choose the CPU."""
+    (tmp_path / "in.txt").write_text(TEXTS)
+    command = ("encode", tmp_path / "in.txt", "--block-bytes", len(TEXTS) // 2)
+    assert sentkit(*command, "-o", "out/", "--precision", "int8").code == 0
+    first, *_ = sorted((tmp_path / "out").glob("0*"))
+    expected = first.read_bytes()
+    first.unlink()
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    resumed = sentkit(*command, "-o", "out/", "--resume")
+    reused = sentkit(*command, "-o", "new/", "--reuse", "out")
+
+    assert (resumed.code, reused.code) == (0, 0), resumed.err + reused.err
+    assert first.read_bytes() == expected
+    assert "reused rows: 3, encoded: 0" in reused.told[-1]
+
+
+@needs_integers
+def test_earlier_vectors_in_int8_are_no_flag_of_a_model_of_transformers(sentkit, tmp_path):
+    """It has no int8, so nothing is reused."""
+    folder = make_bert(tmp_path / "other", hidden_act="quick_gelu")
+    sentkit("encode", "--precision", "int8", "-o", "old.safetensors", stdin=TEXTS)
+    result = sentkit("encode", "-m", folder, "--reuse", "old.safetensors", stdin=TEXTS)
+
+    assert (result.code, len(result.rows)) == (0, 3)
+    assert "nothing is reused" in result.err
+    assert "--precision" not in result.err
