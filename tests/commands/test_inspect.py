@@ -51,4 +51,20 @@ def test_names_that_are_not_unicode_can_be_printed(sentkit, copy_of, tiny, tmp_p
     assert (result.code, result.rows[0]["model"]) == (0, str(folder).replace("\udcff", "\ufffd"))
 
 
+def test_a_plain_folder_of_transformers_is_read_in_the_same_way(inspect, sentkit, copy_of, tiny):
+    """By the mean of the last layer. The settings of a module count only with modules.json."""
+    from sentence_transformers import SentenceTransformer
+
+    texts = ["a cat", "the weather is nice today"]
+    vectors = sentkit("encode", "-m", tiny, "--precision", "fp32", stdin="\n".join(texts)).vectors()
+    of_library = SentenceTransformer(str(tiny), device="cpu").encode(texts)
+    with_settings = copy_of(tiny)
+    (with_settings / "sentence_bert_config.json").write_text('{"max_seq_length":4}')
+
+    assert np.abs(of_library - vectors).max() < 1e-5
+    plain = inspect(tiny)["sentence_transformers"]
+    assert plain == "yes, by default: the mean of the last layer"
+    assert inspect(with_settings)["sentence_transformers"].startswith("no: without modules.json")
+
+
 pytestmark = pytest.mark.filterwarnings("error")  # on stderr they would be noise
