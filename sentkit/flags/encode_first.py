@@ -238,4 +238,8 @@ def command_of_record(record: Mapping[str, Any]) -> EncodeCommand | None:
         flags += ["--dim", str(options.dim)]
     if options.normalize:
         flags += ["--normalize"]
+    window = recorded(record, "window", int)
+    stride = recorded(record, "stride", int)
+    if window is not None and stride is not None and record.get("chunks") is not True:
+        flags += ["--on-truncate", "window", "--window", f"{window}:{stride}"]
     return EncodeCommand(flags, options.transform)

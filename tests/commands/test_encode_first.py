@@ -30,6 +30,9 @@ def files(sentkit, tmp_path, tiny, other, prepared):
     of_tiny = ("-m", tiny, "--readout", "cls", "--max-length", 8, "--dim", 12, "--normalize", "-q")
     for output in ("tiny.safetensors", "tiny/", "tiny.jsonl"):
         assert sentkit("encode", "notes.txt", *of_tiny, "-o", output).code == 0
+    windows = ("--max-length", 4, "--on-truncate", "window", "--window", "4:1")
+    in_windows = ("notes.txt", "-m", tiny, *windows, "-q", "-o", "windows.safetensors")
+    assert sentkit("encode", *in_windows).code == 0
     assert sentkit("encode", "notes.txt", "-m", other, "-q", "-o", "other.jsonl").code == 0
     assert sentkit("encode", "notes.txt", "-m", "nano", "-q", "-o", "nano.jsonl").code == 0
     assert sentkit("encode", "notes.txt", "-m", "static", "-q", "-o", "static.jsonl").code == 0
@@ -84,6 +87,10 @@ WITHOUT = {  # command lines with texts in place of vectors -> the advice
         "encode titles.jsonl -m TINY --readout cls --max-length 8 --dim 12 --normalize "
         "--field text=title | sentkit search --queries - --field text=title "
         "--corpus tiny.safetensors"
+    ),
+    "search --queries notes.txt --corpus windows.safetensors": (
+        "encode notes.txt -m TINY --readout mean --max-length 4 --on-truncate window "
+        "--window 4:1 | sentkit search --queries - --corpus windows.safetensors"
     ),
     "duplicates notes.txt --against tiny.safetensors --threshold 0.5 -o far.jsonl": (
         "encode notes.txt -m TINY --readout cls --max-length 8 --dim 12 --normalize | "
