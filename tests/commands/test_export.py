@@ -147,6 +147,22 @@ def test_the_declared_similarity_is_kept(sentkit, bundled, copy_of, declared, ex
         assert encoder.similarity([3, 4], [[1, 2]])[0] == pytest.approx(expected)
 
 
+def test_the_similarity_is_kept_without_modules(sentkit, bundled, copy_of):
+    """The readout of a template has no modules.json; the dot product of (3, 4) and (1, 2) is 11."""
+    from sentkit import Encoder
+
+    model = copy_of(bundled)
+    path = model / "config_sentence_transformers.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"similarity_fn_name": "dot"}))
+    template = ("--readout", "prompt", "--template", 'The sentence "[X]" means [MASK].')
+    assert sentkit("export", "-m", model, *template, "-o", "made").code == 0
+    assert sentkit("export", "-m", "made", "-o", "again").code == 0
+
+    for folder in ("made", "again"):
+        assert not Path(folder, "modules.json").exists()
+        assert Encoder(folder).similarity([3, 4], [[1, 2]])[0] == 11.0
+
+
 @pytest.mark.parametrize("readout", ["mean", "pooler"])
 def test_an_export_of_an_export_keeps_the_other_declarations(
     sentkit, exported, few_sentences, readout

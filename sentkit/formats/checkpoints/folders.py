@@ -194,6 +194,7 @@ READING_FIELDS = {
     "max_length",
     "lowercase",
     "prompt_is_read",
+    "similarity",
 }
 
 

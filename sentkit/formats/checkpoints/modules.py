@@ -421,6 +421,7 @@ SENTKIT_JSON_TYPES = {  # types of the values in sentkit.json
     "prompt_is_read": bool,
     "template": str,
     "full_stop": str,
+    "similarity": str,
 }
 
 

@@ -255,6 +255,9 @@ def declared_values(declaration: Declaration, step_names: Sequence[str]) -> dict
         values["prompt_is_read"] = False
     values["max_length"] = tokenizer.max_length
     values["lowercase"] = tokenizer.lowercase
+    # The modules of sentence-transformers declare it, if there are any.
+    if declaration.inexpressible is not None and isinstance(declaration.similarity, str):
+        values["similarity"] = declaration.similarity
     return values
 
 
