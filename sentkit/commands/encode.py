@@ -384,8 +384,10 @@ def write_folder(
     )
     progress.share = writer.share
     blocks = writer.folder.offsets[-1]
-    if blocks == 1 and not writer.existing:
+    if blocks == 1 and writer.count is not None and not writer.existing:  # not of a stream
         block_size = in_byte_units(writer.folder.block_bytes)
+        if writer.folder.inputs[0]["grid"] == "rows":
+            block_size = f"{writer.folder.block_rows:,} rows"
         stopped = f"the input is one block, of up to {block_size}, so a stop"
         progress.console.note(
             f"{stopped} loses all of its rows; a smaller --block-bytes keeps more"
