@@ -78,7 +78,7 @@ def check_folder(
     from sentkit.formats.vectors.folders import open_folder
 
     folder = open_folder(path)
-    status = folder.status()
+    status = folder.status(accepts_damage=deep)
 
     # The problems of each block; with an empty name, those of the inputs.
     problems_of = defaultdict[str, list[str]](list)

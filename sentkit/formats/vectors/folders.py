@@ -5,7 +5,8 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
@@ -102,7 +103,10 @@ class FolderRun(Grid):
         other_files = (Path(self.path, name) for name in sorted(files - names))
         return names, [path for path in other_files if is_abandoned(path)]
 
-    def status(self) -> Status:
+    def status(self, *, accepts_damage: bool = False) -> Status:
+        """The blocks that exist and that are missing. With `accepts_damage`, a damaged last block
+        of an input of unknown length is no error; its length is then unknown.
+        """
         names, leftovers = self.existing()
         status = Status({}, [], length_is_unknown=False, leftovers=leftovers)
         # of the last existing block of each input
@@ -113,7 +117,7 @@ class FolderRun(Grid):
                 last_start = last_starts.get(number, -1)
                 starts = range(0, last_start + 1, self.block_rows)
                 blocks = (self.block(number, start) for start in starts)
-                if last_start < 0 or not self.record(self.block(number, last_start).name)["last"]:
+                if not self.has_end(number, last_start, accepts_damage=accepts_damage):
                     status.length_is_unknown = True
             for block in blocks:
                 if block.name in names:
@@ -126,17 +130,31 @@ class FolderRun(Grid):
             raise DataError("this block is not in the grid of run.json", source=path)
         return status
 
+    def has_end(self, number: int, start: int, *, accepts_damage: bool) -> bool:
+        """Whether the block of an input that starts here is its last one; -1: there is no block."""
+        if start < 0:
+            return False
+        try:
+            return bool(self.record(self.block(number, start).name)["last"])
+        except DataError:
+            if accepts_damage:
+                return False
+            raise
+
     def record(self, name: str, header: Header | None = None) -> Mapping[str, Any]:
         """What the header of a block says about its rows: the fields of BLOCK.
 
         It is an error if the position or the number of rows does not fit the name of the file, or
         if the vectors are not those of run.json.
         """
+        with self.advice_on_blocks():
+            return self.checked_record(name, header or read_header(self.block_path(name)))
+
+    def checked_record(self, name: str, header: Header) -> Mapping[str, Any]:
         # What the name says, and what the header says.
         path = self.block_path(name)
         input_number, start = input_and_start(name)
         block = self.block(input_number, start)
-        header = header or read_header(path)
         try:
             record = orjson.loads(header.metadata["block"])
             rows = header.entries["embeddings"].shape[0]
@@ -157,14 +175,23 @@ class FolderRun(Grid):
                 f"this file is not the block {name}: it was copied, renamed or made with "
                 f"other inputs"
             )
-            raise DataError(problem, source=path, advice=again(self.path))
+            raise DataError(problem, source=path)
 
         # Its vectors must be those of run.json.
         for key, value in self.metadata_of_blocks.items():
             if metadata.get(key) != value:
                 problem = f'its "{key}" is {shown(metadata.get(key))}, run.json has {shown(value)}'
-                raise DataError(problem, source=path, advice=again(self.path))
+                raise DataError(problem, source=path)
         return record
+
+    @contextmanager
+    def advice_on_blocks(self) -> Iterator[None]:
+        """Add to an error of a block how to write the block again."""
+        try:
+            yield
+        except DataError as error:
+            error.advice = error.advice or again(self.path)
+            raise
 
     @cached_property
     def metadata_of_blocks(self) -> dict[str, Any]:
@@ -176,12 +203,13 @@ class FolderRun(Grid):
 
     def open_block(self, name: str, before: int = 0) -> VectorFile:
         """A block for reading, with the number of rows `before` it in the folder."""
-        return VectorFile(
-            self.block_path(name),
-            folder=self.path,
-            record_of=lambda header: self.record(name, header),
-            before=before,
-        )
+        with self.advice_on_blocks():
+            return VectorFile(
+                self.block_path(name),
+                folder=self.path,
+                record_of=lambda header: self.record(name, header),
+                before=before,
+            )
 
     def open_verified_block(self, name: str, first: VectorFile | None = None) -> VectorFile:
         """Read a block; raise a DataError if it is damaged, or does not fit to the block
@@ -189,7 +217,8 @@ class FolderRun(Grid):
         """
         file = self.open_block(name)
         file.verify()
-        file.refuse_difference(first or file)
+        with self.advice_on_blocks():
+            file.refuse_difference(first or file)
         if first is not None and first.count:
             return first
         return file

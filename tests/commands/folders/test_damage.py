@@ -151,18 +151,42 @@ def with_record(**changes):
 def test_every_reader_refuses_a_block_that_does_not_fit(sentkit, folder, change, problem):
     names = sorted(path.name for path in folder.glob("0*"))
     change(folder, names)
-    advice = []
     if problem is None:
         problem = f"this file is not the block {names[2]}: "
         problem += "it was copied, renamed or made with other inputs"
-        advice = [ADVICE]
 
     for command in (("check", "whole"), ("cat", "whole"), RESUME):
         result = sentkit(*command)
         assert (result.code, result.told) == (
             65,
-            [f"sentkit {command[0]}: whole/{names[2]}: {problem}", *advice],
+            [f"sentkit {command[0]}: whole/{names[2]}: {problem}", ADVICE],
         )
+
+
+@pytest.mark.parametrize("number", [0, 2, -1])
+@pytest.mark.parametrize("stdin", [False, True])
+def test_a_truncated_block_is_found_removed_and_written_again(
+    sentkit, encode, corpus, stdin, number
+):
+    """Also the last block of a stream, whose header has the end of the stream."""
+    rows = Path(corpus).read_bytes()
+    command = ["-o", "whole/"] if stdin else [corpus, "-o", "whole/"]
+    assert encode(*command, "--block-bytes", 640, stdin=rows).code == 0
+    before = sentkit("cat", "whole").out
+    block = sorted(Path("whole").glob("0*"))[number]
+    block.write_bytes(block.read_bytes()[:300])
+    results = [sentkit("check", "whole"), sentkit("cat", "whole")]
+    results.append(encode(*command, "--block-bytes", 640, "--resume", stdin=rows))
+    deep = sentkit("check", "whole", "--deep", "--remove")
+
+    for result in results:
+        assert result.code == 65
+        assert f"{block}: incomplete or damaged safetensors file" in result.told[0]
+        assert result.told[1:] == [ADVICE]
+    assert (deep.code, deep.rows[0]["removed"], block.exists()) == (1, 1, False)
+    assert encode(*command, "--block-bytes", 640, "--resume", stdin=rows).code == 0
+    assert sentkit("check", "whole", "--deep").code == 0
+    assert sentkit("cat", "whole").out == before
 
 
 def test_check_compares_a_vector_file_with_its_digest(sentkit, folder, joined):
