@@ -167,9 +167,13 @@ class BlockWriter:
                     self.copy(new.block, new.reusable_file, path)
             if self.parser.kind is None and not self.first_row_is_bad:
                 raise NoRowsError(self.inputs.paths)
-        except (DataError, UsageError):
-            if self.is_only_writer and not self.written and not self.copied:
-                # The corrected command may have other settings.
+        except (DataError, UsageError) as error:
+            has_rows = not isinstance(error, NoRowsError) and (self.written or self.copied)
+            if self.is_only_writer and not has_rows:
+                # The corrected command may have other settings, and the corrected input has rows.
+                names, _ = self.folder.existing()
+                for name in names - self.existing:
+                    Path(self.folder.block_path(name)).unlink()
                 Path(self.folder.source).unlink()
             raise
 

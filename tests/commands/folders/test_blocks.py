@@ -275,6 +275,20 @@ def test_a_folder_without_rows_is_an_error(encode):
         assert result.told[-1].startswith("sentkit encode: no rows in ")
 
 
+@pytest.mark.parametrize("content", ["", "{}\n" * 200])
+def test_a_folder_without_rows_does_not_refuse_the_corrected_input(encode, sentkit, content):
+    """Also after several blocks of bad rows. The error leaves neither blocks nor settings."""
+    Path("in.jsonl").write_text(content)
+    refused = encode("in.jsonl", "-o", "a/", "--rejects", "/dev/null")
+    names = sorted(path.name for path in Path("a").iterdir())
+    Path("in.jsonl").write_text('{"text":"the cat"}\n')
+    corrected = encode("in.jsonl", "-o", "a/")
+
+    assert (refused.code, names) == (65, [])
+    assert (corrected.code, corrected.err) == (0, "")
+    assert len(sentkit("cat", "a").rows) == 1
+
+
 def test_a_full_disk_leaves_complete_blocks(shell, corpus, words, encode, folder, joined):
     text = "the cat " * 4000
     Path("in.jsonl").write_text(Path(corpus).read_text() + json.dumps({"text": text}) + "\n")
