@@ -538,7 +538,10 @@ def test_any_limit_of_tokens_is_found(sentkit, of_model, place, limit, factor):
     assert ("the factor 5.0" in found["text"]) == (factor == 5)
 
 
-@pytest.mark.parametrize("kind", [slow("noise"), slow("other numbers"), slow("lengths")])
+@pytest.mark.parametrize(
+    "kind",
+    [slow("noise"), slow("other numbers"), slow("lengths"), "one vector", "one of each batch"],
+)
 def test_no_cause_is_named_if_nothing_explains_the_difference(sentkit, of_model, kind):
     model, vectors, *_ = of_model
     random = np.random.default_rng(0)
@@ -547,6 +550,8 @@ def test_no_cause_is_named_if_nothing_explains_the_difference(sentkit, of_model,
         "noise": vectors + 0.3 * noise,
         "other numbers": noise,
         "lengths": vectors * random.uniform(0.5, 3, (N, 1)),
+        "one vector": vectors[[0] * N],
+        "one of each batch": np.repeat(vectors[::8], 8, axis=0)[:N],
     }[kind]
     found = explained(sentkit, SENTENCES, wrong, "-m", model)["explanation"]
     lengths = (
