@@ -272,6 +272,7 @@ def compared_with(
 ) -> dict[str, Any]:
     """The report about the vectors of both sides, with the causes if they differ."""
     from sentkit.metrics.comparison.differences import difference
+    from sentkit.model.query_encoder import EncodedInputs
     from sentkit.reports.verdict import judge
 
     encoded = sides.encode
@@ -282,6 +283,10 @@ def compared_with(
     console.warn(*encoded.encoder.warnings(encoded.stats))
     if sides.blank:
         console.warn(f"{sides.blank} rows with a blank text are left out")
+    reader_of_a = sides.readers[0]
+    if isinstance(reader_of_a, EncodedInputs) and reader_of_a.refused:
+        refused = reader_of_a.refused
+        console.warn(f"refused rows, which are left out: {len(refused)}; the first is {refused[0]}")
     verdict = judge(difference_of_model, sides, model)
     return {**difference_of_model.record, "explanation": verdict.record()}
 

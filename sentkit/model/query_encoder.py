@@ -243,11 +243,16 @@ class EncodedRows:
 
 
 class EncodedInputs(VectorReader):
-    """Reads rows of any kind with the vectors that a model computes of their texts, also NaN."""
+    """Reads rows of any kind with the vectors that a model computes of their texts, also NaN.
+
+    Rows with a text that a server refuses are left out, and their errors are in `refused`; an input
+    with no other rows is an error.
+    """
 
     def __init__(self, inputs: Inputs, model: Model) -> None:
         super().__init__(inputs, finite=False)
         self.model = model
+        self.refused: list[DataError] = []
 
     def read(self, path: str) -> Iterator[RowBlock | VectorBlock]:
         encoder = self.model.encoder()
@@ -255,10 +260,19 @@ class EncodedInputs(VectorReader):
         names_by_count = {len(names): names for names in VECTOR_NAMES}
         rows = self.inputs.blocks(TextParser(self.inputs.fields))
         groups = tokenized_groups(rows, self.model.tokenizer, Rejects())
+        has_rows = False
         for group in encode_groups(groups, encoder, encoder.tokens_per_batch):
-            vectors = group.vectors[0]
+            errors = group.rows.error_of_row
+            self.refused += [errors[index] for index in sorted(errors)]
+            accepted = group.take([i for i in range(len(group.rows)) if i not in errors])
+            if not len(accepted.rows):
+                continue
+            has_rows = True
+            vectors = accepted.vectors[0]
             names = names_by_count[vectors.shape[1]]
-            yield VectorBlock(group.rows, vectors, names, emb, separate=True)
+            yield VectorBlock(accepted.rows, vectors, names, emb, separate=True)
+        if self.refused and not has_rows:
+            raise self.refused[0]
 
 
 def encoded_texts(texts: Sequence[str], model: Model, **arguments: Any) -> EncodedRows:

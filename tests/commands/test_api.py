@@ -271,6 +271,31 @@ def test_diff_with_a_model_behind_an_api(sentkit, api):
     assert refused.code == 2
 
 
+def test_diff_leaves_out_the_texts_that_a_server_refuses(sentkit, api):
+    """As servers refuse long texts. If all are refused, the message of the server is the error."""
+
+    def refuse(number, request, answer):
+        if any(len(text) > 20 for text in request["input"]):
+            return Answer({"error": {"message": "too long"}}, 413)
+        return None
+
+    rows = ["a cat", "a dog", "x" * 21, "the sea", "ships"]
+    Path("t.txt").write_text("\n".join(rows))
+    Path("long.txt").write_text("x" * 21)
+    api.wrong = refuse
+    result = sentkit("diff", api.model, "-m", "static", "--texts", "t.txt")
+    only_long = sentkit("diff", api.model, "-m", "static", "--texts", "long.txt")
+
+    assert (result.code, result.rows[0]["vectors"]) == (0, 4), result.err
+    problem = "t.txt:3: the server refuses this text: status 413: too long"
+    warning = f"sentkit diff: warning: refused rows, which are left out: 1; the first is {problem}"
+    assert warning in result.told
+    assert (only_long.code, only_long.told) == (
+        65,
+        ["sentkit diff: long.txt:1: the server refuses this text: status 413: too long"],
+    )
+
+
 REFUSED_BY_DIFF = {
     ("-m", "static", "--key", "id"): "--key cannot be used with --model",
     ("-m", "API", "--precision", "bf16"): "--precision cannot be used with a model behind an API",
