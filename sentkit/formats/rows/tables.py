@@ -296,6 +296,9 @@ class CsvReader:
 
     def bad_record(self, problem: str) -> BadLine:
         """The error for a record, with the advice that fits the lines around it."""
+        if "new-line character" in problem:
+            advice = "if its lines end with a carriage return alone, use: tr '\\r' '\\n' < FILE"
+            return BadLine("not CSV: a carriage return outside of quotes", advice)
         is_open = "unexpected end of data" in problem
         seems_text = not self.needs_quotes and all(
             fields_without_quotes(line, self.delimiter) == self.width
