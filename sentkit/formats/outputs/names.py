@@ -33,6 +33,8 @@ def check_output(path: str, *, may_be_vectors: bool = True) -> None:
     if is_safetensors(path) and not may_be_vectors:
         advice = f"use a name with {ROW_SUFFIXES}"
         raise UsageError(f"{path}: this output cannot be a vector file", advice=advice)
+    if is_safetensors(path) and is_special(path):  # its header is written at last
+        raise UsageError(f"{path}: is a pipe or a device, a vector file needs a file")
     if path == "-" or is_special(path) or is_safetensors(path) or not is_file_name(path):
         return
     if is_parquet(path):

@@ -113,6 +113,15 @@ def test_a_pipe_is_no_vector_file(sentkit):
     ]
 
 
+def test_a_vector_file_is_not_written_to_a_pipe(sentkit, corpus):
+    """Its header is the last part that is written."""
+    os.mkfifo("x.safetensors")
+    for command in (("encode", "-m", "static"), ("cat",)):
+        result = sentkit(*command, corpus, "-o", "x.safetensors")
+        problem = "x.safetensors: is a pipe or a device, a vector file needs a file"
+        assert (result.code, result.told) == (2, [f"sentkit {command[0]}: {problem}"])
+
+
 def copied(folder, names):
     shutil.copy(folder / names[1], folder / names[2])
 
