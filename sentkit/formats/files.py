@@ -268,6 +268,9 @@ def expanded(paths: Sequence[str], *, text_folders: bool = False) -> Iterator[st
     folder stands for the text files in it.
     """
     for path in paths:
+        if path == "-":  # standard input, also if a folder has this name
+            yield path
+            continue
         if text_folders and is_folder(path) and not is_there(Path(path, "run.json")):
             yield from text_files(path)
             continue

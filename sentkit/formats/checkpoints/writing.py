@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sentkit.errors import CannotCreateError
+from sentkit.errors import CannotCreateError, UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint, with_end_token
 from sentkit.formats.checkpoints.modules import PROMPTS
 from sentkit.formats.files import read_object, write_json
@@ -27,6 +27,8 @@ def new_folder(folder: Path, *, force: bool) -> Iterator[Path]:
     sentkit.
     """
     name = str(folder)
+    if name == "-":
+        raise UsageError("-o -: a folder cannot be written to standard output")
     target = folder.resolve()
     is_checkpoint = (target / "sentkit.json").is_file()
     if target.exists() and not is_checkpoint:
