@@ -290,6 +290,8 @@ def advice_on_missing(name: str, standard: str | None, present: tuple[str, ...])
         return present_fields
     if standard is None:
         return f'did you mean "{similar[0]}"? {present_fields}'
+    if similar[0] == standard:
+        return f"leave out --field {quote(f'{standard}={name}')}: {present_fields}"
     return f"did you mean --field {quote(f'{standard}={similar[0]}')}? {present_fields}"
 
 
