@@ -114,11 +114,13 @@ def check_folder(
     output.write_record(record, as_table=output.on_terminal and not json)
 
     if all_problems:
-        advice = f"sentkit check {quote(path)} --deep --remove removes damaged blocks"
-        if remove:
-            advice = f"removed blocks: {len(damaged)}"
-        repair = "encode --resume writes them again, encode --reuse those of changed inputs"
-        raise AnswerIsNo(all_problems[0], advice=f"{advice}; {repair}")
+        advice = "no block is damaged; encode -o NEW/ --reuse writes those of changed inputs"
+        if damaged:
+            advice = f"sentkit check {quote(path)} --deep --remove removes damaged blocks"
+            if remove:
+                advice = f"removed blocks: {len(damaged)}"
+            advice += "; encode --resume writes them again, encode --reuse those of changed inputs"
+        raise AnswerIsNo(all_problems[0], advice=advice)
     if status.length_is_unknown:
         problem = f"{path}: {counts['blocks']} blocks are complete, others are missing"
         raise AnswerIsNo(problem, advice="their number is unknown until the last one exists")

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from sentkit.errors import DataError, SentkitError
-from sentkit.formats.files import shown_path
+from sentkit.formats.files import check_input, shown_path
 from sentkit.formats.rows.rows import Inputs, ReadCounter, Rejects
 from sentkit.formats.vectors.folders import FolderRun, Status
 from sentkit.formats.vectors.grid import describe_input
@@ -62,6 +62,7 @@ def problems(run: FolderRun, status: Status) -> Iterator[tuple[str, str | None]]
             continue
         path = os.fsdecode(path.encode())
         try:
+            check_input(path)
             inputs = inputs_of(run, number, path)
             description = describe_input(inputs, path)
             changed = [

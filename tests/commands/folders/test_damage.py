@@ -198,6 +198,16 @@ def test_a_truncated_block_is_found_removed_and_written_again(
     assert sentkit("cat", "whole").out == before
 
 
+def test_an_input_that_is_gone_is_no_damage(sentkit, folder, corpus):
+    """No block has to be removed."""
+    Path(corpus).rename("moved.jsonl")
+    advice = "  no block is damaged; encode -o NEW/ --reuse writes those of changed inputs"
+    for flags in ([], ["--remove"]):
+        result = sentkit("check", folder, "--deep", *flags)
+        assert (result.code, result.rows[0]["missing"]) == (1, 0)
+        assert result.told == [f"sentkit check: {Path(corpus).resolve()}: no such file", advice]
+
+
 def test_check_compares_a_vector_file_with_its_digest(sentkit, folder, joined):
     whole = joined(folder)
     path = Path("joined.safetensors")
