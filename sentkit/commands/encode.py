@@ -312,8 +312,12 @@ def print_plan_of_folder(
 ) -> None:
     """Print the plan of --dry-run for a vector folder; `existing` is this folder if it exists."""
     from sentkit.errors import NoRowsError
+    from sentkit.formats.vectors.folders import compare
+    from sentkit.model.runs.folder_writer import settings_of
     from sentkit.model.runs.plan import plan_of
 
+    if existing is not None and (options.resume or options.shard is not None):
+        compare(existing, settings_of(encoding, inputs, options.block_bytes))
     blocks = options.planned_blocks(inputs, encoding.parser, existing)
     plan = plan_of(blocks, encoding, inputs.rejects, f"{path}/", progress.add)
     writes_all = options.shard is None and not options.resume

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sentkit.errors import CannotCreateError, DataError, NoRowsError, UsageError
 from sentkit.formats.files import commit_in
@@ -40,6 +40,24 @@ class NewBlock:
     rejects: Rejects
 
 
+def settings_of(encoding: Encoding, inputs: Inputs, block_bytes: int | None) -> dict[str, Any]:
+    """What the vectors of all blocks depend on; None: as an existing folder has it."""
+    return {
+        "block_bytes": block_bytes,
+        "batch_tokens": encoding.batch_tokens,
+        "inputs": [describe_input(inputs, path) for path in inputs.paths],
+        "store": encoding.vector_output.store,
+        "encoder": encoding.encoder.spaces[0].full_metadata,
+        "fields": dict(encoding.parser.fields),
+        "on_truncate": encoding.on_truncate,
+        **encoding.window_settings,
+        "on_error": "skip" if inputs.rejects.skip else "fail",
+        "max_line": MAX_LINE,
+        "quoting": inputs.quoting or "by format",
+        "replace": encoding.vector_output.replace,
+    }
+
+
 class BlockWriter:
     """Writes the blocks of one shard. The bytes of a block depend only on its input and the
     settings.
@@ -62,22 +80,8 @@ class BlockWriter:
         exist only with `resume`, which keeps its blocks, or with `in_shard`, if other processes
         write to it, too.
         """
-        # What the vectors of all blocks depend on. `defaults` are for settings that are None.
-        settings = {
-            "block_bytes": block_bytes,
-            "batch_tokens": encoding.batch_tokens,
-            "inputs": [describe_input(inputs, input_path) for input_path in inputs.paths],
-            "store": encoding.vector_output.store,
-            "encoder": encoding.encoder.spaces[0].full_metadata,
-            "fields": dict(encoding.parser.fields),
-            "on_truncate": encoding.on_truncate,
-            **encoding.window_settings,
-            "on_error": "skip" if inputs.rejects.skip else "fail",
-            "max_line": MAX_LINE,
-            "quoting": inputs.quoting or "by format",
-            "replace": encoding.vector_output.replace,
-        }
-        defaults = {
+        settings = settings_of(encoding, inputs, block_bytes)
+        defaults = {  # for settings that are None
             "block_bytes": BLOCK_BYTES,
             "batch_tokens": encoding.encoder.tokens_per_batch,
             "store": "float32",
