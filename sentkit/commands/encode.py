@@ -14,6 +14,7 @@ from sentkit.flags.encode import (
     earlier_encoder,
     earlier_precision,
     existing_folder,
+    file_of_bad_rows,
     has_file_per_readout,
     open_earlier,
     requests_or_threads,
@@ -192,7 +193,9 @@ def encode(
         normalize=normalize,
         dim=dim,
     )
-    rows = RowSource(input_paths(files, text_folders=True), field, rejects)
+    rows = RowSource(
+        input_paths(files, text_folders=True), field, file_of_bad_rows(rejects, dry_run=dry_run)
+    )
     with stopping(
         console, output.path, in_vector_folder=in_folder, dry_run=dry_run
     ) as stop_by_signal:
