@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # fields that `--on-truncate mark` adds
 MARKS = ("n_tokens", "truncated", "n_unknown", "unknown_language")
+MARKS_OF_ALL = ("n_tokens", "truncated")  # of these, those that it adds for every tokenizer
 CHUNK = ("chunk", "start", "end")  # fields of a window that is a row
 
 
@@ -177,8 +178,9 @@ class Encoding:
         for index, row in enumerate(rows):
             removed_fields = set(other_vectors)
             if "_emb" in row.values or row.source in self.encoded_inputs:
-                # The fields that `encode` added describe the earlier vectors.
-                removed_fields.update(MARKS)
+                # The fields that `encode` added describe the earlier vectors. One alone is another.
+                if row.values.keys() >= set(MARKS_OF_ALL):
+                    removed_fields.update(MARKS)
                 if row.values.keys() >= set(CHUNK):
                     removed_fields.update(CHUNK)
             if removed_fields.isdisjoint(row.values):
