@@ -30,6 +30,17 @@ def test_a_vector_file_with_nan_is_counted(inspect, sentkit, tmp_path):
     assert refused.err == "sentkit score: v.safetensors:2: a vector contains NaN or infinity\n"
 
 
+def test_an_array_is_a_file_of_vectors_unless_words_are_beside_it(inspect, tmp_path):
+    np.save(tmp_path / "x.npy", np.array([[3, 4], [0, 0], [3, 4]], np.float64))
+    as_vectors = inspect("x.npy")
+    (tmp_path / "x.txt").write_text("the\ncat\na\n")
+
+    counts = {"rows": 3, "vectors": 3, "numbers": 2, "zero": 1, "duplicates": 1}
+    assert {name: as_vectors[name] for name in counts} == counts
+    assert as_vectors["norm"] == {"min": 0, "mean": pytest.approx(10 / 3), "max": 5}
+    assert inspect("x.npy")["words"] == 3
+
+
 def test_a_kernel_without_bias_is_not_a_transform(inspect, tmp_path):
     """`whiten apply` would refuse it."""
     write_arrays(tmp_path / "t.safetensors", {"kernel": np.zeros((4, 2), np.float32)}, {})

@@ -186,9 +186,11 @@ def is_utf8(text: bytes) -> bool:
 
 
 def holds_word_vectors(path: str) -> bool:
-    """Whether the suffix or the first line of a file has the form of word vectors."""
+    """Whether the first line of a file has the form of word vectors; of an array, whether there is
+    a file with the words.
+    """
     if path.endswith(ARRAY):
-        return True
+        return words_beside(path) is not None
     with open_input(path) as file:
         first_line = file.readline(LONGEST).removeprefix(codecs.BOM_UTF8)
     return header(first_line) is not None or width_of(first_line) > 1
