@@ -282,10 +282,20 @@ def object_of(line: bytes) -> dict[str, Any] | BadLine:
         name = NOT_A_NUMBER.match(line.strip(), error.colno - 1)
         if name is not None:
             problem = f"not JSON: {name[0].decode()} (column {error.colno}); JSON has null instead"
-        return BadLine(problem)
+        return BadLine(problem, advice_on_json(line.strip()))
     if not isinstance(values, dict):
-        return BadLine(f"this row is {json_type(values)}, expected an object")
+        problem = f"this row is {json_type(values)}, expected an object"
+        return BadLine(problem, advice_on_json(line.strip()))
     return values
+
+
+def advice_on_json(line: bytes) -> str | None:
+    """How to convert a file whose rows are the elements of a list, or have several lines."""
+    if line.startswith(b"["):
+        return "each row is a line with an object; for a list of objects, use: jq -c '.[]' FILE"
+    if line == b"{":
+        return "each row is a line with an object; for objects of several lines, use: jq -c . FILE"
+    return None
 
 
 def json_type(value: object) -> str:
