@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,6 +109,20 @@ def test_a_rotation_keeps_neighbours(sentkit, extra):
     assert ("cosine" in record) == (not extra)
     assert extra or record["cosine"]["lowest"] < 0
     assert record["worst"] == [] if extra else len(record["worst"]) == 2
+
+
+def test_a_vector_that_is_zero_on_one_side_has_no_ratio_of_norms(sentkit):
+    """Of (3, 4) and (6, 8) it is 2, and of two zeros 1."""
+    vectors = {"a": [[3, 4], [0, 0], [0, 0], [1, 1]], "b": [[6, 8], [0, 0], [5, 0], [0, 0]]}
+    for name, rows in vectors.items():
+        Path(f"{name}.jsonl").write_text(in_jsonl(*({"embedding": row} for row in rows)))
+        Path(f"{name}1.jsonl").write_text(in_jsonl({"embedding": rows[2]}))
+    [record] = sentkit("diff", "a.jsonl", "b.jsonl").rows
+    [of_zero] = sentkit("diff", "a1.jsonl", "b1.jsonl").rows
+
+    assert record["norm_ratio"] == {"lowest": 1, "mean": 1.5, "highest": 2}
+    assert of_zero["norm_ratio"] == {"lowest": None, "mean": None, "highest": None}
+    assert of_zero["cosine"]["lowest"] == 0
 
 
 def test_the_sample_is_a_part_of_all_rows(sentkit, monkeypatch):

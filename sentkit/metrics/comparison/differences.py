@@ -76,10 +76,12 @@ class RowByRow:
         cosines = np.where(is_equal, 1.0, cosines)  # that of two zeros is 0
         lengths_a = np.maximum(lengths(matches.a), SMALLEST_NORM)
         lengths_b = np.maximum(lengths(matches.b), SMALLEST_NORM)
+        # The ratio of two zeros is 1, and that of a zero and another vector is undefined.
+        has_ratio = (lengths_a > SMALLEST_NORM) == (lengths_b > SMALLEST_NORM)
         differences = np.abs(matches.a.astype(np.float64) - matches.b)
         different = np.flatnonzero(~is_equal)
         self.cosines.append(cosines)
-        self.ratios.append(lengths_b / lengths_a)
+        self.ratios.append((lengths_b / lengths_a)[has_ratio])
         self.equal += int(is_equal.sum())
         self.largest = max(self.largest, float(differences.max()))
         self.worst.add(cosines[different], matches[different])
@@ -87,6 +89,11 @@ class RowByRow:
     def record(self) -> Record:
         cosines = np.concatenate(self.cosines)
         ratios = np.concatenate(self.ratios)
+        norm_ratio: Record = dict.fromkeys(("lowest", "mean", "highest"))
+        if len(ratios):
+            norm_ratio["lowest"] = float(ratios.min())
+            norm_ratio["mean"] = float(ratios.mean())
+            norm_ratio["highest"] = float(ratios.max())
         # The first percentile, of distances: float32 has more digits near 0 than near 1.
         distances = (1.0 - cosines).astype(np.float32)
         rank = len(distances) - max(1, math.ceil(LOWEST_SHARE * len(distances)))
@@ -99,11 +106,7 @@ class RowByRow:
                 "mean": float(cosines.mean()),
             },
             "largest_difference": self.largest,
-            "norm_ratio": {
-                "lowest": float(ratios.min()),
-                "mean": float(ratios.mean()),
-                "highest": float(ratios.max()),
-            },
+            "norm_ratio": norm_ratio,
         }
 
 
