@@ -9,18 +9,18 @@ rank.
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
 import orjson
 
 from sentkit.arrays import Float32, Float64, Indices
-from sentkit.errors import DataError
+from sentkit.errors import DataError, NoRowsError
 from sentkit.formats.files import json_line, open_input, shown_path
 from sentkit.formats.rows.block import Row, items_of
 from sentkit.formats.rows.kinds import class_value, score_value, wrong_field
-from sentkit.formats.rows.lines import looks_like_json, numbered
+from sentkit.formats.rows.lines import LineBlock, line_blocks, looks_like_json
 from sentkit.formats.rows.rows import Inputs
 from sentkit.metrics.reports import differences, with_intervals
 from sentkit.metrics.similarity import BLOCKS, SIMILARITIES
@@ -40,6 +40,7 @@ PAIRS_PER_BLOCK = 1024
 TIE = 1e-6
 
 Record = dict[str, Any]
+Judgement = tuple[str, str, float, int]  # query, document, relevance, and the line
 Qrels = dict[str, dict[str, float]]  # query -> document -> relevance, above 0
 Relevant = list[tuple[int, float]]  # rank and relevance of the relevant hits of a query, best first
 
@@ -48,20 +49,8 @@ def read_qrels(inputs: Inputs, path: str) -> Qrels:
     """Read TREC (4 columns), or rows or a table with query-id, corpus-id and score, as BEIR
     has it.
     """
-    first_line = b""
-    if inputs.format_of(path) not in ("parquet", "csv"):
-        with open_input(path) as file:
-            filled_lines = (line for _, line in numbered(file) if line.strip())
-            first_line = next(filled_lines, b"")
-    is_json = looks_like_json(first_line)
-    if len(first_line.split()) == 4 and not is_json and b"query-id" not in first_line:
-        judgements = trec_judgements(path)
-    else:
-        form = "tsv" if first_line and not is_json else None
-        judgements = replace(inputs.with_paths(path), fields={}, format=form).read(judgement_of)
-
     scores: Qrels = {}  # also those of 0 and below
-    for query, document, score, line in judgements:
+    for query, document, score, line in read_judgements(inputs, path):
         scores_of_query = scores.setdefault(query, {})
         if scores_of_query.setdefault(document, score) != score:
             problem = f'document "{document}" of query "{query}" has two different scores'
@@ -74,7 +63,36 @@ def read_qrels(inputs: Inputs, path: str) -> Qrels:
     return qrels
 
 
-def judgement_of(row: Row) -> tuple[str, str, float, int]:
+def read_judgements(inputs: Inputs, path: str) -> Iterator[Judgement]:
+    """The judgements of a file in their order. It is opened once, because it can be a pipe."""
+    source = replace(inputs.with_paths(path), fields={})
+    if source.format_of(path) in ("parquet", "csv"):
+        yield from source.read(judgement_of)
+        return
+    with open_input(path) as file:
+        # The blocks up to the first line that is not blank, which decides.
+        blocks = line_blocks(file)
+        first_blocks = list[LineBlock]()
+        first_line = b""
+        for block in blocks:
+            first_blocks.append(block)
+            first_line = next(filter(bytes.strip, block[1]), b"")
+            if first_line:
+                break
+        if not first_line:
+            raise NoRowsError([path])
+        all_blocks = chain(first_blocks, blocks)
+
+        is_json = looks_like_json(first_line)
+        if len(first_line.split()) == 4 and not is_json and b"query-id" not in first_line:
+            yield from trec_judgements(path, all_blocks)
+            return
+        source = replace(source, format=None if is_json else "tsv")
+        rows = source.blocks_of_lines(path, all_blocks)
+        yield from replace(source, opened=[rows]).read(judgement_of)
+
+
+def judgement_of(row: Row) -> Judgement:
     row.refuse_duplicates()
     score = score_value(row, "score")
     if score is None:
@@ -82,9 +100,9 @@ def judgement_of(row: Row) -> tuple[str, str, float, int]:
     return class_value(row, "query-id"), class_value(row, "corpus-id"), score, row.number
 
 
-def trec_judgements(path: str) -> Iterator[tuple[str, str, float, int]]:
-    with open_input(path) as file:
-        for number, line in numbered(file):
+def trec_judgements(path: str, blocks: Iterable[LineBlock]) -> Iterator[Judgement]:
+    for first, lines in blocks:
+        for number, line in enumerate(lines, first):
             columns = line.decode(errors="replace").split()
             if len(columns) not in (0, 4):
                 problem = "expected four columns: query, 0, document, relevance"

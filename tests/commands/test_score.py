@@ -423,6 +423,23 @@ def test_the_formats_of_judgements_are_equal(sentkit, tmp_path, data, form):
     assert (result.code, result.rows) == (0, [expected.rows[0] | {"qrels": name}])
 
 
+@pytest.mark.parametrize("form", ["trec", "beir", "jsonl"])
+def test_judgements_can_come_from_a_pipe(sentkit, data, form):
+    """A pipe can be read only once, also the part that decides the format."""
+    qrels, _ = data
+    judgements = [(q, d, x) for q, judged in qrels.items() for d, x in judged.items()]
+    names = ("query-id", "corpus-id", "score")
+    texts = {
+        "trec": "\n" + trec(qrels),
+        "beir": "\n".join("\t".join(map(str, cells)) for cells in (names, *judgements)) + "\n",
+        "jsonl": in_jsonl(*(dict(zip(names, cells, strict=True)) for cells in judgements)),
+    }
+    result = sentkit("score", "hits.jsonl", "--qrels", "-", stdin=texts[form])
+    expected = sentkit("score", "hits.jsonl", "--qrels", "qrels.txt")
+
+    assert (result.code, result.rows) == (0, [expected.rows[0] | {"qrels": "-"}])
+
+
 def test_a_better_run_wins_the_paired_comparison(sentkit, tmp_path):
     """A planted difference is certain, and noise is not; the other side has the opposite sign."""
     random = np.random.default_rng(2)
