@@ -12,6 +12,8 @@ from sentkit.arrays import Float64
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import (
+    KINDS,
+    PAIR,
     class_value,
     label_value,
     score_value,
@@ -81,7 +83,6 @@ def read_gold_pairs(
     """Compute the similarities of a file. `check_same_pairs` needs the identities of the pairs."""
     reader = VectorReader(inputs)
     fields = field_names_of(inputs, path)
-    text_fields = [fields.get(name, name) for name in ("text_a", "text_b")]
     similarity = SIMILARITIES[options.metric]
 
     # One list entry for each block; of the rows that have a gold score.
@@ -94,8 +95,13 @@ def read_gold_pairs(
     rows = 0
     width = 0
 
+    def text_fields() -> list[str]:
+        """The fields of the texts, by the names of the vectors, which the first row determines."""
+        kind = next((kind for kind in KINDS if kind.vector_names == reader.names), PAIR)
+        return [fields.get(name, name) for name in kind.text_names]
+
     def check(block: VectorBlock) -> VectorBlock:
-        return check_rows(block, options, text_fields)
+        return check_rows(block, options, text_fields())
 
     for block in reader.blocks(check, paths=[path]):
         scores_and_groups = [pair for (pair,) in block.rows.texts]
@@ -103,6 +109,7 @@ def read_gold_pairs(
         scored_rows = np.flatnonzero(~np.isnan(scores))
         gold.append(scores[scored_rows])
         rows += len(block)
+        text_fields_of_block = text_fields()
         width = block.vectors.shape[-1]
         similarities.append(similarity(block.vectors[:, 0], block.vectors[:, 1])[scored_rows])
         if options.dim is not None:
@@ -113,12 +120,12 @@ def read_gold_pairs(
             groups += [scores_and_groups[i][1] for i in scored_rows.tolist()]
         if with_identities:
             for i in scored_rows.tolist():
-                texts = [str(block.rows.values[i].get(field)) for field in text_fields]
+                texts = [str(block.rows.values[i].get(field)) for field in text_fields_of_block]
                 identities.append(hash((*scores_and_groups[i], *texts)))
         if options.seen is not None:
             for i in scored_rows.tolist():
                 values = block.rows.values[i]
-                options.seen.add(*(values[field] for field in text_fields))
+                options.seen.add(*(values[field] for field in text_fields_of_block))
 
     gold_scores = np.concatenate(gold)
     if len(gold_scores) < 2 or gold_scores.min() == gold_scores.max():

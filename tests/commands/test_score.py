@@ -174,6 +174,28 @@ def test_a_skipped_row_leaves_nothing_behind(sentkit, vectors, tmp_path):
     assert reports[0]["seen"]["pair"] == 2
 
 
+SIDES = {"text_a": "anchor", "text_b": "positive"} | {
+    f"embedding_{a}": f"embedding_{b}" for a, b in (("a", "anchor"), ("b", "positive"))
+}
+
+
+def test_anchors_with_positives_are_pairs(sentkit, vectors, tmp_path):
+    """Their texts are found in training rows, and are compared with those of a baseline."""
+    lines = (tmp_path / "test.jsonl").read_text().splitlines()
+    rows = [{SIDES.get(k, k): v for k, v in json.loads(line).items()} for line in lines]
+    (tmp_path / "anchors.jsonl").write_text(in_jsonl(*rows))
+    rows[3]["anchor"] = "another text"
+    (tmp_path / "other.jsonl").write_text(in_jsonl(*rows))
+    seen = ("--seen", "train-[012].jsonl.gz")
+    [expected] = sentkit(*GOLD, *seen).rows
+    result = sentkit("score", "anchors.jsonl", "--gold", "score", *seen)
+    compared = sentkit("score", "anchors.jsonl", "--gold", "score", "--baseline", "other.jsonl")
+
+    assert (result.code, result.rows) == (0, [expected | {"file": "anchors.jsonl"}]), result.err
+    assert compared.code == 65
+    assert "anchors.jsonl: not the same scored pairs as in other.jsonl" in compared.err
+
+
 # --label
 
 
