@@ -200,6 +200,22 @@ def test_a_vector_file_of_unique_rows_has_their_vectors(
     assert 5 < len(unique) < 35
 
 
+def test_a_vector_file_of_rows_with_other_names_has_the_standard_name(sentkit, tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"title":"x","vec":[1,0]}\n{"title":"y","vec":[0,1]}\n')
+    (tmp_path / "other.jsonl").write_text('{"title":"x","vec":[2,0]}\n')
+    names = ("--field", "embedding=vec", "--field", "text=title")
+    for flags, titles in (((), "xy"), (("--against", "other.jsonl"), "y")):
+        result = sentkit(
+            *("duplicates", "rows.jsonl", "--threshold", 0.9, *names, *flags, "--unique"),
+            *("-o", "few.safetensors", "-f"),
+        )
+        stored = sentkit("cat", "few.safetensors")
+
+        assert (result.code, stored.code) == (0, 0), stored.err
+        assert [row["title"] for row in stored.rows] == [*titles]
+        assert stored.vectors().tolist() == [[1, 0], [0, 1]][-len(titles) :]
+
+
 @metrics
 @pytest.mark.parametrize("files", [1, 2])
 def test_rows_near_rows_of_others_equal_those_of_a_loop(sentkit, repeated, tmp_path, metric, files):

@@ -19,6 +19,7 @@ from sentkit.errors import DataError
 from sentkit.formats.files import is_safetensors, shown_path
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.rows.block import block_of_rows
+from sentkit.formats.rows.kinds import SENTENCE
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_metadata, with_field_names
 from sentkit.formats.vectors.vectors import (
@@ -256,7 +257,9 @@ def write_unique(duplicates: Duplicates, inputs: Inputs, output: str, *, force: 
         spec["_emb"] = first.space_name
     spec = with_field_names(spec, inputs)
     form = VectorOutput(force=force, replace=True)
-    with open_writers([output], [spec], first.names, first.vectors.shape[2], form) as [sink]:
+    width = first.vectors.shape[2]
+    # The vector of a vector file has its standard name, also after --field.
+    with open_writers([output], [spec], SENTENCE.vector_names, width, form) as [sink]:
         for block in chain([first], blocks):
             sink.put(block.rows, block.vectors)
 
