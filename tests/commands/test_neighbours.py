@@ -216,6 +216,20 @@ def test_a_vector_file_of_rows_with_other_names_has_the_standard_name(sentkit, t
         assert stored.vectors().tolist() == [[1, 0], [0, 1]][-len(titles) :]
 
 
+def test_a_pair_has_the_texts_of_both_files_by_their_own_names(sentkit, tmp_path):
+    """A vector file records the names of its fields, which rows of the other file do not have."""
+    rows = in_jsonl({"title": "x"}, {"title": "y"})
+    sentkit("encode", "-m", "nano", "--field", "text=title", "-o", "rows.safetensors", stdin=rows)
+    sentkit("encode", "-m", "nano", "-o", "other.safetensors", stdin=in_jsonl({"text": "y"}))
+    pair = {"text_a": "y", "text_b": "y", "row_a": 2, "row_b": 1, "similarity": 1}
+    swapped = pair | {"row_a": 1, "row_b": 2}
+
+    for a, b, expected in (("rows", "other", pair), ("other", "rows", swapped)):
+        files = (f"{a}.safetensors", "--against", f"{b}.safetensors")
+        result = sentkit("duplicates", *files, "--threshold", 0.99)
+        assert (result.code, result.rows) == (0, [expected])
+
+
 @metrics
 @pytest.mark.parametrize("files", [1, 2])
 def test_rows_near_rows_of_others_equal_those_of_a_loop(sentkit, repeated, tmp_path, metric, files):

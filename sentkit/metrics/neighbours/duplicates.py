@@ -21,7 +21,11 @@ from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.rows.block import block_of_rows
 from sentkit.formats.rows.kinds import SENTENCE
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store import common_metadata, with_field_names
+from sentkit.formats.vectors.store import (
+    common_metadata,
+    field_names_of,
+    with_field_names,
+)
 from sentkit.formats.vectors.vectors import (
     VectorBlock,
     VectorReader,
@@ -208,7 +212,7 @@ class Duplicates:
 
     def _near_others(self) -> Iterator[RowNeighbours]:
         """Each row that has near rows in another file, once for each of these files."""
-        fields = self.corpus.table.fields
+        fields = field_names_of(self.inputs, self.inputs.paths[0])
         for block in self._blocks():
             for index, near_rows in enumerate(self._near_rows(block)):
                 for corpus, (rows, similarities) in zip(self.corpora, near_rows, strict=True):
