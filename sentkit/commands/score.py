@@ -474,7 +474,10 @@ def scored_pairs(block: "VectorBlock", metric: str, emb: str | None, *, keep: bo
         for similarity in similarities.tolist()
     ]
     if keep:
-        rows = dataclasses.replace(block.rows, lines=as_jsonl(block, emb, None))
+        # The lines have the fields of the vectors, also if a vector file has rows without fields.
+        values = [values or dict.fromkeys(block.names) for values in block.rows.values]
+        lines = as_jsonl(block, emb, None)
+        rows = dataclasses.replace(block.rows, lines=lines, values=values)
     else:
         rows = block.rows.without({*block.names, "_emb"})
     return b"\n".join([*with_fields(rows, new_fields), b""])

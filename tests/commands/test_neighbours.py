@@ -40,6 +40,15 @@ def test_pairs_get_their_similarity(sentkit, metric):
     assert [row["similarity"] for row in result.rows] == pytest.approx(expected, rel=5e-7)
 
 
+def test_pairs_without_other_fields_can_keep_their_vectors(sentkit):
+    """The rows of a vector file can be empty objects."""
+    sentkit("cat", "-o", "pairs.safetensors", stdin='{"embedding_a":[3,4],"embedding_b":[4,3]}\n')
+    result = sentkit("score", "pairs.safetensors", "--keep-vectors")
+
+    row = {"embedding_a": [3, 4], "embedding_b": [4, 3], "similarity": 0.96}
+    assert (result.code, result.rows) == (0, [row])
+
+
 @metrics
 def test_the_closest_sentences_those_above_a_threshold_and_the_matrix(sentkit, metric, monkeypatch):
     """Of all pairs, each once; ten pairs are the default. Above a threshold, they have the order of
