@@ -86,6 +86,19 @@ def test_the_closest_sentences_those_above_a_threshold_and_the_matrix(sentkit, m
     assert np.abs(matrix - expected).max() < 1e-5
 
 
+@metrics
+def test_similarities_beyond_float32_are_in_the_matrix(sentkit, metric):
+    """Vectors are float32, but their products and distances can be larger."""
+    vectors = [[2.0**67, 2.0**67], [2.0**127, -(2.0**127)], [1.0, 0.0]]
+    result = sentkit("score", "--matrix", "--metric", metric, stdin=texts_with(vectors))
+    similarities = [row["similarities"] for row in result.rows]
+
+    assert result.code == 0
+    for a, of_row in zip(vectors, similarities, strict=True):
+        expected = [BY_HAND[metric](a, b) for b in vectors]
+        assert of_row == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
 def test_a_matrix_of_too_many_is_wrong_usage(sentkit, monkeypatch):
     monkeypatch.setattr("sentkit.metrics.neighbours.pairs.LARGEST_MATRIX", 11)
     result = sentkit("score", "--matrix", stdin=texts_with(numbers(12, 2, 0)))

@@ -498,8 +498,8 @@ def raw_vector(value: object) -> bytes:
     return b""
 
 
-def as_list(vector: Vector) -> bytes:
-    """JSON list with the shortest digits that restore each float32 exactly."""
+def as_list(vector: NDArray[np.floating]) -> bytes:
+    """JSON list with the shortest digits that restore each number exactly."""
     return orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY)
 
 

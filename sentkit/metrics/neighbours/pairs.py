@@ -18,7 +18,7 @@ from sentkit.formats.vectors.store import common_field_names
 from sentkit.formats.vectors.vectors import VectorBlock
 from sentkit.metrics.neighbours.corpus import naming_field
 from sentkit.metrics.neighbours.search import MAX_CANDIDATES, Searcher
-from sentkit.metrics.similarity import BLOCKS
+from sentkit.metrics.similarity import BLOCKS, exact_similarities
 
 if TYPE_CHECKING:
     from sentkit.metrics.device import Device
@@ -137,13 +137,25 @@ def read_all_rows(
     return rows, np.concatenate(vectors)
 
 
-def similarity_rows(blocks: Iterable[VectorBlock], *, metric: str) -> Iterator[tuple[Row, Float32]]:
-    """Each row with its similarities to all rows."""
+def similarity_rows(
+    blocks: Iterable[VectorBlock], *, metric: str
+) -> Iterator[tuple[Row, Float32 | Float64]]:
+    """Each row with its similarities to all rows; those beyond float32 are in float64."""
     rows, vectors = read_all_rows(blocks, max_rows=LARGEST_MATRIX)
     block_metric = BLOCKS[metric]
     prepared = block_metric.prepare(vectors)
     size = max(1, MATRIX_ELEMENTS // max(1, len(vectors)))
     for start in range(0, len(vectors), size):
-        similarities = block_metric.compare(prepared[start : start + size], prepared)
+        block = slice(start, start + size)
+        similarities: Float32 | Float64
+        with np.errstate(over="ignore", invalid="ignore"):
+            similarities = block_metric.compare(prepared[block], prepared)
+        is_beyond = ~np.isfinite(similarities)
+        if is_beyond.any():
+            rows_a, rows_b = np.nonzero(is_beyond)
+            similarities = similarities.astype(np.float64)
+            similarities[is_beyond] = exact_similarities(
+                metric, vectors[block], vectors, (rows_a, rows_b)
+            )
         for index, similarities_of_row in enumerate(similarities, start):
             yield rows.row(index), similarities_of_row
