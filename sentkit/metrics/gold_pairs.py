@@ -20,7 +20,7 @@ from sentkit.formats.rows.kinds import (
     string_value,
     wrong_field,
 )
-from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.rows.rows import Inputs, ReadCounter
 from sentkit.formats.vectors.store import field_names_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.metrics.seen_pairs import SeenPairs
@@ -153,6 +153,14 @@ def read_gold_pairs(
         pairs, similarities=np.concatenate(similarities_of_first_numbers), dim=options.dim
     )
     return replace(pairs, cut=cut)
+
+
+def read_baseline(inputs: Inputs, path: str, options: ScoreOptions) -> GoldPairs:
+    """The pairs of --baseline. Its rows are counted apart from those of the files."""
+    source = replace(inputs, paths=[path], counter=ReadCounter([path]))
+    pairs = read_gold_pairs(source, path, replace(options, seen=None), with_identities=True)
+    inputs.counter.bad_count += source.counter.bad_count
+    return pairs
 
 
 def first_numbers(vectors: NDArray[np.float32], dim: int) -> NDArray[np.float32]:

@@ -14,7 +14,13 @@ from sentkit.digits import significant
 from sentkit.formats.files import shown_path
 from sentkit.formats.rows.rows import Inputs
 from sentkit.metrics import statistics
-from sentkit.metrics.gold_pairs import GoldPairs, ScoreOptions, check_same_pairs, read_gold_pairs
+from sentkit.metrics.gold_pairs import (
+    GoldPairs,
+    ScoreOptions,
+    check_same_pairs,
+    read_baseline,
+    read_gold_pairs,
+)
 from sentkit.metrics.reports import Record, differences, header, measure_lines, with_intervals
 
 MEASURES = {
@@ -108,7 +114,7 @@ def label_records(
     names = list(factors_of(precision))
     base = None
     if baseline is not None:
-        base = read_gold_pairs(inputs, baseline, options, with_identities=True)
+        base = read_baseline(inputs, baseline, options)
         base_scores, base_resampled = scores_of(base, precision)
     for path in inputs.paths:
         pairs = read_gold_pairs(inputs, path, options, with_identities=base is not None)

@@ -9,7 +9,6 @@ Letters in shapes: r resamples, c measures.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,13 @@ from sentkit.formats.files import shown_path
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import label_of, space_of
 from sentkit.metrics import statistics
-from sentkit.metrics.gold_pairs import GoldPairs, ScoreOptions, check_same_pairs, read_gold_pairs
+from sentkit.metrics.gold_pairs import (
+    GoldPairs,
+    ScoreOptions,
+    check_same_pairs,
+    read_baseline,
+    read_gold_pairs,
+)
 from sentkit.metrics.seen_pairs import EXCLUDED
 from sentkit.metrics.statistics import (
     FEWEST_ROWS,
@@ -185,8 +190,7 @@ def reports(inputs: Inputs, options: ScoreOptions, baseline: str | None) -> Iter
     seen = options.seen
     base = None
     if baseline is not None:
-        options_of_baseline = replace(options, seen=None)
-        base = read_gold_pairs(inputs, baseline, options_of_baseline, with_identities=True)
+        base = read_baseline(inputs, baseline, options)
     # Each file is read when its report is due.
     files: Iterable[GoldPairs] = (
         read_gold_pairs(inputs, path, options, with_identities=base is not None)

@@ -101,6 +101,15 @@ def test_vectors_of_other_lengths_stay_cut(sentkit, rows):
     assert result.rows[1]["spearman"] == pytest.approx(expected, abs=1e-3)
 
 
+@pytest.mark.parametrize("flag", ["--gold", "--label"])
+def test_an_empty_baseline_is_named(sentkit, rows, tmp_path, flag):
+    (tmp_path / "empty.jsonl").touch()
+    lines = in_jsonl(*(row | {"score": n % 2} for n, row in enumerate(rows)))
+    result = sentkit("score", flag, "score", "--baseline", "empty.jsonl", stdin=lines)
+
+    assert (result.code, result.err) == (65, "sentkit score: no rows in empty.jsonl\n")
+
+
 # --seen: pairs of a test set that occur in training rows.
 
 EMB = "m:100000000000"
