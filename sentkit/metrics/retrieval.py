@@ -138,11 +138,15 @@ def read_run(inputs: Inputs, path: str, qrels: Qrels) -> Run:
     """Read rows with a list of hits (`search`), or rows of one hit each (`search --flat`)."""
     run = Run(path, qrels)
     flat_hits: dict[str, list[tuple[float, str]]] = {}  # of rows of one hit each, by query
+    row_of_query: dict[str, Any] = {}  # of these, the number of the query in its file
     for row, query, hits in inputs.read(lambda row: hits_of(row, inputs), path):
-        if "hits" not in row.values:
-            flat_hits.setdefault(query, []).extend(hits)
-        elif query in run.relevant:
+        is_flat = "hits" not in row.values
+        number = row.values.get("row_a")
+        is_same_query = is_flat and row_of_query.setdefault(query, number) == number
+        if query in run.relevant or (query in row_of_query and not is_same_query):
             raise row.error(f'query "{query}" occurs a second time')
+        if is_flat:
+            flat_hits.setdefault(query, []).extend(hits)
         else:
             run.add(query, [document for _, document in hits])
     for query, hits in flat_hits.items():

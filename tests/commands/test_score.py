@@ -471,6 +471,21 @@ def test_judgements_can_come_from_a_pipe(sentkit, data, form):
     assert (result.code, result.rows) == (0, [expected.rows[0] | {"qrels": "-"}])
 
 
+def test_a_query_that_occurs_twice_is_refused(sentkit, tmp_path):
+    """In both forms; its hits in two corpora, which have its row, are joined."""
+    (tmp_path / "qrels.txt").write_text("q 0 d1 1\nq 0 d2 1\n")
+    hit = {"id_a": "q", "row_a": 1, "row_b": 1, "rank": 1, "id_b": "d1", "similarity": 0.9}
+    one = {"id": "q", "hits": [{"id": "d1", "similarity": 0.9}]}
+    for again in ([one, one], [hit, hit | {"row_a": 2, "id_b": "d2"}], [one, hit], [hit, one]):
+        result = sentkit("score", "--qrels", "qrels.txt", stdin=in_jsonl(*again))
+        problem = 'sentkit score: -:2: query "q" occurs a second time\n'
+        assert (result.code, result.err) == (65, problem)
+    other = {name: value for name, value in hit.items() if name != "row_a"} | {"id_b": "d2"}
+    for joined in ([hit, hit | {"id_b": "d2"}], [other, other | {"id_b": "d1"}]):
+        result = sentkit("score", "--qrels", "qrels.txt", stdin=in_jsonl(*joined))
+        assert (result.code, result.rows[0]["map"]) == (0, 100)
+
+
 def test_a_better_run_wins_the_paired_comparison(sentkit, tmp_path):
     """A planted difference is certain, and noise is not; the other side has the opposite sign."""
     random = np.random.default_rng(2)
