@@ -317,3 +317,18 @@ def test_a_single_penalty_is_not_chosen(sentkit, held, test, monkeypatch):
 
     assert "penalty" not in report["protocol"]
     assert report["choosing"] == [] if test else report["accuracies"] == expected
+
+
+@pytest.mark.parametrize("split", ["test", "dev"])
+def test_a_bad_row_of_another_file_is_always_an_error(sentkit, held, tmp_path, split):
+    """--rejects is for TRAIN: otherwise, a report would be of a part of the test rows."""
+    for name in ("train", "test", "dev"):
+        held(f"{name}.jsonl", 1)
+    for name in ("train", split):
+        with (tmp_path / f"{name}.jsonl").open("a") as file:
+            file.write('{"kind":"yes","_emb":"m:100000000000"}\n')
+    flags = (*LABEL, "--test", "test.jsonl", "--dev", "dev.jsonl", "--rejects", "/dev/null")
+    result = sentkit("probe", "train.jsonl", *flags)
+
+    assert result.code == 65
+    assert f'sentkit probe: {split}.jsonl:61: "embedding" is missing' in result.err

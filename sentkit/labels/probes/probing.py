@@ -219,6 +219,8 @@ class Probe:
         self.codes = list[Indices]()
         self.rows = dict[str, Indices]()
         for split, path in self.paths.items():
+            if split != "train":
+                self.reader.inputs = inputs.with_paths(path)  # where every bad row is an error
             features, names, values = self.read(path)
             if split == "train":
                 classes, counts = np.unique(np.array(names, dtype=object), return_counts=True)
