@@ -27,6 +27,7 @@ from sentkit.transforms.kinds import moments_of, principal
 MOST_LABELS = 20  # labels with a colour
 MOST_NUMBERED = 60  # pairs with numbers; of more, none has one
 PERPLEXITY = 30.0
+LARGEST_EXPONENT = 20  # of the largest number of vectors that t-SNE gets as they are
 FEWEST_VECTORS = 3
 CLOSE = 0.04  # of the width of the picture: the vectors of a pair have one number
 ROWS_PER_BLOCK = 1024
@@ -315,6 +316,11 @@ def tsne(vectors: Float64, path: str, options: SpaceOptions) -> Float64:
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
+    # The picture does not depend on the scale, but scikit-learn finds no perplexity for extreme
+    # distances, and too large ones end the process. A power of two changes no digits.
+    _, exponent = np.frexp(np.abs(vectors).max())
+    if abs(exponent) > LARGEST_EXPONENT:
+        vectors = np.ldexp(vectors, -exponent)
     if vectors.shape[1] == 1:
         vectors = np.pad(vectors, ((0, 0), (0, 1)))  # scikit-learn starts with two components
     method = TSNE(2, perplexity=perplexity, init="pca", random_state=options.seed)

@@ -53,6 +53,14 @@ def test_tsne_is_that_of_scikit_learn(plot, flags, perplexity):
     assert [[r["x"], r["y"]] for r in records] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("factor", [2.0**-100, 2.0**50, 2.0**120])
+def test_tsne_does_not_depend_on_the_length_of_vectors(plot, factor):
+    """scikit-learn finds no perplexity for extreme lengths, or ends the process."""
+    scaled = plot("space", stdin=rows(VECTORS * factor))
+
+    assert scaled == plot("space", stdin=rows(VECTORS))
+
+
 @pytest.mark.parametrize("by", ["tsne", "pca", "svd"])
 def test_vectors_of_one_number_are_drawn(plot, by):
     records = plot("space", "--by", by, stdin=rows(np.array([[1.0], [2.0], [5.0], [9.0]])))
