@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sentkit.console import Console, R, in_words, print_pairs, show
-from sentkit.errors import UsageError
+from sentkit.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from sentkit.formats.outputs.outputs import Paths
@@ -173,11 +173,16 @@ class PictureOutput(Output):
         """Draw the picture, or write its numbers as JSON."""
         from sentkit.formats.files import json_line, shown_path
         from sentkit.plots.drawing import FORMATS, draw
+        from sentkit.plots.picture import LARGEST
 
         if self.format not in FORMATS:
             with self.open() as file:
                 file.writelines(json_line(record) for record in picture.records())
             return
+        if picture.largest_value() > LARGEST:
+            problem = f"a value of {picture.largest_value():g} is too large for a picture"
+            advice = "-o with .jsonl writes the numbers"
+            raise DataError(problem, source=self.path, advice=advice)
         width = self.width
         if width is None:
             width = PAGE if picture.needs_page else COLUMN

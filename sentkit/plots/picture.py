@@ -11,6 +11,7 @@ import numpy as np
 from sentkit.arrays import Float64
 
 Record = dict[str, Any]  # a JSON object
+LARGEST = 1e300  # magnitude of a value: the range of an axis and its margins must be finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,22 @@ class Picture:
     def needs_page(self) -> bool:
         """Whether the picture has no room on half of the width of a page."""
         return self.is_wide or len(self.panels) > 1
+
+    def largest_value(self) -> float:
+        """The largest magnitude of a finite value; 0 if there is none."""
+        arrays = list[Float64]()
+        for panel in self.panels:
+            if panel.grid is not None:
+                arrays.append(panel.grid.values)
+            for series in panel.series:
+                arrays += [series.x, series.y]
+                if series.interval is not None:
+                    arrays.append(series.interval)
+        largest = 0.0
+        for values in arrays:
+            finite = np.abs(values[np.isfinite(values)])
+            largest = max(largest, float(finite.max(initial=0.0)))
+        return largest
 
     def texts(self) -> list[str]:
         """The texts of the data in the picture: names, titles and marks."""

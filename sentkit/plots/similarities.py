@@ -14,7 +14,7 @@ from sentkit.metrics.gold_pairs import GoldPairs, ScoreOptions, read_gold_pairs
 from sentkit.metrics.neighbours.corpus import naming_field
 from sentkit.metrics.neighbours.pairs import similarity_rows
 from sentkit.metrics.statistics import spearman
-from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
+from sentkit.plots.picture import LARGEST, Axis, Grid, Panel, Picture, Series
 from sentkit.plots.reports import titles
 
 MOST_SENTENCES = 100
@@ -76,6 +76,12 @@ def pairs(inputs: Inputs, gold: str, metric: str) -> Picture:
     """Figure 1 of ConSERT: one panel per file."""
     options = ScoreOptions(gold, metric=metric)
     pairs_of_files = [read_gold_pairs(inputs, path, options) for path in inputs.paths]
+
+    for gold_pairs in pairs_of_files:
+        largest = np.abs(gold_pairs.gold).max()
+        if largest > LARGEST:
+            problem = f'"{gold}" has a value of {largest:g}, which is too large for a picture'
+            raise DataError(problem, source=shown_path(gold_pairs.file))
 
     # The limits are equal in all panels.
     gold_limits = widened_range([gold_pairs.gold for gold_pairs in pairs_of_files])

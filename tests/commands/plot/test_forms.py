@@ -65,6 +65,26 @@ def test_a_terminal_shows_only_numbers(sentkit, monkeypatch):
     )
 
 
+PAIR = '{"embedding_a":[1,0],"embedding_b":[1,%d],"score":%s}\n'
+REPORT = '{"encoder":"m/L%d:cls:0123456789ab","n":2,"spearman":%s}\n'
+
+
+@pytest.mark.parametrize(
+    ("figure", "row", "place"),
+    [(["pairs", "--gold", "score"], PAIR, '-: "score" has'), (["sweep"], REPORT, "picture.svg:")],
+)
+def test_values_near_the_largest_number_are_refused(sentkit, figure, row, place):
+    pytest.importorskip("matplotlib")
+    command = ("plot", *figure, "-f", "-o", "picture.svg")
+    drawn = sentkit(*command, stdin="".join(row % (n, f"{n}e299") for n in range(1, 9)))
+    refused = sentkit(*command, stdin=row % (1, "1e308") + row % (2, "-1e308"))
+
+    assert drawn.code == 0, drawn.err
+    assert refused.code == 65
+    assert refused.err.startswith(f"sentkit plot {figure[0]}: {place} a value of 1e+308")
+    assert "too large for a picture" in refused.err
+
+
 def test_special_characters_of_a_text_are_safe(svg, sentkit):
     """A formula is not typeset, control characters are escaped, and the file remains XML."""
     texts = ["$x_1$ & <b>", "a\u001b[31m b", "right \u202e left"]
