@@ -197,6 +197,22 @@ def test_a_pipe_is_refused(monkeypatch):
         rows_of("-", format="parquet")
 
 
+def test_a_file_that_zstd_has_compressed_is_refused(tmp_path):
+    """It is read from its end. Parquet compresses its columns itself."""
+    zstandard = pytest.importorskip("zstandard")
+    path = tmp_path / "a b.parquet"
+    parquet.write_table(pa.table({"text": ["x"]}), path)
+    packed = Path(f"{path}.zst")
+    packed.write_bytes(zstandard.compress(path.read_bytes()))
+    with pytest.raises(
+        UsageError, match=r"a b\.parquet\.zst: Parquet cannot be read from a"
+    ) as raised:
+        rows_of(str(packed))
+
+    assert "pipe" not in str(raised.value)
+    assert raised.value.advice == f"decompress it: zstd -d '{packed}'"
+
+
 @given(
     groups=st.lists(st.integers(0, 6), max_size=5),
     start=st.integers(0, 30),
