@@ -252,6 +252,26 @@ def test_a_pair_has_the_texts_of_both_files_by_their_own_names(sentkit, tmp_path
         assert (result.code, result.rows) == (0, [expected])
 
 
+@pytest.mark.parametrize(
+    "command", ["cluster -k 1", "duplicates --threshold 0.5 --unique", "duplicates {} --unique"]
+)
+def test_a_field_with_the_name_of_the_vectors_is_not_lost(sentkit, tmp_path, command):
+    """A vector file has no place for it; in JSONL, it stays."""
+    rows = in_jsonl(*({"vec": [n, 1], "embedding": f"note {n}"} for n in (0, 9)))
+    (tmp_path / "rows.jsonl").write_text(rows)
+    (tmp_path / "other.jsonl").write_text(in_jsonl({"vec": [-1, 0]}))
+    command = command.format("--threshold 0.5 --against other.jsonl").split()
+    flags = (command[0], "rows.jsonl", *command[1:], "--field", "embedding=vec")
+    kept = sentkit(*flags)
+    refused = sentkit(*flags, "-o", "few.safetensors")
+
+    assert (kept.code, [row["embedding"] for row in kept.rows]) == (0, ["note 0", "note 9"])
+    problem = 'rows.jsonl:1: "embedding" is the name of the vectors in a vector file\n'
+    advice = "  remove it, or write JSONL\n"
+    assert (refused.code, refused.err) == (65, f"sentkit {command[0]}: {problem}{advice}")
+    assert not (tmp_path / "few.safetensors").exists()
+
+
 @metrics
 @pytest.mark.parametrize("files", [1, 2])
 def test_rows_near_rows_of_others_equal_those_of_a_loop(sentkit, repeated, tmp_path, metric, files):

@@ -166,6 +166,17 @@ def refuse_existing_fields(
         rows.refuse(index, f'field "{present}" already exists', advice=advice)
 
 
+def refuse_names_of_vectors(rows: RowBlock, names: Sequence[str]) -> None:
+    """Mark rows of a vector file that have a field with the name of a vector: --field has read
+    another field as the vector, and this one would be lost.
+    """
+    for index, values in enumerate(rows.values):
+        name = next((name for name in names if name in values), None)
+        if name is not None:
+            problem = f'"{name}" is the name of the vectors in a vector file'
+            rows.refuse(index, problem, advice="remove it, or write JSONL")
+
+
 def with_fields(rows: RowBlock, new_fields: Sequence[NewFields]) -> list[bytes]:
     """The lines with new fields at their end; existing fields are replaced in place."""
     members = [b",".join([b'"%b":%b' % field for field in fields]) for fields in new_fields]

@@ -31,6 +31,7 @@ from sentkit.formats.vectors.writers import (
     as_jsonl,
     open_writers,
     refuse_existing_fields,
+    refuse_names_of_vectors,
 )
 from sentkit.labels import UNWATCHED, Watch
 from sentkit.labels.clusters.clustering import (
@@ -227,6 +228,7 @@ def write_rows(
             if not names:
                 vectors = np.empty((len(block), 0, 0), np.float32)
             fields = list(islice(fields_of_rows, len(block)))
+            refuse_names_of_vectors(block, names)
             refuse_existing_fields(block, [name.decode() for name, _ in fields[0]], replace=replace)
             sink.put(block, vectors, fields)
 

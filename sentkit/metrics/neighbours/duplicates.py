@@ -33,7 +33,12 @@ from sentkit.formats.vectors.vectors import (
     joined_vector_blocks,
     one_vector,
 )
-from sentkit.formats.vectors.writers import VectorOutput, open_writers, refuse_existing_fields
+from sentkit.formats.vectors.writers import (
+    VectorOutput,
+    open_writers,
+    refuse_existing_fields,
+    refuse_names_of_vectors,
+)
 from sentkit.metrics.neighbours.corpus import SearchCorpus, read_table, shown_fields
 from sentkit.metrics.neighbours.pairs import Pairs, pairs_reaching
 from sentkit.metrics.neighbours.search import NearRows, Searcher
@@ -265,6 +270,7 @@ def write_unique(duplicates: Duplicates, inputs: Inputs, output: str, *, force: 
     # The vector of a vector file has its standard name, also after --field.
     with open_writers([output], [spec], SENTENCE.vector_names, width, form) as [sink]:
         for block in chain([first], blocks):
+            refuse_names_of_vectors(block.rows, SENTENCE.vector_names)
             sink.put(block.rows, block.vectors)
 
 
