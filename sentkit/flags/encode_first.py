@@ -144,8 +144,12 @@ def renamed(words: Sequence[str], new_names: Mapping[str, str]) -> list[str]:
 
 
 def vectors_of(path: str) -> str:
-    """The name of a vector file for the rows of a file: notes.safetensors for notes.txt.gz."""
+    """The name of a new vector file for the rows of a file: notes.safetensors for notes.txt.gz,
+    notes.new.safetensors for notes.safetensors.
+    """
     name = Path(path)
+    if name.suffix == ".safetensors":
+        return f"{name.stem}.new.safetensors"
     while name.suffix in (".gz", ".zst"):
         name = name.with_suffix("")
     return f"{name.stem}.safetensors"

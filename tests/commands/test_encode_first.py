@@ -142,6 +142,17 @@ def test_the_advice_for_vectors_of_another_space_works(sentkit, run_line, files,
     assert run_line(expected, "").code == 0
 
 
+def test_the_advice_does_not_overwrite_a_vector_file(sentkit, run_line, files):
+    sentkit("cat", "static.jsonl", "-o", "static.safetensors")
+    result = sentkit("cluster", "nano.jsonl", *["static.safetensors"] * 2, "-k", 2)
+    new_name = "static.new.safetensors"
+    expected = f"sentkit encode static.safetensors -m nano --readout mean -o {new_name}"
+    expected += f" && sentkit cluster nano.jsonl {new_name} {new_name} -k 2"
+
+    assert (result.code, result.told[1]) == (65, f"  use one model: {expected}")
+    assert run_line(expected, "").code == 0
+
+
 def test_centroids_of_another_space_name_their_model(sentkit, run_line, files, tiny):
     sentkit("cluster", "tiny.safetensors", "-k", 2, "--centroids", "c.jsonl")
     result = sentkit("cluster", "nano.jsonl", "--from-centroids", "c.jsonl")
