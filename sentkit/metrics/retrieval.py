@@ -55,6 +55,8 @@ def read_qrels(inputs: Inputs, path: str) -> Qrels:
         if scores_of_query.setdefault(document, score) != score:
             problem = f'document "{document}" of query "{query}" has two different scores'
             raise DataError(problem, source=path, line=line)
+    if not scores:
+        raise NoRowsError([path])
     qrels: Qrels = {}
     for query, scores_of_query in scores.items():
         qrels[query] = {document: score for document, score in scores_of_query.items() if score > 0}
@@ -80,7 +82,7 @@ def read_judgements(inputs: Inputs, path: str) -> Iterator[Judgement]:
             if first_line:
                 break
         if not first_line:
-            raise NoRowsError([path])
+            return
         all_blocks = chain(first_blocks, blocks)
 
         is_json = looks_like_json(first_line)

@@ -471,6 +471,13 @@ def test_judgements_can_come_from_a_pipe(sentkit, data, form):
     assert (result.code, result.rows) == (0, [expected.rows[0] | {"qrels": "-"}])
 
 
+@pytest.mark.parametrize("content", ["", "\n", "query-id\tcorpus-id\tscore\n"])
+def test_judgements_without_rows_are_an_error(sentkit, data, content):
+    result = sentkit("score", "hits.jsonl", "--qrels", "-", stdin=content)
+
+    assert (result.code, result.err) == (65, "sentkit score: no rows in standard input\n")
+
+
 def test_a_query_that_occurs_twice_is_refused(sentkit, tmp_path):
     """In both forms; its hits in two corpora, which have its row, are joined."""
     (tmp_path / "qrels.txt").write_text("q 0 d1 1\nq 0 d2 1\n")
