@@ -128,6 +128,26 @@ def test_commands_that_compare_all_rows_omit_them(sentkit, rows, store, folder):
         assert f"sentkit mine: warning: {path}: {OMITTED}" in mined.told
 
 
+def test_signs_of_an_empty_text_are_read_as_a_zero_vector(sentkit, rows):
+    """A binary file has no zeros. `cat` writes the same file again."""
+    pairs = [{"text_a": a, "text_b": b} for a, b in (("", ""), ("a cat", " "), ("a cat", "a cat"))]
+    sentkit("encode", "-o", "pairs.safetensors", "--store", "binary", stdin=in_jsonl(*pairs))
+    sentkit("encode", "rows.jsonl", "-qo", "signs.safetensors", "--store", "binary")
+    sentkit("whiten", "fit", "signs.safetensors", "--kind", "center", "-o", "t.safetensors")
+    sentkit("cat", "signs.safetensors", "--store", "binary", "-o", "again.safetensors")
+
+    assert [row["similarity"] for row in sentkit("score", "pairs.safetensors").rows] == [0, 0, 1]
+    same = ("--queries", "signs.safetensors", "--corpus", "again.safetensors")
+    hits = [len(row["hits"]) for row in sentkit("search", *same).rows]
+    assert hits == [0 if n in BLANK else 4 for n in range(6)]
+    moved = sentkit("whiten", "apply", "signs.safetensors", "-t", "t.safetensors").vectors()
+    assert moved.any(axis=1).tolist() == [n not in BLANK for n in range(6)]
+    signs = vectors_of("signs.safetensors")
+    assert set(np.unique(signs[FULL])) == {-1, 1}
+    assert not signs[BLANK].any()
+    assert Path("again.safetensors").read_bytes() == Path("signs.safetensors").read_bytes()
+
+
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean", "manhattan"])
 def test_no_metric_finds_a_zero_vector(sentkit, rows, metric):
     """Not even another one, whose distance is 0; and a query without a text has no hit."""

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sentkit.formats.vectors.tensors import ONE, Storage
+from sentkit.formats.vectors.tensors import FEWEST_SIGNS, ONE, Storage
 from sentkit.formats.vectors.vector_file import VectorFile, VectorSource
 
 OPEN_MAPS = 32  # files of a vector folder that are memory-mapped at a time
 ZERO_ROWS = 4096  # rows that are compared with zero at a time
-FEWEST_SIGNS = 64  # numbers of a vector that surely has one above zero
 
 
 class StoredVectors:

@@ -232,6 +232,7 @@ SMALLEST_SCALE = 2.0**-126
 HALF_BITS = np.int32(-0x70002000)
 HALF_FACTOR = np.array(2.0**112, "<f4")
 ONE = np.array(1, "<f4")
+FEWEST_SIGNS = 64  # numbers of a vector that surely has one above zero
 # The eight numbers of each byte of sign bits.
 SIGNS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1) * np.float32(2) - np.float32(
     1
@@ -273,8 +274,11 @@ class Storage:
         finite.
         """
         if self.kind == "binary":
-            vectors = np.take(SIGNS, codes, axis=0)  # five times as fast as unpackbits
-            return vectors.reshape(*codes.shape[:-1], 8 * codes.shape[-1])[..., : self.width], ONE
+            signs = np.take(SIGNS, codes, axis=0)  # five times as fast as unpackbits
+            vectors = signs.reshape(*codes.shape[:-1], 8 * codes.shape[-1])[..., : self.width]
+            if self.width >= FEWEST_SIGNS:
+                vectors[~codes.any(axis=-1)] = 0  # of a text without tokens
+            return vectors, ONE
         # the bits at their places in float32, four times as fast as astype
         if self.kind == "float16":
             bits = codes.view("<i2").astype("<i4")
@@ -285,7 +289,7 @@ class Storage:
         return codes.astype("<f4", copy=False), factors
 
     def decode(self, codes: NDArray[Any]) -> NDArray[np.float32]:
-        """Vectors of codes, (..., columns) -> (..., d). Bits become +1 and -1."""
+        """Vectors of codes, (..., columns) -> (..., d). Bits become +1 and -1, or all 0."""
         if self.kind == "float16" and not finite_halves(codes):
             return codes.astype("<f4")
         numbers, factors = self.unscaled(codes)

@@ -12,7 +12,7 @@ import orjson
 from sentkit.arrays import Float32, Indices
 from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.arrays import FEWEST_SIGNS, first_vectors, places_of_texts
+from sentkit.formats.vectors.arrays import first_vectors, places_of_texts
 from sentkit.formats.vectors.fingerprint import UNNAMED, Space
 from sentkit.formats.vectors.store import open_inputs
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, one_vector
@@ -83,21 +83,7 @@ def read_points(
     if step is not None:
         label, _, digest = (space or UNNAMED.name).rpartition(":")
         space = Space(label, digest).after_step(step.suffix, step.hash).name
-    return Points(table, vectors, rows, space, rows_of_texts(inputs, table))
-
-
-def rows_of_texts(inputs: Inputs, table: VectorTable) -> Indices | None:
-    """The indices of the rows that do not have the vector of an empty text; None for all.
-
-    In memory, the sign bits of an empty text are -1, and not 0 as in their file. Rows of one space
-    are all sign bits, or none is.
-    """
-    vectors = first_vectors(table.vectors)
-    sources = map(inputs.open_vector_file, inputs.paths)
-    are_signs = any(source is not None and source.kind == "binary" for source in sources)
-    if are_signs and isinstance(vectors, np.ndarray) and vectors.shape[1] >= FEWEST_SIGNS:
-        return places_of_texts(np.maximum(vectors, 0))
-    return places_of_texts(vectors)
+    return Points(table, vectors, rows, space, places_of_texts(first_vectors(table.vectors)))
 
 
 def read_centroids(path: str) -> Points:
