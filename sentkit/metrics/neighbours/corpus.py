@@ -154,6 +154,7 @@ def read_table(
     store: VectorSource | None = None
     if not has_many_files:
         store = inputs.open_vector_file(path)
+    whole = store
     if shard is not None:
         if not isinstance(store, VectorFolder):
             problem = f"a part of {path}: it is not a vector folder"
@@ -167,13 +168,16 @@ def read_table(
     # One vector file or folder: the vectors and rows stay there.
     refuse_renamed_vectors(inputs, path)
     vectors = array_of(store)
-    if not len(vectors):
+    if len(vectors):
+        first_row = block_of_rows([store.row(0)])
+        first_block = check(VectorBlock(first_row, vectors[:1], store.names))
+        if first_block.rows.error_of_row:
+            raise first_block.rows.error_of_row[0]
+        refuse_not_finite(store, vectors)
+    elif whole is not None and whole.count:  # blocks without rows, which can have no width
+        vectors = np.empty((0, len(whole.names), whole.width), np.float32)
+    else:
         raise NoRowsError([path])
-    first_row = block_of_rows([store.row(0)])
-    first_block = check(VectorBlock(first_row, vectors[:1], store.names))
-    if first_block.rows.error_of_row:
-        raise first_block.rows.error_of_row[0]
-    refuse_not_finite(store, vectors)
     return VectorTable(
         path=path,
         vectors=vectors,

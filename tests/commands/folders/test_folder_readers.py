@@ -272,6 +272,26 @@ def test_the_shards_have_the_bytes_of_one_search(sentkit, shards, queries, count
     assert [len(row["hits"]) for row in joined.rows] != [0, 0, 0]
 
 
+def test_a_part_can_have_no_rows(sentkit, encode):
+    """A block has no rows if a long line began before it, or if its input is empty."""
+    Path("empty.jsonl").touch()
+    long_row = {"text": "dog", "note": "x" * 200}
+    Path("rows.jsonl").write_text(in_jsonl({"text": "cat"}, long_row, {"text": "dog runs"}))
+    assert encode("empty.jsonl", "rows.jsonl", "-o", "rows/", "--block-bytes", 60).code == 0
+    count = len(list(Path("rows").glob("0*")))
+    search = ["search", "--queries", "rows/", "--corpus", "rows/"]
+    parts = []
+    for number in range(1, count + 1):
+        parts.append(f"part{number}.jsonl")
+        result = sentkit(*search, "--shard", f"{number}/{count}", "-o", parts[-1])
+        assert (result.code, result.err) == (0, "")
+    whole = sentkit(*search)
+
+    assert count == 6
+    assert [len(row["hits"]) for row in whole.rows] == [2, 2, 2]
+    assert sentkit("search", "--merge", *parts).out == whole.out
+
+
 def test_a_text_is_searched_by_parts(sentkit, folder, words):
     search = ["search", "the dog", "--corpus", "whole/", "-m", words, "-q"]
     for number in "12":
