@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from support import BY_HAND, make_classifier
+from support import BY_HAND, in_jsonl, make_classifier
 
 FIELDS = ("anchor", "positive")
 
@@ -213,3 +213,14 @@ def test_all_forms_of_inputs_give_the_same_negatives(sentkit, tiny, tmp_path, js
     assert {(result.code, result.err) for result in results} == {(0, "")}
     assert any(row["negatives"] for row in results[0].rows)
     assert len({result.out for result in results}) == 1
+
+
+def test_a_row_without_a_text_has_its_entry(sentkit, tmp_path):
+    """Also if it has the field "text" with null, as rows of Parquet have."""
+    corpus = [{"text": None, "entry": "x", "embedding": [1, 0]}, {"text": "y", "embedding": [0, 1]}]
+    (tmp_path / "corpus.jsonl").write_text(in_jsonl(*corpus))
+    pair = {"anchor": "a", "positive": "b"}
+    vectors = {"embedding_anchor": [2, 1], "embedding_positive": [2, 1]}
+    result = sentkit("mine", "--corpus", "corpus.jsonl", stdin=in_jsonl(pair | vectors))
+
+    assert (result.code, result.rows) == (0, [pair | {"negatives": ["x", "y"]}])

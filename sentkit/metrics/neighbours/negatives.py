@@ -149,7 +149,7 @@ class Candidates:
             return string_value(row, fields.get(name, name))
         names = [fields.get(name, name) for name in NAMING]
         for name in names:
-            if name in row.values:
+            if row.values.get(name) is not None:
                 return string_value(row, name)
         return string_value(row, names[0])  # an error
 
