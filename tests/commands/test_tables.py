@@ -32,6 +32,18 @@ def reports(tmp_path, jsonl):
         (tmp_path / name).write_bytes(jsonl(*rows))
 
 
+def test_a_query_without_a_text_has_its_entry(on_terminal, tmp_path, jsonl):
+    rows = [{"text": None, "entry": "x", "embedding": [1]}, {"text": None, "embedding": [1]}]
+    (tmp_path / "rows.jsonl").write_bytes(jsonl(*rows))
+    lines = on_terminal("search", "--queries", "rows.jsonl", "--corpus", "rows.jsonl", "-q")
+
+    assert [line.split() for line in lines] == [
+        ["query", "cosine", "row", "hit"],
+        ["x", "1.0000", "2"],
+        ["row", "2", "1.0000", "1", "x"],
+    ]
+
+
 @pytest.mark.usefixtures("reports")
 def test_a_report_is_legible_at_80_columns(on_terminal, sentkit):
     """Every number of the JSON report stands whole in the table; the names give way; no line is

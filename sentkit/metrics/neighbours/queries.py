@@ -220,7 +220,7 @@ class Search:
         """A name of a query for people: its text, its entry, or its number."""
         names_in_rows = [self.fields.get(name, name) for name in NAMING]
         for name in (*names_in_rows, *NAMING):
-            if name in query.values:
+            if query.values.get(name) is not None:
                 return str(query.values[name])
         return f"row {query.number}"
 
