@@ -23,7 +23,7 @@ from sentkit.arrays import Float32, Float64, Floats, Indices
 from sentkit.errors import DataError
 from sentkit.formats.rows.answers import Answers
 from sentkit.formats.rows.kinds import Label, class_name
-from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
 from sentkit.formats.vectors.fingerprint import record_of_label
 from sentkit.formats.vectors.tensors import put_arrays, read_array
 from sentkit.formats.vectors.vectors import (
@@ -275,7 +275,7 @@ def held_out(rows: Indices, random: np.random.Generator) -> tuple[Indices, Indic
 
 
 KIND = "classifier"
-ROWS = 1024  # rows that are classified at a time
+ROWS = 1024  # most rows that are classified at a time
 
 
 def features_of(block: VectorBlock) -> Float32:
@@ -322,7 +322,8 @@ class VectorClassifier:
                 check_fitted(self.path, reader.space_name)
             return self.checked(block)
 
-        for block in in_blocks_of_size(reader.blocks(check), joined_vector_blocks, ROWS):
+        blocks = in_blocks_of_size(reader.blocks(check), joined_vector_blocks, ROWS, FIRST_BLOCK)
+        for block in blocks:
             yield block, self.outputs_of(block)
 
     def checked(self, block: VectorBlock) -> VectorBlock:

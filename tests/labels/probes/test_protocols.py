@@ -8,8 +8,18 @@ from sklearn.linear_model import LogisticRegression
 
 from sentkit.errors import UsageError
 from sentkit.flag_values import classifier_protocol
-from sentkit.labels.probes.classifiers import Data, Fit, logreg, network
+from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
+from sentkit.labels.probes.classifiers import (
+    Data,
+    Fit,
+    VectorClassifier,
+    logreg,
+    network,
+    read_classifier,
+    write_classifier,
+)
 from sentkit.labels.probes.probing import Bench, best, sample
+from support import in_jsonl
 
 PENALTIES = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
 
@@ -118,3 +128,15 @@ def test_the_head_of_a_report_has_hidden_units_and_folds(head, protocol):
 def test_other_heads_are_refused(head):
     with pytest.raises(UsageError, match="--head"):
         classifier_protocol(head)
+
+
+def test_a_slow_pipe_has_its_first_answers_after_a_few_rows(tmp_path):
+    """As those of `search` and `whiten apply`; later blocks are larger."""
+    path = tmp_path / "classifier.safetensors"
+    with path.open("wb") as file:
+        write_classifier(file, VectorClassifier("", ("a", "b"), np.eye(2), np.zeros(2)), {})
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(in_jsonl(*({"embedding": [n, 1]} for n in range(100))))
+    blocks = [block for block, _ in read_classifier(str(path)).outputs(Inputs([str(rows)]))]
+
+    assert [len(block) for block in blocks] == [FIRST_BLOCK, 4 * FIRST_BLOCK, 100 - 5 * FIRST_BLOCK]
