@@ -371,6 +371,13 @@ def test_the_documents_run_as_copied_from_a_bare_checkout(checkout):
     assert [name for name in sorted(new) if not re.match(ignored, name)] == []
 
 
+def test_no_file_has_the_marks_of_a_merge():
+    words = ["git", "-C", str(ROOT), "grep", "--line-number", "-E", r"^(<<<<<<<|>>>>>>>) "]
+    found = subprocess.run(words, capture_output=True, text=True)
+
+    assert (found.returncode, found.stdout) == (1, "")
+
+
 def assert_recipes_show_what_they_say(outputs):
     """The training improves the scores of pairs; search, duplicates and probe have results."""
 
