@@ -194,14 +194,17 @@ def expected_error(error: SentkitError, console: Console) -> int:
         error.advice = advice_on_vectors(error, sys.argv[1:])
     message = str(error)
     if console.command == "train" and not is_first_process():
-        # All processes of a training stop together, and have the same flags and mostly the same
-        # files. If the first one has this error, it tells it, and torchrun ends the others. An
-        # earlier end of this process would end the first one before its message.
+        # All processes of a training stop together.
         if isinstance(error, Stopped | OtherProcessError):
             return error.exit_code
-        is_told = is_stopped_within(TIME_OF_FIRST_PROCESS)
-        if is_told or isinstance(error, UsageError):
-            return error.exit_code
+        # Until they connect, they have the same flags and mostly the same files. If the first one
+        # has this error, it tells it, and torchrun ends the others. An earlier end of this process
+        # would end the first one before its message. Later, an error of this process alone ends the
+        # first one, too.
+        if not error.after_connection:
+            is_told = is_stopped_within(TIME_OF_FIRST_PROCESS)
+            if is_told or isinstance(error, UsageError):
+                return error.exit_code
         message = f"rank {os.environ['RANK']}: {message}"
     console.error(message, error.advice or advice_on_files(error.__cause__))
     return error.exit_code

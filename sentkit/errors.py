@@ -10,6 +10,7 @@ class SentkitError(Exception):
     """A problem and its place; `advice` is the fix, printed on a separate line."""
 
     exit_code = 70
+    after_connection = False  # whether the processes of a training had connected before the error
 
     def __init__(self, problem: str, *, advice: str | None = None) -> None:
         super().__init__(problem)

@@ -30,7 +30,6 @@ GPU_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # of CUDA, of CUDA in Wi
 _threads: int | None = None  # of this command; None in a Python program that imports sentkit
 _received = signal.SIGTERM  # the signal that SIGALRM repeats
 _raised: signal.Signals | None = None  # the signal that raised an exception in this command
-_requested = False  # whether a signal requested a stop of this command, see `Stop`
 
 
 class LossyStderr(io.FileIO):
@@ -85,9 +84,8 @@ def leave_at_once(number: int, frame: FrameType | None) -> NoReturn:
 
 def unwind_on_signals() -> None:
     """Let signals raise exceptions from now on, so that temporary files are removed."""
-    global _raised, _requested
+    global _raised
     _raised = None
-    _requested = False
     for number in UNWINDING:
         if heeded(number):
             signal.signal(number, unwind)
@@ -127,12 +125,8 @@ def is_first_process() -> bool:
 
 
 def is_stopped_within(seconds: float) -> bool:
-    """Wait for a signal, unless one has requested a stop. A launcher sends one to all processes
-    after the end of the first one.
-    """
+    """Wait for a signal. A launcher sends one to all processes after the end of the first one."""
     received: list[int] = []
-    if _requested:
-        return True
     for number in UNWINDING:
         if heeded(number):
             signal.signal(number, lambda number, frame: received.append(number))
@@ -315,8 +309,6 @@ class Stop:
 
     def request(self, number: int, frame: FrameType | None) -> None:
         """Process a signal."""
-        global _requested
-        _requested = True
         self.requested = True
         if self.received is None:
             self.received = number

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from sentkit.errors import OtherProcessError, UnavailableError
+from sentkit.errors import OtherProcessError, SentkitError, UnavailableError
 from sentkit.model.transformer.device import has_fast_bf16, pick_device, to_device
 from sentkit.process import (
     most_threads,
@@ -175,6 +175,9 @@ def open_processes(device: torch.device) -> Iterator[Processes]:
         raise UnavailableError(f"the processes cannot connect: {error}") from error
     try:
         yield Processes(rank, world, device)
+    except SentkitError as error:
+        error.after_connection = True
+        raise
     finally:
         dist.destroy_process_group()
 

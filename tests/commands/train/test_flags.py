@@ -2,14 +2,40 @@
 
 import os
 import signal
+import subprocess
 from itertools import chain
+from pathlib import Path
 from threading import Timer
 
 import pytest
 
 from sentkit.process import UNWINDING, handle_signals, is_stopped_within, unwind_on_signals
 from sentkit.training.catalogue import METHODS
-from support import TEXTS, in_jsonl
+from support import TEXTS, in_jsonl, python_of
+from training.together import free_ports
+
+STOPPED_BY_THE_LAUNCHER = """\
+from sentkit import cli
+
+cli.is_stopped_within = lambda seconds: True
+cli.main()
+"""
+TOO_FEW_ROWS_ON_RANK_1 = """\
+import os
+from sentkit.method import SENTENCE, Method, Reads, mean_of
+
+class Short(Method):
+    @classmethod
+    def reads(cls, base, settings):
+        return Reads((SENTENCE,))
+
+    def encode(self, batch):
+        rows = self.vectors(self.pack(batch.texts[0]))
+        return {"one": rows[:-1] if os.environ["RANK"] == "1" else rows}
+
+    def loss(self, outputs):
+        return {"size": mean_of(outputs["one"].square().sum(1))}
+"""
 
 
 def test_every_method_is_listed_with_its_settings(sentkit):
@@ -89,15 +115,37 @@ def test_a_later_process_is_silent_if_the_first_one_has_the_same_error(sentkit, 
     assert (result.code, result.err) == (66, "")
 
 
+@pytest.mark.usefixtures("texts")
+def test_an_error_of_a_later_process_alone_is_printed(tiny, forked_program):
+    """The first process ends, too, and torchrun sends SIGTERM to the later one."""
+    Path("short.py").write_text(TOO_FEW_ROWS_ON_RANK_1)
+    words = ["train", "short.py:Short", "texts.txt", "-m", str(tiny), "-o", "out", "--batch", "4"]
+    world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(*free_ports(1))}
+    children = [
+        subprocess.Popen(
+            [*python_of(forked_program), "-c", STOPPED_BY_THE_LAUNCHER, *words, "--threads", "1"],
+            env={**os.environ, **world, "RANK": rank, "LOCAL_RANK": rank},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in "01"
+    ]
+    messages = [child.communicate()[1] for child in children]
+
+    assert "another process of the run ended; see its messages" in messages[0]
+    assert messages[1].startswith("sentkit train: rank 1: ")
+    assert 'the output "one" of encode() has 1 rows, expected 2' in messages[1]
+    assert all(child.returncode for child in children)
+
+
 def test_a_process_waits_for_a_signal():
     before = {number: signal.getsignal(number) for number in (*UNWINDING, signal.SIGALRM)}
     try:
         unwind_on_signals()
         assert not is_stopped_within(0.0)
         with handle_signals():
-            signal.raise_signal(signal.SIGTERM)
-        assert is_stopped_within(0.0)
-        unwind_on_signals()
+            signal.raise_signal(signal.SIGTERM)  # of a user, and not after the end of the first one
+        assert not is_stopped_within(0.0)
         Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
         assert is_stopped_within(60.0)
     finally:
