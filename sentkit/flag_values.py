@@ -136,11 +136,16 @@ def shard_of_launchers(environment: Mapping[str, str]) -> Shard:
     step_tasks = number("SLURM_STEP_NUM_TASKS")
     local_task = number("SLURM_LOCALID")
     # In an allocation, mpirun starts one task of srun on each node, which starts all ranks there.
+    # With no more ranks than tasks, srun has set the variables of MPI, or they are those of an
+    # mpirun around it.
+    tasks_of_srun = step_tasks or 0
     for rank_name, size_name, local_name in MPI_VARIABLES:
-        if rank_name in environment and size_name in environment:
+        ranks = number(size_name) or 0
+        if rank_name in environment and ranks > tasks_of_srun:
             step_task = number(rank_name)
-            step_tasks = number(size_name)
-            local_task = number(local_name)
+            step_tasks = ranks
+            local_names = (local_name, "PMI_LOCAL_RANK", "SLURM_LOCALID")
+            local_task = next((number(name) for name in local_names if name in environment), None)
             break
     in_step = step_task is not None and bool(step_tasks)
     rank = number("RANK")

@@ -88,6 +88,11 @@ def ranks(rank, world, *, nodes=1, local=None):
         (srun(1, 2) | {"SLURM_LOCALID": "0"} | open_mpi(6, 8, 2), Shard(7, 8, 2)),
         (ARRAY | {"SLURM_ARRAY_TASK_ID": "5"} | open_mpi(1, 4, 1), Shard(6, 16, 1)),
         ({"PMI_RANK": "2", "PMI_SIZE": "3", "MPI_LOCALRANKID": "0"}, Shard(3, 3, 0)),
+        # PMI of Cray MPICH; of srun --mpi=pmi2; and variables of an mpirun around srun
+        ({"PMI_RANK": "2", "PMI_SIZE": "3", "PMI_LOCAL_RANK": "1"}, Shard(3, 3, 1)),
+        (srun(5, 8) | {"SLURM_LOCALID": "1", "PMI_RANK": "5", "PMI_SIZE": "8"}, Shard(6, 8, 1)),
+        (srun(1, 2) | {"SLURM_LOCALID": "0", "PMI_RANK": "6", "PMI_SIZE": "8"}, Shard(7, 8, 0)),
+        (srun(5, 8) | {"SLURM_LOCALID": "1"} | open_mpi(0, 1, 0), Shard(6, 8, 1)),
         # RANK=$OMPI_COMM_WORLD_RANK
         (open_mpi(6, 8, 2) | {"RANK": "6", "WORLD_SIZE": "8"}, Shard(7, 8)),
         ({}, UNKNOWN),
