@@ -3,6 +3,7 @@
 `model/checkpoint/export.py` writes the declaration and the weights of transformers.
 """
 
+import errno
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from sentkit.formats.outputs.temporary import private_folder, publish_folder
 BESIDE_WEIGHTS = ("*.json", "*.txt", "*.model", "LICENSE*")
 REWRITTEN = {"modules.json", "sentkit.json", "sentence_bert_config.json", PROMPTS}
 INDEXES = {"model.safetensors.index.json", "pytorch_model.bin.index.json"}
+# Most errors of a write have no name of a file.
+ERRORS_OF_WRITES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 
 
 @contextmanager
@@ -43,8 +46,12 @@ def new_folder(folder: Path, *, force: bool) -> Iterator[Path]:
         try:
             yield temporary
         except OSError as error:
-            path = error.filename  # None for most errors of a write
-            if path is not None and temporary not in Path(str(path)).parents:
+            path = error.filename
+            if path is None:
+                is_of_output = error.errno in ERRORS_OF_WRITES
+            else:
+                is_of_output = temporary in Path(str(path)).parents
+            if error.errno is None or not is_of_output:
                 raise
             raise OSError(error.errno, error.strerror, name) from error
         publish_folder(temporary, target, force=force, name=name)

@@ -1,5 +1,7 @@
 """New checkpoint folders: the name in the errors of their files."""
 
+import errno
+
 import pytest
 
 from sentkit.formats.checkpoints.writing import new_folder
@@ -23,3 +25,20 @@ def test_an_error_of_a_file_in_a_new_folder_has_the_name_of_the_output(tmp_path,
 
     assert caught.value.filename == named.format(output=output)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("Can't load the tokenizer"), OSError(errno.EISDIR, "Is a directory")]
+)
+def test_an_error_that_is_none_of_a_write_stays_as_it_is(tmp_path, error):
+    """Of a library, and of a file that is read."""
+
+    def fill():
+        with new_folder(tmp_path / "out", force=False):
+            raise error
+
+    with pytest.raises(OSError, match=str(error.args[-1])) as caught:
+        fill()
+
+    assert caught.value is error
+    assert caught.value.filename is None
