@@ -155,7 +155,7 @@ class ExampleParser:
         # The prompt of each text of a row, empty without prompts of sides. The last one is that of
         # all further texts of a list.
         self.prompts: tuple[str, ...] = ()
-        # Fields of texts that the first row does not have; a row that has one is of another kind.
+        # Fields of texts that are not those of the kind; a row that has one is of another kind.
         self.further_fields: tuple[str, ...] = ()
         # "label" or "score" of this row, if the method does not read it; for a warning
         self.ignored_fields: tuple[str, ...] = ()
@@ -163,12 +163,19 @@ class ExampleParser:
     def __call__(self, row: Row) -> Example | None:
         row.refuse_duplicates()
         kind = self.kind or self._kind_of(row)
-        for name in self.further_fields:
+        further_fields = self.further_fields
+        if self.kind is None:
+            further_fields = self._further_fields(kind)
+        for name in further_fields:
             if row.values.get(name):
                 problem = f'has "{name}", which the first row does not have'
+                if self.kind is None:
+                    problem = f'has "{name}" beside "{self._name_in_rows(kind.text_names[-1])}"'
                 advice = "all rows need it, or none"
                 if NEGATIVES in self.reads.kinds:
-                    advice = 'give every row the field "negatives", a list that can be empty'
+                    negatives = self._name_in_rows("negatives")
+                    advice = f'write all negatives as "{negatives}": ["..."] in every row'
+                    advice += "; the list can be empty"
                 raise row.error(problem, advice=advice)
         texts: list[str] = []
         for text_field in kind.text_names:
@@ -183,7 +190,7 @@ class ExampleParser:
         if self.kind is None:
             self.prompts = prompts_of_sides(kind, self.prompt_of_side, self.dev_sides)
             self.kind = kind
-            self.further_fields = self._further_fields(kind)
+            self.further_fields = further_fields
             if kind is PAIR and target_field is None:
                 names = [self._name_in_rows(field) for field in FIELDS_OF_RELATIONS]
                 self.ignored_fields = tuple(name for name in names if name in row.values)
@@ -207,17 +214,17 @@ class ExampleParser:
         return block
 
     def _further_fields(self, kind: Kind) -> tuple[str, ...]:
-        """Return the names of text fields that the method reads in rows with more texts than this
-        kind.
+        """Return the names of text fields that this kind lacks, of the kinds of the method that
+        begin with the same two fields, such as anchor and positive.
         """
-        fields = {*kind.text_names}
-        richer_kinds = [other for other in self.reads.kinds if fields < {*other.text_names}]
-        return tuple(
-            self._name_in_rows(field)
-            for other in richer_kinds
+        fields = [
+            field
+            for other in self.reads.kinds
+            if other.text_names[:2] == kind.text_names[:2]
             for field in other.text_names
-            if field not in fields
-        )
+            if field not in kind.text_names
+        ]
+        return tuple(map(self._name_in_rows, fields))
 
     def _name_in_rows(self, field: str) -> str:
         return self.fields.get(field, field)

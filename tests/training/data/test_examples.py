@@ -1,6 +1,7 @@
 """Rows as examples: scores within a scale, and members that a method leaves unread."""
 
 import json
+import re
 
 import pytest
 
@@ -69,6 +70,32 @@ def test_negatives_after_a_first_row_without_them_are_not_dropped():
         # Nothing to drop.
         for none in (None, texts[:0]):
             assert parse(row(**pair, **{name: none})).texts == ("a", "b")
+
+
+def test_a_negative_beside_a_list_of_negatives_is_not_dropped():
+    """Neither in a later row nor in the first one, whose kind would be that of one negative."""
+    pair = {"anchor": "a", "positive": "b"}
+    advice = r'write all negatives as "negatives": \["..."\] in every row'
+    for first, later, name in (
+        ({"negatives": []}, {"negatives": [], "negative": "e"}, "negative"),
+        ({"negatives": ["c"]}, {"negatives": ["d"], "negative": "e"}, "negative"),
+        ({"negative": "c"}, {"negative": "d", "negatives": ["e"]}, "negatives"),
+    ):
+        parse = parser_of(TRIPLET, NEGATIVES, POSITIVE, PAIR)
+        parse(row(**pair, **first))
+        with pytest.raises(DataError, match=f'has "{name}", which the first row does') as error:
+            parse(row(**pair, **later))
+        assert re.match(advice, error.value.advice)
+        # Nothing to drop.
+        assert parse(row(**pair, **later | {name: None})).texts[:2] == ("a", "b")
+
+    parse = parser_of(TRIPLET, NEGATIVES, POSITIVE, PAIR)
+    with pytest.raises(DataError, match='has "negatives" beside "negative"') as error:
+        parse(row(**pair, negative="c", negatives=["d"]))
+    assert re.match(advice, error.value.advice)
+    # A method without lists of negatives ignores them.
+    parse = parser_of(TRIPLET)
+    assert parse(row(**pair, negative="c", negatives=["d"])).texts == ("a", "b", "c")
 
 
 def test_a_method_without_negatives_ignores_them():
