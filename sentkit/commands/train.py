@@ -217,12 +217,7 @@ def train(
         reads = {"--dev": dev, "--test": test, "--entries": entries, METHOD: loaded.file}
         reads |= kind.other_checkpoints(settings_of_sweep[0])  # settings with one value each
         several = len(seeds) > 1 or bool(sweep[0])
-        # The other processes read the same rows, and a finished run has written them.
-        if rejects is not None:
-            was_read = (resume or several) and not force and Path(output_path).exists()
-            if not first_process or (was_read and Path(rejects).exists()):
-                rejects = DROPPED
-        rows = RowSource(input_paths(files), field, rejects)
+        paths = input_paths(files)
 
         # A run for each combination and seed.
         progress = StepProgress(console)
@@ -232,7 +227,7 @@ def train(
             root=Path(output_path),
             several=several,
             words=typed_words(),
-            inputs=inputs_of({"FILE": rows.paths, "-m": base, **reads}),
+            inputs=inputs_of({"FILE": paths, "-m": base, **reads}),
             stop=stop,
             reporter=Reporter(
                 say=console.report,
@@ -255,12 +250,15 @@ def train(
             for settings, chosen in zip(settings_of_sweep, sweep, strict=True)
             for run_seed in seeds
         ]
+        # The other processes read the same rows.
+        if rejects is not None and (not first_process or has_bad_rows(rejects, runs)):
+            rejects = DROPPED
         if list_:
             print_text(command_lines(typed_words(), assigned, runs, rejects))
             return
 
         # Rows -> examples -> steps -> a checkpoint for each run.
-        opened = rows.open(
+        opened = RowSource(paths, field, rejects).open(
             console,
             output,
             field_names=(*LEARNED, "embedding"),
@@ -323,6 +321,24 @@ def folders_of(runs: "Sequence[Run]") -> list[str]:
     return list(dict.fromkeys(map(str, folders)))
 
 
+def has_bad_rows(path: str, runs: "Sequence[Run]") -> bool:
+    """Return true if earlier runs of the same rows have written the bad rows to this file."""
+    from sentkit.formats.checkpoints.command_record import FILE, recorded_digests
+    from sentkit.training.runs.command import has_state, is_to_train
+
+    finished = [run for run in runs if not is_to_train(run)]
+    if runs[0].force or not (runs[0].resume or runs[0].several) or not Path(path).exists():
+        return False
+    if len(finished) == len(runs):
+        return True
+    if not finished:  # a run continues only with the same rows
+        return runs[0].several and runs[0].resume and any(map(has_state, runs))
+    digests = [entry.digest() for entry in runs[0].inputs if entry.flag == FILE]
+    if None in digests:  # a pipe
+        return False
+    return all(recorded_digests(run.output, FILE) == digests for run in finished)
+
+
 def print_results(runs: "Sequence[Run]", settings_class: type) -> None:
     """Print the result of each run, or of a sweep the result of each combination of settings.
 
@@ -365,8 +381,11 @@ def command_lines(
 ) -> Iterator[str]:
     """The command of each run: the typed words, with the settings, seed and output of this run.
 
-    The first run writes the bad rows, which are those of all runs.
+    The first run that is to be trained writes the bad rows, which are those of all runs.
     """
+    from sentkit.training.runs.command import is_to_train
+
+    writer = next(filter(is_to_train, runs), None)
     end = typed.index("--") if "--" in typed else len(typed)  # the words after it are no options
     words = ["sentkit", *words_of_every_run(typed[:end])]
     for run in runs:
@@ -375,7 +394,7 @@ def command_lines(
             of_run += ["--set", setting]
         of_run += ["--seed", str(run.seed), "-o", str(run.output)]
         if rejects is not None:
-            of_run += ["--rejects", rejects if run is runs[0] else DROPPED]
+            of_run += ["--rejects", rejects if run is writer else DROPPED]
         yield shlex.join([*words, *of_run, *typed[end:]])
 
 

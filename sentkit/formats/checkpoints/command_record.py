@@ -100,6 +100,15 @@ def command_record(
     return {"command": quoted_command(words), "inputs": records, "bases": bases}
 
 
+def recorded_digests(checkpoint: Path, flag: str) -> list[str | None]:
+    """The digests of the inputs of this flag that a checkpoint records; [] without a record."""
+    records = read_object_if_there(checkpoint / DECLARATION).get("inputs")
+    if not isinstance(records, list):
+        return []
+    of_flag = [entry for entry in records if isinstance(entry, dict) and entry.get("flag") == flag]
+    return [entry.get("sha256") for entry in of_flag]
+
+
 def quoted_command(words: Sequence[str]) -> str:
     """The command line as a shell reads it, without the secrets of URLs."""
     shown_words = [without_secrets(as_unicode(word)) for word in words]

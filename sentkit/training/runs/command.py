@@ -180,6 +180,11 @@ def is_to_train(run: Run) -> bool:
     return not run.output.exists() or (run.force and not run.resume)
 
 
+def has_state(run: Run) -> bool:
+    """Return true for a stopped run."""
+    return any(run.state_folder.glob("state-*.pt"))
+
+
 def work_of(run: Run, rows: int) -> int:
     """Return the number of rows in all steps of a run."""
     recipe = run.settings
@@ -256,7 +261,7 @@ def refuse_existing(run: Run) -> None:
         raise CannotCreateError(f"{output}: already exists", advice="use -f to replace it")
     if output.exists() and run.force and Path.cwd().is_relative_to(output.resolve()):
         raise CannotCreateError(f"{output}: is the current folder, which cannot be replaced")
-    if any(run.state_folder.glob("state-*.pt")) and not replaces:
+    if has_state(run) and not replaces:
         advice = "use --resume to continue this run, or -f to start a new run"
         raise CannotCreateError(f"{run.state_folder}: contains an unfinished run", advice=advice)
 

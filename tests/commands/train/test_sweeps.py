@@ -168,6 +168,41 @@ def test_the_runs_of_the_list_write_one_file_of_bad_rows(train, sentkit, tmp_pat
     assert (tmp_path / "bad.jsonl").read_bytes() == before
 
 
+def test_bad_rows_of_other_data_are_not_dropped(train, tmp_path):
+    """A sweep in the folder of runs of other rows, and more seeds with other bad rows."""
+    for name, bad in (("a", 3), ("b", 4)):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text(in_jsonl(*({"text": text} for text in TEXTS), {"text": bad}))
+    flags = ("--rejects", "bad.jsonl", "--seed")
+    first = train(*flags, "0", rows=tmp_path / "a.jsonl", output="runs/seed-0")
+    before = (tmp_path / "bad.jsonl").read_bytes()
+    sweep = train(*flags, "0,1", "--lr", "1e-4,2e-4", rows=tmp_path / "b.jsonl", output="runs")
+    more = train(*flags, "0,1", rows=tmp_path / "b.jsonl", output="runs")
+
+    assert first.code == 0
+    for refused in (sweep, more):
+        assert (refused.code, "bad.jsonl: already exists" in refused.err) == (73, True)
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["seed-0"]
+    assert (tmp_path / "bad.jsonl").read_bytes() == before
+
+
+def test_the_first_run_to_train_of_the_list_writes_the_bad_rows(train, tmp_path, texts):
+    """Not a finished one. Where they are written, no run writes them."""
+    train("--seed", 0, output="runs/seed-0")
+    flags = ("--seed", "0..2", "--rejects", "bad.jsonl", "--list")
+
+    def targets():
+        lines = train(*flags, output="runs").out.decode().splitlines()
+        words = map(shlex.split, lines)
+        return [line[line.index("--rejects") + 1] for line in words]
+
+    assert targets() == ["/dev/null", "bad.jsonl", "/dev/null"]
+    (tmp_path / "bad.jsonl").touch()
+    assert targets() == ["/dev/null"] * 3
+    texts.write_text("other rows\n")
+    assert targets() == ["/dev/null", "bad.jsonl", "/dev/null"]
+
+
 def test_rows_are_read_again_for_settings_that_change_them(train, tmp_path, dev):
     """A text of one token is a bad row only in part of the runs, and is written to
     --rejects once.
