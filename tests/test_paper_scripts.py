@@ -417,6 +417,34 @@ def test_a_folder_without_runs_gets_other_options(run, tmp_path):
     assert not (tmp_path / "out/rows/other.jsonl").exists()
 
 
+def test_wrong_options_remove_no_rows(run, tmp_path):
+    run("pairsupcon", "--preset", "bert-base", "--list")
+    kept = tmp_path / "out/rows/other.jsonl"
+    kept.touch()
+    recorded = (tmp_path / "out/options.json").read_bytes()
+    codes = []
+    for flags in (("--preset", "typo"), ("--preset", "distilbert-base", "--data", "none")):
+        codes.append(run("pairsupcon", *flags, "--list").returncode)
+
+    assert codes == [2, 66]
+    assert kept.exists()
+    assert (tmp_path / "out/options.json").read_bytes() == recorded
+
+
+def test_rows_beside_another_file_of_options_are_kept(run, tmp_path):
+    """A folder of the user can have such names."""
+    kept = tmp_path / "out/rows/a"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    (tmp_path / "out/options.json").write_text("{}")
+    result = run("pairsupcon", "--preset", "bert-base", "--list")
+
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "out has runs with paper=None, not pairsupcon" in result.stderr
+    assert kept.exists()
+    assert (tmp_path / "out/options.json").read_text() == "{}"
+
+
 @pytest.mark.parametrize(
     ("content", "code", "problem"),
     [

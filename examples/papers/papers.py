@@ -28,6 +28,7 @@ run makes. A table with several seeds has a column with their number.
 """
 
 import argparse
+import fcntl
 import json
 import os
 import re
@@ -58,6 +59,8 @@ from sentkit.papers.published import published, published_base, same_base, task_
 from sentkit.reports.suites import IN_FOLDERS, find_test_sets
 from sentkit.reports.tables import has_task, rendered, suites_of, tables_of
 
+DEV = "sts/stsb.dev"
+PAIRS = "sts/stsb.test"
 FEW_TESTS = 200  # rows of a test set of --quick
 TRIAL = ("--set", "batch=16", "--set", "epochs=1", "--set", "max_length=64")
 BERT = "google-bert/bert-base-uncased"  # for its tokenizer
@@ -106,7 +109,8 @@ class Runner:
         self.prepared = Rows(
             self.data, self.out / "rows", self.paper.rows, tokenizer, quick=options.quick
         )
-        self.dev, self.pairs = map(self.prepared.file, ("sts/stsb.dev", "sts/stsb.test"))
+        for name in (DEV, PAIRS):  # not made yet: the folder can be that of other options
+            self.prepared.files(name)
         self.rows = self.planned_rows()
         self.said = set()
 
@@ -134,6 +138,14 @@ class Runner:
         if text not in self.said:
             print(f"papers.py: {text}", file=sys.stderr, flush=True)
         self.said.add(text)
+
+    @cached_property
+    def dev(self):
+        return self.prepared.file(DEV)
+
+    @cached_property
+    def pairs(self):
+        return self.prepared.file(PAIRS)
 
     # The plan: the values of the recipe, the rows of each system, and the systems that are needed
     # for them.
@@ -774,38 +786,42 @@ def options_of_runs(options):
     return values
 
 
-def refuse_other_options(options):
-    """Refuse a folder of other runs: their rows and checkpoints would be used again. Rows without a
-    run, as --list makes them, are removed.
+def claim_folder(options):
+    """Record the options in the folder. Refuse a folder of other runs: their rows and checkpoints
+    would be used again. Rows without a run, as --list makes them, are removed.
     """
     out = Path(options.out)
     path = out / OPTIONS
-    if not path.exists():
-        return
-    recorded = read_object(path)
-    for name, value in options_of_runs(options).items():
-        if recorded.get(name) in (value, getattr(options, name)):
-            continue
-        if any(any(out.glob(folder)) for folder in OF_RUNS):
-            problem = f"{options.out} has runs with {name}={recorded.get(name)}, not {value}"
-            raise UsageError(problem, advice="choose another --out")
-        shutil.rmtree(out / "rows", ignore_errors=True)
-        path.unlink()
-        return
-
-
-def record_options(options):
-    def write(path):
-        path.write_text(json.dumps(options_of_runs(options)))
-
-    made_once(Path(options.out) / OPTIONS, write)
+    values = options_of_runs(options)
+    out.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f".{OPTIONS}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if path.exists():
+            recorded = read_object(path)
+            others = [
+                name
+                for name, value in values.items()
+                if recorded.get(name) not in (value, getattr(options, name))
+            ]
+            if not others:
+                return
+            has_runs = any(any(out.glob(folder)) for folder in OF_RUNS)
+            if has_runs or recorded.keys() != values.keys():
+                name = others[0]
+                problem = f"{options.out} has runs with {name}={recorded.get(name)}"
+                raise UsageError(f"{problem}, not {values[name]}", advice="choose another --out")
+            shutil.rmtree(out / "rows", ignore_errors=True)
+        temporary = path.with_name(f".part-{OPTIONS}")
+        temporary.write_text(json.dumps(values))
+        temporary.replace(path)
 
 
 def main(words):
     options = parse(words)
-    refuse_other_options(options)
     runner = Runner(options)
-    record_options(options)
+    claim_folder(options)
+    for name in (DEV, PAIRS):  # an error in these rows is the first one
+        runner.prepared.file(name)
     if options.list:
         for system, seed in runner.waiting():
             if seed is None:
