@@ -92,8 +92,8 @@ class BlockWriter:
         self.keeps_blocks = resume  # that exist; otherwise they are an error
         if not (created or resume or in_shard):
             raise CannotCreateError(f"{path}/: already exists", advice="--resume continues it")
-        # With --resume or --shard, other processes may write to the folder.
-        self.is_only_writer = created and not resume and in_shard is None
+        # With --shard, other processes write to the folder, too.
+        self.can_undo = created and in_shard is None
         self.in_shard = in_shard or (lambda index: True)
         vector_output = replace(encoding.vector_output, store=self.folder.store)
         self.encoding = replace(
@@ -111,6 +111,7 @@ class BlockWriter:
         self.stats = EncodeStats()
         self.first_row_is_bad = False  # perhaps in a block of another shard
         self.first_existing: VectorFile | None = None  # a block, to compare the others with
+        self.new_names: set[str] = set()  # of the blocks that this process wrote or copied
         # Numbers of blocks.
         self.written = 0
         self.copied = 0  # from the folders of --reuse
@@ -171,15 +172,21 @@ class BlockWriter:
                     self.copy(new.block, new.reusable_file, path)
             if self.parser.kind is None and not self.first_row_is_bad:
                 raise NoRowsError(self.inputs.paths)
-        except (DataError, UsageError) as error:
-            has_rows = not isinstance(error, NoRowsError) and (self.written or self.copied)
-            if self.is_only_writer and not has_rows:
-                # The corrected command may have other settings, and the corrected input has rows.
-                names, _ = self.folder.existing()
-                for name in names - self.existing:
-                    Path(self.folder.block_path(name)).unlink()
-                Path(self.folder.source).unlink()
+        except (DataError, UsageError):
+            if self.can_undo and not self.stats.rows:
+                self.undo()
             raise
+
+    def undo(self) -> None:
+        """Remove the blocks of this process, which have no rows, and run.json if no block is left.
+
+        The corrected command may have other settings, and the corrected input has rows.
+        """
+        for name in self.new_names:
+            Path(self.folder.block_path(name)).unlink()
+        remaining_names, _ = self.folder.existing()
+        if not remaining_names:
+            Path(self.folder.source).unlink()
 
     def tokenized(
         self, check_stop: Callable[[], None]
@@ -276,6 +283,7 @@ class BlockWriter:
         record = stored.record
         with published_together():
             copy_block(stored, path, {**record, "input": block.input_number})
+        self.new_names.add(block.name)
         self.encoding.reusable.needs(stored)
         rows = record["rows"]
         truncated = record["truncated"]
@@ -319,6 +327,7 @@ class BlockWriter:
                 }
             # Before the block appears: --resume does not read the rows of a complete block again.
             self.inputs.rejects.add_all(new.rejects)
+        self.new_names.add(block.name)
         self.stats.join(stats)
         self.written += 1
 

@@ -275,18 +275,38 @@ def test_a_folder_without_rows_is_an_error(encode):
         assert result.told[-1].startswith("sentkit encode: no rows in ")
 
 
+@pytest.mark.parametrize("flags", [[], ["--resume"]])
 @pytest.mark.parametrize("content", ["", "{}\n" * 200])
-def test_a_folder_without_rows_does_not_refuse_the_corrected_input(encode, sentkit, content):
+def test_a_folder_without_rows_does_not_refuse_the_corrected_input(encode, sentkit, content, flags):
     """Also after several blocks of bad rows. The error leaves neither blocks nor settings."""
     Path("in.jsonl").write_text(content)
-    refused = encode("in.jsonl", "-o", "a/", "--rejects", "/dev/null")
+    refused = encode("in.jsonl", "-o", "a/", "--rejects", "/dev/null", *flags)
     names = sorted(path.name for path in Path("a").iterdir())
     Path("in.jsonl").write_text('{"text":"the cat"}\n')
-    corrected = encode("in.jsonl", "-o", "a/")
+    corrected = encode("in.jsonl", "-o", "a/", *flags)
 
     assert (refused.code, names) == (65, [])
     assert (corrected.code, corrected.err) == (0, "")
     assert len(sentkit("cat", "a").rows) == 1
+
+
+def test_the_error_of_a_folder_without_rows_keeps_the_blocks_of_other_processes(
+    encode, monkeypatch
+):
+    """Another process resumes the folder before this one ends with an error."""
+    Path("in.jsonl").write_text("{}\n" * 200)
+    other_name = "00000-000000099999.safetensors"
+    write = folder_writer.BlockWriter.write
+
+    def write_with_other(writer, new, path, *rest):
+        Path("a", other_name).touch()
+        return write(writer, new, path, *rest)
+
+    monkeypatch.setattr(folder_writer.BlockWriter, "write", write_with_other)
+    refused = encode("in.jsonl", "-o", "a/", "--rejects", "/dev/null")
+    names = sorted(path.name for path in Path("a").iterdir())
+
+    assert (refused.code, names) == (65, [other_name, "run.json"])
 
 
 def test_a_full_disk_leaves_complete_blocks(shell, corpus, words, encode, folder, joined):
