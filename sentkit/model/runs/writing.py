@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 # fields that `--on-truncate mark` adds
 MARKS = ("n_tokens", "truncated", "n_unknown", "unknown_language")
-MARKS_OF_ALL = ("n_tokens", "truncated")  # of these, those that it adds for every tokenizer
 CHUNK = ("chunk", "start", "end")  # fields of a window that is a row
 
 
@@ -179,7 +178,7 @@ class Encoding:
             removed_fields = set(other_vectors)
             if "_emb" in row.values or row.source in self.encoded_inputs:
                 # The fields that `encode` added describe the earlier vectors. One alone is another.
-                if row.values.keys() >= set(MARKS_OF_ALL):
+                if len(row.values.keys() & set(MARKS)) > 1:
                     removed_fields.update(MARKS)
                 if row.values.keys() >= set(CHUNK):
                     removed_fields.update(CHUNK)
