@@ -159,6 +159,9 @@ def read_table(
         if not isinstance(store, VectorFolder):
             problem = f"a part of {path}: it is not a vector folder"
             raise UsageError(problem, advice="use encode -o DIR/, which makes one")
+        if store.kind == "binary":
+            advice = "search it as a whole, or store float16 or int8"
+            raise UsageError("--shard does not work with a binary corpus", advice=advice)
         store = store.shard(*shard)
     if store is None or (shard is None and inputs.rejects.skip):
         return read_into_memory(

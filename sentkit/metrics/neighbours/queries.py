@@ -98,9 +98,6 @@ class Search:
     def _refuse_flags(self, *, can_use_device: bool) -> None:
         """Refuse flags that this corpus and this metric do not allow."""
         is_binary = self.corpus.binary_vectors is not None
-        if is_binary and self.shard is not None:
-            advice = "search it as a whole, or store float16 or int8"
-            raise UsageError("--shard does not work with a binary corpus", advice=advice)
         if not is_binary and (self.exact is not None or self.candidates is not None):
             flag = "--candidates" if self.exact is None else "--rescore"
             problem = (
