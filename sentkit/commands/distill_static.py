@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Option
@@ -103,7 +102,7 @@ def distill_static(
         if weights == "zipf":
             factors = zipf_weights(tokenizer)
 
-    with new_folder(Path(output.path), force=force) as folder:
+    with new_folder(output.path, force=force) as folder:
         encoder = TransformerEncoder(checkpoint, plan, device=device, precision=precision)
         console.loaded(encoder)
         if dim is not None and dim > encoder.width:

@@ -146,7 +146,7 @@ def export_static(
         raise UsageError(problem, advice="use --store float16")
     vectors = model.open_vectors()
     assert isinstance(vectors, WordTable), "a folder has a table"
-    with new_folder(Path(output.path), force=output.force) as folder:
+    with new_folder(output.path, force=output.force) as folder:
         table = stored_as(vectors.table, store)
         write_static_folder(
             folder, checkpoint, table, lineage_without_command(checkpoint) | lineage
@@ -193,7 +193,7 @@ def export_transformer(
     changed_tensors = None  # the files are copied
     if store is not None or has_fewer_tensors:
         changed_tensors = exported_tensors
-    with new_folder(Path(output.path), force=output.force) as folder:
+    with new_folder(output.path, force=output.force) as folder:
         write_folder(
             folder, checkpoint, declaration, lineage, changed_tensors, store, documents=True
         )

@@ -25,14 +25,14 @@ ERRORS_OF_WRITES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 
 
 @contextmanager
-def new_folder(folder: Path, *, force: bool) -> Iterator[Path]:
-    """Yield a temporary folder; rename it to `folder` at the end. `force` replaces a folder of
+def new_folder(path: str, *, force: bool) -> Iterator[Path]:
+    """Yield a temporary folder; rename it to `path` at the end. `force` replaces a folder of
     sentkit.
     """
-    name = str(folder)
-    if name == "-":
+    if path == "-":  # unlike ./-
         raise UsageError("-o -: a folder cannot be written to standard output")
-    target = folder.resolve()
+    name = str(Path(path))
+    target = Path(path).resolve()
     is_checkpoint = (target / "sentkit.json").is_file()
     if target.exists() and not is_checkpoint:
         problem = f"{name}: already exists and is not a checkpoint of sentkit"
@@ -46,11 +46,11 @@ def new_folder(folder: Path, *, force: bool) -> Iterator[Path]:
         try:
             yield temporary
         except OSError as error:
-            path = error.filename
-            if path is None:
+            failed = error.filename
+            if failed is None:
                 is_of_output = error.errno in ERRORS_OF_WRITES
             else:
-                is_of_output = temporary in Path(str(path)).parents
+                is_of_output = temporary in Path(str(failed)).parents
             if error.errno is None or not is_of_output:
                 raise
             raise OSError(error.errno, error.strerror, name) from error

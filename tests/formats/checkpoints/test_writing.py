@@ -16,7 +16,7 @@ def test_an_error_of_a_file_in_a_new_folder_has_the_name_of_the_output(tmp_path,
     output = tmp_path / "out"
 
     def fill():
-        with new_folder(output, force=False) as folder:
+        with new_folder(str(output), force=False) as folder:
             path = failed and failed.format(folder=folder)
             raise OSError(28, "No space left on device", path)
 

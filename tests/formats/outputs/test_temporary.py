@@ -207,7 +207,7 @@ def test_a_kill_at_any_system_call_leaves_a_complete_folder(tmp_path):
 
 def test_without_force_a_folder_of_another_process_stays(tmp_path):
     def work():
-        with new_folder(tmp_path / "out", force=False) as new:
+        with new_folder(str(tmp_path / "out"), force=False) as new:
             fill(new, "new")
             fill(tmp_path / "out", "of another process")
 
