@@ -13,7 +13,7 @@ import orjson
 from sentkit.errors import DataError, NoInputError, SentkitError, UsageError
 from sentkit.formats.checkpoints.folders import NANO
 from sentkit.formats.rows.block import RowBlock, block_of_values
-from sentkit.formats.rows.kinds import SENTENCE, VECTOR_NAMES, TextParser
+from sentkit.formats.rows.kinds import SENTENCE, TextParser
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, refuse_not_finite
 from sentkit.model import Model, find_encoder
@@ -257,8 +257,8 @@ class EncodedInputs(VectorReader):
     def read(self, path: str) -> Iterator[RowBlock | VectorBlock]:
         encoder = self.model.encoder()
         emb = encoder.spaces[0].name
-        names_by_count = {len(names): names for names in VECTOR_NAMES}
-        rows = self.inputs.blocks(TextParser(self.inputs.fields))
+        parser = TextParser(self.inputs.fields)
+        rows = self.inputs.blocks(parser)
         groups = tokenized_groups(rows, self.model.tokenizer, Rejects())
         has_rows = False
         for group in encode_groups(groups, encoder, encoder.tokens_per_batch):
@@ -269,8 +269,7 @@ class EncodedInputs(VectorReader):
                 continue
             has_rows = True
             vectors = accepted.vectors[0]
-            names = names_by_count[vectors.shape[1]]
-            yield VectorBlock(accepted.rows, vectors, names, emb, separate=True)
+            yield VectorBlock(accepted.rows, vectors, parser.vector_names, emb, separate=True)
         if self.refused and not has_rows:
             raise self.refused[0]
 

@@ -290,6 +290,14 @@ def test_two_checkpoints_are_compared(sentkit, program_of):
     assert included.rows[0]["vectors"] == 62
 
 
+def test_two_models_are_compared_with_pairs(sentkit):
+    Path("pairs.jsonl").write_text(in_jsonl({"text_a": "a cat", "text_b": "a dog"}))
+    done = sentkit("diff", "static", "-m", "static", "--texts", "pairs.jsonl")
+
+    assert done.code == 0, done.err
+    assert done.rows[0]["explanation"]["equal"]
+
+
 def test_a_golden_file_is_a_gate(sentkit, program_of):
     program = program_of(TINY)
     changed = program_of(TINY, (("pooling", "cls"),))
