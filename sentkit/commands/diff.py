@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from sentkit.console import Console, RowProgress, print_table, print_text, show, slow
 from sentkit.digits import significant
-from sentkit.errors import AnswerIsNo, UsageError
+from sentkit.errors import AnswerIsNo, DataError, UsageError
 from sentkit.flags import options
 from sentkit.flags.outputs import Output
 from sentkit.flags.rows import RowSource
@@ -281,14 +281,18 @@ def compared_with(
     sides.readers[1].width = encoded.encoder.width
     difference_of_model = difference(sides, None, **sizes, examples=EXPLAINED)
     console.warn(*encoded.encoder.warnings(encoded.stats))
+    record = difference_of_model.record
+    refused = list[DataError]()
+    reader_of_a = sides.readers[0]
+    if isinstance(reader_of_a, EncodedInputs):
+        refused = reader_of_a.refused
+        record["refused"] = len(refused)
     if sides.blank:
         console.warn(f"{sides.blank} rows with a blank text are left out")
-    reader_of_a = sides.readers[0]
-    if isinstance(reader_of_a, EncodedInputs) and reader_of_a.refused:
-        refused = reader_of_a.refused
+    if refused:
         console.warn(f"refused rows, which are left out: {len(refused)}; the first is {refused[0]}")
-    verdict = judge(difference_of_model, sides, model)
-    return {**difference_of_model.record, "explanation": verdict.record()}
+    verdict = judge(difference_of_model, sides, model, refused=len(refused))
+    return {**record, "explanation": verdict.record()}
 
 
 def parse_limits(flags: Sequence[str]) -> dict[str, float]:
@@ -309,7 +313,9 @@ def parse_limits(flags: Sequence[str]) -> dict[str, float]:
 
 
 def check_limits(record: Mapping[str, Any], limits: Mapping[str, float]) -> None:
-    """Raise AnswerIsNo if a measure is below its limit or undefined."""
+    """Raise AnswerIsNo if a measure is below its limit or undefined, or leaves out texts that A
+    refused.
+    """
     for name, limit in limits.items():
         measure, statistic = MEASURES[name]
         value = record.get(measure, {}).get(statistic)
@@ -318,6 +324,9 @@ def check_limits(record: Mapping[str, Any], limits: Mapping[str, float]) -> None
             raise AnswerIsNo(f"{name} is undefined: {because}")
         if not value >= limit:  # also NaN
             raise AnswerIsNo(f"the {statistic} {measure} is {number(value)}, below {limit:g}")
+    refused = record.get("refused")
+    if limits and refused:
+        raise AnswerIsNo(f"{record['a']['file']} refused texts, which are not compared: {refused}")
 
 
 def number(value: float | None) -> str:
@@ -331,6 +340,8 @@ def lines(record: Mapping[str, Any]) -> Iterator[dict[str, str]]:
         count = record.get(f"only_{side.lower()}", 0)
         if count:
             yield line(f"rows only in {side}", str(count), "")
+    if record.get("refused"):
+        yield line("texts that A refused", str(record["refused"]), "")
 
     if "cosine" in record:
         yield line("equal to the bit", str(record["equal"]), vectors)

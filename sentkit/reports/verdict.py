@@ -67,6 +67,8 @@ class Verdict:
     results: Sequence[Result] = ()
     kind_of_model: str = ""  # of a model that cannot be changed
     same_directions: bool = False
+    compared: int = 0  # texts, those of `refused` not among them
+    refused: int = 0
 
     @property
     def explained(self) -> bool:
@@ -95,6 +97,12 @@ class Verdict:
 
     def text(self) -> str:
         """One sentence."""
+        text = self.text_of_compared()
+        if self.refused:
+            text += f"; {self.refused} of {self.compared + self.refused} texts were refused"
+        return text
+
+    def text_of_compared(self) -> str:
         if not self.causes and self.equal:
             if self.factor is not None:
                 return (
@@ -159,13 +167,13 @@ def is_same_length(factor: float) -> bool:
     return abs(math.log(factor)) <= SAME_FACTOR
 
 
-def judge(difference: Difference, sides: SidesOfModel, model: Any) -> Verdict:
-    """The verdict about the vectors of A. `model` gave those of B."""
+def judge(difference: Difference, sides: SidesOfModel, model: Any, *, refused: int = 0) -> Verdict:
+    """The verdict about the vectors of A. `model` gave those of B, and A refused some texts."""
     file = sides.paths[0]
     if file == "-":
         file = "standard input"
     width = difference.record["b"]["width"]
-    verdict = Verdict(file, model.name, width)
+    verdict = Verdict(file, model.name, width, compared=sides.compared, refused=refused)
 
     # Causes that the vectors alone show.
     if sides.number_format is not None:

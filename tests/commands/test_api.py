@@ -9,6 +9,7 @@ import pytest
 
 from api_server import Answer, character_vectors
 from sentkit import Encoder
+from sentkit.commands.diff import lines
 from sentkit.formats.vectors.fingerprint import digest
 from support import in_jsonl
 
@@ -294,6 +295,56 @@ def test_diff_leaves_out_the_texts_that_a_server_refuses(sentkit, api):
         65,
         ["sentkit diff: long.txt:1: the server refuses this text: status 413: too long"],
     )
+
+
+@pytest.mark.parametrize("flags", [(), ("-q",)])
+@pytest.mark.parametrize("limit", ["cosine=0.99", "neighbours=0.9"])
+def test_refused_texts_fail_the_gate_of_diff(sentkit, api, limit, flags):
+    """Nothing is known about them, although all other vectors are those of the model."""
+
+    def refuse(number, request, answer):
+        if any(len(text) > 25 for text in request["input"]):
+            return Answer({"detail": "too long"}, 422)
+        return None
+
+    rows = [*(f"text {number}" for number in range(4)), "x" * 26, " ", "y" * 27]
+    Path("t.txt").write_text("\n".join(rows))
+    api.vectors = Encoder("static").encode
+    words = ("diff", api.model, "-m", "static", "--texts", "t.txt", *flags)
+    accepted = sentkit(*words, "--fail-under", limit)
+    api.wrong = refuse
+    unlimited = sentkit(*words)
+    limited = sentkit(*words, "--fail-under", limit)
+
+    assert (accepted.code, accepted.rows[0]["refused"]) == (0, 0), accepted.err
+    assert "refused" not in accepted.rows[0]["explanation"]["text"]
+    assert (unlimited.code, limited.code) == (0, 1)
+    for result in (unlimited, limited):
+        record = result.rows[0]
+        assert (record["refused"], record["vectors"], record["explanation"]["equal"]) == (
+            2,
+            4,
+            True,
+        )
+        assert record["explanation"]["text"].endswith("as declared; 2 of 6 texts were refused")
+    problem = f"sentkit diff: {api.model} refused texts, which are not compared: 2"
+    assert limited.told[-1] == problem
+
+
+def test_the_table_of_diff_counts_refused_texts():
+    similarities = {"pairs": 6, "spearman": None}
+    neighbours = {"rows": 4, "top": 3, "mean": 1.0, "lowest": 1.0}
+    record = {
+        "a": {"width": 4},
+        "b": {"width": 3},
+        "vectors": 4,
+        "neighbours": neighbours,
+        "similarities": similarities,
+    }
+    row = {"measure": "texts that A refused", "value": "2", "of": ""}
+
+    assert row in lines({**record, "refused": 2})
+    assert row["measure"] not in [line["measure"] for line in lines({**record, "refused": 0})]
 
 
 REFUSED_BY_DIFF = {
