@@ -43,13 +43,19 @@ def other_weights(a: Float32, b: Float32) -> bool:
     return bool(np.linalg.norm(differences, 2) >= SMOOTH * largest_of_noise)
 
 
+def mostly_repeated(vectors: Float32) -> bool:
+    """Whether most vectors are equal to one of another text."""
+    _, counts = np.unique(vectors, axis=0, return_counts=True)
+    return int(counts[counts > 1].sum()) > len(vectors) / 2
+
+
 def another_model(a: Float32, b: Float32) -> bool:
     """Whether two encodings (n, d) and (n, e) rank the similarities of the texts alike.
 
     A Mantel test: noise has a correlation as high as this once in 200 times.
     """
     count = len(a)
-    if count < FEWEST or keeps_directions(a, b):
+    if count < FEWEST or keeps_directions(a, b) or mostly_repeated(a) or mostly_repeated(b):
         return False
     pairs = np.triu_indices(count, 1)
     similarities_a = exact_similarities("cosine", a, a, pairs)

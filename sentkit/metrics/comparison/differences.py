@@ -226,9 +226,9 @@ SAME = 5e-4  # largest distance of the cosine of vectors of one text; other prog
 # Rows that show another order, and their share of those that can show it.
 FEWEST_MOVED = 3
 SHARE_MOVED = 0.1
-SHARE_DISTINCT = (
-    0.5  # rows of B among the moved rows: otherwise A repeats the vectors of a few rows
-)
+# Share of different rows of B among the matched ones. Below it, A repeats the vectors of some rows,
+# such as the first ones of batches of two (0.5).
+SHARE_DISTINCT = 0.75
 ONE_KIND = 0.9  # share of the moved rows that have the same shift, or are mirrored at one row
 
 
@@ -286,7 +286,7 @@ def row_order(sample: Matches, count: int) -> RowOrder | None:
     can_match = int(is_distinct.sum()) * len(sample) / count
     if moved.sum() < max(FEWEST_MOVED, SHARE_MOVED * can_match):
         return None
-    if len(np.unique(b[moved])) < SHARE_DISTINCT * moved.sum():
+    if len(np.unique(b)) < SHARE_DISTINCT * len(b):
         return None
 
     aligned_b = sample[nearest[matched]]
