@@ -14,7 +14,6 @@ from sentkit.flags.encode import (
     earlier_encoder,
     earlier_precision,
     existing_folder,
-    file_of_bad_rows,
     has_file_per_readout,
     open_earlier,
     requests_or_threads,
@@ -193,9 +192,7 @@ def encode(
         normalize=normalize,
         dim=dim,
     )
-    rows = RowSource(
-        input_paths(files, text_folders=True), field, file_of_bad_rows(rejects, dry_run=dry_run)
-    )
+    rows = RowSource(input_paths(files, text_folders=True), field, rejects)
     with stopping(
         console, output.path, in_vector_folder=in_folder, dry_run=dry_run
     ) as stop_by_signal:
@@ -230,6 +227,7 @@ def encode(
             reads={"-m": model_paths(model), "--reuse": reuse},
             writes={"-o": paths},
             append=in_folder,
+            dry_run=dry_run,
         )
         with opened as inputs:
             # Rows with their texts, then tokens. A folder and a dry run read their own blocks of

@@ -145,13 +145,6 @@ def existing_folder(
     return folder
 
 
-def file_of_bad_rows(rejects: str | None, *, dry_run: bool) -> str | None:
-    """The value of --rejects. A dry run only counts bad rows."""
-    if rejects is not None and dry_run:
-        return "/dev/null"
-    return rejects
-
-
 @dataclass(frozen=True)
 class FolderOptions:
     """The blocks of a vector folder that a process writes."""

@@ -109,11 +109,13 @@ class RowSource:
         reads: "Paths | None" = None,
         writes: "Paths | None" = None,
         append: bool = False,
+        dry_run: bool = False,
     ) -> Iterator["Inputs"]:
         """Open the rows of all files after a check of all paths; on exit, report the number of bad
         rows, and raise an error if no row was good.
 
         `reads` and `writes` are further paths, by flag. `append`: the file of --rejects may exist.
+        A dry run checks that file as the run does, and does not write it.
         """
         from sentkit.formats.files import check_input
         from sentkit.formats.rows.rows import Rejects
@@ -137,7 +139,7 @@ class RowSource:
         rejects = Rejects(skip=self.rejects is not None, warn=console.warn, note=console.note)
         inputs = replace(self.inputs(self.paths, field_names), rejects=rejects)
         no_rows: NoRowsError | None = None
-        with self.open_rejects(output, append=append) as rejects_file:
+        with self.open_rejects(output, append=append, dry_run=dry_run) as rejects_file:
             rejects.file = rejects_file
             try:
                 yield inputs
@@ -149,10 +151,12 @@ class RowSource:
                 no_rows = error  # raised below, when the file of bad rows is complete
 
         if rejects.count:
-            where = f"written to {self.rejects}"
-            if self.rejects == "/dev/null":
-                where = "dropped"
-            console.warn(f"bad rows {where}: {rejects.count}; the first is {rejects.first_error}")
+            what = f"bad rows written to {self.rejects}"
+            if dry_run:
+                what = "bad rows"
+            elif self.rejects == "/dev/null":
+                what = "bad rows dropped"
+            console.warn(f"{what}: {rejects.count}; the first is {rejects.first_error}")
         if no_rows is not None:
             raise no_rows
 
@@ -170,11 +174,14 @@ class RowSource:
                     self.open_vector_file(path)
 
     def open_rejects(
-        self, output: Output, *, append: bool
+        self, output: Output, *, append: bool, dry_run: bool
     ) -> "AbstractContextManager[BinaryIO] | AbstractContextManager[None]":
-        from sentkit.formats.outputs.outputs import open_appended, open_output
+        from sentkit.formats.outputs.outputs import check_creatable, open_appended, open_output
 
         if self.rejects is None:
+            return nullcontext()
+        if dry_run:
+            check_creatable(self.rejects, force=output.force or append)
             return nullcontext()
         if append:
             return open_appended(self.rejects)
