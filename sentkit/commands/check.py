@@ -116,7 +116,7 @@ def check_folder(
     output.write_record(record, as_table=output.on_terminal and not json)
 
     if all_problems:
-        advice = "no block is damaged; encode -o NEW/ --reuse writes those of changed inputs"
+        advice = f"no block is damaged; {advice_for_input(path, all_problems[0])}"
         if damaged:
             advice = f"sentkit check {quote(path)} --deep --remove removes damaged blocks"
             if remove:
@@ -129,3 +129,10 @@ def check_folder(
     missing = counts["missing"]
     if missing:
         raise AnswerIsNo(f"{path}: {missing} of {counts['blocks'] + missing} blocks are missing")
+
+
+def advice_for_input(path: str, problem: str) -> str:
+    """What to do about an input of the folder at `path` that has changed or cannot be read."""
+    if ": has changed: " in problem or ": made from other rows " in problem:
+        return f"for this input: sentkit encode -o NEW/ --reuse {quote(path)}"
+    return "restore this input"

@@ -201,11 +201,23 @@ def test_a_truncated_block_is_found_removed_and_written_again(
 def test_an_input_that_is_gone_is_no_damage(sentkit, folder, corpus):
     """No block has to be removed."""
     Path(corpus).rename("moved.jsonl")
-    advice = "  no block is damaged; encode -o NEW/ --reuse writes those of changed inputs"
+    advice = "  no block is damaged; restore this input"
     for flags in ([], ["--remove"]):
         result = sentkit("check", folder, "--deep", *flags)
         assert (result.code, result.rows[0]["missing"]) == (1, 0)
         assert result.told == [f"sentkit check: {Path(corpus).resolve()}: no such file", advice]
+
+
+def test_changed_inputs_have_the_advice_to_reuse_the_folder(sentkit, folder, corpus):
+    """The name of the folder has a blank, so that the advice quotes it."""
+    Path(folder).rename("a b")
+    raw = Path(corpus).read_bytes()
+    Path(corpus).write_bytes(raw + raw)
+    advice = "  no block is damaged; for this input: sentkit encode -o NEW/ --reuse 'a b'"
+    result = sentkit("check", "a b", "--deep")
+    assert result.code == 1
+    problem = f"{Path(corpus).resolve()}: has changed: its size differs from run.json"
+    assert result.told == [f"sentkit check: {problem}", advice]
 
 
 def test_check_compares_a_vector_file_with_its_digest(sentkit, folder, joined):
