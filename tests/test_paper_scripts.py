@@ -657,6 +657,7 @@ def test_the_space_of_the_base_has_the_vectors_of_the_paper(
 ):
     """Figure 5 has the [CLS] of BERT, figure 6 the vectors that SBERT declares."""
     plan = runner("sg-bert", base, "--seeds", "1")
+    assert Path(plan.dev).exists()  # prepared by a command, before commands are recorded
     (tmp_path / "out/runs/sg-opt/seed-1").mkdir(parents=True)
     commands = []
     for module in ("running", "figures"):
