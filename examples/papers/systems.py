@@ -173,9 +173,9 @@ CONSERT = Paper(
     rows={
         # Also the pairs of 2015 and 2016 without a score.
         "sts": ("texts_with", "sts/sts1[56].train", "sts/sts1[2-6]", "sts/stsb.*", "sts/sickr.*"),
-        "premises": ("texts", "nli/train"),
+        "nli-texts": ("texts", "nli/train"),
         "corpus": ("texts", "corpora/*"),  # the paper counts words of Wikipedia
-        "deleted": ("augmented", "premises", "--op delete --mark [MASK]"),
+        "deleted": ("augmented", "nli-texts", "--op delete --mark [MASK]"),
         "variants": (
             "augmented",
             "deleted",
@@ -188,7 +188,7 @@ CONSERT = Paper(
         System("no-tuning", checkpoint="base"),
         System("sbert-nli", "sbert {nli/train}"),
         System("clear-base", "clear {variants} --set head=fresh"),
-        System("is-bert-nli", "is-bert {premises}"),
+        System("is-bert-nli", "is-bert {nli-texts}"),
         System("ct", CT),
         System("flow", flow="sts"),
         System(
