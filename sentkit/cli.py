@@ -64,7 +64,7 @@ COMMANDS = {  # heading of the help -> commands: a file in commands/
 }
 NAMES = tuple(chain.from_iterable(COMMANDS.values()))
 
-TIME_OF_FIRST_PROCESS = 10.0  # seconds, in which it tells an error that all processes have
+TIME_OF_FIRST_PROCESS = 10.0  # seconds, in which it prints an error that all processes have
 BUG = 70  # exit codes
 IO_FAILED = 74
 OUT_OF_MEMORY = re.compile(  # in errors of torch, oneDNN, the dynamic loader and Python's threads
@@ -197,13 +197,12 @@ def expected_error(error: SentkitError, console: Console) -> int:
         # All processes of a training stop together.
         if isinstance(error, Stopped | OtherProcessError):
             return error.exit_code
-        # Until they connect, they have the same flags and mostly the same files. If the first one
-        # has this error, it tells it, and torchrun ends the others. An earlier end of this process
-        # would end the first one before its message. Later, an error of this process alone ends the
-        # first one, too.
+        # An error before they connect is usually one of the flags and files, which are equal: the
+        # first process prints it, and torchrun ends the others. An earlier end of this process
+        # would end the first one before its message.
         if not error.after_connection:
-            is_told = is_stopped_within(TIME_OF_FIRST_PROCESS)
-            if is_told or isinstance(error, UsageError):
+            is_stopped = is_stopped_within(TIME_OF_FIRST_PROCESS)
+            if is_stopped or isinstance(error, UsageError):
                 return error.exit_code
         message = f"rank {os.environ['RANK']}: {message}"
     console.error(message, error.advice or advice_on_files(error.__cause__))

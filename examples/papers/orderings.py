@@ -236,5 +236,5 @@ def print_table(options, comparisons):
 if __name__ == "__main__":
     try:
         main()
-    except FailedError as error:  # of a command, which has told its error
+    except FailedError as error:  # of a command, which has printed its error
         sys.exit(error.code)

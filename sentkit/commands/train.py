@@ -326,14 +326,15 @@ def has_bad_rows(path: str, runs: "Sequence[Run]") -> bool:
     from sentkit.formats.checkpoints.command_record import FILE, recorded_digests
     from sentkit.training.runs.command import has_state, is_to_train
 
-    finished = [run for run in runs if not is_to_train(run)]
-    if runs[0].force or not (runs[0].resume or runs[0].several) or not Path(path).exists():
+    first = runs[0]  # all runs have these flags
+    if first.force or not (first.resume or first.several) or not Path(path).exists():
         return False
+    finished = [run for run in runs if not is_to_train(run)]
     if len(finished) == len(runs):
         return True
     if not finished:  # a run continues only with the same rows
-        return runs[0].several and runs[0].resume and any(map(has_state, runs))
-    digests = [entry.digest() for entry in runs[0].inputs if entry.flag == FILE]
+        return first.several and first.resume and any(map(has_state, runs))
+    digests = [entry.digest() for entry in first.inputs if entry.flag == FILE]
     if None in digests:  # a pipe
         return False
     return all(recorded_digests(run.output, FILE) == digests for run in finished)
