@@ -313,9 +313,15 @@ def block(size, *texts):
 
 @pytest.mark.parametrize(
     ("total", "sizes"),
-    [(0, []), (1, [1]), (32, [32]), (33, [32, 1]), (20_000, [32, 128, 512, 2048, 8192, 8192, 896])],
+    [
+        (0, []),
+        (1, [1]),
+        (32, [32]),
+        (33, [32, 1]),
+        (20_000, [32, 128, 512, 1024, 2048, 4096, 8192, 3968]),
+    ],
 )
-def test_groups_grow_fourfold_up_to_8192_rows(total, sizes):
+def test_groups_grow_fourfold_to_512_rows_and_double_up_to_8192(total, sizes):
     groups = list(grouped([block(total)]))
 
     assert [len(group) for group in groups] == sizes
