@@ -38,6 +38,7 @@ PLAN_NAMES = {
     "bytes_estimate": "disk",
     "seconds_estimate": "time",
     "seconds_estimate_bf16": "time with --precision bf16",
+    "seconds_estimate_fp32": "time with --precision fp32",
     "memory_estimate": "memory",
     "blocks": "blocks to write",
     "all_blocks": "blocks (useful tasks)",
@@ -337,6 +338,7 @@ def print_plan(plan: dict[str, Any]) -> None:
         "memory_estimate": in_byte_units,
         "seconds_estimate": in_clock_time,
         "seconds_estimate_bf16": in_clock_time,
+        "seconds_estimate_fp32": in_clock_time,
     }
     pairs = list[tuple[str, str]]()
     for name, value in plan.items():

@@ -25,6 +25,7 @@ from sentkit.transforms.steps import Step, apply_step
 
 if TYPE_CHECKING:
     from sentkit.model.checkpoint_reading import Reading
+    from sentkit.model.transformer.kernels.precision_gain import FasterPrecision
 
 Item = TypeVar("Item")
 Output = TypeVar("Output")
@@ -37,7 +38,6 @@ BUDGETS = {"cpu": 4096, "cuda": 65536}  # tokens in a batch
 # leaves an eighth of them without work at most.
 BATCHES_OF_GROUP = 256
 AHEAD = 2  # groups
-WORTH_TELLING = 0.8  # of the time of the default precision
 
 
 class TokenEncoder:
@@ -64,16 +64,14 @@ class TokenEncoder:
         """The number of groups that threads encode while the caller writes; 0: without threads."""
         return 0
 
-    def bf16_share_of_time(self) -> float | None:
-        """The time of bf16 as a share of that of fp32; None if there is no choice."""
+    def faster_precision(self) -> "FasterPrecision | None":
+        """The other precision, if it is measured to be much faster than the chosen one."""
         return None
 
     def faster_way(self) -> str | None:
         """The sentence for a long run about a precision that is much faster, if there is one."""
-        share = self.bf16_share_of_time()
-        if share is None or share > WORTH_TELLING:
-            return None
-        return f"--precision bf16 takes about {share:.2f} x the time on this CPU"
+        faster = self.faster_precision()
+        return None if faster is None else f"--precision {faster}"
 
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]:
         """Yield the vectors (b, d) of each batch, of all windows."""

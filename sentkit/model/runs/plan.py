@@ -19,7 +19,7 @@ from sentkit.formats.rows.block import RowBlock, empty_block
 from sentkit.formats.rows.rows import Rejects
 from sentkit.formats.vectors.tensors import Storage
 from sentkit.formats.vectors.vectors import ENCODINGS
-from sentkit.model.encoding import AHEAD, WORTH_TELLING, Report, batch_size, plan_batches
+from sentkit.model.encoding import AHEAD, Report, batch_size, plan_batches
 from sentkit.model.groups import LAST_GROUP, EncodeStats, RowGroup
 from sentkit.model.runs.writing import Encoding
 from sentkit.model.text.characters import CharacterTokenizer
@@ -196,9 +196,10 @@ def estimates(
         bytes_of_text = bytes_of_vector(first_group, encoding, path)
         total = round(plan.line_bytes + bytes_of_text * plan.texts) * len(encoder.spaces)
     record = {"bytes_estimate": total, "seconds_estimate": max(1, round(seconds))}
-    share_of_bf16 = encoder.bf16_share_of_time()
-    if share_of_bf16 is not None and share_of_bf16 <= WORTH_TELLING:
-        record["seconds_estimate_bf16"] = max(1, round(share_of_bf16 * seconds))
+    faster = encoder.faster_precision()
+    if faster is not None:
+        faster_seconds = faster.share_of_time * seconds
+        record[f"seconds_estimate_{faster.name}"] = max(1, round(faster_seconds))
     return record | {"memory_estimate": memory}
 
 

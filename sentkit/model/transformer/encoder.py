@@ -55,7 +55,7 @@ from sentkit.model.transformer.kernels.matmul import (
     gain_of_int8,
     largest_weight,
 )
-from sentkit.model.transformer.kernels.precision_gain import bf16_time_of_encoding
+from sentkit.model.transformer.kernels.precision_gain import FasterPrecision, faster_to_encode
 from sentkit.model.transformer.packed import TILE, Packed, filler, pack_block, spare_tokens
 from sentkit.model.transformer.readouts import (
     Convolution,
@@ -330,12 +330,12 @@ class TransformerEncoder(TokenEncoder):
             machine=machine,
         )
 
-    def bf16_share_of_time(self) -> float | None:
-        """Measure the time of bf16 as a share of that of fp32, if the user did not choose."""
+    def faster_precision(self) -> FasterPrecision | None:
+        has_choice = self.precision == "bf16" or self.has_default_precision
         on_cpu = self.device.type == "cpu"
-        if not (on_cpu and self.has_default_precision and isinstance(self.body, Bert)):
+        if not (on_cpu and has_choice and isinstance(self.body, Bert)):
             return None
-        return bf16_time_of_encoding(self.body.architecture)
+        return faster_to_encode(self.body.architecture, self.precision)
 
     def read_of(self, packed: Packed) -> Packed:
         """The batch as readouts reduce it, for classes that change `is_read`."""

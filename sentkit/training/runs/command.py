@@ -18,7 +18,6 @@ from sentkit.formats.checkpoints.command_record import MODEL, command_record
 from sentkit.formats.files import is_pipe, text_of_paths
 from sentkit.formats.rows.rows import Inputs, ReadCounter, Rejects
 from sentkit.formats.vectors.store import common_field_names
-from sentkit.model.encoding import WORTH_TELLING
 from sentkit.model.transformer.architecture import Architecture
 from sentkit.model.transformer.device import pick_device
 from sentkit.training.base import Base, open_named
@@ -126,8 +125,10 @@ def perform_group(group: Sequence[Run], inputs: Inputs, later_runs: Sequence[Run
         warn_about_base(run, base)
         run.reporter.note(f"{run.processes.device}, {run.settings.precision}")
         on_cpu = run.processes.device.type == "cpu"
-        if has_default_precision and on_cpu and base.architecture is not None:
-            run.reporter.advise(partial(faster_training, base.architecture))
+        precision = run.settings.precision
+        has_choice = precision == "bf16" or has_default_precision
+        if on_cpu and has_choice and base.architecture is not None:
+            run.reporter.advise(partial(faster_training, base.architecture, precision))
 
         # The rows, on --dev and --test, and of training.
         dev: Dev | None = None
@@ -279,14 +280,12 @@ def lock_rows(run: Run) -> AbstractContextManager[None]:
     )
 
 
-def faster_training(architecture: Architecture) -> str | None:
-    """Measure whether training with bf16 is faster on this CPU."""
-    from sentkit.model.transformer.kernels.precision_gain import bf16_time_of_training
+def faster_training(architecture: Architecture, precision: str) -> str | None:
+    """Measure whether training with another precision is much faster on this CPU."""
+    from sentkit.model.transformer.kernels.precision_gain import faster_to_train
 
-    share = bf16_time_of_training(architecture)
-    if share > WORTH_TELLING:
-        return None
-    return f"--set precision=bf16 takes about {share:.2f} x the time on this CPU"
+    faster = faster_to_train(architecture, precision)
+    return None if faster is None else f"--set precision={faster}"
 
 
 def open_given(run: Run) -> Base:

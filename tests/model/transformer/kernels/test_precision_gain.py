@@ -11,6 +11,8 @@ from sentkit.model.transformer.kernels import precision_gain
 from sentkit.model.transformer.kernels.precision_gain import (
     bf16_time_of_encoding,
     bf16_time_of_training,
+    faster_to_encode,
+    faster_to_train,
     last_states,
     packed_sentences,
     small_bert,
@@ -28,6 +30,29 @@ def test_the_share_is_the_inverse_of_the_ratio_of_speeds(architecture, monkeypat
 
     assert bf16_time_of_encoding(architecture) == 0.25
     assert bf16_time_of_training(architecture) == 0.25
+
+
+@pytest.mark.parametrize(
+    ("chosen", "speed_of_bf16", "faster"),
+    [
+        ("fp32", 4.0, "bf16 takes about 0.25 x the time on this CPU"),
+        ("fp32", 1.25, "bf16 takes about 0.80 x the time on this CPU"),
+        ("fp32", 1.2, None),
+        ("fp32", 0.125, None),
+        ("bf16", 0.125, "fp32 takes about 0.12 x the time on this CPU"),
+        ("bf16", 0.8, "fp32 takes about 0.80 x the time on this CPU"),
+        ("bf16", 0.9, None),
+        ("bf16", 4.0, None),
+    ],
+)
+def test_the_other_precision_is_named_if_it_is_much_faster(
+    architecture, monkeypatch, chosen, speed_of_bf16, faster
+):
+    monkeypatch.setattr(precision_gain, "speed_ratio", lambda new, old: speed_of_bf16)
+    expected = "None" if faster is None else faster
+
+    assert str(faster_to_encode(architecture, chosen)) == expected
+    assert str(faster_to_train(architecture, chosen)) == expected
 
 
 def test_both_sides_compute_the_same_in_their_precision(architecture, monkeypatch):
